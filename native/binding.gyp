@@ -1,0 +1,10 @@
+{
+  "targets": [
+    {
+      "target_name": "envd",
+      "sources": ["<!@(ls src/*.c)"],
+      "defines": ["_GNU_SOURCE", "NAPI_VERSION=9"],
+      "cflags": ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"]
+    }
+  ]
+}

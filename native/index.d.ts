@@ -1,0 +1,205 @@
+/**
+ * The whole contract of the native addon: plain data crosses it, `null` stands for "none", never `undefined`.
+ * System calls that fail throw an error shaped like Node's own (`code`, `errno` negative, `syscall`, `path`).
+ * Only `src/os/native.ts` imports it.
+ */
+
+// --- freeze.c ---------------------------------------------------------------------------------------------
+
+/**
+ * Writes `1` or `0` to `<cgroup>/cgroup.freeze`; returns as soon as the kernel has taken the request.
+ * Source: Documentation/admin-guide/cgroup-v2.rst, "cgroup.freeze".
+ */
+export function writeFreeze(cgroup: string, frozen: boolean): void;
+
+/** Whether `<cgroup>/cgroup.events` reads `frozen 1`. An empty cgroup that was asked to freeze reads frozen. */
+export function isFrozen(cgroup: string): boolean;
+
+// --- address_space.c --------------------------------------------------------------------------------------
+
+export interface AddressSpaceReservation {
+  /** Gaps of the address space that were reserved. */
+  readonly regions: number;
+  readonly bytes: bigint;
+}
+
+/**
+ * Reserves the free gaps of the address space (PROT_NONE, MAP_NORESERVE), so that the kernel packs later
+ * mappings, V8's heap pages among them, into whole 2 MiB windows. Call it first of all, once.
+ */
+export function reserveAddressSpace(): AddressSpaceReservation;
+
+// --- collapse.c -------------------------------------------------------------------------------------------
+
+export interface CollapseStatistics {
+  /** Private anonymous writable regions that hold at least one aligned 2 MiB window. */
+  readonly regions: number;
+  /** Aligned 2 MiB windows in them; the sum of the three counts below. */
+  readonly chunks: number;
+  readonly collapsed: number;
+  readonly alreadyHuge: number;
+  readonly skipped: number;
+  readonly elapsedMs: number;
+}
+
+export interface CollapseJob {
+  readonly done: Promise<CollapseStatistics>;
+  /** Stops before the next window; `done` then resolves with the windows left counted as skipped. */
+  cancel(): void;
+}
+
+/** Collapses the process' anonymous memory into huge pages, window by window, in a pool thread. */
+export function collapseHeap(): CollapseJob;
+
+/** Returns free heap pages to the kernel: `malloc_trim(3)`. True when memory was released. */
+export function trimHeap(): boolean;
+
+// --- inotify.c --------------------------------------------------------------------------------------------
+
+export interface Inotify {
+  /** Adds a watch, or changes the mask of the one there is; returns its descriptor. Source: inotify(7). */
+  add(path: Buffer, mask: number): number;
+  /** Removes a watch; a descriptor that the kernel has dropped already is no error. */
+  remove(descriptor: number): void;
+  /**
+   * Marks the end of the kernel's queue: an IN_IGNORED event of the returned descriptor, which was never handed
+   * out by `add`, follows all that has happened until now. Like any event it is lost when the queue overflows.
+   */
+  mark(): number;
+  /** Takes what has been read, whole `struct inotify_event`s in order, or null when there is nothing. */
+  take(): Buffer | null;
+  /** Ends the reader thread and closes the inotify descriptor; idempotent. */
+  close(): void;
+}
+
+/**
+ * Opens one inotify instance with a reader thread of its own, so that a busy event loop does not overflow the
+ * kernel's queue. The thread holds at most 8 MiB of events that were not taken; beyond that the kernel's queue
+ * fills and tells its overflow. `onReadable` is called when there is something to take again after `take`
+ * has returned null. Does not keep the process alive. Throws inotify_init1(2)'s errors.
+ */
+export function openInotify(onReadable: () => void): Inotify;
+
+// --- spawn.c ----------------------------------------------------------------------------------------------
+
+export interface SpawnOptions {
+  /** Absolute or relative to `cwd`; not looked up in PATH. */
+  readonly file: string;
+  /** argv, the first included. */
+  readonly args: readonly string[];
+  /** `NAME=value` each. */
+  readonly env: readonly string[];
+  /** Entered as the user. */
+  readonly cwd: string;
+  readonly uid: number;
+  readonly gid: number;
+  readonly groups: readonly number[];
+  /** Descriptors that become 0, 1 and 2. */
+  readonly stdio: readonly [number, number, number];
+  /** Whether descriptor 0 is a terminal that becomes the controlling one. */
+  readonly terminal: boolean;
+  /** Descriptor of the cgroup v2 directory to start in, or null. */
+  readonly cgroup: number | null;
+  /** Nice value, -20 to 19. */
+  readonly nice: number;
+  /** Level of the best-effort I/O class, 0 to 7. */
+  readonly ioPriority: number;
+  readonly oomScoreAdj: number;
+}
+
+export interface ProcessExit {
+  /** Exit code, or null when a signal ended the process. */
+  readonly code: number | null;
+  /** Signal number, or null. */
+  readonly signal: number | null;
+  readonly userMicros: number;
+  readonly systemMicros: number;
+  /** Peak resident memory in KiB; not less than the daemon's own at the start, whose memory a vfork child shares. */
+  readonly maxRssKib: number;
+}
+
+/**
+ * Starts a process in a session of its own: clone3(CLONE_VM | CLONE_VFORK | CLONE_PIDFD [| CLONE_INTO_CGROUP]),
+ * from a pool thread, since that thread sleeps until the child's execve (a cwd on a mount that hangs…).
+ * Resolves with the pid. Rejects with `step` (what the child was doing) beside `code` and `errno`; nothing is
+ * left behind then. `onExit` is called once, after the process has been reaped, always after the promise.
+ */
+export function spawn(options: SpawnOptions, onExit: (exit: ProcessExit) => void): Promise<number>;
+
+// --- pipe.c -----------------------------------------------------------------------------------------------
+
+/** Bytes that can be read from a pipe now: FIONREAD, ioctl_tty(2) and pipe(7). */
+export function pendingBytes(fd: number): number;
+
+/** A pipe, both ends close-on-exec and blocking: `[read, write]`. Source: pipe2(2). */
+export function pipe(): [number, number];
+
+// --- publish.c --------------------------------------------------------------------------------------------
+
+/**
+ * Gives a file that was opened with O_TMPFILE its owner and its name. A watcher of the directory sees exactly
+ * IN_CREATE, IN_ATTRIB, IN_MODIFY, and the file complete at the first. The descriptor must stay open meanwhile.
+ * Rejects with EEXIST when the name is taken, by a dangling link too. Source: linkat(2).
+ */
+export function publishFile(descriptor: number, path: string, uid: number, gid: number): Promise<void>;
+
+// --- copy.c -----------------------------------------------------------------------------------------------
+
+/**
+ * Copies at most `length` bytes from the start of `source` to `targetOffset` of `target`, kernel-side where the
+ * file systems can; resolves with the bytes copied, fewer when the source ended. Both descriptors must stay open
+ * meanwhile. Source: copy_file_range(2).
+ */
+export function copyRange(
+  source: number,
+  target: number,
+  targetOffset: number,
+  length: number,
+): Promise<number>;
+
+/**
+ * Makes sure that the first `length` bytes of a file can be written without running out of space; its size and
+ * content stay. Rejects with ENOSPC, giving back what it took; does nothing where the file system cannot reserve.
+ * Source: fallocate(2), FALLOC_FL_KEEP_SIZE.
+ */
+export function reserveSpace(descriptor: number, length: number): Promise<void>;
+
+// --- clock.c ----------------------------------------------------------------------------------------------
+
+/** Sets CLOCK_REALTIME to so many seconds and nanoseconds since the epoch. Source: clock_settime(2). */
+export function setRealtimeClock(seconds: bigint, nanoseconds: number): void;
+
+// --- entries.c, record.c ----------------------------------------------------------------------------------
+
+/**
+ * Describes what is at `path` in a pool thread, without following the last link: one record, whose name is the
+ * path. Of the file's attributes, those whose names start with `attributes` are told. Rejects as lstat(2) fails.
+ *
+ * A record, little-endian, unaligned: u32 length of the record, mode (0: could not be looked at), mode of the
+ * link's target (0: none; of all others the mode again), uid, gid, nanoseconds of the modification; i64 seconds
+ * of it, size; u32 length of the name, length of the link's resolved path (0: cannot be resolved); the name; the
+ * resolved path; then, up to the record's end, attributes: u32 length of the name, length of the value; both.
+ */
+export function readEntry(path: Buffer, attributes: string): Promise<Buffer>;
+
+/**
+ * Describes all entries of a directory in a pool thread: one record each, sorted by the bytes of their names.
+ * Entries that vanish meanwhile are left out. Rejects as open(2) fails, with ENOTDIR for a link too.
+ */
+export function readDirectory(path: Buffer, attributes: string): Promise<Buffer>;
+
+// --- remove.c ---------------------------------------------------------------------------------------------
+
+/**
+ * Removes what is at `path` and everything below it in a pool thread; never follows a link. What is missing is no
+ * error. Source: unlinkat(2).
+ */
+export function removeTree(path: string): Promise<unknown>;
+
+// --- attributes.c -----------------------------------------------------------------------------------------
+
+/**
+ * Gives `target` the owner, mode, extended attributes and times of `source`, in a pool thread; of links, the
+ * link's own. Attributes and owners that the target's file system has no place for are lost.
+ */
+export function copyAttributes(source: Buffer, target: Buffer): Promise<unknown>;

@@ -1,0 +1,41 @@
+// What the files of the addon share: error reporting and the registration of each subject.
+#pragma once
+
+#include <stdbool.h>
+
+#include <node_api.h>
+
+// Runs a Node-API call; on failure throws (unless an exception is pending) and returns NULL.
+#define NAPI_CALL(env, call)                       \
+  do {                                             \
+    if ((call) != napi_ok) {                       \
+      envd_throw_last_napi_error(env);             \
+      return NULL;                                 \
+    }                                              \
+  } while (0)
+
+void envd_throw_last_napi_error(napi_env env);
+
+// Throws an Error shaped like Node's own system errors:
+// message `<code>: <text>, <syscall>[ '<path>']`, with `errno` (negative), `code`, `syscall` and, if given, `path`.
+void envd_throw_errno(napi_env env, int error, const char* syscall, const char* path);
+
+// The same Error as a value, for rejecting promises.
+napi_value envd_errno_error(napi_env env, int error, const char* syscall, const char* path);
+
+// Defines `exports.<name>`; returns false with an exception pending when that fails.
+bool envd_export(napi_env env, napi_value exports, const char* name, napi_callback callback);
+
+// Each subject registers its functions. All are safe to call once per environment (worker threads included).
+bool envd_register_freeze(napi_env env, napi_value exports);
+bool envd_register_address_space(napi_env env, napi_value exports);
+bool envd_register_collapse(napi_env env, napi_value exports);
+bool envd_register_inotify(napi_env env, napi_value exports);
+bool envd_register_spawn(napi_env env, napi_value exports);
+bool envd_register_pipe(napi_env env, napi_value exports);
+bool envd_register_publish(napi_env env, napi_value exports);
+bool envd_register_copy(napi_env env, napi_value exports);
+bool envd_register_clock(napi_env env, napi_value exports);
+bool envd_register_entries(napi_env env, napi_value exports);
+bool envd_register_remove(napi_env env, napi_value exports);
+bool envd_register_attributes(napi_env env, napi_value exports);

@@ -1,0 +1,30 @@
+// What a child does between clone3 and execve.
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+typedef struct {
+  const char* file;
+  char** argv;
+  char** envp;
+  const char* cwd;
+  uid_t uid;
+  gid_t gid;
+  gid_t* groups;
+  size_t group_count;
+  int stdio[3];
+  bool terminal;
+  int cgroup;  // -1: the caller's
+  int nice;
+  int io_priority;
+  const char* oom_score_adj;  // as text: the child formats nothing
+
+  // Written by the child, read by the caller: they share memory, and the caller sleeps until execve or exit.
+  volatile int failed_errno;  // 0: none
+  const char* volatile failed_step;
+} child_plan;
+
+// Starts the child and waits for its execve. Returns the pid and sets *pidfd, or returns -1 with the plan's
+// failed_errno and failed_step set; nothing is left behind then. Blocks the calling thread for that long.
+pid_t envd_start_child(child_plan* plan, int* pidfd);

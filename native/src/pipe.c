@@ -1,0 +1,42 @@
+// pipe and pendingBytes: what a process' output goes through, and how much of it has not been read yet.
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "addon.h"
+
+static napi_value js_pipe(napi_env env, napi_callback_info info) {
+  (void)info;
+  int fds[2];
+  if (pipe2(fds, O_CLOEXEC) < 0) {
+    envd_throw_errno(env, errno, "pipe2", NULL);
+    return NULL;
+  }
+  napi_value pair, value;
+  NAPI_CALL(env, napi_create_array_with_length(env, 2, &pair));
+  for (uint32_t i = 0; i < 2; i++) {
+    NAPI_CALL(env, napi_create_int32(env, fds[i], &value));
+    NAPI_CALL(env, napi_set_element(env, pair, i, value));
+  }
+  return pair;
+}
+
+static napi_value js_pending_bytes(napi_env env, napi_callback_info info) {
+  size_t argc = 1;
+  napi_value argv[1], result;
+  int32_t fd;
+  int pending;
+  NAPI_CALL(env, napi_get_cb_info(env, info, &argc, argv, NULL, NULL));
+  NAPI_CALL(env, napi_get_value_int32(env, argv[0], &fd));
+  if (ioctl(fd, FIONREAD, &pending) < 0) {
+    envd_throw_errno(env, errno, "ioctl FIONREAD", NULL);
+    return NULL;
+  }
+  NAPI_CALL(env, napi_create_int32(env, pending, &result));
+  return result;
+}
+
+bool envd_register_pipe(napi_env env, napi_value exports) {
+  return envd_export(env, exports, "pipe", js_pipe) && envd_export(env, exports, "pendingBytes", js_pending_bytes);
+}

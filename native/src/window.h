@@ -1,0 +1,26 @@
+// One aligned 2 MiB window of this process' memory: what a huge page can take the place of.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define WINDOW_SIZE (UINT64_C(2) << 20)
+
+enum window_outcome { WINDOW_COLLAPSED, WINDOW_ALREADY_HUGE, WINDOW_SKIPPED, WINDOW_OUTCOMES };
+
+// An open /proc/self/pagemap, and what this kernel can tell through it.
+struct pagemap {
+  int descriptor;
+  bool scans;
+};
+
+// Returns 0 or an errno.
+int pagemap_open(struct pagemap* pagemap);
+void pagemap_close(struct pagemap* pagemap);
+
+// Whether this guest has huge pages of the window's size and has not been told to use none.
+bool window_collapsing_allowed(void);
+
+// Collapses the window at `start` unless it is huge already or holds too little; tells exactly what happened.
+// A window that has been unmapped meanwhile, or that the kernel refuses, is skipped.
+enum window_outcome window_collapse(const struct pagemap* pagemap, uint64_t start);
