@@ -1,0 +1,96 @@
+import { constants } from 'node:fs';
+import { type FileHandle, open } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { EnvdError, isSystemError } from '../../base/errors.ts';
+import { native } from '../../os/native.ts';
+import { ensureDirectory } from '../../os/paths.ts';
+import type { User } from '../../os/users.ts';
+import type { KeyedLock } from './keyed-lock.ts';
+import { type Metadata, replaceMetadata } from './metadata.ts';
+import type { StagedFile } from './staged-file.ts';
+
+export interface Destination {
+  /** Absolute, its last part no link. */
+  readonly path: string;
+  /** Whether there was a file when the upload began. */
+  readonly exists: boolean;
+  readonly user: User;
+  readonly metadata: Metadata;
+  /** Overwrites of one inode take turns, so that one of them wins whole. */
+  readonly overwrites: KeyedLock;
+}
+
+/** Others may create and remove the destination between two steps, but not for ever. */
+const MAX_ATTEMPTS = 16;
+
+/**
+ * Makes the staged content the file at the destination. A new file appears complete; an existing one keeps its
+ * inode, links and mode. Returns whether the file carries the metadata.
+ */
+export async function commit(staged: StagedFile, destination: Destination): Promise<boolean> {
+  const steps = destination.exists ? [overwrite, create] : [create, overwrite];
+  for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+    for (const step of steps) {
+      const carriesMetadata = await step(staged, destination);
+      if (carriesMetadata !== null) return carriesMetadata;
+    }
+  }
+  throw new EnvdError('aborted', `path is created and removed all the time: '${destination.path}'`);
+}
+
+/** Null when the destination exists, or when its directory was missing and is there now. */
+async function create(staged: StagedFile, { path, user, metadata }: Destination): Promise<boolean | null> {
+  const carriesMetadata = replaceMetadata(staged.descriptor, metadata);
+  try {
+    await staged.publish(path, user);
+    return carriesMetadata;
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) await ensureDirectory(dirname(path), user);
+    else if (!isSystemError(error, 'EEXIST')) throw error;
+    return null;
+  }
+}
+
+/** Null when there is nothing at the destination. */
+async function overwrite(staged: StagedFile, destination: Destination): Promise<boolean | null> {
+  const target = await openExisting(destination.path);
+  if (!target) return null;
+  try {
+    const status = await target.stat();
+    if (!status.isFile()) {
+      throw new EnvdError('invalid_argument', `path is not a regular file any more: '${destination.path}'`);
+    }
+    const inode = `${status.dev}:${status.ino}`;
+    return await destination.overwrites.run(inode, () => replace(target, staged, destination));
+  } finally {
+    await target.close();
+  }
+}
+
+async function openExisting(path: string): Promise<FileHandle | null> {
+  try {
+    return await open(path, constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return null;
+    throw error;
+  }
+}
+
+/** Whatever may fail for want of room comes first, while the old content can be kept. */
+async function replace(
+  target: FileHandle,
+  staged: StagedFile,
+  { user, metadata }: Destination,
+): Promise<boolean> {
+  await native.reserveSpace(target.fd, staged.size);
+  const carriesMetadata = replaceMetadata(target.fd, metadata);
+  await staged.copyTo(target);
+  const status = await target.stat();
+  if (status.size > staged.size || staged.size === 0) await target.truncate(staged.size);
+  if (status.uid !== user.uid || status.gid !== user.gid) {
+    await target.chown(user.uid, user.gid);
+    // The kernel takes the set-user-ID bits with the owner: chown(2).
+    if (status.mode & 0o6000) await target.chmod(status.mode & 0o7777);
+  }
+  return carriesMetadata;
+}

@@ -1,0 +1,149 @@
+import type { Stats } from 'node:fs';
+import { stat } from 'node:fs/promises';
+import { basename } from 'node:path';
+import { EnvdError, isSystemError } from '../../base/errors.ts';
+import { followLinks } from '../../os/links.ts';
+import { resolvePath } from '../../os/paths.ts';
+import type { User } from '../../os/users.ts';
+import { writeInBatches } from './batches.ts';
+import { commit } from './commit.ts';
+import { DirectFile } from './direct-file.ts';
+import { explain, isOutOfSpace, noSpace } from './errors.ts';
+import type { KeyedLock } from './keyed-lock.ts';
+import { type Metadata, validateMetadata } from './metadata.ts';
+import { StagedFile } from './staged-file.ts';
+
+/** One file of an upload, its content as it arrives. */
+export interface UploadPart {
+  /** As the client sent it. */
+  readonly path: string;
+  readonly content: AsyncIterable<Buffer>;
+  /** Bytes announced, or null. */
+  readonly length: number | null;
+}
+
+export interface UploadContext {
+  readonly user: User;
+  readonly defaultWorkdir: string | null;
+  /** Put on every file, in place of what it had. */
+  readonly metadata: Metadata;
+  /** Aborts when the client is gone. */
+  readonly signal: AbortSignal;
+  readonly overwrites: KeyedLock;
+}
+
+export interface UploadedFile {
+  readonly path: string;
+  readonly name: string;
+  readonly type: 'file';
+  readonly metadata?: Metadata;
+}
+
+/** Content that has been received, and its way to the path. */
+interface Received {
+  readonly path: string;
+  readonly length: number | null;
+  readonly file: AsyncDisposable;
+  readonly commit: () => Promise<boolean>;
+}
+
+/** Received files hold a descriptor each: beyond this number they are committed early. */
+const MAX_UNCOMMITTED = 256;
+
+/**
+ * Receives all parts, then makes them files: an upload that breaks off has changed nothing.
+ * Throws `invalid_argument` for a path that comes twice (what came before is kept), a directory or bad metadata,
+ * and `no_space`.
+ */
+export async function upload(
+  parts: AsyncIterable<UploadPart>,
+  context: UploadContext,
+): Promise<UploadedFile[]> {
+  validateMetadata(context.metadata);
+  const batch = new UploadBatch(context);
+  try {
+    for await (const part of parts) {
+      if (!(await batch.receive(part))) {
+        await batch.commit();
+        throw new EnvdError('invalid_argument', `path was sent more than once: '${part.path}'`);
+      }
+    }
+    await batch.commit();
+    return batch.files;
+  } finally {
+    await batch[Symbol.asyncDispose]();
+  }
+}
+
+class UploadBatch implements AsyncDisposable {
+  readonly files: UploadedFile[] = [];
+  readonly #context: UploadContext;
+  readonly #paths = new Set<string>();
+  #received: Received[] = [];
+
+  constructor(context: UploadContext) {
+    this.#context = context;
+  }
+
+  /** False, with nothing of it read, for a path that was received before. */
+  async receive(part: UploadPart): Promise<boolean> {
+    const path = resolvePath(part.path, this.#context.user, this.#context.defaultWorkdir);
+    if (this.#paths.has(path)) return false;
+    this.#paths.add(path);
+    this.#received.push(await withExplanation(path, part.length, () => receive(path, part, this.#context)));
+    if (this.#received.length >= MAX_UNCOMMITTED) await this.commit();
+    return true;
+  }
+
+  async commit(): Promise<void> {
+    for (const { path, length, commit } of this.#received) {
+      const carriesMetadata = await withExplanation(path, length, commit);
+      const { metadata } = this.#context;
+      const shown = carriesMetadata && Object.keys(metadata).length > 0 ? { metadata } : {};
+      this.files.push({ path, name: basename(path), type: 'file', ...shown });
+    }
+    await this[Symbol.asyncDispose]();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    const received = this.#received;
+    this.#received = [];
+    await Promise.all(received.map(({ file }) => file[Symbol.asyncDispose]()));
+  }
+}
+
+async function receive(path: string, part: UploadPart, context: UploadContext): Promise<Received> {
+  const destination = await followLinks(path);
+  const status = await statOrNull(destination);
+  if (status?.isDirectory()) throw new EnvdError('invalid_argument', `path is a directory: '${path}'`);
+  const { user, metadata, overwrites, signal } = context;
+
+  const staged = status && !status.isFile() ? null : await StagedFile.open(destination);
+  const file = staged ?? new DirectFile(destination, user);
+  try {
+    await writeInBatches(part.content, (batch) => file.write(batch, signal));
+  } catch (error) {
+    await file[Symbol.asyncDispose]();
+    throw error;
+  }
+  const target = { path: destination, exists: status !== null, user, metadata, overwrites };
+  const finish = file instanceof DirectFile ? () => file.commit(metadata) : () => commit(file, target);
+  return { path, length: part.length, file, commit: finish };
+}
+
+async function statOrNull(path: string): Promise<Stats | null> {
+  try {
+    return await stat(path);
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return null;
+    throw error;
+  }
+}
+
+async function withExplanation<T>(path: string, length: number | null, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw isOutOfSpace(error) ? noSpace(length, error) : explain(error, path);
+  }
+}

@@ -1,0 +1,60 @@
+import { dirname } from 'node:path';
+import { type Cgroup, hasVanished } from '../../os/cgroup2.ts';
+
+/** A cgroup that a sweep comes by, and whether it has to go on running. */
+export interface Candidate {
+  readonly cgroup: Cgroup;
+  readonly keep: boolean;
+}
+
+/**
+ * What a resume depends on, below the top of the hierarchy: init, the journal that services write to, NFS locking
+ * and port mapping (remounting hangs without), the forwarding of the guest's ports.
+ */
+export const RESUME_DEPENDS_ON: readonly string[] = [
+  'init.scope',
+  'system.slice/systemd-journald.service',
+  'system.slice/rpcbind.service',
+  'system.slice/rpc-statd.service',
+  'system.slice/port-forwarding.service',
+  'envd/port-forwarding',
+];
+
+/**
+ * Everything below `top`, the workload first. Freezing a cgroup freezes what is below it, now and later, so the
+ * walk goes down only where something must go on running: along the daemon's own chain, and to the list above.
+ */
+export function* hierarchyCandidates(
+  top: Cgroup,
+  own: Cgroup,
+  workload: readonly Cgroup[],
+): Generator<Candidate> {
+  for (const cgroup of workload) yield { cgroup, keep: false };
+  const seen = new Set(workload.map(({ path }) => path));
+  const kept = new Set(RESUME_DEPENDS_ON.map((name) => top.child(name).path));
+  const chain = new Set([...chainOf(own.path), ...[...kept].flatMap((path) => chainOf(dirname(path)))]);
+  const queue = [top];
+  for (let cgroup = queue.shift(); cgroup; cgroup = queue.shift()) {
+    for (const child of childrenOf(cgroup)) {
+      if (seen.has(child.path)) continue;
+      const inChain = chain.has(child.path);
+      yield { cgroup: child, keep: inChain || kept.has(child.path) };
+      if (inChain) queue.push(child);
+    }
+  }
+}
+
+/** `path` and all directories above it. */
+function chainOf(path: string): string[] {
+  const parent = dirname(path);
+  return parent === path ? [path] : [path, ...chainOf(parent)];
+}
+
+function childrenOf(cgroup: Cgroup): Cgroup[] {
+  try {
+    return cgroup.children();
+  } catch (error) {
+    if (hasVanished(error)) return [];
+    throw error;
+  }
+}

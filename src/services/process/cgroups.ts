@@ -1,0 +1,74 @@
+import { totalmem } from 'node:os';
+import { dirname } from 'node:path';
+import { EnvdError, isSystemError } from '../../base/errors.ts';
+import { Cgroup } from '../../os/cgroup2.ts';
+
+const CONTROLLERS = ['cpu', 'io', 'memory'];
+const MIB = 1024 * 1024;
+
+/** Shares of the guest under contention: terminals answer before everything else of the user's. */
+const WEIGHTS = {
+  user: { 'cpu.weight': '50', 'io.weight': 'default 10' },
+  ptys: { 'cpu.weight': '200', 'io.weight': 'default 50' },
+};
+
+/** Bytes that the workload may have: the rest keeps the system and the daemon alive. */
+export function workloadMemory(total: number): number {
+  return Math.floor(total - Math.min(total / 8, 128 * MIB));
+}
+
+/** The cgroups that the clients' processes run in: `ptys` for terminals, `user` for all others. */
+export class WorkloadCgroups implements Disposable {
+  /** Null without cgroup v2, as is `ptys`. */
+  readonly user: Cgroup | null;
+  readonly ptys: Cgroup | null;
+
+  private constructor(user: Cgroup | null, ptys: Cgroup | null) {
+    this.user = user;
+    this.ptys = ptys;
+  }
+
+  /**
+   * Makes both below `root`, with what limits the available controllers allow; null stands for "without cgroups".
+   * Throws `failed_precondition` when `root` is not in a writable cgroup v2 hierarchy.
+   */
+  static create(root: string | null): WorkloadCgroups {
+    if (root === null) return new WorkloadCgroups(null, null);
+    try {
+      enableControllers(Cgroup.create(root));
+      return new WorkloadCgroups(
+        limited(Cgroup.create(`${root}/user`), WEIGHTS.user),
+        limited(Cgroup.create(`${root}/ptys`), WEIGHTS.ptys),
+      );
+    } catch (error) {
+      if (!isSystemError(error, 'EROFS', 'EACCES', 'EPERM')) throw error;
+      throw new EnvdError('failed_precondition', `cgroup root is not writable: '${root}'`, { cause: error });
+    }
+  }
+
+  /** Both, or none. */
+  all(): Cgroup[] {
+    return [this.user, this.ptys].filter((cgroup) => cgroup !== null);
+  }
+
+  /** Removes those that are empty; processes that outlive the daemon keep theirs. */
+  [Symbol.dispose](): void {
+    for (const cgroup of this.all()) cgroup.remove();
+  }
+}
+
+/** From the top of the hierarchy down: a cgroup can only hand on what its parent hands to it. */
+function enableControllers(root: Cgroup): void {
+  const parent = new Cgroup(dirname(root.path));
+  if (parent.exists()) enableControllers(parent);
+  root.enableControllers(CONTROLLERS);
+}
+
+function limited(cgroup: Cgroup, weights: Readonly<Record<string, string>>): Cgroup {
+  const memory = String(workloadMemory(totalmem()));
+  const limits = { 'memory.high': memory, 'memory.max': memory, ...weights };
+  for (const [file, value] of Object.entries(limits)) cgroup.setLimit(file, value);
+  // For the figures of each process: what it used, and whether the kernel killed it for memory.
+  cgroup.enableControllers(['memory']);
+  return cgroup;
+}

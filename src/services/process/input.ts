@@ -1,0 +1,84 @@
+import type { Writable } from 'node:stream';
+import { EnvdError } from '../../base/errors.ts';
+
+/** How many bytes of input the daemon keeps for a process that does not read, beside what the kernel holds. */
+export const QUEUE_BYTES = 1024 * 1024;
+
+interface Waiting {
+  readonly bytes: Uint8Array;
+  readonly accept: () => void;
+  readonly refuse: (error: unknown) => void;
+}
+
+/**
+ * The input of a process: a bounded queue in front of a pipe or a terminal. A write is acknowledged when it has
+ * been accepted into the queue, in the order of the calls; while the queue is full it waits, and a caller that
+ * gives up takes its bytes with it. A process that does not read holds up its own writers and nobody else.
+ */
+export class Input {
+  readonly #stream: Writable;
+  readonly #name: string;
+  readonly #end: () => void;
+  readonly #waiting: Waiting[] = [];
+  #closed = false;
+
+  /** `name` appears in errors, like `stdin of process 7`; `end` tells the process that nothing follows. */
+  constructor(stream: Writable, name: string, end: () => void) {
+    this.#stream = stream;
+    this.#name = name;
+    this.#end = end;
+    stream.on('drain', () => this.#pump());
+    // EPIPE and EIO: the reader is gone, by its own choice or with the process.
+    stream.on('error', () => this.close());
+    stream.on('close', () => this.close());
+  }
+
+  /** Throws `failed_precondition` when the input is closed, and the signal's reason when the caller gives up. */
+  write(bytes: Uint8Array, signal: AbortSignal): Promise<void> {
+    if (this.#closed) return Promise.reject(this.#closedError());
+    signal.throwIfAborted();
+    if (this.#waiting.length === 0 && this.#hasRoom()) {
+      this.#stream.write(bytes);
+      return Promise.resolve();
+    }
+    return this.#wait(bytes, signal);
+  }
+
+  /** Ends the input after what has been accepted; what still waits is refused. Idempotent. */
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    for (const waiting of this.#waiting.splice(0)) waiting.refuse(this.#closedError());
+    this.#end();
+  }
+
+  #wait(bytes: Uint8Array, signal: AbortSignal): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const giveUp = () => {
+      this.#waiting.splice(this.#waiting.indexOf(waiting), 1);
+      reject(signal.reason);
+    };
+    const forget = () => signal.removeEventListener('abort', giveUp);
+    const waiting = { bytes, accept: resolve, refuse: reject };
+    signal.addEventListener('abort', giveUp, { once: true });
+    this.#waiting.push(waiting);
+    return promise.finally(forget);
+  }
+
+  #pump(): void {
+    while (this.#waiting.length > 0 && this.#hasRoom()) {
+      const next = this.#waiting.shift();
+      if (!next) return;
+      this.#stream.write(next.bytes);
+      next.accept();
+    }
+  }
+
+  #hasRoom(): boolean {
+    return this.#stream.writableLength < QUEUE_BYTES;
+  }
+
+  #closedError(): EnvdError {
+    return new EnvdError('failed_precondition', `${this.#name} is closed`);
+  }
+}

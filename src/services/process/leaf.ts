@@ -1,0 +1,90 @@
+import { closeSync } from 'node:fs';
+import type { Cgroup } from '../../os/cgroup2.ts';
+import { SIGKILL, signalProcess } from '../../os/signals.ts';
+
+/**
+ * When leaves that could not be removed are looked at again, in milliseconds: the kernel lets go of a task a moment
+ * after it has been reaped, background children when they please. Each look doubles the time to the next.
+ */
+const FIRST_SWEEP_MS = 10;
+const LAST_SWEEP_MS = 10_000;
+
+/** What the kernel tells of a process and all below it; null where it does not. */
+export interface TreeUsage {
+  readonly peakMemoryBytes: number | null;
+  readonly outOfMemory: boolean | null;
+}
+
+/** The cgroup of one process and of everything below it, whatever sessions those make their own. */
+export class Leaf {
+  readonly #cgroup: Cgroup;
+  readonly #leaves: Leaves;
+
+  constructor(cgroup: Cgroup, leaves: Leaves) {
+    this.#cgroup = cgroup;
+    this.#leaves = leaves;
+  }
+
+  /** Runs `start` with the leaf's descriptor. */
+  async enter<T>(start: (descriptor: number) => Promise<T>): Promise<T> {
+    const descriptor = this.#cgroup.open();
+    try {
+      return await start(descriptor);
+    } finally {
+      closeSync(descriptor);
+    }
+  }
+
+  /** Signals every process in it. SIGKILL is one act of the kernel's: not even a fork can escape it. */
+  signal(signal: number): void {
+    if (signal === SIGKILL) this.#cgroup.kill();
+    else for (const pid of this.#cgroup.processes()) signalProcess(pid, signal);
+  }
+
+  usage(): TreeUsage {
+    const kills = this.#cgroup.outOfMemoryKills();
+    return { peakMemoryBytes: this.#cgroup.memoryPeak(), outOfMemory: kills === null ? null : kills > 0 };
+  }
+
+  /** Removes it, as soon as the last process in it has gone. */
+  release(): void {
+    this.#leaves.release(this.#cgroup);
+  }
+}
+
+/** Makes leaves, and removes each when it is empty. */
+export class Leaves implements Disposable {
+  #count = 0;
+  readonly #lingering = new Set<Cgroup>();
+  #timer: NodeJS.Timeout | null = null;
+
+  /** Makes a leaf below `parent`. Its name is the daemon's pid and a number: an earlier daemon's may be there. */
+  create(parent: Cgroup): Leaf {
+    this.#count += 1;
+    return new Leaf(parent.makeChild(`${process.pid}-${this.#count}`), this);
+  }
+
+  release(cgroup: Cgroup): void {
+    if (cgroup.remove()) return;
+    this.#lingering.add(cgroup);
+    this.#sweepIn(FIRST_SWEEP_MS);
+  }
+
+  /** Removes those that are empty; background children that outlive the daemon keep theirs. */
+  [Symbol.dispose](): void {
+    if (this.#timer) clearTimeout(this.#timer);
+    this.#sweep();
+  }
+
+  #sweepIn(milliseconds: number): void {
+    if (this.#timer) clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => {
+      this.#sweep();
+      if (this.#lingering.size > 0) this.#sweepIn(Math.min(milliseconds * 2, LAST_SWEEP_MS));
+    }, milliseconds).unref();
+  }
+
+  #sweep(): void {
+    for (const cgroup of this.#lingering) if (cgroup.remove()) this.#lingering.delete(cgroup);
+  }
+}

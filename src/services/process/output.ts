@@ -1,0 +1,102 @@
+import { EnvdError } from '../../base/errors.ts';
+import type { Offsets, OutputStream, ProcessEvent, StartEvent } from './events.ts';
+import { History } from './history.ts';
+import { type Node, Reader, type Source } from './reader.ts';
+
+/** How far the slowest reader may lag behind, in bytes, before the process is slowed down to it. */
+export const WINDOW_BYTES = 1024 * 1024;
+/** What an event costs beside its bytes: many tiny ones must not pass for little memory. */
+const EVENT_BYTES = 256;
+
+/**
+ * What a process puts out, fanned out to any number of readers: each gets everything from the moment it was added,
+ * or from an earlier offset as far as it is kept. There is one list of events; a reader is a cursor in it. The
+ * source is paused while the slowest reader is more than a window behind; without readers it never is.
+ */
+export class Output implements Source {
+  #last: Node = { event: null, position: 0, next: null };
+  readonly #offsets = { stdout: 0, stderr: 0, pty: 0 };
+  #ended = false;
+  #paused = false;
+  readonly #history: History;
+  readonly #readers = new Set<Reader>();
+  readonly #setPaused: (paused: boolean) => void;
+
+  /** `setPaused` stops and restarts the source; `historyBytes` are kept for readers that come back. */
+  constructor(setPaused: (paused: boolean) => void, historyBytes: number) {
+    this.#setPaused = setPaused;
+    this.#history = new History(historyBytes);
+  }
+
+  get ended(): boolean {
+    return this.#ended;
+  }
+
+  write(stream: OutputStream, bytes: Buffer): void {
+    const encoded = this.#readers.size > 1 ? { json: null, binary: null } : null;
+    const event = { type: 'output', stream, bytes, encoded } as const;
+    this.#history.add(event, this.#offsets[stream], EVENT_BYTES);
+    this.#offsets[stream] += bytes.length;
+    this.#append(event, bytes.length + EVENT_BYTES);
+  }
+
+  /** Appends the last event. */
+  end(event: ProcessEvent): void {
+    this.#ended = true;
+    this.#append(event, 0);
+  }
+
+  /**
+   * A reader of what is appended from now on; after the end, of the last event. With `from`, first of what is kept
+   * from these offsets on. Throws `invalid_argument` for an offset that has not been reached.
+   */
+  read(pid: number, from: Offsets | null): Reader {
+    const start: StartEvent = { type: 'start', pid, offsets: null };
+    const before = from ? this.#resume(start, from) : [start];
+    const { position } = this.#last;
+    const cursor = this.#ended ? { event: null, position, next: this.#last } : this.#last;
+    const reader = new Reader(this, before, cursor);
+    this.#readers.add(reader);
+    return reader;
+  }
+
+  advanced(): void {
+    this.#balance();
+  }
+
+  remove(reader: Reader): void {
+    this.#readers.delete(reader);
+    this.#balance();
+  }
+
+  #resume(start: StartEvent, from: Offsets): ProcessEvent[] {
+    for (const stream of ['stdout', 'stderr', 'pty'] as const) {
+      if (from[stream] <= this.#offsets[stream]) continue;
+      const text = `cannot resume ${stream} from ${from[stream]}: ${this.#offsets[stream]} bytes were written`;
+      throw new EnvdError('invalid_argument', text);
+    }
+    return this.#history.resume(start, from, this.#offsets);
+  }
+
+  #append(event: ProcessEvent, size: number): void {
+    const node: Node = { event, position: this.#last.position + size, next: null };
+    this.#last.next = node;
+    this.#last = node;
+    for (const reader of this.#readers) reader.wake();
+    this.#balance();
+  }
+
+  /** Pauses or resumes the source by the slowest reader, and times those that hold up others. */
+  #balance(): void {
+    const limit = this.#last.position - WINDOW_BYTES;
+    let blocked = false;
+    for (const reader of this.#readers) {
+      const lags = reader.position < limit;
+      blocked ||= lags;
+      reader.setHoldingUp(lags && this.#readers.size > 1);
+    }
+    if (blocked === this.#paused) return;
+    this.#paused = blocked;
+    this.#setPaused(blocked);
+  }
+}

@@ -1,0 +1,164 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { isDeepStrictEqual } from 'node:util';
+import { EnvdError } from '../../base/errors.ts';
+import type { Feed } from '../../base/feed.ts';
+import type { Cgroup } from '../../os/cgroup2.ts';
+import { SIGTERM } from '../../os/signals.ts';
+import type { Guest } from '../lifecycle/guest.ts';
+import type { WorkloadCgroups } from './cgroups.ts';
+import { DeadlineFeed } from './deadline.ts';
+import type { ProcessEvent } from './events.ts';
+import { Leaves } from './leaf.ts';
+import type { ManagedProcess } from './process.ts';
+import { launchProcess, planLaunch, type StartRequest } from './start.ts';
+
+/** How long an ended process can still be connected to, in milliseconds. */
+export const RETENTION_MS = 30_000;
+/** How long processes have between SIGTERM and SIGKILL when the daemon stops, in milliseconds. */
+export const STOP_GRACE_MS = 2000;
+/** Processes with this tag stay out of the cgroups that a freeze stops. */
+export const SYSTEM_TAG = '_system';
+
+/** How a client names a process. */
+export type Selector = { readonly pid: number } | { readonly tag: string };
+
+export interface ProcessOptions {
+  /** PATH of the daemon, the base of every process' own. */
+  readonly path: string;
+  /** Bytes of output that are kept of each process for clients that come back. */
+  readonly historyBytes: number;
+}
+
+/** Every process of the daemon: those that run, and for a while those that have ended. */
+export class ProcessTable {
+  readonly #running = new Map<number, ManagedProcess>();
+  readonly #retained = new Map<number, ManagedProcess>();
+  readonly #guest: Guest;
+  readonly #cgroups: WorkloadCgroups;
+  readonly #options: ProcessOptions;
+  readonly #leaves = new Leaves();
+  /** By start id: those that are being started, run, or have ended a moment ago. */
+  readonly #starts = new Map<string, Promise<ManagedProcess>>();
+  #stopping = false;
+
+  constructor(guest: Guest, cgroups: WorkloadCgroups, options: ProcessOptions) {
+    this.#guest = guest;
+    this.#cgroups = cgroups;
+    this.#options = options;
+  }
+
+  /**
+   * Starts a process and reads it from its first event on. After `deadlineMs` (null: never) the process is killed
+   * and the feed ends with `deadline_exceeded`; the process outlives the feed otherwise. A start id that is known
+   * attaches to that process instead. Throws `already_exists` when that one was started with another command.
+   */
+  async start(request: StartRequest, deadlineMs: number | null): Promise<Feed<ProcessEvent>> {
+    const known = request.startId !== null && this.#starts.get(request.startId);
+    if (known) return attach(await known, request);
+    const starting = this.#launch(request);
+    if (request.startId !== null) this.#rememberStart(request.startId, starting);
+    const process = await starting;
+    const feed = process.read(null);
+    return deadlineMs === null ? feed : new DeadlineFeed(feed, process, deadlineMs);
+  }
+
+  /** Those that run, in the order of their start. */
+  list(): ManagedProcess[] {
+    return [...this.#running.values()];
+  }
+
+  /** A running process. Throws `not_found`. */
+  find(selector: Selector): ManagedProcess {
+    return pick(this.#running, selector) ?? notFound(selector);
+  }
+
+  /** A running process, or one that ended a moment ago. Throws `not_found`. */
+  findRetained(selector: Selector): ManagedProcess {
+    return pick(this.#running, selector) ?? pick(this.#retained, selector) ?? notFound(selector);
+  }
+
+  /** Refuses further starts and ends every process: SIGTERM to its group, after a grace SIGKILL to its tree. */
+  async stop(): Promise<void> {
+    this.#stopping = true;
+    const all = this.list();
+    for (const process of all) process.signal(SIGTERM);
+    const grace = new AbortController();
+    const ended = Promise.all(all.map((process) => process.ended));
+    await Promise.race([ended, delay(STOP_GRACE_MS, undefined, { signal: grace.signal }).catch(() => {})]);
+    grace.abort();
+    for (const process of this.list()) process.expire();
+    await Promise.all(this.list().map((process) => process.ended));
+    this.#leaves[Symbol.dispose]();
+  }
+
+  async #launch(request: StartRequest): Promise<ManagedProcess> {
+    if (this.#stopping) throw new EnvdError('unavailable', 'cannot start a process: the daemon is stopping');
+    const plan = await planLaunch(request, this.#guest, this.#options.path);
+    const cgroup = this.#cgroupOf(request);
+    if (cgroup?.stopsNewcomers()) {
+      throw new EnvdError('unavailable', 'cannot start a process: the workload is frozen');
+    }
+    const leaf = cgroup && this.#leaves.create(cgroup);
+    try {
+      const process = await launchProcess(request, plan, leaf, this.#options.historyBytes);
+      this.#add(process);
+      return process;
+    } catch (error) {
+      leaf?.release();
+      throw error;
+    }
+  }
+
+  /** Forgotten with the process, or at once when it could not be started. */
+  #rememberStart(startId: string, starting: Promise<ManagedProcess>): void {
+    this.#starts.set(startId, starting);
+    const forget = () => this.#starts.delete(startId);
+    starting.then((process) => process.ended).then(() => setTimeout(forget, RETENTION_MS).unref(), forget);
+  }
+
+  #cgroupOf(request: StartRequest): Cgroup | null {
+    if (request.tag === SYSTEM_TAG) return null;
+    return request.terminal ? this.#cgroups.ptys : this.#cgroups.user;
+  }
+
+  #add(process: ManagedProcess): void {
+    this.#retained.delete(process.pid);
+    this.#running.set(process.pid, process);
+    void process.ended.then(() => this.#retire(process));
+  }
+
+  #retire(process: ManagedProcess): void {
+    this.#running.delete(process.pid);
+    this.#retained.set(process.pid, process);
+    const forget = () => {
+      // The pid may belong to a later process by now.
+      if (this.#retained.get(process.pid) === process) this.#retained.delete(process.pid);
+    };
+    setTimeout(forget, RETENTION_MS).unref();
+  }
+}
+
+/** Everything that the process has put out, to a client that asks for its start again. */
+function attach(process: ManagedProcess, { startId, config }: StartRequest): Feed<ProcessEvent> {
+  if (!isDeepStrictEqual(process.config, config)) {
+    throw new EnvdError(
+      'already_exists',
+      `start id '${startId}' belongs to process ${process.pid}, another command`,
+    );
+  }
+  return process.read({ stdout: 0, stderr: 0, pty: 0 });
+}
+
+/** Of several processes with one tag the latest counts. */
+function pick(
+  processes: ReadonlyMap<number, ManagedProcess>,
+  selector: Selector,
+): ManagedProcess | undefined {
+  if ('pid' in selector) return processes.get(selector.pid);
+  return [...processes.values()].findLast((process) => process.tag === selector.tag);
+}
+
+function notFound(selector: Selector): never {
+  const what = 'pid' in selector ? `pid ${selector.pid}` : `tag ${selector.tag}`;
+  throw new EnvdError('not_found', `process with ${what} not found`);
+}
