@@ -1,0 +1,59 @@
+import {
+  type DescMessage,
+  fromBinary,
+  fromJsonString,
+  type MessageShape,
+  toBinary,
+  toJsonString,
+} from '@bufbuild/protobuf';
+import { EnvdError, messageOf } from '../base/errors.ts';
+
+/** The two codecs of Connect's streams: `application/connect+json` and `application/connect+proto`. */
+export type Codec = 'json' | 'binary';
+
+/** A frame begins with one byte of flags and four of length, big endian. */
+export const ENVELOPE_BYTES = 5;
+/** Flags of a frame. Source: Connect protocol, "Streaming RPCs". */
+export const COMPRESSED_FLAG = 0b01;
+export const END_STREAM_FLAG = 0b10;
+
+/** An uninitialised frame for a payload of `length` bytes, its envelope written. */
+export function allocateFrame(flags: number, length: number): Buffer {
+  const frame = Buffer.allocUnsafe(ENVELOPE_BYTES + length);
+  frame.writeUInt8(flags, 0);
+  frame.writeUInt32BE(length, 1);
+  return frame;
+}
+
+export function frameOf(flags: number, payload: Uint8Array): Buffer {
+  const frame = allocateFrame(flags, payload.length);
+  frame.set(payload, ENVELOPE_BYTES);
+  return frame;
+}
+
+export function encodeFrame<Desc extends DescMessage>(
+  schema: Desc,
+  message: MessageShape<Desc>,
+  codec: Codec,
+): Buffer {
+  return frameOf(
+    0,
+    codec === 'json' ? Buffer.from(toJsonString(schema, message)) : toBinary(schema, message),
+  );
+}
+
+/** Throws `invalid_argument` with what the payload has wrong. */
+export function decodeMessage<Desc extends DescMessage>(
+  schema: Desc,
+  payload: Buffer,
+  codec: Codec,
+  ignoreUnknownFields: boolean,
+): MessageShape<Desc> {
+  try {
+    if (codec === 'binary') return fromBinary(schema, payload);
+    return fromJsonString(schema, payload.toString('utf8'), { ignoreUnknownFields });
+  } catch (error) {
+    const text = `cannot decode message ${schema.typeName}: ${messageOf(error)}`;
+    throw new EnvdError('invalid_argument', text, { cause: error });
+  }
+}

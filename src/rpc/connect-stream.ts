@@ -1,0 +1,171 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { promisify } from 'node:util';
+import { gunzip } from 'node:zlib';
+import type { DescMessage } from '@bufbuild/protobuf';
+import { endStreamToJson } from '@connectrpc/connect/protocol-connect';
+import { EnvdError, messageOf } from '../base/errors.ts';
+import {
+  COMPRESSED_FLAG,
+  type Codec,
+  decodeMessage,
+  END_STREAM_FLAG,
+  ENVELOPE_BYTES,
+  encodeFrame,
+  frameOf,
+} from './codec.ts';
+import { toConnectError } from './errors.ts';
+import { batches, type EventStream } from './event-stream.ts';
+import { keepaliveMsOf } from './keepalive.ts';
+
+const CONTENT_TYPE = /^application\/connect\+(json|proto) *(?:;.*)?$/i;
+const REQUEST_LIMIT_BYTES = 64 * 1024 * 1024;
+
+/** The codec of a request that this path serves, or null: another protocol, or no stream. */
+export function streamCodecOf(contentType: string | undefined): Codec | null {
+  const match = CONTENT_TYPE.exec(contentType ?? '');
+  if (!match) return null;
+  return match[1]?.toLowerCase() === 'json' ? 'json' : 'binary';
+}
+
+/** A request as the router hands it over. */
+export interface StreamExchange {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly headers: Headers;
+  readonly codec: Codec;
+  readonly shutdown: AbortSignal;
+}
+
+/**
+ * Serves a stream in the Connect protocol. Each event is encoded once for all readers, what is ready together
+ * is written together, and nothing is taken from the feed while the socket is full. Resolves with the error
+ * that ended the stream, or null.
+ */
+export async function serveStream<Event, Input extends DescMessage, Output extends DescMessage>(
+  stream: EventStream<Event, Input, Output>,
+  exchange: StreamExchange,
+): Promise<unknown> {
+  const { response, codec } = exchange;
+  const gone = new AbortController();
+  response.once('close', () => gone.abort(new EnvdError('aborted', 'client has gone')));
+  response.writeHead(200, {
+    'content-type': `application/connect+${codec === 'json' ? 'json' : 'proto'}`,
+    'connect-accept-encoding': 'gzip',
+  });
+  const error = await pump(stream, exchange, gone.signal).then(
+    () => null,
+    (reason: unknown) => reason ?? new EnvdError('internal', 'stream failed'),
+  );
+  if (!response.destroyed) response.end(endOfStream(error));
+  return error;
+}
+
+async function pump<Event, Input extends DescMessage, Output extends DescMessage>(
+  stream: EventStream<Event, Input, Output>,
+  { request, response, headers, codec, shutdown }: StreamExchange,
+  gone: AbortSignal,
+): Promise<void> {
+  const timeoutMs = timeoutOf(headers);
+  using deadline = new Deadline(stream.ownsTimeout ? null : timeoutMs);
+  const signal = AbortSignal.any([gone, shutdown, deadline.signal]);
+  const payload = await readMessage(request, headers.get('connect-content-encoding'));
+  const message = decodeMessage(stream.method.input, payload, codec, stream.ignoreUnknownFields);
+  const feed = await stream.open(message, { headers, signal, timeoutMs });
+  const keepalive = encodeFrame(stream.method.output, stream.keepalive, codec);
+  for await (const events of batches(feed, keepaliveMsOf(headers), signal)) {
+    const frames = events === null ? [keepalive] : events.map((event) => stream.frame(event, codec));
+    const flushed = response.write(frames.length === 1 ? frames[0] : Buffer.concat(frames));
+    if (!flushed) await drained(response, signal);
+  }
+}
+
+function drained(response: ServerResponse, signal: AbortSignal): Promise<void> {
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const fail = () => reject(signal.reason);
+  signal.addEventListener('abort', fail, { once: true });
+  response.once('drain', resolve);
+  return promise.finally(() => {
+    signal.removeEventListener('abort', fail);
+    response.off('drain', resolve);
+  });
+}
+
+class Deadline implements Disposable {
+  readonly #controller = new AbortController();
+  readonly #timer: NodeJS.Timeout | null;
+
+  constructor(milliseconds: number | null) {
+    const error = () => new EnvdError('deadline_exceeded', `stream was open for ${milliseconds} ms`);
+    this.#timer =
+      milliseconds === null ? null : setTimeout(() => this.#controller.abort(error()), milliseconds);
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  [Symbol.dispose](): void {
+    if (this.#timer) clearTimeout(this.#timer);
+  }
+}
+
+/** `Connect-Timeout-Ms`: at most ten digits; absent or 0 means no limit. */
+function timeoutOf(headers: Headers): number | null {
+  const text = headers.get('connect-timeout-ms');
+  if (text === null) return null;
+  if (!/^\d{1,10}$/.test(text))
+    throw new EnvdError('invalid_argument', `invalid Connect-Timeout-Ms: '${text}'`);
+  const milliseconds = Number(text);
+  // setTimeout counts in 31 bits, a little less than 25 days.
+  return milliseconds === 0 ? null : Math.min(milliseconds, 0x7fffffff);
+}
+
+/** The one message of the request. */
+async function readMessage(request: IncomingMessage, encoding: string | null): Promise<Buffer> {
+  const body = await readBody(request);
+  const length = body.length >= ENVELOPE_BYTES ? body.readUInt32BE(1) : -1;
+  if (body.length !== ENVELOPE_BYTES + length) {
+    throw new EnvdError(
+      'invalid_argument',
+      `request must be one enveloped message, not ${body.length} bytes of others`,
+    );
+  }
+  const payload = body.subarray(ENVELOPE_BYTES);
+  if (((body[0] ?? 0) & COMPRESSED_FLAG) === 0) return payload;
+  return decompress(payload, encoding);
+}
+
+async function readBody(request: IncomingMessage): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  let length = 0;
+  for await (const chunk of request) {
+    length += chunk.length;
+    if (length > REQUEST_LIMIT_BYTES) {
+      throw new EnvdError('resource_exhausted', `request is larger than ${REQUEST_LIMIT_BYTES} bytes`);
+    }
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
+}
+
+async function decompress(payload: Buffer, encoding: string | null): Promise<Buffer> {
+  if (encoding !== 'gzip') {
+    throw new EnvdError(
+      'unimplemented',
+      `unknown compression '${encoding ?? ''}': supported encodings are gzip`,
+    );
+  }
+  try {
+    return await promisify(gunzip)(payload, { maxOutputLength: REQUEST_LIMIT_BYTES });
+  } catch (error) {
+    throw new EnvdError('invalid_argument', `cannot decompress request: ${messageOf(error)}`, {
+      cause: error,
+    });
+  }
+}
+
+/** The last frame: what went wrong, or an empty object. Source: Connect protocol, "EndStreamResponse". */
+export function endOfStream(error: unknown): Buffer {
+  const json = endStreamToJson(new Headers(), error === null ? undefined : toConnectError(error), {});
+  return frameOf(END_STREAM_FLAG, Buffer.from(JSON.stringify(json)));
+}

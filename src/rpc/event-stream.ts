@@ -1,0 +1,75 @@
+import type { DescMessage, DescMethodServerStreaming, MessageShape } from '@bufbuild/protobuf';
+import type { HandlerContext } from '@connectrpc/connect';
+import { onAbort } from '../base/abort.ts';
+import type { Feed } from '../base/feed.ts';
+import type { Codec } from './codec.ts';
+import { keepaliveMsOf } from './keepalive.ts';
+
+/** What a call brings with it, beside its message. */
+export interface StreamCall {
+  readonly headers: Headers;
+  /** Aborts when the client has gone, the call's deadline has passed, or the daemon stops. */
+  readonly signal: AbortSignal;
+  /** `Connect-Timeout-Ms`, or null. */
+  readonly timeoutMs: number | null;
+}
+
+/** One of the long streams: opening it, and how its events become messages. */
+export interface EventStream<Event, Input extends DescMessage, Output extends DescMessage> {
+  readonly method: DescMethodServerStreaming<Input, Output>;
+  /** JSON properties that the schema does not have: ignored, or refused. */
+  readonly ignoreUnknownFields: boolean;
+  /** Whether the timeout belongs to what the stream opens, instead of to the call. */
+  readonly ownsTimeout: boolean;
+  open(request: MessageShape<Input>, call: StreamCall): Promise<Feed<Event>>;
+  message(event: Event): MessageShape<Output>;
+  /** The event as one frame; the same buffer for every reader where the event can keep it. */
+  frame(event: Event, codec: Codec): Uint8Array;
+  readonly keepalive: MessageShape<Output>;
+}
+
+/**
+ * THE loop of every stream: each batch of events as soon as there is one; after `keepaliveMs` without any, null
+ * for a keepalive. Ends with the feed; a client that goes away ends the reading and nothing else.
+ */
+export async function* batches<Event>(
+  feed: Feed<Event>,
+  keepaliveMs: number,
+  signal: AbortSignal,
+): AsyncGenerator<readonly Event[] | null> {
+  using _ = feed;
+  let next = feed.next();
+  for (;;) {
+    const events = await within(next, keepaliveMs, signal);
+    if (events === null) return;
+    yield events === 'late' ? null : events;
+    if (events !== 'late') next = feed.next();
+  }
+}
+
+/** What `promise` settles with, or `late` when that takes longer; throws the signal's reason when it aborts. */
+function within<T>(promise: Promise<T>, milliseconds: number, signal: AbortSignal): Promise<T | 'late'> {
+  const { promise: result, resolve, reject } = Promise.withResolvers<T | 'late'>();
+  const timer = setTimeout(() => resolve('late'), milliseconds);
+  const forget = onAbort(signal, () => reject(signal.reason));
+  promise.then(resolve, reject);
+  return result.finally(() => {
+    clearTimeout(timer);
+    forget();
+  });
+}
+
+/** The stream as connect-node serves it, for the protocols that have no path of their own (gRPC-Web). */
+export function viaConnect<Event, Input extends DescMessage, Output extends DescMessage>(
+  stream: EventStream<Event, Input, Output>,
+): (request: MessageShape<Input>, context: HandlerContext) => AsyncGenerator<MessageShape<Output>> {
+  return async function* serve(request, context) {
+    const { requestHeader: headers, signal } = context;
+    const timeoutMs = context.timeoutMs() ?? null;
+    const feed = await stream.open(request, { headers, signal, timeoutMs });
+    for await (const events of batches(feed, keepaliveMsOf(headers), signal)) {
+      if (events === null) yield stream.keepalive;
+      else for (const event of events) yield stream.message(event);
+    }
+  };
+}

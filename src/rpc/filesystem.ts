@@ -1,0 +1,51 @@
+import type { HandlerContext, ServiceImpl } from '@connectrpc/connect';
+import type { EntryInfo, Filesystem } from '../gen/filesystem/filesystem_pb.js';
+import { resolvePath } from '../os/paths.ts';
+import type { User, UserDatabase } from '../os/users.ts';
+import { listDir } from '../services/filesystem/list-dir.ts';
+import { makeDir } from '../services/filesystem/make-dir.ts';
+import { move } from '../services/filesystem/move.ts';
+import { remove } from '../services/filesystem/remove.ts';
+import { stat } from '../services/filesystem/stat.ts';
+import type { Guest } from '../services/lifecycle/guest.ts';
+import { entryToMessage } from './entry.ts';
+
+export interface FilesystemDependencies {
+  readonly guest: Guest;
+  readonly users: UserDatabase;
+  /** The user that a call is made as. */
+  userOf(context: HandlerContext): User;
+}
+
+/** The unary calls of `filesystem.Filesystem`. */
+export function filesystemService({ guest, users, userOf }: FilesystemDependencies) {
+  const resolve = (path: string, user: User) => resolvePath(path, user, guest.defaultWorkdir);
+  return {
+    async stat({ path }, context) {
+      const entry = await stat(resolve(path, userOf(context)), users);
+      return { entry: entryToMessage(entry) };
+    },
+    async listDir({ path, depth }, context) {
+      const entries: EntryInfo[] = [];
+      for await (const batch of listDir(resolve(path, userOf(context)), depth, users)) {
+        entries.push(...batch.map(entryToMessage));
+        context.signal.throwIfAborted();
+      }
+      return { entries };
+    },
+    async makeDir({ path }, context) {
+      const user = userOf(context);
+      const entry = await makeDir(resolve(path, user), user, users);
+      return { entry: entryToMessage(entry) };
+    },
+    async move({ source, destination }, context) {
+      const user = userOf(context);
+      const entry = await move(resolve(source, user), resolve(destination, user), user, users);
+      return { entry: entryToMessage(entry) };
+    },
+    async remove({ path }, context) {
+      await remove(resolve(path, userOf(context)));
+      return {};
+    },
+  } satisfies Partial<ServiceImpl<typeof Filesystem>>;
+}

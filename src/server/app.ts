@@ -1,0 +1,100 @@
+import { cors as connectCors } from '@connectrpc/connect';
+import cors from '@fastify/cors';
+import Fastify, { type FastifyInstance } from 'fastify';
+import type { Logger } from 'pino';
+import { EnvdError } from '../base/errors.ts';
+import type { RpcDependencies } from '../rpc/router.ts';
+import type { Collapser } from '../services/collapse/collapse.ts';
+import type { FileServices } from '../services/files/services.ts';
+import type { Freezer } from '../services/freeze/freezer.ts';
+import type { Init } from '../services/lifecycle/init.ts';
+import type { MetricsReader } from '../services/lifecycle/metrics.ts';
+import { gate } from './auth.ts';
+import { mountConnect } from './connect.ts';
+import { sendError, statusOf } from './errors.ts';
+import { logOperations } from './operation-log.ts';
+import { collapseRoutes } from './routes/collapse.ts';
+import { envsRoutes } from './routes/envs.ts';
+import { fileRoutes } from './routes/files.ts';
+import { freezeRoutes } from './routes/freeze.ts';
+import { healthRoutes } from './routes/health.ts';
+import { initRoutes } from './routes/init.ts';
+import { metricsRoutes } from './routes/metrics.ts';
+
+/** What the routes and RPCs call. */
+export interface AppServices extends RpcDependencies {
+  readonly init: Init;
+  readonly metrics: MetricsReader;
+  readonly files: FileServices;
+  readonly freezer: Freezer;
+  readonly collapser: Collapser;
+}
+
+export interface AppOptions {
+  readonly version: string;
+  readonly logger: Logger;
+  /** Aborts when the daemon stops: its reason ends the streams. */
+  readonly shutdown: AbortSignal;
+}
+
+// Longer than the 620 s of a proxy in front, so that it is always the proxy that closes an idle connection.
+const KEEP_ALIVE_MS = 640_000;
+const BODY_LIMIT_BYTES = 16 * 1024 * 1024;
+const CORS_MAX_AGE_S = 7200;
+
+/** The HTTP server, not listening yet. Hooks run in the order in which they stand here. */
+export function buildApp(services: AppServices, { version, logger, shutdown }: AppOptions): FastifyInstance {
+  const app = Fastify({
+    // Fastify's own lines about requests and listening are ours to write.
+    loggerInstance: logger.child({}, { level: logger.isLevelEnabled('warn') ? 'warn' : logger.level }),
+    keepAliveTimeout: KEEP_ALIVE_MS,
+    requestTimeout: 0,
+    connectionTimeout: 0,
+    bodyLimit: BODY_LIMIT_BYTES,
+    exposeHeadRoutes: false,
+    forceCloseConnections: true,
+  }) as unknown as FastifyInstance;
+
+  logOperations(app, logger);
+  allowAnyOrigin(app);
+  forbidCaching(app);
+  gate(app, services.guest);
+  shapeErrors(app);
+
+  healthRoutes(app);
+  metricsRoutes(app, services.metrics);
+  envsRoutes(app, services.guest);
+  initRoutes(app, services.init, version);
+  fileRoutes(app, services.files);
+  freezeRoutes(app, services.freezer);
+  collapseRoutes(app, services.collapser);
+  mountConnect(app, services, shutdown);
+  return app;
+}
+
+function allowAnyOrigin(app: FastifyInstance): void {
+  app.register(cors, {
+    origin: '*',
+    methods: ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'],
+    exposedHeaders: [...connectCors.exposedHeaders, 'Location', 'Cache-Control', 'X-Content-Type-Options'],
+    maxAge: CORS_MAX_AGE_S,
+  });
+}
+
+/** File downloads take the header away again: they have validators. */
+function forbidCaching(app: FastifyInstance): void {
+  app.addHook('onRequest', async (_request, reply) => {
+    reply.header('cache-control', 'no-store');
+  });
+}
+
+function shapeErrors(app: FastifyInstance): void {
+  app.setErrorHandler((error, request, reply) => {
+    if (statusOf(error) >= 500) request.log.error({ err: error }, 'operation failed');
+    return sendError(reply, error);
+  });
+  app.setNotFoundHandler((request, reply) => {
+    const path = request.url.split('?', 1)[0] ?? '';
+    return sendError(reply, new EnvdError('not_found', `no such operation: ${request.method} ${path}`));
+  });
+}

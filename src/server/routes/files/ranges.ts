@@ -1,0 +1,34 @@
+import parseRange from 'range-parser';
+import type { ByteRange } from '../../../services/files/content-stream.ts';
+
+/** Part of a file of known size; `end` is exclusive. */
+export interface Range extends ByteRange {
+  readonly end: number;
+}
+
+/**
+ * The parts that a Range header asks for, in its order; null when it is to be ignored: absent, another unit, or
+ * malformed (RFC 9110, section 14.2). Empty when none of it lies in the file. Ranges that add up to more than the
+ * file are joined where they overlap.
+ */
+export function selectRanges(header: string | undefined, size: number): readonly Range[] | null {
+  if (header === undefined) return null;
+  const wanted = clampSuffixes(header, size);
+  const ranges = parseRange(size, wanted);
+  if (ranges === -2) return null;
+  if (ranges === -1) return isBytes(wanted) ? [] : null;
+  if (ranges.type.trim().toLowerCase() !== 'bytes') return null;
+  const total = ranges.reduce((sum, { start, end }) => sum + end - start + 1, 0);
+  const chosen = total > size ? parseRange(size, wanted, { combine: true }) : ranges;
+  if (!Array.isArray(chosen)) return null;
+  return chosen.map(({ start, end }) => ({ start, end: end + 1 }));
+}
+
+/** `-n` means the whole file when that is shorter; range-parser takes it for unsatisfiable. */
+function clampSuffixes(header: string, size: number): string {
+  return header.replace(/(?<=[=,]\s*)-(\d+)/g, (_, length: string) => `-${Math.min(Number(length), size)}`);
+}
+
+function isBytes(header: string): boolean {
+  return /^\s*bytes\s*=/i.test(header);
+}
