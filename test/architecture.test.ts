@@ -1,0 +1,135 @@
+import { globSync, readFileSync } from 'node:fs';
+import { builtinModules } from 'node:module';
+import { dirname, join, normalize } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { expect, test } from 'vitest';
+
+const ROOT = fileURLToPath(new URL('../src', import.meta.url));
+
+/** The floors of the house, the ground first; `gen` is beside them, for `rpc` alone. */
+const FLOORS = [
+  ['base'],
+  ['os'],
+  ['services'],
+  ['rpc'],
+  ['server'],
+  ['compose', 'config'],
+  ['run'],
+  ['main'],
+];
+
+/** The one place that may import a package, so that it can be replaced there. */
+const OWNERS: Record<string, RegExp> = {
+  'node-pty': /^os\/pty\.ts$/,
+  chokidar: /^os\/polled-watch\.ts$/,
+  'fs-xattr': /^os\/xattr\.ts$/,
+  commander: /^config\.ts$/,
+  pino: /^(run|compose|server\/(app|operation-log))\.ts$/,
+  fastify: /^(compose|server\/.+)\.ts$/,
+  '@fastify/cors': /^server\/app\.ts$/,
+  '@fastify/multipart': /^server\/routes\/.+\.ts$/,
+  '@connectrpc/connect': /^(rpc|server)\/.+\.ts$/,
+  '@connectrpc/connect-node': /^server\/connect\.ts$/,
+  '@bufbuild/protobuf': /^rpc\/.+\.ts$/,
+  'mime-types': /^(services\/files|server\/routes)\/.+\.ts$/,
+  'content-disposition': /^(services\/files|server\/routes)\/.+\.ts$/,
+  'range-parser': /^(services\/files|server\/routes)\/.+\.ts$/,
+  fresh: /^(services\/files|server\/routes)\/.+\.ts$/,
+  negotiator: /^(services\/files|server\/routes)\/.+\.ts$/,
+};
+
+interface Import {
+  readonly file: string;
+  readonly target: string;
+}
+
+const files = globSync('**/*.ts', { cwd: ROOT }).filter((file) => !file.startsWith('gen/'));
+const imports: Import[] = files.flatMap((file) => {
+  const text = readFileSync(join(ROOT, file), 'utf8');
+  const specifiers = text.matchAll(/^(?:import|export) (?:[^;]*? from )?'([^']+)'|\bimport\('([^']+)'\)/gm);
+  return Array.from(specifiers, ([, target, lazy = '']) => ({ file, target: target ?? lazy }));
+});
+
+/** The room of a file: its first folder, or its own name at the top. */
+function roomOf(file: string): string {
+  return file.split('/')[0]?.replace(/\.ts$/, '') ?? '';
+}
+
+function floorOf(room: string): number {
+  return FLOORS.findIndex((rooms) => rooms.includes(room));
+}
+
+/** A relative import as a file below src, or null when it leads out of it. */
+function resolveInside({ file, target }: Import): string | null {
+  if (!target.startsWith('.')) return null;
+  const path = normalize(join(dirname(file), target));
+  return path.startsWith('..') ? null : path;
+}
+
+const inner = imports.flatMap((edge) => {
+  const to = resolveInside(edge);
+  return to === null ? [] : [{ from: edge.file, to }];
+});
+
+test('there are files to look at', () => {
+  expect(files.length).toBeGreaterThan(40);
+  expect(inner.length).toBeGreaterThan(100);
+});
+
+test('every file is in a room of the house', () => {
+  expect(files.filter((file) => floorOf(roomOf(file)) < 0)).toEqual([]);
+});
+
+test('imports go down, never up', () => {
+  const up = inner.filter(({ from, to }) => {
+    if (roomOf(to) === 'gen') return roomOf(from) !== 'rpc';
+    return floorOf(roomOf(to)) > floorOf(roomOf(from));
+  });
+  expect(up).toEqual([]);
+});
+
+test('imports never go in a circle', () => {
+  const edges = Map.groupBy(inner, ({ from }) => from);
+  const done = new Set<string>();
+  const circles: string[] = [];
+  const visit = (file: string, trail: readonly string[]): void => {
+    if (trail.includes(file)) circles.push([...trail.slice(trail.indexOf(file)), file].join(' > '));
+    if (trail.includes(file) || done.has(file)) return;
+    for (const { to } of edges.get(file) ?? []) visit(to, [...trail, file]);
+    done.add(file);
+  };
+  for (const file of files) visit(file, []);
+  expect(circles).toEqual([]);
+});
+
+test('services know no HTTP, no Connect and no protobuf', () => {
+  const known = /^(fastify|@fastify\/|@connectrpc\/|@bufbuild\/|node:http)/;
+  expect(
+    imports.filter(({ file, target }) => /^(base|os|services)\//.test(file) && known.test(target)),
+  ).toEqual([]);
+});
+
+test('every package has its owner', () => {
+  const strangers = imports.filter(({ file, target }) => {
+    if (target.startsWith('.') || target.startsWith('node:')) return false;
+    const name = target
+      .split('/')
+      .slice(0, target.startsWith('@') ? 2 : 1)
+      .join('/');
+    return !OWNERS[name]?.test(file);
+  });
+  expect(strangers).toEqual([]);
+  expect(imports.filter(({ target }) => builtinModules.includes(target))).toEqual([]);
+});
+
+test('the native addon has one door', () => {
+  const doors = imports.filter(({ target }) => target.includes('native/'));
+  expect([...new Set(doors.map(({ file }) => file))]).toEqual(['os/native.ts']);
+});
+
+test('argv and the environment are read in one place', () => {
+  const readers = files.filter((file) =>
+    /process\.(argv|env)\b/.test(readFileSync(join(ROOT, file), 'utf8')),
+  );
+  expect(readers).toEqual(['config.ts']);
+});

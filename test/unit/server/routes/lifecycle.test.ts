@@ -1,0 +1,97 @@
+import Fastify, { type FastifyInstance } from 'fastify';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { sendError } from '../../../../src/server/errors.ts';
+import { envsRoutes } from '../../../../src/server/routes/envs.ts';
+import { healthRoutes } from '../../../../src/server/routes/health.ts';
+import { initRoutes } from '../../../../src/server/routes/init.ts';
+import { metricsRoutes } from '../../../../src/server/routes/metrics.ts';
+import { Guest } from '../../../../src/services/lifecycle/guest.ts';
+import { Init } from '../../../../src/services/lifecycle/init.ts';
+import { MetricsReader } from '../../../../src/services/lifecycle/metrics.ts';
+import { authStep } from '../../../../src/services/lifecycle/steps/auth.ts';
+import { environmentStep } from '../../../../src/services/lifecycle/steps/environment.ts';
+import { tokenStep } from '../../../../src/services/lifecycle/steps/token.ts';
+import { scratch } from '../../../fixtures/scratch.ts';
+import { testUsers } from '../../../fixtures/users.ts';
+
+function setUp(): { app: FastifyInstance; guest: Guest } {
+  const app = Fastify();
+  onTestFinished(() => app.close());
+  app.setErrorHandler((error, _request, reply) => sendError(reply, error));
+  const guest = new Guest(testUsers(scratch()));
+  const steps = [
+    authStep(guest, () => Promise.resolve(null)),
+    environmentStep(guest, () => ({})),
+    tokenStep(guest),
+  ];
+  healthRoutes(app);
+  envsRoutes(app, guest);
+  metricsRoutes(app, new MetricsReader());
+  initRoutes(app, new Init(steps), '1.2.3');
+  return { app, guest };
+}
+
+test('GET /health', async () => {
+  const { app } = setUp();
+  const response = await app.inject('/health');
+  expect([response.statusCode, response.body]).toEqual([204, '']);
+});
+
+test('GET /envs', async () => {
+  const { app, guest } = setUp();
+  guest.environment = { A: 'ü' };
+  const response = await app.inject('/envs');
+  expect(response.json()).toEqual({ A: 'ü' });
+  expect(response.headers['content-type']).toBe('application/json; charset=utf-8');
+});
+
+test('GET /metrics', async () => {
+  const { app } = setUp();
+  const response = await app.inject('/metrics');
+  expect(response.statusCode).toBe(200);
+  expect(response.json()).toMatchObject({ cpu_count: expect.any(Number), disk_total: expect.any(Number) });
+});
+
+describe('POST /init', () => {
+  const json = { 'content-type': 'application/json' };
+
+  test.each([
+    ['no body', {}],
+    ['no body, but a type', { headers: json }],
+    ['an empty object', { headers: json, payload: '{}' }],
+    ['white space', { headers: json, payload: ' \n' }],
+    ['an object of no type', { payload: '{"envVars":{}}' }],
+    ['an object of another type', { headers: { 'content-type': 'text/plain' }, payload: '{}' }],
+  ])('%s is allowed', async (_, options) => {
+    const { app } = setUp();
+    const response = await app.inject({ method: 'POST', url: '/init', ...options });
+    expect([response.statusCode, response.body]).toEqual([204, '']);
+    expect(response.headers['x-envd-version']).toBe('1.2.3');
+  });
+
+  test('changes the guest, and only for who knows the token', async () => {
+    const { app, guest } = setUp();
+    const post = (payload: object) => app.inject({ method: 'POST', url: '/init', payload });
+    expect((await post({ accessToken: 'one', envVars: { A: '1' } })).statusCode).toBe(204);
+    expect(guest).toMatchObject({ accessToken: 'one', environment: { A: '1' } });
+    const refused = await post({ accessToken: 'two', envVars: {} });
+    expect(refused.statusCode).toBe(401);
+    expect(refused.json()).toEqual({
+      code: 401,
+      message: 'unauthorized access, the access token does not match',
+    });
+    expect(guest).toMatchObject({ accessToken: 'one', environment: { A: '1' } });
+  });
+
+  test.each([
+    ['{', 'request body is not valid JSON'],
+    ['{"accessToken": "secret",}', 'request body is not valid JSON'],
+    ['[]', 'request body must be an object'],
+    ['{"envVars": 5}', 'envVars must be an object'],
+  ])('%s: 400', async (payload, message) => {
+    const { app } = setUp();
+    const response = await app.inject({ method: 'POST', url: '/init', headers: json, payload });
+    expect(response.statusCode).toBe(400);
+    expect(response.json()).toEqual({ code: 400, message });
+  });
+});

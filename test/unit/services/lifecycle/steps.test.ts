@@ -1,0 +1,160 @@
+import { createHash } from 'node:crypto';
+import { describe, expect, test } from 'vitest';
+import { Guest } from '../../../../src/services/lifecycle/guest.ts';
+import type { InitStep } from '../../../../src/services/lifecycle/init.ts';
+import { type InitRequest, parseInitRequest } from '../../../../src/services/lifecycle/init-request.ts';
+import { authStep } from '../../../../src/services/lifecycle/steps/auth.ts';
+import { clockStep } from '../../../../src/services/lifecycle/steps/clock.ts';
+import { defaultsStep } from '../../../../src/services/lifecycle/steps/defaults.ts';
+import { environmentStep } from '../../../../src/services/lifecycle/steps/environment.ts';
+import { thawStep } from '../../../../src/services/lifecycle/steps/thaw.ts';
+import { tokenStep } from '../../../../src/services/lifecycle/steps/token.ts';
+import { scratch } from '../../../fixtures/scratch.ts';
+import { testUsers } from '../../../fixtures/users.ts';
+
+function newGuest(): Guest {
+  return new Guest(testUsers(scratch()));
+}
+
+async function run(step: InitStep, body: object | InitRequest, ageNs = 0n): Promise<void> {
+  await step.run({ request: parseInitRequest(body), ageNs: () => ageNs });
+}
+
+describe('auth', () => {
+  const hashOf = (token: string) => createHash('sha512').update(token).digest('hex');
+  const NONE = null;
+
+  test.each([
+    // token set, hash of the metadata service, token of the body, allowed
+    [NONE, NONE, NONE, true],
+    [NONE, NONE, 'new', true],
+    [NONE, hashOf('new'), 'new', true],
+    [NONE, hashOf('new').toUpperCase(), 'new', true],
+    [NONE, hashOf('new'), 'other', false],
+    [NONE, hashOf('new'), NONE, false],
+    [NONE, hashOf(''), NONE, true],
+    [NONE, hashOf(''), 'new', false],
+    ['set', NONE, 'set', true],
+    ['set', NONE, 'new', false],
+    ['set', NONE, NONE, false],
+    ['set', hashOf('set'), 'set', true],
+    ['set', hashOf('new'), 'set', true],
+    ['set', hashOf('new'), 'new', true],
+    ['set', hashOf('new'), 'other', false],
+    ['set', hashOf('new'), NONE, false],
+    ['set', hashOf(''), NONE, true],
+    ['set', hashOf(''), 'new', false],
+    ['set', '', NONE, false],
+  ])('token %s, hash %.8s, body %s: %s', async (token, hash, accessToken, allowed) => {
+    const guest = newGuest();
+    guest.accessToken = token;
+    const outcome = run(
+      authStep(guest, () => Promise.resolve(hash)),
+      { accessToken },
+    );
+    if (allowed) await outcome;
+    else await expect(outcome).rejects.toMatchObject({ kind: 'unauthenticated' });
+    expect(guest.accessToken).toBe(token);
+  });
+
+  test('tells no token', async () => {
+    const guest = newGuest();
+    guest.accessToken = 'secret-1';
+    const outcome = run(
+      authStep(guest, () => Promise.resolve(null)),
+      { accessToken: 'secret-2' },
+    );
+    await expect(outcome).rejects.not.toThrow(/secret/);
+  });
+
+  test('does without the metadata service where the token is repeated', async () => {
+    const guest = newGuest();
+    guest.accessToken = 'set';
+    const unreachable = () => Promise.reject(new Error('unreachable'));
+    await run(authStep(guest, unreachable), { accessToken: 'set' });
+    await expect(run(authStep(guest, unreachable), { accessToken: 'new' })).rejects.toThrow('unreachable');
+  });
+});
+
+describe('clock', () => {
+  const MS = 1_000_000n;
+  const NOW = 1_700_000_000_000n * MS;
+
+  /** What the clock is set to, or null: the machine's own is never touched. */
+  async function setTo(timestamp: string | null, ageNs = 0n): Promise<bigint | null> {
+    const set: bigint[] = [];
+    const clock = { nowNs: () => NOW, setNs: (time: bigint) => void set.push(time) };
+    await run(clockStep(clock), { timestamp }, ageNs);
+    return set[0] ?? null;
+  }
+
+  const at = (offsetMs: number) => new Date(Number(NOW / MS) + offsetMs).toISOString();
+
+  test.each([
+    [0, false],
+    [50, false],
+    [51, true],
+    [86_400_000, true],
+    [-50, false],
+    [-5000, false],
+    [-5001, true],
+  ])('the platform is %d ms ahead: set %s', async (offset, isSet) => {
+    expect(await setTo(at(offset))).toBe(isSet ? NOW + BigInt(offset) * MS : null);
+  });
+
+  test('is left alone by a request without a time', async () => {
+    expect(await setTo(null)).toBeNull();
+  });
+
+  test('allows for the time the request has waited', async () => {
+    expect(await setTo(at(-30_000), 30_000n * MS)).toBeNull();
+    expect(await setTo(at(0), 100n * MS)).toBe(NOW + 100n * MS);
+  });
+});
+
+describe('environment', () => {
+  test('replaces the previous set, and is left alone when none is given', async () => {
+    const guest = newGuest();
+    const step = environmentStep(guest, () => ({}));
+    await run(step, { envVars: { A: '1', B: '2' } });
+    await run(step, { envVars: { B: '3' } });
+    expect(guest.environment).toEqual({ B: '3' });
+    await run(step, {});
+    expect(guest.environment).toEqual({ B: '3' });
+    await run(step, { envVars: {} });
+    expect(guest.environment).toEqual({});
+  });
+
+  test('does not override what the daemon has set', async () => {
+    const guest = newGuest();
+    await run(
+      environmentStep(guest, () => ({ OWN: 'daemon' })),
+      { envVars: { OWN: 'x', A: '1' } },
+    );
+    expect(guest.environment).toEqual({ OWN: 'daemon', A: '1' });
+  });
+});
+
+test('token: set, and cleared by a request without one', async () => {
+  const guest = newGuest();
+  await run(tokenStep(guest), { accessToken: 'new' });
+  expect(guest.accessToken).toBe('new');
+  await run(tokenStep(guest), {});
+  expect(guest.accessToken).toBeNull();
+});
+
+test('defaults: what is not told stays', async () => {
+  const guest = newGuest();
+  await run(defaultsStep(guest), {});
+  expect(guest).toMatchObject({ defaultUser: 'root', defaultWorkdir: null });
+  await run(defaultsStep(guest), { defaultUser: 'ada', defaultWorkdir: '/work' });
+  await run(defaultsStep(guest), { defaultUser: '' });
+  expect(guest).toMatchObject({ defaultUser: 'ada', defaultWorkdir: '/work' });
+  expect(guest.user(null).uid).toBe(2001);
+});
+
+test('thaw: waits for it', async () => {
+  const step = thawStep(() => Promise.reject(new Error('still frozen')));
+  expect(step.runs).toBe('always');
+  await expect(run(step, {})).rejects.toThrow('still frozen');
+});
