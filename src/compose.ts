@@ -11,19 +11,25 @@ import { buildApp } from './server/app.ts';
 import { Collapser } from './services/collapse/collapse.ts';
 import { createFileServices } from './services/files/services.ts';
 import { Freezer } from './services/freeze/freezer.ts';
+import { SYSTEM_TRUST_STORE } from './services/lifecycle/ca-bundle.ts';
 import { Guest } from './services/lifecycle/guest.ts';
 import { Init } from './services/lifecycle/init.ts';
 import { MetricsReader } from './services/lifecycle/metrics.ts';
 import { authStep } from './services/lifecycle/steps/auth.ts';
+import { caBundleStep } from './services/lifecycle/steps/ca-bundle.ts';
 import { clockStep } from './services/lifecycle/steps/clock.ts';
 import { defaultsStep } from './services/lifecycle/steps/defaults.ts';
 import { environmentStep } from './services/lifecycle/steps/environment.ts';
+import { hostsStep } from './services/lifecycle/steps/hosts.ts';
 import { thawStep } from './services/lifecycle/steps/thaw.ts';
 import { tokenStep } from './services/lifecycle/steps/token.ts';
 import { WorkloadCgroups } from './services/process/cgroups.ts';
 import { ProcessTable } from './services/process/table.ts';
 import { PolledWatches } from './services/watch/polled.ts';
 import { Watcher } from './services/watch/watcher.ts';
+
+/** The name that the guest finds the address under that /init calls `hyperloopIP`. */
+const HYPERLOOP_HOST = 'hyperloop.svc.internal';
 
 /** The whole daemon, wired and not listening yet. */
 export interface Daemon {
@@ -77,7 +83,8 @@ export function compose(config: Config, logger: Logger): Daemon {
 
 /** A root that was asked for must work; one that was only found may turn out not to be ours. */
 function createCgroups(config: Config, mount: string | null, logger: Logger): WorkloadCgroups {
-  if (!config.cgroups || config.cgroupRoot !== null) return WorkloadCgroups.create(config.cgroupRoot);
+  if (!config.cgroups) return WorkloadCgroups.create(null);
+  if (config.cgroupRoot !== null) return WorkloadCgroups.create(config.cgroupRoot);
   try {
     return WorkloadCgroups.create(mount && join(mount, 'envd'));
   } catch (error) {
@@ -112,6 +119,8 @@ function createInit(guest: Guest, freezer: Freezer): Init {
     environmentStep(guest, () => ({})),
     tokenStep(guest),
     defaultsStep(guest),
+    caBundleStep(SYSTEM_TRUST_STORE),
+    hostsStep('/etc/hosts', HYPERLOOP_HOST),
     thawStep(() => freezer.thaw()),
   ]);
 }

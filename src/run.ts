@@ -1,9 +1,10 @@
 import type { AddressInfo } from 'node:net';
 import process from 'node:process';
 import pino, { type Logger } from 'pino';
-import { EnvdError, isSystemError } from './base/errors.ts';
+import { EnvdError, isSystemError, messageOf } from './base/errors.ts';
 import { compose, type Daemon } from './compose.ts';
 import { type Config, readConfig } from './config.ts';
+import { protectFromOomKiller } from './os/oom.ts';
 
 /** A stop that takes longer than this is cut short, in milliseconds. */
 const STOP_LIMIT_MS = 10_000;
@@ -26,9 +27,19 @@ export async function run(): Promise<void> {
   // Files and directories of clients get the usual modes, whatever the daemon was started with.
   process.umask(0o022);
   const logger = pino({ level: config.logLevel });
+  protect(logger);
   const daemon = compose(config, logger);
   await listen(daemon, config, logger);
   stopOnSignals(daemon, logger);
+}
+
+/** Processes of clients are started with a score of their own. */
+function protect(logger: Logger): void {
+  try {
+    protectFromOomKiller();
+  } catch (error) {
+    logger.warn({ reason: messageOf(error) }, 'the out-of-memory killer may choose the daemon');
+  }
 }
 
 async function listen(daemon: Daemon, config: Config, logger: Logger): Promise<void> {

@@ -12,7 +12,7 @@ const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 
 function envd(args: string[], env: Record<string, string> = {}) {
   const { status, stdout, stderr } = spawnSync(process.execPath, [MAIN, ...args], {
-    env: { PATH: process.env.PATH, ...env },
+    env: { PATH: process.env.PATH, ENVD_LOG_LEVEL: 'silent', ...env },
     encoding: 'utf8',
   });
   return { status, stdout, stderr };

@@ -2,7 +2,12 @@ import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { EventType, type FilesystemEvent, FileType } from '../../src/gen/filesystem/filesystem_pb.js';
+import {
+  EventType,
+  type FilesystemEvent,
+  FileType,
+  type WatchDirResponse,
+} from '../../src/gen/filesystem/filesystem_pb.js';
 import { type Clients, connectTo } from './clients.ts';
 import { startDaemon, type TestDaemon } from './daemon.ts';
 

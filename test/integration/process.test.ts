@@ -236,6 +236,13 @@ describe('identity', () => {
     ]);
   });
 
+  test('the daemon is the last that the kernel kills for memory', () => {
+    const score = readFileSync(`/proc/${daemon.pid}/oom_score_adj`, 'utf8').trim();
+    const refused = daemon.log.some(({ msg }) => msg === 'the out-of-memory killer may choose the daemon');
+    // Without CAP_SYS_RESOURCE (a test in a container) it is not allowed to, and says so.
+    expect({ score, refused }).toEqual(refused ? { score: '0', refused } : { score: '-1000', refused });
+  });
+
   test('the cgroup: user for commands, ptys for terminals, none for _system', async () => {
     if (!daemon.cgroupRoot) return expect(daemon.cgroupRoot, 'no cgroup v2 on this machine').toBeNull();
     const { process } = connectTo(daemon.url);
