@@ -175,6 +175,13 @@ describe('the access token', () => {
       expect(text).not.toContain('start');
 
       expect((await fetch(`${daemon.url}/health`)).status).toBe(204);
+      // A browser asks without credentials, and must be able to read the refusal.
+      const preflight = await fetch(`${daemon.url}/process.Process/List`, {
+        method: 'OPTIONS',
+        headers: { origin: 'https://example.com', 'access-control-request-method': 'POST' },
+      });
+      expect(preflight.status).toBe(204);
+      expect(rest.headers.get('access-control-allow-origin')).toBe('*');
       const token = { 'x-access-token': 't0ken-in-use' };
       expect((await fetch(`${daemon.url}/envs`, { headers: token })).status).toBe(200);
       expect((await call('/process.Process/List', {}, token)).status).toBe(200);

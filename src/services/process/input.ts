@@ -55,7 +55,9 @@ export class Input {
   #wait(bytes: Uint8Array, signal: AbortSignal): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const giveUp = () => {
-      this.#waiting.splice(this.#waiting.indexOf(waiting), 1);
+      const index = this.#waiting.indexOf(waiting);
+      if (index < 0) return; // Accepted or refused a moment ago.
+      this.#waiting.splice(index, 1);
       reject(signal.reason);
     };
     const forget = () => signal.removeEventListener('abort', giveUp);
