@@ -1,4 +1,4 @@
-import { closeSync, constants, openSync, readSync } from 'node:fs';
+import { closeSync, constants, fchmodSync, fchownSync, openSync, readSync } from 'node:fs';
 import { ReadStream } from 'node:tty';
 import * as nodePty from 'node-pty';
 import { EnvdError } from '../base/errors.ts';
@@ -16,7 +16,15 @@ export interface TerminalSize {
   readonly rows: number;
 }
 
+/** Whose a terminal is. */
+export interface Owner {
+  readonly uid: number;
+  readonly gid: number;
+}
+
 const DRAIN_CHUNK_BYTES = 64 * 1024;
+/** Read and written by its owner, written by its group; as login(1) leaves it. */
+const TERMINAL_MODE = 0o620;
 
 /**
  * A pseudoterminal by node-pty: allocation and window size. The child is started on `slave` by our own spawn,
@@ -30,14 +38,19 @@ export class Terminal implements Disposable {
   readonly #master: number;
   #closed = false;
 
-  /** Throws `resource_exhausted` when the kernel has no more terminals, `invalid_argument` for a size of 0. */
-  constructor(size: TerminalSize) {
+  /**
+   * The terminal belongs to `owner`, as after a login: so that programs can open it by name.
+   * Throws `resource_exhausted` when the kernel has no more terminals, `invalid_argument` for a size of 0.
+   */
+  constructor(size: TerminalSize, owner: Owner) {
     checkSize(size);
     const { master, slave, path } = openPair(size);
     // node-pty leaves its slave descriptor non-blocking, which a child would share: open another.
     closeSync(slave);
     this.#master = master;
     this.slave = openSync(path, constants.O_RDWR | constants.O_NOCTTY);
+    fchownSync(this.slave, owner.uid, owner.gid);
+    fchmodSync(this.slave, TERMINAL_MODE);
     this.stream = new ReadStream(master);
   }
 

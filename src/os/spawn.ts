@@ -1,4 +1,4 @@
-import { closeSync, openSync } from 'node:fs';
+import { closeSync, fchownSync, openSync } from 'node:fs';
 import { Socket } from 'node:net';
 import { EnvdError, isSystemError } from '../base/errors.ts';
 import { native, type ProcessExit } from './native.ts';
@@ -98,6 +98,9 @@ export async function spawnWithPipes(
     const [stderrRead, stderrWrite] = createPipe();
     theirs.push(stderrWrite);
     ours.push(stderrRead);
+    // So that the user can open them by name again: `echo x >/dev/stdout`.
+    const { uid, gid } = launch.user;
+    for (const fd of [stdin?.[0], stdoutWrite, stderrWrite]) if (fd !== undefined) fchownSync(fd, uid, gid);
 
     const process = await spawn(launch, [theirs[0] ?? -1, stdoutWrite, stderrWrite], false);
     ours.length = 0;

@@ -236,6 +236,20 @@ describe('identity', () => {
     ]);
   });
 
+  test('the streams and the terminal belong to the user, to be opened by name', async () => {
+    const { process } = connectTo(daemon.url);
+    const headers = { authorization: `Basic ${Buffer.from('daemon:').toString('base64')}` };
+    const pipes = sh('echo out >/dev/stdout; echo err >/dev/stderr; cat /dev/stdin; stat -L -c %U /proc/self/fd/0');
+    const run = await transcribe(process.start({ process: pipes }, { headers }), async (event, { pid }) => {
+      if (event.case === 'start') await process.closeStdin({ process: byPid(pid) });
+    });
+    expect(String(run.stdout)).toBe('out\ndaemon\n');
+    expect(String(run.stderr)).toBe('err\n');
+    const terminal = sh('echo out >$(tty); stat -c "%U %a" $(tty)');
+    const seen = await transcribe(process.start({ process: terminal, pty: {} }, { headers }));
+    expect(String(seen.pty)).toBe('out\r\ndaemon 620\r\n');
+  });
+
   test('the daemon is the last that the kernel kills for memory', () => {
     const score = readFileSync(`/proc/${daemon.pid}/oom_score_adj`, 'utf8').trim();
     const refused = daemon.log.some(({ msg }) => msg === 'the out-of-memory killer may choose the daemon');

@@ -50,7 +50,7 @@ export async function openTerminal(
   size: TerminalSize,
   onOutput: OnOutput,
 ): Promise<{ process: Spawned; channels: Channels }> {
-  const terminal = new Terminal(size);
+  const terminal = new Terminal(size, launch.user);
   try {
     const process = await spawn(launch, [terminal.slave, terminal.slave, terminal.slave], true);
     return { process, channels: new TerminalChannels(terminal, onOutput) };

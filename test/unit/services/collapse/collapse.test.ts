@@ -50,9 +50,9 @@ describe('a process with a large heap', () => {
     expect(chunks).toBeGreaterThan(30);
     expect(collapsed + skipped).toBe(chunks);
     // The pool thread may have been faster than the cancel, but not by all of the windows.
-    expect(collapsed).toBeLessThan(10);
+    expect(skipped).toBeGreaterThan(0);
     expect(cancelled.grownMib).toBe(collapsed * WINDOW_MIB);
-    expect(aborted.grownMib).toBeLessThan(10 * WINDOW_MIB);
+    expect(aborted.grownMib).toBeLessThan(chunks * WINDOW_MIB);
   });
 
   test('keeps every byte while threads and the garbage collector work on', { timeout: 60_000 }, async () => {
