@@ -1,0 +1,70 @@
+import { byTag } from '../integration/clients.ts';
+import { remark } from './screen.ts';
+import type { Visitor } from './visitor.ts';
+
+/** How long nothing may come from a frozen process, in milliseconds. */
+const SILENCE_MS = 400;
+/** What a process had written before it froze may still be on its way. */
+const IN_FLIGHT_MS = 50;
+
+export async function askForHealth({ rest }: Visitor): Promise<void> {
+  await rest('GET /health');
+}
+
+/** The platform's first call: who calls, and what every process finds in its environment. */
+export async function initialize({ rest }: Visitor): Promise<void> {
+  const body = JSON.stringify({ defaultUser: 'root', envVars: { GREETING: 'hello' } });
+  await rest('POST /init', { headers: { 'content-type': 'application/json' }, body });
+}
+
+export async function readMetrics({ rest }: Visitor): Promise<void> {
+  await rest('GET /metrics');
+}
+
+/** A counting process stands still while it is frozen and counts on as if nothing had been. */
+export async function freezeAndThaw({ quietly, rest }: Visitor): Promise<void> {
+  const counter = new Counter();
+  const counting = counter.run(quietly);
+  await counter.passes(5);
+  const { frozen } = JSON.parse(await rest('POST /freeze?maxWaitMs=1000'));
+  if (frozen === 0) remark('No cgroup v2 can be written here: nothing stops.');
+  await new Promise((resolve) => setTimeout(resolve, IN_FLIGHT_MS));
+  const frozenAt = counter.value;
+  await new Promise((resolve) => setTimeout(resolve, SILENCE_MS));
+  remark(`It counted to ${frozenAt}; ${SILENCE_MS} ms later it stands at ${counter.value}.`);
+  await rest('POST /unfreeze');
+  await counter.passes(frozenAt + 5);
+  remark(`Thawed, it counts on: ${frozenAt + 1}, ${frozenAt + 2}, …`);
+  await quietly.sendSignal({ process: byTag('count'), signal: 9 });
+  await counting;
+}
+
+/** The daemon's own memory, packed into huge pages before a snapshot is taken. */
+export async function collapseMemory({ rest }: Visitor): Promise<void> {
+  const { chunks, collapsed, alreadyHuge } = JSON.parse(await rest('POST /collapse'));
+  remark(`${collapsed + alreadyHuge} of ${chunks} windows of 2 MiB are huge pages now.`);
+}
+
+/** A process that counts, and how far it has come. */
+class Counter {
+  value = 0;
+  #changed = Promise.withResolvers<void>();
+
+  async run(service: Visitor['quietly']): Promise<void> {
+    const script = 'i=0; while :; do i=$((i + 1)); echo $i; sleep 0.01; done';
+    for await (const { event } of service.start({
+      process: { cmd: 'sh', args: ['-c', script] },
+      tag: 'count',
+    })) {
+      if (event?.event.case !== 'data') continue;
+      const lines = Buffer.from(event.event.value.output.value ?? []).toString();
+      this.value = Number(lines.trim().split('\n').at(-1));
+      this.#changed.resolve();
+      this.#changed = Promise.withResolvers();
+    }
+  }
+
+  async passes(value: number): Promise<void> {
+    while (this.value <= value) await this.#changed.promise;
+  }
+}
