@@ -190,7 +190,8 @@ describe('start ids', () => {
       [1, 2].map(() =>
         transcribe(clients.process.start(request), async (event) => {
           // The other reader may have ended it already.
-          if (event.case === 'data') await clients.process.closeStdin({ process: byTag('once') }).catch(() => {});
+          if (event.case === 'data')
+            await clients.process.closeStdin({ process: byTag('once') }).catch(() => {});
         }),
       ),
     );
