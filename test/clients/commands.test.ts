@@ -63,8 +63,8 @@ describe('a command', () => {
   });
 
   test('runs as the user that was asked for', async () => {
-    const { stdout } = await commands.run('id -un; echo $HOME', { user: 'daemon' });
-    expect(stdout).toBe('daemon\n/usr/sbin\n');
+    const { stdout } = await commands.run('id -un; echo $LOGNAME', { user: 'daemon' });
+    expect(stdout).toBe('daemon\ndaemon\n');
   });
 
   test('without stdin reads the end of it at once', async () => {

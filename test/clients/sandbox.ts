@@ -18,7 +18,8 @@ export async function startGuest(): Promise<Guest> {
   const daemon = await startDaemon();
   const directory = join(daemon.scratch, 'work');
   mkdirSync(directory);
-  await init(daemon, { defaultUser: 'root' });
+  // The SDK's commands are run by a login shell: a home of their own spares them the machine's profiles.
+  await init(daemon, { defaultUser: 'root', envVars: { HOME: directory } });
   const sandbox = await Sandbox.create({ debug: true, sandboxUrl: daemon.url });
   return { sandbox, daemon, directory, [Symbol.asyncDispose]: () => daemon[Symbol.asyncDispose]() };
 }
