@@ -80,6 +80,18 @@ export interface Inotify {
  */
 export function openInotify(onReadable: () => void): Inotify;
 
+/** Names of entries, one character a byte. */
+export interface DirectoryNames {
+  readonly directories: string[];
+  readonly others: string[];
+}
+
+/**
+ * Lists the open directory `descriptor` from where it is; the names of what is no directory only if asked for.
+ * Throws getdents(2)'s errors.
+ */
+export function listNames(descriptor: number, withOthers: boolean): DirectoryNames;
+
 // --- spawn.c ----------------------------------------------------------------------------------------------
 
 export interface SpawnOptions {
@@ -203,3 +215,28 @@ export function removeTree(path: string): Promise<unknown>;
  * link's own. Attributes and owners that the target's file system has no place for are lost.
  */
 export function copyAttributes(source: Buffer, target: Buffer): Promise<unknown>;
+
+// --- fsfreeze.c -------------------------------------------------------------------------------------------
+
+/**
+ * Freezes or thaws the file system that the directory `path` is on, in a thread of its own. A frozen one can be
+ * read; whoever writes to it sleeps, uninterruptibly, until it is thawed. Rejects with EBUSY when it is frozen
+ * already, EINVAL when it is not, EOPNOTSUPP when it cannot be. Source: FIFREEZE and FITHAW, linux/fs.h.
+ */
+export function setFilesystemFrozen(path: string, frozen: boolean): Promise<void>;
+
+// --- core_dumps.c -----------------------------------------------------------------------------------------
+
+/**
+ * Makes sure that no core dump is made of this process, whatever the kernel does with cores (core(5)). What
+ * `spawn` starts has the limit that the process was started with.
+ */
+export function forbidCoreDumps(): void;
+
+// --- notify.c ---------------------------------------------------------------------------------------------
+
+/**
+ * Sends `text`, at most 255 bytes, as one datagram to the Unix socket `address` (`@` begins an abstract name).
+ * Throws sendto(2)'s errors: EAGAIN instead of waiting, ENAMETOOLONG.
+ */
+export function notify(address: string, text: string): void;

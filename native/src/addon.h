@@ -39,3 +39,6 @@ bool envd_register_clock(napi_env env, napi_value exports);
 bool envd_register_entries(napi_env env, napi_value exports);
 bool envd_register_remove(napi_env env, napi_value exports);
 bool envd_register_attributes(napi_env env, napi_value exports);
+bool envd_register_fsfreeze(napi_env env, napi_value exports);
+bool envd_register_core_dumps(napi_env env, napi_value exports);
+bool envd_register_notify(napi_env env, napi_value exports);

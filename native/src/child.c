@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "clone.h"
+#include "core_dumps.h"
 
 #ifndef CLONE_INTO_CGROUP
 #define CLONE_INTO_CGROUP 0x200000000ULL
@@ -66,6 +67,8 @@ static int run_child(void* argument) {
   if (syscall(SYS_setpriority, PRIO_PROCESS, 0, plan->nice) < 0) return fail(plan, "setpriority");
   int io_priority = IOPRIO_CLASS_BE << IOPRIO_CLASS_SHIFT | plan->io_priority;
   if (syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, io_priority) < 0) return fail(plan, "ioprio_set");
+  const struct rlimit* core = envd_inherited_core_limit();
+  if (core && syscall(SYS_prlimit64, 0, RLIMIT_CORE, core, NULL) < 0) return fail(plan, "prlimit");
   if (syscall(SYS_setgroups, plan->group_count, plan->groups) < 0) return fail(plan, "setgroups");
   if (syscall(SYS_setresgid, plan->gid, plan->gid, plan->gid) < 0) return fail(plan, "setresgid");
   if (syscall(SYS_setresuid, plan->uid, plan->uid, plan->uid) < 0) return fail(plan, "setresuid");

@@ -1,6 +1,7 @@
 // The JavaScript side of one inotify instance. Source: inotify(7).
 #include "addon.h"
 #include "inotify_reader.h"
+#include "names.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -203,5 +204,5 @@ static napi_value open_inotify(napi_env env, napi_callback_info info) {
 }
 
 bool envd_register_inotify(napi_env env, napi_value exports) {
-  return envd_export(env, exports, "openInotify", open_inotify);
+  return envd_export(env, exports, "openInotify", open_inotify) && envd_register_names(env, exports);
 }

@@ -7,7 +7,8 @@ export class ExclusiveLock {
   /** Takes the lock until the result is disposed of. Throws `unavailable` while another operation holds it. */
   acquire(operation: string): Disposable {
     if (this.#holder !== null) {
-      throw new EnvdError('unavailable', `cannot ${operation} now: another ${this.#holder} is under way`);
+      const holder = `${this.#holder === operation ? 'another' : 'a'} ${this.#holder}`;
+      throw new EnvdError('unavailable', `cannot ${operation} now: ${holder} is under way`);
     }
     this.#holder = operation;
     return { [Symbol.dispose]: () => this.#release() };

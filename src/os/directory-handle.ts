@@ -1,10 +1,16 @@
-import { closeSync, constants, type Dirent, openSync, readdirSync } from 'node:fs';
+import { closeSync, constants, openSync } from 'node:fs';
 import { type BytePath, pathBuffer } from './byte-path.ts';
+import { native } from './native.ts';
 
-/** O_PATH of asm-generic/fcntl.h, which Node does not name. */
-const O_PATH = 0o10000000;
+const FLAGS = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
 
-/** A directory held by a descriptor: its paths lead to the same one, wherever it is moved. Source: open(2), O_PATH. */
+/** Names in a directory. */
+export interface Names {
+  readonly directories: readonly BytePath[];
+  readonly others: readonly BytePath[];
+}
+
+/** A directory held by a descriptor: its path leads to the same one, wherever it is moved. */
 export class DirectoryHandle implements Disposable {
   readonly #descriptor: number;
   /** Of the directory, and not a link to it. */
@@ -12,14 +18,13 @@ export class DirectoryHandle implements Disposable {
 
   /** Throws open(2)'s errors, ENOTDIR for a link. */
   constructor(path: BytePath) {
-    const flags = O_PATH | constants.O_DIRECTORY | constants.O_NOFOLLOW;
-    this.#descriptor = openSync(pathBuffer(path), flags);
+    this.#descriptor = openSync(pathBuffer(path), FLAGS);
     this.path = `/proc/self/fd/${this.#descriptor}/.`;
   }
 
-  /** Names and types. Throws readdir(3)'s errors. */
-  entries(): Dirent<BytePath>[] {
-    return readdirSync(this.path, { withFileTypes: true, encoding: 'latin1' });
+  /** Its entries, once; of those that are no directories only if asked for. Throws getdents(2)'s errors. */
+  names(withOthers: boolean): Names {
+    return native.listNames(this.#descriptor, withOthers);
   }
 
   [Symbol.dispose](): void {

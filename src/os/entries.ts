@@ -33,7 +33,7 @@ const NO_ATTRIBUTES: readonly Attribute[] = [];
  * Looks at `path` without following its last link. Of the extended attributes, those of the file itself or of the
  * link's target whose names start with `prefix` are told. Throws lstat(2)'s errors.
  */
-export async function readEntry(path: string, prefix: string): Promise<RawEntry> {
+export async function readRawEntry(path: string, prefix: string): Promise<RawEntry> {
   return decode(await native.readEntry(Buffer.from(path), prefix), 0);
 }
 

@@ -1,4 +1,6 @@
+import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { fileURLToPath } from 'node:url';
 import { EnvdError, messageOf } from '../base/errors.ts';
 
 type Native = typeof import('../../native/index.d.ts');
@@ -12,7 +14,8 @@ export type {
   SpawnOptions,
 } from '../../native/index.d.ts';
 
-const LOCATION = '../../native/build/Release/envd.node';
+/** Where the addon is: beside the bundle, or where a clone builds it. */
+const LOCATIONS = ['./build/Release/envd.node', '../../native/build/Release/envd.node'];
 const SUPPORTED = new Set(['linux-x64', 'linux-arm64']);
 
 /** Loads the addon; the error says what to do when it cannot be loaded. */
@@ -22,7 +25,7 @@ function load(): Native {
     throw new EnvdError('unimplemented', `envd runs on Linux on x86-64 and arm64, not on ${platform}`);
   }
   try {
-    return createRequire(import.meta.url)(LOCATION) as Native;
+    return createRequire(import.meta.url)(locate()) as Native;
   } catch (error) {
     throw new EnvdError(
       'unavailable',
@@ -31,6 +34,11 @@ function load(): Native {
       { cause: error },
     );
   }
+}
+
+function locate(): string {
+  const paths = LOCATIONS.map((location) => fileURLToPath(new URL(location, import.meta.url)));
+  return paths.find((path) => existsSync(path)) ?? paths.join(' or ');
 }
 
 /** The native addon. Importing this file throws a sentence, never crashes, where it cannot be loaded. */

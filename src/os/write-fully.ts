@@ -2,8 +2,8 @@ import type { FileHandle } from 'node:fs/promises';
 import { setTimeout } from 'node:timers/promises';
 import { isSystemError } from '../base/errors.ts';
 
-/** How long to wait for the reader of a full pipe, ms. */
-const FULL_PIPE_WAIT = 1;
+/** How long to wait for the reader of a full pipe, ms: twice as long each time, up to the second number. */
+const FULL_PIPE_WAIT = [1, 64] as const;
 
 /**
  * Writes all of `batch` at `position`, or where the file stands when that is null, however little the kernel takes
@@ -17,9 +17,12 @@ export async function writeFully(
 ): Promise<void> {
   let rest = batch;
   let offset = position;
+  const [shortest, longest] = FULL_PIPE_WAIT;
+  let wait: number = shortest;
   while (rest.length > 0) {
     const written = await writeSome(file, rest, offset);
-    if (written === 0) await setTimeout(FULL_PIPE_WAIT, undefined, { signal });
+    if (written === 0) await setTimeout(wait, undefined, { signal });
+    wait = written === 0 ? Math.min(wait * 2, longest) : shortest;
     rest = skip(rest, written);
     if (offset !== null) offset += written;
   }

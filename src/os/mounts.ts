@@ -1,0 +1,72 @@
+import { readFileSync } from 'node:fs';
+import { statfs } from 'node:fs/promises';
+import { type BytePath, bytePath, pathBuffer } from './byte-path.ts';
+
+/**
+ * `network`: NFS, SMB and FUSE, where others may change things unseen. `pseudo`: what the kernel shows of itself; no
+ * events come from there.
+ */
+export type MountKind = 'local' | 'network' | 'pseudo';
+
+export interface Mount {
+  readonly path: BytePath;
+  readonly kind: MountKind;
+}
+
+/** NFS_SUPER_MAGIC, SMB_SUPER_MAGIC, CIFS_SUPER_MAGIC, SMB2_SUPER_MAGIC, FUSE_SUPER_MAGIC. Source: statfs(2). */
+const NETWORK_TYPES: ReadonlySet<number> = new Set([0x6969, 0x517b, 0xff534d42, 0xfe534d42, 0x65735546]);
+
+/** The same, as they are called in mountinfo; FUSE file systems add their own name. */
+const NETWORK_NAMES = /^(nfs4?|smbfs|cifs|smb3|fuse|fuseblk|fuse\..*)$/;
+
+const PSEUDO_NAMES = new Set(
+  (
+    'binfmt_misc bpf cgroup cgroup2 configfs debugfs devpts efivarfs fusectl mqueue proc pstore rpc_pipefs ' +
+    'securityfs selinuxfs sysfs tracefs'
+  ).split(' '),
+);
+
+/** All mounts, the later over the earlier. Does not touch them, so none can hang. Source: proc_pid_mountinfo(5). */
+export function readMounts(mountinfo = '/proc/self/mountinfo'): Mount[] {
+  const lines = bytePath(readFileSync(mountinfo)).split('\n');
+  return lines.filter((line) => line !== '').map(parse);
+}
+
+/** The mount that `path`, absolute and normalised, is on. */
+export function mountOf(mounts: readonly Mount[], path: BytePath): Mount | undefined {
+  return mounts.reduce<Mount | undefined>(
+    (best, mount) =>
+      isAtOrBelow(mount.path, path) && mount.path.length >= (best?.path.length ?? 0) ? mount : best,
+    undefined,
+  );
+}
+
+/** The mounts strictly below `path`. */
+export function mountsBelow(mounts: readonly Mount[], path: BytePath): Mount[] {
+  return mounts.filter((mount) => mount.path !== path && isAtOrBelow(path, mount.path));
+}
+
+/** Whether `path` is on a network file system, as the file system itself says. */
+export async function isOnNetwork(path: BytePath): Promise<boolean> {
+  const { type } = await statfs(pathBuffer(path));
+  // A signed number on some platforms.
+  return NETWORK_TYPES.has(type >>> 0);
+}
+
+function isAtOrBelow(directory: BytePath, path: BytePath): boolean {
+  return directory === '/' || path === directory || path.startsWith(`${directory}/`);
+}
+
+/** `36 35 98:0 /root /path options [optional fields] - type source options`; blanks are octal. */
+function parse(line: string): Mount {
+  const [fields = '', rest = ''] = line.split(' - ');
+  const path = (fields.split(' ')[4] ?? '').replace(/\\([0-7]{3})/g, (_, octal: string) =>
+    String.fromCharCode(Number.parseInt(octal, 8)),
+  );
+  return { path, kind: kindOf(rest.split(' ')[0] ?? '') };
+}
+
+function kindOf(type: string): MountKind {
+  if (NETWORK_NAMES.test(type)) return 'network';
+  return PSEUDO_NAMES.has(type) ? 'pseudo' : 'local';
+}
