@@ -4,6 +4,7 @@ import { EnvdError } from '../../base/errors.ts';
 import type { ComposeRequest } from '../../services/files/compose.ts';
 import type { FileQuery, FileServices } from '../../services/files/services.ts';
 import { withClientSignal } from '../client-signal.ts';
+import { announcedDigests } from './files/digests.ts';
 import { sendDownload } from './files/download-response.ts';
 import { metadataOf } from './files/metadata-headers.ts';
 import { MULTIPART_OPTIONS } from './files/multipart.ts';
@@ -38,9 +39,13 @@ function uploadRoute(scope: FastifyInstance, files: FileServices): void {
     onRequest: async (request) => assertUploadType(request),
     handler: (request, reply) => {
       const query = fileQuery(request);
-      const metadata = metadataOf(request.raw);
+      const options = {
+        metadata: metadataOf(request.raw),
+        durable: flag(request, 'durable'),
+        verified: announcedDigests(request.headers).length > 0,
+      };
       return withClientSignal(reply, (signal) =>
-        files.upload(query, uploadParts(request, query.path), { metadata, signal }),
+        files.upload(query, uploadParts(request, query.path), { ...options, signal }),
       );
     },
   });
@@ -67,6 +72,13 @@ function fileQuery(request: FastifyRequest): FileQuery {
 function parameter(request: FastifyRequest, name: string): string | undefined {
   const value = (request.query as Readonly<Record<string, string | string[] | undefined>>)[name];
   return Array.isArray(value) ? value[0] : value;
+}
+
+/** Throws `invalid_argument` for anything but `true`, `false` and an absent parameter. */
+function flag(request: FastifyRequest, name: string): boolean {
+  const value = parameter(request, name) ?? 'false';
+  if (value === 'true' || value === 'false') return value === 'true';
+  throw new EnvdError('invalid_argument', `query parameter ${name} must be true or false: '${value}'`);
 }
 
 function parseComposeRequest(body: unknown): ComposeRequest & { readonly username: string } {

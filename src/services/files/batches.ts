@@ -1,10 +1,13 @@
+import { giveBack } from '../../base/buffers.ts';
+
 /** Bytes and pieces collected before they are written at once: larger writes are what makes uploads fast. */
 const BATCH_BYTES = 256 * 1024;
 const BATCH_PIECES = 1024;
 
 /**
- * Hands `content` to `write` in batches, the next one being collected while one is written. Settles when no write
- * is under way any more; fails with the first error of either side.
+ * Hands `content` to `write` in batches, the next one being collected while one is written. The pieces are gone
+ * when they have been written. Settles when no write is under way any more; fails with the first error of either
+ * side.
  */
 export async function writeInBatches(
   content: AsyncIterable<Buffer>,
@@ -15,7 +18,7 @@ export async function writeInBatches(
   let underWay: Promise<void> = Promise.resolve();
   const flush = async () => {
     await underWay;
-    underWay = write(batch);
+    underWay = writeAndForget(batch, write);
     underWay.catch(() => {}); // Seen at the next flush, or at the end.
     batch = [];
     bytes = 0;
@@ -31,4 +34,12 @@ export async function writeInBatches(
     await underWay.catch(() => {});
   }
   await underWay;
+}
+
+async function writeAndForget(
+  batch: readonly Buffer[],
+  write: (batch: readonly Buffer[]) => Promise<void>,
+): Promise<void> {
+  await write(batch);
+  for (const piece of batch) giveBack(piece);
 }

@@ -5,6 +5,7 @@ import { EnvdError, isSystemError } from '../../base/errors.ts';
 import { native } from '../../os/native.ts';
 import { ensureDirectory } from '../../os/paths.ts';
 import type { User } from '../../os/users.ts';
+import { syncFile } from './durability.ts';
 import type { KeyedLock } from './keyed-lock.ts';
 import { type Metadata, replaceMetadata } from './metadata.ts';
 import type { StagedFile } from './staged-file.ts';
@@ -18,6 +19,8 @@ export interface Destination {
   readonly metadata: Metadata;
   /** Overwrites of one inode take turns, so that one of them wins whole. */
   readonly overwrites: KeyedLock;
+  /** Whether the storage must have the content first; the name is the caller's to see to. */
+  readonly durable: boolean;
 }
 
 /** Others may create and remove the destination between two steps, but not for ever. */
@@ -39,8 +42,13 @@ export async function commit(staged: StagedFile, destination: Destination): Prom
 }
 
 /** Null when the destination exists, or when its directory was missing and is there now. */
-async function create(staged: StagedFile, { path, user, metadata }: Destination): Promise<boolean | null> {
+async function create(
+  staged: StagedFile,
+  { path, user, metadata, durable }: Destination,
+): Promise<boolean | null> {
   const carriesMetadata = replaceMetadata(staged.descriptor, metadata);
+  // Before it has a name: one that is stored is never without its content.
+  if (durable) await staged.sync();
   try {
     await staged.publish(path, user);
     return carriesMetadata;
@@ -80,10 +88,10 @@ async function openExisting(path: string): Promise<FileHandle | null> {
 async function replace(
   target: FileHandle,
   staged: StagedFile,
-  { user, metadata }: Destination,
+  { user, metadata, durable }: Destination,
 ): Promise<boolean> {
   await native.reserveSpace(target.fd, staged.size);
-  const carriesMetadata = replaceMetadata(target.fd, metadata);
+  const carriesMetadata = await replaceMetadataOrRelease(target, metadata);
   await staged.copyTo(target);
   const status = await target.stat();
   if (status.size > staged.size || staged.size === 0) await target.truncate(staged.size);
@@ -92,5 +100,17 @@ async function replace(
     // The kernel takes the set-user-ID bits with the owner: chown(2).
     if (status.mode & 0o6000) await target.chmod(status.mode & 0o7777);
   }
+  if (durable) await syncFile(target);
   return carriesMetadata;
+}
+
+/** What was reserved behind the end of the file goes back when the metadata does not fit. */
+async function replaceMetadataOrRelease(target: FileHandle, metadata: Metadata): Promise<boolean> {
+  try {
+    return replaceMetadata(target.fd, metadata);
+  } catch (error) {
+    const { size } = await target.stat();
+    await target.truncate(size);
+    throw error;
+  }
 }

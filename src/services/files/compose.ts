@@ -73,7 +73,7 @@ async function checkDestination(
     if (isSystemError(error, 'ENOENT')) return null;
     throw error;
   });
-  if (previous?.isDirectory()) throw new EnvdError('invalid_argument', `path is a directory: '${shown}'`);
+  if (previous?.isDirectory()) throw new EnvdError('invalid_argument', `path is a directory: ${shown}`);
   if (previous && !previous.isFile()) {
     throw new EnvdError('invalid_argument', `destination '${shown}' is not a regular file`);
   }

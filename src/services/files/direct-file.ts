@@ -5,6 +5,7 @@ import { isSystemError } from '../../base/errors.ts';
 import { ensureDirectory } from '../../os/paths.ts';
 import type { User } from '../../os/users.ts';
 import { writeFully } from '../../os/write-fully.ts';
+import { syncFile } from './durability.ts';
 import { type Metadata, replaceMetadata } from './metadata.ts';
 
 const { O_WRONLY, O_TRUNC, O_CREAT, O_EXCL, O_NONBLOCK, O_NOCTTY } = constants;
@@ -29,12 +30,13 @@ export class DirectFile implements AsyncDisposable {
     await writeFully(await this.#open(), batch, null, signal);
   }
 
-  /** Returns whether the file carries the metadata. */
-  async commit(metadata: Metadata): Promise<boolean> {
+  /** Returns whether the file carries the metadata; `durable`: once the storage has the content. */
+  async commit(metadata: Metadata, durable: boolean): Promise<boolean> {
     const file = await this.#open();
     if (this.#isNew) await this.#giveToUser(file);
     const isRegular = (await file.stat()).isFile();
     const carriesMetadata = isRegular && replaceMetadata(file.fd, metadata);
+    if (durable) await syncFile(file);
     this.#isNew = false;
     return carriesMetadata;
   }

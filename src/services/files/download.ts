@@ -1,9 +1,11 @@
+import { hash } from 'node:crypto';
 import { type BigIntStats, constants } from 'node:fs';
 import { type FileHandle, open, stat } from 'node:fs/promises';
 import { basename } from 'node:path';
 import type { Readable } from 'node:stream';
 import { EnvdError, isSystemError } from '../../base/errors.ts';
 import { type ByteRange, ContentStream } from './content-stream.ts';
+import { type DigestAlgorithm, digestOf } from './digest.ts';
 import { explain } from './errors.ts';
 
 /** Up to this size, in bytes, a file is read at once, and its descriptor is closed before the answer begins. */
@@ -41,6 +43,13 @@ export class Download implements AsyncDisposable {
     return only && bytes.length === 1 ? only : Buffer.concat(bytes);
   }
 
+  /** Of the whole content, which is read for it; null when its length is not known. Throws `aborted` with `signal`. */
+  async digest(algorithm: DigestAlgorithm, signal: AbortSignal): Promise<Buffer | null> {
+    const content = this.#content;
+    if (Buffer.isBuffer(content)) return hash(algorithm, content, 'buffer');
+    return this.size === null ? null : digestOf(content, this.size, algorithm, signal);
+  }
+
   /** Closes what was not read. */
   async [Symbol.asyncDispose](): Promise<void> {
     if (!Buffer.isBuffer(this.#content)) await this.#content.close();
@@ -62,7 +71,7 @@ export async function openDownload(path: string): Promise<Download> {
     const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
     return await describe(path, file);
   } catch (error) {
-    if (isSystemError(error, 'ENOENT')) {
+    if (isSystemError(error, 'ENOENT', 'ENOTDIR')) {
       throw new EnvdError('not_found', `path '${path}' does not exist`, { cause: error });
     }
     throw explain(error, path);

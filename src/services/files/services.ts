@@ -6,9 +6,8 @@ import { authorizeFile } from './authorize.ts';
 import { type ComposeRequest, compose } from './compose.ts';
 import { type Download, openDownload } from './download.ts';
 import { KeyedLock } from './keyed-lock.ts';
-import type { Metadata } from './metadata.ts';
 import type { FileOperation } from './signature.ts';
-import { type UploadedFile, type UploadPart, upload } from './upload.ts';
+import { type UploadContext, type UploadedFile, type UploadPart, upload } from './upload.ts';
 
 /** Which file a caller means, and by what right. */
 export interface FileQuery {
@@ -22,11 +21,7 @@ export interface FileQuery {
 }
 
 /** What comes with the files of an upload. */
-export interface UploadOptions {
-  readonly metadata: Metadata;
-  /** Aborts when the client is gone. */
-  readonly signal: AbortSignal;
-}
+export type UploadOptions = Pick<UploadContext, 'metadata' | 'durable' | 'verified' | 'signal'>;
 
 /** Files in and out of the guest. All throw `unauthenticated` for an unknown user. */
 export interface FileServices {

@@ -7,6 +7,7 @@ import { ensureDirectory } from '../../os/paths.ts';
 import { openUnnamed } from '../../os/unnamed-file.ts';
 import type { User } from '../../os/users.ts';
 import { writeFully } from '../../os/write-fully.ts';
+import { syncFile } from './durability.ts';
 import { cannotCreate, isOutOfSpace } from './errors.ts';
 
 /**
@@ -62,6 +63,11 @@ export class StagedFile implements AsyncDisposable {
   /** Writes the content over the start of an open file. */
   async copyTo(target: FileHandle): Promise<void> {
     await native.copyRange(this.#file.fd, target.fd, 0, this.#size);
+  }
+
+  /** Waits until the storage has the content. */
+  async sync(): Promise<void> {
+    await syncFile(this.#file);
   }
 
   async setMode(mode: number): Promise<void> {

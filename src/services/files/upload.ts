@@ -8,6 +8,7 @@ import type { User } from '../../os/users.ts';
 import { writeInBatches } from './batches.ts';
 import { commit } from './commit.ts';
 import { DirectFile } from './direct-file.ts';
+import { syncNames } from './durability.ts';
 import { explain, isOutOfSpace, noSpace } from './errors.ts';
 import type { KeyedLock } from './keyed-lock.ts';
 import { type Metadata, validateMetadata } from './metadata.ts';
@@ -17,6 +18,7 @@ import { StagedFile } from './staged-file.ts';
 export interface UploadPart {
   /** As the client sent it. */
   readonly path: string;
+  /** Nobody else may use the pieces. */
   readonly content: AsyncIterable<Buffer>;
   /** Bytes announced, or null. */
   readonly length: number | null;
@@ -27,6 +29,10 @@ export interface UploadContext {
   readonly defaultWorkdir: string | null;
   /** Put on every file, in place of what it had. */
   readonly metadata: Metadata;
+  /** Whether to return only when files and names would outlive a crash of the guest. */
+  readonly durable: boolean;
+  /** Whether nothing may be kept before `parts` has come to its end, which tells if what arrived is right. */
+  readonly verified: boolean;
   /** Aborts when the client is gone. */
   readonly signal: AbortSignal;
   readonly overwrites: KeyedLock;
@@ -42,6 +48,8 @@ export interface UploadedFile {
 /** Content that has been received, and its way to the path. */
 interface Received {
   readonly path: string;
+  /** The path with its last part followed, if that is a link. */
+  readonly destination: string;
   readonly length: number | null;
   readonly file: AsyncDisposable;
   readonly commit: () => Promise<boolean>;
@@ -52,8 +60,8 @@ const MAX_UNCOMMITTED = 256;
 
 /**
  * Receives all parts, then makes them files: an upload that breaks off has changed nothing.
- * Throws `invalid_argument` for a path that comes twice (what came before is kept), a directory or bad metadata,
- * and `no_space`.
+ * Throws `invalid_argument` for a path that comes twice (what came before is kept), a directory, bad metadata or
+ * more files than can be held back, and `no_space`.
  */
 export async function upload(
   parts: AsyncIterable<UploadPart>,
@@ -64,7 +72,7 @@ export async function upload(
   try {
     for await (const part of parts) {
       if (!(await batch.receive(part))) {
-        await batch.commit();
+        if (!context.verified) await batch.commit();
         throw new EnvdError('invalid_argument', `path was sent more than once: '${part.path}'`);
       }
     }
@@ -91,8 +99,16 @@ class UploadBatch implements AsyncDisposable {
     if (this.#paths.has(path)) return false;
     this.#paths.add(path);
     this.#received.push(await withExplanation(path, part.length, () => receive(path, part, this.#context)));
-    if (this.#received.length >= MAX_UNCOMMITTED) await this.commit();
+    if (this.#received.length >= MAX_UNCOMMITTED) await this.#commitEarly();
     return true;
+  }
+
+  async #commitEarly(): Promise<void> {
+    if (!this.#context.verified) return this.commit();
+    throw new EnvdError(
+      'invalid_argument',
+      `an upload with a digest can have at most ${MAX_UNCOMMITTED - 1} files`,
+    );
   }
 
   async commit(): Promise<void> {
@@ -102,6 +118,7 @@ class UploadBatch implements AsyncDisposable {
       const shown = carriesMetadata && Object.keys(metadata).length > 0 ? { metadata } : {};
       this.files.push({ path, name: basename(path), type: 'file', ...shown });
     }
+    if (this.#context.durable) await syncNames(this.#received.map(({ destination }) => destination));
     await this[Symbol.asyncDispose]();
   }
 
@@ -115,8 +132,8 @@ class UploadBatch implements AsyncDisposable {
 async function receive(path: string, part: UploadPart, context: UploadContext): Promise<Received> {
   const destination = await followLinks(path);
   const status = await statOrNull(destination);
-  if (status?.isDirectory()) throw new EnvdError('invalid_argument', `path is a directory: '${path}'`);
-  const { user, metadata, overwrites, signal } = context;
+  if (status?.isDirectory()) throw new EnvdError('invalid_argument', `path is a directory: ${path}`);
+  const { user, metadata, overwrites, durable, signal } = context;
 
   const staged = status && !status.isFile() ? null : await StagedFile.open(destination);
   const file = staged ?? new DirectFile(destination, user);
@@ -126,9 +143,10 @@ async function receive(path: string, part: UploadPart, context: UploadContext): 
     await file[Symbol.asyncDispose]();
     throw error;
   }
-  const target = { path: destination, exists: status !== null, user, metadata, overwrites };
-  const finish = file instanceof DirectFile ? () => file.commit(metadata) : () => commit(file, target);
-  return { path, length: part.length, file, commit: finish };
+  const target = { path: destination, exists: status !== null, user, metadata, overwrites, durable };
+  const finish =
+    file instanceof DirectFile ? () => file.commit(metadata, durable) : () => commit(file, target);
+  return { path, destination, length: part.length, file, commit: finish };
 }
 
 async function statOrNull(path: string): Promise<Stats | null> {

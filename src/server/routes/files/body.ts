@@ -1,24 +1,44 @@
 import type { IncomingMessage } from 'node:http';
-import type { Readable } from 'node:stream';
+import type { Readable, Transform } from 'node:stream';
 import { createGunzip } from 'node:zlib';
 import { EnvdError, messageOf } from '../../../base/errors.ts';
+import { DigestCheck } from './digest-check.ts';
+import { announcedDigests } from './digests.ts';
 
 const CHUNK = 64 * 1024;
 
-/** A request's body with its content coding undone. Throws `invalid_argument` for a coding we do not know. */
+/**
+ * A request's body with its content coding undone. Throws `invalid_argument` for a coding we do not know and for
+ * digests that cannot be read.
+ */
 export class RequestBody {
   readonly stream: Readable;
   readonly #request: IncomingMessage;
+  readonly #check: DigestCheck | null;
+  readonly #isCoded: boolean;
 
   constructor(request: IncomingMessage) {
+    const digests = announcedDigests(request.headers);
+    this.#isCoded = isGzip(request.headers['content-encoding']);
     this.#request = request;
-    this.stream = decode(request);
+    // Of the bytes as they are sent: what a digest is about has its content coding.
+    this.#check = digests.length > 0 ? through(request, request, new DigestCheck(digests)) : null;
+    const sent = this.#check ?? request;
+    this.stream = this.#isCoded ? through(request, sent, createGunzip({ chunkSize: CHUNK })) : sent;
   }
 
   /** Bytes that will come, when that is announced. */
   get length(): number | null {
     const announced = this.#request.headers['content-length'];
-    return announced === undefined || this.stream !== this.#request ? null : Number(announced);
+    return announced === undefined || this.#isCoded ? null : Number(announced);
+  }
+
+  /**
+   * Takes in the rest of the body. Throws `invalid_argument` when it is not the one whose digest was announced, and
+   * `aborted` when it breaks off.
+   */
+  async verify(): Promise<void> {
+    await this.#check?.verify();
   }
 
   /**
@@ -28,24 +48,27 @@ export class RequestBody {
   drain(): void {
     this.#request.unpipe();
     if (this.stream !== this.#request) this.stream.destroy();
+    this.#check?.destroy();
     this.#request.resume();
   }
 }
 
-function decode(request: IncomingMessage): Readable {
-  const coding = (request.headers['content-encoding'] ?? 'identity').trim().toLowerCase();
-  if (coding === 'identity' || coding === '') return request;
-  if (coding !== 'gzip' && coding !== 'x-gzip') {
-    throw new EnvdError('invalid_argument', `content coding '${coding}' is not supported: use gzip`);
-  }
-  const gunzip = createGunzip({ chunkSize: CHUNK });
+function isGzip(contentEncoding: string | undefined): boolean {
+  const coding = (contentEncoding ?? 'identity').trim().toLowerCase();
+  if (coding === 'identity' || coding === '') return false;
+  if (coding === 'gzip' || coding === 'x-gzip') return true;
+  throw new EnvdError('invalid_argument', `content coding '${coding}' is not supported: use gzip`);
+}
+
+/** `source`, which comes from `request`, piped through `step`; a request that breaks off breaks that off too. */
+function through<Step extends Transform>(request: IncomingMessage, source: Readable, step: Step): Step {
   const breakOff = () => {
-    if (!request.readableEnded) gunzip.destroy(brokenOff());
+    if (!request.readableEnded) step.destroy(brokenOff());
   };
   request.once('error', breakOff).once('close', breakOff);
   // Whoever reads gets the error as well; this is for when nobody does any more.
-  gunzip.on('error', () => {});
-  return request.pipe(gunzip);
+  step.on('error', () => {});
+  return source.pipe(step);
 }
 
 /** The bytes of `source`, which is left open when nobody wants more: it may be the request. */

@@ -4,6 +4,7 @@ import type { ByteRange } from '../../../services/files/content-stream.ts';
 import type { Download } from '../../../services/files/download.ts';
 import { contentRange, multipartRanges } from './byteranges.ts';
 import { acceptsIdentity, type Coding, chooseCoding } from './coding.ts';
+import { wantedDigest } from './digests.ts';
 import { dispositionOf, typeOf } from './file-headers.ts';
 import {
   assertPreconditions,
@@ -42,9 +43,10 @@ export function planDownload(
     lastModified: file.modified?.toUTCString() ?? null,
   };
   assertPreconditions(headers, validators);
-  if (isNotModified(headers, validators)) {
-    return { status: 304, headers: commonHeaders(validators, 'identity'), pieces: [], coding: 'identity' };
-  }
+  const kept = possibleCopies(headers, typeOf(file.name)).find((coding) =>
+    isNotModified(headers, { ...validators, etag: tagOf(validators, coding) }),
+  );
+  if (kept) return { status: 304, headers: commonHeaders(validators, kept), pieces: [], coding: 'identity' };
   const coding = codingFor(headers, typeOf(file.name));
   const common = commonHeaders(validators, coding);
   // Ranges are defined for GET alone, and here for the file as it is.
@@ -56,10 +58,11 @@ export function planDownload(
   return planWhole(file, coding, common);
 }
 
-/** As it is for ranges, and for conditions, whose validators are those of the file as it is. */
+/** As it is for ranges, and for conditions and digests, which are about the file as it is. */
 function codingFor(headers: IncomingHttpHeaders, contentType: string): Coding {
   const accept = headers['accept-encoding'];
-  if ((headers.range !== undefined || isConditional(headers)) && acceptsIdentity(accept)) return 'identity';
+  const isAboutFile = headers.range !== undefined || isConditional(headers) || wantedDigest(headers) !== null;
+  if (isAboutFile && acceptsIdentity(accept)) return 'identity';
   const coding = chooseCoding(accept, contentType);
   if (coding === null) {
     throw new EnvdError(
@@ -70,11 +73,24 @@ function codingFor(headers: IncomingHttpHeaders, contentType: string): Coding {
   return coding;
 }
 
-function commonHeaders({ etag, lastModified }: Validators, coding: Coding): Headers {
+/** In which codings a copy serves the client. Never coded when it wants ranges: browsers take them out of the copy. */
+function possibleCopies(headers: IncomingHttpHeaders, contentType: string): readonly Coding[] {
+  const coded =
+    headers.range === undefined && chooseCoding(headers['accept-encoding'], contentType) === 'gzip';
+  return coded ? ['identity', 'gzip'] : ['identity'];
+}
+
+/** Coded, it is the same content but other bytes: a tag of its own, and a weak one. */
+function tagOf({ etag }: Validators, coding: Coding): string | null {
+  return etag === null || coding === 'identity' ? etag : `W/${etag.slice(0, -1)}-${coding}"`;
+}
+
+function commonHeaders(validators: Validators, coding: Coding): Headers {
+  const etag = tagOf(validators, coding);
+  const { lastModified } = validators;
   return {
     vary: 'Accept-Encoding',
-    // Coded, it is the same content but other bytes: a weak tag.
-    ...(etag !== null && { etag: coding === 'identity' ? etag : `W/${etag}` }),
+    ...(etag !== null && { etag }),
     ...(lastModified !== null && { 'last-modified': lastModified }),
   };
 }

@@ -3,8 +3,11 @@ import { promisify } from 'node:util';
 import zlib from 'node:zlib';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Download } from '../../../services/files/download.ts';
+import { withClientSignal } from '../../client-signal.ts';
 import { sendError } from '../../errors.ts';
+import { formatDigest, wantedDigest } from './digests.ts';
 import { type DownloadPlan, planDownload } from './download-plan.ts';
+import { sendStream } from './send-stream.ts';
 
 /** A guest's network is faster than a better compression. */
 const GZIP = { level: zlib.constants.Z_BEST_SPEED, chunkSize: 64 * 1024 };
@@ -17,7 +20,7 @@ export async function sendDownload(
   reply: FastifyReply,
   download: Download,
 ): Promise<FastifyReply> {
-  const plan = await planOrClose(request, download);
+  const plan = await planOrClose(request, reply, download);
   if (plan.status === 416 || plan.status === 304 || request.method === 'HEAD') {
     await download[Symbol.asyncDispose]();
     reply.headers(plan.headers);
@@ -26,16 +29,39 @@ export async function sendDownload(
   }
   const body = download.read(plan.pieces);
   const coded = plan.coding === 'gzip' ? await compress(body) : body;
-  return reply.headers(plan.headers).removeHeader('cache-control').code(plan.status).send(coded);
+  reply.headers(plan.headers).removeHeader('cache-control').code(plan.status);
+  return Buffer.isBuffer(coded) ? reply.send(coded) : sendStream(reply, coded);
 }
 
-async function planOrClose(request: FastifyRequest, download: Download): Promise<DownloadPlan> {
+async function planOrClose(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  download: Download,
+): Promise<DownloadPlan> {
   try {
-    return planDownload(request.method, request.headers, download);
+    const plan = planDownload(request.method, request.headers, download);
+    const digest = await withClientSignal(reply, (signal) => digestFor(request, plan, download, signal));
+    return digest === null ? plan : { ...plan, headers: { ...plan.headers, 'repr-digest': digest } };
   } catch (error) {
     await download[Symbol.asyncDispose]();
     throw error;
   }
+}
+
+/**
+ * What `Want-Repr-Digest` asks for (RFC 9530, section 4): of the whole file, also with a part of it. Null when
+ * nothing is wanted, or what is sent is coded: nobody knows those bytes before they are sent.
+ */
+async function digestFor(
+  request: FastifyRequest,
+  { status, coding }: DownloadPlan,
+  download: Download,
+  signal: AbortSignal,
+): Promise<string | null> {
+  const algorithm = wantedDigest(request.headers);
+  if (algorithm === null || coding !== 'identity' || status >= 300) return null;
+  const digest = await download.digest(algorithm, signal);
+  return digest && formatDigest(algorithm, digest);
 }
 
 async function compress(body: Buffer | Readable): Promise<Buffer | Readable> {

@@ -4,5 +4,7 @@ declare module 'negotiator' {
     constructor(request: { headers: Readonly<Record<string, string | undefined>> });
     /** The acceptable ones of `available`, best first; of equals, `preferred` ones first. */
     encodings(available: readonly string[], options?: { preferred?: readonly string[] }): string[];
+    /** As `encodings`, of media types. */
+    mediaTypes(available: readonly string[]): string[];
   }
 }

@@ -32,9 +32,16 @@ export function assertPreconditions(headers: IncomingHttpHeaders, { etag, lastMo
   if (!holds) throw new EnvdError('failed_precondition', 'file is not the one that the request is meant for');
 }
 
-/** Whether the client has this content already (13.1.2 and 13.1.3). */
+/**
+ * Whether the client has this content already (13.1.2 and 13.1.3). `Cache-Control: no-cache`, which browsers and
+ * fetch add to conditions, is for caches: it asks them to come here.
+ */
 export function isNotModified(headers: IncomingHttpHeaders, { etag, lastModified }: Validators): boolean {
-  return fresh(headers, { etag: etag ?? undefined, 'last-modified': lastModified ?? undefined });
+  const { 'if-none-match': match, 'if-modified-since': since } = headers;
+  return fresh(
+    { 'if-none-match': match, 'if-modified-since': since },
+    { etag: etag ?? undefined, 'last-modified': lastModified ?? undefined },
+  );
 }
 
 /** Whether the part that the client has belongs to this content, so that ranges of it may follow (13.1.5). */

@@ -25,13 +25,15 @@ function uploadType(request: FastifyRequest): string {
 
 /**
  * The files of an upload, as they arrive; `path` from the query, empty when absent. Each must be read to its end
- * before the next is asked for. However it ends, the rest of the request is read and dropped.
+ * before the next is asked for. However it ends, the rest of the request is read and dropped. Throws at the end
+ * when the body is not the one whose digest was announced.
  */
 export async function* uploadParts(request: FastifyRequest, path: string): AsyncGenerator<UploadPart> {
   const body = new RequestBody(request.raw);
   try {
     if (uploadType(request) === RAW) yield rawPart(body, path);
     else yield* multipartParts(request, body, path);
+    await body.verify();
   } finally {
     body.drain();
   }
