@@ -22,8 +22,8 @@ export class Directory implements Subscriber {
   known: Set<BytePath> | null = null;
   /** Whether its CREATE is still to be told, by the event that is on its way or else by the survey. */
   untold = false;
-  /** The last time it was not found at its place. */
-  missed: { readonly path: BytePath; readonly changes: number } | null = null;
+  /** That it was not found at its place: under which circumstances, since when. */
+  missed: { readonly path: BytePath; readonly changes: number; readonly since: number } | null = null;
   /** Between IN_MOVED_FROM and IN_MOVED_TO: what happened in it meanwhile. */
   held: [Directory, InotifyEvent][] | null = null;
   /** No part of the tree any more: its events are nobody's. */

@@ -71,15 +71,21 @@ export class EntryEvents {
   }
 
   /**
-   * Tells of an entry. While its directory settles, what the reader knows from the survey is not told again, and
-   * nothing is told of an entry that came and went before.
+   * Tells of an entry, unless there is no need to: while its directory settles, what the reader knows from the survey
+   * is not told again, and nothing is told of an entry that came and went before.
    */
-  tell(type: WatchEventType, directory: Directory, name: BytePath, movedFrom: BytePath | null = null): void {
+  tell(
+    type: WatchEventType,
+    directory: Directory,
+    name: BytePath,
+    movedFrom: BytePath | null = null,
+  ): boolean {
     const { known, settling } = directory;
-    if (settling && known?.has(name) === (type === 'create')) return;
+    if (settling && known?.has(name) === (type === 'create')) return false;
     if (type === 'create') known?.add(name);
     else if (type === 'remove' || type === 'rename') known?.delete(name);
     this.#context.tell(type, joinBytes(directory.path(), name), movedFrom);
+    return true;
   }
 
   /** Takes back what was told of a directory that is not where the tree has it, and looks for what is there. */
@@ -142,9 +148,8 @@ export class EntryEvents {
   #movedFrom(directory: Directory, name: BytePath, isDirectory: boolean, cookie: number): void {
     const child = directory.children.get(name);
     if (child && isDirectory && this.#stays(directory, child)) return;
-    if (!child?.untold) {
+    if (!child?.untold && this.tell('rename', directory, name)) {
       this.#renames.add(cookie, joinBytes(directory.path(), name));
-      this.tell('rename', directory, name);
     }
     if (!child || child.gone) return;
     if (isDirectory) {
@@ -171,16 +176,31 @@ export class EntryEvents {
     const moved = this.#context.moves.take(cookie);
     const from = this.#renames.take(cookie);
     const found = directory.children.get(name);
-    if (found && directory.settling && !found.untold && this.#context.placement.isRight(found)) {
+    if (found && this.#isAhead(directory, found)) {
       // Older than the survey, which has found what came after, or the moved directory itself.
       if (moved) this.#context.placement.discard(moved);
       return;
     }
-    if (found && directory.settling) this.tell('remove', directory, name);
-    if (found) this.#context.displaced(found);
+    if (found) this.#replaced(directory, found);
     this.tell('create', directory, name, from);
     if (moved) this.#arrived(moved, directory, name);
     else if (isDirectory) this.#expect(directory, name, false);
+  }
+
+  /** Whether it is sure that the survey has found a directory later than an event says it was replaced. */
+  #isAhead(directory: Directory, found: Directory): boolean {
+    if (found.untold || !(directory.settling || found.settling)) return false;
+    // Only an empty directory can be replaced.
+    return (found.known?.size ?? 0) > 0 || this.#context.placement.isRight(found);
+  }
+
+  #replaced(directory: Directory, found: Directory): void {
+    if (directory.settling || found.settling) {
+      if (directory.settling) this.tell('remove', directory, found.name);
+      this.#context.placement.discard(found);
+    } else {
+      this.#context.displaced(found);
+    }
   }
 
   /** Puts a moved directory at its new place, and goes on with what was left undone meanwhile. */

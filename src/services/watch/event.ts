@@ -1,3 +1,5 @@
+import type { BytePath } from '../../os/byte-path.ts';
+
 /** What happened to an entry; `rescan`: something was lost, look at the whole tree again. */
 export type WatchEventType = 'create' | 'write' | 'remove' | 'rename' | 'chmod' | 'rescan';
 
@@ -9,4 +11,11 @@ export interface WatchEvent {
   readonly path: string;
   /** Of a `create` that ends a move inside the tree: the old name, whose `rename` was told before; else null. */
   readonly movedFrom: string | null;
+}
+
+/** Where the events of a watch go. */
+export interface WatchSink {
+  push(type: WatchEventType, name: BytePath, movedFrom?: BytePath | null): void;
+  /** No more events come, for this reason if any. */
+  end(error?: Error | null): void;
 }

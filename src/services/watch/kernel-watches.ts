@@ -36,6 +36,8 @@ export class KernelWatches implements Disposable {
   readonly #overflowListeners = new Set<() => void>();
   readonly #whenDrained: (() => void)[] = [];
   #events: Generator<InotifyEvent, void> | null = null;
+  /** Whether there is more to hand out. */
+  #working = false;
   /** Whether the last event handed out was the first half of a move. */
   #halfMoved = false;
   #disposed = false;
@@ -84,7 +86,8 @@ export class KernelWatches implements Disposable {
 
   /** Calls back once, when everything that was read from the kernel has been handed out. */
   whenDrained(callback: () => void): void {
-    this.#whenDrained.push(callback);
+    if (this.#working) this.#whenDrained.push(callback);
+    else this.inTurn(callback);
   }
 
   /** Runs `slice` in a turn of the event loop of its own, one after the other for all watches. */
@@ -106,12 +109,14 @@ export class KernelWatches implements Disposable {
   }
 
   #open(): Inotify {
+    if (this.#disposed) throw new EnvdError('unavailable', 'the watcher is closed');
     this.#inotify ??= new Inotify(() => this.#work());
     return this.#inotify;
   }
 
   /** Hands out what was read, in slices. */
   #work(): void {
+    this.#working = true;
     const deadline = performance.now() + SLICE_MS;
     for (let count = 1; !this.#disposed; count++) {
       this.#events ??= this.#takeEvents();
@@ -175,6 +180,7 @@ export class KernelWatches implements Disposable {
   }
 
   #drained(): void {
-    for (const callback of this.#whenDrained.splice(0)) callback();
+    this.#working = false;
+    for (const callback of this.#whenDrained.splice(0)) if (!this.#disposed) callback();
   }
 }

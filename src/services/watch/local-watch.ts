@@ -1,9 +1,8 @@
 import { onAbort } from '../../base/abort.ts';
 import { EnvdError, isSystemError } from '../../base/errors.ts';
 import { type BytePath, displayPath } from '../../os/byte-path.ts';
-import type { WatchEventType } from './event.ts';
+import type { WatchEventType, WatchSink } from './event.ts';
 import type { KernelWatches } from './kernel-watches.ts';
-import type { Outbox } from './outbox.ts';
 import { RootGuard } from './root-guard.ts';
 import { Tree, type TreeOwner } from './tree.ts';
 
@@ -12,7 +11,7 @@ export interface LocalWatchOptions {
   /** Resolved: no part of it a link. */
   readonly rootPath: BytePath;
   readonly recursive: boolean;
-  readonly outbox: Outbox;
+  readonly sink: WatchSink;
   /** Whether directories at this path are watched too. */
   readonly enters: (path: BytePath) => boolean;
 }
@@ -27,7 +26,7 @@ export class LocalWatch implements TreeOwner, Disposable {
   readonly recursive: boolean;
   readonly enters: (path: BytePath) => boolean;
 
-  readonly #outbox: Outbox;
+  readonly #sink: WatchSink;
   readonly #started = Promise.withResolvers<void>();
   readonly #releases: (() => void)[] = [];
   #tree: Tree;
@@ -39,7 +38,7 @@ export class LocalWatch implements TreeOwner, Disposable {
     this.rootPath = options.rootPath;
     this.recursive = options.recursive;
     this.enters = options.enters;
-    this.#outbox = options.outbox;
+    this.#sink = options.sink;
     this.#tree = new Tree(this);
   }
 
@@ -58,13 +57,13 @@ export class LocalWatch implements TreeOwner, Disposable {
   }
 
   tell(type: WatchEventType, name: BytePath, movedFrom: BytePath | null): void {
-    this.#outbox.push(type, name, movedFrom);
+    this.#sink.push(type, name, movedFrom);
   }
 
   complete(): void {
     this.#previous?.[Symbol.dispose]();
     this.#previous = null;
-    if (this.#state === 'live') this.#outbox.push('rescan', '.');
+    if (this.#state === 'live') this.#sink.push('rescan', '.');
     this.#state = 'live';
     this.#started.resolve();
   }
@@ -88,8 +87,8 @@ export class LocalWatch implements TreeOwner, Disposable {
     if (this.#state === 'starting') {
       this.fail(new EnvdError('not_found', `path not found: '${displayPath(this.rootPath)}'`));
     } else if (this.#state === 'live') {
-      this.#outbox.push(type, '.');
-      this.#outbox.end();
+      this.#sink.push(type, '.');
+      this.#sink.end();
       this[Symbol.dispose]();
     }
   }
@@ -97,7 +96,7 @@ export class LocalWatch implements TreeOwner, Disposable {
   fail(error: unknown): void {
     if (this.#state === 'over') return;
     this.#started.reject(error);
-    this.#outbox.end(error instanceof Error ? error : new Error(String(error)));
+    this.#sink.end(error instanceof Error ? error : new Error(String(error)));
     this[Symbol.dispose]();
   }
 

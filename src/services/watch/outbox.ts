@@ -1,5 +1,5 @@
 import { type BytePath, displayPath } from '../../os/byte-path.ts';
-import type { WatchEvent, WatchEventType } from './event.ts';
+import type { WatchEvent, WatchEventType, WatchSink } from './event.ts';
 
 /** Events handed out at once. */
 const BATCH = 1024;
@@ -49,7 +49,7 @@ export class Backlog {
 }
 
 /** The events of one watch that wait for its reader. What does not fit gives way to one `rescan`. */
-export class Outbox implements Disposable {
+export class Outbox implements WatchSink, Disposable {
   readonly #root: string;
   readonly #backlog: Backlog;
   readonly #limit: number;

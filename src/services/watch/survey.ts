@@ -7,6 +7,9 @@ import type { Placement } from './placement.ts';
 
 /** The event loop goes on with other things after so many ms of looking into directories. */
 const SLICE_MS = 5;
+/** What is not found for so many ms, while no event says why, is not there: the kernel tells of a move after it. */
+const CERTAIN_MS = 20;
+const RETRY_MS = 5;
 
 /** What a survey works for: the tree. */
 export interface Surveyed {
@@ -30,8 +33,8 @@ export interface Surveyed {
  * Puts watches on directories, then looks into them, in this order: what is made in between is seen twice, not missed.
  *
  * The tree follows the events, the file system is ahead of them. So a directory may not be found at its place (an
- * ancestor was renamed), or another may be there by now. Such a finding is believed only when it is made again after
- * all events until the first one have passed, and no directory has changed in these.
+ * ancestor was renamed), or another may be there by now. Such a finding is believed only when it stays the same while
+ * events pass and no directory changes in them.
  */
 export class Survey {
   readonly #kernel: KernelWatches;
@@ -92,7 +95,8 @@ export class Survey {
       if (directory && this.#survey(directory)) seen.push(directory);
     }
     this.#queue.splice(0, next);
-    if (seen.length > 0 || this.#retries.length > 0) this.#mark(seen);
+    if (seen.length > 0) this.#settleLater(seen);
+    if (this.#retries.length > 0) this.#retryLater();
     this.#goOn();
   }
 
@@ -142,52 +146,73 @@ export class Survey {
   #scan(directory: Directory, path: BytePath, handle: DirectoryHandle): void {
     directory.missed = null;
     directory.surveyed = true;
-    for (const entry of handle.entries()) {
-      if (entry.isDirectory()) this.#found(directory, path, entry.name, handle);
-      else this.#tree.tellCreated(directory, entry.name);
-    }
+    const { directories, others } = handle.names(this.#tree.live);
+    for (const name of directories) this.#found(directory, path, name, handle);
+    for (const name of others) this.#tree.tellCreated(directory, name);
   }
 
   #found(directory: Directory, path: BytePath, name: BytePath, handle: DirectoryHandle): void {
     // An event was faster.
     if (directory.children.has(name)) return;
     const child = directory.addChild(name);
-    const childPath = joinBytes(path, name);
-    child.untold = true;
     // Told before it is watched it could come twice: by the IN_MOVED_TO that brings it here, with all its contents.
-    if (this.#tree.enters(childPath) && !this.#watch(child, childPath, `${handle.path}/${name}`)) return;
-    child.untold = false;
-    this.#tree.tellCreated(directory, name);
+    if (this.#tree.live) {
+      const childPath = joinBytes(path, name);
+      child.untold = true;
+      if (this.#tree.enters(childPath) && !this.#watch(child, childPath, `${handle.path}/${name}`)) return;
+      child.untold = false;
+      this.#tree.tellCreated(directory, name);
+    }
     this.#queue.push(child);
   }
 
-  /**
-   * Tries again later. The second time under the same circumstances it is certain that `wrong` is not where the tree
-   * has it.
-   */
+  /** Tries again later, until it is certain that `wrong` is not where the tree has it. */
   #miss(directory: Directory, path: BytePath, wrong: Directory): void {
     const { changes } = this.#tree;
+    const now = performance.now();
     const { missed } = directory;
-    directory.missed = { path, changes };
-    if (missed?.path === path && missed.changes === changes) this.#tree.misplaced(wrong);
-    if (missed?.path !== path || missed.changes !== changes || wrong !== directory)
-      this.#retries.push(directory);
+    const isSame = missed?.path === path && missed.changes === changes;
+    directory.missed = isSame ? missed : { path, changes, since: now };
+    // A directory on its way arrives with the next events, if at all.
+    const isAway = wrong.top() !== this.#tree.root;
+    const isCertain = isAway ? missed?.path === path : isSame && now - missed.since > CERTAIN_MS;
+    if (isCertain) this.#tree.misplaced(wrong);
+    if (!isCertain || wrong !== directory) this.#retries.push(directory);
   }
 
-  /** Has `seen` settle, and others tried again, when the events until now have passed. */
-  #mark(seen: readonly Directory[]): void {
-    const retries = this.#retries.splice(0);
+  /** Has `seen` settle when the events until now have passed. */
+  #settleLater(seen: readonly Directory[]): void {
     const { changes } = this.#tree;
+    this.#whenPassed(() => {
+      for (const directory of seen) this.#settle(directory, this.#tree.changes !== changes);
+    });
+  }
+
+  #retryLater(): void {
+    const retries = this.#retries.splice(0);
+    const now = performance.now();
+    const isFirst = retries.some(({ missed }) => now - (missed?.since ?? now) < RETRY_MS);
+    this.#whenPassed(
+      () => {
+        for (const directory of retries) this.#retry(directory);
+      },
+      isFirst ? 0 : RETRY_MS,
+    );
+  }
+
+  /** Does `next`, then goes on, when the events until now, or until after the delay, have passed. */
+  #whenPassed(next: () => void, delayMs = 0): void {
     this.#marks++;
-    this.#kernel.whenPassed(() => {
+    const passed = () => {
       if (this.#stopped) return;
       this.#marks--;
-      for (const directory of seen) this.#settle(directory, this.#tree.changes !== changes);
-      for (const directory of retries) this.#retry(directory);
-      if (this.#retries.length > 0) this.#mark([]);
+      next();
+      if (this.#retries.length > 0) this.#retryLater();
       if (this.#queue.length > 0) this.#schedule((run) => this.#kernel.whenDrained(run));
       this.#goOn();
-    });
+    };
+    if (delayMs === 0) this.#kernel.whenPassed(passed);
+    else setTimeout(() => this.#kernel.whenPassed(passed), delayMs);
   }
 
   #settle(directory: Directory, verify: boolean): void {

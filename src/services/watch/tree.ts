@@ -116,7 +116,8 @@ export class Tree implements EventSink, Surveyed, Disposable {
     if (top !== this.root) this.#placement.discard(top);
     else if (directory === top || (isTold && !directory.known)) this.#owner.lost();
     else if (directory.descriptor !== null) this.#entries.replace(directory);
-    else this.#placement.discard(directory);
+    // Its removal comes; it is not told of what was not told.
+    else if (!directory.untold) this.#placement.discard(directory);
   }
 
   fail(error: unknown): void {

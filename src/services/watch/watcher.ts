@@ -1,11 +1,11 @@
-import { realpath, stat } from 'node:fs/promises';
-import { EnvdError } from '../../base/errors.ts';
-import { bytePath } from '../../os/byte-path.ts';
 import { about } from '../filesystem/errors.ts';
-import type { WatchEvent } from './event.ts';
+import { Answers } from './answers.ts';
+import type { WatchEvent, WatchSink } from './event.ts';
 import { KernelWatches } from './kernel-watches.ts';
-import { LocalWatch } from './local-watch.ts';
+import { MixedWatch } from './mixed-watch.ts';
+import { NetworkProcesses, NetworkWatch } from './network/network-watch.ts';
 import { Backlog, Outbox } from './outbox.ts';
+import { findRoot, type WatchRoot } from './root.ts';
 
 export interface WatchOptions {
   /** Whether directories below are watched too, also those that appear later. */
@@ -32,35 +32,51 @@ export interface Watch extends Disposable {
 /** Watches directories. All watches share one inotify instance and one kernel watch a directory. */
 export class Watcher implements Disposable {
   readonly #kernel = new KernelWatches();
+  readonly #processes = new NetworkProcesses();
+  readonly #answers = new Answers();
   readonly #backlog = new Backlog();
+  readonly #watches = new Set<Watch>();
 
   /**
-   * Watches the directory at `path`, absolute; a link is followed, once. Resolves when everything below is watched.
-   * Throws `not_found`, `invalid_argument` (no directory, a network file system without permission),
-   * `resource_exhausted` (the kernel's limits).
+   * Watches the directory at `path`, absolute and normalised; a link is followed, once. Resolves when everything
+   * below is watched. Throws `not_found`, `invalid_argument` (no directory, a network file system without
+   * permission), `resource_exhausted` (the kernel's limits), `deadline_exceeded` and `unavailable` (a network file
+   * system does not answer).
    */
   async watch(path: string, options: WatchOptions): Promise<Watch> {
-    const rootPath = await about(path, async () => bytePath(await realpath(path, { encoding: 'buffer' })));
-    const status = await about(path, () => stat(path));
-    if (!status.isDirectory()) {
-      throw new EnvdError('invalid_argument', `path is not a directory: '${path}'`);
-    }
+    const root = await findRoot(path, options, this.#answers);
     options.signal?.throwIfAborted();
     const outbox = new Outbox(path, this.#backlog);
-    const { recursive, signal } = options;
-    const watch = new LocalWatch({ kernel: this.#kernel, rootPath, recursive, outbox, enters: () => true });
-    await about(path, () => watch.start(signal));
-    return {
+    const source = this.#source(root, options.recursive, outbox);
+    const watch: Watch = {
       next: () => outbox.next(),
       take: () => outbox.take(),
       [Symbol.dispose]: () => {
-        watch[Symbol.dispose]();
+        this.#watches.delete(watch);
+        source[Symbol.dispose]();
         outbox[Symbol.dispose]();
       },
     };
+    this.#watches.add(watch);
+    try {
+      await about(path, () => source.start(options.signal));
+    } catch (error) {
+      watch[Symbol.dispose]();
+      throw error;
+    }
+    return watch;
   }
 
+  /** Ends all watches. */
   [Symbol.dispose](): void {
+    for (const watch of this.#watches) watch[Symbol.dispose]();
+    this.#processes[Symbol.dispose]();
     this.#kernel[Symbol.dispose]();
+  }
+
+  #source(root: WatchRoot, recursive: boolean, sink: WatchSink): MixedWatch | NetworkWatch {
+    const processes = this.#processes;
+    if (!root.isNetwork) return new MixedWatch({ kernel: this.#kernel, processes, root, recursive, sink });
+    return new NetworkWatch({ processes, mount: root.mount, root: root.path, recursive, prefix: '', sink });
   }
 }

@@ -5,6 +5,7 @@ import type { WatchEvent } from '../../../../src/services/watch/event.ts';
 import { type Watch, Watcher, type WatchOptions } from '../../../../src/services/watch/watcher.ts';
 
 const SENTINEL = '.sentinel-';
+const QUIET_ROUNDS = 5;
 
 /** A directory of its own, a watch on it, and what the watch tells. */
 export class WatchFixture implements AsyncDisposable {
@@ -16,9 +17,9 @@ export class WatchFixture implements AsyncDisposable {
   readonly #alive = setInterval(() => {}, 1000);
   #sentinels = 0;
 
-  constructor(watcher = new Watcher()) {
+  constructor(watcher = new Watcher(), parent = tmpdir()) {
     this.watcher = watcher;
-    this.base = realpathSync(mkdtempSync(join(tmpdir(), 'envd-watch-')));
+    this.base = realpathSync(mkdtempSync(join(parent, 'envd-watch-')));
     this.dir = join(this.base, 'root');
   }
 
@@ -43,19 +44,25 @@ export class WatchFixture implements AsyncDisposable {
 
   /**
    * What the watch has told of everything until now. It is asked for by files that are made for that and removed,
-   * several times: what is told of a new directory comes after the event that is worked on.
+   * until it tells nothing else: what is told of a new directory comes after the event that is worked on.
    */
   async events(watch: Watch, dir = this.dir): Promise<WatchEvent[]> {
     const events: WatchEvent[] = [];
-    for (let round = 0; round < 4; round++) {
+    for (let quiet = 0; quiet < QUIET_ROUNDS; quiet++) {
       const name = `${SENTINEL}${this.#sentinels++}`;
       writeFileSync(join(dir, name), '');
       unlinkSync(join(dir, name));
+      await new Promise((resolve) => setImmediate(resolve));
       for (let seen = false; !seen; ) {
         const batch = await watch.next();
         if (!batch) return events;
-        seen = batch.some((event) => event.type === 'remove' && event.name === name);
-        events.push(...batch.filter((event) => !event.name.startsWith(SENTINEL)));
+        // After a rescan nothing is told of what was before.
+        seen = batch.some(
+          (event) => event.type === 'rescan' || (event.type === 'remove' && event.name === name),
+        );
+        const others = batch.filter((event) => !event.name.startsWith(SENTINEL));
+        if (others.length > 0) quiet = 0;
+        events.push(...others);
       }
     }
     return events;
