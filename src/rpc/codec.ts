@@ -17,17 +17,15 @@ export const ENVELOPE_BYTES = 5;
 export const COMPRESSED_FLAG = 0b01;
 export const END_STREAM_FLAG = 0b10;
 
-/** An uninitialised frame for a payload of `length` bytes, its envelope written. */
-export function allocateFrame(flags: number, length: number): Buffer {
-  const frame = Buffer.allocUnsafe(ENVELOPE_BYTES + length);
+/** Begins a frame with the envelope of a payload of `length` bytes; returns where the payload goes. */
+export function writeEnvelope(frame: Buffer, flags: number, length: number): number {
   frame.writeUInt8(flags, 0);
-  frame.writeUInt32BE(length, 1);
-  return frame;
+  return frame.writeUInt32BE(length, 1);
 }
 
 export function frameOf(flags: number, payload: Uint8Array): Buffer {
-  const frame = allocateFrame(flags, payload.length);
-  frame.set(payload, ENVELOPE_BYTES);
+  const frame = Buffer.allocUnsafe(ENVELOPE_BYTES + payload.length);
+  frame.set(payload, writeEnvelope(frame, flags, payload.length));
   return frame;
 }
 

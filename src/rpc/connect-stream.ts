@@ -3,6 +3,7 @@ import { promisify } from 'node:util';
 import { gunzip } from 'node:zlib';
 import type { DescMessage } from '@bufbuild/protobuf';
 import { endStreamToJson } from '@connectrpc/connect/protocol-connect';
+import { onAbort } from '../base/abort.ts';
 import { EnvdError, messageOf } from '../base/errors.ts';
 import {
   COMPRESSED_FLAG,
@@ -15,6 +16,7 @@ import {
 } from './codec.ts';
 import { toConnectError } from './errors.ts';
 import { batches, type EventStream } from './event-stream.ts';
+import { FrameBatch } from './frame-batch.ts';
 import { keepaliveMsOf } from './keepalive.ts';
 
 const CONTENT_TYPE = /^application\/connect\+(json|proto) *(?:;.*)?$/i;
@@ -38,8 +40,8 @@ export interface StreamExchange {
 
 /**
  * Serves a stream in the Connect protocol. Each event is encoded once for all readers, what is ready together
- * is written together, and nothing is taken from the feed while the socket is full. Resolves with the error
- * that ended the stream, or null.
+ * is written together, and nothing is taken from the feed before the kernel has taken what came before. Resolves
+ * with the error that ended the stream, or null.
  */
 export async function serveStream<Event, Input extends DescMessage, Output extends DescMessage>(
   stream: EventStream<Event, Input, Output>,
@@ -73,21 +75,18 @@ async function pump<Event, Input extends DescMessage, Output extends DescMessage
   const feed = await stream.open(message, { headers, signal, timeoutMs });
   const keepalive = encodeFrame(stream.method.output, stream.keepalive, codec);
   for await (const events of batches(feed, keepaliveMsOf(headers), signal)) {
-    const frames = events === null ? [keepalive] : events.map((event) => stream.frame(event, codec));
-    const flushed = response.write(frames.length === 1 ? frames[0] : Buffer.concat(frames));
-    if (!flushed) await drained(response, signal);
+    const batch = FrameBatch.take();
+    if (events === null) batch.add(keepalive);
+    else for (const event of events) stream.addFrame(event, codec, batch);
+    const sent = batch.send(response);
+    if (sent !== null) await untilAborted(sent, signal);
   }
 }
 
-function drained(response: ServerResponse, signal: AbortSignal): Promise<void> {
-  const { promise, resolve, reject } = Promise.withResolvers<void>();
-  const fail = () => reject(signal.reason);
-  signal.addEventListener('abort', fail, { once: true });
-  response.once('drain', resolve);
-  return promise.finally(() => {
-    signal.removeEventListener('abort', fail);
-    response.off('drain', resolve);
-  });
+function untilAborted(promise: Promise<void>, signal: AbortSignal): Promise<void> {
+  const { promise: result, resolve, reject } = Promise.withResolvers<void>();
+  void promise.then(resolve);
+  return result.finally(onAbort(signal, () => reject(signal.reason)));
 }
 
 class Deadline implements Disposable {

@@ -3,6 +3,7 @@ import type { HandlerContext } from '@connectrpc/connect';
 import { onAbort } from '../base/abort.ts';
 import type { Feed } from '../base/feed.ts';
 import type { Codec } from './codec.ts';
+import type { FrameBatch } from './frame-batch.ts';
 import { keepaliveMsOf } from './keepalive.ts';
 
 /** What a call brings with it, beside its message. */
@@ -23,8 +24,8 @@ export interface EventStream<Event, Input extends DescMessage, Output extends De
   readonly ownsTimeout: boolean;
   open(request: MessageShape<Input>, call: StreamCall): Promise<Feed<Event>>;
   message(event: Event): MessageShape<Output>;
-  /** The event as one frame; the same buffer for every reader where the event can keep it. */
-  frame(event: Event, codec: Codec): Uint8Array;
+  /** Adds the event as one frame to what goes out next. */
+  addFrame(event: Event, codec: Codec, batch: FrameBatch): void;
   readonly keepalive: MessageShape<Output>;
 }
 
@@ -38,25 +39,45 @@ export async function* batches<Event>(
   signal: AbortSignal,
 ): AsyncGenerator<readonly Event[] | null> {
   using _ = feed;
+  using interruptions = new Interruptions(keepaliveMs, signal);
   let next = feed.next();
   for (;;) {
-    const events = await within(next, keepaliveMs, signal);
+    const events = await interruptions.during(next);
     if (events === null) return;
     yield events === 'late' ? null : events;
     if (events !== 'late') next = feed.next();
   }
 }
 
-/** What `promise` settles with, or `late` when that takes longer; throws the signal's reason when it aborts. */
-function within<T>(promise: Promise<T>, milliseconds: number, signal: AbortSignal): Promise<T | 'late'> {
-  const { promise: result, resolve, reject } = Promise.withResolvers<T | 'late'>();
-  const timer = setTimeout(() => resolve('late'), milliseconds);
-  const forget = onAbort(signal, () => reject(signal.reason));
-  promise.then(resolve, reject);
-  return result.finally(() => {
-    clearTimeout(timer);
-    forget();
-  });
+/** What cuts a wait short: one timer and one listener for all the waits of a stream, since those come in thousands. */
+class Interruptions implements Disposable {
+  readonly #timer: NodeJS.Timeout;
+  readonly #signal: AbortSignal;
+  readonly #forget: () => void;
+  #late: () => void = () => {};
+  #fail: (reason: unknown) => void = () => {};
+
+  constructor(keepaliveMs: number, signal: AbortSignal) {
+    this.#signal = signal;
+    this.#timer = setTimeout(() => this.#late(), keepaliveMs);
+    this.#forget = onAbort(signal, () => this.#fail(signal.reason));
+  }
+
+  /** What `promise` settles with, or `late` when that takes longer; throws the signal's reason when it aborts. */
+  during<T>(promise: Promise<T>): Promise<T | 'late'> {
+    const { promise: result, resolve, reject } = Promise.withResolvers<T | 'late'>();
+    if (this.#signal.aborted) reject(this.#signal.reason);
+    this.#timer.refresh();
+    this.#late = () => resolve('late');
+    this.#fail = reject;
+    promise.then(resolve, reject);
+    return result;
+  }
+
+  [Symbol.dispose](): void {
+    clearTimeout(this.#timer);
+    this.#forget();
+  }
 }
 
 /** The stream as connect-node serves it, for the protocols that have no path of their own (gRPC-Web). */

@@ -7,18 +7,21 @@ import { makeDir } from '../services/filesystem/make-dir.ts';
 import { move } from '../services/filesystem/move.ts';
 import { remove } from '../services/filesystem/remove.ts';
 import { stat } from '../services/filesystem/stat.ts';
+import type { WriteGate } from '../services/freeze/write-gate.ts';
 import type { Guest } from '../services/lifecycle/guest.ts';
 import { entryToMessage } from './entry.ts';
 
 export interface FilesystemDependencies {
   readonly guest: Guest;
   readonly users: UserDatabase;
+  /** What changes to files go through. */
+  readonly gate: WriteGate;
   /** The user that a call is made as. */
   userOf(context: HandlerContext): User;
 }
 
 /** The unary calls of `filesystem.Filesystem`. */
-export function filesystemService({ guest, users, userOf }: FilesystemDependencies) {
+export function filesystemService({ guest, users, gate, userOf }: FilesystemDependencies) {
   const resolve = (path: string, user: User) => resolvePath(path, user, guest.defaultWorkdir);
   return {
     async stat({ path }, context) {
@@ -35,16 +38,19 @@ export function filesystemService({ guest, users, userOf }: FilesystemDependenci
     },
     async makeDir({ path }, context) {
       const user = userOf(context);
-      const entry = await makeDir(resolve(path, user), user, users);
+      const entry = await gate.run(() => makeDir(resolve(path, user), user, users));
       return { entry: entryToMessage(entry) };
     },
     async move({ source, destination }, context) {
       const user = userOf(context);
-      const entry = await move(resolve(source, user), resolve(destination, user), user, users);
+      const entry = await gate.run(() =>
+        move(resolve(source, user), resolve(destination, user), user, users),
+      );
       return { entry: entryToMessage(entry) };
     },
     async remove({ path }, context) {
-      await remove(resolve(path, userOf(context)));
+      const user = userOf(context);
+      await gate.run(() => remove(resolve(path, user)));
       return {};
     },
   } satisfies Partial<ServiceImpl<typeof Filesystem>>;

@@ -1,25 +1,39 @@
 import type { OutputEvent, OutputStream } from '../services/process/events.ts';
-import { allocateFrame, type Codec, ENVELOPE_BYTES } from './codec.ts';
+import { type Codec, ENVELOPE_BYTES, writeEnvelope } from './codec.ts';
+import type { FrameBatch } from './frame-batch.ts';
+
+type Allocate = (length: number) => Buffer;
 
 /**
- * The frame of a data event, by hand: this is the one message that is sent by the hundred thousand. A message of
- * StartResponse and one of ConnectResponse are the same bytes. Encoded once per codec, when there are several readers.
+ * Adds the frame of a data event, by hand: this is the one message that is sent by the hundred thousand. A message of
+ * StartResponse and one of ConnectResponse are the same bytes. For several readers it is encoded once per codec.
  */
-export function outputFrame(event: OutputEvent, codec: Codec): Uint8Array {
-  const kept = event.encoded?.[codec];
-  if (kept) return kept;
-  const frame = codec === 'json' ? jsonFrame(event) : binaryFrame(event);
-  if (event.encoded) event.encoded[codec] = frame;
-  return frame;
+export function addOutputFrame(event: OutputEvent, codec: Codec, batch: FrameBatch): void {
+  const { encoded } = event;
+  if (encoded) {
+    encoded[codec] ??= sharedFrame(event, codec);
+    batch.add(encoded[codec]);
+    return;
+  }
+  const allocate = (length: number) => batch.allocate(length);
+  if (codec === 'json') return void jsonFrame(event, allocate);
+  binaryHead(event, allocate);
+  batch.add(event.bytes);
+}
+
+function sharedFrame(event: OutputEvent, codec: Codec): Buffer {
+  if (codec === 'json') return jsonFrame(event, Buffer.allocUnsafe);
+  return Buffer.concat([binaryHead(event, Buffer.allocUnsafe), event.bytes]);
 }
 
 const JSON_TAIL = '"}}}';
 
-function jsonFrame({ stream, bytes }: OutputEvent): Buffer {
+function jsonFrame({ stream, bytes }: OutputEvent, allocate: Allocate): Buffer {
   const head = `{"event":{"data":{"${stream}":"`;
   const base64 = bytes.toString('base64');
-  const frame = allocateFrame(0, head.length + base64.length + JSON_TAIL.length);
-  let at = ENVELOPE_BYTES;
+  const length = head.length + base64.length + JSON_TAIL.length;
+  const frame = allocate(ENVELOPE_BYTES + length);
+  let at = writeEnvelope(frame, 0, length);
   at += frame.write(head, at, 'latin1');
   at += frame.write(base64, at, 'latin1');
   frame.write(JSON_TAIL, at, 'latin1');
@@ -31,17 +45,17 @@ const EVENT_TAG = 0x0a;
 const DATA_TAG = 0x12;
 const OUTPUT_TAG: Record<OutputStream, number> = { stdout: 0x0a, stderr: 0x12, pty: 0x1a };
 
-function binaryFrame({ stream, bytes }: OutputEvent): Buffer {
+/** Everything ahead of the bytes, which are the last of the innermost message. */
+function binaryHead({ stream, bytes }: OutputEvent, allocate: Allocate): Buffer {
   const output = 1 + varintLength(bytes.length) + bytes.length;
   const data = 1 + varintLength(output) + output;
   const event = 1 + varintLength(data) + data;
-  const frame = allocateFrame(0, event);
-  let at = ENVELOPE_BYTES;
-  at = writeHeader(frame, at, EVENT_TAG, data);
-  at = writeHeader(frame, at, DATA_TAG, output);
-  at = writeHeader(frame, at, OUTPUT_TAG[stream], bytes.length);
-  frame.set(bytes, at);
-  return frame;
+  const head = allocate(ENVELOPE_BYTES + event - bytes.length);
+  let at = writeEnvelope(head, 0, event);
+  at = writeHeader(head, at, EVENT_TAG, data);
+  at = writeHeader(head, at, DATA_TAG, output);
+  writeHeader(head, at, OUTPUT_TAG[stream], bytes.length);
+  return head;
 }
 
 function varintLength(value: number): number {

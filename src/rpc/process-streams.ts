@@ -15,7 +15,8 @@ import type { ProcessTable } from '../services/process/table.ts';
 import { callerOf } from './caller.ts';
 import { type Codec, encodeFrame } from './codec.ts';
 import type { EventStream, StreamCall } from './event-stream.ts';
-import { outputFrame } from './output-frame.ts';
+import type { FrameBatch } from './frame-batch.ts';
+import { addOutputFrame } from './output-frame.ts';
 import { configOf, eventMessage, offsetsOf, selectorOf, sizeOf } from './process-messages.ts';
 
 type ResponseSchema = typeof StartResponseSchema | typeof ConnectResponseSchema;
@@ -27,8 +28,10 @@ function processEvents<Output extends ResponseSchema & DescMessage>(schema: Outp
   return {
     ignoreUnknownFields: true,
     message,
-    frame: (event: ProcessEvent, codec: Codec) =>
-      event.type === 'output' ? outputFrame(event, codec) : encodeFrame(schema, message(event), codec),
+    addFrame(event: ProcessEvent, codec: Codec, batch: FrameBatch) {
+      if (event.type === 'output') addOutputFrame(event, codec, batch);
+      else batch.add(encodeFrame(schema, message(event), codec));
+    },
     keepalive: create(schema, {
       event: { event: { case: 'keepalive', value: {} } },
     } as never) as MessageShape<Output>,

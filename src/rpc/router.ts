@@ -3,6 +3,7 @@ import type { ConnectRouter, Interceptor, StreamResponse, UnaryResponse } from '
 import { onAbort } from '../base/abort.ts';
 import { Filesystem } from '../gen/filesystem/filesystem_pb.js';
 import { Process } from '../gen/process/process_pb.js';
+import type { WriteGate } from '../services/freeze/write-gate.ts';
 import type { ProcessTable } from '../services/process/table.ts';
 import { callerOf } from './caller.ts';
 import { type StreamExchange, serveStream } from './connect-stream.ts';
@@ -15,6 +16,7 @@ import { type WatchDependencies, watchDirStream, watcherService } from './watch.
 
 export interface RpcDependencies extends WatchDependencies {
   readonly processes: ProcessTable;
+  readonly gate: WriteGate;
 }
 
 /** A stream that has a path of its own for Connect's codecs; resolves with the error that ended it, or null. */

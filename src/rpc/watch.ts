@@ -58,7 +58,7 @@ export function watchDirStream(
       return new WatchFeed(watch, request.includeEntry ? users : null);
     },
     message: (response) => response,
-    frame: (response, codec) => encodeFrame(WatchDirResponseSchema, response, codec),
+    addFrame: (response, codec, batch) => batch.add(encodeFrame(WatchDirResponseSchema, response, codec)),
     keepalive: create(WatchDirResponseSchema, { event: { case: 'keepalive', value: {} } }),
   };
 }

@@ -12,6 +12,8 @@ export interface OutputEvent {
   readonly type: 'output';
   readonly stream: OutputStream;
   readonly bytes: Buffer;
+  /** Bytes of its stream before it. */
+  readonly offset: number;
   /**
    * Wire forms, kept by whichever reader needs one first, so that many readers share one encoding; null when there
    * are not many. This floor never looks inside.

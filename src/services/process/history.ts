@@ -1,36 +1,30 @@
+import type { EventLog } from './event-log.ts';
 import type { GapEvent, Offsets, OutputEvent, OutputStream, ProcessEvent, StartEvent } from './events.ts';
 
-interface Kept {
-  readonly event: OutputEvent;
-  /** Bytes of its stream before it. */
-  readonly offset: number;
-  readonly cost: number;
-}
-
-/** The last output of a process, for readers that come back: a queue that is bounded in bytes. */
+/** The last output of a process, for readers that come back: the end of its log, bounded in bytes. */
 export class History {
+  readonly #log: EventLog;
   readonly #limit: number;
-  readonly #kept: Kept[] = [];
   #first = 0;
-  #cost = 0;
+  /** The position of the entry before the first. */
+  #before = 0;
 
-  constructor(limitBytes: number) {
+  constructor(log: EventLog, limitBytes: number) {
+    this.#log = log;
     this.#limit = limitBytes;
   }
 
-  add(event: OutputEvent, offset: number, overhead: number): void {
-    if (this.#limit === 0) return;
-    const cost = event.bytes.length + overhead;
-    this.#kept.push({ event, offset, cost });
-    this.#cost += cost;
-    while (this.#cost > this.#limit) this.#cost -= this.#kept[this.#first++]?.cost ?? 0;
-    if (this.#first > 64 && this.#first * 2 > this.#kept.length) this.#cut();
+  /** The number of the first event that is kept. */
+  get first(): number {
+    return this.#first;
   }
 
-  /** Dropped entries are cut off many at a time, so that adding stays cheap. */
-  #cut(): void {
-    this.#kept.splice(0, this.#first);
-    this.#first = 0;
+  /** To be called when the log has grown. */
+  advance(): void {
+    while (this.#log.position - this.#before > this.#limit) {
+      this.#before = this.#log.at(this.#first)?.position ?? this.#log.position;
+      this.#first += 1;
+    }
   }
 
   /**
@@ -38,20 +32,29 @@ export class History {
    * for is gone, and the kept bytes from the offsets on. `end` are the offsets reached.
    */
   resume(start: StartEvent, from: Offsets, end: Offsets): ProcessEvent[] {
-    const kept = this.#kept.slice(this.#first);
+    const kept = this.#output();
     const begin = (stream: OutputStream) =>
-      Math.max(from[stream], kept.find(({ event }) => event.stream === stream)?.offset ?? end[stream]);
+      Math.max(from[stream], kept.find((event) => event.stream === stream)?.offset ?? end[stream]);
     const offsets = { stdout: begin('stdout'), stderr: begin('stderr'), pty: begin('pty') };
     const gone = offsets.stdout > from.stdout || offsets.stderr > from.stderr || offsets.pty > from.pty;
     const gap: GapEvent[] = gone ? [{ type: 'gap', from, to: offsets }] : [];
-    return [{ ...start, offsets }, ...gap, ...kept.flatMap((one) => tail(one, offsets[one.event.stream]))];
+    return [{ ...start, offsets }, ...gap, ...kept.flatMap((event) => tail(event, offsets[event.stream]))];
+  }
+
+  #output(): OutputEvent[] {
+    const kept: OutputEvent[] = [];
+    for (let number = this.#first; number < this.#log.end; number++) {
+      const event = this.#log.at(number)?.event;
+      if (event?.type === 'output') kept.push(event);
+    }
+    return kept;
   }
 }
 
 /** What of an event lies at or behind `offset`. */
-function tail({ event, offset: begin }: Kept, offset: number): OutputEvent[] {
-  const skip = offset - begin;
+function tail(event: OutputEvent, offset: number): OutputEvent[] {
+  const skip = offset - event.offset;
   if (skip <= 0) return [event];
   if (skip >= event.bytes.length) return [];
-  return [{ ...event, bytes: event.bytes.subarray(skip), encoded: null }];
+  return [{ ...event, offset, bytes: event.bytes.subarray(skip), encoded: null }];
 }

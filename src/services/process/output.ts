@@ -1,7 +1,8 @@
 import { EnvdError } from '../../base/errors.ts';
-import type { Offsets, OutputStream, ProcessEvent, StartEvent } from './events.ts';
+import { EventLog } from './event-log.ts';
+import type { Offsets, OutputEvent, OutputStream, ProcessEvent, StartEvent } from './events.ts';
 import { History } from './history.ts';
-import { type Node, Reader, type Source } from './reader.ts';
+import { Reader, type Source } from './reader.ts';
 
 /** How far the slowest reader may lag behind, in bytes, before the process is slowed down to it. */
 export const WINDOW_BYTES = 1024 * 1024;
@@ -10,11 +11,11 @@ const EVENT_BYTES = 256;
 
 /**
  * What a process puts out, fanned out to any number of readers: each gets everything from the moment it was added,
- * or from an earlier offset as far as it is kept. There is one list of events; a reader is a cursor in it. The
+ * or from an earlier offset as far as it is kept. There is one log of events; a reader is a place in it. The
  * source is paused while the slowest reader is more than a window behind; without readers it never is.
  */
 export class Output implements Source {
-  #last: Node = { event: null, position: 0, next: null };
+  readonly #log = new EventLog();
   readonly #offsets = { stdout: 0, stderr: 0, pty: 0 };
   #ended = false;
   #paused = false;
@@ -25,7 +26,7 @@ export class Output implements Source {
   /** `setPaused` stops and restarts the source; `historyBytes` are kept for readers that come back. */
   constructor(setPaused: (paused: boolean) => void, historyBytes: number) {
     this.#setPaused = setPaused;
-    this.#history = new History(historyBytes);
+    this.#history = new History(this.#log, historyBytes);
   }
 
   get ended(): boolean {
@@ -34,8 +35,7 @@ export class Output implements Source {
 
   write(stream: OutputStream, bytes: Buffer): void {
     const encoded = this.#readers.size > 1 ? { json: null, binary: null } : null;
-    const event = { type: 'output', stream, bytes, encoded } as const;
-    this.#history.add(event, this.#offsets[stream], EVENT_BYTES);
+    const event: OutputEvent = { type: 'output', stream, bytes, offset: this.#offsets[stream], encoded };
     this.#offsets[stream] += bytes.length;
     this.#append(event, bytes.length + EVENT_BYTES);
   }
@@ -53,15 +53,15 @@ export class Output implements Source {
   read(pid: number, from: Offsets | null): Reader {
     const start: StartEvent = { type: 'start', pid, offsets: null };
     const before = from ? this.#resume(start, from) : [start];
-    const { position } = this.#last;
-    const cursor = this.#ended ? { event: null, position, next: this.#last } : this.#last;
-    const reader = new Reader(this, before, cursor);
+    const next = this.#ended ? this.#log.end - 1 : this.#log.end;
+    const reader = new Reader(this, this.#log, before, { next, position: this.#log.position });
     this.#readers.add(reader);
     return reader;
   }
 
   advanced(): void {
-    this.#balance();
+    // Reading can only end a pause.
+    if (this.#paused) this.#balance();
   }
 
   remove(reader: Reader): void {
@@ -78,23 +78,28 @@ export class Output implements Source {
     return this.#history.resume(start, from, this.#offsets);
   }
 
-  #append(event: ProcessEvent, size: number): void {
-    const node: Node = { event, position: this.#last.position + size, next: null };
-    this.#last.next = node;
-    this.#last = node;
+  #append(event: ProcessEvent, cost: number): void {
+    this.#log.append(event, cost);
+    this.#history.advance();
     for (const reader of this.#readers) reader.wake();
     this.#balance();
   }
 
-  /** Pauses or resumes the source by the slowest reader, and times those that hold up others. */
+  /**
+   * Pauses or resumes the source by the slowest reader, times those that hold up others, and forgets what neither
+   * they nor the history need.
+   */
   #balance(): void {
-    const limit = this.#last.position - WINDOW_BYTES;
+    const limit = this.#log.position - WINDOW_BYTES;
+    let needed = this.#history.first;
     let blocked = false;
     for (const reader of this.#readers) {
-      const lags = reader.position < limit;
+      const lags = reader.place.position < limit;
       blocked ||= lags;
+      needed = Math.min(needed, reader.place.next);
       reader.setHoldingUp(lags && this.#readers.size > 1);
     }
+    this.#log.forget(needed);
     if (blocked === this.#paused) return;
     this.#paused = blocked;
     this.#setPaused(blocked);

@@ -1,18 +1,19 @@
 import { EnvdError } from '../../base/errors.ts';
 import type { Feed } from '../../base/feed.ts';
+import type { EventLog } from './event-log.ts';
 import type { ProcessEvent } from './events.ts';
 
 /** How long a reader may hold up the others, in milliseconds, before it is dropped. */
 export const STALL_LIMIT_MS = 30_000;
 /** Output that a reader takes at a time, in bytes: large enough to join small events into one write. */
-const BATCH_BYTES = 64 * 1024;
+const BATCH_BYTES = 128 * 1024;
 
-/** One event and the way to the next: whoever holds a node can read on, and what nobody holds is collected. */
-export interface Node {
-  readonly event: ProcessEvent | null;
-  /** What it and all before it cost, in bytes. */
+/** How far a reader has come in the log. */
+export interface Place {
+  /** The number of the event that it takes next. */
+  readonly next: number;
+  /** What all events before that one cost, in bytes. */
   readonly position: number;
-  next: Node | null;
 }
 
 /** What a reader reads from. */
@@ -23,25 +24,27 @@ export interface Source {
   remove(reader: Reader): void;
 }
 
-/** A cursor in a process' output. */
+/** Somebody who reads a process' output. */
 export class Reader implements Feed<ProcessEvent> {
   readonly #source: Source;
-  #cursor: Node;
+  readonly #log: EventLog;
+  #place: Place;
   #before: readonly ProcessEvent[];
   #wake: (() => void) | null = null;
   #stall: NodeJS.Timeout | null = null;
   #failure: EnvdError | null = null;
   #disposed = false;
 
-  /** `before`: this reader's own, ahead of what it shares with others behind `cursor`. */
-  constructor(source: Source, before: readonly ProcessEvent[], cursor: Node) {
+  /** `before`: this reader's own, ahead of what it shares with others from `place` in the log on. */
+  constructor(source: Source, log: EventLog, before: readonly ProcessEvent[], place: Place) {
     this.#source = source;
+    this.#log = log;
     this.#before = before;
-    this.#cursor = cursor;
+    this.#place = place;
   }
 
-  get position(): number {
-    return this.#cursor.position;
+  get place(): Place {
+    return this.#place;
   }
 
   async next(): Promise<readonly ProcessEvent[] | null> {
@@ -81,11 +84,13 @@ export class Reader implements Feed<ProcessEvent> {
       return events;
     }
     const events: ProcessEvent[] = [];
-    const end = this.#cursor.position + BATCH_BYTES;
-    for (let next = this.#cursor.next; next && this.#cursor.position < end; next = next.next) {
-      this.#cursor = next;
-      if (next.event) events.push(next.event);
+    let { next, position } = this.#place;
+    const end = position + BATCH_BYTES;
+    for (let entry = this.#log.at(next); entry && position < end; entry = this.#log.at(++next)) {
+      events.push(entry.event);
+      position = entry.position;
     }
+    this.#place = { next, position };
     if (events.length > 0) this.#source.advanced();
     return events;
   }

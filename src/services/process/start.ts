@@ -8,6 +8,7 @@ import type { User } from '../../os/users.ts';
 import type { Guest } from '../lifecycle/guest.ts';
 import { type Channels, type OnOutput, openPipes, openTerminal } from './channels.ts';
 import { buildEnvironment } from './environment.ts';
+import type { OutputStream } from './events.ts';
 import type { Leaf } from './leaf.ts';
 import { Output } from './output.ts';
 import { ManagedProcess, type ProcessConfig } from './process.ts';
@@ -44,17 +45,28 @@ export async function planLaunch(request: StartRequest, guest: Guest, daemonPath
   return { file, args: [config.command, ...config.args], environment, cwd, user };
 }
 
-/** Starts what was planned, in `leaf` if there are cgroups; `historyBytes` of its output are kept. */
+/** What becomes of the output of a process beside being read. */
+export interface OutputKeeping {
+  /** How much of it is kept for clients that come back. */
+  readonly historyBytes: number;
+  /** Where it is counted. */
+  readonly written: Record<OutputStream, number>;
+}
+
+/** Starts what was planned, in `leaf` if there are cgroups. */
 export async function launchProcess(
   request: StartRequest,
   plan: Plan,
   leaf: Leaf | null,
-  historyBytes: number,
+  { historyBytes, written }: OutputKeeping,
 ): Promise<ManagedProcess> {
   let opened: Channels | null = null;
   const output = new Output((paused) => opened?.setPaused(paused), historyBytes);
   const start = (cgroup: number | null) =>
-    open(request, { ...plan, cgroup }, (stream, bytes) => output.write(stream, bytes));
+    open(request, { ...plan, cgroup }, (stream, bytes) => {
+      written[stream] += bytes.length;
+      output.write(stream, bytes);
+    });
   const { process: spawned, channels } = await (leaf ? leaf.enter(start) : start(null));
   opened = channels;
   const { config, tag } = request;

@@ -7,7 +7,7 @@ import { SIGTERM } from '../../os/signals.ts';
 import type { Guest } from '../lifecycle/guest.ts';
 import type { WorkloadCgroups } from './cgroups.ts';
 import { DeadlineFeed } from './deadline.ts';
-import type { ProcessEvent } from './events.ts';
+import type { EndReason, ProcessEvent } from './events.ts';
 import { Leaves } from './leaf.ts';
 import type { ManagedProcess } from './process.ts';
 import { launchProcess, planLaunch, type StartRequest } from './start.ts';
@@ -29,8 +29,21 @@ export interface ProcessOptions {
   readonly historyBytes: number;
 }
 
+/** What has happened since the daemon was started. */
+export interface ProcessCounts {
+  started: number;
+  readonly ended: Record<EndReason, number>;
+  /** In bytes, by stream. */
+  readonly output: Record<'stdout' | 'stderr' | 'pty', number>;
+}
+
 /** Every process of the daemon: those that run, and for a while those that have ended. */
 export class ProcessTable {
+  readonly counts: ProcessCounts = {
+    started: 0,
+    ended: { exited: 0, signaled: 0, deadline: 0, 'out of memory': 0 },
+    output: { stdout: 0, stderr: 0, pty: 0 },
+  };
   readonly #running = new Map<number, ManagedProcess>();
   readonly #retained = new Map<number, ManagedProcess>();
   readonly #guest: Guest;
@@ -100,7 +113,10 @@ export class ProcessTable {
     }
     const leaf = cgroup && this.#leaves.create(cgroup);
     try {
-      const process = await launchProcess(request, plan, leaf, this.#options.historyBytes);
+      const process = await launchProcess(request, plan, leaf, {
+        historyBytes: this.#options.historyBytes,
+        written: this.counts.output,
+      });
       this.#add(process);
       return process;
     } catch (error) {
@@ -124,7 +140,11 @@ export class ProcessTable {
   #add(process: ManagedProcess): void {
     this.#retained.delete(process.pid);
     this.#running.set(process.pid, process);
-    void process.ended.then(() => this.#retire(process));
+    this.counts.started++;
+    void process.ended.then(({ reason }) => {
+      this.counts.ended[reason]++;
+      this.#retire(process);
+    });
   }
 
   #retire(process: ManagedProcess): void {

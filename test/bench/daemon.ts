@@ -1,0 +1,11 @@
+import { startDaemon, type TestDaemon } from '../integration/daemon.ts';
+
+/** The flags of `npm start`, unless the environment has others to compare. */
+export const DAEMON_FLAGS = (process.env.DAEMON_FLAGS ?? '--max-semi-space-size=1')
+  .split(' ')
+  .filter(Boolean);
+
+/** The real daemon with its flags. */
+export function startBenchDaemon(): Promise<TestDaemon> {
+  return startDaemon({ env: { NODE_OPTIONS: DAEMON_FLAGS.join(' ') } });
+}

@@ -1,0 +1,68 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { setTimeout as delay } from 'node:timers/promises';
+
+/** The machine is shared and its speed varies: every figure is a median, every verdict a ratio within one run. */
+export function median(values: readonly number[]): number {
+  return values.toSorted((a, b) => a - b)[values.length >> 1] ?? Number.NaN;
+}
+
+/** CPU that a process has used so far, all its threads together, in milliseconds. Source: proc_pid_schedstat(5). */
+export function cpuMs(pid: number): number {
+  const threads = readdirSync(`/proc/${pid}/task`);
+  const nanoseconds = threads.map((thread) =>
+    Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'utf8').split(' ')[0]),
+  );
+  return nanoseconds.reduce((sum, value) => sum + value, 0) / 1e6;
+}
+
+/** Resident memory of a process, in MiB. */
+export function residentMib(pid: number): number {
+  const kib = /^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1];
+  return Number(kib) / 1024;
+}
+
+/** Runs `work`, which must end with everything done, and returns the CPU that `pid` has used for it. */
+export async function cpuOf(pid: number, work: () => Promise<unknown>): Promise<number> {
+  const before = cpuMs(pid);
+  await work();
+  // What the process does after the last byte belongs to it too.
+  await delay(20);
+  return cpuMs(pid) - before;
+}
+
+/** Median of each contestant over `rounds`, taken in turns so that a change of the machine's speed meets all. */
+export async function takeTurns<Name extends string>(
+  contestants: Readonly<Record<Name, () => Promise<number>>>,
+  rounds: number,
+): Promise<Record<Name, number>> {
+  const names = Object.keys(contestants) as Name[];
+  const samples = new Map<Name, number[]>(names.map((name) => [name, []]));
+  // The first round warms up.
+  for (let round = 0; round <= rounds; round++) {
+    for (const name of names) {
+      const value = await contestants[name]();
+      if (round > 0) samples.get(name)?.push(value);
+    }
+  }
+  return Object.fromEntries(names.map((name) => [name, median(samples.get(name) ?? [])])) as Record<
+    Name,
+    number
+  >;
+}
+
+/** A number as a table shows it: three digits that mean something. */
+export function show(value: number): string {
+  return value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2);
+}
+
+/** A Markdown table. */
+export function printTable(title: string, rows: readonly Readonly<Record<string, string>>[]): void {
+  const columns = Object.keys(rows[0] ?? {});
+  const widths = columns.map((name) => Math.max(name.length, ...rows.map((row) => row[name]?.length ?? 0)));
+  const line = (cells: readonly string[]) =>
+    `| ${cells.map((cell, index) => cell.padEnd(widths[index] ?? 0)).join(' | ')} |`;
+  console.log(`\n${title}\n`);
+  console.log(line(columns));
+  console.log(line(widths.map((width) => '-'.repeat(width))));
+  for (const row of rows) console.log(line(columns.map((name) => row[name] ?? '')));
+}
