@@ -15,17 +15,28 @@ export interface Config {
   readonly logLevel: LogLevel;
   /** Where state lives that must outlive the daemon but not the boot. */
   readonly runtimeDirectory: string;
+  /** Where the platform's metadata is; null: nowhere. */
+  readonly metadataService: URL | null;
+  /** A directory of the file system that /fsfreeze freezes. */
+  readonly fsfreezePath: string;
   /** Bytes of output kept of each process, for clients that come back. */
   readonly historyBytes: number;
   /** PATH of the daemon, the base of every process' own. */
   readonly path: string;
   readonly version: string;
+  /** Where the service manager listens, sd_notify(3); null: there is none. */
+  readonly notifySocket: string | null;
 }
 
 /** What the command line asks for: to run, or to print something and exit. */
 export type Invocation = { readonly run: Config } | { readonly exitCode: 0 | 2; readonly output: string };
 
 const DEFAULT_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
+
+type Options = Omit<Config, 'version' | 'path' | 'notifySocket' | 'cgroupRoot' | 'metadataService'> & {
+  readonly cgroupRoot?: string;
+  readonly metadataService?: URL;
+};
 
 /** Reads argv (without node and script) and the environment; a flag goes before its `ENVD_*` variable. */
 export function readConfig(argv: readonly string[] = process.argv.slice(2), env = process.env): Invocation {
@@ -40,50 +51,54 @@ export function readConfig(argv: readonly string[] = process.argv.slice(2), env 
     if (!(error instanceof CommanderError)) throw error;
     return { exitCode: error.exitCode === 0 ? 0 : 2, output: output.join('') };
   }
-  const options = command.opts<Omit<Config, 'version' | 'path' | 'cgroupRoot'> & { cgroupRoot?: string }>();
-  const cgroupRoot = options.cgroupRoot ?? null;
-  return { run: Object.freeze({ ...options, cgroupRoot, path: env.PATH || DEFAULT_PATH, version }) };
+  const options = command.opts<Options>();
+  const { cgroupRoot = null, metadataService = null } = options;
+  const path = env.PATH || DEFAULT_PATH;
+  const notifySocket = env.NOTIFY_SOCKET || null;
+  return { run: Object.freeze({ ...options, cgroupRoot, metadataService, path, version, notifySocket }) };
 }
 
 function buildCommand(version: string, print: (text: string) => void): Command {
-  return new Command('envd')
+  const command = new Command('envd')
     .description('The agent inside a sandbox: commands, terminals, files and watches for a remote client.')
     .version(version)
-    .addOption(
-      new Option('--port <number>', 'port to listen on (ENVD_PORT)').default(49983).argParser(parsePort),
-    )
-    .addOption(
-      new Option('--host <address>', 'address to listen on (ENVD_HOST)')
-        .default('0.0.0.0')
-        .argParser(nonEmpty),
-    )
-    .addOption(
-      new Option('--cgroup-root <path>', 'cgroup v2 directory of the workload (ENVD_CGROUP_ROOT)').argParser(
-        parsePath,
-      ),
-    )
-    .addOption(new Option('--no-cgroups', 'start processes in the cgroup of the daemon (ENVD_NO_CGROUPS=1)'))
-    .addOption(
-      new Option('--log-level <level>', 'least severe level to log (ENVD_LOG_LEVEL)')
-        .choices(LOG_LEVELS)
-        .default('info'),
-    )
-    .addOption(
-      new Option('--runtime-directory <path>', 'state of this boot (ENVD_RUNTIME_DIRECTORY)')
-        .default('/run/envd')
-        .argParser(parsePath),
-    )
-    .addOption(
-      new Option(
-        '--history-bytes <number>',
-        'output kept of each process for clients that come back (ENVD_HISTORY_BYTES)',
-      )
-        .default(1024 * 1024)
-        .argParser(parseBytes),
-    )
     .allowExcessArguments(false)
     .configureOutput({ writeOut: print, writeErr: print })
     .exitOverride();
+  for (const option of [...serverOptions(), ...guestOptions()]) command.addOption(option);
+  return command;
+}
+
+function serverOptions(): Option[] {
+  return [
+    new Option('--port <number>', 'port to listen on (ENVD_PORT)').default(49983).argParser(parsePort),
+    new Option('--host <address>', 'address to listen on (ENVD_HOST)').default('0.0.0.0').argParser(nonEmpty),
+    new Option('--log-level <level>', 'least severe level to log (ENVD_LOG_LEVEL)')
+      .choices(LOG_LEVELS)
+      .default('info'),
+    new Option('--history-bytes <number>', 'output kept for clients that come back (ENVD_HISTORY_BYTES)')
+      .default(1024 * 1024)
+      .argParser(parseBytes),
+  ];
+}
+
+function guestOptions(): Option[] {
+  return [
+    new Option('--cgroup-root <path>', 'cgroup v2 directory of the workload (ENVD_CGROUP_ROOT)').argParser(
+      parsePath,
+    ),
+    new Option('--no-cgroups', 'start processes in the cgroup of the daemon (ENVD_NO_CGROUPS=1)'),
+    new Option('--runtime-directory <path>', 'state of this boot (ENVD_RUNTIME_DIRECTORY)')
+      .default('/run/envd')
+      .argParser(parsePath),
+    new Option(
+      '--metadata-service <url>',
+      'what tells the guest who it is (ENVD_METADATA_SERVICE)',
+    ).argParser(parseUrl),
+    new Option('--fsfreeze-path <path>', 'file system that /fsfreeze freezes (ENVD_FSFREEZE_PATH)')
+      .default('/')
+      .argParser(parsePath),
+  ];
 }
 
 /** `ENVD_PORT=1` as `--port=1`, for each option that the command knows; an empty variable is none. */
@@ -111,6 +126,12 @@ function parseBytes(text: string): number {
 function nonEmpty(text: string): string {
   if (text !== '') return text;
   throw new InvalidArgumentError('It must not be empty.');
+}
+
+function parseUrl(text: string): URL {
+  const url = URL.parse(text);
+  if (url?.protocol === 'http:' && url.username === '' && url.password === '') return url;
+  throw new InvalidArgumentError('It must be an http URL.');
 }
 
 function parsePath(text: string): string {

@@ -2,13 +2,19 @@ import type { AddressInfo } from 'node:net';
 import process from 'node:process';
 import pino, { type Logger } from 'pino';
 import { EnvdError, isSystemError, messageOf } from './base/errors.ts';
+import { HeldOutput } from './base/held-output.ts';
 import { compose, type Daemon } from './compose.ts';
 import { type Config, readConfig } from './config.ts';
+import { forbidCoreDumps } from './os/core-dumps.ts';
 import { protectFromOomKiller } from './os/oom.ts';
+import { notifyServiceManager, type ServiceState } from './os/systemd.ts';
 
 /** A stop that takes longer than this is cut short, in milliseconds. */
 const STOP_LIMIT_MS = 10_000;
-const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const;
+/** The last one makes way for a new daemon and leaves the processes running. */
+const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR2'] as const;
+/** What waits while the log cannot be written, in bytes; what comes then is dropped. */
+const LOG_LIMIT = 1024 * 1024;
 
 /**
  * Runs the daemon: configuration, composition, listening; it goes on until a signal stops it. Bad usage prints a
@@ -26,19 +32,34 @@ export async function run(): Promise<void> {
   const config = invocation.run;
   // Files and directories of clients get the usual modes, whatever the daemon was started with.
   process.umask(0o022);
-  const logger = pino({ level: config.logLevel });
+  // Written by the thread pool: a journal that does not read must not stop the daemon.
+  const standardOutput = pino.destination({ dest: 1, sync: false, maxLength: LOG_LIMIT });
+  const output = new HeldOutput((lines) => standardOutput.write(lines));
+  const logger = pino({ level: config.logLevel }, output);
+  const daemon = compose(config, logger, output);
   protect(logger);
-  const daemon = compose(config, logger);
   await listen(daemon, config, logger);
-  stopOnSignals(daemon, logger);
+  const notify = (state: ServiceState) =>
+    attempt(
+      () => notifyServiceManager(config.notifySocket, state),
+      'the service manager was not told',
+      logger,
+    );
+  stopOnSignals(daemon, logger, () => notify('stopping'));
+  notify('ready');
 }
 
-/** Processes of clients are started with a score of their own. */
+/** Both are the daemon's alone: processes of clients are started with a score and a limit of their own. */
 function protect(logger: Logger): void {
+  attempt(protectFromOomKiller, 'the out-of-memory killer may choose the daemon', logger);
+  attempt(forbidCoreDumps, 'the access token may get into a core dump', logger);
+}
+
+function attempt(action: () => void, otherwise: string, logger: Logger): void {
   try {
-    protectFromOomKiller();
+    action();
   } catch (error) {
-    logger.warn({ reason: messageOf(error) }, 'the out-of-memory killer may choose the daemon');
+    logger.warn({ reason: messageOf(error) }, otherwise);
   }
 }
 
@@ -46,7 +67,7 @@ async function listen(daemon: Daemon, config: Config, logger: Logger): Promise<v
   try {
     await daemon.app.listen({ port: config.port, host: config.host });
   } catch (error) {
-    await daemon.stop();
+    await daemon.stop('end');
     throw describeListenError(error, config);
   }
   const { address, port } = daemon.app.server.address() as AddressInfo;
@@ -68,18 +89,22 @@ function describeListenError(error: unknown, { host, port }: Config): unknown {
 }
 
 /** The first signal stops the daemon in order; a second one, or too long a stop, ends it at once. */
-function stopOnSignals(daemon: Daemon, logger: Logger): void {
+function stopOnSignals(daemon: Daemon, logger: Logger, onStop: () => void): void {
   let stopping = false;
-  const stop = async (signal: string) => {
+  const stop = async (signal: (typeof STOP_SIGNALS)[number]) => {
     if (stopping) process.exit(1);
     stopping = true;
+    onStop();
     logger.info({ signal }, 'stopping');
     setTimeout(() => {
       logger.error({ limitMs: STOP_LIMIT_MS }, 'stop took too long');
       process.exit(1);
     }, STOP_LIMIT_MS).unref();
-    await daemon.stop();
-    logger.info('stopped');
+    const processes = signal === 'SIGUSR2' ? 'leave' : 'end';
+    await daemon.stop(processes);
+    logger.info({ processes }, 'stopped');
+    // Nothing else would end a daemon whose processes go on.
+    if (processes === 'leave') process.exit();
   };
   for (const signal of STOP_SIGNALS) process.on(signal, () => void stop(signal));
 }

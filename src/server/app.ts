@@ -3,12 +3,15 @@ import cors from '@fastify/cors';
 import Fastify, { type FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import { EnvdError } from '../base/errors.ts';
+import type { Transfers } from '../base/tally.ts';
 import type { RpcDependencies } from '../rpc/router.ts';
 import type { Collapser } from '../services/collapse/collapse.ts';
 import type { FileServices } from '../services/files/services.ts';
+import type { FilesystemFreezer } from '../services/freeze/filesystem-freezer.ts';
 import type { Freezer } from '../services/freeze/freezer.ts';
 import type { Init } from '../services/lifecycle/init.ts';
 import type { MetricsReader } from '../services/lifecycle/metrics.ts';
+import type { CountedWatcher } from '../services/telemetry/counted-watcher.ts';
 import { gate } from './auth.ts';
 import { mountConnect } from './connect.ts';
 import { sendError, statusOf } from './errors.ts';
@@ -17,9 +20,11 @@ import { collapseRoutes } from './routes/collapse.ts';
 import { envsRoutes } from './routes/envs.ts';
 import { fileRoutes } from './routes/files.ts';
 import { freezeRoutes } from './routes/freeze.ts';
+import { fsfreezeRoutes } from './routes/fsfreeze.ts';
 import { healthRoutes } from './routes/health.ts';
 import { initRoutes } from './routes/init.ts';
 import { metricsRoutes } from './routes/metrics.ts';
+import { countDownloads } from './transfers.ts';
 
 /** What the routes and RPCs call. */
 export interface AppServices extends RpcDependencies {
@@ -27,7 +32,11 @@ export interface AppServices extends RpcDependencies {
   readonly metrics: MetricsReader;
   readonly files: FileServices;
   readonly freezer: Freezer;
+  readonly filesystemFreezer: FilesystemFreezer;
   readonly collapser: Collapser;
+  readonly watcher: CountedWatcher;
+  readonly uploads: Transfers;
+  readonly downloads: Transfers;
 }
 
 export interface AppOptions {
@@ -59,14 +68,16 @@ export function buildApp(services: AppServices, { version, logger, shutdown }: A
   allowAnyOrigin(app);
   forbidCaching(app);
   gate(app, services.guest);
+  countDownloads(app, services.downloads);
   shapeErrors(app);
 
   healthRoutes(app);
-  metricsRoutes(app, services.metrics);
+  metricsRoutes(app, services.metrics, services);
   envsRoutes(app, services.guest);
   initRoutes(app, services.init, version);
   fileRoutes(app, services.files);
   freezeRoutes(app, services.freezer);
+  fsfreezeRoutes(app, services.filesystemFreezer);
   collapseRoutes(app, services.collapser);
   mountConnect(app, services, shutdown);
   return app;

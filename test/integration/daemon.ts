@@ -35,6 +35,8 @@ export interface DaemonOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** Default: a free one. */
   readonly port?: number;
+  /** Default: the sources. */
+  readonly command?: readonly [string, ...string[]];
 }
 
 let count = 0;
@@ -51,7 +53,8 @@ export async function startDaemon(options: DaemonOptions = {}): Promise<TestDaem
     ...(cgroupRoot ? [`--cgroup-root=${cgroupRoot}`] : []),
     ...(options.args ?? []),
   ];
-  const child = spawn(process.execPath, [MAIN, ...args], {
+  const [program, ...before] = options.command ?? [process.execPath, MAIN];
+  const child = spawn(program, [...before, ...args], {
     env: { PATH: process.env.PATH, TMPDIR: scratch, ...options.env },
     stdio: ['ignore', 'pipe', 'inherit'],
   });

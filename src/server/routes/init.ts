@@ -1,7 +1,7 @@
 import type { FastifyInstance } from 'fastify';
 import { EnvdError } from '../../base/errors.ts';
-import type { Init } from '../../services/lifecycle/init.ts';
-import { parseInitRequest, unservedMembers } from '../../services/lifecycle/init-request.ts';
+import type { Init, InitReport } from '../../services/lifecycle/init.ts';
+import { parseInitRequest } from '../../services/lifecycle/init-request.ts';
 
 /** The platform's call after each boot and resume. It carries its own authorisation, see `steps/auth.ts`. */
 export function initRoutes(app: FastifyInstance, init: Init, version: string): void {
@@ -11,10 +11,12 @@ export function initRoutes(app: FastifyInstance, init: Init, version: string): v
     scope.addContentTypeParser('*', { parseAs: 'string' }, (_request, text, parsed) => parsed(null, text));
     scope.post<{ Body?: string }>('/init', async (request, reply) => {
       reply.header('x-envd-version', version);
-      const told = parseInitRequest(parseJson(request.body ?? ''));
-      const { stale } = await init.apply(told);
-      const unserved = stale ? [] : unservedMembers(told);
-      if (unserved.length > 0) request.log.warn({ unserved }, 'init asks for what is not served yet');
+      const report: InitReport = { freezeAudit: null };
+      try {
+        await init.apply(parseInitRequest(parseJson(request.body ?? '')), report);
+      } finally {
+        if (report.freezeAudit) reply.header('x-envd-freeze-audit', JSON.stringify(report.freezeAudit));
+      }
       return reply.code(204).send();
     });
     done();

@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 import { constants } from 'node:fs';
 import { basename } from 'node:path';
-import { type Attribute, type RawEntry, readEntry as readRawEntry } from '../../os/entries.ts';
+import { type Attribute, type RawEntry, readRawEntry } from '../../os/entries.ts';
 import type { Names, UserDatabase } from '../../os/users.ts';
 import { METADATA_PREFIX } from '../files/metadata.ts';
 import { permissionString } from './permissions.ts';

@@ -1,15 +1,14 @@
 import { EnvdError, messageOf } from '../../base/errors.ts';
-import { ExclusiveLock } from '../../base/exclusive-lock.ts';
+import type { ExclusiveLock } from '../../base/exclusive-lock.ts';
+import { Durations } from '../../base/tally.ts';
 import { Cgroup } from '../../os/cgroup2.ts';
+import { auditFrozen, type FreezeAudit } from './audit.ts';
 import { type Candidate, hierarchyCandidates } from './candidates.ts';
 import { FrozenRecord } from './frozen-record.ts';
 import { observe } from './observe.ts';
 import type { FreezeMode, FreezeStatistics } from './statistics.ts';
 import { freezeAll, survey, thawAll } from './sweep.ts';
-import { Watchdog } from './watchdog.ts';
-
-/** A freeze that nobody undoes is undone after this time. */
-export const WATCHDOG_MS = 10 * 60 * 1000;
+import { WATCHDOG_MS, Watchdog } from './watchdog.ts';
 
 export interface FreezerOptions {
   /** The daemon's own cgroups that clients' processes run in; none without cgroup v2. */
@@ -18,6 +17,8 @@ export interface FreezerOptions {
   readonly hierarchy: { readonly top: Cgroup; readonly own: Cgroup } | null;
   /** File that tells a restarted daemon what is frozen; on a filesystem that no fsfreeze stops. */
   readonly recordFile: string;
+  /** One operation before a pause at a time. */
+  readonly lock: ExclusiveLock;
   /** Told that the watchdog has thawed (null), or of the error when it could not. */
   readonly onWatchdog: (error: unknown) => void;
 }
@@ -32,12 +33,14 @@ export interface FreezeRequest {
 
 /** Stops the workload before a pause and lets it go on after; whatever happens, nothing stays frozen for good. */
 export class Freezer implements Disposable {
+  readonly durations = new Durations();
   readonly #options: FreezerOptions;
   readonly #record: FrozenRecord;
-  readonly #lock = new ExclusiveLock();
   readonly #watchdog = new Watchdog(WATCHDOG_MS, () => this.#expire());
   /** What this daemon, or one before it, has asked to freeze, by path. */
   readonly #frozen = new Map<string, Cgroup>();
+  /** Those that were not seen frozen before the answer. */
+  #late: ReadonlySet<string> = new Set();
   /** Ends the wait of the freeze that is under way. */
   #wait = new AbortController();
 
@@ -57,30 +60,16 @@ export class Freezer implements Disposable {
 
   /**
    * Freezes, and waits up to `maxWaitMs` until all that was asked to freeze has done so; what has not by then stays
-   * asked. Throws `unavailable` while another freeze is under way, `aborted` when `signal` or a thaw ends the wait.
+   * asked. Throws `unavailable` while another operation holds the lock, `aborted` when `signal` or a thaw ends the wait.
    */
   async freeze(request: FreezeRequest, signal: AbortSignal): Promise<FreezeStatistics> {
-    using _ = this.#lock.acquire('freeze');
-    const started = performance.now();
-    const isOurs = ({ path }: Cgroup) => this.#frozen.has(path);
-    const { targets, ...counts } = survey(this.#candidates(request.mode), request.maxCgroups, isOurs);
-    this.#remember(targets);
-    const requested = freezeAll(targets);
-    const swept = performance.now();
-    this.#wait = new AbortController();
-    const ended = AbortSignal.any([signal, this.#wait.signal]);
-    const { frozen, notFrozen, unobservable } = await observe(requested, request.maxWaitMs, ended);
-    return {
-      mode: request.mode,
-      ...counts,
-      requested: requested.length,
-      frozen,
-      notFrozen,
-      failed: targets.length - requested.length,
-      unobservable,
-      sweepMs: Math.round(swept - started),
-      waitMs: Math.round(performance.now() - swept),
-    };
+    using _ = this.#options.lock.acquire('freeze');
+    return await this.durations.measure(() => this.#freeze(request, signal));
+  }
+
+  /** What has become of the cgroups that were frozen, before they are thawed. */
+  audit(): FreezeAudit {
+    return auditFrozen([...this.#frozen.values()], this.#late);
   }
 
   /**
@@ -96,6 +85,30 @@ export class Freezer implements Disposable {
     this.#watchdog.disarm();
     this.#thaw();
     this.#watchdog.disarm();
+  }
+
+  async #freeze(request: FreezeRequest, signal: AbortSignal): Promise<FreezeStatistics> {
+    const started = performance.now();
+    const isOurs = ({ path }: Cgroup) => this.#frozen.has(path);
+    const { targets, ...counts } = survey(this.#candidates(request.mode), request.maxCgroups, isOurs);
+    this.#remember(targets);
+    const requested = freezeAll(targets);
+    const swept = performance.now();
+    this.#wait = new AbortController();
+    const ended = AbortSignal.any([signal, this.#wait.signal]);
+    const { frozen, pending, unobservable } = await observe(requested, request.maxWaitMs, ended);
+    this.#late = new Set(pending.map(({ path }) => path));
+    return {
+      mode: request.mode,
+      ...counts,
+      requested: requested.length,
+      frozen,
+      notFrozen: pending.length,
+      failed: targets.length - requested.length,
+      unobservable,
+      sweepMs: Math.round(swept - started),
+      waitMs: Math.round(performance.now() - swept),
+    };
   }
 
   #candidates(mode: FreezeMode): Iterable<Candidate> {
@@ -121,6 +134,7 @@ export class Freezer implements Disposable {
     this.#wait.abort();
     const failures = thawAll(this.#frozen.values());
     this.#frozen.clear();
+    this.#late = new Set();
     for (const { cgroup } of failures) this.#frozen.set(cgroup.path, cgroup);
     this.#writeRecord();
     if (!this.active) this.#watchdog.disarm();

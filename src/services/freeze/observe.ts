@@ -4,7 +4,8 @@ import type { Cgroup } from '../../os/cgroup2.ts';
 
 export interface Observation {
   readonly frozen: number;
-  readonly notFrozen: number;
+  /** Still not frozen when the wait was over. */
+  readonly pending: readonly Cgroup[];
   readonly unobservable: number;
 }
 
@@ -30,7 +31,7 @@ export async function observe(
     if (pending.length === 0 || performance.now() >= deadline) break;
     await pause(signal);
   }
-  return { frozen, notFrozen: pending.length, unobservable: cgroups.length - frozen - pending.length };
+  return { frozen, pending, unobservable: cgroups.length - frozen - pending.length };
 }
 
 function readBack(cgroup: Cgroup): 'frozen' | 'running' | 'unobservable' {

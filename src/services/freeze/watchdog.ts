@@ -1,3 +1,6 @@
+/** What is frozen and not thawed by anybody is thawed after this time. */
+export const WATCHDOG_MS = 10 * 60 * 1000;
+
 /** Calls `expire` once, `timeoutMs` after it was last armed, unless it has been disarmed. */
 export class Watchdog {
   readonly #timeoutMs: number;

@@ -55,11 +55,6 @@ export function parseInitRequest(body: unknown): InitRequest {
   };
 }
 
-/** Members of the request that ask for something the daemon does not do yet. */
-export function unservedMembers({ volumeMounts }: InitRequest): string[] {
-  return volumeMounts === null || volumeMounts.length === 0 ? [] : ['volumeMounts'];
-}
-
 type Members<Name extends string> = Readonly<Partial<Record<Name, unknown>>>;
 
 function asObject<Name extends string>(value: unknown, name: string): Members<Name> {

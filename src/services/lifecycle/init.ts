@@ -1,9 +1,17 @@
 import { EnvdError, messageOf } from '../../base/errors.ts';
+import type { FreezeAudit } from '../freeze/audit.ts';
 import type { InitRequest } from './init-request.ts';
+
+/** What steps have to tell, also when a later one has failed. */
+export interface InitReport {
+  /** Null when the caller was not allowed to do this at all. */
+  freezeAudit: FreezeAudit | null;
+}
 
 /** What a step may need to know beside the request. */
 export interface InitCall {
   readonly request: InitRequest;
+  readonly report: InitReport;
   /** How long ago the request came in, in nanoseconds: it may have waited for another one. */
   ageNs(): bigint;
 }
@@ -38,27 +46,31 @@ export class Init {
   /**
    * Applies a request after those that came before it. Throws the error of the first step that failed, named.
    * A request that failed counts as not applied: it may be sent again.
+   * @param report filled in meanwhile
    */
-  apply(request: InitRequest): Promise<InitResult> {
+  apply(request: InitRequest, report: InitReport = { freezeAudit: null }): Promise<InitResult> {
     const arrived = process.hrtime.bigint();
-    const call: InitCall = { request, ageNs: () => process.hrtime.bigint() - arrived };
+    const call: InitCall = { request, report, ageNs: () => process.hrtime.bigint() - arrived };
     const result = this.#last.then(() => this.#run(call));
     this.#last = result.catch(() => {});
     return result;
   }
 
   async #run(call: InitCall): Promise<InitResult> {
-    for (const step of this.#of('first')) await step.run(call);
     const stale = this.#isStale(call.request);
-    const failure = await firstFailure(stale ? [] : this.#of('unless stale'), call);
-    const lateFailure = await firstFailure(this.#of('always'), call);
-    if (failure ?? lateFailure) throw failure ?? lateFailure;
+    let failure: EnvdError | null = null;
+    for (const step of this.#steps) {
+      if (step.runs === 'unless stale' && (stale || failure)) continue;
+      if (step.runs === 'first') {
+        await step.run(call);
+        continue;
+      }
+      const failed = await failureOf(step, call);
+      failure ??= failed;
+    }
+    if (failure) throw failure;
     if (!stale) this.#lastTimestampNs = call.request.timestampNs ?? this.#lastTimestampNs;
     return { stale };
-  }
-
-  #of(runs: InitStep['runs']): InitStep[] {
-    return this.#steps.filter((step) => step.runs === runs);
   }
 
   #isStale({ timestampNs }: InitRequest): boolean {
@@ -66,15 +78,13 @@ export class Init {
   }
 }
 
-/** Runs the steps in order, up to the first that fails; null when none does. */
-async function firstFailure(steps: readonly InitStep[], call: InitCall): Promise<EnvdError | null> {
-  for (const step of steps) {
-    try {
-      await step.run(call);
-    } catch (error) {
-      const kind = error instanceof EnvdError ? error.kind : 'internal';
-      return new EnvdError(kind, `init step '${step.name}' failed: ${messageOf(error)}`, { cause: error });
-    }
+/** Null when the step succeeds. */
+async function failureOf(step: InitStep, call: InitCall): Promise<EnvdError | null> {
+  try {
+    await step.run(call);
+    return null;
+  } catch (error) {
+    const kind = error instanceof EnvdError ? error.kind : 'internal';
+    return new EnvdError(kind, `init step '${step.name}' failed: ${messageOf(error)}`, { cause: error });
   }
-  return null;
 }

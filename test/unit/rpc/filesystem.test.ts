@@ -7,6 +7,7 @@ import { expect, test } from 'vitest';
 import { Filesystem, FileType, ListDirRequestSchema } from '../../../src/gen/filesystem/filesystem_pb.js';
 import { toConnectError } from '../../../src/rpc/errors.ts';
 import { filesystemService } from '../../../src/rpc/filesystem.ts';
+import { WriteGate } from '../../../src/services/freeze/write-gate.ts';
 import { Guest } from '../../../src/services/lifecycle/guest.ts';
 import { scratch } from '../../fixtures/scratch.ts';
 import { ADA, testUsers } from '../../fixtures/users.ts';
@@ -16,7 +17,12 @@ function setUp() {
   const home = scratch();
   const users = testUsers(scratch());
   const guest = new Guest(users);
-  const service = filesystemService({ guest, users, userOf: () => ({ ...ADA, home }) });
+  const service = filesystemService({
+    guest,
+    users,
+    gate: new WriteGate(),
+    userOf: () => ({ ...ADA, home }),
+  });
   const transport = createRouterTransport((router) => router.service(Filesystem, service), {
     router: {
       interceptors: [

@@ -4,8 +4,11 @@ import { equalSecrets } from '../../../base/secrets.ts';
 import type { Guest } from '../guest.ts';
 import type { InitStep } from '../init.ts';
 
-/** SHA-512 in hex of the token that the platform's metadata service vouches for, or null when it holds none. */
-export type TokenHash = () => Promise<string | null>;
+/**
+ * SHA-512 in hex of the token that the platform's metadata service vouches for, or null when it holds none, as known
+ * no longer than `ageNs` nanoseconds ago. Throws `unavailable` when that cannot be known.
+ */
+export type TokenHash = (ageNs: bigint) => Promise<string | null>;
 
 /**
  * Whether the request may change the guest: it repeats the token that is set; or the metadata service vouches
@@ -15,10 +18,10 @@ export function authStep(guest: Guest, tokenHash: TokenHash): InitStep {
   return {
     name: 'auth',
     runs: 'first',
-    async run({ request: { accessToken } }) {
+    async run({ request: { accessToken }, ageNs }) {
       const current = guest.accessToken;
       if (current !== null && accessToken !== null && equalSecrets(accessToken, current)) return;
-      const vouched = await tokenHash();
+      const vouched = await tokenHash(ageNs());
       if (vouched === null && current === null) return;
       if (vouched !== null && equalSecrets(hash('sha512', accessToken ?? ''), vouched.toLowerCase())) return;
       throw refusal(accessToken);

@@ -3,14 +3,15 @@ import type { InitStep } from '../init.ts';
 
 /**
  * The request's variables replace those of the request before; the daemon's own stay and win.
- * @param own the variables that the daemon sets itself
+ * @param ownVariables brings the daemon's own up to date, with what was known no longer than so many nanoseconds ago
  */
-export function environmentStep(guest: Guest, own: () => Readonly<Record<string, string>>): InitStep {
+export function environmentStep(guest: Guest, ownVariables: (ageNs: bigint) => Promise<void>): InitStep {
   return {
     name: 'environment',
     runs: 'unless stale',
-    run({ request: { environment } }) {
-      if (environment !== null) guest.environment = { ...environment, ...own() };
+    async run({ request: { environment }, ageNs }) {
+      await ownVariables(ageNs());
+      if (environment !== null) guest.environment = environment;
     },
   };
 }

@@ -2,6 +2,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import Fastify from 'fastify';
 import { describe, expect, test } from 'vitest';
+import { ExclusiveLock } from '../../../../src/base/exclusive-lock.ts';
 import type { Cgroup } from '../../../../src/os/cgroup2.ts';
 import { sendError } from '../../../../src/server/errors.ts';
 import { freezeRoutes } from '../../../../src/server/routes/freeze.ts';
@@ -10,7 +11,8 @@ import { testCgroup } from '../../../fixtures/cgroups.ts';
 
 function serve(workload: readonly Cgroup[]) {
   const recordFile = join(tmpdir(), `envd-frozen-${process.pid}.json`);
-  const freezer = new Freezer({ workload, hierarchy: null, recordFile, onWatchdog: () => {} });
+  const lock = new ExclusiveLock();
+  const freezer = new Freezer({ workload, hierarchy: null, recordFile, lock, onWatchdog: () => {} });
   const app = Fastify();
   app.setErrorHandler((error, _request, reply) => sendError(reply, error));
   freezeRoutes(app, freezer);

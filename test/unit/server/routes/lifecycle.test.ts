@@ -4,29 +4,30 @@ import { sendError } from '../../../../src/server/errors.ts';
 import { envsRoutes } from '../../../../src/server/routes/envs.ts';
 import { healthRoutes } from '../../../../src/server/routes/health.ts';
 import { initRoutes } from '../../../../src/server/routes/init.ts';
-import { metricsRoutes } from '../../../../src/server/routes/metrics.ts';
 import { Guest } from '../../../../src/services/lifecycle/guest.ts';
 import { Init } from '../../../../src/services/lifecycle/init.ts';
-import { MetricsReader } from '../../../../src/services/lifecycle/metrics.ts';
+import { auditStep } from '../../../../src/services/lifecycle/steps/audit.ts';
 import { authStep } from '../../../../src/services/lifecycle/steps/auth.ts';
 import { environmentStep } from '../../../../src/services/lifecycle/steps/environment.ts';
 import { tokenStep } from '../../../../src/services/lifecycle/steps/token.ts';
 import { scratch } from '../../../fixtures/scratch.ts';
 import { testUsers } from '../../../fixtures/users.ts';
 
-function setUp(): { app: FastifyInstance; guest: Guest } {
+const NOTHING_FROZEN = { requested: 0, stillFrozen: 0, notFrozen: 0, vanished: 0, late: 0 };
+
+function setUp(audit = NOTHING_FROZEN): { app: FastifyInstance; guest: Guest } {
   const app = Fastify();
   onTestFinished(() => app.close());
   app.setErrorHandler((error, _request, reply) => sendError(reply, error));
   const guest = new Guest(testUsers(scratch()));
   const steps = [
     authStep(guest, () => Promise.resolve(null)),
-    environmentStep(guest, () => ({})),
+    auditStep(() => audit),
+    environmentStep(guest, async () => {}),
     tokenStep(guest),
   ];
   healthRoutes(app);
   envsRoutes(app, guest);
-  metricsRoutes(app, new MetricsReader());
   initRoutes(app, new Init(steps), '1.2.3');
   return { app, guest };
 }
@@ -43,13 +44,6 @@ test('GET /envs', async () => {
   const response = await app.inject('/envs');
   expect(response.json()).toEqual({ A: 'ü' });
   expect(response.headers['content-type']).toBe('application/json; charset=utf-8');
-});
-
-test('GET /metrics', async () => {
-  const { app } = setUp();
-  const response = await app.inject('/metrics');
-  expect(response.statusCode).toBe(200);
-  expect(response.json()).toMatchObject({ cpu_count: expect.any(Number), disk_total: expect.any(Number) });
 });
 
 describe('POST /init', () => {
@@ -81,6 +75,24 @@ describe('POST /init', () => {
       message: 'unauthorized access, the access token does not match',
     });
     expect(guest).toMatchObject({ accessToken: 'one', environment: { A: '1' } });
+  });
+
+  test('tells what a freeze has left, also when a later step fails, and only to who may know', async () => {
+    const { app, guest } = setUp({ requested: 3, stillFrozen: 2, notFrozen: 0, vanished: 1, late: 1 });
+    const post = async (payload: object) => {
+      const { statusCode, headers } = await app.inject({ method: 'POST', url: '/init', payload });
+      return [statusCode, headers['x-envd-freeze-audit']];
+    };
+    const audit = '{"requested":3,"stillFrozen":2,"notFrozen":0,"vanished":1,"late":1}';
+    expect(await post({})).toEqual([204, audit]);
+    guest.accessToken = 'one';
+    expect(await post({ accessToken: 'two' })).toEqual([401, undefined]);
+    Object.defineProperty(guest, 'environment', {
+      set: () => {
+        throw new Error('broken');
+      },
+    });
+    expect(await post({ accessToken: 'one', envVars: {} })).toEqual([500, audit]);
   });
 
   test.each([

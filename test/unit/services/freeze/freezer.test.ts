@@ -3,9 +3,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import { ExclusiveLock } from '../../../../src/base/exclusive-lock.ts';
 import { Cgroup } from '../../../../src/os/cgroup2.ts';
-import { Freezer, type FreezerOptions, WATCHDOG_MS } from '../../../../src/services/freeze/freezer.ts';
+import { Freezer, type FreezerOptions } from '../../../../src/services/freeze/freezer.ts';
 import type { FreezeStatistics } from '../../../../src/services/freeze/statistics.ts';
+import { WATCHDOG_MS } from '../../../../src/services/freeze/watchdog.ts';
 import { countIn, loopMount, startIn, testCgroup } from '../../../fixtures/cgroups.ts';
 
 const scratch = mkdtempSync(join(tmpdir(), 'envd-freezer-'));
@@ -24,6 +26,7 @@ function freezerFor(top: Cgroup, options: Partial<FreezerOptions> = {}): Freezer
     workload: [make(top, 'user'), make(top, 'ptys')],
     hierarchy: { top, own: make(top, 'system.slice/envd.service') },
     recordFile,
+    lock: new ExclusiveLock(),
     onWatchdog: () => {},
     ...options,
   });
@@ -138,7 +141,9 @@ describe('legacy mode', () => {
   });
 
   test('has nothing to do without cgroups', async () => {
-    using freezer = new Freezer({ workload: [], hierarchy: null, recordFile, onWatchdog: () => {} });
+    const lock = new ExclusiveLock();
+    const onWatchdog = () => {};
+    using freezer = new Freezer({ workload: [], hierarchy: null, recordFile, lock, onWatchdog });
     const statistics = { ...nothing, visited: 0, requested: 0, frozen: 0 };
     expect(withoutTimes(await freezer.freeze(legacy, never))).toEqual({ mode: 'legacy', ...statistics });
     expect(withoutTimes(await freezer.freeze(hierarchy, never))).toEqual({

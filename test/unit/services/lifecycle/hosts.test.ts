@@ -2,8 +2,8 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { parseInitRequest } from '../../../../src/services/lifecycle/init-request.ts';
 import { hostsStep } from '../../../../src/services/lifecycle/steps/hosts.ts';
+import { runStep } from '../../../fixtures/init-step.ts';
 import { scratch } from '../../../fixtures/scratch.ts';
 
 const HOSTS = '127.0.0.1\tlocalhost\n# a comment\n::1\tip6-localhost\n';
@@ -11,8 +11,7 @@ const HOSTS = '127.0.0.1\tlocalhost\n# a comment\n::1\tip6-localhost\n';
 function setUp(content: string | null = HOSTS) {
   const file = join(scratch(), 'hosts');
   if (content !== null) writeFileSync(file, content);
-  const run = async (hyperloopIP?: string) =>
-    hostsStep(file, 'loop.test').run({ request: parseInitRequest({ hyperloopIP }), ageNs: () => 0n });
+  const run = async (hyperloopIP?: string) => runStep(hostsStep(file, 'loop.test'), { hyperloopIP });
   return { file, run, read: () => readFileSync(file, 'utf8') };
 }
 

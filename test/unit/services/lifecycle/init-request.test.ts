@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { parseInitRequest, unservedMembers } from '../../../../src/services/lifecycle/init-request.ts';
+import { parseInitRequest } from '../../../../src/services/lifecycle/init-request.ts';
 
 const NOTHING = {
   accessToken: null,
@@ -84,11 +84,4 @@ describe('refuses, naming the member', () => {
       expect.objectContaining({ kind: 'invalid_argument', message }),
     );
   });
-});
-
-test('what is asked for and not done is told', () => {
-  const unserved = (body: object) => unservedMembers(parseInitRequest(body));
-  expect(unserved({ envVars: {}, caBundle: 'x' })).toEqual([]);
-  expect(unserved({ volumeMounts: [], lifecycleID: 'x' })).toEqual([]);
-  expect(unserved({ volumeMounts: [{ nfs_target: 'h:/', path: '/x' }] })).toEqual(['volumeMounts']);
 });

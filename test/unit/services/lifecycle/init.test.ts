@@ -34,6 +34,26 @@ describe('steps', () => {
     expect(log).toEqual(['auth', 'one', 'two', 'thaw']);
   });
 
+  test('that always run do so where they stand, whatever has failed before', async () => {
+    const { log, fail } = setUp();
+    const always = (name: string): InitStep => ({
+      name,
+      runs: 'always',
+      run: () => {
+        log.push(name);
+        if (fail.has(name)) throw new Error(`${name} is broken`);
+      },
+    });
+    const once: InitStep = { ...always('once'), name: 'once', runs: 'unless stale' };
+    const init = new Init([always('early'), once, always('late'), always('last')]);
+    await init.apply(LATE);
+    await init.apply(EARLY);
+    expect(log.splice(0)).toEqual(['early', 'once', 'late', 'last', 'early', 'late', 'last']);
+    fail.add('early').add('late');
+    await expect(init.apply(UNTIMED)).rejects.toThrow("init step 'early' failed: early is broken");
+    expect(log).toEqual(['early', 'late', 'last']);
+  });
+
   test('wait for those of the call before', async () => {
     const log: string[] = [];
     const release: (() => void)[] = [];

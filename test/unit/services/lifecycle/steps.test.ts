@@ -1,23 +1,18 @@
 import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import { Guest } from '../../../../src/services/lifecycle/guest.ts';
-import type { InitStep } from '../../../../src/services/lifecycle/init.ts';
-import { type InitRequest, parseInitRequest } from '../../../../src/services/lifecycle/init-request.ts';
 import { authStep } from '../../../../src/services/lifecycle/steps/auth.ts';
 import { clockStep } from '../../../../src/services/lifecycle/steps/clock.ts';
 import { defaultsStep } from '../../../../src/services/lifecycle/steps/defaults.ts';
 import { environmentStep } from '../../../../src/services/lifecycle/steps/environment.ts';
 import { thawStep } from '../../../../src/services/lifecycle/steps/thaw.ts';
 import { tokenStep } from '../../../../src/services/lifecycle/steps/token.ts';
+import { runStep as run } from '../../../fixtures/init-step.ts';
 import { scratch } from '../../../fixtures/scratch.ts';
 import { testUsers } from '../../../fixtures/users.ts';
 
 function newGuest(): Guest {
   return new Guest(testUsers(scratch()));
-}
-
-async function run(step: InitStep, body: object | InitRequest, ageNs = 0n): Promise<void> {
-  await step.run({ request: parseInitRequest(body), ageNs: () => ageNs });
 }
 
 describe('auth', () => {
@@ -115,7 +110,7 @@ describe('clock', () => {
 describe('environment', () => {
   test('replaces the previous set, and is left alone when none is given', async () => {
     const guest = newGuest();
-    const step = environmentStep(guest, () => ({}));
+    const step = environmentStep(guest, async () => {});
     await run(step, { envVars: { A: '1', B: '2' } });
     await run(step, { envVars: { B: '3' } });
     expect(guest.environment).toEqual({ B: '3' });
@@ -125,13 +120,18 @@ describe('environment', () => {
     expect(guest.environment).toEqual({});
   });
 
-  test('does not override what the daemon has set', async () => {
+  test('does not override what the daemon has set, known as of the call', async () => {
     const guest = newGuest();
-    await run(
-      environmentStep(guest, () => ({ OWN: 'daemon' })),
-      { envVars: { OWN: 'x', A: '1' } },
-    );
-    expect(guest.environment).toEqual({ OWN: 'daemon', A: '1' });
+    const ages: bigint[] = [];
+    const step = environmentStep(guest, async (ageNs) => {
+      ages.push(ageNs);
+      guest.ownVariables = { OWN: `daemon ${ages.length}` };
+    });
+    await run(step, { envVars: { OWN: 'x', A: '1' } }, 7n);
+    expect(guest.environment).toEqual({ OWN: 'daemon 1', A: '1' });
+    await run(step, {});
+    expect(guest.environment).toEqual({ OWN: 'daemon 2', A: '1' });
+    expect(ages).toEqual([7n, 0n]);
   });
 });
 

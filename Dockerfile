@@ -1,0 +1,22 @@
+# An image of a sandbox: Debian with systemd and the daemon. What the second stage does, the guest test does too
+# (npm run test:guest), with the same packages and the same scripts.
+
+FROM node:24-bookworm AS build
+WORKDIR /envd
+# The dependencies in a layer of their own: sources change more often.
+COPY package.json package-lock.json .npmrc ./
+COPY .ci/setup .ci/setup
+COPY native native
+RUN npm run setup
+COPY . .
+RUN npm run build
+
+FROM debian:bookworm-slim
+COPY image/packages.txt /tmp/packages.txt
+RUN apt-get update \
+ && xargs apt-get install -y --no-install-recommends </tmp/packages.txt \
+ && rm -rf /var/lib/apt/lists/* /tmp/packages.txt
+RUN --mount=from=build,source=/envd,target=/envd sh /envd/image/install.sh /envd/dist ""
+EXPOSE 49983
+STOPSIGNAL SIGRTMIN+3
+CMD ["/sbin/init"]

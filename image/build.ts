@@ -1,0 +1,52 @@
+import { chmodSync, copyFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { bundle } from './bundle.ts';
+import { writeCompileCache } from './compile-cache.ts';
+import { licencesOf } from './licences.ts';
+
+/*
+ * Builds dist/, which runs by itself: the daemon in one file, V8's cache of it, the addons where their loaders look
+ * for them, the pinned Node, and the licences of all of it. Why so: docs/decisions/010-image-bundle.md
+ */
+
+const ROOT = fileURLToPath(new URL('..', import.meta.url));
+const DIST = join(ROOT, 'dist');
+
+/** What is copied, and where to; the addons are beside the bundle as `build/Release/*.node`. */
+const COPIES = [
+  [process.execPath, 'bin/node'],
+  [join(ROOT, 'image/envd.sh'), 'bin/envd'],
+  [join(ROOT, 'native/build/Release/envd.node'), 'lib/build/Release/envd.node'],
+  [join(ROOT, 'node_modules/node-pty/build/Release/pty.node'), 'lib/build/Release/pty.node'],
+  [join(ROOT, 'node_modules/fs-xattr/build/Release/xattr.node'), 'lib/build/Release/xattr.node'],
+  [join(ROOT, 'systemd/envd.service'), 'systemd/envd.service'],
+  [join(ROOT, 'LICENSE'), 'LICENSE'],
+] as const;
+
+rmSync(DIST, { recursive: true, force: true });
+const { code, packages } = await bundle(join(ROOT, 'src/main.ts'));
+put('lib/envd.js', code);
+put('package.json', description());
+put('LICENSES', licencesOf([...packages, dirname(dirname(process.execPath))]));
+for (const [source, destination] of COPIES) copy(source, destination);
+for (const program of ['bin/node', 'bin/envd']) chmodSync(join(DIST, program), 0o755);
+await writeCompileCache(join(DIST, 'bin/envd'), join(DIST, 'run'));
+
+function put(destination: string, text: string): void {
+  const path = join(DIST, destination);
+  mkdirSync(dirname(path), { recursive: true });
+  writeFileSync(path, text);
+}
+
+function copy(source: string, destination: string): void {
+  const path = join(DIST, destination);
+  mkdirSync(dirname(path), { recursive: true });
+  copyFileSync(source, path);
+}
+
+/** The daemon reads its version from this; `type` makes Node take the bundle for a module. */
+function description(): string {
+  const { name, version, license, type } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
+  return `${JSON.stringify({ name, version, license, type }, null, 2)}\n`;
+}

@@ -1,0 +1,32 @@
+import { rolldown } from 'rolldown';
+
+/** A program in one file, and the directories of the packages that went into it. */
+export interface Bundle {
+  readonly code: string;
+  readonly packages: readonly string[];
+}
+
+/**
+ * Bundles the program that starts at `entry`. Names are kept, so that a stack trace in a log can be read. Dynamic
+ * imports stay lazy: what follows one is evaluated when it is reached. Throws when an import cannot be resolved.
+ */
+export async function bundle(entry: string): Promise<Bundle> {
+  await using program = await rolldown({
+    input: entry,
+    platform: 'node',
+    // CommonJS packages find themselves by these.
+    transform: { define: { __dirname: 'import.meta.dirname', __filename: 'import.meta.filename' } },
+    onLog(_level, log) {
+      if (log.code === 'UNRESOLVED_IMPORT') throw new Error(log.message);
+    },
+  });
+  const { output } = await program.generate({
+    format: 'esm',
+    codeSplitting: false,
+    comments: false,
+    minify: { mangle: false, compress: false, codegen: { removeWhitespace: true } },
+  });
+  const [{ code, moduleIds }] = output;
+  const packages = new Set(moduleIds.flatMap((id) => /^.*\/node_modules\/(?:@[^/]+\/)?[^/]+/.exec(id) ?? []));
+  return { code, packages: [...packages].sort() };
+}

@@ -1,0 +1,14 @@
+#!/bin/sh
+# Puts the built daemon into the root file system of an image: image/install.sh DIST ROOT
+# It is enabled, and units that a sandbox does not need are masked; most of the boot would be theirs.
+set -eu
+dist=$1
+root=$2
+units=$root/etc/systemd/system
+
+mkdir -p "$root/opt" "$units/multi-user.target.wants"
+rm -rf "$root/opt/envd"
+cp -R "$dist" "$root/opt/envd"
+cp "$dist/systemd/envd.service" "$units/envd.service"
+ln -sf /etc/systemd/system/envd.service "$units/multi-user.target.wants/envd.service"
+while read -r unit; do ln -sf /dev/null "$units/$unit"; done <"${0%/*}/masked-units.txt"

