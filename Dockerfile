@@ -12,11 +12,11 @@ COPY . .
 RUN npm run build
 
 FROM debian:bookworm-slim
-COPY image/packages.txt /tmp/packages.txt
+COPY systemd/image/packages.txt /tmp/packages.txt
 RUN apt-get update \
  && xargs apt-get install -y --no-install-recommends </tmp/packages.txt \
  && rm -rf /var/lib/apt/lists/* /tmp/packages.txt
-RUN --mount=from=build,source=/envd,target=/envd sh /envd/image/install.sh /envd/dist ""
+RUN --mount=from=build,source=/envd,target=/envd sh /envd/systemd/image/install.sh /envd/dist ""
 EXPOSE 49983
 STOPSIGNAL SIGRTMIN+3
 CMD ["/sbin/init"]

@@ -73,14 +73,33 @@ async function pump<Event, Input extends DescMessage, Output extends DescMessage
   const payload = await readMessage(request, headers.get('connect-content-encoding'));
   const message = decodeMessage(stream.method.input, payload, codec, stream.ignoreUnknownFields);
   const feed = await stream.open(message, { headers, signal, timeoutMs });
-  const keepalive = encodeFrame(stream.method.output, stream.keepalive, codec);
   for await (const events of batches(feed, keepaliveMsOf(headers), signal)) {
-    const batch = FrameBatch.take();
-    if (events === null) batch.add(keepalive);
-    else for (const event of events) stream.addFrame(event, codec, batch);
-    const sent = batch.send(response);
+    const sent = framesOf(stream, events, codec).send(response);
     if (sent !== null) await untilAborted(sent, signal);
   }
+}
+
+/** What was encoded last in each codec: readers of one source who keep step are given the very same events. */
+const recent: Record<Codec, { stream: unknown; events: unknown; batch: FrameBatch } | null> = {
+  json: null,
+  binary: null,
+};
+
+/** Null stands for a keepalive. */
+function framesOf<Event, Input extends DescMessage, Output extends DescMessage>(
+  stream: EventStream<Event, Input, Output>,
+  events: readonly Event[] | null,
+  codec: Codec,
+): FrameBatch {
+  const last = recent[codec];
+  if (last?.stream === stream && last.events === events) return last.batch;
+  const batch = FrameBatch.take();
+  if (events === null) batch.add(encodeFrame(stream.method.output, stream.keepalive, codec));
+  else for (const event of events) stream.addFrame(event, codec, batch);
+  batch.hold();
+  last?.batch.release();
+  recent[codec] = { stream, events, batch };
+  return batch;
 }
 
 function untilAborted(promise: Promise<void>, signal: AbortSignal): Promise<void> {

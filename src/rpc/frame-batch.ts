@@ -2,15 +2,15 @@ import type { ServerResponse } from 'node:http';
 
 /** Room for the frames of a usual batch in either codec; what does not fit gets memory of its own. */
 const ROOM_BYTES = 272 * 1024;
-/** Bytes from which on a frame goes out from where it lies, instead of being joined to its neighbours. */
+/** Bytes from which on a part goes out from where it lies, instead of being joined to its neighbours. */
 const REFERENCE_BYTES = 8 * 1024;
-/** Batches kept for the next use: one is enough while sockets take what they are given. */
+/** Batches kept for the next use: few are on their way while sockets take what they are given. */
 const SPARE_LIMIT = 4;
 const spare: FrameBatch[] = [];
 
 /**
- * Frames that go out in one write: small ones joined, large ones as they are. Its memory is used again as soon as
- * the kernel has taken the bytes, so that a stream at full speed leaves nothing to collect.
+ * Frames that go out in one write, to one reader or to many: small ones joined, large ones as they are. Its memory is
+ * used again as soon as the kernel has taken the bytes, so that a stream at full speed leaves nothing to collect.
  */
 export class FrameBatch {
   readonly #room = Buffer.allocUnsafeSlow(ROOM_BYTES);
@@ -18,10 +18,11 @@ export class FrameBatch {
   /** Where the joined frames that are no part yet begin, and where they end. */
   #begin = 0;
   #end = 0;
+  #holders = 0;
 
   private constructor() {}
 
-  /** An empty batch; sending it hands it back. */
+  /** An empty batch. It belongs to those who hold it or have sent it, until the last of them is done. */
   static take(): FrameBatch {
     return spare.pop() ?? new FrameBatch();
   }
@@ -47,17 +48,40 @@ export class FrameBatch {
   /** Writes everything at once. Returns null when the kernel has taken it already, else what settles when it has. */
   send(response: ServerResponse): Promise<void> | null {
     this.#join();
+    this.hold();
     const { promise, resolve } = Promise.withResolvers<void>();
-    const last = this.#parts.pop() ?? Buffer.alloc(0);
-    response.cork();
-    for (const part of this.#parts) response.write(part);
-    // Called in any case, also when the client has gone.
-    response.write(last, () => {
-      this.#handBack();
+    let taken = false;
+    const onTaken = () => {
+      if (taken) return;
+      taken = true;
+      this.release();
       resolve();
+    };
+    response.cork();
+    this.#parts.forEach((part, index) => {
+      if (index < this.#parts.length - 1) response.write(part);
+      // Called in any case, also when the client has gone.
+      else response.write(part, onTaken);
     });
     response.uncork();
-    return response.writableLength === 0 ? null : promise;
+    if (response.writableLength > 0) return promise;
+    // The callback comes only when the microtasks have run out, many batches later.
+    onTaken();
+    return null;
+  }
+
+  /** Keeps the frames until `release`. */
+  hold(): void {
+    this.#holders += 1;
+  }
+
+  release(): void {
+    this.#holders -= 1;
+    if (this.#holders > 0) return;
+    this.#parts = [];
+    this.#begin = 0;
+    this.#end = 0;
+    if (spare.length < SPARE_LIMIT) spare.push(this);
   }
 
   #reference(bytes: Uint8Array): void {
@@ -68,12 +92,5 @@ export class FrameBatch {
   #join(): void {
     if (this.#end > this.#begin) this.#parts.push(this.#room.subarray(this.#begin, this.#end));
     this.#begin = this.#end;
-  }
-
-  #handBack(): void {
-    this.#parts = [];
-    this.#begin = 0;
-    this.#end = 0;
-    if (spare.length < SPARE_LIMIT) spare.push(this);
   }
 }

@@ -2,42 +2,26 @@ import type { OutputEvent, OutputStream } from '../services/process/events.ts';
 import { type Codec, ENVELOPE_BYTES, writeEnvelope } from './codec.ts';
 import type { FrameBatch } from './frame-batch.ts';
 
-type Allocate = (length: number) => Buffer;
-
 /**
  * Adds the frame of a data event, by hand: this is the one message that is sent by the hundred thousand. A message of
- * StartResponse and one of ConnectResponse are the same bytes. For several readers it is encoded once per codec.
+ * StartResponse and one of ConnectResponse are the same bytes.
  */
 export function addOutputFrame(event: OutputEvent, codec: Codec, batch: FrameBatch): void {
-  const { encoded } = event;
-  if (encoded) {
-    encoded[codec] ??= sharedFrame(event, codec);
-    batch.add(encoded[codec]);
-    return;
-  }
-  const allocate = (length: number) => batch.allocate(length);
-  if (codec === 'json') return void jsonFrame(event, allocate);
-  binaryHead(event, allocate);
-  batch.add(event.bytes);
-}
-
-function sharedFrame(event: OutputEvent, codec: Codec): Buffer {
-  if (codec === 'json') return jsonFrame(event, Buffer.allocUnsafe);
-  return Buffer.concat([binaryHead(event, Buffer.allocUnsafe), event.bytes]);
+  if (codec === 'json') addJsonFrame(event, batch);
+  else addBinaryFrame(event, batch);
 }
 
 const JSON_TAIL = '"}}}';
 
-function jsonFrame({ stream, bytes }: OutputEvent, allocate: Allocate): Buffer {
+function addJsonFrame({ stream, bytes }: OutputEvent, batch: FrameBatch): void {
   const head = `{"event":{"data":{"${stream}":"`;
   const base64 = bytes.toString('base64');
   const length = head.length + base64.length + JSON_TAIL.length;
-  const frame = allocate(ENVELOPE_BYTES + length);
+  const frame = batch.allocate(ENVELOPE_BYTES + length);
   let at = writeEnvelope(frame, 0, length);
   at += frame.write(head, at, 'latin1');
   at += frame.write(base64, at, 'latin1');
   frame.write(JSON_TAIL, at, 'latin1');
-  return frame;
 }
 
 // Field number << 3 | wire type 2 (length-delimited): event = 1 of the response, data = 2 of ProcessEvent.
@@ -45,17 +29,17 @@ const EVENT_TAG = 0x0a;
 const DATA_TAG = 0x12;
 const OUTPUT_TAG: Record<OutputStream, number> = { stdout: 0x0a, stderr: 0x12, pty: 0x1a };
 
-/** Everything ahead of the bytes, which are the last of the innermost message. */
-function binaryHead({ stream, bytes }: OutputEvent, allocate: Allocate): Buffer {
+function addBinaryFrame({ stream, bytes }: OutputEvent, batch: FrameBatch): void {
   const output = 1 + varintLength(bytes.length) + bytes.length;
   const data = 1 + varintLength(output) + output;
   const event = 1 + varintLength(data) + data;
-  const head = allocate(ENVELOPE_BYTES + event - bytes.length);
+  // Everything ahead of the bytes, which are the last of the innermost message.
+  const head = batch.allocate(ENVELOPE_BYTES + event - bytes.length);
   let at = writeEnvelope(head, 0, event);
   at = writeHeader(head, at, EVENT_TAG, data);
   at = writeHeader(head, at, DATA_TAG, output);
   writeHeader(head, at, OUTPUT_TAG[stream], bytes.length);
-  return head;
+  batch.add(bytes);
 }
 
 function varintLength(value: number): number {

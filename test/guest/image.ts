@@ -44,11 +44,17 @@ export interface Image {
 
 /** The image of a sandbox, from nothing or from what has not changed since it was last built. */
 export function buildImage(): Image {
-  execFileSync(process.execPath, [file('image/build.ts')]);
-  const recipe = [SUITE, KERNEL, file('image/packages.txt')];
+  execFileSync(process.execPath, [file('systemd/image/build.ts')]);
+  const recipe = [SUITE, KERNEL, file('systemd/image/packages.txt')];
   const system = cached('system', recipe, debootstrap);
   const kernel = cached('kernel', recipe, fetchKernel);
-  const inputs = [file('dist'), file('image/install.sh'), file('image/masked-units.txt'), system, kernel];
+  const inputs = [
+    file('dist'),
+    file('systemd/image/install.sh'),
+    file('systemd/image/masked-units.txt'),
+    system,
+    kernel,
+  ];
   const known = inputs.map((path) => ([system, kernel].includes(path) ? basename(path) : path));
   const disk = cached('disk', [DISK_SIZE, ...known], (directory) => buildDisk(directory, system, kernel));
   const init = fileURLToPath(new URL('init.sh', import.meta.url));
@@ -63,7 +69,7 @@ export function buildImage(): Image {
 }
 
 function debootstrap(directory: string): void {
-  const packages = readFileSync(file('image/packages.txt'), 'utf8').trim().split('\n').join(',');
+  const packages = readFileSync(file('systemd/image/packages.txt'), 'utf8').trim().split('\n').join(',');
   run('mmdebstrap', [
     '--mode=root',
     '--variant=minbase',
@@ -93,7 +99,7 @@ function buildDisk(directory: string, system: string, kernel: string): void {
   try {
     run('tar', ['-xf', join(system, 'root.tar'), '-C', root]);
     run('cp', ['-a', join(kernel, 'unpacked/lib/modules'), join(root, 'lib/')]);
-    run('sh', [file('image/install.sh'), file('dist'), root]);
+    run('sh', [file('systemd/image/install.sh'), file('dist'), root]);
     writeFileSync(join(root, 'etc/hostname'), 'guest\n');
     writeFileSync(join(root, 'etc/hosts'), '127.0.0.1 localhost\n127.0.1.1 guest\n');
     run('mkfs.ext4', ['-q', '-d', root, join(directory, 'disk.ext4'), DISK_SIZE]);

@@ -22,7 +22,14 @@ describe('the command line', () => {
   test('--help and --version', () => {
     const help = envd(['--help']);
     expect(help.status).toBe(0);
-    for (const flag of ['--port', '--host', '--cgroup-root', '--no-cgroups', '--log-level', '--version']) {
+    for (const flag of [
+      '--port',
+      '--host',
+      '--cgroup-root',
+      '--no-cgroups',
+      '--metadata-service',
+      '--version',
+    ]) {
       expect(help.stdout).toContain(flag);
     }
     const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'));
@@ -36,6 +43,10 @@ describe('the command line', () => {
     [['word'], {}, /too many arguments/],
     [['--log-level=loud'], {}, /Allowed choices are/],
     [['--cgroup-root=relative'], {}, /absolute path/],
+    [['--fsfreeze-path=relative'], {}, /absolute path/],
+    [['--metadata-service=169.254.169.254'], {}, /--metadata-service.*http URL/],
+    [['--metadata-service=https://host/'], {}, /http URL/],
+    [['--metadata-service=http://user:secret@host/'], {}, /http URL/],
     [['--host=999.1.1.1'], {}, /cannot listen on 999.1.1.1 port 49983: E/],
     [['--cgroup-root=/tmp'], {}, /not a cgroup v2 directory: '\/tmp'/],
     [[], { ENVD_PORT: 'x' }, /--port.*whole number/],

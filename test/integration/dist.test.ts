@@ -13,7 +13,7 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const elsewhere = mkdtempSync(join(tmpdir(), 'envd-dist-'));
 let daemon: TestDaemon;
 beforeAll(async () => {
-  execFileSync(process.execPath, [join(ROOT, 'image/build.ts')]);
+  execFileSync(process.execPath, [join(ROOT, 'systemd/image/build.ts')]);
   cpSync(join(ROOT, 'dist'), elsewhere, { recursive: true });
   daemon = await startDaemon({ command: [join(elsewhere, 'bin/envd')], env: { PATH: '' } });
 }, 60_000);

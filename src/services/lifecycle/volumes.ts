@@ -64,7 +64,7 @@ export class Volumes {
   async #ensure({ nfsTarget, path }: VolumeMount, lifecycleID: string | null): Promise<void> {
     const ours = this.#mounted.get(path);
     const current = mountAt(ours?.path ?? path);
-    if (current && ours?.nfsTarget === nfsTarget) return;
+    if (current && ours?.nfsTarget === nfsTarget && ours.lifecycleID === lifecycleID) return;
     // One that is not known is a former daemon's; its server may be gone, so it is not touched before.
     if (current && (ours || current.kind === 'network')) await this.#unmount(path, ours?.path ?? path);
     if (!this.#tools.helpers.some((helper) => existsSync(helper))) {

@@ -7,6 +7,20 @@ export interface Entry {
   readonly position: number;
 }
 
+/** A place in the log: that of a reader, or where a batch ends. */
+export interface Place {
+  /** The number of the event that comes next. */
+  readonly next: number;
+  /** What all events before that one cost, in bytes. */
+  readonly position: number;
+}
+
+interface Batch {
+  readonly from: number;
+  readonly events: readonly ProcessEvent[];
+  readonly end: Place;
+}
+
 /** Forgotten entries that are cut off together, so that forgetting stays cheap. */
 const CUT_LENGTH = 64;
 
@@ -20,6 +34,7 @@ export class EventLog {
   #base = 0;
   #first = 0;
   #position = 0;
+  #recent: Batch | null = null;
 
   /** The number that the next event gets. */
   get end(): number {
@@ -33,12 +48,30 @@ export class EventLog {
 
   append(event: ProcessEvent, cost: number): void {
     this.#position += cost;
+    this.#recent = null;
     this.#entries.push({ event, position: this.#position });
   }
 
   /** The entry with that number, or null when it is forgotten or has not come yet. */
   at(number: number): Entry | null {
     return this.#entries[number - this.#base] ?? null;
+  }
+
+  /**
+   * The events from `place` on that begin within so many bytes, and where they end. Readers who keep step get the very
+   * same array, so that what is made of it can be shared.
+   */
+  take({ next, position }: Place, bytes: number): { events: readonly ProcessEvent[]; end: Place } {
+    if (this.#recent?.from === next) return this.#recent;
+    const events: ProcessEvent[] = [];
+    const end = { next, position };
+    for (let entry = this.at(next); entry && end.position < position + bytes; entry = this.at(end.next)) {
+      events.push(entry.event);
+      end.next += 1;
+      end.position = entry.position;
+    }
+    this.#recent = { from: next, events, end };
+    return this.#recent;
   }
 
   /** Lets go of all entries before that number. */

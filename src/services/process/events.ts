@@ -14,11 +14,6 @@ export interface OutputEvent {
   readonly bytes: Buffer;
   /** Bytes of its stream before it. */
   readonly offset: number;
-  /**
-   * Wire forms, kept by whichever reader needs one first, so that many readers share one encoding; null when there
-   * are not many. This floor never looks inside.
-   */
-  readonly encoded: { json: Uint8Array | null; binary: Uint8Array | null } | null;
 }
 
 export interface StartEvent {

@@ -56,5 +56,5 @@ function tail(event: OutputEvent, offset: number): OutputEvent[] {
   const skip = offset - event.offset;
   if (skip <= 0) return [event];
   if (skip >= event.bytes.length) return [];
-  return [{ ...event, offset, bytes: event.bytes.subarray(skip), encoded: null }];
+  return [{ ...event, offset, bytes: event.bytes.subarray(skip) }];
 }

@@ -34,8 +34,7 @@ export class Output implements Source {
   }
 
   write(stream: OutputStream, bytes: Buffer): void {
-    const encoded = this.#readers.size > 1 ? { json: null, binary: null } : null;
-    const event: OutputEvent = { type: 'output', stream, bytes, offset: this.#offsets[stream], encoded };
+    const event: OutputEvent = { type: 'output', stream, bytes, offset: this.#offsets[stream] };
     this.#offsets[stream] += bytes.length;
     this.#append(event, bytes.length + EVENT_BYTES);
   }

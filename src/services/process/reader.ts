@@ -1,20 +1,12 @@
 import { EnvdError } from '../../base/errors.ts';
 import type { Feed } from '../../base/feed.ts';
-import type { EventLog } from './event-log.ts';
+import type { EventLog, Place } from './event-log.ts';
 import type { ProcessEvent } from './events.ts';
 
 /** How long a reader may hold up the others, in milliseconds, before it is dropped. */
 export const STALL_LIMIT_MS = 30_000;
 /** Output that a reader takes at a time, in bytes: large enough to join small events into one write. */
 const BATCH_BYTES = 128 * 1024;
-
-/** How far a reader has come in the log. */
-export interface Place {
-  /** The number of the event that it takes next. */
-  readonly next: number;
-  /** What all events before that one cost, in bytes. */
-  readonly position: number;
-}
 
 /** What a reader reads from. */
 export interface Source {
@@ -43,6 +35,7 @@ export class Reader implements Feed<ProcessEvent> {
     this.#place = place;
   }
 
+  /** How far it has come. */
   get place(): Place {
     return this.#place;
   }
@@ -83,14 +76,8 @@ export class Reader implements Feed<ProcessEvent> {
       this.#before = [];
       return events;
     }
-    const events: ProcessEvent[] = [];
-    let { next, position } = this.#place;
-    const end = position + BATCH_BYTES;
-    for (let entry = this.#log.at(next); entry && position < end; entry = this.#log.at(++next)) {
-      events.push(entry.event);
-      position = entry.position;
-    }
-    this.#place = { next, position };
+    const { events, end } = this.#log.take(this.#place, BATCH_BYTES);
+    this.#place = end;
     if (events.length > 0) this.#source.advanced();
     return events;
   }

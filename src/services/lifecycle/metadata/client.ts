@@ -15,7 +15,7 @@ const TOKEN_TTL_S = 30;
 
 /**
  * Reads the metadata: a session token by PUT, then with it the JSON at `url`
- * (docs/decisions/009-metadata-service.md). Throws `unavailable` when the service cannot be reached or does not
+ * (docs/decisions/011-metadata-service.md). Throws `unavailable` when the service cannot be reached or does not
  * answer as it should, and the reason of `signal`.
  */
 export async function readMetadata(url: URL, signal: AbortSignal): Promise<Metadata> {

@@ -1,5 +1,4 @@
-import { existsSync, writeFileSync } from 'node:fs';
-import { writeFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { ExclusiveLock } from '../../../../src/base/exclusive-lock.ts';
@@ -11,6 +10,7 @@ import {
 import { WATCHDOG_MS } from '../../../../src/services/freeze/watchdog.ts';
 import { WriteGate } from '../../../../src/services/freeze/write-gate.ts';
 import { loopMount } from '../../../fixtures/cgroups.ts';
+import { isFrozen, isWritable } from '../../../fixtures/frozen.ts';
 import { mountTmpfs } from '../../../fixtures/mounts.ts';
 import { scratch } from '../../../fixtures/scratch.ts';
 
@@ -38,17 +38,6 @@ function setUp(options: Partial<FilesystemFreezerOptions> = {}) {
   return { ...complete, told, create, freezer: create() };
 }
 
-/** Whether a write waits. */
-async function isFrozen(path: string): Promise<boolean> {
-  let written = false;
-  const write = writeFile(join(path, 'probe'), 'x').then(() => {
-    written = true;
-  });
-  onTestFinished(() => write);
-  await new Promise((resolve) => setTimeout(resolve, 40));
-  return !written;
-}
-
 test('freezes and thaws, each any number of times', async () => {
   const { freezer, path, gate, told, recordFile } = setUp();
   await freezer.thaw();
@@ -58,7 +47,7 @@ test('freezes and thaws, each any number of times', async () => {
   expect([freezer.active, gate.isShut, existsSync(recordFile), told]).toEqual([true, true, true, ['frozen']]);
   expect(await isFrozen(path)).toBe(true);
   await freezer.thaw();
-  writeFileSync(join(path, 'file'), 'x');
+  expect(await isWritable(path)).toBe(true);
   expect([freezer.active, gate.isShut, existsSync(recordFile), told]).toEqual([
     false,
     false,
@@ -74,7 +63,7 @@ test('thaws what somebody else has frozen when asked to, and not by the way', as
   await freezer.release();
   expect(await isFrozen(path)).toBe(true);
   await freezer.thaw();
-  writeFileSync(join(path, 'file'), 'x');
+  expect(await isWritable(path)).toBe(true);
 });
 
 describe('one operation at a time', () => {
@@ -90,7 +79,7 @@ describe('one operation at a time', () => {
       await expect(freezer.thaw()).rejects.toMatchObject({ kind: 'unavailable' });
       await freezer.release();
     }
-    writeFileSync(join(path, 'file'), 'x');
+    expect(await isWritable(path)).toBe(true);
     await freezer.freeze();
     await freezer.thaw();
   });
@@ -102,7 +91,7 @@ describe('one operation at a time', () => {
       await freezer.release();
       await frozen;
       expect(freezer.active).toBe(false);
-      writeFileSync(join(path, 'file'), 'x');
+      expect(await isWritable(path)).toBe(true);
     }
   });
 });
@@ -118,7 +107,7 @@ describe('refuses, and changes nothing', () => {
         message: `cannot freeze the file system of '${path}': the daemon itself writes to '${directory}' on it`,
       });
       expect([freezer.active, gate.isShut, told]).toEqual([false, false, []]);
-      writeFileSync(join(path, 'file'), 'x');
+      expect(await isWritable(path)).toBe(true);
     }
   });
 
@@ -150,7 +139,7 @@ describe('nothing stays frozen', () => {
     expect(freezer.active).toBe(true);
     vi.advanceTimersByTime(1);
     await expect.poll(() => told).toEqual(['frozen', 'thawed', 'watchdog null']);
-    writeFileSync(join(path, 'file'), 'x');
+    expect(await isWritable(path)).toBe(true);
     await freezer.freeze();
     await freezer.thaw();
     expect(vi.getTimerCount()).toBe(0);
@@ -164,7 +153,7 @@ describe('nothing stays frozen', () => {
     expect([next.active, gate.isShut]).toEqual([true, true]);
     expect(await isFrozen(path)).toBe(true);
     await next.release();
-    writeFileSync(join(path, 'file'), 'x');
+    expect(await isWritable(path)).toBe(true);
     expect([create().active, gate.isShut]).toEqual([false, false]);
   });
 });

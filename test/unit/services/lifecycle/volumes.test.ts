@@ -88,13 +88,13 @@ describe('a volume that is mounted', () => {
   test('and not wanted any more is unmounted, though it is in use', async () => {
     const { mount, mounted, guest } = setUp();
     await mount({ x: 'host:/a', y: 'host:/b' });
-    const script = 'cd "$1" && sleep 1000 > /dev/null & echo $!';
+    const script = '{ cd "$1" && exec sleep 1000; } > /dev/null 2>&1 & echo $!';
     const user = execFileSync('sh', ['-c', script, 'sh', `${guest}/x`], { encoding: 'utf8' });
+    onTestFinished(() => void process.kill(Number(user)));
     await mount({ y: 'host:/b' });
     expect(mounted()).toEqual([`${guest}/y`]);
     await mount({});
     expect(mounted()).toEqual([]);
-    process.kill(Number(user));
   });
 
   test('inside of another one comes after it', async () => {

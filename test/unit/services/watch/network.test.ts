@@ -100,15 +100,19 @@ describe.skipIf(!bindfs)('a FUSE mount', () => {
   test('what is done through it is told at once, and not again by polling', async () => {
     await using f = await new BindFixture().bind();
     mkdirSync(f.at('a'));
-    writeFileSync(f.at('old'), 'x');
+    for (const name of ['old', 'written', 'changed']) writeFileSync(f.at(name), 'x');
     const watch = await f.watch(ALLOWED);
+    appendFileSync(f.at('written'), 'more');
+    chmodSync(f.at('changed'), 0o600);
     writeFileSync(f.at('a/file'), 'x');
     chmodSync(f.at('a/file'), 0o600);
     renameSync(f.at('a/file'), f.at('moved'));
     rmSync(f.at('old'));
     mkdirSync(f.at('b'));
-    const told = await exactly(watch, 7);
+    const told = await exactly(watch, 9);
     expect(told.filter((line) => line !== 'write a/file')).toEqual([
+      'write written',
+      'chmod changed',
       'create a/file',
       'chmod a/file',
       'rename a/file',
@@ -152,6 +156,18 @@ describe.skipIf(!bindfs)('a FUSE mount', () => {
       'rename directory',
       'rename file',
     ]);
+  });
+
+  test('what polling has found is known when it is moved through the mount', async () => {
+    await using f = await new BindFixture().bind();
+    const watch = await f.watch(ALLOWED);
+    mkdirSync(`${f.behind}/found`);
+    writeFileSync(`${f.behind}/found/file`, 'x');
+    expect(await exactly(watch, 2)).toEqual(['create found', 'create found/file']);
+    renameSync(f.at('found'), f.at('moved'));
+    expect(await exactly(watch, 2)).toEqual(['rename found', 'create moved']);
+    writeFileSync(f.at('moved/file'), 'y', { flag: 'a' });
+    expect(await exactly(watch, 1)).toEqual(['write moved/file']);
   });
 
   test('a watch that is not recursive stays above', async () => {

@@ -64,12 +64,15 @@ describe('one directory', () => {
     await using f = fixture();
     mkdirSync(f.at('below'));
     const first = await f.watch({ recursive: false });
-    writeFileSync(f.at('before'), 'x');
+    // Not read yet when the second watch is set up.
+    for (let n = 0; n < 5000; n++) writeFileSync(f.at('before'), 'x');
     const second = await f.watch({ recursive: false });
     writeFileSync(f.at('below', 'file'), 'x');
     writeFileSync(f.at('after'), 'x');
     expect(await f.told(second)).toEqual(['create after', 'write after']);
-    expect(await f.told(first)).toEqual(['create before', 'write before', 'create after', 'write after']);
+    const told = await f.told(first);
+    expect(told.slice(0, 2)).toEqual(['create before', 'write before']);
+    expect(told.slice(-2)).toEqual(['create after', 'write after']);
   });
 
   test('tells chown, utimes and truncate as clients expect them', async () => {

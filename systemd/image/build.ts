@@ -10,13 +10,13 @@ import { licencesOf } from './licences.ts';
  * for them, the pinned Node, and the licences of all of it. Why so: docs/decisions/010-image-bundle.md
  */
 
-const ROOT = fileURLToPath(new URL('..', import.meta.url));
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const DIST = join(ROOT, 'dist');
 
 /** What is copied, and where to; the addons are beside the bundle as `build/Release/*.node`. */
 const COPIES = [
   [process.execPath, 'bin/node'],
-  [join(ROOT, 'image/envd.sh'), 'bin/envd'],
+  [join(ROOT, 'systemd/image/envd.sh'), 'bin/envd'],
   [join(ROOT, 'native/build/Release/envd.node'), 'lib/build/Release/envd.node'],
   [join(ROOT, 'node_modules/node-pty/build/Release/pty.node'), 'lib/build/Release/pty.node'],
   [join(ROOT, 'node_modules/fs-xattr/build/Release/xattr.node'), 'lib/build/Release/xattr.node'],

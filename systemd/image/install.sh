@@ -1,5 +1,5 @@
 #!/bin/sh
-# Puts the built daemon into the root file system of an image: image/install.sh DIST ROOT
+# Puts the built daemon into the root file system of an image: systemd/image/install.sh DIST ROOT
 # It is enabled, and units that a sandbox does not need are masked; most of the boot would be theirs.
 set -eu
 dist=$1

@@ -1,0 +1,214 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { EventType } from '../../src/gen/filesystem/filesystem_pb.js';
+import { byTag, transcribe } from '../integration/clients.ts';
+import { Guest } from './guest.ts';
+import { buildImage } from './image.ts';
+import { Machine, type Snapshot } from './machine.ts';
+import { reasonNotToRun } from './tools.ts';
+
+/** How often one snapshot is restored. */
+const RESTORES = Number(process.env.ENVD_GUEST_RESTORES ?? 50);
+const HOUR_MS = 3_600_000;
+
+const reason = reasonNotToRun();
+if (reason) process.stderr.write(`test:guest: not run: ${reason}\n`);
+
+const directory = mkdtempSync(join(tmpdir(), 'envd-machine-'));
+afterAll(() => rmSync(directory, { recursive: true, force: true }));
+
+describe.skipIf(reason)('the life of a guest', () => {
+  let machine: Machine;
+  let guest: Guest;
+  let snapshot: Snapshot;
+  /** Bytes of the counter's output that its first reader has seen. */
+  let seen = 0;
+  let counterPid = 0;
+  let pausedAt = new Date();
+
+  beforeAll(async () => {
+    machine = await Machine.boot(buildImage(), directory);
+    guest = new Guest(machine.url);
+  });
+  afterAll(() => machine?.[Symbol.asyncDispose]());
+
+  /** The daemon's process. */
+  const mainPid = () => guest.shell('systemctl show --property=MainPID --value envd');
+  const frozen = () =>
+    guest.shell(
+      'grep -h frozen /sys/fs/cgroup/envd/user/cgroup.events /sys/fs/cgroup/envd/ptys/cgroup.events',
+    );
+
+  test('no unit has failed, and nobody complains', async () => {
+    await expect
+      .poll(() => guest.shell('systemctl is-system-running || true'), { timeout: 120_000, interval: 1000 })
+      .toBe('running');
+    expect(await guest.shell('systemctl --failed --plain --no-legend')).toBe('');
+    expect(await guest.shell('journalctl --boot --priority=err --no-pager --quiet')).toBe('');
+    const log = await guest.shell('journalctl --boot --unit=envd --output=cat --no-pager');
+    expect(log).toContain('"msg":"ready"');
+    expect(log).not.toMatch(/"level":[456]0/);
+  });
+
+  test('init: from then on the token decides', async () => {
+    await guest.init({ accessToken: 'first', timestamp: new Date() });
+    expect((await new Guest(machine.url).call('GET', '/envs')).status).toBe(401);
+    expect((await guest.call('GET', '/envs')).status).toBe(200);
+  });
+
+  test('the workload has cgroups of its own, outside of the unit', async () => {
+    expect(await guest.shell('cat /proc/self/cgroup')).toMatch(/^0::\/envd\/user\/\d+-\d+$/);
+    expect(await guest.shell(`cat /proc/${await mainPid()}/cgroup`)).toBe('0::/system.slice/envd.service');
+    expect(await guest.shell(`cat /proc/${await mainPid()}/oom_score_adj`)).toBe('-1000');
+    expect(await guest.shell('cat /proc/self/oom_score_adj')).toBe('100');
+  });
+
+  test('a file and a watch', async () => {
+    await guest.shell('mkdir /srv/watched');
+    const cancel = new AbortController();
+    const stream = guest.filesystem
+      .watchDir({ path: '/srv/watched' }, { signal: cancel.signal })
+      [Symbol.asyncIterator]();
+    expect((await stream.next()).value?.event.case).toBe('start');
+    expect((await guest.call('POST', '/files?path=/srv/watched/poem.txt', 'roses')).status).toBe(200);
+    const events: unknown[] = [];
+    while (events.length < 3) {
+      const event = (await stream.next()).value?.event;
+      if (event?.case === 'filesystem') events.push([event.value.name, EventType[event.value.type]]);
+    }
+    cancel.abort();
+    expect(events).toEqual(['CREATE', 'CHMOD', 'WRITE'].map((type) => ['poem.txt', type]));
+    expect(await (await guest.call('GET', '/files?path=/srv/watched/poem.txt')).text()).toBe('roses');
+  });
+
+  test.each([
+    ['a restart of the daemon', 'systemctl restart envd'],
+    ['a crash of the daemon', 'kill -KILL $(systemctl show --property=MainPID --value envd)'],
+  ])('processes outlive %s', async (_what, command) => {
+    const before = await mainPid();
+    const stream = guest.process.start({ process: { cmd: 'sleep', args: ['1000'] } })[Symbol.asyncIterator]();
+    const event = (await stream.next()).value?.event?.event;
+    const pid = event?.case === 'start' ? event.value.pid : 0;
+    const ended = stream.next().catch(() => null);
+    // The tag keeps it in the daemon's own cgroup.
+    const request = { process: { cmd: '/bin/sh', args: ['-c', command] }, tag: '_system' };
+    await transcribe(guest.process.start(request)).catch(() => null);
+    await ended;
+    guest.token = null; // the new daemon knows none
+    const after = () => mainPid().catch(() => before);
+    await expect.poll(after, { timeout: 120_000, interval: 500 }).not.toBe(before);
+    expect(await guest.shell(`cat /proc/${pid}/comm && kill ${pid}`)).toBe('sleep');
+  });
+
+  test('a pause: freeze, collapse, stop, snapshot', async () => {
+    const shell = guest.process
+      .start({
+        process: { cmd: '/bin/sh', args: [] },
+        pty: { size: { cols: 80, rows: 24 } },
+        tag: 'terminal',
+      })
+      [Symbol.asyncIterator]();
+    await shell.next();
+    await guest.process.sendInput({
+      process: byTag('terminal'),
+      input: { input: { case: 'pty', value: Buffer.from('mood=merry\n') } },
+    });
+    const script = 'i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done';
+    const counter = guest.process
+      .start({ process: { cmd: '/bin/sh', args: ['-c', script] }, tag: 'counter' })
+      [Symbol.asyncIterator]();
+    while (seen < 50) {
+      const event = (await counter.next()).value?.event?.event;
+      if (event?.case === 'start') counterPid = event.value.pid;
+      if (event?.case === 'data' && event.value.output.case === 'stdout')
+        seen += event.value.output.value.length;
+    }
+    const streams = [shell.next(), counter.next()].map((next) => next.catch(() => null));
+    expect(await (await guest.call('POST', '/freeze?maxWaitMs=5000')).json()).toMatchObject({
+      requested: 2,
+      frozen: 2,
+    });
+    expect(await (await guest.call('POST', '/collapse')).json()).toHaveProperty('collapsed');
+    pausedAt = new Date();
+    snapshot = await machine.snapshot();
+    await Promise.all(streams);
+  });
+
+  test('a resume: a new token, the right time, and everything goes on where it was', async () => {
+    machine = await Machine.restore(snapshot);
+    await machine.answers();
+    guest = new Guest(machine.url);
+    const later = new Date(pausedAt.getTime() + HOUR_MS);
+    await guest.init({ accessToken: 'second', timestamp: later });
+    expect((await new Guest(machine.url, 'first').call('GET', '/envs')).status).toBe(401);
+    const drift = Number(await guest.shell('date +%s%3N')) - later.getTime();
+    expect(drift).toBeGreaterThanOrEqual(0);
+    expect(drift).toBeLessThan(HOUR_MS / 2);
+    expect(await frozen()).toBe('frozen 0\nfrozen 0');
+
+    const resumed = guest.process.connect({
+      process: byTag('counter'),
+      resumeFrom: { stdout: BigInt(seen) },
+    });
+    const count = await takeCount(resumed, 10);
+    expect(count.pid).toBe(counterPid);
+    const whole = await takeCount(
+      guest.process.connect({ process: byTag('counter'), resumeFrom: { stdout: 0n } }),
+      30,
+    );
+    expect(whole.text).toBe(
+      Array.from({ length: 1000 }, (_, i) => `${i + 1}\n`)
+        .join('')
+        .slice(0, whole.text.length),
+    );
+    expect(whole.text.slice(seen)).toContain(count.text.slice(0, 10));
+
+    const terminal = guest.process.connect({ process: byTag('terminal') })[Symbol.asyncIterator]();
+    await terminal.next();
+    await guest.process.sendInput({
+      process: byTag('terminal'),
+      input: { input: { case: 'pty', value: Buffer.from('echo still $mood\n') } },
+    });
+    let screen = '';
+    while (!screen.includes('still merry')) {
+      const event = (await terminal.next()).value?.event?.event;
+      if (event?.case === 'data' && event.value.output.case === 'pty')
+        screen += Buffer.from(event.value.output.value);
+    }
+    expect(await guest.shell('systemctl --failed --plain --no-legend')).toBe('');
+    expect(await guest.shell('journalctl --boot --unit=envd --output=cat --no-pager')).not.toMatch(
+      /"level":[56]0/,
+    );
+    await machine[Symbol.asyncDispose]();
+  });
+
+  test(`restore, init and a first command, ${RESTORES} times from one snapshot`, {
+    timeout: RESTORES * 60_000,
+  }, async () => {
+    for (let round = 1; round <= RESTORES; round += 1) {
+      await using restored = await Machine.restore(snapshot);
+      await restored.answers();
+      const again = new Guest(restored.url);
+      await again.init({ accessToken: `token ${round}`, timestamp: new Date(pausedAt.getTime() + HOUR_MS) });
+      expect(await again.shell('cat /srv/watched/poem.txt')).toBe('roses');
+    }
+  });
+});
+
+/** The process and the first `lines` lines or more that a stream tells of it. */
+async function takeCount(
+  stream: ReturnType<Guest['process']['connect']>,
+  lines: number,
+): Promise<{ pid: number; text: string }> {
+  const taken = { pid: 0, text: '' };
+  for await (const { event: message } of stream) {
+    const event = message?.event;
+    if (event?.case === 'start') taken.pid = event.value.pid;
+    if (event?.case === 'data' && event.value.output.case === 'stdout')
+      taken.text += Buffer.from(event.value.output.value);
+    if (taken.text.split('\n').length > lines) break;
+  }
+  return taken;
+}

@@ -1,0 +1,48 @@
+import type { ServerResponse } from 'node:http';
+
+/** A response as far as a batch of frames sees it; the kernel takes bytes when it is told to. */
+export class FakeResponse {
+  /** What has been written, each as it was at the time of `take`. */
+  readonly taken: Buffer[] = [];
+  readonly #queue: { bytes: Uint8Array; done: () => void }[] = [];
+  #corked = 0;
+  readonly #takesAtOnce: boolean;
+
+  constructor(takesAtOnce: boolean) {
+    this.#takesAtOnce = takesAtOnce;
+  }
+
+  static asResponse(fake: FakeResponse): ServerResponse {
+    return fake as unknown as ServerResponse;
+  }
+
+  get writableLength(): number {
+    return this.#queue.reduce((sum, { bytes }) => sum + bytes.length, 0);
+  }
+
+  /** How many writes the kernel has not seen. */
+  get waiting(): number {
+    return this.#queue.length;
+  }
+
+  cork(): void {
+    this.#corked += 1;
+  }
+
+  uncork(): void {
+    this.#corked -= 1;
+    if (this.#takesAtOnce && this.#corked === 0) this.take();
+  }
+
+  write(bytes: Uint8Array, done: () => void = () => {}): void {
+    this.#queue.push({ bytes, done });
+  }
+
+  /** The kernel takes everything. Like Node's, the callbacks come later than that. */
+  take(): void {
+    for (const { bytes, done } of this.#queue.splice(0)) {
+      this.taken.push(Buffer.from(bytes));
+      queueMicrotask(done);
+    }
+  }
+}
