@@ -6,6 +6,8 @@ export default defineConfig({
     include: ['test/**/*.test.ts'],
     // Native addons and signals: each file in a process of its own, as the daemon is.
     pool: 'forks',
+    // Real kernels on busy machines: in CI a test that fails is run again, and the report says which.
+    retry: process.env.CI ? 2 : 0,
     testTimeout: 30_000,
     hookTimeout: 30_000,
     reporters: ['default'],

@@ -44,6 +44,7 @@ export class PolledWatch implements AsyncDisposable {
   static async open(root: string, options: PolledWatchOptions): Promise<PolledWatch> {
     const watch = new PolledWatch(root, options);
     await new Promise<void>((resolve) => watch.#watcher.once('ready', resolve));
+    watch.#pace.start();
     return watch;
   }
 
@@ -62,7 +63,13 @@ export class PolledWatch implements AsyncDisposable {
 class Pace implements Scheduler, Disposable {
   factor = 1;
   #used = process.cpuUsage();
-  readonly #measuring = setInterval(() => this.#measure(), MEASURE_MS);
+  #measuring: NodeJS.Timeout | null = null;
+
+  /** Begins to measure: starting up costs more than looking does. */
+  start(): void {
+    this.#used = process.cpuUsage();
+    this.#measuring = setInterval(() => this.#measure(), MEASURE_MS);
+  }
 
   now(): number {
     return performance.now();
@@ -77,13 +84,14 @@ class Pace implements Scheduler, Disposable {
   }
 
   [Symbol.dispose](): void {
-    clearInterval(this.#measuring);
+    if (this.#measuring) clearInterval(this.#measuring);
   }
 
   #measure(): void {
     const { user, system } = process.cpuUsage(this.#used);
     this.#used = process.cpuUsage();
     const share = (user + system) / 1000 / MEASURE_MS;
-    this.factor = Math.min(SLOWEST, Math.max(1, (this.factor * share) / SHARE_OF_CORE));
+    const change = Math.min(2, share / SHARE_OF_CORE);
+    this.factor = Math.min(SLOWEST, Math.max(1, this.factor * change));
   }
 }

@@ -63,15 +63,16 @@ describe('one directory', () => {
   test('tells nothing of what is below, and nothing that happened before', async () => {
     await using f = fixture();
     mkdirSync(f.at('below'));
+    writeFileSync(f.at('a'), '');
     const first = await f.watch({ recursive: false });
     // Not read yet when the second watch is set up.
-    for (let n = 0; n < 5000; n++) writeFileSync(f.at('before'), 'x');
+    for (let n = 0; n < 20_000; n++) renameSync(f.at(n % 2 ? 'b' : 'a'), f.at(n % 2 ? 'a' : 'b'));
     const second = await f.watch({ recursive: false });
     writeFileSync(f.at('below', 'file'), 'x');
     writeFileSync(f.at('after'), 'x');
     expect(await f.told(second)).toEqual(['create after', 'write after']);
     const told = await f.told(first);
-    expect(told.slice(0, 2)).toEqual(['create before', 'write before']);
+    expect(told).toHaveLength(40_002);
     expect(told.slice(-2)).toEqual(['create after', 'write after']);
   });
 
