@@ -19,6 +19,12 @@ export interface Snapshot {
   readonly directory: string;
 }
 
+/** Whether what is written to memory and disk goes to the files. */
+interface Modes {
+  readonly share: 'on' | 'off';
+  readonly snapshot: 'on' | 'off';
+}
+
 /** A guest under qemu. Without KVM, which many hosts have in name only: it is slow, and the same everywhere. */
 export class Machine implements AsyncDisposable {
   readonly url: string;
@@ -63,8 +69,18 @@ export class Machine implements AsyncDisposable {
   }
 
   /** Starts the machine where it was stopped. What it writes from then on is its own and is lost with it. */
-  static async restore({ image, directory }: Snapshot, env: Record<string, string> = {}): Promise<Machine> {
-    const modes = { share: 'off', snapshot: 'on' };
+  static restore(snapshot: Snapshot, env: Record<string, string> = {}): Promise<Machine> {
+    return Machine.#resume(snapshot, { share: 'off', snapshot: 'on' }, env);
+  }
+
+  /** The same with a copy of the snapshot in a directory of its own, so that it can be snapshotted again. */
+  static fork({ image, directory: original }: Snapshot, directory: string): Promise<Machine> {
+    rmSync(directory, { recursive: true, force: true });
+    run('cp', ['--recursive', '--sparse=always', original, directory]);
+    return Machine.#resume({ image, directory }, { share: 'on', snapshot: 'off' });
+  }
+
+  static async #resume({ image, directory }: Snapshot, modes: Modes, env = {}): Promise<Machine> {
     const machine = await Machine.#start(image, directory, modes, ['-incoming', 'defer'], env);
     await machine.#ignoreSharedMemory();
     await machine.#qmp.execute('migrate-incoming', { uri: `exec:cat ${join(directory, 'state')}` });
@@ -76,7 +92,7 @@ export class Machine implements AsyncDisposable {
   static async #start(
     image: Image,
     directory: string,
-    { share, snapshot }: { share: string; snapshot: string },
+    { share, snapshot }: Modes,
     more: readonly string[],
     env: Record<string, string> = {},
   ): Promise<Machine> {
@@ -119,14 +135,6 @@ export class Machine implements AsyncDisposable {
     await this.#stop();
     await this[Symbol.asyncDispose]();
     return { image: this.#image, directory: this.#directory };
-  }
-
-  /** A snapshot in a directory of its own; the machine goes on. */
-  async copy(directory: string): Promise<Snapshot> {
-    await this.#stop();
-    run('cp', ['--recursive', '--sparse=always', this.#directory, directory]);
-    await this.#qmp.execute('cont');
-    return { image: this.#image, directory };
   }
 
   async #stop(): Promise<void> {
