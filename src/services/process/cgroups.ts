@@ -68,6 +68,8 @@ function limited(cgroup: Cgroup, weights: Readonly<Record<string, string>>): Cgr
   const memory = String(workloadMemory(totalmem()));
   const limits = { 'memory.high': memory, 'memory.max': memory, ...weights };
   for (const [file, value] of Object.entries(limits)) cgroup.setLimit(file, value);
+  // Leaves of a daemon that has ended, whose processes have ended since.
+  for (const leaf of cgroup.children()) leaf.remove();
   // For the figures of each process: what it used, and whether the kernel killed it for memory.
   cgroup.enableControllers(['memory']);
   return cgroup;

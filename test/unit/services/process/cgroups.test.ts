@@ -64,3 +64,15 @@ test('refuses a root that is no cgroup', () => {
     "not a cgroup v2 directory: '/tmp/no-cgroup'",
   );
 });
+
+test('removes the empty leaves of a daemon before it, and no others', async () => {
+  using top = testCgroup();
+  const before = WorkloadCgroups.create(top.path);
+  const busy = before.user?.makeChild('1-1');
+  before.user?.makeChild('1-2');
+  if (!busy) throw new Error('no cgroup');
+  const child = await startIn(busy, 'exec sleep 1000');
+  using after = WorkloadCgroups.create(top.path);
+  expect(after.user?.children().map(({ path }) => path)).toEqual([busy.path]);
+  expect(busy.processes()).toEqual([child.pid]);
+});
