@@ -16,6 +16,7 @@ import {
 import { serveStream } from '../../src/rpc/connect-stream.ts';
 import { startStream } from '../../src/rpc/process-streams.ts';
 import type { EndEvent } from '../../src/services/process/events.ts';
+import { History } from '../../src/services/process/history.ts';
 import { Output } from '../../src/services/process/output.ts';
 
 const HISTORY_BYTES = 1024 * 1024;
@@ -42,7 +43,7 @@ function wantedBy(args: readonly string[]): Wanted {
 
 /** Writes the events as fast as the readers let it. */
 class Source {
-  readonly output = new Output((paused) => this.#setPaused(paused), HISTORY_BYTES);
+  readonly output = new Output((paused) => this.#setPaused(paused), new History(HISTORY_BYTES));
   readonly #payload: Buffer;
   #left: number;
   #paused = false;

@@ -1,7 +1,7 @@
 import { EnvdError } from '../../base/errors.ts';
 import { EventLog } from './event-log.ts';
 import type { Offsets, OutputEvent, OutputStream, ProcessEvent, StartEvent } from './events.ts';
-import { History } from './history.ts';
+import type { History } from './history.ts';
 import { Reader, type Source } from './reader.ts';
 
 /** How far the slowest reader may lag behind, in bytes, before the process is slowed down to it. */
@@ -23,10 +23,10 @@ export class Output implements Source {
   readonly #readers = new Set<Reader>();
   readonly #setPaused: (paused: boolean) => void;
 
-  /** `setPaused` stops and restarts the source; `historyBytes` are kept for readers that come back. */
-  constructor(setPaused: (paused: boolean) => void, historyBytes: number) {
+  /** `setPaused` stops and restarts the source; `history` is for readers that come back. */
+  constructor(setPaused: (paused: boolean) => void, history: History) {
     this.#setPaused = setPaused;
-    this.#history = new History(this.#log, historyBytes);
+    this.#history = history;
   }
 
   get ended(): boolean {
@@ -36,6 +36,7 @@ export class Output implements Source {
   write(stream: OutputStream, bytes: Buffer): void {
     const event: OutputEvent = { type: 'output', stream, bytes, offset: this.#offsets[stream] };
     this.#offsets[stream] += bytes.length;
+    this.#history.append(event);
     this.#append(event, bytes.length + EVENT_BYTES);
   }
 
@@ -56,6 +57,11 @@ export class Output implements Source {
     const reader = new Reader(this, this.#log, before, { next, position: this.#log.position });
     this.#readers.add(reader);
     return reader;
+  }
+
+  /** Gives up what is kept for readers that come back; the end is still told. */
+  forget(): void {
+    this.#history.clear();
   }
 
   advanced(): void {
@@ -79,18 +85,17 @@ export class Output implements Source {
 
   #append(event: ProcessEvent, cost: number): void {
     this.#log.append(event, cost);
-    this.#history.advance();
     for (const reader of this.#readers) reader.wake();
     this.#balance();
   }
 
   /**
-   * Pauses or resumes the source by the slowest reader, times those that hold up others, and forgets what neither
-   * they nor the history need.
+   * Pauses or resumes the source by the slowest reader, times those that hold up others, and forgets what none of
+   * them needs; the end stays, for those that come late.
    */
   #balance(): void {
     const limit = this.#log.position - WINDOW_BYTES;
-    let needed = this.#history.first;
+    let needed = this.#ended ? this.#log.end - 1 : this.#log.end;
     let blocked = false;
     for (const reader of this.#readers) {
       const lags = reader.place.position < limit;

@@ -9,6 +9,7 @@ import type { Guest } from '../lifecycle/guest.ts';
 import { type Channels, type OnOutput, openPipes, openTerminal } from './channels.ts';
 import { buildEnvironment } from './environment.ts';
 import type { OutputStream } from './events.ts';
+import type { History } from './history.ts';
 import type { Leaf } from './leaf.ts';
 import { Output } from './output.ts';
 import { ManagedProcess, type ProcessConfig } from './process.ts';
@@ -47,8 +48,8 @@ export async function planLaunch(request: StartRequest, guest: Guest, daemonPath
 
 /** What becomes of the output of a process beside being read. */
 export interface OutputKeeping {
-  /** How much of it is kept for clients that come back. */
-  readonly historyBytes: number;
+  /** Where the last of it is kept for clients that come back. */
+  readonly history: History;
   /** Where it is counted. */
   readonly written: Record<OutputStream, number>;
 }
@@ -58,10 +59,10 @@ export async function launchProcess(
   request: StartRequest,
   plan: Plan,
   leaf: Leaf | null,
-  { historyBytes, written }: OutputKeeping,
+  { history, written }: OutputKeeping,
 ): Promise<ManagedProcess> {
   let opened: Channels | null = null;
-  const output = new Output((paused) => opened?.setPaused(paused), historyBytes);
+  const output = new Output((paused) => opened?.setPaused(paused), history);
   const start = (cgroup: number | null) =>
     open(request, { ...plan, cgroup }, (stream, bytes) => {
       written[stream] += bytes.length;

@@ -18,6 +18,7 @@ import { serveStream, streamCodecOf } from '../../../src/rpc/connect-stream.ts';
 import type { StreamCall } from '../../../src/rpc/event-stream.ts';
 import { startStream } from '../../../src/rpc/process-streams.ts';
 import type { EndEvent } from '../../../src/services/process/events.ts';
+import { History } from '../../../src/services/process/history.ts';
 import { Output } from '../../../src/services/process/output.ts';
 
 const END: EndEvent = {
@@ -45,7 +46,7 @@ beforeEach(async () => {
   paused = false;
   output = new Output((pause) => {
     paused = pause;
-  }, 0);
+  }, new History(0));
   shutdown = new AbortController();
   calls = [];
   results = [];

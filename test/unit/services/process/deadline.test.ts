@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { DeadlineFeed } from '../../../../src/services/process/deadline.ts';
 import type { EndEvent, ProcessEvent } from '../../../../src/services/process/events.ts';
+import { History } from '../../../../src/services/process/history.ts';
 import { Output } from '../../../../src/services/process/output.ts';
 import type { ManagedProcess } from '../../../../src/services/process/process.ts';
 
@@ -15,7 +16,7 @@ afterEach(() => {
 
 /** A process as far as a deadline sees it. */
 function setUp() {
-  const output = new Output(() => {}, 0);
+  const output = new Output(() => {}, new History(0));
   const ended = Promise.withResolvers<EndEvent>();
   const process = {
     expired: false,

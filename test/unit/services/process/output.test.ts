@@ -1,6 +1,7 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { ProcessEvent } from '../../../../src/services/process/events.ts';
+import { History } from '../../../../src/services/process/history.ts';
 import { Output, WINDOW_BYTES } from '../../../../src/services/process/output.ts';
 import { type Reader, STALL_LIMIT_MS } from '../../../../src/services/process/reader.ts';
 
@@ -13,7 +14,7 @@ function source(historyBytes = 0) {
   const output = new Output((paused) => {
     state.paused = paused;
     if (paused) state.pauses += 1;
-  }, historyBytes);
+  }, new History(historyBytes));
   const fill = (atMost: number) => {
     for (let count = 0; count < atMost && !state.paused; count++, state.written++)
       output.write('stdout', KIB);
