@@ -27,6 +27,8 @@ export interface Daemon {
   readonly app: FastifyInstance;
   /** Ends streams, watches, the server and, unless they are to be left running, processes; thaws what is frozen. */
   stop(processes: 'end' | 'leave'): Promise<void>;
+  /** Kills all processes at once, for a stop that has no more time. */
+  kill(): void;
 }
 
 /**
@@ -73,6 +75,7 @@ export function compose(config: Config, logger: Logger, output: HeldOutput): Dae
       await app.close();
       owned[Symbol.dispose]();
     },
+    kill: () => processes.kill(),
   };
 }
 

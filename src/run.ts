@@ -90,21 +90,24 @@ function describeListenError(error: unknown, { host, port }: Config): unknown {
 
 /** The first signal stops the daemon in order; a second one, or too long a stop, ends it at once. */
 function stopOnSignals(daemon: Daemon, logger: Logger, onStop: () => void): void {
-  let stopping = false;
+  let stopping: 'end' | 'leave' | null = null;
+  const endAtOnce = () => {
+    if (stopping === 'end') daemon.kill();
+    process.exit(1);
+  };
   const stop = async (signal: (typeof STOP_SIGNALS)[number]) => {
-    if (stopping) process.exit(1);
-    stopping = true;
+    if (stopping) endAtOnce();
+    stopping = signal === 'SIGUSR2' ? 'leave' : 'end';
     onStop();
     logger.info({ signal }, 'stopping');
     setTimeout(() => {
       logger.error({ limitMs: STOP_LIMIT_MS }, 'stop took too long');
-      process.exit(1);
+      endAtOnce();
     }, STOP_LIMIT_MS).unref();
-    const processes = signal === 'SIGUSR2' ? 'leave' : 'end';
-    await daemon.stop(processes);
-    logger.info({ processes }, 'stopped');
+    await daemon.stop(stopping);
+    logger.info({ processes: stopping }, 'stopped');
     // Nothing else would end a daemon whose processes go on.
-    if (processes === 'leave') process.exit();
+    if (stopping === 'leave') process.exit();
   };
   for (const signal of STOP_SIGNALS) process.on(signal, () => void stop(signal));
 }

@@ -12,6 +12,7 @@ import {
 import { dirname, join } from 'node:path';
 import { EnvdError, isSystemError } from '../base/errors.ts';
 import { native } from './native.ts';
+import { SIGKILL, signalProcess } from './signals.ts';
 
 /** Type of the filesystem, `CGROUP2_SUPER_MAGIC`. Source: statfs(2). */
 const CGROUP2_MAGIC = 0x63677270;
@@ -125,6 +126,15 @@ export class Cgroup {
     return this.freezeRequested() || this.isFrozen();
   }
 
+  /**
+   * Signals every process in it. SIGKILL is one act of the kernel's that no fork escapes, and reaches those below it
+   * and the frozen ones too.
+   */
+  signal(signal: number): void {
+    if (signal === SIGKILL) this.kill();
+    else for (const pid of this.processes()) signalProcess(pid, signal);
+  }
+
   /** Kills every process in it and below, frozen ones included. */
   kill(): void {
     this.#write('cgroup.kill', '1');
@@ -135,9 +145,9 @@ export class Cgroup {
     return words(this.#read('cgroup.procs')).map(Number);
   }
 
-  /** Whether any process is in it or below. */
+  /** Whether any process is in it or below; false when it is gone. */
   populated(): boolean {
-    return /^populated 1$/m.test(this.#read('cgroup.events'));
+    return /^populated 1$/m.test(this.#readIfThere('cgroup.events') ?? '');
   }
 
   /** Most bytes of memory used at a time; null without the memory controller, or on a kernel before 5.19. */

@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import { isSystemError } from '../base/errors.ts';
 
 /** Name and, as Go prints it, text of the standard signals, by number: signal(7) on x86-64 and arm64. */
@@ -64,6 +65,18 @@ export function signalGroup(group: number, signal: number): boolean {
 /** Sends a signal to one process; false when it is gone. */
 export function signalProcess(pid: number, signal: number): boolean {
   return send(pid, signal);
+}
+
+/** The process group of a process, or null when it is gone. Source: proc_pid_stat(5). */
+export function groupOf(pid: number): number | null {
+  try {
+    // The name in parentheses may hold anything, parentheses included.
+    const [, , group] = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
+    return Number(group);
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT', 'ESRCH')) return null;
+    throw error;
+  }
 }
 
 function send(target: number, signal: number): boolean {

@@ -79,6 +79,62 @@ test.each([
   await expect.poll(() => removeLeaves(`${daemon.cgroupRoot}/user`)).toBe(true);
 });
 
+/** Starts a command, as a daemon's only process; yields its pid. */
+async function startCommand(url: string, command: string): Promise<number> {
+  const stream = connectTo(url).process.start({ process: { cmd: 'bash', args: ['-c', command] } });
+  const events = stream[Symbol.asyncIterator]();
+  const { value } = await events.next();
+  // What follows goes with the daemon.
+  events.next().catch(() => {});
+  return value?.event?.event.case === 'start' ? value.event.event.value.pid : 0;
+}
+
+const childrenOf = (pid: number) =>
+  readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean).map(Number);
+
+test('a second signal cuts the stop short, and leaves no process either', async () => {
+  await using daemon = await startDaemon();
+  const pid = await startCommand(daemon.url, 'trap "" TERM; setsid sleep 300 & sleep 300 & wait');
+  await expect.poll(() => childrenOf(pid).length).toBe(2);
+  const all = [pid, ...childrenOf(pid)];
+  process.kill(daemon.pid, 'SIGTERM');
+  await expect.poll(() => daemon.log.some(({ msg }) => msg === 'stopping')).toBe(true);
+  expect(await daemon.stop('SIGTERM')).toBe(1);
+  await expect.poll(() => all.filter(runs)).toEqual([]);
+  await expect.poll(() => removeLeaves(`${daemon.cgroupRoot}/user`)).toBe(true);
+});
+
+test('a daemon that is killed leaves processes running; the next one tidies up, and its stop ends them', async () => {
+  await using daemon = await startDaemon();
+  const pids = [await startCommand(daemon.url, 'sleep 300'), await startCommand(daemon.url, 'sleep 300')];
+  expect(await daemon.stop('SIGKILL')).toBe(null);
+  expect(pids.filter(runs)).toEqual(pids);
+  process.kill(pids[0] ?? 0, 'SIGKILL');
+  await expect.poll(() => pids.filter(runs)).toEqual([pids[1]]);
+  await using next = await startDaemon({ args: [`--cgroup-root=${daemon.cgroupRoot}`] });
+  expect((await connectTo(next.url).process.list({})).processes).toEqual([]);
+  const leaves = readdirSync(`${daemon.cgroupRoot}/user`, { withFileTypes: true });
+  expect(leaves.filter((entry) => entry.isDirectory())).toHaveLength(1);
+  expect(await next.stop()).toBe(0);
+  expect(pids.filter(runs)).toEqual([]);
+  expect(existsSync(`${daemon.cgroupRoot}/user`)).toBe(false);
+});
+
+test('a stop ends what processes have left behind', async () => {
+  await using daemon = await startDaemon();
+  const pid = await startCommand(
+    daemon.url,
+    'setsid bash -c "trap : TERM; sleep 300 & wait; exec sleep 300" & sleep 300',
+  );
+  await expect.poll(() => childrenOf(pid).length).toBe(2);
+  const children = childrenOf(pid);
+  process.kill(pid, 'SIGKILL');
+  await expect.poll(() => runs(pid)).toBe(false);
+  expect(await daemon.stop()).toBe(0);
+  expect(children.filter(runs)).toEqual([]);
+  expect(existsSync(`${daemon.cgroupRoot}/user`)).toBe(false);
+});
+
 /** The cgroups of processes that outlived their daemon; false when one of them is not empty yet. */
 function removeLeaves(parent: string): boolean {
   if (!existsSync(parent)) return true;

@@ -1,10 +1,14 @@
 import { totalmem } from 'node:os';
 import { dirname } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import { EnvdError, isSystemError } from '../../base/errors.ts';
 import { Cgroup } from '../../os/cgroup2.ts';
+import { SIGKILL } from '../../os/signals.ts';
 
 const CONTROLLERS = ['cpu', 'io', 'memory'];
 const MIB = 1024 * 1024;
+/** How often it is looked whether they are empty, in milliseconds. */
+const POLL_MS = 10;
 
 /** Shares of the guest under contention: terminals answer before everything else of the user's. */
 const WEIGHTS = {
@@ -51,9 +55,25 @@ export class WorkloadCgroups implements Disposable {
     return [this.user, this.ptys].filter((cgroup) => cgroup !== null);
   }
 
+  /** Signals every process in them, whoever started it and whatever session it made its own. */
+  signal(signal: number): void {
+    for (const cgroup of this.all()) {
+      if (signal === SIGKILL) cgroup.kill();
+      else for (const leaf of cgroup.children()) leaf.signal(signal);
+    }
+  }
+
+  /** Settles when no process is left in them: not all are the daemon's own to reap. */
+  async emptied(): Promise<void> {
+    while (this.all().some((cgroup) => cgroup.populated())) await delay(POLL_MS);
+  }
+
   /** Removes those that are empty; processes that outlive the daemon keep theirs. */
   [Symbol.dispose](): void {
-    for (const cgroup of this.all()) cgroup.remove();
+    for (const cgroup of this.all()) {
+      for (const leaf of cgroup.children()) leaf.remove();
+      cgroup.remove();
+    }
   }
 }
 

@@ -1,6 +1,6 @@
 import { closeSync } from 'node:fs';
 import type { Cgroup } from '../../os/cgroup2.ts';
-import { SIGKILL, signalProcess } from '../../os/signals.ts';
+import { groupOf } from '../../os/signals.ts';
 
 /**
  * When leaves that could not be removed are looked at again, in milliseconds: the kernel lets go of a task a moment
@@ -35,10 +35,14 @@ export class Leaf {
     }
   }
 
-  /** Signals every process in it. SIGKILL is one act of the kernel's: not even a fork can escape it. */
+  /** Signals every process in it. */
   signal(signal: number): void {
-    if (signal === SIGKILL) this.#cgroup.kill();
-    else for (const pid of this.#cgroup.processes()) signalProcess(pid, signal);
+    this.#cgroup.signal(signal);
+  }
+
+  /** Whether a process of that group is in it. */
+  holdsGroup(group: number): boolean {
+    return this.#cgroup.processes().some((pid) => groupOf(pid) === group);
   }
 
   usage(): TreeUsage {
@@ -70,10 +74,9 @@ export class Leaves implements Disposable {
     this.#sweepIn(FIRST_SWEEP_MS);
   }
 
-  /** Removes those that are empty; background children that outlive the daemon keep theirs. */
+  /** Looks no more: who removes the cgroups around them removes the leaves that are empty. */
   [Symbol.dispose](): void {
     if (this.#timer) clearTimeout(this.#timer);
-    this.#sweep();
   }
 
   #sweepIn(milliseconds: number): void {

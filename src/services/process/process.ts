@@ -62,6 +62,10 @@ export class ManagedProcess {
     this.ended = parts.spawned.exit.then((exit) => this.#finish(exit));
   }
 
+  get hasCgroup(): boolean {
+    return this.#leaf !== null;
+  }
+
   get isTerminal(): boolean {
     return this.#channels.kind === 'terminal';
   }
@@ -102,8 +106,18 @@ export class ManagedProcess {
   /** Kills the process and all below it because its time is up; the reader that asked for this is told. */
   expire(): void {
     this.#expired = true;
+    this.kill();
+  }
+
+  /** Kills the process and all below it; without cgroups, its group. */
+  kill(): void {
     if (this.#leaf) this.signalTree(SIGKILL);
     else this.signal(SIGKILL);
+  }
+
+  /** Gives up the output that is kept for clients that come back. */
+  forgetOutput(): void {
+    this.#output.forget();
   }
 
   /** Whether the deadline ended the process. */
@@ -114,6 +128,8 @@ export class ManagedProcess {
   /** Signals the whole process group; a process that has just ended is no error. */
   signal(signal: number): void {
     if (signal === SIGKILL) this.#killed = true;
+    // Once the process is reaped, the number of a group that has gone may be somebody else's.
+    if (this.#state !== 'running' && this.#leaf?.holdsGroup(this.pid) === false) return;
     signalGroup(this.pid, signal);
   }
 

@@ -3,11 +3,13 @@ import { isDeepStrictEqual } from 'node:util';
 import { EnvdError } from '../../base/errors.ts';
 import type { Feed } from '../../base/feed.ts';
 import type { Cgroup } from '../../os/cgroup2.ts';
-import { SIGTERM } from '../../os/signals.ts';
+import { SIGKILL, SIGTERM } from '../../os/signals.ts';
 import type { Guest } from '../lifecycle/guest.ts';
 import type { WorkloadCgroups } from './cgroups.ts';
 import { DeadlineFeed } from './deadline.ts';
 import type { EndReason, ProcessEvent } from './events.ts';
+import { History } from './history.ts';
+import { HistoryBudget } from './history-budget.ts';
 import { Leaves } from './leaf.ts';
 import type { ManagedProcess } from './process.ts';
 import { launchProcess, planLaunch, type StartRequest } from './start.ts';
@@ -16,6 +18,8 @@ import { launchProcess, planLaunch, type StartRequest } from './start.ts';
 export const RETENTION_MS = 30_000;
 /** How long processes have between SIGTERM and SIGKILL when the daemon stops, in milliseconds. */
 export const STOP_GRACE_MS = 2000;
+/** How many full histories all processes may keep together, those included that have ended. */
+export const HISTORIES = 64;
 /** Processes with this tag stay out of the cgroups that a freeze stops. */
 export const SYSTEM_TAG = '_system';
 
@@ -50,6 +54,7 @@ export class ProcessTable {
   readonly #cgroups: WorkloadCgroups;
   readonly #options: ProcessOptions;
   readonly #leaves = new Leaves();
+  readonly #histories: HistoryBudget;
   /** By start id: those that are being started, run, or have ended a moment ago. */
   readonly #starts = new Map<string, Promise<ManagedProcess>>();
   #stopping = false;
@@ -58,6 +63,7 @@ export class ProcessTable {
     this.#guest = guest;
     this.#cgroups = cgroups;
     this.#options = options;
+    this.#histories = new HistoryBudget(HISTORIES * options.historyBytes);
   }
 
   /**
@@ -90,18 +96,30 @@ export class ProcessTable {
     return pick(this.#running, selector) ?? pick(this.#retained, selector) ?? notFound(selector);
   }
 
-  /** Refuses further starts and ends every process: SIGTERM to its group, after a grace SIGKILL to its tree. */
+  /**
+   * Refuses further starts and ends every process and all that processes have left behind: SIGTERM, after a grace
+   * SIGKILL. Without cgroups it reaches their groups.
+   */
   async stop(): Promise<void> {
     this.#stopping = true;
-    const all = this.list();
-    for (const process of all) process.signal(SIGTERM);
-    const grace = new AbortController();
-    const ended = Promise.all(all.map((process) => process.ended));
-    await Promise.race([ended, delay(STOP_GRACE_MS, undefined, { signal: grace.signal }).catch(() => {})]);
-    grace.abort();
-    for (const process of this.list()) process.expire();
-    await Promise.all(this.list().map((process) => process.ended));
+    this.#cgroups.signal(SIGTERM);
+    for (const process of this.list()) if (!process.hasCgroup) process.signal(SIGTERM);
+    await Promise.race([this.#allEnded(), delay(STOP_GRACE_MS, undefined, { ref: false })]);
+    this.kill();
+    await this.#allEnded();
     this.#leaves[Symbol.dispose]();
+  }
+
+  /** Kills all of that at once, without waiting. */
+  kill(): void {
+    this.#stopping = true;
+    this.#cgroups.signal(SIGKILL);
+    for (const process of this.list()) process.kill();
+  }
+
+  async #allEnded(): Promise<void> {
+    await Promise.all(this.list().map((process) => process.ended));
+    await this.#cgroups.emptied();
   }
 
   async #launch(request: StartRequest): Promise<ManagedProcess> {
@@ -114,10 +132,12 @@ export class ProcessTable {
     const leaf = cgroup && this.#leaves.create(cgroup);
     try {
       const process = await launchProcess(request, plan, leaf, {
-        historyBytes: this.#options.historyBytes,
+        history: new History(this.#options.historyBytes, this.#histories),
         written: this.counts.output,
       });
       this.#add(process);
+      // Too late for the stop to have seen it.
+      if (this.#stopping) process.kill();
       return process;
     } catch (error) {
       leaf?.release();
@@ -148,11 +168,15 @@ export class ProcessTable {
   }
 
   #retire(process: ManagedProcess): void {
-    this.#running.delete(process.pid);
+    // The kernel may have given the pid to a later process, as soon as this one was reaped.
+    const removeFrom = (processes: Map<number, ManagedProcess>) => {
+      if (processes.get(process.pid) === process) processes.delete(process.pid);
+    };
+    removeFrom(this.#running);
     this.#retained.set(process.pid, process);
     const forget = () => {
-      // The pid may belong to a later process by now.
-      if (this.#retained.get(process.pid) === process) this.#retained.delete(process.pid);
+      removeFrom(this.#retained);
+      process.forgetOutput();
     };
     setTimeout(forget, RETENTION_MS).unref();
   }
