@@ -146,6 +146,15 @@ export function pendingBytes(fd: number): number;
 /** A pipe, both ends close-on-exec and blocking: `[read, write]`. Source: pipe2(2). */
 export function pipe(): [number, number];
 
+// --- writable.c -------------------------------------------------------------------------------------------
+
+/**
+ * Calls back once, as soon as writing to `descriptor` would not block or can only fail; never after the returned
+ * function has been called. The descriptor may be closed meanwhile, by the caller of that function only: until then the
+ * wait holds a duplicate. Does not keep the process alive. Throws epoll_ctl(2)'s errors.
+ */
+export function awaitWritable(descriptor: number, onWritable: () => void): () => void;
+
 // --- publish.c --------------------------------------------------------------------------------------------
 
 /**

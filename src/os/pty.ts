@@ -1,7 +1,9 @@
-import { closeSync, constants, fchmodSync, fchownSync, openSync, readSync } from 'node:fs';
+import { closeSync, constants, fchmodSync, fchownSync, openSync, readSync, writeSync } from 'node:fs';
+import { Writable } from 'node:stream';
 import { ReadStream } from 'node:tty';
 import * as nodePty from 'node-pty';
-import { EnvdError } from '../base/errors.ts';
+import { EnvdError, isSystemError } from '../base/errors.ts';
+import { native } from './native.ts';
 
 // node-pty exports its native half for embedders; the typings leave it out.
 interface PtyNative {
@@ -33,8 +35,10 @@ const TERMINAL_MODE = 0o620;
 export class Terminal implements Disposable {
   /** The slave side, blocking; kept open so that the master does not hang up before it has been drained. */
   readonly slave: number;
-  /** Output of the terminal as a stream; what is written to it becomes its input. */
+  /** Its output. */
   readonly stream: ReadStream;
+  /** Its input; a program that does not read it costs nothing. */
+  readonly input: Writable;
   readonly #master: number;
   #closed = false;
 
@@ -52,6 +56,7 @@ export class Terminal implements Disposable {
     fchownSync(this.slave, owner.uid, owner.gid);
     fchmodSync(this.slave, TERMINAL_MODE);
     this.stream = new ReadStream(master);
+    this.input = new TerminalInput(master);
   }
 
   /** Sets the window size; the kernel sends SIGWINCH to the foreground process group. */
@@ -88,8 +93,41 @@ export class Terminal implements Disposable {
   [Symbol.dispose](): void {
     if (this.#closed) return;
     this.#closed = true;
+    this.input.destroy();
     this.stream.destroy();
     closeSync(this.slave);
+  }
+}
+
+/**
+ * The writing side of the master. No stream of Node's: libuv writes to a terminal that it cannot reopen as if it
+ * blocked, in a loop that ends when all is taken, and a program that does not read would stop the whole daemon.
+ */
+class TerminalInput extends Writable {
+  readonly #master: number;
+  #cancel: () => void = () => {};
+
+  constructor(master: number) {
+    super();
+    this.#master = master;
+  }
+
+  override _write(chunk: Buffer, encoding: BufferEncoding, done: (error?: Error) => void): void {
+    let written = 0;
+    try {
+      while (written < chunk.length) written += writeSync(this.#master, chunk, written);
+      done();
+    } catch (error) {
+      const rest = chunk.subarray(written);
+      const retry = () => this._write(rest, encoding, done);
+      if (isSystemError(error, 'EAGAIN')) this.#cancel = native.awaitWritable(this.#master, retry);
+      else done(error as Error);
+    }
+  }
+
+  override _destroy(error: Error | null, done: (error: Error | null) => void): void {
+    this.#cancel();
+    done(error);
   }
 }
 

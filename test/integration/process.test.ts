@@ -35,6 +35,12 @@ function alive(pid: number): boolean {
   }
 }
 
+/** What the daemon has used, in milliseconds. Source: proc_pid_stat(5), in ticks of 10 ms. */
+function cpuMs(): number {
+  const fields = readFileSync(`/proc/${daemon.pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
+  return (Number(fields[11]) + Number(fields[12])) * 10;
+}
+
 describe.each(['json', 'binary'] as const)('over %s', (codec) => {
   let clients: Clients;
   beforeAll(() => {
@@ -301,6 +307,23 @@ describe('readers', () => {
     await process.closeStdin({ process: byTag('deaf') });
     await process.sendSignal({ process: byTag('deaf'), signal: 9 });
     await transcribe(process.connect({ process: byTag('deaf') }));
+  });
+
+  test.each(['stdin', 'pty'] as const)('a full input queue costs no CPU: %s', async (kind) => {
+    const { process } = connectTo(daemon.url);
+    const tag = `full-${kind}`;
+    const pty = kind === 'pty' ? { pty: {} } : {};
+    const stream = process.start({ process: sh('sleep 300'), tag, ...pty });
+    const events = stream[Symbol.asyncIterator]();
+    await events.next();
+    const input = { input: { case: kind, value: new Uint8Array(1 << 20).fill(10) } } as const;
+    await process.sendInput({ process: byTag(tag), input });
+    const before = cpuMs();
+    const full = await failure(() => process.sendInput({ process: byTag(tag), input }, { timeoutMs: 1500 }));
+    expect(full.code).toBe(Code.DeadlineExceeded);
+    expect(cpuMs() - before).toBeLessThan(500);
+    await process.sendSignal({ process: byTag(tag), signal: 9 });
+    while (!(await events.next()).done);
   });
 
   test('keepalives come at the interval that was asked for', async () => {

@@ -158,7 +158,7 @@ class TerminalChannels implements Channels {
   constructor(terminal: Terminal, onOutput: OnOutput) {
     this.#terminal = terminal;
     this.#onOutput = onOutput;
-    this.input = terminal.stream;
+    this.input = terminal.input;
     this.closed = this.#closed.promise;
     terminal.stream.on('data', (bytes: Buffer) => onOutput('pty', bytes));
     terminal.stream.on('error', () => {}); // EIO: everybody has hung up.

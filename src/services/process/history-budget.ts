@@ -1,11 +1,14 @@
-import type { History } from './history.ts';
+/** What can be given up to make room. */
+export interface Kept {
+  clear(): void;
+}
 
 /** Bounds what the histories of all processes keep together: the one that has been silent longest is given up first. */
 export class HistoryBudget {
   readonly #limit: number;
   /** In the order in which they were last written to. */
-  readonly #histories = new Set<History>();
-  #latest: History | null = null;
+  readonly #histories = new Set<Kept>();
+  #latest: Kept | null = null;
   #used = 0;
 
   constructor(limitBytes: number) {
@@ -18,7 +21,7 @@ export class HistoryBudget {
   }
 
   /** `history` has been written to and takes so many bytes more. */
-  changed(history: History, bytes: number): void {
+  changed(history: Kept, bytes: number): void {
     this.#used += bytes;
     if (this.#latest !== history) {
       this.#histories.delete(history);
@@ -32,7 +35,7 @@ export class HistoryBudget {
   }
 
   /** `history` has given up all that it had. */
-  cleared(history: History, bytes: number): void {
+  cleared(history: Kept, bytes: number): void {
     this.#used -= bytes;
     this.#histories.delete(history);
     if (this.#latest === history) this.#latest = null;

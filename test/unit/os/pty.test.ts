@@ -1,7 +1,10 @@
 import { execFileSync } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { constants, fstatSync, readdirSync, readFileSync, readlinkSync, writeSync } from 'node:fs';
+import { open as openFile } from 'node:fs/promises';
 import { setImmediate as turn } from 'node:timers/promises';
+import { Worker } from 'node:worker_threads';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { Terminal, type TerminalSize } from '../../../src/os/pty.ts';
 import { spawn } from '../../../src/os/spawn.ts';
@@ -73,9 +76,54 @@ describe('drain', () => {
   });
 });
 
-describe('closing', () => {
-  const descriptors = () => readdirSync('/proc/self/fd').length;
+/** Every byte as it is, in both directions. */
+function makeRaw(terminal: Terminal): void {
+  const path = readlinkSync(`/proc/self/fd/${terminal.slave}`);
+  execFileSync('stty', ['-F', path, 'raw', '-echo', 'min', '1']);
+}
 
+describe('input', () => {
+  test('that is read late arrives whole, and in order', async () => {
+    const terminal = open();
+    makeRaw(terminal);
+    const wanted = randomBytes(1_000_000);
+    let taken = false;
+    terminal.input.write(wanted.subarray(0, 600_000));
+    terminal.input.write(wanted.subarray(600_000), () => {
+      taken = true;
+    });
+    await turn();
+    expect(taken).toBe(false);
+    const got = Buffer.alloc(wanted.length);
+    const reader = await openFile(`/proc/self/fd/${terminal.slave}`);
+    for (let at = 0; at < got.length; ) at += (await reader.read(got, at)).bytesRead;
+    await reader.close();
+    expect(got.equals(wanted)).toBe(true);
+    await expect.poll(() => taken).toBe(true);
+  });
+
+  test('that nobody reads is given up with the terminal, and holds nothing open', async () => {
+    const before = descriptors();
+    const terminal = open();
+    makeRaw(terminal);
+    terminal.input.write(Buffer.alloc(1_000_000));
+    await turn();
+    terminal[Symbol.dispose]();
+    await expect.poll(descriptors).toBeLessThanOrEqual(before);
+  });
+
+  test('of a thread that ends while it waits harms nobody', async () => {
+    const before = descriptors();
+    const worker = new Worker(new URL('../../fixtures/full-terminal-worker.ts', import.meta.url));
+    await once(worker, 'message');
+    await worker.terminate();
+    await expect.poll(descriptors).toBeLessThanOrEqual(before);
+  });
+});
+
+const descriptors = () => readdirSync('/proc/self/fd').length;
+
+describe('closing', () => {
   test('leaves no descriptor, and twice is once', async () => {
     open()[Symbol.dispose]();
     const before = descriptors();
