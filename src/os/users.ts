@@ -36,10 +36,10 @@ class ParsedFile<T> {
     this.#value = parse('');
   }
 
-  /** The file's content now; that of an empty one when there is none. */
+  /** The file's content now; that of an empty one when there is none, or a fifo in its place that would never end. */
   current(): T {
     const status = statSync(this.#path, { bigint: true, throwIfNoEntry: false });
-    if (!status) return this.#parse('');
+    if (!status?.isFile()) return this.#parse('');
     const identity = `${status.dev}:${status.ino}:${status.size}:${status.mtimeNs}:${status.ctimeNs}`;
     if (identity === this.#identity) return this.#value;
     this.#value = this.#parse(readFileSync(this.#path, 'utf8'));

@@ -122,6 +122,14 @@ describe('files that change', () => {
     expect(users.names().userName(2011)).toBe('ada');
   });
 
+  test('may be a fifo, which holds nobody up', () => {
+    const directory = scratch();
+    const users = testUsers(directory);
+    rmSync(join(directory, 'passwd'));
+    execFileSync('mkfifo', [join(directory, 'passwd')]);
+    expect(() => users.lookup('ada')).toThrow(/invalid username/);
+  });
+
   test('may be missing: then there is nobody', () => {
     const directory = scratch();
     const users = testUsers(directory);
