@@ -20,7 +20,8 @@ import { FrameBatch } from './frame-batch.ts';
 import { keepaliveMsOf } from './keepalive.ts';
 
 const CONTENT_TYPE = /^application\/connect\+(json|proto) *(?:;.*)?$/i;
-const REQUEST_LIMIT_BYTES = 64 * 1024 * 1024;
+/** The largest message that a client may send, also once it is decompressed. */
+export const REQUEST_LIMIT_BYTES = 64 * 1024 * 1024;
 
 /** The codec of a request that this path serves, or null: another protocol, or no stream. */
 export function streamCodecOf(contentType: string | undefined): Codec | null {
@@ -158,12 +159,14 @@ async function readBody(request: IncomingMessage): Promise<Buffer> {
   let length = 0;
   for await (const chunk of request) {
     length += chunk.length;
-    if (length > REQUEST_LIMIT_BYTES) {
-      throw new EnvdError('resource_exhausted', `request is larger than ${REQUEST_LIMIT_BYTES} bytes`);
-    }
+    if (length > REQUEST_LIMIT_BYTES) throw tooLarge();
     chunks.push(chunk);
   }
   return Buffer.concat(chunks);
+}
+
+function tooLarge(): EnvdError {
+  return new EnvdError('resource_exhausted', `request is larger than ${REQUEST_LIMIT_BYTES} bytes`);
 }
 
 async function decompress(payload: Buffer, encoding: string | null): Promise<Buffer> {
@@ -176,6 +179,7 @@ async function decompress(payload: Buffer, encoding: string | null): Promise<Buf
   try {
     return await promisify(gunzip)(payload, { maxOutputLength: REQUEST_LIMIT_BYTES });
   } catch (error) {
+    if (error instanceof RangeError) throw tooLarge();
     throw new EnvdError('invalid_argument', `cannot decompress request: ${messageOf(error)}`, {
       cause: error,
     });

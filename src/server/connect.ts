@@ -9,7 +9,7 @@ import {
 } from '@connectrpc/connect-node';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../base/errors.ts';
-import { endOfStream, streamCodecOf } from '../rpc/connect-stream.ts';
+import { endOfStream, REQUEST_LIMIT_BYTES, streamCodecOf } from '../rpc/connect-stream.ts';
 import { toConnectError } from '../rpc/errors.ts';
 import { createRpc, type RpcDependencies, type StreamRoute } from '../rpc/router.ts';
 
@@ -28,6 +28,7 @@ export function mountConnect(app: FastifyInstance, services: RpcDependencies, sh
     const router = createConnectRouter({
       acceptCompression: [compressionGzip, compressionBrotli],
       shutdownSignal: shutdown,
+      readMaxBytes: REQUEST_LIMIT_BYTES,
     });
     const rpc = createRpc(services);
     rpc.register(router);

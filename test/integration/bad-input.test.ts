@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { mkdirSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startDaemon, type TestDaemon } from './daemon.ts';
 
@@ -257,4 +258,24 @@ describe('RPC', () => {
     const response = await post('/filesystem.Filesystem/Stat', { path: '/' }, headers);
     expect(await response.json()).toMatchObject({ code: 'unauthenticated' });
   });
+
+  test.each(['Stat', 'WatchDir'])(
+    'a message that is too large once it is decompressed: %s',
+    async (method) => {
+      const bomb = gzipSync(`{"path":"${'x'.repeat(100 * 1024 * 1024)}"}`);
+      const envelope = Buffer.from([1, 0, 0, 0, 0]);
+      envelope.writeUInt32BE(bomb.length, 1);
+      const stream = method === 'WatchDir';
+      const response = await fetch(`${daemon.url}/filesystem.Filesystem/${method}`, {
+        method: 'POST',
+        headers: {
+          ...withToken,
+          'content-type': stream ? 'application/connect+json' : 'application/json',
+          [stream ? 'connect-content-encoding' : 'content-encoding']: 'gzip',
+        },
+        body: stream ? Buffer.concat([envelope, bomb]) : bomb,
+      });
+      expect(await response.text()).toContain('"code":"resource_exhausted"');
+    },
+  );
 });
