@@ -155,6 +155,14 @@ export function pipe(): [number, number];
  */
 export function awaitWritable(descriptor: number, onWritable: () => void): () => void;
 
+// --- base64.c ---------------------------------------------------------------------------------------------
+
+/**
+ * Writes `source` as base64 (RFC 4648, with padding) into `target` from `offset` on; returns the length of the text.
+ * Makes no garbage. Throws a RangeError when there is no room.
+ */
+export function encodeBase64(source: Buffer, target: Buffer, offset: number): number;
+
 // --- publish.c --------------------------------------------------------------------------------------------
 
 /**

@@ -43,3 +43,4 @@ bool envd_register_fsfreeze(napi_env env, napi_value exports);
 bool envd_register_core_dumps(napi_env env, napi_value exports);
 bool envd_register_notify(napi_env env, napi_value exports);
 bool envd_register_writable(napi_env env, napi_value exports);
+bool envd_register_base64(napi_env env, napi_value exports);

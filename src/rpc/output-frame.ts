@@ -1,3 +1,4 @@
+import { base64Length, writeBase64 } from '../os/base64.ts';
 import type { OutputEvent, OutputStream } from '../services/process/events.ts';
 import { type Codec, ENVELOPE_BYTES, writeEnvelope } from './codec.ts';
 import type { FrameBatch } from './frame-batch.ts';
@@ -15,12 +16,11 @@ const JSON_TAIL = '"}}}';
 
 function addJsonFrame({ stream, bytes }: OutputEvent, batch: FrameBatch): void {
   const head = `{"event":{"data":{"${stream}":"`;
-  const base64 = bytes.toString('base64');
-  const length = head.length + base64.length + JSON_TAIL.length;
+  const length = head.length + base64Length(bytes) + JSON_TAIL.length;
   const frame = batch.allocate(ENVELOPE_BYTES + length);
   let at = writeEnvelope(frame, 0, length);
   at += frame.write(head, at, 'latin1');
-  at += frame.write(base64, at, 'latin1');
+  at += writeBase64(bytes, frame, at);
   frame.write(JSON_TAIL, at, 'latin1');
 }
 
