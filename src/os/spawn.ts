@@ -127,10 +127,8 @@ function describe(error: unknown, launch: Launch): unknown {
   const step = 'step' in error ? error.step : '';
   const reason = error.message.replace(/, spawn .*$/s, '');
   if (step === 'chdir') {
-    const text = `cannot enter cwd '${launch.cwd}' as user '${launch.user.name}': ${reason}`;
-    return new EnvdError(error.code === 'EACCES' ? 'permission_denied' : 'invalid_argument', text, {
-      cause: error,
-    });
+    const kind = error.code === 'EACCES' ? 'permission_denied' : 'invalid_argument';
+    return new EnvdError(kind, describeDirectory(error.code, reason, launch), { cause: error });
   }
   if (step === 'execve') {
     const kind = error.code === 'ENOENT' ? 'not_found' : 'invalid_argument';
@@ -138,4 +136,10 @@ function describe(error: unknown, launch: Launch): unknown {
   }
   const kind = ['EAGAIN', 'ENOMEM', 'EMFILE'].includes(error.code) ? 'resource_exhausted' : 'internal';
   return new EnvdError(kind, `cannot start '${launch.file}': ${step}: ${reason}`, { cause: error });
+}
+
+function describeDirectory(code: string, reason: string, { cwd, user }: Launch): string {
+  if (code === 'ENOENT') return `cwd '${cwd}' does not exist`;
+  if (code === 'ENOTDIR') return `cwd '${cwd}' is not a directory`;
+  return `cannot enter cwd '${cwd}' as user '${user.name}': ${reason}`;
 }

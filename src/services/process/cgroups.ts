@@ -26,10 +26,15 @@ export class WorkloadCgroups implements Disposable {
   /** Null without cgroup v2, as is `ptys`. */
   readonly user: Cgroup | null;
   readonly ptys: Cgroup | null;
+  /** Whether the kernel keeps account of the memory of each cgroup below. */
+  readonly accountsMemory: boolean;
 
   private constructor(user: Cgroup | null, ptys: Cgroup | null) {
     this.user = user;
     this.ptys = ptys;
+    // For the figures of each process: what it used, and whether the kernel killed it for memory.
+    const enabled = this.all().map((cgroup) => cgroup.enableControllers(['memory']));
+    this.accountsMemory = enabled.every((controllers) => controllers.length > 0);
   }
 
   /**
@@ -90,7 +95,5 @@ function limited(cgroup: Cgroup, weights: Readonly<Record<string, string>>): Cgr
   for (const [file, value] of Object.entries(limits)) cgroup.setLimit(file, value);
   // Leaves of a daemon that has ended, whose processes have ended since.
   for (const leaf of cgroup.children()) leaf.remove();
-  // For the figures of each process: what it used, and whether the kernel killed it for memory.
-  cgroup.enableControllers(['memory']);
   return cgroup;
 }

@@ -46,6 +46,7 @@ export class Leaf {
   }
 
   usage(): TreeUsage {
+    if (!this.#leaves.accountsMemory) return { peakMemoryBytes: null, outOfMemory: null };
     const kills = this.#cgroup.outOfMemoryKills();
     return { peakMemoryBytes: this.#cgroup.memoryPeak(), outOfMemory: kills === null ? null : kills > 0 };
   }
@@ -58,9 +59,14 @@ export class Leaf {
 
 /** Makes leaves, and removes each when it is empty. */
 export class Leaves implements Disposable {
+  readonly accountsMemory: boolean;
   #count = 0;
   readonly #lingering = new Set<Cgroup>();
   #timer: NodeJS.Timeout | null = null;
+
+  constructor(accountsMemory: boolean) {
+    this.accountsMemory = accountsMemory;
+  }
 
   /** Makes a leaf below `parent`. Its name is the daemon's pid and a number: an earlier daemon's may be there. */
   create(parent: Cgroup): Leaf {

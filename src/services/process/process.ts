@@ -1,4 +1,3 @@
-import { setTimeout as delay } from 'node:timers/promises';
 import { EnvdError } from '../../base/errors.ts';
 import type { TerminalSize } from '../../os/pty.ts';
 import { SIGKILL, signalGroup } from '../../os/signals.ts';
@@ -159,11 +158,11 @@ export class ManagedProcess {
 
   async #finish(exit: ProcessExit): Promise<EndEvent> {
     this.#state = 'reaped';
-    const hold = new AbortController();
-    const held = delay(PIPE_HOLD_MS, undefined, { signal: hold.signal, ref: false }).catch(() => {});
+    const held = Promise.withResolvers<void>();
+    const hold = setTimeout(held.resolve, PIPE_HOLD_MS).unref();
     await this.#channels.drained();
-    if (!this.#killed) await Promise.race([this.#channels.closed, held]);
-    hold.abort();
+    if (!this.#killed) await Promise.race([this.#channels.closed, held.promise]);
+    clearTimeout(hold);
     this.#state = 'ended';
     const event = endEvent(exit, this.#expired, this.#leaf?.usage() ?? null);
     this.#output.end(event);

@@ -1,5 +1,4 @@
-import { stat } from 'node:fs/promises';
-import { EnvdError, isSystemError } from '../../base/errors.ts';
+import { EnvdError } from '../../base/errors.ts';
 import { findExecutable } from '../../os/executable.ts';
 import { resolvePath } from '../../os/paths.ts';
 import type { TerminalSize } from '../../os/pty.ts';
@@ -41,7 +40,6 @@ export async function planLaunch(request: StartRequest, guest: Guest, daemonPath
     throw new EnvdError('invalid_argument', `invalid name of an environment variable: '${bad}'`);
 
   const cwd = resolvePath(config.cwd ?? '', user, guest.defaultWorkdir);
-  await checkDirectory(cwd);
   const file = await findExecutable(config.command, environment.PATH, cwd, user);
   return { file, args: [config.command, ...config.args], environment, cwd, user };
 }
@@ -87,18 +85,4 @@ function refuseNulBytes(texts: readonly string[]): void {
   if (texts.some((text) => text.includes('\0'))) {
     throw new EnvdError('invalid_argument', 'cmd, args and envs cannot contain NUL bytes');
   }
-}
-
-async function checkDirectory(cwd: string): Promise<void> {
-  try {
-    if ((await stat(cwd)).isDirectory()) return;
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT'))
-      throw new EnvdError('invalid_argument', `cwd '${cwd}' does not exist`);
-    if (!isSystemError(error, 'ENOTDIR', 'ELOOP', 'ENAMETOOLONG', 'EACCES')) throw error;
-    throw new EnvdError('invalid_argument', `cwd '${cwd}' cannot be entered: ${error.code}`, {
-      cause: error,
-    });
-  }
-  throw new EnvdError('invalid_argument', `cwd '${cwd}' is not a directory`);
 }

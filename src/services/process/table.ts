@@ -53,7 +53,7 @@ export class ProcessTable {
   readonly #guest: Guest;
   readonly #cgroups: WorkloadCgroups;
   readonly #options: ProcessOptions;
-  readonly #leaves = new Leaves();
+  readonly #leaves: Leaves;
   readonly #histories: HistoryBudget;
   /** By start id: those that are being started, run, or have ended a moment ago. */
   readonly #starts = new Map<string, Promise<ManagedProcess>>();
@@ -63,6 +63,7 @@ export class ProcessTable {
     this.#guest = guest;
     this.#cgroups = cgroups;
     this.#options = options;
+    this.#leaves = new Leaves(cgroups.accountsMemory);
     this.#histories = new HistoryBudget(HISTORIES * options.historyBytes);
   }
 

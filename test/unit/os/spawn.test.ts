@@ -171,11 +171,15 @@ describe('a start that fails says at which step, and why', () => {
     });
   });
 
-  test('a cwd that is missing', async () => {
-    expect(await failure(sh('', { cwd: '/none' }))).toMatchObject({
-      kind: 'invalid_argument',
-      message: "cannot enter cwd '/none' as user 'root': ENOENT: No such file or directory",
-    });
+  test.each([
+    ['/none', "cwd '/none' does not exist"],
+    ['/etc/passwd', "cwd '/etc/passwd' is not a directory"],
+    [
+      `/${'x'.repeat(300)}`,
+      `cannot enter cwd '/${'x'.repeat(300)}' as user 'root': ENAMETOOLONG: File name too long`,
+    ],
+  ])('a cwd that cannot be entered: %s', async (cwd, message) => {
+    expect(await failure(sh('', { cwd }))).toMatchObject({ kind: 'invalid_argument', message });
   });
 
   test('a cwd that only the daemon may enter: it is entered as the user', async () => {
