@@ -257,3 +257,24 @@ export function forbidCoreDumps(): void;
  * Throws sendto(2)'s errors: EAGAIN instead of waiting, ENAMETOOLONG.
  */
 export function notify(address: string, text: string): void;
+
+// --- small_file.c -----------------------------------------------------------------------------------------
+
+export interface SmallFile {
+  /** `st_mode`, inode(7). */
+  readonly mode: number;
+  /** In bytes, as the file claims. */
+  readonly size: number;
+  readonly inode: bigint;
+  /** Nanoseconds since the epoch. */
+  readonly modifiedNs: bigint;
+  /** Null for what is no regular file, or has more than was asked for. */
+  readonly content: Buffer | null;
+}
+
+/**
+ * Looks at the file at `path`, following links, and reads it whole when it is a regular one of at most `limit`
+ * bytes: all in one trip to a pool thread, which costs more than the system calls. Rejects as stat(2), open(2) and
+ * read(2) fail.
+ */
+export function readSmallFile(path: string, limit: number): Promise<SmallFile>;

@@ -1,15 +1,24 @@
 import { hash } from 'node:crypto';
-import { type BigIntStats, constants } from 'node:fs';
-import { type FileHandle, open, stat } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { type FileHandle, open } from 'node:fs/promises';
 import { basename } from 'node:path';
 import type { Readable } from 'node:stream';
 import { EnvdError, isSystemError } from '../../base/errors.ts';
+import { native } from '../../os/native.ts';
 import { type ByteRange, ContentStream } from './content-stream.ts';
 import { type DigestAlgorithm, digestOf } from './digest.ts';
 import { explain } from './errors.ts';
 
 /** Up to this size, in bytes, a file is read at once, and its descriptor is closed before the answer begins. */
 const SMALL = 128 * 1024;
+
+/** What tells one content of a file from another. */
+interface Status {
+  readonly size: number;
+  readonly inode: bigint;
+  /** Nanoseconds since the epoch. */
+  readonly modifiedNs: bigint;
+}
 
 /** One file, opened once: what is served stays this file when its path is replaced meanwhile. */
 export class Download implements AsyncDisposable {
@@ -22,13 +31,13 @@ export class Download implements AsyncDisposable {
   readonly tag: string | null;
   readonly #content: Buffer | FileHandle;
 
-  constructor(name: string, status: BigIntStats, content: Buffer | FileHandle) {
+  constructor(name: string, status: Status, content: Buffer | FileHandle) {
     this.name = name;
     this.#content = content;
-    const known = status.size > 0n ? Number(status.size) : null;
+    const known = status.size > 0 ? status.size : null;
     this.size = Buffer.isBuffer(content) ? content.length : known;
-    const isVirtual = this.size !== Number(status.size);
-    this.modified = isVirtual ? null : status.mtime;
+    const isVirtual = this.size !== status.size;
+    this.modified = isVirtual ? null : new Date(Number(status.modifiedNs / 1_000_000n));
     this.tag = isVirtual ? null : tagOf(status);
   }
 
@@ -56,8 +65,8 @@ export class Download implements AsyncDisposable {
   }
 }
 
-function tagOf({ mtimeNs, size, ino }: BigIntStats): string {
-  return [mtimeNs, size, ino].map((number) => number.toString(36)).join('-');
+function tagOf({ modifiedNs, size, inode }: Status): string {
+  return [modifiedNs, size, inode].map((number) => number.toString(36)).join('-');
 }
 
 /**
@@ -66,10 +75,9 @@ function tagOf({ mtimeNs, size, ino }: BigIntStats): string {
  */
 export async function openDownload(path: string): Promise<Download> {
   try {
-    assertRegular(path, await stat(path, { bigint: true }));
-    // Non-blocking: a pipe may have taken the file's place by now, and some files of /proc wait for content.
-    const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
-    return await describe(path, file);
+    const small = await native.readSmallFile(path, SMALL);
+    assertRegular(path, small.mode);
+    return small.content ? new Download(basename(path), small, small.content) : await openLarge(path);
   } catch (error) {
     if (isSystemError(error, 'ENOENT', 'ENOTDIR')) {
       throw new EnvdError('not_found', `path '${path}' does not exist`, { cause: error });
@@ -78,46 +86,21 @@ export async function openDownload(path: string): Promise<Download> {
   }
 }
 
-/** Takes over the descriptor. */
-async function describe(path: string, file: FileHandle): Promise<Download> {
-  let served: Buffer | FileHandle | null = null;
+/** Whatever has taken the place of the file that was looked at: also a pipe, which must not hold the daemon up. */
+async function openLarge(path: string): Promise<Download> {
+  const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
   try {
-    const status = await file.stat({ bigint: true });
-    assertRegular(path, status);
-    served = (status.size <= SMALL ? await readSmall(file, Number(status.size)) : null) ?? file;
-    return new Download(basename(path), status, served);
-  } finally {
-    if (served !== file) await file.close();
-  }
-}
-
-function assertRegular(path: string, status: BigIntStats): void {
-  if (status.isDirectory()) throw new EnvdError('invalid_argument', `path '${path}' is a directory`);
-  if (!status.isFile()) throw new EnvdError('invalid_argument', `path '${path}' is not a regular file`);
-}
-
-/**
- * The content of a file that claims `size` bytes. Files of /proc claim none and files of /sys too many: what
- * counts is what can be read. Null for one that claims none and has more than fits.
- */
-async function readSmall(file: FileHandle, size: number): Promise<Buffer | null> {
-  const buffer = Buffer.allocUnsafe(size > 0 ? size : SMALL);
-  let length = 0;
-  while (length < buffer.length) {
-    const bytesRead = await readNow(file, buffer, length);
-    if (bytesRead === 0) return buffer.subarray(0, length);
-    length += bytesRead;
-  }
-  return size > 0 ? buffer : null;
-}
-
-/** Zero at the end, and where a read would wait for content that is still to come. */
-async function readNow(file: FileHandle, buffer: Buffer, offset: number): Promise<number> {
-  try {
-    const { bytesRead } = await file.read(buffer, offset, buffer.length - offset, offset);
-    return bytesRead;
+    const { mode, size, ino, mtimeNs } = await file.stat({ bigint: true });
+    assertRegular(path, Number(mode));
+    return new Download(basename(path), { size: Number(size), inode: ino, modifiedNs: mtimeNs }, file);
   } catch (error) {
-    if (isSystemError(error, 'EAGAIN')) return 0;
+    await file.close();
     throw error;
   }
+}
+
+function assertRegular(path: string, mode: number): void {
+  const kind = mode & constants.S_IFMT;
+  if (kind === constants.S_IFDIR) throw new EnvdError('invalid_argument', `path '${path}' is a directory`);
+  if (kind !== constants.S_IFREG) throw new EnvdError('invalid_argument', `path '${path}' is not a regular file`);
 }
