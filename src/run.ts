@@ -35,6 +35,8 @@ export async function run(): Promise<void> {
   // Written by the thread pool: a journal that does not read must not stop the daemon.
   const standardOutput = pino.destination({ dest: 1, sync: false, maxLength: LOG_LIMIT });
   const output = new HeldOutput((lines) => standardOutput.write(lines));
+  // Before the destination's own, which writes the last of what it has.
+  process.prependOnceListener('exit', () => output.flush());
   const logger = pino({ level: config.logLevel }, output);
   const daemon = compose(config, logger, output);
   protect(logger);

@@ -50,6 +50,11 @@ export interface AppOptions {
 const KEEP_ALIVE_MS = 640_000;
 const BODY_LIMIT_BYTES = 16 * 1024 * 1024;
 const CORS_MAX_AGE_S = 7200;
+/** What a page may read beside the protocols' own: the contract's, then what resuming and checking a download takes. */
+const EXPOSED_HEADERS = [
+  ...['Location', 'Cache-Control', 'X-Content-Type-Options'],
+  ...['Accept-Ranges', 'Content-Disposition', 'Content-Range', 'ETag', 'Repr-Digest'],
+];
 
 /** The HTTP server, not listening yet. Hooks run in the order in which they stand here. */
 export function buildApp(services: AppServices, { version, logger, shutdown }: AppOptions): FastifyInstance {
@@ -87,15 +92,16 @@ function allowAnyOrigin(app: FastifyInstance): void {
   app.register(cors, {
     origin: '*',
     methods: ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'],
-    exposedHeaders: [...connectCors.exposedHeaders, 'Location', 'Cache-Control', 'X-Content-Type-Options'],
+    exposedHeaders: [...connectCors.exposedHeaders, ...EXPOSED_HEADERS].join(', '),
     maxAge: CORS_MAX_AGE_S,
   });
 }
 
 /** File downloads take the header away again: they have validators. */
 function forbidCaching(app: FastifyInstance): void {
-  app.addHook('onRequest', async (_request, reply) => {
+  app.addHook('onRequest', (_request, reply, done) => {
     reply.header('cache-control', 'no-store');
+    done();
   });
 }
 

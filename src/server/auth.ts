@@ -16,14 +16,13 @@ const EXEMPT = new Set([
   'POST /files',
 ]);
 
-/** The one gate for REST and RPC alike. Throws `unauthenticated`; the error takes the shape of each protocol. */
+/** The one gate for REST and RPC alike. Answers `unauthenticated`; the error takes the shape of each protocol. */
 export function gate(app: FastifyInstance, guest: Guest): void {
-  app.addHook('onRequest', async (request) => {
-    if (guest.accessToken === null || isExempt(request)) return;
+  app.addHook('onRequest', (request, _reply, done) => {
+    if (guest.accessToken === null || isExempt(request)) return done();
     const shown = request.headers['x-access-token'];
-    if (typeof shown !== 'string' || !equalSecrets(shown, guest.accessToken)) {
-      throw new EnvdError('unauthenticated', UNAUTHORIZED);
-    }
+    if (typeof shown === 'string' && equalSecrets(shown, guest.accessToken)) return done();
+    done(new EnvdError('unauthenticated', UNAUTHORIZED));
   });
 }
 

@@ -10,7 +10,7 @@ declare module 'fastify' {
 
 /** One line an operation, when it is over: no payloads, no queries (they carry signatures), no headers. */
 export function logOperations(app: FastifyInstance, logger: Logger): void {
-  app.addHook('onRequest', async (request, reply) => {
+  app.addHook('onRequest', (request, reply, done) => {
     const started = performance.now();
     // 'close' comes in every case, also when the client has gone half-way.
     reply.raw.once('close', () => {
@@ -25,5 +25,6 @@ export function logOperations(app: FastifyInstance, logger: Logger): void {
       const level = status >= 500 ? 'error' : request.routeOptions.url === '/health' ? 'debug' : 'info';
       logger[level](line, 'operation');
     });
+    done();
   });
 }

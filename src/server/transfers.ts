@@ -1,4 +1,4 @@
-import type { FastifyInstance } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Transfers } from '../base/tally.ts';
 
 /**
@@ -6,14 +6,22 @@ import type { Transfers } from '../base/tally.ts';
  * descriptor passes no code of ours that could count it.
  */
 export function countDownloads(app: FastifyInstance, downloads: Transfers): void {
-  app.addHook('onRequest', async (request, reply) => {
-    const { socket } = request.raw;
-    if (request.method !== 'GET' || request.routeOptions.url !== '/files') return;
-    const before = socket.bytesWritten;
-    reply.raw.once('close', () => {
-      if (reply.raw.statusCode >= 300) return;
-      downloads.count++;
-      downloads.bytes += socket.bytesWritten - before;
-    });
+  app.addHook('onRequest', (request, reply, done) => {
+    if (request.method === 'GET' && request.routeOptions.url === '/files')
+      countOne(request, reply, downloads);
+    done();
+  });
+}
+
+function countOne(
+  { raw: { socket } }: FastifyRequest,
+  { raw: response }: FastifyReply,
+  downloads: Transfers,
+): void {
+  const before = socket.bytesWritten;
+  response.once('close', () => {
+    if (response.statusCode >= 300) return;
+    downloads.count++;
+    downloads.bytes += socket.bytesWritten - before;
   });
 }

@@ -102,5 +102,6 @@ async function openLarge(path: string): Promise<Download> {
 function assertRegular(path: string, mode: number): void {
   const kind = mode & constants.S_IFMT;
   if (kind === constants.S_IFDIR) throw new EnvdError('invalid_argument', `path '${path}' is a directory`);
-  if (kind !== constants.S_IFREG) throw new EnvdError('invalid_argument', `path '${path}' is not a regular file`);
+  if (kind !== constants.S_IFREG)
+    throw new EnvdError('invalid_argument', `path '${path}' is not a regular file`);
 }

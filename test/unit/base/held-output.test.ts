@@ -1,22 +1,46 @@
-import { expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { HeldOutput } from '../../../src/base/held-output.ts';
+
+beforeEach(() => {
+  vi.useFakeTimers();
+});
+afterEach(() => {
+  vi.useRealTimers();
+});
 
 function setUp() {
   const written: string[] = [];
   return { written, output: new HeldOutput((lines) => written.push(lines)) };
 }
 
-test('lines are written at once, and those that were held when they are released', () => {
+test('a line is written at once, and those that follow soon together', () => {
+  const { written, output } = setUp();
+  for (const line of ['1\n', '2\n', '3\n']) output.write(line);
+  expect(written).toEqual(['1\n']);
+  vi.advanceTimersByTime(5);
+  output.write('4\n');
+  expect(written).toEqual(['1\n', '2\n3\n']);
+  output.flush();
+  expect(written).toEqual(['1\n', '2\n3\n', '4\n']);
+  vi.advanceTimersByTime(50);
+  output.write('5\n');
+  expect(written.at(-1)).toBe('5\n');
+  vi.advanceTimersByTime(50);
+  expect(vi.getTimerCount()).toBe(0);
+});
+
+test('lines that were held are written when they are released', () => {
   const { written, output } = setUp();
   output.write('1\n');
-  output.hold();
   output.write('2\n');
+  output.hold();
   output.write('3\n');
+  vi.advanceTimersByTime(50);
+  output.flush();
   expect(written).toEqual(['1\n']);
   expect(output.release()).toBe(0);
   expect(output.release()).toBe(0);
-  output.write('4\n');
-  expect(written).toEqual(['1\n', '2\n3\n', '4\n']);
+  expect(written).toEqual(['1\n', '2\n3\n']);
 });
 
 test('no more is kept than fits, and the rest is counted', () => {

@@ -49,8 +49,10 @@ function parseDigests(field: string, value: string): AnnouncedDigest[] {
 
 /** The algorithm that `Want-Repr-Digest` likes best of ours; null when it wants none, or cannot be read. */
 export function wantedDigest(headers: Headers): DigestAlgorithm | null {
+  const wish = headers['want-repr-digest'];
+  if (wish === undefined) return null;
   const preferences = new Map<string, number>();
-  for (const member of membersOf(String(headers['want-repr-digest'] ?? ''))) {
+  for (const member of membersOf(String(wish))) {
     const [, algorithm, preference] = PREFERENCE.exec(member) ?? [];
     if (algorithm === undefined) return null;
     preferences.set(algorithm, Number(preference));

@@ -42,12 +42,16 @@ export function planDownload(
     etag: file.tag === null ? null : `"${file.tag}"`,
     lastModified: file.modified?.toUTCString() ?? null,
   };
-  assertPreconditions(headers, validators);
-  const kept = possibleCopies(headers, typeOf(file.name)).find((coding) =>
-    isNotModified(headers, { ...validators, etag: tagOf(validators, coding) }),
-  );
-  if (kept) return { status: 304, headers: commonHeaders(validators, kept), pieces: [], coding: 'identity' };
-  const coding = codingFor(headers, typeOf(file.name));
+  const type = typeOf(file.name);
+  if (isConditional(headers)) {
+    assertPreconditions(headers, validators);
+    const kept = possibleCopies(headers, type).find((coding) =>
+      isNotModified(headers, { ...validators, etag: tagOf(validators, coding) }),
+    );
+    if (kept)
+      return { status: 304, headers: commonHeaders(validators, kept), pieces: [], coding: 'identity' };
+  }
+  const coding = codingFor(headers, type);
   const common = commonHeaders(validators, coding);
   // Ranges are defined for GET alone, and here for the file as it is.
   const mayHaveRanges = method === 'GET' && coding === 'identity' && isSameForRange(headers, validators);

@@ -2,6 +2,7 @@ import { pipeline, type Readable } from 'node:stream';
 import { promisify } from 'node:util';
 import zlib from 'node:zlib';
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { DigestAlgorithm } from '../../../services/files/digest.ts';
 import type { Download } from '../../../services/files/download.ts';
 import { withClientSignal } from '../../client-signal.ts';
 import { sendError } from '../../errors.ts';
@@ -40,8 +41,11 @@ async function planOrClose(
 ): Promise<DownloadPlan> {
   try {
     const plan = planDownload(request.method, request.headers, download);
-    const digest = await withClientSignal(reply, (signal) => digestFor(request, plan, download, signal));
-    return digest === null ? plan : { ...plan, headers: { ...plan.headers, 'repr-digest': digest } };
+    const algorithm = digestAlgorithm(request, plan);
+    if (algorithm === null) return plan;
+    const digest = await withClientSignal(reply, (signal) => download.digest(algorithm, signal));
+    if (digest === null) return plan;
+    return { ...plan, headers: { ...plan.headers, 'repr-digest': formatDigest(algorithm, digest) } };
   } catch (error) {
     await download[Symbol.asyncDispose]();
     throw error;
@@ -52,16 +56,8 @@ async function planOrClose(
  * What `Want-Repr-Digest` asks for (RFC 9530, section 4): of the whole file, also with a part of it. Null when
  * nothing is wanted, or what is sent is coded: nobody knows those bytes before they are sent.
  */
-async function digestFor(
-  request: FastifyRequest,
-  { status, coding }: DownloadPlan,
-  download: Download,
-  signal: AbortSignal,
-): Promise<string | null> {
-  const algorithm = wantedDigest(request.headers);
-  if (algorithm === null || coding !== 'identity' || status >= 300) return null;
-  const digest = await download.digest(algorithm, signal);
-  return digest && formatDigest(algorithm, digest);
+function digestAlgorithm(request: FastifyRequest, { status, coding }: DownloadPlan): DigestAlgorithm | null {
+  return coding === 'identity' && status < 300 ? wantedDigest(request.headers) : null;
 }
 
 async function compress(body: Buffer | Readable): Promise<Buffer | Readable> {
