@@ -274,7 +274,7 @@ export interface SmallFile {
 
 /**
  * Looks at the file at `path`, following links, and reads it whole when it is a regular one of at most `limit`
- * bytes: all in one trip to a pool thread, which costs more than the system calls. Rejects as stat(2), open(2) and
- * read(2) fail.
+ * bytes: at once when the kernel has all of it in memory, else in one trip to a pool thread, since the way there
+ * costs more than the system calls. Rejects as stat(2), open(2) and read(2) fail.
  */
-export function readSmallFile(path: string, limit: number): Promise<SmallFile>;
+export function readSmallFile(path: string, limit: number): SmallFile | Promise<SmallFile>;

@@ -1,7 +1,7 @@
 /** What is kept while output is held, in characters; what comes then is dropped, and counted. */
 const LIMIT = 1024 * 1024;
 /** Lines go out together with those that come within this time, in ms: a write costs more than a line does. */
-const TOGETHER_MS = 5;
+const TOGETHER_MS = 20;
 
 /** Writes lines, one at once and many together, but keeps them while it is held: for when writing would have to wait. */
 export class HeldOutput {

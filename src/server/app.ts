@@ -61,6 +61,8 @@ export function buildApp(services: AppServices, { version, logger, shutdown }: A
   const app = Fastify({
     // Fastify's own lines about requests and listening are ours to write.
     loggerInstance: logger.child({}, { level: logger.isLevelEnabled('warn') ? 'warn' : logger.level }),
+    // One for all: numbering the requests costs more than it tells.
+    childLoggerFactory: (parent) => parent,
     keepAliveTimeout: KEEP_ALIVE_MS,
     requestTimeout: 0,
     connectionTimeout: 0,

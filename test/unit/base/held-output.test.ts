@@ -17,7 +17,7 @@ test('a line is written at once, and those that follow soon together', () => {
   const { written, output } = setUp();
   for (const line of ['1\n', '2\n', '3\n']) output.write(line);
   expect(written).toEqual(['1\n']);
-  vi.advanceTimersByTime(5);
+  vi.advanceTimersByTime(20);
   output.write('4\n');
   expect(written).toEqual(['1\n', '2\n3\n']);
   output.flush();
