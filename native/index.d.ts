@@ -278,3 +278,22 @@ export interface SmallFile {
  * costs more than the system calls. Rejects as stat(2), open(2) and read(2) fail.
  */
 export function readSmallFile(path: string, limit: number): SmallFile | Promise<SmallFile>;
+
+// --- digest.c ---------------------------------------------------------------------------------------------
+
+/** A digest that is being computed. */
+export interface NativeDigest {
+  readonly kind: unique symbol;
+}
+
+/** Starts a digest by an algorithm of OpenSSL's, such as `sha256`. Throws EINVAL for an unknown one. */
+export function createDigest(algorithm: string): NativeDigest;
+
+/**
+ * Takes in the pieces in a pool thread. Nothing else may be done with the digest, or to the pieces, until the promise
+ * is settled.
+ */
+export function updateDigest(digest: NativeDigest, pieces: readonly Buffer[]): Promise<unknown>;
+
+/** What has been computed; the digest is of no more use then. */
+export function finishDigest(digest: NativeDigest): Buffer;

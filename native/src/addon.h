@@ -45,3 +45,4 @@ bool envd_register_notify(napi_env env, napi_value exports);
 bool envd_register_writable(napi_env env, napi_value exports);
 bool envd_register_base64(napi_env env, napi_value exports);
 bool envd_register_small_file(napi_env env, napi_value exports);
+bool envd_register_digest(napi_env env, napi_value exports);

@@ -1,4 +1,3 @@
-import type { Hash } from 'node:crypto';
 import { EnvdError } from '../../../base/errors.ts';
 import { DIGEST_ALGORITHMS, type DigestAlgorithm } from '../../../services/files/digest.ts';
 
@@ -63,8 +62,7 @@ export function wantedDigest(headers: Headers): DigestAlgorithm | null {
 }
 
 /** Throws `invalid_argument` when what arrived is not what was announced. */
-export function assertDigest({ field, algorithm, digest }: AnnouncedDigest, arrived: Hash): void {
-  const found = arrived.digest();
+export function assertDigest({ field, algorithm, digest }: AnnouncedDigest, found: Buffer): void {
   if (found.equals(digest)) return;
   const [expected, actual] = [digest, found].map((bytes) => formatDigest(algorithm, bytes));
   throw new EnvdError('invalid_argument', `${field} announced '${expected}', what arrived has '${actual}'`);
