@@ -297,3 +297,17 @@ export function updateDigest(digest: NativeDigest, pieces: readonly Buffer[]): P
 
 /** What has been computed; the digest is of no more use then. */
 export function finishDigest(digest: NativeDigest): Buffer;
+
+// --- open_attributes.c ------------------------------------------------------------------------------------
+
+/**
+ * Reads the attributes of an open file whose names start with `prefix`, in a pool thread: as they end a record, see
+ * `readEntry`. Rejects as listxattr(2) fails.
+ */
+export function readAttributes(descriptor: number, prefix: string): Promise<Buffer>;
+
+/**
+ * Sets an attribute of an open file, or removes it when the value is null, in a pool thread. Rejects as fsetxattr(2)
+ * and fremovexattr(2) fail.
+ */
+export function writeAttribute(descriptor: number, name: string, value: Buffer | null): Promise<unknown>;

@@ -46,3 +46,4 @@ bool envd_register_writable(napi_env env, napi_value exports);
 bool envd_register_base64(napi_env env, napi_value exports);
 bool envd_register_small_file(napi_env env, napi_value exports);
 bool envd_register_digest(napi_env env, napi_value exports);
+bool envd_register_open_attributes(napi_env env, napi_value exports);

@@ -61,8 +61,7 @@ static void append_attribute(records* out, const char* path, const char* name) {
   if (value != small) free(value);
 }
 
-// Attributes are never a reason to fail: what cannot be read is left out.
-static void append_attributes(records* out, const char* path, const char* prefix) {
+int record_attributes(records* out, const char* path, const char* prefix) {
   // Most files have none, and the kernel allocates as much as it is offered.
   char small[256];
   char* names = small;
@@ -71,9 +70,11 @@ static void append_attributes(records* out, const char* path, const char* prefix
     names = malloc(XATTR_LIST_MAX);
     length = names ? listxattr(path, names, XATTR_LIST_MAX) : -1;
   }
+  int error = length < 0 ? errno : 0;
   for (ssize_t at = 0; at < length; at += (ssize_t)strlen(names + at) + 1)
     if (strncmp(names + at, prefix, strlen(prefix)) == 0) append_attribute(out, path, names + at);
   if (names != small) free(names);
+  return out->failed ? ENOMEM : error;
 }
 
 static void finish(records* out, size_t start, record_head* head) {
@@ -107,7 +108,8 @@ int record_entry(records* out, int directory, const char* name, const char* path
   records_append(out, &head, sizeof head);
   records_append(out, name, head.name_length);
   records_append(out, resolved, head.target_length);
-  if (S_ISREG(target.st_mode) || S_ISDIR(target.st_mode)) append_attributes(out, path, prefix);
+  // Never a reason to fail.
+  if (S_ISREG(target.st_mode) || S_ISDIR(target.st_mode)) (void)record_attributes(out, path, prefix);
   finish(out, start, &head);
   return out->failed ? ENOMEM : 0;
 }

@@ -19,5 +19,9 @@ void records_append(records* out, const void* bytes, size_t length);
 // Returns 0 or errno.
 int record_entry(records* out, int directory, const char* name, const char* path, const char* prefix);
 
+// Appends the attributes of what `path` leads to whose names start with `prefix`, as they end a record. Those that
+// cannot be read are left out. Returns 0, or the errno of why they cannot be listed.
+int record_attributes(records* out, const char* path, const char* prefix);
+
 // Appends the record of a name that cannot be looked at: all numbers are 0.
 void record_name(records* out, const char* name);

@@ -66,7 +66,8 @@ function decode(records: Buffer, at: number): RawEntry {
   };
 }
 
-function decodeAttributes(records: Buffer, start: number, end: number): Attribute[] {
+/** Attributes as they end a record, and as `native.readAttributes` has them. */
+export function decodeAttributes(records: Buffer, start = 0, end = records.length): Attribute[] {
   const attributes: Attribute[] = [];
   let at = start;
   while (at < end) {

@@ -1,51 +1,92 @@
 import { getAttributeSync, listAttributesSync, removeAttributeSync, setAttributeSync } from 'fs-xattr';
-
-/*
- * Extended attributes of the `user.*` namespace, xattr(7). All calls follow symbolic links, on which this
- * namespace does not exist. They are synchronous on purpose: fs-xattr's promises leak the request and the value
- * (0.5 KB a list, the value's size a get) and take ten times as long as the system call.
- */
+import { isSystemError } from '../base/errors.ts';
+import { decodeAttributes } from './entries.ts';
+import { isOnNetwork } from './mounts.ts';
+import { native } from './native.ts';
 
 /** What the kernel answers where there can be no `user.*` attributes: the file system or the kind of file. */
-const NOT_HERE = new Set(['ENOTSUP', 'EOPNOTSUPP', 'EPERM', 'ENOSYS']);
+const NOT_HERE = ['ENOTSUP', 'EOPNOTSUPP', 'EPERM', 'ENOSYS'];
 
-/** A path by which the calls below reach the open file itself, whatever has become of its name. */
-export function descriptorPath(descriptor: number): string {
-  return `/proc/self/fd/${descriptor}`;
+/**
+ * Extended attributes of one open file, whatever has become of its name; those of the `user.*` namespace, xattr(7).
+ * Methods throw the system calls' errors.
+ */
+export interface Attributes {
+  /** Those whose names start with `prefix`, by the rest of the name; none where there are no attributes. */
+  read(prefix: string): Promise<Map<string, Buffer>>;
+  /** Returns false where there are no attributes. */
+  set(name: string, value: Buffer): Promise<boolean>;
+  /** One that is missing already is no error. */
+  remove(name: string): Promise<void>;
 }
 
-/** The names of the file's `user.*` attributes, prefix included; none where there are no attributes. */
-export function listUserAttributes(path: string): string[] {
-  const names = attempt('listxattr', path, () => listAttributesSync(path), NOT_HERE) ?? [];
-  return names.filter((name) => name.startsWith('user.'));
+/**
+ * The attributes of an open file: at once on a local file system, where they cost less than the way to the thread
+ * pool; in the pool on a network mount, whose server may not answer. See docs/decisions/005-staged-uploads.md.
+ */
+export async function attributesOf(descriptor: number): Promise<Attributes> {
+  const path = `/proc/self/fd/${descriptor}`;
+  return (await isOnNetwork(path)) ? new RemoteAttributes(descriptor) : new LocalAttributes(path);
 }
 
-/** The attribute's value, or null when the file has none of this name. */
-export function getUserAttribute(path: string, name: string): Buffer | null {
-  return attempt('getxattr', path, () => getAttributeSync(path, name), new Set([...NOT_HERE, 'ENODATA']));
+class LocalAttributes implements Attributes {
+  /** One that leads to the open file itself. */
+  readonly #path: string;
+
+  constructor(path: string) {
+    this.#path = path;
+  }
+
+  async read(prefix: string): Promise<Map<string, Buffer>> {
+    const names = (await attempt(() => listAttributesSync(this.#path), NOT_HERE)) ?? [];
+    const attributes = new Map<string, Buffer>();
+    for (const name of names.filter((listed) => listed.startsWith(prefix))) {
+      // Others may remove it between the two calls.
+      const value = await attempt(() => getAttributeSync(this.#path, name), ['ENODATA']);
+      if (value) attributes.set(name.slice(prefix.length), value);
+    }
+    return attributes;
+  }
+
+  async set(name: string, value: Buffer): Promise<boolean> {
+    return (await attempt(() => setAttributeSync(this.#path, name, value), NOT_HERE)) !== null;
+  }
+
+  async remove(name: string): Promise<void> {
+    await attempt(() => removeAttributeSync(this.#path, name), [...NOT_HERE, 'ENODATA']);
+  }
 }
 
-/** Sets an attribute; false where there are no attributes. */
-export function setUserAttribute(path: string, name: string, value: Buffer): boolean {
-  const set = () => {
-    setAttributeSync(path, name, value);
-    return true;
-  };
-  return attempt('setxattr', path, set, NOT_HERE) ?? false;
+class RemoteAttributes implements Attributes {
+  readonly #descriptor: number;
+
+  constructor(descriptor: number) {
+    this.#descriptor = descriptor;
+  }
+
+  async read(prefix: string): Promise<Map<string, Buffer>> {
+    const read = await attempt(() => native.readAttributes(this.#descriptor, prefix), NOT_HERE);
+    const attributes = read ? decodeAttributes(read) : [];
+    return new Map(attributes.map(({ name, value }) => [name.slice(prefix.length), value]));
+  }
+
+  async set(name: string, value: Buffer): Promise<boolean> {
+    return (await attempt(() => native.writeAttribute(this.#descriptor, name, value), NOT_HERE)) !== null;
+  }
+
+  async remove(name: string): Promise<void> {
+    await attempt(() => native.writeAttribute(this.#descriptor, name, null), [...NOT_HERE, 'ENODATA']);
+  }
 }
 
-/** Removes an attribute; one that is missing already is no error. */
-export function removeUserAttribute(path: string, name: string): void {
-  attempt('removexattr', path, () => removeAttributeSync(path, name), new Set([...NOT_HERE, 'ENODATA']));
-}
-
-/** The result of `call`, or null when it fails with one of `expected`; others are thrown as system errors. */
-function attempt<T>(syscall: string, path: string, call: () => T, expected: ReadonlySet<string>): T | null {
+/** The result of `call`, or null when it fails with one of `expected`; the rest is thrown as system errors. */
+async function attempt<T>(call: () => T | Promise<T>, expected: readonly string[]): Promise<T | null> {
   try {
-    return call();
+    return await call();
   } catch (error) {
     if (!(error instanceof Error) || !('code' in error)) throw error;
-    if (expected.has(String(error.code))) return null;
-    throw Object.assign(error, { syscall, path });
+    if (expected.includes(String(error.code))) return null;
+    // fs-xattr's errors name no system call.
+    throw isSystemError(error) ? error : Object.assign(error, { syscall: 'xattr' });
   }
 }

@@ -46,7 +46,8 @@ async function create(
   staged: StagedFile,
   { path, user, metadata, durable }: Destination,
 ): Promise<boolean | null> {
-  const carriesMetadata = replaceMetadata(staged.descriptor, metadata);
+  // What has just been made carries nothing that would have to go.
+  const carriesMetadata = isEmpty(metadata) || (await replaceMetadata(staged.descriptor, metadata));
   // Before it has a name: one that is stored is never without its content.
   if (durable) await staged.sync();
   try {
@@ -57,6 +58,10 @@ async function create(
     else if (!isSystemError(error, 'EEXIST')) throw error;
     return null;
   }
+}
+
+function isEmpty(metadata: Metadata): boolean {
+  return Object.keys(metadata).length === 0;
 }
 
 /** Null when there is nothing at the destination. */
@@ -107,7 +112,7 @@ async function replace(
 /** What was reserved behind the end of the file goes back when the metadata does not fit. */
 async function replaceMetadataOrRelease(target: FileHandle, metadata: Metadata): Promise<boolean> {
   try {
-    return replaceMetadata(target.fd, metadata);
+    return await replaceMetadata(target.fd, metadata);
   } catch (error) {
     const { size } = await target.stat();
     await target.truncate(size);

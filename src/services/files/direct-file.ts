@@ -35,7 +35,7 @@ export class DirectFile implements AsyncDisposable {
     const file = await this.#open();
     if (this.#isNew) await this.#giveToUser(file);
     const isRegular = (await file.stat()).isFile();
-    const carriesMetadata = isRegular && replaceMetadata(file.fd, metadata);
+    const carriesMetadata = isRegular && (await replaceMetadata(file.fd, metadata));
     if (durable) await syncFile(file);
     this.#isNew = false;
     return carriesMetadata;

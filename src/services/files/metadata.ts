@@ -1,11 +1,5 @@
 import { EnvdError } from '../../base/errors.ts';
-import {
-  descriptorPath,
-  getUserAttribute,
-  listUserAttributes,
-  removeUserAttribute,
-  setUserAttribute,
-} from '../../os/xattr.ts';
+import { type Attributes, attributesOf } from '../../os/xattr.ts';
 
 /** What clients have attached to a file: keys without the prefix, in the order the file system lists them. */
 export type Metadata = Readonly<Record<string, string>>;
@@ -44,13 +38,13 @@ function invalid(message: string): EnvdError {
  * Returns whether the file carries it now: false on a file system without attributes.
  * Throws `no_space` when the file system has no room for it.
  */
-export function replaceMetadata(descriptor: number, next: Metadata): boolean {
-  const path = descriptorPath(descriptor);
-  const previous = readAttributes(path);
+export async function replaceMetadata(descriptor: number, next: Metadata): Promise<boolean> {
+  const attributes = await attributesOf(descriptor);
+  const previous = await attributes.read(METADATA_PREFIX);
   try {
-    return change(path, previous, attributesOf(next));
+    return await change(attributes, previous, encode(next));
   } catch (error) {
-    change(path, readAttributes(path), previous);
+    await change(attributes, await attributes.read(METADATA_PREFIX), previous);
     if (!isFull(error)) throw error;
     throw new EnvdError('no_space', 'attempted to write metadata: not enough disk space available', {
       cause: error,
@@ -58,29 +52,22 @@ export function replaceMetadata(descriptor: number, next: Metadata): boolean {
   }
 }
 
-type Attributes = ReadonlyMap<string, Buffer>;
+/** Values by key. */
+type Encoded = ReadonlyMap<string, Buffer>;
 
-function attributesOf(metadata: Metadata): Attributes {
+function encode(metadata: Metadata): Encoded {
   return new Map(Object.entries(metadata).map(([key, value]) => [key, Buffer.from(value)]));
 }
 
-/** The attributes under our prefix, by key. */
-function readAttributes(path: string): Attributes {
-  const attributes = new Map<string, Buffer>();
-  for (const name of listUserAttributes(path)) {
-    const value = name.startsWith(METADATA_PREFIX) ? getUserAttribute(path, name) : null;
-    if (value) attributes.set(name.slice(METADATA_PREFIX.length), value);
-  }
-  return attributes;
-}
-
-function change(path: string, from: Attributes, to: Attributes): boolean {
+async function change(attributes: Attributes, from: Encoded, to: Encoded): Promise<boolean> {
   for (const key of from.keys()) {
-    if (!to.has(key)) removeUserAttribute(path, METADATA_PREFIX + key);
+    if (!to.has(key)) await attributes.remove(METADATA_PREFIX + key);
   }
-  return [...to]
-    .filter(([key, value]) => !from.get(key)?.equals(value))
-    .every(([key, value]) => setUserAttribute(path, METADATA_PREFIX + key, value));
+  for (const [key, value] of to) {
+    const isSame = from.get(key)?.equals(value) ?? false;
+    if (!isSame && !(await attributes.set(METADATA_PREFIX + key, value))) return false;
+  }
+  return true;
 }
 
 /** ext4 keeps a file's attributes in one block, and says ENOSPC when they do not fit. */

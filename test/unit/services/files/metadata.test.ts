@@ -9,10 +9,11 @@ import {
   replaceMetadata,
   validateMetadata,
 } from '../../../../src/services/files/metadata.ts';
+import { mountFuse } from '../../../fixtures/mounts.ts';
 import { scratch } from '../../../fixtures/scratch.ts';
 
-function openNew(): { path: string; descriptor: number } {
-  const path = join(scratch(), 'file');
+function openNew(directory = scratch()): { path: string; descriptor: number } {
+  const path = join(directory, 'file');
   writeFileSync(path, 'content');
   const descriptor = openSync(path, 'r+');
   onTestFinished(() => closeSync(descriptor));
@@ -54,61 +55,64 @@ describe('limits', () => {
   });
 });
 
-describe('replacing', () => {
-  test('keys not sent are removed, what others wrote stays', () => {
-    const { path, descriptor } = openNew();
-    setAttributeSync(path, 'user.other', 'theirs');
-    setAttributeSync(path, 'user.svc.binary', Buffer.from([0xff]));
-    expect(replaceMetadata(descriptor, { a: '1', b: '2' })).toBe(true);
-    expect(attributesOf(path)).toEqual({ 'user.other': 'theirs', 'user.svc.a': '1', 'user.svc.b': '2' });
-    expect(replaceMetadata(descriptor, { b: '3', c: '' })).toBe(true);
-    expect(attributesOf(path)).toEqual({ 'user.other': 'theirs', 'user.svc.b': '3', 'user.svc.c': '' });
-    replaceMetadata(descriptor, {});
-    expect(attributesOf(path)).toEqual({ 'user.other': 'theirs' });
-  });
+describe.each(Object.entries({ here: scratch, 'on a network mount': () => mountFuse()[0] }))(
+  'replacing %s',
+  (_, place) => {
+    test('keys not sent are removed, what others wrote stays', async () => {
+      const { path, descriptor } = openNew(place());
+      setAttributeSync(path, 'user.other', 'theirs');
+      setAttributeSync(path, 'user.svc.binary', Buffer.from([0xff]));
+      expect(await replaceMetadata(descriptor, { a: '1', b: '2' })).toBe(true);
+      expect(attributesOf(path)).toEqual({ 'user.other': 'theirs', 'user.svc.a': '1', 'user.svc.b': '2' });
+      expect(await replaceMetadata(descriptor, { b: '3', c: '' })).toBe(true);
+      expect(attributesOf(path)).toEqual({ 'user.other': 'theirs', 'user.svc.b': '3', 'user.svc.c': '' });
+      await replaceMetadata(descriptor, {});
+      expect(attributesOf(path)).toEqual({ 'user.other': 'theirs' });
+    });
 
-  test('the same metadata again touches nothing', () => {
-    const { path, descriptor } = openNew();
-    replaceMetadata(descriptor, { a: '1' });
-    chmodSync(path, 0o600);
-    const before = statSync(path, { bigint: true }).ctimeNs;
-    replaceMetadata(descriptor, { a: '1' });
-    expect(statSync(path, { bigint: true }).ctimeNs).toBe(before);
-    replaceMetadata(descriptor, { a: '2' });
-    expect(statSync(path, { bigint: true }).ctimeNs).toBeGreaterThan(before);
-  });
+    test('the same metadata again touches nothing', async () => {
+      const { path, descriptor } = openNew(place());
+      await replaceMetadata(descriptor, { a: '1' });
+      chmodSync(path, 0o600);
+      const before = statSync(path, { bigint: true }).ctimeNs;
+      await replaceMetadata(descriptor, { a: '1' });
+      expect(statSync(path, { bigint: true }).ctimeNs).toBe(before);
+      await replaceMetadata(descriptor, { a: '2' });
+      expect(statSync(path, { bigint: true }).ctimeNs).toBeGreaterThan(before);
+    });
 
-  test('without room all is as it was', () => {
-    const { path, descriptor } = openNew();
-    setAttributeSync(path, 'user.other', 'x'.repeat(2500));
-    replaceMetadata(descriptor, { a: 'old', b: 'old' });
-    expect(() => replaceMetadata(descriptor, { a: 'new', c: 'x'.repeat(2500) })).toThrow(
-      expect.objectContaining({ kind: 'no_space' }),
-    );
-    expect(attributesOf(path)).toMatchObject({ 'user.svc.a': 'old', 'user.svc.b': 'old' });
-    expect(attributesOf(path)).not.toHaveProperty(['user.svc.c']);
-  });
+    test('without room all is as it was', async () => {
+      const { path, descriptor } = openNew(place());
+      setAttributeSync(path, 'user.other', 'x'.repeat(2500));
+      await replaceMetadata(descriptor, { a: 'old', b: 'old' });
+      await expect(replaceMetadata(descriptor, { a: 'new', c: 'x'.repeat(2500) })).rejects.toThrow(
+        expect.objectContaining({ kind: 'no_space' }),
+      );
+      expect(attributesOf(path)).toMatchObject({ 'user.svc.a': 'old', 'user.svc.b': 'old' });
+      expect(attributesOf(path)).not.toHaveProperty(['user.svc.c']);
+    });
 
-  test('a file system without attributes carries none', () => {
-    const descriptor = openSync('/proc/self/comm', 'r+');
-    onTestFinished(() => closeSync(descriptor));
-    expect(replaceMetadata(descriptor, { a: '1' })).toBe(false);
-    expect(replaceMetadata(descriptor, {})).toBe(true);
-  });
+    test('a file system without attributes carries none', async () => {
+      const descriptor = openSync('/proc/self/comm', 'r+');
+      onTestFinished(() => closeSync(descriptor));
+      expect(await replaceMetadata(descriptor, { a: '1' })).toBe(false);
+      expect(await replaceMetadata(descriptor, {})).toBe(true);
+    });
 
-  test('any metadata that is valid comes back as it was', () => {
-    const { path, descriptor } = openNew();
-    const printable = fc.integer({ min: 0x20, max: 0x7e }).map((code) => String.fromCharCode(code));
-    const text = fc.string({ unit: printable, maxLength: 100 });
-    const key = text.filter((name) => name !== '');
-    fc.assert(
-      fc.property(fc.dictionary(key, text, { maxKeys: 8 }), (metadata) => {
-        validateMetadata(metadata);
-        expect(replaceMetadata(descriptor, metadata)).toBe(true);
-        const carried = Object.entries(metadata).map(([name, value]) => [METADATA_PREFIX + name, value]);
-        expect(attributesOf(path)).toEqual(Object.fromEntries(carried));
-      }),
-      { numRuns: 100 },
-    );
-  });
-});
+    test('any metadata that is valid comes back as it was', async () => {
+      const { path, descriptor } = openNew(place());
+      const printable = fc.integer({ min: 0x20, max: 0x7e }).map((code) => String.fromCharCode(code));
+      const text = fc.string({ unit: printable, maxLength: 100 });
+      const key = text.filter((name) => name !== '');
+      await fc.assert(
+        fc.asyncProperty(fc.dictionary(key, text, { maxKeys: 8 }), async (metadata) => {
+          validateMetadata(metadata);
+          expect(await replaceMetadata(descriptor, metadata)).toBe(true);
+          const carried = Object.entries(metadata).map(([name, value]) => [METADATA_PREFIX + name, value]);
+          expect(attributesOf(path)).toEqual(Object.fromEntries(carried));
+        }),
+        { numRuns: 100 },
+      );
+    });
+  },
+);
