@@ -8,6 +8,7 @@ import {
   readdirSync,
   readFileSync,
   readlinkSync,
+  rmSync,
   statfsSync,
   statSync,
   truncateSync,
@@ -90,20 +91,22 @@ describe('an upload that breaks off', () => {
     ];
   }
 
-  test('at 150 places leaves what was there, and nothing else', { timeout: 120_000 }, async () => {
+  test('at a thousand places leaves what was there, and nothing else', { timeout: 300_000 }, async () => {
     const directory = join(daemon.scratch, 'cut');
     mkdirSync(directory);
     writeFileSync(join(directory, 'old'), OLD);
     const before = daemon.log.length;
     const all = requests(directory);
-    for (let round = 0; round < 30; round++) {
-      for (const { head, body } of all) {
-        const cut = round === 0 ? 0 : randomInt(body.length);
-        const socket = await openRequest(daemon, head, body.subarray(0, cut));
-        BREAKS[round % BREAKS.length]?.(socket);
-      }
+    const cutOne = async ({ head, body }: (typeof all)[number], round: number) => {
+      const cut = round === 0 ? 0 : randomInt(body.length);
+      const socket = await openRequest(daemon, head, body.subarray(0, cut));
+      BREAKS[round % BREAKS.length]?.(socket);
+    };
+    for (let round = 0; round < 200; round++) {
+      await Promise.all(all.map((request) => cutOne(request, round)));
+      expect(OLD.equals(readFileSync(join(directory, 'old')))).toBe(true);
     }
-    await operationsLogged(daemon, 150);
+    await operationsLogged(daemon, 200 * all.length);
     await settled(directory);
     expect(OLD.equals(readFileSync(join(directory, 'old')))).toBe(true);
     expect(readdirSync(directory)).toEqual(['old']);
@@ -196,6 +199,30 @@ describe('a disk that is full', () => {
     expect(refused).toBeGreaterThan(0);
     expect(statSync(path).ino).toBe(ino);
     expect(readdirSync(directory)).toEqual(['old']);
+  });
+
+  test('with ever more room: all of a file or nothing of it', async () => {
+    const directory = mountTmpfs('1m');
+    const [old = '', deep = '', filler = ''] = ['old', 'deep/er/new', 'filler'].map((name) =>
+      join(directory, name),
+    );
+    const [before, after] = [randomBytes(30_000), randomBytes(60_000)];
+    const outcomes = new Set<string>();
+    for (let free = 0; free <= 240_000; free += 8192) {
+      writeFileSync(old, before);
+      rmSync(join(directory, 'deep'), { recursive: true, force: true });
+      writeFileSync(filler, Buffer.alloc(SIZE - used(directory) - free));
+      const { status } = await uploadParts(daemon, [filePart(deep, after), filePart(old, after)]);
+      await settled(directory);
+      // Committed one after the other: what came before the one that did not fit is there, whole.
+      const made = existsSync(deep);
+      outcomes.add(`${status} ${made}`);
+      expect((status === 200 ? after : before).equals(readFileSync(old))).toBe(true);
+      if (made) expect(after.equals(readFileSync(deep))).toBe(true);
+      expect(readdirSync(directory).sort()).toEqual([...(made ? ['deep'] : []), 'filler', 'old']);
+      rmSync(filler);
+    }
+    expect(outcomes).toEqual(new Set(['507 false', '507 true', '200 true']));
   });
 
   test('an overwrite that can be received but not committed', async () => {
