@@ -1,5 +1,5 @@
 import type { Stats } from 'node:fs';
-import { stat } from 'node:fs/promises';
+import { lstat, stat } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { EnvdError, isSystemError } from '../../base/errors.ts';
 import { followLinks } from '../../os/links.ts';
@@ -130,8 +130,7 @@ class UploadBatch implements AsyncDisposable {
 }
 
 async function receive(path: string, part: UploadPart, context: UploadContext): Promise<Received> {
-  const destination = await followLinks(path);
-  const status = await statOrNull(destination);
+  const { destination, status } = await locate(path);
   if (status?.isDirectory()) throw new EnvdError('invalid_argument', `path is a directory: ${path}`);
   const { user, metadata, overwrites, durable, signal } = context;
 
@@ -149,9 +148,17 @@ async function receive(path: string, part: UploadPart, context: UploadContext): 
   return { path, destination, length: part.length, file, commit: finish };
 }
 
-async function statOrNull(path: string): Promise<Stats | null> {
+/** Where the path leads to, and what is there now. */
+async function locate(path: string): Promise<{ destination: string; status: Stats | null }> {
+  const own = await nullIfMissing(lstat(path));
+  if (!own?.isSymbolicLink()) return { destination: path, status: own };
+  const destination = await followLinks(path);
+  return { destination, status: await nullIfMissing(stat(destination)) };
+}
+
+async function nullIfMissing(look: Promise<Stats>): Promise<Stats | null> {
   try {
-    return await stat(path);
+    return await look;
   } catch (error) {
     if (isSystemError(error, 'ENOENT')) return null;
     throw error;
