@@ -1,6 +1,7 @@
 /**
  * Files in and out, in one run on one disk: uploads against `cat` fed by a socket, downloads against nginx with
- * sendfile (Debian: nginx-light). Medians of rounds taken in turns. Arguments: MiB of the large file, rounds.
+ * sendfile (Debian: nginx-light). Medians of rounds taken in turns. Arguments: MiB of the large file, rounds. The files
+ * are below TMPDIR, which says whether disk or memory is measured.
  */
 import { execFileSync, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -34,7 +35,8 @@ const peaks = new Map<string, number>();
 
 function notePeak(name: string, pid: number): void {
   const kib = Number(/^VmHWM:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]);
-  peaks.set(name, Math.max(peaks.get(name) ?? 0, kib / 1024));
+  // A process that has just ended has none.
+  if (kib > 0) peaks.set(name, Math.max(peaks.get(name) ?? 0, kib / 1024));
 }
 
 /** MiB a second of `work`, with the peak of `pid` noted. The file that it made goes before it reaches the disk. */

@@ -1,7 +1,7 @@
 import { giveBack } from '../../base/buffers.ts';
 
 /** Bytes and pieces collected before they are written at once: larger writes are what makes uploads fast. */
-const BATCH_BYTES = 256 * 1024;
+const BATCH_BYTES = 512 * 1024;
 const BATCH_PIECES = 1024;
 
 /**
