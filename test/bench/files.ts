@@ -10,7 +10,7 @@ import { closeSync, mkdirSync, openSync, readFileSync, rmSync, statSync, writeFi
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { startDaemon } from '../integration/daemon.ts';
-import { printTable, show, takeTurns } from './figures.ts';
+import { cpuMs, median, printTable, show, takeTurns } from './figures.ts';
 import { filesPerSecond, type Request, received, sendAndWait } from './files-client.ts';
 import { startNginx } from './nginx.ts';
 
@@ -33,6 +33,13 @@ const contentDigest = `sha-256=:${digest.digest('base64')}:`;
 /** Peak of resident memory, MiB, of each process while it worked. */
 const peaks = new Map<string, number>();
 
+/** CPU of each process in every round: ms for a GiB, or µs for a small file. Less moved by what else runs here. */
+const costs = new Map<string, number[]>();
+
+function noteCost(name: string, cost: number): void {
+  costs.set(name, [...(costs.get(name) ?? []), cost]);
+}
+
 function notePeak(name: string, pid: number): void {
   const kib = Number(/^VmHWM:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]);
   // A process that has just ended has none.
@@ -44,9 +51,11 @@ function timed(name: string, pid: number, work: () => Promise<unknown>): () => P
   return async () => {
     // The peak starts anew: proc_pid_clear_refs(5).
     writeFileSync(`/proc/${pid}/clear_refs`, '5');
+    const before = cpuMs(pid);
     const started = performance.now();
     await work();
     const seconds = (performance.now() - started) / 1000;
+    noteCost(name, (cpuMs(pid) - before) / (SIZE / 1024 ** 3));
     notePeak(name, pid);
     rmSync(target, { force: true });
     return SIZE / 1024 ** 2 / seconds;
@@ -69,17 +78,40 @@ async function uploadTo(request: Request): Promise<void> {
   if (!answer.startsWith('HTTP/1.1 200') || statSync(target).size !== SIZE) throw new Error(answer);
 }
 
+function notePeakOfChild(name: string, parent: number | undefined): void {
+  try {
+    notePeak(name, Number(readFileSync(`/proc/${parent}/task/${parent}/children`, 'utf8')));
+  } catch {
+    // Not started yet, or at its end.
+  }
+}
+
+/** Milliseconds of user and system time in the second line of what `times` prints: `0m0.010s 0m0.531s`. */
+function cpuOfChildren(times: string): number {
+  const parts = Array.from(String(times.split('\n')[1]).matchAll(/(\d+)m([\d.]+)s/g));
+  return parts.reduce(
+    (sum, [, minutes, seconds]) => sum + Number(minutes) * 60_000 + Number(seconds) * 1000,
+    0,
+  );
+}
+
 async function cat(): Promise<number> {
   const server = createServer({ pauseOnConnect: true }).listen(0, '127.0.0.1');
   await once(server, 'listening');
   const done = Promise.withResolvers<void>();
   const file = openSync(target, 'w');
   server.once('connection', (socket) => {
-    const child = spawn('cat', { stdio: [socket, file, 'inherit'] });
-    const watch = setInterval(() => notePeak('cat', child.pid ?? 0), 50);
+    // The shell tells what cat has used; nobody else can, once it has ended.
+    const child = spawn('bash', ['-c', 'cat; times >&2'], { stdio: [socket, file, 'pipe'] });
+    const watch = setInterval(() => notePeakOfChild('cat', child.pid), 50);
     socket.destroy();
-    child.once('exit', () => {
+    let times = '';
+    child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+      times += text;
+    });
+    child.once('close', () => {
       clearInterval(watch);
+      noteCost('cat', cpuOfChildren(times) / (SIZE / 1024 ** 3));
       done.resolve();
     });
   });
@@ -103,11 +135,17 @@ const PART = '--b\r\nContent-Disposition: form-data; name="file"; filename="x"\r
 
 type Figures = Readonly<Record<string, number>>;
 
-function rows(figures: Figures, baseline: string, unit: string): Readonly<Record<string, string>>[] {
+function rows(
+  figures: Figures,
+  baseline: string,
+  unit: string,
+  costUnit: string,
+): Readonly<Record<string, string>>[] {
   return Object.entries(figures).map(([name, value]) => ({
     '': name,
     [unit]: show(value),
     [`of ${baseline}`]: (value / (figures[baseline] ?? Number.NaN)).toFixed(2),
+    [costUnit]: show(median(costs.get(name) ?? [])),
     'peak MiB': peaks.has(name) ? show(peaks.get(name) ?? 0) : '',
   }));
 }
@@ -126,7 +164,7 @@ const uploads = await takeTurns(
   },
   ROUNDS,
 );
-printTable(`Upload of ${mib} MiB`, rows(uploads, 'cat', 'MiB/s'));
+printTable(`Upload of ${mib} MiB`, rows(uploads, 'cat', 'MiB/s', 'CPU ms/GiB'));
 
 const large = join(root, 'large');
 const output = openSync(large, 'w');
@@ -147,7 +185,7 @@ const downloads = await takeTurns(
   },
   ROUNDS,
 );
-printTable(`Download of ${mib} MiB`, rows(downloads, 'nginx', 'MiB/s'));
+printTable(`Download of ${mib} MiB`, rows(downloads, 'nginx', 'MiB/s', 'CPU ms/GiB'));
 
 const small = Array.from({ length: SMALL_FILES }, (_, index) => join(root, `small-${index}`));
 for (const file of small) writeFileSync(file, piece.subarray(0, 4096));
@@ -163,21 +201,29 @@ const uploadOf = (file: string, more: string) =>
 const toDaemon = small.map((file) => uploadOf(`${file}.up`, ''));
 const durably = small.slice(0, 100).map((file) => uploadOf(`${file}.up`, '&durable=true'));
 const run =
-  (port: number, requests: readonly Buffer[], connections: number, fresh = false) =>
+  (name: string, requests: readonly Buffer[], connections: number, fresh = false) =>
   async () => {
     if (fresh) for (const file of small) rmSync(`${file}.up`, { force: true });
-    return filesPerSecond(port, requests, connections);
+    const [port, pid] = name === 'nginx' ? [nginx.port, nginx.worker] : [daemon.port, daemon.pid];
+    const before = cpuMs(pid);
+    const rate = await filesPerSecond(port, requests, connections);
+    noteCost(name, ((cpuMs(pid) - before) * 1000) / requests.length);
+    return rate;
   };
 for (const connections of [1, 16]) {
+  costs.clear();
   const figures = await takeTurns(
     {
-      nginx: run(nginx.port, fromNginx, connections),
-      envd: run(daemon.port, fromDaemon, connections),
-      'envd upload, new': run(daemon.port, toDaemon, connections, true),
-      'envd upload, overwrite': run(daemon.port, toDaemon, connections),
-      'envd upload, new, durable': run(daemon.port, durably, connections, true),
+      nginx: run('nginx', fromNginx, connections),
+      envd: run('envd', fromDaemon, connections),
+      'envd upload, new': run('envd upload, new', toDaemon, connections, true),
+      'envd upload, overwrite': run('envd upload, overwrite', toDaemon, connections),
+      'envd upload, new, durable': run('envd upload, new, durable', durably, connections, true),
     },
     ROUNDS,
   );
-  printTable(`Files of 4 KiB over ${connections} connections`, rows(figures, 'nginx', 'files/s'));
+  printTable(
+    `Files of 4 KiB over ${connections} connections`,
+    rows(figures, 'nginx', 'files/s', 'CPU µs/file'),
+  );
 }
