@@ -110,8 +110,8 @@ export interface SpawnOptions {
   readonly stdio: readonly [number, number, number];
   /** Whether descriptor 0 is a terminal that becomes the controlling one. */
   readonly terminal: boolean;
-  /** Descriptor of the cgroup v2 directory to start in, or null. */
-  readonly cgroup: number | null;
+  /** The cgroup v2 directory to make and to start in, or null. It is the caller's to remove, also after a failure. */
+  readonly cgroup: string | null;
   /** Nice value, -20 to 19. */
   readonly nice: number;
   /** Level of the best-effort I/O class, 0 to 7. */

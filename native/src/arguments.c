@@ -54,6 +54,15 @@ bool arg_string(napi_env env, napi_value object, const char* name, arena* a, cha
          bad(env, name, "a string without NUL bytes");
 }
 
+bool arg_string_or_null(napi_env env, napi_value object, const char* name, arena* a, char** out) {
+  napi_value value;
+  napi_valuetype type;
+  if (!get(env, object, name, &value) || napi_typeof(env, value, &type) != napi_ok) return bad(env, name, "a string");
+  if (type != napi_null) return arg_string(env, object, name, a, out);
+  *out = NULL;
+  return true;
+}
+
 bool arg_strings(napi_env env, napi_value object, const char* name, arena* a, char*** out) {
   napi_value array, value;
   uint32_t length;
@@ -97,13 +106,4 @@ bool arg_int32(napi_env env, napi_value object, const char* name, int32_t* out) 
   napi_value value;
   return (get(env, object, name, &value) && napi_get_value_int32(env, value, out) == napi_ok) ||
          bad(env, name, "a whole number");
-}
-
-bool arg_int32_or_null(napi_env env, napi_value object, const char* name, int32_t fallback, int32_t* out) {
-  napi_value value;
-  napi_valuetype type;
-  if (!get(env, object, name, &value) || napi_typeof(env, value, &type) != napi_ok) return bad(env, name, "a number");
-  if (type != napi_null) return arg_int32(env, object, name, out);
-  *out = fallback;
-  return true;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,6 +31,7 @@ typedef struct {
   child_plan plan;
   arena strings;
   char oom_score_adj[16];
+  char* cgroup;  // NULL: the caller's
   pid_t pid;
   int pidfd;
   uv_poll_t poll;
@@ -107,10 +109,22 @@ static void on_pidfd_readable(uv_poll_t* poll, int status, int events) {
   report_exit(s, &info, &usage);
 }
 
+// Makes the cgroup and opens it for clone3; true when there is none to make.
+static bool make_cgroup(start* s) {
+  s->plan.cgroup = -1;
+  if (!s->cgroup) return true;
+  if (mkdir(s->cgroup, 0755) == 0) s->plan.cgroup = open(s->cgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (s->plan.cgroup >= 0) return true;
+  s->plan.failed_errno = errno;
+  s->plan.failed_step = "cgroup";
+  return false;
+}
+
 static void work_execute(napi_env env, void* data) {
   (void)env;
   start* s = data;
-  s->pid = envd_start_child(&s->plan, &s->pidfd);
+  s->pid = make_cgroup(s) ? envd_start_child(&s->plan, &s->pidfd) : -1;
+  if (s->plan.cgroup >= 0) close(s->plan.cgroup);
 }
 
 static void reject_start(start* s, int error, const char* step) {
@@ -154,7 +168,7 @@ static bool read_plan(napi_env env, napi_value options, start* s) {
             arg_ids(env, options, "groups", &s->strings, &plan->groups, &plan->group_count) &&
             arg_fds(env, options, "stdio", plan->stdio, 3) &&
             arg_bool(env, options, "terminal", &plan->terminal) &&
-            arg_int32_or_null(env, options, "cgroup", -1, &plan->cgroup) &&
+            arg_string_or_null(env, options, "cgroup", &s->strings, &s->cgroup) &&
             arg_int32(env, options, "nice", &plan->nice) &&
             arg_int32(env, options, "ioPriority", &plan->io_priority) &&
             arg_int32(env, options, "oomScoreAdj", &oom_score_adj);

@@ -1,8 +1,6 @@
 import {
-  constants,
   existsSync,
   mkdirSync,
-  openSync,
   readdirSync,
   readFileSync,
   rmdirSync,
@@ -86,20 +84,9 @@ export class Cgroup {
     return new Cgroup(join(this.path, name));
   }
 
-  /** Makes the cgroup of that name below. Throws EEXIST when it is there. */
-  makeChild(name: string): Cgroup {
-    mkdirSync(join(this.path, name));
-    return this.child(name);
-  }
-
   children(): Cgroup[] {
     const entries = readdirSync(this.path, { withFileTypes: true });
     return entries.filter((entry) => entry.isDirectory()).map(({ name }) => this.child(name));
-  }
-
-  /** A descriptor for `CLONE_INTO_CGROUP`; the caller closes it. Source: clone(2). */
-  open(): number {
-    return openSync(this.path, constants.O_RDONLY | constants.O_DIRECTORY);
   }
 
   /** Asks for every process in it and below to be stopped; that takes effect soon after. */

@@ -15,8 +15,8 @@ export interface Launch {
   readonly environment: Readonly<Record<string, string>>;
   readonly cwd: string;
   readonly user: User;
-  /** Descriptor of the cgroup v2 directory to start in, or null for the daemon's own. */
-  readonly cgroup: number | null;
+  /** The cgroup v2 directory to make and to start in, or null for the daemon's own; it is the caller's to remove. */
+  readonly cgroup: string | null;
 }
 
 /** A started process: `exit` settles once it has been reaped. */

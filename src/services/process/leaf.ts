@@ -1,4 +1,3 @@
-import { closeSync } from 'node:fs';
 import type { Cgroup } from '../../os/cgroup2.ts';
 import { groupOf } from '../../os/signals.ts';
 
@@ -25,14 +24,9 @@ export class Leaf {
     this.#leaves = leaves;
   }
 
-  /** Runs `start` with the leaf's descriptor. */
-  async enter<T>(start: (descriptor: number) => Promise<T>): Promise<T> {
-    const descriptor = this.#cgroup.open();
-    try {
-      return await start(descriptor);
-    } finally {
-      closeSync(descriptor);
-    }
+  /** Where it is, once a process has been started in it. */
+  get path(): string {
+    return this.#cgroup.path;
   }
 
   /** Signals every process in it. */
@@ -57,7 +51,7 @@ export class Leaf {
   }
 }
 
-/** Makes leaves, and removes each when it is empty. */
+/** Names leaves, and removes each when it is empty. */
 export class Leaves implements Disposable {
   readonly accountsMemory: boolean;
   #count = 0;
@@ -68,10 +62,10 @@ export class Leaves implements Disposable {
     this.accountsMemory = accountsMemory;
   }
 
-  /** Makes a leaf below `parent`. Its name is the daemon's pid and a number: an earlier daemon's may be there. */
+  /** A leaf below `parent`, to be made by a start. Its name has the daemon's pid: an earlier daemon's may be there. */
   create(parent: Cgroup): Leaf {
     this.#count += 1;
-    return new Leaf(parent.makeChild(`${process.pid}-${this.#count}`), this);
+    return new Leaf(parent.child(`${process.pid}-${this.#count}`), this);
   }
 
   release(cgroup: Cgroup): void {

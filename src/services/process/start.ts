@@ -61,12 +61,14 @@ export async function launchProcess(
 ): Promise<ManagedProcess> {
   let opened: Channels | null = null;
   const output = new Output((paused) => opened?.setPaused(paused), history);
-  const start = (cgroup: number | null) =>
-    open(request, { ...plan, cgroup }, (stream, bytes) => {
+  const { process: spawned, channels } = await open(
+    request,
+    { ...plan, cgroup: leaf?.path ?? null },
+    (stream, bytes) => {
       written[stream] += bytes.length;
       output.write(stream, bytes);
-    });
-  const { process: spawned, channels } = await (leaf ? leaf.enter(start) : start(null));
+    },
+  );
   opened = channels;
   const { config, tag } = request;
   return new ManagedProcess({ config, tag, spawned, channels, output, leaf });

@@ -1,12 +1,4 @@
-import {
-  closeSync,
-  existsSync,
-  mkdtempSync,
-  readFileSync,
-  readlinkSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -80,15 +72,6 @@ describe('Cgroup', () => {
     const path = join(scratch, 'plain/directory');
     expect(() => Cgroup.create(path)).toThrow(`not a cgroup v2 directory: '${path}'`);
     expect(existsSync(join(scratch, 'plain'))).toBe(false);
-  });
-
-  test('opens its directory for clone3', () => {
-    using top = testCgroup();
-    const descriptor = top.open();
-    const flags = readFileSync(`/proc/self/fdinfo/${descriptor}`, 'utf8');
-    expect(readlinkSync(`/proc/self/fd/${descriptor}`)).toBe(top.path);
-    expect(Number.parseInt(/^flags:\s+(\d+)/m.exec(flags)?.[1] ?? '', 8) & 0o2000000).not.toBe(0);
-    closeSync(descriptor);
   });
 
   test('stops its processes and lets them go on', async () => {

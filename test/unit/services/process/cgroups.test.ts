@@ -2,7 +2,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import type { Cgroup } from '../../../../src/os/cgroup2.ts';
+import { Cgroup } from '../../../../src/os/cgroup2.ts';
 import { WorkloadCgroups, workloadMemory } from '../../../../src/services/process/cgroups.ts';
 import { startIn, testCgroup } from '../../../fixtures/cgroups.ts';
 
@@ -68,9 +68,8 @@ test('refuses a root that is no cgroup', () => {
 test('removes the empty leaves of a daemon before it, and no others', async () => {
   using top = testCgroup();
   const before = WorkloadCgroups.create(top.path);
-  const busy = before.user?.makeChild('1-1');
-  before.user?.makeChild('1-2');
-  if (!busy) throw new Error('no cgroup');
+  const busy = Cgroup.create(`${before.user?.path}/1-1`);
+  Cgroup.create(`${before.user?.path}/1-2`);
   const child = await startIn(busy, 'exec sleep 1000');
   using after = WorkloadCgroups.create(top.path);
   expect(after.user?.children().map(({ path }) => path)).toEqual([busy.path]);

@@ -92,8 +92,8 @@ test('keeps the order of the calls, whatever waits and gives up', async () => {
       await turn();
       await pipe.takeAll();
       await Promise.all(writes);
-      expect(pipe.taken.map((block) => block.readUInt32BE())).toEqual(accepted);
-      expect(accepted).toEqual(accepted.toSorted((a, b) => a - b));
+      // Of two that are accepted in one turn, either may hear of it first.
+      expect(pipe.taken.map((block) => block.readUInt32BE())).toEqual(accepted.toSorted((a, b) => a - b));
       for (const [number, { givesUp }] of all.entries()) if (!givesUp) expect(accepted).toContain(number);
     }),
     { numRuns: 50 },
