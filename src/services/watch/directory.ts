@@ -1,10 +1,19 @@
 import { type BytePath, joinBytes } from '../../os/byte-path.ts';
+import type { Names } from '../../os/directory-handle.ts';
 import type { InotifyEvent } from '../../os/inotify.ts';
 import type { Subscriber } from './kernel-watches.ts';
 
 /** Gets the events of the directories of a tree. */
 export interface EventSink {
   handle(directory: Directory, event: InotifyEvent): void;
+}
+
+/** What was seen of a directory, until the events that are older have passed. */
+export interface Look {
+  /** Null: it was not found. */
+  names: Names | null;
+  /** What happened in it since it is watched, to be gone through afterwards. */
+  readonly events: InotifyEvent[];
 }
 
 /** A directory of a watched tree, at the place where the events handed out so far have put it. */
@@ -14,16 +23,12 @@ export class Directory implements Subscriber {
   readonly children = new Map<BytePath, Directory>();
   /** The kernel watch, or null while there is none. */
   descriptor: number | null = null;
-  /** Whether it has been looked into. */
+  /** Whether its entries are known; from then on its events are followed. */
   surveyed = false;
-  /** Whether events from before it was looked into may still come. */
-  settling = false;
-  /** While settling: the entries that the reader was told of; null when nothing is told yet. */
-  known: Set<BytePath> | null = null;
-  /** Whether its CREATE is still to be told, by the event that is on its way or else by the survey. */
-  untold = false;
-  /** That it was not found at its place: under which circumstances, since when. */
-  missed: { readonly path: BytePath; readonly changes: number; readonly since: number } | null = null;
+  /** Under way, and void when the directory or one above it moves meanwhile. */
+  look: Look | null = null;
+  /** How often it was not found. */
+  misses = 0;
   /** Between IN_MOVED_FROM and IN_MOVED_TO: what happened in it meanwhile. */
   held: [Directory, InotifyEvent][] | null = null;
   /** No part of the tree any more: its events are nobody's. */

@@ -63,6 +63,11 @@ export class KernelWatches implements Disposable {
     if (!this.#disposed) this.#inotify?.remove(descriptor);
   }
 
+  /** Whether a kernel watch has more subscribers than one. */
+  isShared(descriptor: number): boolean {
+    return (this.#subscribers.get(descriptor)?.size ?? 0) > 1;
+  }
+
   /** The descriptor of the directory that is at `path` now; null when nobody watches it. */
   identify(path: BytePath): number | null {
     const inotify = this.#open();

@@ -30,16 +30,11 @@ const EVENTS =
   IN_EXCL_UNLINK;
 const MASK = EVENTS | IN_DELETE_SELF | IN_MOVE_SELF;
 
-/** What became of an attempt to watch; a directory: the tree has it there, at another place. */
-export type Placed = 'watched' | 'missing' | Directory;
-
-/** Which directory of a tree has which kernel watch, and whether that is the right one. */
+/** Where the directories of a tree are in the file system, and their kernel watches. */
 export class Placement {
   readonly #kernel: KernelWatches;
   readonly #root: Directory;
   readonly #rootPath: BytePath;
-  /** By watch descriptor. */
-  readonly #owners = new Map<number, Directory>();
 
   constructor(kernel: KernelWatches, root: Directory, rootPath: BytePath) {
     this.#kernel = kernel;
@@ -50,30 +45,33 @@ export class Placement {
   /** The directory's path in the file system, or null when it is no part of the tree at the moment. */
   locate(directory: Directory): BytePath | null {
     if (directory.gone || directory.top() !== this.#root) return null;
-    return joinBytes(this.#rootPath, directory.path());
+    return this.resolve(directory.path());
+  }
+
+  /** The path in the file system of what is at `path` in the tree. */
+  resolve(path: BytePath): BytePath {
+    return joinBytes(this.#rootPath, path);
   }
 
   /** Watches the root. Throws inotify_add_watch(2)'s errors. */
   watchRoot(): void {
-    this.#own(this.#root, this.#kernel.subscribe(this.#rootPath, MASK, this.#root));
+    this.#root.descriptor = this.#kernel.subscribe(this.#rootPath, MASK, this.#root);
   }
 
-  /** Watches what is at `path` in the file system for `directory`, which has no watch. */
-  watch(directory: Directory, path: BytePath): Placed {
+  /** Watches what is at `path` in the file system for `directory`, which has no watch; whether it is there. */
+  watch(directory: Directory, path: BytePath): boolean {
     try {
-      const descriptor = this.#kernel.subscribe(path, MASK, directory);
-      const owner = this.#owners.get(descriptor);
-      // Still at its old place as well: a bind mount.
-      if (!owner || this.isRight(owner)) {
-        this.#own(directory, descriptor);
-        return 'watched';
-      }
-      this.#kernel.unsubscribe(descriptor, directory);
-      return owner;
+      directory.descriptor = this.#kernel.subscribe(path, MASK, directory);
+      return true;
     } catch (error) {
-      if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return 'missing';
+      if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return false;
       throw error;
     }
+  }
+
+  /** Whether others had the directory's watch before. */
+  isShared({ descriptor }: Directory): boolean {
+    return descriptor !== null && this.#kernel.isShared(descriptor);
   }
 
   /** Whether the directory with this watch is where the tree has it. */
@@ -95,15 +93,21 @@ export class Placement {
   release(directory: Directory): void {
     const { descriptor } = directory;
     if (descriptor === null) return;
-    this.dropped(directory);
+    directory.descriptor = null;
     this.#kernel.unsubscribe(descriptor, directory);
   }
 
-  /** The kernel has dropped the watch. */
-  dropped(directory: Directory): void {
-    const { descriptor } = directory;
-    if (descriptor !== null && this.#owners.get(descriptor) === directory) this.#owners.delete(descriptor);
-    directory.descriptor = null;
+  /** Makes void what is being seen of a directory. */
+  cancel(directory: Directory): void {
+    if (!directory.look) return;
+    directory.look = null;
+    if (directory !== this.#root) this.release(directory);
+  }
+
+  /** Takes a directory out of its parent, for a move. */
+  detach(directory: Directory): void {
+    for (const each of directory.all()) this.cancel(each);
+    directory.detach();
   }
 
   /** Takes a directory and all below out of the tree for good. */
@@ -113,11 +117,5 @@ export class Placement {
       this.release(each);
     }
     directory.detach();
-  }
-
-  #own(directory: Directory, descriptor: number): void {
-    directory.descriptor = descriptor;
-    directory.settling = true;
-    if (!this.#owners.has(descriptor)) this.#owners.set(descriptor, directory);
   }
 }

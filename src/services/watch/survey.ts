@@ -1,48 +1,49 @@
 import { isSystemError } from '../../base/errors.ts';
-import { type BytePath, joinBytes } from '../../os/byte-path.ts';
-import { DirectoryHandle } from '../../os/directory-handle.ts';
-import type { Directory } from './directory.ts';
+import type { BytePath } from '../../os/byte-path.ts';
+import { DirectoryHandle, type Names } from '../../os/directory-handle.ts';
+import type { InotifyEvent } from '../../os/inotify.ts';
+import type { Directory, Look } from './directory.ts';
 import type { KernelWatches } from './kernel-watches.ts';
 import type { Placement } from './placement.ts';
 
 /** The event loop goes on with other things after so many ms of looking into directories. */
 const SLICE_MS = 5;
-/** What is not found for so many ms, while no event says why, is not there: the kernel tells of a move after it. */
-const CERTAIN_MS = 20;
+/** What is not found so many times, while no event says why, is not there. */
+const MAX_MISSES = 30;
 const RETRY_MS = 5;
+
+const NOTHING: Names = { directories: [], others: [] };
 
 /** What a survey works for: the tree. */
 export interface Surveyed {
   readonly root: Directory;
   readonly recursive: boolean;
-  /** Grows with each directory that was made, moved or deleted. */
-  readonly changes: number;
   /** Whether entries that are found are told. */
   readonly live: boolean;
   /** Whether the survey goes into the directory at this path. */
   enters(path: BytePath): boolean;
   tellCreated(directory: Directory, name: BytePath): void;
-  /** It is certain that the directory is not where the tree has it. */
-  misplaced(directory: Directory): void;
+  /** An event of the directory, whose entries until then are `known`. */
+  replay(directory: Directory, event: InotifyEvent, known: Set<BytePath>): void;
+  /** The directory is not where the tree has it, and no event says why. */
+  vanished(directory: Directory): void;
   /** Nothing is left to look into. */
   surveyed(): void;
   fail(error: unknown): void;
 }
 
 /**
- * Puts watches on directories, then looks into them, in this order: what is made in between is seen twice, not missed.
- *
- * The tree follows the events, the file system is ahead of them. So a directory may not be found at its place (an
- * ancestor was renamed), or another may be there by now. Such a finding is believed only when it stays the same while
- * events pass and no directory changes in them.
+ * Looks into directories: puts a watch on each, then reads its names. The file system is ahead of the tree, which
+ * follows the events; so what was seen counts only when all events until then have passed, and none of them has
+ * moved or removed a directory on the way there. Else it is looked for again. `docs/decisions/004-own-inotify.md`.
  */
 export class Survey {
   readonly #kernel: KernelWatches;
   readonly #placement: Placement;
   readonly #tree: Surveyed;
-  #queue: Directory[] = [];
-  #retries: Directory[] = [];
-  #marks = 0;
+  readonly #queue: Directory[] = [];
+  /** Looks and delays under way. */
+  #pending = 0;
   #scheduled = false;
   #stopped = false;
 
@@ -73,14 +74,14 @@ export class Survey {
     this.#scheduled = true;
     later(() => {
       this.#scheduled = false;
-      this.#run();
+      this.#attempt(() => this.#slice());
     });
   }
 
-  #run(): void {
+  #attempt(step: () => void): void {
     if (this.#stopped) return;
     try {
-      this.#slice();
+      step();
     } catch (error) {
       this.#tree.fail(error);
     }
@@ -88,154 +89,95 @@ export class Survey {
 
   #slice(): void {
     const deadline = performance.now() + SLICE_MS;
-    const seen: Directory[] = [];
+    const looks = new Map<Directory, Look>();
     let next = 0;
     for (; next < this.#queue.length && performance.now() < deadline; next++) {
       const directory = this.#queue[next];
-      if (directory && this.#survey(directory)) seen.push(directory);
+      const look = directory && this.#look(directory);
+      if (look) looks.set(directory, look);
     }
     this.#queue.splice(0, next);
-    if (seen.length > 0) this.#settleLater(seen);
-    if (this.#retries.length > 0) this.#retryLater();
+    if (looks.size > 0) this.#afterwards(looks);
     this.#goOn();
   }
 
   #goOn(): void {
     if (this.#queue.length > 0) this.#schedule((run) => this.#kernel.inTurn(run));
-    else if (this.#marks === 0) this.#tree.surveyed();
+    else if (this.#pending === 0) this.#tree.surveyed();
   }
 
-  /** Whether the directory was looked into. */
-  #survey(directory: Directory): boolean {
-    const path = directory.surveyed ? null : this.#placement.locate(directory);
-    if (path === null || !this.#enters(directory, path)) return false;
+  /** Null when there is nothing to look into at the moment. */
+  #look(directory: Directory): Look | null {
+    if (directory.surveyed || directory.look) return null;
+    const path = this.#placement.locate(directory);
+    if (path === null || !(directory === this.#tree.root || this.#tree.enters(path))) return null;
+    const look: Look = { names: null, events: [] };
+    directory.look = look;
     using handle = open(path);
-    if (!this.#secure(directory, path, handle)) return false;
-    if (directory.untold && directory.parent) {
-      directory.untold = false;
-      this.#tree.tellCreated(directory.parent, directory.name);
+    if (handle && this.#watch(directory, look, handle)) {
+      look.names = this.#tree.recursive ? handle.names(this.#tree.live) : NOTHING;
     }
-    if (this.#tree.recursive) this.#scan(directory, path, handle);
+    return look;
+  }
+
+  /** Whether the open directory is watched. */
+  #watch(directory: Directory, look: Look, handle: DirectoryHandle): boolean {
+    if (directory.descriptor !== null) return this.#placement.isAt(directory, handle.path);
+    if (!this.#placement.watch(directory, handle.path)) return false;
+    // Who shares a watch is told of what was before, too.
+    if (this.#placement.isShared(directory)) {
+      this.#kernel.whenPassed(() => {
+        look.events.length = 0;
+      });
+    }
     return true;
   }
 
-  #enters(directory: Directory, path: BytePath): boolean {
-    return directory === this.#tree.root || this.#tree.enters(path);
-  }
-
-  /** Whether the directory is watched, and the one that is open. */
-  #secure(directory: Directory, path: BytePath, handle: DirectoryHandle | null): handle is DirectoryHandle {
-    if (!handle) this.#miss(directory, path, directory);
-    else if (directory.descriptor === null) return this.#watch(directory, path, handle.path);
-    else if (this.#placement.isAt(directory, handle.path)) return true;
-    else this.#miss(directory, path, directory);
-    return false;
-  }
-
-  /** Watches for `directory`, whose place is `path`, what is at `source`. */
-  #watch(directory: Directory, path: BytePath, source: BytePath): boolean {
-    const placed = this.#placement.watch(directory, source);
-    if (placed !== 'watched') {
-      this.#miss(directory, path, placed === 'missing' ? directory : placed);
-      return false;
-    }
-    if (this.#tree.live) directory.known = new Set();
-    return true;
-  }
-
-  #scan(directory: Directory, path: BytePath, handle: DirectoryHandle): void {
-    directory.missed = null;
-    directory.surveyed = true;
-    const { directories, others } = handle.names(this.#tree.live);
-    for (const name of directories) this.#found(directory, path, name, handle);
-    for (const name of others) this.#tree.tellCreated(directory, name);
-  }
-
-  #found(directory: Directory, path: BytePath, name: BytePath, handle: DirectoryHandle): void {
-    // An event was faster.
-    if (directory.children.has(name)) return;
-    const child = directory.addChild(name);
-    // Told before it is watched it could come twice: by the IN_MOVED_TO that brings it here, with all its contents.
-    if (this.#tree.live) {
-      const childPath = joinBytes(path, name);
-      child.untold = true;
-      if (this.#tree.enters(childPath) && !this.#watch(child, childPath, `${handle.path}/${name}`)) return;
-      child.untold = false;
-      this.#tree.tellCreated(directory, name);
-    }
-    this.#queue.push(child);
-  }
-
-  /** Tries again later, until it is certain that `wrong` is not where the tree has it. */
-  #miss(directory: Directory, path: BytePath, wrong: Directory): void {
-    const { changes } = this.#tree;
-    const now = performance.now();
-    const { missed } = directory;
-    const isSame = missed?.path === path && missed.changes === changes;
-    directory.missed = isSame ? missed : { path, changes, since: now };
-    // A directory on its way arrives with the next events, if at all.
-    const isAway = wrong.top() !== this.#tree.root;
-    const isCertain = isAway ? missed?.path === path : isSame && now - missed.since > CERTAIN_MS;
-    if (isCertain) this.#tree.misplaced(wrong);
-    if (!isCertain || wrong !== directory) this.#retries.push(directory);
-  }
-
-  /** Has `seen` settle when the events until now have passed. */
-  #settleLater(seen: readonly Directory[]): void {
-    const { changes } = this.#tree;
-    this.#whenPassed(() => {
-      for (const directory of seen) this.#settle(directory, this.#tree.changes !== changes);
+  /** Takes up what was seen when all events until now have passed. */
+  #afterwards(looks: ReadonlyMap<Directory, Look>): void {
+    this.#pending++;
+    this.#kernel.whenPassed(() => {
+      this.#pending--;
+      this.#attempt(() => {
+        for (const [directory, look] of looks) this.#conclude(directory, look);
+        this.#goOn();
+      });
     });
   }
 
-  #retryLater(): void {
-    const retries = this.#retries.splice(0);
-    const now = performance.now();
-    const isFirst = retries.some(({ missed }) => now - (missed?.since ?? now) < RETRY_MS);
-    this.#whenPassed(
-      () => {
-        for (const directory of retries) this.#retry(directory);
-      },
-      isFirst ? 0 : RETRY_MS,
-    );
+  #conclude(directory: Directory, look: Look): void {
+    if (directory.gone) return;
+    // It has moved meanwhile, or one above it.
+    if (directory.look !== look) this.request(directory);
+    else if (look.names) this.#takeUp(directory, look.names, look.events);
+    else this.#miss(directory);
   }
 
-  /** Does `next`, then goes on, when the events until now, or until after the delay, have passed. */
-  #whenPassed(next: () => void, delayMs = 0): void {
-    this.#marks++;
-    const passed = () => {
-      if (this.#stopped) return;
-      this.#marks--;
-      next();
-      if (this.#retries.length > 0) this.#retryLater();
-      if (this.#queue.length > 0) this.#schedule((run) => this.#kernel.whenDrained(run));
-      this.#goOn();
-    };
-    if (delayMs === 0) this.#kernel.whenPassed(passed);
-    else setTimeout(() => this.#kernel.whenPassed(passed), delayMs);
+  #takeUp(directory: Directory, { directories, others }: Names, events: readonly InotifyEvent[]): void {
+    directory.look = null;
+    directory.surveyed = true;
+    for (const name of directories) {
+      this.#tree.tellCreated(directory, name);
+      this.request(directory.addChild(name));
+    }
+    for (const name of others) this.#tree.tellCreated(directory, name);
+    if (events.length === 0) return;
+    const known = new Set([...directories, ...others]);
+    for (const event of events) this.#tree.replay(directory, event, known);
   }
 
-  #settle(directory: Directory, verify: boolean): void {
-    directory.settling = false;
-    if (verify) this.#verify(directory);
-    else directory.known = null;
-  }
-
-  #retry(directory: Directory): void {
-    if (directory.surveyed) this.#verify(directory);
-    else this.#queue.push(directory);
-  }
-
-  /** Directories have changed since it was looked into: whether it is the one that is at its place. */
-  #verify(directory: Directory): void {
-    const path = this.#placement.locate(directory);
-    if (path === null || directory.descriptor === null) return;
-    if (!this.#placement.isAt(directory, path)) {
-      this.#miss(directory, path, directory);
+  /** The kernel tells of a move or removal a moment after it: tries again later, for some time. */
+  #miss(directory: Directory): void {
+    this.#placement.cancel(directory);
+    if (++directory.misses > MAX_MISSES) {
+      this.#tree.vanished(directory);
       return;
     }
-    directory.missed = null;
-    directory.known = null;
+    this.#pending++;
+    setTimeout(() => {
+      this.#pending--;
+      this.#attempt(() => this.request(directory));
+    }, RETRY_MS);
   }
 }
 

@@ -1,14 +1,9 @@
 import type { BytePath } from '../../os/byte-path.ts';
 import {
   IN_ATTRIB,
-  IN_CREATE,
-  IN_DELETE,
   IN_DELETE_SELF,
   IN_IGNORED,
-  IN_ISDIR,
   IN_MOVE_SELF,
-  IN_MOVED_FROM,
-  IN_MOVED_TO,
   IN_UNMOUNT,
   type InotifyEvent,
 } from '../../os/inotify.ts';
@@ -38,13 +33,10 @@ export interface TreeOwner {
   fail(error: unknown): void;
 }
 
-const CHANGES = IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO;
-
 /** The watched directories of one watch. They are surveyed in silence, then what happens to them is told. */
 export class Tree implements EventSink, Surveyed, Disposable {
   readonly root: Directory;
   readonly recursive: boolean;
-  changes = 0;
   live = false;
 
   readonly #owner: TreeOwner;
@@ -52,8 +44,6 @@ export class Tree implements EventSink, Surveyed, Disposable {
   readonly #survey: Survey;
   readonly #moves: PendingMoves;
   readonly #entries: EntryEvents;
-  /** Directories that others have taken the place of. */
-  readonly #displaced = new Set<Directory>();
   #stopped = false;
 
   constructor(owner: TreeOwner) {
@@ -64,12 +54,12 @@ export class Tree implements EventSink, Surveyed, Disposable {
     this.#survey = new Survey(owner.kernel, this.#placement, this);
     this.#moves = new PendingMoves(owner.kernel, (directory) => this.#placement.discard(directory));
     this.#entries = new EntryEvents({
+      kernel: owner.kernel,
       recursive: owner.recursive,
       placement: this.#placement,
       survey: this.#survey,
       moves: this.#moves,
       tell: (type, name, movedFrom) => this.#tell(type, name, movedFrom),
-      displaced: (directory) => this.#displace(directory),
     });
   }
 
@@ -85,10 +75,9 @@ export class Tree implements EventSink, Surveyed, Disposable {
   }
 
   handle(directory: Directory, event: InotifyEvent): void {
-    if (this.#stopped) return;
+    if (this.#stopped || directory.gone) return;
     try {
-      if (directory.gone) this.#handleGone(directory, event.mask);
-      else this.#dispatch(directory, event);
+      this.#dispatch(directory, event);
     } catch (error) {
       this.#owner.fail(error);
     }
@@ -102,22 +91,19 @@ export class Tree implements EventSink, Surveyed, Disposable {
     this.#entries.tell('create', directory, name);
   }
 
+  replay(directory: Directory, event: InotifyEvent, known: Set<BytePath>): void {
+    this.#entries.replay(directory, event, known);
+  }
+
   surveyed(): void {
     if (this.live) return;
     this.live = true;
     this.#owner.complete();
   }
 
-  misplaced(directory: Directory): void {
-    if (directory.gone) return;
-    const top = directory.top();
-    const isTold = this.live && directory.surveyed;
-    // Moved to where nobody watched yet: its IN_MOVED_TO does not come.
-    if (top !== this.root) this.#placement.discard(top);
-    else if (directory === top || (isTold && !directory.known)) this.#owner.lost();
-    else if (directory.descriptor !== null) this.#entries.replace(directory);
-    // Its removal comes; it is not told of what was not told.
-    else if (!directory.untold) this.#placement.discard(directory);
+  vanished(directory: Directory): void {
+    if (directory === this.root) this.#owner.lost();
+    else this.#entries.vanished(directory);
   }
 
   fail(error: unknown): void {
@@ -133,27 +119,25 @@ export class Tree implements EventSink, Surveyed, Disposable {
   [Symbol.dispose](): void {
     this.stop();
     this.#moves[Symbol.dispose]();
-    for (const directory of this.#displaced) this.#placement.release(directory);
     this.#placement.discard(this.root);
   }
 
   #tell(type: WatchEventType, name: BytePath, movedFrom: BytePath | null): void {
-    if (this.live) this.#owner.tell(type, name, movedFrom);
+    if (this.live && !this.#stopped) this.#owner.tell(type, name, movedFrom);
   }
 
   #dispatch(directory: Directory, event: InotifyEvent): void {
     const top = directory.top();
     if (top !== this.root) top.held?.push([directory, event]);
     else if (event.name === '') this.#handleSelf(directory, event.mask);
-    else {
-      if (event.mask & IN_ISDIR && event.mask & CHANGES) this.changes++;
-      this.#entries.apply(directory, event);
-    }
+    else if (directory.look) directory.look.events.push(event);
+    // What is older than the look is seen by it.
+    else if (directory.surveyed) this.#entries.apply(directory, event);
   }
 
   /** What happened to a watched directory itself; its parent's watch tells that of all but the root. */
   #handleSelf(directory: Directory, mask: number): void {
-    if (mask & IN_IGNORED) this.#placement.dropped(directory);
+    if (mask & IN_IGNORED) directory.descriptor = null;
     if (directory === this.root) this.#handleRoot(mask);
     else if (mask & IN_UNMOUNT) this.#owner.lost();
   }
@@ -168,22 +152,5 @@ export class Tree implements EventSink, Surveyed, Disposable {
   /** Before the tree is live the event may be older than the watch. */
   #rootLeft(type: 'remove' | 'rename'): void {
     if (this.live || !this.isRooted()) this.#owner.rootLeft(type);
-  }
-
-  /** Only a directory that has changed places with another (RENAME_EXCHANGE) moves after it was replaced. */
-  #handleGone(directory: Directory, mask: number): void {
-    if (mask & IN_IGNORED) this.#placement.dropped(directory);
-    if (mask & IN_MOVE_SELF && this.#displaced.has(directory)) this.#owner.lost();
-  }
-
-  #displace(directory: Directory): void {
-    for (const child of [...directory.children.values()]) this.#placement.discard(child);
-    directory.detach();
-    directory.gone = true;
-    this.#displaced.add(directory);
-    this.#owner.kernel.whenPassed(() => {
-      this.#displaced.delete(directory);
-      this.#placement.release(directory);
-    });
   }
 }

@@ -225,11 +225,14 @@ describe('moves', () => {
     expect(await f.told(watch)).toEqual(['rename a', 'create empty', 'create empty/b/file']);
   });
 
-  test('two directories that change places are looked at anew', async () => {
+  test('two directories that change places are told anew', async () => {
     await using f = fixture('a/in-a', 'b/in-b');
     const watch = await f.watch();
     exchange(f.at('a'), f.at('b'));
-    expect(await f.told(watch)).toEqual(['rename a', 'create b', 'rename b', 'create a', 'rescan .']);
+    expect(await f.told(watch)).toEqual([
+      ...['rename a', 'create b', 'rename b', 'create a', 'remove a', 'create a', 'create b'],
+      ...['create a/in-b', 'create b/in-a'],
+    ]);
     writeFileSync(f.at('a/in-b/file'), '');
     writeFileSync(f.at('b/in-a/file'), '');
     rmdirSyncAll(f.at('b/in-a'));
@@ -240,6 +243,29 @@ describe('moves', () => {
       'remove b/in-a',
     ]);
   });
+});
+
+test('two files that change places, and a file with a directory', async () => {
+  await using f = fixture('a/in-a');
+  for (const name of ['one', 'two']) writeFileSync(f.at(name), '');
+  const watch = await f.watch();
+  exchange(f.at('one'), f.at('two'));
+  expect(await f.told(watch)).toEqual(['rename one', 'create two', 'rename two', 'create one', 'create two']);
+  exchange(f.at('a'), f.at('one'));
+  expect(await f.told(watch)).toEqual([
+    ...['rename a', 'create one', 'rename one', 'create a', 'remove a', 'create a', 'create one'],
+    'create one/in-a',
+  ]);
+  writeFileSync(f.at('one/in-a/late'), '');
+  expect(await f.told(watch)).toEqual(['create one/in-a/late']);
+});
+
+test('what is moved there and back has not changed places', async () => {
+  await using f = fixture('a/in-a');
+  const watch = await f.watch();
+  renameSync(f.at('a'), f.at('b'));
+  renameSync(f.at('b'), f.at('a'));
+  expect(await f.told(watch)).toEqual(['rename a', 'create b', 'rename b', 'create a']);
 });
 
 function rmdirSyncAll(path: string): void {
