@@ -12,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { LARGE = 64 * 1024 };
+
 typedef struct {
   pool_job head;
   records found;
@@ -91,10 +93,21 @@ static void read_all(pool_job* job) {
   closedir(directory);
 }
 
+static void free_bytes(napi_env env, void* bytes, void* hint) {
+  (void)env;
+  (void)hint;
+  free(bytes);
+}
+
+// A copy of many megabytes would hold up the event loop; the buffer takes over what is large.
 static napi_value found(napi_env env, pool_job* job) {
-  reading* r = (reading*)job;
+  records* f = &((reading*)job)->found;
   napi_value buffer;
-  return napi_create_buffer_copy(env, r->found.length, r->found.bytes, NULL, &buffer) == napi_ok ? buffer : NULL;
+  if (f->length < LARGE)
+    return napi_create_buffer_copy(env, f->length, f->bytes, NULL, &buffer) == napi_ok ? buffer : NULL;
+  if (napi_create_external_buffer(env, f->length, f->bytes, free_bytes, NULL, &buffer) != napi_ok) return NULL;
+  f->bytes = NULL;
+  return buffer;
 }
 
 static void release(pool_job* job) {

@@ -10,6 +10,7 @@ import { stat } from '../services/filesystem/stat.ts';
 import type { WriteGate } from '../services/freeze/write-gate.ts';
 import type { Guest } from '../services/lifecycle/guest.ts';
 import { entryToMessage } from './entry.ts';
+import { ListAnswer } from './list-answer.ts';
 
 export interface FilesystemDependencies {
   readonly guest: Guest;
@@ -29,9 +30,12 @@ export function filesystemService({ guest, users, gate, userOf }: FilesystemDepe
       return { entry: entryToMessage(entry) };
     },
     async listDir({ path, depth }, context) {
+      const answer = ListAnswer.of(context);
       const entries: EntryInfo[] = [];
       for await (const batch of listDir(resolve(path, userOf(context)), depth, users)) {
-        entries.push(...batch.map(entryToMessage));
+        const messages = batch.map(entryToMessage);
+        if (answer) answer.add(messages);
+        else entries.push(...messages);
         context.signal.throwIfAborted();
       }
       return { entries };

@@ -1,4 +1,4 @@
-import { ConnectError, createConnectRouter } from '@connectrpc/connect';
+import { createConnectRouter, createContextValues } from '@connectrpc/connect';
 import type { UniversalHandler } from '@connectrpc/connect/protocol';
 import { codeToHttpStatus, codeToString, errorToJson } from '@connectrpc/connect/protocol-connect';
 import {
@@ -11,6 +11,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../base/errors.ts';
 import { endOfStream, REQUEST_LIMIT_BYTES, streamCodecOf } from '../rpc/connect-stream.ts';
 import { toConnectError } from '../rpc/errors.ts';
+import { ListAnswer, listAnswerKey } from '../rpc/list-answer.ts';
 import { createRpc, type RpcDependencies, type StreamRoute } from '../rpc/router.ts';
 
 const PROTOCOL_VERSION = '1';
@@ -57,13 +58,16 @@ async function serve(
     return;
   }
   try {
+    const list = new ListAnswer();
+    const values = createContextValues().set(listAnswerKey, list);
     const response = await handler(
-      universalRequestFromNodeRequest(request.raw, reply.raw, undefined, undefined),
+      universalRequestFromNodeRequest(request.raw, reply.raw, undefined, values),
     );
-    await universalResponseToNodeResponse(response, reply.raw);
+    const isSent = await list.send(response, request.headers, reply.raw);
+    if (!isSent) await universalResponseToNodeResponse(response, reply.raw);
   } catch (error) {
     // The client went away in the middle of an answer.
-    request.rpcCode = codeToString(ConnectError.from(error).code);
+    request.rpcCode = codeToString(toConnectError(error).code);
     reply.raw.destroy();
   }
 }

@@ -1,17 +1,18 @@
 /**
  * ListDir and Stat beside find(1) on the same trees, in one run: `node test/bench/list-dir.ts`.
- * Prints the time of each, their ratio, and the longest the event loop was held up.
+ * Prints the time of each, their ratio, and the longest turn of the event loop.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { monitorEventLoopDelay } from 'node:perf_hooks';
-import { create, toBinary, toJsonString } from '@bufbuild/protobuf';
-import { type EntryInfo, ListDirResponseSchema } from '../../src/gen/filesystem/filesystem_pb.js';
+import { createContextValues, type HandlerContext } from '@connectrpc/connect';
 import { UserDatabase } from '../../src/os/users.ts';
 import { entryToMessage } from '../../src/rpc/entry.ts';
+import { ListAnswer, listAnswerKey } from '../../src/rpc/list-answer.ts';
 import { listDir } from '../../src/services/filesystem/list-dir.ts';
 import { stat } from '../../src/services/filesystem/stat.ts';
 
@@ -21,17 +22,33 @@ const users = new UserDatabase();
 
 interface Measured {
   readonly ms: number;
-  readonly blockedMs: number;
+  /** The longest turn of the event loop. */
+  readonly turnMs: number;
+  /** The same in time on the processor, which other processes do not add to. */
+  readonly turnCpuMs: number;
 }
 
 async function measure(work: () => Promise<unknown>): Promise<Measured> {
-  const delay = monitorEventLoopDelay({ resolution: 1 });
-  delay.enable();
+  let [turnMs, turnCpuMs, running] = [0, 0, true];
+  const cpuMs = () => {
+    const { user, system } = process.threadCpuUsage();
+    return (user + system) / 1000;
+  };
+  let [last, lastCpu] = [performance.now(), cpuMs()];
+  const turn = () => {
+    const [now, cpu] = [performance.now(), cpuMs()];
+    turnMs = Math.max(turnMs, now - last);
+    turnCpuMs = Math.max(turnCpuMs, cpu - lastCpu);
+    [last, lastCpu] = [now, cpu];
+    if (running) setImmediate(turn);
+  };
+  turn();
   const start = performance.now();
   await work();
   const ms = performance.now() - start;
-  delay.disable();
-  return { ms, blockedMs: delay.max / 1e6 };
+  turn();
+  running = false;
+  return { ms, turnMs, turnCpuMs };
 }
 
 async function find(root: string): Promise<void> {
@@ -39,10 +56,18 @@ async function find(root: string): Promise<void> {
   await once(child, 'exit');
 }
 
-async function list(root: string): Promise<EntryInfo[]> {
-  const entries: EntryInfo[] = [];
-  for await (const batch of listDir(root, 0xffff_ffff, users)) entries.push(...batch.map(entryToMessage));
-  return entries;
+/** Lists and encodes, as a call of ListDir does. */
+async function answer(root: string, contentType: string): Promise<[ListAnswer, Headers, number]> {
+  const list = new ListAnswer();
+  const responseHeader = new Headers({ 'content-type': contentType });
+  const values = createContextValues().set(listAnswerKey, list);
+  ListAnswer.of({ values, responseHeader } as HandlerContext);
+  let count = 0;
+  for await (const batch of listDir(root, 0xffff_ffff, users)) {
+    list.add(batch.map(entryToMessage));
+    count += batch.length;
+  }
+  return [list, responseHeader, count];
 }
 
 const median = (values: number[]) => values.toSorted((a, b) => a - b)[values.length >> 1] ?? Number.NaN;
@@ -52,13 +77,17 @@ async function compare(name: string, root: string): Promise<void> {
   let count = 0;
   for (let round = 0; round < ROUNDS; round++) {
     finds.push((await measure(() => find(root))).ms);
-    lists.push(await measure(async () => (count = (await list(root)).length)));
+    lists.push(
+      await measure(async () => {
+        [, , count] = await answer(root, 'application/proto');
+      }),
+    );
   }
   const [findMs, listMs] = [median(finds), median(lists.map(({ ms }) => ms))];
   console.log(
     `${name.padEnd(44)} ${String(count).padStart(7)} entries  find ${findMs.toFixed(0).padStart(5)} ms  ` +
       `ListDir ${listMs.toFixed(0).padStart(5)} ms  ratio ${(listMs / findMs).toFixed(2)}  ` +
-      `loop held up at most ${Math.max(...lists.map(({ blockedMs }) => blockedMs)).toFixed(0)} ms`,
+      longestTurn(lists),
   );
 }
 
@@ -72,17 +101,42 @@ function makeTree(root: string, directories: number, deep: number, files: number
   return root;
 }
 
-async function encodings(root: string): Promise<void> {
-  const response = create(ListDirResponseSchema, { entries: await list(root) });
-  for (const [name, encode] of [
-    ['binary', () => toBinary(ListDirResponseSchema, response).length],
-    ['JSON', () => toJsonString(ListDirResponseSchema, response).length],
-  ] as const) {
-    const start = performance.now();
-    const size = encode();
-    const ms = performance.now() - start;
-    console.log(`encoding the answer in one go, ${name}: ${ms.toFixed(0)} ms, ${(size / 1e6).toFixed(1)} MB`);
+function longestTurn(rounds: readonly Measured[]): string {
+  const longest = (key: 'turnMs' | 'turnCpuMs') => Math.max(...rounds.map((round) => round[key])).toFixed(0);
+  return `longest turn of ${rounds.length}: ${longest('turnMs')} ms, ${longest('turnCpuMs')} ms of it computing`;
+}
+
+/** The whole call, to curl, which keeps nothing. */
+async function answers(root: string): Promise<void> {
+  let round: Measured | undefined;
+  const server = createServer(async ({ headers }, response) => {
+    round = await measure(async () => {
+      const [list, header] = await answer(root, headers['content-type'] ?? '');
+      await list.send({ status: 200, header }, headers, response);
+    });
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+  for (const type of ['application/proto', 'application/json']) {
+    for (const encoding of ['identity', 'gzip']) {
+      const rounds: Measured[] = [];
+      for (let n = 0; n < ROUNDS; n++) {
+        const headers = [`content-type: ${type}`, `accept-encoding: ${encoding}`];
+        const curl = spawn('curl', [
+          '-s',
+          '-o',
+          '/dev/null',
+          ...headers.flatMap((line) => ['-H', line]),
+          url,
+        ]);
+        await once(curl, 'exit');
+        if (round) rounds.push(round);
+      }
+      const ms = median(rounds.map((each) => each.ms)).toFixed(0);
+      console.log(`${type}, ${encoding}`.padEnd(30), `${ms} ms`.padStart(8), '', longestTurn(rounds));
+    }
   }
+  server.close();
 }
 
 const scratch = mkdtempSync(join(tmpdir(), 'envd-bench-'));
@@ -98,7 +152,7 @@ try {
     for (let index = 0; index < 20_000; index++) await stat(join(flat, `d0/file-${index}`), users);
   });
   console.log(`Stat, one after the other: ${((stats.ms / 20_000) * 1000).toFixed(0)} µs each`);
-  await encodings(flat);
+  await answers(flat);
 } finally {
   rmSync(scratch, { recursive: true });
 }
