@@ -1,11 +1,10 @@
-import type { IncomingHttpHeaders, OutgoingHttpHeaders, ServerResponse } from 'node:http';
-import { Readable } from 'node:stream';
+import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import { Readable, type Transform } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createBrotliCompress, createGzip } from 'node:zlib';
 import { create, toBinary, toJsonString } from '@bufbuild/protobuf';
 import { createContextKey, type HandlerContext } from '@connectrpc/connect';
-import { compressionNegotiate, type UniversalServerResponse } from '@connectrpc/connect/protocol';
-import { compressionBrotli, compressionGzip } from '@connectrpc/connect-node';
+import type { UniversalServerResponse } from '@connectrpc/connect/protocol';
 import { EnvdError } from '../base/errors.ts';
 import { type EntryInfo, ListDirResponseSchema } from '../gen/filesystem/filesystem_pb.js';
 import type { Codec } from './codec.ts';
@@ -14,8 +13,7 @@ import type { Codec } from './codec.ts';
 export const listAnswerKey = createContextKey<ListAnswer | null>(null);
 
 const CODEC: Readonly<Record<string, Codec>> = { 'application/json': 'json', 'application/proto': 'binary' };
-const ENCODERS = { gzip: createGzip, br: createBrotliCompress };
-const COMPRESSIONS = [compressionGzip, compressionBrotli];
+const ENCODERS: Readonly<Record<string, () => Transform>> = { gzip: createGzip, br: createBrotliCompress };
 /** Smaller answers are not compressed; connect-node's own limit. */
 const COMPRESSED_BYTES = 1024;
 
@@ -51,41 +49,33 @@ export class ListAnswer {
     }
   }
 
-  /** Sends it in the place of the empty answer that the handler has made; false: that is the one to send. */
+  /**
+   * Sends it in the place of the empty answer that the handler has made; false: that is the one to send.
+   * `encoding`: what the client accepts. Throws `aborted` when it has gone.
+   */
   async send(
     { status, header }: UniversalServerResponse,
-    request: IncomingHttpHeaders,
     response: ServerResponse,
+    encoding: string | null,
   ): Promise<boolean> {
     if (this.#codec === null || status !== 200 || this.#chunks.length === 0) return false;
     if (this.#codec === 'json') this.#chunks.push(Buffer.from(TAIL));
     const length = this.#chunks.reduce((sum, chunk) => sum + chunk.length, 0);
     const headers: OutgoingHttpHeaders = { ...Object.fromEntries(header ?? []), 'content-length': length };
-    const encoding = length < COMPRESSED_BYTES ? null : encodingOf(request);
+    const encoder = length < COMPRESSED_BYTES ? null : ENCODERS[encoding ?? '']?.();
     const body = Readable.from(this.#chunks, { objectMode: false });
     try {
-      if (encoding === null) {
-        response.writeHead(status, headers);
-        await pipeline(body, response);
-      } else {
+      if (encoder && encoding) {
         delete headers['content-length'];
         response.writeHead(status, { ...headers, 'content-encoding': encoding });
-        await pipeline(body, ENCODERS[encoding](), response);
+        await pipeline(body, encoder, response);
+      } else {
+        response.writeHead(status, headers);
+        await pipeline(body, response);
       }
     } catch (error) {
       throw new EnvdError('aborted', 'client has gone', { cause: error });
     }
     return true;
   }
-}
-
-function encodingOf(request: IncomingHttpHeaders): keyof typeof ENCODERS | null {
-  const [requested, accepted] = [request['content-encoding'], request['accept-encoding']];
-  const { response } = compressionNegotiate(
-    COMPRESSIONS,
-    requested ?? null,
-    accepted ?? null,
-    'accept-encoding',
-  );
-  return response && (response.name as keyof typeof ENCODERS);
 }

@@ -1,5 +1,6 @@
+import type { IncomingHttpHeaders } from 'node:http';
 import { createConnectRouter, createContextValues } from '@connectrpc/connect';
-import type { UniversalHandler } from '@connectrpc/connect/protocol';
+import { compressionNegotiate, type UniversalHandler } from '@connectrpc/connect/protocol';
 import { codeToHttpStatus, codeToString, errorToJson } from '@connectrpc/connect/protocol-connect';
 import {
   compressionBrotli,
@@ -15,6 +16,7 @@ import { ListAnswer, listAnswerKey } from '../rpc/list-answer.ts';
 import { createRpc, type RpcDependencies, type StreamRoute } from '../rpc/router.ts';
 
 const PROTOCOL_VERSION = '1';
+const COMPRESSIONS = [compressionGzip, compressionBrotli];
 
 /**
  * Mounts the RPCs inside Fastify, so that its hooks (the gate, CORS, the log) see them as they see REST. Bodies
@@ -27,7 +29,7 @@ export function mountConnect(app: FastifyInstance, services: RpcDependencies, sh
     scope.addHook('onRequest', async (request) => requireProtocolVersion(request));
     scope.setErrorHandler((error, request, reply) => refuse(error, request, reply));
     const router = createConnectRouter({
-      acceptCompression: [compressionGzip, compressionBrotli],
+      acceptCompression: COMPRESSIONS,
       shutdownSignal: shutdown,
       readMaxBytes: REQUEST_LIMIT_BYTES,
     });
@@ -63,13 +65,19 @@ async function serve(
     const response = await handler(
       universalRequestFromNodeRequest(request.raw, reply.raw, undefined, values),
     );
-    const isSent = await list.send(response, request.headers, reply.raw);
+    const isSent = await list.send(response, reply.raw, encodingOf(request.headers));
     if (!isSent) await universalResponseToNodeResponse(response, reply.raw);
   } catch (error) {
     // The client went away in the middle of an answer.
     request.rpcCode = codeToString(toConnectError(error).code);
     reply.raw.destroy();
   }
+}
+
+/** What an answer may be compressed with. */
+function encodingOf(headers: IncomingHttpHeaders): string | null {
+  const [requested = null, accepted = null] = [headers['content-encoding'], headers['accept-encoding']];
+  return compressionNegotiate(COMPRESSIONS, requested, accepted, 'accept-encoding').response?.name ?? null;
 }
 
 /** From here on the answer is written to the raw response; what the hooks have set goes with it. */

@@ -112,7 +112,7 @@ async function answers(root: string): Promise<void> {
   const server = createServer(async ({ headers }, response) => {
     round = await measure(async () => {
       const [list, header] = await answer(root, headers['content-type'] ?? '');
-      await list.send({ status: 200, header }, headers, response);
+      await list.send({ status: 200, header }, response, headers['accept-encoding'] ?? null);
     });
   }).listen(0, '127.0.0.1');
   await once(server, 'listening');
