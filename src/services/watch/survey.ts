@@ -8,9 +8,12 @@ import type { Placement } from './placement.ts';
 
 /** The event loop goes on with other things after so many ms of looking into directories. */
 const SLICE_MS = 5;
-/** What is not found so many times, while no event says why, is not there. */
-const MAX_MISSES = 30;
+/** What is not found is looked for again after this time, then after twice as long, and so on. */
 const RETRY_MS = 5;
+/** Setting up goes on without what is not found for 0.3 s. */
+const PATIENT_MISSES = 6;
+/** What is not found for 10 s, while no event says why, is not there. */
+const MAX_MISSES = 11;
 
 const NOTHING: Names = { directories: [], others: [] };
 
@@ -166,18 +169,21 @@ export class Survey {
     for (const event of events) this.#tree.replay(directory, event, known);
   }
 
-  /** The kernel tells of a move or removal a moment after it: tries again later, for some time. */
+  /** The kernel tells of a move or removal a moment after it, or later when it is held up itself. */
   #miss(directory: Directory): void {
     this.#placement.cancel(directory);
-    if (++directory.misses > MAX_MISSES) {
+    const count = ++directory.misses;
+    if (count > (directory === this.#tree.root ? PATIENT_MISSES : MAX_MISSES)) {
       this.#tree.vanished(directory);
       return;
     }
-    this.#pending++;
-    setTimeout(() => {
-      this.#pending--;
+    const awaited = count <= PATIENT_MISSES ? 1 : 0;
+    this.#pending += awaited;
+    const again = () => {
+      this.#pending -= awaited;
       this.#attempt(() => this.request(directory));
-    }, RETRY_MS);
+    };
+    setTimeout(again, RETRY_MS * 2 ** (count - 1)).unref();
   }
 }
 

@@ -2,6 +2,7 @@ import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { isDeepStrictEqual } from 'node:util';
 import { expect, test } from 'vitest';
 import { type BytePath, bytePath } from '../../../../src/os/byte-path.ts';
+import { IN_MOVED_FROM, IN_MOVED_TO } from '../../../../src/os/inotify.ts';
 import { KernelWatches, type Subscriber } from '../../../../src/services/watch/kernel-watches.ts';
 import { LocalWatch } from '../../../../src/services/watch/local-watch.ts';
 import { Backlog, Outbox } from '../../../../src/services/watch/outbox.ts';
@@ -16,15 +17,40 @@ class RacedKernel extends KernelWatches {
   /** Before and after a directory is watched. */
   within: () => void = () => {};
 
+  /** Events of these kinds come when it is called for: a kernel that was stopped before it told of them. */
+  late = 0;
+  readonly #lateEvents: (() => void)[] = [];
+  readonly #wrapped = new Map<Subscriber, Subscriber>();
+
   override whenDrained(survey: () => void): void {
     super.whenDrained(() => this.around(survey));
   }
 
   override subscribe(path: BytePath, mask: number, subscriber: Subscriber): number {
+    const wrapped: Subscriber = this.#wrapped.get(subscriber) ?? {
+      onEvent: (event) => {
+        if (event.mask & this.late) this.#lateEvents.push(() => subscriber.onEvent(event));
+        else subscriber.onEvent(event);
+      },
+    };
+    this.#wrapped.set(subscriber, wrapped);
     this.within();
-    const descriptor = super.subscribe(path, mask, subscriber);
+    const descriptor = super.subscribe(path, mask, wrapped);
     this.within();
     return descriptor;
+  }
+
+  override unsubscribe(descriptor: number, subscriber: Subscriber): void {
+    super.unsubscribe(descriptor, this.#wrapped.get(subscriber) ?? subscriber);
+  }
+
+  get lateCount(): number {
+    return this.#lateEvents.length;
+  }
+
+  tellLate(): void {
+    this.late = 0;
+    for (const tell of this.#lateEvents.splice(0)) tell();
   }
 }
 
@@ -178,6 +204,54 @@ test.each(races)('$what', async ({ first, before, after }) => {
   await expect.poll(() => watch.isSettled(), { interval: 5 }).toBe(true);
   expect(replay.rescans).toBe(0);
   expect(replay.faults).toEqual([]);
+});
+
+test('the second half of a move comes when the directory was given up as having left', async () => {
+  await using f = new WatchFixture();
+  mkdirSync(f.at('a/below'), { recursive: true });
+  for (const name of ['a/gone', 'a/below/gone', 'a/stays']) writeFileSync(f.at(name), '');
+  using watch = await RacedWatch.start(f);
+  watch.kernel.late = IN_MOVED_TO;
+  const watches = watch.kernel.size;
+  renameSync(f.at('a'), f.at('b'));
+  await expect.poll(() => watch.kernel.lateCount).toBe(1);
+  await expect.poll(() => watch.kernel.size).toBe(watches - 2);
+  for (const name of ['b/gone', 'b/below/gone']) rmSync(f.at(name));
+  watch.kernel.tellLate();
+  await expect.poll(() => watch.isSettled(), { interval: 5 }).toBe(true);
+  expect(watch.replay.faults).toEqual([]);
+});
+
+test('a new directory is gone before the kernel says so', async () => {
+  await using f = new WatchFixture();
+  mkdirSync(f.at('other'), { recursive: true });
+  using watch = await RacedWatch.start(f);
+  watch.kernel.late = IN_MOVED_FROM | IN_MOVED_TO;
+  let looks = 0;
+  watch.kernel.around = (survey) => {
+    if (looks++ === 0) renameSync(f.at('p'), f.at('other/q'));
+    survey();
+  };
+  fill(f.at('p'), 'one');
+  await expect.poll(() => looks).toBeGreaterThan(3);
+  watch.kernel.tellLate();
+  await expect.poll(() => watch.isSettled(), { interval: 5 }).toBe(true);
+  expect(watch.replay.faults).toEqual([]);
+  expect(watch.replay.rescans).toBe(0);
+});
+
+test('the directory above a new one is moved long before the kernel says so', async () => {
+  await using f = new WatchFixture();
+  mkdirSync(f.at('a'), { recursive: true });
+  using watch = await RacedWatch.start(f);
+  watch.kernel.late = IN_MOVED_FROM | IN_MOVED_TO;
+  renameSync(f.at('a'), f.at('b'));
+  fill(f.at('b/new'), 'one');
+  await new Promise((resolve) => setTimeout(resolve, 500));
+  watch.kernel.tellLate();
+  await expect.poll(() => watch.isSettled(), { interval: 5, timeout: 3000 }).toBe(true);
+  expect(watch.replay.paths()).toEqual(['b', 'b/new', 'b/new/one']);
+  expect(watch.replay.faults).toEqual([]);
 });
 
 const seeds = Array.from({ length: Number(process.env.WATCH_SEEDS ?? 20) }, (_, index) => index + 1);
