@@ -40,7 +40,7 @@ async function measure(work: () => Promise<unknown>): Promise<Measured> {
     turnMs = Math.max(turnMs, now - last);
     turnCpuMs = Math.max(turnCpuMs, cpu - lastCpu);
     [last, lastCpu] = [now, cpu];
-    if (running) setImmediate(turn);
+    if (running) setTimeout(turn, 1);
   };
   turn();
   const start = performance.now();

@@ -50,6 +50,19 @@ describe('below the root', () => {
     ]);
   });
 
+  test('everything is watched as soon as the watch is there: 2,500 directories, a change in each', async () => {
+    await using f = fixture();
+    const directories = Array.from({ length: 2500 }, (_, n) => `${n % 50}/${n}`);
+    for (const directory of directories) mkdirSync(f.at(directory), { recursive: true });
+    const alone = kernelWatches();
+    const watch = await f.watch();
+    const made = kernelWatches() - alone;
+    for (const directory of directories) mkdirSync(f.at(directory, 'new'));
+    // Those of the root and its 50, of what is above it, and one to be the next mark.
+    expect(made - (2500 + 51)).toBeLessThan(6);
+    expect((await f.told(watch)).sort()).toEqual(directories.map((name) => `create ${name}/new`).sort());
+  });
+
   test('links are not followed', async () => {
     await using f = fixture('a');
     mkdirSync(f.outside('elsewhere'));
