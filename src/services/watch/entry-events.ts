@@ -141,7 +141,9 @@ export class EntryEvents {
     if (!other) return;
     this.#renames.suspect(rename);
     this.#context.kernel.whenPassed(() => {
+      const { placement } = this.#context;
       if (!this.#renames.convict(rename)) return;
+      if (!placement.locate(directory) || !placement.locate(rename.directory)) return;
       if (isDirectory || directory.children.has(name)) {
         this.#deleted(directory, name);
         this.#appeared(directory, name, isDirectory);
