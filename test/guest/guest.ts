@@ -4,6 +4,12 @@ import { Filesystem } from '../../src/gen/filesystem/filesystem_pb.js';
 import { Process } from '../../src/gen/process/process_pb.js';
 import { transcribe } from '../integration/clients.ts';
 
+interface InitBody {
+  readonly accessToken: string;
+  readonly timestamp: Date;
+  readonly [member: string]: unknown;
+}
+
 /** The daemon inside a guest, as the platform and its clients see it. */
 export class Guest {
   readonly process: Client<typeof Process>;
@@ -36,16 +42,31 @@ export class Guest {
   }
 
   /** What the platform says after each start of the machine. Throws when the daemon does not take it. */
-  async init(request: { accessToken: string; timestamp: Date }): Promise<void> {
-    const body = { ...request, timestamp: request.timestamp.toISOString() };
-    const { status } = await this.call('POST', '/init', body);
-    if (status !== 204) throw new Error(`/init answered ${status}`);
-    this.token = request.accessToken;
+  async init({ accessToken, timestamp, ...more }: InitBody): Promise<Response> {
+    const body = { accessToken, timestamp: timestamp.toISOString(), ...more };
+    const response = await this.call('POST', '/init', body);
+    if (response.status !== 204) throw new Error(`/init: ${response.status}: ${await response.text()}`);
+    this.token = accessToken;
+    return response;
   }
 
   /** Standard output of a shell command, without the last line's end. Throws when it fails. */
-  async shell(command: string): Promise<string> {
-    const request = { process: { cmd: '/bin/sh', args: ['-c', command] }, stdin: false };
+  shell(command: string): Promise<string> {
+    return this.#run(command, {});
+  }
+
+  /** The same in the daemon's own cgroup, where no freeze stops it. */
+  system(command: string): Promise<string> {
+    return this.#run(command, { tag: '_system' });
+  }
+
+  /** The daemon's process. */
+  mainPid(): Promise<string> {
+    return this.system('systemctl show --property=MainPID --value envd');
+  }
+
+  async #run(command: string, how: { tag?: string }): Promise<string> {
+    const request = { process: { cmd: '/bin/sh', args: ['-c', command] }, stdin: false, ...how };
     const { stdout, stderr, end } = await transcribe(this.process.start(request));
     if (end?.exitCode !== 0) throw new Error(`'${command}': ${end?.status}: ${stdout}${stderr}`);
     return stdout.toString().trimEnd();

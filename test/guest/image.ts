@@ -20,6 +20,9 @@ const file = (path: string) => join(ROOT, path);
 const SUITE = 'bookworm';
 const KERNEL = 'linux-image-cloud-amd64';
 const DISK_SIZE = '1536M';
+/** For tests of volumes: a server, which is started by those that want one. */
+const TEST_PACKAGES = ['nfs-kernel-server'];
+const TEST_SERVICE = 'etc/systemd/system/multi-user.target.wants/nfs-server.service';
 
 /** Virtio is in modules of this kernel; each after those that it needs. */
 const MODULES = [
@@ -45,9 +48,8 @@ export interface Image {
 /** The image of a sandbox, from nothing or from what has not changed since it was last built. */
 export function buildImage(): Image {
   execFileSync(process.execPath, [file('systemd/image/build.ts')]);
-  const recipe = [SUITE, KERNEL, file('systemd/image/packages.txt')];
-  const system = cached('system', recipe, debootstrap);
-  const kernel = cached('kernel', recipe, fetchKernel);
+  const system = cached('system', [SUITE, ...TEST_PACKAGES, file('systemd/image/packages.txt')], debootstrap);
+  const kernel = cached('kernel', [SUITE, KERNEL], fetchKernel);
   const inputs = [
     file('dist'),
     file('systemd/image/install.sh'),
@@ -69,11 +71,11 @@ export function buildImage(): Image {
 }
 
 function debootstrap(directory: string): void {
-  const packages = readFileSync(file('systemd/image/packages.txt'), 'utf8').trim().split('\n').join(',');
+  const packages = readFileSync(file('systemd/image/packages.txt'), 'utf8').trim().split('\n');
   run('mmdebstrap', [
     '--mode=root',
     '--variant=minbase',
-    `--include=${packages}`,
+    `--include=${[...packages, ...TEST_PACKAGES].join(',')}`,
     SUITE,
     join(directory, 'root.tar'),
   ]);
@@ -100,6 +102,7 @@ function buildDisk(directory: string, system: string, kernel: string): void {
     run('tar', ['-xf', join(system, 'root.tar'), '-C', root]);
     run('cp', ['-a', join(kernel, 'unpacked/lib/modules'), join(root, 'lib/')]);
     run('sh', [file('systemd/image/install.sh'), file('dist'), root]);
+    rmSync(join(root, TEST_SERVICE));
     writeFileSync(join(root, 'etc/hostname'), 'guest\n');
     writeFileSync(join(root, 'etc/hosts'), '127.0.0.1 localhost\n127.0.1.1 guest\n');
     run('mkfs.ext4', ['-q', '-d', root, join(directory, 'disk.ext4'), DISK_SIZE]);

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Image } from './image.ts';
 import { Qmp } from './qmp.ts';
-import { run } from './tools.ts';
+import { NICE, run } from './tools.ts';
 
 const MEMORY = '1024M';
 const COMMAND_LINE = 'console=ttyS0 quiet net.ifnames=0 mitigations=off nokaslr random.trust_cpu=on';
@@ -109,7 +109,8 @@ export class Machine implements AsyncDisposable {
       ...['-netdev', `user,id=n,hostfwd=tcp:127.0.0.1:${port}-:49983`, '-device', 'virtio-net-pci,netdev=n'],
       ...['-serial', `file:${join(directory, 'console.log')}`, '-qmp', `unix:${control},server=on,wait=off`],
     ];
-    const qemu = spawn('nice', ['-n', '19', 'qemu-system-x86_64', ...args, ...more], {
+    const [nice, ...before] = NICE;
+    const qemu = spawn(nice, [...before, 'qemu-system-x86_64', ...args, ...more], {
       stdio: ['ignore', 'inherit', 'inherit'],
       env: { ...process.env, ...env },
     });

@@ -36,9 +36,13 @@ export function reasonNotToRun(): string | null {
   }
 }
 
-/** Runs a tool at the lowest priority: a guest is a heavy neighbour. Throws with what it printed. */
+/** `nice` with its arguments: a guest is a heavy neighbour, and still must get on beside others. */
+export const NICE = ['nice', '-n', '5'] as const;
+
+/** Runs a tool at a low priority. Throws with what it printed. */
 export function run(tool: string, args: readonly string[], cwd?: string): string {
-  return execFileSync('nice', ['-n', '19', tool, ...args], {
+  const [nice, ...before] = NICE;
+  return execFileSync(nice, [...before, tool, ...args], {
     cwd,
     encoding: 'utf8',
     stdio: ['ignore', 'pipe', 'pipe'],

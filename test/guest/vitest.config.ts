@@ -4,12 +4,13 @@ export default defineConfig({
   test: {
     root: '.',
     include: ['test/guest/**/*.guest.ts'],
+    globalSetup: ['test/guest/set-up.ts'],
     pool: 'forks',
     // One qemu at a time.
     fileParallelism: false,
     // Without KVM everything takes tenfold: these end what hangs and say nothing about speed.
     testTimeout: 300_000,
-    hookTimeout: 900_000,
+    hookTimeout: 300_000,
     bail: 1,
     reporters: ['verbose'],
   },

@@ -1,0 +1,54 @@
+import { describe, expect, inject, test } from 'vitest';
+import { EndReason, type ProcessEvent_EndEvent } from '../../src/gen/process/process_pb.js';
+import { workloadMemory } from '../../src/services/process/cgroups.ts';
+import { transcribe } from '../integration/clients.ts';
+import type { Snapshot } from './machine.ts';
+import { resumed } from './resumed.ts';
+
+const booted = inject('booted') as Snapshot;
+const PAGE = 4096;
+const MIB = 1024 * 1024;
+
+describe.skipIf(!booted)('the limits of the workload', () => {
+  test('leave memory to the rest, and let terminals go first', async () => {
+    await using guest = await resumed(booted);
+    const total =
+      1024 * Number(await guest.shell("sed -n 's/^MemTotal: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo"));
+    expect(workloadMemory(total)).toBe(Math.floor(total - Math.min(total / 8, 128 * MIB)));
+    const memory = String(workloadMemory(total) - (workloadMemory(total) % PAGE));
+    const read = (cgroup: string) =>
+      guest.shell(`cd /sys/fs/cgroup/envd/${cgroup} && cat memory.max memory.high cpu.weight io.weight`);
+    expect(await read('user')).toBe(`${memory}\n${memory}\n50\ndefault 10`);
+    expect(await read('ptys')).toBe(`${memory}\n${memory}\n200\ndefault 50`);
+  });
+
+  test('out of memory: the process is told to have ended of that, and everything else goes on', async () => {
+    await using guest = await resumed(booted);
+    const daemon = await guest.mainPid();
+    const limit = Number(await guest.shell('cat /sys/fs/cgroup/envd/user/memory.max'));
+    const bystander = guest.process
+      .start({ process: { cmd: 'sleep', args: ['1000'] } })
+      [Symbol.asyncIterator]();
+    const started = (await bystander.next()).value?.event?.event;
+    const pid = started?.case === 'start' ? started.value.pid : 0;
+
+    let end: ProcessEvent_EndEvent | null = null;
+    const hungry = { cmd: 'tail', args: ['/dev/zero'] };
+    await transcribe(guest.process.start({ process: hungry, stdin: false }), (event) => {
+      if (event.case === 'end') end = event.value;
+    });
+    expect(end).toMatchObject({
+      exited: false,
+      status: 'signal: killed',
+      signal: 'SIGKILL',
+      reason: EndReason.OUT_OF_MEMORY,
+    });
+    const peak = Number((end as unknown as ProcessEvent_EndEvent).usage?.peakMemoryBytes);
+    expect(peak).toBeGreaterThan(limit / 2);
+    expect(peak).toBeLessThanOrEqual(limit);
+
+    expect(await guest.mainPid()).toBe(daemon);
+    expect(await guest.shell(`cat /proc/${pid}/comm`)).toBe('sleep');
+    expect(await guest.shell('systemctl is-active envd')).toBe('active');
+  });
+});

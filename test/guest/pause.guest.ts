@@ -1,0 +1,98 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, inject, test } from 'vitest';
+import type { Snapshot } from './machine.ts';
+import { type RunningGuest, resumed, resumedIn } from './resumed.ts';
+
+const booted = inject('booted') as Snapshot;
+const directory = mkdtempSync(join(tmpdir(), 'envd-pause-'));
+afterAll(() => rmSync(directory, { recursive: true, force: true }));
+
+/** How often everything is asked for while the file system is frozen. */
+const ROUNDS = 10;
+
+const frozen = (guest: RunningGuest) =>
+  guest.system('cat /sys/fs/cgroup/envd/user/cgroup.freeze /sys/fs/cgroup/envd/ptys/cgroup.freeze');
+
+/** Ends the daemon without a warning, and waits until the next one answers. */
+async function crash(guest: RunningGuest): Promise<void> {
+  const before = await guest.mainPid();
+  await guest.system(`kill -KILL ${before}`).catch(() => null);
+  guest.token = null; // the next one knows none
+  const after = () => guest.mainPid().catch(() => before);
+  await expect.poll(after, { timeout: 120_000, interval: 500 }).not.toBe(before);
+}
+
+describe.skipIf(!booted)('the root file system is frozen', () => {
+  test('the daemon goes on and waits for no disk, a snapshot is taken, and /init thaws', async () => {
+    let paused: Snapshot;
+    {
+      await using guest = await resumedIn(join(directory, 'fsfrozen'), booted);
+      // A journal on the disk stops to read what the daemon logs.
+      await guest.shell('mkdir -p /var/log/journal /srv/files && journalctl --flush');
+      await guest.call('POST', '/files?path=/srv/files/old', 'old');
+      const pid = await guest.mainPid();
+      expect((await guest.call('POST', '/fsfreeze')).status).toBe(204);
+      const written = await guest.system(`grep ^write_bytes /proc/${pid}/io`);
+      const writer = guest.shell('echo $$ >/run/writer; exec 2>&1; echo late >/srv/files/late');
+      const ended = writer.catch(() => null);
+      const isAsleep = () => guest.system('grep State: /proc/$(cat /run/writer)/status').catch(() => '');
+      await expect.poll(isAsleep, { timeout: 60_000 }).toContain('D (disk sleep)');
+      for (let round = 0; round < ROUNDS; round += 1) {
+        expect((await guest.call('GET', '/health')).status).toBe(204);
+        expect(await (await guest.call('GET', '/files?path=/srv/files/old')).text()).toBe('old');
+        expect((await guest.filesystem.listDir({ path: '/srv/files', depth: 1 })).entries).toHaveLength(1);
+        expect((await guest.call('POST', '/files?path=/srv/files/new', 'new')).status).toBe(503);
+        expect(await guest.shell('echo on')).toBe('on');
+      }
+      expect(await guest.system(`grep -l '^State:.D' /proc/${pid}/task/*/status || true`)).toBe('');
+      expect(await guest.system(`grep ^write_bytes /proc/${pid}/io`)).toBe(written);
+      paused = await guest.machine.snapshot();
+      await ended;
+    }
+    await using guest = await resumed(paused);
+    await expect.poll(() => guest.shell('cat /srv/files/late')).toBe('late');
+    expect((await guest.call('POST', '/files?path=/srv/files/new', 'new')).status).toBe(200);
+    // What was done meanwhile is in the log now.
+    const count = 'journalctl --boot --unit=envd --output=cat --no-pager | grep -c ListDir';
+    expect(await guest.shell(count)).toBe(String(ROUNDS));
+  });
+});
+
+describe.skipIf(!booted)('everything is frozen, and nothing stays so', () => {
+  test('the next /init thaws what a daemon that was killed had frozen', async () => {
+    await using guest = await resumed(booted);
+    await guest.system('mkdir /sys/fs/cgroup/own && echo 1 >/sys/fs/cgroup/own/cgroup.freeze');
+    const answer = await guest.call('POST', '/freeze?mode=hierarchy&maxWaitMs=60000');
+    const { requested, preFrozen } = (await answer.json()) as Record<string, number>;
+    expect(preFrozen).toBe(1);
+    expect((await guest.call('POST', '/fsfreeze')).status).toBe(204);
+    expect(await frozen(guest)).toBe('1\n1');
+    await crash(guest);
+    expect(await frozen(guest)).toBe('1\n1');
+    expect((await guest.call('POST', '/files?path=/srv/new', 'new')).status).toBe(503);
+    const init = await guest.init({ accessToken: 'second', timestamp: new Date() });
+    expect(JSON.parse(init.headers.get('x-envd-freeze-audit') ?? '')).toMatchObject({
+      requested,
+      stillFrozen: requested,
+      notFrozen: 0,
+    });
+    expect(await guest.shell('cd /sys/fs/cgroup && grep -l 1 $(find -name cgroup.freeze)')).toBe(
+      './own/cgroup.freeze',
+    );
+    expect(await guest.shell('echo written >/srv/new && cat /srv/new')).toBe('written');
+  });
+
+  test('all but what a resume needs is frozen, and the guest works afterwards', async () => {
+    await using guest = await resumed(booted);
+    const answer = await guest.call('POST', '/freeze?mode=hierarchy&maxWaitMs=60000');
+    const counts = (await answer.json()) as Record<string, number>;
+    expect(counts).toMatchObject({ mode: 'hierarchy', truncated: false, notFrozen: 0, failed: 0 });
+    expect(counts.frozen).toBe(counts.requested);
+    expect(await guest.system('cat /sys/fs/cgroup/system.slice/dbus.service/cgroup.freeze')).toBe('1');
+    expect(await guest.system('cat /sys/fs/cgroup/init.scope/cgroup.freeze')).toBe('0');
+    expect((await guest.call('POST', '/unfreeze')).status).toBe(204);
+    expect(await guest.shell('busctl --list >/dev/null && systemctl is-system-running')).toBe('running');
+  });
+});

@@ -1,0 +1,137 @@
+import { hash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { describe, expect, inject, test } from 'vitest';
+import type { Snapshot } from './machine.ts';
+import { type RunningGuest, resumed } from './resumed.ts';
+
+const booted = inject('booted') as Snapshot;
+
+/** At once on a volume: more than the threads that Node has by default, fewer than the image gives it. */
+const CALLERS = 8;
+
+const later = (seconds: number) => new Date(Date.now() + seconds * 1000);
+
+describe.skipIf(!booted)('the metadata service', () => {
+  const program = readFileSync(new URL('metadata-service.mjs', import.meta.url), 'utf8');
+
+  /** A guest with the service at its address, told about to the daemon as in docs/operations.md. */
+  async function withService(): Promise<RunningGuest> {
+    const guest = await resumed(booted);
+    const unit = '[Service]\nEnvironment=ENVD_METADATA_SERVICE=http://169.254.169.254/\n';
+    await guest.call('POST', '/files?path=/run/metadata.mjs', program);
+    await guest.call('POST', '/files?path=/etc/systemd/system/envd.service.d/metadata.conf', unit);
+    await guest.shell('ip addr add 169.254.169.254/32 dev lo');
+    await tell(guest, {});
+    await guest.shell('systemd-run -q /opt/envd/bin/node /run/metadata.mjs /run/metadata.json');
+    const before = await guest.mainPid();
+    await guest.system('systemctl daemon-reload && systemctl restart envd').catch(() => null);
+    guest.token = null;
+    await expect
+      .poll(() => guest.mainPid().catch(() => before), { timeout: 120_000, interval: 500 })
+      .not.toBe(before);
+    return guest;
+  }
+
+  const tell = (guest: RunningGuest, metadata: object) =>
+    guest.call('POST', '/files?path=/run/metadata.json', JSON.stringify(metadata));
+
+  /** The status of an /init; a service that did not answer within its second is asked again. */
+  async function init(guest: RunningGuest, accessToken: string, seconds: number): Promise<number> {
+    for (;;) {
+      const body = { accessToken, timestamp: later(seconds).toISOString() };
+      const { status } = await guest.call('POST', '/init', body);
+      if (status !== 503) return status;
+    }
+  }
+
+  test('decides about the token, and tells the guest who it is', async () => {
+    await using guest = await withService();
+    expect(await init(guest, 'first', 0)).toBe(204);
+    guest.token = 'first';
+    const told = {
+      sandboxID: 'sandbox-7',
+      templateID: 'template-3',
+      accessTokenHash: hash('sha512', 'second'),
+    };
+    await tell(guest, told);
+    expect(await init(guest, 'third', 1)).toBe(401);
+    expect(await init(guest, 'second', 2)).toBe(204);
+    guest.token = 'second';
+    expect(await guest.shell('echo $SVC_SANDBOX $SVC_SANDBOX_ID $SVC_TEMPLATE_ID')).toBe(
+      'true sandbox-7 template-3',
+    );
+    expect(await guest.shell('cat /run/svc/SVC_SANDBOX_ID')).toBe('sandbox-7');
+    expect(await init(guest, '', 3)).toBe(401);
+    await tell(guest, { ...told, accessTokenHash: hash('sha512', '') });
+    expect(await init(guest, '', 4)).toBe(204);
+    guest.token = null;
+    expect((await guest.call('GET', '/envs')).status).toBe(200);
+  });
+});
+
+describe.skipIf(!booted)('a volume', () => {
+  const EXPORT = '/srv/export';
+  const MOUNT = '/mnt/volume';
+  const SERVER = '10.9.9.9';
+  const volume = { nfs_target: `${SERVER}:${EXPORT}`, path: MOUNT };
+
+  async function withServer(): Promise<RunningGuest> {
+    const guest = await resumed(booted);
+    await guest.shell(`mkdir -p ${EXPORT} && echo "${EXPORT} *(rw,no_root_squash,fsid=1)" >/etc/exports`);
+    // Without the wait for clients of a server before this one.
+    await guest.shell('printf "[nfsd]\\ngrace-time=10\\nlease-time=10\\n" >/etc/nfs.conf.d/test.conf');
+    await guest.shell(`ip addr add ${SERVER}/32 dev lo && systemctl start nfs-server`);
+    return guest;
+  }
+
+  const mount = (guest: RunningGuest, lifecycleID: string, seconds: number, volumes: object[] = [volume]) =>
+    guest.init({
+      accessToken: 'first',
+      timestamp: later(seconds),
+      lifecycleID,
+      volumeMounts: volumes,
+    });
+  const mountId = (guest: RunningGuest) =>
+    guest.shell(`findmnt --noheadings --output ID,FSTYPE,SOURCE ${MOUNT} || true`);
+
+  test('is mounted, kept for a life of the guest, and mounted anew in the next', async () => {
+    await using guest = await withServer();
+    await mount(guest, 'first', 1);
+    const first = await mountId(guest);
+    expect(first).toMatch(/nfs4? +10\.9\.9\.9:\/srv\/export$/);
+    expect((await guest.call('POST', `/files?path=${MOUNT}/poem`, 'roses')).status).toBe(200);
+    expect(await guest.shell(`cat ${EXPORT}/poem`)).toBe('roses');
+    await expect(guest.filesystem.createWatcher({ path: MOUNT })).rejects.toThrow(
+      `cannot watch path on network filesystem: ${MOUNT}`,
+    );
+    await mount(guest, 'first', 2);
+    expect(await mountId(guest)).toBe(first);
+    await mount(guest, 'second', 3);
+    expect(await mountId(guest)).toMatch(/nfs/);
+    expect(await mountId(guest)).not.toBe(first);
+    expect(await (await guest.call('GET', `/files?path=${MOUNT}/poem`)).text()).toBe('roses');
+    await mount(guest, 'second', 4, []);
+    expect(await mountId(guest)).toBe('');
+  });
+
+  test('whose server is gone holds up what touches it, and nothing else', async () => {
+    await using guest = await withServer();
+    await mount(guest, 'first', 1);
+    await guest.call('POST', `/files?path=${MOUNT}/poem`, 'roses');
+    // Not a word from it any more.
+    await guest.shell(`ip addr del ${SERVER}/32 dev lo && ip route add blackhole ${SERVER}/32`);
+    let answered = 0;
+    const callers = Array.from({ length: CALLERS }, async (_, caller) => {
+      await guest.filesystem.stat({ path: `${MOUNT}/${caller}` }).catch(() => null);
+      answered += 1;
+    });
+    for (let round = 0; round < 3; round += 1) {
+      expect(await guest.shell('echo on')).toBe('on');
+      expect((await guest.call('POST', '/files?path=/srv/new', 'new')).status).toBe(200);
+      expect(await (await guest.call('GET', '/files?path=/srv/new')).text()).toBe('new');
+    }
+    expect(answered).toBe(0);
+    await guest.machine[Symbol.asyncDispose]();
+    await Promise.all(callers);
+  });
+});
