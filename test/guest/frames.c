@@ -1,6 +1,7 @@
-// Counts the frames of a machine's memory that are touched after it was restored. Preloaded into qemu, this library
+// Notes the frames of a machine's memory that are touched after it was restored. Preloaded into qemu, this library
 // takes the private mapping of the memory file (ENVD_FRAMES_MEMORY), maps nothing there instead, and serves each page
-// from the file when it is touched: userfaultfd(2), ioctl_userfaultfd(2). The number is in the file ENVD_FRAMES_COUNT.
+// from the file when it is touched: userfaultfd(2), ioctl_userfaultfd(2). The file ENVD_FRAMES_TOUCHED has a byte for
+// each frame of 4 KiB, 1 for those that were touched.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -21,7 +22,7 @@ static struct {
   int faults;
   int file;
   char* start;
-  _Atomic uint64_t* count;
+  volatile uint8_t* touched;
 } served;
 
 static void fail(const char* what) {
@@ -52,11 +53,12 @@ static void* serve(void* unused) {
   while (read(served.faults, &message, sizeof message) == sizeof message) {
     if (message.event != UFFD_EVENT_PAGEFAULT) continue;
     char* address = (char*)(message.arg.pagefault.address & ~(PAGE - 1));
-    if (pread(served.file, page, PAGE, address - served.start) != (ssize_t)PAGE) fail("pread");
+    size_t offset = (size_t)(address - served.start);
+    if (pread(served.file, page, PAGE, (off_t)offset) != (ssize_t)PAGE) fail("pread");
+    served.touched[offset / PAGE] = 1;
     struct uffdio_copy copy = {.dst = (uintptr_t)address, .src = (uintptr_t)page, .len = PAGE};
-    // A second fault on a page that has come meanwhile fails with EEXIST and counts no more.
-    if (ioctl(served.faults, UFFDIO_COPY, &copy) == 0) ++*served.count;
-    else {
+    // A second fault on a page that has come meanwhile fails with EEXIST.
+    if (ioctl(served.faults, UFFDIO_COPY, &copy) != 0) {
       struct uffdio_range range = {.start = (uintptr_t)address, .len = PAGE};
       ioctl(served.faults, UFFDIO_WAKE, &range);
     }
@@ -66,12 +68,13 @@ static void* serve(void* unused) {
 }
 
 static void start_serving(char* start, size_t length, int file) {
-  int counter = open(getenv("ENVD_FRAMES_COUNT"), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (counter < 0 || ftruncate(counter, sizeof(uint64_t)) < 0) fail("ENVD_FRAMES_COUNT");
-  served.count = raw_mmap(NULL, sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED, counter, 0);
+  int touched = open(getenv("ENVD_FRAMES_TOUCHED"), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (touched < 0 || ftruncate(touched, (off_t)(length / PAGE)) < 0) fail("ENVD_FRAMES_TOUCHED");
+  served.touched = raw_mmap(NULL, length / PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, touched, 0);
+  if (served.touched == MAP_FAILED) fail("mmap");
   served.start = start;
   served.file = dup(file);
-  served.faults = syscall(SYS_userfaultfd, O_CLOEXEC);
+  served.faults = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
   struct uffdio_api api = {.api = UFFD_API};
   struct uffdio_register missing = {
       .range = {.start = (uintptr_t)start, .len = length},

@@ -1,17 +1,17 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, readFileSync, rmSync } from 'node:fs';
-import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { freePort } from '../fixtures/free-port.ts';
 import type { Image } from './image.ts';
 import { Qmp } from './qmp.ts';
-import { NICE, run } from './tools.ts';
+import { run } from './tools.ts';
 
 const MEMORY = '1024M';
 const COMMAND_LINE = 'console=ttyS0 quiet net.ifnames=0 mitigations=off nokaslr random.trust_cpu=on';
 /** A boot without KVM takes 20 s, on a busy machine several times as long. */
-const BOOT_LIMIT_MS = 240_000;
+const BOOT_LIMIT_MS = 600_000;
 
 /** A machine that was stopped: its memory, its disk and the state of its devices. It can be started any number of times. */
 export interface Snapshot {
@@ -109,8 +109,7 @@ export class Machine implements AsyncDisposable {
       ...['-netdev', `user,id=n,hostfwd=tcp:127.0.0.1:${port}-:49983`, '-device', 'virtio-net-pci,netdev=n'],
       ...['-serial', `file:${join(directory, 'console.log')}`, '-qmp', `unix:${control},server=on,wait=off`],
     ];
-    const [nice, ...before] = NICE;
-    const qemu = spawn(nice, [...before, 'qemu-system-x86_64', ...args, ...more], {
+    const qemu = spawn('qemu-system-x86_64', [...args, ...more], {
       stdio: ['ignore', 'inherit', 'inherit'],
       env: { ...process.env, ...env },
     });
@@ -118,7 +117,7 @@ export class Machine implements AsyncDisposable {
   }
 
   /** Waits until the daemon answers. Throws, with the end of the console, when it does not. */
-  async answers(limitMs = 60_000): Promise<void> {
+  async answers(limitMs = 180_000): Promise<void> {
     const limit = AbortSignal.timeout(limitMs);
     while (!limit.aborted) {
       const response = await fetch(`${this.url}/health`, { signal: AbortSignal.timeout(5000) }).catch(
@@ -165,12 +164,4 @@ export class Machine implements AsyncDisposable {
     this.#qmp[Symbol.dispose]();
     await this.#ended;
   }
-}
-
-async function freePort(): Promise<number> {
-  const listener = createServer().listen(0, '127.0.0.1');
-  await once(listener, 'listening');
-  const { port } = listener.address() as AddressInfo;
-  listener.close();
-  return port;
 }

@@ -52,7 +52,7 @@ describe.skipIf(!booted)('the root file system is frozen', () => {
       await ended;
     }
     await using guest = await resumed(paused);
-    await expect.poll(() => guest.shell('cat /srv/files/late')).toBe('late');
+    await expect.poll(() => guest.shell('cat /srv/files/late'), { timeout: 60_000 }).toBe('late');
     expect((await guest.call('POST', '/files?path=/srv/files/new', 'new')).status).toBe(200);
     // What was done meanwhile is in the log now.
     const count = 'journalctl --boot --unit=envd --output=cat --no-pager | grep -c ListDir';

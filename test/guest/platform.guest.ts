@@ -102,7 +102,7 @@ describe.skipIf(!booted)('a volume', () => {
     expect((await guest.call('POST', `/files?path=${MOUNT}/poem`, 'roses')).status).toBe(200);
     expect(await guest.shell(`cat ${EXPORT}/poem`)).toBe('roses');
     await expect(guest.filesystem.createWatcher({ path: MOUNT })).rejects.toThrow(
-      `cannot watch path on network filesystem: ${MOUNT}`,
+      `cannot watch path on network filesystem: '${MOUNT}'`,
     );
     await mount(guest, 'first', 2);
     expect(await mountId(guest)).toBe(first);

@@ -36,15 +36,7 @@ export function reasonNotToRun(): string | null {
   }
 }
 
-/** `nice` with its arguments: a guest is a heavy neighbour, and still must get on beside others. */
-export const NICE = ['nice', '-n', '5'] as const;
-
-/** Runs a tool at a low priority. Throws with what it printed. */
+/** Runs a tool. Throws with what it printed. */
 export function run(tool: string, args: readonly string[], cwd?: string): string {
-  const [nice, ...before] = NICE;
-  return execFileSync(nice, [...before, tool, ...args], {
-    cwd,
-    encoding: 'utf8',
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
+  return execFileSync(tool, args, { cwd, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
 }

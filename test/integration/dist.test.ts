@@ -1,9 +1,24 @@
-import { execFileSync } from 'node:child_process';
-import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { loopMount } from '../fixtures/cgroups.ts';
+import { freePort } from '../fixtures/free-port.ts';
+import { isWritable } from '../fixtures/frozen.ts';
 import { connectTo, transcribe } from './clients.ts';
 import { startDaemon, type TestDaemon } from './daemon.ts';
 
@@ -89,6 +104,41 @@ test('freeze, thaw and collapse', async () => {
   const frozen = await post('/freeze?maxWaitMs=1000');
   expect(await frozen.json()).toMatchObject({ requested: 2, frozen: 2 });
   expect((await post('/unfreeze')).status).toBe(204);
+});
+
+test('it starts on a file system that the daemon before it has left frozen, and thaws', async () => {
+  using filesystem = loopMount('32M');
+  for (const part of ['lib', 'package.json', 'bin/envd']) {
+    cpSync(join(elsewhere, part), join(filesystem.path, part), { recursive: true });
+  }
+  symlinkSync(join(elsewhere, 'bin/node'), join(filesystem.path, 'bin/node'));
+  const run = join(daemon.scratch, 'frozen');
+  mkdirSync(run);
+  writeFileSync(join(run, 'fsfrozen.json'), JSON.stringify([filesystem.path]));
+  filesystem.freeze();
+  const port = await freePort();
+  const settings = [
+    '--host=127.0.0.1',
+    `--port=${port}`,
+    '--no-cgroups',
+    `--fsfreeze-path=${filesystem.path}`,
+  ];
+  const next = spawn(join(filesystem.path, 'bin/envd'), settings, {
+    stdio: 'ignore',
+    env: { ENVD_RUNTIME_DIRECTORY: run },
+  });
+  const ended = once(next, 'exit');
+  try {
+    const url = `http://127.0.0.1:${port}`;
+    const health = async () => (await fetch(`${url}/health`).catch(() => null))?.status;
+    await expect.poll(health, { timeout: 20_000 }).toBe(204);
+    expect((await fetch(`${url}/init`, { method: 'POST' })).status).toBe(204);
+    expect(await isWritable(filesystem.path)).toBe(true);
+  } finally {
+    filesystem.thaw();
+    next.kill();
+    await ended;
+  }
 });
 
 test('nothing is left beside it but what was built', () => {

@@ -2,12 +2,12 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
-import { createServer } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { loopMount } from '../fixtures/cgroups.ts';
+import { freePort } from '../fixtures/free-port.ts';
 import { isWritable } from '../fixtures/frozen.ts';
 import { connectTo, transcribe } from './clients.ts';
 import { startDaemon, type TestDaemon } from './daemon.ts';
@@ -224,11 +224,3 @@ test('what the daemon writes to itself is not frozen', async () => {
   ]);
   expect((await upload(daemon, `${path}/new`)).status).toBe(200);
 });
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as { port: number };
-  server.close();
-  return port;
-}

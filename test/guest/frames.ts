@@ -1,0 +1,128 @@
+import { readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { Guest } from './guest.ts';
+import { Machine, type Snapshot } from './machine.ts';
+import { run } from './tools.ts';
+
+/** What is done between freeze and pause. */
+export const PAUSES = ['as it is', 'collected', 'collapsed'] as const;
+export type Pause = (typeof PAUSES)[number];
+
+/** In the order of census.mjs. */
+export const OWNERS = [
+  'kernel',
+  'page tables',
+  'slab',
+  'free by now',
+  'page cache',
+  'other processes',
+  "the daemon's program",
+  "the daemon's heap",
+] as const;
+
+/** Of one restore. */
+export interface Touched {
+  /** Frames of 4 KiB. */
+  readonly firstAnswer: number;
+  readonly init: number;
+  readonly firstCommand: number;
+  /** Frames of 2 MiB with one that was touched until then. */
+  readonly largeFirstAnswer: number;
+  readonly largeFirstCommand: number;
+  /** By OWNERS: frames of 4 KiB until the first command; empty unless they were asked for. */
+  readonly owners: readonly number[];
+}
+
+const SMALL_PER_LARGE = 512;
+const THP = '/sys/kernel/mm/transparent_hugepage/enabled';
+
+/** Builds what frames.c is about, into `directory`; returns its path. */
+export function buildCounter(directory: string): string {
+  const library = join(directory, 'frames.so');
+  const source = fileURLToPath(new URL('frames.c', import.meta.url));
+  run('cc', ['-O2', '-Wall', '-Wextra', '-Werror', '-shared', '-fPIC', '-pthread', '-o', library, source]);
+  return library;
+}
+
+/** A daemon that has worked: calls, output, files, directories; `rounds` times. */
+export async function work(guest: Guest, rounds: number): Promise<void> {
+  for (let round = 0; round < rounds; round += 1) {
+    for (let call = 0; call < 20; call += 1) await guest.process.list({});
+    await guest.call('POST', `/files?path=/run/file-${round % 4}`, 'x'.repeat(4 << 20));
+    await (await guest.call('GET', `/files?path=/run/file-${round % 4}`)).arrayBuffer();
+    await guest.filesystem.listDir({ path: '/usr/lib', depth: 2 });
+    await guest.shell('seq 50000');
+  }
+}
+
+/** Goes on from `snapshot` in `directory`, and is paused as the platform does it. */
+export async function pauseAgain(snapshot: Snapshot, directory: string, pause: Pause): Promise<Snapshot> {
+  await using machine = await Machine.fork(snapshot, directory);
+  await machine.answers();
+  const guest = new Guest(machine.url);
+  // A collapse collects garbage and trims first, and leaves it at that where huge pages are not wanted.
+  await guest.shell(`echo ${pause === 'collapsed' ? 'always' : 'never'} >${THP}`);
+  await guest.call('POST', '/freeze?maxWaitMs=60000');
+  if (pause !== 'as it is') {
+    const response = await guest.call('POST', '/collapse');
+    if (response.status !== 200) throw new Error(`/collapse answered ${response.status}`);
+  }
+  return await machine.snapshot();
+}
+
+/** Restores `snapshot` once and counts the frames that are touched by then; with `owners`, whose they are. */
+export async function measure(snapshot: Snapshot, library: string, owners = false): Promise<Touched> {
+  const file = join(snapshot.directory, 'touched');
+  const env = {
+    LD_PRELOAD: library,
+    ENVD_FRAMES_MEMORY: join(snapshot.directory, 'memory'),
+    ENVD_FRAMES_TOUCHED: file,
+  };
+  rmSync(file, { force: true });
+  await using machine = await Machine.restore(snapshot, env);
+  await machine.answers();
+  const first = readFileSync(file);
+  const guest = new Guest(machine.url);
+  await guest.init({ accessToken: 'secret', timestamp: new Date() });
+  const init = readFileSync(file);
+  await guest.shell('true');
+  const command = readFileSync(file);
+  return {
+    firstAnswer: count(first),
+    init: count(init),
+    firstCommand: count(command),
+    largeFirstAnswer: countLarge(first),
+    largeFirstCommand: countLarge(command),
+    owners: owners ? byOwner(command, await census(guest)) : [],
+  };
+}
+
+/** Whose each frame is; a frame does not move, so it is still the one that was touched. */
+async function census(guest: Guest): Promise<Uint8Array> {
+  const program = readFileSync(new URL('census.mjs', import.meta.url), 'utf8');
+  await guest.call('POST', '/files?path=/run/census.mjs', program);
+  await guest.shell(`/opt/envd/bin/node /run/census.mjs ${await guest.mainPid()} /run/census`);
+  return await (await guest.call('GET', '/files?path=/run/census')).bytes();
+}
+
+function count(touched: Uint8Array): number {
+  return touched.reduce((sum, frame) => sum + frame, 0);
+}
+
+function countLarge(touched: Uint8Array): number {
+  const large = new Set<number>();
+  touched.forEach((frame, index) => {
+    if (frame) large.add(Math.floor(index / SMALL_PER_LARGE));
+  });
+  return large.size;
+}
+
+function byOwner(touched: Uint8Array, owners: Uint8Array): number[] {
+  const counts = OWNERS.map(() => 0);
+  touched.forEach((frame, index) => {
+    const owner = owners[index] ?? 0;
+    if (frame) counts[owner] = (counts[owner] ?? 0) + 1;
+  });
+  return counts;
+}
