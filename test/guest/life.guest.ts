@@ -92,7 +92,7 @@ describe.skipIf(!booted)('the life of a guest', () => {
     await ended;
     guest.token = null; // the new daemon knows none
     const after = () => mainPid().catch(() => before);
-    await expect.poll(after, { timeout: 120_000, interval: 500 }).not.toBe(before);
+    await expect.poll(after, { timeout: 300_000, interval: 500 }).not.toBe(before);
     expect(await guest.shell(`cat /proc/${pid}/comm && kill ${pid}`)).toBe('sleep');
   });
 
@@ -179,7 +179,7 @@ describe.skipIf(!booted)('the life of a guest', () => {
   });
 
   test(`restore, init and a first command, ${RESTORES} times from one snapshot`, {
-    timeout: RESTORES * 60_000,
+    timeout: RESTORES * 120_000,
   }, async () => {
     for (let round = 1; round <= RESTORES; round += 1) {
       await using restored = await Machine.restore(snapshot);

@@ -27,7 +27,7 @@ describe.skipIf(!booted)('the metadata service', () => {
     await guest.system('systemctl daemon-reload && systemctl restart envd').catch(() => null);
     guest.token = null;
     await expect
-      .poll(() => guest.mainPid().catch(() => before), { timeout: 120_000, interval: 500 })
+      .poll(() => guest.mainPid().catch(() => before), { timeout: 300_000, interval: 500 })
       .not.toBe(before);
     return guest;
   }

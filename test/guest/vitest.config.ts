@@ -9,8 +9,8 @@ export default defineConfig({
     // One qemu at a time.
     fileParallelism: false,
     // Without KVM everything takes tenfold: these end what hangs and say nothing about speed.
-    testTimeout: 300_000,
-    hookTimeout: 300_000,
+    testTimeout: 600_000,
+    hookTimeout: 600_000,
     bail: 1,
     reporters: ['verbose'],
   },

@@ -141,6 +141,21 @@ test('it starts on a file system that the daemon before it has left frozen, and 
   }
 });
 
+test('the Dockerfile takes what there is', () => {
+  const text = readFileSync(join(ROOT, 'Dockerfile'), 'utf8');
+  const copied = Array.from(text.matchAll(/^COPY (.+) \S+$/gm), ([, sources = '']) =>
+    sources.split(' '),
+  ).flat();
+  expect(copied).toContain('systemd/image/packages.txt');
+  expect(copied.filter((source) => !existsSync(join(ROOT, source)))).toEqual([]);
+  const { scripts } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
+  const run = Array.from(text.matchAll(/^RUN npm run (\S+)$/gm), ([, name = '']) => name);
+  expect(run).toEqual(['setup', 'build']);
+  expect(run.filter((name) => !(name in scripts))).toEqual([]);
+  const [, installer = ''] = /sh \/envd\/(\S+) \/envd\/dist ""$/m.exec(text) ?? [];
+  expect(installer).toBe('systemd/image/install.sh');
+});
+
 test('nothing is left beside it but what was built', () => {
   expect(readdirSync(elsewhere).sort()).toEqual([
     'LICENSE',
