@@ -197,6 +197,20 @@ describe('hierarchy mode', () => {
     expect(paused.isFrozen() && parent.isFrozen() && parent.child('child').isFrozen()).toBe(true);
   });
 
+  test('adopts what has come since, when it is asked again', async () => {
+    using top = testCgroup();
+    using freezer = freezerFor(top);
+    make(top, 'system.slice/cron.service');
+    expect(await freezer.freeze(hierarchy, never)).toMatchObject({ requested: 3 });
+    const late = make(top, 'system.slice/late.service');
+    expect(late.isFrozen()).toBe(false);
+    expect(await freezer.freeze(hierarchy, never)).toMatchObject({ preFrozen: 0, requested: 4, frozen: 4 });
+    expect(late.freezeRequested()).toBe(true);
+    expect(freezer.audit()).toMatchObject({ requested: 4, stillFrozen: 4 });
+    await freezer.thaw();
+    expect(late.freezeRequested()).toBe(false);
+  });
+
   test('looks at no more than it may, the workload first', async () => {
     using top = testCgroup();
     using freezer = freezerFor(top);
