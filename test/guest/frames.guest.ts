@@ -6,9 +6,10 @@ import { buildCounter, measure, type Pause, pauseAgain, type Touched, work } fro
 import { Guest } from './guest.ts';
 import { Machine, type Snapshot } from './machine.ts';
 
-/** Restores of each pause. What holds over several boots and pauses: test/bench/frames.ts. */
-const RESTORES = 5;
-const ROUNDS = 5;
+/** Restores of each pause; what holds over several boots and pauses: test/bench/frames.ts. */
+const RESTORES = Math.min(5, Number(process.env.ENVD_GUEST_RESTORES ?? 5));
+/** Of work before the pause. */
+const ROUNDS = 3;
 const WAYS: readonly Pause[] = ['as it is', 'collapsed'];
 
 const booted = inject('booted') as Snapshot;

@@ -10,7 +10,7 @@ const directory = mkdtempSync(join(tmpdir(), 'envd-pause-'));
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
 /** How often everything is asked for while the file system is frozen. */
-const ROUNDS = 10;
+const ROUNDS = 4;
 
 const frozen = (guest: RunningGuest) =>
   guest.system('cat /sys/fs/cgroup/envd/user/cgroup.freeze /sys/fs/cgroup/envd/ptys/cgroup.freeze');

@@ -6,8 +6,8 @@ export default defineConfig({
     include: ['test/guest/**/*.guest.ts'],
     globalSetup: ['test/guest/set-up.ts'],
     pool: 'forks',
-    // One qemu at a time.
-    fileParallelism: false,
+    // Each qemu keeps a core busy.
+    maxWorkers: 2,
     // Without KVM everything takes tenfold: these end what hangs and say nothing about speed.
     testTimeout: 600_000,
     hookTimeout: 600_000,
