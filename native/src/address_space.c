@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
@@ -102,6 +103,14 @@ static void reserve_all(void) {
   // A reservation counts as address space: under a limit it would leave none for anything else.
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return;
   for (int pass = 0; pass < PASSES && !reserve_gaps(&reserved); pass++) continue;
+}
+
+// Preloaded into the program, this library comes before V8 has any heap. Child processes shall not inherit that.
+__attribute__((constructor)) static void reserve_when_preloaded(void) {
+  const char* preloaded = getenv("LD_PRELOAD");
+  if (!preloaded || !strstr(preloaded, "/envd.node")) return;
+  unsetenv("LD_PRELOAD");
+  pthread_once(&once, reserve_all);
 }
 
 static napi_value reserve_address_space(napi_env env, napi_callback_info info) {

@@ -71,6 +71,17 @@ test('the compile cache is complete and taken', () => {
   expect(readdirSync(join(elsewhere, 'lib/cache'))).toHaveLength(1);
 });
 
+test('its heap is packed from the first page on, and nobody inherits how', async () => {
+  const regions = readFileSync(`/proc/${daemon.pid}/smaps`, 'utf8').split(/^(?=[\da-f]+-)/m);
+  const scattered = regions.filter((region) => {
+    const start = Number.parseInt(region, 16);
+    return start > 2 ** 32 && start < 2 ** 46 && !/^Anonymous: +0 kB$/m.test(region);
+  });
+  expect(scattered).toEqual([]);
+  const run = await transcribe(connectTo(daemon.url).process.start({ process: { cmd: '/usr/bin/env' } }));
+  expect(String(run.stdout)).not.toContain('LD_PRELOAD');
+});
+
 test('a command', async () => {
   const run = await transcribe(
     connectTo(daemon.url).process.start({ process: { cmd: '/bin/echo', args: ['hi'] } }),
