@@ -33,7 +33,7 @@ describe.skipIf(!booted)('the limits of the workload', () => {
     const pid = started?.case === 'start' ? started.value.pid : 0;
 
     let end: ProcessEvent_EndEvent | null = null;
-    const hungry = { cmd: 'perl', args: ['-e', '$x = "x" x 2_000_000_000'] };
+    const hungry = { cmd: 'perl', args: ['-e', '$x = "x" x 950_000_000'] };
     await transcribe(guest.process.start({ process: hungry, stdin: false }), (event) => {
       if (event.case === 'end') end = event.value;
     });
