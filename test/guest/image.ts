@@ -40,6 +40,11 @@ const MODULES = [
   'virtio_net',
 ];
 
+/** Debian's packages cannot be had: the machine is offline, or its mirror is. */
+export class NoPackages extends Error {
+  override readonly name = 'NoPackages';
+}
+
 /** What qemu boots. */
 export interface Image {
   readonly kernel: string;
@@ -48,11 +53,18 @@ export interface Image {
   readonly disk: string;
 }
 
-/** The image of a sandbox, from nothing or from what has not changed since it was last built. */
+/**
+ * The image of a sandbox, from nothing or from what has not changed since it was last built.
+ * Throws `NoPackages` when there is nothing to build it of.
+ */
 export function buildImage(): Image {
   execFileSync(process.execPath, [file('systemd/image/build.ts')]);
-  const system = cached('system', [SUITE, ...TEST_PACKAGES, file('systemd/image/packages.txt')], debootstrap);
-  const kernel = cached('kernel', [SUITE, KERNEL], fetchKernel);
+  const system = cached(
+    'system',
+    [SUITE, ...TEST_PACKAGES, file('systemd/image/packages.txt')],
+    fetching(debootstrap),
+  );
+  const kernel = cached('kernel', [SUITE, KERNEL], fetching(fetchKernel));
   const inputs = [
     ...builtFiles(),
     file('systemd/image/install.sh'),
@@ -71,6 +83,16 @@ export function buildImage(): Image {
     kernel: join(kernel, 'vmlinuz'),
     initrd: join(initrd, 'initrd.gz'),
     disk: join(disk, 'disk.ext4'),
+  };
+}
+
+function fetching(fetch: (directory: string) => void): (directory: string) => void {
+  return (directory) => {
+    try {
+      fetch(directory);
+    } catch (error) {
+      throw new NoPackages('packages cannot be had', { cause: error });
+    }
   };
 }
 
