@@ -34,7 +34,7 @@ function cpuUsed(cgroup: Cgroup): number {
 test(`${CGROUPS} cgroups with a process in each: all stop, and all go on`, { timeout: 60_000 }, async () => {
   using top = testCgroup();
   using freezer = freezerFor(top);
-  const cgroups = Array.from({ length: CGROUPS }, (_, index) => top.makeChild(`c-${index}`));
+  const cgroups = Array.from({ length: CGROUPS }, (_, index) => Cgroup.create(top.child(`c-${index}`).path));
   // The 0 stands for whoever writes it.
   const script = 'for c in c-*; do (echo 0 >$c/cgroup.procs && exec sleep 1000 >/dev/null) & done; wait';
   spawn('sh', ['-c', script], { cwd: top.path, stdio: ['ignore', 'ignore', 'inherit'] });
@@ -76,7 +76,7 @@ test('a cgroup that vanishes while it is waited for cannot be observed', async (
   const child = await startIn(top.child('user'), `echo > ${filesystem.path}/file; exec sleep 1000`);
   while (!/^State:\tD/m.test(readFileSync(`/proc/${child.pid}/status`, 'utf8'))) await sleep(1);
   const freezing = freezer.freeze({ ...hierarchy, mode: 'legacy', maxWaitMs: 60_000 }, never);
-  const refuge = top.makeChild('refuge');
+  const refuge = Cgroup.create(top.child('refuge').path);
   writeFileSync(join(refuge.path, 'cgroup.procs'), String(child.pid));
   await expect.poll(() => top.child('user').remove()).toBe(true);
   expect(await freezing).toMatchObject({ requested: 2, frozen: 1, notFrozen: 0, unobservable: 1 });
