@@ -34,10 +34,15 @@ export function encodeFrame<Desc extends DescMessage>(
   message: MessageShape<Desc>,
   codec: Codec,
 ): Buffer {
-  return frameOf(
-    0,
-    codec === 'json' ? Buffer.from(toJsonString(schema, message)) : toBinary(schema, message),
-  );
+  return frameOf(0, encodeMessage(schema, message, codec));
+}
+
+export function encodeMessage<Desc extends DescMessage>(
+  schema: Desc,
+  message: MessageShape<Desc>,
+  codec: Codec,
+): Uint8Array {
+  return codec === 'json' ? Buffer.from(toJsonString(schema, message)) : toBinary(schema, message);
 }
 
 /** Throws `invalid_argument` with what the payload has wrong. */
@@ -51,7 +56,9 @@ export function decodeMessage<Desc extends DescMessage>(
     if (codec === 'binary') return fromBinary(schema, payload);
     return fromJsonString(schema, payload.toString('utf8'), { ignoreUnknownFields });
   } catch (error) {
-    const text = `cannot decode message ${schema.typeName}: ${messageOf(error)}`;
+    // Of JSON, protobuf-es says itself which message or field it was.
+    const name = codec === 'json' ? '' : `cannot decode message ${schema.typeName}: `;
+    const text = `${name}${messageOf(error)}`;
     throw new EnvdError('invalid_argument', text, { cause: error });
   }
 }

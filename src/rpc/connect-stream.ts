@@ -14,14 +14,14 @@ import {
   encodeFrame,
   frameOf,
 } from './codec.ts';
+import { timeoutOf } from './connect-timeout.ts';
 import { toConnectError } from './errors.ts';
 import { batches, type EventStream } from './event-stream.ts';
 import { FrameBatch } from './frame-batch.ts';
 import { keepaliveMsOf } from './keepalive.ts';
+import { REQUEST_LIMIT_BYTES, readBody, tooLarge } from './request-body.ts';
 
 const CONTENT_TYPE = /^application\/connect\+(json|proto) *(?:;.*)?$/i;
-/** The largest message that a client may send, also once it is decompressed. */
-export const REQUEST_LIMIT_BYTES = 64 * 1024 * 1024;
 
 /** The codec of a request that this path serves, or null: another protocol, or no stream. */
 export function streamCodecOf(contentType: string | undefined): Codec | null {
@@ -128,17 +128,6 @@ class Deadline implements Disposable {
   }
 }
 
-/** `Connect-Timeout-Ms`: at most ten digits; absent or 0 means no limit. */
-function timeoutOf(headers: Headers): number | null {
-  const text = headers.get('connect-timeout-ms');
-  if (text === null) return null;
-  if (!/^\d{1,10}$/.test(text))
-    throw new EnvdError('invalid_argument', `invalid Connect-Timeout-Ms: '${text}'`);
-  const milliseconds = Number(text);
-  // setTimeout counts in 31 bits, a little less than 25 days.
-  return milliseconds === 0 ? null : Math.min(milliseconds, 0x7fffffff);
-}
-
 /** The one message of the request. */
 async function readMessage(request: IncomingMessage, encoding: string | null): Promise<Buffer> {
   const body = await readBody(request);
@@ -152,21 +141,6 @@ async function readMessage(request: IncomingMessage, encoding: string | null): P
   const payload = body.subarray(ENVELOPE_BYTES);
   if (((body[0] ?? 0) & COMPRESSED_FLAG) === 0) return payload;
   return decompress(payload, encoding);
-}
-
-async function readBody(request: IncomingMessage): Promise<Buffer> {
-  const chunks: Buffer[] = [];
-  let length = 0;
-  for await (const chunk of request) {
-    length += chunk.length;
-    if (length > REQUEST_LIMIT_BYTES) throw tooLarge();
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks);
-}
-
-function tooLarge(): EnvdError {
-  return new EnvdError('resource_exhausted', `request is larger than ${REQUEST_LIMIT_BYTES} bytes`);
 }
 
 async function decompress(payload: Buffer, encoding: string | null): Promise<Buffer> {

@@ -1,4 +1,4 @@
-import type { HandlerContext, ServiceImpl } from '@connectrpc/connect';
+import type { ServiceImpl } from '@connectrpc/connect';
 import type { EntryInfo, Filesystem } from '../gen/filesystem/filesystem_pb.js';
 import { resolvePath } from '../os/paths.ts';
 import type { User, UserDatabase } from '../os/users.ts';
@@ -9,8 +9,8 @@ import { remove } from '../services/filesystem/remove.ts';
 import { stat } from '../services/filesystem/stat.ts';
 import type { WriteGate } from '../services/freeze/write-gate.ts';
 import type { Guest } from '../services/lifecycle/guest.ts';
+import type { UnaryCall } from './connect-unary.ts';
 import { entryToMessage } from './entry.ts';
-import { ListAnswer } from './list-answer.ts';
 
 export interface FilesystemDependencies {
   readonly guest: Guest;
@@ -18,7 +18,7 @@ export interface FilesystemDependencies {
   /** What changes to files go through. */
   readonly gate: WriteGate;
   /** The user that a call is made as. */
-  userOf(context: HandlerContext): User;
+  userOf(call: { readonly requestHeader: Headers }): User;
 }
 
 /** The unary calls of `filesystem.Filesystem`. */
@@ -29,12 +29,12 @@ export function filesystemService({ guest, users, gate, userOf }: FilesystemDepe
       const entry = await stat(resolve(path, userOf(context)), users);
       return { entry: entryToMessage(entry) };
     },
-    async listDir({ path, depth }, context) {
-      const answer = ListAnswer.of(context);
+    async listDir({ path, depth }, context: UnaryCall) {
+      const { list } = context;
       const entries: EntryInfo[] = [];
       for await (const batch of listDir(resolve(path, userOf(context)), depth, users)) {
         const messages = batch.map(entryToMessage);
-        if (answer) answer.add(messages);
+        if (list) list.add(messages);
         else entries.push(...messages);
         context.signal.throwIfAborted();
       }

@@ -7,6 +7,7 @@ import type { WriteGate } from '../services/freeze/write-gate.ts';
 import type { ProcessTable } from '../services/process/table.ts';
 import { callerOf } from './caller.ts';
 import { type StreamExchange, serveStream } from './connect-stream.ts';
+import { type UnaryRoute, unaryRoutes } from './connect-unary.ts';
 import { toConnectError } from './errors.ts';
 import { type EventStream, viaConnect } from './event-stream.ts';
 import { filesystemService } from './filesystem.ts';
@@ -25,32 +26,31 @@ export interface StreamRoute {
   serve(exchange: StreamExchange): Promise<unknown>;
 }
 
-/** Every RPC: all of them through connect-node, the long streams through a path of their own as well. */
+/** Every RPC through connect-node; in Connect's own codecs, the long streams and the unary calls by paths of their own. */
 export function createRpc(dependencies: RpcDependencies): {
   register(router: ConnectRouter): void;
   readonly streams: readonly StreamRoute[];
+  readonly unary: readonly UnaryRoute[];
 } {
   const { processes, guest } = dependencies;
   const start = startStream(processes, guest);
   const connect = connectStream(processes);
   const watchDir = watchDirStream(dependencies);
   const userOf = (context: { requestHeader: Headers }) => callerOf(context.requestHeader, guest);
+  const processCalls = processService(processes);
+  const filesystemCalls = {
+    ...filesystemService({ ...dependencies, userOf }),
+    ...watcherService(dependencies),
+  };
   return {
     streams: [route(start), route(connect), route(watchDir)],
+    // The interface allows Filesystem no properties beside its own; newer clients of Process bring some.
+    unary: [...unaryRoutes(Process, processCalls, true), ...unaryRoutes(Filesystem, filesystemCalls, false)],
     register(router) {
       const interceptors = [translateErrors];
-      const processRpcs = {
-        ...processService(processes),
-        start: viaConnect(start),
-        connect: viaConnect(connect),
-      };
+      const processRpcs = { ...processCalls, start: viaConnect(start), connect: viaConnect(connect) };
       router.service(Process, processRpcs, { interceptors });
-      // The interface allows no properties beside its own here, and newer clients of Process bring some.
-      const filesystemRpcs = {
-        ...filesystemService({ ...dependencies, userOf }),
-        ...watcherService(dependencies),
-        watchDir: viaConnect(watchDir),
-      };
+      const filesystemRpcs = { ...filesystemCalls, watchDir: viaConnect(watchDir) };
       router.service(Filesystem, filesystemRpcs, {
         interceptors,
         jsonOptions: { ignoreUnknownFields: false },

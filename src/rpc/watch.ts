@@ -1,5 +1,5 @@
 import { create } from '@bufbuild/protobuf';
-import type { HandlerContext, ServiceImpl } from '@connectrpc/connect';
+import type { ServiceImpl } from '@connectrpc/connect';
 import type { Feed } from '../base/feed.ts';
 import {
   EventType,
@@ -20,6 +20,7 @@ import type { PolledWatches } from '../services/watch/polled.ts';
 import type { Watch, Watcher } from '../services/watch/watcher.ts';
 import { callerOf } from './caller.ts';
 import { encodeFrame } from './codec.ts';
+import type { UnaryCall } from './connect-unary.ts';
 import { entryToMessage } from './entry.ts';
 import type { EventStream } from './event-stream.ts';
 
@@ -108,7 +109,7 @@ export function watcherService({ polled, guest, users }: WatchDependencies) {
   /** Which polled watches want their entries described. */
   const described = new Set<string>();
   return {
-    async createWatcher(request, context: HandlerContext) {
+    async createWatcher(request, context: UnaryCall) {
       const path = pathOf(request, callerOf(context.requestHeader, guest));
       const { recursive, allowNetworkMounts, includeEntry } = request;
       const watcherId = await polled.create(path, { recursive, allowNetworkMounts });

@@ -1,5 +1,5 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import { createConnectRouter, createContextValues } from '@connectrpc/connect';
+import { createConnectRouter } from '@connectrpc/connect';
 import { compressionNegotiate, type UniversalHandler } from '@connectrpc/connect/protocol';
 import { codeToHttpStatus, codeToString, errorToJson } from '@connectrpc/connect/protocol-connect';
 import {
@@ -10,10 +10,12 @@ import {
 } from '@connectrpc/connect-node';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../base/errors.ts';
-import { endOfStream, REQUEST_LIMIT_BYTES, streamCodecOf } from '../rpc/connect-stream.ts';
+import { endOfStream, streamCodecOf } from '../rpc/connect-stream.ts';
+import { type UnaryRoute, unaryCodecOf } from '../rpc/connect-unary.ts';
 import { toConnectError } from '../rpc/errors.ts';
-import { ListAnswer, listAnswerKey } from '../rpc/list-answer.ts';
+import { REQUEST_LIMIT_BYTES } from '../rpc/request-body.ts';
 import { createRpc, type RpcDependencies, type StreamRoute } from '../rpc/router.ts';
+import type { Encoding } from '../rpc/unary-answer.ts';
 
 const PROTOCOL_VERSION = '1';
 const COMPRESSIONS = [compressionGzip, compressionBrotli];
@@ -36,48 +38,70 @@ export function mountConnect(app: FastifyInstance, services: RpcDependencies, sh
     const rpc = createRpc(services);
     rpc.register(router);
     const streams = new Map(rpc.streams.map((stream) => [stream.path, stream]));
+    const unary = new Map(rpc.unary.map((call) => [call.path, call]));
     for (const handler of router.handlers) {
-      const stream = streams.get(handler.requestPath) ?? null;
-      scope.post(handler.requestPath, (request, reply) => serve(request, reply, handler, stream, shutdown));
+      const path = handler.requestPath;
+      const routes = { stream: streams.get(path) ?? null, unary: unary.get(path) ?? null, handler };
+      scope.post(path, (request, reply) => serve(request, reply, routes, shutdown));
     }
     done();
   });
 }
 
+/** The ways in which an RPC can be served. */
+interface Routes {
+  readonly stream: StreamRoute | null;
+  readonly unary: UnaryRoute | null;
+  readonly handler: UniversalHandler;
+}
+
 async function serve(
   request: FastifyRequest,
   reply: FastifyReply,
-  handler: UniversalHandler,
-  stream: StreamRoute | null,
+  { stream, unary, handler }: Routes,
   shutdown: AbortSignal,
 ): Promise<void> {
-  const codec = stream && streamCodecOf(request.headers['content-type']);
   takeOver(reply);
-  if (stream && codec) {
-    const headers = new Headers(request.headers as Record<string, string>);
-    const error = await stream.serve({ request: request.raw, response: reply.raw, headers, codec, shutdown });
-    if (error !== null) request.rpcCode = codeToString(toConnectError(error).code);
-    return;
+  const streamCodec = streamCodecOf(request.headers['content-type']);
+  const unaryCodec = unaryCodecOf(request.raw);
+  const headers = new Headers(request.headers as Record<string, string>);
+  const exchange = { request: request.raw, response: reply.raw, headers, shutdown };
+  let error: unknown = null;
+  if (stream && streamCodec) {
+    error = await stream.serve({ ...exchange, codec: streamCodec });
+  } else if (unary && unaryCodec) {
+    const encoding = encodingOf(request.headers);
+    error = await unary.serve({ ...exchange, codec: unaryCodec, encoding });
+  } else {
+    error = await serveOthers(request, reply, handler);
   }
+  if (error !== null) request.rpcCode = codeToString(toConnectError(error).code);
+}
+
+/** The other protocols and encodings, by connect-node. Resolves with what broke the answer off, or null. */
+async function serveOthers(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  handler: UniversalHandler,
+): Promise<unknown> {
   try {
-    const list = new ListAnswer();
-    const values = createContextValues().set(listAnswerKey, list);
     const response = await handler(
-      universalRequestFromNodeRequest(request.raw, reply.raw, undefined, values),
+      universalRequestFromNodeRequest(request.raw, reply.raw, undefined, undefined),
     );
-    const isSent = await list.send(response, reply.raw, encodingOf(request.headers));
-    if (!isSent) await universalResponseToNodeResponse(response, reply.raw);
+    await universalResponseToNodeResponse(response, reply.raw);
+    return null;
   } catch (error) {
-    // The client went away in the middle of an answer.
-    request.rpcCode = codeToString(toConnectError(error).code);
     reply.raw.destroy();
+    return error;
   }
 }
 
 /** What an answer may be compressed with. */
-function encodingOf(headers: IncomingHttpHeaders): string | null {
-  const [requested = null, accepted = null] = [headers['content-encoding'], headers['accept-encoding']];
-  return compressionNegotiate(COMPRESSIONS, requested, accepted, 'accept-encoding').response?.name ?? null;
+function encodingOf(headers: IncomingHttpHeaders): Encoding | null {
+  const accepted = headers['accept-encoding'];
+  if (accepted === undefined) return null;
+  const { response } = compressionNegotiate(COMPRESSIONS, null, accepted, 'accept-encoding');
+  return response && (response.name as Encoding);
 }
 
 /** From here on the answer is written to the raw response; what the hooks have set goes with it. */

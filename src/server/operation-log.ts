@@ -3,7 +3,7 @@ import type { Logger } from 'pino';
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** Connect's code of the error that ended an RPC; unary ones tell it by their status as well. */
+    /** Connect's code of the error that ended an RPC. */
     rpcCode?: string;
   }
 }

@@ -9,10 +9,11 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createContextValues, type HandlerContext } from '@connectrpc/connect';
 import { UserDatabase } from '../../src/os/users.ts';
+import type { Codec } from '../../src/rpc/codec.ts';
 import { entryToMessage } from '../../src/rpc/entry.ts';
-import { ListAnswer, listAnswerKey } from '../../src/rpc/list-answer.ts';
+import { ListAnswer } from '../../src/rpc/list-answer.ts';
+import { sendAnswer } from '../../src/rpc/unary-answer.ts';
 import { listDir } from '../../src/services/filesystem/list-dir.ts';
 import { stat } from '../../src/services/filesystem/stat.ts';
 
@@ -57,17 +58,14 @@ async function find(root: string): Promise<void> {
 }
 
 /** Lists and encodes, as a call of ListDir does. */
-async function answer(root: string, contentType: string): Promise<[ListAnswer, Headers, number]> {
-  const list = new ListAnswer();
-  const responseHeader = new Headers({ 'content-type': contentType });
-  const values = createContextValues().set(listAnswerKey, list);
-  ListAnswer.of({ values, responseHeader } as HandlerContext);
+async function answer(root: string, codec: Codec): Promise<[readonly Buffer[], number]> {
+  const list = new ListAnswer(codec);
   let count = 0;
   for await (const batch of listDir(root, 0xffff_ffff, users)) {
     list.add(batch.map(entryToMessage));
     count += batch.length;
   }
-  return [list, responseHeader, count];
+  return [list.end() ?? [], count];
 }
 
 const median = (values: number[]) => values.toSorted((a, b) => a - b)[values.length >> 1] ?? Number.NaN;
@@ -79,7 +77,7 @@ async function compare(name: string, root: string): Promise<void> {
     finds.push((await measure(() => find(root))).ms);
     lists.push(
       await measure(async () => {
-        [, , count] = await answer(root, 'application/proto');
+        [, count] = await answer(root, 'binary');
       }),
     );
   }
@@ -111,8 +109,9 @@ async function answers(root: string): Promise<void> {
   let round: Measured | undefined;
   const server = createServer(async ({ headers }, response) => {
     round = await measure(async () => {
-      const [list, header] = await answer(root, headers['content-type'] ?? '');
-      await list.send({ status: 200, header }, response, headers['accept-encoding'] ?? null);
+      const codec = headers['content-type'] === 'application/json' ? 'json' : 'binary';
+      const [chunks] = await answer(root, codec);
+      await sendAnswer(response, codec, chunks, headers['accept-encoding'] === 'gzip' ? 'gzip' : null);
     });
   }).listen(0, '127.0.0.1');
   await once(server, 'listening');

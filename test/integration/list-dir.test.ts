@@ -1,27 +1,21 @@
 import { once } from 'node:events';
 import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
-import { createServer, type IncomingMessage, request } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { type IncomingMessage, request } from 'node:http';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { brotliDecompressSync, gunzipSync, gzipSync } from 'node:zlib';
 import { create, toBinary } from '@bufbuild/protobuf';
-import { compressionBrotli, compressionGzip, connectNodeAdapter } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { Filesystem, ListDirRequestSchema } from '../../src/gen/filesystem/filesystem_pb.js';
-import { UserDatabase } from '../../src/os/users.ts';
-import { toConnectError } from '../../src/rpc/errors.ts';
-import { filesystemService } from '../../src/rpc/filesystem.ts';
-import { WriteGate } from '../../src/services/freeze/write-gate.ts';
-import { Guest } from '../../src/services/lifecycle/guest.ts';
+import { ListDirRequestSchema } from '../../src/gen/filesystem/filesystem_pb.js';
 import { startDaemon, type TestDaemon } from './daemon.ts';
+import { type PlainServer, startPlain } from './plain-connect.ts';
 
 /** Several slices, the last one short. */
 const FILES = 1100;
 
 let daemon: TestDaemon;
 /** The same service as connect-node alone answers it. */
-let plain: { readonly url: string; close(): void };
+let plain: PlainServer;
 beforeAll(async () => {
   daemon = await startDaemon();
   const many = join(daemon.scratch, 'many');
@@ -36,22 +30,6 @@ afterAll(async () => {
   plain.close();
   await daemon[Symbol.asyncDispose]();
 });
-
-async function startPlain() {
-  const users = new UserDatabase();
-  const userOf = () => ({ uid: 0, gid: 0, name: 'root', home: '/root', groups: [0], shell: '/bin/sh' });
-  const service = filesystemService({ guest: new Guest(users), users, gate: new WriteGate(), userOf });
-  const adapter = connectNodeAdapter({
-    acceptCompression: [compressionGzip, compressionBrotli],
-    routes: (router) => router.service(Filesystem, service, { jsonOptions: { ignoreUnknownFields: false } }),
-    interceptors: [
-      (next) => (call) => next(call).catch((error: unknown) => Promise.reject(toConnectError(error))),
-    ],
-  });
-  const server = createServer(adapter).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, close: () => server.close() };
-}
 
 type Headers = Readonly<Record<string, string>>;
 

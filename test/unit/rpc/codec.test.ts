@@ -44,7 +44,7 @@ describe.each(['json', 'binary'] as const)('%s', (codec) => {
     expect(() => decodeMessage(StartRequestSchema, payload, codec, true)).toThrow(
       expect.objectContaining({
         kind: 'invalid_argument',
-        message: expect.stringMatching(/^cannot decode message process\.StartRequest: ./),
+        message: expect.stringMatching(/^cannot decode message process\.\w+(: | from JSON: )./),
       }),
     );
   });
