@@ -110,7 +110,10 @@ export interface SpawnOptions {
   readonly stdio: readonly [number, number, number];
   /** Whether descriptor 0 is a terminal that becomes the controlling one. */
   readonly terminal: boolean;
-  /** The cgroup v2 directory to make and to start in, or null. It is the caller's to remove, also after a failure. */
+  /**
+   * The cgroup v2 directory to make and to start in, or null. It is the caller's to remove, also after a failure. Below
+   * a frozen one the start fails at the step `frozen`.
+   */
   readonly cgroup: string | null;
   /** Nice value, -20 to 19. */
   readonly nice: number;

@@ -109,15 +109,30 @@ static void on_pidfd_readable(uv_poll_t* poll, int status, int events) {
   report_exit(s, &info, &usage);
 }
 
+// Whether a process started in the cgroup would stop before its execve, and with it the thread that waits for that. A
+// new cgroup below a frozen one says so at once. Source: Documentation/admin-guide/cgroup-v2.rst, "cgroup.events".
+static bool is_frozen(int cgroup) {
+  char events[128] = "";
+  int file = openat(cgroup, "cgroup.events", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  ssize_t length = read(file, events, sizeof events - 1);
+  close(file);
+  return length > 0 && strstr(events, "frozen 1");
+}
+
 // Makes the cgroup and opens it for clone3; true when there is none to make.
 static bool make_cgroup(start* s) {
   s->plan.cgroup = -1;
   if (!s->cgroup) return true;
-  if (mkdir(s->cgroup, 0755) == 0) s->plan.cgroup = open(s->cgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (s->plan.cgroup >= 0) return true;
-  s->plan.failed_errno = errno;
   s->plan.failed_step = "cgroup";
-  return false;
+  if (mkdir(s->cgroup, 0755) == 0) s->plan.cgroup = open(s->cgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  s->plan.failed_errno = errno;
+  if (s->plan.cgroup < 0) return false;
+  s->plan.failed_step = "frozen";
+  s->plan.failed_errno = EAGAIN;
+  if (is_frozen(s->plan.cgroup)) return false;
+  s->plan.failed_errno = 0;
+  return true;
 }
 
 static void work_execute(napi_env env, void* data) {

@@ -108,11 +108,6 @@ export class Cgroup {
     return this.#read('cgroup.freeze').startsWith('1');
   }
 
-  /** Whether a process started in it would stop at once, and with it whoever waits for its `execve`. */
-  stopsNewcomers(): boolean {
-    return this.freezeRequested() || this.isFrozen();
-  }
-
   /**
    * Signals every process in it. SIGKILL is one act of the kernel's that no fork escapes, and reaches those below it
    * and the frozen ones too.

@@ -1,5 +1,4 @@
 import { closeSync, fchownSync, openSync } from 'node:fs';
-import { Socket } from 'node:net';
 import { EnvdError, isSystemError } from '../base/errors.ts';
 import { native, type ProcessExit } from './native.ts';
 import { createPipe } from './pipes.ts';
@@ -25,18 +24,12 @@ export interface Spawned {
   readonly exit: Promise<ProcessExit>;
 }
 
-/** The reading end of a pipe: the stream, and the descriptor that it owns. */
-export interface ReadEnd {
-  readonly socket: Socket;
-  readonly fd: number;
-}
-
-/** The daemon's ends of a process' pipes. */
+/** The daemon's ends of a process' pipes: descriptors, which are the caller's. */
 export interface Pipes {
   /** Null when stdin is /dev/null. */
-  readonly stdin: Socket | null;
-  readonly stdout: ReadEnd;
-  readonly stderr: ReadEnd;
+  readonly stdin: number | null;
+  readonly stdout: number;
+  readonly stderr: number;
 }
 
 // Every process is an ordinary one, whatever the daemon's own privileges are.
@@ -47,7 +40,7 @@ const OOM_SCORE_ADJ = 100;
 /**
  * Starts a process on the given descriptors, which stay the caller's; the first is its terminal if `terminal`.
  * Throws `invalid_argument`, `not_found` or `permission_denied` with the errno when the command or its cwd cannot
- * be had, `resource_exhausted` when the kernel has no room for one more process.
+ * be had, `unavailable` below a frozen cgroup, `resource_exhausted` when the kernel has no room for one more process.
  */
 export async function spawn(
   launch: Launch,
@@ -106,19 +99,11 @@ export async function spawnWithPipes(
     ours.length = 0;
     return {
       process,
-      pipes: {
-        stdin: stdin && new Socket({ fd: stdin[1], readable: false, writable: true }),
-        stdout: readEnd(stdoutRead),
-        stderr: readEnd(stderrRead),
-      },
+      pipes: { stdin: stdin?.[1] ?? null, stdout: stdoutRead, stderr: stderrRead },
     };
   } finally {
     for (const fd of [...theirs, ...ours]) closeSync(fd);
   }
-}
-
-function readEnd(fd: number): ReadEnd {
-  return { socket: new Socket({ fd, readable: true, writable: false }), fd };
 }
 
 /** The addon's error, in the terms of the request. */
@@ -134,6 +119,8 @@ function describe(error: unknown, launch: Launch): unknown {
     const kind = error.code === 'ENOENT' ? 'not_found' : 'invalid_argument';
     return new EnvdError(kind, `cannot start '${launch.file}': ${reason}`, { cause: error });
   }
+  if (step === 'frozen')
+    return new EnvdError('unavailable', 'cannot start a process: the workload is frozen', { cause: error });
   const kind = ['EAGAIN', 'ENOMEM', 'EMFILE'].includes(error.code) ? 'resource_exhausted' : 'internal';
   return new EnvdError(kind, `cannot start '${launch.file}': ${step}: ${reason}`, { cause: error });
 }

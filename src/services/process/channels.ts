@@ -1,25 +1,17 @@
-import type { Socket } from 'node:net';
-import type { Writable } from 'node:stream';
 import { EnvdError } from '../../base/errors.ts';
-import { pendingBytes } from '../../os/pipes.ts';
+import { ReadEnd, WriteEnd } from '../../os/pipe-ends.ts';
 import { Terminal, type TerminalSize } from '../../os/pty.ts';
-import {
-  type Launch,
-  type Pipes,
-  type ReadEnd,
-  type Spawned,
-  spawn,
-  spawnWithPipes,
-} from '../../os/spawn.ts';
+import { type Launch, type Pipes, type Spawned, spawn, spawnWithPipes } from '../../os/spawn.ts';
 import type { OutputStream } from './events.ts';
+import type { InputChannel } from './input.ts';
 
 export type OnOutput = (stream: OutputStream, bytes: Buffer) => void;
 
 /** What connects the daemon with a process: three pipes or a terminal. */
 export interface Channels {
   readonly kind: 'pipes' | 'terminal';
-  /** The writable side of the input, or null when there is none. */
-  readonly input: Writable | null;
+  /** The input, or null when there is none. */
+  readonly input: InputChannel | null;
   /** Settles when no process holds the output open any more. */
   readonly closed: Promise<void>;
   setPaused(paused: boolean): void;
@@ -62,12 +54,12 @@ export async function openTerminal(
 
 class PipeChannels implements Channels {
   readonly kind = 'pipes';
-  readonly input: Socket | null;
+  readonly input: WriteEnd | null;
   readonly closed: Promise<void>;
   readonly #outputs: readonly PipeOutput[];
 
   constructor(pipes: Pipes, onOutput: OnOutput) {
-    this.input = pipes.stdin;
+    this.input = pipes.stdin === null ? null : new WriteEnd(pipes.stdin);
     this.#outputs = [
       new PipeOutput(pipes.stdout, (bytes) => onOutput('stdout', bytes)),
       new PipeOutput(pipes.stderr, (bytes) => onOutput('stderr', bytes)),
@@ -93,46 +85,36 @@ class PipeChannels implements Channels {
   }
 }
 
-/** The reading end of one pipe. */
+/** What comes out of one pipe. */
 class PipeOutput {
   readonly closed: Promise<void>;
-  readonly #pipe: ReadEnd;
+  readonly #end: ReadEnd;
   /** Bytes that were in the pipe when the process ended and have not been told yet; null before. */
   #owed: number | null = null;
   readonly #settled = Promise.withResolvers<void>();
   #onBytes: ((bytes: Buffer) => void) | null;
 
-  constructor(pipe: ReadEnd, onBytes: (bytes: Buffer) => void) {
-    this.#pipe = pipe;
+  constructor(descriptor: number, onBytes: (bytes: Buffer) => void) {
     this.#onBytes = onBytes;
-    const { promise, resolve } = Promise.withResolvers<void>();
-    this.closed = promise;
-    pipe.socket.on('data', (bytes: Buffer) => this.#told(bytes));
-    pipe.socket.on('error', () => {}); // 'close' follows.
-    pipe.socket.on('close', () => {
-      resolve();
-      this.#settled.resolve();
-    });
+    this.#end = new ReadEnd(descriptor, (bytes) => this.#told(bytes));
+    this.closed = this.#end.closed;
+    void this.closed.then(this.#settled.resolve);
   }
 
   setPaused(paused: boolean): void {
-    if (paused) this.#pipe.socket.pause();
-    else this.#pipe.socket.resume();
+    this.#end.setPaused(paused);
   }
 
   drained(): Promise<void> {
-    const { socket, fd } = this.#pipe;
-    if (!socket.destroyed) {
-      this.#owed = socket.readableLength + (socket.readableEnded ? 0 : pendingBytes(fd));
-      this.#settle();
-    }
+    this.#owed = this.#end.pending;
+    this.#settle();
     return this.#settled.promise;
   }
 
   discard(): void {
     this.#onBytes = null;
-    this.#pipe.socket.resume();
-    this.#pipe.socket.unref();
+    this.#end.setPaused(false);
+    this.#end.unref();
   }
 
   #told(bytes: Buffer): void {
@@ -149,7 +131,7 @@ class PipeOutput {
 
 class TerminalChannels implements Channels {
   readonly kind = 'terminal';
-  readonly input: Writable;
+  readonly input: InputChannel;
   readonly closed: Promise<void>;
   readonly #terminal: Terminal;
   readonly #onOutput: OnOutput;
@@ -158,7 +140,8 @@ class TerminalChannels implements Channels {
   constructor(terminal: Terminal, onOutput: OnOutput) {
     this.#terminal = terminal;
     this.#onOutput = onOutput;
-    this.input = terminal.input;
+    // It stays open: closing it would hang up.
+    this.input = { open: () => terminal.input, end: () => {} };
     this.closed = this.#closed.promise;
     terminal.stream.on('data', (bytes: Buffer) => onOutput('pty', bytes));
     terminal.stream.on('error', () => {}); // EIO: everybody has hung up.

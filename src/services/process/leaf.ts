@@ -2,8 +2,9 @@ import type { Cgroup } from '../../os/cgroup2.ts';
 import { groupOf } from '../../os/signals.ts';
 
 /**
- * When leaves that could not be removed are looked at again, in milliseconds: the kernel lets go of a task a moment
- * after it has been reaped, background children when they please. Each look doubles the time to the next.
+ * When leaves are removed, in milliseconds: several at a time, since the kernel's work on each would compete with the
+ * next start. It lets go of a task a moment after that has been reaped, background children go when they please: each
+ * look doubles the time to the next.
  */
 const FIRST_SWEEP_MS = 10;
 const LAST_SWEEP_MS = 10_000;
@@ -55,8 +56,10 @@ export class Leaf {
 export class Leaves implements Disposable {
   readonly accountsMemory: boolean;
   #count = 0;
-  readonly #lingering = new Set<Cgroup>();
+  readonly #released = new Set<Cgroup>();
   #timer: NodeJS.Timeout | null = null;
+  /** How long from its start to the sweep that is to come, in milliseconds. */
+  #nextMs = Number.POSITIVE_INFINITY;
 
   constructor(accountsMemory: boolean) {
     this.accountsMemory = accountsMemory;
@@ -69,9 +72,8 @@ export class Leaves implements Disposable {
   }
 
   release(cgroup: Cgroup): void {
-    if (cgroup.remove()) return;
-    this.#lingering.add(cgroup);
-    this.#sweepIn(FIRST_SWEEP_MS);
+    this.#released.add(cgroup);
+    if (this.#nextMs > FIRST_SWEEP_MS) this.#sweepIn(FIRST_SWEEP_MS);
   }
 
   /** Looks no more: who removes the cgroups around them removes the leaves that are empty. */
@@ -81,13 +83,14 @@ export class Leaves implements Disposable {
 
   #sweepIn(milliseconds: number): void {
     if (this.#timer) clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => {
-      this.#sweep();
-      if (this.#lingering.size > 0) this.#sweepIn(Math.min(milliseconds * 2, LAST_SWEEP_MS));
-    }, milliseconds).unref();
+    this.#nextMs = milliseconds;
+    this.#timer = setTimeout(() => this.#sweep(), milliseconds).unref();
   }
 
   #sweep(): void {
-    for (const cgroup of this.#lingering) if (cgroup.remove()) this.#lingering.delete(cgroup);
+    const next = Math.min(this.#nextMs * 2, LAST_SWEEP_MS);
+    this.#nextMs = Number.POSITIVE_INFINITY;
+    for (const cgroup of this.#released) if (cgroup.remove()) this.#released.delete(cgroup);
+    if (this.#released.size > 0) this.#sweepIn(next);
   }
 }

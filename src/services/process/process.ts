@@ -142,13 +142,9 @@ export class ManagedProcess {
     this.#leaf.signal(signal);
   }
 
-  #openInput(channels: Channels): Input | null {
-    const stream = channels.input;
-    if (!stream) return null;
-    const name = channels.kind === 'terminal' ? 'terminal input' : 'stdin';
-    // A terminal stays open: closing it would hang up.
-    const end = () => channels.kind === 'pipes' && !stream.destroyed && stream.end();
-    return new Input(stream, `${name} of process ${this.pid}`, end);
+  #openInput({ input, kind }: Channels): Input | null {
+    const name = kind === 'terminal' ? 'terminal input' : 'stdin';
+    return input && new Input(input, `${name} of process ${this.pid}`);
   }
 
   #openedInput(): Input {

@@ -127,9 +127,6 @@ export class ProcessTable {
     if (this.#stopping) throw new EnvdError('unavailable', 'cannot start a process: the daemon is stopping');
     const plan = await planLaunch(request, this.#guest, this.#options.path);
     const cgroup = this.#cgroupOf(request);
-    if (cgroup?.stopsNewcomers()) {
-      throw new EnvdError('unavailable', 'cannot start a process: the workload is frozen');
-    }
     const leaf = cgroup && this.#leaves.create(cgroup);
     try {
       const process = await launchProcess(request, plan, leaf, {

@@ -1,7 +1,7 @@
 import { chmodSync, closeSync, mkdirSync, openSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { text } from 'node:stream/consumers';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import { ReadEnd } from '../../../src/os/pipe-ends.ts';
 import { Terminal } from '../../../src/os/pty.ts';
 import { type Launch, type ProcessExit, spawn, spawnWithPipes } from '../../../src/os/spawn.ts';
 import type { User } from '../../../src/os/users.ts';
@@ -17,11 +17,17 @@ function launch(file: string, args: readonly string[] = [], rest: Partial<Launch
 
 const sh = (script: string, rest: Partial<Launch> = {}) => launch('/bin/sh', ['-c', script], rest);
 
+async function textOf(descriptor: number): Promise<string> {
+  const chunks: Buffer[] = [];
+  await new ReadEnd(descriptor, (bytes) => chunks.push(bytes)).closed;
+  return Buffer.concat(chunks).toString();
+}
+
 async function run(what: Launch): Promise<{ stdout: string; stderr: string; exit: ProcessExit }> {
   const { process: started, pipes } = await spawnWithPipes(what, false);
   const [stdout, stderr, exit] = await Promise.all([
-    text(pipes.stdout.socket),
-    text(pipes.stderr.socket),
+    textOf(pipes.stdout),
+    textOf(pipes.stderr),
     started.exit,
   ]);
   return { stdout, stderr, exit };

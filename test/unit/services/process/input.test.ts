@@ -32,10 +32,11 @@ class Pipe extends Writable {
 function setUp() {
   const pipe = new Pipe();
   const ends = { count: 0 };
-  const input = new Input(pipe, 'stdin of process 7', () => {
+  const end = () => {
     ends.count += 1;
     pipe.end();
-  });
+  };
+  const input = new Input({ open: () => pipe, end }, 'stdin of process 7');
   return { pipe, input, ends };
 }
 
@@ -131,7 +132,7 @@ test('closing refuses what waits and what comes, and ends after what was accepte
 
 test('a program that closes its end refuses the writers', async () => {
   const pipe = new Duplex({ read() {}, write: (_chunk, _encoding, done) => done(new Error('EPIPE')) });
-  const input = new Input(pipe, 'stdin of process 7', () => {});
+  const input = new Input({ open: () => pipe, end: () => {} }, 'stdin of process 7');
   await input.write(Buffer.from('a'), never);
   await turn();
   await expect(input.write(Buffer.from('b'), never)).rejects.toThrow('stdin of process 7 is closed');
