@@ -1,0 +1,11 @@
+import process from 'node:process';
+import { EnvdError, messageOf } from '../base/errors.ts';
+import { run } from './run.ts';
+
+try {
+  await run();
+} catch (error) {
+  process.stderr.write(`envd-gateway: ${messageOf(error)}\n`);
+  // 2: a value that was understood and cannot be used.
+  process.exitCode = error instanceof EnvdError && error.kind === 'invalid_argument' ? 2 : 1;
+}

@@ -1,0 +1,114 @@
+import { randomUUID } from 'node:crypto';
+import { DatabaseSync, type StatementSync } from 'node:sqlite';
+import { EnvdError, messageOf } from '../../base/errors.ts';
+import { attentionAt, type Sandbox } from '../sandbox/sandbox.ts';
+import { GroupSync } from './group-sync.ts';
+import type { Due, Store, Stored } from './store.ts';
+
+const SCHEMA = `
+  CREATE TABLE IF NOT EXISTS sandboxes (
+    id TEXT PRIMARY KEY, version TEXT NOT NULL, attention REAL NOT NULL, record TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX IF NOT EXISTS by_attention ON sandboxes (attention);
+  PRAGMA user_version = 1;
+`;
+
+type Row = Readonly<Record<string, unknown>>;
+
+/**
+ * One file, with its write-ahead log beside it. SQLite writes a record whole or not at all; what was written survives
+ * a crash of the gateway, and once `write` has resolved, one of the machine.
+ */
+export class EmbeddedStore implements Store {
+  readonly exclusive = true;
+  readonly #database: DatabaseSync;
+  readonly #log: GroupSync;
+  readonly #read: StatementSync;
+  readonly #list: StatementSync;
+  readonly #due: StatementSync;
+  readonly #next: StatementSync;
+  readonly #insert: StatementSync;
+  readonly #update: StatementSync;
+  readonly #remove: StatementSync;
+
+  private constructor(database: DatabaseSync, log: GroupSync) {
+    this.#database = database;
+    this.#log = log;
+    const table = 'sandboxes';
+    this.#read = database.prepare(`SELECT version, record FROM ${table} WHERE id = ?`);
+    this.#list = database.prepare(`SELECT record FROM ${table}`);
+    this.#due = database.prepare(`SELECT id FROM ${table} WHERE attention <= ? ORDER BY attention LIMIT ?`);
+    this.#next = database.prepare(`SELECT MIN(attention) AS at FROM ${table} WHERE attention > ?`);
+    this.#insert = database.prepare(
+      `INSERT OR IGNORE INTO ${table} (version, attention, record, id) VALUES (?, ?, ?, ?)`,
+    );
+    this.#update = database.prepare(
+      `UPDATE ${table} SET version = ?, attention = ?, record = ? WHERE id = ? AND version = ?`,
+    );
+    this.#remove = database.prepare(`DELETE FROM ${table} WHERE id = ? AND version = ?`);
+  }
+
+  /** Throws `unavailable` when another gateway has the file, `invalid_argument` when it cannot be used. */
+  static async open(path: string): Promise<EmbeddedStore> {
+    let database: DatabaseSync | null = null;
+    try {
+      database = new DatabaseSync(path);
+      // Never shared: two gateways on one file would both look after the same sandboxes.
+      database.exec(
+        'PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL',
+      );
+      database.exec(SCHEMA);
+      return new EmbeddedStore(database, await GroupSync.open(`${path}-wal`));
+    } catch (error) {
+      database?.close();
+      if (/database is locked/.test(messageOf(error))) {
+        throw new EnvdError('unavailable', `the registry ${path} is in use by another gateway`, {
+          cause: error,
+        });
+      }
+      throw new EnvdError('invalid_argument', `cannot use the registry ${path}: ${messageOf(error)}`, {
+        cause: error,
+      });
+    }
+  }
+
+  async read(id: string): Promise<{ readonly stored: Stored | null; readonly now: number }> {
+    const row = this.#read.get(id);
+    const stored = row ? { sandbox: recordOf(row), version: String(row.version) } : null;
+    return { stored, now: Date.now() };
+  }
+
+  async write(id: string, sandbox: Sandbox | null, expected: string | null): Promise<boolean> {
+    if (!this.#writeNow(id, sandbox, expected)) return false;
+    await this.#log.sync();
+    return true;
+  }
+
+  #writeNow(id: string, sandbox: Sandbox | null, expected: string | null): boolean {
+    if (!sandbox) return this.#remove.run(id, expected).changes === 1;
+    const columns = [randomUUID(), attentionAt(sandbox), JSON.stringify(sandbox), id] as const;
+    const { changes } =
+      expected === null ? this.#insert.run(...columns) : this.#update.run(...columns, expected);
+    return changes === 1;
+  }
+
+  async list(): Promise<readonly Sandbox[]> {
+    return this.#list.all().map(recordOf);
+  }
+
+  async due(limit: number): Promise<Due> {
+    const now = Date.now();
+    const ids = this.#due.all(now, limit).map(({ id }) => String(id));
+    const at = this.#next.get(now)?.at;
+    return { ids, nextInMs: typeof at === 'number' ? at - now : Number.POSITIVE_INFINITY };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#log[Symbol.asyncDispose]();
+    this.#database.close();
+  }
+}
+
+function recordOf(row: Row): Sandbox {
+  return JSON.parse(String(row.record)) as Sandbox;
+}

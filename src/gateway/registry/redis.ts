@@ -1,0 +1,150 @@
+import { randomUUID } from 'node:crypto';
+import { createClient, defineScript } from '@redis/client';
+import type { Logger } from 'pino';
+import { EnvdError, messageOf } from '../../base/errors.ts';
+import { attentionAt, type Sandbox } from '../sandbox/sandbox.ts';
+import type { Due, Store, Stored } from './store.ts';
+
+/** One hash slot for all of it, so that a cluster can hold it, too. */
+const PREFIX = '{envd-gateway}';
+const ATTENTION = `${PREFIX}:attention`;
+const CONNECT_TIMEOUT_MS = 5000;
+const COMMAND_TIMEOUT_MS = 5000;
+
+/** Record, version, and the time of the one clock that all gateways share. */
+const READ = `
+  local found = redis.call('HMGET', KEYS[1], 'version', 'record')
+  local time = redis.call('TIME')
+  return { found[1], found[2], time[1], time[2] }`;
+
+/** Arguments: id, expected version or '', new version, attention, record or '' to remove it. */
+const WRITE = `
+  if (redis.call('HGET', KEYS[1], 'version') or '') ~= ARGV[2] then return 0 end
+  if ARGV[5] == '' then
+    redis.call('DEL', KEYS[1])
+    redis.call('ZREM', KEYS[2], ARGV[1])
+  else
+    redis.call('HSET', KEYS[1], 'version', ARGV[3], 'record', ARGV[5])
+    redis.call('ZADD', KEYS[2], ARGV[4], ARGV[1])
+  end
+  return 1`;
+
+/** Argument: how many. The first number is the time, the second when the next one is due, or ''. */
+const DUE = `
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  local ids = redis.call('ZRANGE', KEYS[1], '-inf', now, 'BYSCORE', 'LIMIT', 0, ARGV[1])
+  local after = redis.call('ZRANGE', KEYS[1], '(' .. now, '(+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
+  return { tostring(now), after[2] or '', ids }`;
+
+const scripts = {
+  readRecord: defineScript({
+    SCRIPT: READ,
+    NUMBER_OF_KEYS: 1,
+    IS_READ_ONLY: true,
+    parseCommand: (parser, key: string) => parser.pushKey(key),
+    transformReply: (reply: unknown) => reply as (string | null)[],
+  }),
+  writeRecord: defineScript({
+    SCRIPT: WRITE,
+    NUMBER_OF_KEYS: 2,
+    IS_READ_ONLY: false,
+    parseCommand(parser, key: string, rest: readonly string[]) {
+      parser.pushKey(key);
+      parser.pushKey(ATTENTION);
+      parser.push(...rest);
+    },
+    transformReply: (reply: unknown) => reply === 1,
+  }),
+  dueRecords: defineScript({
+    SCRIPT: DUE,
+    NUMBER_OF_KEYS: 1,
+    IS_READ_ONLY: true,
+    parseCommand(parser, limit: string) {
+      parser.pushKey(ATTENTION);
+      parser.push(limit);
+    },
+    transformReply(reply: unknown) {
+      const [now, next, ids] = reply as readonly [string, string, readonly string[]];
+      return { now, next, ids };
+    },
+  }),
+};
+
+function makeClient(url: string) {
+  return createClient({
+    url,
+    scripts,
+    // What cannot be asked now fails now: a request must not wait for a server that is away.
+    disableOfflineQueue: true,
+    commandOptions: { timeout: COMMAND_TIMEOUT_MS },
+    socket: {
+      connectTimeout: CONNECT_TIMEOUT_MS,
+      reconnectStrategy: (retries) => Math.min(50 * 2 ** retries, 2000),
+    },
+  });
+}
+
+/** A Redis server that several gateways share. Each change is one script, which Redis runs whole and alone. */
+export class RedisStore implements Store {
+  readonly exclusive = false;
+  readonly #client: ReturnType<typeof makeClient>;
+
+  private constructor(client: ReturnType<typeof makeClient>) {
+    this.#client = client;
+  }
+
+  /** Throws `unavailable` when the server cannot be reached; later it may go and come back. */
+  static async open(url: string, logger: Logger): Promise<RedisStore> {
+    const client = makeClient(url);
+    let opened = false;
+    const failed = new Promise<never>((_resolve, reject) => {
+      client.on('error', (error) => {
+        if (opened) logger.warn({ reason: messageOf(error) }, 'the registry cannot be reached');
+        else reject(error);
+      });
+    });
+    try {
+      await Promise.race([client.connect(), failed]);
+      opened = true;
+      return new RedisStore(client);
+    } catch (error) {
+      client.destroy();
+      throw new EnvdError('unavailable', `cannot reach the registry: ${messageOf(error)}`, { cause: error });
+    }
+  }
+
+  async read(id: string): Promise<{ readonly stored: Stored | null; readonly now: number }> {
+    const [version, record, seconds, micros] = await this.#client.readRecord(keyOf(id));
+    const now = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000);
+    return { stored: version && record ? { sandbox: parse(record), version } : null, now };
+  }
+
+  write(id: string, sandbox: Sandbox | null, expected: string | null): Promise<boolean> {
+    const attention = sandbox ? attentionAt(sandbox) : Number.POSITIVE_INFINITY;
+    const score = Number.isFinite(attention) ? String(attention) : '+inf';
+    const record = sandbox ? JSON.stringify(sandbox) : '';
+    return this.#client.writeRecord(keyOf(id), [id, expected ?? '', randomUUID(), score, record]);
+  }
+
+  async list(): Promise<readonly Sandbox[]> {
+    const ids = await this.#client.zRange(ATTENTION, 0, -1);
+    const records = await Promise.all(ids.map((id) => this.#client.hGet(keyOf(id), 'record')));
+    return records.flatMap((record) => (record ? [parse(record)] : []));
+  }
+
+  async due(limit: number): Promise<Due> {
+    const { now, next, ids } = await this.#client.dueRecords(String(limit));
+    return { ids, nextInMs: next === '' ? Number.POSITIVE_INFINITY : Number(next) - Number(now) };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#client.destroy();
+  }
+}
+
+const keyOf = (id: string) => `${PREFIX}:sandbox:${id}`;
+
+function parse(record: string): Sandbox {
+  return JSON.parse(record) as Sandbox;
+}

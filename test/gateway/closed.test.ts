@@ -1,0 +1,153 @@
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { text } from 'node:stream/consumers';
+import fc from 'fast-check';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { closedOperation, originForm } from '../../src/gateway/front/closed-paths.ts';
+import { startDaemon, type TestDaemon } from '../integration/daemon.ts';
+import { startGateway, type TestGateway } from './gateway.ts';
+
+let gateway: TestGateway;
+let daemon: TestDaemon;
+
+beforeAll(async () => {
+  [gateway, daemon] = await Promise.all([startGateway(), startDaemon()]);
+  await gateway.register('one', daemon.port);
+});
+
+afterAll(async () => {
+  for (const each of [gateway, daemon]) await each[Symbol.asyncDispose]();
+});
+
+/** What comes back for the bytes of a request, until the connection is closed. */
+async function send(lines: readonly string[], body = ''): Promise<string> {
+  const socket = connect(gateway.port, '127.0.0.1');
+  await once(socket, 'connect');
+  socket.write(`${lines.join('\r\n')}\r\n\r\n${body}`);
+  return text(socket);
+}
+
+const head = (target: string, method = 'POST') => [
+  `${method} ${target} HTTP/1.1`,
+  'host: gateway',
+  'svc-sandbox-id: one',
+  'connection: close',
+];
+
+const OPERATIONS = ['init', 'freeze', 'unfreeze', 'collapse', 'fsfreeze', 'fsthaw'];
+
+test.each(OPERATIONS)('/%s is closed', async (operation) => {
+  const answer = await send(
+    [...head(`/${operation}`), 'content-length: 2', 'content-type: application/json'],
+    '{}',
+  );
+  expect(answer).toMatch(/^HTTP\/1\.1 403 /);
+  expect(answer).toContain(`{"sandboxID":"one","message":"/${operation} is not open to clients","code":403}`);
+});
+
+const WAYS = [
+  '/init?a=b',
+  '/init#a',
+  '/init/',
+  '//init',
+  '/./init',
+  '/a/../init',
+  '/%69nit',
+  '/%2569nit',
+  '/%69%6e%69%74',
+  '/INIT',
+  '/Init/',
+  '/%2finit',
+  '/%2Finit%2F',
+  '/a/%2e%2e/init',
+  '/\\init',
+  '/init;a=b',
+  '/init%00',
+  '/init%20',
+  'http://gateway/init',
+  'http://gateway//init?x',
+  'HTTP://gateway/%69nit',
+];
+
+test.each(WAYS)('%s is closed, too', async (target) => {
+  expect(await send([...head(target), 'content-length: 0'])).toMatch(/^HTTP\/1\.1 403 /);
+  expect(await send(head(target, 'GET'))).toMatch(/^HTTP\/1\.1 403 /);
+  expect(daemon.log.filter(({ operation }) => String(operation).includes('init'))).toEqual([]);
+});
+
+test('the port of the daemon is closed by its own number as by the usual one', async () => {
+  const lines = [...head('/init'), `svc-sandbox-port: ${daemon.port}`, 'content-length: 0'];
+  expect(await send(lines)).toMatch(/^HTTP\/1\.1 403 /);
+});
+
+test('an upgrade is no way round', async () => {
+  const lines = [...head('/init', 'GET').slice(0, 3), 'connection: upgrade', 'upgrade: websocket'];
+  expect(await send(lines)).toMatch(/^HTTP\/1\.1 403 /);
+});
+
+test('a body is never read as a request of its own', async () => {
+  const smuggled = 'POST /init HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n';
+  const next = `${head('/health', 'GET').join('\r\n')}\r\n\r\n`;
+  for (const named of ['content-length', 'transfer-encoding', 'Content-Length , keep-alive']) {
+    const lines = [
+      'GET /health HTTP/1.1',
+      'host: gateway',
+      'svc-sandbox-id: one',
+      `connection: ${named}`,
+      `content-length: ${smuggled.length}`,
+    ];
+    const answers = await send(lines, `${smuggled}${next}`);
+    expect(answers.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 204', 'HTTP/1.1 204']);
+  }
+  const chunked = `${smuggled.length.toString(16)}\r\n${smuggled}\r\n0\r\n\r\n`;
+  const lines = [
+    'GET /health HTTP/1.1',
+    'host: gateway',
+    'svc-sandbox-id: one',
+    'connection: transfer-encoding',
+  ];
+  const answers = await send([...lines, 'transfer-encoding: chunked'], `${chunked}${next}`);
+  expect(answers.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 204', 'HTTP/1.1 204']);
+  expect(daemon.log.filter(({ operation }) => String(operation).includes('init'))).toEqual([]);
+});
+
+test('what only looks similar is open', async () => {
+  for (const target of ['/health', '/initial', '/init/x', '/files/init', '/process.Process/List']) {
+    expect(closedOperation(target)).toBeNull();
+    expect(await send([...head(target), 'content-length: 0'])).not.toMatch(/^HTTP\/1\.1 403 /);
+  }
+});
+
+test('an absolute target arrives in its usual form', async () => {
+  expect(originForm('http://gateway')).toBe('/');
+  expect(originForm('http://gateway?a')).toBe('/?a');
+  expect(originForm('http://gateway/a%20b?c')).toBe('/a%20b?c');
+  expect(originForm('*')).toBeNull();
+  expect(await send(head('http://gateway/health', 'GET'))).toMatch(/^HTTP\/1\.1 204 /);
+  expect(await send(head('*', 'OPTIONS'))).toMatch(/^HTTP\/1\.1 400 /);
+});
+
+test('however a path is written, what a daemon could take for a closed operation is closed', () => {
+  const encoded = (character: string, times: number) => {
+    let code = `%${(character.codePointAt(0) ?? 0).toString(16).padStart(2, '0')}`;
+    for (; times > 1; times--) code = code.replace('%', '%25');
+    return times === 0 ? character : code;
+  };
+  const written = fc
+    .tuple(fc.constantFrom(...OPERATIONS), fc.array(fc.nat(3), { minLength: 8, maxLength: 8 }), fc.boolean())
+    .map(([name, times, upper]) => {
+      const text = [...name].map((character, index) => encoded(character, times[index] ?? 0)).join('');
+      return upper ? text.toUpperCase() : text;
+    });
+  const before = fc.constantFrom('/', '//', '/./', '/a/../', '/%2f', '/.%2e/', '\\', '/%5c');
+  const after = fc.constantFrom('', '/', '//', '/.', '?x=y', '#z', ';v=1', '%2f', '%00', '/a/..');
+  fc.assert(
+    fc.property(
+      before,
+      written,
+      after,
+      (start, name, end) => closedOperation(`${start}${name}${end}`) !== null,
+    ),
+    { numRuns: 2000 },
+  );
+});
