@@ -44,7 +44,12 @@ test('whatever stands in the headers, the answer is one of those that there are'
   const one = async (headers: readonly string[], target: string): Promise<void> => {
     const socket = connect(gateway.port, '127.0.0.1');
     await once(socket, 'connect');
-    socket.write(Buffer.from(`GET ${target} HTTP/1.1\r\nhost: a\r\n${headers.join('\r\n')}\r\nconnection: close\r\n\r\n`, 'latin1'));
+    socket.write(
+      Buffer.from(
+        `GET ${target} HTTP/1.1\r\nhost: a\r\n${headers.join('\r\n')}\r\nconnection: close\r\n\r\n`,
+        'latin1',
+      ),
+    );
     const answer = await text(socket);
     expect(answer).toMatch(/^HTTP\/1\.1 (204|400|401|403|404|502) /);
   };

@@ -1,0 +1,85 @@
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { Sandbox, SandboxNotFoundError, TimeoutError } from 'e2b';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { init, rejection, Seen } from '../clients/sandbox.ts';
+import { startDaemon, type TestDaemon } from '../integration/daemon.ts';
+import { API_KEY, startGateway, type TestGateway } from './gateway.ts';
+import { phase } from './hook.ts';
+
+let gateway: TestGateway;
+let daemon: TestDaemon;
+let directory: string;
+const TOKEN = 'the-token-of-the-guest';
+
+/** As a user would have it: the published client, not in debug mode, with two addresses that are the gateway's. */
+const options = () => ({ apiKey: API_KEY, apiUrl: gateway.url, sandboxUrl: gateway.url });
+
+beforeAll(async () => {
+  [gateway, daemon] = await Promise.all([startGateway({ args: ['--header-prefix=E2b'] }), startDaemon()]);
+  directory = join(daemon.scratch, 'work');
+  mkdirSync(directory);
+  await init(daemon, { accessToken: TOKEN, defaultUser: 'root', envVars: { HOME: directory } });
+  await gateway.register('box', daemon.port, { envdAccessToken: TOKEN, metadata: { owner: 'ada lovelace' } });
+});
+
+afterAll(async () => {
+  for (const each of [gateway, daemon]) await each[Symbol.asyncDispose]();
+});
+
+test('connects, with the token that it is given', async () => {
+  const sandbox = await Sandbox.connect('box', options());
+  expect(await sandbox.isRunning()).toBe(true);
+  const { stdout, exitCode } = await sandbox.commands.run('echo $HOME; cat', { stdin: false });
+  expect([stdout, exitCode]).toEqual([`${directory}\n`, 0]);
+});
+
+test('commands stream, files are carried, directories watched', async () => {
+  const sandbox = await Sandbox.connect('box', options());
+  const seen = new Seen<string>();
+  await sandbox.commands.run('for i in 1 2 3; do echo $i; sleep 0.05; done', { onStdout: seen.add });
+  expect(seen.items.join('')).toBe('1\n2\n3\n');
+  const events = new Seen<{ readonly name: string }>();
+  const watch = await sandbox.files.watchDir(directory, events.add);
+  await sandbox.files.write(join(directory, 'poem'), 'roses\n', { metadata: { by: 'ada' } });
+  await events.until((items) => items.some(({ name }) => name === 'poem'));
+  await watch.stop();
+  expect(await sandbox.files.read(join(directory, 'poem'))).toBe('roses\n');
+  expect((await sandbox.files.list(directory)).map(({ name }) => name)).toContain('poem');
+});
+
+test('is listed, and tells of itself', async () => {
+  const sandbox = await Sandbox.connect('box', options());
+  const info = await sandbox.getInfo();
+  expect(info).toMatchObject({ sandboxId: 'box', state: 'running', metadata: { owner: 'ada lovelace' } });
+  const query = { metadata: { owner: 'ada lovelace' }, state: ['running' as const] };
+  const listed = await Sandbox.list({ ...options(), query }).nextItems();
+  expect(listed.map(({ sandboxId }) => sandboxId)).toEqual(['box']);
+  const none = Sandbox.list({ ...options(), query: { state: ['paused'] } });
+  expect(await none.nextItems()).toEqual([]);
+});
+
+test('an id that nobody knows, a key that is wrong', async () => {
+  await expect(Sandbox.connect('nobody', options())).rejects.toThrow(/nobody not found/);
+  await expect(Sandbox.connect('box', { ...options(), apiKey: 'wrong' })).rejects.toThrow(/unauthorized/);
+  expect(await Sandbox.kill('nobody', options())).toBe(false);
+});
+
+test('sets the timeout, sees the sandbox expire, and is told why', async () => {
+  const sandbox = await Sandbox.connect('box', options());
+  await sandbox.setTimeout(60_000);
+  const left = (await sandbox.getInfo()).endAt.getTime() - Date.now();
+  expect(left).toBeGreaterThan(30_000);
+  expect(left).toBeLessThanOrEqual(60_000);
+  const running = sandbox.commands.run('sleep 1000', { timeoutMs: 0 });
+  const end = rejection(running);
+  await sandbox.commands.run('true');
+  await sandbox.setTimeout(0);
+  await phase(gateway, 'box', 'paused');
+  expect(await end).toBeInstanceOf(TimeoutError);
+  expect(await sandbox.isRunning()).toBe(false);
+  expect(await rejection(sandbox.commands.run('true'))).toBeInstanceOf(SandboxNotFoundError);
+  expect(String(await rejection(sandbox.files.read('/etc/hostname')))).toContain("sandbox 'box' is paused");
+  await expect(Sandbox.connect('box', options())).rejects.toThrow(/409: sandbox 'box' is paused/);
+  expect(await sandbox.kill()).toBe(true);
+});

@@ -1,0 +1,195 @@
+import { once } from 'node:events';
+import { existsSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { json } from 'node:stream/consumers';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { scratch } from '../fixtures/scratch.ts';
+import { connectTo } from '../integration/clients.ts';
+import { startDaemon, type TestDaemon } from '../integration/daemon.ts';
+import { API_KEY, startGateway, type TestGateway, toSandbox } from './gateway.ts';
+import { eventually, isFrozen, phase, record, type Told, told } from './hook.ts';
+
+let daemon: TestDaemon;
+
+beforeAll(async () => {
+  daemon = await startDaemon();
+});
+
+afterAll(() => daemon[Symbol.asyncDispose]());
+
+const health = (gateway: TestGateway, id: string) =>
+  fetch(`${gateway.url}/health`, { headers: toSandbox(id) }).then(({ status }) => status);
+
+const endAt = async (gateway: TestGateway, id: string) =>
+  Date.parse((await gateway.call(`GET /sandboxes/${id}`)).body.endAt);
+
+describe('a hook that succeeds', () => {
+  let file: string;
+  let gateway: TestGateway;
+
+  beforeAll(async () => {
+    file = join(daemon.scratch, 'told');
+    gateway = await startGateway({ args: [`--hook=${record(file)}`] });
+  });
+
+  afterAll(() => gateway[Symbol.asyncDispose]());
+
+  test('is told once what was observed; the guest stands, its clients are cut off', async () => {
+    await gateway.register('one', daemon.port, { metadata: { owner: 'ada' } });
+    const { process } = connectTo(gateway.url);
+    const headers = toSandbox('one');
+    const stream = process.start({ process: { cmd: 'sleep', args: ['1000'] } }, { headers });
+    const messages = stream[Symbol.asyncIterator]();
+    await messages.next();
+    expect((await gateway.call('POST /sandboxes/one/timeout', { timeout: 0 })).status).toBe(204);
+    await expect(messages.next()).rejects.toThrow();
+    await phase(gateway, 'one', 'paused');
+    expect(told(file)).toEqual([
+      expect.objectContaining({
+        ...{ sandboxID: 'one', outcome: 'pause', attempt: 1, metadata: { owner: 'ada' }, port: daemon.port },
+        freeze: expect.objectContaining({ requested: 2, frozen: 2, notFrozen: 0 }),
+        collapse: expect.objectContaining({ chunks: expect.any(Number), elapsedMs: expect.any(Number) }),
+      }),
+    ]);
+    expect(isFrozen(daemon.cgroupRoot)).toBe(true);
+    expect(await health(gateway, 'one')).toBe(502);
+  });
+
+  test('one that is paused has no time to live, until it is registered anew', async () => {
+    for (const operation of ['timeout', 'refreshes']) {
+      const answer = await gateway.call(`POST /sandboxes/one/${operation}`, { timeout: 10, duration: 10 });
+      expect(answer.body).toEqual({ code: 404, message: "sandbox 'one' is paused" });
+    }
+    await fetch(`${daemon.url}/unfreeze`, { method: 'POST' });
+    await gateway.register('one', daemon.port);
+    expect(await health(gateway, 'one')).toBe(204);
+    expect(told(file)).toHaveLength(1);
+  });
+
+  test('one that is to be removed is forgotten', async () => {
+    await gateway.register('two', daemon.port, { onExpiry: 'remove', timeout: 0 });
+    expect(await phase(gateway, 'two', 'gone')).toBe('gone');
+    expect(told(file).at(-1)).toMatchObject({ sandboxID: 'two', outcome: 'remove' });
+    await fetch(`${daemon.url}/unfreeze`, { method: 'POST' });
+  });
+
+  test('one that is to be removed and does not answer is removed all the same', async () => {
+    await gateway.register('dead', 1, { onExpiry: 'remove', timeout: 0 });
+    expect(await phase(gateway, 'dead', 'gone')).toBe('gone');
+    expect(told(file).at(-1)).toMatchObject({ sandboxID: 'dead', freeze: null, collapse: null });
+  });
+
+  test('the time to live is set, and extended but never shortened', async () => {
+    await gateway.register('three', daemon.port, { timeout: 100 });
+    const first = await endAt(gateway, 'three');
+    await gateway.call('POST /sandboxes/three/refreshes', { duration: 10 });
+    expect(await endAt(gateway, 'three')).toBe(first);
+    await gateway.call('POST /sandboxes/three/refreshes', { duration: 3600 });
+    expect(await endAt(gateway, 'three')).toBeGreaterThan(first + 3_400_000);
+    await gateway.call('POST /sandboxes/three/timeout', { timeout: 50 });
+    expect(await endAt(gateway, 'three')).toBeLessThan(first);
+    await gateway.call('DELETE /sandboxes/three');
+  });
+
+  test('the figures of all that are there for Prometheus', async () => {
+    const { text, headers } = await gateway.call('GET /gateway/metrics');
+    expect(headers.get('content-type')).toContain('text/plain');
+    expect(text).toContain('envd_gateway_expiries_total{outcome="paused"} 1');
+    expect(text).toContain('envd_gateway_expiries_total{outcome="removed"} 2');
+    expect(text).toContain('envd_gateway_hooks_total 3');
+    expect(text).toMatch(/envd_gateway_requests_total\{result="expired"\} [1-9]/);
+  });
+});
+
+test('a hook that fails thaws the guest and is tried again, with more time in between', async () => {
+  const directory = scratch();
+  const [file, open] = [join(directory, 'told'), join(directory, 'open')];
+  await using gateway = await startGateway({
+    args: [`--hook=${record(file)}; echo not today; [ -e '${open}' ]`],
+  });
+  await gateway.register('one', daemon.port, { timeout: 0 });
+  const isWarning = ({ msg }: { readonly msg: string }) => msg === 'an expiry failed';
+  await eventually(() => gateway.log.filter(isWarning).length >= 2);
+  expect(gateway.log.find(isWarning)).toMatchObject({
+    ...{ sandboxID: 'one', step: 'hook', failures: 1 },
+    reason: 'the hook failed (exit code 1): not today',
+  });
+  await eventually(() => !isFrozen(daemon.cgroupRoot));
+  expect(await health(gateway, 'one')).toBe(502);
+  const { text } = await gateway.call('GET /gateway/metrics');
+  expect(text).toMatch(/envd_gateway_expiry_failures_total\{step="hook"\} [2-9]/);
+  writeFileSync(open, '');
+  await phase(gateway, 'one', 'paused');
+  expect(told(file).map(({ attempt }) => attempt)).toEqual(told(file).map((_, index) => index + 1));
+  expect(new Set(told(file).map(({ expiryID }) => expiryID)).size).toBe(told(file).length);
+  await fetch(`${daemon.url}/unfreeze`, { method: 'POST' });
+});
+
+test('more time after a failure makes it a sandbox like any other', async () => {
+  await using gateway = await startGateway({ args: ['--hook=false'] });
+  await gateway.register('one', daemon.port, { timeout: 0 });
+  await eventually(() => gateway.log.some(({ msg }) => msg === 'an expiry failed'));
+  expect((await gateway.call('POST /sandboxes/one/refreshes', { duration: 60 })).status).toBe(204);
+  expect(await health(gateway, 'one')).toBe(204);
+  expect((await gateway.call('GET /sandboxes/one')).body).toMatchObject({ phase: 'running', failures: 0 });
+});
+
+test('a hook that takes too long has failed, with all that it has started', async () => {
+  const file = join(scratch(), 'late');
+  const hook = `(sleep 3; touch '${file}') & wait`;
+  await using gateway = await startGateway({ args: [`--hook=${hook}`, '--hook-timeout=1'] });
+  await gateway.register('one', daemon.port, { timeout: 0 });
+  const warning = await eventually(() => gateway.log.find(({ msg }) => msg === 'an expiry failed'));
+  expect(warning?.reason).toContain('it took too long');
+  await gateway.call('DELETE /sandboxes/one');
+  expect(existsSync(file)).toBe(false);
+});
+
+test('a hook behind a URL is told the same, with a key that says which expiry it is', async () => {
+  const requests: { readonly body: Told; readonly key: unknown }[] = [];
+  const server = createServer(async (request, response) => {
+    requests.push({ body: (await json(request)) as Told, key: request.headers['idempotency-key'] });
+    response.writeHead(requests.length === 1 ? 503 : 204).end();
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/expired`;
+  await using gateway = await startGateway({ args: [`--hook=${url}`] });
+  await gateway.register('one', daemon.port, { timeout: 0 });
+  await phase(gateway, 'one', 'paused');
+  expect(requests.map(({ body }) => [body.sandboxID, body.attempt])).toEqual([
+    ['one', 1],
+    ['one', 2],
+  ]);
+  expect(requests.map(({ key }) => key)).toEqual(requests.map(({ body }) => body.expiryID));
+  server.close();
+  await fetch(`${daemon.url}/unfreeze`, { method: 'POST' });
+});
+
+test('the token of a daemon opens it to the gateway, and is told to nobody but those who ask with the key', async () => {
+  await using secret = await startDaemon();
+  const body = JSON.stringify({ accessToken: 'of-the-guest' });
+  await fetch(`${secret.url}/init`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body,
+  });
+  const file = join(scratch(), 'told');
+  await using gateway = await startGateway({ args: [`--hook=${record(file)}`] });
+  const { body: registered } = await gateway.register('one', secret.port, {
+    envdAccessToken: 'of-the-guest',
+  });
+  expect(registered.envdAccessToken).toBe('of-the-guest');
+  expect((await gateway.call('GET /sandboxes')).text).not.toContain('of-the-guest');
+  await gateway.call('POST /sandboxes/one/timeout', { timeout: 0 });
+  await phase(gateway, 'one', 'paused');
+  expect(JSON.stringify([told(file), gateway.log])).not.toMatch(new RegExp(`of-the-guest|${API_KEY}`));
+});
+
+test('without a hook it is the gateway alone that takes note', async () => {
+  await using gateway = await startGateway({ args: ['--on-expiry=remove'] });
+  await gateway.register('one', daemon.port, { timeout: 0 });
+  await phase(gateway, 'one', 'gone');
+  await fetch(`${daemon.url}/unfreeze`, { method: 'POST' });
+});

@@ -1,0 +1,106 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { startGateway, type TestGateway } from './gateway.ts';
+
+let gateway: TestGateway;
+
+beforeAll(async () => {
+  gateway = await startGateway();
+});
+
+afterAll(() => gateway[Symbol.asyncDispose]());
+
+test('a sandbox is registered, looked up, listed and removed', async () => {
+  const { body: registered } = await gateway.register('one', 4000, {
+    ...{ metadata: { owner: 'ada' }, envdAccessToken: 'secret', timeout: 60 },
+  });
+  expect(registered).toEqual({
+    ...{
+      sandboxID: 'one',
+      state: 'running',
+      phase: 'running',
+      address: '127.0.0.1',
+      port: 4000,
+      failures: 0,
+    },
+    ...{ metadata: { owner: 'ada' }, envdAccessToken: 'secret', envdVersion: '0.6.4', onExpiry: 'pause' },
+    startedAt: expect.any(String),
+    endAt: expect.any(String),
+  });
+  expect(Date.parse(registered.endAt) - Date.parse(registered.startedAt)).toBe(60_000);
+  expect((await gateway.call('GET /sandboxes/one')).body).toEqual(registered);
+  const { envdAccessToken: _, ...listed } = registered;
+  expect((await gateway.call('GET /sandboxes')).body).toEqual([listed]);
+  expect((await gateway.call('GET /v2/sandboxes?state=running,paused&metadata=owner%3Dada')).body).toEqual([
+    listed,
+  ]);
+  expect((await gateway.call('GET /v2/sandboxes?metadata=owner%3Dbob')).body).toEqual([]);
+  expect((await gateway.call('GET /v2/sandboxes?state=paused')).body).toEqual([]);
+  expect((await gateway.call('DELETE /sandboxes/one')).status).toBe(204);
+  expect((await gateway.call('DELETE /sandboxes/one')).status).toBe(404);
+});
+
+test('without the key nothing is open', async () => {
+  for (const key of ['', 'wrong', `${'the-key-of-the-platform'} x`]) {
+    for (const operation of [
+      'GET /sandboxes',
+      'POST /sandboxes',
+      'POST /sandboxes/x/timeout',
+      'GET /gateway/metrics',
+    ]) {
+      const { status, body } = await gateway.call(operation, undefined, { 'x-api-key': key });
+      expect(status).toBe(401);
+      expect(body).toEqual({ code: 401, message: 'unauthorized: header X-API-Key is missing or wrong' });
+    }
+  }
+  const { status } = await fetch(`${gateway.url}/sandboxes`);
+  expect(status).toBe(401);
+  expect((await fetch(`${gateway.url}/gateway/health`)).status).toBe(204);
+});
+
+test.each([
+  ['timeout', {}, /required property 'timeout'/],
+  ['timeout', { timeout: -1 }, /timeout must be >= 0/],
+  ['timeout', { timeout: 1.5 }, /timeout must be integer/],
+  ['timeout', { timeout: '5' }, /timeout must be integer/],
+  ['timeout', { timeout: 1e12 }, /timeout must be <= /],
+  ['timeout', '{', /not JSON/],
+  ['timeout', '[]', /must be object/],
+  ['refreshes', { duration: 3601 }, /duration must be <= 3600/],
+  ['refreshes', { duration: -1 }, /duration must be >= 0/],
+])('%s with %j is refused in words', async (operation, body, message) => {
+  await gateway.register('one', 4000);
+  const answer = await gateway.call(`POST /sandboxes/one/${operation}`, body);
+  expect(answer.status).toBe(400);
+  expect(answer.body).toEqual({ code: 400, message: expect.stringMatching(message) });
+});
+
+test.each([
+  [{}, /sandboxID/],
+  [{ sandboxID: '../x', address: 'a' }, /sandboxID must match/],
+  [{ sandboxID: 'x', address: 'http://a' }, /address must match/],
+  [{ sandboxID: 'x', address: 'a', port: 0 }, /port must be >= 1/],
+  [{ sandboxID: 'x', address: 'a', metadata: { a: 1 } }, /metadata\/a must be string/],
+  [{ sandboxID: 'x', address: 'a', onExpiry: 'burn' }, /onExpiry must be equal to one of/],
+  [{ sandboxID: 'x', address: 'a', typo: 1 }, /additional properties/],
+])('a registration of %j is refused in words', async (body, message) => {
+  const answer = await gateway.call('POST /sandboxes', body);
+  expect(answer.status).toBe(400);
+  expect(answer.body.message).toMatch(message);
+});
+
+test('what is not there is not found', async () => {
+  for (const operation of ['GET /sandboxes/x', 'POST /sandboxes/x/timeout', 'POST /sandboxes/x/refreshes']) {
+    const answer = await gateway.call(operation, operation.startsWith('GET') ? undefined : { timeout: 1 });
+    expect(answer.body).toEqual({ code: 404, message: "sandbox 'x' is not known" });
+  }
+  const other = await gateway.call('PUT /sandboxes');
+  expect(other.body).toEqual({ code: 404, message: 'no such operation: PUT /sandboxes' });
+});
+
+test('a refresh without a body keeps it for the default time', async () => {
+  await gateway.register('brief', 4000, { timeout: 5 });
+  const before = Date.now();
+  expect((await gateway.call('POST /sandboxes/brief/refreshes')).status).toBe(204);
+  const { body } = await gateway.call('GET /sandboxes/brief');
+  expect(Date.parse(body.endAt)).toBeGreaterThanOrEqual(before + 299_000);
+});

@@ -1,0 +1,61 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { connect, createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { eventually } from './hook.ts';
+
+/** The real server of the distribution (Debian: redis-server), on loopback and with nothing of the system's own. */
+export interface RedisServer extends AsyncDisposable {
+  readonly url: string;
+  /** Ends it, keeping what it knows on its disk. */
+  stop(): Promise<void>;
+  start(): Promise<void>;
+}
+
+export async function startRedis(): Promise<RedisServer> {
+  const directory = mkdtempSync(join(tmpdir(), 'envd-redis-'));
+  const port = await freePort();
+  let child: ReturnType<typeof spawn> | null = null;
+  const server: RedisServer = {
+    url: `redis://127.0.0.1:${port}`,
+    async start() {
+      const args = ['--bind', '127.0.0.1', '--port', `${port}`, '--dir', directory, '--appendonly', 'yes'];
+      child = spawn('redis-server', args, { stdio: 'ignore' });
+      await eventually(() => accepts(port));
+    },
+    async stop() {
+      if (!child) return;
+      const exited = once(child, 'exit');
+      child.kill('SIGTERM');
+      await exited;
+      child = null;
+    },
+    async [Symbol.asyncDispose]() {
+      await server.stop();
+      rmSync(directory, { recursive: true, force: true });
+    },
+  };
+  await server.start();
+  return server;
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as { readonly port: number };
+  server.close();
+  await once(server, 'close');
+  return port;
+}
+
+function accepts(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1', () => {
+      socket.destroy();
+      resolve(true);
+    });
+    socket.once('error', () => resolve(false));
+  });
+}

@@ -1,0 +1,188 @@
+import { join } from 'node:path';
+import pino from 'pino';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { EmbeddedStore } from '../../src/gateway/registry/embedded.ts';
+import { RedisStore } from '../../src/gateway/registry/redis.ts';
+import { Registry } from '../../src/gateway/registry/registry.ts';
+import type { Store } from '../../src/gateway/registry/store.ts';
+import {
+  commit,
+  extend,
+  fail,
+  LEASE_MS,
+  register,
+  resume,
+  retryDelay,
+  setTimeLeft,
+  settle,
+  takeUp,
+} from '../../src/gateway/sandbox/moves.ts';
+import { isReachable, type Registration, type Sandbox } from '../../src/gateway/sandbox/sandbox.ts';
+import { scratch } from '../fixtures/scratch.ts';
+import { type RedisServer, startRedis } from './redis-server.ts';
+
+const registration = (id: string): Registration => ({
+  ...{
+    id,
+    address: '127.0.0.1',
+    port: 1,
+    accessToken: null,
+    metadata: { 'a "key"': 'ä\n' },
+    envdVersion: '0.6.4',
+  },
+  onExpiry: 'pause',
+});
+
+const put = (registry: Registry, id: string, seconds: number) =>
+  registry.put(id, (before, now) => register(before, registration(id), seconds, now));
+
+let redis: RedisServer;
+
+beforeAll(async () => {
+  redis = await startRedis();
+});
+
+afterAll(() => redis[Symbol.asyncDispose]());
+
+const kinds: readonly (readonly [string, () => Promise<Store>])[] = [
+  ['embedded', () => EmbeddedStore.open(join(scratch(), 'registry.db'))],
+  ['redis', () => RedisStore.open(`${redis.url}/${database++}`, pino({ level: 'silent' }))],
+];
+let database = 0;
+
+describe.each(kinds)('the %s registry', (kind, open) => {
+  test('keeps a record as it is, until it is removed', async () => {
+    await using store = await open();
+    const registry = new Registry(store);
+    expect((await registry.find('one')).sandbox).toBeNull();
+    const sandbox = await put(registry, 'one', 60);
+    expect((await registry.find('one')).sandbox).toEqual(sandbox);
+    expect(await registry.list()).toEqual([sandbox]);
+    expect(await registry.change('one', () => null)).toBeNull();
+    expect((await registry.find('one')).sandbox).toBeNull();
+    expect(await registry.list()).toEqual([]);
+    expect((await registry.due(10)).ids).toEqual([]);
+  });
+
+  test('lets nobody write who has not seen the last version', async () => {
+    await using store = await open();
+    await put(new Registry(store), 'one', 60);
+    const { stored } = await store.read('one');
+    const { sandbox, version } = stored as { readonly sandbox: Sandbox; readonly version: string };
+    expect(await store.write('one', sandbox, null)).toBe(false);
+    expect(await store.write('one', sandbox, 'another')).toBe(false);
+    expect(await store.write('one', sandbox, version)).toBe(true);
+    expect(await store.write('one', null, version)).toBe(false);
+    expect(await store.write('two', sandbox, version)).toBe(false);
+    expect(await registry(store).list()).toHaveLength(1);
+  });
+
+  test('makes every one of many changes at the same time', async () => {
+    await using store = await open();
+    const registries = [new Registry(store), new Registry(store)];
+    await put(new Registry(store), 'one', 60);
+    const changes = Array.from({ length: 40 }, (_, index) =>
+      registries[index % 2]?.change('one', (current) => ({ ...current, failures: current.failures + 1 })),
+    );
+    await Promise.all(changes);
+    expect((await registry(store).find('one')).sandbox?.failures).toBe(40);
+  });
+
+  test('tells what is due, the longest due first, and when the next one will be', async () => {
+    await using store = await open();
+    for (const [id, seconds] of [
+      ['late', -1],
+      ['later', -5],
+      ['soon', 30],
+      ['far', 3600],
+    ] as const) {
+      await put(registry(store), id, seconds);
+    }
+    await registry(store).change('far', (sandbox) => ({ ...sandbox, phase: 'paused' }));
+    const { ids, nextInMs } = await store.due(10);
+    expect(ids).toEqual(['later', 'late']);
+    expect((await store.due(1)).ids).toEqual(['later']);
+    expect(nextInMs).toBeGreaterThan(20_000);
+    expect(nextInMs).toBeLessThanOrEqual(30_000);
+    await registry(store).change('soon', () => null);
+    expect((await store.due(10)).nextInMs).toBe(Number.POSITIVE_INFINITY);
+  });
+
+  test('gives one of many what is due', async () => {
+    await using store = await open();
+    await put(registry(store), 'one', 0);
+    const owners = Array.from({ length: 10 }, (_, index) => `owner ${index}`);
+    const claims = owners.map(async (owner) => {
+      let taken = false;
+      const claim = (sandbox: Sandbox, now: number) => {
+        const next = takeUp(sandbox, owner, now);
+        taken = next !== sandbox;
+        return next;
+      };
+      await registry(store).change('one', claim);
+      return taken;
+    });
+    expect((await Promise.all(claims)).filter(Boolean)).toHaveLength(1);
+    expect((await store.due(10)).ids).toEqual([]);
+  });
+
+  test(`its claims ${kind === 'redis' ? 'are others’' : 'are nobody’s'} when it is opened`, async () => {
+    await using store = await open();
+    await put(registry(store), 'one', 0);
+    await registry(store).change('one', (sandbox, now) => takeUp(sandbox, 'a gateway that was killed', now));
+    await registry(store).takeOver();
+    expect((await store.due(10)).ids).toEqual(kind === 'redis' ? [] : ['one']);
+  });
+});
+
+const registry = (store: Store) => new Registry(store);
+
+describe('the phases', () => {
+  const now = 1_000_000;
+  const running = register(null, registration('one'), 10, now);
+  const expiring = takeUp(running, 'me', now + 10_000);
+  const observed = { freeze: null, collapse: null };
+  const committed = commit(expiring, observed, now + 11_000);
+
+  test('a sandbox is reached while it runs and its time is not up', () => {
+    expect(isReachable(running, now + 9999)).toBe(true);
+    expect(isReachable(running, now + 10_000)).toBe(false);
+    expect(isReachable(setTimeLeft(running, 60, now), now + 10_000)).toBe(true);
+    for (const other of [expiring, committed]) expect(isReachable(other, now)).toBe(false);
+  });
+
+  test('more time wins until the point of no return, and loses from then on', () => {
+    expect(commit(extend(expiring, 60, now + 10_500), observed, now + 11_000).phase).toBe('thawing');
+    expect(committed.phase).toBe('committed');
+    expect(() => extend(committed, 60, now)).toThrow("sandbox 'one' has expired");
+    expect(() => setTimeLeft(settle(committed) as Sandbox, 60, now)).toThrow("sandbox 'one' is paused");
+  });
+
+  test('nothing is done twice: what is claimed is taken up when its lease is over, and not before', () => {
+    expect(takeUp(running, 'me', now)).toBe(running);
+    expect(takeUp(expiring, 'you', now + 10_000 + LEASE_MS - 1)).toBe(expiring);
+    const taken = takeUp(expiring, 'you', now + 10_000 + LEASE_MS);
+    expect(taken).toMatchObject({ phase: 'expiring', expiries: 1, claim: { owner: 'you' } });
+  });
+
+  test('what has failed is tried again, later each time', () => {
+    const thawing = fail(committed, now + 12_000);
+    expect(thawing).toMatchObject({ phase: 'thawing', failures: 1, retryAt: now + 13_000 });
+    const again = resume(thawing);
+    expect(takeUp(again, 'me', now + 12_999)).toBe(again);
+    expect(takeUp(again, 'me', now + 13_000)).toMatchObject({ phase: 'expiring', expiries: 2 });
+    expect([1, 2, 3, 9, 10, 50].map(retryDelay)).toEqual([1000, 2000, 4000, 256_000, 300_000, 300_000]);
+  });
+
+  test('there are no other ways', () => {
+    expect(() => commit(running, observed, now)).toThrow('cannot go from running');
+    expect(() => settle(expiring)).toThrow('cannot go from expiring to paused');
+    expect(() => resume(committed)).toThrow('cannot go from committed to running');
+    expect(() => register(committed, registration('one'), 1, now)).toThrow(
+      "sandbox 'one' is about to expire",
+    );
+    expect(register(settle(committed), registration('one'), 1, now).incarnation).not.toBe(
+      running.incarnation,
+    );
+  });
+});

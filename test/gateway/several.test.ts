@@ -1,0 +1,117 @@
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { type AddressInfo, connect } from 'node:net';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { scratch } from '../fixtures/scratch.ts';
+import { startGateway, type TestGateway, toSandbox } from './gateway.ts';
+import { startGuests } from './guests.ts';
+import { eventually, phase, record, told } from './hook.ts';
+import { type RedisServer, startRedis } from './redis-server.ts';
+
+let redis: RedisServer;
+
+beforeEach(async () => {
+  redis = await startRedis();
+});
+
+afterEach(() => redis[Symbol.asyncDispose]());
+
+/** Two gateways that share a registry and, as on one host, where hooks are kept. */
+async function startBoth(hook: string): Promise<readonly [TestGateway, TestGateway]> {
+  const directory = scratch();
+  const start = () => startGateway({ directory, args: [`--redis=${redis.url}`, `--hook=${hook}`] });
+  return Promise.all([start(), start()]);
+}
+
+const health = (gateway: TestGateway, id: string) =>
+  fetch(`${gateway.url}/health`, { headers: toSandbox(id) }).then(({ status }) => status);
+
+test('each expiry fires in one of them, once, also when one is killed in the middle', async () => {
+  const count = 40;
+  const file = join(scratch(), 'told');
+  await using guests = await startGuests(count);
+  const [first, second] = await startBoth(`sleep 0.1; ${record(file)}; sleep 0.1`);
+  await using other = second;
+  const ids = guests.ports.map((_, index) => `s${index}`);
+  await Promise.all(
+    ids.map((id, index) =>
+      (index % 2 ? first : second).register(id, guests.ports[index] ?? 0, { timeout: 600 }),
+    ),
+  );
+  await Promise.all(ids.map((id) => first.call(`POST /sandboxes/${id}/timeout`, { timeout: 1 })));
+  await eventually(() => told(file).length >= count / 4);
+  await first.kill('SIGKILL');
+  for (const id of ids) await phase(other, id, 'paused');
+  expect(
+    told(file)
+      .map(({ sandboxID }) => sandboxID)
+      .toSorted(),
+  ).toEqual(ids.toSorted());
+  expect(guests.ports.every((_, index) => guests.isFrozen(index))).toBe(true);
+});
+
+test('what one of them is told the other one knows at once', async () => {
+  await using guests = await startGuests(1);
+  const [first, second] = await startBoth('true');
+  await using _first = first;
+  await using _second = second;
+  await first.register('one', guests.ports[0] ?? 0, { timeout: 60 });
+  expect(await health(second, 'one')).toBe(204);
+  await second.call('POST /sandboxes/one/timeout', { timeout: 0 });
+  expect(await health(first, 'one')).toBe(502);
+  await phase(first, 'one', 'paused');
+  expect((await first.call('GET /sandboxes/one')).body).toEqual(
+    (await second.call('GET /sandboxes/one')).body,
+  );
+});
+
+test('what is open through the other one ends, too', async () => {
+  const server = createServer((_request, response) => response.flushHeaders()).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  await using guests = await startGuests(1);
+  const [first, second] = await startBoth('true');
+  await using _first = first;
+  await using _second = second;
+  await first.register('one', guests.ports[0] ?? 0);
+  for (const [gateway, operation] of [
+    [first, 'DELETE /sandboxes/one'],
+    [second, 'POST /sandboxes/one/timeout'],
+  ] as const) {
+    await first.register('one', guests.ports[0] ?? 0);
+    const socket = connect(second.port, '127.0.0.1');
+    const { port } = server.address() as AddressInfo;
+    socket.write(`GET / HTTP/1.1\r\nhost: a\r\nsvc-sandbox-id: one\r\nsvc-sandbox-port: ${port}\r\n\r\n`);
+    await once(socket, 'data');
+    await gateway.call(operation, operation.startsWith('POST') ? { timeout: 0 } : undefined);
+    await once(socket.resume(), 'close');
+    await phase(first, 'one', 'gone', 'paused');
+  }
+  server.closeAllConnections();
+  server.close();
+});
+
+test('a registry that goes away fails what needs it, and nothing is lost when it is back', async () => {
+  await using guests = await startGuests(1);
+  const file = join(scratch(), 'told');
+  const [first, second] = await startBoth(record(file));
+  await using _first = first;
+  await using _second = second;
+  await first.register('one', guests.ports[0] ?? 0, { timeout: 2 });
+  await redis.stop();
+  await eventually(
+    () => health(first, 'one'),
+    (status) => status === 500,
+  );
+  expect((await first.call('POST /sandboxes/one/timeout', { timeout: 60 })).status).toBe(500);
+  expect((await fetch(`${first.url}/gateway/health`)).status).toBe(500);
+  await redis.start();
+  await eventually(() => told(file).length === 1);
+  await phase(second, 'one', 'paused');
+});
+
+test('without a server at all it does not start, and says so', async () => {
+  await expect(startGateway({ args: ['--redis=redis://127.0.0.1:1'] })).rejects.toThrow(
+    'gateway exited with 1',
+  );
+});
