@@ -8,6 +8,7 @@ export interface Told {
   readonly expiryID: string;
   readonly outcome: 'pause' | 'remove';
   readonly attempt: number;
+  readonly metadata: Readonly<Record<string, string>>;
   readonly freeze: Readonly<Record<string, number>> | null;
   readonly collapse: Readonly<Record<string, number>> | null;
 }
