@@ -1,0 +1,49 @@
+import { spawn } from 'node:child_process';
+import { readdirSync } from 'node:fs';
+import { text } from 'node:stream/consumers';
+import { fileURLToPath } from 'node:url';
+import { expect, test } from 'vitest';
+import { scratch } from '../fixtures/scratch.ts';
+
+const TOUR = fileURLToPath(new URL('../demo/platform.ts', import.meta.url));
+
+/** What must be seen on the screen, in this order. */
+const KEY_LINES = [
+  /← 201 Created .*"sandboxID":"red"/,
+  /← event\.data\.stdout "I am in red\\n"/,
+  /← event\.data\.stdout "I am in blue\\n"/,
+  /← event\.data\.stdout "I am in red\\n"/,
+  /← 502 Bad Gateway {2}\{"sandboxID":"green","message":"sandbox 'green' is not known","code":502\}/,
+  /← 403 Forbidden {2}\{"sandboxID":"red","message":"\/init is not open to clients","code":403\}/,
+  /← 400 Bad Request {2}\{"code":400,"message":"header Svc-Sandbox-Id is missing/,
+  /← 401 Unauthorized/,
+  /The first refresh gave it \d+ s more; the second one changed nothing\./,
+  /← event\.data\.stdout "1\\n"/,
+  /The stream was broken off/,
+  /← the hook: \{"expiryID":"\S+-1","sandboxID":"red","outcome":"pause"/,
+  /← the hook: freeze \{.*"requested":2,\s+"frozen":2,"notFrozen":0/,
+  /← the hook: collapse \{"regions":\d+/,
+  /← 502 Bad Gateway .*"sandbox 'red' is paused"/,
+  /The hook was told 1 time\./,
+  /← 204 No Content/,
+  /The gateway has ended with exit code 0\./,
+];
+
+test('the tour of the platform shows what there is, ends well and leaves nothing behind', async () => {
+  const directory = scratch();
+  const child = spawn(process.execPath, [TOUR], {
+    env: { PATH: process.env.PATH, TMPDIR: directory },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const exited = new Promise((resolve) => child.once('exit', resolve));
+  const [shown, complaints] = await Promise.all([text(child.stdout), text(child.stderr)]);
+  expect(complaints).toBe('');
+  expect(await exited).toBe(0);
+  let at = 0;
+  for (const line of KEY_LINES) {
+    const found = line.exec(shown.slice(at));
+    expect(found, `${line} in\n${shown.slice(at)}`).not.toBeNull();
+    at += (found?.index ?? 0) + (found?.[0].length ?? 0);
+  }
+  expect(readdirSync(directory)).toEqual([]);
+});
