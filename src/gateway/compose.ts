@@ -23,6 +23,7 @@ import { Pools } from './proxy/pools.ts';
 import { EmbeddedStore } from './registry/embedded.ts';
 import { Registry } from './registry/registry.ts';
 import type { Store } from './registry/store.ts';
+import type { Sandbox } from './sandbox/sandbox.ts';
 
 /** The whole gateway, wired and not listening yet. */
 export interface Gateway {
@@ -43,8 +44,8 @@ export async function compose(config: Config, logger: Logger): Promise<Gateway> 
   const owner = `${hostname()}-${process.pid}-${randomUUID()}`;
   const expiration = new Expiration({ registry, hook: await openHook(config), owner, onGone, logger });
   const scheduler = new Scheduler(registry, expiration, owner, logger);
-  const onChange = (id: string) => {
-    expiration.nudge(id);
+  const onChange = ({ id, phase, deadline }: Sandbox) => {
+    if (phase === 'expiring' && deadline > Date.now()) expiration.nudge(id);
     scheduler.wake();
   };
   const operations = new Operations({

@@ -12,7 +12,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { startGateway } from '../gateway/gateway.ts';
 import { eventually } from '../gateway/hook.ts';
-import { startBenchDaemon } from './daemon.ts';
+import { DAEMON_FLAGS, startBenchDaemon } from './daemon.ts';
 import { cpuMs, printTable, residentMib, show, takeTurns } from './figures.ts';
 import { filesPerSecond, received, sendAndWait } from './files-client.ts';
 import { startRequest } from './raw-client.ts';
@@ -21,9 +21,8 @@ const [mib = '1024', calls = '10000', idle = '1000', rounds = '3'] = process.arg
 const SIZE = Number(mib) * 1024 ** 2;
 const piece = Buffer.alloc(1024 ** 2, 'envd');
 
-process.env.NODE_OPTIONS = '--max-semi-space-size=1';
 await using daemon = await startBenchDaemon();
-await using gateway = await startGateway({ args: ['--log-level=warn'] });
+await using gateway = await startGateway({ flags: DAEMON_FLAGS });
 await gateway.register('one', daemon.port, { timeout: 86_400 });
 const nginx = await startProxy(daemon.port);
 

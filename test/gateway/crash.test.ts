@@ -1,3 +1,4 @@
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect, test } from 'vitest';
@@ -141,4 +142,30 @@ test('a second gateway on the same file is told so', async () => {
   const directory = scratch();
   await using _first = await startGateway({ directory });
   await expect(startGateway({ directory })).rejects.toThrow('gateway exited with 1');
+});
+
+test('a gateway that is stopped in the middle leaves it to the next one, as it is', async () => {
+  const directory = scratch();
+  const [file, open] = [join(directory, 'told'), join(directory, 'open')];
+  const hook = `${record(file)}; while [ ! -e '${open}' ]; do sleep 0.01; done`;
+  await using guests = await startGuests(2);
+  const [standing = 0, telling = 0] = guests.ports;
+  const first = await startGateway({ directory, args: [`--hook=${hook}`] });
+  await first.register('telling', telling, { timeout: 0 });
+  await phase(first, 'telling', 'committed');
+  const { reached, release } = guests.hold('/freeze');
+  await first.register('standing', standing, { timeout: 0 });
+  await reached;
+  const asked = performance.now();
+  expect(await first.kill('SIGTERM')).toEqual({ code: 0, signal: null });
+  expect(performance.now() - asked).toBeLessThan(9000);
+  release();
+  await using second = await startGateway({ directory, args: [`--hook=${hook}`] });
+  writeFileSync(open, '');
+  for (const id of ['telling', 'standing']) await phase(second, id, 'paused');
+  expect(
+    told(file)
+      .map(({ sandboxID }) => sandboxID)
+      .toSorted(),
+  ).toEqual(['standing', 'telling']);
 });

@@ -15,6 +15,8 @@ export interface GatewayOptions {
   readonly directory?: string;
   readonly port?: number;
   readonly args?: readonly string[];
+  /** Of Node. */
+  readonly flags?: readonly string[];
 }
 
 /** The real gateway, as a process of its own on a loopback port. */
@@ -124,7 +126,7 @@ export async function startGateway(options: GatewayOptions = {}): Promise<TestGa
       : [`--registry=${directory}/registry.db`]),
     ...(options.args ?? []),
   ];
-  const child = spawn(process.execPath, [MAIN, ...args], {
+  const child = spawn(process.execPath, [...(options.flags ?? []), MAIN, ...args], {
     env: { PATH: process.env.PATH, TMPDIR: directory },
     stdio: ['ignore', 'pipe', 'inherit'],
   });

@@ -8,6 +8,7 @@ import type { Hook, HookRequest } from './hook.ts';
 const RUN_ONCE = fileURLToPath(new URL('run-once.sh', import.meta.url));
 /** How long a run is remembered: longer than any gateway could still ask for it. */
 const KEPT_MS = 24 * 3600 * 1000;
+const TIDY_MS = 3600 * 1000;
 /** What is shown of the output of a run that failed. */
 const SHOWN = 500;
 
@@ -24,6 +25,7 @@ export interface CommandHookOptions {
  */
 export class CommandHook implements Hook {
   readonly #options: CommandHookOptions;
+  #tidiedAt = 0;
 
   private constructor(options: CommandHookOptions) {
     this.#options = options;
@@ -32,22 +34,24 @@ export class CommandHook implements Hook {
   /** Throws when there can be no directory. */
   static async open(options: CommandHookOptions): Promise<CommandHook> {
     await mkdir(options.directory, { recursive: true, mode: 0o700 });
-    const hook = new CommandHook(options);
-    await hook.forgetOld();
-    return hook;
+    return new CommandHook(options);
   }
 
-  /** Removes what is left of runs that nobody will ask for any more. */
-  async forgetOld(): Promise<void> {
+  /** Removes, now and then, what is left of runs that nobody will ask for any more. */
+  async #tidy(): Promise<void> {
+    if (Date.now() - this.#tidiedAt < TIDY_MS) return;
+    this.#tidiedAt = Date.now();
     const { directory } = this.#options;
     for (const name of await readdir(directory)) {
       const path = join(directory, name);
-      const { mtimeMs } = await stat(path);
+      // Another gateway may be at it, too.
+      const { mtimeMs } = await stat(path).catch(() => ({ mtimeMs: Number.POSITIVE_INFINITY }));
       if (Date.now() - mtimeMs > KEPT_MS) await rm(path, { recursive: true, force: true });
     }
   }
 
   async run(request: HookRequest, signal: AbortSignal): Promise<void> {
+    await this.#tidy();
     const directory = join(this.#options.directory, request.expiryID);
     await mkdir(directory, { recursive: true, mode: 0o700 });
     // Whole or not at all: a run that has begun may be reading it.

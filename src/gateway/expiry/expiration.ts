@@ -42,14 +42,14 @@ export class Expiration {
   readonly #steps: Partial<Record<Phase, Step>> = {
     expiring: (sandbox, work) => this.#standStill(sandbox, work),
     committed: (sandbox, work) => this.#tellHook(sandbox, work),
-    thawing: (sandbox) => this.#thaw(sandbox),
+    thawing: (sandbox, work) => this.#thaw(sandbox, work),
   };
 
   constructor(parts: ExpirationParts) {
     this.#parts = parts;
   }
 
-  /** Something about a sandbox has changed: one that is being frozen may have been given more time. */
+  /** A sandbox that is being frozen was given more time. */
   nudge(id: string): void {
     this.#news.get(id)?.abort();
   }
@@ -76,10 +76,12 @@ export class Expiration {
     this.#news.set(sandbox.id, news);
     let observed: Observed;
     try {
-      const figures = await freeze(sandbox);
+      const figures = await freeze(sandbox, signal);
       const dense = await this.#collapse(sandbox, AbortSignal.any([signal, news.signal]));
+      signal.throwIfAborted();
       observed = { freeze: figures, collapse: dense };
     } catch (error) {
+      if (signal.aborted) throw error;
       // What is removed need not stand still first, if nobody is there to do it.
       if (sandbox.onExpiry === 'remove' && isUnanswered(error)) observed = { freeze: null, collapse: null };
       else return this.#failed(sandbox, 'freeze', error);
@@ -120,10 +122,11 @@ export class Expiration {
     return next;
   }
 
-  async #thaw(sandbox: Sandbox): Promise<Sandbox | null> {
+  async #thaw(sandbox: Sandbox, { signal }: Work): Promise<Sandbox | null> {
     try {
-      await thaw(sandbox);
+      await thaw(sandbox, signal);
     } catch (error) {
+      if (signal.aborted) throw error;
       this.tally.failures.thaw++;
       const next = await this.#move(sandbox, postpone);
       this.#warn(sandbox, next, 'thaw', error);
@@ -155,13 +158,13 @@ export class Expiration {
     sandbox: Sandbox,
     change: (current: Sandbox, now: number) => Sandbox | null,
   ): Promise<Sandbox | null> {
-    let moved = false;
+    let wanted: Sandbox | null | undefined;
     const next = await this.#parts.registry.change(sandbox.id, (current, now) => {
-      moved = this.#isSame(current, sandbox);
-      return moved ? change(current, now) : current;
+      wanted = this.#isSame(current, sandbox) ? change(current, now) : undefined;
+      return wanted === undefined ? current : wanted;
     });
-    if (moved) return next;
-    // Removed while it was frozen: nobody else would thaw it.
+    if (next === wanted) return next;
+    // Removed by somebody while it was frozen: nobody else would thaw it.
     if (!next) await thaw(sandbox).catch(() => {});
     return null;
   }

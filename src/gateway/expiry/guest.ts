@@ -17,12 +17,9 @@ interface FreezeFigures extends Readonly<Record<string, unknown>> {
 const NOT_STANDING = ['notFrozen', 'failed', 'unobservable'] as const;
 
 /** Stops the workload of a guest and sees that it stands. Throws when it does not, or the guest does not answer. */
-export async function freeze(sandbox: Sandbox): Promise<FreezeFigures> {
-  const figures = (await call(
-    sandbox,
-    `/freeze?maxWaitMs=${FREEZE_WAIT_MS}`,
-    ANSWER_LIMIT_MS,
-  )) as FreezeFigures;
+export async function freeze(sandbox: Sandbox, signal: AbortSignal): Promise<FreezeFigures> {
+  const operation = `/freeze?maxWaitMs=${FREEZE_WAIT_MS}`;
+  const figures = (await call(sandbox, operation, ANSWER_LIMIT_MS, signal)) as FreezeFigures;
   const running = NOT_STANDING.filter((name) => figures[name] !== 0);
   if (running.length > 0 || figures.truncated === true) {
     throw new EnvdError('failed_precondition', `the guest does not stand still: ${JSON.stringify(figures)}`);
@@ -36,8 +33,8 @@ export function collapse(sandbox: Sandbox, signal: AbortSignal): Promise<Readonl
 }
 
 /** Lets the workload run again; it is no error when it does already. */
-export async function thaw(sandbox: Sandbox): Promise<void> {
-  await call(sandbox, '/unfreeze', ANSWER_LIMIT_MS);
+export async function thaw(sandbox: Sandbox, signal?: AbortSignal): Promise<void> {
+  await call(sandbox, '/unfreeze', ANSWER_LIMIT_MS, signal);
 }
 
 async function call(

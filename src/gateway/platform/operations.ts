@@ -13,7 +13,7 @@ export interface OperationParts {
   /** Seconds, for whoever names none. */
   readonly defaultTimeout: number;
   /** Told of every change: somebody may be waiting for it. */
-  readonly onChange: (id: string) => void;
+  readonly onChange: (sandbox: Sandbox) => void;
   /** Told of a sandbox that is no more. */
   readonly onRemoved: (id: string) => void;
 }
@@ -30,7 +30,7 @@ export class Operations {
     const { id } = registration;
     const make = (before: Sandbox | null, now: number) => register(before, registration, seconds, now);
     const sandbox = await this.#parts.registry.put(id, make);
-    this.#parts.onChange(id);
+    this.#parts.onChange(sandbox);
     return sandbox;
   }
 
@@ -76,7 +76,7 @@ export class Operations {
   async #change(id: string, change: (sandbox: Sandbox, now: number) => Sandbox): Promise<Sandbox> {
     const sandbox = await this.#parts.registry.change(id, change);
     if (!sandbox) unknown(id);
-    this.#parts.onChange(id);
+    this.#parts.onChange(sandbox);
     return this.#untilItRuns(sandbox);
   }
 
