@@ -1,6 +1,7 @@
 import type { ClientRequest, IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { createProxyServer } from 'httpxy';
+import { giveBackWhenSent } from './bulk.ts';
 import { onceConnected } from './connect-timeout.ts';
 import { forwardRequest, forwardResponse, forwardUpgrade } from './headers.ts';
 import type { Pools } from './pools.ts';
@@ -35,10 +36,12 @@ export class Carrier {
     this.#proxy.on('proxyReq', (outgoing, request) => {
       onceConnected(outgoing);
       forwardTrailers(request, outgoing);
+      giveBackWhenSent(outgoing);
     });
     this.#proxy.on('proxyRes', (answer, request, response) => {
       forwardResponse(answer, this.#passages.get(request)?.close ?? false);
       forwardTrailers(answer, response);
+      giveBackWhenSent(response);
       // A head that is not followed by a body for now is not held back for it.
       setImmediate(() => response.destroyed || response.headersSent || response.flushHeaders());
     });
