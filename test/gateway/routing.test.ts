@@ -80,6 +80,15 @@ test('a stream arrives while it is being written', async () => {
   expect(seen.stdout.toString()).toBe('first\nsecond\n');
 });
 
+test('a stream may be silent for longer than a connection may wait for its next request', async () => {
+  const { process } = connectTo(gateway.url);
+  const stream = process.start(
+    { process: { cmd: 'sh', args: ['-c', 'sleep 4.5; echo done'] } },
+    { headers: toSandbox('one') },
+  );
+  expect((await transcribe(stream)).stdout.toString()).toBe('done\n');
+});
+
 test('large files go in and out, whole', async () => {
   const content = randomBytes(32 * 1024 ** 2);
   const path = join(one.scratch, 'large');

@@ -1,0 +1,47 @@
+import { expect, test } from 'vitest';
+import { readConfig } from '../../src/gateway/config.ts';
+
+const KEY = ['--api-key=k'];
+
+function config(argv: readonly string[], env: Readonly<Record<string, string>> = {}) {
+  const invocation = readConfig(argv, env);
+  if (!('run' in invocation)) throw new Error(invocation.output);
+  return invocation.run;
+}
+
+test('what is not said has a default', () => {
+  expect(config(KEY)).toMatchObject({
+    ...{ host: '0.0.0.0', port: 49980, headerPrefix: 'Svc', onExpiry: 'pause', defaultTimeout: 300 },
+    ...{ registry: '/var/lib/envd-gateway/registry.db', redis: null, hook: null, hookTimeout: 60 },
+  });
+});
+
+test('a flag goes before its variable', () => {
+  const env = { ENVD_GATEWAY_API_KEY: 'of the environment', ENVD_GATEWAY_PORT: '1', ENVD_GATEWAY_HOOK: '' };
+  expect(config([], env)).toMatchObject({ apiKey: 'of the environment', port: 1, hook: null });
+  expect(config([...KEY, '--port=2'], env)).toMatchObject({ apiKey: 'k', port: 2 });
+});
+
+test('with Redis there is no file', () => {
+  const redis = 'redis://127.0.0.1:6379/1';
+  expect(config([...KEY, `--redis=${redis}`])).toMatchObject({ redis, registry: null });
+});
+
+test.each([
+  [[], /--api-key <key>' not specified/],
+  [['--api-key='], /must not be empty/],
+  [[...KEY, '--redis=redis://a', '--registry=/b'], /cannot be used with option '--redis/],
+  [[...KEY, '--redis=http://a'], /redis:\/\//],
+  [[...KEY, '--registry=b'], /absolute path/],
+  [[...KEY, '--header-prefix=a b'], /letters and digits/],
+  [[...KEY, '--port=70000'], /from 0 to 65535/],
+  [[...KEY, '--hook-timeout=0'], /at least 1/],
+  [[...KEY, '--on-expiry=burn'], /Allowed choices are pause, remove/],
+  [[...KEY, 'more'], /too many arguments/],
+])('%j is refused in words, with exit code 2', (argv, message) => {
+  expect(readConfig(argv, {})).toEqual({ exitCode: 2, output: expect.stringMatching(message) });
+});
+
+test('--help and --version are no errors', () => {
+  for (const flag of ['--help', '--version']) expect(readConfig([flag], {})).toMatchObject({ exitCode: 0 });
+});
