@@ -51,6 +51,33 @@ test('each expiry fires in one of them, once, also when one is killed in the mid
   expect(guests.ports.every((_, index) => guests.isFrozen(index))).toBe(true);
 });
 
+test('one that hung for longer than its claim changes nothing when it goes on', async () => {
+  const directory = scratch();
+  const file = join(directory, 'told');
+  const start = () => startGateway({ directory, args: [`--redis=${redis.url}`, `--hook=${record(file)}`] });
+  await using guests = await startGuests(1);
+  await using hung = await start();
+  const { reached, release } = guests.hold('/collapse');
+  await hung.register('one', guests.ports[0] ?? 0, { timeout: 0 });
+  await reached;
+  process.kill(hung.pid, 'SIGSTOP');
+  await using other = await start();
+  // The other one is there before: what it finds is a claim that counts.
+  expect((await other.call('GET /sandboxes/one')).body.phase).toBe('expiring');
+  release();
+  await phase(other, 'one', 'paused');
+  process.kill(hung.pid, 'SIGCONT');
+  await eventually(
+    () => health(hung, 'one'),
+    (status) => status === 502,
+  );
+  // By now it has had its answer, and every chance to make something of it.
+  await other.call('GET /sandboxes/one');
+  expect((await hung.call('GET /sandboxes/one')).body).toMatchObject({ phase: 'paused', failures: 0 });
+  expect(told(file)).toHaveLength(1);
+  expect(guests.isFrozen(0)).toBe(true);
+});
+
 test('what one of them is told the other one knows at once', async () => {
   await using guests = await startGuests(1);
   const [first, second] = await startBoth('true');
