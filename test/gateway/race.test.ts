@@ -5,7 +5,7 @@ import { expect, test } from 'vitest';
 import { scratch } from '../fixtures/scratch.ts';
 import { startGateway, type TestGateway, toSandbox } from './gateway.ts';
 import { startGuests } from './guests.ts';
-import { phase, record, told } from './hook.ts';
+import { eventually, phase, record, told } from './hook.ts';
 
 const health = (gateway: TestGateway, id: string) =>
   fetch(`${gateway.url}/health`, { headers: toSandbox(id) }).then(({ status }) => status);
@@ -89,4 +89,20 @@ test('one that is removed while it is frozen is not left standing', async () => 
   expect((await gateway.call('DELETE /sandboxes/one')).status).toBe(204);
   release();
   while (guests.isFrozen(0)) await delay(5);
+});
+
+test('one that is removed while its hook runs is the hook’s: nobody thaws it', async () => {
+  const directory = scratch();
+  const open = join(directory, 'open');
+  await using guests = await startGuests(1);
+  await using gateway = await startGateway({
+    args: [`--hook=while [ ! -e '${open}' ]; do sleep 0.01; done`],
+  });
+  await gateway.register('one', guests.ports[0] ?? 0, { timeout: 0 });
+  await phase(gateway, 'one', 'committed');
+  expect((await gateway.call('DELETE /sandboxes/one')).status).toBe(204);
+  writeFileSync(open, '');
+  await eventually(() => gateway.log.some(({ msg }) => msg === 'an expiry was overtaken'));
+  expect(guests.isFrozen(0)).toBe(true);
+  expect((await gateway.call('GET /gateway/metrics')).text).toContain('expiries_total{outcome="removed"} 0');
 });

@@ -29,7 +29,9 @@ interface Work {
   readonly signal: AbortSignal;
 }
 
-type Step = (sandbox: Sandbox, work: Work) => Promise<Sandbox | null>;
+/** Undefined: it is nobody's work here any more. */
+type Step = (sandbox: Sandbox, work: Work) => Promise<Sandbox | null | undefined>;
+type Move = (current: Sandbox, now: number) => Sandbox | null;
 
 /**
  * Takes sandboxes whose time is up through the phases of the end. Each step does its work and records the next phase;
@@ -60,9 +62,9 @@ export class Expiration {
     const renewal = setInterval(() => void this.#renew(claimed, lost), LEASE_MS / 3);
     const signal = AbortSignal.any([stop, lost.signal]);
     try {
-      let sandbox: Sandbox | null = claimed;
+      let sandbox: Sandbox | null | undefined = claimed;
       while (sandbox?.claim && !signal.aborted)
-        sandbox = (await this.#steps[sandbox.phase]?.(sandbox, { signal })) ?? null;
+        sandbox = await this.#steps[sandbox.phase]?.(sandbox, { signal });
     } catch (error) {
       if (!signal.aborted) throw error;
     } finally {
@@ -71,7 +73,7 @@ export class Expiration {
   }
 
   /** Freezes and collapses; nothing of that is seen from outside if the sandbox is given more time meanwhile. */
-  async #standStill(sandbox: Sandbox, { signal }: Work): Promise<Sandbox | null> {
+  async #standStill(sandbox: Sandbox, { signal }: Work): ReturnType<Step> {
     const news = new AbortController();
     this.#news.set(sandbox.id, news);
     let observed: Observed;
@@ -106,7 +108,7 @@ export class Expiration {
     }
   }
 
-  async #tellHook(sandbox: Sandbox, { signal }: Work): Promise<Sandbox | null> {
+  async #tellHook(sandbox: Sandbox, { signal }: Work): ReturnType<Step> {
     this.#parts.onGone(sandbox.id);
     try {
       await this.tally.hooks.measure(() => this.#parts.hook.run(hookRequest(sandbox), signal));
@@ -115,6 +117,7 @@ export class Expiration {
       return this.#failed(sandbox, 'hook', error);
     }
     const next = await this.#move(sandbox, settle);
+    if (next === undefined) return undefined;
     const outcome = next ? 'paused' : 'removed';
     this.tally.outcomes[outcome]++;
     const { freeze: frozen, collapse: dense } = sandbox.observed ?? {};
@@ -122,7 +125,7 @@ export class Expiration {
     return next;
   }
 
-  async #thaw(sandbox: Sandbox, { signal }: Work): Promise<Sandbox | null> {
+  async #thaw(sandbox: Sandbox, { signal }: Work): ReturnType<Step> {
     try {
       await thaw(sandbox, signal);
     } catch (error) {
@@ -133,18 +136,18 @@ export class Expiration {
       return next;
     }
     const next = await this.#move(sandbox, resume);
-    this.#parts.logger.info({ sandboxID: sandbox.id }, 'thawed');
+    if (next) this.#parts.logger.info({ sandboxID: sandbox.id }, 'thawed');
     return next;
   }
 
-  async #failed(sandbox: Sandbox, step: 'freeze' | 'hook', error: unknown): Promise<Sandbox | null> {
+  async #failed(sandbox: Sandbox, step: 'freeze' | 'hook', error: unknown): ReturnType<Step> {
     this.tally.failures[step]++;
     const next = await this.#move(sandbox, fail);
     this.#warn(sandbox, next, step, error);
     return next;
   }
 
-  #warn({ id }: Sandbox, next: Sandbox | null, step: string, error: unknown): void {
+  #warn({ id }: Sandbox, next: Sandbox | null | undefined, step: string, error: unknown): void {
     const { failures, retryAt } = next ?? {};
     const retry = retryAt === undefined ? undefined : new Date(retryAt).toISOString();
     this.#parts.logger.warn(
@@ -153,20 +156,21 @@ export class Expiration {
     );
   }
 
-  /** Records the next phase, if the sandbox is still in the one that was worked on, and still this gateway's. */
-  async #move(
-    sandbox: Sandbox,
-    change: (current: Sandbox, now: number) => Sandbox | null,
-  ): Promise<Sandbox | null> {
+  /**
+   * Records the next phase, if the sandbox is still in the one that was worked on, and still this gateway's. Undefined
+   * when it is not: then there is nothing more to do here.
+   */
+  async #move(sandbox: Sandbox, change: Move): Promise<Sandbox | null | undefined> {
     let wanted: Sandbox | null | undefined;
     const next = await this.#parts.registry.change(sandbox.id, (current, now) => {
       wanted = this.#isSame(current, sandbox) ? change(current, now) : undefined;
       return wanted === undefined ? current : wanted;
     });
     if (next === wanted) return next;
-    // Removed by somebody while it was frozen: nobody else would thaw it.
-    if (!next) await thaw(sandbox).catch(() => {});
-    return null;
+    this.#parts.logger.info({ sandboxID: sandbox.id, phase: sandbox.phase }, 'an expiry was overtaken');
+    // Removed by somebody while it stood: nobody else would thaw it. After the hook it is the hook's.
+    if (!next && change !== settle) await thaw(sandbox).catch(() => {});
+    return undefined;
   }
 
   #isSame(current: Sandbox, sandbox: Sandbox): boolean {
