@@ -48,6 +48,15 @@ test('commands stream, files are carried, directories watched', async () => {
   expect((await sandbox.files.list(directory)).map(({ name }) => name)).toContain('poem');
 });
 
+test('a terminal is typed into', async () => {
+  const { pty } = await Sandbox.connect('box', options());
+  const shown = new Seen<Uint8Array>();
+  const shell = await pty.create({ cols: 80, rows: 24, onData: shown.add });
+  await pty.sendInput(shell.pid, new TextEncoder().encode('echo $((40 + 2)); exit\n'));
+  expect(await shell.wait()).toMatchObject({ exitCode: 0 });
+  expect(String(Buffer.concat(shown.items))).toContain('42\r\n');
+});
+
 test('is listed, and tells of itself', async () => {
   const sandbox = await Sandbox.connect('box', options());
   const info = await sandbox.getInfo();
