@@ -1,10 +1,14 @@
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { eventually } from './hook.ts';
+
+/** Whether there is one; what needs it says that it did not run. */
+export const hasRedis = spawnSync('redis-server', ['--version']).status === 0;
+if (!hasRedis) process.stderr.write('NOT RUN: the registry in Redis (apt-get install redis-server)\n');
 
 /** The real server of the distribution (Debian: redis-server), on loopback and with nothing of the system's own. */
 export interface RedisServer extends AsyncDisposable {

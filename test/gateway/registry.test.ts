@@ -19,7 +19,7 @@ import {
 } from '../../src/gateway/sandbox/moves.ts';
 import { isReachable, type Registration, type Sandbox } from '../../src/gateway/sandbox/sandbox.ts';
 import { scratch } from '../fixtures/scratch.ts';
-import { type RedisServer, startRedis } from './redis-server.ts';
+import { hasRedis, type RedisServer, startRedis } from './redis-server.ts';
 
 const registration = (id: string): Registration => ({
   ...{
@@ -36,19 +36,22 @@ const registration = (id: string): Registration => ({
 const put = (registry: Registry, id: string, seconds: number) =>
   registry.put(id, (before, now) => register(before, registration(id), seconds, now));
 
-let redis: RedisServer;
+let redis: RedisServer | null = null;
 
 beforeAll(async () => {
-  redis = await startRedis();
+  if (hasRedis) redis = await startRedis();
 });
 
-afterAll(() => redis[Symbol.asyncDispose]());
+afterAll(() => redis?.[Symbol.asyncDispose]());
 
-const kinds: readonly (readonly [string, () => Promise<Store>])[] = [
-  ['embedded', () => EmbeddedStore.open(join(scratch(), 'registry.db'))],
-  ['redis', () => RedisStore.open(`${redis.url}/${database++}`, pino({ level: 'silent' }))],
-];
 let database = 0;
+const openEmbedded = (): Promise<Store> => EmbeddedStore.open(join(scratch(), 'registry.db'));
+const openRedis = (): Promise<Store> =>
+  RedisStore.open(`${redis?.url}/${database++}`, pino({ level: 'silent' }));
+const kinds: readonly (readonly [string, () => Promise<Store>])[] = [
+  ['embedded', openEmbedded],
+  ...(hasRedis ? ([['redis', openRedis]] as const) : []),
+];
 
 describe.each(kinds)('the %s registry', (kind, open) => {
   test('keeps a record as it is, until it is removed', async () => {

@@ -7,11 +7,12 @@ import { scratch } from '../fixtures/scratch.ts';
 import { startGateway, type TestGateway, toSandbox } from './gateway.ts';
 import { startGuests } from './guests.ts';
 import { eventually, phase, record, told } from './hook.ts';
-import { type RedisServer, startRedis } from './redis-server.ts';
+import { hasRedis, type RedisServer, startRedis } from './redis-server.ts';
 
 let redis: RedisServer;
 
-beforeEach(async () => {
+beforeEach(async ({ skip }) => {
+  if (!hasRedis) skip('redis-server is not installed');
   redis = await startRedis();
 });
 
