@@ -106,10 +106,10 @@ export interface SpawnOptions {
   readonly uid: number;
   readonly gid: number;
   readonly groups: readonly number[];
-  /** Descriptors that become 0, 1 and 2. */
-  readonly stdio: readonly [number, number, number];
-  /** Whether descriptor 0 is a terminal that becomes the controlling one. */
-  readonly terminal: boolean;
+  /** Descriptor of a terminal that becomes 0, 1 and 2, and the controlling one; null for pipes. It stays the caller's. */
+  readonly terminal: number | null;
+  /** Without a terminal: whether 0 is a pipe, or /dev/null. */
+  readonly stdin: boolean;
   /**
    * The cgroup v2 directory to make and to start in, or null. It is the caller's to remove, also after a failure. Below
    * a frozen one the start fails at the step `frozen`.
@@ -133,21 +133,26 @@ export interface ProcessExit {
   readonly maxRssKib: number;
 }
 
+/** The other ends of its pipes are close-on-exec, blocking, and the caller's; null where there is none. */
+export interface StartedProcess {
+  readonly pid: number;
+  readonly stdin: number | null;
+  readonly stdout: number | null;
+  readonly stderr: number | null;
+}
+
 /**
  * Starts a process in a session of its own: clone3(CLONE_VM | CLONE_VFORK | CLONE_PIDFD [| CLONE_INTO_CGROUP]),
  * from a pool thread, since that thread sleeps until the child's execve (a cwd on a mount that hangs…).
- * Resolves with the pid. Rejects with `step` (what the child was doing) beside `code` and `errno`; nothing is
+ * Pipes are made there, too. Rejects with `step` (what the child was doing) beside `code` and `errno`; nothing is
  * left behind then. `onExit` is called once, after the process has been reaped, always after the promise.
  */
-export function spawn(options: SpawnOptions, onExit: (exit: ProcessExit) => void): Promise<number>;
+export function spawn(options: SpawnOptions, onExit: (exit: ProcessExit) => void): Promise<StartedProcess>;
 
 // --- pipe.c -----------------------------------------------------------------------------------------------
 
 /** Bytes that can be read from a pipe now: FIONREAD, ioctl_tty(2) and pipe(7). */
 export function pendingBytes(fd: number): number;
-
-/** A pipe, both ends close-on-exec and blocking: `[read, write]`. Source: pipe2(2). */
-export function pipe(): [number, number];
 
 // --- writable.c -------------------------------------------------------------------------------------------
 

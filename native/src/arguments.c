@@ -87,15 +87,6 @@ bool arg_ids(napi_env env, napi_value object, const char* name, arena* a, gid_t*
   return ok || bad(env, name, "an array of numbers");
 }
 
-bool arg_fds(napi_env env, napi_value object, const char* name, int* out, size_t count) {
-  napi_value array, value;
-  bool ok = get(env, object, name, &array);
-  for (uint32_t i = 0; ok && i < count; i++)
-    ok = napi_get_element(env, array, i, &value) == napi_ok &&
-         napi_get_value_int32(env, value, &out[i]) == napi_ok;
-  return ok || bad(env, name, "an array of descriptors");
-}
-
 bool arg_bool(napi_env env, napi_value object, const char* name, bool* out) {
   napi_value value;
   return (get(env, object, name, &value) && napi_get_value_bool(env, value, out) == napi_ok) ||
@@ -106,4 +97,13 @@ bool arg_int32(napi_env env, napi_value object, const char* name, int32_t* out) 
   napi_value value;
   return (get(env, object, name, &value) && napi_get_value_int32(env, value, out) == napi_ok) ||
          bad(env, name, "a whole number");
+}
+
+bool arg_int32_or_null(napi_env env, napi_value object, const char* name, int32_t fallback, int32_t* out) {
+  napi_value value;
+  napi_valuetype type;
+  if (!get(env, object, name, &value) || napi_typeof(env, value, &type) != napi_ok) return bad(env, name, "a number");
+  if (type != napi_null) return arg_int32(env, object, name, out);
+  *out = fallback;
+  return true;
 }

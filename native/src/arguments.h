@@ -20,6 +20,6 @@ bool arg_string_or_null(napi_env env, napi_value object, const char* name, arena
 // A NULL-terminated vector, as execve(2) takes it.
 bool arg_strings(napi_env env, napi_value object, const char* name, arena* a, char*** out);
 bool arg_ids(napi_env env, napi_value object, const char* name, arena* a, gid_t** out, size_t* count);
-bool arg_fds(napi_env env, napi_value object, const char* name, int* out, size_t count);
 bool arg_bool(napi_env env, napi_value object, const char* name, bool* out);
 bool arg_int32(napi_env env, napi_value object, const char* name, int32_t* out);
+bool arg_int32_or_null(napi_env env, napi_value object, const char* name, int32_t fallback, int32_t* out);

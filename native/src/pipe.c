@@ -1,26 +1,8 @@
-// pipe and pendingBytes: what a process' output goes through, and how much of it has not been read yet.
+// pendingBytes: how much of a process' output has not been read yet.
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "addon.h"
-
-static napi_value js_pipe(napi_env env, napi_callback_info info) {
-  (void)info;
-  int fds[2];
-  if (pipe2(fds, O_CLOEXEC) < 0) {
-    envd_throw_errno(env, errno, "pipe2", NULL);
-    return NULL;
-  }
-  napi_value pair, value;
-  NAPI_CALL(env, napi_create_array_with_length(env, 2, &pair));
-  for (uint32_t i = 0; i < 2; i++) {
-    NAPI_CALL(env, napi_create_int32(env, fds[i], &value));
-    NAPI_CALL(env, napi_set_element(env, pair, i, value));
-  }
-  return pair;
-}
 
 static napi_value js_pending_bytes(napi_env env, napi_callback_info info) {
   size_t argc = 1;
@@ -38,5 +20,5 @@ static napi_value js_pending_bytes(napi_env env, napi_callback_info info) {
 }
 
 bool envd_register_pipe(napi_env env, napi_value exports) {
-  return envd_export(env, exports, "pipe", js_pipe) && envd_export(env, exports, "pendingBytes", js_pending_bytes);
+  return envd_export(env, exports, "pendingBytes", js_pending_bytes);
 }

@@ -32,6 +32,9 @@ typedef struct {
   arena strings;
   char oom_score_adj[16];
   char* cgroup;  // NULL: the caller's
+  int terminal;  // -1: pipes
+  bool stdin_pipe;
+  int ours[3];  // our ends of the pipes, until they are the caller's
   pid_t pid;
   int pidfd;
   uv_poll_t poll;
@@ -41,6 +44,8 @@ static void start_free(start* s) {
   if (s->on_exit) napi_delete_reference(s->env, s->on_exit);
   if (s->context) napi_async_destroy(s->env, s->context);
   if (s->pidfd >= 0) close(s->pidfd);
+  for (int i = 0; i < 3; i++)
+    if (s->ours[i] >= 0) close(s->ours[i]);
   arena_free(&s->strings);
   free(s);
 }
@@ -109,6 +114,34 @@ static void on_pidfd_readable(uv_poll_t* poll, int status, int events) {
   report_exit(s, &info, &usage);
 }
 
+// One end for the child, who may open it by name again (`echo x >/dev/stdout`), and one for us.
+static bool open_pipe(start* s, int number) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) < 0) return false;
+  int theirs = number == 0 ? 0 : 1;
+  s->plan.stdio[number] = ends[theirs];
+  s->ours[number] = ends[1 - theirs];
+  return fchown(ends[theirs], s->plan.uid, s->plan.gid) == 0;
+}
+
+static bool open_stdio(start* s) {
+  int* stdio = s->plan.stdio;
+  if (s->terminal >= 0) {
+    for (int i = 0; i < 3; i++) stdio[i] = s->terminal;
+    return true;
+  }
+  bool opened = s->stdin_pipe ? open_pipe(s, 0) : (stdio[0] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;
+  if (opened && open_pipe(s, 1) && open_pipe(s, 2)) return true;
+  s->plan.failed_errno = errno;
+  s->plan.failed_step = "pipe";
+  return false;
+}
+
+static void close_stdio(start* s) {
+  for (int i = 0; s->terminal < 0 && i < 3; i++)
+    if (s->plan.stdio[i] >= 0) close(s->plan.stdio[i]);
+}
+
 // Whether a process started in the cgroup would stop before its execve, and with it the thread that waits for that. A
 // new cgroup below a frozen one says so at once. Source: Documentation/admin-guide/cgroup-v2.rst, "cgroup.events".
 static bool is_frozen(int cgroup) {
@@ -122,7 +155,6 @@ static bool is_frozen(int cgroup) {
 
 // Makes the cgroup and opens it for clone3; true when there is none to make.
 static bool make_cgroup(start* s) {
-  s->plan.cgroup = -1;
   if (!s->cgroup) return true;
   s->plan.failed_step = "cgroup";
   if (mkdir(s->cgroup, 0755) == 0) s->plan.cgroup = open(s->cgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -138,8 +170,10 @@ static bool make_cgroup(start* s) {
 static void work_execute(napi_env env, void* data) {
   (void)env;
   start* s = data;
-  s->pid = make_cgroup(s) ? envd_start_child(&s->plan, &s->pidfd) : -1;
+  s->plan.cgroup = -1;
+  s->pid = open_stdio(s) && make_cgroup(s) ? envd_start_child(&s->plan, &s->pidfd) : -1;
   if (s->plan.cgroup >= 0) close(s->plan.cgroup);
+  close_stdio(s);
 }
 
 static void reject_start(start* s, int error, const char* step) {
@@ -168,8 +202,15 @@ static void work_complete(napi_env env, napi_status status, void* data) {
   s->poll.data = s;
   napi_add_async_cleanup_hook(env, on_cleanup, s, &s->cleanup);
   uv_poll_start(&s->poll, UV_READABLE, on_pidfd_readable);
-  napi_value pid;
-  if (napi_create_int32(env, s->pid, &pid) == napi_ok) napi_resolve_deferred(env, s->deferred, pid);
+  napi_value started;
+  if (napi_create_object(env, &started) != napi_ok) return;
+  set_number(env, started, "pid", s->pid);
+  static const char* const names[3] = {"stdin", "stdout", "stderr"};
+  for (int i = 0; i < 3; i++) {
+    set_number_or_null(env, started, names[i], s->ours[i] >= 0, s->ours[i]);
+    s->ours[i] = -1;
+  }
+  napi_resolve_deferred(env, s->deferred, started);
 }
 
 static bool read_plan(napi_env env, napi_value options, start* s) {
@@ -181,8 +222,8 @@ static bool read_plan(napi_env env, napi_value options, start* s) {
             arg_strings(env, options, "env", &s->strings, &plan->envp) &&
             arg_int32(env, options, "uid", &uid) && arg_int32(env, options, "gid", &gid) &&
             arg_ids(env, options, "groups", &s->strings, &plan->groups, &plan->group_count) &&
-            arg_fds(env, options, "stdio", plan->stdio, 3) &&
-            arg_bool(env, options, "terminal", &plan->terminal) &&
+            arg_int32_or_null(env, options, "terminal", -1, &s->terminal) &&
+            arg_bool(env, options, "stdin", &s->stdin_pipe) &&
             arg_string_or_null(env, options, "cgroup", &s->strings, &s->cgroup) &&
             arg_int32(env, options, "nice", &plan->nice) &&
             arg_int32(env, options, "ioPriority", &plan->io_priority) &&
@@ -190,6 +231,8 @@ static bool read_plan(napi_env env, napi_value options, start* s) {
   if (!ok) return false;
   snprintf(s->oom_score_adj, sizeof s->oom_score_adj, "%d", oom_score_adj);
   plan->oom_score_adj = s->oom_score_adj;
+  plan->terminal = s->terminal >= 0;
+  for (int i = 0; i < 3; i++) plan->stdio[i] = -1;
   plan->uid = (uid_t)uid;
   plan->gid = (gid_t)gid;
   return true;
@@ -206,6 +249,7 @@ static napi_value js_spawn(napi_env env, napi_callback_info info) {
   }
   s->env = env;
   s->pidfd = -1;
+  for (int i = 0; i < 3; i++) s->ours[i] = -1;
   if (!read_plan(env, argv[0], s) || napi_create_reference(env, argv[1], 1, &s->on_exit) != napi_ok ||
       napi_create_string_utf8(env, "envd.spawn", NAPI_AUTO_LENGTH, &name) != napi_ok ||
       napi_async_init(env, NULL, name, &s->context) != napi_ok ||

@@ -12,6 +12,7 @@ export type {
   Inotify,
   ProcessExit,
   SpawnOptions,
+  StartedProcess,
 } from '../../native/index.d.ts';
 
 /** Where the addon is: beside the bundle, or where a clone builds it. */

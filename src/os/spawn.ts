@@ -1,7 +1,5 @@
-import { closeSync, fchownSync, openSync } from 'node:fs';
 import { EnvdError, isSystemError } from '../base/errors.ts';
-import { native, type ProcessExit } from './native.ts';
-import { createPipe } from './pipes.ts';
+import { native, type ProcessExit, type SpawnOptions, type StartedProcess } from './native.ts';
 import type { User } from './users.ts';
 
 export type { ProcessExit } from './native.ts';
@@ -32,77 +30,42 @@ export interface Pipes {
   readonly stderr: number;
 }
 
-// Every process is an ordinary one, whatever the daemon's own privileges are.
-const NICE = 0;
-const IO_PRIORITY = 4;
-const OOM_SCORE_ADJ = 100;
+/** Every process is an ordinary one, whatever the daemon's own privileges are. */
+const ORDINARY = { nice: 0, ioPriority: 4, oomScoreAdj: 100 };
 
 /**
- * Starts a process on the given descriptors, which stay the caller's; the first is its terminal if `terminal`.
+ * Starts a process in a terminal, whose descriptor stays the caller's.
  * Throws `invalid_argument`, `not_found` or `permission_denied` with the errno when the command or its cwd cannot
  * be had, `unavailable` below a frozen cgroup, `resource_exhausted` when the kernel has no room for one more process.
  */
-export async function spawn(
-  launch: Launch,
-  stdio: readonly [number, number, number],
-  terminal: boolean,
-): Promise<Spawned> {
-  const { promise: exit, resolve } = Promise.withResolvers<ProcessExit>();
-  const { file, args, cwd, user, cgroup } = launch;
-  const pid = await native
-    .spawn(
-      {
-        file,
-        args,
-        env: Object.entries(launch.environment).map(([name, value]) => `${name}=${value}`),
-        cwd,
-        uid: user.uid,
-        gid: user.gid,
-        groups: user.groups,
-        stdio,
-        terminal,
-        cgroup,
-        nice: NICE,
-        ioPriority: IO_PRIORITY,
-        oomScoreAdj: OOM_SCORE_ADJ,
-      },
-      resolve,
-    )
-    .catch((error: unknown) => {
-      throw describe(error, launch);
-    });
+export async function spawn(launch: Launch, terminal: number): Promise<Spawned> {
+  const [{ pid }, exit] = await start(launch, { terminal, stdin: false });
   return { pid, exit };
 }
 
-/** Starts a process on pipes of its own. */
+/** Starts a process on pipes of its own, or on /dev/null for its stdin. Throws the same. */
 export async function spawnWithPipes(
   launch: Launch,
   withStdin: boolean,
 ): Promise<{ process: Spawned; pipes: Pipes }> {
-  const theirs: number[] = [];
-  const ours: number[] = [];
-  try {
-    const stdin = withStdin ? createPipe() : null;
-    theirs.push(stdin ? stdin[0] : openSync('/dev/null', 'r'));
-    if (stdin) ours.push(stdin[1]);
-    const [stdoutRead, stdoutWrite] = createPipe();
-    theirs.push(stdoutWrite);
-    ours.push(stdoutRead);
-    const [stderrRead, stderrWrite] = createPipe();
-    theirs.push(stderrWrite);
-    ours.push(stderrRead);
-    // So that the user can open them by name again: `echo x >/dev/stdout`.
-    const { uid, gid } = launch.user;
-    for (const fd of [stdin?.[0], stdoutWrite, stderrWrite]) if (fd !== undefined) fchownSync(fd, uid, gid);
+  const [{ pid, stdin, stdout, stderr }, exit] = await start(launch, { terminal: null, stdin: withStdin });
+  if (stdout === null || stderr === null) throw new EnvdError('internal', `process ${pid} has no pipes`);
+  return { process: { pid, exit }, pipes: { stdin, stdout, stderr } };
+}
 
-    const process = await spawn(launch, [theirs[0] ?? -1, stdoutWrite, stderrWrite], false);
-    ours.length = 0;
-    return {
-      process,
-      pipes: { stdin: stdin?.[1] ?? null, stdout: stdoutRead, stderr: stderrRead },
-    };
-  } finally {
-    for (const fd of [...theirs, ...ours]) closeSync(fd);
+async function start(
+  launch: Launch,
+  stdio: Pick<SpawnOptions, 'terminal' | 'stdin'>,
+): Promise<[StartedProcess, Promise<ProcessExit>]> {
+  const { promise: exit, resolve } = Promise.withResolvers<ProcessExit>();
+  const { file, args, cwd, user, cgroup } = launch;
+  const { uid, gid, groups } = user;
+  const env = Object.entries(launch.environment).map(([name, value]) => `${name}=${value}`);
+  const options = { file, args, env, cwd, uid, gid, groups, cgroup, ...stdio, ...ORDINARY };
+  try {
+    return [await native.spawn(options, resolve), exit];
+  } catch (error) {
+    throw describe(error, launch);
   }
 }
 

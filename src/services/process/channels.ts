@@ -44,7 +44,7 @@ export async function openTerminal(
 ): Promise<{ process: Spawned; channels: Channels }> {
   const terminal = new Terminal(size, launch.user);
   try {
-    const process = await spawn(launch, [terminal.slave, terminal.slave, terminal.slave], true);
+    const process = await spawn(launch, terminal.slave);
     return { process, channels: new TerminalChannels(terminal, onOutput) };
   } catch (error) {
     terminal[Symbol.dispose]();

@@ -143,7 +143,7 @@ describe('closing', () => {
       user: ROOT,
       cgroup: null,
     };
-    const started = await spawn(launch, [terminal.slave, terminal.slave, terminal.slave], true);
+    const started = await spawn(launch, terminal.slave);
     terminal[Symbol.dispose]();
     expect(await started.exit).toMatchObject({ code: null, signal: 1 });
   });

@@ -200,7 +200,7 @@ describe('a start that fails says at which step, and why', () => {
   test('a terminal that is none', async () => {
     const fd = openSync('/dev/null', 'r+');
     onTestFinished(() => closeSync(fd));
-    await expect(spawn(sh(''), [fd, fd, fd], true)).rejects.toMatchObject({
+    await expect(spawn(sh(''), fd)).rejects.toMatchObject({
       kind: 'internal',
       message: expect.stringMatching(/^cannot start '\/bin\/sh': set controlling terminal: ENOTTY: /),
     });
@@ -210,8 +210,7 @@ describe('a start that fails says at which step, and why', () => {
 test('a terminal is the controlling one of its child', async () => {
   const terminal = new Terminal({ cols: 80, rows: 24 }, ROOT);
   onTestFinished(() => terminal[Symbol.dispose]());
-  const slave = [terminal.slave, terminal.slave, terminal.slave] as const;
-  const started = await spawn(sh('echo from the terminal >/dev/tty'), slave, true);
+  const started = await spawn(sh('echo from the terminal >/dev/tty'), terminal.slave);
   await started.exit;
   expect(String(Buffer.concat(terminal.drain()))).toBe('from the terminal\r\n');
 });
