@@ -120,6 +120,15 @@ test('a daemon that is killed leaves processes running; the next one tidies up, 
   expect(existsSync(`${daemon.cgroupRoot}/user`)).toBe(false);
 });
 
+test('cgroups that somebody in the guest has removed are made again by a start, and missed by no stop', async () => {
+  await using daemon = await startDaemon();
+  for (const name of ['user', 'ptys']) rmdirSync(`${daemon.cgroupRoot}/${name}`);
+  const pid = await startCommand(daemon.url, 'sleep 300');
+  expect(readFileSync(`/proc/${pid}/cgroup`, 'utf8')).toMatch(/\/user\/\d+-\d+$/m);
+  expect(await daemon.stop()).toBe(0);
+  expect(runs(pid)).toBe(false);
+});
+
 test('a stop ends what processes have left behind', async () => {
   await using daemon = await startDaemon();
   const pid = await startCommand(

@@ -55,6 +55,15 @@ export class WorkloadCgroups implements Disposable {
     }
   }
 
+  /** The one for a process, made again when somebody in the guest has removed it; null without cgroups. */
+  place(kind: 'user' | 'ptys'): Cgroup | null {
+    const cgroup = this[kind];
+    if (cgroup?.exists() !== false) return cgroup;
+    enableControllers(Cgroup.create(dirname(cgroup.path)));
+    limited(Cgroup.create(cgroup.path), WEIGHTS[kind]).enableControllers(['memory']);
+    return cgroup;
+  }
+
   /** Both, or none. */
   all(): Cgroup[] {
     return [this.user, this.ptys].filter((cgroup) => cgroup !== null);
@@ -62,7 +71,7 @@ export class WorkloadCgroups implements Disposable {
 
   /** Signals every process in them, whoever started it and whatever session it made its own. */
   signal(signal: number): void {
-    for (const cgroup of this.all()) {
+    for (const cgroup of this.all().filter((each) => each.exists())) {
       if (signal === SIGKILL) cgroup.kill();
       else for (const leaf of cgroup.children()) leaf.signal(signal);
     }
@@ -75,7 +84,7 @@ export class WorkloadCgroups implements Disposable {
 
   /** Removes those that are empty; processes that outlive the daemon keep theirs. */
   [Symbol.dispose](): void {
-    for (const cgroup of this.all()) {
+    for (const cgroup of this.all().filter((each) => each.exists())) {
       for (const leaf of cgroup.children()) leaf.remove();
       cgroup.remove();
     }

@@ -152,7 +152,7 @@ export class ProcessTable {
 
   #cgroupOf(request: StartRequest): Cgroup | null {
     if (request.tag === SYSTEM_TAG) return null;
-    return request.terminal ? this.#cgroups.ptys : this.#cgroups.user;
+    return this.#cgroups.place(request.terminal ? 'ptys' : 'user');
   }
 
   #add(process: ManagedProcess): void {
