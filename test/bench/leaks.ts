@@ -75,6 +75,8 @@ async function leaks(): Promise<void> {
   agent.destroy();
   await delay(200);
   rows.push(holds('without connections'));
+  await fetch(`${daemon.url}/collapse`, { method: 'POST' });
+  rows.push(holds('after /collapse, which collects'));
   printTable('What the daemon holds (one of four starts with a terminal)', rows);
 }
 

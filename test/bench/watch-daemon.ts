@@ -91,6 +91,8 @@ async function cycles(path: string): Promise<void> {
     await client.removeWatcher({ watcherId });
     if (n % (CYCLES / 5) === 0) rows.push(holds(`after ${n}`));
   }
+  await fetch(`${daemon.url}/collapse`, { method: 'POST' });
+  rows.push(holds('after /collapse, which collects'));
   printTable(`${CYCLES} recursive watches of 20 directories made and removed`, rows);
 }
 
