@@ -1,10 +1,12 @@
 import { chmodSync, closeSync, mkdirSync, openSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import { Cgroup } from '../../../src/os/cgroup2.ts';
 import { ReadEnd } from '../../../src/os/pipe-ends.ts';
 import { Terminal } from '../../../src/os/pty.ts';
 import { type Launch, type ProcessExit, spawn, spawnWithPipes } from '../../../src/os/spawn.ts';
 import type { User } from '../../../src/os/users.ts';
+import { testCgroup } from '../../fixtures/cgroups.ts';
 import { scratch } from '../../fixtures/scratch.ts';
 import { ROOT } from '../../fixtures/users.ts';
 
@@ -195,6 +197,25 @@ describe('a start that fails says at which step, and why', () => {
       kind: 'permission_denied',
       message: `cannot enter cwd '${closed}' as user 'nobody': EACCES: Permission denied`,
     });
+  });
+
+  test('a cgroup below a frozen one: it would stop before its execve, and with it who waits for that', async () => {
+    using top = testCgroup();
+    const before = descriptors();
+    for (const parent of [top, Cgroup.create(`${top.path}/between`)]) {
+      top.freeze();
+      expect(await failure(sh('', { cgroup: `${parent.path}/leaf` }))).toMatchObject({
+        kind: 'unavailable',
+        message: 'cannot start a process: the workload is frozen',
+      });
+      expect(parent.child('leaf').processes()).toEqual([]);
+      top.thaw();
+      expect(parent.child('leaf').remove()).toBe(true);
+      expect((await run(sh('cat /proc/self/cgroup', { cgroup: `${parent.path}/leaf` }))).stdout).toContain(
+        '/leaf\n',
+      );
+    }
+    await expect.poll(descriptors).toBeLessThanOrEqual(before);
   });
 
   test('a terminal that is none', async () => {
