@@ -11,7 +11,8 @@ export default defineConfig({
     // Without KVM everything takes tenfold: these end what hangs and say nothing about speed.
     testTimeout: 600_000,
     hookTimeout: 600_000,
-    bail: 1,
+    // As in test/vitest.config.ts.
+    retry: process.env.CI ? 2 : 0,
     reporters: ['verbose'],
   },
 });
