@@ -82,7 +82,12 @@ async function serveUnary(
   const { request, response, headers, codec, encoding, shutdown } = exchange;
   try {
     using end = new End(response, shutdown, timeoutOf(headers));
-    const message = decodeMessage(method.input, await readBody(request), codec, ignoreUnknownFields);
+    const message = decodeMessage(
+      method.input,
+      await end.race(readBody(request)),
+      codec,
+      ignoreUnknownFields,
+    );
     const list = new ListAnswer(codec);
     const call = { requestHeader: headers, signal: end.signal, list };
     const output = await end.race(Promise.resolve(implementation(message as never, call)));

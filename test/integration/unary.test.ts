@@ -1,5 +1,6 @@
+import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { request } from 'node:http';
+import { type IncomingMessage, request } from 'node:http';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { gzipSync } from 'node:zlib';
@@ -102,6 +103,23 @@ test('a timeout that is none is refused', async () => {
   const { status, body } = await call(daemon.url, 'Stat', { ...json, 'connect-timeout-ms': 'x' }, '{}');
   expect(status).toBe(400);
   expect(Buffer.from(body, 'base64').toString()).toContain("invalid Connect-Timeout-Ms: 'x'");
+});
+
+test('the deadline of a call holds while its message is still to come', async () => {
+  const headers = { ...json, 'content-length': '10', 'connect-timeout-ms': '200' };
+  const outgoing = request(`${daemon.url}/filesystem.Filesystem/Stat`, {
+    method: 'POST',
+    agent: false,
+    headers,
+  });
+  outgoing.on('error', () => {});
+  outgoing.write('{');
+  const [response] = (await once(outgoing, 'response', { signal: AbortSignal.timeout(5000) })) as [
+    IncomingMessage,
+  ];
+  expect(response.statusCode).toBe(504);
+  expect(JSON.parse(String(await buffer(response)))).toMatchObject({ code: 'deadline_exceeded' });
+  outgoing.destroy();
 });
 
 test('no message in binary is bad input', async () => {
