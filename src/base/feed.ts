@@ -4,8 +4,8 @@
  */
 export interface Feed<Event> extends Disposable {
   /**
-   * Waits for events and takes them in order, at least one; null after the last. One call at a time.
-   * Throws what ended the feed early.
+   * Waits for events and takes them in order, at least one, and about `bytes` of them where there is more to choose from;
+   * null after the last. One call at a time. Throws what ended the feed early.
    */
-  next(): Promise<readonly Event[] | null>;
+  next(bytes?: number): Promise<readonly Event[] | null>;
 }

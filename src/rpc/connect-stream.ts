@@ -21,6 +21,12 @@ import { FrameBatch } from './frame-batch.ts';
 import { keepaliveMsOf } from './keepalive.ts';
 import { REQUEST_LIMIT_BYTES, readBody, tooLarge } from './request-body.ts';
 
+/**
+ * What is written at once, in bytes of output. The kernel's share of a byte falls with the size of a write: at 1 MiB a
+ * socket costs a third of what it costs at 64 KiB. JSON is copied once more, and wins only what stays in the cache.
+ */
+const BATCH_BYTES: Record<Codec, number> = { binary: 1024 * 1024, json: 128 * 1024 };
+
 const CONTENT_TYPE = /^application\/connect\+(json|proto) *(?:;.*)?$/i;
 
 /** The codec of a request that this path serves, or null: another protocol, or no stream. */
@@ -74,7 +80,8 @@ async function pump<Event, Input extends DescMessage, Output extends DescMessage
   const payload = await readMessage(request, headers.get('connect-content-encoding'));
   const message = decodeMessage(stream.method.input, payload, codec, stream.ignoreUnknownFields);
   const feed = await stream.open(message, { headers, signal, timeoutMs });
-  for await (const events of batches(feed, keepaliveMsOf(headers), signal)) {
+  const options = { keepaliveMs: keepaliveMsOf(headers), batchBytes: BATCH_BYTES[codec], signal };
+  for await (const events of batches(feed, options)) {
     const sent = framesOf(stream, events, codec).send(response);
     if (sent !== null) await untilAborted(sent, signal);
   }

@@ -29,23 +29,30 @@ export interface EventStream<Event, Input extends DescMessage, Output extends De
   readonly keepalive: MessageShape<Output>;
 }
 
+interface BatchOptions {
+  readonly keepaliveMs: number;
+  /** The feed's own choice when it is missing. */
+  readonly batchBytes?: number;
+  readonly signal: AbortSignal;
+}
+
 /**
- * THE loop of every stream: each batch of events as soon as there is one; after `keepaliveMs` without any, null
- * for a keepalive. Ends with the feed; a client that goes away ends the reading and nothing else.
+ * THE loop of every stream: each batch of events as soon as there is one, of about `batchBytes` when more has piled up;
+ * after `keepaliveMs` without any, null for a keepalive. Ends with the feed; a client that goes away ends the reading
+ * and nothing else.
  */
 export async function* batches<Event>(
   feed: Feed<Event>,
-  keepaliveMs: number,
-  signal: AbortSignal,
+  { keepaliveMs, batchBytes, signal }: BatchOptions,
 ): AsyncGenerator<readonly Event[] | null> {
   using _ = feed;
   using interruptions = new Interruptions(keepaliveMs, signal);
-  let next = feed.next();
+  let next = feed.next(batchBytes);
   for (;;) {
     const events = await interruptions.during(next);
     if (events === null) return;
     yield events === 'late' ? null : events;
-    if (events !== 'late') next = feed.next();
+    if (events !== 'late') next = feed.next(batchBytes);
   }
 }
 
@@ -88,7 +95,8 @@ export function viaConnect<Event, Input extends DescMessage, Output extends Desc
     const { requestHeader: headers, signal } = context;
     const timeoutMs = context.timeoutMs() ?? null;
     const feed = await stream.open(request, { headers, signal, timeoutMs });
-    for await (const events of batches(feed, keepaliveMsOf(headers), signal)) {
+    const options = { keepaliveMs: keepaliveMsOf(headers), signal };
+    for await (const events of batches(feed, options)) {
       if (events === null) yield stream.keepalive;
       else for (const event of events) yield stream.message(event);
     }

@@ -1,7 +1,10 @@
 import type { ServerResponse } from 'node:http';
 
-/** Room for the frames of a usual batch in either codec; what does not fit gets memory of its own. */
-const ROOM_BYTES = 272 * 1024;
+/**
+ * Room for the frames of a batch in either codec, even if all of them are small; what does not fit gets memory of its
+ * own. Only as much as was once filled is resident.
+ */
+const ROOM_BYTES = 1088 * 1024;
 /** Bytes from which on a part goes out from where it lies, instead of being joined to its neighbours. */
 const REFERENCE_BYTES = 8 * 1024;
 /** Batches kept for the next use: few are on their way while sockets take what they are given. */

@@ -23,13 +23,13 @@ export class DeadlineFeed implements Feed<ProcessEvent> {
     void process.ended.then(() => clearTimeout(timer));
   }
 
-  async next(): Promise<readonly ProcessEvent[] | null> {
+  async next(bytes?: number): Promise<readonly ProcessEvent[] | null> {
     if (this.#failed)
       throw new EnvdError('deadline_exceeded', `process was killed after ${this.#deadlineMs} ms`);
-    const events = await this.#feed.next();
+    const events = await this.#feed.next(bytes);
     if (events?.at(-1)?.type !== 'end' || !this.#process.expired) return events;
     this.#failed = true;
-    return events.length > 1 ? events.slice(0, -1) : this.next();
+    return events.length > 1 ? events.slice(0, -1) : this.next(bytes);
   }
 
   [Symbol.dispose](): void {

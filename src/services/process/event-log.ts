@@ -34,7 +34,8 @@ export class EventLog {
   #base = 0;
   #first = 0;
   #position = 0;
-  #recent: Batch | null = null;
+  /** What was taken last, by how much was wanted. */
+  readonly #recent = new Map<number, Batch>();
 
   /** The number that the next event gets. */
   get end(): number {
@@ -48,7 +49,7 @@ export class EventLog {
 
   append(event: ProcessEvent, cost: number): void {
     this.#position += cost;
-    this.#recent = null;
+    this.#recent.clear();
     this.#entries.push({ event, position: this.#position });
   }
 
@@ -62,7 +63,8 @@ export class EventLog {
    * same array, so that what is made of it can be shared.
    */
   take({ next, position }: Place, bytes: number): { events: readonly ProcessEvent[]; end: Place } {
-    if (this.#recent?.from === next) return this.#recent;
+    const recent = this.#recent.get(bytes);
+    if (recent?.from === next) return recent;
     const events: ProcessEvent[] = [];
     const end = { next, position };
     for (let entry = this.at(next); entry && end.position < position + bytes; entry = this.at(end.next)) {
@@ -70,8 +72,9 @@ export class EventLog {
       end.next += 1;
       end.position = entry.position;
     }
-    this.#recent = { from: next, events, end };
-    return this.#recent;
+    const batch = { from: next, events, end };
+    this.#recent.set(bytes, batch);
+    return batch;
   }
 
   /** Lets go of all entries before that number. */

@@ -5,7 +5,7 @@ import type { ProcessEvent } from './events.ts';
 
 /** How long a reader may hold up the others, in milliseconds, before it is dropped. */
 export const STALL_LIMIT_MS = 30_000;
-/** Output that a reader takes at a time, in bytes: large enough to join small events into one write. */
+/** Output that a reader takes at a time, in bytes, unless it wants another amount. */
 const BATCH_BYTES = 128 * 1024;
 
 /** What a reader reads from. */
@@ -40,11 +40,11 @@ export class Reader implements Feed<ProcessEvent> {
     return this.#place;
   }
 
-  async next(): Promise<readonly ProcessEvent[] | null> {
+  async next(bytes = BATCH_BYTES): Promise<readonly ProcessEvent[] | null> {
     for (;;) {
       if (this.#failure) throw this.#failure;
       if (this.#disposed) return null;
-      const events = this.#take();
+      const events = this.#take(bytes);
       if (events.length > 0) return events;
       if (this.#source.ended) return null;
       const { promise, resolve } = Promise.withResolvers<void>();
@@ -70,13 +70,13 @@ export class Reader implements Feed<ProcessEvent> {
     this.#release();
   }
 
-  #take(): readonly ProcessEvent[] {
+  #take(bytes: number): readonly ProcessEvent[] {
     if (this.#before.length > 0) {
       const events = this.#before;
       this.#before = [];
       return events;
     }
-    const { events, end } = this.#log.take(this.#place, BATCH_BYTES);
+    const { events, end } = this.#log.take(this.#place, bytes);
     this.#place = end;
     if (events.length > 0) this.#source.advanced();
     return events;

@@ -39,7 +39,7 @@ class ToldFeed implements Feed<string> {
 function setUp() {
   const feed = new ToldFeed();
   const caller = new AbortController();
-  return { feed, caller, stream: batches(feed, 1000, caller.signal) };
+  return { feed, caller, stream: batches(feed, { keepaliveMs: 1000, signal: caller.signal }) };
 }
 
 test('passes batches on until the feed ends', async () => {

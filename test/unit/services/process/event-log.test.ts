@@ -63,3 +63,13 @@ test('who asks from the same place gets the same batch, until the log has grown'
   expect(log.take(start, 100).events).toHaveLength(2);
   expect(batch.events).toHaveLength(1);
 });
+
+test('readers who want other amounts do not get in the way of those who keep step', () => {
+  const log = new EventLog();
+  for (const text of ['a', 'b', 'c']) log.append(output(text), 10);
+  const start = { next: 0, position: 0 };
+  const [small, large] = [log.take(start, 10), log.take(start, 100)];
+  expect([small.events.length, large.events.length]).toEqual([1, 3]);
+  expect(log.take(start, 10)).toBe(small);
+  expect(log.take(start, 100)).toBe(large);
+});
