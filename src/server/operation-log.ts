@@ -8,23 +8,37 @@ declare module 'fastify' {
   }
 }
 
+/**
+ * What the platform calls last before a pause. These are told when they begin: a line that is written once they have
+ * been answered is written, and read by the journal, when the guest resumes, and the first caller waits for that.
+ */
+const BEFORE_A_PAUSE: readonly string[] = ['/freeze', '/fsfreeze', '/collapse'];
+
 /** One line an operation, when it is over: no payloads, no queries (they carry signatures), no headers. */
 export function logOperations(app: FastifyInstance, logger: Logger): void {
   app.addHook('onRequest', (request, reply, done) => {
     const started = performance.now();
+    const { url = 'unknown' } = request.routeOptions;
+    const operation = `${request.method} ${url}`;
+    if (BEFORE_A_PAUSE.includes(url)) logger.info({ operation }, 'operation begins');
     // 'close' comes in every case, also when the client has gone half-way.
     reply.raw.once('close', () => {
-      const status = reply.raw.statusCode;
+      const { statusCode: status, writableFinished: completed } = reply.raw;
       const line = {
-        operation: `${request.method} ${request.routeOptions.url ?? 'unknown'}`,
+        operation,
         status,
         ...(request.rpcCode !== undefined && { code: request.rpcCode }),
-        ...(reply.raw.writableFinished ? {} : { aborted: true }),
+        ...(completed ? {} : { aborted: true }),
         milliseconds: Math.round((performance.now() - started) * 10) / 10,
       };
-      const level = status >= 500 ? 'error' : request.routeOptions.url === '/health' ? 'debug' : 'info';
-      logger[level](line, 'operation');
+      logger[levelOf(url, status, completed)](line, 'operation');
     });
     done();
   });
+}
+
+function levelOf(url: string, status: number, completed: boolean): 'error' | 'info' | 'debug' {
+  if (status >= 500) return 'error';
+  const isTold = completed && status < 300 && BEFORE_A_PAUSE.includes(url);
+  return isTold || url === '/health' ? 'debug' : 'info';
 }

@@ -65,3 +65,18 @@ test('a collapse ends when its caller goes away, and leaves the lock', async () 
   expect((await post(daemon, '/collapse')).status).toBe(200);
   expect(await metric(daemon, 'envd_pause_operations_total{operation="collapse"}')).toBe(1);
 });
+
+test('what comes before a pause is told when it begins, and nothing is left to write once it is answered', async () => {
+  await using daemon = await startDaemon();
+  for (const path of ['/freeze', '/collapse', '/unfreeze', '/freeze?mode=none']) await post(daemon, path);
+  const told = () =>
+    daemon.log.flatMap(({ operation, msg, status }) => (operation ? [[operation, msg, status]] : []));
+  await expect.poll(() => told().at(-1)).toEqual(['POST /freeze', 'operation', 400]);
+  expect(told()).toEqual([
+    ['POST /freeze', 'operation begins', undefined],
+    ['POST /collapse', 'operation begins', undefined],
+    ['POST /unfreeze', 'operation', 204],
+    ['POST /freeze', 'operation begins', undefined],
+    ['POST /freeze', 'operation', 400],
+  ]);
+});

@@ -7,7 +7,10 @@ import { collectGarbage } from './garbage.ts';
 
 export type { CollapseStatistics } from '../../os/native.ts';
 
-/** Makes the daemon's memory small and dense before a pause, so that a resume touches few frames. */
+/** Uses the daemon as its first caller after a resume will. */
+export type Rehearsal = (signal: AbortSignal) => Promise<void>;
+
+/** Makes the daemon's memory small and dense before a pause, and what answers ready, so that a resume touches few frames. */
 export class Collapser {
   readonly durations = new Durations();
   readonly #lock: ExclusiveLock;
@@ -18,19 +21,21 @@ export class Collapser {
   }
 
   /**
-   * Collects garbage, trims the heap, then collapses it into huge pages in a pool thread. The order of the members
-   * is that of the wire; `elapsedMs` is whole and covers all three.
+   * Collects garbage, has `rehearse` make anew what the next answer needs of what that threw away, trims the heap, then
+   * collapses it into huge pages in a pool thread. The order of the members is that of the wire; `elapsedMs` is whole
+   * and covers all of it.
    * Throws `unavailable` while another operation holds the lock, `aborted` when `signal` ends it.
    */
-  async collapse(signal: AbortSignal): Promise<CollapseStatistics> {
+  async collapse(signal: AbortSignal, rehearse: Rehearsal = async () => {}): Promise<CollapseStatistics> {
     using _ = this.#lock.acquire('collapse');
-    return await this.durations.measure(() => collapse(signal));
+    return await this.durations.measure(() => collapse(signal, rehearse));
   }
 }
 
-async function collapse(signal: AbortSignal): Promise<CollapseStatistics> {
+async function collapse(signal: AbortSignal, rehearse: Rehearsal): Promise<CollapseStatistics> {
   const started = performance.now();
   collectGarbage();
+  await rehearse(signal);
   native.trimHeap();
   const { regions, chunks, collapsed, alreadyHuge, skipped } = await collapseHeap(signal);
   const elapsedMs = Math.round(performance.now() - started);
