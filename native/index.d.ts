@@ -154,7 +154,7 @@ export function spawn(options: SpawnOptions, onExit: (exit: ProcessExit) => void
 /** Bytes that can be read from a pipe now: FIONREAD, ioctl_tty(2) and pipe(7). */
 export function pendingBytes(fd: number): number;
 
-// --- writable.c -------------------------------------------------------------------------------------------
+// --- ready.c ----------------------------------------------------------------------------------------------
 
 /**
  * Calls back once, as soon as writing to `descriptor` would not block or can only fail; never after the returned
@@ -162,6 +162,27 @@ export function pendingBytes(fd: number): number;
  * wait holds a duplicate. Does not keep the process alive. Throws epoll_ctl(2)'s errors.
  */
 export function awaitWritable(descriptor: number, onWritable: () => void): () => void;
+
+/** The same for reading. */
+export function awaitReadable(descriptor: number, onReadable: () => void): () => void;
+
+// --- receive.c --------------------------------------------------------------------------------------------
+
+/** A descriptor of the same open file or socket, close-on-exec: dup(2). */
+export function duplicate(descriptor: number): number;
+
+/**
+ * Moves what arrives at a socket to the file `target` at `position`, or drops it when that is null, in a pool thread: at
+ * most `length` bytes, until nothing is there or, from a fast sender, has come for two milliseconds, or 16 MiB have.
+ * Resolves with the bytes moved. Rejects with the errors of recv(2), ECONNRESET when the peer sends no more, and of
+ * pwrite(2); what was taken from the socket and not written is lost then.
+ */
+export function receive(
+  socket: number,
+  target: number | null,
+  position: number,
+  length: number,
+): Promise<number>;
 
 // --- base64.c ---------------------------------------------------------------------------------------------
 

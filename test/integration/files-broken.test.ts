@@ -61,6 +61,8 @@ async function settled(directory: string): Promise<void> {
 describe('an upload that breaks off', () => {
   const OLD = randomBytes(300_000);
   const NEW = randomBytes(700_000);
+  /** Goes from the connection to the file without passing through JavaScript. */
+  const LARGE = randomBytes(3_000_000);
 
   const BREAKS: ((socket: Socket) => unknown)[] = [
     (socket) => socket.resetAndDestroy(),
@@ -85,6 +87,8 @@ describe('an upload that breaks off', () => {
     return [
       { head: uploadHead(query('old'), { ...RAW, ...length(NEW) }), body: NEW },
       { head: uploadHead(query('deep/er'), { ...RAW, ...length(NEW) }), body: NEW },
+      { head: uploadHead(query('old'), { ...RAW, ...length(LARGE) }), body: LARGE },
+      { head: uploadHead(query('deep/er'), { ...RAW, ...length(LARGE) }), body: LARGE },
       { head: uploadHead(query('old'), { ...RAW, 'transfer-encoding': 'chunked' }), body: chunked },
       { head: uploadHead(query('old'), { ...RAW, ...coded, ...length(gzip) }), body: gzip },
       { head: uploadHead('', { ...MULTIPART, ...length(multipart) }), body: multipart },

@@ -9,6 +9,7 @@ import type { User } from '../../os/users.ts';
 import { writeFully } from '../../os/write-fully.ts';
 import { syncFile } from './durability.ts';
 import { cannotCreate, isOutOfSpace } from './errors.ts';
+import type { Move } from './upload.ts';
 
 /**
  * Content that has no name yet: nobody sees it, and it is gone with its descriptor, however the daemon ends.
@@ -53,6 +54,12 @@ export class StagedFile implements AsyncDisposable {
   async write(batch: readonly Buffer[], signal: AbortSignal): Promise<void> {
     await writeFully(this.#file, batch, this.#size, signal);
     for (const piece of batch) this.#size += piece.length;
+  }
+
+  /** Appends what has arrived. */
+  async take(piece: Buffer | Move, signal: AbortSignal): Promise<void> {
+    if (typeof piece === 'function') this.#size += await piece(this.#file.fd, this.#size);
+    else await this.write([piece], signal);
   }
 
   /** Appends the whole content of an open file. */

@@ -14,12 +14,17 @@ import type { KeyedLock } from './keyed-lock.ts';
 import { type Metadata, validateMetadata } from './metadata.ts';
 import { StagedFile } from './staged-file.ts';
 
+/** Moves content that has arrived to an open file at a position, past JavaScript; resolves with the bytes moved. */
+export type Move = (descriptor: number, position: number) => Promise<number>;
+
 /** One file of an upload, its content as it arrives. */
 export interface UploadPart {
   /** As the client sent it. */
   readonly path: string;
   /** Nobody else may use the pieces. */
   readonly content: AsyncIterable<Buffer>;
+  /** The same content for a file that can take moves, in place of `content`; null where there is but that. */
+  direct(): AsyncIterable<Buffer | Move> | null;
   /** Bytes announced, or null. */
   readonly length: number | null;
 }
@@ -137,7 +142,9 @@ async function receive(path: string, part: UploadPart, context: UploadContext): 
   const staged = status && !status.isFile() ? null : await StagedFile.open(destination);
   const file = staged ?? new DirectFile(destination, user);
   try {
-    await writeInBatches(part.content, (batch) => file.write(batch, signal));
+    const direct = staged && part.direct();
+    if (direct) for await (const piece of direct) await staged.take(piece, signal);
+    else await writeInBatches(part.content, (batch) => file.write(batch, signal));
   } catch (error) {
     await file[Symbol.asyncDispose]();
     throw error;

@@ -16,5 +16,11 @@ async function* withContentOutside(
   parts: AsyncIterable<UploadPart>,
   gate: WriteGate,
 ): AsyncGenerator<UploadPart> {
-  for await (const part of parts) yield { ...part, content: gate.outside(part.content) };
+  for await (const part of parts) {
+    const direct = () => {
+      const pieces = part.direct();
+      return pieces && gate.outside(pieces);
+    };
+    yield { ...part, content: gate.outside(part.content), direct };
+  }
 }

@@ -33,6 +33,11 @@ export class RequestBody {
     return announced === undefined || this.#isCoded ? null : Number(announced);
   }
 
+  /** Whether the bytes that are sent are the ones that are wanted. */
+  get isPlain(): boolean {
+    return !this.#isCoded && this.#check === null;
+  }
+
   /**
    * Takes in the rest of the body. Throws `invalid_argument` when it is not the one whose digest was announced, and
    * `aborted` when it breaks off.
@@ -98,6 +103,7 @@ const CONNECTION_CODES = new Set([
   'FST_MP_PREMATURE_CLOSE',
 ]);
 
-function brokenOff(cause?: unknown): EnvdError {
+/** The error for a body that ends before its end. */
+export function brokenOff(cause?: unknown): EnvdError {
   return new EnvdError('aborted', 'request broke off before its end', { cause });
 }

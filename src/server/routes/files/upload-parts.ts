@@ -1,8 +1,9 @@
 import type { MultipartFile } from '@fastify/multipart';
-import type { FastifyRequest } from 'fastify';
+import type { FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../../base/errors.ts';
 import type { UploadPart } from '../../../services/files/upload.ts';
 import { bodyError, bytesOf, RequestBody } from './body.ts';
+import { directBody } from './direct-body.ts';
 import { fileNameOf, multipartOf } from './multipart.ts';
 
 const RAW = 'application/octet-stream';
@@ -28,10 +29,14 @@ function uploadType(request: FastifyRequest): string {
  * before the next is asked for. However it ends, the rest of the request is read and dropped. Throws at the end
  * when the body is not the one whose digest was announced.
  */
-export async function* uploadParts(request: FastifyRequest, path: string): AsyncGenerator<UploadPart> {
+export async function* uploadParts(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  path: string,
+): AsyncGenerator<UploadPart> {
   const body = new RequestBody(request.raw);
   try {
-    if (uploadType(request) === RAW) yield rawPart(body, path);
+    if (uploadType(request) === RAW) yield rawPart(body, reply, path);
     else yield* multipartParts(request, body, path);
     await body.verify();
   } finally {
@@ -39,9 +44,10 @@ export async function* uploadParts(request: FastifyRequest, path: string): Async
   }
 }
 
-function rawPart(body: RequestBody, path: string): UploadPart {
+function rawPart(body: RequestBody, reply: FastifyReply, path: string): UploadPart {
   if (path === '') throw new EnvdError('invalid_argument', `path is required with ${RAW}`);
-  return { path, content: bytesOf(body.stream), length: body.length };
+  const direct = () => (body.isPlain ? directBody(reply, body.length) : null);
+  return { path, content: bytesOf(body.stream), direct, length: body.length };
 }
 
 async function* multipartParts(
@@ -56,7 +62,7 @@ async function* multipartParts(
     if (done) return;
     const destination = destinationOf(part, path);
     if (destination === null) part.file.resume();
-    else yield { path: destination, content: bytesOf(part.file), length: null };
+    else yield { path: destination, content: bytesOf(part.file), direct: () => null, length: null };
   }
 }
 

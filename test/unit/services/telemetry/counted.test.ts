@@ -92,7 +92,7 @@ test('uploads: files that were made, and all bytes that came', async () => {
       const content = (async function* () {
         for (const piece of pieces) yield Buffer.from(piece);
       })();
-      yield { path, content, length: null };
+      yield { path, content, direct: () => null, length: null };
     }
   };
   await counted.upload(query, parts(['one', 'abc', 'de'], ['two', 'f']), context);

@@ -1,4 +1,4 @@
-// awaitWritable: news of a descriptor that has room again, for what is no stream of Node's own.
+// awaitReadable, awaitWritable: news of a descriptor, for what is no stream of Node's own.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -71,7 +71,7 @@ static void on_cancel_collected(napi_env env, void* data, void* hint) {
 }
 
 // Starts to poll a descriptor of its own, since the loop takes each but once. Returns 0 or an errno.
-static int start(waiting* w, int32_t fd) {
+static int start(waiting* w, int32_t fd, int events) {
   uv_loop_t* loop;
   napi_get_uv_event_loop(w->env, &loop);
   w->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -85,17 +85,17 @@ static int start(waiting* w, int32_t fd) {
   w->owners++;
   napi_add_async_cleanup_hook(w->env, on_cleanup, w, &w->cleanup);
   uv_unref((uv_handle_t*)&w->poll);
-  uv_poll_start(&w->poll, UV_WRITABLE | UV_DISCONNECT, on_poll);
+  uv_poll_start(&w->poll, events | UV_DISCONNECT, on_poll);
   return 0;
 }
 
-static napi_value js_await_writable(napi_env env, napi_callback_info info) {
+static napi_value await_events(napi_env env, napi_callback_info info, int events) {
   size_t argc = 2;
   napi_value argv[2], name, result;
   int32_t fd;
   NAPI_CALL(env, napi_get_cb_info(env, info, &argc, argv, NULL, NULL));
   NAPI_CALL(env, napi_get_value_int32(env, argv[0], &fd));
-  NAPI_CALL(env, napi_create_string_utf8(env, "envd.writable", NAPI_AUTO_LENGTH, &name));
+  NAPI_CALL(env, napi_create_string_utf8(env, "envd.ready", NAPI_AUTO_LENGTH, &name));
   waiting* w = calloc(1, sizeof *w);
   if (!w) {
     envd_throw_errno(env, ENOMEM, "malloc", NULL);
@@ -106,7 +106,7 @@ static napi_value js_await_writable(napi_env env, napi_callback_info info) {
   int error = ENOMEM;
   if (napi_create_function(env, "cancel", NAPI_AUTO_LENGTH, cancel, w, &result) == napi_ok &&
       napi_create_reference(env, argv[1], 1, &w->callback) == napi_ok &&
-      napi_async_init(env, NULL, name, &w->context) == napi_ok && (error = start(w, fd)) == 0) {
+      napi_async_init(env, NULL, name, &w->context) == napi_ok && (error = start(w, fd, events)) == 0) {
     napi_add_finalizer(env, result, w, on_cancel_collected, NULL, NULL);
     return result;
   }
@@ -117,6 +117,15 @@ static napi_value js_await_writable(napi_env env, napi_callback_info info) {
   return NULL;
 }
 
-bool envd_register_writable(napi_env env, napi_value exports) {
-  return envd_export(env, exports, "awaitWritable", js_await_writable);
+static napi_value js_await_readable(napi_env env, napi_callback_info info) {
+  return await_events(env, info, UV_READABLE);
+}
+
+static napi_value js_await_writable(napi_env env, napi_callback_info info) {
+  return await_events(env, info, UV_WRITABLE);
+}
+
+bool envd_register_ready(napi_env env, napi_value exports) {
+  return envd_export(env, exports, "awaitReadable", js_await_readable) &&
+         envd_export(env, exports, "awaitWritable", js_await_writable);
 }
