@@ -56,6 +56,7 @@ static bool write_oom_score(const char* text) {
 
 static int run_child(void* argument) {
   child_plan* plan = argument;
+  reset_signals();
   if (setsid() < 0) return fail(plan, "setsid");
   if (plan->terminal && ioctl(plan->stdio[0], TIOCSCTTY, 0) < 0) return fail(plan, "set controlling terminal");
   for (int fd = 0; fd < 3; fd++)
@@ -75,7 +76,6 @@ static int run_child(void* argument) {
 
   umask(022);
   if (chdir(plan->cwd) < 0) return fail(plan, "chdir");
-  reset_signals();
   uint64_t none = 0;
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof none);
   execve(plan->file, plan->argv, plan->envp);
@@ -104,9 +104,10 @@ pid_t envd_start_child(child_plan* plan, int* pidfd) {
       .stack_size = STACK_SIZE,
       .cgroup = plan->cgroup >= 0 ? (uint64_t)plan->cgroup : 0,
   };
-  // A signal handled in the child would run the daemon's handler on the daemon's memory.
-  uint64_t all = ~0ULL, before;
-  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
+  // A signal handled in the child would run the daemon's handler on the daemon's memory. Not SIGCHLD: blocked here, in the
+  // parent's thread, it is not ignored as usual but interrupts the event loop when the child ends at once.
+  uint64_t most = ~(UINT64_C(1) << (SIGCHLD - 1)), before;
+  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &most, &before, sizeof most);
   long pid = envd_clone3(&args, run_child, plan);
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof before);
   munmap(stack, STACK_SIZE);
