@@ -9,7 +9,9 @@ import type { User } from '../../os/users.ts';
 import { writeFully } from '../../os/write-fully.ts';
 import { syncFile } from './durability.ts';
 import { cannotCreate, isOutOfSpace } from './errors.ts';
-import type { Move } from './upload.ts';
+
+/** Moves content that has arrived to an open file at a position, past JavaScript; resolves with the bytes moved. */
+export type Move = (descriptor: number, position: number) => Promise<number>;
 
 /**
  * Content that has no name yet: nobody sees it, and it is gone with its descriptor, however the daemon ends.

@@ -12,10 +12,7 @@ import { syncNames } from './durability.ts';
 import { explain, isOutOfSpace, noSpace } from './errors.ts';
 import type { KeyedLock } from './keyed-lock.ts';
 import { type Metadata, validateMetadata } from './metadata.ts';
-import { StagedFile } from './staged-file.ts';
-
-/** Moves content that has arrived to an open file at a position, past JavaScript; resolves with the bytes moved. */
-export type Move = (descriptor: number, position: number) => Promise<number>;
+import { type Move, StagedFile } from './staged-file.ts';
 
 /** One file of an upload, its content as it arrives. */
 export interface UploadPart {

@@ -1,6 +1,7 @@
 import type { Transfers } from '../../base/tally.ts';
 import type { FileServices } from '../files/services.ts';
-import type { Move, UploadPart } from '../files/upload.ts';
+import type { Move } from '../files/staged-file.ts';
+import type { UploadPart } from '../files/upload.ts';
 
 /** The same, with the files that were uploaded counted, and the bytes of all that was received for them. */
 export function countUploads(files: FileServices, uploads: Transfers): FileServices {

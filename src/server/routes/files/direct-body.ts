@@ -1,7 +1,7 @@
 import type { FastifyReply } from 'fastify';
 import { isSystemError } from '../../../base/errors.ts';
 import { SocketBody } from '../../../os/socket-body.ts';
-import type { Move } from '../../../services/files/upload.ts';
+import type { Move } from '../../../services/files/staged-file.ts';
 import { brokenOff } from './body.ts';
 
 /** Smaller bodies are not worth the connection, which ends with the answer. */
