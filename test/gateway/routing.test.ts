@@ -44,7 +44,8 @@ test('the header decides which sandbox a request reaches', async () => {
     // Both daemons are on this machine: what tells them apart is which of them has logged it.
     expect(other.status).toBe(200);
     await other.body?.cancel();
-    expect(daemon.log.some(({ operation }) => operation === 'POST /files')).toBe(true);
+    const hasLogged = () => daemon.log.some(({ operation }) => operation === 'POST /files');
+    await expect.poll(hasLogged).toBe(true);
   }
 });
 
