@@ -151,6 +151,21 @@ export function spawn(options: SpawnOptions, onExit: (exit: ProcessExit) => void
 
 // --- pipe.c -----------------------------------------------------------------------------------------------
 
+/** Pipes that are read into one buffer; each by the number that `open` gave it, until its end has been told. */
+export interface PipeReader {
+  /** Reads from now on; `descriptor` is the reader's then, made non-blocking. Throws epoll_ctl(2)'s errors. */
+  open(descriptor: number): number;
+  setPaused(pipe: number, paused: boolean): void;
+  /** Lets the event loop end while this pipe is open. */
+  unref(pipe: number): void;
+}
+
+/**
+ * Reads pipes into `room` for as long as this environment lives. `onRead` is called with the length of what is there, for
+ * that call only, and with 0 at the end, when nobody holds the writing end any more; its descriptor is closed then.
+ */
+export function pipeReader(room: Buffer, onRead: (pipe: number, length: number) => void): PipeReader;
+
 /** Bytes that can be read from a pipe now: FIONREAD, ioctl_tty(2) and pipe(7). */
 export function pendingBytes(fd: number): number;
 
@@ -253,6 +268,14 @@ export function readDirectory(path: Buffer, attributes: string): Promise<Buffer>
  * error. Source: unlinkat(2).
  */
 export function removeTree(path: string): Promise<unknown>;
+
+// --- leaves.c ---------------------------------------------------------------------------------------------
+
+/**
+ * Removes empty directories in a pool thread; resolves with those that are still there, because something is in them or
+ * they cannot be removed. Source: rmdir(2).
+ */
+export function removeDirectories(options: { readonly paths: readonly string[] }): Promise<string[]>;
 
 // --- attributes.c -----------------------------------------------------------------------------------------
 

@@ -59,7 +59,8 @@ NAPI_MODULE_INIT() {
       !envd_register_entries(env, exports) || !envd_register_remove(env, exports) ||
       !envd_register_attributes(env, exports) || !envd_register_fsfreeze(env, exports) ||
       !envd_register_core_dumps(env, exports) || !envd_register_notify(env, exports) ||
-      !envd_register_ready(env, exports) || !envd_register_receive(env, exports) || !envd_register_base64(env, exports) ||
+      !envd_register_ready(env, exports) || !envd_register_receive(env, exports) || !envd_register_leaves(env, exports) ||
+      !envd_register_base64(env, exports) ||
       !envd_register_small_file(env, exports) || !envd_register_digest(env, exports) ||
       !envd_register_open_attributes(env, exports))
     envd_throw_last_napi_error(env);

@@ -43,6 +43,7 @@ bool envd_register_fsfreeze(napi_env env, napi_value exports);
 bool envd_register_core_dumps(napi_env env, napi_value exports);
 bool envd_register_notify(napi_env env, napi_value exports);
 bool envd_register_ready(napi_env env, napi_value exports);
+bool envd_register_leaves(napi_env env, napi_value exports);
 bool envd_register_receive(napi_env env, napi_value exports);
 bool envd_register_base64(napi_env env, napi_value exports);
 bool envd_register_small_file(napi_env env, napi_value exports);

@@ -57,7 +57,7 @@ export function hasVanished(error: unknown): boolean {
 }
 
 /**
- * A directory of the cgroup v2 hierarchy. All methods are synchronous: the kernel answers at once.
+ * A directory of the cgroup v2 hierarchy. All methods are synchronous: the kernel answers soon.
  * Source: Documentation/admin-guide/cgroup-v2.rst.
  */
 export class Cgroup {
@@ -199,6 +199,11 @@ export class Cgroup {
   #write(file: string, value: string): void {
     writeFileSync(join(this.path, file), value, { flag: 'r+' });
   }
+}
+
+/** Removes cgroups without holding up the event loop; resolves with those that have processes or children still. */
+export function removeCgroups(paths: readonly string[]): Promise<readonly string[]> {
+  return native.removeDirectories({ paths });
 }
 
 function words(text: string): string[] {

@@ -10,6 +10,7 @@ export type {
   CollapseJob,
   CollapseStatistics,
   Inotify,
+  PipeReader,
   ProcessExit,
   SpawnOptions,
   StartedProcess,

@@ -1,44 +1,63 @@
 import { closeSync } from 'node:fs';
 import { Socket } from 'node:net';
 import type { Writable } from 'node:stream';
+import { native, type PipeReader } from './native.ts';
 import { pendingBytes } from './pipes.ts';
 
 /** Where all pipes are read into; what was read is copied out at once, so that each read makes no buffer of its own. */
 const ROOM = Buffer.allocUnsafeSlow(64 * 1024);
+/** Those that are open, by the reader's number. */
+const open = new Map<number, ReadEnd>();
+let reader: PipeReader | null = null;
+
+function take(pipe: number, length: number): void {
+  open.get(pipe)?.take(length);
+}
 
 /** The reading end of a pipe, which owns its descriptor. */
 export class ReadEnd {
-  /** Settles when nobody holds the writing end any more and all was read, or after `close`. */
+  /** Settles when nobody holds the writing end any more and all was read. */
   readonly closed: Promise<void>;
   readonly #descriptor: number;
-  readonly #socket: Socket;
+  readonly #pipe: number;
+  readonly #onBytes: (bytes: Buffer) => void;
+  readonly #onClosed: () => void;
+  #isClosed = false;
 
   constructor(descriptor: number, onBytes: (bytes: Buffer) => void) {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.closed = promise;
+    this.#onClosed = resolve;
+    this.#onBytes = onBytes;
     this.#descriptor = descriptor;
-    const callback = (length: number) => {
-      onBytes(Buffer.from(ROOM.subarray(0, length)));
-      return true;
-    };
-    const onread = { buffer: ROOM, callback };
-    this.#socket = new Socket({ fd: descriptor, readable: true, writable: false, onread });
-    this.#socket.on('error', () => {}); // 'close' follows.
-    this.closed = new Promise((resolve) => this.#socket.once('close', () => resolve()));
-    this.#socket.resume();
+    reader ??= native.pipeReader(ROOM, take);
+    this.#pipe = reader.open(descriptor);
+    open.set(this.#pipe, this);
   }
 
   setPaused(paused: boolean): void {
-    if (paused) this.#socket.pause();
-    else this.#socket.resume();
+    if (!this.#isClosed) reader?.setPaused(this.#pipe, paused);
   }
 
   /** Bytes that were written and have not been told. */
   get pending(): number {
-    return this.#socket.destroyed || this.#socket.readableEnded ? 0 : pendingBytes(this.#descriptor);
+    return this.#isClosed ? 0 : pendingBytes(this.#descriptor);
   }
 
   /** Lets the event loop end while this is open. */
   unref(): void {
-    this.#socket.unref();
+    if (!this.#isClosed) reader?.unref(this.#pipe);
+  }
+
+  /** What the reader tells: the first `length` bytes of the room, or the end. */
+  take(length: number): void {
+    if (length > 0) {
+      this.#onBytes(Buffer.from(ROOM.subarray(0, length)));
+      return;
+    }
+    this.#isClosed = true;
+    open.delete(this.#pipe);
+    this.#onClosed();
   }
 }
 

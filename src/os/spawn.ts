@@ -30,6 +30,9 @@ export interface Pipes {
   readonly stderr: number;
 }
 
+/** The cgroup that the process was to get one in is not there. */
+export class NoCgroup extends EnvdError {}
+
 /** Every process is an ordinary one, whatever the daemon's own privileges are. */
 const ORDINARY = { nice: 0, ioPriority: 4, oomScoreAdj: 100 };
 
@@ -84,6 +87,9 @@ function describe(error: unknown, launch: Launch): unknown {
   }
   if (step === 'frozen')
     return new EnvdError('unavailable', 'cannot start a process: the workload is frozen', { cause: error });
+  if (step === 'cgroup' && error.code === 'ENOENT') {
+    return new NoCgroup('unavailable', `cannot start '${launch.file}': its cgroup is gone`, { cause: error });
+  }
   const kind = ['EAGAIN', 'ENOMEM', 'EMFILE'].includes(error.code) ? 'resource_exhausted' : 'internal';
   return new EnvdError(kind, `cannot start '${launch.file}': ${step}: ${reason}`, { cause: error });
 }

@@ -55,13 +55,12 @@ export class WorkloadCgroups implements Disposable {
     }
   }
 
-  /** The one for a process, made again when somebody in the guest has removed it; null without cgroups. */
-  place(kind: 'user' | 'ptys'): Cgroup | null {
+  /** Makes one of them again that somebody in the guest has removed. */
+  restore(kind: 'user' | 'ptys'): void {
     const cgroup = this[kind];
-    if (cgroup?.exists() !== false) return cgroup;
+    if (!cgroup) return;
     enableControllers(Cgroup.create(dirname(cgroup.path)));
     limited(Cgroup.create(cgroup.path), WEIGHTS[kind]).enableControllers(['memory']);
-    return cgroup;
   }
 
   /** Both, or none. */

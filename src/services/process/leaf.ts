@@ -1,4 +1,4 @@
-import type { Cgroup } from '../../os/cgroup2.ts';
+import { type Cgroup, removeCgroups } from '../../os/cgroup2.ts';
 import { groupOf } from '../../os/signals.ts';
 
 /**
@@ -56,7 +56,8 @@ export class Leaf {
 export class Leaves implements Disposable {
   readonly accountsMemory: boolean;
   #count = 0;
-  readonly #released = new Set<Cgroup>();
+  readonly #released = new Set<string>();
+  #isDisposed = false;
   #timer: NodeJS.Timeout | null = null;
   /** How long from its start to the sweep that is to come, in milliseconds. */
   #nextMs = Number.POSITIVE_INFINITY;
@@ -72,25 +73,29 @@ export class Leaves implements Disposable {
   }
 
   release(cgroup: Cgroup): void {
-    this.#released.add(cgroup);
+    this.#released.add(cgroup.path);
     if (this.#nextMs > FIRST_SWEEP_MS) this.#sweepIn(FIRST_SWEEP_MS);
   }
 
   /** Looks no more: who removes the cgroups around them removes the leaves that are empty. */
   [Symbol.dispose](): void {
+    this.#isDisposed = true;
     if (this.#timer) clearTimeout(this.#timer);
   }
 
   #sweepIn(milliseconds: number): void {
     if (this.#timer) clearTimeout(this.#timer);
     this.#nextMs = milliseconds;
-    this.#timer = setTimeout(() => this.#sweep(), milliseconds).unref();
+    this.#timer = setTimeout(() => void this.#sweep(), milliseconds).unref();
   }
 
-  #sweep(): void {
+  async #sweep(): Promise<void> {
     const next = Math.min(this.#nextMs * 2, LAST_SWEEP_MS);
     this.#nextMs = Number.POSITIVE_INFINITY;
-    for (const cgroup of this.#released) if (cgroup.remove()) this.#released.delete(cgroup);
-    if (this.#released.size > 0) this.#sweepIn(next);
+    const paths = [...this.#released];
+    this.#released.clear();
+    const left = await removeCgroups(paths);
+    for (const path of left) this.#released.add(path);
+    if (left.length > 0 && this.#nextMs > next && !this.#isDisposed) this.#sweepIn(next);
   }
 }

@@ -4,6 +4,7 @@ import { EnvdError } from '../../base/errors.ts';
 import type { Feed } from '../../base/feed.ts';
 import type { Cgroup } from '../../os/cgroup2.ts';
 import { SIGKILL, SIGTERM } from '../../os/signals.ts';
+import { NoCgroup } from '../../os/spawn.ts';
 import type { Guest } from '../lifecycle/guest.ts';
 import type { WorkloadCgroups } from './cgroups.ts';
 import { DeadlineFeed } from './deadline.ts';
@@ -12,7 +13,7 @@ import { History } from './history.ts';
 import { HistoryBudget } from './history-budget.ts';
 import { Leaves } from './leaf.ts';
 import type { ManagedProcess } from './process.ts';
-import { launchProcess, planLaunch, type StartRequest } from './start.ts';
+import { launchProcess, type Plan, planLaunch, type StartRequest } from './start.ts';
 
 /** How long an ended process can still be connected to, in milliseconds. */
 export const RETENTION_MS = 30_000;
@@ -126,7 +127,16 @@ export class ProcessTable {
   async #launch(request: StartRequest): Promise<ManagedProcess> {
     if (this.#stopping) throw new EnvdError('unavailable', 'cannot start a process: the daemon is stopping');
     const plan = await planLaunch(request, this.#guest, this.#options.path);
-    const cgroup = this.#cgroupOf(request);
+    try {
+      return await this.#launchIn(this.#cgroupOf(request), request, plan);
+    } catch (error) {
+      if (!(error instanceof NoCgroup)) throw error;
+      this.#cgroups.restore(kindOf(request));
+      return await this.#launchIn(this.#cgroupOf(request), request, plan);
+    }
+  }
+
+  async #launchIn(cgroup: Cgroup | null, request: StartRequest, plan: Plan): Promise<ManagedProcess> {
     const leaf = cgroup && this.#leaves.create(cgroup);
     try {
       const process = await launchProcess(request, plan, leaf, {
@@ -151,8 +161,7 @@ export class ProcessTable {
   }
 
   #cgroupOf(request: StartRequest): Cgroup | null {
-    if (request.tag === SYSTEM_TAG) return null;
-    return this.#cgroups.place(request.terminal ? 'ptys' : 'user');
+    return request.tag === SYSTEM_TAG ? null : this.#cgroups[kindOf(request)];
   }
 
   #add(process: ManagedProcess): void {
@@ -178,6 +187,10 @@ export class ProcessTable {
     };
     setTimeout(forget, RETENTION_MS).unref();
   }
+}
+
+function kindOf({ terminal }: StartRequest): 'user' | 'ptys' {
+  return terminal ? 'ptys' : 'user';
 }
 
 /** Everything that the process has put out, to a client that asks for its start again. */
