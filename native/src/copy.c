@@ -1,6 +1,7 @@
 // Moves file contents inside the kernel. Source: copy_file_range(2), fallocate(2), lseek(2) SEEK_HOLE.
 #include "addon.h"
 #include "pool.h"
+#include "write_at.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,18 +25,6 @@ static int64_t rest_of(const transfer* t, int64_t most) {
   return rest < most ? rest : most;
 }
 
-static bool write_all(transfer* t, const char* bytes, ssize_t size) {
-  while (size > 0) {
-    ssize_t written = pwrite(t->target, bytes, (size_t)size, t->offset + t->head.result);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return false;
-    t->head.result += written;
-    bytes += written;
-    size -= written;
-  }
-  return true;
-}
-
 // For what copy_file_range refuses (two file systems), or takes for empty (files of /proc).
 static void copy_by_hand(transfer* t) {
   char* buffer = malloc((size_t)BUFFER);
@@ -45,7 +34,7 @@ static void copy_by_hand(transfer* t) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) pool_fail(&t->head, "pread");
     if (got <= 0) break;
-    if (!write_all(t, buffer, got)) {
+    if (!write_at(t->target, buffer, (size_t)got, t->offset, &t->head.result)) {
       pool_fail(&t->head, "pwrite");
       break;
     }

@@ -8,6 +8,7 @@
 
 #include "addon.h"
 #include "pool.h"
+#include "write_at.h"
 
 // Fits a core's cache, so that what was received is still there when it is written.
 #define BUFFER ((size_t)256 << 10)
@@ -23,18 +24,6 @@ typedef struct {
   int64_t position;
   int64_t length;
 } reception;
-
-static bool write_all(reception* r, const char* bytes, ssize_t size) {
-  while (size > 0) {
-    ssize_t written = pwrite(r->target, bytes, (size_t)size, r->position + r->head.result);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return false;
-    r->head.result += written;
-    bytes += written;
-    size -= written;
-  }
-  return true;
-}
 
 static bool more_comes(int socket) {
   struct pollfd polled = {.fd = socket, .events = POLLIN};
@@ -60,7 +49,8 @@ static void receive(reception* r, char* buffer) {
     }
     last = got;
     if (r->target < 0) r->head.result += got;
-    else if (!write_all(r, buffer, got)) return pool_fail(&r->head, "pwrite");
+    else if (!write_at(r->target, buffer, (size_t)got, r->position, &r->head.result))
+      return pool_fail(&r->head, "pwrite");
   }
 }
 

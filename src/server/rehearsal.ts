@@ -3,7 +3,7 @@ import { request } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { FastifyInstance } from 'fastify';
 
-/** After so many V8 has compiled what an answer needs, and laid it out anew: docs/performance-guest.md. */
+/** After so many V8 has compiled what an answer needs, and laid it out anew: docs/decisions/019-rehearsal.md. */
 const CALLS = 60;
 const LIMIT_MS = 1000;
 
