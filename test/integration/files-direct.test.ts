@@ -79,6 +79,17 @@ describe('is whole, and the connection ends with the answer', () => {
     for (const path of names) expect(CONTENT.equals(readFileSync(path))).toBe(true);
   });
 
+  test('while several go to one path: one of them wins whole', async () => {
+    const path = join(daemon.scratch, 'contested');
+    const contents = Array.from({ length: 8 }, () => randomBytes(CONTENT.length));
+    writeFileSync(path, 'old');
+    await Promise.all(
+      contents.map(async (content) => answerOn(await openRequest(daemon, head(path), content))),
+    );
+    const winner = readFileSync(path);
+    expect(contents.some((content) => content.equals(winner))).toBe(true);
+  });
+
   test('over a file that is there already', async () => {
     const path = join(daemon.scratch, 'over');
     writeFileSync(path, randomBytes(6_000_000));
