@@ -17,7 +17,8 @@ const directory = mkdtempSync(join(tmpdir(), 'envd-frames-'));
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
 describe.skipIf(!booted)('the frames that a resume touches', () => {
-  test('are fewer after a collapse, until the first answer', async () => {
+  // V8 may compile or collect in the middle of so short a time, by chance: then another pause has to tell.
+  test('are fewer after a collapse, until the first answer', { retry: 2 }, async () => {
     const library = buildCounter(directory);
     const worked = await workedMachine();
     const rows: string[] = [];
@@ -37,7 +38,6 @@ describe.skipIf(!booted)('the frames that a resume touches', () => {
     const head =
       '| frames until | the first answer | the end of /init | the first command |\n|---|---|---|---|';
     process.stdout.write(`${[head, ...rows].join('\n')}\n`);
-    // By a quarter and more; until the end of /init it is less, and a scavenge may fall into that by chance.
     expect(untilAnswer.collapsed).toBeLessThan(untilAnswer['as it is'] ?? 0);
   });
 });
