@@ -35,6 +35,19 @@ test('answers with the statistics, in order', async () => {
   expect(Object.keys(answer.json())).toEqual(keys);
 });
 
+test('has the daemon answer itself before it is done', async () => {
+  const app = serve(new Collapser());
+  let answered = 0;
+  app.get('/health', (_request, reply) => {
+    answered += 1;
+    return reply.code(204).send();
+  });
+  const url = await app.listen({ port: 0, host: '127.0.0.1' });
+  const answer = await fetch(`${url}/collapse`, { method: 'POST' });
+  expect([answer.status, answered]).toEqual([200, 60]);
+  await app.close();
+});
+
 test('answers 503 while another one is under way', async () => {
   const app = serve(new Collapser());
   const answers = await Promise.all([1, 2].map(() => app.inject({ method: 'POST', url: '/collapse' })));
