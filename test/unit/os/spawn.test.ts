@@ -1,5 +1,7 @@
+import { execFileSync, spawnSync } from 'node:child_process';
 import { chmodSync, closeSync, mkdirSync, openSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { Cgroup } from '../../../src/os/cgroup2.ts';
 import { ReadEnd } from '../../../src/os/pipe-ends.ts';
@@ -234,4 +236,16 @@ test('a terminal is the controlling one of its child', async () => {
   const started = await spawn(sh('echo from the terminal >/dev/tty'), terminal.slave);
   await started.exit;
   expect(String(Buffer.concat(terminal.drain()))).toBe('from the terminal\r\n');
+});
+
+test('processes that live a moment do not interrupt the event loop', async () => {
+  const library = join(scratch(), 'interrupted.so');
+  const fixture = (name: string) => fileURLToPath(new URL(`../../fixtures/${name}`, import.meta.url));
+  execFileSync('cc', ['-shared', '-fPIC', '-o', library, fixture('interrupted.c'), '-ldl']);
+  using parent = testCgroup();
+  const { stderr } = spawnSync(process.execPath, [fixture('short-starts.ts'), parent.path, '200'], {
+    env: { ...process.env, LD_PRELOAD: library },
+    encoding: 'utf8',
+  });
+  expect(stderr).toContain('interrupted 0 times\n');
 });
