@@ -151,6 +151,11 @@ export function spawn(options: SpawnOptions, onExit: (exit: ProcessExit) => void
 
 // --- pipe.c -----------------------------------------------------------------------------------------------
 
+/** Bytes that can be read from a pipe now: FIONREAD, ioctl_tty(2) and pipe(7). */
+export function pendingBytes(fd: number): number;
+
+// --- pipe_reader.c ----------------------------------------------------------------------------------------
+
 /** Pipes that are read into one buffer; each by the number that `open` gave it, until its end has been told. */
 export interface PipeReader {
   /** Reads from now on; `descriptor` is the reader's then, made non-blocking. Throws epoll_ctl(2)'s errors. */
@@ -165,9 +170,6 @@ export interface PipeReader {
  * that call only, and with 0 at the end, when nobody holds the writing end any more; its descriptor is closed then.
  */
 export function pipeReader(room: Buffer, onRead: (pipe: number, length: number) => void): PipeReader;
-
-/** Bytes that can be read from a pipe now: FIONREAD, ioctl_tty(2) and pipe(7). */
-export function pendingBytes(fd: number): number;
 
 // --- ready.c ----------------------------------------------------------------------------------------------
 
@@ -190,7 +192,7 @@ export function duplicate(descriptor: number): number;
  * Moves what arrives at a socket to the file `target` at `position`, or drops it when that is null, in a pool thread: at
  * most `length` bytes, until nothing is there or, from a fast sender, has come for two milliseconds, or 16 MiB have.
  * Resolves with the bytes moved. Rejects with the errors of recv(2), ECONNRESET when the peer sends no more, and of
- * pwrite(2); what was taken from the socket and not written is lost then.
+ * pwrite(2); what was taken from the socket and not written is lost then. Both descriptors must stay open meanwhile.
  */
 export function receive(
   socket: number,

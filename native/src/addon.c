@@ -45,6 +45,13 @@ void envd_throw_errno(napi_env env, int error, const char* syscall, const char* 
   if (value) napi_throw(env, value);
 }
 
+void envd_call_back(napi_env env, napi_async_context context, napi_ref function, size_t argc, const napi_value* argv) {
+  napi_value callback, global, error;
+  if (napi_get_reference_value(env, function, &callback) != napi_ok || napi_get_global(env, &global) != napi_ok) return;
+  if (napi_make_callback(env, context, global, callback, argc, argv, NULL) != napi_pending_exception) return;
+  if (napi_get_and_clear_last_exception(env, &error) == napi_ok) napi_fatal_exception(env, error);
+}
+
 bool envd_export(napi_env env, napi_value exports, const char* name, napi_callback callback) {
   napi_value function;
   return napi_create_function(env, name, NAPI_AUTO_LENGTH, callback, NULL, &function) == napi_ok &&
@@ -54,13 +61,14 @@ bool envd_export(napi_env env, napi_value exports, const char* name, napi_callba
 NAPI_MODULE_INIT() {
   if (!envd_register_freeze(env, exports) || !envd_register_address_space(env, exports) ||
       !envd_register_collapse(env, exports) || !envd_register_inotify(env, exports) ||
-      !envd_register_spawn(env, exports) || !envd_register_pipe(env, exports) || !envd_register_publish(env, exports) ||
+      !envd_register_spawn(env, exports) || !envd_register_pipe(env, exports) ||
+      !envd_register_pipe_reader(env, exports) || !envd_register_publish(env, exports) ||
       !envd_register_copy(env, exports) || !envd_register_clock(env, exports) ||
       !envd_register_entries(env, exports) || !envd_register_remove(env, exports) ||
       !envd_register_attributes(env, exports) || !envd_register_fsfreeze(env, exports) ||
       !envd_register_core_dumps(env, exports) || !envd_register_notify(env, exports) ||
-      !envd_register_ready(env, exports) || !envd_register_receive(env, exports) || !envd_register_leaves(env, exports) ||
-      !envd_register_base64(env, exports) ||
+      !envd_register_ready(env, exports) || !envd_register_receive(env, exports) ||
+      !envd_register_leaves(env, exports) || !envd_register_base64(env, exports) ||
       !envd_register_small_file(env, exports) || !envd_register_digest(env, exports) ||
       !envd_register_open_attributes(env, exports))
     envd_throw_last_napi_error(env);

@@ -23,6 +23,9 @@ void envd_throw_errno(napi_env env, int error, const char* syscall, const char* 
 // The same Error as a value, for rejecting promises.
 napi_value envd_errno_error(napi_env env, int error, const char* syscall, const char* path);
 
+// Calls a function from the event loop, in the caller's handle scope; what it throws is an uncaught exception.
+void envd_call_back(napi_env env, napi_async_context context, napi_ref function, size_t argc, const napi_value* argv);
+
 // Defines `exports.<name>`; returns false with an exception pending when that fails.
 bool envd_export(napi_env env, napi_value exports, const char* name, napi_callback callback);
 
@@ -33,6 +36,7 @@ bool envd_register_collapse(napi_env env, napi_value exports);
 bool envd_register_inotify(napi_env env, napi_value exports);
 bool envd_register_spawn(napi_env env, napi_value exports);
 bool envd_register_pipe(napi_env env, napi_value exports);
+bool envd_register_pipe_reader(napi_env env, napi_value exports);
 bool envd_register_publish(napi_env env, napi_value exports);
 bool envd_register_copy(napi_env env, napi_value exports);
 bool envd_register_clock(napi_env env, napi_value exports);
@@ -43,8 +47,8 @@ bool envd_register_fsfreeze(napi_env env, napi_value exports);
 bool envd_register_core_dumps(napi_env env, napi_value exports);
 bool envd_register_notify(napi_env env, napi_value exports);
 bool envd_register_ready(napi_env env, napi_value exports);
-bool envd_register_leaves(napi_env env, napi_value exports);
 bool envd_register_receive(napi_env env, napi_value exports);
+bool envd_register_leaves(napi_env env, napi_value exports);
 bool envd_register_base64(napi_env env, napi_value exports);
 bool envd_register_small_file(napi_env env, napi_value exports);
 bool envd_register_digest(napi_env env, napi_value exports);

@@ -56,6 +56,7 @@ static bool write_oom_score(const char* text) {
 
 static int run_child(void* argument) {
   child_plan* plan = argument;
+  // Before all else: SIGCHLD is not blocked here.
   reset_signals();
   if (setsid() < 0) return fail(plan, "setsid");
   if (plan->terminal && ioctl(plan->stdio[0], TIOCSCTTY, 0) < 0) return fail(plan, "set controlling terminal");
@@ -104,8 +105,8 @@ pid_t envd_start_child(child_plan* plan, int* pidfd) {
       .stack_size = STACK_SIZE,
       .cgroup = plan->cgroup >= 0 ? (uint64_t)plan->cgroup : 0,
   };
-  // A signal handled in the child would run the daemon's handler on the daemon's memory. Not SIGCHLD: blocked here, in the
-  // parent's thread, it is not ignored as usual but interrupts the event loop when the child ends at once.
+  // A signal handled in the child would run the daemon's handler on the daemon's memory. Not SIGCHLD: blocked here,
+  // in the parent's thread, it is not ignored as usual but interrupts the event loop when the child ends at once.
   uint64_t most = ~(UINT64_C(1) << (SIGCHLD - 1)), before;
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &most, &before, sizeof most);
   long pid = envd_clone3(&args, run_child, plan);

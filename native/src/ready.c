@@ -47,12 +47,7 @@ static void on_poll(uv_poll_t* poll, int status, int events) {
   napi_handle_scope scope;
   end(w);
   if (napi_open_handle_scope(env, &scope) != napi_ok) return;
-  napi_value callback, global;
-  if (napi_get_reference_value(env, w->callback, &callback) == napi_ok && napi_get_global(env, &global) == napi_ok &&
-      napi_make_callback(env, w->context, global, callback, 0, NULL, NULL) == napi_pending_exception) {
-    napi_value error;
-    if (napi_get_and_clear_last_exception(env, &error) == napi_ok) napi_fatal_exception(env, error);
-  }
+  envd_call_back(env, w->context, w->callback, 0, NULL);
   napi_close_handle_scope(env, scope);
 }
 

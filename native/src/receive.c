@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "addon.h"
 #include "pool.h"
@@ -19,7 +18,7 @@
 
 typedef struct {
   pool_job head;  // result: the bytes moved
-  int socket;     // our own duplicate
+  int socket;
   int target;     // -1: what comes is dropped
   int64_t position;
   int64_t length;
@@ -62,10 +61,6 @@ static void run(pool_job* job) {
   free(buffer);
 }
 
-static void release(pool_job* job) {
-  close(((reception*)job)->socket);
-}
-
 static bool parse(napi_env env, napi_callback_info info, reception* r) {
   napi_value arguments[4];
   size_t count = 4;
@@ -80,18 +75,15 @@ static bool parse(napi_env env, napi_callback_info info, reception* r) {
 }
 
 static napi_value js_receive(napi_env env, napi_callback_info info) {
-  reception plan = {.head = {.run = run, .release = release}};
+  reception plan = {.head.run = run};
   if (!parse(env, info, &plan)) {
     envd_throw_last_napi_error(env);
     return NULL;
   }
   if (plan.length > MOST) plan.length = MOST;
-  // The caller may close its own while the thread is at it.
-  plan.socket = fcntl(plan.socket, F_DUPFD_CLOEXEC, 3);
-  reception* r = plan.socket < 0 ? NULL : malloc(sizeof *r);
+  reception* r = malloc(sizeof *r);
   if (!r) {
-    envd_throw_errno(env, errno, "dup", NULL);
-    if (plan.socket >= 0) close(plan.socket);
+    envd_throw_errno(env, ENOMEM, "malloc", NULL);
     return NULL;
   }
   *r = plan;

@@ -83,19 +83,15 @@ static void report_exit(start* s, const siginfo_t* info, const struct rusage* us
   napi_env env = s->env;
   napi_handle_scope scope;
   if (napi_open_handle_scope(env, &scope) != napi_ok) return;
-  napi_value exit, callback, global;
-  if (napi_create_object(env, &exit) == napi_ok && napi_get_reference_value(env, s->on_exit, &callback) == napi_ok &&
-      napi_get_global(env, &global) == napi_ok) {
+  napi_value exit;
+  if (napi_create_object(env, &exit) == napi_ok) {
     bool exited = info->si_code == CLD_EXITED;
     set_number_or_null(env, exit, "code", exited, info->si_status);
     set_number_or_null(env, exit, "signal", !exited, info->si_status);
     set_number(env, exit, "userMicros", micros(usage->ru_utime));
     set_number(env, exit, "systemMicros", micros(usage->ru_stime));
     set_number(env, exit, "maxRssKib", (double)usage->ru_maxrss);
-    if (napi_make_callback(env, s->context, global, callback, 1, &exit, NULL) == napi_pending_exception) {
-      napi_value error;
-      if (napi_get_and_clear_last_exception(env, &error) == napi_ok) napi_fatal_exception(env, error);
-    }
+    envd_call_back(env, s->context, s->on_exit, 1, &exit);
   }
   napi_close_handle_scope(env, scope);
 }

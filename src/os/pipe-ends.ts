@@ -2,7 +2,6 @@ import { closeSync } from 'node:fs';
 import { Socket } from 'node:net';
 import type { Writable } from 'node:stream';
 import { native, type PipeReader } from './native.ts';
-import { pendingBytes } from './pipes.ts';
 
 /** Where all pipes are read into; what was read is copied out at once, so that each read makes no buffer of its own. */
 const ROOM = Buffer.allocUnsafeSlow(64 * 1024);
@@ -39,9 +38,9 @@ export class ReadEnd {
     if (!this.#isClosed) reader?.setPaused(this.#pipe, paused);
   }
 
-  /** Bytes that were written and have not been told. */
+  /** Bytes that were written and have not been told. Source: FIONREAD, pipe(7). */
   get pending(): number {
-    return this.#isClosed ? 0 : pendingBytes(this.#descriptor);
+    return this.#isClosed ? 0 : native.pendingBytes(this.#descriptor);
   }
 
   /** Lets the event loop end while this is open. */

@@ -18,7 +18,6 @@ export class SocketBody implements Disposable {
   readonly before: readonly Buffer[];
   readonly #socket: number;
   #left: number;
-  #isClosed = false;
 
   private constructor(socket: number, before: readonly Buffer[], left: number) {
     this.#socket = socket;
@@ -70,8 +69,7 @@ export class SocketBody implements Disposable {
   }
 
   [Symbol.dispose](): void {
-    if (!this.#isClosed) closeSync(this.#socket);
-    this.#isClosed = true;
+    closeSync(this.#socket);
   }
 }
 

@@ -45,7 +45,7 @@ function uploadRoute(scope: FastifyInstance, files: FileServices): void {
         verified: announcedDigests(request.headers).length > 0,
       };
       return withClientSignal(reply, (signal) =>
-        files.upload(query, uploadParts(request, reply, query.path), { ...options, signal }),
+        files.upload(query, uploadParts(reply, query.path), { ...options, signal }),
       );
     },
   });

@@ -26,6 +26,18 @@ export interface UploadPart {
   readonly length: number | null;
 }
 
+/** The same part, with all of its pieces going through `step`. */
+export function throughout(
+  part: UploadPart,
+  step: <Piece extends Buffer | Move>(pieces: AsyncIterable<Piece>) => AsyncIterable<Piece>,
+): UploadPart {
+  const direct = () => {
+    const pieces = part.direct();
+    return pieces && step(pieces);
+  };
+  return { ...part, content: step(part.content), direct };
+}
+
 export interface UploadContext {
   readonly user: User;
   readonly defaultWorkdir: string | null;

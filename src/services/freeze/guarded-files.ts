@@ -1,5 +1,5 @@
 import type { FileServices } from '../files/services.ts';
-import type { UploadPart } from '../files/upload.ts';
+import { throughout, type UploadPart } from '../files/upload.ts';
 import type { WriteGate } from './write-gate.ts';
 
 /** The same, with its changes going through the gate; downloads read, and are never in the way. */
@@ -16,11 +16,5 @@ async function* withContentOutside(
   parts: AsyncIterable<UploadPart>,
   gate: WriteGate,
 ): AsyncGenerator<UploadPart> {
-  for await (const part of parts) {
-    const direct = () => {
-      const pieces = part.direct();
-      return pieces && gate.outside(pieces);
-    };
-    yield { ...part, content: gate.outside(part.content), direct };
-  }
+  for await (const part of parts) yield throughout(part, (pieces) => gate.outside(pieces));
 }

@@ -1,7 +1,7 @@
 import type { Transfers } from '../../base/tally.ts';
 import type { FileServices } from '../files/services.ts';
 import type { Move } from '../files/staged-file.ts';
-import type { UploadPart } from '../files/upload.ts';
+import { throughout, type UploadPart } from '../files/upload.ts';
 
 /** The same, with the files that were uploaded counted, and the bytes of all that was received for them. */
 export function countUploads(files: FileServices, uploads: Transfers): FileServices {
@@ -17,36 +17,23 @@ export function countUploads(files: FileServices, uploads: Transfers): FileServi
 }
 
 async function* counted(parts: AsyncIterable<UploadPart>, uploads: Transfers): AsyncGenerator<UploadPart> {
-  for await (const part of parts) {
-    const direct = () => {
-      const pieces = part.direct();
-      return pieces && countedPieces(pieces, uploads);
-    };
-    yield { ...part, content: countedContent(part.content, uploads), direct };
-  }
+  for await (const part of parts) yield throughout(part, (pieces) => countedPieces(pieces, uploads));
 }
 
-async function* countedContent(content: AsyncIterable<Buffer>, uploads: Transfers): AsyncGenerator<Buffer> {
-  for await (const piece of content) {
-    uploads.bytes += piece.length;
-    yield piece;
-  }
-}
-
-async function* countedPieces(
-  pieces: AsyncIterable<Buffer | Move>,
+async function* countedPieces<Piece extends Buffer | Move>(
+  pieces: AsyncIterable<Piece>,
   uploads: Transfers,
-): AsyncGenerator<Buffer | Move> {
+): AsyncGenerator<Piece> {
   for await (const piece of pieces) {
-    if (typeof piece !== 'function') {
-      uploads.bytes += piece.length;
-      yield piece;
-      continue;
-    }
-    yield async (descriptor, position) => {
-      const moved = await piece(descriptor, position);
-      uploads.bytes += moved;
-      return moved;
-    };
+    if (Buffer.isBuffer(piece)) uploads.bytes += piece.length;
+    yield typeof piece === 'function' ? (countedMove(piece, uploads) as Piece) : piece;
   }
+}
+
+function countedMove(move: Move, uploads: Transfers): Move {
+  return async (descriptor, position) => {
+    const moved = await move(descriptor, position);
+    uploads.bytes += moved;
+    return moved;
+  };
 }

@@ -25,15 +25,12 @@ function uploadType(request: FastifyRequest): string {
 }
 
 /**
- * The files of an upload, as they arrive; `path` from the query, empty when absent. Each must be read to its end
+ * The files of the request that `reply` answers, as they arrive; `path` from the query, empty when absent. Each must be read to its end
  * before the next is asked for. However it ends, the rest of the request is read and dropped. Throws at the end
  * when the body is not the one whose digest was announced.
  */
-export async function* uploadParts(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  path: string,
-): AsyncGenerator<UploadPart> {
+export async function* uploadParts(reply: FastifyReply, path: string): AsyncGenerator<UploadPart> {
+  const { request } = reply;
   const body = new RequestBody(request.raw);
   try {
     if (uploadType(request) === RAW) yield rawPart(body, reply, path);
