@@ -1,11 +1,5 @@
-import { spawn } from 'node:child_process';
-import { readdirSync } from 'node:fs';
-import { text } from 'node:stream/consumers';
-import { fileURLToPath } from 'node:url';
-import { expect, test } from 'vitest';
-import { scratch } from '../fixtures/scratch.ts';
-
-const TOUR = fileURLToPath(new URL('../demo/platform.ts', import.meta.url));
+import { test } from 'vitest';
+import { runTour } from '../fixtures/tour.ts';
 
 /** What must be seen on the screen, in this order. */
 const KEY_LINES = [
@@ -30,20 +24,5 @@ const KEY_LINES = [
 ];
 
 test('the tour of the platform shows what there is, ends well and leaves nothing behind', async () => {
-  const directory = scratch();
-  const child = spawn(process.execPath, [TOUR], {
-    env: { PATH: process.env.PATH, TMPDIR: directory },
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
-  const exited = new Promise((resolve) => child.once('exit', resolve));
-  const [shown, complaints] = await Promise.all([text(child.stdout), text(child.stderr)]);
-  expect(complaints).toBe('');
-  expect(await exited).toBe(0);
-  let at = 0;
-  for (const line of KEY_LINES) {
-    const found = line.exec(shown.slice(at));
-    expect(found, `${line} in\n${shown.slice(at)}`).not.toBeNull();
-    at += (found?.index ?? 0) + (found?.[0].length ?? 0);
-  }
-  expect(readdirSync(directory)).toEqual([]);
+  await runTour('platform.ts', KEY_LINES);
 });

@@ -2,9 +2,8 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import type { LogLine } from '../integration/daemon.ts';
+import { type LogLine, portWhenReady } from '../fixtures/log-lines.ts';
 
 const MAIN = fileURLToPath(new URL('../../src/gateway/main.ts', import.meta.url));
 
@@ -44,17 +43,7 @@ export class TestGateway implements AsyncDisposable {
   }
 
   async ready(): Promise<this> {
-    const { promise, resolve } = Promise.withResolvers<void>();
-    const lines = createInterface({ input: this.#child.stdout ?? process.stdin });
-    lines.on('line', (text) => {
-      const line = JSON.parse(text) as LogLine;
-      this.log.push(line);
-      if (line.msg !== 'ready') return;
-      this.port = Number(line.port);
-      resolve();
-    });
-    const early = this.exited.then(({ code }) => Promise.reject(new Error(`gateway exited with ${code}`)));
-    await Promise.race([promise, early]);
+    this.port = await portWhenReady('gateway', this.#child, this.log, this.exited);
     return this;
   }
 

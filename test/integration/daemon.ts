@@ -2,18 +2,11 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
+import { type LogLine, portWhenReady } from '../fixtures/log-lines.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const MAIN = join(ROOT, 'src/main.ts');
-
-/** A line of the daemon's log. */
-export interface LogLine {
-  readonly level: number;
-  readonly msg: string;
-  readonly [field: string]: unknown;
-}
 
 /** The real daemon, as a process of its own on a loopback port. */
 export interface TestDaemon extends AsyncDisposable {
@@ -100,17 +93,7 @@ class RunningDaemon implements TestDaemon {
   }
 
   async ready(): Promise<this> {
-    const { promise, resolve } = Promise.withResolvers<void>();
-    const lines = createInterface({ input: this.#child.stdout ?? process.stdin });
-    lines.on('line', (text) => {
-      const line = JSON.parse(text) as LogLine;
-      this.log.push(line);
-      if (line.msg !== 'ready') return;
-      this.port = Number(line.port);
-      resolve();
-    });
-    const early = this.exited.then(({ code }) => Promise.reject(new Error(`daemon exited with ${code}`)));
-    await Promise.race([promise, early]);
+    this.port = await portWhenReady('daemon', this.#child, this.log, this.exited);
     return this;
   }
 

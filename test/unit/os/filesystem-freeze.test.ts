@@ -2,11 +2,10 @@ import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { readFile, writeFile } from 'node:fs/promises';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { freezeFilesystem, thawFilesystem } from '../../../src/os/filesystem-freeze.ts';
-import { loopMount } from '../../fixtures/cgroups.ts';
+import { loopMount, untilUninterruptible } from '../../fixtures/cgroups.ts';
 import { isWritable } from '../../fixtures/frozen.ts';
 import { mountTmpfs } from '../../fixtures/mounts.ts';
 
@@ -14,7 +13,7 @@ import { mountTmpfs } from '../../fixtures/mounts.ts';
 async function writeAndHang(file: string) {
   const writer = spawn('sh', ['-c', 'echo x > "$0"', file]);
   const ended = once(writer, 'exit');
-  while (!/^State:\tD/m.test(readFileSync(`/proc/${writer.pid}/status`, 'utf8'))) await sleep(1);
+  await untilUninterruptible(writer.pid);
   return { ended };
 }
 

@@ -1,11 +1,9 @@
-import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { ExclusiveLock } from '../../../../src/base/exclusive-lock.ts';
 import { Cgroup } from '../../../../src/os/cgroup2.ts';
 import { Freezer } from '../../../../src/services/freeze/freezer.ts';
-import { loopMount, startIn, testCgroup } from '../../../fixtures/cgroups.ts';
+import { loopMount, startIn, testCgroup, untilUninterruptible } from '../../../fixtures/cgroups.ts';
 import { scratch } from '../../../fixtures/scratch.ts';
 
 const never = new AbortController().signal;
@@ -50,7 +48,7 @@ test('what has frozen only after the answer', async () => {
   using filesystem = loopMount();
   filesystem.freeze();
   const child = await startIn(top.child('user'), `echo > ${filesystem.path}/file; exec sleep 1000`);
-  while (!/^State:\tD/m.test(readFileSync(`/proc/${child.pid}/status`, 'utf8'))) await sleep(1);
+  await untilUninterruptible(child.pid);
   await freezer.freeze({ ...legacy, maxWaitMs: 10 }, never);
   expect(freezer.audit()).toEqual({ ...NOTHING, requested: 3, stillFrozen: 2, notFrozen: 1 });
   filesystem.thaw();

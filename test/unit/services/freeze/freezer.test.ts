@@ -1,14 +1,13 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { ExclusiveLock } from '../../../../src/base/exclusive-lock.ts';
 import { Cgroup } from '../../../../src/os/cgroup2.ts';
 import { Freezer, type FreezerOptions } from '../../../../src/services/freeze/freezer.ts';
 import type { FreezeStatistics } from '../../../../src/services/freeze/statistics.ts';
 import { WATCHDOG_MS } from '../../../../src/services/freeze/watchdog.ts';
-import { countIn, loopMount, startIn, testCgroup } from '../../../fixtures/cgroups.ts';
+import { countIn, loopMount, startIn, testCgroup, untilUninterruptible } from '../../../fixtures/cgroups.ts';
 
 const scratch = mkdtempSync(join(tmpdir(), 'envd-freezer-'));
 const recordFile = join(scratch, 'run/envd/frozen.json');
@@ -116,7 +115,7 @@ describe('legacy mode', () => {
     using filesystem = loopMount();
     filesystem.freeze();
     const child = await startIn(top.child('user'), `echo > ${filesystem.path}/file; exec sleep 1000`);
-    while (!/^State:\tD/m.test(readFileSync(`/proc/${child.pid}/status`, 'utf8'))) await sleep(1);
+    await untilUninterruptible(child.pid);
     const statistics = await freezer.freeze({ ...legacy, maxWaitMs: 20 }, never);
     expect(statistics).toMatchObject({ requested: 2, frozen: 1, notFrozen: 1, unobservable: 0 });
     expect(statistics.waitMs).toBeGreaterThanOrEqual(20);
@@ -230,7 +229,7 @@ describe('one freeze at a time', () => {
     using filesystem = loopMount();
     filesystem.freeze();
     const child = await startIn(top.child('user'), `echo > ${filesystem.path}/file; exec sleep 1000`);
-    while (!/^State:\tD/m.test(readFileSync(`/proc/${child.pid}/status`, 'utf8'))) await sleep(1);
+    await untilUninterruptible(child.pid);
     const first = freezer.freeze({ ...legacy, maxWaitMs: 60_000 }, never);
     const ended = expect(first).rejects.toMatchObject({ kind: 'aborted' });
     await expect(freezer.freeze(legacy, never)).rejects.toMatchObject({ kind: 'unavailable' });
@@ -247,7 +246,7 @@ describe('one freeze at a time', () => {
     using filesystem = loopMount();
     filesystem.freeze();
     const child = await startIn(top.child('user'), `echo > ${filesystem.path}/file; exec sleep 1000`);
-    while (!/^State:\tD/m.test(readFileSync(`/proc/${child.pid}/status`, 'utf8'))) await sleep(1);
+    await untilUninterruptible(child.pid);
     const caller = new AbortController();
     const frozen = freezer.freeze({ ...legacy, maxWaitMs: 60_000 }, caller.signal);
     caller.abort();

@@ -7,7 +7,7 @@ import { expect, test } from 'vitest';
 import { ExclusiveLock } from '../../../../src/base/exclusive-lock.ts';
 import { Cgroup } from '../../../../src/os/cgroup2.ts';
 import { Freezer } from '../../../../src/services/freeze/freezer.ts';
-import { loopMount, startIn, testCgroup } from '../../../fixtures/cgroups.ts';
+import { loopMount, startIn, testCgroup, untilUninterruptible } from '../../../fixtures/cgroups.ts';
 import { scratch } from '../../../fixtures/scratch.ts';
 
 const never = new AbortController().signal;
@@ -74,7 +74,7 @@ test('a cgroup that vanishes while it is waited for cannot be observed', async (
   using filesystem = loopMount();
   filesystem.freeze();
   const child = await startIn(top.child('user'), `echo > ${filesystem.path}/file; exec sleep 1000`);
-  while (!/^State:\tD/m.test(readFileSync(`/proc/${child.pid}/status`, 'utf8'))) await sleep(1);
+  await untilUninterruptible(child.pid);
   const freezing = freezer.freeze({ ...hierarchy, mode: 'legacy', maxWaitMs: 60_000 }, never);
   const refuge = Cgroup.create(top.child('refuge').path);
   writeFileSync(join(refuge.path, 'cgroup.procs'), String(child.pid));
