@@ -13,6 +13,12 @@ import { licencesOf } from './licences.ts';
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const DIST = join(ROOT, 'dist');
 
+/** The daemon, and the process that touches network mounts for it (services/watch/network), each in one file. */
+const PROGRAMS = [
+  ['src/main.ts', 'lib/envd.js'],
+  ['src/services/watch/network/program.ts', 'lib/watch-network.js'],
+] as const;
+
 /** What is copied, and where to; the addons are beside the bundle as `build/Release/*.node`. */
 const COPIES = [
   [process.execPath, 'bin/node'],
@@ -25,10 +31,14 @@ const COPIES = [
 ] as const;
 
 rmSync(DIST, { recursive: true, force: true });
-const { code, packages } = await bundle(join(ROOT, 'src/main.ts'));
-put('lib/envd.js', code);
+const packages = new Set([dirname(dirname(process.execPath))]);
+for (const [source, destination] of PROGRAMS) {
+  const program = await bundle(join(ROOT, source));
+  put(destination, program.code);
+  for (const directory of program.packages) packages.add(directory);
+}
 put('package.json', description());
-put('LICENSES', licencesOf([...packages, dirname(dirname(process.execPath))]));
+put('LICENSES', licencesOf([...packages].sort()));
 for (const [source, destination] of COPIES) copy(source, destination);
 for (const program of ['bin/node', 'bin/envd']) chmodSync(join(DIST, program), 0o755);
 await writeCompileCache(join(DIST, 'bin/envd'), join(DIST, 'run'));

@@ -16,9 +16,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { EventType } from '../../src/gen/filesystem/filesystem_pb.js';
 import { loopMount } from '../fixtures/cgroups.ts';
 import { freePort } from '../fixtures/free-port.ts';
 import { isWritable } from '../fixtures/frozen.ts';
+import { mountFuse } from '../fixtures/mounts.ts';
 import { connectTo, transcribe } from './clients.ts';
 import { startDaemon, type TestDaemon } from './daemon.ts';
 
@@ -106,6 +108,22 @@ test('an upload with metadata', async () => {
   expect((await post(`/files?path=${path}`, headers, 'roses')).status).toBe(200);
   const { entry } = await connectTo(daemon.url, 'binary').filesystem.stat({ path });
   expect(entry).toMatchObject({ size: 5n, metadata: { author: 'Ada' } });
+});
+
+test('a watch on a network mount, where another machine makes a file', async () => {
+  const [mounted, behind] = mountFuse();
+  const cancel = new AbortController();
+  const stream = connectTo(daemon.url)
+    .filesystem.watchDir({ path: mounted, allowNetworkMounts: true }, { signal: cancel.signal })
+    [Symbol.asyncIterator]();
+  expect((await stream.next()).value?.event.case).toBe('start');
+  writeFileSync(join(behind, 'poem.txt'), 'roses');
+  const { value } = await stream.next();
+  expect(value?.event).toMatchObject({
+    case: 'filesystem',
+    value: { name: 'poem.txt', type: EventType.CREATE },
+  });
+  cancel.abort();
 });
 
 test('freeze, thaw and collapse', async () => {
