@@ -5,7 +5,7 @@ FROM node:24-bookworm AS build
 WORKDIR /envd
 # The dependencies in a layer of their own: sources change more often.
 COPY package.json package-lock.json .npmrc ./
-COPY .ci/setup .ci/setup
+COPY .ci .ci
 COPY native native
 RUN npm run setup
 COPY . .
