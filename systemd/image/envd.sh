@@ -12,4 +12,6 @@ lib=$bin/../lib
 export UV_THREADPOOL_SIZE="${UV_THREADPOOL_SIZE:-16}"
 # The addon reserves the address space before V8 has a heap. The loader splits its list at blanks and colons.
 case $lib in *[\ :]*) ;; *) export LD_PRELOAD="$lib/build/Release/envd.node" ;; esac
-exec "$bin/node" --max-semi-space-size=1 "$lib/envd.js" "$@"
+# Meant for programs of the guest: it can load files of theirs, or open an inspector, which SIGUSR1 would do as well.
+unset NODE_OPTIONS
+exec "$bin/node" --disable-sigusr1 --max-semi-space-size=1 "$lib/envd.js" "$@"

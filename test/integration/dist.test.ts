@@ -20,6 +20,7 @@ import { EventType } from '../../src/gen/filesystem/filesystem_pb.js';
 import { loopMount } from '../fixtures/cgroups.ts';
 import { freePort } from '../fixtures/free-port.ts';
 import { isWritable } from '../fixtures/frozen.ts';
+import { listeningSockets } from '../fixtures/listening-sockets.ts';
 import { mountFuse } from '../fixtures/mounts.ts';
 import { connectTo, transcribe } from './clients.ts';
 import { startDaemon, type TestDaemon } from './daemon.ts';
@@ -83,6 +84,18 @@ test('its heap is packed from the first page on, and nobody inherits how', async
   expect(scattered.length).toBeLessThan(5);
   const run = await transcribe(connectTo(daemon.url).process.start({ process: { cmd: '/usr/bin/env' } }));
   expect(String(run.stdout)).not.toContain('LD_PRELOAD');
+});
+
+test('SIGUSR1 never gets through to Node, which would open an inspector, nor does a wish of the environment', async () => {
+  const blocked =
+    /^SigBlk:\s+([\da-f]+)$/m.exec(readFileSync(`/proc/${daemon.pid}/status`, 'utf8'))?.[1] ?? '';
+  const SIGUSR1 = 10;
+  expect((BigInt(`0x${blocked}`) >> BigInt(SIGUSR1 - 1)) & 1n).toBe(1n);
+  process.kill(daemon.pid, 'SIGUSR1');
+  expect((await fetch(`${daemon.url}/health`)).status).toBe(204);
+  const env = { NODE_OPTIONS: '--inspect=127.0.0.1:0' };
+  await using other = await startDaemon({ command: [join(elsewhere, 'bin/envd')], env });
+  expect(listeningSockets(other.pid)).toHaveLength(1);
 });
 
 test('a command', async () => {

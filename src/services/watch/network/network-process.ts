@@ -34,7 +34,8 @@ export class NetworkProcess implements Disposable {
     this.#child = fork(fileURLToPath(PROGRAM), {
       // Of the daemon's own nothing is of use there.
       env: {},
-      execArgv: [],
+      // No inspector for whoever may signal it.
+      execArgv: ['--disable-sigusr1'],
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
     });
     this.#child.unref();

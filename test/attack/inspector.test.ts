@@ -1,0 +1,44 @@
+import { spawnSync } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import { expect, test } from 'vitest';
+import { listeningSockets } from '../fixtures/listening-sockets.ts';
+import { mountFuse } from '../fixtures/mounts.ts';
+import { connectTo } from '../integration/clients.ts';
+import { startDaemon } from '../integration/daemon.ts';
+
+// On SIGUSR1, Node opens its inspector on 127.0.0.1:9229: whoever connects runs code as the process, any user of the guest.
+const ROUNDS = 50;
+
+const bindfs = existsSync('/dev/fuse') && spawnSync('bindfs', ['--version']).status === 0;
+if (!bindfs)
+  process.stderr.write(
+    'NOT RUN: the watcher of network mounts, bindfs is not installed (apt-get install bindfs)\n',
+  );
+
+/** The children of a process, by pid. Source: proc_pid_task(5). */
+const childrenOf = (pid: number) =>
+  readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(/\s+/).filter(Boolean).map(Number);
+
+test('SIGUSR1 opens no inspector and ends nothing', async () => {
+  await using daemon = await startDaemon();
+  const before = listeningSockets(daemon.pid);
+  expect(before).toHaveLength(1);
+  for (let round = 0; round < ROUNDS; round++) {
+    process.kill(daemon.pid, 'SIGUSR1');
+    expect((await fetch(`${daemon.url}/health`)).status).toBe(204);
+    expect(listeningSockets(daemon.pid)).toEqual(before);
+  }
+});
+
+test.skipIf(!bindfs)('nor in the process that watches a network mount', async () => {
+  const [mounted] = mountFuse();
+  await using daemon = await startDaemon();
+  const { filesystem } = connectTo(daemon.url);
+  await filesystem.createWatcher({ path: mounted, allowNetworkMounts: true });
+  const [watcher = 0] = childrenOf(daemon.pid);
+  for (let round = 0; round < ROUNDS; round++) {
+    process.kill(watcher, 'SIGUSR1');
+    expect((await fetch(`${daemon.url}/health`)).status).toBe(204);
+    expect(listeningSockets(watcher)).toEqual([]);
+  }
+});
