@@ -144,7 +144,8 @@ export interface StartedProcess {
 /**
  * Starts a process in a session of its own: clone3(CLONE_VM | CLONE_VFORK | CLONE_PIDFD [| CLONE_INTO_CGROUP]),
  * from a pool thread, since that thread sleeps until the child's execve (a cwd on a mount that hangs…).
- * Pipes are made there, too. Rejects with `step` (what the child was doing) beside `code` and `errno`; nothing is
+ * Pipes are made there, too. The soft limit of descriptors is the one that this process was started with, when the addon
+ * was preloaded; Node has raised its own. Rejects with `step` (what the child was doing) beside `code` and `errno`; nothing is
  * left behind then. `onExit` is called once, after the process has been reaped, always after the promise.
  */
 export function spawn(options: SpawnOptions, onExit: (exit: ProcessExit) => void): Promise<StartedProcess>;

@@ -27,6 +27,15 @@
 
 enum { STACK_SIZE = 64 * 1024, IOPRIO_WHO_PROCESS = 1, IOPRIO_CLASS_BE = 2, IOPRIO_CLASS_SHIFT = 13 };
 
+// The soft limit of descriptors that the process was started with, if this library was preloaded: Node raises it to the
+// hard limit before it loads anything.
+static rlim_t inherited_descriptors = RLIM_INFINITY;
+
+__attribute__((constructor)) static void learn_descriptor_limit(void) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) inherited_descriptors = limit.rlim_cur;
+}
+
 static int fail(child_plan* plan, const char* step) {
   plan->failed_errno = errno;
   plan->failed_step = step;
@@ -54,6 +63,13 @@ static bool write_oom_score(const char* text) {
   return written >= 0;
 }
 
+static bool restore_descriptor_limit(void) {
+  struct rlimit limit;
+  if (syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &limit) < 0) return false;
+  if (limit.rlim_cur > inherited_descriptors) limit.rlim_cur = inherited_descriptors;
+  return syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, &limit, NULL) == 0;
+}
+
 static int run_child(void* argument) {
   child_plan* plan = argument;
   // Before all else: SIGCHLD is not blocked here.
@@ -71,6 +87,7 @@ static int run_child(void* argument) {
   if (syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, io_priority) < 0) return fail(plan, "ioprio_set");
   const struct rlimit* core = envd_inherited_core_limit();
   if (core && syscall(SYS_prlimit64, 0, RLIMIT_CORE, core, NULL) < 0) return fail(plan, "prlimit");
+  if (!restore_descriptor_limit()) return fail(plan, "prlimit");
   if (syscall(SYS_setgroups, plan->group_count, plan->groups) < 0) return fail(plan, "setgroups");
   if (syscall(SYS_setresgid, plan->gid, plan->gid, plan->gid) < 0) return fail(plan, "setresgid");
   if (syscall(SYS_setresuid, plan->uid, plan->uid, plan->uid) < 0) return fail(plan, "setresuid");

@@ -10,7 +10,7 @@ lib=$bin/../lib
   export NODE_COMPILE_CACHE="$lib/cache" NODE_COMPILE_CACHE_PORTABLE=1
 # A thread is lost to each start or file on a mount that hangs, for as long as it hangs.
 export UV_THREADPOOL_SIZE="${UV_THREADPOOL_SIZE:-16}"
-# The addon reserves the address space before V8 has a heap. The loader splits its list at blanks and colons.
+# The addon reserves the address space before V8 has a heap, and learns the limit of descriptors before Node raises it. The loader splits its list at blanks and colons.
 case $lib in *[\ :]*) ;; *) export LD_PRELOAD="$lib/build/Release/envd.node" ;; esac
 # Meant for programs of the guest: it can load files of theirs, or open an inspector, which SIGUSR1 would do as well.
 unset NODE_OPTIONS

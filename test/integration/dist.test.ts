@@ -98,6 +98,25 @@ test('SIGUSR1 never gets through to Node, which would open an inspector, nor doe
   expect(listeningSockets(other.pid)).toHaveLength(1);
 });
 
+test('what it starts has the soft limit of descriptors that it was started with, not the one that Node has raised', async () => {
+  const [LIMIT, program] = ['765', join(elsewhere, 'bin/envd')];
+  await using limited = await startDaemon({
+    command: ['/bin/sh', '-c', `ulimit -Sn ${LIMIT}; exec "$0" "$@"`, program],
+  });
+  const own = readFileSync(`/proc/${limited.pid}/limits`, 'utf8');
+  const [, soft, hard] = /^Max open files +(\d+) +(\d+)/m.exec(own) ?? [];
+  expect(soft).toBe(hard);
+  for (const terminal of [{}, { pty: {} }]) {
+    const process = { cmd: '/bin/sh', args: ['-c', 'ulimit -Sn; ulimit -Hn'] };
+    const run = await transcribe(connectTo(limited.url).process.start({ process, ...terminal }));
+    expect(
+      String(Buffer.concat([run.stdout, run.pty]))
+        .trim()
+        .split(/\s+/),
+    ).toEqual([LIMIT, hard]);
+  }
+});
+
 test('a command', async () => {
   const run = await transcribe(
     connectTo(daemon.url).process.start({ process: { cmd: '/bin/echo', args: ['hi'] } }),
