@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/xattr.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,6 +20,8 @@ typedef struct {
 } transfer;
 
 static bool copy_attribute(const transfer* t, const char* name, char* value) {
+  // Rights, as set-id bits are: see `permissions`.
+  if (strcmp(name, XATTR_NAME_CAPS) == 0) return true;
   ssize_t length = lgetxattr(t->source, name, value, XATTR_SIZE_MAX);
   return length >= 0 && lsetxattr(t->target, name, value, (size_t)length, 0) == 0;
 }
@@ -40,15 +43,21 @@ static bool is_ownerless(int error) {
   return error == EPERM || error == ENOTSUP;
 }
 
+// No file gets set-id bits with its owner: its content was read before, by a path whose parts others can exchange, and a
+// file system may have kept the owner to itself. On a directory, set-group-ID gives no rights, but only the group it is of.
+static mode_t permissions(const struct stat* source, bool is_given) {
+  return source->st_mode & (S_ISDIR(source->st_mode) && is_given ? 03777 : 01777);
+}
+
 static void run(pool_job* job) {
   transfer* t = (transfer*)job;
   struct stat status;
   job->path = t->source;
   if (lstat(t->source, &status) < 0) return pool_fail(job, "lstat");
   job->path = t->target;
-  // The owner first: changing it takes away set-user-ID and capabilities.
-  if (lchown(t->target, status.st_uid, status.st_gid) < 0 && !is_ownerless(errno)) return pool_fail(job, "lchown");
-  if (!S_ISLNK(status.st_mode) && chmod(t->target, status.st_mode & 07777) < 0) return pool_fail(job, "chmod");
+  bool is_given = lchown(t->target, status.st_uid, status.st_gid) == 0;
+  if (!is_given && !is_ownerless(errno)) return pool_fail(job, "lchown");
+  if (!S_ISLNK(status.st_mode) && chmod(t->target, permissions(&status, is_given)) < 0) return pool_fail(job, "chmod");
   if (!copy_attributes(t)) return pool_fail(job, "lsetxattr");
   const struct timespec times[2] = {status.st_atim, status.st_mtim};
   if (utimensat(AT_FDCWD, t->target, times, AT_SYMLINK_NOFOLLOW) < 0) pool_fail(job, "utimensat");

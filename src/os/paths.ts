@@ -1,6 +1,8 @@
-import { lchown, mkdir, stat } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { mkdir, open, readdir, stat } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { EnvdError, isSystemError } from '../base/errors.ts';
+import { dropSetIdBits } from './set-id-bits.ts';
 import type { User } from './users.ts';
 
 /**
@@ -45,16 +47,28 @@ async function makeDirectory(path: string, user: User): Promise<boolean> {
     if (status?.isDirectory()) return false;
     throw new EnvdError('invalid_argument', `path is not a directory: '${path}'`, { cause: error });
   }
-  await giveTo(path, user);
+  await giveNewDirectory(path, user);
   return true;
 }
 
-/** File systems without owners, or whose server keeps them to itself, answer EPERM or ENOTSUP. */
-async function giveTo(path: string, user: User): Promise<void> {
+/**
+ * Gives the user a directory that has just been made, if that is what is at `path` still: the owner of its parent can
+ * have put something else there. File systems without owners, or whose server keeps them to itself, answer EPERM or
+ * ENOTSUP.
+ */
+async function giveNewDirectory(path: string, user: User): Promise<void> {
+  const { O_RDONLY, O_DIRECTORY, O_NOFOLLOW } = constants;
+  const directory = await open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
   try {
-    // Not chown: the user may have put a link there by now.
-    await lchown(path, user.uid, user.gid);
+    const { uid } = await directory.stat();
+    const entries = await readdir(`/proc/self/fd/${directory.fd}`);
+    if (uid !== process.geteuid?.() || entries.length > 0) return;
+    await directory.chown(user.uid, user.gid);
+    // The kernel hands set-group-ID down from the parent.
+    await dropSetIdBits(directory);
   } catch (error) {
     if (!isSystemError(error, 'EPERM', 'ENOTSUP')) throw error;
+  } finally {
+    await directory.close();
   }
 }

@@ -97,7 +97,7 @@ describe('a raw upload', () => {
 
   test('over a file keeps its inode, hard links and mode, and takes its owner', async () => {
     writeFileSync(at('old'), 'a long old content');
-    chmodSync(at('old'), 0o4751);
+    chmodSync(at('old'), 0o1751);
     linkSync(at('old'), at('hard-link'));
     const { ino } = statSync(at('old'));
     for (const content of ['short', 'a much longer content than before', '']) {
@@ -105,7 +105,7 @@ describe('a raw upload', () => {
       expect(response.status).toBe(200);
       expect(readFileSync(at('hard-link'), 'utf8')).toBe(content);
       expect(statSync(at('old'))).toMatchObject({ ino, nlink: 2, uid: 1 });
-      expect(statSync(at('old')).mode & 0o7777).toBe(0o4751);
+      expect(statSync(at('old')).mode & 0o7777).toBe(0o1751);
     }
   });
 

@@ -4,6 +4,7 @@ import { dirname } from 'node:path';
 import { EnvdError, isSystemError } from '../../base/errors.ts';
 import { native } from '../../os/native.ts';
 import { ensureDirectory } from '../../os/paths.ts';
+import { dropSetIdBits } from '../../os/set-id-bits.ts';
 import type { User } from '../../os/users.ts';
 import { syncFile } from './durability.ts';
 import type { KeyedLock } from './keyed-lock.ts';
@@ -28,7 +29,7 @@ const MAX_ATTEMPTS = 16;
 
 /**
  * Makes the staged content the file at the destination. A new file appears complete; an existing one keeps its
- * inode, links and mode. Returns whether the file carries the metadata.
+ * inode, links and mode, but for set-id bits. Returns whether the file carries the metadata.
  */
 export async function commit(staged: StagedFile, destination: Destination): Promise<boolean> {
   const steps = destination.exists ? [overwrite, create] : [create, overwrite];
@@ -97,16 +98,19 @@ async function replace(
 ): Promise<boolean> {
   await native.reserveSpace(target.fd, staged.size);
   const carriesMetadata = await replaceMetadataOrRelease(target, metadata);
+  await giveTo(target, user);
   await staged.copyTo(target);
-  const status = await target.stat();
-  if (status.size > staged.size || staged.size === 0) await target.truncate(staged.size);
-  if (status.uid !== user.uid || status.gid !== user.gid) {
-    await target.chown(user.uid, user.gid);
-    // The kernel takes the set-user-ID bits with the owner: chown(2).
-    if (status.mode & 0o6000) await target.chmod(status.mode & 0o7777);
-  }
+  const { size } = await target.stat();
+  if (size > staged.size || staged.size === 0) await target.truncate(staged.size);
   if (durable) await syncFile(target);
   return carriesMetadata;
+}
+
+/** Before the content is there, and without set-id bits, which the last owner could set until now. */
+async function giveTo(target: FileHandle, { uid, gid }: User): Promise<void> {
+  const status = await target.stat();
+  if (status.uid !== uid || status.gid !== gid) await target.chown(uid, gid);
+  await dropSetIdBits(target);
 }
 
 /** What was reserved behind the end of the file goes back when the metadata does not fit. */

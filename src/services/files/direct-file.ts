@@ -3,6 +3,7 @@ import { type FileHandle, open, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { isSystemError } from '../../base/errors.ts';
 import { ensureDirectory } from '../../os/paths.ts';
+import { dropSetIdBits } from '../../os/set-id-bits.ts';
 import type { User } from '../../os/users.ts';
 import { writeFully } from '../../os/write-fully.ts';
 import { syncFile } from './durability.ts';
@@ -48,7 +49,9 @@ export class DirectFile implements AsyncDisposable {
   }
 
   async #open(): Promise<FileHandle> {
-    this.#file ??= (await this.#openExisting()) ?? (await this.#create());
+    if (this.#file) return this.#file;
+    this.#file = (await this.#openExisting()) ?? (await this.#create());
+    await dropSetIdBits(this.#file);
     return this.#file;
   }
 
