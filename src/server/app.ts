@@ -48,7 +48,6 @@ export interface AppOptions {
 
 // Longer than the 620 s of a proxy in front, so that it is always the proxy that closes an idle connection.
 const KEEP_ALIVE_MS = 640_000;
-const BODY_LIMIT_BYTES = 16 * 1024 * 1024;
 const CORS_MAX_AGE_S = 7200;
 /** What a page may read beside the protocols' own: the contract's, then what resuming and checking a download takes. */
 const EXPOSED_HEADERS = [
@@ -66,11 +65,11 @@ export function buildApp(services: AppServices, { version, logger, shutdown }: A
     keepAliveTimeout: KEEP_ALIVE_MS,
     requestTimeout: 0,
     connectionTimeout: 0,
-    bodyLimit: BODY_LIMIT_BYTES,
     exposeHeadRoutes: false,
     forceCloseConnections: true,
   }) as unknown as FastifyInstance;
 
+  leaveBodies(app);
   logOperations(app, logger);
   allowAnyOrigin(app);
   forbidCaching(app);
@@ -88,6 +87,15 @@ export function buildApp(services: AppServices, { version, logger, shutdown }: A
   collapseRoutes(app, services.collapser);
   mountConnect(app, services, shutdown);
   return app;
+}
+
+/**
+ * Nothing is read of a body before its handler asks for it, whatever its type: each knows what it may be, and who
+ * sends it. What is left of it when the answer is out, Node reads and drops.
+ */
+function leaveBodies(app: FastifyInstance): void {
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null));
 }
 
 function allowAnyOrigin(app: FastifyInstance): void {

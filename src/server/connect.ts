@@ -21,13 +21,11 @@ const PROTOCOL_VERSION = '1';
 const COMPRESSIONS = [compressionGzip, compressionBrotli];
 
 /**
- * Mounts the RPCs inside Fastify, so that its hooks (the gate, CORS, the log) see them as they see REST. Bodies
- * stay unparsed; the streams go their own way for Connect's codecs, everything else through connect-node.
+ * Mounts the RPCs inside Fastify, so that its hooks (the gate, CORS, the log) see them as they see REST. The
+ * streams go their own way for Connect's codecs, everything else through connect-node.
  */
 export function mountConnect(app: FastifyInstance, services: RpcDependencies, shutdown: AbortSignal): void {
   app.register((scope, _options, done) => {
-    scope.removeAllContentTypeParsers();
-    scope.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null));
     scope.addHook('onRequest', async (request) => requireProtocolVersion(request));
     scope.setErrorHandler((error, request, reply) => refuse(error, request, reply));
     const router = createConnectRouter({

@@ -18,11 +18,22 @@ const STATUS: Record<ErrorKind, number> = {
   unimplemented: 501,
 };
 
+/** A refusal that only HTTP has a status for. */
+export class HttpError extends Error {
+  override readonly name = 'HttpError';
+  readonly statusCode: number;
+
+  constructor(statusCode: number, message: string) {
+    super(message);
+    this.statusCode = statusCode;
+  }
+}
+
 /** The HTTP status that stands for anything that was thrown. */
 export function statusOf(error: unknown): number {
   if (error instanceof EnvdError) return STATUS[error.kind];
   if (isSystemError(error, 'ENOSPC', 'EDQUOT')) return 507;
-  // Fastify's own: unsupported media type, body too large, malformed JSON, no such route.
+  // Fastify's own have one as well: a malformed URL or content type.
   if (error instanceof Error && 'statusCode' in error && typeof error.statusCode === 'number') {
     return error.statusCode >= 400 ? error.statusCode : 500;
   }

@@ -4,19 +4,19 @@ import { EnvdError } from '../../base/errors.ts';
 import type { ComposeRequest } from '../../services/files/compose.ts';
 import type { FileQuery, FileServices } from '../../services/files/services.ts';
 import { withClientSignal } from '../client-signal.ts';
+import { JsonBodies } from '../json-bodies.ts';
 import { announcedDigests } from './files/digests.ts';
 import { sendDownload } from './files/download-response.ts';
 import { metadataOf } from './files/metadata-headers.ts';
 import { MULTIPART_OPTIONS } from './files/multipart.ts';
 import { assertUploadType, uploadParts } from './files/upload-parts.ts';
 
+const COMPOSE_LIMITS = { bytes: 1024 * 1024, large: null, containers: 16 };
+
 /** Files in and out of the guest, and the joining of parts to one file. */
 export function fileRoutes(app: FastifyInstance, files: FileServices): void {
   app.register((scope, _options, done) => {
-    // Bodies are read as they come, by the handlers.
-    scope.removeAllContentTypeParsers();
     scope.register(multipart, MULTIPART_OPTIONS);
-    scope.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null));
     downloadRoute(scope, files);
     uploadRoute(scope, files);
     done();
@@ -52,8 +52,9 @@ function uploadRoute(scope: FastifyInstance, files: FileServices): void {
 }
 
 function composeRoute(app: FastifyInstance, files: FileServices): void {
-  app.post('/files/compose', (request) => {
-    const { username, ...wanted } = parseComposeRequest(request.body);
+  const bodies = new JsonBodies(COMPOSE_LIMITS);
+  app.post('/files/compose', async (request, reply) => {
+    const { username, ...wanted } = parseComposeRequest(await bodies.read(request.raw, reply.raw));
     return files.compose(username, wanted);
   });
 }
