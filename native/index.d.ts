@@ -1,7 +1,7 @@
 /**
  * The whole contract of the native addon: plain data crosses it, `null` stands for "none", never `undefined`.
  * System calls that fail throw an error shaped like Node's own (`code`, `errno` negative, `syscall`, `path`).
- * Only `src/os/native.ts` imports it.
+ * Only `src/daemon/os/native.ts` imports it.
  */
 
 // --- freeze.c ---------------------------------------------------------------------------------------------

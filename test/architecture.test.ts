@@ -2,59 +2,63 @@ import { globSync, readFileSync } from 'node:fs';
 import { builtinModules } from 'node:module';
 import { dirname, join, normalize } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 
 const ROOT = fileURLToPath(new URL('../src', import.meta.url));
 
-/** The floors of the house, the ground first; `gen` is beside them, for `rpc` alone. */
-const FLOORS = [
-  ['base'],
-  ['os'],
-  ['services'],
-  ['rpc'],
-  ['server'],
-  ['compose', 'config'],
-  ['run'],
-  ['main'],
-];
+/** Two wings over one ground. A wing uses itself and the ground; neither uses the other. */
+const GROUND = ['base', 'gen'];
 
-/** A second program, a wing of its own: of the rest of the house it uses these alone, and nobody uses it. */
-const WING = 'gateway';
-const OPEN_TO_WING = ['base', 'gen'];
-
-/** The floors of the wing, likewise. */
-const WING_FLOORS = [
-  ['sandbox'],
-  ['registry', 'proxy'],
-  ['front', 'expiry'],
-  ['platform'],
-  ['metrics'],
-  ['compose', 'config'],
-  ['run'],
-  ['main'],
-];
+/** The floors of each wing, the lowest first. What stands on one floor may use the floors below, and its own room. */
+const FLOORS: Readonly<Record<string, readonly (readonly string[])[]>> = {
+  daemon: [
+    ['os'],
+    ['services'],
+    ['rest', 'rpc'],
+    ['app'],
+    ['config'],
+    ['compose-metadata'],
+    ['compose-pause'],
+    ['compose-init'],
+    ['compose'],
+    ['run'],
+    ['main'],
+  ],
+  gateway: [
+    ['leases'],
+    ['registry', 'hooks'],
+    ['proxy'],
+    ['routes', 'expiry'],
+    ['api'],
+    ['metrics'],
+    ['config'],
+    ['compose'],
+    ['run'],
+    ['main'],
+  ],
+};
 
 /** The one place that may import a package, so that it can be replaced there. */
 const OWNERS: Record<string, RegExp> = {
-  'node-pty': /^os\/pty\.ts$/,
-  chokidar: /^os\/polled-watch\.ts$/,
-  'fs-xattr': /^os\/xattr\.ts$/,
-  commander: /^(gateway\/)?config\.ts$/,
-  pino: /^(run|compose(\/.+)?|server\/(app|operation-log)|gateway\/.+)\.ts$/,
-  'prom-client': /^(server\/prometheus|gateway\/metrics)\.ts$/,
-  fastify: /^(compose|server\/.+|gateway\/platform\/.+)\.ts$/,
-  httpxy: /^gateway\/proxy\/carrier\.ts$/,
+  'node-pty': /^daemon\/os\/pty\.ts$/,
+  chokidar: /^daemon\/os\/polled-watch\.ts$/,
+  'fs-xattr': /^daemon\/os\/xattr\.ts$/,
+  commander: /^(base\/|(daemon|gateway)\/config\.ts$)/,
+  pino: /^(base|daemon|gateway)\/.+\.ts$/,
+  'prom-client': /^(daemon\/rest\/prometheus|gateway\/metrics)\.ts$/,
+  fastify: /^(daemon\/(app|compose|rest\/.+|rpc\/mount)|gateway\/api\/.+)\.ts$/,
+  httpxy: /^gateway\/proxy\/proxy\.ts$/,
   '@redis/client': /^gateway\/registry\/redis\.ts$/,
-  '@fastify/cors': /^server\/app\.ts$/,
-  '@fastify/multipart': /^server\/routes\/.+\.ts$/,
-  '@connectrpc/connect': /^(rpc|server)\/.+\.ts$/,
-  '@connectrpc/connect-node': /^server\/connect\.ts$/,
-  '@bufbuild/protobuf': /^rpc\/.+\.ts$/,
-  'mime-types': /^(services\/files|server\/routes)\/.+\.ts$/,
-  'content-disposition': /^(services\/files|server\/routes)\/.+\.ts$/,
-  'range-parser': /^(services\/files|server\/routes)\/.+\.ts$/,
-  fresh: /^(services\/files|server\/routes)\/.+\.ts$/,
-  negotiator: /^(services\/files|server\/routes)\/.+\.ts$/,
+  '@fastify/cors': /^daemon\/app\.ts$/,
+  '@fastify/multipart': /^daemon\/rest\/routes\/.+\.ts$/,
+  '@connectrpc/connect': /^daemon\/(app|rpc\/.+)\.ts$/,
+  '@connectrpc/connect-node': /^daemon\/rpc\/mount\.ts$/,
+  '@bufbuild/protobuf': /^daemon\/rpc\/.+\.ts$/,
+  'mime-types': /^daemon\/(services\/files|rest\/routes)\/.+\.ts$/,
+  'content-disposition': /^daemon\/(services\/files|rest\/routes)\/.+\.ts$/,
+  'range-parser': /^daemon\/(services\/files|rest\/routes)\/.+\.ts$/,
+  fresh: /^daemon\/(services\/files|rest\/routes)\/.+\.ts$/,
+  negotiator: /^daemon\/(services\/files|rest\/routes)\/.+\.ts$/,
 };
 
 interface Import {
@@ -69,106 +73,127 @@ const imports: Import[] = files.flatMap((file) => {
   return Array.from(specifiers, ([, target, lazy = '']) => ({ file, target: target ?? lazy }));
 });
 
-/** The room of a file: its first folder, or its own name at the top. */
-function roomOf(file: string): string {
-  return file.split('/')[0]?.replace(/\.ts$/, '') ?? '';
-}
-
-function floorOf(room: string): number {
-  return FLOORS.findIndex((rooms) => rooms.includes(room));
-}
-
-function inWing(file: string): boolean {
-  return roomOf(file) === WING;
-}
-
-function wingFloorOf(file: string): number {
-  const room = roomOf(file.slice(WING.length + 1));
-  return WING_FLOORS.findIndex((rooms) => rooms.includes(room));
-}
-
-/** A relative import as a file below src, or null when it leads out of it. */
-function resolveInside({ file, target }: Import): string | null {
-  if (!target.startsWith('.')) return null;
-  const path = normalize(join(dirname(file), target));
-  return path.startsWith('..') ? null : path;
-}
-
-const inner = imports.flatMap((edge) => {
-  const to = resolveInside(edge);
-  return to === null ? [] : [{ from: edge.file, to }];
+/** Every import of a file by another, both below src. */
+const edges = imports.flatMap(({ file, target }) => {
+  if (!target.startsWith('.')) return [];
+  const to = normalize(join(dirname(file), target));
+  return to.startsWith('..') ? [] : [{ from: file, to }];
 });
 
-test('there are files to look at', () => {
-  expect(files.length).toBeGreaterThan(40);
-  expect(inner.length).toBeGreaterThan(100);
-});
+const wingOf = (file: string) => file.split('/')[0] ?? '';
+/** The first folder within a wing, or the file's own name at its top. */
+const roomOf = (file: string) => file.split('/')[1]?.replace(/\.ts$/, '') ?? '';
+const floorOf = (file: string) =>
+  (FLOORS[wingOf(file)] ?? []).findIndex((rooms) => rooms.includes(roomOf(file)));
 
-test('every file is in a room of the house', () => {
-  const strangers = files.filter((file) => (inWing(file) ? wingFloorOf(file) : floorOf(roomOf(file))) < 0);
-  expect(strangers).toEqual([]);
-});
-
-test('the wing uses the ground alone, and nobody uses the wing', () => {
-  const crossing = inner.filter(({ from, to }) =>
-    inWing(from) ? !inWing(to) && !OPEN_TO_WING.includes(roomOf(to)) : inWing(to),
-  );
-  expect(crossing).toEqual([]);
-  expect(inner.filter(({ from, to }) => inWing(from) && !inWing(to)).length).toBeGreaterThan(5);
-});
-
-test('imports go down, never up', () => {
-  const up = inner.filter(({ from, to }) => {
-    if (inWing(from)) return inWing(to) && wingFloorOf(to) > wingFloorOf(from);
-    if (roomOf(to) === 'gen') return roomOf(from) !== 'rpc';
-    return floorOf(roomOf(to)) > floorOf(roomOf(from));
-  });
-  expect(up).toEqual([]);
-});
-
-test('imports never go in a circle', () => {
-  const edges = Map.groupBy(inner, ({ from }) => from);
+/** The circles in a graph, each as the way that leads back to its start. */
+function circlesOf(graph: ReadonlyMap<string, ReadonlySet<string>>): string[] {
   const done = new Set<string>();
   const circles: string[] = [];
-  const visit = (file: string, trail: readonly string[]): void => {
-    if (trail.includes(file)) circles.push([...trail.slice(trail.indexOf(file)), file].join(' > '));
-    if (trail.includes(file) || done.has(file)) return;
-    for (const { to } of edges.get(file) ?? []) visit(to, [...trail, file]);
-    done.add(file);
+  const visit = (node: string, trail: readonly string[]): void => {
+    if (trail.includes(node)) circles.push([...trail.slice(trail.indexOf(node)), node].join(' > '));
+    if (trail.includes(node) || done.has(node)) return;
+    for (const next of graph.get(node) ?? []) visit(next, [...trail, node]);
+    done.add(node);
   };
-  for (const file of files) visit(file, []);
-  expect(circles).toEqual([]);
+  for (const node of graph.keys()) visit(node, []);
+  return circles;
+}
+
+function graphOf(name: (file: string) => string): Map<string, Set<string>> {
+  const graph = new Map<string, Set<string>>();
+  for (const { from, to } of edges) {
+    if (name(from) === name(to)) continue;
+    graph.set(name(from), (graph.get(name(from)) ?? new Set()).add(name(to)));
+  }
+  return graph;
+}
+
+test('there are files to look at', () => {
+  expect(files.length).toBeGreaterThan(200);
+  expect(edges.length).toBeGreaterThan(500);
 });
 
-test('services know no HTTP, no Connect and no protobuf', () => {
-  const known = /^(fastify|@fastify\/|@connectrpc\/|@bufbuild\/|node:http)/;
-  expect(imports.filter(({ file, target }) => /^(base|services)\//.test(file) && known.test(target))).toEqual(
-    [],
-  );
-});
-
-test('every package has its owner', () => {
-  const strangers = imports.filter(({ file, target }) => {
-    if (target.startsWith('.') || target.startsWith('node:')) return false;
-    const name = target
-      .split('/')
-      .slice(0, target.startsWith('@') ? 2 : 1)
-      .join('/');
-    return !OWNERS[name]?.test(file);
+describe('the plan', () => {
+  test('every file is in the ground, or on a floor of a wing', () => {
+    const strangers = files.filter((file) => !GROUND.includes(wingOf(file)) && floorOf(file) < 0);
+    expect(strangers).toEqual([]);
   });
-  expect(strangers).toEqual([]);
-  const bare = builtinModules.filter((name) => !name.startsWith('node:'));
-  expect(imports.filter(({ target }) => bare.includes(target))).toEqual([]);
+
+  test('the ground uses nothing of ours', () => {
+    expect(edges.filter(({ from, to }) => wingOf(from) === 'base' && wingOf(to) !== 'base')).toEqual([]);
+  });
+
+  test('no wing uses another', () => {
+    const crossing = edges.filter(
+      ({ from, to }) => wingOf(to) !== wingOf(from) && !GROUND.includes(wingOf(to)),
+    );
+    expect(crossing).toEqual([]);
+  });
+
+  test('imports go down: neither up, nor to another room of the same floor', () => {
+    const up = edges.filter(({ from, to }) => {
+      if (wingOf(from) !== wingOf(to) || GROUND.includes(wingOf(from)) || roomOf(from) === roomOf(to))
+        return false;
+      return floorOf(to) >= floorOf(from);
+    });
+    expect(up).toEqual([]);
+  });
+
+  test('generated messages are known to rpc alone', () => {
+    expect(edges.filter(({ from, to }) => wingOf(to) === 'gen' && roomOf(from) !== 'rpc')).toEqual([]);
+  });
 });
 
-test('the native addon has one door', () => {
-  const doors = imports.filter(({ target }) => target.includes('native/'));
-  expect([...new Set(doors.map(({ file }) => file))]).toEqual(['os/native.ts']);
+describe('circles', () => {
+  test('the search finds one', () => {
+    const graph = new Map([
+      ['a', new Set(['b'])],
+      ['b', new Set(['c'])],
+      ['c', new Set(['b'])],
+    ]);
+    expect(circlesOf(graph)).toEqual(['b > c > b']);
+  });
+
+  test('none between files', () => {
+    expect(circlesOf(graphOf((file) => file))).toEqual([]);
+  });
+
+  test('none between folders', () => {
+    expect(circlesOf(graphOf(dirname))).toEqual([]);
+  });
 });
 
-test('argv and the environment are read in one place', () => {
-  const readers = files.filter((file) =>
-    /process\.(argv|env)\b/.test(readFileSync(join(ROOT, file), 'utf8')),
-  );
-  expect(readers).toEqual(['config.ts', 'gateway/config.ts']);
+describe('who may use what', () => {
+  test('services know no HTTP, no Connect and no protobuf', () => {
+    const known = /^(fastify|@fastify\/|@connectrpc\/|@bufbuild\/|node:http)/;
+    const below = /^(base|daemon\/services)\//;
+    expect(imports.filter(({ file, target }) => below.test(file) && known.test(target))).toEqual([]);
+  });
+
+  test('every package has its owner', () => {
+    const strangers = imports.filter(({ file, target }) => {
+      if (target.startsWith('.') || target.startsWith('node:')) return false;
+      const name = target
+        .split('/')
+        .slice(0, target.startsWith('@') ? 2 : 1)
+        .join('/');
+      return !OWNERS[name]?.test(file);
+    });
+    expect(strangers).toEqual([]);
+    const bare = builtinModules.filter((name) => !name.startsWith('node:'));
+    expect(imports.filter(({ target }) => bare.includes(target))).toEqual([]);
+  });
+
+  test('the native addon has one door', () => {
+    const doors = imports.filter(({ target }) => target.includes('native/'));
+    expect([...new Set(doors.map(({ file }) => file))]).toEqual(['daemon/os/native.ts']);
+  });
+
+  test('argv and the environment are read in one place of each program', () => {
+    const readers = files.filter((file) =>
+      /process\.(argv|env)\b/.test(readFileSync(join(ROOT, file), 'utf8')),
+    );
+    expect(readers.sort()).toEqual(['daemon/config.ts', 'gateway/config.ts']);
+  });
 });

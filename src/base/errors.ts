@@ -1,6 +1,6 @@
 /**
- * What can go wrong, in the daemon's own words. The edges translate: `rpc/errors.ts` into Connect codes,
- * `server/errors.ts` into HTTP statuses.
+ * What can go wrong, in the daemon's own words. The edges translate: `daemon/rpc/errors.ts` into Connect codes,
+ * `daemon/rest/errors.ts` into HTTP statuses.
  */
 export type ErrorKind =
   | 'aborted'

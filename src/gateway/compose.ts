@@ -4,26 +4,26 @@ import type { Server } from 'node:http';
 import { hostname } from 'node:os';
 import { dirname } from 'node:path';
 import type { Logger } from 'pino';
+import { buildPlatform } from './api/app.ts';
+import { Operations } from './api/operations.ts';
 import type { Config } from './config.ts';
-import { CommandHook } from './expiry/command-hook.ts';
 import { Expiration } from './expiry/expiration.ts';
-import { type Hook, NO_HOOK } from './expiry/hook.ts';
 import { Scheduler } from './expiry/scheduler.ts';
-import { UrlHook } from './expiry/url-hook.ts';
-import { Door } from './front/door.ts';
-import { createFrontServer } from './front/server.ts';
-import { TargetReader } from './front/target.ts';
+import { CommandHook } from './hooks/command-hook.ts';
+import { type Hook, NO_HOOK } from './hooks/hook.ts';
+import { UrlHook } from './hooks/url-hook.ts';
+import type { Sandbox } from './leases/sandbox.ts';
 import { renderMetrics } from './metrics.ts';
-import { buildPlatform } from './platform/app.ts';
-import { Operations } from './platform/operations.ts';
-import { Carrier } from './proxy/carrier.ts';
 import { Exchanges } from './proxy/exchanges.ts';
-import { Leftovers } from './proxy/leftovers.ts';
 import { Pools } from './proxy/pools.ts';
+import { Carrier } from './proxy/proxy.ts';
+import { Leftovers } from './proxy/stale-connections.ts';
 import { EmbeddedStore } from './registry/embedded.ts';
 import { Registry } from './registry/registry.ts';
 import type { Store } from './registry/store.ts';
-import type { Sandbox } from './sandbox/sandbox.ts';
+import { Door } from './routes/router.ts';
+import { createFrontServer } from './routes/server.ts';
+import { TargetReader } from './routes/target.ts';
 
 /** The whole gateway, wired and not listening yet. */
 export interface Gateway {

@@ -1,6 +1,6 @@
-import { readFileSync } from 'node:fs';
 import { Command, CommanderError, InvalidArgumentError, Option } from 'commander';
-import { OUTCOMES, type Outcome } from './sandbox/sandbox.ts';
+import { packageVersion } from '../base/version.ts';
+import { OUTCOMES, type Outcome } from './leases/sandbox.ts';
 
 const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
 
@@ -48,8 +48,8 @@ type Options = Omit<Config, 'version' | 'path' | 'registry' | 'redis' | 'hook'> 
 /** Reads argv (without node and script) and the environment; a flag goes before its `ENVD_GATEWAY_*` variable. */
 export function readConfig(argv: readonly string[] = process.argv.slice(2), env = process.env): Invocation {
   const output: string[] = [];
-  const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'));
-  const command = buildCommand(String(version), (text) => output.push(text));
+  const version = packageVersion();
+  const command = buildCommand(version, (text) => output.push(text));
   try {
     command.parse([...argumentsFrom(command, env), ...argv], { from: 'user' });
   } catch (error) {

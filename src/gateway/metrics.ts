@@ -1,9 +1,9 @@
 import { Counter, Gauge, Registry as Page } from 'prom-client';
 import type { ExpiryTally } from './expiry/expiration.ts';
-import type { Passage } from './front/door.ts';
+import { PHASES } from './leases/sandbox.ts';
 import type { Exchanges } from './proxy/exchanges.ts';
 import type { Registry } from './registry/registry.ts';
-import { PHASES } from './sandbox/sandbox.ts';
+import type { Passage } from './routes/router.ts';
 
 /** What the gateway tells of itself. */
 export interface Telemetry {

@@ -15,8 +15,8 @@ const DIST = join(ROOT, 'dist');
 
 /** The daemon, and the process that touches network mounts for it (services/watch/network), each in one file. */
 const PROGRAMS = [
-  ['src/main.ts', 'lib/envd.js'],
-  ['src/services/watch/network/program.ts', 'lib/watch-network.js'],
+  ['src/daemon/main.ts', 'lib/envd.js'],
+  ['src/daemon/services/watch/network-program.ts', 'lib/watch-network.js'],
 ] as const;
 
 /** What is copied, and where to; the addons are beside the bundle as `build/Release/*.node`. */

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import { startDaemon, type TestDaemon } from '../integration/daemon.ts';
+import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 
 /*
  * Bodies of callers that nobody knows, and of those who may call: however large, odd or slow they are, the daemon goes

@@ -1,10 +1,10 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { listeningSockets } from '../fixtures/listening-sockets.ts';
-import { mountFuse } from '../fixtures/mounts.ts';
-import { connectTo } from '../integration/clients.ts';
-import { startDaemon } from '../integration/daemon.ts';
+import { connectTo } from '../support/clients.ts';
+import { startDaemon } from '../support/daemon.ts';
+import { listeningSockets } from '../support/listening-sockets.ts';
+import { mountFuse } from '../support/mounts.ts';
 
 // On SIGUSR1, Node opens its inspector on 127.0.0.1:9229: whoever connects runs code as the process, any user of the guest.
 const ROUNDS = 50;

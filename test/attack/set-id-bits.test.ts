@@ -15,11 +15,11 @@ import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { listAttributesSync, setAttributeSync } from 'fs-xattr';
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
-import { mountFuse } from '../fixtures/mounts.ts';
-import { scratch } from '../fixtures/scratch.ts';
-import { connectTo } from '../integration/clients.ts';
-import { startDaemon, type TestDaemon } from '../integration/daemon.ts';
-import { filePart, MULTIPART, multipartBody, post, RAW, uploadRaw } from '../integration/files-client.ts';
+import { connectTo } from '../support/clients.ts';
+import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { filePart, MULTIPART, multipartBody, post, RAW, uploadRaw } from '../support/files-client.ts';
+import { mountFuse } from '../support/mounts.ts';
+import { scratch } from '../support/scratch.ts';
 
 /** A user of the guest whom nobody trusts. */
 const STRANGER = 65_534;

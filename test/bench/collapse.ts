@@ -6,8 +6,8 @@
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
-import { native } from '../../src/os/native.ts';
-import { collectGarbage } from '../../src/services/collapse/garbage.ts';
+import { native } from '../../src/daemon/os/native.ts';
+import { collectGarbage } from '../../src/daemon/services/collapse/garbage.ts';
 
 const PAGE = 4096;
 const WINDOW = 2 * 1024 * 1024;

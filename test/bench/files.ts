@@ -9,9 +9,9 @@ import { once } from 'node:events';
 import { closeSync, mkdirSync, openSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
-import { startDaemon } from '../integration/daemon.ts';
+import { filesPerSecond, type Request, received, sendAndWait } from '../support/bench-files-client.ts';
+import { startDaemon } from '../support/daemon.ts';
 import { cpuMs, median, printTable, show, takeTurns } from './figures.ts';
-import { filesPerSecond, type Request, received, sendAndWait } from './files-client.ts';
 import { startNginx } from './nginx.ts';
 
 const [mib = '1024', rounds = '5'] = process.argv.slice(2);

@@ -10,11 +10,11 @@ import {
   pauseAgain,
   type Touched,
   work,
-} from '../guest/frames.ts';
-import { Guest } from '../guest/guest.ts';
-import { buildImage } from '../guest/image.ts';
-import { Machine, type Snapshot } from '../guest/machine.ts';
-import { reasonNotToRun } from '../guest/tools.ts';
+} from '../support/guest/frames.ts';
+import { Guest } from '../support/guest/guest.ts';
+import { buildImage } from '../support/guest/image.ts';
+import { Machine, type Snapshot } from '../support/guest/machine.ts';
+import { reasonNotToRun } from '../support/guest/tools.ts';
 import { median, printTable } from './figures.ts';
 
 /*

@@ -10,12 +10,12 @@ import { connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { startGateway } from '../gateway/gateway.ts';
-import { eventually } from '../gateway/hook.ts';
+import { filesPerSecond, received, sendAndWait } from '../support/bench-files-client.ts';
+import { startGateway } from '../support/gateway.ts';
+import { eventually } from '../support/hook.ts';
+import { startRequest } from '../support/raw-client.ts';
 import { DAEMON_FLAGS, startBenchDaemon } from './daemon.ts';
 import { cpuMs, printTable, residentMib, show, takeTurns } from './figures.ts';
-import { filesPerSecond, received, sendAndWait } from './files-client.ts';
-import { startRequest } from './raw-client.ts';
 
 const [mib = '1024', calls = '10000', idle = '1000', rounds = '3'] = process.argv.slice(2);
 const SIZE = Number(mib) * 1024 ** 2;

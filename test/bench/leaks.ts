@@ -8,12 +8,12 @@ import { Agent, request } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
 import { create } from '@bufbuild/protobuf';
+import { encodeFrame } from '../../src/daemon/rpc/codec.ts';
+import { RETENTION_MS } from '../../src/daemon/services/process/table.ts';
 import { StartRequestSchema } from '../../src/gen/process/process_pb.js';
-import { encodeFrame } from '../../src/rpc/codec.ts';
-import { RETENTION_MS } from '../../src/services/process/table.ts';
+import { drain, startRequest } from '../support/raw-client.ts';
 import { startBenchDaemon } from './daemon.ts';
 import { printTable, residentMib } from './figures.ts';
-import { drain, startRequest } from './raw-client.ts';
 
 const IN_A_ROW = Number(process.env.STARTS ?? 10_000);
 const AT_ONCE = 200;

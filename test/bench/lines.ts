@@ -5,9 +5,9 @@
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { drain, startRequest } from '../support/raw-client.ts';
 import { startBenchDaemon } from './daemon.ts';
 import { cpuMs, median, printTable, show } from './figures.ts';
-import { drain, startRequest } from './raw-client.ts';
 
 const ROUNDS = Number(process.env.ROUNDS ?? 5);
 /** Writes five lines a turn of its loop, each `pause` µs after the one before. */

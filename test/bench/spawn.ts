@@ -10,15 +10,15 @@
 import { type ChildProcess, fork, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { type EventLoopUtilization, performance } from 'node:perf_hooks';
-import { Cgroup, findCgroupMount } from '../../src/os/cgroup2.ts';
-import { UserDatabase } from '../../src/os/users.ts';
-import { Guest } from '../../src/services/lifecycle/guest.ts';
-import { WorkloadCgroups } from '../../src/services/process/cgroups.ts';
-import type { StartRequest } from '../../src/services/process/start.ts';
-import { ProcessTable } from '../../src/services/process/table.ts';
+import { Cgroup, findCgroupMount } from '../../src/daemon/os/cgroup2.ts';
+import { UserDatabase } from '../../src/daemon/os/users.ts';
+import { Guest } from '../../src/daemon/services/guest/guest.ts';
+import { WorkloadCgroups } from '../../src/daemon/services/process/cgroups.ts';
+import type { StartRequest } from '../../src/daemon/services/process/start.ts';
+import { ProcessTable } from '../../src/daemon/services/process/table.ts';
+import { drain, startRequest } from '../support/raw-client.ts';
 import { DAEMON_FLAGS, startBenchDaemon } from './daemon.ts';
 import { median, printTable, residentMib, show, takeTurns } from './figures.ts';
-import { drain, startRequest } from './raw-client.ts';
 
 const ROUNDS = Number(process.env.ROUNDS ?? 9);
 const STARTS = 100;

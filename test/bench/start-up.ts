@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { freePort } from '../fixtures/free-port.ts';
+import { freePort } from '../support/free-port.ts';
 
 /*
  * How long the daemon takes to its first answer, and its memory then: from the sources, from dist/ (npm run build
@@ -36,8 +36,8 @@ const cache = (name: string) => ({ NODE_COMPILE_CACHE: join(scratch, name) });
 const server = `require('http').createServer((q, s) => s.writeHead(204).end()).listen(${PORT})`;
 const variants: Variant[] = [
   { name: 'bare node:http', command: node('-e', server) },
-  { name: 'sources', command: node(join(ROOT, 'src/main.ts')) },
-  { name: 'sources, compile cache', command: node(join(ROOT, 'src/main.ts')), env: cache('sources') },
+  { name: 'sources', command: node(join(ROOT, 'src/daemon/main.ts')) },
+  { name: 'sources, compile cache', command: node(join(ROOT, 'src/daemon/main.ts')), env: cache('sources') },
   { name: 'bundle', command: node(join(ROOT, 'dist/lib/envd.js')) },
   { name: 'bundle, compile cache', command: [join(ROOT, 'dist/bin/envd')] },
   ...more.map((text) => {

@@ -1,9 +1,9 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
-import type { Codec } from '../../src/rpc/codec.ts';
+import type { Codec } from '../../src/daemon/rpc/codec.ts';
+import { drain, startRequest } from '../support/raw-client.ts';
 import { DAEMON_FLAGS } from './daemon.ts';
 import { cpuOf } from './figures.ts';
-import { drain, startRequest } from './raw-client.ts';
 
 export interface Load {
   readonly name: string;

@@ -7,17 +7,17 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { type AddressInfo, createServer as createSocketServer, type Socket } from 'node:net';
 import { create } from '@bufbuild/protobuf';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
+import { serveStream } from '../../src/daemon/rpc/connect-stream.ts';
+import { startStream } from '../../src/daemon/rpc/process-streams.ts';
+import type { EndEvent } from '../../src/daemon/services/process/events.ts';
+import { History } from '../../src/daemon/services/process/history.ts';
+import { Output } from '../../src/daemon/services/process/output.ts';
 import {
   Process,
   type StartRequest,
   type StartResponse,
   StartResponseSchema,
 } from '../../src/gen/process/process_pb.js';
-import { serveStream } from '../../src/rpc/connect-stream.ts';
-import { startStream } from '../../src/rpc/process-streams.ts';
-import type { EndEvent } from '../../src/services/process/events.ts';
-import { History } from '../../src/services/process/history.ts';
-import { Output } from '../../src/services/process/output.ts';
 
 const HISTORY_BYTES = 1024 * 1024;
 const END: EndEvent = {

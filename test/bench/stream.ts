@@ -6,9 +6,9 @@
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { drain, startRequest } from '../support/raw-client.ts';
 import { startBenchDaemon } from './daemon.ts';
 import { printTable, residentMib, show, takeTurns } from './figures.ts';
-import { drain, startRequest } from './raw-client.ts';
 import { Contest, type Load } from './stream-contest.ts';
 
 const ROUNDS = Number(process.env.ROUNDS ?? 7);

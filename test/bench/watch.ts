@@ -21,7 +21,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { FSWatcher } from 'chokidar';
-import { Watcher } from '../../src/services/watch/watcher.ts';
+import { Watcher } from '../../src/daemon/services/watch/watcher.ts';
 import { median } from './figures.ts';
 
 const RUNS = 3;

@@ -2,10 +2,10 @@ import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { Sandbox, SandboxNotFoundError, TimeoutError } from 'e2b';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { init, rejection, Seen } from '../clients/sandbox.ts';
-import { startDaemon, type TestDaemon } from '../integration/daemon.ts';
-import { API_KEY, startGateway, type TestGateway } from './gateway.ts';
-import { phase } from './hook.ts';
+import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { API_KEY, startGateway, type TestGateway } from '../support/gateway.ts';
+import { phase } from '../support/hook.ts';
+import { init, rejection, Seen } from '../support/sandbox.ts';
 
 let gateway: TestGateway;
 let daemon: TestDaemon;

@@ -3,9 +3,9 @@ import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { closedOperation, originForm } from '../../src/gateway/front/closed-paths.ts';
-import { startDaemon, type TestDaemon } from '../integration/daemon.ts';
-import { startGateway, type TestGateway } from './gateway.ts';
+import { closedOperation, originForm } from '../../src/gateway/routes/closed-paths.ts';
+import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { startGateway, type TestGateway } from '../support/gateway.ts';
 
 let gateway: TestGateway;
 let daemon: TestDaemon;

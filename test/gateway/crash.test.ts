@@ -2,10 +2,10 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { scratch } from '../fixtures/scratch.ts';
-import { type Answer, startGateway, type TestGateway } from './gateway.ts';
-import { startGuests } from './guests.ts';
-import { phase, record, told } from './hook.ts';
+import { type Answer, startGateway, type TestGateway } from '../support/gateway.ts';
+import { startGuests } from '../support/guests.ts';
+import { phase, record, told } from '../support/hook.ts';
+import { scratch } from '../support/scratch.ts';
 
 const SANDBOXES = 10;
 const CYCLES = 20;

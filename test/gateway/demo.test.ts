@@ -1,5 +1,5 @@
 import { test } from 'vitest';
-import { runTour } from '../fixtures/tour.ts';
+import { runTour } from '../support/tour.ts';
 
 /** What must be seen on the screen, in this order. */
 const KEY_LINES = [

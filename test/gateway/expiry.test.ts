@@ -5,11 +5,11 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { json } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { scratch } from '../fixtures/scratch.ts';
-import { connectTo } from '../integration/clients.ts';
-import { startDaemon, type TestDaemon } from '../integration/daemon.ts';
-import { API_KEY, startGateway, type TestGateway, toSandbox } from './gateway.ts';
-import { eventually, isFrozen, phase, record, type Told, told } from './hook.ts';
+import { connectTo } from '../support/clients.ts';
+import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { API_KEY, startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
+import { eventually, isFrozen, phase, record, type Told, told } from '../support/hook.ts';
+import { scratch } from '../support/scratch.ts';
 
 let daemon: TestDaemon;
 

@@ -3,8 +3,8 @@ import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { startDaemon } from '../integration/daemon.ts';
-import { startGateway } from './gateway.ts';
+import { startDaemon } from '../support/daemon.ts';
+import { startGateway } from '../support/gateway.ts';
 
 /** Bytes as a client could send them in a header; `\0` and line ends would end it. */
 const value = fc.oneof(

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { startGateway, type TestGateway } from './gateway.ts';
+import { startGateway, type TestGateway } from '../support/gateway.ts';
 
 let gateway: TestGateway;
 

@@ -2,10 +2,10 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { scratch } from '../fixtures/scratch.ts';
-import { startGateway, type TestGateway, toSandbox } from './gateway.ts';
-import { startGuests } from './guests.ts';
-import { eventually, phase, record, told } from './hook.ts';
+import { startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
+import { startGuests } from '../support/guests.ts';
+import { eventually, phase, record, told } from '../support/hook.ts';
+import { scratch } from '../support/scratch.ts';
 
 const health = (gateway: TestGateway, id: string) =>
   fetch(`${gateway.url}/health`, { headers: toSandbox(id) }).then(({ status }) => status);

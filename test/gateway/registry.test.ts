@@ -1,10 +1,7 @@
 import { join } from 'node:path';
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { EmbeddedStore } from '../../src/gateway/registry/embedded.ts';
-import { RedisStore } from '../../src/gateway/registry/redis.ts';
-import { Registry } from '../../src/gateway/registry/registry.ts';
-import type { Store } from '../../src/gateway/registry/store.ts';
+import { isReachable, type Registration, type Sandbox } from '../../src/gateway/leases/sandbox.ts';
 import {
   commit,
   extend,
@@ -16,10 +13,13 @@ import {
   setTimeLeft,
   settle,
   takeUp,
-} from '../../src/gateway/sandbox/moves.ts';
-import { isReachable, type Registration, type Sandbox } from '../../src/gateway/sandbox/sandbox.ts';
-import { scratch } from '../fixtures/scratch.ts';
-import { hasRedis, type RedisServer, startRedis } from './redis-server.ts';
+} from '../../src/gateway/leases/transitions.ts';
+import { EmbeddedStore } from '../../src/gateway/registry/embedded.ts';
+import { RedisStore } from '../../src/gateway/registry/redis.ts';
+import { Registry } from '../../src/gateway/registry/registry.ts';
+import type { Store } from '../../src/gateway/registry/store.ts';
+import { hasRedis, type RedisServer, startRedis } from '../support/redis-server.ts';
+import { scratch } from '../support/scratch.ts';
 
 const registration = (id: string): Registration => ({
   ...{

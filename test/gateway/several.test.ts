@@ -3,11 +3,11 @@ import { createServer } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { scratch } from '../fixtures/scratch.ts';
-import { startGateway, type TestGateway, toSandbox } from './gateway.ts';
-import { startGuests } from './guests.ts';
-import { eventually, phase, record, told } from './hook.ts';
-import { hasRedis, type RedisServer, startRedis } from './redis-server.ts';
+import { startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
+import { startGuests } from '../support/guests.ts';
+import { eventually, phase, record, told } from '../support/hook.ts';
+import { hasRedis, type RedisServer, startRedis } from '../support/redis-server.ts';
+import { scratch } from '../support/scratch.ts';
 
 let redis: RedisServer;
 

@@ -2,9 +2,16 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, inject, test } from 'vitest';
-import { buildCounter, measure, type Pause, pauseAgain, type Touched, work } from './frames.ts';
-import { Guest } from './guest.ts';
-import { Machine, type Snapshot } from './machine.ts';
+import {
+  buildCounter,
+  measure,
+  type Pause,
+  pauseAgain,
+  type Touched,
+  work,
+} from '../support/guest/frames.ts';
+import { Guest } from '../support/guest/guest.ts';
+import { Machine, type Snapshot } from '../support/guest/machine.ts';
 
 /** Restores of each pause; what holds over several boots and pauses: test/bench/frames.ts. */
 const RESTORES = Math.min(5, Number(process.env.ENVD_GUEST_RESTORES ?? 5));

@@ -3,9 +3,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
 import { EventType } from '../../src/gen/filesystem/filesystem_pb.js';
-import { byTag, transcribe } from '../integration/clients.ts';
-import { Guest } from './guest.ts';
-import { Machine, type Snapshot } from './machine.ts';
+import { byTag, transcribe } from '../support/clients.ts';
+import { Guest } from '../support/guest/guest.ts';
+import { Machine, type Snapshot } from '../support/guest/machine.ts';
 
 /** How often one snapshot is restored. */
 const RESTORES = Number(process.env.ENVD_GUEST_RESTORES ?? 50);

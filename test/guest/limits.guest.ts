@@ -1,9 +1,9 @@
 import { describe, expect, inject, test } from 'vitest';
+import { workloadMemory } from '../../src/daemon/services/process/cgroups.ts';
 import { EndReason, type ProcessEvent_EndEvent } from '../../src/gen/process/process_pb.js';
-import { workloadMemory } from '../../src/services/process/cgroups.ts';
-import { transcribe } from '../integration/clients.ts';
-import type { Snapshot } from './machine.ts';
-import { resumed } from './resumed.ts';
+import { transcribe } from '../support/clients.ts';
+import type { Snapshot } from '../support/guest/machine.ts';
+import { resumed } from '../support/guest/resumed.ts';
 
 const booted = inject('booted') as Snapshot;
 const PAGE = 4096;

@@ -2,8 +2,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, inject, test } from 'vitest';
-import type { Snapshot } from './machine.ts';
-import { type RunningGuest, resumed, resumedIn } from './resumed.ts';
+import type { Snapshot } from '../support/guest/machine.ts';
+import { type RunningGuest, resumed, resumedIn } from '../support/guest/resumed.ts';
 
 const booted = inject('booted') as Snapshot;
 const directory = mkdtempSync(join(tmpdir(), 'envd-pause-'));

@@ -1,8 +1,8 @@
 import { hash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { describe, expect, inject, test } from 'vitest';
-import type { Snapshot } from './machine.ts';
-import { type RunningGuest, resumed } from './resumed.ts';
+import type { Snapshot } from '../support/guest/machine.ts';
+import { type RunningGuest, resumed } from '../support/guest/resumed.ts';
 
 const booted = inject('booted') as Snapshot;
 

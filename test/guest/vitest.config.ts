@@ -4,7 +4,7 @@ export default defineConfig({
   test: {
     root: '.',
     include: ['test/guest/**/*.guest.ts'],
-    globalSetup: ['test/guest/set-up.ts'],
+    globalSetup: ['test/support/guest/set-up.ts'],
     pool: 'forks',
     // Each qemu keeps a core busy.
     maxWorkers: 2,

@@ -1,11 +1,11 @@
 import type { Logger } from 'pino';
 import { EnvdError, messageOf } from '../../base/errors.ts';
 import { Durations } from '../../base/tally.ts';
+import { type Hook, hookRequest } from '../hooks/hook.ts';
+import type { Observed, Phase, Sandbox } from '../leases/sandbox.ts';
+import { commit, fail, LEASE_MS, postpone, renew, resume, settle } from '../leases/transitions.ts';
 import type { Registry } from '../registry/registry.ts';
-import { commit, fail, LEASE_MS, postpone, renew, resume, settle } from '../sandbox/moves.ts';
-import type { Observed, Phase, Sandbox } from '../sandbox/sandbox.ts';
 import { collapse, freeze, thaw } from './guest.ts';
-import { type Hook, hookRequest } from './hook.ts';
 
 export interface ExpirationParts {
   readonly registry: Registry;

@@ -1,5 +1,5 @@
 import { EnvdError } from '../../base/errors.ts';
-import type { Sandbox } from '../sandbox/sandbox.ts';
+import type { Sandbox } from '../leases/sandbox.ts';
 
 /** How long the guest may take to stand still, in ms. */
 const FREEZE_WAIT_MS = 5000;

@@ -1,7 +1,7 @@
 import type { Logger } from 'pino';
 import { messageOf } from '../../base/errors.ts';
+import { takeUp } from '../leases/transitions.ts';
 import type { Registry } from '../registry/registry.ts';
-import { takeUp } from '../sandbox/moves.ts';
 import type { Expiration } from './expiration.ts';
 
 /** How many sandboxes are worked on at the same time. */

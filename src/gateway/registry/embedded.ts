@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { EnvdError, messageOf } from '../../base/errors.ts';
-import { attentionAt, type Sandbox } from '../sandbox/sandbox.ts';
+import { attentionAt, type Sandbox } from '../leases/sandbox.ts';
 import { GroupSync } from './group-sync.ts';
 import type { Due, Store, Stored } from './store.ts';
 

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { createClient, defineScript } from '@redis/client';
 import type { Logger } from 'pino';
 import { EnvdError, messageOf } from '../../base/errors.ts';
-import { attentionAt, type Sandbox } from '../sandbox/sandbox.ts';
+import { attentionAt, type Sandbox } from '../leases/sandbox.ts';
 import type { Due, Store, Stored } from './store.ts';
 
 /** One hash slot for all of it, so that a cluster can hold it, too. */

@@ -1,4 +1,4 @@
-import type { Sandbox } from '../sandbox/sandbox.ts';
+import type { Sandbox } from '../leases/sandbox.ts';
 import type { Store } from './store.ts';
 
 /** A change of a record: the next one, the same one for none, null to remove it. Throws to refuse. */

@@ -1,4 +1,4 @@
-import type { Sandbox } from '../sandbox/sandbox.ts';
+import type { Sandbox } from '../leases/sandbox.ts';
 
 /** A record and its version, which changes with every write. */
 export interface Stored {

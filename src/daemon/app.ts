@@ -1,0 +1,127 @@
+import { cors as connectCors } from '@connectrpc/connect';
+import cors from '@fastify/cors';
+import Fastify, { type FastifyInstance } from 'fastify';
+import type { Logger } from 'pino';
+import { EnvdError } from '../base/errors.ts';
+import type { Transfers } from '../base/tally.ts';
+import { gate } from './rest/auth.ts';
+import { sendError, statusOf } from './rest/errors.ts';
+import { logOperations } from './rest/operation-log.ts';
+import { collapseRoutes } from './rest/routes/collapse.ts';
+import { envsRoutes } from './rest/routes/envs.ts';
+import { fileRoutes } from './rest/routes/files.ts';
+import { freezeRoutes } from './rest/routes/freeze.ts';
+import { fsfreezeRoutes } from './rest/routes/fsfreeze.ts';
+import { healthRoutes } from './rest/routes/health.ts';
+import { initRoutes } from './rest/routes/init.ts';
+import { metricsRoutes } from './rest/routes/metrics.ts';
+import { countDownloads } from './rest/transfers.ts';
+import { mountConnect } from './rpc/mount.ts';
+import type { RpcDependencies } from './rpc/router.ts';
+import type { Collapser } from './services/collapse/collapse.ts';
+import type { FileServices } from './services/files/services.ts';
+import type { FilesystemFreezer } from './services/freeze/filesystem-freezer.ts';
+import type { Freezer } from './services/freeze/freezer.ts';
+import type { MetricsReader } from './services/guest/metrics.ts';
+import type { Init } from './services/init/init.ts';
+import type { CountedWatcher } from './services/watch/counted-watcher.ts';
+
+/** What the routes and RPCs call. */
+export interface AppServices extends RpcDependencies {
+  readonly init: Init;
+  readonly metrics: MetricsReader;
+  readonly files: FileServices;
+  readonly freezer: Freezer;
+  readonly filesystemFreezer: FilesystemFreezer;
+  readonly collapser: Collapser;
+  readonly watcher: CountedWatcher;
+  readonly uploads: Transfers;
+  readonly downloads: Transfers;
+}
+
+export interface AppOptions {
+  readonly version: string;
+  readonly logger: Logger;
+  /** Aborts when the daemon stops: its reason ends the streams. */
+  readonly shutdown: AbortSignal;
+}
+
+// Longer than the 620 s of a proxy in front, so that it is always the proxy that closes an idle connection.
+const KEEP_ALIVE_MS = 640_000;
+const CORS_MAX_AGE_S = 7200;
+/** What a page may read beside the protocols' own: the contract's, then what resuming and checking a download takes. */
+const EXPOSED_HEADERS = [
+  ...['Location', 'Cache-Control', 'X-Content-Type-Options'],
+  ...['Accept-Ranges', 'Content-Disposition', 'Content-Range', 'ETag', 'Repr-Digest'],
+];
+
+/** The HTTP server, not listening yet. Hooks run in the order in which they stand here. */
+export function buildApp(services: AppServices, { version, logger, shutdown }: AppOptions): FastifyInstance {
+  const app = Fastify({
+    // Fastify's own lines about requests and listening are ours to write.
+    loggerInstance: logger.child({}, { level: logger.isLevelEnabled('warn') ? 'warn' : logger.level }),
+    // One for all: numbering the requests costs more than it tells.
+    childLoggerFactory: (parent) => parent,
+    keepAliveTimeout: KEEP_ALIVE_MS,
+    requestTimeout: 0,
+    connectionTimeout: 0,
+    exposeHeadRoutes: false,
+    forceCloseConnections: true,
+  }) as unknown as FastifyInstance;
+
+  leaveBodies(app);
+  logOperations(app, logger);
+  allowAnyOrigin(app);
+  forbidCaching(app);
+  gate(app, services.guest);
+  countDownloads(app, services.downloads);
+  shapeErrors(app);
+
+  healthRoutes(app);
+  metricsRoutes(app, services.metrics, services);
+  envsRoutes(app, services.guest);
+  initRoutes(app, services.init, version);
+  fileRoutes(app, services.files);
+  freezeRoutes(app, services.freezer);
+  fsfreezeRoutes(app, services.filesystemFreezer);
+  collapseRoutes(app, services.collapser);
+  mountConnect(app, services, shutdown);
+  return app;
+}
+
+/**
+ * Nothing is read of a body before its handler asks for it, whatever its type: each knows what it may be, and who
+ * sends it. What is left of it when the answer is out, Node reads and drops.
+ */
+function leaveBodies(app: FastifyInstance): void {
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null));
+}
+
+function allowAnyOrigin(app: FastifyInstance): void {
+  app.register(cors, {
+    origin: '*',
+    methods: ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'],
+    exposedHeaders: [...connectCors.exposedHeaders, ...EXPOSED_HEADERS].join(', '),
+    maxAge: CORS_MAX_AGE_S,
+  });
+}
+
+/** File downloads take the header away again: they have validators. */
+function forbidCaching(app: FastifyInstance): void {
+  app.addHook('onRequest', (_request, reply, done) => {
+    reply.header('cache-control', 'no-store');
+    done();
+  });
+}
+
+function shapeErrors(app: FastifyInstance): void {
+  app.setErrorHandler((error, request, reply) => {
+    if (statusOf(error) >= 500) request.log.error({ err: error }, 'operation failed');
+    return sendError(reply, error);
+  });
+  app.setNotFoundHandler((request, reply) => {
+    const path = request.url.split('?', 1)[0] ?? '';
+    return sendError(reply, new EnvdError('not_found', `no such operation: ${request.method} ${path}`));
+  });
+}

@@ -1,0 +1,92 @@
+import { join } from 'node:path';
+import type { FastifyInstance } from 'fastify';
+import type { Logger } from 'pino';
+import { Disposables } from '../base/disposables.ts';
+import { EnvdError } from '../base/errors.ts';
+import type { HeldOutput } from '../base/held-output.ts';
+import { Transfers } from '../base/tally.ts';
+import { buildApp } from './app.ts';
+import { createInit } from './compose-init.ts';
+import { createMetadataReader } from './compose-metadata.ts';
+import { createPause } from './compose-pause.ts';
+import type { Config } from './config.ts';
+import { findCgroupMount } from './os/cgroup2.ts';
+import { UserDatabase } from './os/users.ts';
+import { countUploads } from './services/files/counted-uploads.ts';
+import { guardFiles } from './services/files/guarded-files.ts';
+import { createFileServices } from './services/files/services.ts';
+import { Guest } from './services/guest/guest.ts';
+import { MetricsReader } from './services/guest/metrics.ts';
+import { WorkloadCgroups } from './services/process/cgroups.ts';
+import { ProcessTable } from './services/process/table.ts';
+import { CountedWatcher } from './services/watch/counted-watcher.ts';
+import { PolledWatches } from './services/watch/polled.ts';
+
+/** The whole daemon, wired and not listening yet. */
+export interface Daemon {
+  readonly app: FastifyInstance;
+  /** Ends streams, watches, the server and, unless they are to be left running, processes; thaws what is frozen. */
+  stop(processes: 'end' | 'leave'): Promise<void>;
+  /** Kills all processes at once, for a stop that has no more time. */
+  kill(): void;
+}
+
+/**
+ * The only place, with the folder of its name, where services are made and learn of each other.
+ * @param output where the log goes, which is held while it could not be written
+ */
+export function compose(config: Config, logger: Logger, output: HeldOutput): Daemon {
+  const owned = new Disposables();
+  const own = <T extends Disposable>(value: T): T => {
+    owned.add(() => value[Symbol.dispose]());
+    return value;
+  };
+  const shutdown = new AbortController();
+  const users = new UserDatabase();
+  const guest = new Guest(users);
+  const mount = config.cgroups ? findCgroupMount() : null;
+  const cgroups = own(createCgroups(config, mount, logger));
+  const pause = createPause(config, { mount, cgroups, logger, output });
+  const freezer = own(pause.freezer);
+  const filesystemFreezer = own(pause.filesystemFreezer);
+  const metadata = createMetadataReader(config, guest, logger);
+  if (metadata) own(metadata);
+  const processes = new ProcessTable(guest, cgroups, config);
+  const watcher = own(new CountedWatcher());
+  const polled = own(new PolledWatches(watcher));
+  const uploads = new Transfers();
+  const app = buildApp(
+    {
+      ...{ guest, users, processes, watcher, polled, uploads, ...pause },
+      init: createInit(guest, pause, metadata),
+      metrics: new MetricsReader(),
+      files: guardFiles(countUploads(createFileServices(guest), uploads), pause.gate),
+      downloads: new Transfers(),
+    },
+    { version: config.version, logger, shutdown: shutdown.signal },
+  );
+  return {
+    app,
+    async stop(fate) {
+      shutdown.abort(new EnvdError('unavailable', 'the daemon is stopping'));
+      await filesystemFreezer.release();
+      await freezer.thaw();
+      if (fate === 'end') await processes.stop();
+      await app.close();
+      owned[Symbol.dispose]();
+    },
+    kill: () => processes.kill(),
+  };
+}
+
+/** A root that was asked for must work; one that was only found may turn out not to be ours. */
+function createCgroups(config: Config, mount: string | null, logger: Logger): WorkloadCgroups {
+  if (!config.cgroups) return WorkloadCgroups.create(null);
+  if (config.cgroupRoot !== null) return WorkloadCgroups.create(config.cgroupRoot);
+  try {
+    return WorkloadCgroups.create(mount && join(mount, 'envd'));
+  } catch (error) {
+    logger.warn({ err: error }, 'cgroups cannot be used: the workload cannot be frozen');
+    return WorkloadCgroups.create(null);
+  }
+}

@@ -1,0 +1,221 @@
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmdirSync,
+  statfsSync,
+  writeFileSync,
+} from 'node:fs';
+import { dirname, join } from 'node:path';
+import { EnvdError, isSystemError } from '../../base/errors.ts';
+import { native } from './native.ts';
+import { SIGKILL, signalProcess } from './signals.ts';
+
+/** Type of the filesystem, `CGROUP2_SUPER_MAGIC`. Source: statfs(2). */
+const CGROUP2_MAGIC = 0x63677270;
+
+/**
+ * Where cgroup v2 is mounted, or null where it is not (a host may have it at /sys/fs/cgroup/unified).
+ * A mount of the whole hierarchy goes before one of a part of it. Source: proc_pid_mountinfo(5).
+ */
+export function findCgroupMount(mountinfo = '/proc/self/mountinfo'): string | null {
+  const mounts = cgroupMounts(mountinfo);
+  return (mounts.find(({ root }) => root === '/') ?? mounts[0])?.path ?? null;
+}
+
+/** The daemon's own cgroup below `mount`; `mount` itself when its cgroup cannot be seen from there. */
+export function ownCgroup(
+  mount: string,
+  mountinfo = '/proc/self/mountinfo',
+  self = '/proc/self/cgroup',
+): Cgroup {
+  const own = /^0::(\/.*)$/m.exec(readFileSync(self, 'utf8'))?.[1] ?? '/';
+  const root = cgroupMounts(mountinfo).find(({ path }) => path === mount)?.root ?? '/';
+  const prefix = root === '/' ? '/' : `${root}/`;
+  return new Cgroup(
+    own.startsWith(prefix) && !own.startsWith('/..') ? join(mount, own.slice(prefix.length)) : mount,
+  );
+}
+
+/** `36 35 98:0 /root /mount/point options … - type source options`, blanks written as `\040`. */
+function cgroupMounts(mountinfo: string): { root: string; path: string }[] {
+  const mounts = readFileSync(mountinfo, 'utf8').matchAll(/^\d+ \d+ \S+ (\S+) (\S+) .* - cgroup2 /gm);
+  return Array.from(mounts, ([, root = '/', path = '/']) => ({
+    root: decodeOctal(root),
+    path: decodeOctal(path),
+  }));
+}
+
+function decodeOctal(field: string): string {
+  return field.replace(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)));
+}
+
+/** Whether `error` says that the cgroup is gone, before or after its file was opened. */
+export function hasVanished(error: unknown): boolean {
+  return isSystemError(error, 'ENOENT', 'ENODEV');
+}
+
+/**
+ * A directory of the cgroup v2 hierarchy. All methods are synchronous: the kernel answers soon.
+ * Source: Documentation/admin-guide/cgroup-v2.rst.
+ */
+export class Cgroup {
+  readonly path: string;
+
+  constructor(path: string) {
+    this.path = path;
+  }
+
+  /** Makes the cgroup and its missing parents. Throws `failed_precondition` outside of cgroup v2. */
+  static create(path: string): Cgroup {
+    if (!isOnCgroup2(path))
+      throw new EnvdError('failed_precondition', `not a cgroup v2 directory: '${path}'`);
+    mkdirSync(path, { recursive: true });
+    return new Cgroup(path);
+  }
+
+  exists(): boolean {
+    return existsSync(join(this.path, 'cgroup.controllers'));
+  }
+
+  /** The cgroup of that name below; it need not exist. */
+  child(name: string): Cgroup {
+    return new Cgroup(join(this.path, name));
+  }
+
+  children(): Cgroup[] {
+    const entries = readdirSync(this.path, { withFileTypes: true });
+    return entries.filter((entry) => entry.isDirectory()).map(({ name }) => this.child(name));
+  }
+
+  /** Asks for every process in it and below to be stopped; that takes effect soon after. */
+  freeze(): void {
+    native.writeFreeze(this.path, true);
+  }
+
+  thaw(): void {
+    native.writeFreeze(this.path, false);
+  }
+
+  /** Whether all its processes are stopped, on its own or an ancestor's account; true when it has none. */
+  isFrozen(): boolean {
+    return native.isFrozen(this.path);
+  }
+
+  /** Whether this very cgroup, not an ancestor, has been asked to freeze. */
+  freezeRequested(): boolean {
+    return this.#read('cgroup.freeze').startsWith('1');
+  }
+
+  /**
+   * Signals every process in it. SIGKILL is one act of the kernel's that no fork escapes, and reaches those below it
+   * and the frozen ones too.
+   */
+  signal(signal: number): void {
+    if (signal === SIGKILL) this.kill();
+    else for (const pid of this.processes()) signalProcess(pid, signal);
+  }
+
+  /** Kills every process in it and below, frozen ones included. */
+  kill(): void {
+    this.#write('cgroup.kill', '1');
+  }
+
+  /** The process ids in it, those below not included. */
+  processes(): number[] {
+    return words(this.#read('cgroup.procs')).map(Number);
+  }
+
+  /** Whether any process is in it or below; false when it is gone. */
+  populated(): boolean {
+    return /^populated 1$/m.test(this.#readIfThere('cgroup.events') ?? '');
+  }
+
+  /** Most bytes of memory used at a time; null without the memory controller, or on a kernel before 5.19. */
+  memoryPeak(): number | null {
+    const text = this.#readIfThere('memory.peak');
+    return text === null ? null : Number(text);
+  }
+
+  /** How many processes in it or below the kernel has killed for memory; null without the memory controller. */
+  outOfMemoryKills(): number | null {
+    const kills = /^oom_kill (\d+)$/m.exec(this.#readIfThere('memory.events') ?? '')?.[1];
+    return kills === undefined ? null : Number(kills);
+  }
+
+  /** Writes a control file; false when there is none (its controller is not available). */
+  setLimit(file: string, value: string): boolean {
+    try {
+      this.#write(file, value);
+      return true;
+    } catch (error) {
+      if (isSystemError(error, 'ENOENT')) return false;
+      throw error;
+    }
+  }
+
+  /** Lets its children use those of `controllers` that are available to it; returns the ones they can use. */
+  enableControllers(controllers: readonly string[]): string[] {
+    const available = words(this.#read('cgroup.controllers'));
+    const wanted = controllers.filter((name) => available.includes(name));
+    for (const name of wanted) {
+      try {
+        this.#write('cgroup.subtree_control', `+${name}`);
+      } catch (error) {
+        // Processes of its own (EBUSY) or threads (EOPNOTSUPP) rule it out; bound to v1 meanwhile (ENOENT).
+        if (!isSystemError(error, 'EBUSY', 'EOPNOTSUPP', 'ENOENT')) throw error;
+      }
+    }
+    const enabled = words(this.#read('cgroup.subtree_control'));
+    return controllers.filter((name) => enabled.includes(name));
+  }
+
+  /** Removes it; true when it is gone, false while it has processes or children. */
+  remove(): boolean {
+    try {
+      rmdirSync(this.path);
+    } catch (error) {
+      if (isSystemError(error, 'EBUSY')) return false;
+      if (!isSystemError(error, 'ENOENT')) throw error;
+    }
+    return true;
+  }
+
+  #readIfThere(file: string): string | null {
+    try {
+      return this.#read(file);
+    } catch (error) {
+      if (hasVanished(error)) return null;
+      throw error;
+    }
+  }
+
+  #read(file: string): string {
+    return readFileSync(join(this.path, file), 'utf8');
+  }
+
+  /** `r+`: never creates, where a missing file would otherwise be a refused creation. */
+  #write(file: string, value: string): void {
+    writeFileSync(join(this.path, file), value, { flag: 'r+' });
+  }
+}
+
+/** Removes cgroups without holding up the event loop; resolves with those that have processes or children still. */
+export function removeCgroups(paths: readonly string[]): Promise<readonly string[]> {
+  return native.removeDirectories({ paths });
+}
+
+function words(text: string): string[] {
+  return text.split(/\s+/).filter(Boolean);
+}
+
+/** Whether `path`, or what it would be made in, lies in a mount of cgroup v2. */
+function isOnCgroup2(path: string): boolean {
+  try {
+    return statfsSync(path).type === CGROUP2_MAGIC;
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT') && dirname(path) !== path) return isOnCgroup2(dirname(path));
+    throw error;
+  }
+}

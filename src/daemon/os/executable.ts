@@ -1,0 +1,52 @@
+import { constants as fsConstants, type Stats } from 'node:fs';
+import { stat } from 'node:fs/promises';
+import { join, resolve } from 'node:path';
+import { EnvdError, isSystemError } from '../../base/errors.ts';
+import type { User } from './users.ts';
+
+const DEFAULT_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
+
+/**
+ * The file that `command` means: itself when it has a slash (below `cwd` when relative), else the first entry of
+ * `path` (the PATH of the process to be) that the user may execute. An empty element of PATH is `cwd`.
+ * Throws `not_found` or `permission_denied` naming the errno, as execvp(3) would choose between them.
+ */
+export async function findExecutable(
+  command: string,
+  path: string | undefined,
+  cwd: string,
+  user: User,
+): Promise<string> {
+  if (command.includes('/')) return resolve(cwd, command);
+  let denied = false;
+  for (const directory of (path ?? DEFAULT_PATH).split(':')) {
+    const file = resolve(cwd, join(directory, command));
+    const verdict = await inspect(file, user);
+    if (verdict === 'executable') return file;
+    denied ||= verdict === 'denied';
+  }
+  if (denied)
+    throw new EnvdError('permission_denied', `cannot start '${command}': EACCES: permission denied`);
+  throw new EnvdError('not_found', `cannot start '${command}': ENOENT: executable file not found in PATH`);
+}
+
+async function inspect(file: string, user: User): Promise<'executable' | 'denied' | 'absent'> {
+  try {
+    const status = await stat(file);
+    if (!status.isFile()) return 'denied';
+    return mayExecute(status, user) ? 'executable' : 'denied';
+  } catch (error) {
+    if (isSystemError(error, 'EACCES')) return 'denied';
+    if (isSystemError(error)) return 'absent';
+    throw error;
+  }
+}
+
+/** The permission check of execve(2): owner, else group, else others; root needs any one of the bits. */
+function mayExecute(status: Stats, user: User): boolean {
+  const { S_IXUSR, S_IXGRP, S_IXOTH } = fsConstants;
+  if (user.uid === 0) return (status.mode & (S_IXUSR | S_IXGRP | S_IXOTH)) !== 0;
+  if (status.uid === user.uid) return (status.mode & S_IXUSR) !== 0;
+  if (user.groups.includes(status.gid)) return (status.mode & S_IXGRP) !== 0;
+  return (status.mode & S_IXOTH) !== 0;
+}

@@ -1,0 +1,152 @@
+import { closeSync, constants, fchmodSync, fchownSync, openSync, readSync, writeSync } from 'node:fs';
+import { Writable } from 'node:stream';
+import { ReadStream } from 'node:tty';
+import * as nodePty from 'node-pty';
+import { EnvdError, isSystemError } from '../../base/errors.ts';
+import { native } from './native.ts';
+
+// node-pty exports its native half for embedders; the typings leave it out.
+interface PtyNative {
+  open(cols: number, rows: number): { master: number; slave: number; pty: string };
+  resize(fd: number, cols: number, rows: number): void;
+}
+const pty = (nodePty as unknown as { native: PtyNative }).native;
+
+/** Size of a terminal in character cells. */
+export interface TerminalSize {
+  readonly cols: number;
+  readonly rows: number;
+}
+
+/** Whose a terminal is. */
+export interface Owner {
+  readonly uid: number;
+  readonly gid: number;
+}
+
+const DRAIN_CHUNK_BYTES = 64 * 1024;
+/** Read and written by its owner, written by its group; as login(1) leaves it. */
+const TERMINAL_MODE = 0o620;
+
+/**
+ * A pseudoterminal by node-pty: allocation and window size. The child is started on `slave` by our own spawn,
+ * and the stream on the master is Node's own (docs/decisions/006-terminals.md).
+ */
+export class Terminal implements Disposable {
+  /** The slave side, blocking; kept open so that the master does not hang up before it has been drained. */
+  readonly slave: number;
+  /** Its output. */
+  readonly stream: ReadStream;
+  /** Its input; a program that does not read it costs nothing. */
+  readonly input: Writable;
+  readonly #master: number;
+  #closed = false;
+
+  /**
+   * The terminal belongs to `owner`, as after a login: so that programs can open it by name.
+   * Throws `resource_exhausted` when the kernel has no more terminals, `invalid_argument` for a size of 0.
+   */
+  constructor(size: TerminalSize, owner: Owner) {
+    checkSize(size);
+    const { master, slave, path } = openPair(size);
+    // node-pty leaves its slave descriptor non-blocking, which a child would share: open another.
+    closeSync(slave);
+    this.#master = master;
+    this.slave = openSync(path, constants.O_RDWR | constants.O_NOCTTY);
+    fchownSync(this.slave, owner.uid, owner.gid);
+    fchmodSync(this.slave, TERMINAL_MODE);
+    this.stream = new ReadStream(master);
+    this.input = new TerminalInput(master);
+  }
+
+  /** Sets the window size; the kernel sends SIGWINCH to the foreground process group. */
+  resize(size: TerminalSize): void {
+    checkSize(size);
+    pty.resize(this.#master, size.cols, size.rows);
+  }
+
+  /**
+   * Takes what is left to read, to the last byte: the kernel flushes what was written to the slave before a
+   * non-blocking read of the master says EAGAIN (n_tty_read). For the time after the process has ended.
+   */
+  drain(): Buffer[] {
+    this.stream.pause();
+    const chunks: Buffer[] = [];
+    for (let chunk = this.stream.read(); chunk !== null; chunk = this.stream.read()) chunks.push(chunk);
+    for (;;) {
+      const buffer = Buffer.allocUnsafe(DRAIN_CHUNK_BYTES);
+      const length = this.#read(buffer);
+      if (length === 0) return chunks;
+      chunks.push(buffer.subarray(0, length));
+    }
+  }
+
+  #read(buffer: Buffer): number {
+    try {
+      return readSync(this.#master, buffer);
+    } catch {
+      return 0; // EAGAIN: nothing more; EIO: hung up, and nothing more.
+    }
+  }
+
+  /** Hangs up: what still runs in the terminal's session gets SIGHUP. */
+  [Symbol.dispose](): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.input.destroy();
+    this.stream.destroy();
+    closeSync(this.slave);
+  }
+}
+
+/**
+ * The writing side of the master. No stream of Node's: libuv writes to a terminal that it cannot reopen as if it
+ * blocked, in a loop that ends when all is taken, and a program that does not read would stop the whole daemon.
+ */
+class TerminalInput extends Writable {
+  readonly #master: number;
+  #cancel: () => void = () => {};
+
+  constructor(master: number) {
+    super();
+    this.#master = master;
+  }
+
+  override _write(chunk: Buffer, encoding: BufferEncoding, done: (error?: Error) => void): void {
+    let written = 0;
+    try {
+      while (written < chunk.length) written += writeSync(this.#master, chunk, written);
+      done();
+    } catch (error) {
+      const rest = chunk.subarray(written);
+      const retry = () => this._write(rest, encoding, done);
+      if (isSystemError(error, 'EAGAIN')) this.#cancel = native.awaitWritable(this.#master, retry);
+      else done(error as Error);
+    }
+  }
+
+  override _destroy(error: Error | null, done: (error: Error | null) => void): void {
+    this.#cancel();
+    done(error);
+  }
+}
+
+function openPair(size: TerminalSize): { master: number; slave: number; path: string } {
+  try {
+    const { master, slave, pty: path } = pty.open(size.cols, size.rows);
+    return { master, slave, path };
+  } catch (error) {
+    throw new EnvdError('resource_exhausted', 'cannot open a terminal: the kernel has no more of them', {
+      cause: error,
+    });
+  }
+}
+
+function checkSize({ cols, rows }: TerminalSize): void {
+  const fits = (cells: number) => cells >= 1 && cells <= 0xffff;
+  if (fits(cols) && fits(rows)) return;
+  throw new EnvdError(
+    'invalid_argument',
+    `terminal size must be 1 to 65535 cells each way, not ${cols}x${rows}`,
+  );
+}

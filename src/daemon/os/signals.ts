@@ -1,0 +1,89 @@
+import { readFileSync } from 'node:fs';
+import { isSystemError } from '../../base/errors.ts';
+
+/** Name and, as Go prints it, text of the standard signals, by number: signal(7) on x86-64 and arm64. */
+const STANDARD: readonly (readonly [name: string, text: string])[] = [
+  ['SIGHUP', 'hangup'],
+  ['SIGINT', 'interrupt'],
+  ['SIGQUIT', 'quit'],
+  ['SIGILL', 'illegal instruction'],
+  ['SIGTRAP', 'trace/breakpoint trap'],
+  ['SIGABRT', 'aborted'],
+  ['SIGBUS', 'bus error'],
+  ['SIGFPE', 'floating point exception'],
+  ['SIGKILL', 'killed'],
+  ['SIGUSR1', 'user defined signal 1'],
+  ['SIGSEGV', 'segmentation fault'],
+  ['SIGUSR2', 'user defined signal 2'],
+  ['SIGPIPE', 'broken pipe'],
+  ['SIGALRM', 'alarm clock'],
+  ['SIGTERM', 'terminated'],
+  ['SIGSTKFLT', 'stack fault'],
+  ['SIGCHLD', 'child exited'],
+  ['SIGCONT', 'continued'],
+  ['SIGSTOP', 'stopped (signal)'],
+  ['SIGTSTP', 'stopped'],
+  ['SIGTTIN', 'stopped (tty input)'],
+  ['SIGTTOU', 'stopped (tty output)'],
+  ['SIGURG', 'urgent I/O condition'],
+  ['SIGXCPU', 'CPU time limit exceeded'],
+  ['SIGXFSZ', 'file size limit exceeded'],
+  ['SIGVTALRM', 'virtual timer expired'],
+  ['SIGPROF', 'profiling timer expired'],
+  ['SIGWINCH', 'window changed'],
+  ['SIGIO', 'I/O possible'],
+  ['SIGPWR', 'power failure'],
+  ['SIGSYS', 'bad system call'],
+];
+
+/** The first real-time signal that programs may use; the C library keeps 32 and 33. */
+const SIGRTMIN = 34;
+
+export const SIGKILL = 9;
+export const SIGTERM = 15;
+/** Signals are numbered from 1 to this. */
+export const MAX_SIGNAL = 64;
+
+/** `SIGKILL`, `SIGRTMIN+3`. */
+export function signalName(signal: number): string {
+  const name = STANDARD[signal - 1]?.[0];
+  if (name) return name;
+  if (signal < SIGRTMIN) return `SIG${signal}`;
+  return signal === SIGRTMIN ? 'SIGRTMIN' : `SIGRTMIN+${signal - SIGRTMIN}`;
+}
+
+/** `killed`; `signal 37` where there is no text. Clients match these. */
+export function signalText(signal: number): string {
+  return STANDARD[signal - 1]?.[1] ?? `signal ${signal}`;
+}
+
+/** Sends a signal to a whole process group; false when the group is gone. Source: kill(2). */
+export function signalGroup(group: number, signal: number): boolean {
+  return send(-group, signal);
+}
+
+/** Sends a signal to one process; false when it is gone. */
+export function signalProcess(pid: number, signal: number): boolean {
+  return send(pid, signal);
+}
+
+/** The process group of a process, or null when it is gone. Source: proc_pid_stat(5). */
+export function groupOf(pid: number): number | null {
+  try {
+    // The name in parentheses may hold anything, parentheses included.
+    const [, , group] = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
+    return Number(group);
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT', 'ESRCH')) return null;
+    throw error;
+  }
+}
+
+function send(target: number, signal: number): boolean {
+  try {
+    return process.kill(target, signal);
+  } catch (error) {
+    if (isSystemError(error, 'ESRCH')) return false;
+    throw error;
+  }
+}

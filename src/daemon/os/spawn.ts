@@ -1,0 +1,101 @@
+import { EnvdError, isSystemError } from '../../base/errors.ts';
+import { native, type ProcessExit, type SpawnOptions, type StartedProcess } from './native.ts';
+import type { User } from './users.ts';
+
+export type { ProcessExit } from './native.ts';
+
+/** What to start, as whom and where; nothing is looked up or expanded any more. */
+export interface Launch {
+  readonly file: string;
+  /** argv, the first included. */
+  readonly args: readonly string[];
+  readonly environment: Readonly<Record<string, string>>;
+  readonly cwd: string;
+  readonly user: User;
+  /** The cgroup v2 directory to make and to start in, or null for the daemon's own; it is the caller's to remove. */
+  readonly cgroup: string | null;
+}
+
+/** A started process: `exit` settles once it has been reaped. */
+export interface Spawned {
+  readonly pid: number;
+  readonly exit: Promise<ProcessExit>;
+}
+
+/** The daemon's ends of a process' pipes: descriptors, which are the caller's. */
+export interface Pipes {
+  /** Null when stdin is /dev/null. */
+  readonly stdin: number | null;
+  readonly stdout: number;
+  readonly stderr: number;
+}
+
+/** The cgroup that the process was to get one in is not there. */
+export class NoCgroup extends EnvdError {}
+
+/** Every process is an ordinary one, whatever the daemon's own privileges are. */
+const ORDINARY = { nice: 0, ioPriority: 4, oomScoreAdj: 100 };
+
+/**
+ * Starts a process in a terminal, whose descriptor stays the caller's.
+ * Throws `invalid_argument`, `not_found` or `permission_denied` with the errno when the command or its cwd cannot
+ * be had, `unavailable` below a frozen cgroup, `resource_exhausted` when the kernel has no room for one more process.
+ */
+export async function spawn(launch: Launch, terminal: number): Promise<Spawned> {
+  const [{ pid }, exit] = await start(launch, { terminal, stdin: false });
+  return { pid, exit };
+}
+
+/** Starts a process on pipes of its own, or on /dev/null for its stdin. Throws the same. */
+export async function spawnWithPipes(
+  launch: Launch,
+  withStdin: boolean,
+): Promise<{ process: Spawned; pipes: Pipes }> {
+  const [{ pid, stdin, stdout, stderr }, exit] = await start(launch, { terminal: null, stdin: withStdin });
+  if (stdout === null || stderr === null) throw new EnvdError('internal', `process ${pid} has no pipes`);
+  return { process: { pid, exit }, pipes: { stdin, stdout, stderr } };
+}
+
+async function start(
+  launch: Launch,
+  stdio: Pick<SpawnOptions, 'terminal' | 'stdin'>,
+): Promise<[StartedProcess, Promise<ProcessExit>]> {
+  const { promise: exit, resolve } = Promise.withResolvers<ProcessExit>();
+  const { file, args, cwd, user, cgroup } = launch;
+  const { uid, gid, groups } = user;
+  const env = Object.entries(launch.environment).map(([name, value]) => `${name}=${value}`);
+  const options = { file, args, env, cwd, uid, gid, groups, cgroup, ...stdio, ...ORDINARY };
+  try {
+    return [await native.spawn(options, resolve), exit];
+  } catch (error) {
+    throw describe(error, launch);
+  }
+}
+
+/** The addon's error, in the terms of the request. */
+function describe(error: unknown, launch: Launch): unknown {
+  if (!isSystemError(error)) return error;
+  const step = 'step' in error ? error.step : '';
+  const reason = error.message.replace(/, spawn .*$/s, '');
+  if (step === 'chdir') {
+    const kind = error.code === 'EACCES' ? 'permission_denied' : 'invalid_argument';
+    return new EnvdError(kind, describeDirectory(error.code, reason, launch), { cause: error });
+  }
+  if (step === 'execve') {
+    const kind = error.code === 'ENOENT' ? 'not_found' : 'invalid_argument';
+    return new EnvdError(kind, `cannot start '${launch.file}': ${reason}`, { cause: error });
+  }
+  if (step === 'frozen')
+    return new EnvdError('unavailable', 'cannot start a process: the workload is frozen', { cause: error });
+  if (step === 'cgroup' && error.code === 'ENOENT') {
+    return new NoCgroup('unavailable', `cannot start '${launch.file}': its cgroup is gone`, { cause: error });
+  }
+  const kind = ['EAGAIN', 'ENOMEM', 'EMFILE'].includes(error.code) ? 'resource_exhausted' : 'internal';
+  return new EnvdError(kind, `cannot start '${launch.file}': ${step}: ${reason}`, { cause: error });
+}
+
+function describeDirectory(code: string, reason: string, { cwd, user }: Launch): string {
+  if (code === 'ENOENT') return `cwd '${cwd}' does not exist`;
+  if (code === 'ENOTDIR') return `cwd '${cwd}' is not a directory`;
+  return `cannot enter cwd '${cwd}' as user '${user.name}': ${reason}`;
+}

@@ -1,0 +1,31 @@
+import type { FastifyInstance, FastifyRequest } from 'fastify';
+import { EnvdError } from '../../base/errors.ts';
+import { equalSecrets } from '../../base/secrets.ts';
+import type { Guest } from '../services/guest/guest.ts';
+
+const UNAUTHORIZED =
+  'unauthorized access, please provide a valid access token or method signing if supported';
+
+/** What is open without a token: `/init` judges its own, file transfers may carry a signature instead. */
+const EXEMPT = new Set([
+  'GET /health',
+  'HEAD /health',
+  'POST /init',
+  'GET /files',
+  'HEAD /files',
+  'POST /files',
+]);
+
+/** The one gate for REST and RPC alike. Answers `unauthenticated`; the error takes the shape of each protocol. */
+export function gate(app: FastifyInstance, guest: Guest): void {
+  app.addHook('onRequest', (request, _reply, done) => {
+    if (guest.accessToken === null || isExempt(request)) return done();
+    const shown = request.headers['x-access-token'];
+    if (typeof shown === 'string' && equalSecrets(shown, guest.accessToken)) return done();
+    done(new EnvdError('unauthenticated', UNAUTHORIZED));
+  });
+}
+
+function isExempt({ method, routeOptions }: FastifyRequest): boolean {
+  return EXEMPT.has(`${method} ${routeOptions.url ?? ''}`);
+}

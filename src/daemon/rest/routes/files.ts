@@ -1,0 +1,94 @@
+import multipart from '@fastify/multipart';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
+import { EnvdError } from '../../../base/errors.ts';
+import type { ComposeRequest } from '../../services/files/compose.ts';
+import type { FileQuery, FileServices } from '../../services/files/services.ts';
+import { withClientSignal } from '../client-signal.ts';
+import { JsonBodies } from '../json-bodies.ts';
+import { announcedDigests } from './files/digests.ts';
+import { sendDownload } from './files/download-response.ts';
+import { metadataOf } from './files/metadata-headers.ts';
+import { MULTIPART_OPTIONS } from './files/multipart.ts';
+import { assertUploadType, uploadParts } from './files/upload-parts.ts';
+
+const COMPOSE_LIMITS = { bytes: 1024 * 1024, large: null, containers: 16 };
+
+/** Files in and out of the guest, and the joining of parts to one file. */
+export function fileRoutes(app: FastifyInstance, files: FileServices): void {
+  app.register((scope, _options, done) => {
+    scope.register(multipart, MULTIPART_OPTIONS);
+    downloadRoute(scope, files);
+    uploadRoute(scope, files);
+    done();
+  });
+  composeRoute(app, files);
+}
+
+function downloadRoute(scope: FastifyInstance, files: FileServices): void {
+  scope.route({
+    method: ['GET', 'HEAD'],
+    url: '/files',
+    handler: async (request, reply) => sendDownload(request, reply, await files.download(fileQuery(request))),
+  });
+}
+
+function uploadRoute(scope: FastifyInstance, files: FileServices): void {
+  scope.route({
+    method: 'POST',
+    url: '/files',
+    onRequest: async (request) => assertUploadType(request),
+    handler: (request, reply) => {
+      const query = fileQuery(request);
+      const options = {
+        metadata: metadataOf(request.raw),
+        durable: flag(request, 'durable'),
+        verified: announcedDigests(request.headers).length > 0,
+      };
+      return withClientSignal(reply, (signal) =>
+        files.upload(query, uploadParts(reply, query.path), { ...options, signal }),
+      );
+    },
+  });
+}
+
+function composeRoute(app: FastifyInstance, files: FileServices): void {
+  const bodies = new JsonBodies(COMPOSE_LIMITS);
+  app.post('/files/compose', async (request, reply) => {
+    const { username, ...wanted } = parseComposeRequest(await bodies.read(request.raw, reply.raw));
+    return files.compose(username, wanted);
+  });
+}
+
+function fileQuery(request: FastifyRequest): FileQuery {
+  return {
+    path: parameter(request, 'path') ?? '',
+    username: parameter(request, 'username') ?? '',
+    signature: parameter(request, 'signature'),
+    expiration: parameter(request, 'signature_expiration'),
+    shownToken: [request.headers['x-access-token']].flat()[0] || undefined,
+  };
+}
+
+/** The first of a parameter that repeats. */
+function parameter(request: FastifyRequest, name: string): string | undefined {
+  const value = (request.query as Readonly<Record<string, string | string[] | undefined>>)[name];
+  return Array.isArray(value) ? value[0] : value;
+}
+
+/** Throws `invalid_argument` for anything but `true`, `false` and an absent parameter. */
+function flag(request: FastifyRequest, name: string): boolean {
+  const value = parameter(request, name) ?? 'false';
+  if (value === 'true' || value === 'false') return value === 'true';
+  throw new EnvdError('invalid_argument', `query parameter ${name} must be true or false: '${value}'`);
+}
+
+function parseComposeRequest(body: unknown): ComposeRequest & { readonly username: string } {
+  const members = Object(body) as Readonly<Record<string, unknown>>;
+  const { source_paths: sources = [], destination = '', username = '' } = members;
+  if (!Array.isArray(sources) || !sources.every((source) => typeof source === 'string' && source !== '')) {
+    throw new EnvdError('invalid_argument', 'source_paths must be a list of paths');
+  }
+  if (typeof destination !== 'string') throw new EnvdError('invalid_argument', 'destination must be a path');
+  if (typeof username !== 'string') throw new EnvdError('invalid_argument', 'username must be a string');
+  return { sourcePaths: sources, destination, username };
+}

@@ -1,0 +1,131 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import { EnvdError } from '../../../../base/errors.ts';
+import type { ByteRange } from '../../../services/files/content-stream.ts';
+import type { Download } from '../../../services/files/download.ts';
+import { contentRange, multipartRanges } from './byteranges.ts';
+import { acceptsIdentity, type Coding, chooseCoding } from './coding.ts';
+import { wantedDigest } from './digests.ts';
+import { dispositionOf, typeOf } from './file-headers.ts';
+import {
+  assertPreconditions,
+  isConditional,
+  isNotModified,
+  isSameForRange,
+  type Validators,
+} from './preconditions.ts';
+import { type Range, selectRanges } from './ranges.ts';
+
+type Headers = Readonly<Record<string, string | number>>;
+
+/** How a download is answered. */
+export interface DownloadPlan {
+  readonly status: 200 | 206 | 304 | 416;
+  readonly headers: Headers;
+  /** The body, before `coding`. */
+  readonly pieces: readonly (Buffer | ByteRange)[];
+  readonly coding: Coding;
+}
+
+/** What of a download matters to its answer. */
+export type DownloadFacts = Pick<Download, 'name' | 'size' | 'modified' | 'tag'>;
+
+/**
+ * Decides by the request what a download answers: the file, parts of it, or that the client has it (RFC 9110).
+ * Throws `failed_precondition`, and `not_acceptable` when the client accepts no coding that there is.
+ */
+export function planDownload(
+  method: string,
+  headers: IncomingHttpHeaders,
+  file: DownloadFacts,
+): DownloadPlan {
+  const validators: Validators = {
+    etag: file.tag === null ? null : `"${file.tag}"`,
+    lastModified: file.modified?.toUTCString() ?? null,
+  };
+  const type = typeOf(file.name);
+  if (isConditional(headers)) {
+    assertPreconditions(headers, validators);
+    const kept = possibleCopies(headers, type).find((coding) =>
+      isNotModified(headers, { ...validators, etag: tagOf(validators, coding) }),
+    );
+    if (kept)
+      return { status: 304, headers: commonHeaders(validators, kept), pieces: [], coding: 'identity' };
+  }
+  const coding = codingFor(headers, type);
+  const common = commonHeaders(validators, coding);
+  // Ranges are defined for GET alone, and here for the file as it is.
+  const mayHaveRanges = method === 'GET' && coding === 'identity' && isSameForRange(headers, validators);
+  if (file.size !== null && mayHaveRanges) {
+    const ranges = selectRanges(headers.range, file.size);
+    if (ranges) return planRanges(ranges, file.name, file.size, common);
+  }
+  return planWhole(file, coding, common);
+}
+
+/** As it is for ranges, and for conditions and digests, which are about the file as it is. */
+function codingFor(headers: IncomingHttpHeaders, contentType: string): Coding {
+  const accept = headers['accept-encoding'];
+  const isAboutFile = headers.range !== undefined || isConditional(headers) || wantedDigest(headers) !== null;
+  if (isAboutFile && acceptsIdentity(accept)) return 'identity';
+  const coding = chooseCoding(accept, contentType);
+  if (coding === null) {
+    throw new EnvdError(
+      'not_acceptable',
+      `no acceptable content coding: '${accept}' excludes identity and gzip`,
+    );
+  }
+  return coding;
+}
+
+/** In which codings a copy serves the client. Never coded when it wants ranges: browsers take them out of the copy. */
+function possibleCopies(headers: IncomingHttpHeaders, contentType: string): readonly Coding[] {
+  const coded =
+    headers.range === undefined && chooseCoding(headers['accept-encoding'], contentType) === 'gzip';
+  return coded ? ['identity', 'gzip'] : ['identity'];
+}
+
+/** Coded, it is the same content but other bytes: a tag of its own, and a weak one. */
+function tagOf({ etag }: Validators, coding: Coding): string | null {
+  return etag === null || coding === 'identity' ? etag : `W/${etag.slice(0, -1)}-${coding}"`;
+}
+
+function commonHeaders(validators: Validators, coding: Coding): Headers {
+  const etag = tagOf(validators, coding);
+  const { lastModified } = validators;
+  return {
+    vary: 'Accept-Encoding',
+    ...(etag !== null && { etag }),
+    ...(lastModified !== null && { 'last-modified': lastModified }),
+  };
+}
+
+function planWhole({ name, size }: DownloadFacts, coding: Coding, common: Headers): DownloadPlan {
+  const headers = {
+    ...common,
+    'content-type': typeOf(name),
+    'content-disposition': dispositionOf(name),
+    ...(size !== null && { 'accept-ranges': 'bytes' }),
+    ...(coding === 'identity' ? size !== null && { 'content-length': size } : { 'content-encoding': coding }),
+  };
+  return { status: 200, headers, pieces: [{ start: 0, end: size }], coding };
+}
+
+function planRanges(ranges: readonly Range[], name: string, size: number, common: Headers): DownloadPlan {
+  const coding = 'identity';
+  const [only] = ranges;
+  if (!only) return { status: 416, headers: { 'content-range': `bytes */${size}` }, pieces: [], coding };
+  const headers = { ...common, 'content-disposition': dispositionOf(name), 'accept-ranges': 'bytes' };
+  if (ranges.length === 1) {
+    const { start, end } = only;
+    const own = { 'content-type': typeOf(name), 'content-range': contentRange(only, size) };
+    return {
+      status: 206,
+      headers: { ...headers, ...own, 'content-length': end - start },
+      pieces: ranges,
+      coding,
+    };
+  }
+  const { contentType, length, pieces } = multipartRanges(ranges, typeOf(name), size);
+  const own = { 'content-type': contentType, 'content-length': length };
+  return { status: 206, headers: { ...headers, ...own }, pieces, coding };
+}

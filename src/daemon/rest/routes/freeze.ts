@@ -1,0 +1,61 @@
+import type { FastifyInstance } from 'fastify';
+import { EnvdError } from '../../../base/errors.ts';
+import type { FreezeRequest, Freezer } from '../../services/freeze/freezer.ts';
+import { FREEZE_MODES, type FreezeMode } from '../../services/freeze/statistics.ts';
+import { withClientSignal } from '../client-signal.ts';
+import { ignoreBody } from '../ignore-body.ts';
+
+/** How many cgroups a freeze looks at when the caller sets no bound. */
+const DEFAULT_MAX_CGROUPS = 4096;
+
+type Query = Readonly<Record<string, unknown>>;
+
+/** Stopping the workload before a pause, and undoing that when the pause has failed. */
+export function freezeRoutes(app: FastifyInstance, freezer: Freezer): void {
+  app.register((scope, _options, done) => {
+    ignoreBody(scope);
+    scope.post<{ Querystring: Query }>('/freeze', async (request, reply) => {
+      const wanted = parseFreezeRequest(request.query);
+      const statistics = await withClientSignal(reply, (signal) => freezer.freeze(wanted, signal));
+      return wanted.maxWaitMs > 0 ? reply.send(statistics) : reply.code(204).send();
+    });
+    scope.post('/unfreeze', async (_request, reply) => {
+      await freezer.thaw();
+      return reply.code(204).send();
+    });
+    done();
+  });
+}
+
+/** Absent, empty and 0 stand for the default. Throws `invalid_argument` naming the parameter. */
+function parseFreezeRequest(query: Query): FreezeRequest {
+  return {
+    mode: parseMode(query),
+    maxCgroups: parseWholeNumber(query, 'maxCgroups') || DEFAULT_MAX_CGROUPS,
+    maxWaitMs: parseWholeNumber(query, 'maxWaitMs'),
+  };
+}
+
+function parseMode(query: Query): FreezeMode {
+  const value = parameter(query, 'mode') || 'legacy';
+  const mode = FREEZE_MODES.find((known) => known === value);
+  if (!mode) {
+    throw new EnvdError('invalid_argument', `mode must be one of ${FREEZE_MODES.join(', ')}, not '${value}'`);
+  }
+  return mode;
+}
+
+function parseWholeNumber(query: Query, name: string): number {
+  const value = parameter(query, name) || '0';
+  if (!/^\d{1,15}$/.test(value)) {
+    throw new EnvdError('invalid_argument', `${name} must be a whole number, not '${value}'`);
+  }
+  return Number(value);
+}
+
+/** Empty when absent. */
+function parameter(query: Query, name: string): string {
+  const value = query[name] ?? '';
+  if (typeof value === 'string') return value;
+  throw new EnvdError('invalid_argument', `${name} must be given once`);
+}

@@ -1,0 +1,64 @@
+import {
+  type DescMessage,
+  fromBinary,
+  fromJsonString,
+  type MessageShape,
+  toBinary,
+  toJsonString,
+} from '@bufbuild/protobuf';
+import { EnvdError, messageOf } from '../../base/errors.ts';
+
+/** The two codecs of Connect's streams: `application/connect+json` and `application/connect+proto`. */
+export type Codec = 'json' | 'binary';
+
+/** A frame begins with one byte of flags and four of length, big endian. */
+export const ENVELOPE_BYTES = 5;
+/** Flags of a frame. Source: Connect protocol, "Streaming RPCs". */
+export const COMPRESSED_FLAG = 0b01;
+export const END_STREAM_FLAG = 0b10;
+
+/** Begins a frame with the envelope of a payload of `length` bytes; returns where the payload goes. */
+export function writeEnvelope(frame: Buffer, flags: number, length: number): number {
+  frame.writeUInt8(flags, 0);
+  return frame.writeUInt32BE(length, 1);
+}
+
+export function frameOf(flags: number, payload: Uint8Array): Buffer {
+  const frame = Buffer.allocUnsafe(ENVELOPE_BYTES + payload.length);
+  frame.set(payload, writeEnvelope(frame, flags, payload.length));
+  return frame;
+}
+
+export function encodeFrame<Desc extends DescMessage>(
+  schema: Desc,
+  message: MessageShape<Desc>,
+  codec: Codec,
+): Buffer {
+  return frameOf(0, encodeMessage(schema, message, codec));
+}
+
+export function encodeMessage<Desc extends DescMessage>(
+  schema: Desc,
+  message: MessageShape<Desc>,
+  codec: Codec,
+): Uint8Array {
+  return codec === 'json' ? Buffer.from(toJsonString(schema, message)) : toBinary(schema, message);
+}
+
+/** Throws `invalid_argument` with what the payload has wrong. */
+export function decodeMessage<Desc extends DescMessage>(
+  schema: Desc,
+  payload: Buffer,
+  codec: Codec,
+  ignoreUnknownFields: boolean,
+): MessageShape<Desc> {
+  try {
+    if (codec === 'binary') return fromBinary(schema, payload);
+    return fromJsonString(schema, payload.toString('utf8'), { ignoreUnknownFields });
+  } catch (error) {
+    // Of JSON, protobuf-es says itself which message or field it was.
+    const name = codec === 'json' ? '' : `cannot decode message ${schema.typeName}: `;
+    const text = `${name}${messageOf(error)}`;
+    throw new EnvdError('invalid_argument', text, { cause: error });
+  }
+}

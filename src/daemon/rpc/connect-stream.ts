@@ -1,0 +1,174 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { promisify } from 'node:util';
+import { gunzip } from 'node:zlib';
+import type { DescMessage } from '@bufbuild/protobuf';
+import { endStreamToJson } from '@connectrpc/connect/protocol-connect';
+import { onAbort } from '../../base/abort.ts';
+import { EnvdError, messageOf } from '../../base/errors.ts';
+import {
+  COMPRESSED_FLAG,
+  type Codec,
+  decodeMessage,
+  END_STREAM_FLAG,
+  ENVELOPE_BYTES,
+  encodeFrame,
+  frameOf,
+} from './codec.ts';
+import { timeoutOf } from './connect-timeout.ts';
+import { toConnectError } from './errors.ts';
+import { batches, type EventStream } from './event-stream.ts';
+import { FrameBatch } from './frame-batch.ts';
+import { keepaliveMsOf } from './keepalive.ts';
+import { REQUEST_LIMIT_BYTES, readBody, tooLarge } from './request-body.ts';
+
+/**
+ * What is written at once, in bytes of output. The kernel's share of a byte falls with the size of a write: at 1 MiB a
+ * socket costs a third of what it costs at 64 KiB. JSON is copied once more, and wins only what stays in the cache.
+ */
+const BATCH_BYTES: Record<Codec, number> = { binary: 1024 * 1024, json: 128 * 1024 };
+
+const CONTENT_TYPE = /^application\/connect\+(json|proto) *(?:;.*)?$/i;
+
+/** The codec of a request that this path serves, or null: another protocol, or no stream. */
+export function streamCodecOf(contentType: string | undefined): Codec | null {
+  const match = CONTENT_TYPE.exec(contentType ?? '');
+  if (!match) return null;
+  return match[1]?.toLowerCase() === 'json' ? 'json' : 'binary';
+}
+
+/** A request as the router hands it over. */
+export interface StreamExchange {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly headers: Headers;
+  readonly codec: Codec;
+  readonly shutdown: AbortSignal;
+}
+
+/**
+ * Serves a stream in the Connect protocol. Each event is encoded once for all readers, what is ready together
+ * is written together, and nothing is taken from the feed before the kernel has taken what came before. Resolves
+ * with the error that ended the stream, or null.
+ */
+export async function serveStream<Event, Input extends DescMessage, Output extends DescMessage>(
+  stream: EventStream<Event, Input, Output>,
+  exchange: StreamExchange,
+): Promise<unknown> {
+  const { response, codec } = exchange;
+  const gone = new AbortController();
+  response.once('close', () => gone.abort(new EnvdError('aborted', 'client has gone')));
+  response.writeHead(200, {
+    'content-type': `application/connect+${codec === 'json' ? 'json' : 'proto'}`,
+    'connect-accept-encoding': 'gzip',
+  });
+  const error = await pump(stream, exchange, gone.signal).then(
+    () => null,
+    (reason: unknown) => reason ?? new EnvdError('internal', 'stream failed'),
+  );
+  if (!response.destroyed) response.end(endOfStream(error));
+  return error;
+}
+
+async function pump<Event, Input extends DescMessage, Output extends DescMessage>(
+  stream: EventStream<Event, Input, Output>,
+  { request, response, headers, codec, shutdown }: StreamExchange,
+  gone: AbortSignal,
+): Promise<void> {
+  const timeoutMs = timeoutOf(headers);
+  using deadline = new Deadline(stream.ownsTimeout ? null : timeoutMs);
+  const signal = AbortSignal.any([gone, shutdown, deadline.signal]);
+  const payload = await readMessage(request, headers.get('connect-content-encoding'));
+  const message = decodeMessage(stream.method.input, payload, codec, stream.ignoreUnknownFields);
+  const feed = await stream.open(message, { headers, signal, timeoutMs });
+  const options = { keepaliveMs: keepaliveMsOf(headers), batchBytes: BATCH_BYTES[codec], signal };
+  for await (const events of batches(feed, options)) {
+    const sent = framesOf(stream, events, codec).send(response);
+    if (sent !== null) await untilAborted(sent, signal);
+  }
+}
+
+/** What was encoded last in each codec: readers of one source who keep step are given the very same events. */
+const recent: Record<Codec, { stream: unknown; events: unknown; batch: FrameBatch } | null> = {
+  json: null,
+  binary: null,
+};
+
+/** Null stands for a keepalive. */
+function framesOf<Event, Input extends DescMessage, Output extends DescMessage>(
+  stream: EventStream<Event, Input, Output>,
+  events: readonly Event[] | null,
+  codec: Codec,
+): FrameBatch {
+  const last = recent[codec];
+  if (last?.stream === stream && last.events === events) return last.batch;
+  const batch = FrameBatch.take();
+  if (events === null) batch.add(encodeFrame(stream.method.output, stream.keepalive, codec));
+  else for (const event of events) stream.addFrame(event, codec, batch);
+  batch.hold();
+  last?.batch.release();
+  recent[codec] = { stream, events, batch };
+  return batch;
+}
+
+function untilAborted(promise: Promise<void>, signal: AbortSignal): Promise<void> {
+  const { promise: result, resolve, reject } = Promise.withResolvers<void>();
+  void promise.then(resolve);
+  return result.finally(onAbort(signal, () => reject(signal.reason)));
+}
+
+class Deadline implements Disposable {
+  readonly #controller = new AbortController();
+  readonly #timer: NodeJS.Timeout | null;
+
+  constructor(milliseconds: number | null) {
+    const error = () => new EnvdError('deadline_exceeded', `stream was open for ${milliseconds} ms`);
+    this.#timer =
+      milliseconds === null ? null : setTimeout(() => this.#controller.abort(error()), milliseconds);
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  [Symbol.dispose](): void {
+    if (this.#timer) clearTimeout(this.#timer);
+  }
+}
+
+/** The one message of the request. */
+async function readMessage(request: IncomingMessage, encoding: string | null): Promise<Buffer> {
+  const body = await readBody(request);
+  const length = body.length >= ENVELOPE_BYTES ? body.readUInt32BE(1) : -1;
+  if (body.length !== ENVELOPE_BYTES + length) {
+    throw new EnvdError(
+      'invalid_argument',
+      `request must be one enveloped message, not ${body.length} bytes of others`,
+    );
+  }
+  const payload = body.subarray(ENVELOPE_BYTES);
+  if (((body[0] ?? 0) & COMPRESSED_FLAG) === 0) return payload;
+  return decompress(payload, encoding);
+}
+
+async function decompress(payload: Buffer, encoding: string | null): Promise<Buffer> {
+  if (encoding !== 'gzip') {
+    throw new EnvdError(
+      'unimplemented',
+      `unknown compression '${encoding ?? ''}': supported encodings are gzip`,
+    );
+  }
+  try {
+    return await promisify(gunzip)(payload, { maxOutputLength: REQUEST_LIMIT_BYTES });
+  } catch (error) {
+    if (error instanceof RangeError) throw tooLarge();
+    throw new EnvdError('invalid_argument', `cannot decompress request: ${messageOf(error)}`, {
+      cause: error,
+    });
+  }
+}
+
+/** The last frame: what went wrong, or an empty object. Source: Connect protocol, "EndStreamResponse". */
+export function endOfStream(error: unknown): Buffer {
+  const json = endStreamToJson(new Headers(), error === null ? undefined : toConnectError(error), {});
+  return frameOf(END_STREAM_FLAG, Buffer.from(JSON.stringify(json)));
+}

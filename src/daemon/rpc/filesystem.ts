@@ -1,0 +1,61 @@
+import type { ServiceImpl } from '@connectrpc/connect';
+import type { EntryInfo, Filesystem } from '../../gen/filesystem/filesystem_pb.js';
+import { resolvePath } from '../os/paths.ts';
+import type { User, UserDatabase } from '../os/users.ts';
+import { listDir } from '../services/files/list-dir.ts';
+import { makeDir } from '../services/files/make-dir.ts';
+import { move } from '../services/files/move.ts';
+import { remove } from '../services/files/remove.ts';
+import { stat } from '../services/files/stat.ts';
+import type { WriteGate } from '../services/freeze/write-gate.ts';
+import type { Guest } from '../services/guest/guest.ts';
+import type { UnaryCall } from './connect-unary.ts';
+import { entryToMessage } from './entry.ts';
+
+export interface FilesystemDependencies {
+  readonly guest: Guest;
+  readonly users: UserDatabase;
+  /** What changes to files go through. */
+  readonly gate: WriteGate;
+  /** The user that a call is made as. */
+  userOf(call: { readonly requestHeader: Headers }): User;
+}
+
+/** The unary calls of `filesystem.Filesystem`. */
+export function filesystemService({ guest, users, gate, userOf }: FilesystemDependencies) {
+  const resolve = (path: string, user: User) => resolvePath(path, user, guest.defaultWorkdir);
+  return {
+    async stat({ path }, context) {
+      const entry = await stat(resolve(path, userOf(context)), users);
+      return { entry: entryToMessage(entry) };
+    },
+    async listDir({ path, depth }, context: UnaryCall) {
+      const { list } = context;
+      const entries: EntryInfo[] = [];
+      for await (const batch of listDir(resolve(path, userOf(context)), depth, users)) {
+        const messages = batch.map(entryToMessage);
+        if (list) list.add(messages);
+        else entries.push(...messages);
+        context.signal.throwIfAborted();
+      }
+      return { entries };
+    },
+    async makeDir({ path }, context) {
+      const user = userOf(context);
+      const entry = await gate.run(() => makeDir(resolve(path, user), user, users));
+      return { entry: entryToMessage(entry) };
+    },
+    async move({ source, destination }, context) {
+      const user = userOf(context);
+      const entry = await gate.run(() =>
+        move(resolve(source, user), resolve(destination, user), user, users),
+      );
+      return { entry: entryToMessage(entry) };
+    },
+    async remove({ path }, context) {
+      const user = userOf(context);
+      await gate.run(() => remove(resolve(path, user)));
+      return {};
+    },
+  } satisfies Partial<ServiceImpl<typeof Filesystem>>;
+}

@@ -1,0 +1,136 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import { createConnectRouter } from '@connectrpc/connect';
+import { compressionNegotiate, type UniversalHandler } from '@connectrpc/connect/protocol';
+import { codeToHttpStatus, codeToString, errorToJson } from '@connectrpc/connect/protocol-connect';
+import {
+  compressionBrotli,
+  compressionGzip,
+  universalRequestFromNodeRequest,
+  universalResponseToNodeResponse,
+} from '@connectrpc/connect-node';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { EnvdError } from '../../base/errors.ts';
+import { endOfStream, streamCodecOf } from './connect-stream.ts';
+import { type UnaryRoute, unaryCodecOf } from './connect-unary.ts';
+import { toConnectError } from './errors.ts';
+import { REQUEST_LIMIT_BYTES } from './request-body.ts';
+import { createRpc, type RpcDependencies, type StreamRoute } from './router.ts';
+import type { Encoding } from './unary-answer.ts';
+
+const PROTOCOL_VERSION = '1';
+const COMPRESSIONS = [compressionGzip, compressionBrotli];
+
+/**
+ * Mounts the RPCs inside Fastify, so that its hooks (the gate, CORS, the log) see them as they see REST. The
+ * streams go their own way for Connect's codecs, everything else through connect-node.
+ */
+export function mountConnect(app: FastifyInstance, services: RpcDependencies, shutdown: AbortSignal): void {
+  app.register((scope, _options, done) => {
+    scope.addHook('onRequest', async (request) => requireProtocolVersion(request));
+    scope.setErrorHandler((error, request, reply) => refuse(error, request, reply));
+    const router = createConnectRouter({
+      acceptCompression: COMPRESSIONS,
+      shutdownSignal: shutdown,
+      readMaxBytes: REQUEST_LIMIT_BYTES,
+    });
+    const rpc = createRpc(services);
+    rpc.register(router);
+    const streams = new Map(rpc.streams.map((stream) => [stream.path, stream]));
+    const unary = new Map(rpc.unary.map((call) => [call.path, call]));
+    for (const handler of router.handlers) {
+      const path = handler.requestPath;
+      const routes = { stream: streams.get(path) ?? null, unary: unary.get(path) ?? null, handler };
+      scope.post(path, (request, reply) => serve(request, reply, routes, shutdown));
+    }
+    done();
+  });
+}
+
+/** The ways in which an RPC can be served. */
+interface Routes {
+  readonly stream: StreamRoute | null;
+  readonly unary: UnaryRoute | null;
+  readonly handler: UniversalHandler;
+}
+
+async function serve(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  { stream, unary, handler }: Routes,
+  shutdown: AbortSignal,
+): Promise<void> {
+  takeOver(reply);
+  const streamCodec = streamCodecOf(request.headers['content-type']);
+  const unaryCodec = unaryCodecOf(request.raw);
+  const headers = new Headers(request.headers as Record<string, string>);
+  const exchange = { request: request.raw, response: reply.raw, headers, shutdown };
+  let error: unknown = null;
+  if (stream && streamCodec) {
+    error = await stream.serve({ ...exchange, codec: streamCodec });
+  } else if (unary && unaryCodec) {
+    const encoding = encodingOf(request.headers);
+    error = await unary.serve({ ...exchange, codec: unaryCodec, encoding });
+  } else {
+    error = await serveOthers(request, reply, handler);
+  }
+  if (error !== null) request.rpcCode = codeToString(toConnectError(error).code);
+}
+
+/** The other protocols and encodings, by connect-node. Resolves with what broke the answer off, or null. */
+async function serveOthers(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  handler: UniversalHandler,
+): Promise<unknown> {
+  try {
+    const response = await handler(
+      universalRequestFromNodeRequest(request.raw, reply.raw, undefined, undefined),
+    );
+    await universalResponseToNodeResponse(response, reply.raw);
+    return null;
+  } catch (error) {
+    reply.raw.destroy();
+    return error;
+  }
+}
+
+/** What an answer may be compressed with. */
+function encodingOf(headers: IncomingHttpHeaders): Encoding | null {
+  const accepted = headers['accept-encoding'];
+  if (accepted === undefined) return null;
+  const { response } = compressionNegotiate(COMPRESSIONS, null, accepted, 'accept-encoding');
+  return response && (response.name as Encoding);
+}
+
+/** From here on the answer is written to the raw response; what the hooks have set goes with it. */
+function takeOver(reply: FastifyReply): void {
+  reply.hijack();
+  for (const [name, value] of Object.entries(reply.getHeaders())) {
+    if (value !== undefined) reply.raw.setHeader(name, value);
+  }
+}
+
+function requireProtocolVersion(request: FastifyRequest): void {
+  const version = request.headers['connect-protocol-version'];
+  if (version === undefined || version === PROTOCOL_VERSION) return;
+  throw new EnvdError(
+    'invalid_argument',
+    `unsupported Connect-Protocol-Version '${version}': this server speaks version ${PROTOCOL_VERSION}`,
+  );
+}
+
+/** An error from before the call itself, in the shape that the client's protocol gives to errors. */
+function refuse(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
+  const failure = toConnectError(error);
+  request.rpcCode = codeToString(failure.code);
+  if (streamCodecOf(request.headers['content-type'])) {
+    return reply
+      .code(200)
+      .type(request.headers['content-type'] ?? '')
+      .send(endOfStream(failure));
+  }
+  return reply
+    .code(codeToHttpStatus(failure.code))
+    .type('application/json')
+    .send(JSON.stringify(errorToJson(failure, {})));
+}

@@ -1,0 +1,85 @@
+import { create, type DescMessage, type MessageShape } from '@bufbuild/protobuf';
+import { EnvdError } from '../../base/errors.ts';
+import type { Feed } from '../../base/feed.ts';
+import {
+  type ConnectRequestSchema,
+  ConnectResponseSchema,
+  Process,
+  type StartRequest,
+  type StartRequestSchema,
+  StartResponseSchema,
+} from '../../gen/process/process_pb.js';
+import type { Guest } from '../services/guest/guest.ts';
+import type { ProcessEvent } from '../services/process/events.ts';
+import type { ProcessTable } from '../services/process/table.ts';
+import { callerOf } from './caller.ts';
+import { type Codec, encodeFrame } from './codec.ts';
+import type { EventStream, StreamCall } from './event-stream.ts';
+import type { FrameBatch } from './frame-batch.ts';
+import { addOutputFrame } from './output-frame.ts';
+import { configOf, eventMessage, offsetsOf, selectorOf, sizeOf } from './process-messages.ts';
+
+type ResponseSchema = typeof StartResponseSchema | typeof ConnectResponseSchema;
+
+/** What Start and Connect have in common: the events of a process. */
+function processEvents<Output extends ResponseSchema & DescMessage>(schema: Output) {
+  const message = (event: ProcessEvent) =>
+    create(schema, { event: eventMessage(event) } as never) as MessageShape<Output>;
+  return {
+    ignoreUnknownFields: true,
+    message,
+    addFrame(event: ProcessEvent, codec: Codec, batch: FrameBatch) {
+      if (event.type === 'output') addOutputFrame(event, codec, batch);
+      else batch.add(encodeFrame(schema, message(event), codec));
+    },
+    keepalive: create(schema, {
+      event: { event: { case: 'keepalive', value: {} } },
+    } as never) as MessageShape<Output>,
+  };
+}
+
+/** Start: the timeout is the process' own, and a client that goes away leaves the process running. */
+export function startStream(
+  processes: ProcessTable,
+  guest: Guest,
+): EventStream<ProcessEvent, typeof StartRequestSchema, typeof StartResponseSchema> {
+  return {
+    ...processEvents(StartResponseSchema),
+    method: Process.method.start,
+    ownsTimeout: true,
+    open: (request, call) => openStart(processes, guest, request, call),
+  };
+}
+
+async function openStart(
+  processes: ProcessTable,
+  guest: Guest,
+  request: StartRequest,
+  { headers, timeoutMs }: StreamCall,
+): Promise<Feed<ProcessEvent>> {
+  if (request.pty && request.stdin === false) {
+    throw new EnvdError('invalid_argument', 'stdin cannot be false for a process with a terminal');
+  }
+  const start = {
+    config: configOf(request.process),
+    user: callerOf(headers, guest),
+    tag: request.tag ?? null,
+    terminal: request.pty ? sizeOf(request.pty) : null,
+    stdin: request.stdin ?? true,
+    startId: request.startId || null,
+  };
+  return processes.start(start, timeoutMs);
+}
+
+/** Connect: what comes from now on, of a process that runs or has just ended. */
+export function connectStream(
+  processes: ProcessTable,
+): EventStream<ProcessEvent, typeof ConnectRequestSchema, typeof ConnectResponseSchema> {
+  return {
+    ...processEvents(ConnectResponseSchema),
+    method: Process.method.connect,
+    ownsTimeout: false,
+    open: async (request) =>
+      processes.findRetained(selectorOf(request.process)).read(offsetsOf(request.resumeFrom)),
+  };
+}

@@ -1,0 +1,92 @@
+import type { DescMessage } from '@bufbuild/protobuf';
+import type { ConnectRouter, Interceptor, StreamResponse, UnaryResponse } from '@connectrpc/connect';
+import { onAbort } from '../../base/abort.ts';
+import { Filesystem } from '../../gen/filesystem/filesystem_pb.js';
+import { Process } from '../../gen/process/process_pb.js';
+import type { WriteGate } from '../services/freeze/write-gate.ts';
+import type { ProcessTable } from '../services/process/table.ts';
+import { callerOf } from './caller.ts';
+import { type StreamExchange, serveStream } from './connect-stream.ts';
+import { type UnaryRoute, unaryRoutes } from './connect-unary.ts';
+import { toConnectError } from './errors.ts';
+import { type EventStream, viaConnect } from './event-stream.ts';
+import { filesystemService } from './filesystem.ts';
+import { processService } from './process.ts';
+import { connectStream, startStream } from './process-streams.ts';
+import { type WatchDependencies, watchDirStream, watcherService } from './watch.ts';
+
+export interface RpcDependencies extends WatchDependencies {
+  readonly processes: ProcessTable;
+  readonly gate: WriteGate;
+}
+
+/** A stream that has a path of its own for Connect's codecs; resolves with the error that ended it, or null. */
+export interface StreamRoute {
+  readonly path: string;
+  serve(exchange: StreamExchange): Promise<unknown>;
+}
+
+/** Every RPC through connect-node; in Connect's own codecs, the long streams and the unary calls by paths of their own. */
+export function createRpc(dependencies: RpcDependencies): {
+  register(router: ConnectRouter): void;
+  readonly streams: readonly StreamRoute[];
+  readonly unary: readonly UnaryRoute[];
+} {
+  const { processes, guest } = dependencies;
+  const start = startStream(processes, guest);
+  const connect = connectStream(processes);
+  const watchDir = watchDirStream(dependencies);
+  const userOf = (context: { requestHeader: Headers }) => callerOf(context.requestHeader, guest);
+  const processCalls = processService(processes);
+  const filesystemCalls = {
+    ...filesystemService({ ...dependencies, userOf }),
+    ...watcherService(dependencies),
+  };
+  return {
+    streams: [route(start), route(connect), route(watchDir)],
+    // The interface allows Filesystem no properties beside its own; newer clients of Process bring some.
+    unary: [...unaryRoutes(Process, processCalls, true), ...unaryRoutes(Filesystem, filesystemCalls, false)],
+    register(router) {
+      const interceptors = [translateErrors];
+      const processRpcs = { ...processCalls, start: viaConnect(start), connect: viaConnect(connect) };
+      router.service(Process, processRpcs, { interceptors });
+      const filesystemRpcs = { ...filesystemCalls, watchDir: viaConnect(watchDir) };
+      router.service(Filesystem, filesystemRpcs, {
+        interceptors,
+        jsonOptions: { ignoreUnknownFields: false },
+      });
+    },
+  };
+}
+
+function route<E, I extends DescMessage, O extends DescMessage>(stream: EventStream<E, I, O>): StreamRoute {
+  const { parent, name } = stream.method;
+  return { path: `/${parent.typeName}/${name}`, serve: (exchange) => serveStream(stream, exchange) };
+}
+
+/** Domain errors become Connect's, and a unary call ends with its deadline whatever it waits for. */
+const translateErrors: Interceptor = (next) => async (request) => {
+  try {
+    const response = await untilAborted(next(request), request.signal);
+    return response.stream ? { ...response, message: translated(response.message) } : response;
+  } catch (error) {
+    throw toConnectError(error);
+  }
+};
+
+async function untilAborted(
+  call: Promise<UnaryResponse | StreamResponse>,
+  signal: AbortSignal,
+): Promise<UnaryResponse | StreamResponse> {
+  const { promise, reject } = Promise.withResolvers<never>();
+  const forget = onAbort(signal, () => reject(signal.reason));
+  return Promise.race([call, promise]).finally(forget);
+}
+
+async function* translated<T>(messages: AsyncIterable<T>): AsyncGenerator<T> {
+  try {
+    yield* messages;
+  } catch (error) {
+    throw toConnectError(error);
+  }
+}

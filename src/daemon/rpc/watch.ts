@@ -1,0 +1,130 @@
+import { create } from '@bufbuild/protobuf';
+import type { ServiceImpl } from '@connectrpc/connect';
+import type { Feed } from '../../base/feed.ts';
+import {
+  EventType,
+  Filesystem,
+  type FilesystemEvent,
+  FilesystemEventSchema,
+  type WatchDirRequest,
+  type WatchDirRequestSchema,
+  type WatchDirResponse,
+  WatchDirResponseSchema,
+} from '../../gen/filesystem/filesystem_pb.js';
+import { resolvePath } from '../os/paths.ts';
+import type { User, UserDatabase } from '../os/users.ts';
+import { stat } from '../services/files/stat.ts';
+import type { Guest } from '../services/guest/guest.ts';
+import type { WatchEvent, WatchEventType } from '../services/watch/event.ts';
+import type { PolledWatches } from '../services/watch/polled.ts';
+import type { Watch, Watcher } from '../services/watch/watcher.ts';
+import { callerOf } from './caller.ts';
+import { encodeFrame } from './codec.ts';
+import type { UnaryCall } from './connect-unary.ts';
+import { entryToMessage } from './entry.ts';
+import type { EventStream } from './event-stream.ts';
+
+const EVENT_TYPE: Readonly<Record<WatchEventType, EventType>> = {
+  create: EventType.CREATE,
+  write: EventType.WRITE,
+  remove: EventType.REMOVE,
+  rename: EventType.RENAME,
+  chmod: EventType.CHMOD,
+  rescan: EventType.UNSPECIFIED,
+};
+
+/** Events whose entry is still there to be described. */
+const DESCRIBED: ReadonlySet<WatchEventType> = new Set<WatchEventType>(['create', 'write', 'chmod']);
+
+export interface WatchDependencies {
+  readonly watcher: Watcher;
+  readonly polled: PolledWatches;
+  readonly guest: Guest;
+  readonly users: UserDatabase;
+}
+
+/** WatchDir: start once everything is watched, then the events. */
+export function watchDirStream(
+  dependencies: WatchDependencies,
+): EventStream<WatchDirResponse, typeof WatchDirRequestSchema, typeof WatchDirResponseSchema> {
+  const { watcher, guest, users } = dependencies;
+  return {
+    method: Filesystem.method.watchDir,
+    ignoreUnknownFields: false,
+    ownsTimeout: false,
+    async open(request, { headers, signal }) {
+      const path = resolvePath(request.path, callerOf(headers, guest), guest.defaultWorkdir);
+      const { recursive, allowNetworkMounts } = request;
+      const watch = await watcher.watch(path, { recursive, allowNetworkMounts, signal });
+      return new WatchFeed(watch, request.includeEntry ? users : null);
+    },
+    message: (response) => response,
+    addFrame: (response, codec, batch) => batch.add(encodeFrame(WatchDirResponseSchema, response, codec)),
+    keepalive: create(WatchDirResponseSchema, { event: { case: 'keepalive', value: {} } }),
+  };
+}
+
+/** The events of a watch as messages, `start` before them. */
+class WatchFeed implements Feed<WatchDirResponse> {
+  readonly #watch: Watch;
+  readonly #users: UserDatabase | null;
+  #started = false;
+
+  /** With `users`, entries are described. */
+  constructor(watch: Watch, users: UserDatabase | null) {
+    this.#watch = watch;
+    this.#users = users;
+  }
+
+  async next(): Promise<readonly WatchDirResponse[] | null> {
+    if (!this.#started) {
+      this.#started = true;
+      return [create(WatchDirResponseSchema, { event: { case: 'start', value: {} } })];
+    }
+    const events = await this.#watch.next();
+    if (events === null) return null;
+    const messages = await Promise.all(events.map((event) => eventMessage(event, this.#users)));
+    return messages.map((value) => create(WatchDirResponseSchema, { event: { case: 'filesystem', value } }));
+  }
+
+  [Symbol.dispose](): void {
+    this.#watch[Symbol.dispose]();
+  }
+}
+
+async function eventMessage(event: WatchEvent, users: UserDatabase | null): Promise<FilesystemEvent> {
+  // Gone again already, or not to be read: the event is true all the same.
+  const entry = users && DESCRIBED.has(event.type) ? await stat(event.path, users).catch(() => null) : null;
+  return create(FilesystemEventSchema, {
+    name: event.name,
+    type: EVENT_TYPE[event.type],
+    ...(entry && { entry: entryToMessage(entry) }),
+  });
+}
+
+/** The watches that are polled: create, take, remove. */
+export function watcherService({ polled, guest, users }: WatchDependencies) {
+  const pathOf = (request: Pick<WatchDirRequest, 'path'>, user: User) =>
+    resolvePath(request.path, user, guest.defaultWorkdir);
+  /** Which polled watches want their entries described. */
+  const described = new Set<string>();
+  return {
+    async createWatcher(request, context: UnaryCall) {
+      const path = pathOf(request, callerOf(context.requestHeader, guest));
+      const { recursive, allowNetworkMounts, includeEntry } = request;
+      const watcherId = await polled.create(path, { recursive, allowNetworkMounts });
+      if (includeEntry) described.add(watcherId);
+      return { watcherId };
+    },
+    async getWatcherEvents({ watcherId }) {
+      const events = polled.take(watcherId);
+      const describer = described.has(watcherId) ? users : null;
+      return { events: await Promise.all(events.map((event) => eventMessage(event, describer))) };
+    },
+    removeWatcher({ watcherId }) {
+      polled.remove(watcherId);
+      described.delete(watcherId);
+      return {};
+    },
+  } satisfies Partial<ServiceImpl<typeof Filesystem>>;
+}

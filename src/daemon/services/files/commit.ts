@@ -1,0 +1,125 @@
+import { constants } from 'node:fs';
+import { type FileHandle, open } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { EnvdError, isSystemError } from '../../../base/errors.ts';
+import { native } from '../../os/native.ts';
+import { ensureDirectory } from '../../os/paths.ts';
+import { dropSetIdBits } from '../../os/set-id-bits.ts';
+import type { User } from '../../os/users.ts';
+import { syncFile } from './durability.ts';
+import type { KeyedLock } from './keyed-lock.ts';
+import { type Metadata, replaceMetadata } from './metadata.ts';
+import type { StagedFile } from './staged-file.ts';
+
+export interface Destination {
+  /** Absolute, its last part no link. */
+  readonly path: string;
+  /** Whether there was a file when the upload began. */
+  readonly exists: boolean;
+  readonly user: User;
+  readonly metadata: Metadata;
+  /** Overwrites of one inode take turns, so that one of them wins whole. */
+  readonly overwrites: KeyedLock;
+  /** Whether the storage must have the content first; the name is the caller's to see to. */
+  readonly durable: boolean;
+}
+
+/** Others may create and remove the destination between two steps, but not for ever. */
+const MAX_ATTEMPTS = 16;
+
+/**
+ * Makes the staged content the file at the destination. A new file appears complete; an existing one keeps its
+ * inode, links and mode, but for set-id bits. Returns whether the file carries the metadata.
+ */
+export async function commit(staged: StagedFile, destination: Destination): Promise<boolean> {
+  const steps = destination.exists ? [overwrite, create] : [create, overwrite];
+  for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+    for (const step of steps) {
+      const carriesMetadata = await step(staged, destination);
+      if (carriesMetadata !== null) return carriesMetadata;
+    }
+  }
+  throw new EnvdError('aborted', `path is created and removed all the time: '${destination.path}'`);
+}
+
+/** Null when the destination exists, or when its directory was missing and is there now. */
+async function create(
+  staged: StagedFile,
+  { path, user, metadata, durable }: Destination,
+): Promise<boolean | null> {
+  // What has just been made carries nothing that would have to go.
+  const carriesMetadata = isEmpty(metadata) || (await replaceMetadata(staged.descriptor, metadata));
+  // Before it has a name: one that is stored is never without its content.
+  if (durable) await staged.sync();
+  try {
+    await staged.publish(path, user);
+    return carriesMetadata;
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) await ensureDirectory(dirname(path), user);
+    else if (!isSystemError(error, 'EEXIST')) throw error;
+    return null;
+  }
+}
+
+function isEmpty(metadata: Metadata): boolean {
+  return Object.keys(metadata).length === 0;
+}
+
+/** Null when there is nothing at the destination. */
+async function overwrite(staged: StagedFile, destination: Destination): Promise<boolean | null> {
+  const target = await openExisting(destination.path);
+  if (!target) return null;
+  try {
+    const status = await target.stat();
+    if (!status.isFile()) {
+      throw new EnvdError('invalid_argument', `path is not a regular file any more: '${destination.path}'`);
+    }
+    const inode = `${status.dev}:${status.ino}`;
+    return await destination.overwrites.run(inode, () => replace(target, staged, destination));
+  } finally {
+    await target.close();
+  }
+}
+
+async function openExisting(path: string): Promise<FileHandle | null> {
+  try {
+    return await open(path, constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return null;
+    throw error;
+  }
+}
+
+/** Whatever may fail for want of room comes first, while the old content can be kept. */
+async function replace(
+  target: FileHandle,
+  staged: StagedFile,
+  { user, metadata, durable }: Destination,
+): Promise<boolean> {
+  await native.reserveSpace(target.fd, staged.size);
+  const carriesMetadata = await replaceMetadataOrRelease(target, metadata);
+  await giveTo(target, user);
+  await staged.copyTo(target);
+  const { size } = await target.stat();
+  if (size > staged.size || staged.size === 0) await target.truncate(staged.size);
+  if (durable) await syncFile(target);
+  return carriesMetadata;
+}
+
+/** Before the content is there, and without set-id bits, which the last owner could set until now. */
+async function giveTo(target: FileHandle, { uid, gid }: User): Promise<void> {
+  const status = await target.stat();
+  if (status.uid !== uid || status.gid !== gid) await target.chown(uid, gid);
+  await dropSetIdBits(target);
+}
+
+/** What was reserved behind the end of the file goes back when the metadata does not fit. */
+async function replaceMetadataOrRelease(target: FileHandle, metadata: Metadata): Promise<boolean> {
+  try {
+    return await replaceMetadata(target.fd, metadata);
+  } catch (error) {
+    const { size } = await target.stat();
+    await target.truncate(size);
+    throw error;
+  }
+}

@@ -1,0 +1,66 @@
+import type { FileHandle } from 'node:fs/promises';
+import { Readable } from 'node:stream';
+import { EnvdError, isSystemError } from '../../../base/errors.ts';
+
+/** Bytes of a file, from `start` to before `end`; null: to wherever the file ends. */
+export interface ByteRange {
+  readonly start: number;
+  readonly end: number | null;
+}
+
+const CHUNK = 256 * 1024;
+
+/**
+ * Reads pieces of an open file, one after the other, and closes it. A file that has become too short is an error:
+ * the reader has been told the length, and must not take the next answer for the missing bytes.
+ */
+export class ContentStream extends Readable {
+  readonly #file: FileHandle;
+  readonly #pieces: (Buffer | ByteRange)[];
+
+  constructor(file: FileHandle, pieces: readonly (Buffer | ByteRange)[]) {
+    super({ highWaterMark: CHUNK });
+    this.#file = file;
+    this.#pieces = [...pieces];
+  }
+
+  override _read(): void {
+    this.#next().then(
+      (chunk) => this.push(chunk),
+      (error) => this.destroy(error),
+    );
+  }
+
+  override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
+    // Waits for a read that is under way.
+    this.#file.close().then(
+      () => callback(error),
+      (closing) => callback(error ?? closing),
+    );
+  }
+
+  async #next(): Promise<Buffer | null> {
+    const piece = this.#pieces.shift();
+    if (!piece) return null;
+    if (Buffer.isBuffer(piece)) return piece;
+    const { start, end } = piece;
+    if (start === end) return this.#next();
+
+    const chunk = await this.#readAt(start, Math.min(CHUNK, (end ?? Number.MAX_SAFE_INTEGER) - start));
+    if (chunk.length > 0) this.#pieces.unshift({ start: start + chunk.length, end });
+    else if (end !== null) throw new EnvdError('aborted', 'file has become shorter while it was read');
+    return chunk.length > 0 ? chunk : this.#next();
+  }
+
+  async #readAt(position: number, length: number): Promise<Buffer> {
+    const buffer = Buffer.allocUnsafeSlow(length);
+    try {
+      const { bytesRead } = await this.#file.read(buffer, 0, length, position);
+      return buffer.subarray(0, bytesRead);
+    } catch (error) {
+      // A file of /proc that would wait for content still to come.
+      if (isSystemError(error, 'EAGAIN')) return buffer.subarray(0, 0);
+      throw error;
+    }
+  }
+}

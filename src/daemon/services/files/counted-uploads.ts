@@ -1,0 +1,39 @@
+import type { Transfers } from '../../../base/tally.ts';
+import type { FileServices } from './services.ts';
+import type { Move } from './staged-file.ts';
+import { throughout, type UploadPart } from './upload.ts';
+
+/** The same, with the files that were uploaded counted, and the bytes of all that was received for them. */
+export function countUploads(files: FileServices, uploads: Transfers): FileServices {
+  return {
+    download: (query) => files.download(query),
+    compose: (username, request) => files.compose(username, request),
+    async upload(query, parts, options) {
+      const uploaded = await files.upload(query, counted(parts, uploads), options);
+      uploads.count += uploaded.length;
+      return uploaded;
+    },
+  };
+}
+
+async function* counted(parts: AsyncIterable<UploadPart>, uploads: Transfers): AsyncGenerator<UploadPart> {
+  for await (const part of parts) yield throughout(part, (pieces) => countedPieces(pieces, uploads));
+}
+
+async function* countedPieces<Piece extends Buffer | Move>(
+  pieces: AsyncIterable<Piece>,
+  uploads: Transfers,
+): AsyncGenerator<Piece> {
+  for await (const piece of pieces) {
+    if (Buffer.isBuffer(piece)) uploads.bytes += piece.length;
+    yield typeof piece === 'function' ? (countedMove(piece, uploads) as Piece) : piece;
+  }
+}
+
+function countedMove(move: Move, uploads: Transfers): Move {
+  return async (descriptor, position) => {
+    const moved = await move(descriptor, position);
+    uploads.bytes += moved;
+    return moved;
+  };
+}

@@ -1,0 +1,20 @@
+import type { WriteGate } from '../freeze/write-gate.ts';
+import type { FileServices } from './services.ts';
+import { throughout, type UploadPart } from './upload.ts';
+
+/** The same, with its changes going through the gate; downloads read, and are never in the way. */
+export function guardFiles(files: FileServices, gate: WriteGate): FileServices {
+  return {
+    download: (query) => files.download(query),
+    upload: (query, parts, options) =>
+      gate.run(() => files.upload(query, gate.outside(withContentOutside(parts, gate)), options)),
+    compose: (username, request) => gate.run(() => files.compose(username, request)),
+  };
+}
+
+async function* withContentOutside(
+  parts: AsyncIterable<UploadPart>,
+  gate: WriteGate,
+): AsyncGenerator<UploadPart> {
+  for await (const part of parts) yield throughout(part, (pieces) => gate.outside(pieces));
+}

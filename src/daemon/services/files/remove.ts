@@ -1,0 +1,17 @@
+import { EnvdError, isSystemError } from '../../../base/errors.ts';
+import { removeTree } from '../../os/trees.ts';
+import { pathError } from './entry-errors.ts';
+
+/**
+ * Removes what is at `path` and everything below it, links themselves and never what they lead to. Nothing
+ * there is success. Throws `invalid_argument` for `/`.
+ */
+export async function remove(path: string): Promise<void> {
+  if (path === '/') throw new EnvdError('invalid_argument', "cannot remove the root directory: '/'");
+  try {
+    await removeTree(path);
+  } catch (error) {
+    // Below a file there is nothing.
+    if (!isSystemError(error, 'ENOTDIR')) throw pathError(error, path);
+  }
+}

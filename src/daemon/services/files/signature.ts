@@ -1,0 +1,44 @@
+import { hash } from 'node:crypto';
+import { EnvdError } from '../../../base/errors.ts';
+import { equalSecrets } from '../../../base/secrets.ts';
+
+/** What a signature lets its bearer do: `read` is a download, `write` an upload. */
+export type FileOperation = 'read' | 'write';
+
+export interface SignedRequest {
+  /** `path` and `username` exactly as in the query, empty when absent. */
+  readonly path: string;
+  readonly username: string;
+  readonly operation: FileOperation;
+  readonly token: string;
+  /** As in the query; undefined when absent. */
+  readonly signature: string | undefined;
+  /** Unix time in seconds, as in the query; undefined when absent. */
+  readonly expiration: string | undefined;
+  /** Unix time in seconds. */
+  readonly now: number;
+}
+
+/** The signature with which the holder of `token` lets others do one operation on one path. */
+export function signFile(request: Omit<SignedRequest, 'signature' | 'now'>): string {
+  const { path, operation, username, token, expiration } = request;
+  const fields = [path, operation, username, token, ...(expiration === undefined ? [] : [expiration])];
+  const digest = hash('sha256', fields.join(':'), 'base64');
+  return `v1_${digest.replace(/=+$/, '')}`;
+}
+
+/** Throws `unauthenticated` unless the request bears a valid signature that has not expired. */
+export function verifySignature(request: SignedRequest): void {
+  const { signature, expiration, now } = request;
+  if (signature === undefined) throw refused('missing signature query parameter');
+  if (!equalSecrets(signature, signFile(request))) throw refused('invalid signature');
+  if (expiration === undefined) return;
+  if (!/^-?\d+$/.test(expiration)) {
+    throw new EnvdError('invalid_argument', `signature_expiration is not a whole number: '${expiration}'`);
+  }
+  if (Number(expiration) < now) throw refused('signature is already expired');
+}
+
+function refused(message: string): EnvdError {
+  return new EnvdError('unauthenticated', message);
+}

@@ -1,0 +1,190 @@
+import type { Stats } from 'node:fs';
+import { lstat, stat } from 'node:fs/promises';
+import { basename } from 'node:path';
+import { EnvdError, isSystemError } from '../../../base/errors.ts';
+import { followLinks } from '../../os/links.ts';
+import { resolvePath } from '../../os/paths.ts';
+import type { User } from '../../os/users.ts';
+import { writeInBatches } from './batches.ts';
+import { commit } from './commit.ts';
+import { DirectFile } from './direct-file.ts';
+import { syncNames } from './durability.ts';
+import { explain, isOutOfSpace, noSpace } from './errors.ts';
+import type { KeyedLock } from './keyed-lock.ts';
+import { type Metadata, validateMetadata } from './metadata.ts';
+import { type Move, StagedFile } from './staged-file.ts';
+
+/** One file of an upload, its content as it arrives. */
+export interface UploadPart {
+  /** As the client sent it. */
+  readonly path: string;
+  /** Nobody else may use the pieces. */
+  readonly content: AsyncIterable<Buffer>;
+  /** The same content for a file that can take moves, in place of `content`; null where there is but that. */
+  direct(): AsyncIterable<Buffer | Move> | null;
+  /** Bytes announced, or null. */
+  readonly length: number | null;
+}
+
+/** The same part, with all of its pieces going through `step`. */
+export function throughout(
+  part: UploadPart,
+  step: <Piece extends Buffer | Move>(pieces: AsyncIterable<Piece>) => AsyncIterable<Piece>,
+): UploadPart {
+  const direct = () => {
+    const pieces = part.direct();
+    return pieces && step(pieces);
+  };
+  return { ...part, content: step(part.content), direct };
+}
+
+export interface UploadContext {
+  readonly user: User;
+  readonly defaultWorkdir: string | null;
+  /** Put on every file, in place of what it had. */
+  readonly metadata: Metadata;
+  /** Whether to return only when files and names would outlive a crash of the guest. */
+  readonly durable: boolean;
+  /** Whether nothing may be kept before `parts` has come to its end, which tells if what arrived is right. */
+  readonly verified: boolean;
+  /** Aborts when the client is gone. */
+  readonly signal: AbortSignal;
+  readonly overwrites: KeyedLock;
+}
+
+export interface UploadedFile {
+  readonly path: string;
+  readonly name: string;
+  readonly type: 'file';
+  readonly metadata?: Metadata;
+}
+
+/** Content that has been received, and its way to the path. */
+interface Received {
+  readonly path: string;
+  /** The path with its last part followed, if that is a link. */
+  readonly destination: string;
+  readonly length: number | null;
+  readonly file: AsyncDisposable;
+  readonly commit: () => Promise<boolean>;
+}
+
+/** Received files hold a descriptor each: beyond this number they are committed early. */
+const MAX_UNCOMMITTED = 256;
+
+/**
+ * Receives all parts, then makes them files: an upload that breaks off has changed nothing.
+ * Throws `invalid_argument` for a path that comes twice (what came before is kept), a directory, bad metadata or
+ * more files than can be held back, and `no_space`.
+ */
+export async function upload(
+  parts: AsyncIterable<UploadPart>,
+  context: UploadContext,
+): Promise<UploadedFile[]> {
+  validateMetadata(context.metadata);
+  const batch = new UploadBatch(context);
+  try {
+    for await (const part of parts) {
+      if (!(await batch.receive(part))) {
+        if (!context.verified) await batch.commit();
+        throw new EnvdError('invalid_argument', `path was sent more than once: '${part.path}'`);
+      }
+    }
+    await batch.commit();
+    return batch.files;
+  } finally {
+    await batch[Symbol.asyncDispose]();
+  }
+}
+
+class UploadBatch implements AsyncDisposable {
+  readonly files: UploadedFile[] = [];
+  readonly #context: UploadContext;
+  readonly #paths = new Set<string>();
+  #received: Received[] = [];
+
+  constructor(context: UploadContext) {
+    this.#context = context;
+  }
+
+  /** False, with nothing of it read, for a path that was received before. */
+  async receive(part: UploadPart): Promise<boolean> {
+    const path = resolvePath(part.path, this.#context.user, this.#context.defaultWorkdir);
+    if (this.#paths.has(path)) return false;
+    this.#paths.add(path);
+    this.#received.push(await withExplanation(path, part.length, () => receive(path, part, this.#context)));
+    if (this.#received.length >= MAX_UNCOMMITTED) await this.#commitEarly();
+    return true;
+  }
+
+  async #commitEarly(): Promise<void> {
+    if (!this.#context.verified) return this.commit();
+    throw new EnvdError(
+      'invalid_argument',
+      `an upload with a digest can have at most ${MAX_UNCOMMITTED - 1} files`,
+    );
+  }
+
+  async commit(): Promise<void> {
+    for (const { path, length, commit } of this.#received) {
+      const carriesMetadata = await withExplanation(path, length, commit);
+      const { metadata } = this.#context;
+      const shown = carriesMetadata && Object.keys(metadata).length > 0 ? { metadata } : {};
+      this.files.push({ path, name: basename(path), type: 'file', ...shown });
+    }
+    if (this.#context.durable) await syncNames(this.#received.map(({ destination }) => destination));
+    await this[Symbol.asyncDispose]();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    const received = this.#received;
+    this.#received = [];
+    await Promise.all(received.map(({ file }) => file[Symbol.asyncDispose]()));
+  }
+}
+
+async function receive(path: string, part: UploadPart, context: UploadContext): Promise<Received> {
+  const { destination, status } = await locate(path);
+  if (status?.isDirectory()) throw new EnvdError('invalid_argument', `path is a directory: ${path}`);
+  const { user, metadata, overwrites, durable, signal } = context;
+
+  const staged = status && !status.isFile() ? null : await StagedFile.open(destination);
+  const file = staged ?? new DirectFile(destination, user);
+  try {
+    const direct = staged && part.direct();
+    if (direct) for await (const piece of direct) await staged.take(piece, signal);
+    else await writeInBatches(part.content, (batch) => file.write(batch, signal));
+  } catch (error) {
+    await file[Symbol.asyncDispose]();
+    throw error;
+  }
+  const target = { path: destination, exists: status !== null, user, metadata, overwrites, durable };
+  const finish =
+    file instanceof DirectFile ? () => file.commit(metadata, durable) : () => commit(file, target);
+  return { path, destination, length: part.length, file, commit: finish };
+}
+
+/** Where the path leads to, and what is there now. */
+async function locate(path: string): Promise<{ destination: string; status: Stats | null }> {
+  const own = await nullIfMissing(lstat(path));
+  if (!own?.isSymbolicLink()) return { destination: path, status: own };
+  const destination = await followLinks(path);
+  return { destination, status: await nullIfMissing(stat(destination)) };
+}
+
+async function nullIfMissing(look: Promise<Stats>): Promise<Stats | null> {
+  try {
+    return await look;
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return null;
+    throw error;
+  }
+}
+
+async function withExplanation<T>(path: string, length: number | null, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw isOutOfSpace(error) ? noSpace(length, error) : explain(error, path);
+  }
+}

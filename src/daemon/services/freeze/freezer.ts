@@ -1,0 +1,156 @@
+import { EnvdError, messageOf } from '../../../base/errors.ts';
+import type { ExclusiveLock } from '../../../base/exclusive-lock.ts';
+import { Durations } from '../../../base/tally.ts';
+import { Cgroup } from '../../os/cgroup2.ts';
+import { auditFrozen, type FreezeAudit } from './audit.ts';
+import { type Candidate, hierarchyCandidates } from './candidates.ts';
+import { FrozenRecord } from './frozen-record.ts';
+import { observe } from './observe.ts';
+import type { FreezeMode, FreezeStatistics } from './statistics.ts';
+import { freezeAll, survey, thawAll } from './sweep.ts';
+import { WATCHDOG_MS, Watchdog } from './watchdog.ts';
+
+export interface FreezerOptions {
+  /** The daemon's own cgroups that clients' processes run in; none without cgroup v2. */
+  readonly workload: readonly Cgroup[];
+  /** The top of what hierarchy mode freezes and the daemon's own cgroup; null without cgroup v2. */
+  readonly hierarchy: { readonly top: Cgroup; readonly own: Cgroup } | null;
+  /** File that tells a restarted daemon what is frozen; on a filesystem that no fsfreeze stops. */
+  readonly recordFile: string;
+  /** One operation before a pause at a time. */
+  readonly lock: ExclusiveLock;
+  /** Told that the watchdog has thawed (null), or of the error when it could not. */
+  readonly onWatchdog: (error: unknown) => void;
+}
+
+export interface FreezeRequest {
+  readonly mode: FreezeMode;
+  /** How many cgroups to look at, at most. */
+  readonly maxCgroups: number;
+  /** How long to wait until all read back frozen; 0: they are read once. */
+  readonly maxWaitMs: number;
+}
+
+/** Stops the workload before a pause and lets it go on after; whatever happens, nothing stays frozen for good. */
+export class Freezer implements Disposable {
+  readonly durations = new Durations();
+  readonly #options: FreezerOptions;
+  readonly #record: FrozenRecord;
+  readonly #watchdog = new Watchdog(WATCHDOG_MS, () => this.#expire());
+  /** What this daemon, or one before it, has asked to freeze, by path. */
+  readonly #frozen = new Map<string, Cgroup>();
+  /** Those that were not seen frozen before the answer. */
+  #late: ReadonlySet<string> = new Set();
+  /** Ends the wait of the freeze that is under way. */
+  #wait = new AbortController();
+
+  constructor(options: FreezerOptions) {
+    this.#options = options;
+    this.#record = new FrozenRecord(options.recordFile);
+    const leftFrozen = options.workload.filter((cgroup) => cgroup.freezeRequested());
+    const recorded = this.#record.read().map((path) => new Cgroup(path));
+    for (const cgroup of [...leftFrozen, ...recorded]) this.#frozen.set(cgroup.path, cgroup);
+    if (this.active) this.#watchdog.arm();
+  }
+
+  /** Whether a freeze has not been undone yet: starting a process in a frozen cgroup would block the daemon. */
+  get active(): boolean {
+    return this.#frozen.size > 0;
+  }
+
+  /**
+   * Freezes, and waits up to `maxWaitMs` until all that was asked to freeze has done so; what has not by then stays
+   * asked. Throws `unavailable` while another operation holds the lock, `aborted` when `signal` or a thaw ends the wait.
+   */
+  async freeze(request: FreezeRequest, signal: AbortSignal): Promise<FreezeStatistics> {
+    using _ = this.#options.lock.acquire('freeze');
+    return await this.durations.measure(() => this.#freeze(request, signal));
+  }
+
+  /** What has become of the cgroups that were frozen, before they are thawed. */
+  audit(): FreezeAudit {
+    return auditFrozen([...this.#frozen.values()], this.#late);
+  }
+
+  /**
+   * Thaws what a freeze has frozen, this daemon's or that of one that died before it could; ends a freeze that is
+   * still waiting. What the guest froze itself stays frozen. Throws `internal` when a cgroup cannot be thawed.
+   */
+  async thaw(): Promise<void> {
+    this.#thaw();
+  }
+
+  /** Leaves nothing frozen behind. */
+  [Symbol.dispose](): void {
+    this.#watchdog.disarm();
+    this.#thaw();
+    this.#watchdog.disarm();
+  }
+
+  async #freeze(request: FreezeRequest, signal: AbortSignal): Promise<FreezeStatistics> {
+    const started = performance.now();
+    const isOurs = ({ path }: Cgroup) => this.#frozen.has(path);
+    const { targets, ...counts } = survey(this.#candidates(request.mode), request.maxCgroups, isOurs);
+    this.#remember(targets);
+    const requested = freezeAll(targets);
+    const swept = performance.now();
+    this.#wait = new AbortController();
+    const ended = AbortSignal.any([signal, this.#wait.signal]);
+    const { frozen, pending, unobservable } = await observe(requested, request.maxWaitMs, ended);
+    this.#late = new Set(pending.map(({ path }) => path));
+    return {
+      mode: request.mode,
+      ...counts,
+      requested: requested.length,
+      frozen,
+      notFrozen: pending.length,
+      failed: targets.length - requested.length,
+      unobservable,
+      sweepMs: Math.round(swept - started),
+      waitMs: Math.round(performance.now() - swept),
+    };
+  }
+
+  #candidates(mode: FreezeMode): Iterable<Candidate> {
+    const { workload, hierarchy } = this.#options;
+    if (mode === 'hierarchy' && hierarchy) return hierarchyCandidates(hierarchy.top, hierarchy.own, workload);
+    return workload.map((cgroup) => ({ cgroup, keep: false }));
+  }
+
+  /** Before the first is frozen: a daemon that dies right after it can still be followed by one that thaws. */
+  #remember(targets: readonly Cgroup[]): void {
+    for (const cgroup of targets) this.#frozen.set(cgroup.path, cgroup);
+    this.#writeRecord();
+    if (this.active) this.#watchdog.arm();
+  }
+
+  /** The workload is left out: a new daemon finds it, and sees by itself whether it is frozen. */
+  #writeRecord(): void {
+    const own = new Set(this.#options.workload.map(({ path }) => path));
+    this.#record.write([...this.#frozen.keys()].filter((path) => !own.has(path)));
+  }
+
+  #thaw(): void {
+    this.#wait.abort();
+    const failures = thawAll(this.#frozen.values());
+    this.#frozen.clear();
+    this.#late = new Set();
+    for (const { cgroup } of failures) this.#frozen.set(cgroup.path, cgroup);
+    this.#writeRecord();
+    if (!this.active) this.#watchdog.disarm();
+    const [first] = failures;
+    if (!first) return;
+    const text = `cannot thaw cgroup '${first.cgroup.path}': ${messageOf(first.error)}`;
+    throw new EnvdError('internal', text, { cause: first.error });
+  }
+
+  #expire(): void {
+    try {
+      this.#thaw();
+      this.#options.onWatchdog(null);
+    } catch (error) {
+      this.#watchdog.arm();
+      this.#options.onWatchdog(error);
+    }
+  }
+}

@@ -1,0 +1,38 @@
+import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { isSystemError } from '../../../base/errors.ts';
+
+/**
+ * The frozen cgroups that are not the daemon's own, in a small file on a volatile filesystem (`/run`): what a
+ * daemon that died between freeze and thaw leaves to its successor.
+ */
+export class FrozenRecord {
+  readonly #file: string;
+
+  constructor(file: string) {
+    this.#file = file;
+  }
+
+  /** Paths of cgroups; none when there is no readable record. */
+  read(): string[] {
+    try {
+      const paths: unknown = JSON.parse(readFileSync(this.#file, 'utf8'));
+      return Array.isArray(paths) ? paths.filter((path) => typeof path === 'string') : [];
+    } catch (error) {
+      if (error instanceof SyntaxError || isSystemError(error, 'ENOENT')) return [];
+      throw error;
+    }
+  }
+
+  /** Replaces the record, as a whole or not at all. */
+  write(paths: readonly string[]): void {
+    if (paths.length === 0) {
+      rmSync(this.#file, { force: true });
+      return;
+    }
+    const staged = `${this.#file}.new`;
+    mkdirSync(dirname(this.#file), { recursive: true, mode: 0o700 });
+    writeFileSync(staged, JSON.stringify(paths), { mode: 0o600 });
+    renameSync(staged, this.#file);
+  }
+}

@@ -1,0 +1,50 @@
+import { mkdir, readFile, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { isSystemError } from '../../../base/errors.ts';
+import { replaceFile } from '../../os/replace-file.ts';
+import type { Guest } from '../guest/guest.ts';
+import type { Metadata } from './metadata-client.ts';
+
+/**
+ * Tells the programs of the guest who it is: as variables of every process, and as files of the same names, each
+ * with the bare value.
+ */
+export class Identity {
+  readonly #guest: Guest;
+  readonly #directory: string;
+  #last: Promise<unknown> = Promise.resolve();
+
+  /** `directory`: `/run/svc`. */
+  constructor(guest: Guest, directory: string) {
+    this.#guest = guest;
+    this.#directory = directory;
+  }
+
+  /** Replaces what was told before. */
+  async tell({ sandboxID, templateID }: Pick<Metadata, 'sandboxID' | 'templateID'>): Promise<void> {
+    const names = { SVC_SANDBOX: 'true', SVC_SANDBOX_ID: sandboxID, SVC_TEMPLATE_ID: templateID };
+    const known = Object.entries(names).filter((entry): entry is [string, string] => entry[1] !== null);
+    this.#guest.ownVariables = Object.fromEntries(known);
+    const written = this.#last.then(() => this.#write(names));
+    this.#last = written.catch(() => {});
+    await written;
+  }
+
+  async #write(names: Readonly<Record<string, string | null>>): Promise<void> {
+    await mkdir(this.#directory, { recursive: true, mode: 0o755 });
+    for (const [name, value] of Object.entries(names)) {
+      const path = join(this.#directory, name);
+      if (value === null) await rm(path, { force: true });
+      else if ((await read(path)) !== value) await replaceFile(path, value);
+    }
+  }
+}
+
+async function read(path: string): Promise<string | null> {
+  try {
+    return await readFile(path, 'utf8');
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return null;
+    throw error;
+  }
+}

@@ -1,0 +1,170 @@
+import { EnvdError } from '../../../base/errors.ts';
+import type { TerminalSize } from '../../os/pty.ts';
+import { SIGKILL, signalGroup } from '../../os/signals.ts';
+import type { ProcessExit, Spawned } from '../../os/spawn.ts';
+import type { Channels } from './channels.ts';
+import { type EndEvent, endEvent, type Offsets } from './events.ts';
+import { Input } from './input.ts';
+import type { Leaf } from './leaf.ts';
+import type { Output } from './output.ts';
+import type { Reader } from './reader.ts';
+
+/**
+ * How long after the exit the end waits for background children that hold the pipes, in milliseconds. What the
+ * process itself wrote is waited for however long its readers take; a killed process is not held.
+ */
+export const PIPE_HOLD_MS = 2000;
+
+/** What a client asked to run, as List shows it. */
+export interface ProcessConfig {
+  readonly command: string;
+  readonly args: readonly string[];
+  readonly environment: Readonly<Record<string, string>>;
+  readonly cwd: string | null;
+}
+
+/**
+ * A process from its start to its end. Running: it takes input and signals. Then it has been reaped and what it
+ * wrote is still on its way to the readers. Ended: the end event is out, and nothing follows.
+ */
+export class ManagedProcess {
+  readonly pid: number;
+  readonly config: ProcessConfig;
+  readonly tag: string | null;
+  /** Settles with the end event, once it is the last one in the output. */
+  readonly ended: Promise<EndEvent>;
+
+  #state: 'running' | 'reaped' | 'ended' = 'running';
+  #killed = false;
+  #expired = false;
+  readonly #channels: Channels;
+  readonly #input: Input | null;
+  readonly #output: Output;
+  readonly #leaf: Leaf | null;
+
+  /** What it writes goes to `output` through `channels` already; it runs in `leaf`, if there are cgroups. */
+  constructor(parts: {
+    readonly config: ProcessConfig;
+    readonly tag: string | null;
+    readonly spawned: Spawned;
+    readonly channels: Channels;
+    readonly output: Output;
+    readonly leaf: Leaf | null;
+  }) {
+    this.pid = parts.spawned.pid;
+    this.config = parts.config;
+    this.tag = parts.tag;
+    this.#channels = parts.channels;
+    this.#output = parts.output;
+    this.#leaf = parts.leaf;
+    this.#input = this.#openInput(parts.channels);
+    this.ended = parts.spawned.exit.then((exit) => this.#finish(exit));
+  }
+
+  get hasCgroup(): boolean {
+    return this.#leaf !== null;
+  }
+
+  get isTerminal(): boolean {
+    return this.#channels.kind === 'terminal';
+  }
+
+  /**
+   * A reader of the start event and of everything from now on; with `from`, first of what is kept from these offsets
+   * on. Throws `invalid_argument` for an offset that has not been reached.
+   */
+  read(from: Offsets | null): Reader {
+    return this.#output.read(this.pid, from);
+  }
+
+  /** Throws `failed_precondition` when the process takes no such input, or no more. */
+  write(kind: 'stdin' | 'pty', bytes: Uint8Array, signal: AbortSignal): Promise<void> {
+    if (this.isTerminal !== (kind === 'pty')) {
+      const wanted = this.isTerminal ? 'has a terminal: send pty input' : 'has no terminal: send stdin input';
+      throw new EnvdError('failed_precondition', `process ${this.pid} ${wanted}`);
+    }
+    return this.#openedInput().write(bytes, signal);
+  }
+
+  /** Throws `failed_precondition` for a terminal, whose input ends with the byte 0x04 instead. */
+  closeStdin(): void {
+    if (this.isTerminal) {
+      throw new EnvdError(
+        'failed_precondition',
+        `stdin of process ${this.pid} is a terminal and cannot be closed: send the byte 0x04 (end of transmission)`,
+      );
+    }
+    this.#input?.close();
+  }
+
+  /** Throws `failed_precondition` without a terminal and `invalid_argument` for an impossible size. */
+  resize(size: TerminalSize): void {
+    this.#channels.resize(size);
+  }
+
+  /** Kills the process and all below it because its time is up; the reader that asked for this is told. */
+  expire(): void {
+    this.#expired = true;
+    this.kill();
+  }
+
+  /** Kills the process and all below it; without cgroups, its group. */
+  kill(): void {
+    if (this.#leaf) this.signalTree(SIGKILL);
+    else this.signal(SIGKILL);
+  }
+
+  /** Gives up the output that is kept for clients that come back. */
+  forgetOutput(): void {
+    this.#output.forget();
+  }
+
+  /** Whether the deadline ended the process. */
+  get expired(): boolean {
+    return this.#expired;
+  }
+
+  /** Signals the whole process group; a process that has just ended is no error. */
+  signal(signal: number): void {
+    if (signal === SIGKILL) this.#killed = true;
+    // Once the process is reaped, the number of a group that has gone may be somebody else's.
+    if (this.#state !== 'running' && this.#leaf?.holdsGroup(this.pid) === false) return;
+    signalGroup(this.pid, signal);
+  }
+
+  /** Signals everything below the process too, in whatever session. Throws `failed_precondition` without cgroups. */
+  signalTree(signal: number): void {
+    if (!this.#leaf) {
+      const text = `process ${this.pid} has no cgroup of its own: its tree cannot be signalled`;
+      throw new EnvdError('failed_precondition', text);
+    }
+    if (signal === SIGKILL) this.#killed = true;
+    this.#leaf.signal(signal);
+  }
+
+  #openInput({ input, kind }: Channels): Input | null {
+    const name = kind === 'terminal' ? 'terminal input' : 'stdin';
+    return input && new Input(input, `${name} of process ${this.pid}`);
+  }
+
+  #openedInput(): Input {
+    if (this.#input && this.#state === 'running') return this.#input;
+    throw new EnvdError('failed_precondition', `stdin of process ${this.pid} is closed`);
+  }
+
+  async #finish(exit: ProcessExit): Promise<EndEvent> {
+    this.#state = 'reaped';
+    const held = Promise.withResolvers<void>();
+    const hold = setTimeout(held.resolve, PIPE_HOLD_MS).unref();
+    await this.#channels.drained();
+    if (!this.#killed) await Promise.race([this.#channels.closed, held.promise]);
+    clearTimeout(hold);
+    this.#state = 'ended';
+    const event = endEvent(exit, this.#expired, this.#leaf?.usage() ?? null);
+    this.#output.end(event);
+    this.#input?.close();
+    this.#channels.discard();
+    this.#leaf?.release();
+    return event;
+  }
+}

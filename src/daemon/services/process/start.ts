@@ -1,0 +1,90 @@
+import { EnvdError } from '../../../base/errors.ts';
+import { findExecutable } from '../../os/executable.ts';
+import { resolvePath } from '../../os/paths.ts';
+import type { TerminalSize } from '../../os/pty.ts';
+import type { Launch, Spawned } from '../../os/spawn.ts';
+import type { User } from '../../os/users.ts';
+import type { Guest } from '../guest/guest.ts';
+import { type Channels, type OnOutput, openPipes, openTerminal } from './channels.ts';
+import { buildEnvironment } from './environment.ts';
+import type { OutputStream } from './events.ts';
+import type { History } from './history.ts';
+import type { Leaf } from './leaf.ts';
+import { Output } from './output.ts';
+import { ManagedProcess, type ProcessConfig } from './process.ts';
+
+/** What a client asks to start. */
+export interface StartRequest {
+  readonly config: ProcessConfig;
+  readonly user: User;
+  readonly tag: string | null;
+  /** Null: pipes instead of a terminal. */
+  readonly terminal: TerminalSize | null;
+  /** False: stdin is /dev/null. */
+  readonly stdin: boolean;
+  /** The client's own name for this start, or null: see `ProcessTable.start`. */
+  readonly startId: string | null;
+}
+
+/** A start that is decided, but for its cgroup. */
+export type Plan = Omit<Launch, 'cgroup'>;
+
+/** Turns a request into what the kernel is to start. Throws with the first thing that is wrong. */
+export async function planLaunch(request: StartRequest, guest: Guest, daemonPath: string): Promise<Plan> {
+  const { config, user } = request;
+  if (config.command === '') throw new EnvdError('invalid_argument', 'cmd is empty');
+  const environment = buildEnvironment(daemonPath, user, guest.environment, config.environment);
+  refuseNulBytes([config.command, ...config.args, ...Object.entries(environment).flat()]);
+  const bad = Object.keys(environment).find((name) => name === '' || name.includes('='));
+  if (bad !== undefined)
+    throw new EnvdError('invalid_argument', `invalid name of an environment variable: '${bad}'`);
+
+  const cwd = resolvePath(config.cwd ?? '', user, guest.defaultWorkdir);
+  const file = await findExecutable(config.command, environment.PATH, cwd, user);
+  return { file, args: [config.command, ...config.args], environment, cwd, user };
+}
+
+/** What becomes of the output of a process beside being read. */
+export interface OutputKeeping {
+  /** Where the last of it is kept for clients that come back. */
+  readonly history: History;
+  /** Where it is counted. */
+  readonly written: Record<OutputStream, number>;
+}
+
+/** Starts what was planned, in `leaf` if there are cgroups. */
+export async function launchProcess(
+  request: StartRequest,
+  plan: Plan,
+  leaf: Leaf | null,
+  { history, written }: OutputKeeping,
+): Promise<ManagedProcess> {
+  let opened: Channels | null = null;
+  const output = new Output((paused) => opened?.setPaused(paused), history);
+  const { process: spawned, channels } = await open(
+    request,
+    { ...plan, cgroup: leaf?.path ?? null },
+    (stream, bytes) => {
+      written[stream] += bytes.length;
+      output.write(stream, bytes);
+    },
+  );
+  opened = channels;
+  const { config, tag } = request;
+  return new ManagedProcess({ config, tag, spawned, channels, output, leaf });
+}
+
+function open(
+  request: StartRequest,
+  launch: Launch,
+  onOutput: OnOutput,
+): Promise<{ process: Spawned; channels: Channels }> {
+  if (request.terminal) return openTerminal(launch, request.terminal, onOutput);
+  return openPipes(launch, request.stdin, onOutput);
+}
+
+function refuseNulBytes(texts: readonly string[]): void {
+  if (texts.some((text) => text.includes('\0'))) {
+    throw new EnvdError('invalid_argument', 'cmd, args and envs cannot contain NUL bytes');
+  }
+}

@@ -1,0 +1,219 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { isDeepStrictEqual } from 'node:util';
+import { EnvdError } from '../../../base/errors.ts';
+import type { Feed } from '../../../base/feed.ts';
+import type { Cgroup } from '../../os/cgroup2.ts';
+import { SIGKILL, SIGTERM } from '../../os/signals.ts';
+import { NoCgroup } from '../../os/spawn.ts';
+import type { Guest } from '../guest/guest.ts';
+import type { WorkloadCgroups } from './cgroups.ts';
+import { DeadlineFeed } from './deadline.ts';
+import type { EndReason, ProcessEvent } from './events.ts';
+import { History } from './history.ts';
+import { HistoryBudget } from './history-budget.ts';
+import { Leaves } from './leaf.ts';
+import type { ManagedProcess } from './process.ts';
+import { launchProcess, type Plan, planLaunch, type StartRequest } from './start.ts';
+
+/** How long an ended process can still be connected to, in milliseconds. */
+export const RETENTION_MS = 30_000;
+/** How long processes have between SIGTERM and SIGKILL when the daemon stops, in milliseconds. */
+export const STOP_GRACE_MS = 2000;
+/** How many full histories all processes may keep together, those included that have ended. */
+export const HISTORIES = 64;
+/** Processes with this tag stay out of the cgroups that a freeze stops. */
+export const SYSTEM_TAG = '_system';
+
+/** How a client names a process. */
+export type Selector = { readonly pid: number } | { readonly tag: string };
+
+export interface ProcessOptions {
+  /** PATH of the daemon, the base of every process' own. */
+  readonly path: string;
+  /** Bytes of output that are kept of each process for clients that come back. */
+  readonly historyBytes: number;
+}
+
+/** What has happened since the daemon was started. */
+export interface ProcessCounts {
+  started: number;
+  readonly ended: Record<EndReason, number>;
+  /** In bytes, by stream. */
+  readonly output: Record<'stdout' | 'stderr' | 'pty', number>;
+}
+
+/** Every process of the daemon: those that run, and for a while those that have ended. */
+export class ProcessTable {
+  readonly counts: ProcessCounts = {
+    started: 0,
+    ended: { exited: 0, signaled: 0, deadline: 0, 'out of memory': 0 },
+    output: { stdout: 0, stderr: 0, pty: 0 },
+  };
+  readonly #running = new Map<number, ManagedProcess>();
+  readonly #retained = new Map<number, ManagedProcess>();
+  readonly #guest: Guest;
+  readonly #cgroups: WorkloadCgroups;
+  readonly #options: ProcessOptions;
+  readonly #leaves: Leaves;
+  readonly #histories: HistoryBudget;
+  /** By start id: those that are being started, run, or have ended a moment ago. */
+  readonly #starts = new Map<string, Promise<ManagedProcess>>();
+  #stopping = false;
+
+  constructor(guest: Guest, cgroups: WorkloadCgroups, options: ProcessOptions) {
+    this.#guest = guest;
+    this.#cgroups = cgroups;
+    this.#options = options;
+    this.#leaves = new Leaves(cgroups.accountsMemory);
+    this.#histories = new HistoryBudget(HISTORIES * options.historyBytes);
+  }
+
+  /**
+   * Starts a process and reads it from its first event on. After `deadlineMs` (null: never) the process is killed
+   * and the feed ends with `deadline_exceeded`; the process outlives the feed otherwise. A start id that is known
+   * attaches to that process instead. Throws `already_exists` when that one was started with another command.
+   */
+  async start(request: StartRequest, deadlineMs: number | null): Promise<Feed<ProcessEvent>> {
+    const known = request.startId !== null && this.#starts.get(request.startId);
+    if (known) return attach(await known, request);
+    const starting = this.#launch(request);
+    if (request.startId !== null) this.#rememberStart(request.startId, starting);
+    const process = await starting;
+    const feed = process.read(null);
+    return deadlineMs === null ? feed : new DeadlineFeed(feed, process, deadlineMs);
+  }
+
+  /** Those that run, in the order of their start. */
+  list(): ManagedProcess[] {
+    return [...this.#running.values()];
+  }
+
+  /** A running process. Throws `not_found`. */
+  find(selector: Selector): ManagedProcess {
+    return pick(this.#running, selector) ?? notFound(selector);
+  }
+
+  /** A running process, or one that ended a moment ago. Throws `not_found`. */
+  findRetained(selector: Selector): ManagedProcess {
+    return pick(this.#running, selector) ?? pick(this.#retained, selector) ?? notFound(selector);
+  }
+
+  /**
+   * Refuses further starts and ends every process and all that processes have left behind: SIGTERM, after a grace
+   * SIGKILL. Without cgroups it reaches their groups.
+   */
+  async stop(): Promise<void> {
+    this.#stopping = true;
+    this.#cgroups.signal(SIGTERM);
+    for (const process of this.list()) if (!process.hasCgroup) process.signal(SIGTERM);
+    await Promise.race([this.#allEnded(), delay(STOP_GRACE_MS, undefined, { ref: false })]);
+    this.kill();
+    await this.#allEnded();
+    this.#leaves[Symbol.dispose]();
+  }
+
+  /** Kills all of that at once, without waiting. */
+  kill(): void {
+    this.#stopping = true;
+    this.#cgroups.signal(SIGKILL);
+    for (const process of this.list()) process.kill();
+  }
+
+  async #allEnded(): Promise<void> {
+    await Promise.all(this.list().map((process) => process.ended));
+    await this.#cgroups.emptied();
+  }
+
+  async #launch(request: StartRequest): Promise<ManagedProcess> {
+    if (this.#stopping) throw new EnvdError('unavailable', 'cannot start a process: the daemon is stopping');
+    const plan = await planLaunch(request, this.#guest, this.#options.path);
+    try {
+      return await this.#launchIn(this.#cgroupOf(request), request, plan);
+    } catch (error) {
+      if (!(error instanceof NoCgroup)) throw error;
+      this.#cgroups.restore(kindOf(request));
+      return await this.#launchIn(this.#cgroupOf(request), request, plan);
+    }
+  }
+
+  async #launchIn(cgroup: Cgroup | null, request: StartRequest, plan: Plan): Promise<ManagedProcess> {
+    const leaf = cgroup && this.#leaves.create(cgroup);
+    try {
+      const process = await launchProcess(request, plan, leaf, {
+        history: new History(this.#options.historyBytes, this.#histories),
+        written: this.counts.output,
+      });
+      this.#add(process);
+      // Too late for the stop to have seen it.
+      if (this.#stopping) process.kill();
+      return process;
+    } catch (error) {
+      leaf?.release();
+      throw error;
+    }
+  }
+
+  /** Forgotten with the process, or at once when it could not be started. */
+  #rememberStart(startId: string, starting: Promise<ManagedProcess>): void {
+    this.#starts.set(startId, starting);
+    const forget = () => this.#starts.delete(startId);
+    starting.then((process) => process.ended).then(() => setTimeout(forget, RETENTION_MS).unref(), forget);
+  }
+
+  #cgroupOf(request: StartRequest): Cgroup | null {
+    return request.tag === SYSTEM_TAG ? null : this.#cgroups[kindOf(request)];
+  }
+
+  #add(process: ManagedProcess): void {
+    this.#retained.delete(process.pid);
+    this.#running.set(process.pid, process);
+    this.counts.started++;
+    void process.ended.then(({ reason }) => {
+      this.counts.ended[reason]++;
+      this.#retire(process);
+    });
+  }
+
+  #retire(process: ManagedProcess): void {
+    // The kernel may have given the pid to a later process, as soon as this one was reaped.
+    const removeFrom = (processes: Map<number, ManagedProcess>) => {
+      if (processes.get(process.pid) === process) processes.delete(process.pid);
+    };
+    removeFrom(this.#running);
+    this.#retained.set(process.pid, process);
+    const forget = () => {
+      removeFrom(this.#retained);
+      process.forgetOutput();
+    };
+    setTimeout(forget, RETENTION_MS).unref();
+  }
+}
+
+function kindOf({ terminal }: StartRequest): 'user' | 'ptys' {
+  return terminal ? 'ptys' : 'user';
+}
+
+/** Everything that the process has put out, to a client that asks for its start again. */
+function attach(process: ManagedProcess, { startId, config }: StartRequest): Feed<ProcessEvent> {
+  if (!isDeepStrictEqual(process.config, config)) {
+    throw new EnvdError(
+      'already_exists',
+      `start id '${startId}' belongs to process ${process.pid}, another command`,
+    );
+  }
+  return process.read({ stdout: 0, stderr: 0, pty: 0 });
+}
+
+/** Of several processes with one tag the latest counts. */
+function pick(
+  processes: ReadonlyMap<number, ManagedProcess>,
+  selector: Selector,
+): ManagedProcess | undefined {
+  if ('pid' in selector) return processes.get(selector.pid);
+  return [...processes.values()].findLast((process) => process.tag === selector.tag);
+}
+
+function notFound(selector: Selector): never {
+  const what = 'pid' in selector ? `pid ${selector.pid}` : `tag ${selector.tag}`;
+  throw new EnvdError('not_found', `process with ${what} not found`);
+}

@@ -1,0 +1,36 @@
+import { type Watch, Watcher, type WatchOptions } from './watcher.ts';
+
+/** A watcher that counts what it does. */
+export class CountedWatcher extends Watcher {
+  /** Watches that clients have open. */
+  open = 0;
+  /** How often a reader was told that it has missed events. */
+  rescans = 0;
+
+  override async watch(path: string, options: WatchOptions): Promise<Watch> {
+    const watch = await super.watch(path, options);
+    this.open++;
+    const close = () => this.open--;
+    return {
+      next: async () => this.#counted(await watch.next()),
+      take: () => this.#counted(watch.take()),
+      [Symbol.dispose]: once(() => {
+        close();
+        watch[Symbol.dispose]();
+      }),
+    };
+  }
+
+  #counted<Events extends Awaited<ReturnType<Watch['next']>>>(events: Events): Events {
+    for (const { type } of events ?? []) if (type === 'rescan') this.rescans++;
+    return events;
+  }
+}
+
+function once(action: () => void): () => void {
+  let done = false;
+  return () => {
+    if (!done) action();
+    done = true;
+  };
+}

@@ -1,0 +1,69 @@
+import type { BytePath } from '../../os/byte-path.ts';
+import type { WatchSink } from './event.ts';
+import type { KernelWatches } from './kernel-watches.ts';
+import { LocalWatch } from './local-watch.ts';
+import { type NetworkProcesses, NetworkWatch } from './network-watch.ts';
+import type { WatchRoot } from './root.ts';
+
+export interface MixedWatchOptions {
+  readonly kernel: KernelWatches;
+  readonly processes: NetworkProcesses;
+  readonly root: WatchRoot;
+  readonly recursive: boolean;
+  readonly sink: WatchSink;
+}
+
+/** A watch of a local directory, with what network file systems are mounted below. */
+export class MixedWatch implements Disposable {
+  readonly #options: MixedWatchOptions;
+  readonly #local: LocalWatch;
+  readonly #networks: NetworkWatch[] = [];
+  /** Mount points that the local watch stays out of. */
+  readonly #excluded: Set<BytePath>;
+
+  constructor(options: MixedWatchOptions) {
+    const { kernel, root, recursive, sink } = options;
+    this.#options = options;
+    this.#excluded = new Set([...root.networkMounts, ...root.pseudoMounts]);
+    const enters = (path: BytePath) => !this.#excluded.has(path);
+    this.#local = new LocalWatch({ kernel, rootPath: root.path, recursive, sink, enters });
+  }
+
+  /** Resolves when everything is watched. Throws as the parts do. */
+  async start(signal?: AbortSignal): Promise<void> {
+    for (const mount of this.#options.root.networkMounts) {
+      const network = this.#watchNetwork(mount);
+      this.#networks.push(network);
+      await network.start(signal);
+    }
+    await this.#local.start(signal);
+  }
+
+  [Symbol.dispose](): void {
+    for (const network of this.#networks) network[Symbol.dispose]();
+    this.#local[Symbol.dispose]();
+  }
+
+  #watchNetwork(mount: BytePath): NetworkWatch {
+    const { processes, root, sink } = this.#options;
+    const prefix = mount.slice(root.path === '/' ? 1 : root.path.length + 1);
+    return new NetworkWatch({
+      processes,
+      mount,
+      root: mount,
+      recursive: true,
+      prefix,
+      sink: {
+        push: (type, name, movedFrom) => {
+          // Of the mount point itself: it is there when the file system is not mounted any more.
+          if (name !== prefix || type === 'chmod') sink.push(type, name, movedFrom);
+        },
+        end: (error) => {
+          if (error) return this.#local.fail(error);
+          this.#excluded.delete(mount);
+          this.#local.lost();
+        },
+      },
+    });
+  }
+}

@@ -1,0 +1,112 @@
+import { type ChildProcess, fork } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { EnvdError } from '../../../base/errors.ts';
+import { type BytePath, displayPath } from '../../os/byte-path.ts';
+import type { Report, Request, SentError, SentEvent } from './network-protocol.ts';
+
+/** A file system that has not answered for so long is given up. */
+const SILENCE_MS = 10_000;
+
+/** Beside this file; in the image, which has the daemon in one file, beside that. */
+const PROGRAM = new URL(
+  import.meta.url.endsWith('.ts') ? './network-program.ts' : './watch-network.js',
+  import.meta.url,
+);
+
+/** Whom the reports about one watch go to. */
+export interface Listener {
+  started(): void;
+  events(events: readonly SentEvent[]): void;
+  ended(error: Error | null): void;
+}
+
+/** The process that watches what is below one network mount. */
+export class NetworkProcess implements Disposable {
+  readonly #mount: BytePath;
+  readonly #child: ChildProcess;
+  readonly #listeners = new Map<number, Listener>();
+  #lastId = 0;
+  #silence: NodeJS.Timeout | null = null;
+  #over = false;
+
+  constructor(mount: BytePath) {
+    this.#mount = mount;
+    this.#child = fork(fileURLToPath(PROGRAM), {
+      // Of the daemon's own nothing is of use there.
+      env: {},
+      // No inspector for whoever may signal it.
+      execArgv: ['--disable-sigusr1'],
+      stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+    });
+    this.#child.unref();
+    this.#child.channel?.unref();
+    this.#child.on('message', (message: Report) => this.#handle(message));
+    this.#child.on('error', (error) => this.#fail(error.message));
+    this.#child.on('exit', (code, signal) => this.#fail(`its watcher has ended with ${signal ?? code}`));
+    this.#listen();
+  }
+
+  get isIdle(): boolean {
+    return this.#listeners.size === 0;
+  }
+
+  get isOver(): boolean {
+    return this.#over;
+  }
+
+  /** Starts a watch; returns what stops it. */
+  watch(root: BytePath, recursive: boolean, listener: Listener): () => void {
+    const id = ++this.#lastId;
+    this.#listeners.set(id, listener);
+    this.#send({ type: 'start', id, root, recursive });
+    return () => {
+      if (this.#listeners.delete(id)) this.#send({ type: 'stop', id });
+    };
+  }
+
+  [Symbol.dispose](): void {
+    this.#over = true;
+    if (this.#silence) clearTimeout(this.#silence);
+    this.#child.removeAllListeners();
+    // A process that is stuck in the file system takes no message any more.
+    this.#child.kill('SIGKILL');
+  }
+
+  #send(request: Request): void {
+    if (!this.#over && this.#child.connected) this.#child.send(request, () => {});
+  }
+
+  #handle(message: Report): void {
+    this.#listen();
+    if (message.type === 'alive') return;
+    const listener = this.#listeners.get(message.id);
+    if (message.type === 'started') listener?.started();
+    else if (message.type === 'events') listener?.events(message.events);
+    else {
+      this.#listeners.delete(message.id);
+      listener?.ended(message.error && toError(message.error));
+    }
+  }
+
+  /** Waits for the next message. If the event loop was busy that long, it may be there already. */
+  #listen(): void {
+    if (this.#silence) clearTimeout(this.#silence);
+    this.#silence = setTimeout(() => {
+      this.#silence = setTimeout(() => this.#fail('it does not answer'), SILENCE_MS / 10).unref();
+    }, SILENCE_MS).unref();
+  }
+
+  #fail(reason: string): void {
+    if (this.#over) return;
+    this[Symbol.dispose]();
+    const mount = displayPath(this.#mount);
+    const error = new EnvdError('unavailable', `cannot watch network filesystem '${mount}': ${reason}`);
+    const listeners = [...this.#listeners.values()];
+    this.#listeners.clear();
+    for (const listener of listeners) listener.ended(error);
+  }
+}
+
+function toError({ kind, message }: SentError): EnvdError {
+  return new EnvdError(kind, message);
+}

@@ -1,0 +1,111 @@
+import type { BytePath } from '../../os/byte-path.ts';
+import type { WatchEventType } from './event.ts';
+import type { Known, Ledger } from './network-ledger.ts';
+
+export type Tell = (type: WatchEventType, name: BytePath, movedFrom?: BytePath | null) => void;
+
+/** Of an entry that was gone before it could be looked at. */
+const UNSEEN: Known = { inode: 0, isDirectory: false, size: 0, modifiedMs: 0, rights: '' };
+
+/** Makes one story of what inotify tells and what polling finds: what the ledger has is told already. */
+export class Reconciler {
+  readonly #ledger: Ledger;
+  readonly #tell: Tell;
+  /** Entries that were not there when polling had them looked at, since when. */
+  readonly #missing = new Map<BytePath, number>();
+  /** What inotify has told to be renamed last, until it turns up. */
+  #renamed: { readonly name: BytePath; readonly entries: [BytePath, Known][] } | null = null;
+
+  constructor(ledger: Ledger, tell: Tell) {
+    this.#ledger = ledger;
+    this.#tell = tell;
+  }
+
+  /** An event of inotify. */
+  async hear(type: WatchEventType, name: BytePath, movedFrom: BytePath | null): Promise<void> {
+    if (type === 'create') await this.#created(name, movedFrom);
+    else if (type === 'remove' || type === 'rename') this.#left(type, name);
+    else {
+      this.#tell(type, name);
+      const now = await this.#ledger.look(name);
+      if (now && this.#ledger.get(name)) this.#ledger.set(name, now);
+    }
+  }
+
+  /** Looks at an entry that polling found changed. */
+  async look(name: BytePath): Promise<void> {
+    const now = await this.#ledger.look(name);
+    const was = this.#ledger.get(name);
+    if (!now) {
+      if (was && !this.#missing.has(name)) this.#missing.set(name, performance.now());
+      return;
+    }
+    this.#missing.delete(name);
+    if (was && was.inode === now.inode) this.#compare(name, was, now);
+    else {
+      if (was) this.#remove(name);
+      await this.#appeared(name, now);
+    }
+  }
+
+  /** Gives up waiting for what has been missing for so many ms. */
+  expire(afterMs: number): void {
+    const now = performance.now();
+    for (const [name, since] of this.#missing) {
+      if (now - since < afterMs) continue;
+      this.#missing.delete(name);
+      this.#remove(name);
+    }
+  }
+
+  async #created(name: BytePath, movedFrom: BytePath | null): Promise<void> {
+    const now = await this.#ledger.look(name);
+    const was = this.#ledger.get(name);
+    // Polling was faster, or has told of the directory around it.
+    if (movedFrom === null && now && was?.inode === now.inode) return;
+    this.#ledger.remove(name);
+    this.#tell('create', name, movedFrom);
+    if (this.#renamed && this.#renamed.name === movedFrom) this.#ledger.insert(name, this.#renamed.entries);
+    this.#renamed = null;
+    this.#ledger.set(name, now ?? UNSEEN);
+  }
+
+  #left(type: 'remove' | 'rename', name: BytePath): void {
+    this.#missing.delete(name);
+    // Polling was faster.
+    if (!this.#ledger.get(name)) return;
+    const entries = this.#ledger.remove(name);
+    this.#tell(type, name);
+    if (type === 'rename') this.#renamed = { name, entries };
+  }
+
+  async #appeared(name: BytePath, now: Known): Promise<void> {
+    const from = this.#ledger.nameOf(now.inode);
+    const isMoved = from !== undefined && (await this.#ledger.look(from))?.inode !== now.inode;
+    if (isMoved) {
+      this.#missing.delete(from);
+      this.#tell('rename', from);
+      this.#ledger.insert(name, this.#ledger.remove(from));
+    }
+    this.#tell('create', name, isMoved ? from : null);
+    this.#ledger.set(name, now);
+  }
+
+  #compare(name: BytePath, was: Known, now: Known): void {
+    const isWritten = was.size !== now.size || was.modifiedMs !== now.modifiedMs;
+    // The entries of a directory are told one by one.
+    if (isWritten && !now.isDirectory) this.#tell('write', name);
+    if (was.rights !== now.rights) this.#tell('chmod', name);
+    this.#ledger.set(name, now);
+  }
+
+  /** Tells the entries of a directory first, as a removal goes. */
+  #remove(name: BytePath): void {
+    const entries = this.#ledger.remove(name);
+    for (const [rest] of entries.sort(([a], [b]) => depth(b) - depth(a))) this.#tell('remove', name + rest);
+  }
+}
+
+function depth(path: BytePath): number {
+  return path.split('/').length;
+}

@@ -1,0 +1,52 @@
+import { basename, dirname } from 'node:path/posix';
+import { isSystemError } from '../../../base/errors.ts';
+import type { BytePath } from '../../os/byte-path.ts';
+import {
+  IN_DELETE,
+  IN_ISDIR,
+  IN_MASK_ADD,
+  IN_MOVE_SELF,
+  IN_MOVED_TO,
+  type InotifyEvent,
+} from '../../os/inotify.ts';
+import type { KernelWatches, Subscriber } from './kernel-watches.ts';
+
+/**
+ * Watches the directories above a root for what the root's own watch does not tell: that an ancestor was renamed,
+ * and that the root was deleted while a process holds it (IN_DELETE_SELF waits until it is let go).
+ */
+export class RootGuard implements Disposable {
+  readonly #kernel: KernelWatches;
+  readonly #releases: (() => void)[] = [];
+
+  /** `suspect` is called when `root` may not be at its path any more. Throws inotify_add_watch(2)'s errors. */
+  constructor(kernel: KernelWatches, root: BytePath, suspect: (type: 'remove' | 'rename') => void) {
+    this.#kernel = kernel;
+    const parent = dirname(root);
+    const isRoot = ({ mask, name }: InotifyEvent) => (mask & IN_ISDIR) !== 0 && name === basename(root);
+    try {
+      this.#watch(parent, IN_DELETE | IN_MOVED_TO, (event) => isRoot(event) && suspect('remove'));
+      for (let above = parent; above !== '/'; above = dirname(above)) {
+        this.#watch(above, IN_MOVE_SELF, () => suspect('rename'));
+      }
+    } catch (error) {
+      this[Symbol.dispose]();
+      throw error;
+    }
+  }
+
+  [Symbol.dispose](): void {
+    for (const release of this.#releases.splice(0)) release();
+  }
+
+  #watch(path: BytePath, mask: number, onEvent: (event: InotifyEvent) => void): void {
+    const subscriber: Subscriber = { onEvent: (event) => event.mask & mask && onEvent(event) };
+    try {
+      const descriptor = this.#kernel.subscribe(path, mask | IN_MASK_ADD, subscriber);
+      this.#releases.push(() => this.#kernel.unsubscribe(descriptor, subscriber));
+    } catch (error) {
+      // Nothing can be known of a directory that may not be read.
+      if (!isSystemError(error, 'EACCES')) throw error;
+    }
+  }
+}

@@ -1,0 +1,69 @@
+import { realpath, stat } from 'node:fs/promises';
+import { EnvdError } from '../../../base/errors.ts';
+import { type BytePath, bytePath, displayPath } from '../../os/byte-path.ts';
+import { isOnNetwork, type Mount, mountOf, mountsBelow, readMounts } from '../../os/mounts.ts';
+import { about } from '../files/entry-errors.ts';
+import type { Answers } from './answers.ts';
+
+/** A directory that can be watched. */
+export interface WatchRoot {
+  /** Resolved: no part of it a link. */
+  readonly path: BytePath;
+  /** The mount point it is on. */
+  readonly mount: BytePath;
+  readonly isNetwork: boolean;
+  /** Mount points below it that inotify does not serve. */
+  readonly networkMounts: readonly BytePath[];
+  readonly pseudoMounts: readonly BytePath[];
+}
+
+/**
+ * Finds the directory at `path`, following links. Throws `not_found`, `invalid_argument` (no directory, a network file
+ * system without permission), `deadline_exceeded` (its file system does not answer).
+ */
+export async function findRoot(
+  path: string,
+  { recursive, allowNetworkMounts }: { readonly recursive: boolean; readonly allowNetworkMounts: boolean },
+  answers: Answers,
+): Promise<WatchRoot> {
+  const mounts = readMounts();
+  const allow = (isNetwork: boolean, where: BytePath) => {
+    if (isNetwork && !allowNetworkMounts) throw refusal(where);
+  };
+  // What the table of mounts refuses is not touched.
+  const nominal = mountOf(mounts, bytePath(path));
+  allow(nominal?.kind === 'network', bytePath(path));
+  const resolved = await about(path, () => answers.ask(keyOf(nominal, path), path, () => resolve(path)));
+
+  const actual = mountOf(mounts, resolved);
+  const isNetwork = await answers.ask(keyOf(actual, path), path, () => isOnNetwork(resolved));
+  allow(isNetwork, bytePath(path));
+  const below = recursive && !isNetwork ? mountsBelow(mounts, resolved) : [];
+  const pathsOf = (kind: Mount['kind']) =>
+    below.filter((mount) => mount.kind === kind).map((mount) => mount.path);
+  const networkMounts = pathsOf('network');
+  for (const mount of networkMounts) allow(true, mount);
+  return {
+    path: resolved,
+    mount: actual?.path ?? '/',
+    isNetwork,
+    networkMounts,
+    pseudoMounts: pathsOf('pseudo'),
+  };
+}
+
+async function resolve(path: string): Promise<BytePath> {
+  const resolved = await realpath(path, { encoding: 'buffer' });
+  const status = await stat(resolved);
+  if (!status.isDirectory()) throw new EnvdError('invalid_argument', `path is not a directory: '${path}'`);
+  return bytePath(resolved);
+}
+
+/** One question at a time to a network file system; local ones may be asked at once. */
+function keyOf(mount: Mount | undefined, path: string): string {
+  return mount?.kind === 'network' ? mount.path : path;
+}
+
+function refusal(path: BytePath): EnvdError {
+  return new EnvdError('invalid_argument', `cannot watch path on network filesystem: '${displayPath(path)}'`);
+}

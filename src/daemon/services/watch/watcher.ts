@@ -1,0 +1,82 @@
+import { about } from '../files/entry-errors.ts';
+import { Answers } from './answers.ts';
+import type { WatchEvent, WatchSink } from './event.ts';
+import { KernelWatches } from './kernel-watches.ts';
+import { MixedWatch } from './mixed-watch.ts';
+import { NetworkProcesses, NetworkWatch } from './network-watch.ts';
+import { Backlog, Outbox } from './outbox.ts';
+import { findRoot, type WatchRoot } from './root.ts';
+
+export interface WatchOptions {
+  /** Whether directories below are watched too, also those that appear later. */
+  readonly recursive: boolean;
+  /** Whether network file systems may be watched, by polling. */
+  readonly allowNetworkMounts: boolean;
+  /** Ends the setting up; the watch itself ends by being disposed of. */
+  readonly signal?: AbortSignal;
+}
+
+/** A live watch: whatever changes after it was handed out is reported, in order. */
+export interface Watch extends Disposable {
+  /**
+   * Waits for events and takes them, at most 1024, in order. Null: the watched directory is gone, after its `remove`
+   * or `rename` named `.` was taken; or the watch was disposed of. One call at a time.
+   * Throws `resource_exhausted` when a new directory could not be watched. A reader that is too slow gets
+   * `rescan` in place of what was dropped.
+   */
+  next(): Promise<readonly WatchEvent[] | null>;
+  /** Takes what waits, at most 1024; empty when nothing does. Throws as `next` does. */
+  take(): readonly WatchEvent[];
+}
+
+/** Watches directories. All watches share one inotify instance and one kernel watch a directory. */
+export class Watcher implements Disposable {
+  readonly #kernel = new KernelWatches();
+  readonly #processes = new NetworkProcesses();
+  readonly #answers = new Answers();
+  readonly #backlog = new Backlog();
+  readonly #watches = new Set<Watch>();
+
+  /**
+   * Watches the directory at `path`, absolute and normalised; a link is followed, once. Resolves when everything
+   * below is watched. Throws `not_found`, `invalid_argument` (no directory, a network file system without
+   * permission), `resource_exhausted` (the kernel's limits), `deadline_exceeded` and `unavailable` (a network file
+   * system does not answer).
+   */
+  async watch(path: string, options: WatchOptions): Promise<Watch> {
+    const root = await findRoot(path, options, this.#answers);
+    options.signal?.throwIfAborted();
+    const outbox = new Outbox(path, this.#backlog);
+    const source = this.#source(root, options.recursive, outbox);
+    const watch: Watch = {
+      next: () => outbox.next(),
+      take: () => outbox.take(),
+      [Symbol.dispose]: () => {
+        this.#watches.delete(watch);
+        source[Symbol.dispose]();
+        outbox[Symbol.dispose]();
+      },
+    };
+    this.#watches.add(watch);
+    try {
+      await about(path, () => source.start(options.signal));
+    } catch (error) {
+      watch[Symbol.dispose]();
+      throw error;
+    }
+    return watch;
+  }
+
+  /** Ends all watches. */
+  [Symbol.dispose](): void {
+    for (const watch of this.#watches) watch[Symbol.dispose]();
+    this.#processes[Symbol.dispose]();
+    this.#kernel[Symbol.dispose]();
+  }
+
+  #source(root: WatchRoot, recursive: boolean, sink: WatchSink): MixedWatch | NetworkWatch {
+    const processes = this.#processes;
+    if (!root.isNetwork) return new MixedWatch({ kernel: this.#kernel, processes, root, recursive, sink });
+    return new NetworkWatch({ processes, mount: root.mount, root: root.path, recursive, prefix: '', sink });
+  }
+}

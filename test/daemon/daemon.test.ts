@@ -1,0 +1,150 @@
+import { spawnSync } from 'node:child_process';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { fileURLToPath } from 'node:url';
+import { Code, ConnectError } from '@connectrpc/connect';
+import { describe, expect, test } from 'vitest';
+import { connectTo, transcribe } from '../support/clients.ts';
+import { startDaemon } from '../support/daemon.ts';
+
+const MAIN = fileURLToPath(new URL('../../src/daemon/main.ts', import.meta.url));
+
+function envd(args: string[], env: Record<string, string> = {}) {
+  const { status, stdout, stderr } = spawnSync(process.execPath, [MAIN, ...args], {
+    env: { PATH: process.env.PATH, ENVD_LOG_LEVEL: 'silent', ...env },
+    encoding: 'utf8',
+  });
+  return { status, stdout, stderr };
+}
+
+describe('the command line', () => {
+  test('--help and --version', () => {
+    const help = envd(['--help']);
+    expect(help.status).toBe(0);
+    for (const flag of [
+      '--port',
+      '--host',
+      '--cgroup-root',
+      '--no-cgroups',
+      '--metadata-service',
+      '--version',
+    ]) {
+      expect(help.stdout).toContain(flag);
+    }
+    const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'));
+    expect(envd(['--version'])).toEqual({ status: 0, stdout: `${version}\n`, stderr: '' });
+  });
+
+  test.each([
+    [['--port=x'], {}, /--port.*whole number from 0 to 65535/],
+    [['--port=65536'], {}, /--port/],
+    [['--nope'], {}, /unknown option '--nope'/],
+    [['word'], {}, /too many arguments/],
+    [['--log-level=loud'], {}, /Allowed choices are/],
+    [['--cgroup-root=relative'], {}, /absolute path/],
+    [['--fsfreeze-path=relative'], {}, /absolute path/],
+    [['--metadata-service=169.254.169.254'], {}, /--metadata-service.*http URL/],
+    [['--metadata-service=https://host/'], {}, /http URL/],
+    [['--metadata-service=http://user:secret@host/'], {}, /http URL/],
+    [['--host=999.1.1.1'], {}, /cannot listen on 999.1.1.1 port 49983: E/],
+    [['--cgroup-root=/tmp'], {}, /not a cgroup v2 directory: '\/tmp'/],
+    [[], { ENVD_PORT: 'x' }, /--port.*whole number/],
+    [[], { ENVD_LOG_LEVEL: 'loud' }, /Allowed choices/],
+  ])('%j %j is bad usage', (args, env, sentence) => {
+    const run = envd(args, env);
+    expect(run.status).toBe(2);
+    expect(run.stderr).toMatch(sentence);
+    expect(run.stdout).toBe('');
+  });
+
+  test('variables stand for flags, and flags go first', async () => {
+    await using daemon = await startDaemon({ env: { ENVD_PORT: '1', ENVD_LOG_LEVEL: 'debug' } });
+    await fetch(`${daemon.url}/health`);
+    expect(daemon.port).not.toBe(1);
+    await expect.poll(() => daemon.log.some((line) => line.level === 20)).toBe(true);
+  });
+
+  test('a port that is taken: a sentence and exit code 1', async () => {
+    const server = createServer();
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const { port } = server.address() as { port: number };
+    const run = envd([
+      '--no-cgroups',
+      '--host=127.0.0.1',
+      `--port=${port}`,
+      `--runtime-directory=${tmpdir()}/envd-taken`,
+    ]);
+    server.close();
+    expect(run).toEqual({
+      status: 1,
+      stdout: '',
+      stderr: `envd: cannot listen on 127.0.0.1 port ${port}: the port is taken\n`,
+    });
+  });
+});
+
+test('without cgroups everything but freezing works', async () => {
+  await using daemon = await startDaemon({ args: ['--no-cgroups'] });
+  const run = await transcribe(
+    connectTo(daemon.url).process.start({ process: { cmd: 'echo', args: ['hi'] } }),
+  );
+  expect(String(run.stdout)).toBe('hi\n');
+  const frozen = await fetch(`${daemon.url}/freeze?maxWaitMs=10`, { method: 'POST' });
+  expect(await frozen.json()).toMatchObject({ requested: 0, frozen: 0 });
+});
+
+test.each(['SIGTERM', 'SIGINT'] as const)(
+  '%s under load leaves nothing behind',
+  async (signal) => {
+    await using daemon = await startDaemon();
+    const { process: rpc, filesystem } = connectTo(daemon.url, 'binary');
+    const pids: number[] = [];
+    const started: Promise<void>[] = [];
+    const ends = Array.from({ length: 8 }, (_, i) => {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      started.push(promise);
+      const command = i % 2 ? 'trap "" TERM; while :; do echo x; done' : 'sleep 300 & sleep 300';
+      const stream = rpc.start({
+        process: { cmd: 'bash', args: ['-c', command] },
+        ...(i % 4 === 0 && { pty: {} }),
+      });
+      return transcribe(stream, (event) => {
+        if (event.case === 'start') pids.push(event.value.pid);
+        if (event.case === 'start') resolve();
+      }).catch((error: unknown) => ConnectError.from(error).code);
+    });
+    await Promise.all(started);
+    const watch = filesystem.watchDir({ path: daemon.scratch })[Symbol.asyncIterator]();
+    await watch.next();
+
+    expect(await daemon.stop(signal)).toBe(0);
+    // What a client sees: the clear code, or the closed connection when its own buffers were full.
+    for (const end of await Promise.all(ends)) expect([Code.Unavailable, Code.Aborted]).toContain(end);
+    expect(
+      await watch.next().then(
+        () => null,
+        (error: unknown) => ConnectError.from(error).code,
+      ),
+    ).toBe(Code.Unavailable);
+    for (const pid of pids) expect(groupMembers(pid)).toEqual([]);
+    if (daemon.cgroupRoot) expect(existsSync(`${daemon.cgroupRoot}/user`)).toBe(false);
+    await expect(fetch(`${daemon.url}/health`)).rejects.toThrow();
+    // Its directory for temporary files is below the scratch directory, like its runtime directory.
+    expect(readdirSync(daemon.scratch, { recursive: true }).filter((name) => name !== 'run')).toEqual([]);
+  },
+  20_000,
+);
+
+/** Processes of a group that still run; zombies that init has yet to reap do not. */
+function groupMembers(group: number): string[] {
+  return readdirSync('/proc').filter((name) => {
+    if (!/^\d+$/.test(name)) return false;
+    try {
+      const [state, , pgrp] = readFileSync(`/proc/${name}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
+      return Number(pgrp) === group && state !== 'Z' && state !== 'X';
+    } catch {
+      return false;
+    }
+  });
+}

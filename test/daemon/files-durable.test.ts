@@ -1,0 +1,117 @@
+import { execFileSync } from 'node:child_process';
+import { chmodSync, copyFileSync, linkSync, mkdirSync, readFileSync, statSync, symlinkSync } from 'node:fs';
+import { join } from 'node:path';
+import { getAttributeSync } from 'fs-xattr';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { filePart, MULTIPART, multipartBody, post, RAW } from '../support/files-client.ts';
+import { scratch } from '../support/scratch.ts';
+
+let daemon: TestDaemon;
+beforeAll(async () => {
+  daemon = await startDaemon();
+});
+afterAll(async () => {
+  await daemon[Symbol.asyncDispose]();
+});
+
+/** A disk of its own, an ext4 in a file, that stores nothing of its own accord for ten minutes. */
+class Disk {
+  readonly directory = scratch();
+  readonly #image = join(scratch(), 'disk');
+
+  constructor() {
+    execFileSync('truncate', ['-s', '64M', this.#image]);
+    execFileSync('mkfs.ext4', ['-q', this.#image]);
+    mount(this.#image, this.directory);
+  }
+
+  /** What a power cut at this moment would leave, mounted: what has reached the image. */
+  afterPowerCut(): string {
+    const copy = join(scratch(), 'disk');
+    copyFileSync(this.#image, copy);
+    const directory = scratch();
+    mount(copy, directory);
+    return directory;
+  }
+}
+
+function mount(image: string, directory: string): void {
+  execFileSync('mount', ['-o', 'loop,commit=600', image, directory]);
+  onTestFinished(() => {
+    execFileSync('umount', ['-l', directory]);
+  });
+}
+
+function upload(path: string, body: string, durable?: string, headers = {}): Promise<Response> {
+  const query: Record<string, string> = {
+    path,
+    username: 'daemon',
+    ...(durable !== undefined && { durable }),
+  };
+  return post(daemon, query, { ...RAW, ...headers }, body);
+}
+
+const content = 'content '.repeat(50_000);
+
+describe('an upload that is to be durable', () => {
+  test('outlives a power cut with its directories, owner and metadata, as one that is not does not', async () => {
+    const disk = new Disk();
+    const headers = { 'x-metadata-key': 'value' };
+    expect((await upload(join(disk.directory, 'd/e/f/new'), content, 'true', headers)).status).toBe(200);
+    expect((await upload(join(disk.directory, 'a/b/lost'), content, 'false')).status).toBe(200);
+    const left = disk.afterPowerCut();
+    expect(readFileSync(join(left, 'd/e/f/new'), 'utf8')).toBe(content);
+    expect(statSync(join(left, 'd/e/f/new')).uid).toBe(1);
+    expect(statSync(join(left, 'd/e')).uid).toBe(1);
+    expect(getAttributeSync(join(left, 'd/e/f/new'), 'user.svc.key').toString()).toBe('value');
+    expect(() => statSync(join(left, 'a'))).toThrow('ENOENT');
+  });
+
+  test('outlives it in place of what was there', async () => {
+    const disk = new Disk();
+    const [file, other] = [join(disk.directory, 'file'), join(disk.directory, 'other')];
+    expect((await upload(file, 'old', 'true')).status).toBe(200);
+    expect((await upload(other, 'old', 'true')).status).toBe(200);
+    chmodSync(file, 0o640);
+    linkSync(file, join(disk.directory, 'link'));
+    expect((await upload(other, content)).status).toBe(200);
+    expect((await upload(file, content, 'true')).status).toBe(200);
+    const left = disk.afterPowerCut();
+    expect(readFileSync(join(left, 'link'), 'utf8')).toBe(content);
+    expect(statSync(join(left, 'file')).mode & 0o777).toBe(0o640);
+    expect(readFileSync(join(left, 'other'), 'utf8')).not.toBe(content);
+  });
+
+  test('outlives it behind a link to a directory, which was made before without being stored', async () => {
+    const disk = new Disk();
+    mkdirSync(join(disk.directory, 'real/deep'), { recursive: true });
+    const link = join(scratch(), 'link');
+    symlinkSync(join(disk.directory, 'real/deep'), link);
+    expect((await upload(join(link, 'file'), content, 'true')).status).toBe(200);
+    expect(readFileSync(join(disk.afterPowerCut(), 'real/deep/file'), 'utf8')).toBe(content);
+  });
+
+  test('outlives it with all its files', async () => {
+    const disk = new Disk();
+    const names = Array.from({ length: 300 }, (_, index) => `${index % 7}/file-${index}`);
+    const body = multipartBody(names.map((name) => filePart(join(disk.directory, name), name)));
+    expect((await post(daemon, { durable: 'true' }, MULTIPART, body)).status).toBe(200);
+    const left = disk.afterPowerCut();
+    for (const name of names) expect(readFileSync(join(left, name), 'utf8')).toBe(name);
+  });
+
+  test('goes where nothing is stored', async () => {
+    expect((await upload('/dev/null', content, 'true')).status).toBe(200);
+  });
+
+  test('takes no other word for it', async () => {
+    for (const word of ['', '1', 'yes', 'TRUE']) {
+      const response = await upload(join(scratch(), 'x'), content, word);
+      expect(response.status).toBe(400);
+      expect(await response.json()).toMatchObject({
+        message: `query parameter durable must be true or false: '${word}'`,
+      });
+    }
+  });
+});

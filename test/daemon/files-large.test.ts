@@ -1,0 +1,116 @@
+import { createHash, randomBytes } from 'node:crypto';
+import {
+  closeSync,
+  openSync,
+  readFileSync,
+  readSync,
+  rmSync,
+  statfsSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { received } from '../support/bench-files-client.ts';
+import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { BOUNDARY, filesUrl, MULTIPART, openRequest, RAW, uploadHead } from '../support/files-client.ts';
+
+const SIZE = 2 * 1024 ** 3;
+const PIECE = randomBytes(1024 ** 2);
+/** What a transfer may add to the daemon, in KiB. */
+const MOST_ADDED = 64 * 1024;
+
+let daemon: TestDaemon;
+beforeAll(async () => {
+  daemon = await startDaemon();
+  // Everything that is loaded and compiled by a first transfer is no part of a large one.
+  const path = join(daemon.scratch, 'first');
+  writeFileSync(path, PIECE);
+  await fetch(filesUrl(daemon, { path }), { method: 'POST', headers: RAW, body: PIECE });
+  await (await fetch(filesUrl(daemon, { path }))).arrayBuffer();
+});
+afterAll(async () => {
+  await daemon[Symbol.asyncDispose]();
+});
+
+function memory(field: 'VmHWM' | 'VmRSS'): number {
+  return Number(
+    new RegExp(`^${field}:\\s+(\\d+)`, 'm').exec(readFileSync(`/proc/${daemon.pid}/status`, 'utf8'))?.[1],
+  );
+}
+
+/** The KiB by which the daemon's peak, while `work` goes on, exceeds what it had before. */
+async function added(work: () => Promise<void>): Promise<number> {
+  // The peak starts anew: proc_pid_clear_refs(5).
+  writeFileSync(`/proc/${daemon.pid}/clear_refs`, '5');
+  const before = memory('VmRSS');
+  await work();
+  return memory('VmHWM') - before;
+}
+
+async function upload(
+  path: string,
+  headers: Record<string, string>,
+  [prefix, suffix]: [string, string],
+): Promise<void> {
+  const length = SIZE + prefix.length + suffix.length;
+  const head = uploadHead(`path=${path}`, { ...headers, 'content-length': length });
+  const socket = await openRequest(daemon, head, Buffer.from(prefix));
+  const answer = new Promise<string>((resolve) => socket.once('data', (bytes) => resolve(String(bytes))));
+  for (let sent = 0; sent < SIZE; sent += PIECE.length) {
+    if (!socket.write(PIECE)) await new Promise((resolve) => socket.once('drain', resolve));
+  }
+  socket.write(suffix);
+  expect(await answer).toMatch(/^HTTP\/1\.1 200 /);
+  socket.destroy();
+}
+
+/** Whether the file is the piece again and again. */
+function isRight(path: string): boolean {
+  const file = openSync(path, 'r');
+  const buffer = Buffer.alloc(PIECE.length);
+  try {
+    for (let at = 0; at < SIZE; at += PIECE.length) {
+      readSync(file, buffer, 0, buffer.length, at);
+      if (!buffer.equals(PIECE)) return false;
+    }
+    return statSync(path).size === SIZE;
+  } finally {
+    closeSync(file);
+  }
+}
+
+const form: [string, string] = [
+  `--${BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\n`,
+  `\r\n--${BOUNDARY}--\r\n`,
+];
+const digest = createHash('sha256').update(form[0]);
+for (let at = 0; at < SIZE; at += PIECE.length) digest.update(PIECE);
+digest.update(form[1]);
+const contentDigest = { 'content-digest': `sha-256=:${digest.digest('base64')}:` };
+
+const { bavail, bsize } = statfsSync(tmpdir());
+const hasRoom = bavail * bsize > 1.5 * SIZE;
+if (!hasRoom) process.stderr.write('not run: uploads of 2 GiB, the disk has less than 3 GiB free\n');
+
+test.skipIf(!hasRoom).each<[string, Record<string, string>, [string, string]]>([
+  ['raw', RAW, ['', '']],
+  ['as a form with a digest', { ...MULTIPART, ...contentDigest }, form],
+])('2 GiB come in %s, with little memory', { timeout: 300_000 }, async (_, headers, around) => {
+  const path = join(daemon.scratch, 'large');
+  const kib = await added(() => upload(path, headers, around));
+  expect(isRight(path)).toBe(true);
+  rmSync(path);
+  expect(kib).toBeLessThan(MOST_ADDED);
+});
+
+test('2 GiB go out with little memory', { timeout: 300_000 }, async () => {
+  const path = join(daemon.scratch, 'sparse');
+  writeFileSync(path, '');
+  truncateSync(path, SIZE);
+  const request = `GET /files?path=${path} HTTP/1.1\r\nhost: test\r\n\r\n`;
+  const kib = await added(() => received(daemon.port, request, SIZE));
+  expect(kib).toBeLessThan(MOST_ADDED);
+});

@@ -1,0 +1,69 @@
+import { randomBytes } from 'node:crypto';
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { get, openRequest, post, RAW, uploadHead, uploadRaw } from '../support/files-client.ts';
+import { mountFuse } from '../support/mounts.ts';
+
+let daemon: TestDaemon;
+beforeAll(async () => {
+  daemon = await startDaemon();
+});
+afterAll(async () => {
+  await daemon[Symbol.asyncDispose]();
+});
+
+test('a new file is the user’s and carries its metadata', async () => {
+  const [mounted, behind] = mountFuse();
+  const path = join(mounted, 'deep/new');
+  const content = randomBytes(1_000_000);
+  const headers = { ...RAW, 'x-metadata-key': 'value' };
+  const response = await post(daemon, { path, username: 'daemon' }, headers, content);
+  expect(await response.json()).toEqual([{ path, name: 'new', type: 'file', metadata: { key: 'value' } }]);
+  expect(content.equals(readFileSync(join(behind, 'deep/new')))).toBe(true);
+  expect(statSync(join(behind, 'deep/new'))).toMatchObject({ uid: 1, gid: 1 });
+  expect(content.equals(await (await get(daemon, path)).bytes())).toBe(true);
+});
+
+test('an existing file is written in place', async () => {
+  const [mounted, behind] = mountFuse();
+  writeFileSync(join(behind, 'old'), 'a long old content');
+  const { ino } = statSync(join(behind, 'old'));
+  expect((await uploadRaw(daemon, join(mounted, 'old'), 'new')).status).toBe(200);
+  expect(readFileSync(join(behind, 'old'), 'utf8')).toBe('new');
+  expect(statSync(join(behind, 'old')).ino).toBe(ino);
+});
+
+test('a new file that breaks off does not stay', async () => {
+  const [mounted, behind] = mountFuse();
+  const head = uploadHead(`path=${mounted}/cut`, { ...RAW, 'content-length': 2_000_000 });
+  const socket = await openRequest(daemon, head, randomBytes(1_000_000));
+  const appears = async (exists: boolean) => {
+    while (existsSync(join(behind, 'cut')) !== exists) await new Promise((resolve) => setTimeout(resolve, 5));
+  };
+  await appears(true);
+  socket.destroy();
+  await appears(false);
+});
+
+test('files are joined, with nothing left beside them', async () => {
+  const [mounted, behind] = mountFuse();
+  mkdirSync(join(behind, 'parts'));
+  for (const destination of ['new/joined', 'parts/c']) {
+    writeFileSync(join(behind, 'parts/c'), 'old');
+    for (const name of ['a', 'b']) writeFileSync(join(behind, 'parts', name), name);
+    const response = await fetch(`${daemon.url}/files/compose`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({
+        source_paths: ['a', 'b'].map((name) => join(mounted, 'parts', name)),
+        destination: join(mounted, destination),
+      }),
+    });
+    expect(response.status).toBe(200);
+    expect(readFileSync(join(behind, destination), 'utf8')).toBe('ab');
+  }
+  expect(readdirSync(join(behind, 'parts'))).toEqual(['c']);
+  expect(readdirSync(join(behind, 'new'))).toEqual(['joined']);
+});

@@ -1,0 +1,79 @@
+import { execFile } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { beforeAll, describe, expect, test } from 'vitest';
+
+const GUEST = fileURLToPath(new URL('../support/metadata-guest.ts', import.meta.url));
+const SCRIPT = `ip link set lo up && ip address add 169.254.169.254/32 dev lo &&
+mount -t tmpfs tmpfs /run && exec "$@"`;
+
+interface Answer {
+  readonly status: number;
+  readonly message: string | null;
+  readonly milliseconds: number;
+}
+
+interface Seen {
+  readonly boot: { readonly environment: object; readonly files: object };
+  readonly refused: readonly Answer[];
+  readonly first: Answer;
+  readonly resumed: Answer & { readonly environment: object; readonly files: object };
+  readonly reset: Answer;
+  readonly stdout: string;
+  readonly health: number;
+  readonly silent: Answer;
+  readonly broken: Answer;
+  readonly exitCode: number;
+  readonly log: string;
+}
+
+let seen: Seen;
+beforeAll(async () => {
+  const args = ['--net', '--mount', 'sh', '-c', SCRIPT, 'sh', process.execPath, GUEST];
+  const { stdout } = await promisify(execFile)('unshare', args, { maxBuffer: 10_000_000 });
+  seen = JSON.parse(stdout) as Seen;
+});
+
+describe('the guest learns who it is', () => {
+  test('in the background, after the boot', () => {
+    const own = { SVC_SANDBOX: 'true', SVC_SANDBOX_ID: 'box-1', SVC_TEMPLATE_ID: 'plate' };
+    expect(seen.boot).toEqual({ environment: own, files: own });
+  });
+
+  test('again with the /init after a resume, and nothing overrides it', () => {
+    const own = { SVC_SANDBOX: 'true', SVC_SANDBOX_ID: 'box-2' };
+    expect(seen.resumed).toMatchObject({ environment: { A: '1', ...own }, files: own });
+    expect(Object.keys(seen.resumed.files)).not.toContain('SVC_TEMPLATE_ID');
+    expect(seen.stdout).toBe('true box-2 1\n');
+  });
+});
+
+describe('the hash of the metadata', () => {
+  test('decides which token /init may set, as it is at the time of the call', () => {
+    expect(seen.refused.map(({ status }) => status)).toEqual([401, 401]);
+    expect([seen.first.status, seen.resumed.status, seen.reset.status]).toEqual([204, 204, 204]);
+  });
+
+  test('that cannot be read is waited for a second, and lets nobody in', () => {
+    expect(seen.silent).toMatchObject({
+      status: 503,
+      message: 'metadata service did not answer in time',
+    });
+    expect(seen.silent.milliseconds).toBeGreaterThan(900);
+    expect(seen.silent.milliseconds).toBeLessThan(5000);
+    expect(seen.health).toBe(204);
+    expect(seen.broken).toMatchObject({
+      status: 503,
+      message: "metadata service 'http://169.254.169.254/' cannot be read: PUT was answered with 500",
+    });
+  });
+});
+
+test('a stop does not wait for an answer', () => {
+  expect(seen.exitCode).toBe(0);
+});
+
+test('no token, and nothing of the service, is logged', () => {
+  expect(seen.log).toContain('ready');
+  expect(seen.log).not.toMatch(/token-\d|session-|secret/);
+});

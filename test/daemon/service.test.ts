@@ -1,0 +1,196 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import type { Readable } from 'node:stream';
+import { fileURLToPath } from 'node:url';
+import { expect, onTestFinished, test } from 'vitest';
+import { connectTo } from '../support/clients.ts';
+import { startDaemon } from '../support/daemon.ts';
+
+const MAIN = fileURLToPath(new URL('../../src/daemon/main.ts', import.meta.url));
+
+// Node has no datagram sockets of this family.
+const LISTENER = `
+import socket, sys
+manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+manager.bind(sys.argv[1].replace('@', '\\0', 1))
+print('listening', flush=True)
+while True: print(manager.recv(4096).decode(), flush=True)
+`;
+
+/** A service manager that listens on `address`; yields what it is told. */
+async function serviceManager(address: string): Promise<AsyncIterator<string>> {
+  const listener = spawn('python3', ['-c', LISTENER, address], { stdio: ['ignore', 'pipe', 'inherit'] });
+  onTestFinished(() => void listener.kill());
+  const lines = createInterface({ input: listener.stdout })[Symbol.asyncIterator]();
+  expect(await lines.next()).toMatchObject({ value: 'listening' });
+  return lines;
+}
+
+function scratch(): string {
+  const path = mkdtempSync(join(tmpdir(), 'envd-test-'));
+  onTestFinished(() => rmSync(path, { recursive: true, force: true }));
+  return path;
+}
+
+test.each([
+  ['a path', () => join(scratch(), 'notify')],
+  ['an abstract name', () => `@envd-test-${process.pid}`],
+])(
+  'the service manager is told by %s when the daemon can be called, and when it stops',
+  async (_kind, address) => {
+    const socket = address();
+    const manager = await serviceManager(socket);
+    await using daemon = await startDaemon({ env: { NOTIFY_SOCKET: socket } });
+    expect(await manager.next()).toMatchObject({ value: 'READY=1' });
+    expect((await fetch(`${daemon.url}/health`)).status).toBe(204);
+    expect(await daemon.stop()).toBe(0);
+    expect(await manager.next()).toMatchObject({ value: 'STOPPING=1' });
+  },
+);
+
+test('a service manager that has gone is no reason not to run', async () => {
+  await using daemon = await startDaemon({ env: { NOTIFY_SOCKET: join(scratch(), 'nobody') } });
+  expect((await fetch(`${daemon.url}/health`)).status).toBe(204);
+  expect(daemon.log.find(({ msg }) => msg === 'the service manager was not told')).toMatchObject({
+    level: 40,
+  });
+});
+
+test.each([
+  ['SIGUSR2', true],
+  ['SIGTERM', false],
+] as const)('%s leaves processes running: %s', async (signal, left) => {
+  await using daemon = await startDaemon();
+  const client = connectTo(daemon.url).process;
+  const stream = client.start({ process: { cmd: 'sleep', args: ['60'] } })[Symbol.asyncIterator]();
+  const first = await stream.next();
+  const pid = first.value?.event?.event.case === 'start' ? first.value.event.event.value.pid : 0;
+  const ended = stream.next().catch((error: Error) => error);
+  expect(await daemon.stop(signal)).toBe(0);
+  await ended;
+  expect(runs(pid)).toBe(left);
+  if (!left) return;
+  process.kill(pid, 'SIGKILL');
+  await expect.poll(() => runs(pid)).toBe(false);
+  await expect.poll(() => removeLeaves(`${daemon.cgroupRoot}/user`)).toBe(true);
+});
+
+/** Starts a command, as a daemon's only process; yields its pid. */
+async function startCommand(url: string, command: string): Promise<number> {
+  const stream = connectTo(url).process.start({ process: { cmd: 'bash', args: ['-c', command] } });
+  const events = stream[Symbol.asyncIterator]();
+  const { value } = await events.next();
+  // What follows goes with the daemon.
+  events.next().catch(() => {});
+  return value?.event?.event.case === 'start' ? value.event.event.value.pid : 0;
+}
+
+const childrenOf = (pid: number) =>
+  readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean).map(Number);
+
+test('a second signal cuts the stop short, and leaves no process either', async () => {
+  await using daemon = await startDaemon();
+  const pid = await startCommand(daemon.url, 'trap "" TERM; setsid sleep 300 & sleep 300 & wait');
+  await expect.poll(() => childrenOf(pid).length).toBe(2);
+  const all = [pid, ...childrenOf(pid)];
+  process.kill(daemon.pid, 'SIGTERM');
+  await expect.poll(() => daemon.log.some(({ msg }) => msg === 'stopping')).toBe(true);
+  expect(await daemon.stop('SIGTERM')).toBe(1);
+  await expect.poll(() => all.filter(runs)).toEqual([]);
+  await expect.poll(() => removeLeaves(`${daemon.cgroupRoot}/user`)).toBe(true);
+});
+
+test('a daemon that is killed leaves processes running; the next one tidies up, and its stop ends them', async () => {
+  await using daemon = await startDaemon();
+  const pids = [await startCommand(daemon.url, 'sleep 300'), await startCommand(daemon.url, 'sleep 300')];
+  expect(await daemon.stop('SIGKILL')).toBe(null);
+  expect(pids.filter(runs)).toEqual(pids);
+  process.kill(pids[0] ?? 0, 'SIGKILL');
+  await expect.poll(() => pids.filter(runs)).toEqual([pids[1]]);
+  await using next = await startDaemon({ args: [`--cgroup-root=${daemon.cgroupRoot}`] });
+  expect((await connectTo(next.url).process.list({})).processes).toEqual([]);
+  const leaves = readdirSync(`${daemon.cgroupRoot}/user`, { withFileTypes: true });
+  expect(leaves.filter((entry) => entry.isDirectory())).toHaveLength(1);
+  expect(await next.stop()).toBe(0);
+  expect(pids.filter(runs)).toEqual([]);
+  expect(existsSync(`${daemon.cgroupRoot}/user`)).toBe(false);
+});
+
+test('cgroups that somebody in the guest has removed are made again by a start, and missed by no stop', async () => {
+  await using daemon = await startDaemon();
+  for (const name of ['user', 'ptys']) rmdirSync(`${daemon.cgroupRoot}/${name}`);
+  const pid = await startCommand(daemon.url, 'sleep 300');
+  expect(readFileSync(`/proc/${pid}/cgroup`, 'utf8')).toMatch(/\/user\/\d+-\d+$/m);
+  expect(await daemon.stop()).toBe(0);
+  expect(runs(pid)).toBe(false);
+});
+
+test('a stop ends what processes have left behind', async () => {
+  await using daemon = await startDaemon();
+  const pid = await startCommand(
+    daemon.url,
+    'setsid bash -c "trap : TERM; sleep 300 & wait; exec sleep 300" & sleep 300',
+  );
+  await expect.poll(() => childrenOf(pid).length).toBe(2);
+  const children = childrenOf(pid);
+  process.kill(pid, 'SIGKILL');
+  await expect.poll(() => runs(pid)).toBe(false);
+  expect(await daemon.stop()).toBe(0);
+  expect(children.filter(runs)).toEqual([]);
+  expect(existsSync(`${daemon.cgroupRoot}/user`)).toBe(false);
+});
+
+/** The cgroups of processes that outlived their daemon; false when one of them is not empty yet. */
+function removeLeaves(parent: string): boolean {
+  if (!existsSync(parent)) return true;
+  try {
+    for (const { name } of readdirSync(parent, { withFileTypes: true }).filter((entry) =>
+      entry.isDirectory(),
+    )) {
+      rmdirSync(join(parent, name));
+    }
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Whether it has not ended; whoever reaps it when the daemon has gone may take its time. */
+function runs(pid: number): boolean {
+  try {
+    return !/\) [ZX] /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
+  } catch {
+    return false;
+  }
+}
+
+test('a log that nobody reads stops nothing', async () => {
+  const directory = scratch();
+  const args = [MAIN, '--host=127.0.0.1', '--port=0', '--no-cgroups', '--log-level=debug'];
+  const daemon = spawn(process.execPath, [...args, `--runtime-directory=${directory}`], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: {},
+  });
+  onTestFinished(() => void daemon.kill('SIGKILL'));
+  const port = await portOf(daemon.stdout);
+  // Far more than a pipe, this end's buffer and the daemon's own take together.
+  for (let call = 0; call < 10_000; call += 1) {
+    const { status } = await fetch(`http://127.0.0.1:${port}/health`);
+    if (status !== 204) throw new Error(`status ${status}`);
+  }
+});
+
+/** Reads no further than the line that tells it. */
+async function portOf(log: Readable): Promise<number> {
+  let text = '';
+  for (;;) {
+    const port = /"port":(\d+)/.exec(text)?.[1];
+    if (port) return Number(port);
+    await once(log, 'readable');
+    text += log.read() ?? '';
+  }
+}

@@ -1,0 +1,88 @@
+import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Cgroup, findCgroupMount } from '../../src/daemon/os/cgroup2.ts';
+
+let created = 0;
+
+/** The mount of cgroup v2, which these tests need. */
+export function cgroupMount(): string {
+  const mount = findCgroupMount();
+  if (mount === null) throw new Error('these tests need a mount of cgroup v2');
+  return mount;
+}
+
+/** A cgroup of the test's own. Disposing of it kills what is in it and below, and removes all of it. */
+export function testCgroup(): Cgroup & Disposable {
+  const cgroup = Cgroup.create(join(cgroupMount(), `envd-fixture-${process.pid}-${created++}`));
+  return Object.assign(cgroup, { [Symbol.dispose]: () => removeTree(cgroup) });
+}
+
+function removeTree(cgroup: Cgroup): void {
+  cgroup.kill();
+  for (const child of cgroup.children()) removeTree(child);
+  // A killed process leaves its cgroup a moment later.
+  while (!cgroup.remove()) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1);
+}
+
+/** Starts a shell command in a cgroup; resolves when it is there. */
+export async function startIn(cgroup: Cgroup, command: string): Promise<ChildProcess> {
+  const script = `echo $$ > '${cgroup.path}/cgroup.procs' && echo ready && exec sh -c "$1"`;
+  const child = spawn('sh', ['-c', script, 'sh', command], { stdio: ['ignore', 'pipe', 'inherit'] });
+  await once(child.stdout, 'data');
+  return child;
+}
+
+/** Waits until a process sleeps uninterruptibly: state D of proc_pid_status(5). */
+export async function untilUninterruptible(pid: number | undefined): Promise<void> {
+  while (!/^State:\tD/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'))) await sleep(1);
+}
+
+/** A process that counts, as seen from outside. */
+export interface Counter {
+  readonly pid: number;
+  value(): number;
+  /** Resolves once the count has gone up, however long that takes. */
+  advances(): Promise<void>;
+  /** Whether the count stays where it is for a while. */
+  stands(): Promise<boolean>;
+}
+
+export async function countIn(cgroup: Cgroup): Promise<Counter> {
+  const child = await startIn(cgroup, 'i=0; while :; do i=$((i+1)); printf "" > /dev/null; done');
+  const pid = child.pid ?? 0;
+  // User time in ticks of 10 ms, the 14th field: the process itself need not do anything to be seen.
+  const value = () => Number(readFileSync(`/proc/${pid}/stat`, 'utf8').split(' ')[13]);
+  const advances = async () => {
+    for (const before = value(); value() === before; ) await sleep(2);
+  };
+  await advances();
+  const stands = async () => {
+    const before = value();
+    await sleep(60);
+    return value() === before;
+  };
+  return { pid, value, advances, stands };
+}
+
+/** A filesystem of its own on a loop device, which can be frozen so that writers hang in it uninterruptibly. */
+export function loopMount(size = '2M'): Disposable & { readonly path: string; freeze(): void; thaw(): void } {
+  const directory = mkdtempSync(join(tmpdir(), 'envd-loop-'));
+  const image = join(directory, 'image');
+  const path = join(directory, 'mount');
+  const make = 'truncate -s "$2" "$0" && mkfs.ext2 -q "$0" && mkdir "$1"';
+  execFileSync('sh', ['-c', make, image, path, size]);
+  execFileSync('mount', ['-o', 'loop', image, path]);
+  const freeze = () => void execFileSync('fsfreeze', ['--freeze', path]);
+  // Whoever has frozen it: a test that fails leaves nobody asleep in a write.
+  const thaw = () => void spawnSync('fsfreeze', ['--unfreeze', path]);
+  const dispose = () => {
+    thaw();
+    execFileSync('umount', ['--lazy', path]);
+    rmSync(directory, { recursive: true });
+  };
+  return { path, freeze, thaw, [Symbol.dispose]: dispose };
+}

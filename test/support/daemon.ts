@@ -1,0 +1,112 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { type LogLine, portWhenReady } from './log-lines.ts';
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+const MAIN = join(ROOT, 'src/daemon/main.ts');
+
+/** The real daemon, as a process of its own on a loopback port. */
+export interface TestDaemon extends AsyncDisposable {
+  readonly url: string;
+  readonly port: number;
+  readonly pid: number;
+  /** A scratch directory that is removed with the daemon. */
+  readonly scratch: string;
+  /** The daemon's cgroup root; its own in every test. */
+  readonly cgroupRoot: string | null;
+  readonly log: readonly LogLine[];
+  /** Sends SIGTERM unless it has ended, waits for the end; returns the exit code. */
+  stop(signal?: NodeJS.Signals): Promise<number | null>;
+  readonly exited: Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
+}
+
+export interface DaemonOptions {
+  readonly args?: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
+  /** Default: a free one. */
+  readonly port?: number;
+  /** Default: the sources. */
+  readonly command?: readonly [string, ...string[]];
+}
+
+let count = 0;
+
+/** Starts a daemon and waits until it listens. */
+export async function startDaemon(options: DaemonOptions = {}): Promise<TestDaemon> {
+  const scratch = mkdtempSync(join(tmpdir(), 'envd-test-'));
+  count += 1;
+  const cgroupRoot = cgroupMount && join(cgroupMount, `envd-test-${process.pid}-${count}`);
+  const args = [
+    '--host=127.0.0.1',
+    `--port=${options.port ?? 0}`,
+    `--runtime-directory=${scratch}/run`,
+    ...(cgroupRoot ? [`--cgroup-root=${cgroupRoot}`] : []),
+    ...(options.args ?? []),
+  ];
+  const [program, ...before] = options.command ?? [process.execPath, MAIN];
+  const child = spawn(program, [...before, ...args], {
+    env: { PATH: process.env.PATH, TMPDIR: scratch, ...options.env },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  return new RunningDaemon(child, scratch, cgroupRoot).ready();
+}
+
+const cgroupMount = findMount();
+
+function findMount(): string | null {
+  const mounts = readFileSync('/proc/self/mountinfo', 'utf8');
+  return /^\d+ \d+ \S+ \/ (\S+) .* - cgroup2 /m.exec(mounts)?.[1] ?? null;
+}
+
+function removeCgroup(path: string): void {
+  try {
+    rmdirSync(path);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+  }
+}
+
+class RunningDaemon implements TestDaemon {
+  readonly log: LogLine[] = [];
+  readonly exited: Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
+  port = 0;
+  readonly scratch: string;
+  readonly cgroupRoot: string | null;
+  readonly #child: ChildProcess;
+
+  constructor(child: ChildProcess, scratch: string, cgroupRoot: string | null) {
+    this.#child = child;
+    this.scratch = scratch;
+    this.cgroupRoot = cgroupRoot;
+    this.exited = new Promise((resolve) => child.once('exit', (code, signal) => resolve({ code, signal })));
+  }
+
+  get pid(): number {
+    return this.#child.pid ?? -1;
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${this.port}`;
+  }
+
+  async ready(): Promise<this> {
+    this.port = await portWhenReady('daemon', this.#child, this.log, this.exited);
+    return this;
+  }
+
+  async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<number | null> {
+    this.#child.kill(signal);
+    const { code } = await this.exited;
+    return code;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+    rmSync(this.scratch, { recursive: true, force: true });
+    // A daemon that was killed leaves its cgroups: the processes in them live on.
+    for (const name of ['/user', '/ptys', '']) if (this.cgroupRoot) removeCgroup(this.cgroupRoot + name);
+  }
+}

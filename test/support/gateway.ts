@@ -1,0 +1,136 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { type LogLine, portWhenReady } from './log-lines.ts';
+
+const MAIN = fileURLToPath(new URL('../../src/gateway/main.ts', import.meta.url));
+
+export const API_KEY = 'the-key-of-the-platform';
+
+export interface GatewayOptions {
+  /** Where its files are; default: a new one, removed with it. */
+  readonly directory?: string;
+  readonly port?: number;
+  readonly args?: readonly string[];
+  /** Of Node. */
+  readonly flags?: readonly string[];
+}
+
+/** The real gateway, as a process of its own on a loopback port. */
+export class TestGateway implements AsyncDisposable {
+  readonly log: LogLine[] = [];
+  readonly exited: Promise<{ readonly code: number | null; readonly signal: NodeJS.Signals | null }>;
+  readonly directory: string;
+  port = 0;
+  readonly #child: ChildProcess;
+  readonly #ownDirectory: boolean;
+
+  constructor(child: ChildProcess, directory: string, ownDirectory: boolean) {
+    this.#child = child;
+    this.directory = directory;
+    this.#ownDirectory = ownDirectory;
+    this.exited = new Promise((resolve) => child.once('exit', (code, signal) => resolve({ code, signal })));
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${this.port}`;
+  }
+
+  get pid(): number {
+    return this.#child.pid ?? -1;
+  }
+
+  async ready(): Promise<this> {
+    this.port = await portWhenReady('gateway', this.#child, this.log, this.exited);
+    return this;
+  }
+
+  /** A platform operation, as `POST /sandboxes`, with the key unless `headers` say otherwise. */
+  async call(
+    operation: string,
+    body?: unknown,
+    headers: Readonly<Record<string, string>> = {},
+  ): Promise<Answer> {
+    const [method = '', path = ''] = operation.split(' ');
+    const response = await fetch(`${this.url}${path}`, {
+      method,
+      headers: {
+        'x-api-key': API_KEY,
+        ...(body !== undefined && { 'content-type': 'application/json' }),
+        ...headers,
+      },
+      ...(body !== undefined && { body: typeof body === 'string' ? body : JSON.stringify(body) }),
+    });
+    const text = await response.text();
+    return {
+      status: response.status,
+      headers: response.headers,
+      text,
+      body: text === '' ? null : parse(text),
+    };
+  }
+
+  /** Registers a sandbox on this machine. */
+  async register(
+    sandboxID: string,
+    port: number,
+    more: Readonly<Record<string, unknown>> = {},
+  ): Promise<Answer> {
+    const answer = await this.call('POST /sandboxes', { sandboxID, address: '127.0.0.1', port, ...more });
+    if (answer.status !== 201) throw new Error(`register: ${answer.status} ${answer.text}`);
+    return answer;
+  }
+
+  kill(signal: NodeJS.Signals = 'SIGKILL'): Promise<unknown> {
+    this.#child.kill(signal);
+    return this.exited;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.kill('SIGTERM');
+    if (this.#ownDirectory) rmSync(this.directory, { recursive: true, force: true });
+  }
+}
+
+export interface Answer {
+  readonly status: number;
+  readonly headers: Headers;
+  readonly text: string;
+  // biome-ignore lint/suspicious/noExplicitAny: what a server answers is looked at member by member
+  readonly body: any;
+}
+
+/** Starts a gateway and waits until it listens. */
+export async function startGateway(options: GatewayOptions = {}): Promise<TestGateway> {
+  const directory = options.directory ?? mkdtempSync(join(tmpdir(), 'envd-gateway-'));
+  const args = [
+    '--host=127.0.0.1',
+    `--port=${options.port ?? 0}`,
+    `--api-key=${API_KEY}`,
+    `--hook-directory=${directory}/hooks`,
+    ...(options.args?.some((arg) => arg.startsWith('--redis'))
+      ? []
+      : [`--registry=${directory}/registry.db`]),
+    ...(options.args ?? []),
+  ];
+  const child = spawn(process.execPath, [...(options.flags ?? []), MAIN, ...args], {
+    env: { PATH: process.env.PATH, TMPDIR: directory },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  return new TestGateway(child, directory, options.directory === undefined).ready();
+}
+
+/** The headers by which a request names a sandbox. */
+export function toSandbox(id: string, port?: number): Record<string, string> {
+  return { 'svc-sandbox-id': id, ...(port !== undefined && { 'svc-sandbox-port': String(port) }) };
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}

@@ -1,0 +1,74 @@
+import { type Client, createClient, type Interceptor } from '@connectrpc/connect';
+import { createConnectTransport } from '@connectrpc/connect-node';
+import { Filesystem } from '../../../src/gen/filesystem/filesystem_pb.js';
+import { Process } from '../../../src/gen/process/process_pb.js';
+import { transcribe } from '../clients.ts';
+
+interface InitBody {
+  readonly accessToken: string;
+  readonly timestamp: Date;
+  readonly [member: string]: unknown;
+}
+
+/** The daemon inside a guest, as the platform and its clients see it. */
+export class Guest {
+  readonly process: Client<typeof Process>;
+  readonly filesystem: Client<typeof Filesystem>;
+  readonly #url: string;
+  /** Null: none. */
+  token: string | null;
+
+  constructor(url: string, token: string | null = null) {
+    this.#url = url;
+    this.token = token;
+    const authorize: Interceptor = (next) => (request) => {
+      if (this.token !== null) request.header.set('x-access-token', this.token);
+      return next(request);
+    };
+    const transport = createConnectTransport({ baseUrl: url, httpVersion: '1.1', interceptors: [authorize] });
+    this.process = createClient(Process, transport);
+    this.filesystem = createClient(Filesystem, transport);
+  }
+
+  /** A call of the REST surface. */
+  async call(method: string, route: string, body?: object | string): Promise<Response> {
+    const type = typeof body === 'object' ? 'application/json' : 'application/octet-stream';
+    const headers = {
+      ...(body !== undefined && { 'content-type': type }),
+      ...(this.token !== null && { 'x-access-token': this.token }),
+    };
+    const text = typeof body === 'object' ? JSON.stringify(body) : body;
+    return fetch(`${this.#url}${route}`, { method, headers, ...(text !== undefined && { body: text }) });
+  }
+
+  /** What the platform says after each start of the machine. Throws when the daemon does not take it. */
+  async init({ accessToken, timestamp, ...more }: InitBody): Promise<Response> {
+    const body = { accessToken, timestamp: timestamp.toISOString(), ...more };
+    const response = await this.call('POST', '/init', body);
+    if (response.status !== 204) throw new Error(`/init: ${response.status}: ${await response.text()}`);
+    this.token = accessToken;
+    return response;
+  }
+
+  /** Standard output of a shell command, without the last line's end. Throws when it fails. */
+  shell(command: string): Promise<string> {
+    return this.#run(command, {});
+  }
+
+  /** The same in the daemon's own cgroup, where no freeze stops it. */
+  system(command: string): Promise<string> {
+    return this.#run(command, { tag: '_system' });
+  }
+
+  /** The daemon's process. */
+  mainPid(): Promise<string> {
+    return this.system('systemctl show --property=MainPID --value envd');
+  }
+
+  async #run(command: string, how: { tag?: string }): Promise<string> {
+    const request = { process: { cmd: '/bin/sh', args: ['-c', command] }, stdin: false, ...how };
+    const { stdout, stderr, end } = await transcribe(this.process.start(request));
+    if (end?.exitCode !== 0) throw new Error(`'${command}': ${end?.status}: ${stdout}${stderr}`);
+    return stdout.toString().trimEnd();
+  }
+}

@@ -1,0 +1,167 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync, readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { freePort } from '../free-port.ts';
+import type { Image } from './image.ts';
+import { Qmp } from './qmp.ts';
+import { run } from './tools.ts';
+
+const MEMORY = '1024M';
+const COMMAND_LINE = 'console=ttyS0 quiet net.ifnames=0 mitigations=off nokaslr random.trust_cpu=on';
+/** A boot without KVM takes 20 s, on a busy machine several times as long. */
+const BOOT_LIMIT_MS = 600_000;
+
+/** A machine that was stopped: its memory, its disk and the state of its devices. It can be started any number of times. */
+export interface Snapshot {
+  readonly image: Image;
+  readonly directory: string;
+}
+
+/** Whether what is written to memory and disk goes to the files. */
+interface Modes {
+  readonly share: 'on' | 'off';
+  readonly snapshot: 'on' | 'off';
+}
+
+/** A guest under qemu. Without KVM, which many hosts have in name only: it is slow, and the same everywhere. */
+export class Machine implements AsyncDisposable {
+  readonly url: string;
+  readonly #image: Image;
+  readonly #directory: string;
+  readonly #qemu: ChildProcess;
+  readonly #ended: Promise<unknown>;
+  readonly #qmp: Qmp;
+
+  private constructor(image: Image, directory: string, port: number, qemu: ChildProcess, qmp: Qmp) {
+    this.url = `http://127.0.0.1:${port}`;
+    this.#image = image;
+    this.#directory = directory;
+    this.#qemu = qemu;
+    this.#ended = once(qemu, 'exit');
+    this.#qmp = qmp;
+  }
+
+  /** Boots the image until the daemon answers; `directory` becomes the machine's. */
+  static async boot(image: Image, directory: string): Promise<Machine> {
+    rmSync(directory, { recursive: true, force: true });
+    mkdirSync(directory, { recursive: true });
+    run('qemu-img', [
+      'create',
+      '-q',
+      '-f',
+      'qcow2',
+      '-b',
+      image.disk,
+      '-F',
+      'raw',
+      join(directory, 'disk.qcow2'),
+    ]);
+    const machine = await Machine.#start(image, directory, { share: 'on', snapshot: 'off' }, []);
+    try {
+      await machine.answers(BOOT_LIMIT_MS);
+    } catch (error) {
+      await machine[Symbol.asyncDispose]();
+      throw error;
+    }
+    return machine;
+  }
+
+  /** Starts the machine where it was stopped. What it writes from then on is its own and is lost with it. */
+  static restore(snapshot: Snapshot, env: Record<string, string> = {}): Promise<Machine> {
+    return Machine.#resume(snapshot, { share: 'off', snapshot: 'on' }, env);
+  }
+
+  /** The same with a copy of the snapshot in a directory of its own, so that it can be snapshotted again. */
+  static fork({ image, directory: original }: Snapshot, directory: string): Promise<Machine> {
+    rmSync(directory, { recursive: true, force: true });
+    run('cp', ['--recursive', '--sparse=always', original, directory]);
+    return Machine.#resume({ image, directory }, { share: 'on', snapshot: 'off' });
+  }
+
+  static async #resume({ image, directory }: Snapshot, modes: Modes, env = {}): Promise<Machine> {
+    const machine = await Machine.#start(image, directory, modes, ['-incoming', 'defer'], env);
+    await machine.#ignoreSharedMemory();
+    await machine.#qmp.execute('migrate-incoming', { uri: `exec:cat ${join(directory, 'state')}` });
+    await machine.#migrated();
+    await machine.#qmp.execute('cont');
+    return machine;
+  }
+
+  static async #start(
+    image: Image,
+    directory: string,
+    { share, snapshot }: Modes,
+    more: readonly string[],
+    env: Record<string, string> = {},
+  ): Promise<Machine> {
+    const port = await freePort();
+    const control = join(directory, 'qmp.sock');
+    rmSync(control, { force: true });
+    const memory = `memory-backend-file,id=m0,size=${MEMORY},mem-path=${join(directory, 'memory')},share=${share}`;
+    const drive = `id=d,file=${join(directory, 'disk.qcow2')},format=qcow2,if=none,snapshot=${snapshot}`;
+    const args = [
+      ...['-M', 'q35,memory-backend=m0', '-accel', 'tcg,tb-size=512', '-cpu', 'Nehalem', '-m', MEMORY],
+      ...['-object', memory, '-nodefaults', '-no-user-config', '-display', 'none', '-no-reboot'],
+      ...['-kernel', image.kernel, '-initrd', image.initrd, '-append', COMMAND_LINE],
+      ...['-drive', drive, '-device', 'virtio-blk-pci,drive=d'],
+      ...['-netdev', `user,id=n,hostfwd=tcp:127.0.0.1:${port}-:49983`, '-device', 'virtio-net-pci,netdev=n'],
+      ...['-serial', `file:${join(directory, 'console.log')}`, '-qmp', `unix:${control},server=on,wait=off`],
+    ];
+    const qemu = spawn('qemu-system-x86_64', [...args, ...more], {
+      stdio: ['ignore', 'inherit', 'inherit'],
+      env: { ...process.env, ...env },
+    });
+    return new Machine(image, directory, port, qemu, await Qmp.connect(control));
+  }
+
+  /** Waits until the daemon answers. Throws, with the end of the console, when it does not. */
+  async answers(limitMs = 180_000): Promise<void> {
+    const limit = AbortSignal.timeout(limitMs);
+    while (!limit.aborted) {
+      const response = await fetch(`${this.url}/health`, { signal: AbortSignal.timeout(5000) }).catch(
+        () => null,
+      );
+      if (response?.status === 204) return;
+      await sleep(20);
+    }
+    const console = readFileSync(join(this.#directory, 'console.log'), 'utf8');
+    throw new Error(`no answer within ${limitMs} ms; the console ends with:\n${console.slice(-2000)}`);
+  }
+
+  /** Stops the machine where it is and ends it; what it was can be restored. */
+  async snapshot(): Promise<Snapshot> {
+    await this.#stop();
+    await this[Symbol.asyncDispose]();
+    return { image: this.#image, directory: this.#directory };
+  }
+
+  async #stop(): Promise<void> {
+    await this.#qmp.execute('stop');
+    await this.#ignoreSharedMemory();
+    await this.#qmp.execute('migrate', { uri: `exec:cat >${join(this.#directory, 'state')}` });
+    await this.#migrated();
+  }
+
+  /** The memory is in a file already: only the devices' state is written and read. */
+  async #ignoreSharedMemory(): Promise<void> {
+    const capabilities = [{ capability: 'x-ignore-shared', state: true }];
+    await this.#qmp.execute('migrate-set-capabilities', { capabilities });
+  }
+
+  async #migrated(): Promise<void> {
+    for (;;) {
+      const { status } = (await this.#qmp.execute('query-migrate')) as { status?: string };
+      if (status === 'completed') return;
+      if (status === 'failed') throw new Error('the state of the machine could not be moved');
+      await sleep(5);
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#qemu.exitCode === null) await this.#qmp.execute('quit').catch(() => this.#qemu.kill('SIGKILL'));
+    this.#qmp[Symbol.dispose]();
+    await this.#ended;
+  }
+}

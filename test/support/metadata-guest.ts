@@ -1,0 +1,64 @@
+import { createHash } from 'node:crypto';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { connectTo, transcribe } from './clients.ts';
+import { startDaemon } from './daemon.ts';
+import { startMetadataService } from './metadata-service.ts';
+
+// A guest with the metadata service where the platform has it: run in namespaces of its own, with the link-local
+// address on the loopback interface and an empty /run. Lives through what a guest lives through and prints, as JSON,
+// what it has seen.
+const hashOf = (token: string) => createHash('sha512').update(token).digest('hex');
+
+await using service = await startMetadataService('169.254.169.254', 80);
+service.metadata = { sandboxID: 'box-1', templateID: 'plate', accessTokenHash: hashOf('token-1') };
+await using daemon = await startDaemon({ args: ['--metadata-service=http://169.254.169.254/'] });
+
+const init = async (body: object) => {
+  const started = performance.now();
+  const response = await fetch(`${daemon.url}/init`, { method: 'POST', body: JSON.stringify(body) });
+  const { message = null } = response.status === 204 ? {} : ((await response.json()) as { message?: string });
+  return { status: response.status, message, milliseconds: performance.now() - started };
+};
+const environment = async (token?: string) => {
+  const headers = token === undefined ? {} : { 'x-access-token': token };
+  return (await fetch(`${daemon.url}/envs`, { headers })).json() as Promise<Record<string, string>>;
+};
+const files = () =>
+  Object.fromEntries(readdirSync('/run/svc').map((name) => [name, readFileSync(`/run/svc/${name}`, 'utf8')]));
+
+// The files follow the variables.
+while (!existsSync('/run/svc/SVC_TEMPLATE_ID')) await sleep(5);
+const boot = { environment: await environment(), files: files() };
+const refused = [await init({ accessToken: 'wrong' }), await init({})];
+const first = await init({ accessToken: 'token-1' });
+
+// Another sandbox, made of a snapshot of this one.
+service.metadata = { sandboxID: 'box-2', accessTokenHash: hashOf('token-2') };
+const resumed = {
+  ...(await init({ accessToken: 'token-2', envVars: { A: '1', SVC_SANDBOX_ID: 'mine' } })),
+  environment: await environment('token-2'),
+  files: files(),
+};
+service.metadata = { sandboxID: 'box-2', accessTokenHash: hashOf('') };
+const reset = await init({});
+const { process: rpc } = connectTo(daemon.url);
+const run = await transcribe(
+  rpc.start({ process: { cmd: 'sh', args: ['-c', 'echo "$SVC_SANDBOX $SVC_SANDBOX_ID $A"'] } }),
+);
+
+service.intercept = () => {};
+const unanswered = init({ accessToken: 'token-3' });
+const health = (await fetch(`${daemon.url}/health`)).status;
+const silent = await unanswered;
+service.intercept = (_, response) => response.writeHead(500).end('secret');
+const broken = await init({ accessToken: 'token-3' });
+service.intercept = () => {};
+const stopping = init({ accessToken: 'token-3' }).catch(() => null);
+await sleep(50);
+const exitCode = await daemon.stop();
+await stopping;
+
+const seen = { boot, refused, first, resumed, reset, stdout: String(run.stdout), health, silent, broken };
+const log = JSON.stringify(daemon.log);
+process.stdout.write(JSON.stringify({ ...seen, exitCode, log }));

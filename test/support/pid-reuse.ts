@@ -1,0 +1,77 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { SIGTERM } from '../../src/daemon/os/signals.ts';
+import { UserDatabase } from '../../src/daemon/os/users.ts';
+import { Guest } from '../../src/daemon/services/guest/guest.ts';
+import { WorkloadCgroups } from '../../src/daemon/services/process/cgroups.ts';
+import type { ManagedProcess } from '../../src/daemon/services/process/process.ts';
+import { ProcessTable } from '../../src/daemon/services/process/table.ts';
+import { testCgroup } from './cgroups.ts';
+
+// Processes that get the pid of one that has been reaped and whose pipes a background child holds open. Run in a pid
+// namespace of its own, where nobody else takes pids; prints, as JSON, what has become of them.
+const users = new UserDatabase();
+using cgroup = testCgroup();
+using cgroups = WorkloadCgroups.create(`${cgroup.path}/workload`);
+const options = { path: '/usr/bin:/bin', historyBytes: 0 };
+const table = new ProcessTable(new Guest(users), cgroups, options);
+
+async function start(command: string): Promise<ManagedProcess> {
+  using _ = await table.start(
+    {
+      config: { command: 'bash', args: ['-c', command], environment: {}, cwd: '/' },
+      user: users.lookup('root'),
+      tag: null,
+      terminal: null,
+      stdin: false,
+      startId: null,
+    },
+    null,
+  );
+  const process = table.list().at(-1);
+  if (!process) throw new Error('not started');
+  return process;
+}
+
+/** A process that has been reaped and has not ended, and another that `next` starts with its pid. */
+async function startTwo<T extends { readonly pid?: number | undefined }>(
+  next: () => Promise<T>,
+): Promise<[ManagedProcess, T]> {
+  for (;;) {
+    const first = await start('setsid sleep 300 & disown');
+    while (exists(first.pid)) await sleep(1);
+    // Source: proc_sys_kernel(5). A thread of this process may still be faster.
+    writeFileSync('/proc/sys/kernel/ns_last_pid', String(first.pid - 1));
+    const second = await next();
+    if (second.pid === first.pid) return [first, second];
+  }
+}
+
+function exists(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch {
+    return false;
+  }
+}
+
+async function startForeign(): Promise<ChildProcess> {
+  const child = spawn('sleep', ['300'], { detached: true, stdio: 'ignore' });
+  await once(child, 'spawn');
+  return child;
+}
+
+const [first, second] = await startTwo(() => start('exec sleep 300'));
+await first.ended;
+const found = table.find({ pid: first.pid }) === second;
+
+const [third, foreign] = await startTwo(startForeign);
+third.signal(SIGTERM);
+await third.ended;
+const exit = once(foreign, 'exit');
+foreign.kill('SIGINT');
+const [, endedBy] = await exit;
+await table.stop();
+process.stdout.write(JSON.stringify({ found, endedBy }));

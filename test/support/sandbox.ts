@@ -1,0 +1,63 @@
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { Sandbox } from 'e2b';
+import { startDaemon, type TestDaemon } from './daemon.ts';
+
+/** A daemon seen through the published SDK, and a directory to work in. */
+export interface Guest extends AsyncDisposable {
+  readonly sandbox: Sandbox;
+  readonly daemon: TestDaemon;
+  readonly directory: string;
+}
+
+/**
+ * Starts a daemon on a free port and points the SDK at it. In debug mode the SDK asks no control plane, takes the
+ * daemon for one of the newest version and names no user, so the default user of /init counts.
+ */
+export async function startGuest(): Promise<Guest> {
+  const daemon = await startDaemon();
+  const directory = join(daemon.scratch, 'work');
+  mkdirSync(directory);
+  // The SDK's commands are run by a login shell: a home of their own spares them the machine's profiles.
+  await init(daemon, { defaultUser: 'root', envVars: { HOME: directory } });
+  const sandbox = await Sandbox.create({ debug: true, sandboxUrl: daemon.url });
+  return { sandbox, daemon, directory, [Symbol.asyncDispose]: () => daemon[Symbol.asyncDispose]() };
+}
+
+/** The platform's first call, which the SDK leaves to its control plane. */
+export async function init(daemon: TestDaemon, body: Readonly<Record<string, unknown>>): Promise<void> {
+  const headers = { 'content-type': 'application/json' };
+  const response = await fetch(`${daemon.url}/init`, { method: 'POST', headers, body: JSON.stringify(body) });
+  if (response.status !== 204) throw new Error(`init: ${response.status} ${await response.text()}`);
+}
+
+/** Collects what a callback is called with, so that a test can await it. */
+export class Seen<T> {
+  readonly items: T[] = [];
+  #changed = Promise.withResolvers<void>();
+
+  readonly add = (item: T): void => {
+    this.items.push(item);
+    this.#changed.resolve();
+    this.#changed = Promise.withResolvers();
+  };
+
+  /** Waits until `enough` holds for what was seen, at once if it does already. */
+  async until(enough: (items: readonly T[]) => boolean): Promise<readonly T[]> {
+    while (!enough(this.items)) await this.#changed.promise;
+    return this.items;
+  }
+}
+
+/** The error that `promise` was rejected with. */
+export async function rejection(promise: Promise<unknown>): Promise<unknown> {
+  return promise.then(
+    () => Promise.reject(new Error('the call did not fail')),
+    (error: unknown) => error,
+  );
+}
+
+/** The errors of calls that were made at the same time. */
+export async function rejections(promises: readonly Promise<unknown>[]): Promise<unknown[]> {
+  return Promise.all(promises.map(rejection));
+}

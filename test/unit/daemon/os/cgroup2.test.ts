@@ -1,0 +1,152 @@
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, describe, expect, test } from 'vitest';
+import { Cgroup, findCgroupMount, hasVanished, ownCgroup } from '../../../../src/daemon/os/cgroup2.ts';
+import { cgroupMount, countIn, startIn, testCgroup } from '../../../support/cgroups.ts';
+
+const scratch = mkdtempSync(join(tmpdir(), 'envd-cgroup2-'));
+afterAll(() => rmSync(scratch, { recursive: true }));
+
+function file(name: string, ...lines: string[]): string {
+  const path = join(scratch, name);
+  writeFileSync(path, `${lines.join('\n')}\n`);
+  return path;
+}
+
+const V1 = '32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu';
+const HYBRID = '38 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw';
+const PART = '40 31 0:38 /docker/abc /mnt/a\\040part rw,relatime - cgroup2 none rw';
+
+describe('findCgroupMount', () => {
+  test('finds the mount wherever it is', () => {
+    expect(findCgroupMount(file('hybrid', V1, HYBRID))).toBe('/sys/fs/cgroup/unified');
+  });
+
+  test('prefers the whole hierarchy to a part of it', () => {
+    expect(findCgroupMount(file('both', PART, HYBRID))).toBe('/sys/fs/cgroup/unified');
+    expect(findCgroupMount(file('part', V1, PART))).toBe('/mnt/a part');
+  });
+
+  test('is null where there is none', () => {
+    expect(findCgroupMount(file('none', V1))).toBeNull();
+  });
+
+  test('finds the one of this machine', () => {
+    expect(existsSync(join(cgroupMount(), 'cgroup.controllers'))).toBe(true);
+  });
+});
+
+describe('ownCgroup', () => {
+  const own = (mount: string, line: string) =>
+    ownCgroup(mount, file('mounts', HYBRID, PART), file('self', '4:memory:/elsewhere', line)).path;
+
+  test('is below the mount', () => {
+    const path = '/sys/fs/cgroup/unified/system.slice/envd.service';
+    expect(own('/sys/fs/cgroup/unified', '0::/system.slice/envd.service')).toBe(path);
+    expect(own('/sys/fs/cgroup/unified', '0::/')).toBe('/sys/fs/cgroup/unified');
+  });
+
+  test('takes into account that a mount may show only a part', () => {
+    expect(own('/mnt/a part', '0::/docker/abc/envd')).toBe('/mnt/a part/envd');
+  });
+
+  test('is the mount itself when it cannot be seen from there', () => {
+    expect(own('/mnt/a part', '0::/docker/abcd')).toBe('/mnt/a part');
+    expect(own('/sys/fs/cgroup/unified', '0::/../sibling')).toBe('/sys/fs/cgroup/unified');
+  });
+});
+
+describe('Cgroup', () => {
+  test('makes missing parents, and takes what exists', () => {
+    using top = testCgroup();
+    const path = join(top.path, 'a/b');
+    expect(new Cgroup(path).exists()).toBe(false);
+    expect(Cgroup.create(path).exists()).toBe(true);
+    expect(Cgroup.create(path).path).toBe(path);
+    expect(top.children().map((child) => child.path)).toEqual([top.child('a').path]);
+  });
+
+  test('makes nothing outside of cgroup v2', () => {
+    const path = join(scratch, 'plain/directory');
+    expect(() => Cgroup.create(path)).toThrow(`not a cgroup v2 directory: '${path}'`);
+    expect(existsSync(join(scratch, 'plain'))).toBe(false);
+  });
+
+  test('stops its processes and lets them go on', async () => {
+    using top = testCgroup();
+    const counter = await countIn(top);
+    expect([top.freezeRequested(), top.isFrozen()]).toEqual([false, false]);
+    top.freeze();
+    while (!top.isFrozen()) await sleep(1);
+    expect(top.freezeRequested()).toBe(true);
+    expect(await counter.stands()).toBe(true);
+    top.thaw();
+    expect(top.freezeRequested()).toBe(false);
+    await counter.advances();
+    expect(top.isFrozen()).toBe(false);
+  });
+
+  test('is frozen with its parent while its own file says otherwise', () => {
+    using top = testCgroup();
+    const child = Cgroup.create(top.child('child').path);
+    top.freeze();
+    expect(child.isFrozen()).toBe(true);
+    expect(child.freezeRequested()).toBe(false);
+  });
+
+  test('kills all processes in it, frozen ones included', async () => {
+    using top = testCgroup();
+    const child = await startIn(top, 'exec sleep 1000');
+    expect(top.processes()).toEqual([child.pid]);
+    expect(top.populated()).toBe(true);
+    expect(top.remove()).toBe(false);
+    top.freeze();
+    top.kill();
+    while (top.populated()) await sleep(1);
+    expect(top.processes()).toEqual([]);
+  });
+
+  test('is removed once, and only when it is empty', () => {
+    using top = testCgroup();
+    const child = Cgroup.create(top.child('child').path);
+    expect(top.remove()).toBe(false);
+    expect(child.remove()).toBe(true);
+    expect(child.remove()).toBe(true);
+    expect(child.exists()).toBe(false);
+  });
+
+  test('sets a limit that there is, and says when there is none', () => {
+    using top = testCgroup();
+    expect(top.setLimit('cgroup.max.descendants', '7')).toBe(true);
+    expect(readFileSync(join(top.path, 'cgroup.max.descendants'), 'utf8')).toBe('7\n');
+    expect(top.setLimit('no.such', '7')).toBe(false);
+    expect(() => top.setLimit('cgroup.max.descendants', 'x')).toThrow('EINVAL');
+  });
+
+  test('hands on the controllers that there are', () => {
+    using top = testCgroup();
+    const child = Cgroup.create(top.child('child').path);
+    const read = (cgroup: Cgroup, name: string) => readFileSync(join(cgroup.path, name), 'utf8').trim();
+    const available = read(top, 'cgroup.controllers').split(' ').filter(Boolean);
+    expect(top.enableControllers(['no-such', ...available])).toEqual(available);
+    expect(read(child, 'cgroup.controllers')).toBe(available.join(' '));
+  });
+
+  test('tells that it has vanished from other errors', () => {
+    using top = testCgroup();
+    const gone = top.child('gone');
+    const errorOf = (act: () => unknown) => {
+      try {
+        return act();
+      } catch (error) {
+        return error;
+      }
+    };
+    expect(hasVanished(errorOf(() => gone.freeze()))).toBe(true);
+    expect(hasVanished(errorOf(() => gone.isFrozen()))).toBe(true);
+    expect(hasVanished(errorOf(() => gone.freezeRequested()))).toBe(true);
+    expect(hasVanished(errorOf(() => top.setLimit('cgroup.max.depth', 'x')))).toBe(false);
+  });
+});

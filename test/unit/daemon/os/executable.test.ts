@@ -1,0 +1,98 @@
+import { chmodSync, chownSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { findExecutable } from '../../../../src/daemon/os/executable.ts';
+import { scratch } from '../../../support/scratch.ts';
+import { ADA, ROOT } from '../../../support/users.ts';
+
+/** Directories `a` and `b`, with the files that are asked for in them: mode, and owner if not root. */
+function setUp(
+  files: Readonly<Record<string, number | readonly [mode: number, uid: number, gid: number]>>,
+): string {
+  const root = scratch();
+  for (const directory of ['a', 'b']) mkdirSync(join(root, directory));
+  for (const [file, entry] of Object.entries(files)) {
+    const [mode, uid, gid] = typeof entry === 'number' ? [entry, 0, 0] : entry;
+    writeFileSync(join(root, file), '#!/bin/sh\n');
+    chmodSync(join(root, file), mode);
+    chownSync(join(root, file), uid, gid);
+  }
+  return root;
+}
+
+const inBoth = (root: string) => `${root}/a:${root}/b`;
+
+describe('the search', () => {
+  test('takes the first of PATH', async () => {
+    const root = setUp({ 'a/tool': 0o755, 'b/tool': 0o755 });
+    expect(await findExecutable('tool', inBoth(root), '/', ADA)).toBe(`${root}/a/tool`);
+  });
+
+  test('goes on past what may not be executed, directories and what is no directory', async () => {
+    const root = setUp({ 'a/tool': 0o644, 'b/tool': 0o755, file: 0o755 });
+    mkdirSync(join(root, 'c/tool'), { recursive: true });
+    const path = `${root}/none:${root}/file:${root}/c:${inBoth(root)}`;
+    expect(await findExecutable('tool', path, '/', ADA)).toBe(`${root}/b/tool`);
+  });
+
+  test('follows links, and past dangling ones', async () => {
+    const root = setUp({ 'b/real': 0o755 });
+    symlinkSync('nowhere', join(root, 'a/tool'));
+    symlinkSync('real', join(root, 'b/tool'));
+    expect(await findExecutable('tool', inBoth(root), '/', ADA)).toBe(`${root}/b/tool`);
+  });
+
+  test('an empty element is the cwd, a relative one lies below it', async () => {
+    const root = setUp({ 'a/tool': 0o755, 'b/other': 0o755 });
+    expect(await findExecutable('tool', '/none:', `${root}/a`, ADA)).toBe(`${root}/a/tool`);
+    expect(await findExecutable('tool', '::/none', `${root}/a`, ADA)).toBe(`${root}/a/tool`);
+    expect(await findExecutable('other', 'a:b', root, ADA)).toBe(`${root}/b/other`);
+  });
+
+  test('without PATH, in the usual places', async () => {
+    expect(await findExecutable('sh', undefined, '/', ADA)).toMatch(/^(\/usr)?\/bin\/sh$/);
+  });
+
+  test('a command with a slash is that file, whatever PATH says', async () => {
+    const root = setUp({ 'b/tool': 0o755 });
+    expect(await findExecutable('./tool', `${root}/b`, `${root}/a`, ADA)).toBe(`${root}/a/tool`);
+    expect(await findExecutable('../b/tool', '', `${root}/a`, ADA)).toBe(`${root}/b/tool`);
+    expect(await findExecutable('/none/tool', '', '/', ADA)).toBe('/none/tool');
+  });
+});
+
+describe('what is not found', () => {
+  test('is not_found, or permission_denied when there is one that may not be executed', async () => {
+    const root = setUp({ 'a/tool': 0o644 });
+    await expect(findExecutable('none', inBoth(root), '/', ADA)).rejects.toMatchObject({
+      kind: 'not_found',
+      message: "cannot start 'none': ENOENT: executable file not found in PATH",
+    });
+    await expect(findExecutable('tool', inBoth(root), '/', ADA)).rejects.toMatchObject({
+      kind: 'permission_denied',
+      message: "cannot start 'tool': EACCES: permission denied",
+    });
+  });
+});
+
+describe('who may execute: the first class that fits decides', () => {
+  const SUPPLEMENTARY = 2003;
+  test.each([
+    ['the owner', [0o100, ADA.uid, 0], ADA, true],
+    ['the owner, when only others may', [0o011, ADA.uid, 0], ADA, false],
+    ['the primary group', [0o010, 0, ADA.gid], ADA, true],
+    ['a supplementary group', [0o010, 0, SUPPLEMENTARY], ADA, true],
+    ['a supplementary group, when only others may', [0o701, 0, SUPPLEMENTARY], ADA, false],
+    ['others', [0o001, 0, 0], ADA, true],
+    ['others, when only the owner and the group may', [0o770, 0, 0], ADA, false],
+    ['root, when anybody may', [0o001, ADA.uid, 0], ROOT, true],
+    ['root, when nobody may', [0o666, 0, 0], ROOT, false],
+  ] as const)('%s', async (_name, file, user, allowed) => {
+    const root = setUp({ 'a/tool': file });
+    const found = findExecutable('tool', `${root}/a`, '/', user).then(
+      () => true,
+      () => false,
+    );
+    expect(await found).toBe(allowed);
+  });
+});

@@ -1,0 +1,39 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { isOnNetwork, mountOf, mountsBelow, readMounts } from '../../../../src/daemon/os/mounts.ts';
+
+const MOUNTINFO = `21 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+22 21 0:20 / /proc rw - proc proc rw
+23 21 0:30 / /mnt/with\\040blank rw shared:3 master:1 - nfs4 server:/x rw
+24 21 0:31 / /mnt/with rw - fuse.bindfs /y rw
+25 21 0:32 / /mnt/with/below rw - tmpfs tmpfs rw
+26 21 0:33 / /mnt/k\\303\\244se rw - cifs //server/z rw
+`;
+
+test('the table of mounts is read, and searched by path', () => {
+  const directory = mkdtempSync(join(tmpdir(), 'envd-mounts-'));
+  const file = join(directory, 'mountinfo');
+  writeFileSync(file, MOUNTINFO);
+  const mounts = readMounts(file);
+  rmSync(directory, { recursive: true });
+  expect(mounts).toEqual([
+    { path: '/', kind: 'local' },
+    { path: '/proc', kind: 'pseudo' },
+    { path: '/mnt/with blank', kind: 'network' },
+    { path: '/mnt/with', kind: 'network' },
+    { path: '/mnt/with/below', kind: 'local' },
+    { path: '/mnt/k\xc3\xa4se', kind: 'network' },
+  ]);
+  expect(mountOf(mounts, '/mnt/with blank/x')?.path).toBe('/mnt/with blank');
+  expect(mountOf(mounts, '/mnt/with/x')?.path).toBe('/mnt/with');
+  expect(mountOf(mounts, '/mnt/without')?.path).toBe('/');
+  expect(mountsBelow(mounts, '/mnt/with').map((mount) => mount.path)).toEqual(['/mnt/with/below']);
+  expect(mountsBelow(mounts, '/')).toHaveLength(5);
+});
+
+test('the own mounts, and what they say of themselves', async () => {
+  expect(mountOf(readMounts(), '/proc/self')?.kind).toBe('pseudo');
+  expect(await isOnNetwork('/tmp')).toBe(false);
+});

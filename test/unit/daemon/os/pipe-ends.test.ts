@@ -1,0 +1,127 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { closeSync, fstatSync } from 'node:fs';
+import { Worker } from 'node:worker_threads';
+import { expect, test } from 'vitest';
+import { ReadEnd } from '../../../../src/daemon/os/pipe-ends.ts';
+import { type ProcessExit, spawnWithPipes } from '../../../../src/daemon/os/spawn.ts';
+import { ROOT } from '../../../support/users.ts';
+
+const SIGPIPE = 13;
+
+/** A shell script, with the reading end of what it writes; its stderr is left alone. */
+async function start(script: string): Promise<{ stdout: number; exit: Promise<ProcessExit> }> {
+  const launch = { file: '/bin/sh', args: ['sh', '-c', script], environment: { PATH: '/usr/bin:/bin' } };
+  const { process: started, pipes } = await spawnWithPipes(
+    { ...launch, cwd: '/', user: ROOT, cgroup: null },
+    false,
+  );
+  closeSync(pipes.stderr);
+  return { stdout: pipes.stdout, exit: started.exit };
+}
+
+const outputOf = async (script: string) => (await start(script)).stdout;
+
+const bytesOf = (chunks: readonly Buffer[]) => chunks.reduce((sum, chunk) => sum + chunk.length, 0);
+
+test('every byte is told, and the end closes the descriptor', async () => {
+  const chunks: Buffer[] = [];
+  const descriptor = await outputOf('seq 1 200000');
+  const end = new ReadEnd(descriptor, (bytes) => chunks.push(bytes));
+  await end.closed;
+  const expected = Array.from({ length: 200_000 }, (_, index) => `${index + 1}\n`).join('');
+  expect(Buffer.concat(chunks).toString() === expected).toBe(true);
+  expect(() => fstatSync(descriptor)).toThrow('EBADF');
+  expect(end.pending).toBe(0);
+  // Nothing that happens to it any more is an error.
+  end.setPaused(true);
+  end.setPaused(false);
+  end.unref();
+});
+
+test('what was told is nobody else’s: a later read does not change it', async () => {
+  const told: Record<string, Buffer[]> = { a: [], b: [] };
+  const readers = await Promise.all(
+    Object.entries(told).map(async ([letter, chunks]) => {
+      const script = `for i in 1 2 3 4 5 6 7 8; do head -c 3000 /dev/zero | tr '\\0' ${letter}; done`;
+      return new ReadEnd(await outputOf(script), (bytes) => chunks.push(bytes));
+    }),
+  );
+  await Promise.all(readers.map(({ closed }) => closed));
+  for (const [letter, chunks] of Object.entries(told)) {
+    expect(String(Buffer.concat(chunks)) === letter.repeat(24_000), letter).toBe(true);
+  }
+});
+
+test('a pause takes effect within the turn that it comes in, and what waits can be asked for', async () => {
+  const chunks: Buffer[] = [];
+  const end: ReadEnd = new ReadEnd(await outputOf('head -c 1000000 /dev/zero'), (bytes) => {
+    chunks.push(bytes);
+    end.setPaused(true);
+    end.setPaused(true);
+  });
+  for (let told = 1; bytesOf(chunks) < 1_000_000; told++) {
+    await expect.poll(() => chunks.length).toBe(told);
+    if (bytesOf(chunks) < 1_000_000) await expect.poll(() => end.pending).toBeGreaterThan(0);
+    expect(chunks.length).toBe(told);
+    end.setPaused(false);
+  }
+  end.setPaused(false);
+  await end.closed;
+  expect(bytesOf(chunks)).toBe(1_000_000);
+});
+
+test('hundreds at once, whose numbers are used again', async () => {
+  for (let round = 0; round < 3; round++) {
+    const ends = await Promise.all(
+      Array.from({ length: 100 }, async (_, index) => {
+        let text = '';
+        const end = new ReadEnd(await outputOf(`echo ${index}`), (bytes) => {
+          text += bytes;
+        });
+        await end.closed;
+        return text;
+      }),
+    );
+    expect(ends).toEqual(Array.from({ length: 100 }, (_, index) => `${index}\n`));
+  }
+});
+
+/** Runs a module that has `ReadEnd` and reads its standard input; returns its exit status and what it printed. */
+async function runModule(code: string, input: string | null): Promise<[number, string]> {
+  const url = new URL('../../../../src/daemon/os/pipe-ends.ts', import.meta.url).href;
+  const prelude = `const { ReadEnd } = await import(${JSON.stringify(url)});`;
+  const child = spawn(process.execPath, ['--input-type=module', '-e', prelude + code], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+  });
+  if (input !== null) child.stdin.end(input);
+  let printed = '';
+  child.stdout.on('data', (text) => {
+    printed += text;
+  });
+  const [status] = await once(child, 'close');
+  child.stdin.destroy();
+  return [status, printed];
+}
+
+test('an error of a listener is an uncaught exception, as everywhere, and the reading goes on', async () => {
+  const code = `
+    process.on('uncaughtException', ({ message }) => console.log(message));
+    await new ReadEnd(0, () => { throw new Error('of the listener'); }).closed;
+    console.log('closed');`;
+  expect(await runModule(code, 'input')).toEqual([0, 'of the listener\nclosed\n']);
+});
+
+test('one that is unreferenced keeps no program alive', async () => {
+  expect(await runModule('new ReadEnd(0, () => {}).unref();', null)).toEqual([0, '']);
+});
+
+test('an environment that ends closes its pipes: the writers learn of it', async () => {
+  const writers = await Promise.all([1, 2].map(() => start('exec cat /dev/zero')));
+  const workerData = writers.map(({ stdout }) => stdout);
+  const worker = new Worker(new URL('../../../support/pipes-worker.ts', import.meta.url), { workerData });
+  await once(worker, 'message');
+  await worker.terminate();
+  const ends = await Promise.all(writers.map(({ exit }) => exit));
+  expect(ends.map(({ signal }) => signal)).toEqual([SIGPIPE, SIGPIPE]);
+});

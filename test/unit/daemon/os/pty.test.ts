@@ -1,0 +1,150 @@
+import { execFileSync } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { constants, fstatSync, readdirSync, readFileSync, readlinkSync, writeSync } from 'node:fs';
+import { open as openFile } from 'node:fs/promises';
+import { setImmediate as turn } from 'node:timers/promises';
+import { Worker } from 'node:worker_threads';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { Terminal, type TerminalSize } from '../../../../src/daemon/os/pty.ts';
+import { spawn } from '../../../../src/daemon/os/spawn.ts';
+import { ADA, ROOT } from '../../../support/users.ts';
+
+function open(size: TerminalSize = { cols: 80, rows: 24 }, owner = ROOT): Terminal {
+  const terminal = new Terminal(size, owner);
+  onTestFinished(() => terminal[Symbol.dispose]());
+  return terminal;
+}
+
+const sizeOf = (terminal: Terminal) =>
+  String(execFileSync('stty', ['-F', readlinkSync(`/proc/self/fd/${terminal.slave}`), 'size'])).trim();
+
+describe('size', () => {
+  test('as asked for, and as changed', () => {
+    const terminal = open({ cols: 132, rows: 43 });
+    expect(sizeOf(terminal)).toBe('43 132');
+    terminal.resize({ cols: 65_535, rows: 1 });
+    expect(sizeOf(terminal)).toBe('1 65535');
+  });
+
+  test.each([
+    { cols: 0, rows: 24 },
+    { cols: 80, rows: 65_536 },
+    { cols: -1, rows: 24 },
+  ])('impossible: %o', (size) => {
+    const refusal = expect.objectContaining({
+      kind: 'invalid_argument',
+      message: `terminal size must be 1 to 65535 cells each way, not ${size.cols}x${size.rows}`,
+    });
+    expect(() => new Terminal(size, ROOT)).toThrow(refusal);
+    const terminal = open();
+    expect(() => terminal.resize(size)).toThrow(refusal);
+    expect(sizeOf(terminal)).toBe('24 80');
+  });
+});
+
+test("it is the user's, as a login makes it", () => {
+  const { slave } = open(undefined, ADA);
+  expect(fstatSync(slave)).toMatchObject({ uid: ADA.uid, mode: constants.S_IFCHR | 0o620 });
+});
+
+test('the slave blocks, as a program expects', () => {
+  const { slave } = open();
+  const flags = /^flags:\s+([0-7]+)$/m.exec(readFileSync(`/proc/self/fdinfo/${slave}`, 'utf8'))?.[1] ?? '';
+  expect(Number.parseInt(flags, 8) & 0o4000).toBe(0);
+});
+
+describe('drain', () => {
+  test('takes what has been written to the last byte, streamed or not', async () => {
+    const terminal = open();
+    const streamed: Buffer[] = [];
+    terminal.stream.on('data', (chunk: Buffer) => streamed.push(chunk));
+    const lines = Array.from({ length: 300 }, (_, index) => `line ${index}\n`);
+    for (const [index, line] of lines.entries()) {
+      writeSync(terminal.slave, line);
+      // Read every now and then, so that the stream holds a part and the kernel another.
+      if (index === 100) await once(terminal.stream, 'data');
+      if (index === 200) await turn();
+    }
+    const whole = Buffer.concat([...streamed, ...terminal.drain()]);
+    expect(String(whole)).toBe(lines.join('').replaceAll('\n', '\r\n'));
+    expect(terminal.drain()).toEqual([]);
+  });
+
+  test('of nothing is nothing, at once', () => {
+    expect(open().drain()).toEqual([]);
+  });
+});
+
+/** Every byte as it is, in both directions. */
+function makeRaw(terminal: Terminal): void {
+  const path = readlinkSync(`/proc/self/fd/${terminal.slave}`);
+  execFileSync('stty', ['-F', path, 'raw', '-echo', 'min', '1']);
+}
+
+describe('input', () => {
+  test('that is read late arrives whole, and in order', async () => {
+    const terminal = open();
+    makeRaw(terminal);
+    const wanted = randomBytes(1_000_000);
+    let taken = false;
+    terminal.input.write(wanted.subarray(0, 600_000));
+    terminal.input.write(wanted.subarray(600_000), () => {
+      taken = true;
+    });
+    await turn();
+    expect(taken).toBe(false);
+    const got = Buffer.alloc(wanted.length);
+    const reader = await openFile(`/proc/self/fd/${terminal.slave}`);
+    for (let at = 0; at < got.length; ) at += (await reader.read(got, at)).bytesRead;
+    await reader.close();
+    expect(got.equals(wanted)).toBe(true);
+    await expect.poll(() => taken).toBe(true);
+  });
+
+  test('that nobody reads is given up with the terminal, and holds nothing open', async () => {
+    const before = descriptors();
+    const terminal = open();
+    makeRaw(terminal);
+    terminal.input.write(Buffer.alloc(1_000_000));
+    await turn();
+    terminal[Symbol.dispose]();
+    await expect.poll(descriptors).toBeLessThanOrEqual(before);
+  });
+
+  test('of a thread that ends while it waits harms nobody', async () => {
+    const before = descriptors();
+    const worker = new Worker(new URL('../../../support/full-terminal-worker.ts', import.meta.url));
+    await once(worker, 'message');
+    await worker.terminate();
+    await expect.poll(descriptors).toBeLessThanOrEqual(before);
+  });
+});
+
+const descriptors = () => readdirSync('/proc/self/fd').length;
+
+describe('closing', () => {
+  test('leaves no descriptor, and twice is once', async () => {
+    open()[Symbol.dispose]();
+    const before = descriptors();
+    const terminals = Array.from({ length: 20 }, () => new Terminal({ cols: 80, rows: 24 }, ROOT));
+    expect(descriptors()).toBeGreaterThanOrEqual(before + 40);
+    for (const terminal of [...terminals, ...terminals]) terminal[Symbol.dispose]();
+    await expect.poll(descriptors).toBeLessThanOrEqual(before);
+  });
+
+  test('hangs up: who still has the terminal gets SIGHUP', async () => {
+    const terminal = new Terminal({ cols: 80, rows: 24 }, ROOT);
+    const launch = {
+      file: '/bin/sleep',
+      args: ['sleep', '300'],
+      environment: {},
+      cwd: '/',
+      user: ROOT,
+      cgroup: null,
+    };
+    const started = await spawn(launch, terminal.slave);
+    terminal[Symbol.dispose]();
+    expect(await started.exit).toMatchObject({ code: null, signal: 1 });
+  });
+});

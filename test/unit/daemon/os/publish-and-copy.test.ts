@@ -1,0 +1,134 @@
+import {
+  closeSync,
+  existsSync,
+  fstatSync,
+  ftruncateSync,
+  openSync,
+  readFileSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+  writeSync,
+} from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { native } from '../../../../src/daemon/os/native.ts';
+import { openUnnamed } from '../../../../src/daemon/os/unnamed-file.ts';
+import { mountTmpfs } from '../../../support/mounts.ts';
+import { scratch } from '../../../support/scratch.ts';
+
+function openFile(path: string, flags = 'r+'): number {
+  const descriptor = openSync(path, flags);
+  onTestFinished(() => closeSync(descriptor));
+  return descriptor;
+}
+
+describe('a file without a name', () => {
+  test('gets one, its owner and its content', async () => {
+    const directory = scratch();
+    const path = join(directory, 'named');
+    await using file = await openUnnamed(directory);
+    await file?.write('content');
+    expect(existsSync(path)).toBe(false);
+    await native.publishFile(file?.fd ?? -1, path, 1234, 4321);
+    expect(readFileSync(path, 'utf8')).toBe('content');
+    expect(statSync(path)).toMatchObject({ uid: 1234, gid: 4321, nlink: 1 });
+    expect(statSync(path).mode & 0o7777).toBe(0o644);
+  });
+
+  test('does not take a name that is taken', async () => {
+    const directory = scratch();
+    await using file = await openUnnamed(directory);
+    const publish = (name: string) => native.publishFile(file?.fd ?? -1, join(directory, name), 0, 0);
+    writeFileSync(join(directory, 'file'), 'old');
+    symlinkSync('nowhere', join(directory, 'dangling'));
+    await expect(publish('file')).rejects.toMatchObject({ code: 'EEXIST', syscall: 'linkat' });
+    await expect(publish('dangling')).rejects.toMatchObject({ code: 'EEXIST' });
+    await expect(publish('missing/file')).rejects.toMatchObject({ code: 'ENOENT' });
+    expect(readFileSync(join(directory, 'file'), 'utf8')).toBe('old');
+    expect(() => publish('x'.repeat(5000))).toThrow(expect.objectContaining({ code: 'ENAMETOOLONG' }));
+    expect(() => publish('a\0b')).toThrow(expect.objectContaining({ code: 'EINVAL' }));
+  });
+
+  test('is not to be had everywhere', async () => {
+    expect(await openUnnamed('/proc')).toBeNull();
+    expect(await openUnnamed('/sys')).toBeNull();
+    await expect(openUnnamed(join(scratch(), 'missing'))).rejects.toMatchObject({ code: 'ENOENT' });
+    const file = join(scratch(), 'file');
+    writeFileSync(file, '');
+    await expect(openUnnamed(file)).rejects.toMatchObject({ code: 'ENOTDIR' });
+  });
+});
+
+describe('copying', () => {
+  test.each([
+    ['in one file system', () => scratch()],
+    ['across two', () => mountTmpfs('1m')],
+  ])('%s', async (_name, elsewhere) => {
+    const source = join(scratch(), 'source');
+    const target = join(elsewhere(), 'target');
+    const content = Buffer.alloc(700_001, 'abc');
+    writeFileSync(source, content);
+    writeFileSync(target, 'start|');
+    const [from, to] = [openFile(source), openFile(target)];
+    expect(await native.copyRange(from, to, 6, Number.MAX_SAFE_INTEGER)).toBe(content.length);
+    expect(readFileSync(target).equals(Buffer.concat([Buffer.from('start|'), content]))).toBe(true);
+    expect(await native.copyRange(from, to, 0, 3)).toBe(3);
+    expect(readFileSync(target, 'latin1').slice(0, 6)).toBe('abcrt|');
+    expect(await native.copyRange(from, to, 0, 0)).toBe(0);
+  });
+
+  test('a file of /proc, which claims to be empty', async () => {
+    const target = join(scratch(), 'target');
+    const to = openFile(target, 'w+');
+    await native.copyRange(openFile('/proc/version', 'r'), to, 0, Number.MAX_SAFE_INTEGER);
+    expect(readFileSync(target, 'utf8')).toBe(readFileSync('/proc/version', 'utf8'));
+  });
+
+  test('tells what failed', async () => {
+    await expect(native.copyRange(-1, -1, 0, 1)).rejects.toMatchObject({ code: 'EBADF' });
+    const full = join(mountTmpfs('64k'), 'target');
+    const source = join(scratch(), 'source');
+    writeFileSync(source, Buffer.alloc(100_000));
+    const copy = native.copyRange(openFile(source), openFile(full, 'w+'), 0, 100_000);
+    await expect(copy).rejects.toMatchObject({ code: 'ENOSPC' });
+  });
+});
+
+describe('reserving', () => {
+  test('takes the blocks, and neither size nor content change', async () => {
+    const path = join(scratch(), 'file');
+    writeFileSync(path, 'content');
+    const descriptor = openFile(path);
+    await native.reserveSpace(descriptor, 1_000_000);
+    expect(fstatSync(descriptor).blocks * 512).toBeGreaterThanOrEqual(1_000_000);
+    expect(readFileSync(path, 'utf8')).toBe('content');
+  });
+
+  test('fills holes', async () => {
+    const descriptor = openFile(join(scratch(), 'sparse'), 'w+');
+    ftruncateSync(descriptor, 1_000_000);
+    expect(fstatSync(descriptor).blocks).toBe(0);
+    await native.reserveSpace(descriptor, 500_000);
+    expect(fstatSync(descriptor).blocks * 512).toBeGreaterThanOrEqual(500_000);
+    expect(fstatSync(descriptor).size).toBe(1_000_000);
+  });
+
+  test('leaves a file that has them untouched', async () => {
+    const descriptor = openFile(join(scratch(), 'full'), 'w+');
+    writeSync(descriptor, Buffer.alloc(100_000));
+    const { ctimeNs } = fstatSync(descriptor, { bigint: true });
+    await native.reserveSpace(descriptor, 100_000);
+    expect(fstatSync(descriptor, { bigint: true }).ctimeNs).toBe(ctimeNs);
+  });
+
+  test('without room gives back what it took', async () => {
+    const descriptor = openFile(join(mountTmpfs('1m'), 'file'), 'w+');
+    writeSync(descriptor, 'content');
+    await expect(native.reserveSpace(descriptor, 2_000_000)).rejects.toMatchObject({
+      code: 'ENOSPC',
+      syscall: 'fallocate',
+    });
+    expect(fstatSync(descriptor)).toMatchObject({ size: 7, blocks: 8 });
+  });
+});

@@ -1,0 +1,71 @@
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { constants } from 'node:os';
+import { expect, test } from 'vitest';
+import {
+  MAX_SIGNAL,
+  SIGKILL,
+  SIGTERM,
+  signalGroup,
+  signalName,
+  signalProcess,
+  signalText,
+} from '../../../../src/daemon/os/signals.ts';
+
+test('every signal has the name that bash gives it', () => {
+  const script = `for i in $(seq ${MAX_SIGNAL}); do echo "$i SIG$(kill -l $i)"; done 2>&1`;
+  const lines = String(execFileSync('bash', ['-c', script]))
+    .trim()
+    .split('\n');
+  expect(lines).toHaveLength(MAX_SIGNAL);
+  for (const line of lines) {
+    const [number = '', name = ''] = line.split(' ');
+    // bash counts the upper half of the real-time signals down from SIGRTMAX.
+    const fromTop = /^SIGRTMAX(?:-(\d+))?$/.exec(name);
+    const wanted = fromTop ? `SIGRTMIN+${MAX_SIGNAL - 34 - Number(fromTop[1] ?? 0)}` : name;
+    // The C library keeps 32 and 33, which have no name.
+    expect(signalName(Number(number))).toBe(wanted === 'SIG' ? `SIG${number}` : wanted);
+  }
+});
+
+test('and the number that Node gives it', () => {
+  for (const [name, number] of Object.entries(constants.signals)) {
+    // Two names for one number.
+    if (name !== 'SIGIOT' && name !== 'SIGPOLL' && name !== 'SIGUNUSED')
+      expect(signalName(number)).toBe(name);
+  }
+  expect([SIGKILL, SIGTERM]).toEqual([constants.signals.SIGKILL, constants.signals.SIGTERM]);
+});
+
+test('the text is what Go prints', () => {
+  expect([1, 2, 9, 11, 15, 19, 20].map(signalText)).toEqual([
+    'hangup',
+    'interrupt',
+    'killed',
+    'segmentation fault',
+    'terminated',
+    'stopped (signal)',
+    'stopped',
+  ]);
+  expect([32, 37, 64].map(signalText)).toEqual(['signal 32', 'signal 37', 'signal 64']);
+});
+
+test('a signal reaches a process, or a whole group', async () => {
+  const one = spawn('sleep', ['300']);
+  expect(signalProcess(one.pid ?? 0, 40)).toBe(true);
+  await once(one, 'exit');
+
+  const group = spawn('sh', ['-c', 'sleep 300 & sleep 300 & echo; wait'], { detached: true });
+  await once(group.stdout, 'data');
+  expect(signalGroup(group.pid ?? 0, SIGKILL)).toBe(true);
+  // Closed by the last of them.
+  await once(group.stdout, 'close');
+});
+
+test('what is gone is no error, what is impossible is', async () => {
+  const child = spawn('true', { detached: true });
+  await once(child, 'exit');
+  expect(signalProcess(child.pid ?? 0, SIGTERM)).toBe(false);
+  expect(signalGroup(child.pid ?? 0, SIGTERM)).toBe(false);
+  expect(() => signalProcess(process.pid, 4711)).toThrow('EINVAL');
+});

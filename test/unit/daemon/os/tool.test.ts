@@ -1,0 +1,63 @@
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { runTool } from '../../../../src/daemon/os/tool.ts';
+import { scratch } from '../../../support/scratch.ts';
+
+const shell = (script: string, limitMs = 10_000, ...args: string[]) =>
+  runTool('sh', ['-c', script, 'sh', ...args], limitMs);
+
+/** Whether the process runs; a zombie that init has yet to reap does not. */
+function runs(pid: number): boolean {
+  try {
+    return !/^State:\t[ZX]/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
+  } catch {
+    return false;
+  }
+}
+
+test('runs a program with plain surroundings', async () => {
+  const file = join(scratch(), 'out');
+  await shell('{ pwd; echo "$LC_ALL"; env | grep -c VITEST; cat; } > "$1"; true', undefined, file);
+  expect(readFileSync(file, 'utf8')).toBe('/\nC\n0\n');
+});
+
+describe('fails', () => {
+  test.each([
+    ['echo no such export >&2; exit 32', "'sh' failed (32): no such export"],
+    ['kill -TERM $$', "'sh' failed (SIGTERM): "],
+    ['printf %2000s x | tr " " y >&2; exit 1', `'sh' failed (1): ${'y'.repeat(1000)}`],
+  ])('%s', async (script, message) => {
+    await expect(shell(script)).rejects.toMatchObject({ kind: 'unavailable', message });
+  });
+
+  test('where the program is not installed', async () => {
+    await expect(runTool('no-such-tool', [], 1000)).rejects.toMatchObject({
+      kind: 'failed_precondition',
+      message: "'no-such-tool' is not installed",
+    });
+    const file = join(scratch(), 'tool');
+    writeFileSync(file, '');
+    await expect(runTool(file, [], 1000)).rejects.toMatchObject({ code: 'EACCES' });
+  });
+});
+
+test('is killed with its helpers when its time is up', async () => {
+  const file = join(scratch(), 'pids');
+  const hanging = shell('sleep 1000 & echo $$ $! > "$1"; wait', 300, file);
+  await expect(hanging).rejects.toMatchObject({
+    kind: 'deadline_exceeded',
+    message: "'sh' was killed after 0.3 s",
+  });
+  const pids = readFileSync(file, 'utf8').trim().split(' ').map(Number);
+  expect(pids.length).toBe(2);
+  for (const pid of pids) await expect.poll(() => runs(pid)).toBe(false);
+});
+
+test('is not waited for when a helper stays behind with its output', async () => {
+  const file = join(scratch(), 'pid');
+  await shell('sleep 1000 & echo $! > "$1"', 5000, file);
+  const pid = Number(readFileSync(file, 'utf8'));
+  expect(existsSync(`/proc/${pid}`)).toBe(true);
+  process.kill(pid);
+});

@@ -1,0 +1,45 @@
+import { execFileSync } from 'node:child_process';
+import { constants, createReadStream, readFileSync } from 'node:fs';
+import { open } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { writeFully } from '../../../../src/daemon/os/write-fully.ts';
+import { scratch } from '../../../support/scratch.ts';
+
+const never = new AbortController().signal;
+const pieces = (...texts: string[]) => texts.map((text) => Buffer.from(text));
+
+test('at a position, or where the file stands', async () => {
+  const path = join(scratch(), 'file');
+  await using file = await open(path, 'w+');
+  await writeFully(file, pieces('ab', '', 'cd'), null, never);
+  await writeFully(file, pieces('ef'), null, never);
+  await writeFully(file, pieces('X'), 1, never);
+  await writeFully(file, [], 0, never);
+  expect(readFileSync(path, 'utf8')).toBe('aXcdef');
+});
+
+test('to a pipe that is full: waits for its reader', async () => {
+  const path = join(scratch(), 'pipe');
+  execFileSync('mkfifo', [path]);
+  await using both = await open(path, 'r+');
+  await using writer = await open(path, constants.O_WRONLY | constants.O_NONBLOCK);
+  const batch = Array.from({ length: 40 }, (_, index) => Buffer.alloc(10_000, index));
+  const written = writeFully(writer, batch, null, never);
+  const read: Buffer[] = [];
+  for await (const chunk of createReadStream('', { fd: both.fd, autoClose: false, end: 399_999 }))
+    read.push(chunk);
+  await written;
+  expect(Buffer.concat(read).equals(Buffer.concat(batch))).toBe(true);
+});
+
+test('to a pipe that stays full: until the signal', async () => {
+  const path = join(scratch(), 'pipe');
+  execFileSync('mkfifo', [path]);
+  await using _reader = await open(path, 'r+');
+  await using writer = await open(path, constants.O_WRONLY | constants.O_NONBLOCK);
+  const controller = new AbortController();
+  const written = writeFully(writer, [Buffer.alloc(1_000_000)], null, controller.signal);
+  setImmediate(() => controller.abort());
+  await expect(written).rejects.toThrow('aborted');
+});

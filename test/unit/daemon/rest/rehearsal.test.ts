@@ -1,0 +1,38 @@
+import { once } from 'node:events';
+import Fastify from 'fastify';
+import { expect, test } from 'vitest';
+import { rehearse } from '../../../../src/daemon/rest/rehearsal.ts';
+
+const never = new AbortController().signal;
+
+test('has the daemon answer, each time over a new connection', async () => {
+  const ports = new Set<number | undefined>();
+  await using app = Fastify();
+  app.get('/health', (request, reply) => {
+    ports.add(request.socket.remotePort);
+    return reply.code(204).send();
+  });
+  await app.listen({ port: 0, host: '0.0.0.0' });
+  await rehearse(app, never);
+  expect(ports.size).toBe(60);
+});
+
+test('does nothing when nobody listens', async () => {
+  await using app = Fastify();
+  await rehearse(app, never);
+});
+
+test('gives up without an error when nothing answers, or nobody wants it any more', {
+  timeout: 10_000,
+}, async () => {
+  await using app = Fastify({ forceCloseConnections: true });
+  app.get('/health', () => new Promise(() => {}));
+  await app.listen({ port: 0, host: '127.0.0.1' });
+  await rehearse(app, never);
+
+  const caller = new AbortController();
+  const rehearsed = rehearse(app, caller.signal);
+  await once(app.server, 'request');
+  caller.abort();
+  await rehearsed;
+});

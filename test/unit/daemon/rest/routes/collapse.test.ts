@@ -1,0 +1,91 @@
+import { request } from 'node:http';
+import Fastify from 'fastify';
+import { expect, test } from 'vitest';
+import { onAbort } from '../../../../../src/base/abort.ts';
+import { EnvdError } from '../../../../../src/base/errors.ts';
+import { sendError } from '../../../../../src/daemon/rest/errors.ts';
+import { collapseRoutes } from '../../../../../src/daemon/rest/routes/collapse.ts';
+import { Collapser, type CollapseStatistics } from '../../../../../src/daemon/services/collapse/collapse.ts';
+
+function serve(collapser: Collapser) {
+  const app = Fastify();
+  app.setErrorHandler((error, _request, reply) => sendError(reply, error));
+  collapseRoutes(app, collapser);
+  return app;
+}
+
+/** Goes on until its caller goes away. */
+class EndlessCollapser extends Collapser {
+  readonly started = Promise.withResolvers<void>();
+  readonly cancelled = Promise.withResolvers<void>();
+
+  override collapse(signal: AbortSignal): Promise<CollapseStatistics> {
+    onAbort(signal, this.cancelled.resolve);
+    this.started.resolve();
+    return this.cancelled.promise.then(() =>
+      Promise.reject(new EnvdError('aborted', 'collapse was cancelled')),
+    );
+  }
+}
+
+test('answers with the statistics, in order', async () => {
+  const answer = await serve(new Collapser()).inject({ method: 'POST', url: '/collapse' });
+  expect(answer.statusCode).toBe(200);
+  const keys = ['regions', 'chunks', 'collapsed', 'alreadyHuge', 'skipped', 'elapsedMs'];
+  expect(Object.keys(answer.json())).toEqual(keys);
+});
+
+test('has the daemon answer itself before it is done', async () => {
+  const app = serve(new Collapser());
+  let answered = 0;
+  app.get('/health', (_request, reply) => {
+    answered += 1;
+    return reply.code(204).send();
+  });
+  const url = await app.listen({ port: 0, host: '127.0.0.1' });
+  const answer = await fetch(`${url}/collapse`, { method: 'POST' });
+  expect([answer.status, answered]).toEqual([200, 60]);
+  await app.close();
+});
+
+test('answers 503 while another one is under way', async () => {
+  const app = serve(new Collapser());
+  const answers = await Promise.all([1, 2].map(() => app.inject({ method: 'POST', url: '/collapse' })));
+  expect(answers.map(({ statusCode }) => statusCode).sort()).toEqual([200, 503]);
+});
+
+test.each(['', '{"some":"body"}'])('ends when the caller goes away, body %j', async (body) => {
+  const collapser = new EndlessCollapser();
+  const app = serve(collapser);
+  const url = await app.listen({ port: 0, host: '127.0.0.1' });
+  const call = request(`${url}/collapse`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+  });
+  call.on('error', () => {});
+  call.end(body);
+  await collapser.started.promise;
+  call.destroy();
+  await collapser.cancelled.promise;
+  await app.close();
+});
+
+test('goes on while the caller waits, though its body has been read', async () => {
+  const collapser = new EndlessCollapser();
+  const app = serve(collapser);
+  const url = await app.listen({ port: 0, host: '127.0.0.1' });
+  const call = request(`${url}/collapse`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+  });
+  call.on('error', () => {});
+  call.end('{"some":"body"}');
+  await collapser.started.promise;
+  // A request of its own is answered meanwhile; had the first been given up, that would be known by then.
+  expect((await fetch(url)).status).toBe(404);
+  const ended = await Promise.race([collapser.cancelled.promise.then(() => true), Promise.resolve(false)]);
+  expect(ended).toBe(false);
+  call.destroy();
+  await collapser.cancelled.promise;
+  await app.close();
+});

@@ -1,0 +1,80 @@
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { acceptsIdentity, chooseCoding } from '../../../../../../src/daemon/rest/routes/files/coding.ts';
+
+test.each([
+  [undefined, 'identity'],
+  ['', 'identity'],
+  ['gzip, deflate', 'gzip'],
+  ['gzip, deflate, br, zstd', 'gzip'],
+  ['GZIP', 'gzip'],
+  ['*', 'identity'],
+  ['deflate', 'identity'],
+  ['identity', 'identity'],
+  ['identity, gzip', 'identity'],
+  ['gzip;q=0.5', 'gzip'],
+  ['gzip;q=0.5, identity', 'identity'],
+  ['gzip;q=0.5, identity;q=0.4', 'gzip'],
+  ['gzip;q=0', 'identity'],
+  ['br;q=1, gzip;q=0.8, *;q=0.1', 'gzip'],
+  ['identity;q=0, gzip', 'gzip'],
+  ['*;q=0, gzip', 'gzip'],
+  ['identity;q=0', null],
+  ['*;q=0', null],
+  ['gzip;q=0, *;q=0', null],
+  ['deflate, *;q=0', null],
+])('Accept-Encoding: %s: %s', (header, coding) => {
+  expect(chooseCoding(header, 'text/plain')).toBe(coding);
+});
+
+test.each(['image/png', 'application/zip', 'video/mp4', 'font/woff2', 'application/gzip'])(
+  '%s is coded only when gzip is preferred expressly',
+  (type) => {
+    expect(chooseCoding('gzip, deflate', type)).toBe('identity');
+    expect(chooseCoding('gzip, identity;q=0.5', type)).toBe('gzip');
+    expect(chooseCoding('gzip, identity;q=0', type)).toBe('gzip');
+  },
+);
+
+test.each(['image/svg+xml', 'application/json', 'application/octet-stream', 'text/html; charset=utf-8'])(
+  '%s gets smaller',
+  (type) => {
+    expect(chooseCoding('gzip, deflate', type)).toBe('gzip');
+  },
+);
+
+test('identity is acceptable unless it is excluded', () => {
+  expect(acceptsIdentity(undefined)).toBe(true);
+  expect(acceptsIdentity('gzip')).toBe(true);
+  expect(acceptsIdentity('gzip, identity;q=0')).toBe(false);
+  expect(acceptsIdentity('gzip, *;q=0')).toBe(false);
+});
+
+test('any header has an answer', () => {
+  const piece = fc.constantFrom(
+    'gzip',
+    'identity',
+    '*',
+    ';',
+    'q=',
+    '0',
+    '1',
+    '.',
+    ',',
+    ' ',
+    '"',
+    '\\',
+    '=',
+    '/',
+  );
+  const header = fc.oneof(
+    fc.string(),
+    fc.array(piece, { maxLength: 20 }).map((pieces) => pieces.join('')),
+  );
+  fc.assert(
+    fc.property(header, (text) => {
+      expect(['identity', 'gzip', null]).toContain(chooseCoding(text, 'text/plain'));
+    }),
+    { numRuns: 2000 },
+  );
+});

@@ -1,0 +1,166 @@
+import { describe, expect, test } from 'vitest';
+import {
+  type DownloadFacts,
+  planDownload,
+} from '../../../../../../src/daemon/rest/routes/files/download-plan.ts';
+
+const MODIFIED = new Date('2026-05-17T10:20:30.400Z');
+const LAST_MODIFIED = 'Sun, 17 May 2026 10:20:30 GMT';
+const FILE: DownloadFacts = { name: 'test.txt', size: 10, modified: MODIFIED, tag: 'tag' };
+const VIRTUAL: DownloadFacts = { name: 'kallsyms', size: null, modified: null, tag: null };
+
+const get = (headers: Record<string, string> = {}, file = FILE) => planDownload('GET', headers, file);
+
+describe('the whole file', () => {
+  test('as it is', () => {
+    expect(get()).toEqual({
+      status: 200,
+      coding: 'identity',
+      pieces: [{ start: 0, end: 10 }],
+      headers: {
+        vary: 'Accept-Encoding',
+        etag: '"tag"',
+        'last-modified': LAST_MODIFIED,
+        'content-type': 'text/plain; charset=utf-8',
+        'content-disposition': 'inline; filename=test.txt',
+        'accept-ranges': 'bytes',
+        'content-length': 10,
+      },
+    });
+  });
+
+  test('coded: other bytes, so a weak tag, and a length that is not known', () => {
+    const { coding, headers } = get({ 'accept-encoding': 'gzip, deflate' });
+    expect(coding).toBe('gzip');
+    expect(headers).toMatchObject({ etag: 'W/"tag-gzip"', 'content-encoding': 'gzip' });
+    expect(headers).not.toHaveProperty('content-length');
+  });
+
+  test('of unknown length: without ranges and validators', () => {
+    expect(get({ range: 'bytes=0-1' }, VIRTUAL)).toEqual({
+      status: 200,
+      coding: 'identity',
+      pieces: [{ start: 0, end: null }],
+      headers: {
+        vary: 'Accept-Encoding',
+        'content-type': 'application/octet-stream',
+        'content-disposition': 'inline; filename=kallsyms',
+      },
+    });
+  });
+});
+
+describe('conditions', () => {
+  test.each([
+    ['if-none-match', '"tag"'],
+    ['if-none-match', 'W/"tag"'],
+    ['if-none-match', '"other", "tag"'],
+    ['if-none-match', '*'],
+    ['if-modified-since', LAST_MODIFIED],
+    ['if-modified-since', 'Sun, 17 May 2026 10:20:31 GMT'],
+  ])('%s: %s: the client has it', (name, value) => {
+    const { status, headers, pieces } = get({ [name]: value });
+    expect(status).toBe(304);
+    expect(pieces).toEqual([]);
+    expect(headers).toEqual({ vary: 'Accept-Encoding', etag: '"tag"', 'last-modified': LAST_MODIFIED });
+  });
+
+  test('a coded copy serves who takes that coding, and no range of it is to be had', () => {
+    const has = { 'if-none-match': 'W/"tag-gzip"', 'accept-encoding': 'gzip' };
+    expect(get(has)).toMatchObject({ status: 304, headers: { etag: 'W/"tag-gzip"' } });
+    expect(get({ ...has, 'accept-encoding': 'identity' }).status).toBe(200);
+    expect(get({ ...has, range: 'bytes=0-1' })).toMatchObject({ status: 206, coding: 'identity' });
+  });
+
+  test.each([
+    ['if-none-match', '"other"'],
+    ['if-modified-since', 'Sun, 17 May 2026 10:20:29 GMT'],
+    ['if-modified-since', 'yesterday'],
+    ['if-match', '"tag"'],
+    ['if-match', '"a", "tag"'],
+    ['if-match', '*'],
+    ['if-unmodified-since', LAST_MODIFIED],
+    ['if-unmodified-since', 'tomorrow'],
+  ])('%s: %s: the client gets it, as it is', (name, value) => {
+    expect(get({ [name]: value, 'accept-encoding': 'gzip' })).toMatchObject({
+      status: 200,
+      coding: 'identity',
+    });
+  });
+
+  test.each([
+    ['if-match', '"other"'],
+    ['if-match', 'W/"tag"'],
+    ['if-unmodified-since', 'Sun, 17 May 2026 10:20:29 GMT'],
+  ])('%s: %s: it is another one', (name, value) => {
+    expect(() => get({ [name]: value })).toThrow(expect.objectContaining({ kind: 'failed_precondition' }));
+  });
+
+  test('the tag decides before the date', () => {
+    const headers = { 'if-none-match': '"other"', 'if-modified-since': LAST_MODIFIED };
+    expect(get(headers).status).toBe(200);
+  });
+});
+
+describe('ranges', () => {
+  test('one', () => {
+    const { status, headers, pieces } = get({ range: 'bytes=2-4', 'accept-encoding': 'gzip' });
+    expect(status).toBe(206);
+    expect(pieces).toEqual([{ start: 2, end: 5 }]);
+    expect(headers).toMatchObject({
+      'content-range': 'bytes 2-4/10',
+      'content-length': 3,
+      'content-type': 'text/plain; charset=utf-8',
+      etag: '"tag"',
+      'accept-ranges': 'bytes',
+    });
+  });
+
+  test('several: parts with their own headers, and the length of all of it', () => {
+    const { status, headers, pieces } = get({ range: 'bytes=0-1,-2' });
+    expect(status).toBe(206);
+    const boundary = /^multipart\/byteranges; boundary=(.+)$/.exec(String(headers['content-type']))?.[1];
+    const part = (range: string) =>
+      `\r\n--${boundary}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Range: bytes ${range}/10\r\n\r\n`;
+    const shown = pieces.map((piece) => (Buffer.isBuffer(piece) ? piece.toString() : piece));
+    const end = `\r\n--${boundary}--\r\n`;
+    expect(shown).toEqual([part('0-1'), { start: 0, end: 2 }, part('8-9'), { start: 8, end: 10 }, end]);
+    expect(headers['content-length']).toBe(part('0-1').length + part('8-9').length + end.length + 4);
+    expect(headers).not.toHaveProperty('content-range');
+  });
+
+  test('none in the file', () => {
+    expect(get({ range: 'bytes=10-' })).toMatchObject({
+      status: 416,
+      headers: { 'content-range': 'bytes */10' },
+      pieces: [],
+    });
+  });
+
+  test.each([
+    ['"tag"', 206],
+    ['W/"tag"', 200],
+    ['"other"', 200],
+    [LAST_MODIFIED, 206],
+    ['Sun, 17 May 2026 10:20:29 GMT', 200],
+    ['Sun, 17 May 2026 10:20:31 GMT', 200],
+    ['nonsense', 200],
+  ])('If-Range: %s: %i', (condition, status) => {
+    expect(get({ range: 'bytes=0-1', 'if-range': condition }).status).toBe(status);
+  });
+
+  test('are for GET alone', () => {
+    expect(planDownload('HEAD', { range: 'bytes=0-1' }, FILE).status).toBe(200);
+  });
+
+  test('are not for a client that does not take the file as it is', () => {
+    const headers = { range: 'bytes=0-1', 'accept-encoding': 'gzip, identity;q=0' };
+    expect(get(headers)).toMatchObject({ status: 200, coding: 'gzip' });
+  });
+});
+
+test('no acceptable coding', () => {
+  expect(() => get({ 'accept-encoding': 'identity;q=0' })).toThrow(
+    expect.objectContaining({ kind: 'not_acceptable' }),
+  );
+});

@@ -1,0 +1,74 @@
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import Fastify from 'fastify';
+import { describe, expect, test } from 'vitest';
+import { ExclusiveLock } from '../../../../../src/base/exclusive-lock.ts';
+import type { Cgroup } from '../../../../../src/daemon/os/cgroup2.ts';
+import { sendError } from '../../../../../src/daemon/rest/errors.ts';
+import { freezeRoutes } from '../../../../../src/daemon/rest/routes/freeze.ts';
+import { Freezer } from '../../../../../src/daemon/services/freeze/freezer.ts';
+import { testCgroup } from '../../../../support/cgroups.ts';
+
+function serve(workload: readonly Cgroup[]) {
+  const recordFile = join(tmpdir(), `envd-frozen-${process.pid}.json`);
+  const lock = new ExclusiveLock();
+  const freezer = new Freezer({ workload, hierarchy: null, recordFile, lock, onWatchdog: () => {} });
+  const app = Fastify();
+  app.setErrorHandler((error, _request, reply) => sendError(reply, error));
+  freezeRoutes(app, freezer);
+  return {
+    app,
+    post: (url: string) => app.inject({ method: 'POST', url }),
+    [Symbol.dispose]: () => freezer[Symbol.dispose](),
+  };
+}
+
+describe('POST /freeze', () => {
+  test('answers 204 at once, and 200 with statistics when it has waited', async () => {
+    using top = testCgroup();
+    using server = serve([top]);
+    const atOnce = await server.post('/freeze');
+    expect([atOnce.statusCode, atOnce.body]).toEqual([204, '']);
+    expect(top.freezeRequested()).toBe(true);
+    const waited = await server.post('/freeze?mode=legacy&maxCgroups=0&maxWaitMs=1000');
+    expect(waited.statusCode).toBe(200);
+    expect(waited.json()).toMatchObject({
+      mode: 'legacy',
+      visited: 1,
+      truncated: false,
+      requested: 1,
+      frozen: 1,
+    });
+    expect((await server.post('/unfreeze')).statusCode).toBe(204);
+    expect(top.freezeRequested()).toBe(false);
+  });
+
+  test('takes the mode and the bound from the query', async () => {
+    using top = testCgroup();
+    using server = serve([top, top]);
+    const answer = await server.post('/freeze?mode=hierarchy&maxCgroups=1&maxWaitMs=1000');
+    expect(answer.json()).toMatchObject({ mode: 'hierarchy', visited: 1, truncated: true });
+  });
+
+  test.each([
+    ['mode=eager', "mode must be one of legacy, hierarchy, not 'eager'"],
+    ['maxCgroups=-1', "maxCgroups must be a whole number, not '-1'"],
+    ['maxCgroups=1.5', "maxCgroups must be a whole number, not '1.5'"],
+    ['maxWaitMs=soon', "maxWaitMs must be a whole number, not 'soon'"],
+    ['maxWaitMs=1&maxWaitMs=2', 'maxWaitMs must be given once'],
+  ])('refuses %s', async (query, message) => {
+    using server = serve([]);
+    const answer = await server.post(`/freeze?${query}`);
+    expect(answer.statusCode).toBe(400);
+    expect(answer.json()).toEqual({ code: 400, message });
+  });
+
+  test('takes any content type, since there is nothing to read', async () => {
+    using server = serve([]);
+    const headers = { 'content-type': 'application/json' };
+    expect((await server.app.inject({ method: 'POST', url: '/freeze', headers })).statusCode).toBe(204);
+    expect(
+      (await server.app.inject({ method: 'POST', url: '/unfreeze', headers, body: '{' })).statusCode,
+    ).toBe(204);
+  });
+});

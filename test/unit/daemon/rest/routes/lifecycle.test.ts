@@ -1,0 +1,109 @@
+import Fastify, { type FastifyInstance } from 'fastify';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { sendError } from '../../../../../src/daemon/rest/errors.ts';
+import { envsRoutes } from '../../../../../src/daemon/rest/routes/envs.ts';
+import { healthRoutes } from '../../../../../src/daemon/rest/routes/health.ts';
+import { initRoutes } from '../../../../../src/daemon/rest/routes/init.ts';
+import { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
+import { auditStep } from '../../../../../src/daemon/services/init/audit-step.ts';
+import { authStep } from '../../../../../src/daemon/services/init/auth-step.ts';
+import { environmentStep } from '../../../../../src/daemon/services/init/environment-step.ts';
+import { Init } from '../../../../../src/daemon/services/init/init.ts';
+import { tokenStep } from '../../../../../src/daemon/services/init/token-step.ts';
+import { scratch } from '../../../../support/scratch.ts';
+import { testUsers } from '../../../../support/users.ts';
+
+const NOTHING_FROZEN = { requested: 0, stillFrozen: 0, notFrozen: 0, vanished: 0, late: 0 };
+
+function setUp(audit = NOTHING_FROZEN): { app: FastifyInstance; guest: Guest } {
+  const app = Fastify();
+  onTestFinished(() => app.close());
+  app.setErrorHandler((error, _request, reply) => sendError(reply, error));
+  const guest = new Guest(testUsers(scratch()));
+  const steps = [
+    authStep(guest, () => Promise.resolve(null)),
+    auditStep(() => audit),
+    environmentStep(guest, async () => {}),
+    tokenStep(guest),
+  ];
+  healthRoutes(app);
+  envsRoutes(app, guest);
+  initRoutes(app, new Init(steps), '1.2.3');
+  return { app, guest };
+}
+
+test('GET /health', async () => {
+  const { app } = setUp();
+  const response = await app.inject('/health');
+  expect([response.statusCode, response.body]).toEqual([204, '']);
+});
+
+test('GET /envs', async () => {
+  const { app, guest } = setUp();
+  guest.environment = { A: 'ü' };
+  const response = await app.inject('/envs');
+  expect(response.json()).toEqual({ A: 'ü' });
+  expect(response.headers['content-type']).toBe('application/json; charset=utf-8');
+});
+
+describe('POST /init', () => {
+  const json = { 'content-type': 'application/json' };
+
+  test.each([
+    ['no body', {}],
+    ['no body, but a type', { headers: json }],
+    ['an empty object', { headers: json, payload: '{}' }],
+    ['white space', { headers: json, payload: ' \n' }],
+    ['an object of no type', { payload: '{"envVars":{}}' }],
+    ['an object of another type', { headers: { 'content-type': 'text/plain' }, payload: '{}' }],
+  ])('%s is allowed', async (_, options) => {
+    const { app } = setUp();
+    const response = await app.inject({ method: 'POST', url: '/init', ...options });
+    expect([response.statusCode, response.body]).toEqual([204, '']);
+    expect(response.headers['x-envd-version']).toBe('1.2.3');
+  });
+
+  test('changes the guest, and only for who knows the token', async () => {
+    const { app, guest } = setUp();
+    const post = (payload: object) => app.inject({ method: 'POST', url: '/init', payload });
+    expect((await post({ accessToken: 'one', envVars: { A: '1' } })).statusCode).toBe(204);
+    expect(guest).toMatchObject({ accessToken: 'one', environment: { A: '1' } });
+    const refused = await post({ accessToken: 'two', envVars: {} });
+    expect(refused.statusCode).toBe(401);
+    expect(refused.json()).toEqual({
+      code: 401,
+      message: 'unauthorized access, the access token does not match',
+    });
+    expect(guest).toMatchObject({ accessToken: 'one', environment: { A: '1' } });
+  });
+
+  test('tells what a freeze has left, also when a later step fails, and only to who may know', async () => {
+    const { app, guest } = setUp({ requested: 3, stillFrozen: 2, notFrozen: 0, vanished: 1, late: 1 });
+    const post = async (payload: object) => {
+      const { statusCode, headers } = await app.inject({ method: 'POST', url: '/init', payload });
+      return [statusCode, headers['x-envd-freeze-audit']];
+    };
+    const audit = '{"requested":3,"stillFrozen":2,"notFrozen":0,"vanished":1,"late":1}';
+    expect(await post({})).toEqual([204, audit]);
+    guest.accessToken = 'one';
+    expect(await post({ accessToken: 'two' })).toEqual([401, undefined]);
+    Object.defineProperty(guest, 'environment', {
+      set: () => {
+        throw new Error('broken');
+      },
+    });
+    expect(await post({ accessToken: 'one', envVars: {} })).toEqual([500, audit]);
+  });
+
+  test.each([
+    ['{', 'request body is not valid JSON'],
+    ['{"accessToken": "secret",}', 'request body is not valid JSON'],
+    ['[]', 'request body must be an object'],
+    ['{"envVars": 5}', 'envVars must be an object'],
+  ])('%s: 400', async (payload, message) => {
+    const { app } = setUp();
+    const response = await app.inject({ method: 'POST', url: '/init', headers: json, payload });
+    expect(response.statusCode).toBe(400);
+    expect(response.json()).toEqual({ code: 400, message });
+  });
+});

@@ -1,0 +1,145 @@
+import Fastify from 'fastify';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { Durations, Transfers } from '../../../../../src/base/tally.ts';
+import type { Telemetry } from '../../../../../src/daemon/rest/prometheus.ts';
+import { metricsRoutes } from '../../../../../src/daemon/rest/routes/metrics.ts';
+import { MetricsReader } from '../../../../../src/daemon/services/guest/metrics.ts';
+
+function telemetry(): Telemetry {
+  const durations = (count: number, seconds: number, lastSeconds: number) =>
+    Object.assign(new Durations(), { count, seconds, lastSeconds });
+  return {
+    processes: {
+      counts: {
+        started: 9,
+        ended: { exited: 3, signaled: 2, deadline: 1, 'out of memory': 1 },
+        output: { stdout: 1000, stderr: 20, pty: 3 },
+      },
+      list: () => [1, 2],
+    },
+    watcher: { open: 4, rescans: 5 },
+    freezer: { durations: durations(2, 0.5, 0.25) },
+    filesystemFreezer: { durations: durations(1, 0.125, 0.125) },
+    collapser: { durations: durations(0, 0, 0) },
+    uploads: Object.assign(new Transfers(), { count: 6, bytes: 7000 }),
+    downloads: Object.assign(new Transfers(), { count: 8, bytes: 9000 }),
+  };
+}
+
+function get(accept?: string) {
+  const app = Fastify();
+  onTestFinished(() => app.close());
+  metricsRoutes(app, new MetricsReader(), telemetry());
+  return app.inject({ url: '/metrics', headers: accept === undefined ? {} : { accept } });
+}
+
+/** The samples by name with labels. */
+function samples(text: string): Record<string, number> {
+  const lines = text.split('\n').filter((line) => line !== '' && !line.startsWith('#'));
+  return Object.fromEntries(
+    lines.map((line) => [line.slice(0, line.lastIndexOf(' ')), Number(line.slice(line.lastIndexOf(' ')))]),
+  );
+}
+
+describe('JSON', () => {
+  test.each([
+    undefined,
+    '',
+    '*/*',
+    'application/json',
+    'application/json, text/plain, */*',
+    'text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8',
+    'image/png',
+    'text/plain;version=1.0.0',
+    'text/plain;q=0.5, application/json',
+  ])('for Accept: %s', async (accept) => {
+    const response = await get(accept);
+    expect(response.statusCode).toBe(200);
+    expect(response.headers).toMatchObject({
+      'content-type': 'application/json; charset=utf-8',
+      vary: 'Accept',
+    });
+    expect(Object.keys(response.json())).toEqual([
+      'ts',
+      'cpu_count',
+      'cpu_used_pct',
+      'mem_total',
+      'mem_used',
+      'mem_cache',
+      'mem_total_mib',
+      'mem_used_mib',
+      'disk_used',
+      'disk_total',
+    ]);
+  });
+});
+
+const FIGURES = {
+  envd_processes_running: 2,
+  envd_processes_started_total: 9,
+  'envd_processes_ended_total{reason="exited"}': 3,
+  'envd_processes_ended_total{reason="signaled"}': 2,
+  'envd_processes_ended_total{reason="deadline"}': 1,
+  'envd_processes_ended_total{reason="out of memory"}': 1,
+  'envd_process_output_bytes_total{stream="stdout"}': 1000,
+  'envd_process_output_bytes_total{stream="stderr"}': 20,
+  'envd_process_output_bytes_total{stream="pty"}': 3,
+  envd_watches: 4,
+  envd_watch_rescans_total: 5,
+  envd_uploads_total: 6,
+  envd_upload_bytes_total: 7000,
+  envd_downloads_total: 8,
+  envd_download_bytes_total: 9000,
+  'envd_pause_operations_total{operation="freeze"}': 2,
+  'envd_pause_operations_total{operation="fsfreeze"}': 1,
+  'envd_pause_operations_total{operation="collapse"}': 0,
+  'envd_pause_operation_seconds_total{operation="freeze"}': 0.5,
+  'envd_pause_operation_seconds_total{operation="fsfreeze"}': 0.125,
+  'envd_pause_operation_last_seconds{operation="freeze"}': 0.25,
+};
+
+describe('the text formats', () => {
+  test.each([
+    'text/plain',
+    'text/*',
+    'text/plain;version=0.0.4;q=0.5,*/*;q=0.1',
+    'text/plain, application/json;q=0.5',
+  ])('Prometheus for Accept: %s', async (accept) => {
+    const response = await get(accept);
+    expect(response.headers['content-type']).toBe('text/plain; version=0.0.4; charset=utf-8');
+    expect(samples(response.body)).toMatchObject(FIGURES);
+    expect(response.body).toContain('# TYPE envd_processes_started_total counter\n');
+    expect(response.body).not.toContain('# EOF');
+  });
+
+  test.each([
+    'application/openmetrics-text',
+    'application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2',
+  ])('OpenMetrics for Accept: %s', async (accept) => {
+    const response = await get(accept);
+    expect(response.headers['content-type']).toBe(
+      'application/openmetrics-text; version=1.0.0; charset=utf-8',
+    );
+    expect(samples(response.body)).toMatchObject(FIGURES);
+    expect(response.body).toContain('# TYPE envd_processes_started counter\n');
+    expect(response.body).toMatch(/\n# EOF\n$/);
+  });
+
+  test('the daemon itself: memory, CPU time, and the turns of its loop', async () => {
+    await get('text/plain');
+    const deadline = performance.now() + 60;
+    while (performance.now() < deadline);
+    await new Promise(setImmediate);
+    const figures = samples((await get('text/plain')).body);
+    const within = (name: string, low: number, high: number) => {
+      expect(figures[name], name).toBeGreaterThanOrEqual(low);
+      expect(figures[name], name).toBeLessThanOrEqual(high);
+    };
+    within('process_resident_memory_bytes', 10e6, 4e9);
+    within('process_cpu_seconds_total', 0.06, 1e6);
+    within('process_start_time_seconds', Date.now() / 1000 - process.uptime() - 2, Date.now() / 1000);
+    within('envd_heap_bytes{kind="used"}', 1e6, 4e9);
+    within('envd_event_loop_delay_seconds{quantile="1"}', 0.055, 60);
+    within('envd_event_loop_delay_seconds{quantile="0.5"}', 0, 1);
+  });
+});

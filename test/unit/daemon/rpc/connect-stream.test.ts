@@ -1,0 +1,328 @@
+import { createHash, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer, type Server } from 'node:http';
+import { type AddressInfo, connect, type Socket } from 'node:net';
+import { setImmediate as turn } from 'node:timers/promises';
+import { gzipSync } from 'node:zlib';
+import { create } from '@bufbuild/protobuf';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { EnvdError } from '../../../../src/base/errors.ts';
+import { type Codec, decodeMessage, encodeFrame } from '../../../../src/daemon/rpc/codec.ts';
+import { serveStream, streamCodecOf } from '../../../../src/daemon/rpc/connect-stream.ts';
+import type { StreamCall } from '../../../../src/daemon/rpc/event-stream.ts';
+import { startStream } from '../../../../src/daemon/rpc/process-streams.ts';
+import type { EndEvent } from '../../../../src/daemon/services/process/events.ts';
+import { History } from '../../../../src/daemon/services/process/history.ts';
+import { Output } from '../../../../src/daemon/services/process/output.ts';
+import {
+  type ProcessEvent as EventMessage,
+  type StartRequest,
+  StartRequestSchema,
+  StartResponseSchema,
+} from '../../../../src/gen/process/process_pb.js';
+
+const END: EndEvent = {
+  type: 'end',
+  exitCode: 0,
+  exited: true,
+  status: 'exit status 0',
+  error: null,
+  reason: 'exited',
+  signal: null,
+  usage: { userMicros: 0, systemMicros: 0, peakMemoryBytes: null },
+};
+
+/** The daemon's own stream of process events, with a source that the test controls, behind a real server. */
+let server: Server;
+let output: Output;
+let paused: boolean;
+let shutdown: AbortController;
+let calls: (StreamCall & { request: StartRequest })[];
+let results: Promise<unknown>[];
+let ownsTimeout: boolean;
+let refusal: Error | null;
+
+beforeEach(async () => {
+  paused = false;
+  output = new Output((pause) => {
+    paused = pause;
+  }, new History(0));
+  shutdown = new AbortController();
+  calls = [];
+  results = [];
+  ownsTimeout = true;
+  refusal = null;
+  server = createServer((request, response) => {
+    const headers = new Headers(request.headers as Record<string, string>);
+    const codec = streamCodecOf(request.headers['content-type']) ?? 'json';
+    const stream = {
+      ...startStream(null as never, null as never),
+      ownsTimeout,
+      open: async (message: StartRequest, call: StreamCall) => {
+        calls.push({ ...call, request: message });
+        if (refusal) throw refusal;
+        return output.read(7, null);
+      },
+    };
+    results.push(serveStream(stream, { request, response, headers, codec, shutdown: shutdown.signal }));
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+});
+afterEach(() => {
+  server.closeAllConnections();
+  server.close();
+});
+
+const url = () => `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+const body = (codec: Codec, init = {}) =>
+  encodeFrame(StartRequestSchema, create(StartRequestSchema, init), codec);
+const typeOf = (codec: Codec) => `application/connect+${codec === 'json' ? 'json' : 'proto'}`;
+
+function call(codec: Codec, payload = body(codec), headers: Record<string, string> = {}): Promise<Response> {
+  return fetch(url(), {
+    method: 'POST',
+    headers: { 'content-type': typeOf(codec), ...headers },
+    body: payload,
+  });
+}
+
+/** The frames of a whole answer: its messages, and the object of the end-of-stream frame. */
+function parse(
+  answer: Buffer,
+  codec: Codec,
+): { messages: EventMessage['event'][]; end: Record<string, unknown> } {
+  const messages: EventMessage['event'][] = [];
+  for (let at = 0; ; ) {
+    const length = answer.readUInt32BE(at + 1);
+    const payload = answer.subarray(at + 5, at + 5 + length);
+    if (answer[at] === 2) {
+      expect(at + 5 + length).toBe(answer.length);
+      return { messages, end: JSON.parse(String(payload)) };
+    }
+    const { event } = decodeMessage(StartResponseSchema, payload, codec, false);
+    if (event) messages.push(event.event);
+    at += 5 + length;
+  }
+}
+
+async function outcome(response: Promise<Response>, codec: Codec = 'json') {
+  return parse(Buffer.from(await (await response).arrayBuffer()), codec);
+}
+
+const refused = async (response: Promise<Response>) => (await outcome(response)).end.error;
+
+/** Waits until the server has opened that many streams. */
+async function opened(count: number): Promise<void> {
+  while (calls.length < count) await turn();
+}
+
+describe.each(['json', 'binary'] as const)('in %s', (codec) => {
+  test('the messages, then an empty end of stream', async () => {
+    const response = call(codec, body(codec, { tag: 'mine' }));
+    await opened(1);
+    output.write('stdout', Buffer.from('one'));
+    output.write('stderr', Buffer.from('two'));
+    output.end(END);
+    const { messages, end } = await outcome(response, codec);
+    expect(messages.map((message) => message.case)).toEqual(['start', 'data', 'data', 'end']);
+    const data = messages.flatMap(({ case: kind, value }) => (kind === 'data' ? [value.output] : []));
+    expect(data.map(({ case: stream, value }) => [stream, String(Buffer.from(value ?? []))])).toEqual([
+      ['stdout', 'one'],
+      ['stderr', 'two'],
+    ]);
+    expect(end).toEqual({});
+    expect((await response).headers.get('content-type')).toBe(typeOf(codec));
+    expect(calls[0]?.request.tag).toBe('mine');
+    expect(await results[0]).toBeNull();
+  });
+
+  test('fast and slow readers each get every byte, from memory that is used again', async () => {
+    const sockets = Array.from({ length: 4 }, (_, index) => open(codec, index));
+    await opened(sockets.length);
+    const written = createHash('sha256');
+    for (let total = 0; total < 24 * 1024 * 1024; ) {
+      const bytes = randomBytes(1 + Math.floor(Math.random() ** 4 * 65_536));
+      written.update(bytes);
+      total += bytes.length;
+      output.write('stdout', bytes);
+      while (paused) await turn();
+    }
+    output.end(END);
+    const digest = written.digest('hex');
+    for (const socket of sockets) {
+      const { messages, end } = parse(await socket, codec);
+      const hash = createHash('sha256');
+      for (const message of messages)
+        if (message.case === 'data' && message.value.output.value) hash.update(message.value.output.value);
+      expect(hash.digest('hex')).toBe(digest);
+      expect(end).toEqual({});
+    }
+  }, 60_000);
+});
+
+/** Opens a stream over a raw socket that reads the slower the higher its number is, and returns the whole body. */
+async function open(codec: Codec, slowness: number): Promise<Buffer> {
+  const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
+  const payload = body(codec);
+  const head = `POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: ${typeOf(codec)}\r\n`;
+  socket.write(Buffer.concat([Buffer.from(`${head}content-length: ${payload.length}\r\n\r\n`), payload]));
+  const chunks: Buffer[] = [];
+  for await (const chunk of socket) {
+    chunks.push(chunk);
+    for (let count = 0; count < slowness * 3; count++) await turn();
+  }
+  return dechunk(Buffer.concat(chunks));
+}
+
+/** The body of an answer in HTTP/1.1's chunks. */
+function dechunk(answer: Buffer): Buffer {
+  const parts: Buffer[] = [];
+  for (let at = answer.indexOf('\r\n\r\n') + 4; ; ) {
+    const line = answer.indexOf('\r\n', at);
+    const length = Number.parseInt(String(answer.subarray(at, line)), 16);
+    if (length === 0) return Buffer.concat(parts);
+    parts.push(answer.subarray(line + 2, line + 2 + length));
+    at = line + 2 + length + 2;
+  }
+}
+
+describe('a client that does not read', () => {
+  async function stalled(): Promise<Socket> {
+    const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
+    const payload = body('binary');
+    const head = `POST / HTTP/1.1\r\nhost: x\r\ncontent-type: ${typeOf('binary')}\r\n`;
+    socket.write(Buffer.concat([Buffer.from(`${head}content-length: ${payload.length}\r\n\r\n`), payload]));
+    socket.pause();
+    await opened(1);
+    return socket;
+  }
+
+  test('stops the source', async () => {
+    const socket = await stalled();
+    let written = 0;
+    for (let quiet = 0; quiet < 1000; quiet = paused ? quiet + 1 : 0) {
+      for (; !paused; written += 65_536) output.write('stdout', Buffer.alloc(65_536));
+      await turn();
+    }
+    // What the sockets of both sides hold is the kernel's.
+    expect(written).toBeLessThan(32 * 1024 * 1024);
+    socket.destroy();
+  });
+
+  test('and goes away lets the source go on', async () => {
+    const socket = await stalled();
+    for (let quiet = 0; quiet < 100; quiet = paused ? quiet + 1 : 0) {
+      while (!paused) output.write('stdout', Buffer.alloc(65_536));
+      await turn();
+    }
+    socket.destroy();
+    expect(await results[0]).toMatchObject({ kind: 'aborted', message: 'client has gone' });
+    expect(paused).toBe(false);
+  });
+});
+
+describe('what ends a stream early is told in its last frame', () => {
+  test('the daemon stops', async () => {
+    const response = call('json');
+    await opened(1);
+    shutdown.abort(new EnvdError('unavailable', 'the daemon is stopping'));
+    expect(await refused(response)).toEqual({ code: 'unavailable', message: 'the daemon is stopping' });
+  });
+
+  test('the stream cannot be opened', async () => {
+    refusal = new EnvdError('not_found', 'process with pid 7 not found');
+    expect(await refused(call('json'))).toEqual({
+      code: 'not_found',
+      message: 'process with pid 7 not found',
+    });
+    expect(await results[0]).toBe(refusal);
+  });
+
+  test('the deadline of the call, where the stream does not own it', async () => {
+    ownsTimeout = false;
+    const response = call('json', body('json'), { 'connect-timeout-ms': '50' });
+    expect(await refused(response)).toEqual({
+      code: 'deadline_exceeded',
+      message: 'stream was open for 50 ms',
+    });
+  });
+
+  test('where it does, the timeout is handed on', async () => {
+    const response = call('json', body('json'), { 'connect-timeout-ms': '50' });
+    await opened(1);
+    output.end(END);
+    expect((await outcome(response)).end).toEqual({});
+    expect(calls[0]?.timeoutMs).toBe(50);
+  });
+
+  test.each([
+    ['0', null],
+    [undefined, null],
+    ['9999999999', 0x7fffffff],
+  ])('a timeout of %s', async (timeout, milliseconds) => {
+    const response = call('json', body('json'), timeout ? { 'connect-timeout-ms': timeout } : {});
+    await opened(1);
+    output.end(END);
+    await response;
+    expect(calls[0]?.timeoutMs).toBe(milliseconds);
+  });
+
+  test.each(['soon', '-1', '1.5', '12345678901'])('an invalid timeout: %s', async (timeout) => {
+    expect(await refused(call('json', body('json'), { 'connect-timeout-ms': timeout }))).toEqual({
+      code: 'invalid_argument',
+      message: `invalid Connect-Timeout-Ms: '${timeout}'`,
+    });
+  });
+});
+
+describe('the request', () => {
+  const compressed = (payload: Buffer) => {
+    const frame = Buffer.alloc(5 + payload.length, 1);
+    frame.writeUInt32BE(payload.length, 1);
+    payload.copy(frame, 5);
+    return frame;
+  };
+
+  test('may be compressed with gzip', async () => {
+    const frame = compressed(gzipSync('{"tag":"zipped"}'));
+    const response = call('json', frame, { 'connect-content-encoding': 'gzip' });
+    await opened(1);
+    output.end(END);
+    await response;
+    expect(calls[0]?.request.tag).toBe('zipped');
+  });
+
+  test.each([
+    ['no message', Buffer.alloc(0), {}, /^request must be one enveloped message/],
+    ['two messages', Buffer.concat([body('json'), body('json')]), {}, /^request must be one enveloped/],
+    ['a cut message', body('json', { tag: 'abc' }).subarray(0, -1), {}, /^request must be one enveloped/],
+    ['no JSON', compressed(Buffer.from('{')).fill(0, 0, 1), {}, /^cannot decode message process\.Start/],
+    ['bad gzip', compressed(Buffer.from('x')), { 'connect-content-encoding': 'gzip' }, /^cannot decompress/],
+  ])('%s is an invalid argument', async (_name, payload, headers, message) => {
+    expect(await refused(call('json', payload, headers))).toEqual({
+      code: 'invalid_argument',
+      message: expect.stringMatching(message),
+    });
+  });
+
+  test('an unknown compression is not implemented', async () => {
+    const frame = compressed(Buffer.from('x'));
+    expect(await refused(call('json', frame, { 'connect-content-encoding': 'br' }))).toEqual({
+      code: 'unimplemented',
+      message: "unknown compression 'br': supported encodings are gzip",
+    });
+  });
+});
+
+test.each([
+  ['application/connect+json', 'json'],
+  ['application/connect+proto', 'binary'],
+  ['Application/Connect+JSON; charset=utf-8', 'json'],
+  ['application/json', null],
+  ['application/connect+jsonx', null],
+  ['application/grpc-web+proto', null],
+  [undefined, null],
+])('content type %s', (contentType, codec) => {
+  expect(streamCodecOf(contentType)).toBe(codec);
+});

@@ -1,0 +1,101 @@
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { runInNewContext } from 'node:vm';
+import { describe, expect, test } from 'vitest';
+import { native } from '../../../../../src/daemon/os/native.ts';
+import { Collapser, type CollapseStatistics } from '../../../../../src/daemon/services/collapse/collapse.ts';
+import { collectGarbage } from '../../../../../src/daemon/services/collapse/garbage.ts';
+
+const WINDOW_MIB = 2;
+const never = new AbortController().signal;
+
+/** What `heap.ts` answers: a process of its own, whose huge pages are its own. */
+interface Collapsed {
+  readonly statistics: CollapseStatistics;
+  /** Growth of AnonHugePages from before the first collapse to after the last, in MiB. */
+  readonly grownMib: number;
+}
+
+async function collapseInChild(task: string): Promise<Collapsed[]> {
+  const child = fork(new URL('../../../../support/heap.ts', import.meta.url), [task], { execArgv: [] });
+  const results: Collapsed[] = [];
+  child.on('message', (message) => results.push(message as Collapsed));
+  const [code] = await once(child, 'close');
+  expect(code).toBe(0);
+  return results;
+}
+
+function chunksOf({ collapsed, alreadyHuge, skipped }: CollapseStatistics): number {
+  return collapsed + alreadyHuge + skipped;
+}
+
+describe('a process with a large heap', () => {
+  test('grows its huge pages by exactly what was collapsed, once', async () => {
+    const [first, second] = await collapseInChild('twice');
+    if (!first || !second) throw new Error('no answer');
+    expect(first.statistics.collapsed + first.statistics.alreadyHuge).toBeGreaterThan(30);
+    expect(chunksOf(first.statistics)).toBe(first.statistics.chunks);
+    // khugepaged may have collapsed a window or two of its own meanwhile.
+    expect(Math.abs(first.grownMib - first.statistics.collapsed * WINDOW_MIB)).toBeLessThanOrEqual(4);
+    expect(chunksOf(second.statistics)).toBe(second.statistics.chunks);
+    expect(second.statistics.alreadyHuge).toBeGreaterThanOrEqual(first.statistics.collapsed - 2);
+    expect(second.statistics.collapsed).toBeLessThanOrEqual(2);
+  });
+
+  test('stops at a cancel, with what is left counted as skipped', async () => {
+    const [cancelled, aborted] = await collapseInChild('cancel');
+    if (!cancelled || !aborted) throw new Error('no answer');
+    const { chunks, collapsed, skipped } = cancelled.statistics;
+    expect(chunks).toBeGreaterThan(30);
+    expect(collapsed + skipped).toBe(chunks);
+    // The pool thread may have been faster than the cancel, but not by all of the windows.
+    expect(skipped).toBeGreaterThan(0);
+    expect(cancelled.grownMib).toBe(collapsed * WINDOW_MIB);
+    expect(aborted.grownMib).toBeLessThan(chunks * WINDOW_MIB);
+  });
+
+  test('keeps every byte while threads and the garbage collector work on', { timeout: 60_000 }, async () => {
+    const rounds = await collapseInChild('load');
+    expect(rounds.length).toBe(8);
+    expect(rounds.every(({ statistics }) => chunksOf(statistics) === statistics.chunks)).toBe(true);
+  });
+});
+
+describe('Collapser', () => {
+  test('answers in the order of the wire, in whole milliseconds', async () => {
+    const statistics = await new Collapser().collapse(never);
+    expect(Object.keys(statistics).join(' ')).toBe('regions chunks collapsed alreadyHuge skipped elapsedMs');
+    expect(Object.values(statistics).every(Number.isInteger)).toBe(true);
+    expect(chunksOf(statistics)).toBe(statistics.chunks);
+  });
+
+  test('refuses a second one meanwhile, not afterwards', async () => {
+    const collapser = new Collapser();
+    const first = collapser.collapse(never);
+    await expect(collapser.collapse(never)).rejects.toMatchObject({ kind: 'unavailable' });
+    await first;
+    await expect(collapser.collapse(never)).resolves.toHaveProperty('chunks');
+  });
+
+  test('ends when its signal says so', async () => {
+    const collapser = new Collapser();
+    await expect(collapser.collapse(AbortSignal.abort())).rejects.toMatchObject({ kind: 'aborted' });
+    await expect(collapser.collapse(never)).resolves.toHaveProperty('chunks');
+  });
+
+  test('collects garbage without leaving `gc` behind', async () => {
+    const collected = new WeakRef(Array.from({ length: 1000 }, () => ({})));
+    await sleep(0);
+    collectGarbage();
+    expect(collected.deref()).toBeUndefined();
+    expect(globalThis).not.toHaveProperty('gc');
+    expect(runInNewContext('typeof gc')).toBe('undefined');
+  });
+});
+
+test('the address space is reserved once, for all threads', () => {
+  const first = native.reserveAddressSpace();
+  expect(first.bytes).toBeGreaterThan(2n ** 45n);
+  expect(native.reserveAddressSpace()).toEqual(first);
+});

@@ -1,0 +1,58 @@
+import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { DirectFile } from '../../../../../src/daemon/services/files/direct-file.ts';
+import { scratch } from '../../../../support/scratch.ts';
+import { ADA } from '../../../../support/users.ts';
+
+const signal = new AbortController().signal;
+const bytes = (text: string) => [Buffer.from(text)];
+
+test('a new file is the user’s, with its directories and metadata', async () => {
+  const path = join(scratch(), 'a/b/new');
+  await using file = new DirectFile(path, ADA);
+  await file.write(bytes('one '), signal);
+  await file.write(bytes('two'), signal);
+  expect(await file.commit({ key: 'value' }, true)).toBe(true);
+  expect(readFileSync(path, 'utf8')).toBe('one two');
+  expect(statSync(path)).toMatchObject({ uid: 2001, gid: 2002 });
+  expect(statSync(join(path, '..'))).toMatchObject({ uid: 2001, gid: 2002 });
+});
+
+test('a new file that is not committed goes again', async () => {
+  const path = join(scratch(), 'new');
+  {
+    await using file = new DirectFile(path, ADA);
+    await file.write(bytes('half'), signal);
+    expect(existsSync(path)).toBe(true);
+  }
+  expect(existsSync(path)).toBe(false);
+});
+
+test('an existing file is left alone until something is written, and keeps its owner', async () => {
+  const path = join(scratch(), 'old');
+  writeFileSync(path, 'a long old content');
+  {
+    await using _untouched = new DirectFile(path, ADA);
+  }
+  expect(readFileSync(path, 'utf8')).toBe('a long old content');
+  await using file = new DirectFile(path, ADA);
+  await file.write(bytes('new'), signal);
+  await file.commit({}, false);
+  expect(readFileSync(path, 'utf8')).toBe('new');
+  expect(statSync(path).uid).toBe(0);
+});
+
+test('an empty upload makes an empty file', async () => {
+  const path = join(scratch(), 'empty');
+  await using file = new DirectFile(path, ADA);
+  await file.commit({}, false);
+  expect(statSync(path).size).toBe(0);
+});
+
+test('a directory is told', async () => {
+  const path = join(scratch(), 'directory');
+  mkdirSync(path);
+  await using file = new DirectFile(path, ADA);
+  await expect(file.write(bytes('x'), signal)).rejects.toMatchObject({ code: 'EISDIR' });
+});

@@ -1,0 +1,118 @@
+import { chmodSync, closeSync, openSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { getAttributeSync, listAttributesSync, setAttributeSync } from 'fs-xattr';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import {
+  METADATA_PREFIX,
+  type Metadata,
+  replaceMetadata,
+  validateMetadata,
+} from '../../../../../src/daemon/services/files/metadata.ts';
+import { mountFuse } from '../../../../support/mounts.ts';
+import { scratch } from '../../../../support/scratch.ts';
+
+function openNew(directory = scratch()): { path: string; descriptor: number } {
+  const path = join(directory, 'file');
+  writeFileSync(path, 'content');
+  const descriptor = openSync(path, 'r+');
+  onTestFinished(() => closeSync(descriptor));
+  return { path, descriptor };
+}
+
+function attributesOf(path: string): Record<string, string> {
+  const names = listAttributesSync(path).sort();
+  return Object.fromEntries(names.map((name) => [name, getAttributeSync(path, name).toString()]));
+}
+
+describe('limits', () => {
+  const accept = (metadata: Metadata) => expect(() => validateMetadata(metadata)).not.toThrow();
+  const refuse = (metadata: Metadata, names: string) =>
+    expect(() => validateMetadata(metadata)).toThrow(
+      expect.objectContaining({ kind: 'invalid_argument', message: expect.stringContaining(names) }),
+    );
+
+  test('printable ASCII alone', () => {
+    accept({ 'key !~': ' value~!', empty: '' });
+    refuse({ key: 'caf\u00e9' }, "'key'");
+    refuse({ key: 'a\tb' }, "'key'");
+    refuse({ key: 'a\x7f' }, "'key'");
+    refuse({ caf\u00e9: 'x' }, 'caf\u00e9');
+    refuse({ '': 'x' }, 'empty');
+  });
+
+  test('a key and the prefix fit into a name', () => {
+    expect(METADATA_PREFIX).toBe('user.svc.');
+    accept({ ['k'.repeat(246)]: 'v' });
+    refuse({ ['k'.repeat(247)]: 'v' }, '247');
+  });
+
+  test('all together fit into 4096 bytes, the prefix counted for each key', () => {
+    accept({ a: 'v'.repeat(4096 - 9 - 1) });
+    refuse({ a: 'v'.repeat(4096 - 9) }, '4097');
+    accept({ a: 'v'.repeat(2038), b: 'v'.repeat(2038) });
+    refuse({ a: 'v'.repeat(2038), b: 'v'.repeat(2039) }, '4097');
+  });
+});
+
+describe.each(Object.entries({ here: scratch, 'on a network mount': () => mountFuse()[0] }))(
+  'replacing %s',
+  (_, place) => {
+    test('keys not sent are removed, what others wrote stays', async () => {
+      const { path, descriptor } = openNew(place());
+      setAttributeSync(path, 'user.other', 'theirs');
+      setAttributeSync(path, 'user.svc.binary', Buffer.from([0xff]));
+      expect(await replaceMetadata(descriptor, { a: '1', b: '2' })).toBe(true);
+      expect(attributesOf(path)).toEqual({ 'user.other': 'theirs', 'user.svc.a': '1', 'user.svc.b': '2' });
+      expect(await replaceMetadata(descriptor, { b: '3', c: '' })).toBe(true);
+      expect(attributesOf(path)).toEqual({ 'user.other': 'theirs', 'user.svc.b': '3', 'user.svc.c': '' });
+      await replaceMetadata(descriptor, {});
+      expect(attributesOf(path)).toEqual({ 'user.other': 'theirs' });
+    });
+
+    test('the same metadata again touches nothing', async () => {
+      const { path, descriptor } = openNew(place());
+      await replaceMetadata(descriptor, { a: '1' });
+      chmodSync(path, 0o600);
+      const before = statSync(path, { bigint: true }).ctimeNs;
+      await replaceMetadata(descriptor, { a: '1' });
+      expect(statSync(path, { bigint: true }).ctimeNs).toBe(before);
+      await replaceMetadata(descriptor, { a: '2' });
+      expect(statSync(path, { bigint: true }).ctimeNs).toBeGreaterThan(before);
+    });
+
+    test('without room all is as it was', async () => {
+      const { path, descriptor } = openNew(place());
+      setAttributeSync(path, 'user.other', 'x'.repeat(2500));
+      await replaceMetadata(descriptor, { a: 'old', b: 'old' });
+      await expect(replaceMetadata(descriptor, { a: 'new', c: 'x'.repeat(2500) })).rejects.toThrow(
+        expect.objectContaining({ kind: 'no_space' }),
+      );
+      expect(attributesOf(path)).toMatchObject({ 'user.svc.a': 'old', 'user.svc.b': 'old' });
+      expect(attributesOf(path)).not.toHaveProperty(['user.svc.c']);
+    });
+
+    test('a file system without attributes carries none', async () => {
+      const descriptor = openSync('/proc/self/comm', 'r+');
+      onTestFinished(() => closeSync(descriptor));
+      expect(await replaceMetadata(descriptor, { a: '1' })).toBe(false);
+      expect(await replaceMetadata(descriptor, {})).toBe(true);
+    });
+
+    test('any metadata that is valid comes back as it was', async () => {
+      const { path, descriptor } = openNew(place());
+      const printable = fc.integer({ min: 0x20, max: 0x7e }).map((code) => String.fromCharCode(code));
+      const text = fc.string({ unit: printable, maxLength: 100 });
+      const key = text.filter((name) => name !== '');
+      await fc.assert(
+        fc.asyncProperty(fc.dictionary(key, text, { maxKeys: 8 }), async (metadata) => {
+          validateMetadata(metadata);
+          expect(await replaceMetadata(descriptor, metadata)).toBe(true);
+          const carried = Object.entries(metadata).map(([name, value]) => [METADATA_PREFIX + name, value]);
+          expect(attributesOf(path)).toEqual(Object.fromEntries(carried));
+        }),
+        { numRuns: 100 },
+      );
+    });
+  },
+);

@@ -1,0 +1,14 @@
+import { expect, test, vi } from 'vitest';
+import { remove } from '../../../../../src/daemon/services/files/remove.ts';
+
+// A test that fails must not cost the machine.
+const { removeTree } = vi.hoisted(() => ({ removeTree: vi.fn() }));
+vi.mock('../../../../../src/daemon/os/trees.ts', () => ({ removeTree }));
+
+test('the root directory is refused', async () => {
+  await expect(remove('/')).rejects.toMatchObject({
+    kind: 'invalid_argument',
+    message: "cannot remove the root directory: '/'",
+  });
+  expect(removeTree).not.toHaveBeenCalled();
+});

@@ -1,0 +1,89 @@
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { remove } from '../../../../../src/daemon/services/files/remove.ts';
+import { scratch } from '../../../../support/scratch.ts';
+
+test('a file, a link, a fifo, an empty directory', async () => {
+  const root = scratch();
+  writeFileSync(join(root, 'file'), '');
+  symlinkSync('nowhere', join(root, 'link'));
+  execFileSync('mkfifo', [join(root, 'fifo')]);
+  mkdirSync(join(root, 'directory'));
+  for (const name of readdirSync(root)) await remove(join(root, name));
+  expect(readdirSync(root)).toEqual([]);
+});
+
+test('a tree with all that is in it, but not what its links lead to', async () => {
+  const [root, kept] = [scratch(), scratch()];
+  writeFileSync(join(kept, 'file'), '');
+  mkdirSync(join(root, 'tree/a/b'), { recursive: true });
+  symlinkSync(kept, join(root, 'tree/a/link'));
+  writeFileSync(Buffer.concat([Buffer.from(`${root}/tree/`), Buffer.from([0xff, 0x0a])]), '');
+  mkdirSync(join(root, 'tree/closed'), { mode: 0 });
+  for (let index = 0; index < 2000; index++) writeFileSync(join(root, `tree/a/b/${index}`), '');
+  await remove(join(root, 'tree'));
+  expect(readdirSync(root)).toEqual([]);
+  expect(readdirSync(kept)).toEqual(['file']);
+});
+
+test('a link to a directory, not the directory', async () => {
+  const root = scratch();
+  mkdirSync(join(root, 'directory/x'), { recursive: true });
+  symlinkSync('directory', join(root, 'link'));
+  await remove(join(root, 'link'));
+  expect(readdirSync(root)).toEqual(['directory']);
+  expect(readdirSync(join(root, 'directory'))).toEqual(['x']);
+});
+
+test('a tree deeper than any path, and than any number of open directories', async () => {
+  const root = scratch();
+  const name = 'd'.repeat(100);
+  const chain = `for i in $(seq 300); do mkdir ${name} side; touch side/file; cd ${name}; done`;
+  execFileSync('bash', ['-c', `cd ${root}; mkdir tree; cd tree; ${chain}`]);
+  await remove(join(root, 'tree'));
+  expect(readdirSync(root)).toEqual([]);
+});
+
+test.each(['nothing', 'nothing/below', 'file/below', 'dangling/below'])(
+  'nothing at %s: success',
+  async (name) => {
+    const root = scratch();
+    writeFileSync(join(root, 'file'), '');
+    symlinkSync('nowhere', join(root, 'dangling'));
+    await remove(join(root, name));
+    expect(readdirSync(root).sort()).toEqual(['dangling', 'file']);
+  },
+);
+
+test('many at once, of the same tree', async () => {
+  const root = scratch();
+  for (let index = 0; index < 300; index++) mkdirSync(join(root, `tree/${index}/x`), { recursive: true });
+  await Promise.all(Array.from({ length: 8 }, () => remove(join(root, 'tree'))));
+  expect(existsSync(join(root, 'tree'))).toBe(false);
+});
+
+test('a tree that others go on filling', async () => {
+  const tree = join(scratch(), 'tree');
+  mkdirSync(tree);
+  const filler = spawn('bash', [
+    '-c',
+    `for i in {1..300}; do mkdir -p ${tree}/$((i % 7)); : > ${tree}/$i; done`,
+  ]);
+  const filled = once(filler, 'exit');
+  while (filler.exitCode === null) await remove(tree);
+  await filled;
+  await remove(tree);
+  expect(existsSync(tree)).toBe(false);
+});
+
+test('what the kernel refuses is told', async () => {
+  await expect(remove('/proc/version')).rejects.toMatchObject({
+    kind: 'permission_denied',
+    message: "operation not permitted on path: '/proc/version'",
+  });
+  const long = join(scratch(), 'n'.repeat(256));
+  await expect(remove(long)).rejects.toMatchObject({ kind: 'invalid_argument' });
+});

@@ -1,0 +1,93 @@
+import { describe, expect, test } from 'vitest';
+import { authorizeFile } from '../../../../../src/daemon/services/files/authorize.ts';
+import { signFile, verifySignature } from '../../../../../src/daemon/services/files/signature.ts';
+
+const TOKEN = '0tQG31xiMp0IOQfaz9dcwi72L1CPo8e0';
+const FILE = { path: 'hello.txt', operation: 'read', username: 'user', token: TOKEN } as const;
+const VECTOR = 'v1_gUtH/s9YCJWgCizjfUxuWfhFE4QSydOWEIIvfLwDr6E';
+const NOW = 1_800_000_000;
+
+const unsigned = { ...FILE, signature: undefined, expiration: undefined, now: NOW };
+
+describe('signature', () => {
+  test('the published vector', () => {
+    expect(signFile({ ...FILE, expiration: undefined })).toBe(VECTOR);
+    verifySignature({ ...unsigned, signature: VECTOR });
+  });
+
+  test.each([
+    ['path', { path: 'hello.tx' }],
+    ['operation', { operation: 'write' as const }],
+    ['user', { username: '' }],
+    ['token', { token: `${TOKEN}x` }],
+    ['expiration', { expiration: String(NOW + 10) }],
+    ['signature', { signature: VECTOR.slice(0, -1) }],
+    ['padding', { signature: `${VECTOR}=` }],
+    ['emptiness', { signature: '' }],
+  ])('another %s is refused', (_name, change) => {
+    const request = { ...unsigned, signature: VECTOR, ...change };
+    expect(() => verifySignature(request)).toThrow(
+      expect.objectContaining({ kind: 'unauthenticated', message: 'invalid signature' }),
+    );
+  });
+
+  test('a missing one is told', () => {
+    expect(() => verifySignature(unsigned)).toThrow(
+      expect.objectContaining({ kind: 'unauthenticated', message: 'missing signature query parameter' }),
+    );
+  });
+
+  test('an expiration ends it when it has passed, and not before', () => {
+    const at = (expiration: string) => {
+      const signature = signFile({ ...FILE, expiration });
+      verifySignature({ ...unsigned, signature, expiration });
+    };
+    at(String(NOW));
+    at(String(NOW + 1));
+    expect(() => at(String(NOW - 1))).toThrow(
+      expect.objectContaining({ kind: 'unauthenticated', message: 'signature is already expired' }),
+    );
+    expect(() => at('soon')).toThrow(expect.objectContaining({ kind: 'invalid_argument' }));
+  });
+
+  test('the signature is looked at before the expiry', () => {
+    const request = { ...unsigned, signature: VECTOR, expiration: String(NOW - 1) };
+    expect(() => verifySignature(request)).toThrow('invalid signature');
+  });
+});
+
+describe('authorization', () => {
+  const credentials = {
+    operation: 'read',
+    path: 'hello.txt',
+    username: 'user',
+    signature: undefined,
+    expiration: undefined,
+    shownToken: undefined,
+  } as const;
+
+  test('everything is open while no token is set', () => {
+    authorizeFile(null, credentials);
+    authorizeFile(null, { ...credentials, shownToken: 'wrong', signature: 'wrong' });
+  });
+
+  test('a token that is shown decides alone', () => {
+    authorizeFile(TOKEN, { ...credentials, shownToken: TOKEN, signature: 'wrong' });
+    expect(() => authorizeFile(TOKEN, { ...credentials, shownToken: 'wrong', signature: VECTOR })).toThrow(
+      expect.objectContaining({
+        kind: 'unauthenticated',
+        message: 'access token present in header but does not match',
+      }),
+    );
+  });
+
+  test('without a token the signature decides', () => {
+    authorizeFile(TOKEN, { ...credentials, signature: VECTOR });
+    expect(() => authorizeFile(TOKEN, credentials)).toThrow('missing signature query parameter');
+    const expiration = '1000';
+    const signature = signFile({ ...FILE, expiration });
+    expect(() => authorizeFile(TOKEN, { ...credentials, signature, expiration })).toThrow(
+      'signature is already expired',
+    );
+  });
+});

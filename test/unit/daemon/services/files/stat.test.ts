@@ -1,0 +1,204 @@
+import { execFileSync } from 'node:child_process';
+import {
+  chmodSync,
+  chownSync,
+  lchownSync,
+  lutimesSync,
+  mkdirSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { join } from 'node:path';
+import { setAttributeSync } from 'fs-xattr';
+import { describe, expect, test } from 'vitest';
+import { stat } from '../../../../../src/daemon/services/files/stat.ts';
+import { scratch } from '../../../../support/scratch.ts';
+import { testUsers } from '../../../../support/users.ts';
+
+/** A directory with a file of ada's, and a way to look at what is in it. */
+function setUp() {
+  const root = scratch();
+  const users = testUsers(scratch());
+  const path = join(root, 'file.txt');
+  writeFileSync(path, 'twelve bytes');
+  chmodSync(path, 0o640);
+  chownSync(path, 2001, 2003);
+  return { root, path, look: (name: string) => stat(join(root, name), users) };
+}
+
+describe('a file', () => {
+  test('with everything there is to tell', async () => {
+    const { path, look } = setUp();
+    execFileSync('touch', ['-d', '2026-01-02T03:04:05.123456789Z', path]);
+    expect(await look('file.txt')).toEqual({
+      name: 'file.txt',
+      type: 'file',
+      path,
+      size: 12n,
+      mode: 0o640,
+      permissions: '-rw-r-----',
+      owner: 'ada',
+      group: 'analysts',
+      modifiedNs: BigInt(Date.UTC(2026, 0, 2, 3, 4, 5)) * 1_000_000n + 123_456_789n,
+      symlinkTarget: null,
+      metadata: {},
+    });
+  });
+
+  test('modified before 1970', async () => {
+    const { path, look } = setUp();
+    execFileSync('touch', ['-d', '1969-12-31T23:59:58.25Z', path]);
+    expect((await look('file.txt')).modifiedNs).toBe(-1_750_000_000n);
+  });
+
+  test('of nobody who has a name', async () => {
+    const { path, look } = setUp();
+    chownSync(path, 4711, 4_000_000_000);
+    expect(await look('file.txt')).toMatchObject({ owner: '4711', group: '4000000000' });
+  });
+
+  test('larger than 4 GiB', async () => {
+    const { path, look } = setUp();
+    execFileSync('truncate', ['-s', '5G', path]);
+    expect((await look('file.txt')).size).toBe(5n * 1024n ** 3n);
+  });
+
+  test('with metadata, and attributes that are none', async () => {
+    const { path, look } = setUp();
+    setAttributeSync(path, 'user.svc.purpose', 'test ü');
+    setAttributeSync(path, 'user.svc.empty', '');
+    setAttributeSync(path, 'user.svc.binary', Buffer.from([0xff, 0xfe]));
+    setAttributeSync(path, 'user.svc.', 'a key of no bytes');
+    setAttributeSync(path, 'user.other', 'x');
+    expect((await look('file.txt')).metadata).toEqual({
+      purpose: 'test ü',
+      empty: '',
+      '': 'a key of no bytes',
+    });
+  });
+
+  test('with more attributes, and larger ones, than usual', async () => {
+    const root = scratch('/dev/shm');
+    const path = join(root, 'file');
+    writeFileSync(path, '');
+    const keys = Array.from({ length: 40 }, (_, index) => `key-${index}`.padEnd(100, 'x'));
+    for (const key of keys) setAttributeSync(path, `user.svc.${key}`, key);
+    setAttributeSync(path, 'user.svc.large', 'v'.repeat(30_000));
+    const { metadata } = await stat(path, testUsers(scratch()));
+    expect(metadata).toEqual({
+      ...Object.fromEntries(keys.map((key) => [key, key])),
+      large: 'v'.repeat(30_000),
+    });
+  });
+});
+
+describe('other kinds', () => {
+  test('a directory', async () => {
+    const { root, look } = setUp();
+    mkdirSync(join(root, 'directory'));
+    setAttributeSync(join(root, 'directory'), 'user.svc.a', 'b');
+    expect(await look('directory')).toMatchObject({
+      name: 'directory',
+      type: 'directory',
+      mode: 0o755,
+      permissions: 'drwxr-xr-x',
+      metadata: { a: 'b' },
+    });
+  });
+
+  test('the root directory', async () => {
+    expect(await stat('/', testUsers(scratch()))).toMatchObject({ name: '/', path: '/', type: 'directory' });
+  });
+
+  test('a fifo, which nobody opens', async () => {
+    const { root, look } = setUp();
+    execFileSync('mkfifo', ['-m', '600', join(root, 'fifo')]);
+    expect(await look('fifo')).toMatchObject({ type: 'unspecified', mode: 0o600, permissions: 'prw-------' });
+  });
+
+  test('a device, and files of /proc and /sys', async () => {
+    const users = testUsers(scratch());
+    expect(await stat('/dev/null', users)).toMatchObject({ type: 'unspecified', permissions: 'Dcrw-rw-rw-' });
+    expect(await stat('/proc/self/status', users)).toMatchObject({ type: 'file', size: 0n });
+    expect(await stat('/sys/kernel', users)).toMatchObject({ type: 'directory' });
+  });
+});
+
+describe('a link', () => {
+  test('is itself, but for type, mode and metadata, which are its target’s', async () => {
+    const { root, path, look } = setUp();
+    setAttributeSync(path, 'user.svc.of', 'target');
+    symlinkSync('file.txt', join(root, 'near'));
+    symlinkSync('./near', join(root, 'link'));
+    lchownSync(join(root, 'link'), 0, 2002);
+    lutimesSync(join(root, 'link'), 1, 2);
+    expect(await look('link')).toEqual({
+      name: 'link',
+      type: 'file',
+      path: join(root, 'link'),
+      size: 6n,
+      mode: 0o640,
+      permissions: 'Lrwxrwxrwx',
+      owner: 'root',
+      group: 'pioneers',
+      modifiedNs: 2_000_000_000n,
+      symlinkTarget: path,
+      metadata: { of: 'target' },
+    });
+  });
+
+  test('to a directory', async () => {
+    const { root, look } = setUp();
+    symlinkSync('.', join(root, 'link'));
+    expect(await look('link')).toMatchObject({ type: 'directory', mode: 0o700, symlinkTarget: root });
+  });
+
+  test.each([
+    ['dangling', 'nowhere'],
+    ['cyclic', 'cyclic'],
+    ['below a file', 'file.txt/below'],
+  ])('%s', async (name, target) => {
+    const { root, look } = setUp();
+    symlinkSync(target, join(root, name));
+    expect(await look(name)).toMatchObject({
+      name,
+      type: 'unspecified',
+      mode: 0,
+      permissions: 'Lrwxrwxrwx',
+      symlinkTarget: join(root, name),
+    });
+  });
+
+  test('in the middle of the path is followed', async () => {
+    const { root, look } = setUp();
+    symlinkSync(root, join(root, 'link'));
+    expect(await look('link/file.txt')).toMatchObject({ type: 'file', path: join(root, 'link/file.txt') });
+  });
+});
+
+describe('names', () => {
+  test.each(['two\nlines', 'ü', '日本'.repeat(42), 'n'.repeat(255), ' ', '"quoted" \\ \u0001'])(
+    '%j',
+    async (name) => {
+      const { root, look } = setUp();
+      writeFileSync(join(root, name), '');
+      expect(await look(name)).toMatchObject({ name, path: join(root, name), type: 'file' });
+    },
+  );
+});
+
+describe('errors', () => {
+  const longSegment = 'n'.repeat(256);
+  test.each([
+    ['nothing', 'not_found', 'path not found'],
+    ['nothing/below', 'not_found', 'path not found'],
+    ['file.txt/below', 'not_found', 'path not found'],
+    ['cycle/below', 'failed_precondition', 'too many levels of symbolic links in path'],
+    [longSegment, 'invalid_argument', 'path is too long'],
+    ['d/'.repeat(2100), 'invalid_argument', 'path is too long'],
+  ])('%.20s…', async (name, kind, text) => {
+    const { root, look } = setUp();
+    symlinkSync('cycle', join(root, 'cycle'));
+    await expect(look(name)).rejects.toMatchObject({ kind, message: `${text}: '${join(root, name)}'` });
+  });
+});

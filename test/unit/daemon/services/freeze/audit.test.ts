@@ -1,0 +1,67 @@
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { ExclusiveLock } from '../../../../../src/base/exclusive-lock.ts';
+import { Cgroup } from '../../../../../src/daemon/os/cgroup2.ts';
+import { Freezer } from '../../../../../src/daemon/services/freeze/freezer.ts';
+import { loopMount, startIn, testCgroup, untilUninterruptible } from '../../../../support/cgroups.ts';
+import { scratch } from '../../../../support/scratch.ts';
+
+const never = new AbortController().signal;
+const legacy = { mode: 'legacy', maxCgroups: 100, maxWaitMs: 1000 } as const;
+const NOTHING = { requested: 0, stillFrozen: 0, notFrozen: 0, vanished: 0, late: 0 };
+
+function freezerFor(top: Cgroup): Freezer {
+  const workload = ['user', 'ptys', 'more'].map((name) => Cgroup.create(join(top.path, name)));
+  const recordFile = join(scratch(), 'frozen.json');
+  return new Freezer({
+    workload,
+    hierarchy: null,
+    recordFile,
+    lock: new ExclusiveLock(),
+    onWatchdog: () => {},
+  });
+}
+
+test('what a freeze has left, in the order of the wire; nothing before and after', async () => {
+  using top = testCgroup();
+  using freezer = freezerFor(top);
+  expect(freezer.audit()).toEqual(NOTHING);
+  await freezer.freeze(legacy, never);
+  expect(freezer.audit()).toEqual({ ...NOTHING, requested: 3, stillFrozen: 3 });
+  expect(Object.keys(freezer.audit()).join(' ')).toBe('requested stillFrozen notFrozen vanished late');
+  await freezer.thaw();
+  expect(freezer.audit()).toEqual(NOTHING);
+});
+
+test('what was thawed by somebody else, and what has vanished', async () => {
+  using top = testCgroup();
+  using freezer = freezerFor(top);
+  await freezer.freeze(legacy, never);
+  top.child('user').thaw();
+  top.child('ptys').remove();
+  expect(freezer.audit()).toEqual({ ...NOTHING, requested: 3, stillFrozen: 1, notFrozen: 1, vanished: 1 });
+});
+
+test('what has frozen only after the answer', async () => {
+  using top = testCgroup();
+  using freezer = freezerFor(top);
+  using filesystem = loopMount();
+  filesystem.freeze();
+  const child = await startIn(top.child('user'), `echo > ${filesystem.path}/file; exec sleep 1000`);
+  await untilUninterruptible(child.pid);
+  await freezer.freeze({ ...legacy, maxWaitMs: 10 }, never);
+  expect(freezer.audit()).toEqual({ ...NOTHING, requested: 3, stillFrozen: 2, notFrozen: 1 });
+  filesystem.thaw();
+  const late = { ...NOTHING, requested: 3, stillFrozen: 3, late: 1 };
+  await expect.poll(() => freezer.audit()).toEqual(late);
+  await freezer.thaw();
+  await freezer.freeze(legacy, never);
+  expect(freezer.audit()).toEqual({ ...late, late: 0 });
+});
+
+test('what a former daemon has frozen', async () => {
+  using top = testCgroup();
+  await freezerFor(top).freeze(legacy, never);
+  using next = freezerFor(top);
+  expect(next.audit()).toEqual({ ...NOTHING, requested: 3, stillFrozen: 3 });
+});

@@ -1,0 +1,159 @@
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
+import { ExclusiveLock } from '../../../../../src/base/exclusive-lock.ts';
+import { freezeFilesystem } from '../../../../../src/daemon/os/filesystem-freeze.ts';
+import {
+  FilesystemFreezer,
+  type FilesystemFreezerOptions,
+} from '../../../../../src/daemon/services/freeze/filesystem-freezer.ts';
+import { WATCHDOG_MS } from '../../../../../src/daemon/services/freeze/watchdog.ts';
+import { WriteGate } from '../../../../../src/daemon/services/freeze/write-gate.ts';
+import { loopMount } from '../../../../support/cgroups.ts';
+import { isFrozen, isWritable } from '../../../../support/frozen.ts';
+import { mountTmpfs } from '../../../../support/mounts.ts';
+import { scratch } from '../../../../support/scratch.ts';
+
+/** A freezer of a file system of its own. */
+function setUp(options: Partial<FilesystemFreezerOptions> = {}) {
+  const filesystem = loopMount();
+  onTestFinished(() => filesystem[Symbol.dispose]());
+  const { path } = filesystem;
+  const told: string[] = [];
+  const complete: FilesystemFreezerOptions = {
+    path,
+    ownDirectories: [],
+    recordFile: join(scratch(), 'run/fsfrozen.json'),
+    lock: new ExclusiveLock(),
+    gate: new WriteGate(),
+    onFrozen: (frozen) => void told.push(frozen ? 'frozen' : 'thawed'),
+    onWatchdog: (error) => void told.push(`watchdog ${error}`),
+    ...options,
+  };
+  const create = (more: Partial<FilesystemFreezerOptions> = {}) => {
+    const freezer = new FilesystemFreezer({ ...complete, ...more });
+    onTestFinished(() => freezer[Symbol.dispose]());
+    return freezer;
+  };
+  return { ...complete, told, create, freezer: create() };
+}
+
+test('freezes and thaws, each any number of times', async () => {
+  const { freezer, path, gate, told, recordFile } = setUp();
+  await freezer.thaw();
+  expect([freezer.active, told]).toEqual([false, []]);
+  await freezer.freeze();
+  await freezer.freeze();
+  expect([freezer.active, gate.isShut, existsSync(recordFile), told]).toEqual([true, true, true, ['frozen']]);
+  expect(await isFrozen(path)).toBe(true);
+  await freezer.thaw();
+  expect(await isWritable(path)).toBe(true);
+  expect([freezer.active, gate.isShut, existsSync(recordFile), told]).toEqual([
+    false,
+    false,
+    false,
+    ['frozen', 'thawed'],
+  ]);
+  expect(freezer.durations.count).toBe(2);
+});
+
+test('thaws what somebody else has frozen when asked to, and not by the way', async () => {
+  const { freezer, path } = setUp();
+  await freezeFilesystem(path);
+  await freezer.release();
+  expect(await isFrozen(path)).toBe(true);
+  await freezer.thaw();
+  expect(await isWritable(path)).toBe(true);
+});
+
+describe('one operation at a time', () => {
+  test('both are refused while the lock is held, a release is not', async () => {
+    const { freezer, lock, path } = setUp();
+    await freezer.freeze();
+    {
+      using _ = lock.acquire('collapse');
+      await expect(freezer.freeze()).rejects.toMatchObject({
+        kind: 'unavailable',
+        message: 'cannot fsfreeze now: a collapse is under way',
+      });
+      await expect(freezer.thaw()).rejects.toMatchObject({ kind: 'unavailable' });
+      await freezer.release();
+    }
+    expect(await isWritable(path)).toBe(true);
+    await freezer.freeze();
+    await freezer.thaw();
+  });
+
+  test('a release waits for the freeze that is under way', async () => {
+    const { freezer, path } = setUp();
+    for (let round = 0; round < 20; round++) {
+      const frozen = freezer.freeze();
+      await freezer.release();
+      await frozen;
+      expect(freezer.active).toBe(false);
+      expect(await isWritable(path)).toBe(true);
+    }
+  });
+});
+
+describe('refuses, and changes nothing', () => {
+  test('what the daemon writes to itself, also below what is not there yet', async () => {
+    for (const below of ['', 'not/there']) {
+      const { create, path, told, gate } = setUp();
+      const directory = join(path, below);
+      const freezer = create({ ownDirectories: ['/proc', directory] });
+      await expect(freezer.freeze()).rejects.toMatchObject({
+        kind: 'failed_precondition',
+        message: `cannot freeze the file system of '${path}': the daemon itself writes to '${directory}' on it`,
+      });
+      expect([freezer.active, gate.isShut, told]).toEqual([false, false, []]);
+      expect(await isWritable(path)).toBe(true);
+    }
+  });
+
+  test('a file system that cannot be frozen', async () => {
+    const { freezer, gate, told, recordFile } = setUp({ path: mountTmpfs('1m') });
+    await expect(freezer.freeze()).rejects.toMatchObject({ kind: 'failed_precondition' });
+    expect([freezer.active, gate.isShut, existsSync(recordFile)]).toEqual([false, false, false]);
+    expect(told).toEqual(['frozen', 'thawed']);
+  });
+
+  test('while a file is being changed for long', async () => {
+    const { freezer, gate } = setUp();
+    const change = Promise.withResolvers<void>();
+    const outcome = gate.run(() => change.promise);
+    await expect(freezer.freeze()).rejects.toMatchObject({ kind: 'unavailable' });
+    expect([freezer.active, gate.isShut]).toEqual([false, false]);
+    change.resolve();
+    await outcome;
+  });
+});
+
+describe('nothing stays frozen', () => {
+  test('after ten minutes without a thaw', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    onTestFinished(() => void vi.useRealTimers());
+    const { freezer, path, told } = setUp();
+    await freezer.freeze();
+    vi.advanceTimersByTime(WATCHDOG_MS - 1);
+    expect(freezer.active).toBe(true);
+    vi.advanceTimersByTime(1);
+    await expect.poll(() => told).toEqual(['frozen', 'thawed', 'watchdog null']);
+    expect(await isWritable(path)).toBe(true);
+    await freezer.freeze();
+    await freezer.thaw();
+    expect(vi.getTimerCount()).toBe(0);
+  });
+
+  test('when the daemon died before it could thaw: the next one does', async () => {
+    const { freezer, create, path } = setUp();
+    await freezer.freeze();
+    const gate = new WriteGate();
+    const next = create({ gate });
+    expect([next.active, gate.isShut]).toEqual([true, true]);
+    expect(await isFrozen(path)).toBe(true);
+    await next.release();
+    expect(await isWritable(path)).toBe(true);
+    expect([create().active, gate.isShut]).toEqual([false, false]);
+  });
+});

@@ -1,0 +1,338 @@
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import { ExclusiveLock } from '../../../../../src/base/exclusive-lock.ts';
+import { Cgroup } from '../../../../../src/daemon/os/cgroup2.ts';
+import { Freezer, type FreezerOptions } from '../../../../../src/daemon/services/freeze/freezer.ts';
+import type { FreezeStatistics } from '../../../../../src/daemon/services/freeze/statistics.ts';
+import { WATCHDOG_MS } from '../../../../../src/daemon/services/freeze/watchdog.ts';
+import {
+  countIn,
+  loopMount,
+  startIn,
+  testCgroup,
+  untilUninterruptible,
+} from '../../../../support/cgroups.ts';
+
+const scratch = mkdtempSync(join(tmpdir(), 'envd-freezer-'));
+const recordFile = join(scratch, 'run/envd/frozen.json');
+const never = new AbortController().signal;
+
+afterAll(() => rmSync(scratch, { recursive: true }));
+beforeEach(() => rmSync(recordFile, { force: true }));
+
+function make(top: Cgroup, path: string): Cgroup {
+  return Cgroup.create(join(top.path, path));
+}
+
+function freezerFor(top: Cgroup, options: Partial<FreezerOptions> = {}): Freezer {
+  return new Freezer({
+    workload: [make(top, 'user'), make(top, 'ptys')],
+    hierarchy: { top, own: make(top, 'system.slice/envd.service') },
+    recordFile,
+    lock: new ExclusiveLock(),
+    onWatchdog: () => {},
+    ...options,
+  });
+}
+
+const legacy = { mode: 'legacy', maxCgroups: 100, maxWaitMs: 5000 } as const;
+const hierarchy = { mode: 'hierarchy', maxCgroups: 100, maxWaitMs: 5000 } as const;
+
+const nothing = { allowlisted: 0, truncated: false, preFrozen: 0, notFrozen: 0, failed: 0, unobservable: 0 };
+
+function withoutTimes({
+  sweepMs,
+  waitMs,
+  ...counts
+}: FreezeStatistics): Omit<FreezeStatistics, 'sweepMs' | 'waitMs'> {
+  expect(Number.isInteger(sweepMs) && Number.isInteger(waitMs)).toBe(true);
+  return counts;
+}
+
+describe('legacy mode', () => {
+  test('stops a counting process, which goes on after the thaw', async () => {
+    using top = testCgroup();
+    using freezer = freezerFor(top);
+    const counter = await countIn(top.child('user'));
+    const outside = await countIn(top.child('system.slice'));
+    const statistics = await freezer.freeze(legacy, never);
+    expect(await counter.stands()).toBe(true);
+    expect(withoutTimes(statistics)).toEqual({
+      mode: 'legacy',
+      ...nothing,
+      visited: 2,
+      requested: 2,
+      frozen: 2,
+    });
+    expect(freezer.active).toBe(true);
+    // The workload needs no record: whoever comes next sees it.
+    expect(existsSync(recordFile)).toBe(false);
+    await outside.advances();
+    await freezer.thaw();
+    await counter.advances();
+    expect(freezer.active).toBe(false);
+  });
+
+  test('tells everything in the order of the wire', async () => {
+    using top = testCgroup();
+    using freezer = freezerFor(top);
+    const keys =
+      'mode visited allowlisted truncated preFrozen requested frozen notFrozen failed unobservable';
+    expect(Object.keys(await freezer.freeze(legacy, never)).join(' ')).toBe(`${keys} sweepMs waitMs`);
+  });
+
+  test('freezes again what it has frozen', async () => {
+    using top = testCgroup();
+    using freezer = freezerFor(top);
+    await freezer.freeze(legacy, never);
+    expect(await freezer.freeze(legacy, never)).toMatchObject({ preFrozen: 0, requested: 2, frozen: 2 });
+  });
+
+  test('leaves alone what the guest has frozen, above, below and itself', async () => {
+    using top = testCgroup();
+    using freezer = freezerFor(top);
+    const [user, inner, ptys] = [top.child('user'), make(top, 'user/inner'), top.child('ptys')];
+    inner.freeze();
+    ptys.freeze();
+    expect(await freezer.freeze(legacy, never)).toMatchObject({ visited: 2, preFrozen: 1, requested: 1 });
+    await freezer.thaw();
+    expect(user.freezeRequested()).toBe(false);
+    expect(inner.freezeRequested()).toBe(true);
+    expect(ptys.freezeRequested()).toBe(true);
+  });
+
+  test('takes a frozen parent for frozen, and leaves it so', async () => {
+    using top = testCgroup();
+    const parent = make(top, 'parent');
+    using freezer = freezerFor(parent);
+    parent.freeze();
+    expect(await freezer.freeze(legacy, never)).toMatchObject({ preFrozen: 0, requested: 2, frozen: 2 });
+    await freezer.thaw();
+    expect(parent.freezeRequested()).toBe(true);
+    expect(parent.child('user').freezeRequested()).toBe(false);
+    expect(parent.child('user').isFrozen()).toBe(true);
+  });
+
+  test('gives up at the deadline on a process that cannot be frozen', async () => {
+    using top = testCgroup();
+    using freezer = freezerFor(top);
+    using filesystem = loopMount();
+    filesystem.freeze();
+    const child = await startIn(top.child('user'), `echo > ${filesystem.path}/file; exec sleep 1000`);
+    await untilUninterruptible(child.pid);
+    const statistics = await freezer.freeze({ ...legacy, maxWaitMs: 20 }, never);
+    expect(statistics).toMatchObject({ requested: 2, frozen: 1, notFrozen: 1, unobservable: 0 });
+    expect(statistics.waitMs).toBeGreaterThanOrEqual(20);
+    expect(top.child('user').freezeRequested()).toBe(true);
+    filesystem.thaw();
+    expect(await freezer.freeze(legacy, never)).toMatchObject({ frozen: 2, notFrozen: 0 });
+  });
+
+  test('takes cgroups that vanish for no error', async () => {
+    using top = testCgroup();
+    using freezer = freezerFor(top);
+    top.child('ptys').remove();
+    expect(await freezer.freeze(legacy, never)).toMatchObject({
+      visited: 1,
+      requested: 1,
+      frozen: 1,
+      failed: 0,
+    });
+    top.child('user').remove();
+    await freezer.thaw();
+    expect(freezer.active).toBe(false);
+  });
+
+  test('has nothing to do without cgroups', async () => {
+    const lock = new ExclusiveLock();
+    const onWatchdog = () => {};
+    using freezer = new Freezer({ workload: [], hierarchy: null, recordFile, lock, onWatchdog });
+    const statistics = { ...nothing, visited: 0, requested: 0, frozen: 0 };
+    expect(withoutTimes(await freezer.freeze(legacy, never))).toEqual({ mode: 'legacy', ...statistics });
+    expect(withoutTimes(await freezer.freeze(hierarchy, never))).toEqual({
+      mode: 'hierarchy',
+      ...statistics,
+    });
+    await freezer.thaw();
+  });
+});
+
+describe('hierarchy mode', () => {
+  test("freezes all but the daemon's chain and what a resume depends on", async () => {
+    using top = testCgroup();
+    using freezer = freezerFor(top);
+    const kept = ['init.scope', 'system.slice/systemd-journald.service', 'system.slice/rpcbind.service'];
+    const chain = ['system.slice', 'system.slice/envd.service'];
+    const stopped = [
+      'user',
+      'ptys',
+      'user.slice',
+      'system.slice/cron.service',
+      'system.slice/envd.service/child',
+    ];
+    for (const path of [...kept, ...stopped, 'user.slice/user-0.slice/init.scope']) make(top, path);
+    expect(withoutTimes(await freezer.freeze(hierarchy, never))).toEqual({
+      mode: 'hierarchy',
+      ...nothing,
+      visited: kept.length + chain.length + stopped.length,
+      allowlisted: kept.length + chain.length,
+      requested: stopped.length,
+      frozen: stopped.length,
+    });
+    expect([...kept, ...chain].filter((path) => top.child(path).isFrozen())).toEqual([]);
+    expect(stopped.filter((path) => !top.child(path).isFrozen())).toEqual([]);
+    expect(make(top, 'user.slice/later').isFrozen()).toBe(true);
+    await freezer.thaw();
+    expect(stopped.filter((path) => top.child(path).freezeRequested())).toEqual([]);
+  });
+
+  test('keeps what the guest has frozen, and does not look below', async () => {
+    using top = testCgroup();
+    using freezer = freezerFor(top);
+    const paused = make(top, 'docker/paused');
+    const parent = make(top, 'parent');
+    make(top, 'parent/child');
+    paused.freeze();
+    parent.freeze();
+    expect(await freezer.freeze(hierarchy, never)).toMatchObject({ visited: 6, preFrozen: 1, requested: 3 });
+    await freezer.thaw();
+    expect(top.child('docker').freezeRequested()).toBe(false);
+    expect(paused.isFrozen() && parent.isFrozen() && parent.child('child').isFrozen()).toBe(true);
+  });
+
+  test('adopts what has come since, when it is asked again', async () => {
+    using top = testCgroup();
+    using freezer = freezerFor(top);
+    make(top, 'system.slice/cron.service');
+    expect(await freezer.freeze(hierarchy, never)).toMatchObject({ requested: 3 });
+    const late = make(top, 'system.slice/late.service');
+    expect(late.isFrozen()).toBe(false);
+    expect(await freezer.freeze(hierarchy, never)).toMatchObject({ preFrozen: 0, requested: 4, frozen: 4 });
+    expect(late.freezeRequested()).toBe(true);
+    expect(freezer.audit()).toMatchObject({ requested: 4, stillFrozen: 4 });
+    await freezer.thaw();
+    expect(late.freezeRequested()).toBe(false);
+  });
+
+  test('looks at no more than it may, the workload first', async () => {
+    using top = testCgroup();
+    using freezer = freezerFor(top);
+    for (const name of ['a', 'b', 'c']) make(top, name);
+    const bounded = await freezer.freeze({ ...hierarchy, maxCgroups: 2 }, never);
+    expect(bounded).toMatchObject({ visited: 2, truncated: true, requested: 2, frozen: 2 });
+    expect(top.child('user').isFrozen() && top.child('ptys').isFrozen()).toBe(true);
+    expect(await freezer.freeze({ ...hierarchy, maxCgroups: 7 }, never)).toMatchObject({ truncated: false });
+    expect(await freezer.freeze({ ...hierarchy, maxCgroups: 6 }, never)).toMatchObject({ truncated: true });
+  });
+});
+
+describe('one freeze at a time', () => {
+  test('refuses a second one, but not the thaw, which ends the first', async () => {
+    using top = testCgroup();
+    using freezer = freezerFor(top);
+    using filesystem = loopMount();
+    filesystem.freeze();
+    const child = await startIn(top.child('user'), `echo > ${filesystem.path}/file; exec sleep 1000`);
+    await untilUninterruptible(child.pid);
+    const first = freezer.freeze({ ...legacy, maxWaitMs: 60_000 }, never);
+    const ended = expect(first).rejects.toMatchObject({ kind: 'aborted' });
+    await expect(freezer.freeze(legacy, never)).rejects.toMatchObject({ kind: 'unavailable' });
+    await freezer.thaw();
+    await ended;
+    expect(top.child('user').freezeRequested()).toBe(false);
+    filesystem.thaw();
+    expect(await freezer.freeze(legacy, never)).toMatchObject({ frozen: 2 });
+  });
+
+  test('waits no longer than the caller does', async () => {
+    using top = testCgroup();
+    using freezer = freezerFor(top);
+    using filesystem = loopMount();
+    filesystem.freeze();
+    const child = await startIn(top.child('user'), `echo > ${filesystem.path}/file; exec sleep 1000`);
+    await untilUninterruptible(child.pid);
+    const caller = new AbortController();
+    const frozen = freezer.freeze({ ...legacy, maxWaitMs: 60_000 }, caller.signal);
+    caller.abort();
+    await expect(frozen).rejects.toMatchObject({ kind: 'aborted' });
+    expect(top.child('user').freezeRequested()).toBe(true);
+  });
+});
+
+describe('nothing stays frozen', () => {
+  test('after ten minutes without a thaw', async () => {
+    using top = testCgroup();
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    const onWatchdog = vi.fn();
+    try {
+      using freezer = freezerFor(top, { onWatchdog });
+      await freezer.freeze(legacy, never);
+      vi.advanceTimersByTime(WATCHDOG_MS - 1);
+      expect(top.child('user').freezeRequested()).toBe(true);
+      expect(onWatchdog).not.toHaveBeenCalled();
+      vi.advanceTimersByTime(1);
+      expect(top.child('user').freezeRequested()).toBe(false);
+      expect(onWatchdog).toHaveBeenCalledExactlyOnceWith(null);
+      await freezer.freeze(legacy, never);
+      await freezer.thaw();
+      expect(vi.getTimerCount()).toBe(0);
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+
+  test('when the daemon stops', async () => {
+    using top = testCgroup();
+    const freezer = freezerFor(top);
+    await freezer.freeze(hierarchy, never);
+    freezer[Symbol.dispose]();
+    expect(top.child('user').freezeRequested()).toBe(false);
+    expect(existsSync(recordFile)).toBe(false);
+  });
+
+  test('when a daemon died before it could thaw: the next one does', async () => {
+    using top = testCgroup();
+    const other = make(top, 'other');
+    const paused = make(top, 'paused');
+    paused.freeze();
+    await freezerFor(top).freeze(hierarchy, never);
+    expect(existsSync(recordFile)).toBe(true);
+    using next = freezerFor(top);
+    expect(next.active).toBe(true);
+    await next.thaw();
+    expect(
+      [top.child('user'), top.child('ptys'), other].filter((cgroup) => cgroup.freezeRequested()),
+    ).toEqual([]);
+    expect(paused.freezeRequested()).toBe(true);
+    expect(existsSync(recordFile)).toBe(false);
+  });
+
+  test('not even what vanished, nor with a record that makes no sense', async () => {
+    using top = testCgroup();
+    using first = freezerFor(top);
+    await first.freeze(hierarchy, never);
+    writeFileSync(recordFile, JSON.stringify([top.child('gone').path, 7]));
+    using second = freezerFor(top);
+    await second.thaw();
+    writeFileSync(recordFile, '{');
+    using third = freezerFor(top);
+    expect(third.active).toBe(false);
+  });
+
+  test('and what cannot be thawed is reported and kept in mind', async () => {
+    using top = testCgroup();
+    writeFileSync(`${scratch}/file`, '');
+    writeFileSync(
+      join(scratch, 'run/envd/frozen.json'),
+      JSON.stringify([`${scratch}/file`, top.child('a').path]),
+    );
+    make(top, 'a').freeze();
+    const freezer = freezerFor(top);
+    await expect(freezer.thaw()).rejects.toThrow(`cannot thaw cgroup '${scratch}/file': ENOTDIR`);
+    expect(top.child('a').freezeRequested()).toBe(false);
+    expect(freezer.active).toBe(true);
+    expect(readFileSync(recordFile, 'utf8')).toBe(JSON.stringify([`${scratch}/file`]));
+  });
+});

@@ -1,0 +1,135 @@
+import { describe, expect, test } from 'vitest';
+import { WriteGate } from '../../../../../src/daemon/services/freeze/write-gate.ts';
+
+/** A source that brings what is handed to it. */
+function slowSource() {
+  const items: PromiseWithResolvers<IteratorResult<string>>[] = [Promise.withResolvers()];
+  let asked = 0;
+  let returned = false;
+  const bring = (result: IteratorResult<string>) => {
+    items.at(-1)?.resolve(result);
+    items.push(Promise.withResolvers());
+  };
+  return {
+    bring: (value: string) => bring({ value, done: false }),
+    end: () => bring({ value: undefined, done: true }),
+    asked: () => asked,
+    returned: () => returned,
+    [Symbol.asyncIterator]: (): AsyncIterator<string> => ({
+      next: () => items[asked++]?.promise ?? Promise.reject(new Error('asked ahead')),
+      return: async () => {
+        returned = true;
+        return { value: undefined, done: true as const };
+      },
+    }),
+  };
+}
+
+describe('a shut gate', () => {
+  test('refuses changes until it is open again', async () => {
+    const gate = new WriteGate();
+    gate.shut();
+    gate.shut();
+    await expect(gate.run(async () => 'done')).rejects.toMatchObject({
+      kind: 'unavailable',
+      message: 'cannot change files now: the file system is frozen',
+    });
+    gate.open();
+    expect(await gate.run(async () => 'done')).toBe('done');
+  });
+
+  test('rests at once when nothing is inside, else with the last change, succeeded or not', async () => {
+    const gate = new WriteGate();
+    await gate.rest(0);
+    const changes = [Promise.withResolvers<void>(), Promise.withResolvers<void>()] as const;
+    const outcomes = Promise.allSettled(changes.map(({ promise }) => gate.run(() => promise)));
+    gate.shut();
+    let rested = false;
+    const rest = gate.rest(60_000).then(() => {
+      rested = true;
+    });
+    changes[0].reject(new Error('failed'));
+    await new Promise(setImmediate);
+    expect(rested).toBe(false);
+    changes[1].resolve();
+    await rest;
+    expect((await outcomes).map(({ status }) => status)).toEqual(['rejected', 'fulfilled']);
+  });
+
+  test('gives up on a change that takes too long', async () => {
+    const gate = new WriteGate();
+    const change = Promise.withResolvers<void>();
+    const outcome = gate.run(() => change.promise);
+    await expect(gate.rest(5)).rejects.toMatchObject({
+      kind: 'unavailable',
+      message: 'cannot fsfreeze now: files are being changed',
+    });
+    change.resolve();
+    await outcome;
+    await gate.rest(0);
+  });
+});
+
+describe('a change that waits for its client', () => {
+  test('holds up no rest, and goes on when the gate is open again', async () => {
+    const gate = new WriteGate();
+    const source = slowSource();
+    const received: string[] = [];
+    const change = gate.run(async () => {
+      for await (const item of gate.outside(source)) received.push(item);
+      received.push('end');
+    });
+    source.bring('a');
+    await expect.poll(() => received).toEqual(['a']);
+    gate.shut();
+    await gate.rest(0);
+    source.bring('b');
+    await new Promise(setImmediate);
+    expect(received).toEqual(['a']);
+    gate.open();
+    await expect.poll(() => received).toEqual(['a', 'b']);
+    gate.shut();
+    source.end();
+    await new Promise(setImmediate);
+    expect(received).toEqual(['a', 'b']);
+    gate.open();
+    await change;
+    expect(received).toEqual(['a', 'b', 'end']);
+    await gate.rest(0);
+  });
+
+  test('is inside while it deals with what has come', async () => {
+    const gate = new WriteGate();
+    const source = slowSource();
+    const dealing = Promise.withResolvers<void>();
+    const change = gate.run(async () => {
+      for await (const _ of gate.outside(source)) await dealing.promise;
+    });
+    source.bring('a');
+    await expect.poll(source.asked).toBe(1);
+    await expect(gate.rest(5)).rejects.toMatchObject({ kind: 'unavailable' });
+    dealing.resolve();
+    source.end();
+    await change;
+  });
+
+  test('passes on what ends it, either way', async () => {
+    const gate = new WriteGate();
+    const source = slowSource();
+    const broken = gate.run(async () => {
+      for await (const _ of gate.outside(source)) throw new Error('no room');
+    });
+    source.bring('a');
+    await expect(broken).rejects.toThrow('no room');
+    expect(source.returned()).toBe(true);
+    const failing = (async function* (): AsyncGenerator<string> {
+      yield* [];
+      throw new Error('client gone');
+    })();
+    const gone = gate.run(async () => {
+      for await (const _ of gate.outside(failing)) expect.unreachable();
+    });
+    await expect(gone).rejects.toThrow('client gone');
+    await gate.rest(0);
+  });
+});

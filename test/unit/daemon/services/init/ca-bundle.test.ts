@@ -1,0 +1,136 @@
+import { execFileSync } from 'node:child_process';
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmdirSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { dirname, join } from 'node:path';
+import { beforeAll, describe, expect, test } from 'vitest';
+import { type TrustStore, trust } from '../../../../../src/daemon/services/init/ca-bundle.ts';
+import { scratch } from '../../../../support/scratch.ts';
+
+/** Certificates that nobody else has. */
+const PEM: Record<'system' | 'a' | 'b' | 'c', string> = { system: '', a: '', b: '', c: '' };
+
+beforeAll(() => {
+  for (const name of Object.keys(PEM) as (keyof typeof PEM)[]) {
+    const options = [
+      '-x509',
+      '-nodes',
+      '-newkey',
+      'ec',
+      '-pkeyopt',
+      'ec_paramgen_curve:P-256',
+      '-keyout',
+      '/dev/null',
+    ];
+    PEM[name] = execFileSync('openssl', ['req', ...options, '-subj', `/CN=${name}`], {
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'ignore'],
+    });
+  }
+});
+
+function store(): TrustStore {
+  const root = scratch();
+  const bundle = join(root, 'ssl/ca-certificates.crt');
+  mkdirSync(dirname(bundle));
+  writeFileSync(bundle, PEM.system);
+  return { bundle, local: join(root, 'local/envd.crt') };
+}
+
+function contents({ bundle, local }: TrustStore): [string, string] {
+  return [readFileSync(bundle, 'utf8'), readFileSync(local, 'utf8')];
+}
+
+describe('certificates', () => {
+  test('are added to the bundle and noted for the next time it is made', async () => {
+    const files = store();
+    await trust(PEM.a + PEM.b, files);
+    expect(contents(files)).toEqual([PEM.system + PEM.a + PEM.b, PEM.a + PEM.b]);
+  });
+
+  test('replace those of the call before', async () => {
+    const files = store();
+    await trust(PEM.a + PEM.b, files);
+    await trust(PEM.b + PEM.c, files);
+    expect(contents(files)).toEqual([PEM.system + PEM.b + PEM.c, PEM.b + PEM.c]);
+  });
+
+  test('are found wherever update-ca-certificates has put them', async () => {
+    const files = store();
+    await trust(PEM.a, files);
+    writeFileSync(files.bundle, PEM.a + PEM.system);
+    await trust(PEM.b, files);
+    expect(contents(files)).toEqual([PEM.system + PEM.b, PEM.b]);
+  });
+
+  test('that the system trusts are never taken away', async () => {
+    const files = store();
+    await trust(PEM.a + PEM.system.replaceAll('\n', '\r\n'), files);
+    expect(contents(files)).toEqual([PEM.system + PEM.a, PEM.a]);
+    await trust(PEM.b, files);
+    expect(contents(files)[0]).toBe(PEM.system + PEM.b);
+  });
+
+  test('are added once, text around them and repetitions left out', async () => {
+    const files = store();
+    await trust(`subject: a\n${PEM.a}\nagain:\n${PEM.a.replaceAll('\n', '\r\n')}`, files);
+    expect(contents(files)).toEqual([PEM.system + PEM.a, PEM.a]);
+  });
+
+  test('make the bundle where there is none', async () => {
+    const files = { ...store(), bundle: join(scratch(), 'new/bundle.crt') };
+    await trust(PEM.a, files);
+    expect(contents(files)).toEqual([PEM.a, PEM.a]);
+  });
+});
+
+test('the same again changes no file', async () => {
+  const files = store();
+  await trust(PEM.a, files);
+  const before = [statSync(files.bundle).ino, statSync(files.local).ino];
+  await trust(PEM.a, files);
+  expect([statSync(files.bundle).ino, statSync(files.local).ino]).toEqual(before);
+});
+
+test('files keep their mode, and nothing else is left', async () => {
+  const files = store();
+  chmodSync(files.bundle, 0o640);
+  await trust(PEM.a, files);
+  expect(statSync(files.bundle).mode & 0o777).toBe(0o640);
+  expect(statSync(files.local).mode & 0o777).toBe(0o644);
+  expect(readdirSync(dirname(files.bundle))).toEqual(['ca-certificates.crt']);
+});
+
+test('a call that failed half-way leaves nothing trusted that the next one does not know of', async () => {
+  const files = store();
+  await trust(PEM.a, files);
+  // The bundle cannot be replaced: what is made beside it first has its name taken.
+  mkdirSync(`${files.bundle}.envd`);
+  await expect(trust(PEM.b, files)).rejects.toThrow();
+  expect(contents(files)[0]).toBe(PEM.system + PEM.a);
+  rmdirSync(`${files.bundle}.envd`);
+  await trust(PEM.c, files);
+  expect(contents(files)).toEqual([PEM.system + PEM.c, PEM.c]);
+});
+
+test('what is no certificate is refused, and nothing changes', async () => {
+  const files = store();
+  await expect(trust('hello', files)).rejects.toMatchObject({
+    kind: 'invalid_argument',
+    message: 'caBundle holds no certificate',
+  });
+  const broken = PEM.b.replace(/M[A-Za-z]/, 'AA');
+  await expect(trust(PEM.a + broken, files)).rejects.toMatchObject({
+    kind: 'invalid_argument',
+    message: 'certificate 2 of caBundle cannot be read',
+  });
+  expect(readFileSync(files.bundle, 'utf8')).toBe(PEM.system);
+  expect(existsSync(files.local)).toBe(false);
+});

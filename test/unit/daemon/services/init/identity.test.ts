@@ -1,0 +1,57 @@
+import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
+import { Identity } from '../../../../../src/daemon/services/init/identity.ts';
+import { scratch } from '../../../../support/scratch.ts';
+import { testUsers } from '../../../../support/users.ts';
+
+function setUp() {
+  const guest = new Guest(testUsers(scratch()));
+  const directory = join(scratch(), 'run/svc');
+  const files = () =>
+    Object.fromEntries(
+      readdirSync(directory).map((name) => [name, readFileSync(join(directory, name), 'utf8')]),
+    );
+  return { guest, directory, files, identity: new Identity(guest, directory) };
+}
+
+test('tells the guest who it is, as variables and as files that everybody can read', async () => {
+  const { guest, directory, files, identity } = setUp();
+  guest.environment = { A: '1', SVC_SANDBOX_ID: 'mine' };
+  await identity.tell({ sandboxID: 'box', templateID: 'plate' });
+  const own = { SVC_SANDBOX: 'true', SVC_SANDBOX_ID: 'box', SVC_TEMPLATE_ID: 'plate' };
+  expect(guest.environment).toEqual({ A: '1', ...own });
+  expect(files()).toEqual(own);
+  expect(statSync(directory).mode & 0o777).toBe(0o755);
+  expect(statSync(join(directory, 'SVC_SANDBOX_ID')).mode & 0o777).toBe(0o644);
+  guest.environment = { B: '2' };
+  expect(guest.environment).toEqual({ B: '2', ...own });
+});
+
+test('in place of what was told before', async () => {
+  const { guest, files, identity } = setUp();
+  await identity.tell({ sandboxID: 'box', templateID: 'plate' });
+  await identity.tell({ sandboxID: 'other', templateID: null });
+  expect(guest.environment).toEqual({ SVC_SANDBOX: 'true', SVC_SANDBOX_ID: 'other' });
+  expect(files()).toEqual({ SVC_SANDBOX: 'true', SVC_SANDBOX_ID: 'other' });
+});
+
+test('the last one told stays, and the same again changes no file', async () => {
+  const { directory, files, identity } = setUp();
+  await Promise.all(['a', 'b', 'c'].map((sandboxID) => identity.tell({ sandboxID, templateID: null })));
+  expect(files()).toMatchObject({ SVC_SANDBOX_ID: 'c' });
+  const { ino } = statSync(join(directory, 'SVC_SANDBOX_ID'));
+  await identity.tell({ sandboxID: 'c', templateID: null });
+  expect(statSync(join(directory, 'SVC_SANDBOX_ID')).ino).toBe(ino);
+});
+
+test('a directory that cannot be made is an error, and none of the next', async () => {
+  const { guest, directory, identity } = setUp();
+  const taken = join(directory, '../../run');
+  writeFileSync(taken, '');
+  await expect(identity.tell({ sandboxID: 'box', templateID: null })).rejects.toMatchObject({
+    code: 'ENOTDIR',
+  });
+  expect(guest.environment).toMatchObject({ SVC_SANDBOX_ID: 'box' });
+});

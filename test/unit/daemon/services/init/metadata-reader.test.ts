@@ -1,0 +1,125 @@
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
+import type { Metadata } from '../../../../../src/daemon/services/init/metadata-client.ts';
+import { MetadataReader, READ_LIMIT_MS } from '../../../../../src/daemon/services/init/metadata-reader.ts';
+
+const METADATA: Metadata = { sandboxID: 'box', templateID: null, accessTokenHash: null };
+
+/** A reader whose readings are answered by hand. */
+function setUp() {
+  const readings: (PromiseWithResolvers<Metadata> & { signal: AbortSignal })[] = [];
+  const told: unknown[] = [];
+  const reader = new MetadataReader({
+    read(signal) {
+      const reading = { ...Promise.withResolvers<Metadata>(), signal };
+      signal.addEventListener('abort', () => reading.reject(signal.reason));
+      readings.push(reading);
+      return reading.promise;
+    },
+    onReading: async (metadata) => void told.push(metadata),
+    onFailure: (error) => void told.push(error),
+  });
+  onTestFinished(() => reader[Symbol.dispose]());
+  return { reader, readings, told };
+}
+
+describe('in the background', () => {
+  test('reads from the start on, until it succeeds; a failure is told once', async () => {
+    const { readings, told } = setUp();
+    const failure = new Error('not there yet');
+    readings[0]?.reject(failure);
+    await expect.poll(() => readings.length).toBe(2);
+    readings[1]?.reject(new Error('still not there'));
+    await expect.poll(() => readings.length).toBe(3);
+    readings[2]?.resolve(METADATA);
+    await expect.poll(() => told).toEqual([failure, METADATA]);
+    await new Promise((resolve) => setTimeout(resolve, 150));
+    expect(readings.length).toBe(3);
+  });
+
+  test('reads again later', async () => {
+    vi.useFakeTimers();
+    onTestFinished(() => void vi.useRealTimers());
+    // Of a module of its own, which takes the timers that there are now.
+    vi.resetModules();
+    vi.doMock('node:timers/promises', () => ({
+      setTimeout: (ms: number) => new Promise((resolve) => setTimeout(resolve, ms)),
+    }));
+    onTestFinished(() => void vi.doUnmock('node:timers/promises'));
+    const fresh = await import('../../../../../src/daemon/services/init/metadata-reader.ts');
+    let count = 0;
+    const reader = new fresh.MetadataReader({
+      read: async () => {
+        count++;
+        return METADATA;
+      },
+      onReading: async () => {},
+      onFailure: () => {},
+    });
+    await vi.advanceTimersByTimeAsync(29_999);
+    expect(count).toBe(1);
+    await vi.advanceTimersByTimeAsync(1);
+    expect(count).toBe(2);
+    reader[Symbol.dispose]();
+  });
+
+  test('ends with the reader, in the middle of a reading', async () => {
+    const { reader, readings, told } = setUp();
+    reader[Symbol.dispose]();
+    await expect(readings[0]?.promise).rejects.toThrow();
+    await new Promise((resolve) => setTimeout(resolve, 150));
+    expect([readings.length, told]).toEqual([1, []]);
+  });
+});
+
+describe('a fresh reading', () => {
+  test('is one that was begun after the call came in', async () => {
+    const { reader, readings, told } = setUp();
+    const before = process.hrtime.bigint();
+    // The one in the background was begun before.
+    const fresh = reader.fresh(0n);
+    readings[0]?.resolve({ ...METADATA, sandboxID: 'old' });
+    readings[1]?.resolve(METADATA);
+    expect(await fresh).toEqual(METADATA);
+    expect(told).toEqual([{ ...METADATA, sandboxID: 'old' }, METADATA]);
+    expect(await reader.fresh(process.hrtime.bigint() - before)).toEqual(METADATA);
+    expect(readings.length).toBe(2);
+  });
+
+  test('is tried again until it succeeds', async () => {
+    const { reader, readings } = setUp();
+    const fresh = reader.fresh(0n);
+    readings[1]?.reject(new Error('not yet'));
+    await expect.poll(() => readings.length).toBe(3);
+    readings[2]?.resolve(METADATA);
+    expect(await fresh).toEqual(METADATA);
+  });
+
+  test('is waited for a second at most, and ends its reading', async () => {
+    const { reader, readings } = setUp();
+    const started = performance.now();
+    await expect(reader.fresh(0n)).rejects.toMatchObject({
+      kind: 'unavailable',
+      message: 'metadata service did not answer in time',
+    });
+    expect(performance.now() - started).toBeGreaterThanOrEqual(READ_LIMIT_MS - 5);
+    expect(readings[1]?.signal.aborted).toBe(true);
+  });
+
+  test('fails with the reason of the last attempt', async () => {
+    const reason = new Error('refused');
+    const reader = new MetadataReader({
+      read: () => Promise.reject(reason),
+      onReading: async () => {},
+      onFailure: () => {},
+    });
+    onTestFinished(() => reader[Symbol.dispose]());
+    await expect(reader.fresh(0n)).rejects.toBe(reason);
+  });
+
+  test('is given up when the reader ends', async () => {
+    const { reader } = setUp();
+    const fresh = expect(reader.fresh(0n)).rejects.toMatchObject({ kind: 'unavailable' });
+    reader[Symbol.dispose]();
+    await fresh;
+  });
+});

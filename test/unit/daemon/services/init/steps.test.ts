@@ -1,0 +1,160 @@
+import { createHash } from 'node:crypto';
+import { describe, expect, test } from 'vitest';
+import { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
+import { authStep } from '../../../../../src/daemon/services/init/auth-step.ts';
+import { clockStep } from '../../../../../src/daemon/services/init/clock-step.ts';
+import { defaultsStep } from '../../../../../src/daemon/services/init/defaults-step.ts';
+import { environmentStep } from '../../../../../src/daemon/services/init/environment-step.ts';
+import { thawStep } from '../../../../../src/daemon/services/init/thaw-step.ts';
+import { tokenStep } from '../../../../../src/daemon/services/init/token-step.ts';
+import { runStep as run } from '../../../../support/init-step.ts';
+import { scratch } from '../../../../support/scratch.ts';
+import { testUsers } from '../../../../support/users.ts';
+
+function newGuest(): Guest {
+  return new Guest(testUsers(scratch()));
+}
+
+describe('auth', () => {
+  const hashOf = (token: string) => createHash('sha512').update(token).digest('hex');
+  const NONE = null;
+
+  test.each([
+    // token set, hash of the metadata service, token of the body, allowed
+    [NONE, NONE, NONE, true],
+    [NONE, NONE, 'new', true],
+    [NONE, hashOf('new'), 'new', true],
+    [NONE, hashOf('new').toUpperCase(), 'new', true],
+    [NONE, hashOf('new'), 'other', false],
+    [NONE, hashOf('new'), NONE, false],
+    [NONE, hashOf(''), NONE, true],
+    [NONE, hashOf(''), 'new', false],
+    ['set', NONE, 'set', true],
+    ['set', NONE, 'new', false],
+    ['set', NONE, NONE, false],
+    ['set', hashOf('set'), 'set', true],
+    ['set', hashOf('new'), 'set', true],
+    ['set', hashOf('new'), 'new', true],
+    ['set', hashOf('new'), 'other', false],
+    ['set', hashOf('new'), NONE, false],
+    ['set', hashOf(''), NONE, true],
+    ['set', hashOf(''), 'new', false],
+    ['set', '', NONE, false],
+  ])('token %s, hash %.8s, body %s: %s', async (token, hash, accessToken, allowed) => {
+    const guest = newGuest();
+    guest.accessToken = token;
+    const outcome = run(
+      authStep(guest, () => Promise.resolve(hash)),
+      { accessToken },
+    );
+    if (allowed) await outcome;
+    else await expect(outcome).rejects.toMatchObject({ kind: 'unauthenticated' });
+    expect(guest.accessToken).toBe(token);
+  });
+
+  test('tells no token', async () => {
+    const guest = newGuest();
+    guest.accessToken = 'secret-1';
+    const outcome = run(
+      authStep(guest, () => Promise.resolve(null)),
+      { accessToken: 'secret-2' },
+    );
+    await expect(outcome).rejects.not.toThrow(/secret/);
+  });
+
+  test('does without the metadata service where the token is repeated', async () => {
+    const guest = newGuest();
+    guest.accessToken = 'set';
+    const unreachable = () => Promise.reject(new Error('unreachable'));
+    await run(authStep(guest, unreachable), { accessToken: 'set' });
+    await expect(run(authStep(guest, unreachable), { accessToken: 'new' })).rejects.toThrow('unreachable');
+  });
+});
+
+describe('clock', () => {
+  const MS = 1_000_000n;
+  const NOW = 1_700_000_000_000n * MS;
+
+  /** What the clock is set to, or null: the machine's own is never touched. */
+  async function setTo(timestamp: string | null, ageNs = 0n): Promise<bigint | null> {
+    const set: bigint[] = [];
+    const clock = { nowNs: () => NOW, setNs: (time: bigint) => void set.push(time) };
+    await run(clockStep(clock), { timestamp }, ageNs);
+    return set[0] ?? null;
+  }
+
+  const at = (offsetMs: number) => new Date(Number(NOW / MS) + offsetMs).toISOString();
+
+  test.each([
+    [0, false],
+    [50, false],
+    [51, true],
+    [86_400_000, true],
+    [-50, false],
+    [-5000, false],
+    [-5001, true],
+  ])('the platform is %d ms ahead: set %s', async (offset, isSet) => {
+    expect(await setTo(at(offset))).toBe(isSet ? NOW + BigInt(offset) * MS : null);
+  });
+
+  test('is left alone by a request without a time', async () => {
+    expect(await setTo(null)).toBeNull();
+  });
+
+  test('allows for the time the request has waited', async () => {
+    expect(await setTo(at(-30_000), 30_000n * MS)).toBeNull();
+    expect(await setTo(at(0), 100n * MS)).toBe(NOW + 100n * MS);
+  });
+});
+
+describe('environment', () => {
+  test('replaces the previous set, and is left alone when none is given', async () => {
+    const guest = newGuest();
+    const step = environmentStep(guest, async () => {});
+    await run(step, { envVars: { A: '1', B: '2' } });
+    await run(step, { envVars: { B: '3' } });
+    expect(guest.environment).toEqual({ B: '3' });
+    await run(step, {});
+    expect(guest.environment).toEqual({ B: '3' });
+    await run(step, { envVars: {} });
+    expect(guest.environment).toEqual({});
+  });
+
+  test('does not override what the daemon has set, known as of the call', async () => {
+    const guest = newGuest();
+    const ages: bigint[] = [];
+    const step = environmentStep(guest, async (ageNs) => {
+      ages.push(ageNs);
+      guest.ownVariables = { OWN: `daemon ${ages.length}` };
+    });
+    await run(step, { envVars: { OWN: 'x', A: '1' } }, 7n);
+    expect(guest.environment).toEqual({ OWN: 'daemon 1', A: '1' });
+    await run(step, {});
+    expect(guest.environment).toEqual({ OWN: 'daemon 2', A: '1' });
+    expect(ages).toEqual([7n, 0n]);
+  });
+});
+
+test('token: set, and cleared by a request without one', async () => {
+  const guest = newGuest();
+  await run(tokenStep(guest), { accessToken: 'new' });
+  expect(guest.accessToken).toBe('new');
+  await run(tokenStep(guest), {});
+  expect(guest.accessToken).toBeNull();
+});
+
+test('defaults: what is not told stays', async () => {
+  const guest = newGuest();
+  await run(defaultsStep(guest), {});
+  expect(guest).toMatchObject({ defaultUser: 'root', defaultWorkdir: null });
+  await run(defaultsStep(guest), { defaultUser: 'ada', defaultWorkdir: '/work' });
+  await run(defaultsStep(guest), { defaultUser: '' });
+  expect(guest).toMatchObject({ defaultUser: 'ada', defaultWorkdir: '/work' });
+  expect(guest.user(null).uid).toBe(2001);
+});
+
+test('thaw: waits for it', async () => {
+  const step = thawStep(() => Promise.reject(new Error('still frozen')));
+  expect(step.runs).toBe('always');
+  await expect(run(step, {})).rejects.toThrow('still frozen');
+});

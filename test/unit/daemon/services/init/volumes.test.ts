@@ -1,0 +1,180 @@
+import { execFileSync, spawnSync } from 'node:child_process';
+import { chmodSync, existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { readMounts } from '../../../../../src/daemon/os/mounts.ts';
+import { type MountTools, SYSTEM_TOOLS, Volumes } from '../../../../../src/daemon/services/init/volumes.ts';
+import { volumesStep } from '../../../../../src/daemon/services/init/volumes-step.ts';
+import { runStep } from '../../../../support/init-step.ts';
+import { scratch } from '../../../../support/scratch.ts';
+
+/** A mount(8) that binds the target's path below `server` instead, and writes its arguments down. */
+const MOUNT = `#!/bin/sh
+echo "$@" >> LOG
+shift 5; target=$1 path=$2
+[ -e "SERVER/down" ] && { echo "mount.nfs: Connection refused" >&2; exit 32; }
+[ -e "SERVER/hangs" ] && sleep 1000
+exec mount --bind "SERVER\${target#*:}" "$path"
+`;
+
+/** Volumes of a server of the test's own, each export with a file of its name. */
+function setUp(tools: Partial<MountTools> = {}) {
+  const root = scratch();
+  const [server, log, tool, guest] = ['server', 'log', 'mount', 'guest'].map((name) => join(root, name)) as [
+    string,
+    string,
+    string,
+    string,
+  ];
+  for (const name of ['a', 'b', 'b/inner']) {
+    mkdirSync(join(server, name), { recursive: true });
+    writeFileSync(join(server, name, 'name'), name);
+  }
+  mkdirSync(guest);
+  writeFileSync(tool, MOUNT.replaceAll('SERVER', server).replaceAll('LOG', log));
+  chmodSync(tool, 0o755);
+  onTestFinished(() => {
+    for (const path of mounted()) spawnSync('umount', ['--lazy', path]);
+  });
+  const mounted = () => readMounts().flatMap(({ path }) => (path.startsWith(guest) ? [path] : []));
+  const volumes = new Volumes({ ...SYSTEM_TOOLS, mount: tool, helpers: [tool], ...tools });
+  return {
+    ...{ server, guest, mounted, volumes },
+    calls: () => (existsSync(log) ? readFileSync(log, 'utf8').trim().split('\n') : []),
+    shown: (path: string) => readFileSync(join(guest, path, 'name'), 'utf8'),
+    mount: (targets: Record<string, string>, lifecycleID: string | null = 'life') =>
+      volumes.mount(
+        Object.entries(targets).map(([path, target]) => ({ nfsTarget: target, path: `${guest}/${path}` })),
+        lifecycleID,
+      ),
+  };
+}
+
+test('mounts by NFS, softly, where it was asked to, making the directory', async () => {
+  const { mount, calls, shown, guest } = setUp();
+  await mount({ 'data/set/': '10.0.0.1:/a' });
+  expect(shown('data/set')).toBe('a');
+  expect(calls()).toEqual([
+    `-t nfs -o soft,proto=tcp,timeo=100,retrans=2,retry=0 -- 10.0.0.1:/a ${guest}/data/set`,
+  ]);
+});
+
+describe('a volume that is mounted', () => {
+  test('is left alone in the same life', async () => {
+    const { mount, calls, mounted } = setUp();
+    await mount({ x: 'host:/a', y: 'host:/b' });
+    await mount({ x: 'host:/a', y: 'host:/b' });
+    expect([calls().length, mounted().length]).toEqual([2, 2]);
+  });
+
+  test.each([
+    ['in another life', 'host:/a', 'next life', 'a'],
+    ['from another target', 'host:/b', 'life', 'b'],
+  ])('is mounted anew %s', async (_, target, life, name) => {
+    const { mount, calls, mounted, shown } = setUp();
+    await mount({ x: 'host:/a' });
+    await mount({ x: target }, life);
+    expect([calls().length, mounted().length, shown('x')]).toEqual([2, 1, name]);
+  });
+
+  test('and was unmounted by somebody is mounted again', async () => {
+    const { mount, guest, shown } = setUp();
+    await mount({ x: 'host:/a' });
+    execFileSync('umount', [`${guest}/x`]);
+    await mount({ x: 'host:/a' });
+    expect(shown('x')).toBe('a');
+  });
+
+  test('and not wanted any more is unmounted, though it is in use', async () => {
+    const { mount, mounted, guest } = setUp();
+    await mount({ x: 'host:/a', y: 'host:/b' });
+    const script = '{ cd "$1" && exec sleep 1000; } > /dev/null 2>&1 & echo $!';
+    const user = execFileSync('sh', ['-c', script, 'sh', `${guest}/x`], { encoding: 'utf8' });
+    onTestFinished(() => void process.kill(Number(user)));
+    await mount({ y: 'host:/b' });
+    expect(mounted()).toEqual([`${guest}/y`]);
+    await mount({});
+    expect(mounted()).toEqual([]);
+  });
+
+  test('inside of another one comes after it', async () => {
+    const { mount, shown } = setUp();
+    await mount({ 'x/inner': 'host:/a', x: 'host:/b' });
+    expect([shown('x'), shown('x/inner')]).toEqual(['b', 'a']);
+    await mount({ 'x/inner': 'host:/a', x: 'host:/b' }, 'next life');
+    expect([shown('x'), shown('x/inner')]).toEqual(['b', 'a']);
+  });
+
+  test('behind a link is found again', async () => {
+    const { mount, calls, guest, mounted } = setUp();
+    mkdirSync(`${guest}/real`);
+    symlinkSync('real', `${guest}/link`);
+    await mount({ link: 'host:/a' });
+    await mount({ link: 'host:/a' });
+    expect(calls().length).toBe(1);
+    await mount({ link: 'host:/a' }, 'next life');
+    expect(mounted()).toEqual([`${guest}/real`]);
+  });
+});
+
+describe('fails, and can be tried again', () => {
+  test('when the server refuses', async () => {
+    const { mount, server, guest, shown } = setUp();
+    writeFileSync(`${server}/down`, '');
+    await expect(mount({ x: 'host:/a' })).rejects.toMatchObject({
+      kind: 'unavailable',
+      message: expect.stringMatching(
+        `^cannot mount 'host:/a' at '${guest}/x': '.*/mount' failed \\(32\\): mount.nfs: Connection refused$`,
+      ),
+    });
+    execFileSync('rm', [`${server}/down`]);
+    await mount({ x: 'host:/a' });
+    expect(shown('x')).toBe('a');
+  });
+
+  test('when the server does not answer', async () => {
+    const { mount, server, guest } = setUp({ limitMs: 200 });
+    writeFileSync(`${server}/hangs`, '');
+    await expect(mount({ x: 'host:/a' })).rejects.toMatchObject({
+      kind: 'deadline_exceeded',
+      message: expect.stringContaining(`cannot mount 'host:/a' at '${guest}/x': '`),
+    });
+  });
+
+  test('without the tools', async () => {
+    const { mount } = setUp({ helpers: ['/nowhere/mount.nfs'] });
+    await expect(mount({ x: 'host:/a' })).rejects.toMatchObject({
+      kind: 'failed_precondition',
+      message: "'mount.nfs' is not installed: it is in nfs-common on Debian",
+    });
+  });
+});
+
+test.each([
+  ['-o', '/mnt/x', 'nfs_target'],
+  ['-o:/x', '/mnt/x', 'nfs_target'],
+  ['host', '/mnt/x', 'nfs_target'],
+  ['host:relative', '/mnt/x', 'nfs_target'],
+  ['a b:/x', '/mnt/x', 'nfs_target'],
+  ['host:/x', 'relative', 'path of a volume'],
+  ['host:/x', '/', 'path of a volume'],
+  ['host:/x', '/mnt/..', 'path of a volume'],
+])('%s at %s is refused before anything is mounted', async (nfsTarget, path, what) => {
+  const { volumes, calls, guest } = setUp();
+  const fine = { nfsTarget: '[fe80::1%eth0]:/a', path: `${guest}/x` };
+  await expect(volumes.mount([fine, { nfsTarget, path }], null)).rejects.toMatchObject({
+    kind: 'invalid_argument',
+    message: expect.stringContaining(what),
+  });
+  expect(calls()).toEqual([]);
+});
+
+test('the step mounts what the request names, and nothing without', async () => {
+  const { volumes, guest, mounted } = setUp();
+  const step = volumesStep(volumes);
+  await runStep(step, { volumeMounts: [{ nfs_target: 'host:/a', path: `${guest}/x` }], lifecycleID: 'one' });
+  await runStep(step, { lifecycleID: 'two' });
+  expect(mounted()).toEqual([`${guest}/x`]);
+  await runStep(step, { volumeMounts: [] });
+  expect(mounted()).toEqual([]);
+});

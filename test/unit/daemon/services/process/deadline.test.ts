@@ -1,0 +1,80 @@
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { DeadlineFeed } from '../../../../../src/daemon/services/process/deadline.ts';
+import type { EndEvent, ProcessEvent } from '../../../../../src/daemon/services/process/events.ts';
+import { History } from '../../../../../src/daemon/services/process/history.ts';
+import { Output } from '../../../../../src/daemon/services/process/output.ts';
+import type { ManagedProcess } from '../../../../../src/daemon/services/process/process.ts';
+
+const END = { type: 'end' } as EndEvent;
+
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+});
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+/** A process as far as a deadline sees it. */
+function setUp() {
+  const output = new Output(() => {}, new History(0));
+  const ended = Promise.withResolvers<EndEvent>();
+  const process = {
+    expired: false,
+    ended: ended.promise,
+    expire: vi.fn(() => {
+      process.expired = true;
+    }),
+  };
+  const end = () => {
+    output.end(END);
+    ended.resolve(END);
+  };
+  const feed = new DeadlineFeed(output.read(7, null), process as unknown as ManagedProcess, 1000);
+  return { output, process, feed, end };
+}
+
+const types = (events: readonly ProcessEvent[] | null) => events?.map(({ type }) => type);
+
+test('passes everything on when the process is faster, and stops the clock', async () => {
+  const { output, process, feed, end } = setUp();
+  await feed.next();
+  output.write('stdout', Buffer.from('a'));
+  end();
+  expect(types(await feed.next())).toEqual(['output', 'end']);
+  expect(await feed.next()).toBeNull();
+  await process.ended;
+  expect(vi.getTimerCount()).toBe(0);
+  vi.advanceTimersByTime(2000);
+  expect(process.expire).not.toHaveBeenCalled();
+});
+
+test('kills the process at its deadline, and ends with the error behind all output', async () => {
+  const { output, process, feed, end } = setUp();
+  await feed.next();
+  vi.advanceTimersByTime(999);
+  expect(process.expire).not.toHaveBeenCalled();
+  vi.advanceTimersByTime(1);
+  expect(process.expire).toHaveBeenCalledOnce();
+  output.write('stdout', Buffer.from('last words'));
+  end();
+  expect(types(await feed.next())).toEqual(['output']);
+  const error = { kind: 'deadline_exceeded', message: 'process was killed after 1000 ms' };
+  await expect(feed.next()).rejects.toMatchObject(error);
+  await expect(feed.next()).rejects.toMatchObject(error);
+});
+
+test('the same when the end comes alone', async () => {
+  const { feed, end } = setUp();
+  await feed.next();
+  vi.advanceTimersByTime(1000);
+  end();
+  await expect(feed.next()).rejects.toMatchObject({ kind: 'deadline_exceeded' });
+});
+
+test('holds when the client has gone: the deadline is the process’ own', async () => {
+  const { feed, process } = setUp();
+  await feed.next();
+  feed[Symbol.dispose]();
+  vi.advanceTimersByTime(1000);
+  expect(process.expire).toHaveBeenCalledOnce();
+});

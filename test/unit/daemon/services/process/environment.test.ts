@@ -1,0 +1,26 @@
+import { expect, test } from 'vitest';
+import { buildEnvironment } from '../../../../../src/daemon/services/process/environment.ts';
+import { ADA } from '../../../../support/users.ts';
+
+test("the daemon's PATH and the user's own variables, and nothing else", () => {
+  expect(buildEnvironment('/bin', ADA, {}, {})).toEqual({
+    PATH: '/bin',
+    HOME: '/home/ada',
+    USER: 'ada',
+    LOGNAME: 'ada',
+  });
+});
+
+test("the platform's variables win over the user's, the request's over all", () => {
+  const platform = { HOME: '/platform', REGION: 'a', STAGE: 'platform' };
+  const requested = { STAGE: 'request', PATH: '/opt/bin', EMPTY: '' };
+  expect(buildEnvironment('/bin', ADA, platform, requested)).toEqual({
+    PATH: '/opt/bin',
+    HOME: '/platform',
+    USER: 'ada',
+    LOGNAME: 'ada',
+    REGION: 'a',
+    STAGE: 'request',
+    EMPTY: '',
+  });
+});

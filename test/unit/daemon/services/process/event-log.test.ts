@@ -1,0 +1,75 @@
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { EventLog } from '../../../../../src/daemon/services/process/event-log.ts';
+import type { OutputEvent, ProcessEvent } from '../../../../../src/daemon/services/process/events.ts';
+
+const output = (text: string): OutputEvent => ({
+  type: 'output',
+  stream: 'stdout',
+  bytes: Buffer.from(text),
+  offset: 0,
+});
+
+test('keeps the numbers of its entries, whatever has been forgotten', () => {
+  const action = fc.oneof(
+    fc.record({ append: fc.nat(1000) }),
+    fc.record({ forget: fc.double({ min: 0, max: 1, noNaN: true }) }),
+  );
+  fc.assert(
+    fc.property(fc.array(action, { maxLength: 400 }), (actions) => {
+      const log = new EventLog();
+      const events: { event: ProcessEvent; position: number }[] = [];
+      let forgotten = 0;
+      for (const step of actions) {
+        if ('append' in step) {
+          const event = output(String(events.length));
+          log.append(event, step.append);
+          events.push({ event, position: (events.at(-1)?.position ?? 0) + step.append });
+        } else {
+          forgotten = Math.max(forgotten, Math.floor(step.forget * events.length));
+          log.forget(forgotten);
+        }
+      }
+      expect(log.end).toBe(events.length);
+      expect(log.position).toBe(events.at(-1)?.position ?? 0);
+      expect(log.at(-1)).toBeNull();
+      expect(log.at(log.end)).toBeNull();
+      events.forEach((entry, number) => {
+        expect(log.at(number)).toEqual(number < forgotten ? null : entry);
+      });
+    }),
+  );
+});
+
+test('a batch ends with the event that crosses the limit, or with the log', () => {
+  const log = new EventLog();
+  for (const text of ['a', 'b', 'c', 'd']) log.append(output(text), 10);
+  const first = log.take({ next: 0, position: 0 }, 15);
+  expect(first.events.map((event) => event.type === 'output' && String(event.bytes))).toEqual(['a', 'b']);
+  expect(first.end).toEqual({ next: 2, position: 20 });
+  const second = log.take(first.end, 1000);
+  expect(second.events).toHaveLength(2);
+  expect(second.end).toEqual({ next: 4, position: 40 });
+  expect(log.take(second.end, 1000).events).toEqual([]);
+});
+
+test('who asks from the same place gets the same batch, until the log has grown', () => {
+  const log = new EventLog();
+  log.append(output('a'), 1);
+  const start = { next: 0, position: 0 };
+  const batch = log.take(start, 100);
+  expect(log.take(start, 100).events).toBe(batch.events);
+  log.append(output('b'), 1);
+  expect(log.take(start, 100).events).toHaveLength(2);
+  expect(batch.events).toHaveLength(1);
+});
+
+test('readers who want other amounts do not get in the way of those who keep step', () => {
+  const log = new EventLog();
+  for (const text of ['a', 'b', 'c']) log.append(output(text), 10);
+  const start = { next: 0, position: 0 };
+  const [small, large] = [log.take(start, 10), log.take(start, 100)];
+  expect([small.events.length, large.events.length]).toEqual([1, 3]);
+  expect(log.take(start, 10)).toBe(small);
+  expect(log.take(start, 100)).toBe(large);
+});

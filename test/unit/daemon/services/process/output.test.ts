@@ -1,0 +1,180 @@
+import { setImmediate as turn } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import type { ProcessEvent } from '../../../../../src/daemon/services/process/events.ts';
+import { History } from '../../../../../src/daemon/services/process/history.ts';
+import { Output, WINDOW_BYTES } from '../../../../../src/daemon/services/process/output.ts';
+import { type Reader, STALL_LIMIT_MS } from '../../../../../src/daemon/services/process/reader.ts';
+
+const END = { type: 'end' } as ProcessEvent;
+const KIB = Buffer.alloc(1024, 'x');
+
+/** A source that writes whenever it may, and counts how often it was stopped. */
+function source(historyBytes = 0) {
+  const state = { paused: false, pauses: 0, written: 0 };
+  const output = new Output((paused) => {
+    state.paused = paused;
+    if (paused) state.pauses += 1;
+  }, new History(historyBytes));
+  const fill = (atMost: number) => {
+    for (let count = 0; count < atMost && !state.paused; count++, state.written++)
+      output.write('stdout', KIB);
+  };
+  return { output, state, fill };
+}
+
+const texts = (events: readonly ProcessEvent[] | null) =>
+  events?.map((event) => (event.type === 'output' ? String(event.bytes) : event.type));
+
+/** Reads without a pause, until the source has no more and the log is empty. */
+async function readOutput(reader: Reader, wanted: number): Promise<number> {
+  let bytes = 0;
+  while (bytes < wanted) {
+    for (const event of (await reader.next()) ?? []) if (event.type === 'output') bytes += event.bytes.length;
+  }
+  return bytes;
+}
+
+describe('what a reader gets', () => {
+  test('the start, then everything from the moment it was added, in order, then the end', async () => {
+    const { output } = source();
+    output.write('stdout', Buffer.from('missed'));
+    const reader = output.read(7, null);
+    output.write('stdout', Buffer.from('one'));
+    output.write('stderr', Buffer.from('two'));
+    output.end(END);
+    expect(await reader.next()).toEqual([{ type: 'start', pid: 7, offsets: null }]);
+    expect(texts(await reader.next())).toEqual(['one', 'two', 'end']);
+    expect(await reader.next()).toBeNull();
+  });
+
+  test('readers who keep step get the very same arrays', async () => {
+    const { output } = source();
+    const readers = [output.read(7, null), output.read(7, null)] as const;
+    for (const reader of readers) await reader.next();
+    output.write('stdout', KIB);
+    const [first, second] = await Promise.all(readers.map((reader) => reader.next()));
+    expect(first).toHaveLength(1);
+    expect(second).toBe(first);
+  });
+
+  test('who comes after the end gets the start and the end', async () => {
+    const { output, fill } = source(10_000);
+    fill(100);
+    output.end(END);
+    const reader = output.read(7, null);
+    expect(texts(await reader.next())).toEqual(['start']);
+    expect(texts(await reader.next())).toEqual(['end']);
+    expect(await reader.next()).toBeNull();
+  });
+});
+
+describe('backpressure', () => {
+  test('without readers the source is never stopped, and with a gone one it goes on', async () => {
+    const { output, state, fill } = source();
+    fill(5000);
+    expect(state).toMatchObject({ pauses: 0, written: 5000 });
+    const reader = output.read(7, null);
+    fill(5000);
+    expect(state.paused).toBe(true);
+    reader[Symbol.dispose]();
+    expect(state.paused).toBe(false);
+  });
+
+  test('a slow reader stops the source a window ahead of it, and starts it again', async () => {
+    const { output, state, fill } = source();
+    const reader = output.read(7, null);
+    await reader.next();
+    fill(10_000);
+    const ahead = state.written * (KIB.length + 256);
+    expect(state.paused).toBe(true);
+    expect(ahead).toBeGreaterThan(WINDOW_BYTES);
+    expect(ahead).toBeLessThan(WINDOW_BYTES + 2000);
+    expect((await reader.next())?.length).toBeGreaterThan(0);
+    expect(state.paused).toBe(false);
+    fill(10_000);
+    expect(state.pauses).toBe(2);
+  });
+
+  test('many tiny events count for more than their bytes', () => {
+    const { output, state } = source();
+    output.read(7, null);
+    let written = 0;
+    for (; !state.paused; written++) output.write('stdout', Buffer.from('x'));
+    expect(written).toBeLessThan(5000);
+  });
+});
+
+describe('a reader that stalls', () => {
+  beforeEach(() => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  });
+  afterEach(() => {
+    vi.useRealTimers();
+  });
+
+  test('is dropped after 30 s when others wait, and they get everything', async () => {
+    const { output, state, fill } = source();
+    const stalled = output.read(7, null);
+    const other = output.read(7, null);
+    fill(10_000);
+    await readOutput(other, state.written * KIB.length);
+    expect(state.paused).toBe(true);
+
+    vi.advanceTimersByTime(STALL_LIMIT_MS - 1);
+    expect(state.paused).toBe(true);
+    vi.advanceTimersByTime(1);
+    expect(state.paused).toBe(false);
+    await expect(stalled.next()).rejects.toMatchObject({
+      kind: 'resource_exhausted',
+      message: 'reader dropped: it has not read for 30 s while others wait',
+    });
+    await expect(stalled.next()).rejects.toThrow('reader dropped');
+    const before = state.written;
+    fill(500);
+    expect(await readOutput(other, (state.written - before) * KIB.length)).toBe(500 * KIB.length);
+  });
+
+  test('is dropped out of the wait for its socket too', async () => {
+    const { output, fill } = source();
+    const stalled = output.read(7, null);
+    const other = output.read(7, null);
+    await stalled.next();
+    fill(10_000);
+    void readOutput(other, Number.POSITIVE_INFINITY).catch(() => {});
+    await turn();
+    vi.advanceTimersByTime(STALL_LIMIT_MS);
+    await expect(stalled.next()).rejects.toMatchObject({ kind: 'resource_exhausted' });
+  });
+
+  test('alone it may take its time', async () => {
+    const { output, state, fill } = source();
+    const reader = output.read(7, null);
+    fill(10_000);
+    vi.advanceTimersByTime(STALL_LIMIT_MS * 100);
+    expect(state.paused).toBe(true);
+    expect(await readOutput(reader, state.written * KIB.length)).toBe(state.written * KIB.length);
+  });
+
+  test('its clock starts anew when it has read', async () => {
+    const { output, fill } = source();
+    const slow = output.read(7, null);
+    const other = output.read(7, null);
+    void readOutput(other, Number.POSITIVE_INFINITY).catch(() => {});
+    await slow.next();
+    for (let round = 0; round < 5; round++) {
+      fill(10_000);
+      await turn();
+      vi.advanceTimersByTime(STALL_LIMIT_MS - 1);
+      expect((await slow.next())?.length).toBeGreaterThan(0);
+    }
+  });
+
+  test('leaves no timer behind', () => {
+    const { output, fill } = source();
+    const readers = [output.read(7, null), output.read(7, null)];
+    fill(10_000);
+    expect(vi.getTimerCount()).toBe(2);
+    for (const reader of readers) reader[Symbol.dispose]();
+    expect(vi.getTimerCount()).toBe(0);
+  });
+});

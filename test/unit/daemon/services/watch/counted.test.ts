@@ -1,0 +1,105 @@
+import { mkdirSync, rmdirSync, writeFileSync } from 'node:fs';
+import { expect, test } from 'vitest';
+import { Transfers } from '../../../../../src/base/tally.ts';
+import { countUploads } from '../../../../../src/daemon/services/files/counted-uploads.ts';
+import type { FileServices } from '../../../../../src/daemon/services/files/services.ts';
+import type { UploadPart } from '../../../../../src/daemon/services/files/upload.ts';
+import { CountedWatcher } from '../../../../../src/daemon/services/watch/counted-watcher.ts';
+import { PolledWatches } from '../../../../../src/daemon/services/watch/polled.ts';
+import { Watcher } from '../../../../../src/daemon/services/watch/watcher.ts';
+import { scratch } from '../../../../support/scratch.ts';
+
+const options = { recursive: false, allowNetworkMounts: false };
+
+test('watches: those that are open, of both kinds', async () => {
+  const directory = scratch();
+  using watcher = new CountedWatcher();
+  using polled = new PolledWatches(watcher);
+  const first = await watcher.watch(directory, options);
+  const second = await polled.create(directory, options);
+  expect(watcher.open).toBe(2);
+  await expect(watcher.watch(`${directory}/nope`, options)).rejects.toThrow();
+  polled.remove(second);
+  first[Symbol.dispose]();
+  first[Symbol.dispose]();
+  expect(watcher.open).toBe(0);
+});
+
+test('watches: events pass through, and the rescans among them are counted', async () => {
+  // In memory: many events are needed, and no disk.
+  const directory = scratch('/dev/shm');
+  using watcher = new CountedWatcher();
+  using watch = await watcher.watch(directory, options);
+  writeFileSync(`${directory}/file`, '');
+  expect(await watch.next()).toMatchObject([{ type: 'create', name: 'file' }]);
+  // More than waits for one reader.
+  for (let i = 0; i < 40_000; i++) {
+    mkdirSync(`${directory}/sub`);
+    rmdirSync(`${directory}/sub`);
+  }
+  let rescans = 0;
+  await expect
+    .poll(
+      () => {
+        rescans += watch.take().filter(({ type }) => type === 'rescan').length;
+        return rescans;
+      },
+      { timeout: 10_000 },
+    )
+    .toBeGreaterThan(0);
+  expect(watcher.rescans).toBe(rescans);
+});
+
+test('watches: the end is told', async () => {
+  const directory = `${scratch()}/gone`;
+  mkdirSync(directory);
+  using watcher = new CountedWatcher();
+  const watch = await watcher.watch(directory, options);
+  expect(watcher).toBeInstanceOf(Watcher);
+  rmdirSync(directory);
+  expect(await watch.next()).toMatchObject([{ type: 'remove', name: '.' }]);
+  expect(await watch.next()).toBeNull();
+  watch[Symbol.dispose]();
+  expect(watcher.open).toBe(0);
+});
+
+test('uploads: files that were made, and all bytes that came', async () => {
+  const uploads = new Transfers();
+  const received: string[] = [];
+  const services: FileServices = {
+    download: () => Promise.reject(new Error('a download')),
+    compose: () => Promise.reject(new Error('a composition')),
+    async upload(_query, parts) {
+      for await (const { path, content } of parts) {
+        for await (const piece of content) received.push(`${path} ${piece}`);
+      }
+      if (received.includes('bad x')) throw new Error('no room');
+      return [{ path: '/a', name: 'a', type: 'file' }];
+    },
+  };
+  const counted = countUploads(services, uploads);
+  const query = {
+    path: '',
+    username: '',
+    signature: undefined,
+    expiration: undefined,
+    shownToken: undefined,
+  };
+  // Handed on as they are.
+  const context = { metadata: {} } as Parameters<FileServices['upload']>[2];
+  const parts = async function* (...contents: string[][]): AsyncGenerator<UploadPart> {
+    for (const [path = '', ...pieces] of contents) {
+      const content = (async function* () {
+        for (const piece of pieces) yield Buffer.from(piece);
+      })();
+      yield { path, content, direct: () => null, length: null };
+    }
+  };
+  await counted.upload(query, parts(['one', 'abc', 'de'], ['two', 'f']), context);
+  expect(received).toEqual(['one abc', 'one de', 'two f']);
+  expect({ ...uploads }).toEqual({ count: 1, bytes: 6 });
+  await expect(counted.upload(query, parts(['bad', 'x']), context)).rejects.toThrow('no room');
+  expect({ ...uploads }).toEqual({ count: 1, bytes: 7 });
+  await expect(counted.download(query)).rejects.toThrow('a download');
+  await expect(counted.compose('', { sourcePaths: [], destination: '' })).rejects.toThrow('a composition');
+});

@@ -1,0 +1,125 @@
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { PolledWatches } from '../../../../../src/daemon/services/watch/polled.ts';
+import { Watcher } from '../../../../../src/daemon/services/watch/watcher.ts';
+import { WatchFixture } from '../../../../support/watch.ts';
+
+const program = join(import.meta.dirname, '../../../../support/watch-limits.ts');
+
+/** Runs the program in a user namespace, whose limits are its own. */
+function underLimit(limit: string, value: number, root: string): string[] {
+  const script = `echo ${value} > /proc/sys/user/${limit} && exec "$0" "$@"`;
+  const { stdout, stderr } = spawnSync(
+    'unshare',
+    ['-Ur', 'sh', '-c', script, process.execPath, program, root],
+    {
+      encoding: 'utf8',
+    },
+  );
+  return [...stdout.split('\n'), stderr].filter((line) => line !== '');
+}
+
+function setting(name: string): string {
+  return readFileSync(`/proc/sys/fs/inotify/${name}`, 'utf8').trim();
+}
+
+describe('limits of the kernel', () => {
+  test('watches: setting up fails, and names the sysctl', async () => {
+    await using f = new WatchFixture();
+    for (let n = 0; n < 40; n++) mkdirSync(f.at(`${n}`), { recursive: true });
+    const [failed, again] = underLimit('max_inotify_watches', 20, f.dir);
+    expect(failed).toMatch(/^failed: resource_exhausted: cannot watch: no more inotify watches for '/);
+    expect(failed).toContain(`(fs.inotify.max_user_watches = ${setting('max_user_watches')})`);
+    expect(again).toBe('again: 0');
+  });
+
+  test('watches: a live watch ends with the error when a new directory cannot be watched', async () => {
+    await using f = new WatchFixture();
+    mkdirSync(f.dir);
+    const [watching, failed, again] = underLimit('max_inotify_watches', 20, f.dir);
+    expect(watching).toBe('watching');
+    expect(failed).toMatch(/^failed: resource_exhausted: .*fs.inotify.max_user_watches/);
+    expect(again).toBe('again: 0');
+  });
+
+  test('instances', async () => {
+    await using f = new WatchFixture();
+    mkdirSync(f.dir);
+    const [failed] = underLimit('max_inotify_instances', 0, f.dir);
+    expect(failed).toBe(
+      'failed: resource_exhausted: cannot watch: no more inotify instances ' +
+        `(fs.inotify.max_user_instances = ${setting('max_user_instances')})`,
+    );
+  });
+});
+
+describe('many watches', () => {
+  test('a thousand at once, each told everything', async () => {
+    await using f = new WatchFixture();
+    mkdirSync(f.at('below'), { recursive: true });
+    const watches = [];
+    for (let n = 0; n < 1000; n++) watches.push(await f.watch({ recursive: n % 2 === 0 }));
+    mkdirSync(f.at('new'));
+    for (const watch of watches) {
+      const events = await watch.next();
+      expect(events?.map(({ type, name }) => `${type} ${name}`)).toEqual(['create new']);
+    }
+  });
+
+  test('ten thousand made and removed leave nothing', async () => {
+    await using f = new WatchFixture();
+    mkdirSync(f.at('a/b'), { recursive: true });
+    const kept = await f.watch({ recursive: false });
+    const held = () => [descriptors(), kernelWatches()];
+    const before = held();
+    using polled = new PolledWatches(f.watcher);
+    for (let n = 0; n < 10_000; n++) {
+      polled.remove(await polled.create(f.dir, { recursive: true, allowNetworkMounts: false }));
+    }
+    expect(held()).toEqual(before);
+    mkdirSync(f.at('new'));
+    expect(await f.told(kept)).toEqual(['create new']);
+  });
+});
+
+describe('polled watches', () => {
+  test('hand out what has happened since the last time, until they are removed', async () => {
+    await using f = new WatchFixture();
+    mkdirSync(f.dir);
+    using polled = new PolledWatches(f.watcher);
+    const watch = await f.watch();
+    const id = await polled.create(f.dir, { recursive: true, allowNetworkMounts: false });
+    expect(polled.take(id)).toEqual([]);
+    mkdirSync(f.at('new'));
+    await watch.next();
+    expect(polled.take(id).map((event) => event.name)).toEqual(['new']);
+    expect(polled.take(id)).toEqual([]);
+    polled.remove(id);
+    expect(() => polled.take(id)).toThrow(expect.objectContaining({ kind: 'not_found' }));
+    expect(() => polled.remove(id)).toThrow(expect.objectContaining({ kind: 'not_found' }));
+  });
+
+  test('disposing of the watcher ends all', async () => {
+    await using f = new WatchFixture(new Watcher());
+    mkdirSync(f.dir);
+    const watch = await f.watch();
+    f.watcher[Symbol.dispose]();
+    expect(await watch.next()).toBeNull();
+    await expect(f.watch()).rejects.toMatchObject({ kind: 'unavailable' });
+  });
+});
+
+function fdinfo(): string {
+  return spawnSync('sh', ['-c', `cat /proc/${process.pid}/fdinfo/* 2>/dev/null`], { encoding: 'utf8' })
+    .stdout;
+}
+
+function kernelWatches(): number {
+  return fdinfo().match(/^inotify wd/gm)?.length ?? 0;
+}
+
+function descriptors(): number {
+  return readdirSync('/proc/self/fd').length;
+}

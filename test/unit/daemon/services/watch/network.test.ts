@@ -1,0 +1,225 @@
+import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
+import {
+  appendFileSync,
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { describe, expect, test } from 'vitest';
+import type { Watch } from '../../../../../src/daemon/services/watch/watcher.ts';
+import { untilEnd, WatchFixture } from '../../../../support/watch.ts';
+
+const bindfs = existsSync('/dev/fuse') && spawnSync('bindfs', ['--version']).status === 0;
+if (!bindfs)
+  process.stderr.write('NOT RUN: network mounts, bindfs is not installed (apt-get install bindfs)\n');
+
+const ALLOWED = { allowNetworkMounts: true };
+/** Polling takes a second or two; FUSE keeps attributes for another. */
+const PATIENCE_MS = 20_000;
+
+/** `dir` shows what is in `behind`, through FUSE. */
+class BindFixture extends WatchFixture {
+  readonly behind: string;
+  readonly mount: string;
+  #server: ChildProcess | null = null;
+
+  constructor(below = '') {
+    super();
+    this.behind = this.outside('behind');
+    this.mount = below === '' ? this.dir : this.at(below);
+    mkdirSync(this.behind);
+    mkdirSync(this.mount, { recursive: true });
+  }
+
+  async bind(): Promise<this> {
+    this.#server = spawn('bindfs', ['-f', this.behind, this.mount], { stdio: 'ignore' });
+    await expect.poll(() => readFileSync('/proc/self/mountinfo', 'utf8')).toContain(` ${this.mount} `);
+    return this;
+  }
+
+  hang(): void {
+    this.#server?.kill('SIGSTOP');
+  }
+
+  answer(): void {
+    this.#server?.kill('SIGCONT');
+  }
+
+  unmount(): void {
+    execFileSync('umount', [this.mount]);
+  }
+
+  override async [Symbol.asyncDispose](): Promise<void> {
+    this.answer();
+    spawnSync('umount', ['-l', this.mount]);
+    this.#server?.kill('SIGKILL');
+    await super[Symbol.asyncDispose]();
+  }
+}
+
+/** Reads until as much is told; then for another three seconds, in which nothing may be. */
+async function exactly(watch: Watch, count: number): Promise<string[]> {
+  const lines: string[] = [];
+  const read = () => lines.push(...watch.take().map(({ type, name }) => `${type} ${name}`));
+  await expect.poll(() => read() && lines.length, { timeout: PATIENCE_MS }).toBeGreaterThanOrEqual(count);
+  await new Promise((resolve) => setTimeout(resolve, 3000));
+  read();
+  return lines;
+}
+
+describe.skipIf(!bindfs)('a FUSE mount', () => {
+  test('is refused without permission, whatever the way there', async () => {
+    await using f = await new BindFixture().bind();
+    mkdirSync(f.at('directory'));
+    symlinkSync(f.at('directory'), f.outside('link'));
+    for (const path of [f.dir, f.at('directory'), f.outside('link')]) {
+      await expect(f.watch({}, path)).rejects.toMatchObject({
+        kind: 'invalid_argument',
+        message: `cannot watch path on network filesystem: '${path}'`,
+      });
+    }
+  });
+
+  test('below the root is refused to a recursive watch', async () => {
+    await using f = await new BindFixture('below').bind();
+    await expect(f.watch()).rejects.toMatchObject({
+      kind: 'invalid_argument',
+      message: `cannot watch path on network filesystem: '${f.mount}'`,
+    });
+    const watch = await f.watch({ recursive: false });
+    writeFileSync(f.at('file'), '');
+    expect(await f.told(watch)).toEqual(['create file']);
+  });
+
+  test('what is done through it is told at once, and not again by polling', async () => {
+    await using f = await new BindFixture().bind();
+    mkdirSync(f.at('a'));
+    for (const name of ['old', 'written', 'changed']) writeFileSync(f.at(name), 'x');
+    const watch = await f.watch(ALLOWED);
+    appendFileSync(f.at('written'), 'more');
+    chmodSync(f.at('changed'), 0o600);
+    writeFileSync(f.at('a/file'), 'x');
+    chmodSync(f.at('a/file'), 0o600);
+    renameSync(f.at('a/file'), f.at('moved'));
+    rmSync(f.at('old'));
+    mkdirSync(f.at('b'));
+    const told = await exactly(watch, 9);
+    expect(told.filter((line) => line !== 'write a/file')).toEqual([
+      'write written',
+      'chmod changed',
+      'create a/file',
+      'chmod a/file',
+      'rename a/file',
+      'create moved',
+      'remove old',
+      'create b',
+    ]);
+  });
+
+  test('what is done behind it is told: CREATE, WRITE, CHMOD, REMOVE', async () => {
+    await using f = await new BindFixture().bind();
+    mkdirSync(f.at('a'));
+    for (const name of ['written', 'changed', 'removed']) writeFileSync(f.at('a', name), 'x');
+    const watch = await f.watch(ALLOWED);
+    mkdirSync(`${f.behind}/new/below`, { recursive: true });
+    writeFileSync(`${f.behind}/new/below/file`, 'x');
+    appendFileSync(`${f.behind}/a/written`, 'more');
+    chmodSync(`${f.behind}/a/changed`, 0o600);
+    rmSync(`${f.behind}/a/removed`);
+    expect((await exactly(watch, 6)).sort()).toEqual([
+      'chmod a/changed',
+      'create new',
+      'create new/below',
+      'create new/below/file',
+      'remove a/removed',
+      'write a/written',
+    ]);
+  });
+
+  test('what is renamed behind it is told as renamed', async () => {
+    await using f = await new BindFixture().bind();
+    mkdirSync(f.at('directory'));
+    writeFileSync(f.at('directory/below'), 'x');
+    writeFileSync(f.at('file'), 'x');
+    const watch = await f.watch(ALLOWED);
+    renameSync(`${f.behind}/file`, `${f.behind}/renamed`);
+    renameSync(`${f.behind}/directory`, `${f.behind}/elsewhere`);
+    expect((await exactly(watch, 4)).sort()).toEqual([
+      'create elsewhere',
+      'create renamed',
+      'rename directory',
+      'rename file',
+    ]);
+  });
+
+  test('what polling has found is known when it is moved through the mount', async () => {
+    await using f = await new BindFixture().bind();
+    const watch = await f.watch(ALLOWED);
+    mkdirSync(`${f.behind}/found`);
+    writeFileSync(`${f.behind}/found/file`, 'x');
+    expect(await exactly(watch, 2)).toEqual(['create found', 'create found/file']);
+    renameSync(f.at('found'), f.at('moved'));
+    expect(await exactly(watch, 2)).toEqual(['rename found', 'create moved']);
+    writeFileSync(f.at('moved/file'), 'y', { flag: 'a' });
+    expect(await exactly(watch, 1)).toEqual(['write moved/file']);
+  });
+
+  test('a watch that is not recursive stays above', async () => {
+    await using f = await new BindFixture().bind();
+    mkdirSync(f.at('a'));
+    const watch = await f.watch({ ...ALLOWED, recursive: false });
+    writeFileSync(`${f.behind}/a/file`, 'x');
+    writeFileSync(`${f.behind}/file`, 'x');
+    expect(await exactly(watch, 1)).toEqual(['create file']);
+  });
+
+  test('below a local root is watched with permission', async () => {
+    await using f = await new BindFixture('below/mount').bind();
+    const watch = await f.watch(ALLOWED);
+    writeFileSync(f.at('below/local'), '');
+    writeFileSync(f.at('below/mount/through'), '');
+    expect((await exactly(watch, 2)).sort()).toEqual(['create below/local', 'create below/mount/through']);
+    writeFileSync(`${f.behind}/behind`, '');
+    expect(await exactly(watch, 1)).toEqual(['create below/mount/behind']);
+    f.unmount();
+    expect(await exactly(watch, 1)).toEqual(['rescan .']);
+    writeFileSync(f.at('below/mount/now local'), '');
+    expect(await f.told(watch)).toEqual(['create below/mount/now local']);
+  });
+
+  test('that is unmounted ends its watch', async () => {
+    await using f = await new BindFixture().bind();
+    const watch = await f.watch(ALLOWED);
+    f.unmount();
+    expect(await untilEnd(watch)).toEqual(['remove .']);
+  });
+
+  test('that does not answer ends in errors, and the daemon goes on', { timeout: 60_000 }, async () => {
+    await using f = await new BindFixture().bind();
+    const watch = await f.watch(ALLOWED);
+    f.hang();
+    const failed = expect(watch.next()).rejects.toMatchObject({
+      kind: 'unavailable',
+      message: `cannot watch network filesystem '${f.mount}': it does not answer`,
+    });
+    const attempts = Array.from({ length: 8 }, () => f.watch(ALLOWED));
+    for (const attempt of attempts) {
+      await expect(attempt).rejects.toMatchObject({
+        kind: expect.stringMatching(/deadline_exceeded|unavailable/),
+      });
+    }
+    // Of the four threads of the pool there are some left.
+    expect(await readFile('/proc/self/comm', 'utf8')).not.toBe('');
+    await failed;
+    f.answer();
+    const again = await f.watch(ALLOWED);
+    writeFileSync(f.at('file'), '');
+    expect((await again.next())?.[0]).toMatchObject({ type: 'create', name: 'file' });
+  });
+});

@@ -1,0 +1,88 @@
+import { closeSync, mkdirSync, openSync, unlinkSync, writeFileSync } from 'node:fs';
+import { expect, test } from 'vitest';
+import { bytePath } from '../../../../../src/daemon/os/byte-path.ts';
+import { Backlog, Outbox } from '../../../../../src/daemon/services/watch/outbox.ts';
+import { WatchFixture } from '../../../../support/watch.ts';
+
+const LONG = 'n'.repeat(255);
+
+test('a blocked event loop overflows the queue: rescan, everything is watched again, events go on', async () => {
+  await using f = new WatchFixture();
+  mkdirSync(f.at('old'), { recursive: true });
+  const watch = await f.watch();
+  // More than the reader's backlog and the kernel's queue hold together.
+  for (let n = 0; n < 25_000; n++) {
+    closeSync(openSync(f.at(LONG), 'w'));
+    unlinkSync(f.at(LONG));
+  }
+  mkdirSync(f.at('old/lost/below'), { recursive: true });
+  const types = new Set<string>();
+  while (!types.has('rescan')) for (const { type } of (await watch.next()) ?? []) types.add(type);
+  expect([...types]).toEqual(['create', 'remove', 'rescan']);
+  writeFileSync(f.at('old/lost/below/file'), '');
+  expect(await f.told(watch)).toEqual(['create old/lost/below/file']);
+});
+
+test('a burst that the queue alone would not hold is told in full', async () => {
+  await using f = new WatchFixture();
+  mkdirSync(f.dir);
+  const watch = await f.watch();
+  const expected: string[] = [];
+  for (let n = 0; n < 12_000; n++) {
+    closeSync(openSync(f.at(`${n}`), 'w'));
+    unlinkSync(f.at(`${n}`));
+    expected.push(`create ${n}`, `remove ${n}`);
+  }
+  expect(await f.told(watch)).toEqual(expected);
+});
+
+test('a reader that is too slow gets one rescan, then what came after', async () => {
+  await using f = new WatchFixture();
+  mkdirSync(f.dir);
+  const watch = await f.watch();
+  const other = await f.watch();
+  for (let round = 0; round < 8; round++) {
+    for (let n = 0; n < 5000; n++) {
+      closeSync(openSync(f.at('file'), 'w'));
+      unlinkSync(f.at('file'));
+    }
+    // One reader keeps up.
+    expect(await f.told(other)).toHaveLength(10_000);
+  }
+  const events = (await watch.next()) ?? [];
+  expect(events[0]).toMatchObject({ type: 'rescan', name: '.', path: f.dir });
+  expect(events.slice(1).filter((event) => event.type === 'rescan')).toEqual([]);
+  expect(events).toHaveLength(1024);
+});
+
+test('an outbox keeps to its limit', async () => {
+  using outbox = new Outbox('/root', new Backlog(), 3);
+  for (const name of ['a', 'b', 'c', 'd']) outbox.push('create', bytePath(name));
+  expect(outbox.take().map(({ type, path }) => `${type} ${path}`)).toEqual([
+    'rescan /root',
+    'create /root/d',
+  ]);
+  expect(outbox.take()).toEqual([]);
+});
+
+test('all outboxes together keep to theirs, at the cost of the fullest', async () => {
+  const backlog = new Backlog(10);
+  using full = new Outbox('/full', backlog);
+  using other = new Outbox('/other', backlog);
+  for (let n = 0; n < 8; n++) full.push('create', `${n}`);
+  for (let n = 0; n < 5; n++) other.push('create', `${n}`);
+  expect(full.take().map((event) => event.type)).toEqual(['rescan']);
+  expect(other.take()).toHaveLength(5);
+  expect(backlog.size).toBe(0);
+});
+
+test('what waits is given back when a watch ends', () => {
+  const backlog = new Backlog();
+  const outbox = new Outbox('/', backlog);
+  outbox.push('create', 'a');
+  outbox.push('create', 'b');
+  expect(outbox.take()[1]?.path).toBe('/b');
+  outbox.push('create', 'c');
+  outbox[Symbol.dispose]();
+  expect(backlog.size).toBe(0);
+});

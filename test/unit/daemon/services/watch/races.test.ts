@@ -1,0 +1,291 @@
+import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { isDeepStrictEqual } from 'node:util';
+import { expect, test } from 'vitest';
+import { type BytePath, bytePath } from '../../../../../src/daemon/os/byte-path.ts';
+import { IN_MOVED_FROM, IN_MOVED_TO } from '../../../../../src/daemon/os/inotify.ts';
+import { KernelWatches, type Subscriber } from '../../../../../src/daemon/services/watch/kernel-watches.ts';
+import { LocalWatch } from '../../../../../src/daemon/services/watch/local-watch.ts';
+import { Backlog, Outbox } from '../../../../../src/daemon/services/watch/outbox.ts';
+import { changeAtRandom, generator } from '../../../../support/random-tree.ts';
+import { pathsOf, Replay } from '../../../../support/replay.ts';
+import { WatchFixture } from '../../../../support/watch.ts';
+
+/** Lets things happen around each step of the survey, with events under way. */
+class RacedKernel extends KernelWatches {
+  /** Before and after new directories are looked into. */
+  around: (survey: () => void) => void = (survey) => survey();
+  /** Before and after a directory is watched. */
+  within: () => void = () => {};
+
+  /** Events of these kinds come when it is called for: a kernel that was stopped before it told of them. */
+  late = 0;
+  readonly #lateEvents: (() => void)[] = [];
+  readonly #wrapped = new Map<Subscriber, Subscriber>();
+
+  override whenDrained(survey: () => void): void {
+    super.whenDrained(() => this.around(survey));
+  }
+
+  override subscribe(path: BytePath, mask: number, subscriber: Subscriber): number {
+    const wrapped: Subscriber = this.#wrapped.get(subscriber) ?? {
+      onEvent: (event) => {
+        if (event.mask & this.late) this.#lateEvents.push(() => subscriber.onEvent(event));
+        else subscriber.onEvent(event);
+      },
+    };
+    this.#wrapped.set(subscriber, wrapped);
+    this.within();
+    const descriptor = super.subscribe(path, mask, wrapped);
+    this.within();
+    return descriptor;
+  }
+
+  override unsubscribe(descriptor: number, subscriber: Subscriber): void {
+    super.unsubscribe(descriptor, this.#wrapped.get(subscriber) ?? subscriber);
+  }
+
+  get lateCount(): number {
+    return this.#lateEvents.length;
+  }
+
+  tellLate(): void {
+    this.late = 0;
+    for (const tell of this.#lateEvents.splice(0)) tell();
+  }
+}
+
+/** A recursive watch by a kernel of its own, whose events are replayed. */
+class RacedWatch implements Disposable {
+  readonly kernel = new RacedKernel();
+  readonly replay: Replay;
+  readonly #fixture: WatchFixture;
+  readonly #outbox: Outbox;
+  readonly #watch: LocalWatch;
+
+  private constructor(fixture: WatchFixture) {
+    this.#fixture = fixture;
+    this.#outbox = new Outbox(fixture.dir, new Backlog());
+    this.#watch = new LocalWatch({
+      kernel: this.kernel,
+      rootPath: bytePath(fixture.dir),
+      recursive: true,
+      sink: this.#outbox,
+      enters: () => true,
+    });
+    this.replay = new Replay(fixture.dir);
+  }
+
+  static async start(fixture: WatchFixture): Promise<RacedWatch> {
+    const raced = new RacedWatch(fixture);
+    await raced.#watch.start();
+    return raced;
+  }
+
+  isSettled(): boolean {
+    this.replay.apply(this.#outbox.take());
+    return isDeepStrictEqual(this.replay.paths(), pathsOf(this.#fixture.dir));
+  }
+
+  [Symbol.dispose](): void {
+    this.#watch[Symbol.dispose]();
+    this.#outbox[Symbol.dispose]();
+    this.kernel[Symbol.dispose]();
+  }
+}
+
+interface Race {
+  readonly what: string;
+  readonly first: (at: (name: string) => string) => void;
+  readonly before?: (at: (name: string) => string) => void;
+  readonly after?: (at: (name: string) => string) => void;
+}
+
+function fill(path: string, file: string): void {
+  mkdirSync(path);
+  writeFileSync(`${path}/${file}`, '');
+}
+
+const races: Race[] = [
+  {
+    what: 'a new directory is renamed, and another made in its place, before it is looked into',
+    first: (at) => fill(at('p'), 'one'),
+    before: (at) => {
+      renameSync(at('p'), at('q'));
+      fill(at('p'), 'two');
+    },
+  },
+  {
+    what: 'that one is renamed as well, before the first is heard of',
+    first: (at) => fill(at('p'), 'one'),
+    before: (at) => {
+      renameSync(at('p'), at('q'));
+      fill(at('p'), 'two');
+    },
+    after: (at) => renameSync(at('p'), at('r')),
+  },
+  {
+    what: 'a new directory is deleted and made again before it is looked into',
+    first: (at) => fill(at('p'), 'one'),
+    before: (at) => {
+      rmSync(at('p'), { recursive: true });
+      fill(at('p'), 'two');
+    },
+    after: (at) => writeFileSync(at('p/three'), ''),
+  },
+  {
+    what: 'a new directory is replaced by another that is moved over it',
+    first: (at) => mkdirSync(at('p')),
+    before: (at) => {
+      fill(at('q'), 'one');
+      renameSync(at('q'), at('p'));
+    },
+  },
+  {
+    what: 'an old directory is moved into a new one before that is looked into',
+    first: (at) => mkdirSync(at('p')),
+    before: (at) => renameSync(at('old'), at('p/moved')),
+    after: (at) => writeFileSync(at('p/moved/below/late'), ''),
+  },
+  {
+    what: 'an old directory is moved into a new one, which is moved itself',
+    first: (at) => mkdirSync(at('p')),
+    before: (at) => renameSync(at('old'), at('p/moved')),
+    after: (at) => renameSync(at('p'), at('other/p')),
+  },
+  {
+    what: 'the directory around a new one is renamed, and another made in its place',
+    first: (at) => fill(at('other/p'), 'one'),
+    before: (at) => {
+      renameSync(at('other'), at('another'));
+      mkdirSync(at('other'));
+      fill(at('other/p'), 'two');
+    },
+  },
+  {
+    what: 'a new directory becomes a file',
+    first: (at) => fill(at('p'), 'one'),
+    before: (at) => {
+      rmSync(at('p'), { recursive: true });
+      writeFileSync(at('p'), '');
+    },
+  },
+  {
+    what: 'a new directory is gone, and a file of its name becomes a directory',
+    first: (at) => fill(at('p'), 'one'),
+    before: (at) => {
+      rmSync(at('p'), { recursive: true });
+      writeFileSync(at('p'), '');
+      rmSync(at('p'));
+      fill(at('p'), 'two');
+    },
+  },
+];
+
+test.each(races)('$what', async ({ first, before, after }) => {
+  await using f = new WatchFixture();
+  mkdirSync(f.at('old/below'), { recursive: true });
+  mkdirSync(f.at('other'));
+  const at = (name: string) => f.at(name);
+  using watch = await RacedWatch.start(f);
+  const { kernel, replay } = watch;
+  let raced = false;
+  kernel.around = (survey) => {
+    kernel.around = (rest) => rest();
+    before?.(at);
+    survey();
+    after?.(at);
+    raced = true;
+  };
+  first(at);
+  await expect.poll(() => watch.isSettled() && raced, { interval: 5 }).toBe(true);
+  // Everything there is by now is watched.
+  for (const path of pathsOf(f.dir))
+    if (!/one|two|three|late|^p$/.test(path)) writeFileSync(at(`${path}/last`), '');
+  await expect.poll(() => watch.isSettled(), { interval: 5 }).toBe(true);
+  expect(replay.rescans).toBe(0);
+  expect(replay.faults).toEqual([]);
+});
+
+test('the second half of a move comes when the directory was given up as having left', async () => {
+  await using f = new WatchFixture();
+  mkdirSync(f.at('a/below'), { recursive: true });
+  for (const name of ['a/gone', 'a/below/gone', 'a/stays']) writeFileSync(f.at(name), '');
+  using watch = await RacedWatch.start(f);
+  watch.kernel.late = IN_MOVED_TO;
+  const watches = watch.kernel.size;
+  renameSync(f.at('a'), f.at('b'));
+  await expect.poll(() => watch.kernel.lateCount).toBe(1);
+  await expect.poll(() => watch.kernel.size).toBe(watches - 2);
+  for (const name of ['b/gone', 'b/below/gone']) rmSync(f.at(name));
+  watch.kernel.tellLate();
+  await expect.poll(() => watch.isSettled(), { interval: 5 }).toBe(true);
+  expect(watch.replay.faults).toEqual([]);
+});
+
+test('a new directory is gone before the kernel says so', async () => {
+  await using f = new WatchFixture();
+  mkdirSync(f.at('other'), { recursive: true });
+  using watch = await RacedWatch.start(f);
+  watch.kernel.late = IN_MOVED_FROM | IN_MOVED_TO;
+  let looks = 0;
+  watch.kernel.around = (survey) => {
+    if (looks++ === 0) renameSync(f.at('p'), f.at('other/q'));
+    survey();
+  };
+  fill(f.at('p'), 'one');
+  await expect.poll(() => looks).toBeGreaterThan(3);
+  watch.kernel.tellLate();
+  await expect.poll(() => watch.isSettled(), { interval: 5 }).toBe(true);
+  expect(watch.replay.faults).toEqual([]);
+  expect(watch.replay.rescans).toBe(0);
+});
+
+test('the directory above a new one is moved long before the kernel says so', async () => {
+  await using f = new WatchFixture();
+  mkdirSync(f.at('a'), { recursive: true });
+  using watch = await RacedWatch.start(f);
+  watch.kernel.late = IN_MOVED_FROM | IN_MOVED_TO;
+  renameSync(f.at('a'), f.at('b'));
+  fill(f.at('b/new'), 'one');
+  await new Promise((resolve) => setTimeout(resolve, 500));
+  watch.kernel.tellLate();
+  await expect.poll(() => watch.isSettled(), { interval: 5, timeout: 3000 }).toBe(true);
+  expect(watch.replay.paths()).toEqual(['b', 'b/new', 'b/new/one']);
+  expect(watch.replay.faults).toEqual([]);
+});
+
+const seeds = Array.from({ length: Number(process.env.WATCH_SEEDS ?? 20) }, (_, index) => index + 1);
+
+test.each(seeds)('anything, between any two steps of the survey, seed %i', async (seed) => {
+  await using f = new WatchFixture(undefined, '/dev/shm');
+  mkdirSync(f.dir);
+  mkdirSync(f.outside('outside'));
+  changeAtRandom(f.dir, f.outside('outside'), -seed, 100);
+  using watch = await RacedWatch.start(f);
+  const random = generator(seed);
+  let left = 500;
+  const change = () => {
+    if (left <= 0 || random() < 0.5) return;
+    const outside = f.outside('outside', `${left}`);
+    mkdirSync(outside);
+    const operations = Math.ceil(random() * 4);
+    changeAtRandom(f.dir, outside, seed * 1000 + left, operations);
+    left -= operations;
+  };
+  watch.kernel.within = change;
+  watch.kernel.around = (survey) => {
+    change();
+    survey();
+    change();
+  };
+  while (left > 0) {
+    change();
+    watch.isSettled();
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  await expect.poll(() => watch.isSettled(), { interval: 5 }).toBe(true);
+  for (const path of pathsOf(f.dir)) if (/(^|\/)d\d$/.test(path)) writeFileSync(f.at(path, 'last'), '');
+  await expect.poll(() => watch.isSettled(), { interval: 5 }).toBe(true);
+  expect(watch.replay.rescans).toBe(0);
+  expect(watch.replay.faults).toEqual([]);
+});

@@ -1,0 +1,114 @@
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync, renameSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
+import { describe, expect, test } from 'vitest';
+import { untilEnd, WatchFixture } from '../../../../support/watch.ts';
+
+function fixture(...directories: string[]): WatchFixture {
+  const made = new WatchFixture();
+  mkdirSync(made.dir);
+  for (const directory of directories) mkdirSync(made.at(directory), { recursive: true });
+  return made;
+}
+
+describe.each([true, false])('the watched directory itself, recursive: %s', (recursive) => {
+  test('deleted: REMOVE of ., then the end', async () => {
+    await using f = fixture();
+    writeFileSync(f.at('file'), '');
+    const watch = await f.watch({ recursive });
+    rmSync(f.dir, { recursive: true });
+    expect(await untilEnd(watch)).toEqual(['remove file', 'remove .']);
+    expect(await watch.next()).toBeNull();
+  });
+
+  test('deleted while a process is in it', async () => {
+    await using f = fixture();
+    const watch = await f.watch({ recursive });
+    const holder = spawn('sleep', ['60'], { cwd: f.dir });
+    await once(holder, 'spawn');
+    rmdirSync(f.dir);
+    expect(await untilEnd(watch)).toEqual(['remove .']);
+    holder.kill();
+    await once(holder, 'exit');
+  });
+
+  test('deleted and made again', async () => {
+    await using f = fixture();
+    const watch = await f.watch({ recursive });
+    rmdirSync(f.dir);
+    mkdirSync(f.dir);
+    writeFileSync(f.at('file'), '');
+    expect(await untilEnd(watch)).toEqual(['remove .']);
+  });
+
+  test('moved: RENAME of ., then the end', async () => {
+    await using f = fixture();
+    const watch = await f.watch({ recursive });
+    writeFileSync(f.at('file'), '');
+    renameSync(f.dir, f.outside('elsewhere'));
+    writeFileSync(f.outside('elsewhere/late'), '');
+    expect(await untilEnd(watch)).toEqual(['create file', 'rename .']);
+  });
+
+  test('moved with a directory above it', async () => {
+    await using f = fixture('a/b');
+    const watch = await f.watch({ recursive }, f.at('a/b'));
+    renameSync(f.at('a'), f.at('c'));
+    expect(await untilEnd(watch)).toEqual(['rename .']);
+  });
+
+  test('replaced by another directory', async () => {
+    await using f = fixture();
+    mkdirSync(f.outside('other'));
+    const watch = await f.watch({ recursive });
+    renameSync(f.outside('other'), f.dir);
+    expect(await untilEnd(watch)).toEqual(['remove .']);
+  });
+
+  test('what happens beside it is nobody’s business', async () => {
+    await using f = fixture();
+    const watch = await f.watch({ recursive });
+    mkdirSync(f.outside('other'));
+    rmdirSync(f.outside('other'));
+    expect(await f.told(watch)).toEqual([]);
+  });
+
+  test('unmounted: the end', async () => {
+    await using f = fixture();
+    execFileSync('mount', ['-t', 'tmpfs', 'tmpfs', f.dir]);
+    const watch = await f.watch({ recursive });
+    execFileSync('umount', [f.dir]);
+    expect(await untilEnd(watch)).toEqual(['remove .']);
+  });
+});
+
+test('an unmount below is told as rescan; what it hid is watched', async () => {
+  await using f = fixture('mount/hidden');
+  execFileSync('mount', ['-t', 'tmpfs', 'tmpfs', f.at('mount')]);
+  mkdirSync(f.at('mount/a'));
+  const watch = await f.watch();
+  writeFileSync(f.at('mount/a/file'), '');
+  expect(await f.told(watch)).toEqual(['create mount/a/file']);
+  execFileSync('umount', [f.at('mount')]);
+  expect((await watch.next())?.map((event) => event.type)).toEqual(['rescan']);
+  writeFileSync(f.at('mount/hidden/file'), '');
+  expect(await f.told(watch)).toEqual(['create mount/hidden/file']);
+});
+
+test('a directory mounted twice is told at both places', async () => {
+  await using f = fixture('a/b', 'c');
+  execFileSync('mount', ['--bind', f.at('a'), f.at('c')]);
+  try {
+    const watch = await f.watch();
+    writeFileSync(f.at('a/b/file'), '');
+    expect((await f.told(watch)).sort()).toEqual(['create a/b/file', 'create c/b/file']);
+  } finally {
+    execFileSync('umount', [f.at('c')]);
+  }
+});
+
+test('the root of all is watched', async () => {
+  await using f = fixture();
+  const watch = await f.watch({ recursive: false }, '/');
+  watch[Symbol.dispose]();
+});

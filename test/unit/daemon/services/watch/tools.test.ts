@@ -1,0 +1,80 @@
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { lstatSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
+import { expect, test } from 'vitest';
+import type { Watch } from '../../../../../src/daemon/services/watch/watcher.ts';
+import { pathsOf, Replay } from '../../../../support/replay.ts';
+import { WatchFixture } from '../../../../support/watch.ts';
+
+/** 5,000 files in 250 directories. */
+function makeTree(root: string, text: string): void {
+  for (let directory = 0; directory < 250; directory++) {
+    const path = join(root, `package-${directory % 50}`, 'lib', `part-${Math.floor(directory / 50)}`);
+    mkdirSync(path, { recursive: true });
+    for (let file = 0; file < 20; file++) writeFileSync(join(path, `${file}.js`), `${text} ${file}`);
+  }
+}
+
+/** Runs a program while the events are replayed, then waits until the replayed tree is the one that is there. */
+async function follow(f: WatchFixture, watch: Watch, file: string, ...args: string[]): Promise<Replay> {
+  const replay = new Replay(f.dir);
+  const child = spawn(file, args, { cwd: f.dir, stdio: ['ignore', 'ignore', 'inherit'] });
+  const ended = once(child, 'exit');
+  let running = true;
+  ended.then(() => {
+    running = false;
+  });
+  while (running) {
+    const events = watch.take();
+    // With entries: what is looked up is there, or is gone already.
+    for (const { path } of events) lstatSync(path, { throwIfNoEntry: false });
+    replay.apply(events);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  expect(await ended).toEqual([0, null]);
+  const paths = pathsOf(f.dir);
+  for (let round = 0; round < 100 && !isDeepStrictEqual(replay.paths(), paths); round++) {
+    replay.apply(await f.events(watch));
+  }
+  expect(replay.paths()).toEqual(paths);
+  expect(replay.faults).toEqual([]);
+  expect(replay.rescans).toBe(0);
+  return replay;
+}
+
+test('a tar of 5,000 files unpacked, and removed', async () => {
+  await using f = new WatchFixture();
+  mkdirSync(f.dir);
+  makeTree(f.outside('tree'), 'x');
+  execFileSync('tar', ['-cf', f.outside('tree.tar'), '-C', f.outside('tree'), '.']);
+  const watch = await f.watch();
+  const replay = await follow(f, watch, 'tar', '-xf', f.outside('tree.tar'));
+  expect(replay.paths()).toHaveLength(5000 + 250 + 50 + 50);
+  await follow(f, watch, 'sh', '-c', 'rm -rf *');
+});
+
+test('git going from one commit to another and back', async () => {
+  await using f = new WatchFixture();
+  mkdirSync(f.dir);
+  const git = (...args: string[]) =>
+    execFileSync('git', ['-c', 'user.name=t', '-c', 'user.email=t@t', '-c', 'gc.auto=0', ...args], {
+      cwd: f.dir,
+      stdio: 'ignore',
+    });
+  git('init', '-b', 'one');
+  makeTree(f.at('src'), 'one');
+  git('add', '.');
+  git('commit', '-m', 'one');
+  git('checkout', '-b', 'two');
+  rmSync(f.at('src/package-0'), { recursive: true });
+  rmSync(f.at('src/package-1/lib'), { recursive: true });
+  writeFileSync(f.at('src/package-1/lib'), 'now a file');
+  makeTree(f.at('other'), 'two');
+  git('add', '-A');
+  git('commit', '-m', 'two');
+  const watch = await f.watch();
+  await follow(f, watch, 'git', 'checkout', '-q', 'one');
+  await follow(f, watch, 'git', 'checkout', '-q', 'two');
+});
