@@ -41,6 +41,7 @@ export async function run(): Promise<void> {
   const daemon = compose(config, logger, output);
   protect(logger);
   await listen(daemon, config, logger);
+  outlive(logger);
   const notify = (state: ServiceState) =>
     attempt(
       () => notifyServiceManager(config.notifySocket, state),
@@ -49,6 +50,16 @@ export async function run(): Promise<void> {
     );
   stopOnSignals(daemon, logger, () => notify('stopping'));
   notify('ready');
+}
+
+/**
+ * What nobody has caught ends what it was thrown in and no more: with the daemon would go the pipes and terminals of
+ * every process. Not before it listens: a daemon that cannot begin ends. Rejections nobody has handled come here, too.
+ */
+function outlive(logger: Logger): void {
+  process.on('uncaughtException', (error, origin) => {
+    logger.error({ err: error, origin }, 'unexpected error: the daemon goes on');
+  });
 }
 
 /** Both are the daemon's alone: processes of clients are started with a score and a limit of their own. */
@@ -94,8 +105,11 @@ function describeListenError(error: unknown, { host, port }: Config): unknown {
 function stopOnSignals(daemon: Daemon, logger: Logger, onStop: () => void): void {
   let stopping: 'end' | 'leave' | null = null;
   const endAtOnce = () => {
-    if (stopping === 'end') daemon.kill();
-    process.exit(1);
+    try {
+      if (stopping === 'end') daemon.kill();
+    } finally {
+      process.exit(1);
+    }
   };
   const stop = async (signal: (typeof STOP_SIGNALS)[number]) => {
     if (stopping) endAtOnce();
@@ -106,7 +120,12 @@ function stopOnSignals(daemon: Daemon, logger: Logger, onStop: () => void): void
       logger.error({ limitMs: STOP_LIMIT_MS }, 'stop took too long');
       endAtOnce();
     }, STOP_LIMIT_MS).unref();
-    await daemon.stop(stopping);
+    try {
+      await daemon.stop(stopping);
+    } catch (error) {
+      logger.error({ err: error }, 'stop failed');
+      endAtOnce();
+    }
     logger.info({ processes: stopping }, 'stopped');
     // Nothing else would end a daemon whose processes go on.
     if (stopping === 'leave') process.exit();

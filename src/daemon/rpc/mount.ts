@@ -40,7 +40,7 @@ export function mountConnect(app: FastifyInstance, services: RpcDependencies, sh
     for (const handler of router.handlers) {
       const path = handler.requestPath;
       const routes = { stream: streams.get(path) ?? null, unary: unary.get(path) ?? null, handler };
-      scope.post(path, (request, reply) => serve(request, reply, routes, shutdown));
+      scope.post(path, (request, reply) => guarded(request, reply, routes, shutdown));
     }
     done();
   });
@@ -51,6 +51,21 @@ interface Routes {
   readonly stream: StreamRoute | null;
   readonly unary: UnaryRoute | null;
   readonly handler: UniversalHandler;
+}
+
+/** The answer is ours, and Fastify ends it no more: what was not expected breaks it off. */
+async function guarded(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  routes: Routes,
+  shutdown: AbortSignal,
+): Promise<void> {
+  try {
+    await serve(request, reply, routes, shutdown);
+  } catch (error) {
+    request.log.error({ err: error }, 'operation failed');
+    reply.raw.destroy();
+  }
 }
 
 async function serve(

@@ -4,6 +4,9 @@ import type { ProcessEvent } from './events.ts';
 import type { ManagedProcess } from './process.ts';
 import type { Reader } from './reader.ts';
 
+/** Between attempts to kill what could not be reached, in milliseconds. */
+const RETRY_MS = 100;
+
 /**
  * The feed of the client that set a deadline. When it passes, the process is killed, whoever still reads; this
  * feed then ends with `deadline_exceeded` in place of the end event, after all output.
@@ -18,7 +21,10 @@ export class DeadlineFeed implements Feed<ProcessEvent> {
     this.#feed = feed;
     this.#process = process;
     this.#deadlineMs = deadlineMs;
-    const timer = setTimeout(() => process.expire(), deadlineMs).unref();
+    const expire = () => {
+      if (!process.expire()) timer = setTimeout(expire, RETRY_MS).unref();
+    };
+    let timer = setTimeout(expire, deadlineMs).unref();
     // Not cleared by a client that goes away: the deadline is the process'.
     void process.ended.then(() => clearTimeout(timer));
   }

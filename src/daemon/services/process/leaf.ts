@@ -1,3 +1,4 @@
+import { isSystemError } from '../../../base/errors.ts';
 import { type Cgroup, removeCgroups } from '../../os/cgroup2.ts';
 import { groupOf } from '../../os/signals.ts';
 
@@ -14,6 +15,8 @@ export interface TreeUsage {
   readonly peakMemoryBytes: number | null;
   readonly outOfMemory: boolean | null;
 }
+
+const UNKNOWN: TreeUsage = { peakMemoryBytes: null, outOfMemory: null };
 
 /** The cgroup of one process and of everything below it, whatever sessions those make their own. */
 export class Leaf {
@@ -40,10 +43,16 @@ export class Leaf {
     return this.#cgroup.processes().some((pid) => groupOf(pid) === group);
   }
 
+  /** What cannot be read, as when the daemon has no descriptor left, is not known: the end is told all the same. */
   usage(): TreeUsage {
-    if (!this.#leaves.accountsMemory) return { peakMemoryBytes: null, outOfMemory: null };
-    const kills = this.#cgroup.outOfMemoryKills();
-    return { peakMemoryBytes: this.#cgroup.memoryPeak(), outOfMemory: kills === null ? null : kills > 0 };
+    if (!this.#leaves.accountsMemory) return UNKNOWN;
+    try {
+      const kills = this.#cgroup.outOfMemoryKills();
+      return { peakMemoryBytes: this.#cgroup.memoryPeak(), outOfMemory: kills === null ? null : kills > 0 };
+    } catch (error) {
+      if (!isSystemError(error)) throw error;
+      return UNKNOWN;
+    }
   }
 
   /** Removes it, as soon as the last process in it has gone. */
@@ -94,7 +103,7 @@ export class Leaves implements Disposable {
     this.#nextMs = Number.POSITIVE_INFINITY;
     const paths = [...this.#released];
     this.#released.clear();
-    const left = await removeCgroups(paths);
+    const left = await removeCgroups(paths).catch(() => paths);
     for (const path of left) this.#released.add(path);
     if (left.length > 0 && this.#nextMs > next && !this.#isDisposed) this.#sweepIn(next);
   }

@@ -1,4 +1,4 @@
-import { EnvdError } from '../../../base/errors.ts';
+import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import type { TerminalSize } from '../../os/pty.ts';
 import { SIGKILL, signalGroup } from '../../os/signals.ts';
 import type { ProcessExit, Spawned } from '../../os/spawn.ts';
@@ -102,16 +102,26 @@ export class ManagedProcess {
     this.#channels.resize(size);
   }
 
-  /** Kills the process and all below it because its time is up; the reader that asked for this is told. */
-  expire(): void {
+  /** `kill` because its time is up; the reader that asked for this is told. */
+  expire(): boolean {
     this.#expired = true;
-    this.kill();
+    return this.kill();
   }
 
-  /** Kills the process and all below it; without cgroups, its group. */
-  kill(): void {
-    if (this.#leaf) this.signalTree(SIGKILL);
-    else this.signal(SIGKILL);
+  /**
+   * Kills the process and all below it; without cgroups, its group. False when no more than the group could be
+   * reached: its tree takes a descriptor, and there may be none left.
+   */
+  kill(): boolean {
+    try {
+      if (this.#leaf) this.signalTree(SIGKILL);
+      else this.signal(SIGKILL);
+      return true;
+    } catch (error) {
+      if (!isSystemError(error)) throw error;
+      if (this.#state === 'running') signalGroup(this.pid, SIGKILL);
+      return false;
+    }
   }
 
   /** Gives up the output that is kept for clients that come back. */

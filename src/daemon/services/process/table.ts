@@ -112,11 +112,11 @@ export class ProcessTable {
     this.#leaves[Symbol.dispose]();
   }
 
-  /** Kills all of that at once, without waiting. */
+  /** Kills all of that at once, without waiting. Throws when what processes have left behind cannot be reached. */
   kill(): void {
     this.#stopping = true;
-    this.#cgroups.signal(SIGKILL);
     for (const process of this.list()) process.kill();
+    this.#cgroups.signal(SIGKILL);
   }
 
   async #allEnded(): Promise<void> {

@@ -1,0 +1,160 @@
+import { execFileSync } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
+import { connect } from 'node:net';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { Code, ConnectError } from '@connectrpc/connect';
+import { expect, onTestFinished, test } from 'vitest';
+import { findCgroupMount } from '../../src/daemon/os/cgroup2.ts';
+import { connectTo, transcribe } from '../support/clients.ts';
+import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { scratch } from '../support/scratch.ts';
+
+/*
+ * A daemon that can open nothing more, as when clients or the guest hold all descriptors there are: what was begun ends
+ * as it should, and the daemon goes on when there are some again.
+ */
+
+const MAIN = fileURLToPath(new URL('../../src/daemon/main.ts', import.meta.url));
+
+const setLimit = (daemon: TestDaemon, limit: number) =>
+  execFileSync('prlimit', [`--pid=${daemon.pid}`, `--nofile=${limit}:`]);
+
+/** Runs `work` while the daemon can open nothing. */
+async function withoutDescriptors<T>(daemon: TestDaemon, work: () => Promise<T>): Promise<T> {
+  setLimit(daemon, 3);
+  try {
+    return await work();
+  } finally {
+    setLimit(daemon, 1024);
+  }
+}
+
+const isGone = (pid: number) => {
+  try {
+    return /^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
+  } catch {
+    return true;
+  }
+};
+
+async function expectWell(daemon: TestDaemon): Promise<void> {
+  expect((await fetch(`${daemon.url}/health`)).status).toBe(204);
+  const process = { cmd: 'echo', args: ['hello'] };
+  const { stdout } = await transcribe(connectTo(daemon.url).process.start({ process }));
+  expect(stdout.toString()).toBe('hello\n');
+}
+
+/** A started process that does nothing; its stream is open. */
+async function startSleeper(daemon: TestDaemon, timeoutMs?: number) {
+  const request = { process: { cmd: 'sh', args: ['-c', 'echo up; exec sleep 300'] } };
+  const options = timeoutMs === undefined ? {} : { timeoutMs };
+  const started = Promise.withResolvers<number>();
+  const ended = transcribe(connectTo(daemon.url).process.start(request, options), (event, { pid }) => {
+    if (event.case === 'data') started.resolve(pid);
+  }).catch((error: unknown) => ConnectError.from(error));
+  return { pid: await started.promise, ended };
+}
+
+test('processes end while nothing can be opened', async () => {
+  await using daemon = await startDaemon();
+  const sleepers = [await startSleeper(daemon), await startSleeper(daemon)];
+  const ends = await withoutDescriptors(daemon, () => {
+    for (const { pid } of sleepers) process.kill(pid, 'SIGKILL');
+    return Promise.all(sleepers.map(({ ended }) => ended));
+  });
+  for (const end of ends) expect(end).toMatchObject({ end: { status: 'signal: killed' } });
+  await expectWell(daemon);
+  expect((await connectTo(daemon.url).process.list({})).processes).toEqual([]);
+});
+
+test('a deadline passes while nothing can be opened', async () => {
+  await using daemon = await startDaemon();
+  const { pid, ended } = await startSleeper(daemon, 1000);
+  await withoutDescriptors(daemon, () => expect.poll(() => isGone(pid), { timeout: 10_000 }).toBe(true));
+  expect(await ended).toMatchObject({ code: Code.DeadlineExceeded });
+  await expectWell(daemon);
+});
+
+/** Serves the daemon's memory controller, which is bound to cgroup v1 on many machines, from files. */
+function withMemoryController(root: string, directory: string): string {
+  const files = { 'cgroup.controllers': 'memory\n', 'cgroup.subtree_control': '-------- memory\n' };
+  const commands = ['user', 'ptys'].flatMap((name) => {
+    mkdirSync(join(root, name), { recursive: true });
+    return Object.entries(files).map(([file, content]) => {
+      const source = join(directory, `${name}.${file}`);
+      writeFileSync(source, content);
+      return `mount --bind '${source}' '${join(root, name, file)}'`;
+    });
+  });
+  return [...commands, 'exec "$@"'].join(' && ');
+}
+
+test('processes whose use of memory is looked at end while nothing can be opened', async () => {
+  const mount = findCgroupMount();
+  if (!mount) return expect(mount, 'no cgroup v2 on this machine').toBeNull();
+  const root = join(mount, `envd-test-${process.pid}-memory`);
+  onTestFinished(() => expect.poll(() => removed(root)).toBe(true));
+  const script = withMemoryController(root, scratch());
+  await using daemon = await startDaemon({
+    command: ['unshare', '--mount', 'sh', '-c', script, 'sh', process.execPath, MAIN],
+    args: [`--cgroup-root=${root}`],
+  });
+  const { pid, ended } = await startSleeper(daemon);
+  const end = await withoutDescriptors(daemon, () => {
+    process.kill(pid, 'SIGKILL');
+    return ended;
+  });
+  expect(end).toMatchObject({ end: { status: 'signal: killed' } });
+  await expectWell(daemon);
+  expect((await connectTo(daemon.url).process.list({})).processes).toEqual([]);
+});
+
+test('clients that come while nothing can be opened are served when it can', async () => {
+  await using daemon = await startDaemon();
+  const answers = await withoutDescriptors(daemon, async () => {
+    const sockets = Array.from({ length: 50 }, () => connect(daemon.port, '127.0.0.1'));
+    onTestFinished(() => sockets.forEach((socket) => void socket.destroy()));
+    await Promise.all(sockets.map((socket) => once(socket, 'connect')));
+    for (const socket of sockets)
+      socket.write('GET /health HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n');
+    return sockets.map((socket) => once(socket.setEncoding('latin1'), 'data'));
+  });
+  for (const [text] of await Promise.all(answers)) expect(text).toMatch(/^HTTP\/1.1 204 /);
+  await expectWell(daemon);
+});
+
+test('a call that needs a descriptor fails by itself', async () => {
+  await using daemon = await startDaemon();
+  const { filesystem } = connectTo(daemon.url);
+  await filesystem.stat({ path: '/' });
+  const error = await withoutDescriptors(daemon, () =>
+    filesystem.listDir({ path: '/usr' }).catch((reason: unknown) => ConnectError.from(reason)),
+  );
+  expect(error).toMatchObject({ code: Code.ResourceExhausted });
+  await expectWell(daemon);
+});
+
+test('a stop while nothing can be opened ends the daemon and its processes', async () => {
+  const daemon = await startDaemon();
+  const { pid } = await startSleeper(daemon);
+  setLimit(daemon, 3);
+  expect(await daemon.stop()).toBe(1);
+  expect(daemon.log).toContainEqual(expect.objectContaining({ msg: 'stop failed' }));
+  await expect.poll(() => isGone(pid)).toBe(true);
+  await expect.poll(() => removed(daemon.cgroupRoot)).toBe(true);
+});
+
+/** Tidies up after a daemon that could not; false while a process is on its way out. */
+function removed(cgroup: string | null): boolean {
+  if (cgroup === null || !existsSync(cgroup)) return true;
+  try {
+    const below = readdirSync(cgroup, { withFileTypes: true }).filter((entry) => entry.isDirectory());
+    for (const { name } of below) removed(join(cgroup, name));
+    rmdirSync(cgroup);
+    return true;
+  } catch {
+    return false;
+  }
+}
