@@ -2,9 +2,10 @@
   "targets": [
     {
       "target_name": "envd",
-      "sources": ["<!@(ls src/*.c)"],
-      "defines": ["_GNU_SOURCE", "NAPI_VERSION=9"],
-      "cflags": ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"],
+      "sources": ["<!@(find src -name '*.c' | sort)"],
+      "include_dirs": ["src"],
+      # One list of flags for this build, for arm64 and for editors; the latter two need its directories, too.
+      "cflags": ["<!@(grep -v ^-I compile_flags.txt)"],
       # Threads of ours may outlive the last environment that has loaded the addon: its code stays.
       "ldflags": ["-Wl,-z,nodelete"]
     }

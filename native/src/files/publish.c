@@ -1,0 +1,78 @@
+// Gives a complete file its name. Source: open(2), O_TMPFILE; linkat(2), AT_SYMLINK_FOLLOW; inotify(7).
+#include "support/napi.h"
+#include "support/pool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct {
+  pool_job head;
+  int descriptor;
+  uid_t uid;
+  gid_t gid;
+  char path[PATH_MAX];
+} publication;
+
+// The file opened by its new name, or -1 when another file has the name by now. Events carry the name by which a
+// file was opened; the first descriptor has none.
+static int reopen(const publication* p) {
+  struct stat ours, theirs;
+  int named = open(p->path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (named < 0) return -1;
+  if (fstat(named, &theirs) == 0 && fstat(p->descriptor, &ours) == 0 && theirs.st_dev == ours.st_dev &&
+      theirs.st_ino == ours.st_ino)
+    return named;
+  close(named);
+  return -1;
+}
+
+static void publish(pool_job* job) {
+  publication* p = (publication*)job;
+  char source[32];
+  snprintf(source, sizeof source, "/proc/self/fd/%d", p->descriptor);
+  // A quota may refuse the owner: known before the name is there.
+  if (fchown(p->descriptor, p->uid, p->gid) < 0) return pool_fail(job, "fchown");
+  // IN_CREATE. AT_EMPTY_PATH would do without /proc, but needs CAP_DAC_READ_SEARCH.
+  if (linkat(AT_FDCWD, source, AT_FDCWD, p->path, AT_SYMLINK_FOLLOW) < 0) return pool_fail(job, "linkat");
+
+  int named = reopen(p);
+  if (named < 0) return;
+  struct stat status;
+  // IN_ATTRIB, IN_MODIFY: what a watcher would have seen of open, chown, write. Both leave the file as it is, so
+  // a failure changes nothing for anybody.
+  int failed = fchown(named, p->uid, p->gid);
+  if (!failed && fstat(named, &status) == 0) failed = ftruncate(named, status.st_size);
+  (void)failed;
+  close(named);
+}
+
+static napi_value publish_file(napi_env env, napi_callback_info info) {
+  napi_value arguments[4];
+  size_t count = 4, length;
+  publication plan = {.head.run = publish};
+  NAPI_CALL(env, napi_get_cb_info(env, info, &count, arguments, NULL, NULL));
+  NAPI_CALL(env, napi_get_value_int32(env, arguments[0], &plan.descriptor));
+  NAPI_CALL(env, napi_get_value_string_utf8(env, arguments[1], plan.path, sizeof plan.path, &length));
+  NAPI_CALL(env, napi_get_value_uint32(env, arguments[2], &plan.uid));
+  NAPI_CALL(env, napi_get_value_uint32(env, arguments[3], &plan.gid));
+  // A path that was cut off, or that holds a NUL, would name another file.
+  int error = length + 1 >= sizeof plan.path ? ENAMETOOLONG : strlen(plan.path) != length ? EINVAL : 0;
+  publication* p = error ? NULL : malloc(sizeof *p);
+  if (!p) {
+    envd_throw_errno(env, error ? error : ENOMEM, "linkat", plan.path);
+    return NULL;
+  }
+  *p = plan;
+  p->head.path = p->path;
+  return pool_queue(env, "publishFile", &p->head);
+}
+
+bool envd_register_publish(napi_env env, napi_value exports) {
+  return envd_export(env, exports, "publishFile", publish_file);
+}

@@ -1,0 +1,110 @@
+// receive: from a socket into a file without passing through JavaScript. Sources: recv(2), tcp(7) MSG_TRUNC.
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#include "support/napi.h"
+#include "support/pool.h"
+#include "files/write_at.h"
+
+// Fits a core's cache, so that what was received is still there when it is written.
+#define BUFFER ((size_t)256 << 10)
+// A thread of the pool is not one sender's for longer than that takes, and waits only for one who sends fast.
+#define MOST ((int64_t)16 << 20)
+#define FAST ((ssize_t)64 << 10)
+#define LINGER_MS 2
+
+typedef struct {
+  pool_job head;  // result: the bytes moved
+  int socket;
+  int target;     // -1: what comes is dropped
+  int64_t position;
+  int64_t length;
+} reception;
+
+static bool more_comes(int socket) {
+  struct pollfd polled = {.fd = socket, .events = POLLIN};
+  return poll(&polled, 1, LINGER_MS) > 0;
+}
+
+static void receive(reception* r, char* buffer) {
+  int flags = MSG_DONTWAIT | (r->target < 0 ? MSG_TRUNC : 0);
+  ssize_t last = 0;
+  while (r->head.result < r->length) {
+    int64_t left = r->length - r->head.result;
+    ssize_t got = recv(r->socket, buffer, left < (int64_t)BUFFER ? (size_t)left : BUFFER, flags);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) {
+      if (last >= FAST && more_comes(r->socket)) continue;
+      return;
+    }
+    if (got <= 0) {
+      // What came before is told first; the next call finds the end again.
+      if (r->head.result > 0) return;
+      if (got == 0) errno = ECONNRESET;
+      return pool_fail(&r->head, "recv");
+    }
+    last = got;
+    if (r->target < 0) r->head.result += got;
+    else if (!write_at(r->target, buffer, (size_t)got, r->position, &r->head.result))
+      return pool_fail(&r->head, "pwrite");
+  }
+}
+
+static void run(pool_job* job) {
+  reception* r = (reception*)job;
+  char* buffer = malloc(BUFFER);
+  if (!buffer) return pool_fail(job, "malloc");
+  receive(r, buffer);
+  free(buffer);
+}
+
+static bool parse(napi_env env, napi_callback_info info, reception* r) {
+  napi_value arguments[4];
+  size_t count = 4;
+  napi_valuetype type;
+  r->target = -1;
+  return napi_get_cb_info(env, info, &count, arguments, NULL, NULL) == napi_ok &&
+         napi_get_value_int32(env, arguments[0], &r->socket) == napi_ok &&
+         napi_typeof(env, arguments[1], &type) == napi_ok &&
+         (type == napi_null || napi_get_value_int32(env, arguments[1], &r->target) == napi_ok) &&
+         napi_get_value_int64(env, arguments[2], &r->position) == napi_ok &&
+         napi_get_value_int64(env, arguments[3], &r->length) == napi_ok;
+}
+
+static napi_value js_receive(napi_env env, napi_callback_info info) {
+  reception plan = {.head.run = run};
+  if (!parse(env, info, &plan)) {
+    envd_throw_last_napi_error(env);
+    return NULL;
+  }
+  if (plan.length > MOST) plan.length = MOST;
+  reception* r = malloc(sizeof *r);
+  if (!r) {
+    envd_throw_errno(env, ENOMEM, "malloc", NULL);
+    return NULL;
+  }
+  *r = plan;
+  return pool_queue(env, "receive", &r->head);
+}
+
+static napi_value js_duplicate(napi_env env, napi_callback_info info) {
+  size_t argc = 1;
+  napi_value argv[1], result;
+  int32_t fd;
+  NAPI_CALL(env, napi_get_cb_info(env, info, &argc, argv, NULL, NULL));
+  NAPI_CALL(env, napi_get_value_int32(env, argv[0], &fd));
+  int duplicate = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+  if (duplicate < 0) {
+    envd_throw_errno(env, errno, "dup", NULL);
+    return NULL;
+  }
+  NAPI_CALL(env, napi_create_int32(env, duplicate, &result));
+  return result;
+}
+
+bool envd_register_receive(napi_env env, napi_value exports) {
+  return envd_export(env, exports, "receive", js_receive) && envd_export(env, exports, "duplicate", js_duplicate);
+}

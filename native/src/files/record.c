@@ -1,0 +1,123 @@
+// Describes one entry. Sources: fstatat(2), realpath(3), listxattr(2), getxattr(2).
+#include "files/record.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+
+typedef struct {
+  uint32_t length;  // of the whole record
+  uint32_t mode;
+  uint32_t target_mode;
+  uint32_t uid;
+  uint32_t gid;
+  uint32_t nanoseconds;
+  int64_t seconds;
+  int64_t size;
+  uint32_t name_length;
+  uint32_t target_length;
+} record_head;
+
+typedef struct {
+  uint32_t name_length;
+  uint32_t value_length;
+} attribute_head;
+
+void records_append(records* out, const void* bytes, size_t length) {
+  if (out->failed || length == 0) return;
+  if (out->length + length > out->capacity) {
+    size_t capacity = (out->length + length) * 2;
+    char* grown = realloc(out->bytes, capacity);
+    if (!grown) {
+      out->failed = true;
+      return;
+    }
+    out->bytes = grown;
+    out->capacity = capacity;
+  }
+  memcpy(out->bytes + out->length, bytes, length);
+  out->length += length;
+}
+
+static void append_attribute(records* out, const char* path, const char* name) {
+  char small[4096];
+  char* value = small;
+  ssize_t length = getxattr(path, name, small, sizeof small);
+  if (length < 0 && errno == ERANGE) {
+    value = malloc(XATTR_SIZE_MAX);
+    length = value ? getxattr(path, name, value, XATTR_SIZE_MAX) : -1;
+  }
+  if (length >= 0) {
+    attribute_head head = {.name_length = (uint32_t)strlen(name), .value_length = (uint32_t)length};
+    records_append(out, &head, sizeof head);
+    records_append(out, name, head.name_length);
+    records_append(out, value, head.value_length);
+  }
+  if (value != small) free(value);
+}
+
+int record_attributes(records* out, const char* path, const char* prefix) {
+  // Most files have none, and the kernel allocates as much as it is offered.
+  char small[256];
+  char* names = small;
+  ssize_t length = listxattr(path, small, sizeof small);
+  if (length < 0 && errno == ERANGE) {
+    names = malloc(XATTR_LIST_MAX);
+    length = names ? listxattr(path, names, XATTR_LIST_MAX) : -1;
+  }
+  int error = length < 0 ? errno : 0;
+  for (ssize_t at = 0; at < length; at += (ssize_t)strlen(names + at) + 1)
+    if (strncmp(names + at, prefix, strlen(prefix)) == 0) append_attribute(out, path, names + at);
+  if (names != small) free(names);
+  return out->failed ? ENOMEM : error;
+}
+
+static void finish(records* out, size_t start, record_head* head) {
+  if (out->failed) return;
+  head->length = (uint32_t)(out->length - start);
+  memcpy(out->bytes + start, head, sizeof *head);
+}
+
+int record_entry(records* out, int directory, const char* name, const char* path, const char* prefix) {
+  struct stat own, target;
+  if (fstatat(directory, name, &own, AT_SYMLINK_NOFOLLOW) < 0) return errno;
+  target = own;
+  char resolved[PATH_MAX] = "";
+  if (S_ISLNK(own.st_mode)) {
+    if (fstatat(directory, name, &target, 0) < 0) target.st_mode = 0;
+    if (!realpath(path, resolved)) resolved[0] = '\0';
+  }
+
+  size_t start = out->length;
+  record_head head = {
+      .mode = own.st_mode,
+      .target_mode = target.st_mode,
+      .uid = own.st_uid,
+      .gid = own.st_gid,
+      .nanoseconds = (uint32_t)own.st_mtim.tv_nsec,
+      .seconds = own.st_mtim.tv_sec,
+      .size = own.st_size,
+      .name_length = (uint32_t)strlen(name),
+      .target_length = (uint32_t)strlen(resolved),
+  };
+  records_append(out, &head, sizeof head);
+  records_append(out, name, head.name_length);
+  records_append(out, resolved, head.target_length);
+  // Never a reason to fail.
+  if (S_ISREG(target.st_mode) || S_ISDIR(target.st_mode)) (void)record_attributes(out, path, prefix);
+  finish(out, start, &head);
+  return out->failed ? ENOMEM : 0;
+}
+
+void record_name(records* out, const char* name) {
+  size_t start = out->length;
+  record_head head = {.name_length = (uint32_t)strlen(name)};
+  records_append(out, &head, sizeof head);
+  records_append(out, name, head.name_length);
+  finish(out, start, &head);
+}

@@ -1,0 +1,111 @@
+// Removes a tree in a pool thread, by open directories instead of paths: whoever swaps one for a link meanwhile
+// does not lead us out of the tree, and no path is too long. Source: unlinkat(2), openat(2).
+#include "support/napi.h"
+#include "support/pool.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+// Levels that are open at once; what is deeper is lifted to the top first. Bounds descriptors and stack.
+#define DEEPEST 256
+// So often in a row a directory may be found empty and yet refuse to go: somebody fills it, or hides what is in it.
+#define IDLE_ROUNDS 100
+
+typedef struct {
+  pool_job head;
+  int top;        // the directory that is being removed
+  uint64_t done;  // entries removed or lifted
+  char path[PATH_MAX];
+} removal;
+
+static bool remove_at(removal* r, int directory, const char* name, int depth);
+
+static bool is_dots(const char* name) {
+  return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+// Removes what is in a directory, and closes it.
+static bool empty(removal* r, int directory, int depth) {
+  DIR* stream = fdopendir(directory);
+  if (!stream) {
+    close(directory);
+    return false;
+  }
+  bool going = true;
+  struct dirent* entry;
+  while (going && (errno = 0, entry = readdir(stream)))
+    going = is_dots(entry->d_name) || remove_at(r, directory, entry->d_name, depth + 1);
+  int error = errno;
+  closedir(stream);
+  errno = error;
+  return error == 0;
+}
+
+// Whatever has the new name is to be removed too, so replacing it does no harm.
+static bool lift(removal* r, int parent, const char* name) {
+  char lifted[32];
+  int result;
+  do {
+    snprintf(lifted, sizeof lifted, ".lifted-%ju", (uintmax_t)r->done++);
+    result = renameat(parent, name, r->top, lifted);
+  } while (result < 0 && (errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR));
+  return result == 0;
+}
+
+static bool remove_directory(removal* r, int parent, const char* name, int depth) {
+  if (depth == DEEPEST) return lift(r, parent, name);
+  int directory = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (directory < 0) return false;
+  if (depth == 0) r->top = directory;
+  return empty(r, directory, depth) && unlinkat(parent, name, AT_REMOVEDIR) == 0;
+}
+
+// What has gone already is success. Returns false with errno set.
+static bool remove_at(removal* r, int directory, const char* name, int depth) {
+  for (int idle = 0; idle < IDLE_ROUNDS; idle++) {
+    uint64_t before = r->done;
+    bool gone = unlinkat(directory, name, 0) == 0 || errno == ENOENT;
+    if (!gone && errno != EISDIR) return false;
+    if (gone || remove_directory(r, directory, name, depth) || errno == ENOENT) {
+      r->done++;
+      return true;
+    }
+    // It has been filled meanwhile, or has got what was lifted; or it is no directory any more.
+    if (errno != ENOTEMPTY && errno != ENOTDIR && errno != ELOOP) return false;
+    if (r->done > before) idle = 0;
+  }
+  return false;
+}
+
+static void run(pool_job* job) {
+  removal* r = (removal*)job;
+  if (!remove_at(r, AT_FDCWD, r->path, 0)) pool_fail(job, "unlink");
+}
+
+static napi_value remove_tree(napi_env env, napi_callback_info info) {
+  napi_value argument;
+  size_t count = 1, length;
+  removal plan = {.head.run = run};
+  NAPI_CALL(env, napi_get_cb_info(env, info, &count, &argument, NULL, NULL));
+  NAPI_CALL(env, napi_get_value_string_utf8(env, argument, plan.path, sizeof plan.path, &length));
+  // A path that was cut off, or that holds a NUL, would name another file.
+  int error = length + 1 >= sizeof plan.path ? ENAMETOOLONG : strlen(plan.path) != length ? EINVAL : 0;
+  removal* r = error ? NULL : malloc(sizeof *r);
+  if (!r) {
+    envd_throw_errno(env, error ? error : ENOMEM, "unlink", plan.path);
+    return NULL;
+  }
+  *r = plan;
+  r->head.path = r->path;
+  return pool_queue(env, "removeTree", &r->head);
+}
+
+bool envd_register_remove(napi_env env, napi_value exports) {
+  return envd_export(env, exports, "removeTree", remove_tree);
+}

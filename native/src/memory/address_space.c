@@ -1,0 +1,131 @@
+// Reservation of the address space that V8 draws its heap pages from.
+//
+// V8 asks for each 256 KiB heap page at a random address below 64 TiB (46 bits); pages so scattered never fill an
+// aligned 2 MiB window. An address that is taken makes the kernel place the mapping itself: top-down and without
+// gaps below the previous one, in the upper half of the address space, which stays free.
+#include "support/napi.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+// Older headers lack it; older kernels (< 4.17) take it as a mere hint.
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+
+#define GIB (UINT64_C(1) << 30)
+// Below: the program, its brk heap, and room within 2 GiB of the program for V8's generated code.
+#define LOWEST (4 * GIB)
+// Above: where the kernel places what is mapped without an address, and the stack.
+#define HIGHEST (64 * 1024 * GIB)
+// Threads that map something meanwhile cost a pass; three are plenty for a process that has just started.
+#define PASSES 3
+
+struct reservation {
+  uint32_t regions;
+  uint64_t bytes;
+};
+
+struct range {
+  uint64_t start, end;
+};
+
+// Reserves one gap; false when something has been mapped into it since it was seen.
+static bool reserve(struct range gap, struct reservation* total) {
+  size_t length = gap.end - gap.start;
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+  void* address = mmap((void*)gap.start, length, PROT_NONE, flags, -1, 0);
+  if (address == MAP_FAILED) return errno != EEXIST;
+  if (address != (void*)gap.start) {
+    munmap(address, length);
+    return true;
+  }
+  total->regions++;
+  total->bytes += length;
+  return true;
+}
+
+// The upper bound: half of the address space at most (arm64 kernels may have only 39 bits in all).
+static uint64_t upper_bound(void) {
+  uint64_t half = (uint64_t)__builtin_frame_address(0) / 2;
+  return half < HIGHEST ? half & ~(GIB - 1) : HIGHEST;
+}
+
+// The free gaps below the upper bound, from /proc/self/maps; NULL when that cannot be read. Freed by the caller.
+// All are collected before the first is reserved: what is mapped while the file is read may be missing in it.
+static struct range* find_gaps(size_t* count) {
+  FILE* maps = fopen("/proc/self/maps", "re");
+  if (!maps) return NULL;
+  struct range* gaps = NULL;
+  uint64_t free_from = LOWEST, limit = upper_bound(), start, end;
+  size_t capacity = 0;
+  bool more = true;
+  *count = 0;
+  while (more) {
+    // Addresses only; the rest of the line is skipped.
+    more = fscanf(maps, "%lx-%lx%*[^\n]", &start, &end) == 2;
+    uint64_t free_to = more && start < limit ? start : limit;
+    if (free_to > free_from) {
+      if (*count == capacity) {
+        struct range* grown = realloc(gaps, (capacity += 64) * sizeof *gaps);
+        if (!grown) break;
+        gaps = grown;
+      }
+      gaps[(*count)++] = (struct range){free_from, free_to};
+    }
+    if (more && end > free_from) free_from = end;
+  }
+  fclose(maps);
+  return gaps;
+}
+
+// One pass over the gaps; true when all of them could be reserved.
+static bool reserve_gaps(struct reservation* total) {
+  size_t count = 0;
+  struct range* gaps = find_gaps(&count);
+  bool complete = true;
+  for (size_t i = 0; i < count; i++) complete = reserve(gaps[i], total) && complete;
+  free(gaps);
+  return complete;
+}
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct reservation reserved;
+
+static void reserve_all(void) {
+  struct rlimit limit;
+  // A reservation counts as address space: under a limit it would leave none for anything else.
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return;
+  for (int pass = 0; pass < PASSES && !reserve_gaps(&reserved); pass++) continue;
+}
+
+// Preloaded into the program, this library comes before V8 has any heap. Child processes shall not inherit that.
+__attribute__((constructor)) static void reserve_when_preloaded(void) {
+  const char* preloaded = getenv("LD_PRELOAD");
+  if (!preloaded || !strstr(preloaded, "/envd.node")) return;
+  unsetenv("LD_PRELOAD");
+  pthread_once(&once, reserve_all);
+}
+
+static napi_value reserve_address_space(napi_env env, napi_callback_info info) {
+  (void)info;
+  napi_value result, regions, bytes;
+  // Of the process, not of one environment: worker threads and second calls get the same answer.
+  pthread_once(&once, reserve_all);
+  NAPI_CALL(env, napi_create_object(env, &result));
+  NAPI_CALL(env, napi_create_uint32(env, reserved.regions, &regions));
+  NAPI_CALL(env, napi_create_bigint_uint64(env, reserved.bytes, &bytes));
+  NAPI_CALL(env, napi_set_named_property(env, result, "regions", regions));
+  NAPI_CALL(env, napi_set_named_property(env, result, "bytes", bytes));
+  return result;
+}
+
+bool envd_register_address_space(napi_env env, napi_value exports) {
+  return envd_export(env, exports, "reserveAddressSpace", reserve_address_space);
+}

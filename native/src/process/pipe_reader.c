@@ -1,0 +1,233 @@
+// pipeReader: what comes out of pipes, all read into one buffer.
+//
+// A net.Socket does this too, at three times the price: most processes live a moment and write next to nothing, and
+// what Node makes and takes down for each stream was the largest part of a start.
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "support/napi.h"
+
+// Reads in a row from one pipe, before it is others' turn.
+#define READS 32
+
+typedef struct reader reader;
+
+typedef struct {
+  reader* reader;
+  uv_poll_t poll;
+  int fd;
+  uint32_t id;  // its place in the reader's table
+  bool paused;
+  bool ended;
+} reading;
+
+// One for each environment. It belongs to that and to the readings that are still to be closed.
+struct reader {
+  napi_env env;
+  napi_ref on_read, room;
+  napi_async_context context;
+  napi_async_cleanup_hook_handle cleanup;
+  char* buffer;
+  size_t size;
+  reading** table;
+  uint32_t capacity, lowest, owners;  // none below `lowest` is free
+};
+
+static void release(reader* r) {
+  if (--r->owners > 0) return;
+  if (r->on_read) napi_delete_reference(r->env, r->on_read);
+  if (r->room) napi_delete_reference(r->env, r->room);
+  if (r->context) napi_async_destroy(r->env, r->context);
+  if (r->cleanup) napi_remove_async_cleanup_hook(r->cleanup);
+  free(r->table);
+  free(r);
+}
+
+static void on_closed(uv_handle_t* handle) {
+  reading* p = handle->data;
+  release(p->reader);
+  free(p);
+}
+
+static void forget(reading* p) {
+  reader* r = p->reader;
+  r->table[p->id] = NULL;
+  if (p->id < r->lowest) r->lowest = p->id;
+}
+
+static void end(reading* p) {
+  p->ended = true;
+  forget(p);
+  uv_close((uv_handle_t*)&p->poll, on_closed);
+  close(p->fd);
+}
+
+// The environment goes away (a terminated worker, the end of the process).
+static void on_cleanup(napi_async_cleanup_hook_handle handle, void* data) {
+  (void)handle;
+  reader* r = data;
+  for (uint32_t i = 0; i < r->capacity; i++)
+    if (r->table[i]) end(r->table[i]);
+  release(r);
+}
+
+// A length of 0 is the end.
+static void tell(reader* r, uint32_t id, size_t length) {
+  napi_env env = r->env;
+  napi_handle_scope scope;
+  if (napi_open_handle_scope(env, &scope) != napi_ok) return;
+  napi_value arguments[2];
+  if (napi_create_uint32(env, id, &arguments[0]) == napi_ok &&
+      napi_create_uint32(env, (uint32_t)length, &arguments[1]) == napi_ok)
+    envd_call_back(env, r->context, r->on_read, 2, arguments);
+  napi_close_handle_scope(env, scope);
+}
+
+static void on_readable(uv_poll_t* poll, int status, int events) {
+  (void)status, (void)events;
+  reading* p = poll->data;
+  reader* r = p->reader;
+  for (int reads = 0; reads < READS && !p->paused && !p->ended; reads++) {
+    ssize_t got = read(p->fd, r->buffer, r->size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) return;
+    if (got <= 0) {
+      uint32_t id = p->id;
+      end(p);
+      return tell(r, id, 0);
+    }
+    tell(r, p->id, (size_t)got);
+    // More may have come, but it is likely that nothing has.
+    if ((size_t)got < r->size) return;
+  }
+}
+
+// A place in the table, the lowest that is free. False when there is no memory for more.
+static bool place(reader* r, reading* p) {
+  for (p->id = r->lowest; p->id < r->capacity && r->table[p->id];) p->id++;
+  if (p->id == r->capacity) {
+    uint32_t capacity = r->capacity * 2 + 16;
+    reading** table = realloc(r->table, capacity * sizeof *table);
+    if (!table) return false;
+    for (uint32_t i = r->capacity; i < capacity; i++) table[i] = NULL;
+    r->table = table;
+    r->capacity = capacity;
+  }
+  r->table[p->id] = p;
+  r->lowest = p->id + 1;
+  return true;
+}
+
+static int open_reading(reader* r, int fd, uint32_t* id) {
+  reading* p = calloc(1, sizeof *p);
+  if (!p) return ENOMEM;
+  p->reader = r;
+  p->fd = fd;
+  uv_loop_t* loop;
+  napi_get_uv_event_loop(r->env, &loop);
+  bool placed = place(r, p);
+  int result = placed ? uv_poll_init(loop, &p->poll, fd) : -ENOMEM;
+  if (result < 0) {
+    if (placed) forget(p);
+    free(p);
+    return -result;
+  }
+  p->poll.data = p;
+  r->owners++;
+  *id = p->id;
+  uv_poll_start(&p->poll, UV_READABLE, on_readable);
+  return 0;
+}
+
+// The reading that `argument` names, or NULL when it has ended.
+static reading* named(napi_env env, reader* r, napi_value argument) {
+  uint32_t id;
+  if (napi_get_value_uint32(env, argument, &id) != napi_ok || id >= r->capacity) return NULL;
+  return r->table[id];
+}
+
+static napi_value js_open(napi_env env, napi_callback_info info) {
+  size_t argc = 1;
+  napi_value argv[1], result;
+  void* data;
+  int32_t fd;
+  uint32_t id;
+  NAPI_CALL(env, napi_get_cb_info(env, info, &argc, argv, NULL, &data));
+  NAPI_CALL(env, napi_get_value_int32(env, argv[0], &fd));
+  int error = open_reading(data, fd, &id);
+  if (error) {
+    envd_throw_errno(env, error, "poll", NULL);
+    return NULL;
+  }
+  NAPI_CALL(env, napi_create_uint32(env, id, &result));
+  return result;
+}
+
+static napi_value js_set_paused(napi_env env, napi_callback_info info) {
+  size_t argc = 2;
+  napi_value argv[2];
+  void* data;
+  bool paused;
+  NAPI_CALL(env, napi_get_cb_info(env, info, &argc, argv, NULL, &data));
+  NAPI_CALL(env, napi_get_value_bool(env, argv[1], &paused));
+  reading* p = named(env, data, argv[0]);
+  if (!p || p->paused == paused) return NULL;
+  if (paused) uv_poll_stop(&p->poll);
+  else uv_poll_start(&p->poll, UV_READABLE, on_readable);
+  p->paused = paused;
+  return NULL;
+}
+
+static napi_value js_unref(napi_env env, napi_callback_info info) {
+  size_t argc = 1;
+  napi_value argv[1];
+  void* data;
+  NAPI_CALL(env, napi_get_cb_info(env, info, &argc, argv, NULL, &data));
+  reading* p = named(env, data, argv[0]);
+  if (p) uv_unref((uv_handle_t*)&p->poll);
+  return NULL;
+}
+
+static bool export_methods(napi_env env, reader* r, napi_value object) {
+  static const struct {
+    const char* name;
+    napi_callback callback;
+  } methods[] = {{"open", js_open}, {"setPaused", js_set_paused}, {"unref", js_unref}};
+  for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+    napi_value method;
+    if (napi_create_function(env, methods[i].name, NAPI_AUTO_LENGTH, methods[i].callback, r, &method) != napi_ok ||
+        napi_set_named_property(env, object, methods[i].name, method) != napi_ok)
+      return false;
+  }
+  return true;
+}
+
+// It stays until the environment ends: nobody collects what the three functions share.
+static napi_value js_pipe_reader(napi_env env, napi_callback_info info) {
+  size_t argc = 2;
+  napi_value argv[2], name, object;
+  NAPI_CALL(env, napi_get_cb_info(env, info, &argc, argv, NULL, NULL));
+  reader* r = calloc(1, sizeof *r);
+  if (!r) {
+    envd_throw_errno(env, ENOMEM, "malloc", NULL);
+    return NULL;
+  }
+  r->env = env;
+  r->owners = 1;
+  if (napi_get_buffer_info(env, argv[0], (void**)&r->buffer, &r->size) == napi_ok &&
+      napi_create_reference(env, argv[0], 1, &r->room) == napi_ok &&
+      napi_create_reference(env, argv[1], 1, &r->on_read) == napi_ok &&
+      napi_create_string_utf8(env, "envd.pipe", NAPI_AUTO_LENGTH, &name) == napi_ok &&
+      napi_async_init(env, NULL, name, &r->context) == napi_ok && napi_create_object(env, &object) == napi_ok &&
+      export_methods(env, r, object) && napi_add_async_cleanup_hook(env, on_cleanup, r, &r->cleanup) == napi_ok)
+    return object;
+  envd_throw_last_napi_error(env);
+  release(r);
+  return NULL;
+}
+
+bool envd_register_pipe_reader(napi_env env, napi_value exports) {
+  return envd_export(env, exports, "pipeReader", js_pipe_reader);
+}

@@ -1,0 +1,126 @@
+// awaitReadable, awaitWritable: news of a descriptor, for what is no stream of Node's own.
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "support/napi.h"
+
+// One wait. It belongs to the poll, until that is closed, and to the function that cancels it.
+typedef struct {
+  napi_env env;
+  napi_ref callback;
+  napi_async_context context;
+  napi_async_cleanup_hook_handle cleanup;
+  uv_poll_t poll;
+  int fd;
+  int owners;
+} waiting;
+
+static void release(waiting* w) {
+  if (--w->owners == 0) free(w);
+}
+
+static void on_closed(uv_handle_t* handle) {
+  waiting* w = handle->data;
+  close(w->fd);
+  napi_delete_reference(w->env, w->callback);
+  napi_async_destroy(w->env, w->context);
+  napi_remove_async_cleanup_hook(w->cleanup);
+  release(w);
+}
+
+static void end(waiting* w) {
+  if (!uv_is_closing((uv_handle_t*)&w->poll)) uv_close((uv_handle_t*)&w->poll, on_closed);
+}
+
+static void on_cleanup(napi_async_cleanup_hook_handle handle, void* data) {
+  (void)handle;
+  end(data);
+}
+
+static void on_poll(uv_poll_t* poll, int status, int events) {
+  (void)status, (void)events;
+  waiting* w = poll->data;
+  napi_env env = w->env;
+  napi_handle_scope scope;
+  end(w);
+  if (napi_open_handle_scope(env, &scope) != napi_ok) return;
+  envd_call_back(env, w->context, w->callback, 0, NULL);
+  napi_close_handle_scope(env, scope);
+}
+
+static napi_value cancel(napi_env env, napi_callback_info info) {
+  void* data;
+  NAPI_CALL(env, napi_get_cb_info(env, info, NULL, NULL, NULL, &data));
+  waiting* w = data;
+  // Afterwards the poll's part of it is gone, and perhaps the environment's time is over.
+  if (w->owners == 2) end(w);
+  return NULL;
+}
+
+static void on_cancel_collected(napi_env env, void* data, void* hint) {
+  (void)env, (void)hint;
+  release(data);
+}
+
+// Starts to poll a descriptor of its own, since the loop takes each but once. Returns 0 or an errno.
+static int start(waiting* w, int32_t fd, int events) {
+  uv_loop_t* loop;
+  napi_get_uv_event_loop(w->env, &loop);
+  w->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+  if (w->fd < 0) return errno;
+  int result = uv_poll_init(loop, &w->poll, w->fd);
+  if (result < 0) {
+    close(w->fd);
+    return -result;
+  }
+  w->poll.data = w;
+  w->owners++;
+  napi_add_async_cleanup_hook(w->env, on_cleanup, w, &w->cleanup);
+  uv_unref((uv_handle_t*)&w->poll);
+  uv_poll_start(&w->poll, events | UV_DISCONNECT, on_poll);
+  return 0;
+}
+
+static napi_value await_events(napi_env env, napi_callback_info info, int events) {
+  size_t argc = 2;
+  napi_value argv[2], name, result;
+  int32_t fd;
+  NAPI_CALL(env, napi_get_cb_info(env, info, &argc, argv, NULL, NULL));
+  NAPI_CALL(env, napi_get_value_int32(env, argv[0], &fd));
+  NAPI_CALL(env, napi_create_string_utf8(env, "envd.ready", NAPI_AUTO_LENGTH, &name));
+  waiting* w = calloc(1, sizeof *w);
+  if (!w) {
+    envd_throw_errno(env, ENOMEM, "malloc", NULL);
+    return NULL;
+  }
+  w->env = env;
+  w->owners = 1;
+  int error = ENOMEM;
+  if (napi_create_function(env, "cancel", NAPI_AUTO_LENGTH, cancel, w, &result) == napi_ok &&
+      napi_create_reference(env, argv[1], 1, &w->callback) == napi_ok &&
+      napi_async_init(env, NULL, name, &w->context) == napi_ok && (error = start(w, fd, events)) == 0) {
+    napi_add_finalizer(env, result, w, on_cancel_collected, NULL, NULL);
+    return result;
+  }
+  if (w->callback) napi_delete_reference(env, w->callback);
+  if (w->context) napi_async_destroy(env, w->context);
+  free(w);
+  envd_throw_errno(env, error, "poll", NULL);
+  return NULL;
+}
+
+static napi_value js_await_readable(napi_env env, napi_callback_info info) {
+  return await_events(env, info, UV_READABLE);
+}
+
+static napi_value js_await_writable(napi_env env, napi_callback_info info) {
+  return await_events(env, info, UV_WRITABLE);
+}
+
+bool envd_register_ready(napi_env env, napi_value exports) {
+  return envd_export(env, exports, "awaitReadable", js_await_readable) &&
+         envd_export(env, exports, "awaitWritable", js_await_writable);
+}

@@ -1,0 +1,30 @@
+// What all files of the addon share: reporting of errors, calls from the event loop, exported functions.
+#pragma once
+
+#include <stdbool.h>
+
+#include <node_api.h>
+
+// Runs a Node-API call; on failure throws (unless an exception is pending) and returns NULL.
+#define NAPI_CALL(env, call)                       \
+  do {                                             \
+    if ((call) != napi_ok) {                       \
+      envd_throw_last_napi_error(env);             \
+      return NULL;                                 \
+    }                                              \
+  } while (0)
+
+void envd_throw_last_napi_error(napi_env env);
+
+// Throws an Error shaped like Node's own system errors:
+// message `<code>: <text>, <syscall>[ '<path>']`, with `errno` (negative), `code`, `syscall` and, if given, `path`.
+void envd_throw_errno(napi_env env, int error, const char* syscall, const char* path);
+
+// The same Error as a value, for rejecting promises.
+napi_value envd_errno_error(napi_env env, int error, const char* syscall, const char* path);
+
+// Calls a function from the event loop, in the caller's handle scope; what it throws is an uncaught exception.
+void envd_call_back(napi_env env, napi_async_context context, napi_ref function, size_t argc, const napi_value* argv);
+
+// Defines `exports.<name>`; returns false with an exception pending when that fails.
+bool envd_export(napi_env env, napi_value exports, const char* name, napi_callback callback);

@@ -1,0 +1,208 @@
+// The JavaScript side of one inotify instance. Source: inotify(7).
+#include "support/napi.h"
+#include "watch/inotify_reader.h"
+#include "watch/names.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+typedef struct {
+  inotify_reader reader;
+  int anchor;     // memfd that nobody else can watch: see mark()
+  int next_mark;  // watch on the anchor, -1 while there is none
+  napi_threadsafe_function readable;
+  bool open;
+} instance;
+
+static void tell_readable(void* data) {
+  napi_call_threadsafe_function(((instance*)data)->readable, NULL, napi_tsfn_nonblocking);
+}
+
+// --- what JavaScript calls
+
+static instance* instance_of(napi_env env, napi_callback_info info, size_t count, napi_value* arguments) {
+  napi_value self;
+  instance* i = NULL;
+  NAPI_CALL(env, napi_get_cb_info(env, info, &count, arguments, &self, NULL));
+  NAPI_CALL(env, napi_unwrap(env, self, (void**)&i));
+  if (i->open) return i;
+  napi_throw_error(env, NULL, "inotify is closed");
+  return NULL;
+}
+
+static napi_value number(napi_env env, int value) {
+  napi_value result;
+  NAPI_CALL(env, napi_create_int32(env, value, &result));
+  return result;
+}
+
+static napi_value add(napi_env env, napi_callback_info info) {
+  napi_value arguments[2];
+  instance* i = instance_of(env, info, 2, arguments);
+  if (!i) return NULL;
+  void* bytes;
+  size_t length;
+  uint32_t mask;
+  char path[PATH_MAX];
+  NAPI_CALL(env, napi_get_buffer_info(env, arguments[0], &bytes, &length));
+  NAPI_CALL(env, napi_get_value_uint32(env, arguments[1], &mask));
+  size_t kept = length < PATH_MAX ? length : PATH_MAX - 1;
+  memcpy(path, bytes, kept);
+  path[kept] = '\0';
+  if (length >= PATH_MAX || strlen(path) != length) {
+    envd_throw_errno(env, length >= PATH_MAX ? ENAMETOOLONG : EINVAL, "inotify_add_watch", path);
+    return NULL;
+  }
+  int descriptor = inotify_add_watch(i->reader.inotify, path, mask);
+  if (descriptor < 0) {
+    envd_throw_errno(env, errno, "inotify_add_watch", path);
+    return NULL;
+  }
+  return number(env, descriptor);
+}
+
+static napi_value remove_watch(napi_env env, napi_callback_info info) {
+  napi_value arguments[1];
+  instance* i = instance_of(env, info, 1, arguments);
+  if (!i) return NULL;
+  int32_t descriptor;
+  NAPI_CALL(env, napi_get_value_int32(env, arguments[0], &descriptor));
+  if (inotify_rm_watch(i->reader.inotify, descriptor) < 0 && errno != EINVAL)
+    envd_throw_errno(env, errno, "inotify_rm_watch", NULL);
+  return NULL;
+}
+
+static int watch_anchor(instance* i) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/self/fd/%d", i->anchor);
+  return inotify_add_watch(i->reader.inotify, path, IN_DELETE_SELF);
+}
+
+// Removing a watch queues IN_IGNORED at once. The next watch is made in advance, so that a mark needs no free
+// place under the limit of watches.
+static napi_value mark(napi_env env, napi_callback_info info) {
+  instance* i = instance_of(env, info, 0, NULL);
+  if (!i) return NULL;
+  if (i->next_mark < 0) i->next_mark = watch_anchor(i);
+  if (i->next_mark < 0) {
+    envd_throw_errno(env, errno, "inotify_add_watch", NULL);
+    return NULL;
+  }
+  int descriptor = i->next_mark;
+  inotify_rm_watch(i->reader.inotify, descriptor);
+  i->next_mark = watch_anchor(i);
+  return number(env, descriptor);
+}
+
+static napi_value take(napi_env env, napi_callback_info info) {
+  instance* i = instance_of(env, info, 0, NULL);
+  if (!i) return NULL;
+  napi_value result;
+  size_t length;
+  char* backlog = inotify_reader_take(&i->reader, &length);
+  napi_status status = length > 0 ? napi_create_buffer_copy(env, length, backlog, NULL, &result)
+                                  : napi_get_null(env, &result);
+  free(backlog);
+  NAPI_CALL(env, status);
+  return result;
+}
+
+// --- opening and closing
+
+static void close_instance(void* data) {
+  instance* i = data;
+  if (!i->open) return;
+  i->open = false;
+  inotify_reader_stop(&i->reader);
+  close(i->anchor);
+  napi_release_threadsafe_function(i->readable, napi_tsfn_abort);
+}
+
+static void unhook_and_close(napi_env env, instance* i) {
+  if (i->open) napi_remove_env_cleanup_hook(env, close_instance, i);
+  close_instance(i);
+}
+
+static void finalize_instance(napi_env env, void* data, void* hint) {
+  (void)hint;
+  unhook_and_close(env, data);
+  free(data);
+}
+
+static napi_value close_inotify(napi_env env, napi_callback_info info) {
+  napi_value self;
+  instance* i;
+  NAPI_CALL(env, napi_get_cb_info(env, info, NULL, NULL, &self, NULL));
+  NAPI_CALL(env, napi_unwrap(env, self, (void**)&i));
+  unhook_and_close(env, i);
+  return NULL;
+}
+
+// The object that owns the instance from here on.
+static napi_value wrap(napi_env env, instance* i) {
+  napi_value object;
+  NAPI_CALL(env, napi_create_object(env, &object));
+  bool complete = envd_export(env, object, "add", add) && envd_export(env, object, "remove", remove_watch) &&
+                  envd_export(env, object, "mark", mark) && envd_export(env, object, "take", take) &&
+                  envd_export(env, object, "close", close_inotify);
+  if (!complete) return NULL;
+  NAPI_CALL(env, napi_wrap(env, object, i, finalize_instance, NULL, NULL));
+  return object;
+}
+
+static bool create_readable(napi_env env, napi_value callback, instance* i) {
+  napi_value name;
+  if (napi_create_string_utf8(env, "inotify", NAPI_AUTO_LENGTH, &name) != napi_ok ||
+      napi_create_threadsafe_function(env, callback, NULL, name, 0, 1, NULL, NULL, NULL, NULL, &i->readable) !=
+          napi_ok)
+    return false;
+  // What keeps the daemon alive is its server.
+  napi_unref_threadsafe_function(env, i->readable);
+  return true;
+}
+
+// Returns false with an exception pending and nothing left open.
+static bool open_instance(napi_env env, napi_value callback, instance* i) {
+  if (!create_readable(env, callback, i)) return false;
+  const char* failed = NULL;
+  if ((i->anchor = memfd_create("inotify-mark", MFD_CLOEXEC)) < 0) failed = "memfd_create";
+  if (!failed) failed = inotify_reader_start(&i->reader, tell_readable, i);
+  if (!failed && napi_add_env_cleanup_hook(env, close_instance, i) == napi_ok) {
+    i->next_mark = watch_anchor(i);
+    return i->open = true;
+  }
+
+  int error = errno;
+  if (!failed) inotify_reader_stop(&i->reader);
+  if (i->anchor >= 0) close(i->anchor);
+  napi_release_threadsafe_function(i->readable, napi_tsfn_abort);
+  if (failed) envd_throw_errno(env, error, failed, NULL);
+  return false;
+}
+
+static napi_value open_inotify(napi_env env, napi_callback_info info) {
+  napi_value callback, object;
+  size_t count = 1;
+  NAPI_CALL(env, napi_get_cb_info(env, info, &count, &callback, NULL, NULL));
+  instance* i = calloc(1, sizeof *i);
+  if (!i) {
+    envd_throw_errno(env, ENOMEM, "malloc", NULL);
+    return NULL;
+  }
+  if (open_instance(env, callback, i) && (object = wrap(env, i))) return object;
+  unhook_and_close(env, i);
+  free(i);
+  envd_throw_last_napi_error(env);
+  return NULL;
+}
+
+bool envd_register_inotify(napi_env env, napi_value exports) {
+  return envd_export(env, exports, "openInotify", open_inotify) && envd_register_names(env, exports);
+}

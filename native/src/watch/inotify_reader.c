@@ -1,0 +1,135 @@
+// Moves events from the kernel's queue into a backlog, which the event loop takes when it gets to it.
+#include "watch/inotify_reader.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+enum { STACK_SIZE = 256 * 1024 };
+
+static bool append(inotify_reader* r, size_t size) {
+  if (r->length + size > r->capacity) {
+    size_t capacity = r->capacity ? r->capacity * 2 : READ_SIZE;
+    while (capacity < r->length + size) capacity *= 2;
+    char* backlog = realloc(r->backlog, capacity);
+    if (!backlog) return false;
+    r->backlog = backlog;
+    r->capacity = capacity;
+  }
+  memcpy(r->backlog + r->length, r->chunk, size);
+  r->length += size;
+  return true;
+}
+
+// Keeps what was read. Without memory for it the whole backlog gives way to the notice that events were lost.
+static void keep(inotify_reader* r, size_t size) {
+  if (append(r, size)) return;
+  const struct inotify_event lost = {.wd = -1, .mask = IN_Q_OVERFLOW};
+  memcpy(r->chunk, &lost, sizeof lost);
+  r->length = 0;
+  if (!append(r, sizeof lost)) abort();
+}
+
+// Waits until there is room in the backlog; false when the thread is to end.
+static bool wait_for_room(inotify_reader* r) {
+  pthread_mutex_lock(&r->lock);
+  while (r->length >= BACKLOG_LIMIT && !r->stopping) pthread_cond_wait(&r->taken, &r->lock);
+  bool go_on = !r->stopping;
+  pthread_mutex_unlock(&r->lock);
+  return go_on;
+}
+
+static bool wait_for_events(inotify_reader* r) {
+  struct pollfd descriptors[] = {{.fd = r->inotify, .events = POLLIN}, {.fd = r->stop, .events = POLLIN}};
+  while (poll(descriptors, 2, -1) < 0)
+    if (errno != EINTR) return false;
+  return descriptors[1].revents == 0;
+}
+
+static void* read_events(void* data) {
+  inotify_reader* r = data;
+  while (wait_for_room(r) && wait_for_events(r)) {
+    ssize_t size = read(r->inotify, r->chunk, READ_SIZE);
+    if (size <= 0) continue;
+    pthread_mutex_lock(&r->lock);
+    keep(r, (size_t)size);
+    bool tell = !r->told;
+    r->told = true;
+    pthread_mutex_unlock(&r->lock);
+    if (tell) r->readable(r->data);
+  }
+  return NULL;
+}
+
+static void close_descriptors(inotify_reader* r) {
+  if (r->inotify >= 0) close(r->inotify);
+  if (r->stop >= 0) close(r->stop);
+  r->inotify = r->stop = -1;
+}
+
+static const char* open_descriptors(inotify_reader* r) {
+  r->inotify = r->stop = -1;
+  if ((r->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) < 0) return "inotify_init1";
+  if ((r->stop = eventfd(0, EFD_CLOEXEC)) < 0) return "eventfd";
+  return NULL;
+}
+
+// With all signals blocked: they are the main thread's.
+static int start_thread(inotify_reader* r) {
+  sigset_t all, before;
+  pthread_attr_t attributes;
+  sigfillset(&all);
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, STACK_SIZE);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int error = pthread_create(&r->thread, &attributes, read_events, r);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  pthread_attr_destroy(&attributes);
+  if (error == 0) pthread_setname_np(r->thread, "inotify");
+  return error;
+}
+
+const char* inotify_reader_start(inotify_reader* r, void (*readable)(void*), void* data) {
+  r->readable = readable;
+  r->data = data;
+  pthread_mutex_init(&r->lock, NULL);
+  pthread_cond_init(&r->taken, NULL);
+  const char* failed = open_descriptors(r);
+  int error = errno;
+  if (!failed && (error = start_thread(r)) != 0) failed = "pthread_create";
+  if (failed) {
+    close_descriptors(r);
+    errno = error;
+  }
+  return failed;
+}
+
+char* inotify_reader_take(inotify_reader* r, size_t* length) {
+  pthread_mutex_lock(&r->lock);
+  char* backlog = r->backlog;
+  *length = r->length;
+  r->backlog = NULL;
+  r->length = r->capacity = 0;
+  r->told = *length > 0;
+  pthread_cond_signal(&r->taken);
+  pthread_mutex_unlock(&r->lock);
+  return backlog;
+}
+
+void inotify_reader_stop(inotify_reader* r) {
+  pthread_mutex_lock(&r->lock);
+  r->stopping = true;
+  pthread_cond_signal(&r->taken);
+  pthread_mutex_unlock(&r->lock);
+  eventfd_write(r->stop, 1);
+  pthread_join(r->thread, NULL);
+  close_descriptors(r);
+  free(r->backlog);
+  pthread_mutex_destroy(&r->lock);
+  pthread_cond_destroy(&r->taken);
+}
