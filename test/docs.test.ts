@@ -1,0 +1,50 @@
+import { existsSync, globSync, readFileSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, test } from 'vitest';
+
+const ROOT = fileURLToPath(new URL('..', import.meta.url));
+const read = (file: string) => readFileSync(join(ROOT, file), 'utf8');
+
+const documents = globSync(['*.md', 'docs/**/*.md'], { cwd: ROOT }).filter((file) => file !== 'CHANGELOG.md');
+const decisions = globSync('docs/decisions/[0-9]*.md', { cwd: ROOT }).sort();
+
+/** Where a path in a document may begin. */
+const ROOTS = ['', 'src/', 'src/daemon/', 'src/gateway/', 'native/src/', 'docs/'];
+
+describe.each(documents)('%s', (file) => {
+  test('its links lead to files that are there', () => {
+    const links = Array.from(read(file).matchAll(/\]\((?!https?:)([^)#\s]+)/g), ([, link = '']) => link);
+    expect(links.filter((link) => !existsSync(join(ROOT, dirname(file), link)))).toEqual([]);
+  });
+
+  test('the files of ours that it names are there', () => {
+    const paths = Array.from(
+      read(file).matchAll(/`((?:[\w.-]+\/)+[\w.-]+\.(?:ts|c|h|md|yaml|proto|service|sh))(?:`|:\d)/g),
+      ([, path = '']) => path,
+    );
+    const found = (path: string) =>
+      ROOTS.some((root) => existsSync(join(ROOT, root, path))) ||
+      globSync(`**/${path}`, { cwd: join(ROOT, 'src') }).length > 0;
+    expect(paths.filter((path) => !/NNN|^(dist|lib|bin)\//.test(path) && !found(path))).toEqual([]);
+  });
+});
+
+describe('decisions', () => {
+  test.each(decisions)('%s has its number, a title, a status and a date', (file) => {
+    const number = basename(file).slice(0, 3);
+    expect(read(file)).toMatch(
+      new RegExp(`^# ${number} .+\\n\\nStatus: (accepted|superseded by \\d{3}), \\d{4}-\\d\\d-\\d\\d\\n`),
+    );
+  });
+
+  test('each is in the index, under its title and with its status', () => {
+    const index = read('docs/decisions/README.md').replaceAll(/ +/g, ' ');
+    const rows = decisions.map((file) => {
+      const [, number, title, status, date] =
+        /^# (\d{3}) (.+)\n\nStatus: (.+), (\S+)\n/.exec(read(file)) ?? [];
+      return `| [${number}](${basename(file)}) | ${title} | ${status} | ${date} |`;
+    });
+    expect(rows.filter((row) => !index.includes(row))).toEqual([]);
+  });
+});
