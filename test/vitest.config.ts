@@ -1,4 +1,5 @@
 import { defineConfig } from 'vitest/config';
+import { NotRunReporter } from './support/not-run.ts';
 
 export default defineConfig({
   test: {
@@ -10,6 +11,7 @@ export default defineConfig({
     retry: process.env.CI ? 2 : 0,
     testTimeout: 30_000,
     hookTimeout: 30_000,
-    reporters: ['default'],
+    setupFiles: ['test/support/root.ts'],
+    reporters: ['default', new NotRunReporter()],
   },
 });

@@ -1,5 +1,4 @@
-import { spawnSync } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { connectTo } from '../support/clients.ts';
 import { startDaemon } from '../support/daemon.ts';
@@ -8,12 +7,6 @@ import { mountFuse } from '../support/mounts.ts';
 
 // On SIGUSR1, Node opens its inspector on 127.0.0.1:9229: whoever connects runs code as the process, any user of the guest.
 const ROUNDS = 50;
-
-const bindfs = existsSync('/dev/fuse') && spawnSync('bindfs', ['--version']).status === 0;
-if (!bindfs)
-  process.stderr.write(
-    'NOT RUN: the watcher of network mounts, bindfs is not installed (apt-get install bindfs)\n',
-  );
 
 /** The children of a process, by pid. Source: proc_pid_task(5). */
 const childrenOf = (pid: number) =>
@@ -30,7 +23,7 @@ test('SIGUSR1 opens no inspector and ends nothing', async () => {
   }
 });
 
-test.skipIf(!bindfs)('nor in the process that watches a network mount', async () => {
+test('nor in the process that watches a network mount', async () => {
   const [mounted] = mountFuse();
   await using daemon = await startDaemon();
   const { filesystem } = connectTo(daemon.url);

@@ -1,5 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
+import { needs } from '../support/needs.ts';
 import { runTour } from '../support/tour.ts';
 
 /** What must be seen on the screen, in this order. */
@@ -30,6 +31,7 @@ const KEY_LINES = [
 ];
 
 test('the tour shows every operation, ends well and leaves nothing behind', async () => {
+  needs('cgroup v2');
   const { shown, pid } = await runTour('tour.ts', KEY_LINES);
   // A pipe is no terminal: no colours.
   expect(shown).not.toContain('\x1b');

@@ -31,6 +31,7 @@ import {
   uploadRaw,
 } from '../support/files-client.ts';
 import { mountTmpfs } from '../support/mounts.ts';
+import { needs } from '../support/needs.ts';
 
 let daemon: TestDaemon;
 beforeAll(async () => {
@@ -256,6 +257,7 @@ describe('a disk that is full', () => {
   });
 
   test('no room for the metadata', async () => {
+    needs('python3');
     const path = join(daemon.scratch, 'crowded');
     writeFileSync(path, 'old');
     // On ext4, where a file's attributes share one block.

@@ -1,12 +1,13 @@
-import { execFileSync, spawn, spawnSync } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import { createServer, type IncomingMessage } from 'node:http';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { filesUrl } from '../support/files-client.ts';
+import { needs } from '../support/needs.ts';
 import { scratch } from '../support/scratch.ts';
 
 const TOKEN = 'token-of-the-browser-test';
@@ -24,15 +25,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await daemon[Symbol.asyncDispose]();
 });
-
-function isInstalled(program: string): boolean {
-  return spawnSync(program, ['--version']).status === 0;
-}
-
-/** A name that says so when the test does not run. */
-function needing(program: string, name: string): string {
-  return isInstalled(program) ? name : `${name} (NOT RUN: ${program} is not installed)`;
-}
 
 async function bodyOf(request: IncomingMessage): Promise<Buffer> {
   return Buffer.concat(await request.toArray());
@@ -109,71 +101,64 @@ async function run(upload, form, token) {
 `;
 
 describe('a browser', () => {
-  test.skipIf(!isInstalled('chromium'))(
-    needing('chromium', 'uploads and downloads from a page of another origin'),
-    { timeout: 60_000 },
-    async () => {
-      const [path, form] = [join(daemon.scratch, 'browser/raw'), join(daemon.scratch, 'browser/form')];
-      const parameters = [filesUrl(daemon, { path }), filesUrl(daemon, { path: form }), TOKEN];
-      const call = `run(${parameters.map((value) => JSON.stringify(value)).join()})`;
-      const tell = `(result) => fetch('/', { method: 'POST', body: JSON.stringify(result) })`;
-      const script = `${SCRIPT}${call}.catch((error) => ({ error: String(error) })).then(${tell})`;
-      const result = await runInBrowser(`<!doctype html><title>files</title><script>${script}</script>`);
-      const metadata = { from: 'browser' };
-      const content = Array.from({ length: 3_000_000 }, (_, index) => (index * 7) & 0xff);
-      expect(result).toEqual({
-        raw: [200, [{ path, name: 'raw', type: 'file', metadata }]],
-        posted: [200, [{ path: form, name: 'form', type: 'file' }]],
-        download: [200, true],
-        parts: [
-          [206, [7, 14, 21]],
-          [206, [7, 14, 21]],
-        ],
-        resumed: [206, content.slice(-10)],
-        restarted: [200, 3_000_000],
-        shown: [
-          'bytes',
-          'inline; filename=raw',
-          'bytes 2999990-2999999/3000000',
-          expect.stringMatching(/^"[\w-]+"$/),
-          `sha-256=:${createHash('sha256').update(Buffer.from(content)).digest('base64')}:`,
-        ],
-        refused: 401,
-      });
-      expect(readFileSync(form, 'utf8')).toBe('of a form');
-    },
-  );
+  test('uploads and downloads from a page of another origin', { timeout: 60_000 }, async () => {
+    needs('chromium');
+    const [path, form] = [join(daemon.scratch, 'browser/raw'), join(daemon.scratch, 'browser/form')];
+    const parameters = [filesUrl(daemon, { path }), filesUrl(daemon, { path: form }), TOKEN];
+    const call = `run(${parameters.map((value) => JSON.stringify(value)).join()})`;
+    const tell = `(result) => fetch('/', { method: 'POST', body: JSON.stringify(result) })`;
+    const script = `${SCRIPT}${call}.catch((error) => ({ error: String(error) })).then(${tell})`;
+    const result = await runInBrowser(`<!doctype html><title>files</title><script>${script}</script>`);
+    const metadata = { from: 'browser' };
+    const content = Array.from({ length: 3_000_000 }, (_, index) => (index * 7) & 0xff);
+    expect(result).toEqual({
+      raw: [200, [{ path, name: 'raw', type: 'file', metadata }]],
+      posted: [200, [{ path: form, name: 'form', type: 'file' }]],
+      download: [200, true],
+      parts: [
+        [206, [7, 14, 21]],
+        [206, [7, 14, 21]],
+      ],
+      resumed: [206, content.slice(-10)],
+      restarted: [200, 3_000_000],
+      shown: [
+        'bytes',
+        'inline; filename=raw',
+        'bytes 2999990-2999999/3000000',
+        expect.stringMatching(/^"[\w-]+"$/),
+        `sha-256=:${createHash('sha256').update(Buffer.from(content)).digest('base64')}:`,
+      ],
+      refused: 401,
+    });
+    expect(readFileSync(form, 'utf8')).toBe('of a form');
+  });
 });
 
 describe('curl', () => {
+  beforeEach(() => needs('curl'));
   const curl = (...args: string[]) =>
     execFileSync('curl', ['-sS', '--fail-with-body', '-H', `X-Access-Token: ${TOKEN}`, ...args], {
       encoding: 'utf8',
     });
   const sha256 = (path: string) => createHash('sha256').update(readFileSync(path)).digest('hex');
 
-  test.skipIf(!isInstalled('curl'))(
-    needing('curl', 'uploads, and downloads what it has the beginning of'),
-    () => {
-      const [source, copy, path] = ['source', 'copy', 'on-the-guest'].map((name) =>
-        join(daemon.scratch, name),
-      );
-      writeFileSync(String(source), randomBytes(5_000_000));
-      const url = filesUrl(daemon, { path: String(path) });
-      curl('-H', 'Content-Type: application/octet-stream', '--data-binary', `@${source}`, url);
+  test('uploads, and downloads what it has the beginning of', () => {
+    const [source, copy, path] = ['source', 'copy', 'on-the-guest'].map((name) => join(daemon.scratch, name));
+    writeFileSync(String(source), randomBytes(5_000_000));
+    const url = filesUrl(daemon, { path: String(path) });
+    curl('-H', 'Content-Type: application/octet-stream', '--data-binary', `@${source}`, url);
+    curl('-o', String(copy), url);
+    expect(sha256(String(copy))).toBe(sha256(String(source)));
+    for (const had of [0, 1, 1_234_567, 4_999_999]) {
       curl('-o', String(copy), url);
+      truncateSync(String(copy), had);
+      const said = curl('-C', '-', '-o', String(copy), '-w', '%{http_code} %{size_download}', url);
+      expect(said).toBe(had === 0 ? '200 5000000' : `206 ${5_000_000 - had}`);
       expect(sha256(String(copy))).toBe(sha256(String(source)));
-      for (const had of [0, 1, 1_234_567, 4_999_999]) {
-        curl('-o', String(copy), url);
-        truncateSync(String(copy), had);
-        const said = curl('-C', '-', '-o', String(copy), '-w', '%{http_code} %{size_download}', url);
-        expect(said).toBe(had === 0 ? '200 5000000' : `206 ${5_000_000 - had}`);
-        expect(sha256(String(copy))).toBe(sha256(String(source)));
-      }
-    },
-  );
+    }
+  });
 
-  test.skipIf(!isInstalled('curl'))(needing('curl', 'uploads a form of many files'), () => {
+  test('uploads a form of many files', () => {
     const names = ['one', 'two'].map((name) => join(daemon.scratch, `form-${name}`));
     for (const name of names) writeFileSync(name, name);
     const parts = names.flatMap((name) => ['-F', `file=@${name};filename=${name}.up`]);

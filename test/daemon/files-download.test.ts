@@ -18,6 +18,7 @@ import { gunzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { filesUrl, get, openRequest } from '../support/files-client.ts';
+import { needs } from '../support/needs.ts';
 
 let daemon: TestDaemon;
 let at: (name: string) => string;
@@ -193,6 +194,7 @@ describe('ranges and conditions', () => {
   });
 
   test('curl resumes', () => {
+    needs('curl');
     const path = write('resumed', BIG);
     const partial = write('partial', BIG.subarray(0, 1_234_567));
     execFileSync('curl', ['-sf', '-C', '-', '-o', partial, filesUrl(daemon, { path })]);
@@ -303,6 +305,7 @@ describe('files that the kernel writes while they are read', () => {
 });
 
 test('gzip is what the client can undo', async () => {
+  needs('curl');
   const content = 'compressible '.repeat(100_000);
   const path = write('gzip.txt', content);
   const query = new URLSearchParams({ path });

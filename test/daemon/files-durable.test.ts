@@ -5,6 +5,7 @@ import { getAttributeSync } from 'fs-xattr';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { filePart, MULTIPART, multipartBody, post, RAW } from '../support/files-client.ts';
+import { needs } from '../support/needs.ts';
 import { scratch } from '../support/scratch.ts';
 
 let daemon: TestDaemon;
@@ -21,6 +22,7 @@ class Disk {
   readonly #image = join(scratch(), 'disk');
 
   constructor() {
+    needs('loop devices');
     execFileSync('truncate', ['-s', '64M', this.#image]);
     execFileSync('mkfs.ext4', ['-q', this.#image]);
     mount(this.#image, this.directory);

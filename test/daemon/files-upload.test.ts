@@ -33,6 +33,7 @@ import {
   uploadParts,
   uploadRaw,
 } from '../support/files-client.ts';
+import { needs } from '../support/needs.ts';
 
 let daemon: TestDaemon;
 let directory: string;
@@ -322,6 +323,7 @@ describe('metadata', () => {
   });
 
   test('the first value of a header that repeats', () => {
+    needs('curl');
     const args = ['-sf', '-H', 'x-metadata-k: first', '-H', 'X-Metadata-K: second', '--data-binary', 'x'];
     const type = ['-H', 'content-type: application/octet-stream'];
     execFileSync('curl', [...args, ...type, filesUrl(daemon, { path: at('f') })]);

@@ -1,7 +1,8 @@
 import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { beforeAll, describe, expect, test } from 'vitest';
+import { beforeEach, describe, expect, test } from 'vitest';
+import { needs } from '../support/needs.ts';
 
 const GUEST = fileURLToPath(new URL('../support/metadata-guest.ts', import.meta.url));
 const SCRIPT = `ip link set lo up && ip address add 169.254.169.254/32 dev lo &&
@@ -27,11 +28,17 @@ interface Seen {
   readonly log: string;
 }
 
-let seen: Seen;
-beforeAll(async () => {
+/** All of it is seen in one run of a guest. */
+async function visitGuest(): Promise<Seen> {
   const args = ['--net', '--mount', 'sh', '-c', SCRIPT, 'sh', process.execPath, GUEST];
   const { stdout } = await promisify(execFile)('unshare', args, { maxBuffer: 10_000_000 });
-  seen = JSON.parse(stdout) as Seen;
+  return JSON.parse(stdout) as Seen;
+}
+
+let seen: Seen;
+beforeEach(async () => {
+  needs('mounts', 'ip');
+  seen ??= await visitGuest();
 });
 
 describe('the guest learns who it is', () => {

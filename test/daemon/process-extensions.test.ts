@@ -11,6 +11,7 @@ import {
 } from '../../src/gen/process/process_pb.js';
 import { byPid, byTag, type Clients, connectTo, transcribe } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { needs } from '../support/needs.ts';
 
 let daemon: TestDaemon;
 let clients: Clients;
@@ -221,7 +222,7 @@ describe('the tree', () => {
   const pids = (stdout: Buffer) => String(stdout).trim().split('\n').map(Number);
 
   test('a kill of the tree leaves nothing, whatever session it is in', async () => {
-    if (!daemon.cgroupRoot) return expect(daemon.cgroupRoot, 'no cgroup v2 on this machine').toBeNull();
+    needs('cgroup v2');
     let output = '';
     const run = await transcribe(clients.process.start({ process: sh(script) }), async (event, { pid }) => {
       if (event.case === 'data') output += Buffer.from(event.value.output.value ?? []);

@@ -2,6 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { byPid, connectTo, transcribe } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { needs } from '../support/needs.ts';
 
 let daemon: TestDaemon;
 beforeAll(async () => {
@@ -31,6 +32,7 @@ describe('identity', () => {
   });
 
   test('signals, descriptors, priorities and session are clean', async () => {
+    needs('ps');
     const { process } = connectTo(daemon.url);
     const script =
       'grep -E "Sig(Blk|Ign)" /proc/self/status; ls /proc/$$/fd; cat /proc/self/oom_score_adj; ' +
@@ -76,10 +78,10 @@ describe('identity', () => {
   });
 
   test('the cgroup: user for commands, ptys for terminals, none for _system', async () => {
-    if (!daemon.cgroupRoot) return expect(daemon.cgroupRoot, 'no cgroup v2 on this machine').toBeNull();
+    needs('cgroup v2');
     const { process } = connectTo(daemon.url);
     const cgroup = { cmd: 'sed', args: ['-n', 's/^0:://p', '/proc/self/cgroup'] };
-    const name = daemon.cgroupRoot.split('/').at(-1);
+    const name = daemon.cgroupRoot?.split('/').at(-1);
     const { stdout } = await transcribe(process.start({ process: cgroup }));
     expect(String(stdout)).toMatch(new RegExp(`^/${name}/user/\\d+-\\d+\n$`));
     const { pty } = await transcribe(process.start({ process: cgroup, pty: {} }));

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { needs } from '../support/needs.ts';
 
 let daemon: TestDaemon;
 beforeAll(async () => {
@@ -224,7 +225,7 @@ describe('freeze and collapse', () => {
   });
 
   test('freeze: a counting process stops within 50 ms of the answer and goes on after', async () => {
-    if (!daemon.cgroupRoot) return expect(daemon.cgroupRoot, 'no cgroup v2 on this machine').toBeNull();
+    needs('cgroup v2');
     const file = `${daemon.scratch}/count`;
     const body = {
       process: { cmd: 'bash', args: ['-c', `while :; do printf . >> ${file}; done`] },

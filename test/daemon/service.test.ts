@@ -21,8 +21,11 @@ print('listening', flush=True)
 while True: print(manager.recv(4096).decode(), flush=True)
 `;
 
+import { needs } from '../support/needs.ts';
+
 /** A service manager that listens on `address`; yields what it is told. */
 async function serviceManager(address: string): Promise<AsyncIterator<string>> {
+  needs('python3');
   const listener = spawn('python3', ['-c', LISTENER, address], { stdio: ['ignore', 'pipe', 'inherit'] });
   onTestFinished(() => void listener.kill());
   const lines = createInterface({ input: listener.stdout })[Symbol.asyncIterator]();
@@ -93,6 +96,7 @@ const childrenOf = (pid: number) =>
   readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean).map(Number);
 
 test('a second signal cuts the stop short, and leaves no process either', async () => {
+  needs('cgroup v2');
   await using daemon = await startDaemon();
   const pid = await startCommand(daemon.url, 'trap "" TERM; setsid sleep 300 & sleep 300 & wait');
   await expect.poll(() => childrenOf(pid).length).toBe(2);
@@ -105,6 +109,7 @@ test('a second signal cuts the stop short, and leaves no process either', async 
 });
 
 test('a daemon that is killed leaves processes running; the next one tidies up, and its stop ends them', async () => {
+  needs('cgroup v2');
   await using daemon = await startDaemon();
   const pids = [await startCommand(daemon.url, 'sleep 300'), await startCommand(daemon.url, 'sleep 300')];
   expect(await daemon.stop('SIGKILL')).toBe(null);
@@ -121,6 +126,7 @@ test('a daemon that is killed leaves processes running; the next one tidies up, 
 });
 
 test('cgroups that somebody in the guest has removed are made again by a start, and missed by no stop', async () => {
+  needs('cgroup v2');
   await using daemon = await startDaemon();
   for (const name of ['user', 'ptys']) rmdirSync(`${daemon.cgroupRoot}/${name}`);
   const pid = await startCommand(daemon.url, 'sleep 300');
@@ -130,6 +136,7 @@ test('cgroups that somebody in the guest has removed are made again by a start, 
 });
 
 test('a stop ends what processes have left behind', async () => {
+  needs('cgroup v2');
   await using daemon = await startDaemon();
   const pid = await startCommand(
     daemon.url,

@@ -13,6 +13,8 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
+import { programsFor } from '../support/machine.ts';
+import { needs } from '../support/needs.ts';
 import { scratch } from '../support/scratch.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
@@ -22,6 +24,7 @@ const PATIENCE = { timeout: 180_000 };
 
 /** A clone whose dependencies are installed, as links to those of this one, and whose addon is not built. */
 function clone(): string {
+  needs(...programsFor('start'));
   const directory = scratch();
   for (const name of ['.ci', '.npmrc', 'package-lock.json', 'native']) {
     cpSync(join(ROOT, name), join(directory, name), {

@@ -7,6 +7,7 @@ import type { WatchEvent, WatchEventType } from '../../src/daemon/services/watch
 import { EventType, type FilesystemEvent, FileType } from '../../src/gen/filesystem/filesystem_pb.js';
 import { type Clients, connectTo } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { needs } from '../support/needs.ts';
 import { pathsOf, Replay } from '../support/replay.ts';
 
 const run = promisify(execFile);
@@ -144,6 +145,7 @@ test('5,000 files unpacked and removed, streamed with entries', { timeout: 60_00
 });
 
 test('git between two commits, streamed with entries', { timeout: 60_000 }, async () => {
+  needs('git');
   const path = newDirectory();
   const git = (...args: string[]) =>
     run('git', ['-c', 'user.name=t', '-c', 'user.email=t@t', '-c', 'gc.auto=0', ...args], { cwd: path });

@@ -1,4 +1,5 @@
 import { test } from 'vitest';
+import { needs } from '../support/needs.ts';
 import { runTour } from '../support/tour.ts';
 
 /** What must be seen on the screen, in this order. */
@@ -24,5 +25,6 @@ const KEY_LINES = [
 ];
 
 test('the tour of the platform shows what there is, ends well and leaves nothing behind', async () => {
+  needs('cgroup v2');
   await runTour('platform.ts', KEY_LINES);
 });

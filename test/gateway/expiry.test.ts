@@ -4,15 +4,17 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { json } from 'node:stream/consumers';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { connectTo } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { API_KEY, startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
 import { eventually, isFrozen, phase, record, type Told, told } from '../support/hook.ts';
+import { needs } from '../support/needs.ts';
 import { scratch } from '../support/scratch.ts';
 
 let daemon: TestDaemon;
 
+beforeEach(() => needs('cgroup v2'));
 beforeAll(async () => {
   daemon = await startDaemon();
 });

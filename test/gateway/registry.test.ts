@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import pino from 'pino';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
 import { isReachable, type Registration, type Sandbox } from '../../src/gateway/leases/sandbox.ts';
 import {
   commit,
@@ -18,7 +18,7 @@ import { EmbeddedStore } from '../../src/gateway/registry/embedded.ts';
 import { RedisStore } from '../../src/gateway/registry/redis.ts';
 import { Registry } from '../../src/gateway/registry/registry.ts';
 import type { Store } from '../../src/gateway/registry/store.ts';
-import { hasRedis, type RedisServer, startRedis } from '../support/redis-server.ts';
+import { type RedisServer, startRedis } from '../support/redis-server.ts';
 import { scratch } from '../support/scratch.ts';
 
 const registration = (id: string): Registration => ({
@@ -38,19 +38,17 @@ const put = (registry: Registry, id: string, seconds: number) =>
 
 let redis: RedisServer | null = null;
 
-beforeAll(async () => {
-  if (hasRedis) redis = await startRedis();
-});
-
 afterAll(() => redis?.[Symbol.asyncDispose]());
 
 let database = 0;
 const openEmbedded = (): Promise<Store> => EmbeddedStore.open(join(scratch(), 'registry.db'));
-const openRedis = (): Promise<Store> =>
-  RedisStore.open(`${redis?.url}/${database++}`, pino({ level: 'silent' }));
+async function openRedis(): Promise<Store> {
+  redis ??= await startRedis();
+  return RedisStore.open(`${redis.url}/${database++}`, pino({ level: 'silent' }));
+}
 const kinds: readonly (readonly [string, () => Promise<Store>])[] = [
   ['embedded', openEmbedded],
-  ...(hasRedis ? ([['redis', openRedis]] as const) : []),
+  ['redis', openRedis],
 ];
 
 describe.each(kinds)('the %s registry', (kind, open) => {

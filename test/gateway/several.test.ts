@@ -2,21 +2,19 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import { startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
 import { startGuests } from '../support/guests.ts';
 import { eventually, phase, record, told } from '../support/hook.ts';
-import { hasRedis, type RedisServer, startRedis } from '../support/redis-server.ts';
+import { type RedisServer, startRedis } from '../support/redis-server.ts';
 import { scratch } from '../support/scratch.ts';
 
 let redis: RedisServer;
 
-beforeEach(async ({ skip }) => {
-  if (!hasRedis) skip('redis-server is not installed');
+beforeEach(async () => {
   redis = await startRedis();
+  onTestFinished(() => redis[Symbol.asyncDispose]());
 });
-
-afterEach(() => redis[Symbol.asyncDispose]());
 
 /** Two gateways that share a registry and, as on one host, where hooks are kept. */
 async function startBoth(hook: string): Promise<readonly [TestGateway, TestGateway]> {

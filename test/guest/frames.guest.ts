@@ -1,7 +1,8 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, describe, expect, inject, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
+import { booted, whenBooted } from '../support/guest/booted.ts';
 import {
   buildCounter,
   measure,
@@ -19,11 +20,10 @@ const RESTORES = Math.min(5, Number(process.env.ENVD_GUEST_RESTORES ?? 5));
 const ROUNDS = 3;
 const WAYS: readonly Pause[] = ['as it is', 'collapsed'];
 
-const booted = inject('booted') as Snapshot;
 const directory = mkdtempSync(join(tmpdir(), 'envd-frames-'));
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
-describe.skipIf(!booted)('the frames that a resume touches', () => {
+describe('the frames that a resume touches', whenBooted, () => {
   // V8 may compile or collect in the middle of so short a time, by chance: then another pause has to tell.
   test('are fewer after a collapse, until the first answer', { retry: 2 }, async () => {
     const library = buildCounter(directory);

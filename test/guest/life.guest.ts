@@ -1,9 +1,10 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { EventType } from '../../src/gen/filesystem/filesystem_pb.js';
 import { byTag, transcribe } from '../support/clients.ts';
+import { booted, whenBooted } from '../support/guest/booted.ts';
 import { Guest } from '../support/guest/guest.ts';
 import { Machine, type Snapshot } from '../support/guest/machine.ts';
 
@@ -11,11 +12,10 @@ import { Machine, type Snapshot } from '../support/guest/machine.ts';
 const RESTORES = Number(process.env.ENVD_GUEST_RESTORES ?? 50);
 const HOUR_MS = 3_600_000;
 
-const booted = inject('booted') as Snapshot;
 const directory = mkdtempSync(join(tmpdir(), 'envd-machine-'));
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
-describe.skipIf(!booted)('the life of a guest', () => {
+describe('the life of a guest', whenBooted, () => {
   let machine: Machine;
   let guest: Guest;
   let snapshot: Snapshot;

@@ -1,15 +1,14 @@
-import { describe, expect, inject, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { workloadMemory } from '../../src/daemon/services/process/cgroups.ts';
 import { EndReason, type ProcessEvent_EndEvent } from '../../src/gen/process/process_pb.js';
 import { transcribe } from '../support/clients.ts';
-import type { Snapshot } from '../support/guest/machine.ts';
+import { booted, whenBooted } from '../support/guest/booted.ts';
 import { resumed } from '../support/guest/resumed.ts';
 
-const booted = inject('booted') as Snapshot;
 const PAGE = 4096;
 const MIB = 1024 * 1024;
 
-describe.skipIf(!booted)('the limits of the workload', () => {
+describe('the limits of the workload', whenBooted, () => {
   test('leave memory to the rest, and let terminals go first', async () => {
     await using guest = await resumed(booted);
     const total =

@@ -1,11 +1,11 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, describe, expect, inject, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
+import { booted, whenBooted } from '../support/guest/booted.ts';
 import type { Snapshot } from '../support/guest/machine.ts';
 import { type RunningGuest, resumed, resumedIn } from '../support/guest/resumed.ts';
 
-const booted = inject('booted') as Snapshot;
 const directory = mkdtempSync(join(tmpdir(), 'envd-pause-'));
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
@@ -24,7 +24,7 @@ async function crash(guest: RunningGuest): Promise<void> {
   await expect.poll(after, { timeout: 300_000, interval: 500 }).not.toBe(before);
 }
 
-describe.skipIf(!booted)('the root file system is frozen', () => {
+describe('the root file system is frozen', whenBooted, () => {
   test('the daemon goes on and waits for no disk, a snapshot is taken, and /init thaws', async () => {
     let paused: Snapshot;
     {
@@ -60,7 +60,7 @@ describe.skipIf(!booted)('the root file system is frozen', () => {
   });
 });
 
-describe.skipIf(!booted)('everything is frozen, and nothing stays so', () => {
+describe('everything is frozen, and nothing stays so', whenBooted, () => {
   test('the next /init thaws what a daemon that was killed had frozen', async () => {
     await using guest = await resumed(booted);
     await guest.system('mkdir /sys/fs/cgroup/own && echo 1 >/sys/fs/cgroup/own/cgroup.freeze');

@@ -1,17 +1,15 @@
 import { hash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { describe, expect, inject, test } from 'vitest';
-import type { Snapshot } from '../support/guest/machine.ts';
+import { describe, expect, test } from 'vitest';
+import { booted, whenBooted } from '../support/guest/booted.ts';
 import { type RunningGuest, resumed } from '../support/guest/resumed.ts';
-
-const booted = inject('booted') as Snapshot;
 
 /** At once on a volume: more than the threads that Node has by default, fewer than the image gives it. */
 const CALLERS = 8;
 
 const later = (seconds: number) => new Date(Date.now() + seconds * 1000);
 
-describe.skipIf(!booted)('the metadata service', () => {
+describe('the metadata service', whenBooted, () => {
   const program = readFileSync(new URL('metadata-service.mjs', import.meta.url), 'utf8');
 
   /** A guest with the service at its address, told about to the daemon as in docs/operations.md. */
@@ -69,7 +67,7 @@ describe.skipIf(!booted)('the metadata service', () => {
   });
 });
 
-describe.skipIf(!booted)('a volume', () => {
+describe('a volume', whenBooted, () => {
   const EXPORT = '/srv/export';
   const MOUNT = '/mnt/volume';
   const SERVER = '10.9.9.9';

@@ -1,4 +1,5 @@
 import { defineConfig } from 'vitest/config';
+import { NotRunReporter } from '../support/not-run.ts';
 
 export default defineConfig({
   test: {
@@ -13,6 +14,6 @@ export default defineConfig({
     hookTimeout: 600_000,
     // As in test/vitest.config.ts.
     retry: process.env.CI ? 2 : 0,
-    reporters: ['verbose'],
+    reporters: ['verbose', new NotRunReporter()],
   },
 });

@@ -5,14 +5,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Cgroup, findCgroupMount } from '../../src/daemon/os/cgroup2.ts';
+import { needs } from './needs.ts';
 
 let created = 0;
 
 /** The mount of cgroup v2, which these tests need. */
 export function cgroupMount(): string {
-  const mount = findCgroupMount();
-  if (mount === null) throw new Error('these tests need a mount of cgroup v2');
-  return mount;
+  needs('cgroup v2');
+  return findCgroupMount() ?? '';
 }
 
 /** A cgroup of the test's own. Disposing of it kills what is in it and below, and removes all of it. */
@@ -70,6 +70,7 @@ export async function countIn(cgroup: Cgroup): Promise<Counter> {
 
 /** A filesystem of its own on a loop device, which can be frozen so that writers hang in it uninterruptibly. */
 export function loopMount(size = '2M'): Disposable & { readonly path: string; freeze(): void; thaw(): void } {
+  needs('loop devices');
   const directory = mkdtempSync(join(tmpdir(), 'envd-loop-'));
   const image = join(directory, 'image');
   const path = join(directory, 'mount');

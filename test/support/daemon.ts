@@ -1,9 +1,10 @@
 import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmdirSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { type LogLine, portWhenReady } from './log-lines.ts';
+import { usableCgroupMount } from './machine.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const MAIN = join(ROOT, 'src/daemon/main.ts');
@@ -54,12 +55,7 @@ export async function startDaemon(options: DaemonOptions = {}): Promise<TestDaem
   return new RunningDaemon(child, scratch, cgroupRoot).ready();
 }
 
-const cgroupMount = findMount();
-
-function findMount(): string | null {
-  const mounts = readFileSync('/proc/self/mountinfo', 'utf8');
-  return /^\d+ \d+ \S+ \/ (\S+) .* - cgroup2 /m.exec(mounts)?.[1] ?? null;
-}
+const cgroupMount = usableCgroupMount();
 
 function removeCgroup(path: string): void {
   try {

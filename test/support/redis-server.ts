@@ -1,14 +1,11 @@
-import { spawn, spawnSync } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { eventually } from './hook.ts';
-
-/** Whether there is one; what needs it says that it did not run. */
-export const hasRedis = spawnSync('redis-server', ['--version']).status === 0;
-if (!hasRedis) process.stderr.write('NOT RUN: the registry in Redis (apt-get install redis-server)\n');
+import { needs } from './needs.ts';
 
 /** The real server of the distribution (Debian: redis-server), on loopback and with nothing of the system's own. */
 export interface RedisServer extends AsyncDisposable {
@@ -19,6 +16,7 @@ export interface RedisServer extends AsyncDisposable {
 }
 
 export async function startRedis(): Promise<RedisServer> {
+  needs('redis-server');
   const directory = mkdtempSync(join(tmpdir(), 'envd-redis-'));
   const port = await freePort();
   let child: ReturnType<typeof spawn> | null = null;

@@ -1,16 +1,17 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import type { ProvidedContext } from 'vitest';
 import type { TestProject } from 'vitest/node';
 import { Guest } from './guest.ts';
-import { buildImage, NoPackages } from './image.ts';
+import { buildImage, type Image, NoPackages } from './image.ts';
 import { Machine, type Snapshot } from './machine.ts';
 import { reasonNotToRun } from './tools.ts';
 
 declare module 'vitest' {
   interface ProvidedContext {
-    /** A machine that has booted and was stopped then, before any /init; null where no guest can be run. */
-    booted: Snapshot | null;
+    /** A machine that has booted and was stopped then, before any /init; or why no guest can be run here. */
+    booted: { snapshot: Snapshot; reason: null } | { snapshot: null; reason: string };
   }
 }
 
@@ -25,24 +26,21 @@ export function teardown(): void {
   rmSync(directory, { recursive: true, force: true });
 }
 
-async function boot(): Promise<Snapshot | null> {
+async function boot(): Promise<ProvidedContext['booted']> {
   const reason = reasonNotToRun();
-  if (reason) return notRun(reason);
-  const image = await timed('image', buildImage).catch((error) => {
+  if (reason) return { snapshot: null, reason };
+  let image: Image;
+  try {
+    image = await timed('image', buildImage);
+  } catch (error) {
     if (!(error instanceof NoPackages)) throw error;
-    return notRun(`${error.message}: ${error.cause}`);
-  });
-  if (!image) return null;
+    return { snapshot: null, reason: `${error.message}: ${error.cause}` };
+  }
   await using machine = await timed('boot', () => Machine.boot(image, directory));
   const guest = new Guest(machine.url);
   // Whatever it comes to: a test looks at what has failed.
   await timed('all units', () => guest.shell('systemctl is-system-running --wait || true'));
-  return await machine.snapshot();
-}
-
-function notRun(reason: string): null {
-  process.stderr.write(`test:guest: not run: ${reason}\n`);
-  return null;
+  return { snapshot: await machine.snapshot(), reason: null };
 }
 
 async function timed<T>(what: string, work: () => T | Promise<T>): Promise<T> {

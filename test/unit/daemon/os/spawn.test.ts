@@ -9,6 +9,7 @@ import { Terminal } from '../../../../src/daemon/os/pty.ts';
 import { type Launch, type ProcessExit, spawn, spawnWithPipes } from '../../../../src/daemon/os/spawn.ts';
 import type { User } from '../../../../src/daemon/os/users.ts';
 import { testCgroup } from '../../../support/cgroups.ts';
+import { needs } from '../../../support/needs.ts';
 import { scratch } from '../../../support/scratch.ts';
 import { ROOT } from '../../../support/users.ts';
 
@@ -241,6 +242,7 @@ test('a terminal is the controlling one of its child', async () => {
 test('processes that live a moment do not interrupt the event loop', async () => {
   const library = join(scratch(), 'interrupted.so');
   const fixture = (name: string) => fileURLToPath(new URL(`../../../support/${name}`, import.meta.url));
+  needs('cc');
   execFileSync('cc', ['-shared', '-fPIC', '-o', library, fixture('interrupted.c'), '-ldl']);
   using parent = testCgroup();
   const { stderr } = spawnSync(process.execPath, [fixture('short-starts.ts'), parent.path, '200'], {

@@ -17,6 +17,7 @@ import { dirname, join } from 'node:path';
 import { getAttributeSync, setAttributeSync } from 'fs-xattr';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { move } from '../../../../../src/daemon/services/files/move.ts';
+import { needs } from '../../../../support/needs.ts';
 import { scratch } from '../../../../support/scratch.ts';
 import { ADA, testUsers } from '../../../../support/users.ts';
 
@@ -24,6 +25,7 @@ const moved = (source: string, destination: string) => move(source, destination,
 
 /** A directory, and in its subdirectory `tree` a mount of a small file system of its own. */
 function mounted(): [root: string, mount: string] {
+  needs('mounts');
   const root = scratch();
   const mount = join(root, 'tree/mount');
   mkdirSync(mount, { recursive: true });

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { hostsStep } from '../../../../../src/daemon/services/init/hosts-step.ts';
 import { runStep } from '../../../../support/init-step.ts';
+import { needs } from '../../../../support/needs.ts';
 import { scratch } from '../../../../support/scratch.ts';
 
 const HOSTS = '127.0.0.1\tlocalhost\n# a comment\n::1\tip6-localhost\n';
@@ -42,6 +43,7 @@ test.each([
 });
 
 test('a file that is a mount of its own is written in place', async () => {
+  needs('mounts');
   const { file, run, read } = setUp();
   execFileSync('mount', ['--bind', file, file]);
   onTestFinished(() => void execFileSync('umount', [file]));

@@ -6,6 +6,7 @@ import { readMounts } from '../../../../../src/daemon/os/mounts.ts';
 import { type MountTools, SYSTEM_TOOLS, Volumes } from '../../../../../src/daemon/services/init/volumes.ts';
 import { volumesStep } from '../../../../../src/daemon/services/init/volumes-step.ts';
 import { runStep } from '../../../../support/init-step.ts';
+import { needs } from '../../../../support/needs.ts';
 import { scratch } from '../../../../support/scratch.ts';
 
 /** A mount(8) that binds the target's path below `server` instead, and writes its arguments down. */
@@ -19,6 +20,7 @@ exec mount --bind "SERVER\${target#*:}" "$path"
 
 /** Volumes of a server of the test's own, each export with a file of its name. */
 function setUp(tools: Partial<MountTools> = {}) {
+  needs('mounts');
   const root = scratch();
   const [server, log, tool, guest] = ['server', 'log', 'mount', 'guest'].map((name) => join(root, name)) as [
     string,

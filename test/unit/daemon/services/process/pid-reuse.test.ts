@@ -1,10 +1,12 @@
 import { execFileSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
+import { needs } from '../../../../support/needs.ts';
 
 const FIXTURE = fileURLToPath(new URL('../../../../support/pid-reuse.ts', import.meta.url));
 
 test('a pid that the kernel has given to another process is that one, and is not signalled for the first', () => {
+  needs('mounts', 'cgroup v2');
   const unshare = ['--pid', '--fork', '--mount-proc', '--kill-child', process.execPath, FIXTURE];
   const seen = JSON.parse(execFileSync('unshare', unshare, { encoding: 'utf8', timeout: 30_000 }));
   expect(seen).toEqual({ found: true, endedBy: 'SIGINT' });

@@ -1,9 +1,10 @@
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, expect, test } from 'vitest';
+import { beforeEach, describe, expect, test } from 'vitest';
 import { PolledWatches } from '../../../../../src/daemon/services/watch/polled.ts';
 import { Watcher } from '../../../../../src/daemon/services/watch/watcher.ts';
+import { needs } from '../../../../support/needs.ts';
 import { WatchFixture } from '../../../../support/watch.ts';
 
 const program = join(import.meta.dirname, '../../../../support/watch-limits.ts');
@@ -26,6 +27,8 @@ function setting(name: string): string {
 }
 
 describe('limits of the kernel', () => {
+  beforeEach(() => needs('user namespaces'));
+
   test('watches: setting up fails, and names the sysctl', async () => {
     await using f = new WatchFixture();
     for (let n = 0; n < 40; n++) mkdirSync(f.at(`${n}`), { recursive: true });

@@ -2,7 +2,6 @@ import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_pr
 import {
   appendFileSync,
   chmodSync,
-  existsSync,
   mkdirSync,
   readFileSync,
   renameSync,
@@ -13,11 +12,8 @@ import {
 import { readFile } from 'node:fs/promises';
 import { describe, expect, test } from 'vitest';
 import type { Watch } from '../../../../../src/daemon/services/watch/watcher.ts';
+import { needs } from '../../../../support/needs.ts';
 import { untilEnd, WatchFixture } from '../../../../support/watch.ts';
-
-const bindfs = existsSync('/dev/fuse') && spawnSync('bindfs', ['--version']).status === 0;
-if (!bindfs)
-  process.stderr.write('NOT RUN: network mounts, bindfs is not installed (apt-get install bindfs)\n');
 
 const ALLOWED = { allowNetworkMounts: true };
 /** Polling takes a second or two; FUSE keeps attributes for another. */
@@ -30,6 +26,7 @@ class BindFixture extends WatchFixture {
   #server: ChildProcess | null = null;
 
   constructor(below = '') {
+    needs('fuse');
     super();
     this.behind = this.outside('behind');
     this.mount = below === '' ? this.dir : this.at(below);
@@ -73,7 +70,7 @@ async function exactly(watch: Watch, count: number): Promise<string[]> {
   return lines;
 }
 
-describe.skipIf(!bindfs)('a FUSE mount', () => {
+describe('a FUSE mount', () => {
   test('is refused without permission, whatever the way there', async () => {
     await using f = await new BindFixture().bind();
     mkdirSync(f.at('directory'));

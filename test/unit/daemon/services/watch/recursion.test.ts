@@ -12,6 +12,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { needs } from '../../../../support/needs.ts';
 import { WatchFixture } from '../../../../support/watch.ts';
 
 function fixture(...directories: string[]): WatchFixture {
@@ -293,5 +294,6 @@ import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
 one, other = (path.encode() for path in sys.argv[1:])
 if libc.renameat2(-100, one, -100, other, 2) != 0: sys.exit(os.strerror(ctypes.get_errno()))`;
+  needs('python3');
   execFileSync('python3', ['-c', program, one, other]);
 }

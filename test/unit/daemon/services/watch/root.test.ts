@@ -2,6 +2,7 @@ import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, renameSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
+import { needs } from '../../../../support/needs.ts';
 import { untilEnd, WatchFixture } from '../../../../support/watch.ts';
 
 function fixture(...directories: string[]): WatchFixture {
@@ -74,6 +75,7 @@ describe.each([true, false])('the watched directory itself, recursive: %s', (rec
   });
 
   test('unmounted: the end', async () => {
+    needs('mounts');
     await using f = fixture();
     execFileSync('mount', ['-t', 'tmpfs', 'tmpfs', f.dir]);
     const watch = await f.watch({ recursive });
@@ -83,6 +85,7 @@ describe.each([true, false])('the watched directory itself, recursive: %s', (rec
 });
 
 test('an unmount below is told as rescan; what it hid is watched', async () => {
+  needs('mounts');
   await using f = fixture('mount/hidden');
   execFileSync('mount', ['-t', 'tmpfs', 'tmpfs', f.at('mount')]);
   mkdirSync(f.at('mount/a'));
@@ -96,6 +99,7 @@ test('an unmount below is told as rescan; what it hid is watched', async () => {
 });
 
 test('a directory mounted twice is told at both places', async () => {
+  needs('mounts');
   await using f = fixture('a/b', 'c');
   execFileSync('mount', ['--bind', f.at('a'), f.at('c')]);
   try {

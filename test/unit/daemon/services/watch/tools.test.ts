@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { expect, test } from 'vitest';
 import type { Watch } from '../../../../../src/daemon/services/watch/watcher.ts';
+import { needs } from '../../../../support/needs.ts';
 import { pathsOf, Replay } from '../../../../support/replay.ts';
 import { WatchFixture } from '../../../../support/watch.ts';
 
@@ -56,6 +57,7 @@ test('a tar of 5,000 files unpacked, and removed', async () => {
 });
 
 test('git going from one commit to another and back', async () => {
+  needs('git');
   await using f = new WatchFixture();
   mkdirSync(f.dir);
   const git = (...args: string[]) =>

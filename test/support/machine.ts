@@ -1,0 +1,105 @@
+import { spawnSync } from 'node:child_process';
+import { accessSync, constants, mkdirSync, readFileSync, rmdirSync, statfsSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { delimiter, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { findCgroupMount } from '../../src/daemon/os/cgroup2.ts';
+
+const LIST = fileURLToPath(new URL('../../.ci/packages.txt', import.meta.url));
+const SYSTEM_DIRECTORIES = ['/usr/sbin', '/sbin'];
+
+/** What tests may need of a machine: programs of `.ci/packages.txt` by name, or one of these. */
+export type Requirement =
+  | 'root'
+  | 'mounts'
+  | 'fuse'
+  | 'loop devices'
+  | 'cgroup v2'
+  | 'user namespaces'
+  | 'room for 2 GiB'
+  | (string & {});
+
+const PROBES: Record<string, () => string | null> = {
+  root: () => (process.geteuid?.() === 0 ? null : 'this is not root'),
+  mounts: () => reasonAgainst('root') ?? failureOf('mounting is not permitted', mountInANamespace),
+  fuse: () =>
+    reasonAgainst('mounts') ??
+    reasonAgainst('bindfs') ??
+    failureOf('/dev/fuse cannot be opened', () => accessSync('/dev/fuse', constants.R_OK | constants.W_OK)),
+  'loop devices': () =>
+    reasonAgainst('mounts') ??
+    reasonAgainst('mkfs.ext4') ??
+    failureOf('no loop device can be had', () => run('losetup', '--find')),
+  'cgroup v2': () =>
+    reasonAgainst('root') ?? failureOf('there is no cgroup v2 that can be written to', makeACgroup),
+  'user namespaces': () =>
+    failureOf('user namespaces are not permitted', () => run('unshare', '-Ur', 'true')),
+  'room for 2 GiB': () => {
+    const { bavail, bsize } = statfsSync(tmpdir());
+    return bavail * bsize > 3 * 2 ** 30 ? null : 'there are less than 3 GiB free for temporary files';
+  },
+};
+
+const known = new Map<string, string | null>();
+
+/** Why a test that needs this cannot run on this machine, or null when it can. */
+export function reasonAgainst(requirement: Requirement): string | null {
+  let reason = known.get(requirement);
+  if (reason === undefined) {
+    const probe = PROBES[requirement] ?? (() => reasonAgainstProgram(requirement));
+    reason = probe();
+    known.set(requirement, reason);
+  }
+  return reason;
+}
+
+/** The programs that `.ci/packages.txt` has for a purpose. */
+export function programsFor(purpose: string): string[] {
+  return packages().flatMap(([wanted, program = '']) => (wanted === purpose ? [program] : []));
+}
+
+/** Where cgroup v2 is mounted, if cgroups can be made there, which may be forbidden in a container. */
+export function usableCgroupMount(): string | null {
+  return reasonAgainst('cgroup v2') === null ? findCgroupMount() : null;
+}
+
+function packages(): string[][] {
+  const lines = readFileSync(LIST, 'utf8').split('\n');
+  return lines.filter((line) => line !== '' && !line.startsWith('#')).map((line) => line.split(' '));
+}
+
+function reasonAgainstProgram(program: string): string | null {
+  const [, , ...names] = packages().find(([, name]) => name === program) ?? [];
+  if (names.length === 0) throw new Error(`'${program}' is not in .ci/packages.txt`);
+  const directories = [...(process.env.PATH ?? '').split(delimiter), ...SYSTEM_DIRECTORIES];
+  const isThere = directories.some((directory) => isExecutable(join(directory, program)));
+  return isThere ? null : `${program} is not installed (Debian: ${names.join(' ')})`;
+}
+
+function isExecutable(path: string): boolean {
+  return failureOf('', () => accessSync(path, constants.X_OK)) === null;
+}
+
+function failureOf(reason: string, action: () => void): string | null {
+  try {
+    action();
+    return null;
+  } catch {
+    return reason;
+  }
+}
+
+function mountInANamespace(): void {
+  run('unshare', '--mount', 'mount', '-t', 'tmpfs', 'tmpfs', '/tmp');
+}
+
+function makeACgroup(): void {
+  const probe = join(findCgroupMount() ?? '', `envd-probe-${process.pid}`);
+  mkdirSync(probe);
+  rmdirSync(probe);
+}
+
+function run(program: string, ...args: string[]): void {
+  const { status } = spawnSync(program, args, { stdio: 'ignore' });
+  if (status !== 0) throw new Error(`'${program}' failed`);
+}

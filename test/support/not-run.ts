@@ -1,0 +1,41 @@
+import { relative } from 'node:path';
+import type { Reporter, TestModule } from 'vitest/node';
+
+declare module 'vitest' {
+  interface TaskMeta {
+    /** Why a test that `skip` keeps from running cannot run on this machine. */
+    notRun?: string;
+  }
+}
+
+/** Says at the end of a run which tests could not run on this machine, by the reason that they gave. */
+export class NotRunReporter implements Reporter {
+  onTestRunEnd(modules: readonly TestModule[]): void {
+    const byReason = new Map<string, string[]>();
+    for (const module of modules) {
+      for (const [reason, names] of notRun(module)) {
+        const file = relative(process.cwd(), module.moduleId);
+        byReason.set(reason, [...(byReason.get(reason) ?? []), ...describe(file, module, names)]);
+      }
+    }
+    if (byReason.size === 0) return;
+    const lines = [...byReason].flatMap(([reason, tests]) => [`   ${reason}:`, ...tests]);
+    process.stdout.write(`\n NOT RUN on this machine\n${lines.join('\n')}\n\n`);
+  }
+}
+
+function notRun(module: TestModule): Map<string, string[]> {
+  const byReason = new Map<string, string[]>();
+  for (const test of module.children.allTests('skipped')) {
+    const result = test.result();
+    const reason = (result.state === 'skipped' ? result.note : undefined) ?? test.meta().notRun;
+    if (reason) byReason.set(reason, [...(byReason.get(reason) ?? []), test.fullName]);
+  }
+  return byReason;
+}
+
+/** The names of the tests; of a file of which nothing has run, its own. */
+function describe(file: string, module: TestModule, names: readonly string[]): string[] {
+  if (names.length === [...module.children.allTests()].length) return [`     ${file}: all ${names.length}`];
+  return names.map((name) => `     ${file}: ${name}`);
+}

@@ -1,0 +1,23 @@
+import { relative } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { beforeEach } from 'vitest';
+import { needs } from './needs.ts';
+
+const TEST = fileURLToPath(new URL('..', import.meta.url));
+
+/** What runs without root too: nothing else in it starts processes as others, changes owners or mounts. */
+const WITHOUT_ROOT = [
+  /^architecture\./,
+  /^unit\/base\//,
+  /\/os\/(base64|digest|inotify|links|mounts|signals|tool|write-fully)\./,
+  /\/rest\/(?!routes\/freeze)/,
+  /\/rpc\/(?!filesystem)/,
+  /\/services\/init\/(init|metadata|steps|timestamp)/,
+  /\/services\/process\/(deadline|environment|event|history|input|output|reader)/,
+  /\/services\/watch\/(bursts|counted|overflow|races|random|tools)\./,
+];
+
+beforeEach(({ task }) => {
+  const file = relative(TEST, task.file.filepath);
+  if (!WITHOUT_ROOT.some((pattern) => pattern.test(file))) needs('root');
+});
