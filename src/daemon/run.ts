@@ -40,6 +40,7 @@ export async function run(): Promise<void> {
   const logger = pino({ level: config.logLevel }, output);
   const daemon = compose(config, logger, output);
   protect(logger);
+  warnWithoutRoot(logger);
   await listen(daemon, config, logger);
   outlive(logger);
   const notify = (state: ServiceState) =>
@@ -66,6 +67,16 @@ function outlive(logger: Logger): void {
 function protect(logger: Logger): void {
   attempt(protectFromOomKiller, 'the out-of-memory killer may choose the daemon', logger);
   attempt(forbidCoreDumps, 'the access token may get into a core dump', logger);
+}
+
+/** What follows from it comes to clients as errors of single calls, which do not tell why. */
+function warnWithoutRoot(logger: Logger): void {
+  const uid = process.geteuid?.();
+  if (uid === 0) return;
+  logger.warn(
+    { uid },
+    'not root: no process can be started, files can be made and changed as this user alone, and nothing can be frozen, mounted or set',
+  );
 }
 
 function attempt(action: () => void, otherwise: string, logger: Logger): void {

@@ -9,6 +9,7 @@ import { phase, record, told } from '../support/hook.ts';
 import { type RestCall, restAt } from './rest.ts';
 import { showRpc } from './rpc.ts';
 import { heading, received, remark, say } from './screen.ts';
+import { start } from './start.ts';
 
 /** What the steps work with. */
 interface Scene {
@@ -142,7 +143,7 @@ async function tour(): Promise<number> {
   return code ?? 1;
 }
 
-const started = performance.now();
-process.exitCode = await tour();
-const seconds = ((performance.now() - started) / 1000).toFixed(1);
-say(`\nThat was all, in ${seconds} s. \`npm run gateway -- --help\` shows how to run one.`);
+await start(tour, {
+  needs: ['root', 'cgroup v2'],
+  farewell: '`npm run gateway -- --help` shows how to run one.',
+});

@@ -5,6 +5,7 @@ import { askForHealth, collapseMemory, freezeAndThaw, initialize, readMetrics } 
 import { carryAFile, tidyUp, watchADirectory } from './files.ts';
 import { feedStdin, meetAnError, streamOutput, useTerminal } from './processes.ts';
 import { heading, remark, say } from './screen.ts';
+import { start } from './start.ts';
 import { type Visitor, visit } from './visitor.ts';
 
 type Step = readonly [
@@ -65,7 +66,7 @@ async function takeSteps({ url, scratch }: TestDaemon): Promise<void> {
   }
 }
 
-const started = performance.now();
-process.exitCode = await tour();
-const seconds = ((performance.now() - started) / 1000).toFixed(1);
-say(`\nThat was all, in ${seconds} s. \`npm start\` runs one for you on port 49983.`);
+await start(tour, {
+  needs: ['root'],
+  farewell: '`npm start` runs one for you on port 49983.',
+});
