@@ -1,6 +1,6 @@
 #!/bin/sh
 # Puts the built daemon into the root file system of an image: systemd/image/install.sh DIST ROOT
-# It is enabled, and units that a sandbox does not need are masked; most of the boot would be theirs.
+# It is enabled; units that a sandbox does not need are masked, as most of the boot would be theirs; etc/ is for others.
 set -eu
 dist=$1
 root=$2
@@ -11,4 +11,5 @@ rm -rf "$root/opt/envd"
 cp -R "$dist" "$root/opt/envd"
 cp "$dist/systemd/envd.service" "$units/envd.service"
 ln -sf /etc/systemd/system/envd.service "$units/multi-user.target.wants/envd.service"
+cp -R "${0%/*}/etc" "$root/"
 while read -r unit; do ln -sf /dev/null "$units/$unit"; done <"${0%/*}/masked-units.txt"

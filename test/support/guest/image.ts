@@ -68,6 +68,7 @@ export function buildImage(): Image {
   const inputs = [
     ...builtFiles(),
     file('systemd/image/install.sh'),
+    file('systemd/image/etc'),
     file('systemd/image/masked-units.txt'),
     basename(system),
     basename(kernel),
