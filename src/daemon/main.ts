@@ -1,5 +1,6 @@
 import process from 'node:process';
 import { EnvdError, messageOf } from '../base/errors.ts';
+import { nameProcess } from '../base/process-name.ts';
 
 // Node's own answer to this signal is an inspector on a port that every user of the guest may connect to. The launchers
 // turn that off from the first moment on (--disable-sigusr1); this is for a daemon that is started without them.
@@ -9,6 +10,7 @@ try {
   // First of all, before the heap grows: what is mapped from here on is packed.
   const { reserveAddressSpace } = await import('./os/address-space.ts');
   reserveAddressSpace();
+  nameProcess('envd');
   const { run } = await import('./run.ts');
   await run();
 } catch (error) {

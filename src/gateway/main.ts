@@ -1,8 +1,10 @@
 import process from 'node:process';
 import { EnvdError, messageOf } from '../base/errors.ts';
+import { nameProcess } from '../base/process-name.ts';
 import { run } from './run.ts';
 
 try {
+  nameProcess('envd-gateway');
   await run();
 } catch (error) {
   process.stderr.write(`envd-gateway: ${messageOf(error)}\n`);

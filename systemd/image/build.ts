@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { chmodSync, copyFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -7,13 +8,13 @@ import { licencesOf } from './licences.ts';
 
 /*
  * Builds dist/, which runs by itself: the daemon in one file, V8's cache of it, the addons where their loaders look
- * for them, the pinned Node, and the licences of all of it. Why so: docs/decisions/010-image-bundle.md
+ * for them, the pinned Node as `envd`, and the licences of all of it. Why so: docs/decisions/010-image-bundle.md
  */
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const DIST = join(ROOT, 'dist');
 
-/** The daemon, and the process that touches network mounts for it (services/watch/network), each in one file. */
+/** The daemon, and the process that touches network mounts for it (services/watch/network-process.ts), each in one file. */
 const PROGRAMS = [
   ['src/daemon/main.ts', 'lib/envd.js'],
   ['src/daemon/services/watch/network-program.ts', 'lib/watch-network.js'],
@@ -21,7 +22,6 @@ const PROGRAMS = [
 
 /** What is copied, and where to; the addons are beside the bundle as `build/Release/*.node`. */
 const COPIES = [
-  [process.execPath, 'bin/node'],
   [join(ROOT, 'systemd/image/envd.sh'), 'bin/envd'],
   [join(ROOT, 'native/build/Release/envd.node'), 'lib/build/Release/envd.node'],
   [join(ROOT, 'node_modules/node-pty/build/Release/pty.node'), 'lib/build/Release/pty.node'],
@@ -40,7 +40,9 @@ for (const [source, destination] of PROGRAMS) {
 put('package.json', description());
 put('LICENSES', licencesOf([...packages].sort()));
 for (const [source, destination] of COPIES) copy(source, destination);
-for (const program of ['bin/node', 'bin/envd']) chmodSync(join(DIST, program), 0o755);
+// Its symbols are a quarter of it.
+execFileSync('strip', ['-o', join(DIST, 'lib/envd'), process.execPath]);
+chmodSync(join(DIST, 'bin/envd'), 0o755);
 await writeCompileCache(join(DIST, 'bin/envd'), join(DIST, 'run'));
 
 function put(destination: string, text: string): void {

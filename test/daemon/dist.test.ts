@@ -1,19 +1,21 @@
-import { execFileSync, spawn } from 'node:child_process';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import {
+  copyFileSync,
   cpSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { EventType } from '../../src/gen/filesystem/filesystem_pb.js';
@@ -22,11 +24,15 @@ import { connectTo, transcribe } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { freePort } from '../support/free-port.ts';
 import { isWritable } from '../support/frozen.ts';
+import { describeKillsByName } from '../support/kills-by-name.ts';
 import { listeningSockets } from '../support/listening-sockets.ts';
 import { mountFuse } from '../support/mounts.ts';
 import { needs } from '../support/needs.ts';
+import { scratch } from '../support/scratch.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+
+const BINARIES = ['lib/envd', ...['envd', 'pty', 'xattr'].map((name) => `lib/build/Release/${name}.node`)];
 
 // What is built runs elsewhere, with nothing of the tree in reach: no node_modules, no Node, no PATH.
 const elsewhere = mkdtempSync(join(tmpdir(), 'envd-dist-'));
@@ -46,13 +52,9 @@ const post = (route: string, headers: Record<string, string> = {}, body = '') =>
   fetch(`${daemon.url}${route}`, { method: 'POST', headers, body });
 
 test('it runs from its own files alone', () => {
-  const files = mapped().matchAll(/\s(\/\S+\.node|\S+\/bin\/node)$/gm);
+  const files = mapped().matchAll(/\s(\/\S+\.node|\S+\/envd)$/gm);
   expect(new Set(Array.from(files, ([, path]) => path))).toEqual(
-    new Set(
-      ['bin/node', ...['envd', 'pty', 'xattr'].map((name) => `lib/build/Release/${name}.node`)].map((path) =>
-        join(elsewhere, path),
-      ),
-    ),
+    new Set(BINARIES.map((path) => join(elsewhere, path))),
   );
 });
 
@@ -118,6 +120,83 @@ test('what it starts has the soft limit of descriptors that it was started with,
   }
 });
 
+test('it is stripped, and runs by links to it', () => {
+  const sections = execFileSync('readelf', ['--sections', '--wide', join(elsewhere, 'lib/envd')]);
+  expect(String(sections)).not.toMatch(/\.symtab|\.debug/);
+  const directory = scratch();
+  symlinkSync(join(elsewhere, 'bin/envd'), join(directory, 'envd'));
+  symlinkSync('envd', join(directory, 'link'));
+  const env = { PATH: '' };
+  const output = execFileSync(join(directory, 'link'), ['--version'], { env, encoding: 'utf8' });
+  expect(output).toMatch(/^\d+\.\d+\.\d+\n$/);
+});
+
+test('the documented glibc is the one that it needs', ({ skip }) => {
+  const { header } = process.report.getReport() as { header: { glibcVersionRuntime: string } };
+  skip(compare(header.glibcVersionRuntime, '2.36') > 0, 'a newer glibc than that of Debian 12 built it');
+  const needed = BINARIES.flatMap((path) => {
+    const versions = execFileSync('readelf', ['--version-info', join(elsewhere, path)], { encoding: 'utf8' });
+    return Array.from(versions.matchAll(/\bGLIBC_([\d.]+)/g), ([, version = '']) => version);
+  });
+  const newest = needed.sort(compare).at(-1);
+  for (const file of ['docs/operations.md', 'docs/decisions/010-image-bundle.md', 'systemd/image/envd.sh']) {
+    const told = readFileSync(join(ROOT, file), 'utf8').matchAll(/glibc (\d+\.\d+)/g);
+    expect([file, ...new Set(Array.from(told, ([, version]) => version))]).toEqual([file, newest]);
+  }
+});
+
+/** Of version numbers. */
+function compare(left: string, right: string): number {
+  return left.localeCompare(right, 'en', { numeric: true });
+}
+
+test('where it cannot run, it says what it needs', () => {
+  needs('mounts');
+  const root = scratch();
+  const ldd = ['/bin/sh', join(elsewhere, 'lib/envd')].map((file) =>
+    execFileSync('ldd', [file], { encoding: 'utf8' }),
+  );
+  const libraries = Array.from(ldd.join('').matchAll(/(?<==> |^\t)\/\S+/gm), String);
+  for (const file of ['/bin/sh', ...libraries]) {
+    mkdirSync(join(root, dirname(file)), { recursive: true });
+    copyFileSync(file, join(root, file));
+  }
+  mkdirSync(join(root, 'opt/envd'), { recursive: true });
+  const version = (...shell: string[]) => {
+    const script = 'mount --bind "$0" "$1/opt/envd" && exec chroot "$@"';
+    const command = [root, ...shell, '/opt/envd/bin/envd', '--version'];
+    const args = ['--mount', 'sh', '-c', script, elsewhere, ...command];
+    return spawnSync('unshare', args, { env: { PATH: process.env.PATH }, encoding: 'utf8' });
+  };
+  expect(version()).toMatchObject({ status: 0, stderr: '' });
+
+  const atomic = libraries.find((path) => path.includes('libatomic')) ?? '';
+  rmSync(join(root, atomic));
+  const sentence =
+    /^envd: cannot run here: it needs glibc \S+ or newer \(not musl\), libstdc\+\+ and libatomic; .+\n$/;
+  const withoutLibrary = version();
+  expect(withoutLibrary.status).toBe(2);
+  expect(withoutLibrary.stderr).toMatch(sentence);
+  expect(withoutLibrary.stderr).toContain('libatomic.so.1: cannot open shared object file');
+
+  // As with musl: the shell runs, and there is no loader by the name that is in the binary.
+  const loader = libraries.find((path) => path.includes('/ld-linux')) ?? '';
+  renameSync(join(root, loader), join(root, 'loader'));
+  const withoutGlibc = version('/loader', '/bin/sh');
+  expect(withoutGlibc.status).toBe(2);
+  expect(withoutGlibc.stderr).toMatch(sentence);
+});
+
+describeKillsByName('it is no `node`', {
+  name: 'envd',
+  command: (directory) => {
+    const settings = `--host=127.0.0.1 --port=0 --no-cgroups --runtime-directory=${directory}/run`;
+    return `${elsewhere}/bin/envd ${settings}`;
+  },
+  health: '/health',
+  watchesMounts: true,
+});
+
 test('a command', async () => {
   const run = await transcribe(
     connectTo(daemon.url).process.start({ process: { cmd: '/bin/echo', args: ['hi'] } }),
@@ -175,9 +254,12 @@ test('freeze and thaw', async () => {
 test('it starts on a file system that the daemon before it has left frozen, and thaws', async () => {
   using filesystem = loopMount('32M');
   for (const part of ['lib', 'package.json', 'bin/envd']) {
-    cpSync(join(elsewhere, part), join(filesystem.path, part), { recursive: true });
+    cpSync(join(elsewhere, part), join(filesystem.path, part), {
+      recursive: true,
+      filter: (source) => source !== join(elsewhere, 'lib/envd'),
+    });
   }
-  symlinkSync(join(elsewhere, 'bin/node'), join(filesystem.path, 'bin/node'));
+  symlinkSync(join(elsewhere, 'lib/envd'), join(filesystem.path, 'lib/envd'));
   const run = join(daemon.scratch, 'frozen');
   mkdirSync(run);
   writeFileSync(join(run, 'fsfrozen.json'), JSON.stringify([filesystem.path]));

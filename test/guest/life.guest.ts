@@ -48,6 +48,34 @@ describe('the life of a guest', whenBooted, () => {
     expect(log).not.toMatch(/"level":[456]0/);
   });
 
+  test('it listens on its port, and nothing else does that can be reached from outside', async () => {
+    const listening = await guest.shell('ss -Hltnu');
+    expect(listening).toContain('127.0.0.1:111');
+    const addresses = listening.split('\n').map((line) => line.trim().split(/ +/)[4]);
+    expect(addresses.filter((address) => !/^(127\.|\[::1\])/.test(address ?? ''))).toEqual(['0.0.0.0:49983']);
+  });
+
+  test('`pkill node` leaves it alone', async () => {
+    const pid = await mainPid();
+    // The shell itself has no 'node' in its command.
+    expect(await guest.shell("pkill '[n]ode'; pkill -f '[n]ode'; pgrep -x envd")).toBe(pid);
+  });
+
+  test('the journal is in memory, and not more of it than 16 MiB', async () => {
+    const told = await guest.shell('journalctl --boot --unit=systemd-journald --output=cat --no-pager');
+    expect(told).toMatch(/^Runtime Journal \(\/run\/log\/journal\/.+, max 16\.0M,/m);
+    expect(await guest.shell('ls -A /var/log/journal 2>/dev/null || true')).toBe('');
+  });
+
+  test('a start that says what it cannot use is not tried again', async () => {
+    const bad = "sed 's/^Restart=/Environment=ENVD_PORT=none\\n&/' /etc/systemd/system/envd.service";
+    await guest.shell(`${bad} >/run/systemd/system/bad.service && systemctl daemon-reload`);
+    await guest.shell('! systemctl start bad');
+    expect(await guest.shell('systemctl show --property=ActiveState --value bad')).toBe('failed');
+    expect(await guest.shell('systemctl show --property=ExecMainStatus --value bad')).toBe('2');
+    await guest.shell('systemctl reset-failed bad');
+  });
+
   test('init: from then on the token decides', async () => {
     await guest.init({ accessToken: 'first', timestamp: new Date() });
     expect((await new Guest(machine.url).call('GET', '/envs')).status).toBe(401);

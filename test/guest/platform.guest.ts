@@ -20,7 +20,7 @@ describe('the metadata service', whenBooted, () => {
     await guest.call('POST', '/files?path=/etc/systemd/system/envd.service.d/metadata.conf', unit);
     await guest.shell('ip addr add 169.254.169.254/32 dev lo');
     await tell(guest, {});
-    await guest.shell('systemd-run -q /opt/envd/bin/node /run/metadata.mjs /run/metadata.json');
+    await guest.shell('systemd-run -q /opt/envd/lib/envd /run/metadata.mjs /run/metadata.json');
     const before = await guest.mainPid();
     await guest.system('systemctl daemon-reload && systemctl restart envd').catch(() => null);
     guest.token = null;

@@ -102,7 +102,7 @@ export async function measure(snapshot: Snapshot, library: string, owners = fals
 async function census(guest: Guest): Promise<Uint8Array> {
   const program = readFileSync(new URL('census.mjs', import.meta.url), 'utf8');
   await guest.call('POST', '/files?path=/run/census.mjs', program);
-  await guest.shell(`/opt/envd/bin/node /run/census.mjs ${await guest.mainPid()} /run/census`);
+  await guest.shell(`/opt/envd/lib/envd /run/census.mjs ${await guest.mainPid()} /run/census`);
   return await (await guest.call('GET', '/files?path=/run/census')).bytes();
 }
 

@@ -1,4 +1,5 @@
-import { type ChildProcess, fork } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
+import process from 'node:process';
 import { fileURLToPath } from 'node:url';
 import { EnvdError } from '../../../base/errors.ts';
 import { type BytePath, displayPath } from '../../os/byte-path.ts';
@@ -31,11 +32,11 @@ export class NetworkProcess implements Disposable {
 
   constructor(mount: BytePath) {
     this.#mount = mount;
-    this.#child = fork(fileURLToPath(PROGRAM), {
+    // No inspector for whoever may signal it.
+    this.#child = spawn(process.execPath, ['--disable-sigusr1', fileURLToPath(PROGRAM)], {
+      argv0: 'envd',
       // Of the daemon's own nothing is of use there.
       env: {},
-      // No inspector for whoever may signal it.
-      execArgv: ['--disable-sigusr1'],
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
     });
     this.#child.unref();

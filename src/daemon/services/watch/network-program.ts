@@ -2,6 +2,7 @@
 // along and not the daemon. Talks with `NetworkProcess` over its IPC channel.
 import { statfs } from 'node:fs/promises';
 import { EnvdError, messageOf } from '../../../base/errors.ts';
+import { nameProcess } from '../../../base/process-name.ts';
 import { type BytePath, pathBuffer } from '../../os/byte-path.ts';
 import { KernelWatches } from './kernel-watches.ts';
 import { MergedWatch } from './network-merged-watch.ts';
@@ -9,6 +10,7 @@ import type { Report, Request, SentError } from './network-protocol.ts';
 
 const ALIVE_MS = 1000;
 
+nameProcess('envd');
 const kernel = new KernelWatches();
 const watches = new Map<number, MergedWatch>();
 const roots = new Map<number, BytePath>();
