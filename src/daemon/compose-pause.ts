@@ -24,6 +24,8 @@ export interface PauseSurroundings {
   /** Of cgroup v2, or null. */
   readonly mount: string | null;
   readonly cgroups: WorkloadCgroups;
+  /** Why the workload cannot be frozen, or null. */
+  readonly obstacle: string | null;
   readonly logger: Logger;
   readonly output: HeldOutput;
 }
@@ -41,11 +43,12 @@ export function createPause(config: Config, surroundings: PauseSurroundings): Pa
 
 function createFreezer(
   config: Config,
-  { mount, cgroups, logger }: PauseSurroundings,
+  { mount, cgroups, obstacle, logger }: PauseSurroundings,
   lock: ExclusiveLock,
 ): Freezer {
   return new Freezer({
     workload: cgroups.all(),
+    obstacle,
     hierarchy: mount === null ? null : { top: new Cgroup(mount), own: ownCgroup(mount) },
     recordFile: join(config.runtimeDirectory, 'frozen.json'),
     lock,

@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import { Disposables } from '../base/disposables.ts';
-import { EnvdError } from '../base/errors.ts';
+import { EnvdError, messageOf } from '../base/errors.ts';
 import type { HeldOutput } from '../base/held-output.ts';
 import { Transfers } from '../base/tally.ts';
 import { buildApp } from './app.ts';
@@ -45,8 +45,11 @@ export function compose(config: Config, logger: Logger, output: HeldOutput): Dae
   const users = new UserDatabase();
   const guest = new Guest(users);
   const mount = config.cgroups ? findCgroupMount() : null;
-  const cgroups = own(createCgroups(config, mount, logger));
-  const pause = createPause(config, { mount, cgroups, logger, output });
+  const { cgroups, obstacle } = createCgroups(config, mount);
+  own(cgroups);
+  if (obstacle !== null)
+    logger.warn({ reason: obstacle }, 'the workload cannot be frozen: /freeze is refused');
+  const pause = createPause(config, { mount, cgroups, obstacle, logger, output });
   const freezer = own(pause.freezer);
   const filesystemFreezer = own(pause.filesystemFreezer);
   const metadata = createMetadataReader(config, guest, logger);
@@ -79,14 +82,30 @@ export function compose(config: Config, logger: Logger, output: HeldOutput): Dae
   };
 }
 
+interface UsableCgroups {
+  readonly cgroups: WorkloadCgroups;
+  /** Why there are none that can be frozen, or null. */
+  readonly obstacle: string | null;
+}
+
 /** A root that was asked for must work; one that was only found may turn out not to be ours. */
-function createCgroups(config: Config, mount: string | null, logger: Logger): WorkloadCgroups {
-  if (!config.cgroups) return WorkloadCgroups.create(null);
-  if (config.cgroupRoot !== null) return WorkloadCgroups.create(config.cgroupRoot);
+function createCgroups({ cgroups: wanted, cgroupRoot }: Config, mount: string | null): UsableCgroups {
+  if (!wanted) return withoutCgroups('the daemon was started with --no-cgroups');
+  if (cgroupRoot !== null) return withCgroups(cgroupRoot);
+  if (mount === null) return withoutCgroups('cgroup v2 is not mounted');
   try {
-    return WorkloadCgroups.create(mount && join(mount, 'envd'));
+    return withCgroups(join(mount, 'envd'));
   } catch (error) {
-    logger.warn({ err: error }, 'cgroups cannot be used: the workload cannot be frozen');
-    return WorkloadCgroups.create(null);
+    return withoutCgroups(messageOf(error));
   }
+}
+
+function withCgroups(root: string): UsableCgroups {
+  const cgroups = WorkloadCgroups.create(root);
+  const freezable = cgroups.all().every((cgroup) => cgroup.isFreezable());
+  return { cgroups, obstacle: freezable ? null : 'the kernel cannot freeze cgroups: Linux 5.2 can' };
+}
+
+function withoutCgroups(obstacle: string): UsableCgroups {
+  return { cgroups: WorkloadCgroups.create(null), obstacle };
 }

@@ -90,8 +90,6 @@ test('without cgroups everything but freezing works', async () => {
     connectTo(daemon.url).process.start({ process: { cmd: 'echo', args: ['hi'] } }),
   );
   expect(String(run.stdout)).toBe('hi\n');
-  const frozen = await fetch(`${daemon.url}/freeze?maxWaitMs=10`, { method: 'POST' });
-  expect(await frozen.json()).toMatchObject({ requested: 0, frozen: 0 });
 });
 
 test.each(['SIGTERM', 'SIGINT'] as const)(

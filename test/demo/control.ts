@@ -26,8 +26,8 @@ export async function freezeAndThaw({ quietly, rest }: Visitor): Promise<void> {
   const counter = new Counter();
   const counting = counter.run(quietly);
   await counter.passes(5);
-  const { frozen } = JSON.parse(await rest('POST /freeze?maxWaitMs=1000'));
-  if (frozen === 0) remark('No cgroup v2 can be written here: nothing stops.');
+  const { code } = JSON.parse(await rest('POST /freeze?maxWaitMs=1000'));
+  if (code === 412) remark('Nothing can be frozen here: it counts on.');
   await new Promise((resolve) => setTimeout(resolve, IN_FLIGHT_MS));
   const frozenAt = counter.value;
   await new Promise((resolve) => setTimeout(resolve, SILENCE_MS));

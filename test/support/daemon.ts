@@ -29,6 +29,8 @@ export interface DaemonOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** Default: a free one. */
   readonly port?: number;
+  /** Default: one of its own, if there is cgroup v2; null: the daemon finds one itself. */
+  readonly cgroupRoot?: null;
   /** Default: the sources. */
   readonly command?: readonly [string, ...string[]];
 }
@@ -39,7 +41,8 @@ let count = 0;
 export async function startDaemon(options: DaemonOptions = {}): Promise<TestDaemon> {
   const scratch = mkdtempSync(join(tmpdir(), 'envd-test-'));
   count += 1;
-  const cgroupRoot = cgroupMount && join(cgroupMount, `envd-test-${process.pid}-${count}`);
+  const ownRoot = cgroupMount && join(cgroupMount, `envd-test-${process.pid}-${count}`);
+  const cgroupRoot = options.cgroupRoot === null ? null : ownRoot;
   const args = [
     '--host=127.0.0.1',
     `--port=${options.port ?? 0}`,

@@ -71,7 +71,7 @@ export class Cgroup {
   static create(path: string): Cgroup {
     if (!isOnCgroup2(path))
       throw new EnvdError('failed_precondition', `not a cgroup v2 directory: '${path}'`);
-    mkdirSync(path, { recursive: true });
+    makeDirectory(path);
     return new Cgroup(path);
   }
 
@@ -87,6 +87,11 @@ export class Cgroup {
   children(): Cgroup[] {
     const entries = readdirSync(this.path, { withFileTypes: true });
     return entries.filter((entry) => entry.isDirectory()).map(({ name }) => this.child(name));
+  }
+
+  /** Whether the kernel can freeze it, as from Linux 5.2 on. */
+  isFreezable(): boolean {
+    return existsSync(join(this.path, 'cgroup.freeze'));
   }
 
   /** Asks for every process in it and below to be stopped; that takes effect soon after. */
@@ -208,6 +213,18 @@ export function removeCgroups(paths: readonly string[]): Promise<readonly string
 
 function words(text: string): string[] {
   return text.split(/\s+/).filter(Boolean);
+}
+
+/** Node's own recursive mkdir says ENOENT where the file system is read-only. */
+function makeDirectory(path: string): void {
+  try {
+    mkdirSync(path);
+  } catch (error) {
+    if (isSystemError(error, 'EEXIST')) return;
+    if (!isSystemError(error, 'ENOENT') || dirname(path) === path) throw error;
+    makeDirectory(dirname(path));
+    makeDirectory(path);
+  }
 }
 
 /** Whether `path`, or what it would be made in, lies in a mount of cgroup v2. */

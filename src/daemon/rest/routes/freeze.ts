@@ -5,8 +5,9 @@ import { FREEZE_MODES, type FreezeMode } from '../../services/freeze/statistics.
 import { withClientSignal } from '../client-signal.ts';
 import { ignoreBody } from '../ignore-body.ts';
 
-/** How many cgroups a freeze looks at when the caller sets no bound. */
-const DEFAULT_MAX_CGROUPS = 4096;
+/** How many cgroups a freeze looks at: when the caller sets no bound, and whatever bound he sets. */
+const DEFAULT_MAX_CGROUPS = 512;
+const MOST_CGROUPS = 8192;
 
 type Query = Readonly<Record<string, unknown>>;
 
@@ -27,12 +28,15 @@ export function freezeRoutes(app: FastifyInstance, freezer: Freezer): void {
   });
 }
 
-/** Absent, empty and 0 stand for the default. Throws `invalid_argument` naming the parameter. */
+/**
+ * A number that is not positive counts as absent. Throws `invalid_argument` naming the parameter: also for a mode that
+ * is not known, since a platform learns from X-Envd-Version which ones are, and would take another for its own.
+ */
 function parseFreezeRequest(query: Query): FreezeRequest {
   return {
     mode: parseMode(query),
-    maxCgroups: parseWholeNumber(query, 'maxCgroups') || DEFAULT_MAX_CGROUPS,
-    maxWaitMs: parseWholeNumber(query, 'maxWaitMs'),
+    maxCgroups: Math.min(parsePositive(query, 'maxCgroups') ?? DEFAULT_MAX_CGROUPS, MOST_CGROUPS),
+    maxWaitMs: parsePositive(query, 'maxWaitMs') ?? 0,
   };
 }
 
@@ -45,12 +49,12 @@ function parseMode(query: Query): FreezeMode {
   return mode;
 }
 
-function parseWholeNumber(query: Query, name: string): number {
+function parsePositive(query: Query, name: string): number | null {
   const value = parameter(query, name) || '0';
-  if (!/^\d{1,15}$/.test(value)) {
+  if (!/^-?\d{1,15}$/.test(value)) {
     throw new EnvdError('invalid_argument', `${name} must be a whole number, not '${value}'`);
   }
-  return Number(value);
+  return Number(value) > 0 ? Number(value) : null;
 }
 
 /** Empty when absent. */

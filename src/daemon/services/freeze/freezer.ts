@@ -15,6 +15,8 @@ export interface FreezerOptions {
   readonly workload: readonly Cgroup[];
   /** The top of what hierarchy mode freezes and the daemon's own cgroup; null without cgroup v2. */
   readonly hierarchy: { readonly top: Cgroup; readonly own: Cgroup } | null;
+  /** Why the workload cannot be frozen here at all, or null. */
+  readonly obstacle: string | null;
   /** File that tells a restarted daemon what is frozen; on a filesystem that no fsfreeze stops. */
   readonly recordFile: string;
   /** One operation before a pause at a time. */
@@ -60,10 +62,13 @@ export class Freezer implements Disposable {
 
   /**
    * Freezes, and waits up to `maxWaitMs` until all that was asked to freeze has done so; what has not by then stays
-   * asked. Throws `unavailable` while another operation holds the lock, `aborted` when `signal` or a thaw ends the wait.
+   * asked. Throws `failed_precondition` where nothing can be frozen, `unavailable` while another operation holds the
+   * lock, `aborted` when `signal` or a thaw ends the wait.
    */
   async freeze(request: FreezeRequest, signal: AbortSignal): Promise<FreezeStatistics> {
-    using _ = this.#options.lock.acquire('freeze');
+    const { lock, obstacle } = this.#options;
+    if (obstacle !== null) throw cannotFreeze(obstacle);
+    using _ = lock.acquire('freeze');
     return await this.durations.measure(() => this.#freeze(request, signal));
   }
 
@@ -91,8 +96,16 @@ export class Freezer implements Disposable {
     const started = performance.now();
     const isOurs = ({ path }: Cgroup) => this.#frozen.has(path);
     const { targets, ...counts } = survey(this.#candidates(request.mode), request.maxCgroups, isOurs);
+    const added = targets.filter((cgroup) => !isOurs(cgroup));
     this.#remember(targets);
-    const requested = freezeAll(targets);
+    const failures = freezeAll(targets);
+    const [first] = failures;
+    if (first && failures.length === targets.length) {
+      this.#forget(added);
+      throw cannotFreeze(messageOf(first.error));
+    }
+    const failed = new Set(failures.map(({ cgroup }) => cgroup));
+    const requested = targets.filter((cgroup) => !failed.has(cgroup));
     const swept = performance.now();
     this.#wait = new AbortController();
     const ended = AbortSignal.any([signal, this.#wait.signal]);
@@ -104,7 +117,7 @@ export class Freezer implements Disposable {
       requested: requested.length,
       frozen,
       notFrozen: pending.length,
-      failed: targets.length - requested.length,
+      failed: failed.size,
       unobservable,
       sweepMs: Math.round(swept - started),
       waitMs: Math.round(performance.now() - swept),
@@ -122,6 +135,12 @@ export class Freezer implements Disposable {
     for (const cgroup of targets) this.#frozen.set(cgroup.path, cgroup);
     this.#writeRecord();
     if (this.active) this.#watchdog.arm();
+  }
+
+  #forget(cgroups: readonly Cgroup[]): void {
+    for (const { path } of cgroups) this.#frozen.delete(path);
+    this.#writeRecord();
+    if (!this.active) this.#watchdog.disarm();
   }
 
   /** The workload is left out: a new daemon finds it, and sees by itself whether it is frozen. */
@@ -153,4 +172,8 @@ export class Freezer implements Disposable {
       this.#options.onWatchdog(error);
     }
   }
+}
+
+function cannotFreeze(reason: string): EnvdError {
+  return new EnvdError('failed_precondition', `cannot freeze the workload: ${reason}`);
 }

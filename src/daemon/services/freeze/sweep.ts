@@ -50,29 +50,26 @@ function freezeRequested(cgroup: Cgroup): boolean | null {
   }
 }
 
-/** Asks all to freeze; returns those that the kernel did not refuse. One that has vanished did not refuse. */
-export function freezeAll(targets: readonly Cgroup[]): Cgroup[] {
-  return targets.filter((cgroup) => {
-    try {
-      cgroup.freeze();
-      return true;
-    } catch (error) {
-      return hasVanished(error);
-    }
-  });
-}
-
-export interface ThawFailure {
+export interface CgroupFailure {
   readonly cgroup: Cgroup;
   readonly error: unknown;
 }
 
+/** Asks all to freeze; returns those that the kernel refused. One that has vanished is not among them. */
+export function freezeAll(cgroups: Iterable<Cgroup>): CgroupFailure[] {
+  return failuresOf(cgroups, (cgroup) => cgroup.freeze());
+}
+
 /** Thaws all, whatever happens to one of them; returns those that failed. One that has vanished did not. */
-export function thawAll(cgroups: Iterable<Cgroup>): ThawFailure[] {
-  const failures: ThawFailure[] = [];
+export function thawAll(cgroups: Iterable<Cgroup>): CgroupFailure[] {
+  return failuresOf(cgroups, (cgroup) => cgroup.thaw());
+}
+
+function failuresOf(cgroups: Iterable<Cgroup>, change: (cgroup: Cgroup) => void): CgroupFailure[] {
+  const failures: CgroupFailure[] = [];
   for (const cgroup of cgroups) {
     try {
-      cgroup.thaw();
+      change(cgroup);
     } catch (error) {
       if (!hasVanished(error)) failures.push({ cgroup, error });
     }

@@ -12,7 +12,14 @@ import { testCgroup } from '../../../../support/cgroups.ts';
 function serve(workload: readonly Cgroup[]) {
   const recordFile = join(tmpdir(), `envd-frozen-${process.pid}.json`);
   const lock = new ExclusiveLock();
-  const freezer = new Freezer({ workload, hierarchy: null, recordFile, lock, onWatchdog: () => {} });
+  const freezer = new Freezer({
+    workload,
+    hierarchy: null,
+    obstacle: null,
+    recordFile,
+    lock,
+    onWatchdog: () => {},
+  });
   const app = Fastify();
   app.setErrorHandler((error, _request, reply) => sendError(reply, error));
   freezeRoutes(app, freezer);
@@ -50,9 +57,30 @@ describe('POST /freeze', () => {
     expect(answer.json()).toMatchObject({ mode: 'hierarchy', visited: 1, truncated: true });
   });
 
+  test('a number that is not positive counts as absent', async () => {
+    using top = testCgroup();
+    using server = serve([top, top]);
+    expect((await server.post('/freeze?maxWaitMs=-5')).statusCode).toBe(204);
+    for (const bound of ['0', '-1', '']) {
+      const answer = await server.post(`/freeze?maxCgroups=${bound}&maxWaitMs=1000`);
+      expect(answer.json()).toMatchObject({ visited: 2, truncated: false });
+    }
+  });
+
+  test.each([
+    ['', 512],
+    ['maxCgroups=600', 600],
+    ['maxCgroups=8192', 8192],
+    ['maxCgroups=999999999999', 8192],
+  ])('looks at no more cgroups than it should: %s', async (query, bound) => {
+    using top = testCgroup();
+    using server = serve(Array.from({ length: 8200 }, () => top));
+    const answer = await server.post(`/freeze?maxWaitMs=1&${query}`);
+    expect(answer.json()).toMatchObject({ visited: bound, truncated: true });
+  });
+
   test.each([
     ['mode=eager', "mode must be one of legacy, hierarchy, not 'eager'"],
-    ['maxCgroups=-1', "maxCgroups must be a whole number, not '-1'"],
     ['maxCgroups=1.5', "maxCgroups must be a whole number, not '1.5'"],
     ['maxWaitMs=soon', "maxWaitMs must be a whole number, not 'soon'"],
     ['maxWaitMs=1&maxWaitMs=2', 'maxWaitMs must be given once'],

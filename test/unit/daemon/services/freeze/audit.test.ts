@@ -15,6 +15,7 @@ function freezerFor(top: Cgroup): Freezer {
   const recordFile = join(scratch(), 'frozen.json');
   return new Freezer({
     workload,
+    obstacle: null,
     hierarchy: null,
     recordFile,
     lock: new ExclusiveLock(),

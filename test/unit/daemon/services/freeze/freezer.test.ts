@@ -29,6 +29,7 @@ function make(top: Cgroup, path: string): Cgroup {
 function freezerFor(top: Cgroup, options: Partial<FreezerOptions> = {}): Freezer {
   return new Freezer({
     workload: [make(top, 'user'), make(top, 'ptys')],
+    obstacle: null,
     hierarchy: { top, own: make(top, 'system.slice/envd.service') },
     recordFile,
     lock: new ExclusiveLock(),
@@ -145,16 +146,16 @@ describe('legacy mode', () => {
     expect(freezer.active).toBe(false);
   });
 
-  test('has nothing to do without cgroups', async () => {
-    const lock = new ExclusiveLock();
-    const onWatchdog = () => {};
-    using freezer = new Freezer({ workload: [], hierarchy: null, recordFile, lock, onWatchdog });
-    const statistics = { ...nothing, visited: 0, requested: 0, frozen: 0 };
-    expect(withoutTimes(await freezer.freeze(legacy, never))).toEqual({ mode: 'legacy', ...statistics });
-    expect(withoutTimes(await freezer.freeze(hierarchy, never))).toEqual({
-      mode: 'hierarchy',
-      ...statistics,
-    });
+  test('refuses where nothing can be frozen', async () => {
+    using top = testCgroup();
+    using freezer = freezerFor(top, { obstacle: 'no cgroups here' });
+    for (const request of [legacy, hierarchy]) {
+      await expect(freezer.freeze(request, never)).rejects.toMatchObject({
+        kind: 'failed_precondition',
+        message: 'cannot freeze the workload: no cgroups here',
+      });
+    }
+    expect(freezer.active).toBe(false);
     await freezer.thaw();
   });
 });

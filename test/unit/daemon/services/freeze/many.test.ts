@@ -19,6 +19,7 @@ function freezerFor(top: Cgroup): Freezer {
   const make = (path: string) => Cgroup.create(join(top.path, path));
   return new Freezer({
     workload: [make('user'), make('ptys')],
+    obstacle: null,
     hierarchy: { top, own: make('system.slice/envd.service') },
     recordFile: join(scratch(), 'frozen.json'),
     lock: new ExclusiveLock(),
