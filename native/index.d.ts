@@ -95,7 +95,7 @@ export function listNames(descriptor: number, withOthers: boolean): DirectoryNam
 // --- spawn.c ----------------------------------------------------------------------------------------------
 
 export interface SpawnOptions {
-  /** Absolute or relative to `cwd`; not looked up in PATH. */
+  /** Absolute or relative to `cwd`; not looked up in PATH. A script without `#!` is run by /bin/sh. */
   readonly file: string;
   /** argv, the first included. */
   readonly args: readonly string[];

@@ -7,6 +7,7 @@
 typedef struct {
   const char* file;
   char** argv;
+  char** script_argv;  // for /bin/sh, if the file is a script without #!
   char** envp;
   const char* cwd;
   uid_t uid;

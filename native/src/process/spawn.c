@@ -209,12 +209,25 @@ static void work_complete(napi_env env, napi_status status, void* data) {
   napi_resolve_deferred(env, s->deferred, started);
 }
 
+// `/bin/sh FILE ARGUMENT…`: all but the first of argv, which a script does not get to see.
+static bool make_script_argv(start* s) {
+  child_plan* plan = &s->plan;
+  size_t count = 0;
+  while (plan->argv[count]) count++;
+  plan->script_argv = arena_alloc(&s->strings, (count + 3) * sizeof(char*));
+  if (!plan->script_argv) return false;
+  plan->script_argv[0] = "/bin/sh";
+  plan->script_argv[1] = (char*)plan->file;
+  memcpy(&plan->script_argv[2], &plan->argv[count > 0], (count - (count > 0) + 1) * sizeof(char*));
+  return true;
+}
+
 static bool read_plan(napi_env env, napi_value options, start* s) {
   child_plan* plan = &s->plan;
   int32_t uid, gid, oom_score_adj;
   bool ok = arg_string(env, options, "file", &s->strings, (char**)&plan->file) &&
             arg_string(env, options, "cwd", &s->strings, (char**)&plan->cwd) &&
-            arg_strings(env, options, "args", &s->strings, &plan->argv) &&
+            arg_strings(env, options, "args", &s->strings, &plan->argv) && make_script_argv(s) &&
             arg_strings(env, options, "env", &s->strings, &plan->envp) &&
             arg_int32(env, options, "uid", &uid) && arg_int32(env, options, "gid", &gid) &&
             arg_ids(env, options, "groups", &s->strings, &plan->groups, &plan->group_count) &&

@@ -162,7 +162,7 @@ describe('a start that fails says at which step, and why', () => {
 
   test('a file that is no program', async () => {
     const file = join(scratch(), 'file');
-    writeFileSync(file, 'text', { mode: 0o755 });
+    writeFileSync(file, '\0text', { mode: 0o755 });
     expect(await failure(launch(file))).toMatchObject({
       kind: 'invalid_argument',
       message: `cannot start '${file}': ENOEXEC: Exec format error`,
