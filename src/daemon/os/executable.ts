@@ -9,7 +9,7 @@ const DEFAULT_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 /**
  * The file that `command` means: itself when it has a slash (below `cwd` when relative), else the first entry of
  * `path` (the PATH of the process to be) that the user may execute. An empty element of PATH is `cwd`.
- * Throws `not_found` or `permission_denied` naming the errno, as execvp(3) would choose between them.
+ * Throws `not_found` or `invalid_argument` naming the errno, as execvp(3) would choose between them.
  */
 export async function findExecutable(
   command: string,
@@ -25,9 +25,16 @@ export async function findExecutable(
     if (verdict === 'executable') return file;
     denied ||= verdict === 'denied';
   }
-  if (denied)
-    throw new EnvdError('permission_denied', `cannot start '${command}': EACCES: permission denied`);
-  throw new EnvdError('not_found', `cannot start '${command}': ENOENT: executable file not found in PATH`);
+  if (denied) throw new EnvdError('invalid_argument', `cannot start '${command}': EACCES: permission denied`);
+  const reason = `ENOENT: executable file not found in PATH${lineHint(command)}`;
+  throw new EnvdError('not_found', `cannot start '${command}': ${reason}`);
+}
+
+/** What to say of a command that is not there: how a whole line is to be sent, if it looks like one. */
+export function lineHint(command: string): string {
+  const program = /^\s*(\S+)\s+\S/.exec(command)?.[1];
+  if (program === undefined) return '';
+  return ` (cmd is the program alone: put '${program}' into cmd and what follows into args)`;
 }
 
 async function inspect(file: string, user: User): Promise<'executable' | 'denied' | 'absent'> {

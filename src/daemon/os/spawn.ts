@@ -1,4 +1,5 @@
 import { EnvdError, isSystemError } from '../../base/errors.ts';
+import { lineHint } from './executable.ts';
 import { native, type ProcessExit, type SpawnOptions, type StartedProcess } from './native.ts';
 import type { User } from './users.ts';
 
@@ -82,8 +83,10 @@ function describe(error: unknown, launch: Launch): unknown {
     return new EnvdError(kind, describeDirectory(error.code, reason, launch), { cause: error });
   }
   if (step === 'execve') {
-    const kind = error.code === 'ENOENT' ? 'not_found' : 'invalid_argument';
-    return new EnvdError(kind, `cannot start '${launch.file}': ${reason}`, { cause: error });
+    const isMissing = error.code === 'ENOENT';
+    const hint = isMissing ? lineHint(launch.args[0] ?? '') : '';
+    const text = `cannot start '${launch.file}': ${reason}${hint}`;
+    return new EnvdError(isMissing ? 'not_found' : 'invalid_argument', text, { cause: error });
   }
   if (step === 'frozen')
     return new EnvdError('unavailable', 'cannot start a process: the workload is frozen', { cause: error });

@@ -62,14 +62,14 @@ describe('the search', () => {
 });
 
 describe('what is not found', () => {
-  test('is not_found, or permission_denied when there is one that may not be executed', async () => {
+  test('is not_found, or invalid_argument when there is one that may not be executed', async () => {
     const root = setUp({ 'a/tool': 0o644 });
     await expect(findExecutable('none', inBoth(root), '/', ADA)).rejects.toMatchObject({
       kind: 'not_found',
       message: "cannot start 'none': ENOENT: executable file not found in PATH",
     });
     await expect(findExecutable('tool', inBoth(root), '/', ADA)).rejects.toMatchObject({
-      kind: 'permission_denied',
+      kind: 'invalid_argument',
       message: "cannot start 'tool': EACCES: permission denied",
     });
   });
