@@ -34,10 +34,9 @@ export function configOf(message: ConfigMessage | undefined): ProcessConfig {
   return { command: message.cmd, args: message.args, environment: message.envs, cwd: message.cwd ?? null };
 }
 
-/** A terminal without a size, or with one of 0x0, gets the usual one. */
-export function sizeOf(pty: PTY): TerminalSize {
-  const { cols = 0, rows = 0 } = pty.size ?? {};
-  return cols === 0 && rows === 0 ? DEFAULT_SIZE : { cols, rows };
+/** What a terminal has no size of, or one of 0, gets the usual one. */
+export function sizeOf({ size }: PTY): TerminalSize {
+  return { cols: size?.cols || DEFAULT_SIZE.cols, rows: size?.rows || DEFAULT_SIZE.rows };
 }
 
 /** Throws `invalid_argument` for a request that names no process. */

@@ -1,5 +1,4 @@
 import { create, type DescMessage, type MessageShape } from '@bufbuild/protobuf';
-import { EnvdError } from '../../base/errors.ts';
 import type { Feed } from '../../base/feed.ts';
 import {
   type ConnectRequestSchema,
@@ -57,9 +56,6 @@ async function openStart(
   request: StartRequest,
   { headers, timeoutMs }: StreamCall,
 ): Promise<Feed<ProcessEvent>> {
-  if (request.pty && request.stdin === false) {
-    throw new EnvdError('invalid_argument', 'stdin cannot be false for a process with a terminal');
-  }
   const start = {
     config: configOf(request.process),
     user: callerOf(headers, guest),

@@ -2,13 +2,15 @@ import type { User } from '../../os/users.ts';
 
 /**
  * The environment of a process: the daemon's PATH, the user's own variables, the platform's, the request's; the
- * last one wins. Nothing else of the daemon's environment reaches a process.
+ * last one wins, but PWD is always `cwd`: one that was handed on is of another process, or machine. Nothing else of
+ * the daemon's environment reaches a process.
  */
 export function buildEnvironment(
   daemonPath: string,
   user: User,
   platform: Readonly<Record<string, string>>,
   requested: Readonly<Record<string, string>>,
+  cwd: string,
 ): Record<string, string> {
   return {
     PATH: daemonPath,
@@ -17,5 +19,6 @@ export function buildEnvironment(
     LOGNAME: user.name,
     ...platform,
     ...requested,
+    PWD: cwd,
   };
 }

@@ -15,6 +15,9 @@ import type { Reader } from './reader.ts';
  */
 export const PIPE_HOLD_MS = 2000;
 
+/** How long who has asked for a kill waits for the end of the process, in milliseconds: one in state D takes its time. */
+const KILL_WAIT_MS = 250;
+
 /** What a client asked to run, as List shows it. */
 export interface ProcessConfig {
   readonly command: string;
@@ -57,7 +60,8 @@ export class ManagedProcess {
     this.#channels = parts.channels;
     this.#output = parts.output;
     this.#leaf = parts.leaf;
-    this.#input = this.#openInput(parts.channels);
+    const { input } = parts.channels;
+    this.#input = input && new Input(input, this.#inputName());
     this.ended = parts.spawned.exit.then((exit) => this.#finish(exit));
   }
 
@@ -142,6 +146,14 @@ export class ManagedProcess {
     signalGroup(this.pid, signal);
   }
 
+  /** Settles when it has ended after a kill, or when that takes too long. */
+  async endedAfterKill(): Promise<void> {
+    const late = Promise.withResolvers<void>();
+    const timer = setTimeout(late.resolve, KILL_WAIT_MS);
+    await Promise.race([this.ended, late.promise]);
+    clearTimeout(timer);
+  }
+
   /** Signals everything below the process too, in whatever session. Throws `failed_precondition` without cgroups. */
   signalTree(signal: number): void {
     if (!this.#leaf) {
@@ -152,14 +164,13 @@ export class ManagedProcess {
     this.#leaf.signal(signal);
   }
 
-  #openInput({ input, kind }: Channels): Input | null {
-    const name = kind === 'terminal' ? 'terminal input' : 'stdin';
-    return input && new Input(input, `${name} of process ${this.pid}`);
+  #inputName(): string {
+    return `${this.isTerminal ? 'terminal input' : 'stdin'} of process ${this.pid}`;
   }
 
   #openedInput(): Input {
     if (this.#input && this.#state === 'running') return this.#input;
-    throw new EnvdError('failed_precondition', `stdin of process ${this.pid} is closed`);
+    throw new EnvdError('failed_precondition', `${this.#inputName()} is closed`);
   }
 
   async #finish(exit: ProcessExit): Promise<EndEvent> {

@@ -33,13 +33,12 @@ export type Plan = Omit<Launch, 'cgroup'>;
 export async function planLaunch(request: StartRequest, guest: Guest, daemonPath: string): Promise<Plan> {
   const { config, user } = request;
   if (config.command === '') throw new EnvdError('invalid_argument', 'cmd is empty');
-  const environment = buildEnvironment(daemonPath, user, guest.environment, config.environment);
+  const cwd = resolvePath(config.cwd ?? '', user, guest.defaultWorkdir);
+  const environment = buildEnvironment(daemonPath, user, guest.environment, config.environment, cwd);
   refuseNulBytes([config.command, ...config.args, ...Object.entries(environment).flat()]);
   const bad = Object.keys(environment).find((name) => name === '' || name.includes('='));
   if (bad !== undefined)
     throw new EnvdError('invalid_argument', `invalid name of an environment variable: '${bad}'`);
-
-  const cwd = resolvePath(config.cwd ?? '', user, guest.defaultWorkdir);
   const file = await findExecutable(config.command, environment.PATH, cwd, user);
   return { file, args: [config.command, ...config.args], environment, cwd, user };
 }

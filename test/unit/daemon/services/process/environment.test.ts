@@ -3,18 +3,19 @@ import { buildEnvironment } from '../../../../../src/daemon/services/process/env
 import { ADA } from '../../../../support/users.ts';
 
 test("the daemon's PATH and the user's own variables, and nothing else", () => {
-  expect(buildEnvironment('/bin', ADA, {}, {})).toEqual({
+  expect(buildEnvironment('/bin', ADA, {}, {}, '/work')).toEqual({
     PATH: '/bin',
     HOME: '/home/ada',
     USER: 'ada',
     LOGNAME: 'ada',
+    PWD: '/work',
   });
 });
 
 test("the platform's variables win over the user's, the request's over all", () => {
-  const platform = { HOME: '/platform', REGION: 'a', STAGE: 'platform' };
-  const requested = { STAGE: 'request', PATH: '/opt/bin', EMPTY: '' };
-  expect(buildEnvironment('/bin', ADA, platform, requested)).toEqual({
+  const platform = { HOME: '/platform', REGION: 'a', STAGE: 'platform', PWD: '/image' };
+  const requested = { STAGE: 'request', PATH: '/opt/bin', EMPTY: '', PWD: '/client' };
+  expect(buildEnvironment('/bin', ADA, platform, requested, '/work')).toEqual({
     PATH: '/opt/bin',
     HOME: '/platform',
     USER: 'ada',
@@ -22,5 +23,6 @@ test("the platform's variables win over the user's, the request's over all", () 
     REGION: 'a',
     STAGE: 'request',
     EMPTY: '',
+    PWD: '/work',
   });
 });
