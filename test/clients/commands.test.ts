@@ -114,6 +114,15 @@ describe('a background command', () => {
     expect(await commands.kill(handle.pid)).toBe(false);
   });
 
+  test('is gone when the kill has been answered, every time', async () => {
+    for (let round = 0; round < 20; round++) {
+      const { pid } = await commands.run('sleep 300', { background: true });
+      expect(await commands.kill(pid)).toBe(true);
+      expect(await rejection(commands.run(`kill -0 ${pid}`))).toBeInstanceOf(CommandExitError);
+      expect((await commands.list()).map((each) => each.pid)).not.toContain(pid);
+    }
+  });
+
   test('outlives its client, and another one connects', async () => {
     const first = await commands.run('read x; echo "got $x"', { background: true, stdin: true });
     await first.disconnect();

@@ -7,6 +7,7 @@ import {
   toJsonString,
 } from '@bufbuild/protobuf';
 import { EnvdError, messageOf } from '../../base/errors.ts';
+import { refuseUnknownNames } from './enum-names.ts';
 
 /** The two codecs of Connect's streams: `application/connect+json` and `application/connect+proto`. */
 export type Codec = 'json' | 'binary';
@@ -54,8 +55,12 @@ export function decodeMessage<Desc extends DescMessage>(
 ): MessageShape<Desc> {
   try {
     if (codec === 'binary') return fromBinary(schema, payload);
-    return fromJsonString(schema, payload.toString('utf8'), { ignoreUnknownFields });
+    const text = payload.toString('utf8');
+    const message = fromJsonString(schema, text, { ignoreUnknownFields });
+    refuseUnknownNames(schema, text);
+    return message;
   } catch (error) {
+    if (error instanceof EnvdError) throw error;
     // Of JSON, protobuf-es says itself which message or field it was.
     const name = codec === 'json' ? '' : `cannot decode message ${schema.typeName}: `;
     const text = `${name}${messageOf(error)}`;

@@ -1,8 +1,16 @@
 import type { ServiceImpl } from '@connectrpc/connect';
 import { EnvdError } from '../../base/errors.ts';
-import { type Process, Signal, SignalScope } from '../../gen/process/process_pb.js';
-import { MAX_SIGNAL } from '../os/signals.ts';
+import {
+  type Process,
+  Signal,
+  SignalSchema,
+  SignalScope,
+  type StreamInputRequest,
+} from '../../gen/process/process_pb.js';
+import { MAX_SIGNAL, SIGKILL } from '../os/signals.ts';
+import type { ManagedProcess } from '../services/process/process.ts';
 import type { ProcessTable } from '../services/process/table.ts';
+import { choicesOf } from './enum-names.ts';
 import { inputOf, selectorOf, sizeOf } from './process-messages.ts';
 
 /** The calls of `process.Process` that are no event streams. */
@@ -32,26 +40,22 @@ export function processService(processes: ProcessTable) {
       return {};
     },
     async streamInput(requests, context) {
-      let selector: ReturnType<typeof selectorOf> | null = null;
-      for await (const { event } of requests) {
-        if (event.case === 'start') selector = selectorOf(event.value.process);
-        if (event.case !== 'data') continue;
-        if (!selector)
-          throw new EnvdError('invalid_argument', 'the first message of StreamInput must be start');
-        const { kind, bytes } = inputOf(event.value.input);
-        await processes.find(selector).write(kind, bytes, context.signal);
-      }
+      await writeStream(requests, processes, context.signal);
       return {};
     },
-    sendSignal({ process, signal, scope }) {
+    async sendSignal({ process, signal, scope }) {
       const target = processes.find(selectorOf(process));
       const number: number = signal;
-      if (number === Signal.UNSPECIFIED) throw new EnvdError('invalid_argument', 'signal is missing');
+      if (number === Signal.UNSPECIFIED) {
+        throw new EnvdError('invalid_argument', `signal is missing: use ${choicesOf(SignalSchema)}`);
+      }
       if (number < 0 || number > MAX_SIGNAL) {
         throw new EnvdError('invalid_argument', `invalid signal ${number}: signals are 1 to ${MAX_SIGNAL}`);
       }
       if (scope === SignalScope.TREE) target.signalTree(number);
       else target.signal(number);
+      // Who kills looks at once whether it is gone.
+      if (number === SIGKILL) await target.endedAfterKill();
       return {};
     },
     closeStdin({ process }) {
@@ -59,4 +63,24 @@ export function processService(processes: ProcessTable) {
       return {};
     },
   } satisfies Partial<ServiceImpl<typeof Process>>;
+}
+
+/** Writes to the process that was meant at the start, whatever its tag means by then. */
+async function writeStream(
+  requests: AsyncIterable<StreamInputRequest>,
+  processes: ProcessTable,
+  signal: AbortSignal,
+): Promise<void> {
+  let target: ManagedProcess | null = null;
+  for await (const { event } of requests) {
+    if (event.case === 'start') {
+      if (target)
+        throw new EnvdError('invalid_argument', 'only the first message of StreamInput can be start');
+      target = processes.find(selectorOf(event.value.process));
+    } else if (event.case === 'data') {
+      if (!target) throw new EnvdError('invalid_argument', 'the first message of StreamInput must be start');
+      const { kind, bytes } = inputOf(event.value.input);
+      await target.write(kind, bytes, signal);
+    }
+  }
 }

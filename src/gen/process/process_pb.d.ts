@@ -166,7 +166,7 @@ export declare type StartRequest = Message<"process.StartRequest"> & {
   tag?: string | undefined;
 
   /**
-   * Absent: true. False: stdin is /dev/null.
+   * Absent: true. False: stdin is /dev/null; of no effect with a terminal.
    *
    * @generated from field: optional bool stdin = 4;
    */
@@ -924,7 +924,7 @@ export declare const Process: GenService<{
     output: typeof UpdateResponseSchema;
   },
   /**
-   * StreamInput writes a stream of input to one process.
+   * StreamInput writes a stream of input to one process, the one that its start has named.
    *
    * @generated from rpc process.Process.StreamInput
    */
@@ -944,7 +944,7 @@ export declare const Process: GenService<{
     output: typeof SendInputResponseSchema;
   },
   /**
-   * SendSignal signals the process' whole group.
+   * SendSignal signals the process' whole group; SIGKILL is answered when the process is gone, or after 250 ms.
    *
    * @generated from rpc process.Process.SendSignal
    */
