@@ -36,7 +36,7 @@ async function start(command: string): Promise<ManagedProcess> {
 }
 
 /** A process that has been reaped and has not ended, and another that `next` starts with its pid. */
-async function startTwo<T extends { readonly pid?: number | undefined }>(
+async function startTwo<T extends { readonly pid?: number | undefined; kill(): unknown }>(
   next: () => Promise<T>,
 ): Promise<[ManagedProcess, T]> {
   for (;;) {
@@ -46,6 +46,7 @@ async function startTwo<T extends { readonly pid?: number | undefined }>(
     writeFileSync('/proc/sys/kernel/ns_last_pid', String(first.pid - 1));
     const second = await next();
     if (second.pid === first.pid) return [first, second];
+    second.kill();
   }
 }
 
