@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import { type Codec, encodeFrame } from '../../src/daemon/rpc/codec.ts';
-import { ConnectRequestSchema, StartRequestSchema } from '../../src/gen/process/process_pb.js';
+import { StartRequestSchema } from '../../src/gen/process/process_pb.js';
 
 /** A streaming request as bytes, for a client that costs next to nothing. */
 export function startRequest(init: MessageInitShape<typeof StartRequestSchema>, codec: Codec): Buffer {
@@ -11,11 +11,6 @@ export function startRequest(init: MessageInitShape<typeof StartRequestSchema>, 
     encodeFrame(StartRequestSchema, create(StartRequestSchema, init), codec),
     codec,
   );
-}
-
-export function connectRequest(tag: string, codec: Codec): Buffer {
-  const message = create(ConnectRequestSchema, { process: { selector: { case: 'tag', value: tag } } });
-  return request('/process.Process/Connect', encodeFrame(ConnectRequestSchema, message, codec), codec);
 }
 
 function request(path: string, body: Buffer, codec: Codec): Buffer {

@@ -6,10 +6,7 @@ import { EnvdError, messageOf } from '../../base/errors.ts';
 type Native = typeof import('../../../native/index.d.ts');
 
 export type {
-  AddressSpaceReservation,
-  CollapseJob,
   CollapseStatistics,
-  Inotify,
   PipeReader,
   ProcessExit,
   SpawnOptions,

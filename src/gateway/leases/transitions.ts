@@ -112,7 +112,7 @@ export function postpone(sandbox: Sandbox, now: number): Sandbox {
   return { ...sandbox, claim: null, failures, retryAt: now + retryDelay(failures) };
 }
 
-/** 1 s, 2 s, 4 s and so on, 5 min at most. */
+/** 1 s, 2 s, 4 s and so on, 5 min at most. @internal */
 export function retryDelay(failures: number): number {
   return Math.min(FIRST_RETRY_MS * 2 ** (failures - 1), LONGEST_RETRY_MS);
 }

@@ -19,7 +19,7 @@ export interface SignedRequest {
   readonly now: number;
 }
 
-/** The signature with which the holder of `token` lets others do one operation on one path. */
+/** The signature with which the holder of `token` lets others do one operation on one path. @internal */
 export function signFile(request: Omit<SignedRequest, 'signature' | 'now'>): string {
   const { path, operation, username, token, expiration } = request;
   const fields = [path, operation, username, token, ...(expiration === undefined ? [] : [expiration])];

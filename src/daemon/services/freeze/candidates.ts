@@ -11,7 +11,7 @@ export interface Candidate {
  * What a resume depends on, below the top of the hierarchy: init, the journal that services write to, NFS locking
  * and port mapping (remounting hangs without), the forwarding of the guest's ports.
  */
-export const RESUME_DEPENDS_ON: readonly string[] = [
+const RESUME_DEPENDS_ON: readonly string[] = [
   'init.scope',
   'system.slice/systemd-journald.service',
   'system.slice/rpcbind.service',

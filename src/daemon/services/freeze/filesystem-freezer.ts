@@ -9,7 +9,7 @@ import { WATCHDOG_MS, Watchdog } from './watchdog.ts';
 import type { WriteGate } from './write-gate.ts';
 
 /** How long a freeze waits for changes to files that are under way, in milliseconds. */
-export const REST_LIMIT_MS = 2000;
+const REST_LIMIT_MS = 2000;
 
 export interface FilesystemFreezerOptions {
   /** A directory of the file system that is frozen: `/`. */

@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { EnvdError } from '../../../base/errors.ts';
 import type { Metadata } from './metadata-client.ts';
 
-/** How long a caller waits for a reading, and the background for an answer, in milliseconds. */
+/** How long a caller waits for a reading, and the background for an answer, in milliseconds. @internal */
 export const READ_LIMIT_MS = 1000;
 /** Between readings in the background; the requests that depend on one make their own. */
 const INTERVAL_MS = 30_000;

@@ -16,7 +16,7 @@ const WEIGHTS = {
   ptys: { 'cpu.weight': '200', 'io.weight': 'default 50' },
 };
 
-/** Bytes that the workload may have: the rest keeps the system and the daemon alive. */
+/** Bytes that the workload may have: the rest keeps the system and the daemon alive. @internal */
 export function workloadMemory(total: number): number {
   return Math.floor(total - Math.min(total / 8, 128 * MIB));
 }

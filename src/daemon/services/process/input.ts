@@ -1,7 +1,7 @@
 import type { Writable } from 'node:stream';
 import { EnvdError } from '../../../base/errors.ts';
 
-/** How many bytes of input the daemon keeps for a process that does not read, beside what the kernel holds. */
+/** How many bytes of input the daemon keeps for a process that does not read, beside what the kernel holds. @internal */
 export const QUEUE_BYTES = 1024 * 1024;
 
 interface Waiting {

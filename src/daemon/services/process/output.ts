@@ -4,7 +4,7 @@ import type { Offsets, OutputEvent, OutputStream, ProcessEvent, StartEvent } fro
 import type { History } from './history.ts';
 import { Reader, type Source } from './reader.ts';
 
-/** How far the slowest reader may lag behind, in bytes, before the process is slowed down to it. */
+/** How far the slowest reader may lag behind, in bytes, before the process is slowed down to it. @internal */
 export const WINDOW_BYTES = 1024 * 1024;
 /** What an event costs beside its bytes: many tiny ones must not pass for little memory. */
 const EVENT_BYTES = 256;

@@ -13,7 +13,7 @@ import type { Reader } from './reader.ts';
  * How long after the exit the end waits for background children that hold the pipes, in milliseconds. What the
  * process itself wrote is waited for however long its readers take; a killed process is not held.
  */
-export const PIPE_HOLD_MS = 2000;
+const PIPE_HOLD_MS = 2000;
 
 /** How long who has asked for a kill waits for the end of the process, in milliseconds: one in state D takes its time. */
 const KILL_WAIT_MS = 250;

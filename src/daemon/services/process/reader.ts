@@ -3,7 +3,7 @@ import type { Feed } from '../../../base/feed.ts';
 import type { EventLog, Place } from './event-log.ts';
 import type { ProcessEvent } from './events.ts';
 
-/** How long a reader may hold up the others, in milliseconds, before it is dropped. */
+/** How long a reader may hold up the others, in milliseconds, before it is dropped. @internal */
 export const STALL_LIMIT_MS = 30_000;
 /** Output that a reader takes at a time, in bytes, unless it wants another amount. */
 const BATCH_BYTES = 128 * 1024;

@@ -15,14 +15,14 @@ import { Leaves } from './leaf.ts';
 import type { ManagedProcess } from './process.ts';
 import { launchProcess, type Plan, planLaunch, type StartRequest } from './start.ts';
 
-/** How long an ended process can still be connected to, in milliseconds. */
+/** How long an ended process can still be connected to, in milliseconds. @internal */
 export const RETENTION_MS = 30_000;
 /** How long processes have between SIGTERM and SIGKILL when the daemon stops, in milliseconds. */
-export const STOP_GRACE_MS = 2000;
+const STOP_GRACE_MS = 2000;
 /** How many full histories all processes may keep together, those included that have ended. */
-export const HISTORIES = 64;
+const HISTORIES = 64;
 /** Processes with this tag stay out of the cgroups that a freeze stops. */
-export const SYSTEM_TAG = '_system';
+const SYSTEM_TAG = '_system';
 
 /** How a client names a process. */
 export type Selector = { readonly pid: number } | { readonly tag: string };
