@@ -6,6 +6,7 @@ import { EnvdError } from '../base/errors.ts';
 import type { Transfers } from '../base/tally.ts';
 import { gate } from './rest/auth.ts';
 import { sendError, statusOf } from './rest/errors.ts';
+import { leaveBodies } from './rest/ignore-body.ts';
 import { logOperations } from './rest/operation-log.ts';
 import { collapseRoutes } from './rest/routes/collapse.ts';
 import { envsRoutes } from './rest/routes/envs.ts';
@@ -87,15 +88,6 @@ export function buildApp(services: AppServices, { version, logger, shutdown }: A
   collapseRoutes(app, services.collapser);
   mountConnect(app, services, shutdown);
   return app;
-}
-
-/**
- * Nothing is read of a body before its handler asks for it, whatever its type: each knows what it may be, and who
- * sends it. What is left of it when the answer is out, Node reads and drops.
- */
-function leaveBodies(app: FastifyInstance): void {
-  app.removeAllContentTypeParsers();
-  app.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null));
 }
 
 function allowAnyOrigin(app: FastifyInstance): void {

@@ -8,3 +8,12 @@ export function ignoreBody(scope: FastifyInstance): void {
     parsed(null);
   });
 }
+
+/**
+ * Nothing is read of a body before its handler asks for it, whatever its type: each knows what it may be, and who
+ * sends it. What is left of it when the answer is out, Node reads and drops.
+ */
+export function leaveBodies(app: FastifyInstance): void {
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null));
+}

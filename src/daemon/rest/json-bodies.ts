@@ -114,7 +114,7 @@ function parse(text: string): unknown {
 /** Ends the connection a while after the answer, unless the client has sent the rest of its request by then. */
 function endAfter(response: ServerResponse, request: IncomingMessage): void {
   response.once('finish', () => {
-    const timer = setTimeout(() => request.destroy(), LINGER_MS);
+    const timer = setTimeout(() => request.destroy(), LINGER_MS).unref();
     request.once('end', () => clearTimeout(timer));
     request.once('close', () => clearTimeout(timer));
   });

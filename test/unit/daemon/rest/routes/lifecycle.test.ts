@@ -1,6 +1,7 @@
 import Fastify, { type FastifyInstance } from 'fastify';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { sendError } from '../../../../../src/daemon/rest/errors.ts';
+import { leaveBodies } from '../../../../../src/daemon/rest/ignore-body.ts';
 import { envsRoutes } from '../../../../../src/daemon/rest/routes/envs.ts';
 import { healthRoutes } from '../../../../../src/daemon/rest/routes/health.ts';
 import { initRoutes } from '../../../../../src/daemon/rest/routes/init.ts';
@@ -18,6 +19,7 @@ const NOTHING_FROZEN = { requested: 0, stillFrozen: 0, notFrozen: 0, vanished: 0
 function setUp(audit = NOTHING_FROZEN): { app: FastifyInstance; guest: Guest } {
   const app = Fastify();
   onTestFinished(() => app.close());
+  leaveBodies(app);
   app.setErrorHandler((error, _request, reply) => sendError(reply, error));
   const guest = new Guest(testUsers(scratch()));
   const steps = [
