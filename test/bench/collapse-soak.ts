@@ -1,6 +1,6 @@
 /**
  * Collapsing the memory of a daemon that works, again and again, half of the callers going away: everything that it
- * carries meanwhile is compared by hash. Run: `node test/bench/collapse-soak.ts [seconds]`
+ * carries meanwhile is compared by hash. Run: `npm run bench -- collapse-soak [seconds]`
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';

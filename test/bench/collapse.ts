@@ -1,7 +1,7 @@
 /**
  * The share of the heap that lies in whole 2 MiB windows, with and without the reservation of the address space,
  * side by side: as it is after start and load, after a collection, and what a collapse then makes of it.
- * Run: `node test/bench/collapse.ts`
+ * Run: `npm run bench -- collapse`
  */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';

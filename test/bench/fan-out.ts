@@ -1,7 +1,7 @@
 /**
  * What a further reader of the same process costs the server: CPU per reader with 1, 10 and 100 of them, beside as
  * many bare sockets, since the kernel's part grows with the memory that the sockets hold.
- * Run: `node --expose-gc test/bench/fan-out.ts`
+ * Run: `npm run bench -- fan-out`
  */
 import { printTable, residentMib, show, takeTurns } from './figures.ts';
 import { Contest, type Load } from './stream-contest.ts';

@@ -20,7 +20,7 @@ import { median, printTable } from './figures.ts';
 /*
  * The frames of a guest that are touched after it was restored, by what was done before the pause. Boots differ more
  * than pauses of one boot, and those more than restores of one pause: so every boot is paused in each way, several
- * times, and the ways are compared within a boot. node test/bench/frames.ts [boots] [pauses] [restores] [rounds of work]
+ * times, and the ways are compared within a boot. npm run bench -- frames [boots] [pauses] [restores] [rounds of work]
  */
 
 type Key = Exclude<keyof Touched, 'owners'>;

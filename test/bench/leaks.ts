@@ -1,7 +1,7 @@
 /**
  * What the real daemon still holds after 10,000 short processes in a row and 200 at once: descriptors, cgroups,
  * zombies, memory. Then how much it grows while 1 GiB goes through a slow reader.
- * Run: `node --expose-gc test/bench/leaks.ts`; takes two minutes, since ended processes are remembered for 30 s.
+ * Run: `npm run bench -- leaks`; takes two minutes, since ended processes are remembered for 30 s.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { Agent, request } from 'node:http';

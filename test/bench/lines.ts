@@ -1,7 +1,7 @@
 /**
  * Lines per second of programs that make one small write for each, through the real daemon to one client, beside
  * the same programs into a bare pipe, and what the daemon's CPU is for a line.
- * Run: `node --expose-gc test/bench/lines.ts`
+ * Run: `npm run bench -- lines`
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

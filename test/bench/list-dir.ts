@@ -1,5 +1,5 @@
 /**
- * ListDir and Stat beside find(1) on the same trees, in one run: `node test/bench/list-dir.ts`.
+ * ListDir and Stat beside find(1) on the same trees, in one run: `npm run bench -- list-dir`.
  * Prints the time of each, their ratio, and the longest turn of the event loop.
  */
 import { spawn } from 'node:child_process';

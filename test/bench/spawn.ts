@@ -1,7 +1,7 @@
 /**
  * What it costs to start `/bin/true` and to see it end: our spawn beside child_process in one process, in turns,
  * with a small and a large heap, with and without a cgroup of its own; then through the RPCs of a real daemon.
- * Run: `node --expose-gc test/bench/spawn.ts`
+ * Run: `npm run bench -- spawn`
  *
  * "Block" is what a start takes from everybody else on the event loop, from the call to the last callback: the time
  * in which the loop did not wait for events (eventLoopUtilization), wall clock. CPU would not do: a fork waits for

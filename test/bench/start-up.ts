@@ -9,7 +9,7 @@ import { freePort } from '../support/free-port.ts';
 
 /*
  * How long the daemon takes to its first answer, and its memory then: from the sources, from dist/ (npm run build
- * first), both with V8's compile cache on disk. node test/bench/start-up.ts [rounds] [name=command…]
+ * first), both with V8's compile cache on disk. npm run bench -- start-up [rounds] [name=command…]
  */
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));

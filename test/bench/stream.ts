@@ -2,7 +2,7 @@
  * What it costs the server to stream events to one client, in CPU: our path, a plain handler of connect-node and a
  * bare socket, all in one process with the daemon's flags, read by raw sockets in another, in turns. Then the whole
  * way, from a program through the daemon to a client, beside the same bytes through a bare pipe.
- * Run: `node --expose-gc test/bench/stream.ts`
+ * Run: `npm run bench -- stream`
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

@@ -1,6 +1,6 @@
 /**
  * What a unary call costs the daemon in CPU, with everything around it (hooks, gate, log), beside the same methods
- * through connect-node on a bare `node:http` server with the daemon's flags. Run: `node test/bench/unary.ts`
+ * through connect-node on a bare `node:http` server with the daemon's flags. Run: `npm run bench -- unary`
  */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';

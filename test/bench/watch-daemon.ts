@@ -1,7 +1,7 @@
 /**
  * Watches of the real daemon, over its socket: the time from a change to its event at the client (beside a GET
  * /health at the same moment), what a thousand watches take, and what 10,000 made and removed leave behind.
- * Run: `node test/bench/watch-daemon.ts`
+ * Run: `npm run bench -- watch-daemon`
  */
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { Agent, get } from 'node:http';

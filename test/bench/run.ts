@@ -1,0 +1,77 @@
+import { spawnSync } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { programsFor, reasonAgainst } from '../support/machine.ts';
+
+/** A measurement: the program of its name in this directory. */
+interface Bench {
+  readonly what: string;
+  readonly args?: string;
+  readonly flags?: readonly string[];
+  /** A purpose of `.ci/packages.txt`: the programs that it runs beside the daemon. */
+  readonly packages?: string;
+}
+
+const COLLECTS = ['--expose-gc'];
+
+/** `npm run bench -- NAME [ARGUMENT…]`; most also read ROUNDS from the environment. */
+const BENCHES: Readonly<Record<string, Bench>> = {
+  collapse: { what: 'the heap in whole windows, with and without the reserved addresses' },
+  'collapse-soak': { what: 'collapses of a daemon that works, again and again', args: '[SECONDS]' },
+  'fan-out': { what: 'CPU of each further reader of a process', flags: COLLECTS },
+  files: { what: 'uploads beside cat, downloads beside nginx', args: '[MIB] [ROUNDS]', packages: 'bench' },
+  frames: {
+    what: 'the frames of a guest that a resume touches',
+    args: '[BOOTS] [PAUSES] [RESTORES] [ROUNDS OF WORK]',
+    packages: 'guest',
+  },
+  gateway: {
+    what: 'the gateway beside nginx as the proxy',
+    args: '[MIB] [CALLS] [IDLE STREAMS] [ROUNDS]',
+    packages: 'bench',
+  },
+  leaks: { what: 'what 10,000 processes leave behind, and a slow reader takes', flags: COLLECTS },
+  lines: { what: 'lines a second of programs that write each on its own', flags: COLLECTS },
+  'list-dir': { what: 'ListDir and Stat beside find', packages: 'bench' },
+  spawn: { what: 'the start of a process beside child_process', flags: COLLECTS },
+  'start-up': {
+    what: 'the time to the first answer, from sources and from dist/ (npm run build first)',
+    args: '[ROUNDS] [NAME=COMMAND…]',
+  },
+  stream: { what: 'CPU of streamed events beside connect-node and a bare socket', flags: COLLECTS },
+  unary: { what: 'CPU of a unary call beside connect-node' },
+  watch: { what: 'the watcher beside chokidar' },
+  'watch-daemon': { what: 'watches of the daemon over its socket' },
+};
+
+const [name = '', ...args] = process.argv.slice(2);
+const bench = Object.hasOwn(BENCHES, name) ? BENCHES[name] : undefined;
+process.exitCode = bench ? run(bench) : refuse();
+
+/** Runs it in a process with its flags; returns the exit code. */
+function run({ flags = [], packages }: Bench): number {
+  const wanted = packages === undefined ? [] : programsFor(packages);
+  if (packages !== undefined) {
+    const installer = fileURLToPath(new URL('../../.ci/packages', import.meta.url));
+    spawnSync('sh', [installer, packages], { stdio: 'inherit' });
+  }
+  for (const program of wanted) {
+    const reason = reasonAgainst(program);
+    if (reason) return complain(`cannot run '${name}': ${reason}`);
+  }
+  const file = fileURLToPath(new URL(`${name}.ts`, import.meta.url));
+  const { status } = spawnSync(process.execPath, [...flags, file, ...args], { stdio: 'inherit' });
+  return status ?? 1;
+}
+
+function refuse(): number {
+  const lines = Object.entries(BENCHES).map(([each, { what, args: takes = '' }]) =>
+    `  ${`${each} ${takes}`.padEnd(52)}  ${what}`.trimEnd(),
+  );
+  const reason = name === '' ? 'a name is missing' : `there is no '${name}'`;
+  return complain(`${reason}: npm run bench -- NAME [ARGUMENT…]\n${lines.join('\n')}`);
+}
+
+function complain(message: string): number {
+  process.stderr.write(`bench: ${message}\n`);
+  return 2;
+}
