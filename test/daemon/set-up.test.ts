@@ -140,6 +140,6 @@ test('what is missing from Debian and may not be installed is told with the comm
   const tests = packages(['test'], { env });
   expect(tests.status).toBe(2);
   expect(tests.stderr).toMatch(
-    /^setup: .* apt-get install --no-install-recommends bindfs curl git .*openssl procps\n$/,
+    /^setup: .* apt-get install --no-install-recommends bindfs curl git .*openssl procps psmisc sysvinit-utils\n$/,
   );
 });

@@ -10,7 +10,7 @@ const CALLERS = 8;
 const later = (seconds: number) => new Date(Date.now() + seconds * 1000);
 
 describe('the metadata service', whenBooted, () => {
-  const program = readFileSync(new URL('metadata-service.mjs', import.meta.url), 'utf8');
+  const program = readFileSync(new URL('../support/guest/metadata-service.mjs', import.meta.url), 'utf8');
 
   /** A guest with the service at its address, told about to the daemon as in docs/operations.md. */
   async function withService(): Promise<RunningGuest> {

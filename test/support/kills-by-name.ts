@@ -1,4 +1,3 @@
-import { spawnSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -11,12 +10,10 @@ import { needs } from './needs.ts';
 import { PidNamespace } from './pid-namespace.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
-const isInstalled = (program: string) => spawnSync('sh', ['-c', `command -v ${program}`]).status === 0;
-
-/** What ends the servers of somebody who types it, and the program that it needs. */
+/** What ends the servers of somebody who types it, and what it needs of Debian. */
 const KILLS = [
-  ['pkill node', 'pkill'],
-  ['pkill -f node', 'pkill'],
+  ['pkill node', 'ps'],
+  ['pkill -f node', 'ps'],
   ['killall node', 'killall'],
   ['kill $(pidof node)', 'pidof'],
 ] as const;
@@ -59,9 +56,8 @@ export function describeKillsByName(what: string, program: Program): void {
       if (directory) rmSync(directory, { recursive: true });
     });
 
-    test.for(KILLS)('lives on after `%s`', async ([kill, tool], { skip }) => {
-      needs('mounts');
-      skip(!isInstalled(tool), `${tool} is not installed`);
+    test.for(KILLS)('lives on after `%s`', async ([kill, requirement]) => {
+      needs('mounts', requirement);
       const start = `${directory}/node 1000 & until [ "$(cat /proc/$!/comm)" = node ]; do :; done`;
       // 128 + SIGTERM: what is called so is killed.
       expect(await namespace.run(`${start}; ${kill}; wait $!`)).toBe(143);
@@ -76,7 +72,8 @@ export function describeKillsByName(what: string, program: Program): void {
       expect(await namespace.run(`! grep node ${threads}`)).toBe(0);
     });
 
-    test.runIf(program.watchesMounts)('so does its watcher of network mounts', async () => {
+    if (!program.watchesMounts) return;
+    test('so does its watcher of network mounts', async () => {
       needs('fuse');
       writeFileSync(join(directory, 'behind/poem.txt'), 'roses');
       expect((await created.next()).value).toBe('poem.txt');

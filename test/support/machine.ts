@@ -17,6 +17,7 @@ export type Requirement =
   | 'cgroup v2'
   | 'user namespaces'
   | 'room for 2 GiB'
+  | "Debian 12's glibc"
   | (string & {});
 
 const PROBES: Record<string, () => string | null> = {
@@ -34,6 +35,11 @@ const PROBES: Record<string, () => string | null> = {
     reasonAgainst('root') ?? failureOf('there is no cgroup v2 that can be written to', makeACgroup),
   'user namespaces': () =>
     failureOf('user namespaces are not permitted', () => run('unshare', '-Ur', 'true')),
+  "Debian 12's glibc": () => {
+    const { header } = process.report.getReport() as { header: { glibcVersionRuntime: string } };
+    const newer = Number(header.glibcVersionRuntime.split('.')[1]) > 36;
+    return newer ? `a newer glibc than that of Debian 12 builds here (${header.glibcVersionRuntime})` : null;
+  },
   'room for 2 GiB': () => {
     const { bavail, bsize } = statfsSync(tmpdir());
     return bavail * bsize > 3 * 2 ** 30 ? null : 'there are less than 3 GiB free for temporary files';
