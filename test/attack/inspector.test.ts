@@ -1,16 +1,11 @@
-import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { connectTo } from '../support/clients.ts';
 import { startDaemon } from '../support/daemon.ts';
-import { listeningSockets } from '../support/listening-sockets.ts';
 import { mountFuse } from '../support/mounts.ts';
+import { childrenOf, listeningSockets } from '../support/proc.ts';
 
 // On SIGUSR1, Node opens its inspector on 127.0.0.1:9229: whoever connects runs code as the process, any user of the guest.
 const ROUNDS = 50;
-
-/** The children of a process, by pid. Source: proc_pid_task(5). */
-const childrenOf = (pid: number) =>
-  readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(/\s+/).filter(Boolean).map(Number);
 
 test('SIGUSR1 opens no inspector and ends nothing', async () => {
   await using daemon = await startDaemon();

@@ -25,9 +25,9 @@ import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { freePort } from '../support/free-port.ts';
 import { isWritable } from '../support/frozen.ts';
 import { describeKillsByName } from '../support/kills-by-name.ts';
-import { listeningSockets } from '../support/listening-sockets.ts';
 import { mountFuse } from '../support/mounts.ts';
 import { needs } from '../support/needs.ts';
+import { listeningSockets } from '../support/proc.ts';
 import { scratch } from '../support/scratch.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));

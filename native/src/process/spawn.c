@@ -139,14 +139,15 @@ static void close_stdio(start* s) {
 }
 
 // Whether a process started in the cgroup would stop before its execve, and with it the thread that waits for that. A
-// new cgroup below a frozen one says so at once. Source: Documentation/admin-guide/cgroup-v2.rst, "cgroup.events".
-static bool is_frozen(int cgroup) {
+// new cgroup below a frozen one says so at once. EAGAIN if it would, 0 if not, else why that cannot be told.
+// Source: Documentation/admin-guide/cgroup-v2.rst, "cgroup.events".
+static int frozen_error(int cgroup) {
   char events[128] = "";
   int file = openat(cgroup, "cgroup.events", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return false;
+  if (file < 0) return errno;
   ssize_t length = read(file, events, sizeof events - 1);
   close(file);
-  return length > 0 && strstr(events, "frozen 1");
+  return length > 0 && strstr(events, "frozen 1") ? EAGAIN : 0;
 }
 
 // Makes the cgroup and opens it for clone3; true when there is none to make.
@@ -156,11 +157,9 @@ static bool make_cgroup(start* s) {
   if (mkdir(s->cgroup, 0755) == 0) s->plan.cgroup = open(s->cgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   s->plan.failed_errno = errno;
   if (s->plan.cgroup < 0) return false;
-  s->plan.failed_step = "frozen";
-  s->plan.failed_errno = EAGAIN;
-  if (is_frozen(s->plan.cgroup)) return false;
-  s->plan.failed_errno = 0;
-  return true;
+  s->plan.failed_errno = frozen_error(s->plan.cgroup);
+  if (s->plan.failed_errno == EAGAIN) s->plan.failed_step = "frozen";
+  return s->plan.failed_errno == 0;
 }
 
 static void work_execute(napi_env env, void* data) {

@@ -24,6 +24,8 @@ export interface Owner {
   readonly gid: number;
 }
 
+/** Between attempts to write to a full terminal whose readiness cannot be waited for, in milliseconds. */
+const RETRY_MS = 50;
 const DRAIN_CHUNK_BYTES = 64 * 1024;
 /** Read and written by its owner, written by its group; as login(1) leaves it. */
 const TERMINAL_MODE = 0o620;
@@ -48,13 +50,9 @@ export class Terminal implements Disposable {
    */
   constructor(size: TerminalSize, owner: Owner) {
     checkSize(size);
-    const { master, slave, path } = openPair(size);
-    // node-pty leaves its slave descriptor non-blocking, which a child would share: open another.
-    closeSync(slave);
+    const { master, slave } = openTerminal(size, owner);
     this.#master = master;
-    this.slave = openSync(path, constants.O_RDWR | constants.O_NOCTTY);
-    fchownSync(this.slave, owner.uid, owner.gid);
-    fchmodSync(this.slave, TERMINAL_MODE);
+    this.slave = slave;
     this.stream = new ReadStream(master);
     this.input = new TerminalInput(master);
   }
@@ -120,8 +118,19 @@ class TerminalInput extends Writable {
     } catch (error) {
       const rest = chunk.subarray(written);
       const retry = () => this._write(rest, encoding, done);
-      if (isSystemError(error, 'EAGAIN')) this.#cancel = native.awaitWritable(this.#master, retry);
+      if (isSystemError(error, 'EAGAIN')) this.#cancel = this.#whenWritable(retry);
       else done(error as Error);
+    }
+  }
+
+  /** Waiting takes a descriptor: when there is none, it is tried again in a while. */
+  #whenWritable(retry: () => void): () => void {
+    try {
+      return native.awaitWritable(this.#master, retry);
+    } catch (error) {
+      if (!isSystemError(error)) throw error;
+      const timer = setTimeout(retry, RETRY_MS).unref();
+      return () => clearTimeout(timer);
     }
   }
 
@@ -131,14 +140,37 @@ class TerminalInput extends Writable {
   }
 }
 
-function openPair(size: TerminalSize): { master: number; slave: number; path: string } {
+function openTerminal(size: TerminalSize, owner: Owner): { master: number; slave: number } {
+  const { master, slave, pty: path } = openPair(size);
+  // node-pty leaves its slave descriptor non-blocking, which a child would share: open another.
+  closeSync(slave);
   try {
-    const { master, slave, pty: path } = pty.open(size.cols, size.rows);
-    return { master, slave, path };
+    return { master, slave: openSlave(path, owner) };
   } catch (error) {
-    throw new EnvdError('resource_exhausted', 'cannot open a terminal: the kernel has no more of them', {
-      cause: error,
-    });
+    closeSync(master);
+    throw error;
+  }
+}
+
+function openPair({ cols, rows }: TerminalSize): { master: number; slave: number; pty: string } {
+  try {
+    return pty.open(cols, rows);
+  } catch (error) {
+    const text =
+      'cannot open a terminal: the kernel has no more terminals, or the daemon no more descriptors';
+    throw new EnvdError('resource_exhausted', text, { cause: error });
+  }
+}
+
+function openSlave(path: string, { uid, gid }: Owner): number {
+  const slave = openSync(path, constants.O_RDWR | constants.O_NOCTTY);
+  try {
+    fchownSync(slave, uid, gid);
+    fchmodSync(slave, TERMINAL_MODE);
+    return slave;
+  } catch (error) {
+    closeSync(slave);
+    throw error;
   }
 }
 

@@ -40,7 +40,8 @@ const ORDINARY = { nice: 0, ioPriority: 4, oomScoreAdj: 100 };
 /**
  * Starts a process in a terminal, whose descriptor stays the caller's.
  * Throws `invalid_argument`, `not_found` or `permission_denied` with the errno when the command or its cwd cannot
- * be had, `unavailable` below a frozen cgroup, `resource_exhausted` when the kernel has no room for one more process.
+ * be had, `unavailable` below a frozen cgroup, `resource_exhausted` when there is no room for one more process, or no
+ * descriptor for it.
  */
 export async function spawn(launch: Launch, terminal: number): Promise<Spawned> {
   const [{ pid }, exit] = await start(launch, { terminal, stdin: false });
@@ -93,7 +94,9 @@ function describe(error: unknown, launch: Launch): unknown {
   if (step === 'cgroup' && error.code === 'ENOENT') {
     return new NoCgroup('unavailable', `cannot start '${launch.file}': its cgroup is gone`, { cause: error });
   }
-  const kind = ['EAGAIN', 'ENOMEM', 'EMFILE'].includes(error.code) ? 'resource_exhausted' : 'internal';
+  const kind = ['EAGAIN', 'ENOMEM', 'EMFILE', 'ENFILE'].includes(error.code)
+    ? 'resource_exhausted'
+    : 'internal';
   return new EnvdError(kind, `cannot start '${launch.file}': ${step}: ${reason}`, { cause: error });
 }
 

@@ -18,11 +18,14 @@ const CODE: Record<ErrorKind, Code> = {
   unimplemented: Code.Unimplemented,
 };
 
+/** Errors of system calls for which something has run out: room on a file system, descriptors. */
+const EXHAUSTED = ['ENOSPC', 'EDQUOT', 'EMFILE', 'ENFILE'];
+
 /** Anything that was thrown, as the protocol tells it. */
 export function toConnectError(error: unknown): ConnectError {
   if (error instanceof ConnectError) return error;
   if (error instanceof EnvdError)
     return new ConnectError(error.message, CODE[error.kind], undefined, undefined, error);
-  const code = isSystemError(error, 'ENOSPC', 'EDQUOT') ? Code.ResourceExhausted : Code.Internal;
+  const code = isSystemError(error, ...EXHAUSTED) ? Code.ResourceExhausted : Code.Internal;
   return new ConnectError(messageOf(error), code, undefined, undefined, error);
 }
