@@ -4,7 +4,8 @@ import { dirname, join, normalize } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 
-const ROOT = fileURLToPath(new URL('../src', import.meta.url));
+const TOP = fileURLToPath(new URL('..', import.meta.url));
+const ROOT = join(TOP, 'src');
 
 /** Two wings over one ground. A wing uses itself and the ground; neither uses the other. */
 const GROUND = ['base', 'gen'];
@@ -67,11 +68,13 @@ interface Import {
 }
 
 const files = globSync('**/*.ts', { cwd: ROOT }).filter((file) => !file.startsWith('gen/'));
-const imports: Import[] = files.flatMap((file) => {
-  const text = readFileSync(join(ROOT, file), 'utf8');
+const imports = files.flatMap((file) => importsOf(ROOT, file));
+
+function importsOf(root: string, file: string): Import[] {
+  const text = readFileSync(join(root, file), 'utf8');
   const specifiers = text.matchAll(/^(?:import|export) (?:[^;]*? from )?'([^']+)'|\bimport\('([^']+)'\)/gm);
   return Array.from(specifiers, ([, target, lazy = '']) => ({ file, target: target ?? lazy }));
-});
+}
 
 /** Every import of a file by another, both below src. */
 const edges = imports.flatMap(({ file, target }) => {
@@ -195,5 +198,33 @@ describe('who may use what', () => {
       /process\.(argv|env)\b/.test(readFileSync(join(ROOT, file), 'utf8')),
     );
     expect(readers.sort()).toEqual(['daemon/config.ts', 'gateway/config.ts']);
+  });
+});
+
+describe('tests', () => {
+  const testFiles = globSync('test/**/*.{ts,mjs}', { cwd: TOP });
+  const known = testFiles.flatMap((file) =>
+    importsOf(TOP, file)
+      .filter(({ target }) => target.startsWith('.'))
+      .map(({ target }) => ({ from: file, to: normalize(join(dirname(file), target)) })),
+  );
+
+  test('use helpers of test/support, and programs those of their own folder', () => {
+    const strangers = known.filter(({ from, to }) => {
+      const isShared = /^(src|native|test\/support)\//.test(to);
+      const isProgram = /^test\/(bench|demo)\//.test(to) && dirname(from) === dirname(to);
+      return !isShared && !isProgram;
+    });
+    expect(known.length).toBeGreaterThan(300);
+    expect(strangers).toEqual([]);
+  });
+
+  test('are imported by nobody', () => {
+    expect(known.filter(({ to }) => /\.(test|guest)\.ts$/.test(to))).toEqual([]);
+  });
+
+  test('are never run again when they fail: one that fails by chance is mended', () => {
+    const again = testFiles.filter((file) => /\bretry: /.test(readFileSync(join(TOP, file), 'utf8')));
+    expect(again).toEqual([]);
   });
 });

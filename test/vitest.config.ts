@@ -7,8 +7,8 @@ export default defineConfig({
     include: ['test/**/*.test.ts'],
     // Native addons and signals: each file in a process of its own, as the daemon is.
     pool: 'forks',
-    // Real kernels on busy machines: in CI a test that fails is run again, and the report says which.
-    retry: process.env.CI ? 2 : 0,
+    // A condition is asked for often, and given up only when something hangs: how fast it comes is no test's subject.
+    expect: { requireAssertions: true, poll: { interval: 10, timeout: 20_000 } },
     testTimeout: 30_000,
     hookTimeout: 30_000,
     setupFiles: ['test/support/root.ts'],

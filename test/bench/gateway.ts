@@ -12,8 +12,8 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { filesPerSecond, received, sendAndWait } from '../support/bench-files-client.ts';
 import { startGateway } from '../support/gateway.ts';
-import { eventually } from '../support/hook.ts';
 import { startRequest } from '../support/raw-client.ts';
+import { until } from '../support/until.ts';
 import { DAEMON_FLAGS, startBenchDaemon } from './daemon.ts';
 import { cpuMs, printTable, residentMib, show, takeTurns } from './figures.ts';
 
@@ -67,7 +67,7 @@ async function startProxy(port: number) {
   const args = ['-e', 'stderr', '-c', join(directory, 'nginx.conf')];
   const child = spawn('nginx', args, { stdio: ['ignore', 'ignore', 'inherit'] });
   const workers = () => readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, 'utf8').trim();
-  const worker = Number(await eventually(workers));
+  const worker = Number(await until('nginx has a worker', workers));
   const end = async () => {
     const exited = once(child, 'exit');
     child.kill('SIGTERM');

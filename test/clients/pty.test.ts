@@ -67,7 +67,7 @@ test('the exit code is the shell’s', async () => {
 test('a terminal belongs to the user that was asked for', async () => {
   const terminal = await Terminal.create({ user: 'daemon' });
   await terminal.type('id -un; exit');
-  await terminal.handle.wait();
+  expect(await terminal.handle.wait()).toMatchObject({ exitCode: 0 });
   await terminal.shows('daemon\r\n');
 });
 

@@ -32,6 +32,7 @@ import {
 } from '../support/files-client.ts';
 import { mountTmpfs } from '../support/mounts.ts';
 import { needs } from '../support/needs.ts';
+import { until } from '../support/until.ts';
 
 let daemon: TestDaemon;
 beforeAll(async () => {
@@ -56,7 +57,7 @@ function openBelow(directory: string): string[] {
 }
 
 async function settled(directory: string): Promise<void> {
-  while (openBelow(directory).length > 0) await new Promise((resolve) => setTimeout(resolve, 5));
+  await expect.poll(() => openBelow(directory)).toEqual([]);
 }
 
 describe('an upload that breaks off', () => {
@@ -125,9 +126,7 @@ describe('an upload that breaks off', () => {
     );
     const head = uploadHead('', { ...MULTIPART, 'content-length': body.length });
     (await openRequest(daemon, head, body.subarray(0, -1))).end();
-    while (!existsSync(directory) || readdirSync(directory).length < 512) {
-      await new Promise((resolve) => setTimeout(resolve, 5));
-    }
+    await until('512 are there', () => existsSync(directory) && readdirSync(directory).length >= 512);
     await settled(directory);
     expect(readdirSync(directory)).toHaveLength(512);
   });
@@ -156,7 +155,7 @@ describe('an upload that breaks off', () => {
     const content = NEW.subarray(0, 300_000);
     const head = uploadHead(`path=${pipe}`, { ...RAW, 'content-length': content.length });
     const socket = await openRequest(daemon, head, content);
-    while (openBelow(pipe).length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+    await until('the pipe is open', () => openBelow(pipe).length > 0);
     socket.destroy();
     await settled(pipe);
   });

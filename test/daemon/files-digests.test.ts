@@ -23,6 +23,7 @@ import {
   uploadHead,
   uploadRaw,
 } from '../support/files-client.ts';
+import { until } from '../support/until.ts';
 
 let daemon: TestDaemon;
 let directory: string;
@@ -156,9 +157,8 @@ describe('an upload with a digest', () => {
     const socket = await openRequest(daemon, head, Buffer.from('half'));
     const logged = daemon.log.length;
     socket.destroy();
-    while (!daemon.log.slice(logged).some(({ operation }) => operation === 'POST /files')) {
-      await new Promise((resolve) => setTimeout(resolve, 5));
-    }
+    const isLogged = () => daemon.log.slice(logged).some(({ operation }) => operation === 'POST /files');
+    await until('the upload is logged', isLogged);
     expect(readFileSync(at('x'), 'utf8')).toBe('old');
   });
 });
@@ -230,9 +230,9 @@ describe('a download whose digest is wanted', () => {
       readdirSync(`/proc/${daemon.pid}/fd`).some(
         (fd) => linkOf(`/proc/${daemon.pid}/fd/${fd}`) === at('huge'),
       );
-    while (!isOpen()) await new Promise((resolve) => setTimeout(resolve, 1));
+    await expect.poll(isOpen).toBe(true);
     socket.destroy();
-    while (isOpen()) await new Promise((resolve) => setTimeout(resolve, 5));
+    await expect.poll(isOpen).toBe(false);
     expect(daemon.log.filter(({ msg }) => msg === 'operation failed')).toEqual([]);
   });
 });

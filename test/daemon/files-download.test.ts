@@ -56,10 +56,6 @@ function descriptorsOn(path: string): number {
   }).length;
 }
 
-async function eventually(condition: () => boolean): Promise<void> {
-  while (!condition()) await new Promise((resolve) => setTimeout(resolve, 5));
-}
-
 describe('a download', () => {
   test('of a file', async () => {
     const path = write('test.txt', 'hello');
@@ -152,7 +148,7 @@ describe('a download', () => {
       await new Promise((resolve) => socket.once('data', resolve));
       expect(descriptorsOn(path)).toBe(1);
       socket.destroy();
-      await eventually(() => descriptorsOn(path) === 0);
+      await expect.poll(() => descriptorsOn(path)).toBe(0);
     }
     await get(daemon, path, { range: 'bytes=99999999999-' });
     await get(daemon, path, {}, 'HEAD');

@@ -39,12 +39,10 @@ test('a new file that breaks off does not stay', async () => {
   const [mounted, behind] = mountFuse();
   const head = uploadHead(`path=${mounted}/cut`, { ...RAW, 'content-length': 2_000_000 });
   const socket = await openRequest(daemon, head, randomBytes(1_000_000));
-  const appears = async (exists: boolean) => {
-    while (existsSync(join(behind, 'cut')) !== exists) await new Promise((resolve) => setTimeout(resolve, 5));
-  };
-  await appears(true);
+  const exists = () => existsSync(join(behind, 'cut'));
+  await expect.poll(exists).toBe(true);
   socket.destroy();
-  await appears(false);
+  await expect.poll(exists).toBe(false);
 });
 
 test('files are joined, with nothing left beside them', async () => {

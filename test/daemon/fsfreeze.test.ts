@@ -139,6 +139,7 @@ describe('while the file system is frozen', () => {
     const { daemon } = await setUp();
     await post(daemon, '/fsfreeze');
     await fetch(`${daemon.url}/envs`);
+    // A log line that does not come has no event.
     await sleep(100);
     expect(operations(daemon)).toEqual([]);
     await post(daemon, '/fsthaw');

@@ -218,7 +218,8 @@ describe('start ids', () => {
 });
 
 describe('the tree', () => {
-  const script = 'sleep 300 & echo $!; setsid sleep 300 & sleep 0.2; echo $!; wait';
+  // The second line says that the session has been left.
+  const script = 'sleep 300 & echo $!; setsid sh -c "echo \\$\\$; exec sleep 300" & wait';
   const pids = (stdout: Buffer) => String(stdout).trim().split('\n').map(Number);
 
   test('a kill of the tree leaves nothing, whatever session it is in', async () => {
@@ -253,10 +254,11 @@ describe('the tree', () => {
   test('the deadline kills the whole tree', async () => {
     const tag = 'tree-deadline';
     let seen = '';
-    await transcribe(clients.process.start({ process: sh(script), tag }, { timeoutMs: 1000 }), (event) => {
+    await transcribe(clients.process.start({ process: sh(script), tag }, { timeoutMs: 2000 }), (event) => {
       if (event.case === 'data') seen += Buffer.from(event.value.output.value ?? []);
     }).catch(() => {});
     await transcribe(clients.process.connect({ process: byTag(tag) }));
+    expect(pids(Buffer.from(seen))).toHaveLength(2);
     await expect.poll(() => pids(Buffer.from(seen)).filter(alive)).toEqual([]);
   });
 });
@@ -293,11 +295,10 @@ describe('why it ended and what it cost', () => {
   });
 
   test('by the deadline', async () => {
-    await startDetached({ process: sh('echo'), tag: 'warm' });
     const abort = new AbortController();
     const started = clients.process.start(
       { process: sh('sleep 300'), tag: 'expired' },
-      { timeoutMs: 400, signal: abort.signal },
+      { timeoutMs: 1500, signal: abort.signal },
     );
     await started[Symbol.asyncIterator]().next();
     abort.abort();

@@ -330,11 +330,14 @@ describe('readers', () => {
   test('keepalives come at the interval that was asked for', async () => {
     const { process } = connectTo(daemon.url);
     const headers = { 'keepalive-ping-interval': '1' };
-    const kinds: (string | undefined)[] = [];
-    await transcribe(process.start({ process: sh('sleep 1.5') }, { headers }), (event) =>
-      kinds.push(event.case),
-    );
-    expect(kinds).toEqual(['start', 'keepalive', 'end']);
+    const times: number[] = [];
+    await transcribe(process.start({ process: sh('sleep 300') }, { headers }), async (event, { pid }) => {
+      if (event.case === 'end') return;
+      times.push(performance.now());
+      if (event.case === 'keepalive') await process.sendSignal({ process: byPid(pid), signal: 9 });
+    });
+    const [started = 0, keptAlive = 0] = times;
+    expect(keptAlive - started).toBeGreaterThan(900);
   });
 });
 

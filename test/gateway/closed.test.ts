@@ -141,13 +141,8 @@ test('however a path is written, what a daemon could take for a closed operation
     });
   const before = fc.constantFrom('/', '//', '/./', '/a/../', '/%2f', '/.%2e/', '\\', '/%5c');
   const after = fc.constantFrom('', '/', '//', '/.', '?x=y', '#z', ';v=1', '%2f', '%00', '/a/..');
-  fc.assert(
-    fc.property(
-      before,
-      written,
-      after,
-      (start, name, end) => closedOperation(`${start}${name}${end}`) !== null,
-    ),
-    { numRuns: 2000 },
+  const isClosed = fc.property(before, written, after, (start, name, end) =>
+    expect(closedOperation(`${start}${name}${end}`)).not.toBeNull(),
   );
+  fc.assert(isClosed, { numRuns: 2000 });
 });

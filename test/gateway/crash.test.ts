@@ -6,6 +6,7 @@ import { type Answer, startGateway, type TestGateway } from '../support/gateway.
 import { startGuests } from '../support/guests.ts';
 import { phase, record, told } from '../support/hook.ts';
 import { scratch } from '../support/scratch.ts';
+import { until } from '../support/until.ts';
 
 const SANDBOXES = 10;
 const CYCLES = 20;
@@ -31,6 +32,7 @@ class Mortal {
   }
 
   async #kill(): Promise<void> {
+    // Any moment of what it does is the subject.
     await delay(Math.random() * 60);
     const { port } = this.gateway;
     await this.gateway.kill('SIGKILL');
@@ -46,6 +48,7 @@ class Mortal {
         if (--this.#answersLeft <= 0) this.#killed ??= this.#kill();
         return answer;
       }
+      // Dead, or not able to answer just now: asked again.
       await (this.#killed ?? delay(20));
     }
   }
@@ -56,6 +59,7 @@ class Mortal {
       const { body } = await this.call('GET /sandboxes');
       const listed = body as readonly { readonly sandboxID: string; readonly phase: string }[];
       see(new Map(listed.map((each) => [each.sandboxID, each.phase])));
+      // Not to do nothing else: each look is an answer of its life.
       await delay(50);
     }
   }
@@ -130,9 +134,9 @@ test('what is to happen while nobody is there happens when somebody comes back',
   const file = join(directory, 'told');
   await using guests = await startGuests(1);
   const first = await startGateway({ directory, args: [`--hook=${record(file)}`] });
-  await first.register('one', guests.ports[0] ?? 0, { timeout: 1 });
+  const { body } = await first.register('one', guests.ports[0] ?? 0, { timeout: 1 });
   await first.kill('SIGKILL');
-  await delay(1000);
+  await until('its time is up', () => Date.now() > Date.parse(body.endAt));
   await using second = await startGateway({ directory, args: [`--hook=${record(file)}`] });
   await phase(second, 'one', 'paused');
   expect(told(file)).toHaveLength(1);

@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { existsSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
@@ -8,9 +8,10 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { connectTo } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { API_KEY, startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
-import { eventually, isFrozen, phase, record, type Told, told } from '../support/hook.ts';
+import { isFrozen, phase, record, type Told, told } from '../support/hook.ts';
 import { needs } from '../support/needs.ts';
 import { scratch } from '../support/scratch.ts';
+import { until } from '../support/until.ts';
 
 let daemon: TestDaemon;
 
@@ -113,12 +114,12 @@ test('a hook that fails thaws the guest and is tried again, with more time in be
   });
   await gateway.register('one', daemon.port, { timeout: 0 });
   const isWarning = ({ msg }: { readonly msg: string }) => msg === 'an expiry failed';
-  await eventually(() => gateway.log.filter(isWarning).length >= 2);
+  await until('two attempts have failed', () => gateway.log.filter(isWarning).length >= 2);
   expect(gateway.log.find(isWarning)).toMatchObject({
     ...{ sandboxID: 'one', step: 'hook', failures: 1 },
     reason: 'the hook failed (exit code 1): not today',
   });
-  await eventually(() => !isFrozen(daemon.cgroupRoot));
+  await until('the guest runs', () => !isFrozen(daemon.cgroupRoot));
   expect(await health(gateway, 'one')).toBe(502);
   const { text } = await gateway.call('GET /gateway/metrics');
   expect(text).toMatch(/envd_gateway_expiry_failures_total\{step="hook"\} [2-9]/);
@@ -132,21 +133,24 @@ test('a hook that fails thaws the guest and is tried again, with more time in be
 test('more time after a failure makes it a sandbox like any other', async () => {
   await using gateway = await startGateway({ args: ['--hook=false'] });
   await gateway.register('one', daemon.port, { timeout: 0 });
-  await eventually(() => gateway.log.some(({ msg }) => msg === 'an expiry failed'));
+  await until('an attempt has failed', () => gateway.log.some(({ msg }) => msg === 'an expiry failed'));
   expect((await gateway.call('POST /sandboxes/one/refreshes', { duration: 60 })).status).toBe(204);
   expect(await health(gateway, 'one')).toBe(204);
   expect((await gateway.call('GET /sandboxes/one')).body).toMatchObject({ phase: 'running', failures: 0 });
 });
 
 test('a hook that takes too long has failed, with all that it has started', async () => {
-  const file = join(scratch(), 'late');
-  const hook = `(sleep 3; touch '${file}') & wait`;
+  const file = join(scratch(), 'pid');
+  const hook = `sleep 300 & echo $! >'${file}'; wait`;
   await using gateway = await startGateway({ args: [`--hook=${hook}`, '--hook-timeout=1'] });
   await gateway.register('one', daemon.port, { timeout: 0 });
-  const warning = await eventually(() => gateway.log.find(({ msg }) => msg === 'an expiry failed'));
+  const isWarning = ({ msg }: { readonly msg: string }) => msg === 'an expiry failed';
+  const warning = await until('the attempt has failed', () => gateway.log.find(isWarning));
   expect(warning?.reason).toContain('it took too long');
   await gateway.call('DELETE /sandboxes/one');
-  expect(existsSync(file)).toBe(false);
+  const pid = Number(readFileSync(file, 'utf8'));
+  expect(pid).toBeGreaterThan(0);
+  await expect.poll(() => existsSync(`/proc/${pid}`)).toBe(false);
 });
 
 test('a hook behind a URL is told the same, with a key that says which expiry it is', async () => {
@@ -192,6 +196,6 @@ test('the token of a daemon opens it to the gateway, and is told to nobody but t
 test('without a hook it is the gateway alone that takes note', async () => {
   await using gateway = await startGateway({ args: ['--on-expiry=remove'] });
   await gateway.register('one', daemon.port, { timeout: 0 });
-  await phase(gateway, 'one', 'gone');
+  expect(await phase(gateway, 'one', 'gone')).toBe('gone');
   await fetch(`${daemon.url}/unfreeze`, { method: 'POST' });
 });

@@ -4,8 +4,9 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
 import { startGuests } from '../support/guests.ts';
-import { eventually, phase, record, told } from '../support/hook.ts';
+import { phase, record, told } from '../support/hook.ts';
 import { scratch } from '../support/scratch.ts';
+import { until } from '../support/until.ts';
 
 const health = (gateway: TestGateway, id: string) =>
   fetch(`${gateway.url}/health`, { headers: toSandbox(id) }).then(({ status }) => status);
@@ -23,6 +24,7 @@ test.each([
   await reached;
   const answer = gateway.call(`POST /sandboxes/one/${call}`, body);
   if (operation === '/freeze') {
+    // Nothing may happen meanwhile: there is no event to wait for.
     expect(await Promise.race([answer.then(() => 'answered'), delay(100, 'waits')])).toBe('waits');
     release();
   }
@@ -66,6 +68,7 @@ test('whenever it comes, more time wins or loses: never half', async () => {
       const id = `s${index}`;
       await gateway.register(id, port, { timeout: 100 });
       await gateway.call(`POST /sandboxes/${id}/timeout`, { timeout: 0 });
+      // Any moment of an expiry is the subject.
       await delay(Math.random() * 800);
       const { status } = await gateway.call(`POST /sandboxes/${id}/refreshes`, { duration: 600 });
       await phase(gateway, id, status === 204 ? 'running' : 'paused');
@@ -88,7 +91,7 @@ test('one that is removed while it is frozen is not left standing', async () => 
   expect(guests.isFrozen(0)).toBe(true);
   expect((await gateway.call('DELETE /sandboxes/one')).status).toBe(204);
   release();
-  while (guests.isFrozen(0)) await delay(5);
+  await expect.poll(() => guests.isFrozen(0)).toBe(false);
 });
 
 test('one that is removed while its hook runs is the hook’s: nobody thaws it', async () => {
@@ -102,7 +105,7 @@ test('one that is removed while its hook runs is the hook’s: nobody thaws it',
   await phase(gateway, 'one', 'committed');
   expect((await gateway.call('DELETE /sandboxes/one')).status).toBe(204);
   writeFileSync(open, '');
-  await eventually(() => gateway.log.some(({ msg }) => msg === 'an expiry was overtaken'));
+  await until('that is known', () => gateway.log.some(({ msg }) => msg === 'an expiry was overtaken'));
   expect(guests.isFrozen(0)).toBe(true);
   expect((await gateway.call('GET /gateway/metrics')).text).toContain('expiries_total{outcome="removed"} 0');
 });

@@ -5,9 +5,10 @@ import { join } from 'node:path';
 import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import { startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
 import { startGuests } from '../support/guests.ts';
-import { eventually, phase, record, told } from '../support/hook.ts';
+import { phase, record, told } from '../support/hook.ts';
 import { type RedisServer, startRedis } from '../support/redis-server.ts';
 import { scratch } from '../support/scratch.ts';
+import { until } from '../support/until.ts';
 
 let redis: RedisServer;
 
@@ -39,7 +40,7 @@ test('each expiry fires in one of them, once, also when one is killed in the mid
     ),
   );
   await Promise.all(ids.map((id) => first.call(`POST /sandboxes/${id}/timeout`, { timeout: 1 })));
-  await eventually(() => told(file).length >= count / 4);
+  await until('a quarter has been told', () => told(file).length >= count / 4);
   await first.kill('SIGKILL');
   for (const id of ids) await phase(other, id, 'paused');
   expect(
@@ -66,10 +67,7 @@ test('one that hung for longer than its claim changes nothing when it goes on', 
   release();
   await phase(other, 'one', 'paused');
   process.kill(hung.pid, 'SIGCONT');
-  await eventually(
-    () => health(hung, 'one'),
-    (status) => status === 502,
-  );
+  await until('it answers 502', async () => (await health(hung, 'one')) === 502);
   // By now it has had its answer, and every chance to make something of it.
   await other.call('GET /sandboxes/one');
   expect((await hung.call('GET /sandboxes/one')).body).toMatchObject({ phase: 'paused', failures: 0 });
@@ -110,7 +108,7 @@ test('what is open through the other one ends, too', async () => {
     socket.write(`GET / HTTP/1.1\r\nhost: a\r\nsvc-sandbox-id: one\r\nsvc-sandbox-port: ${port}\r\n\r\n`);
     await once(socket, 'data');
     await gateway.call(operation, operation.startsWith('POST') ? { timeout: 0 } : undefined);
-    await once(socket.resume(), 'close');
+    await expect(once(socket.resume(), 'close')).resolves.toEqual([false]);
     await phase(first, 'one', 'gone', 'paused');
   }
   server.closeAllConnections();
@@ -125,14 +123,11 @@ test('a registry that goes away fails what needs it, and nothing is lost when it
   await using _second = second;
   await first.register('one', guests.ports[0] ?? 0, { timeout: 2 });
   await redis.stop();
-  await eventually(
-    () => health(first, 'one'),
-    (status) => status === 500,
-  );
+  await until('it answers 500', async () => (await health(first, 'one')) === 500);
   expect((await first.call('POST /sandboxes/one/timeout', { timeout: 60 })).status).toBe(500);
   expect((await fetch(`${first.url}/gateway/health`)).status).toBe(500);
   await redis.start();
-  await eventually(() => told(file).length === 1);
+  await until('a hook was told', () => told(file).length === 1);
   await phase(second, 'one', 'paused');
 });
 

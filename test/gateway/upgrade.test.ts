@@ -75,12 +75,12 @@ test('each side learns when the other one goes', async () => {
   const first = await open();
   const ended = once((await inner.promise).resume(), 'end');
   first.socket.resetAndDestroy();
-  await ended;
+  await expect(ended).resolves.toEqual([]);
 
   acceptOnce((socket) => socket.once('data', () => socket.destroy()));
   const second = await open();
   second.socket.write('go');
-  await once(second.socket.resume(), 'close');
+  await expect(once(second.socket.resume(), 'close')).resolves.toEqual([false]);
 });
 
 test('what a WebSocket has open ends when its sandbox is removed', async () => {
@@ -128,5 +128,6 @@ test('the client of the platform speaks to it', async () => {
     headers: toSandbox('one', port()),
   } as unknown as string[]);
   await once(socket, 'open');
+  expect(socket.readyState).toBe(WebSocket.OPEN);
   socket.close();
 });

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Cgroup, findCgroupMount } from '../../src/daemon/os/cgroup2.ts';
 import { needs } from './needs.ts';
+import { until } from './until.ts';
 
 let created = 0;
 
@@ -38,7 +39,9 @@ export async function startIn(cgroup: Cgroup, command: string): Promise<ChildPro
 
 /** Waits until a process sleeps uninterruptibly: state D of proc_pid_status(5). */
 export async function untilUninterruptible(pid: number | undefined): Promise<void> {
-  while (!/^State:\tD/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'))) await sleep(1);
+  await until(`process ${pid} sleeps in the kernel`, () =>
+    /^State:\tD/m.test(readFileSync(`/proc/${pid}/status`, 'utf8')),
+  );
 }
 
 /** A process that counts, as seen from outside. */
@@ -57,11 +60,13 @@ export async function countIn(cgroup: Cgroup): Promise<Counter> {
   // User time in ticks of 10 ms, the 14th field: the process itself need not do anything to be seen.
   const value = () => Number(readFileSync(`/proc/${pid}/stat`, 'utf8').split(' ')[13]);
   const advances = async () => {
-    for (const before = value(); value() === before; ) await sleep(2);
+    const before = value();
+    await until('the count goes up', () => value() !== before);
   };
   await advances();
   const stands = async () => {
     const before = value();
+    // Some ticks of the clock that is read: standing still has no event.
     await sleep(60);
     return value() === before;
   };

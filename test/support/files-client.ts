@@ -1,5 +1,6 @@
 import { connect, type Socket } from 'node:net';
 import type { TestDaemon } from './daemon.ts';
+import { until } from './until.ts';
 
 /** A part of a multipart body; its headers as they are sent. */
 export interface Part {
@@ -96,5 +97,5 @@ export function uploadHead(query: string, headers: Readonly<Record<string, strin
 /** Waits until the daemon has logged `count` operations on /files beyond those before. */
 export async function operationsLogged(daemon: TestDaemon, count: number): Promise<void> {
   const seen = () => daemon.log.filter((line) => String(line.operation).endsWith(' /files')).length;
-  while (seen() < count) await new Promise((resolve) => setTimeout(resolve, 5));
+  await until(`${count} operations on /files are logged`, seen, (logged) => logged >= count);
 }

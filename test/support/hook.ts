@@ -1,6 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { TestGateway } from './gateway.ts';
+import { until } from './until.ts';
 
 /** What a hook was told, as it is written down by `RECORD`. */
 export interface Told {
@@ -26,25 +27,13 @@ export function told(file: string): readonly Told[] {
     .map((line) => JSON.parse(line) as Told);
 }
 
-/** Asks every few milliseconds until it holds; a test that waits for ever is ended by its own limit. */
-export async function eventually<T>(
-  ask: () => T | Promise<T>,
-  holds: (value: T) => boolean = Boolean,
-): Promise<T> {
-  for (;;) {
-    const value = await ask();
-    if (holds(value)) return value;
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
-}
-
 /** Waits until a sandbox is in one of these phases; `gone` when it is not known any more. */
 export function phase(gateway: TestGateway, id: string, ...phases: readonly string[]): Promise<string> {
   const ask = async () => {
     const { status, body } = await gateway.call(`GET /sandboxes/${id}`);
     return status === 404 ? 'gone' : String(body.phase);
   };
-  return eventually(ask, (value) => phases.includes(value));
+  return until(`sandbox '${id}' is ${phases.join(' or ')}`, ask, (value) => phases.includes(value));
 }
 
 /** Whether the one cgroup of a daemon's workload is frozen. */

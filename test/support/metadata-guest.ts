@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { connectTo, transcribe } from './clients.ts';
 import { startDaemon } from './daemon.ts';
 import { startMetadataService } from './metadata-service.ts';
+import { until } from './until.ts';
 
 // A guest with the metadata service where the platform has it: run in namespaces of its own, with the link-local
 // address on the loopback interface and an empty /run. Lives through what a guest lives through and prints, as JSON,
@@ -28,7 +28,7 @@ const files = () =>
   Object.fromEntries(readdirSync('/run/svc').map((name) => [name, readFileSync(`/run/svc/${name}`, 'utf8')]));
 
 // The files follow the variables.
-while (!existsSync('/run/svc/SVC_TEMPLATE_ID')) await sleep(5);
+await until('the files are there', () => existsSync('/run/svc/SVC_TEMPLATE_ID'));
 const boot = { environment: await environment(), files: files() };
 const refused = [await init({ accessToken: 'wrong' }), await init({})];
 const first = await init({ accessToken: 'token-1' });
@@ -53,9 +53,10 @@ const health = (await fetch(`${daemon.url}/health`)).status;
 const silent = await unanswered;
 service.intercept = (_, response) => response.writeHead(500).end('secret');
 const broken = await init({ accessToken: 'token-3' });
-service.intercept = () => {};
+const asked = Promise.withResolvers<void>();
+service.intercept = () => asked.resolve();
 const stopping = init({ accessToken: 'token-3' }).catch(() => null);
-await sleep(50);
+await asked.promise;
 const exitCode = await daemon.stop();
 await stopping;
 

@@ -1,7 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { SIGTERM } from '../../src/daemon/os/signals.ts';
 import { UserDatabase } from '../../src/daemon/os/users.ts';
 import { Guest } from '../../src/daemon/services/guest/guest.ts';
@@ -9,6 +8,7 @@ import { WorkloadCgroups } from '../../src/daemon/services/process/cgroups.ts';
 import type { ManagedProcess } from '../../src/daemon/services/process/process.ts';
 import { ProcessTable } from '../../src/daemon/services/process/table.ts';
 import { testCgroup } from './cgroups.ts';
+import { until } from './until.ts';
 
 // Processes that get the pid of one that has been reaped and whose pipes a background child holds open. Run in a pid
 // namespace of its own, where nobody else takes pids; prints, as JSON, what has become of them.
@@ -41,7 +41,7 @@ async function startTwo<T extends { readonly pid?: number | undefined; kill(): u
 ): Promise<[ManagedProcess, T]> {
   for (;;) {
     const first = await start('setsid sleep 300 & disown');
-    while (exists(first.pid)) await sleep(1);
+    await until(`process ${first.pid} is gone`, () => !exists(first.pid));
     // Source: proc_sys_kernel(5). A thread of this process may still be faster.
     writeFileSync('/proc/sys/kernel/ns_last_pid', String(first.pid - 1));
     const second = await next();

@@ -1,11 +1,13 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
-import { connect, createServer } from 'node:net';
+import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { eventually } from './hook.ts';
+import { freePort } from './free-port.ts';
 import { needs } from './needs.ts';
+import { until } from './until.ts';
+
 
 /** The real server of the distribution (Debian: redis-server), on loopback and with nothing of the system's own. */
 export interface RedisServer extends AsyncDisposable {
@@ -25,7 +27,7 @@ export async function startRedis(): Promise<RedisServer> {
     async start() {
       const args = ['--bind', '127.0.0.1', '--port', `${port}`, '--dir', directory, '--appendonly', 'yes'];
       child = spawn('redis-server', args, { stdio: 'ignore' });
-      await eventually(() => accepts(port));
+      await until('the server of Redis listens', () => accepts(port));
     },
     async stop() {
       if (!child) return;
@@ -41,15 +43,6 @@ export async function startRedis(): Promise<RedisServer> {
   };
   await server.start();
   return server;
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as { readonly port: number };
-  server.close();
-  await once(server, 'close');
-  return port;
 }
 
 function accepts(port: number): Promise<boolean> {

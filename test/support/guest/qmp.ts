@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { createInterface } from 'node:readline';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { until } from '../until.ts';
 
 interface Reply {
   readonly return?: unknown;
@@ -21,19 +21,10 @@ export class Qmp implements Disposable {
 
   /** Connects as soon as there is something to connect to. */
   static async connect(path: string): Promise<Qmp> {
-    for (;;) {
-      const socket = connect(path);
-      try {
-        await once(socket, 'connect');
-      } catch {
-        await sleep(20);
-        continue;
-      }
-      const qmp = new Qmp(socket);
-      await qmp.#replies.next(); // the greeting
-      await qmp.execute('qmp_capabilities');
-      return qmp;
-    }
+    const qmp = new Qmp(await until(`qemu listens on '${path}'`, () => connected(path)));
+    await qmp.#replies.next(); // the greeting
+    await qmp.execute('qmp_capabilities');
+    return qmp;
   }
 
   /** What the command returns. Throws what qemu complains about. */
@@ -50,5 +41,16 @@ export class Qmp implements Disposable {
 
   [Symbol.dispose](): void {
     this.#socket.destroy();
+  }
+}
+
+/** Null where nobody listens. */
+async function connected(path: string): Promise<Socket | null> {
+  const socket = connect(path);
+  try {
+    await once(socket, 'connect');
+    return socket;
+  } catch {
+    return null;
   }
 }

@@ -1,7 +1,6 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, describe, expect, test } from 'vitest';
 import { Cgroup, findCgroupMount, hasVanished, ownCgroup } from '../../../../src/daemon/os/cgroup2.ts';
 import { cgroupMount, countIn, startIn, testCgroup } from '../../../support/cgroups.ts';
@@ -79,7 +78,7 @@ describe('Cgroup', () => {
     const counter = await countIn(top);
     expect([top.freezeRequested(), top.isFrozen()]).toEqual([false, false]);
     top.freeze();
-    while (!top.isFrozen()) await sleep(1);
+    await expect.poll(() => top.isFrozen()).toBe(true);
     expect(top.freezeRequested()).toBe(true);
     expect(await counter.stands()).toBe(true);
     top.thaw();
@@ -104,7 +103,7 @@ describe('Cgroup', () => {
     expect(top.remove()).toBe(false);
     top.freeze();
     top.kill();
-    while (top.populated()) await sleep(1);
+    await expect.poll(() => top.populated()).toBe(false);
     expect(top.processes()).toEqual([]);
   });
 

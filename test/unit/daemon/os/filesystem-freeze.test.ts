@@ -47,9 +47,9 @@ describe('a frozen file system', () => {
       execFileSync('sh', ['-c', 'cat /proc/$0/task/*/stat', String(process.pid)], { encoding: 'utf8' })
         .split('\n')
         .filter((line) => line.includes(') D ')).length;
-    while (blocked() < 4) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1);
+    await expect.poll(blocked).toBeGreaterThanOrEqual(4);
     await thawFilesystem(filesystem.path);
-    await Promise.all(writes);
+    await expect(Promise.all(writes)).resolves.toHaveLength(16);
   });
 });
 

@@ -88,6 +88,7 @@ test('a server that does not answer holds up nobody else', async () => {
     attributes.remove('user.a'),
   ].map((promise) => promise.finally(() => settled++));
   try {
+    // What does not come has no event.
     await delay(100);
     expect(settled).toBe(0);
   } finally {

@@ -19,7 +19,7 @@ test('has the daemon answer, each time over a new connection', async () => {
 
 test('does nothing when nobody listens', async () => {
   await using app = Fastify();
-  await rehearse(app, never);
+  await expect(rehearse(app, never)).resolves.toBeUndefined();
 });
 
 test('gives up without an error when nothing answers, or nobody wants it any more', {
@@ -28,11 +28,11 @@ test('gives up without an error when nothing answers, or nobody wants it any mor
   await using app = Fastify({ forceCloseConnections: true });
   app.get('/health', () => new Promise(() => {}));
   await app.listen({ port: 0, host: '127.0.0.1' });
-  await rehearse(app, never);
+  await expect(rehearse(app, never)).resolves.toBeUndefined();
 
   const caller = new AbortController();
   const rehearsed = rehearse(app, caller.signal);
   await once(app.server, 'request');
   caller.abort();
-  await rehearsed;
+  await expect(rehearsed).resolves.toBeUndefined();
 });

@@ -66,7 +66,7 @@ test.each(['', '{"some":"body"}'])('ends when the caller goes away, body %j', as
   call.end(body);
   await collapser.started.promise;
   call.destroy();
-  await collapser.cancelled.promise;
+  await expect(collapser.cancelled.promise).resolves.toBeUndefined();
   await app.close();
 });
 

@@ -20,7 +20,7 @@ test('one after the other with the same key, in order, also after a failure', as
 test('side by side with different keys', async () => {
   const lock = new KeyedLock();
   const { promise, resolve } = Promise.withResolvers<void>();
-  const first = lock.run('a', () => promise);
+  const first = lock.run('a', () => promise.then(() => 'first'));
   await lock.run('b', async () => resolve());
-  await first;
+  expect(await first).toBe('first');
 });

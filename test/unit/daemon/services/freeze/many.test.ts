@@ -60,6 +60,7 @@ test(`${PROCESSES} busy processes stand still until the thaw`, async () => {
   await expect.poll(() => user.processes().length, { timeout: 20_000 }).toBe(PROCESSES + 1);
   expect(await freezer.freeze({ ...hierarchy, mode: 'legacy' }, never)).toMatchObject({ frozen: 2 });
   const used = cpuUsed(user);
+  // Long enough for any of them to run, if it could.
   await sleep(100);
   expect(cpuUsed(user)).toBe(used);
   await freezer.thaw();

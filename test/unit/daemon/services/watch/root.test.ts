@@ -114,5 +114,12 @@ test('a directory mounted twice is told at both places', async () => {
 test('the root of all is watched', async () => {
   await using f = fixture();
   const watch = await f.watch({ recursive: false }, '/');
-  watch[Symbol.dispose]();
+  const name = `envd-test-${process.pid}`;
+  mkdirSync(`/${name}`);
+  rmdirSync(`/${name}`);
+  const events: string[] = [];
+  while (!events.includes(`remove ${name}`)) {
+    for (const event of (await watch.next()) ?? []) events.push(`${event.type} ${event.name}`);
+  }
+  expect(events).toContain(`create ${name}`);
 });
