@@ -245,6 +245,7 @@ describe('the tree', () => {
       output = '';
       await clients.process.sendSignal({ process: byPid(pid), signal: 15 });
     });
+    expect(pids(run.stdout)).toHaveLength(2);
     const [inside = 0, outside = 0] = pids(run.stdout);
     await expect.poll(() => alive(inside)).toBe(false);
     expect(alive(outside)).toBe(true);

@@ -141,8 +141,8 @@ test('however a path is written, what a daemon could take for a closed operation
     });
   const before = fc.constantFrom('/', '//', '/./', '/a/../', '/%2f', '/.%2e/', '\\', '/%5c');
   const after = fc.constantFrom('', '/', '//', '/.', '?x=y', '#z', ';v=1', '%2f', '%00', '/a/..');
-  const isClosed = fc.property(before, written, after, (start, name, end) =>
-    expect(closedOperation(`${start}${name}${end}`)).not.toBeNull(),
-  );
+  const isClosed = fc.property(before, written, after, (start, name, end) => {
+    expect(closedOperation(`${start}${name}${end}`)).not.toBeNull();
+  });
   fc.assert(isClosed, { numRuns: 2000 });
 });

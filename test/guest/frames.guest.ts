@@ -16,6 +16,8 @@ import { Machine, type Snapshot } from '../support/guest/machine.ts';
 
 /** Restores of each pause; what holds over several boots and pauses: test/bench/frames.ts. */
 const RESTORES = Math.min(5, Number(process.env.ENVD_GUEST_RESTORES ?? 5));
+/** Of each way: V8 may compile or collect in the middle of so short a time, by chance, and not in all of them. */
+const PAUSES = 2;
 /** Of work before the pause. */
 const ROUNDS = 3;
 const WAYS: readonly Pause[] = ['as it is', 'collapsed'];
@@ -24,17 +26,18 @@ const directory = mkdtempSync(join(tmpdir(), 'envd-frames-'));
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
 describe('the frames that a resume touches', whenBooted, () => {
-  // V8 may compile or collect in the middle of so short a time, by chance: then another pause has to tell.
-  test('are fewer after a collapse, until the first answer', { retry: 2 }, async () => {
+  test('are fewer after a collapse, until the first answer', async () => {
     const library = buildCounter(directory);
     const worked = await workedMachine();
     const rows: string[] = [];
     const untilAnswer: Record<string, number> = {};
     for (const way of WAYS) {
-      const paused = await pauseAgain(worked, join(directory, 'paused'), way);
       const results: Touched[] = [];
-      for (let restore = 0; restore < RESTORES; restore += 1) results.push(await measure(paused, library));
-      untilAnswer[way] = median(results, 'firstAnswer');
+      for (let pause = 0; pause < PAUSES; pause += 1) {
+        const paused = await pauseAgain(worked, join(directory, 'paused'), way);
+        for (let restore = 0; restore < RESTORES; restore += 1) results.push(await measure(paused, library));
+      }
+      untilAnswer[way] = Math.min(...results.map(({ firstAnswer }) => firstAnswer));
       rows.push(`| ${[way, ...cells(results)].join(' | ')} |`);
       for (const { firstAnswer, init, firstCommand } of results) {
         expect(firstAnswer).toBeGreaterThan(100);

@@ -21,7 +21,7 @@ async function crash(guest: RunningGuest): Promise<void> {
   await guest.system(`kill -KILL ${before}`).catch(() => null);
   guest.token = null; // the next one knows none
   const after = () => guest.mainPid().catch(() => before);
-  await expect.poll(after, { timeout: 300_000, interval: 500 }).not.toBe(before);
+  await expect.poll(after).not.toBe(before);
 }
 
 describe('the root file system is frozen', whenBooted, () => {
@@ -38,7 +38,7 @@ describe('the root file system is frozen', whenBooted, () => {
       const writer = guest.shell('echo $$ >/run/writer; exec 2>&1; echo late >/srv/files/late');
       const ended = writer.catch(() => null);
       const isAsleep = () => guest.system('grep State: /proc/$(cat /run/writer)/status').catch(() => '');
-      await expect.poll(isAsleep, { timeout: 300_000 }).toContain('D (disk sleep)');
+      await expect.poll(isAsleep).toContain('D (disk sleep)');
       for (let round = 0; round < ROUNDS; round += 1) {
         expect((await guest.call('GET', '/health')).status).toBe(204);
         expect(await (await guest.call('GET', '/files?path=/srv/files/old')).text()).toBe('old');
@@ -52,7 +52,7 @@ describe('the root file system is frozen', whenBooted, () => {
       await ended;
     }
     await using guest = await resumed(paused);
-    await expect.poll(() => guest.shell('cat /srv/files/late'), { timeout: 300_000 }).toBe('late');
+    await expect.poll(() => guest.shell('cat /srv/files/late')).toBe('late');
     expect((await guest.call('POST', '/files?path=/srv/files/new', 'new')).status).toBe(200);
     // What was done meanwhile is in the log now.
     const count = 'journalctl --boot --unit=envd --output=cat --no-pager | grep -c ListDir';

@@ -1,6 +1,6 @@
 import { request } from 'node:http';
 import Fastify from 'fastify';
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { onAbort } from '../../../../../src/base/abort.ts';
 import { EnvdError } from '../../../../../src/base/errors.ts';
 import { sendError } from '../../../../../src/daemon/rest/errors.ts';
@@ -36,6 +36,8 @@ test('answers with the statistics, in order', async () => {
 });
 
 test('has the daemon answer itself before it is done', async () => {
+  // However long that takes on this machine.
+  vi.spyOn(AbortSignal, 'timeout').mockReturnValueOnce(new AbortController().signal);
   const app = serve(new Collapser());
   let answered = 0;
   app.get('/health', (_request, reply) => {
@@ -66,7 +68,7 @@ test.each(['', '{"some":"body"}'])('ends when the caller goes away, body %j', as
   call.end(body);
   await collapser.started.promise;
   call.destroy();
-  await expect(collapser.cancelled.promise).resolves.toBeUndefined();
+  await expect(collapser.cancelled.promise).resolves.toBeInstanceOf(Event);
   await app.close();
 });
 

@@ -21,6 +21,9 @@ function setUp(audit = NOTHING_FROZEN): { app: FastifyInstance; guest: Guest } {
   onTestFinished(() => app.close());
   leaveBodies(app);
   app.setErrorHandler((error, _request, reply) => sendError(reply, error));
+  // As in the daemon: /init reads its body itself.
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null));
   const guest = new Guest(testUsers(scratch()));
   const steps = [
     authStep(guest, () => Promise.resolve(null)),

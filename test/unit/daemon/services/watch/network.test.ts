@@ -10,23 +10,24 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { readFile } from 'node:fs/promises';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, type TestOptions, test } from 'vitest';
 import type { Watch } from '../../../../../src/daemon/services/watch/watcher.ts';
-import { needs } from '../../../../support/needs.ts';
+import { reasonAgainst } from '../../../../support/machine.ts';
+import { until } from '../../../../support/until.ts';
 import { untilEnd, WatchFixture } from '../../../../support/watch.ts';
 
 const ALLOWED = { allowNetworkMounts: true };
-/** Polling takes a second or two; FUSE keeps attributes for another. */
-const PATIENCE_MS = 20_000;
+const reason = reasonAgainst('fuse');
+const whenMounted: TestOptions = reason === null ? {} : { skip: true, meta: { notRun: reason } };
 
 /** `dir` shows what is in `behind`, through FUSE. */
 class BindFixture extends WatchFixture {
   readonly behind: string;
   readonly mount: string;
   #server: ChildProcess | null = null;
+  #rounds = 0;
 
   constructor(below = '') {
-    needs('fuse');
     super();
     this.behind = this.outside('behind');
     this.mount = below === '' ? this.dir : this.at(below);
@@ -36,8 +37,29 @@ class BindFixture extends WatchFixture {
 
   async bind(): Promise<this> {
     this.#server = spawn('bindfs', ['-f', this.behind, this.mount], { stdio: 'ignore' });
-    await expect.poll(() => readFileSync('/proc/self/mountinfo', 'utf8')).toContain(` ${this.mount} `);
+    const isMounted = () => readFileSync('/proc/self/mountinfo', 'utf8').includes(` ${this.mount} `);
+    await until(`'${this.mount}' is mounted`, isMounted);
     return this;
+  }
+
+  /** Reads until as much is told, and what is told after it until everything has been polled once more. */
+  async exactly(watch: Watch, count: number): Promise<string[]> {
+    const lines: string[] = [];
+    const read = () => {
+      lines.push(...watch.take().map(({ type, name }) => `${type} ${name}`));
+      return lines;
+    };
+    await until(`${count} events are told`, read, ({ length }) => length >= count);
+    // A directory is polled as often as anything: there is a round between finding a file and finding it gone.
+    const name = `polled-${this.#rounds++}`;
+    const isMark = (line: string) => line.endsWith(name);
+    writeFileSync(`${this.behind}/${name}`, '');
+    await until('polling finds a file', read, (told) => told.some(isMark));
+    rmSync(`${this.behind}/${name}`);
+    await until('polling finds it gone', read, (told) =>
+      told.some((l) => isMark(l) && l.startsWith('remove ')),
+    );
+    return lines.filter((line) => !isMark(line));
   }
 
   hang(): void {
@@ -60,18 +82,9 @@ class BindFixture extends WatchFixture {
   }
 }
 
-/** Reads until as much is told; then for another three seconds, in which nothing may be. */
-async function exactly(watch: Watch, count: number): Promise<string[]> {
-  const lines: string[] = [];
-  const read = () => lines.push(...watch.take().map(({ type, name }) => `${type} ${name}`));
-  await expect.poll(() => read() && lines.length, { timeout: PATIENCE_MS }).toBeGreaterThanOrEqual(count);
-  await new Promise((resolve) => setTimeout(resolve, 3000));
-  read();
-  return lines;
-}
-
-describe('a FUSE mount', () => {
-  test('is refused without permission, whatever the way there', async () => {
+// Side by side: what takes time in them is polling, once a second.
+describe('a FUSE mount', { ...whenMounted, concurrent: true }, () => {
+  test('is refused without permission, whatever the way there', async ({ expect }) => {
     await using f = await new BindFixture().bind();
     mkdirSync(f.at('directory'));
     symlinkSync(f.at('directory'), f.outside('link'));
@@ -83,7 +96,7 @@ describe('a FUSE mount', () => {
     }
   });
 
-  test('below the root is refused to a recursive watch', async () => {
+  test('below the root is refused to a recursive watch', async ({ expect }) => {
     await using f = await new BindFixture('below').bind();
     await expect(f.watch()).rejects.toMatchObject({
       kind: 'invalid_argument',
@@ -94,7 +107,7 @@ describe('a FUSE mount', () => {
     expect(await f.told(watch)).toEqual(['create file']);
   });
 
-  test('what is done through it is told at once, and not again by polling', async () => {
+  test('what is done through it is told at once, and not again by polling', async ({ expect }) => {
     await using f = await new BindFixture().bind();
     mkdirSync(f.at('a'));
     for (const name of ['old', 'written', 'changed']) writeFileSync(f.at(name), 'x');
@@ -106,7 +119,7 @@ describe('a FUSE mount', () => {
     renameSync(f.at('a/file'), f.at('moved'));
     rmSync(f.at('old'));
     mkdirSync(f.at('b'));
-    const told = await exactly(watch, 9);
+    const told = await f.exactly(watch, 9);
     expect(told.filter((line) => line !== 'write a/file')).toEqual([
       'write written',
       'chmod changed',
@@ -119,7 +132,7 @@ describe('a FUSE mount', () => {
     ]);
   });
 
-  test('what is done behind it is told: CREATE, WRITE, CHMOD, REMOVE', async () => {
+  test('what is done behind it is told: CREATE, WRITE, CHMOD, REMOVE', async ({ expect }) => {
     await using f = await new BindFixture().bind();
     mkdirSync(f.at('a'));
     for (const name of ['written', 'changed', 'removed']) writeFileSync(f.at('a', name), 'x');
@@ -129,7 +142,7 @@ describe('a FUSE mount', () => {
     appendFileSync(`${f.behind}/a/written`, 'more');
     chmodSync(`${f.behind}/a/changed`, 0o600);
     rmSync(`${f.behind}/a/removed`);
-    expect((await exactly(watch, 6)).sort()).toEqual([
+    expect((await f.exactly(watch, 6)).sort()).toEqual([
       'chmod a/changed',
       'create new',
       'create new/below',
@@ -139,7 +152,7 @@ describe('a FUSE mount', () => {
     ]);
   });
 
-  test('what is renamed behind it is told as renamed', async () => {
+  test('what is renamed behind it is told as renamed', async ({ expect }) => {
     await using f = await new BindFixture().bind();
     mkdirSync(f.at('directory'));
     writeFileSync(f.at('directory/below'), 'x');
@@ -147,7 +160,7 @@ describe('a FUSE mount', () => {
     const watch = await f.watch(ALLOWED);
     renameSync(`${f.behind}/file`, `${f.behind}/renamed`);
     renameSync(`${f.behind}/directory`, `${f.behind}/elsewhere`);
-    expect((await exactly(watch, 4)).sort()).toEqual([
+    expect((await f.exactly(watch, 4)).sort()).toEqual([
       'create elsewhere',
       'create renamed',
       'rename directory',
@@ -155,49 +168,51 @@ describe('a FUSE mount', () => {
     ]);
   });
 
-  test('what polling has found is known when it is moved through the mount', async () => {
+  test('what polling has found is known when it is moved through the mount', async ({ expect }) => {
     await using f = await new BindFixture().bind();
     const watch = await f.watch(ALLOWED);
     mkdirSync(`${f.behind}/found`);
     writeFileSync(`${f.behind}/found/file`, 'x');
-    expect(await exactly(watch, 2)).toEqual(['create found', 'create found/file']);
+    expect(await f.exactly(watch, 2)).toEqual(['create found', 'create found/file']);
     renameSync(f.at('found'), f.at('moved'));
-    expect(await exactly(watch, 2)).toEqual(['rename found', 'create moved']);
+    expect(await f.exactly(watch, 2)).toEqual(['rename found', 'create moved']);
     writeFileSync(f.at('moved/file'), 'y', { flag: 'a' });
-    expect(await exactly(watch, 1)).toEqual(['write moved/file']);
+    expect(await f.exactly(watch, 1)).toEqual(['write moved/file']);
   });
 
-  test('a watch that is not recursive stays above', async () => {
+  test('a watch that is not recursive stays above', async ({ expect }) => {
     await using f = await new BindFixture().bind();
     mkdirSync(f.at('a'));
     const watch = await f.watch({ ...ALLOWED, recursive: false });
     writeFileSync(`${f.behind}/a/file`, 'x');
     writeFileSync(`${f.behind}/file`, 'x');
-    expect(await exactly(watch, 1)).toEqual(['create file']);
+    expect(await f.exactly(watch, 1)).toEqual(['create file']);
   });
 
-  test('below a local root is watched with permission', async () => {
+  test('below a local root is watched with permission', async ({ expect }) => {
     await using f = await new BindFixture('below/mount').bind();
     const watch = await f.watch(ALLOWED);
     writeFileSync(f.at('below/local'), '');
     writeFileSync(f.at('below/mount/through'), '');
-    expect((await exactly(watch, 2)).sort()).toEqual(['create below/local', 'create below/mount/through']);
+    expect((await f.exactly(watch, 2)).sort()).toEqual(['create below/local', 'create below/mount/through']);
     writeFileSync(`${f.behind}/behind`, '');
-    expect(await exactly(watch, 1)).toEqual(['create below/mount/behind']);
+    expect(await f.exactly(watch, 1)).toEqual(['create below/mount/behind']);
     f.unmount();
-    expect(await exactly(watch, 1)).toEqual(['rescan .']);
+    expect(await watch.next()).toMatchObject([{ type: 'rescan', name: '.' }]);
     writeFileSync(f.at('below/mount/now local'), '');
     expect(await f.told(watch)).toEqual(['create below/mount/now local']);
   });
 
-  test('that is unmounted ends its watch', async () => {
+  test('that is unmounted ends its watch', async ({ expect }) => {
     await using f = await new BindFixture().bind();
     const watch = await f.watch(ALLOWED);
     f.unmount();
     expect(await untilEnd(watch)).toEqual(['remove .']);
   });
+});
 
-  test('that does not answer ends in errors, and the daemon goes on', { timeout: 60_000 }, async () => {
+describe('a FUSE mount that does not answer', whenMounted, () => {
+  test('ends in errors, and the daemon goes on', { timeout: 60_000 }, async () => {
     await using f = await new BindFixture().bind();
     const watch = await f.watch(ALLOWED);
     f.hang();
