@@ -62,7 +62,7 @@ describe('is whole, and the connection ends with the answer', () => {
     const answer = answerOn(socket);
     let sent = first;
     for (const length of others) {
-      // So that the daemon has nothing to read for a while, and waits.
+      // So that the daemon has nothing to read for a while, and waits: how long it does is up to the client.
       await sleep(20);
       socket.write(CONTENT.subarray(sent, sent + length));
       sent += length;

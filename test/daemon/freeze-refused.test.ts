@@ -2,7 +2,9 @@ import { execFileSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import { findCgroupMount } from '../../src/daemon/os/cgroup2.ts';
+import { cgroupMount } from '../support/cgroups.ts';
 import { type DaemonOptions, startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { needs } from '../support/needs.ts';
 
 /* A freeze that stops nothing is refused: the platform would take a snapshot of a guest that runs. */
 
@@ -49,7 +51,7 @@ test.each(REASONS)('%s: 412 with the reason, and a warning at the start', async 
 });
 
 test('cgroups that can be written no more: 412, and nothing counts as frozen', async () => {
-  if (!mount) return expect(mount, 'no cgroup v2 on this machine').toBeNull();
+  const mount = cgroupMount();
   await using daemon = await startDaemon({ command: ['unshare', '--mount', process.execPath, MAIN] });
   const remount = (mode: 'ro' | 'rw') =>
     execFileSync('nsenter', [
@@ -71,8 +73,8 @@ test('cgroups that can be written no more: 412, and nothing counts as frozen', a
 });
 
 test('cgroups without processes are frozen, and so are none at all that somebody in the guest has removed', async () => {
+  needs('cgroup v2');
   await using daemon = await startDaemon();
-  if (!daemon.cgroupRoot) return expect(daemon.cgroupRoot, 'no cgroup v2 on this machine').toBeNull();
   expect(await freeze(daemon, '')).toEqual({ status: 204, body: null });
   expect((await fetch(`${daemon.url}/unfreeze`, { method: 'POST' })).status).toBe(204);
   expect(await freeze(daemon, '?maxWaitMs=100')).toMatchObject({

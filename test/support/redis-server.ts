@@ -8,7 +8,6 @@ import { freePort } from './free-port.ts';
 import { needs } from './needs.ts';
 import { until } from './until.ts';
 
-
 /** The real server of the distribution (Debian: redis-server), on loopback and with nothing of the system's own. */
 export interface RedisServer extends AsyncDisposable {
   readonly url: string;

@@ -3,6 +3,7 @@ import { Durations } from '../../../src/base/tally.ts';
 
 test('durations: what has succeeded', async () => {
   const durations = new Durations();
+  // What is measured.
   const wait = () => new Promise<string>((resolve) => setTimeout(resolve, 20, 'done'));
   expect(await durations.measure(wait)).toBe('done');
   await durations.measure(wait);

@@ -54,12 +54,15 @@ describe('batches', () => {
 
   test('an error of the content comes after the write under way has ended', async () => {
     let ended = false;
+    const { promise, resolve } = Promise.withResolvers<void>();
     async function* broken() {
       yield* pieces(8, 65536);
+      resolve();
       throw new Error('broken off');
     }
     const write = async () => {
-      await new Promise((resolve) => setTimeout(resolve, 20));
+      await promise;
+      await new Promise((next) => setImmediate(next));
       ended = true;
     };
     await expect(writeInBatches(broken(), write)).rejects.toThrow('broken off');

@@ -84,6 +84,7 @@ describe('steps', () => {
         name: 'slow',
         runs: 'unless stale',
         run: async (call: InitCall) => {
+          // Its age is the subject.
           await new Promise((resolve) => setTimeout(resolve, 20));
           ages.push(call.ageNs());
         },
