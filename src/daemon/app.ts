@@ -5,7 +5,8 @@ import type { Logger } from 'pino';
 import { EnvdError } from '../base/errors.ts';
 import type { Transfers } from '../base/tally.ts';
 import { gate } from './rest/auth.ts';
-import { sendError, statusOf } from './rest/errors.ts';
+import { answerClientError, refuseExpectation } from './rest/client-errors.ts';
+import { HttpError, sendError, statusOf } from './rest/errors.ts';
 import { leaveBodies } from './rest/ignore-body.ts';
 import { logOperations } from './rest/operation-log.ts';
 import { collapseRoutes } from './rest/routes/collapse.ts';
@@ -49,6 +50,8 @@ export interface AppOptions {
 
 // Longer than the 620 s of a proxy in front, so that it is always the proxy that closes an idle connection.
 const KEEP_ALIVE_MS = 640_000;
+/** Those that operations have. */
+const METHODS = ['GET', 'HEAD', 'POST'] as const;
 const CORS_MAX_AGE_S = 7200;
 /** What a page may read beside the protocols' own: the contract's, then what resuming and checking a download takes. */
 const EXPOSED_HEADERS = [
@@ -66,14 +69,19 @@ export function buildApp(services: AppServices, { version, logger, shutdown }: A
     keepAliveTimeout: KEEP_ALIVE_MS,
     requestTimeout: 0,
     connectionTimeout: 0,
-    exposeHeadRoutes: false,
     forceCloseConnections: true,
+    // Node's own refusal has no body.
+    http: { requireHostHeader: false },
+    clientErrorHandler: answerClientError,
+    frameworkErrors: (error, _request, reply) => void sendError(reply, error),
   }) as unknown as FastifyInstance;
+  app.server.on('checkExpectation', refuseExpectation);
 
   leaveBodies(app);
   logOperations(app, logger);
   allowAnyOrigin(app);
   forbidCaching(app);
+  requireHost(app);
   gate(app, services.guest);
   countDownloads(app, services.downloads);
   shapeErrors(app);
@@ -93,6 +101,8 @@ export function buildApp(services: AppServices, { version, logger, shutdown }: A
 function allowAnyOrigin(app: FastifyInstance): void {
   app.register(cors, {
     origin: '*',
+    // Not every OPTIONS is a browser's.
+    strictPreflight: false,
     methods: ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'],
     exposedHeaders: [...connectCors.exposedHeaders, ...EXPOSED_HEADERS].join(', '),
     maxAge: CORS_MAX_AGE_S,
@@ -107,13 +117,31 @@ function forbidCaching(app: FastifyInstance): void {
   });
 }
 
+/** RFC 9112, section 3.2. */
+function requireHost(app: FastifyInstance): void {
+  app.addHook('onRequest', (request, reply, done) => {
+    if (request.headers.host !== undefined || request.raw.httpVersion === '1.0') return done();
+    reply.header('connection', 'close');
+    done(new EnvdError('invalid_argument', 'header Host is missing'));
+  });
+}
+
 function shapeErrors(app: FastifyInstance): void {
   app.setErrorHandler((error, request, reply) => {
     if (statusOf(error) >= 500) request.log.error({ err: error }, 'operation failed');
     return sendError(reply, error);
   });
   app.setNotFoundHandler((request, reply) => {
-    const path = request.url.split('?', 1)[0] ?? '';
-    return sendError(reply, new EnvdError('not_found', `no such operation: ${request.method} ${path}`));
+    const { method, url } = request;
+    const [path = ''] = url.split('?', 1);
+    const allowed = METHODS.filter((known) => app.hasRoute({ method: known, url: path })).join(', ');
+    if (allowed === '') {
+      return sendError(reply, new EnvdError('not_found', `no such operation: ${method} ${path}`));
+    }
+    reply.header('allow', allowed);
+    return sendError(
+      reply,
+      new HttpError(405, `method ${method} is not allowed for ${path}: use ${allowed}`),
+    );
   });
 }

@@ -89,6 +89,7 @@ describe('what is for nobody, or for one who may call', () => {
     ['/files/compose', 413],
     ['/nothing', 404],
     ['/unfreeze', 204],
+    ['/health', 405],
   ])('%s', async (path, wanted) => {
     const headers = { 'x-access-token': TOKEN, 'content-type': 'application/json' };
     const { status, slowestMs } = await answeredBeside(path, body, headers);

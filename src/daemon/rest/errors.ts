@@ -40,13 +40,23 @@ export function statusOf(error: unknown): number {
   return 500;
 }
 
-/** Answers with the one shape of REST errors, `{"code", "message"}`. */
+/** What goes with every REST error. */
+export const ERROR_HEADERS = {
+  'content-type': 'application/json; charset=utf-8',
+  'x-content-type-options': 'nosniff',
+  'cache-control': 'no-store',
+};
+
+/** The one shape of REST errors. */
+export function errorBody(code: number, message: string): string {
+  return JSON.stringify({ code, message });
+}
+
+/** Answers with the error in that shape. */
 export function sendError(reply: FastifyReply, error: unknown): FastifyReply {
   const code = statusOf(error);
   return reply
     .code(code)
-    .header('x-content-type-options', 'nosniff')
-    .header('cache-control', 'no-store')
-    .type('application/json; charset=utf-8')
-    .send(JSON.stringify({ code, message: messageOf(error) }));
+    .headers(ERROR_HEADERS)
+    .send(errorBody(code, messageOf(error)));
 }

@@ -19,6 +19,11 @@ import type { Encoding } from './unary-answer.ts';
 
 const PROTOCOL_VERSION = '1';
 const COMPRESSIONS = [compressionGzip, compressionBrotli];
+/** What RPCs may be sent as over HTTP/1.1, the ones that are told first; not every call takes all. */
+const CONTENT_TYPES = [
+  ...['application/json', 'application/proto', 'application/connect+json', 'application/connect+proto'],
+  ...['application/grpc-web+proto', 'application/grpc-web+json'],
+];
 
 /**
  * Mounts the RPCs inside Fastify, so that its hooks (the gate, CORS, the log) see them as they see REST. The
@@ -27,7 +32,14 @@ const COMPRESSIONS = [compressionGzip, compressionBrotli];
 export function mountConnect(app: FastifyInstance, services: RpcDependencies, shutdown: AbortSignal): void {
   app.register((scope, _options, done) => {
     scope.addHook('onRequest', async (request) => requireProtocolVersion(request));
-    scope.setErrorHandler((error, request, reply) => refuse(error, request, reply));
+    const types = new Map<string, readonly string[]>();
+    scope.setErrorHandler((error, request, reply) => {
+      const { url = '' } = request.routeOptions;
+      // Fastify's own, for a type that is none.
+      if (error instanceof Error && 'statusCode' in error && error.statusCode === 415)
+        return refuseType(request, reply, types.get(url) ?? []);
+      return refuse(error, request, reply);
+    });
     const router = createConnectRouter({
       acceptCompression: COMPRESSIONS,
       shutdownSignal: shutdown,
@@ -39,7 +51,9 @@ export function mountConnect(app: FastifyInstance, services: RpcDependencies, sh
     const unary = new Map(rpc.unary.map((call) => [call.path, call]));
     for (const handler of router.handlers) {
       const path = handler.requestPath;
-      const routes = { stream: streams.get(path) ?? null, unary: unary.get(path) ?? null, handler };
+      const accepted = CONTENT_TYPES.filter((type) => handler.supportedContentType(type));
+      types.set(path, accepted);
+      const routes = { stream: streams.get(path) ?? null, unary: unary.get(path) ?? null, handler, accepted };
       scope.post(path, (request, reply) => guarded(request, reply, routes, shutdown));
     }
     done();
@@ -51,6 +65,8 @@ interface Routes {
   readonly stream: StreamRoute | null;
   readonly unary: UnaryRoute | null;
   readonly handler: UniversalHandler;
+  /** Content types. */
+  readonly accepted: readonly string[];
 }
 
 /** The answer is ours, and Fastify ends it no more: what was not expected breaks it off. */
@@ -71,12 +87,17 @@ async function guarded(
 async function serve(
   request: FastifyRequest,
   reply: FastifyReply,
-  { stream, unary, handler }: Routes,
+  { stream, unary, handler, accepted }: Routes,
   shutdown: AbortSignal,
 ): Promise<void> {
+  const contentType = request.headers['content-type'] ?? '';
+  const streamCodec = stream && streamCodecOf(contentType);
+  const unaryCodec = unary && unaryCodecOf(request.raw);
+  if (!streamCodec && !unaryCodec && !handler.supportedContentType(contentType)) {
+    refuseType(request, reply, accepted);
+    return;
+  }
   takeOver(reply);
-  const streamCodec = streamCodecOf(request.headers['content-type']);
-  const unaryCodec = unaryCodecOf(request.raw);
   const headers = new Headers(request.headers as Record<string, string>);
   const exchange = { request: request.raw, response: reply.raw, headers, shutdown };
   let error: unknown = null;
@@ -146,6 +167,19 @@ function refuse(error: unknown, request: FastifyRequest, reply: FastifyReply): F
   }
   return reply
     .code(codeToHttpStatus(failure.code))
+    .type('application/json')
+    .send(JSON.stringify(errorToJson(failure, {})));
+}
+
+/** Connect, "Unary-Response": 415. The first two types are those of Connect itself. */
+function refuseType(request: FastifyRequest, reply: FastifyReply, accepted: readonly string[]): FastifyReply {
+  const type = request.headers['content-type'] ?? '';
+  const text = `content type '${type}' is not supported by this call: use ${accepted.slice(0, 2).join(' or ')}`;
+  const failure = toConnectError(new EnvdError('invalid_argument', text));
+  request.rpcCode = codeToString(failure.code);
+  return reply
+    .code(415)
+    .header('accept-post', accepted.join(', '))
     .type('application/json')
     .send(JSON.stringify(errorToJson(failure, {})));
 }

@@ -1,0 +1,56 @@
+import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http';
+import type { Socket } from 'node:net';
+import { messageOf } from '../../base/errors.ts';
+import { ERROR_HEADERS, errorBody } from './errors.ts';
+
+/** How long a client has to take the answer before its connection is cut, in milliseconds. */
+const LINGER_MS = 1000;
+
+/** What Node's HTTP parser and its timers find wrong; everything else is a bad request. */
+const REFUSALS: Readonly<Record<string, readonly [status: number, message: string]>> = {
+  ERR_HTTP_REQUEST_TIMEOUT: [408, 'request header took too long: send all of it at once'],
+  HPE_HEADER_OVERFLOW: [431, 'request line and headers are larger than 16384 bytes: send less'],
+  HPE_CHUNK_EXTENSIONS_OVERFLOW: [413, 'chunk extensions are larger than 16384 bytes: send less'],
+};
+
+const answered = new WeakSet<Socket>();
+
+/** Answers what could not be read as a request in the shape of REST errors, and ends the connection. */
+export function answerClientError(error: Error & { readonly code?: string }, socket: Socket): void {
+  // Each further piece of what follows is an error again.
+  if (answered.has(socket)) return;
+  if (error.code === 'ECONNRESET' || !socket.writable || hasBegunToAnswer(socket)) {
+    socket.destroy();
+    return;
+  }
+  answered.add(socket);
+  const [status, message] = REFUSALS[error.code ?? ''] ?? [400, `bad request: ${reasonOf(error)}`];
+  socket.end(responseOf(status, message));
+  setTimeout(() => socket.destroy(), LINGER_MS).unref();
+}
+
+/** Answers an `Expect` that is not `100-continue`, which Node refuses before any handler. RFC 9110, section 10.1.1. */
+export function refuseExpectation({ headers }: IncomingMessage, response: ServerResponse): void {
+  const body = errorBody(417, `expectation '${headers.expect}' is not supported: use 100-continue or none`);
+  response.writeHead(417, headersOf(body)).end(body);
+}
+
+/** A second answer in the middle of the first would be read as a part of that. Node's own default looks here, too. */
+function hasBegunToAnswer(socket: Socket & { readonly _httpMessage?: ServerResponse | null }): boolean {
+  return socket._httpMessage?.headersSent === true;
+}
+
+/** The parser's own words for what was wrong. */
+function reasonOf(error: Error & { readonly reason?: unknown }): string {
+  return typeof error.reason === 'string' && error.reason !== '' ? error.reason : messageOf(error);
+}
+
+function responseOf(status: number, message: string): string {
+  const body = errorBody(status, message);
+  const lines = Object.entries(headersOf(body)).map(([name, value]) => `${name}: ${value}\r\n`);
+  return `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join('')}\r\n${body}`;
+}
+
+function headersOf(body: string) {
+  return { ...ERROR_HEADERS, 'content-length': Buffer.byteLength(body), connection: 'close' };
+}

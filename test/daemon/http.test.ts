@@ -1,0 +1,179 @@
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+
+/* What is wrong with a request before any operation has seen it, in the shapes that clients can read. */
+
+let daemon: TestDaemon;
+beforeAll(async () => {
+  daemon = await startDaemon();
+});
+afterAll(() => daemon[Symbol.asyncDispose]());
+
+describe('a method that an operation does not have', () => {
+  test.each([
+    ['POST', '/health', 'GET, HEAD'],
+    ['DELETE', '/files?path=/etc/passwd', 'GET, HEAD, POST'],
+    ['PUT', '/files', 'GET, HEAD, POST'],
+    ['GET', '/files/compose', 'POST'],
+    ['GET', '/init', 'POST'],
+    ['HEAD', '/freeze', 'POST'],
+    ['PATCH', '/metrics', 'GET, HEAD'],
+    ['PROPFIND', '/envs', 'GET, HEAD'],
+    ['GET', '/process.Process/List', 'POST'],
+    ['PUT', '/process.Process/Start', 'POST'],
+    ['DELETE', '/filesystem.Filesystem/WatchDir', 'POST'],
+  ])('%s %s: 405, allowed are %s', async (method, path, allowed) => {
+    const response = await fetch(daemon.url + path, { method });
+    expect(response.status).toBe(405);
+    expect(response.headers.get('allow')).toBe(allowed);
+    expect(response.headers.get('x-content-type-options')).toBe('nosniff');
+    expect(response.headers.get('cache-control')).toBe('no-store');
+    if (method === 'HEAD') return;
+    const [name] = path.split('?');
+    expect(await response.json()).toEqual({
+      code: 405,
+      message: `method ${method} is not allowed for ${name}: use ${allowed}`,
+    });
+  });
+
+  test('HEAD is answered as GET is', async () => {
+    for (const path of ['/health', '/metrics', '/envs']) {
+      const get = await fetch(daemon.url + path);
+      const head = await fetch(daemon.url + path, { method: 'HEAD' });
+      expect([head.status, await head.text()]).toEqual([get.status, '']);
+      expect(head.headers.get('content-type')).toBe(get.headers.get('content-type'));
+    }
+  });
+
+  test('OPTIONS is answered whoever asks', async () => {
+    for (const headers of [{}, { origin: 'https://a.example' }]) {
+      const response = await fetch(`${daemon.url}/process.Process/List`, { method: 'OPTIONS', headers });
+      expect([response.status, await response.text()]).toEqual([204, '']);
+    }
+  });
+});
+
+describe('a content type that an RPC does not have', () => {
+  const UNARY = 'application/json or application/proto';
+  const STREAM = 'application/connect+json or application/connect+proto';
+
+  test.each([
+    ['/process.Process/List', 'text/plain', UNARY],
+    ['/process.Process/List', 'application/connect+json', UNARY],
+    ['/process.Process/List', 'nonsense', UNARY],
+    ['/filesystem.Filesystem/Stat', '', UNARY],
+    ['/process.Process/Start', 'application/json', STREAM],
+    ['/process.Process/StreamInput', 'application/json', STREAM],
+    ['/filesystem.Filesystem/WatchDir', 'application/x-www-form-urlencoded', STREAM],
+  ])('%s with %j: 415, right were %s', async (path, type, right) => {
+    const lines = [`POST ${path} HTTP/1.1`, 'host: a', `content-type: ${type}`, 'content-length: 2'];
+    const { head, body } = await exchange(`${lines.join('\r\n')}\r\nconnection: close\r\n\r\n{}`);
+    expect(head).toMatch(/^HTTP\/1.1 415 Unsupported Media Type\r\n/);
+    expect(head).toMatch(new RegExp(`^accept-post: ${right.split(' ')[0]?.replace('+', '\\+')}, `, 'im'));
+    expect(JSON.parse(body)).toEqual({
+      code: 'invalid_argument',
+      message: `content type '${type}' is not supported by this call: use ${right}`,
+    });
+  });
+
+  test('those that are announced are served', async () => {
+    const refused = await fetch(`${daemon.url}/filesystem.Filesystem/Stat`, { method: 'POST', body: 'x' });
+    const types = (refused.headers.get('accept-post') ?? '').split(', ');
+    expect(types).toContain('application/grpc-web+proto');
+    for (const type of types) {
+      const response = await fetch(`${daemon.url}/filesystem.Filesystem/Stat`, {
+        method: 'POST',
+        headers: { 'content-type': type },
+        body: '',
+      });
+      expect(response.status).not.toBe(415);
+    }
+  });
+});
+
+/** Sends `bytes`, each piece after a while, and reads what comes back up to the end of the connection. */
+async function exchange(bytes: string): Promise<{ head: string; body: string }> {
+  const socket = connect(daemon.port, '127.0.0.1');
+  onTestFinished(() => void socket.destroy());
+  let text = '';
+  socket.setEncoding('utf8').on('data', (chunk) => {
+    text += chunk;
+  });
+  socket.write(bytes);
+  await once(socket, 'end');
+  const end = text.indexOf('\r\n\r\n');
+  return { head: text.slice(0, end + 2), body: text.slice(end + 4) };
+}
+
+describe('what cannot be read as HTTP', () => {
+  const LONG = 'a'.repeat(20_000);
+
+  test.each([
+    ['no request line', 'nonsense\r\n\r\n', 400, /^bad request: Invalid method/],
+    ['HTTP/2', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 400, /^bad request: /],
+    ['a header that is none', 'GET /health HTTP/1.1\r\nhost: a\r\nno colon\r\n\r\n', 400, /^bad request: /],
+    [
+      'two lengths',
+      'POST /init HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n',
+      400,
+      /./,
+    ],
+    [
+      'a bad chunk',
+      'POST /init HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n',
+      400,
+      /chunk/,
+    ],
+    ['no host', 'GET /health HTTP/1.1\r\n\r\n', 400, /^header Host is missing/],
+    [
+      'a path that cannot be decoded',
+      'GET /%zz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n',
+      400,
+      /%zz/,
+    ],
+    ['a header too large', `GET /health HTTP/1.1\r\nhost: a\r\nx-a: ${LONG}\r\n\r\n`, 431, /16384 bytes/],
+    ['a path too long', `GET /${LONG} HTTP/1.1\r\nhost: a\r\n\r\n`, 431, /16384 bytes/],
+    [
+      'an expectation',
+      'POST /init HTTP/1.1\r\nhost: a\r\nexpect: more\r\nconnection: close\r\n\r\n',
+      417,
+      /'more'/,
+    ],
+  ])('%s', async (_name, bytes, status, message) => {
+    const { head, body } = await exchange(bytes);
+    expect(head).toMatch(new RegExp(`^HTTP/1.1 ${status} \\w`));
+    expect(head).toMatch(/^content-type: application\/json; charset=utf-8\r$/im);
+    expect(head).toMatch(/^x-content-type-options: nosniff\r$/im);
+    expect(head).toMatch(/^cache-control: no-store\r$/im);
+    expect(head).toMatch(/^connection: close\r$/im);
+    expect(head.toLowerCase()).toContain(`content-length: ${Buffer.byteLength(body)}\r\n`);
+    expect(JSON.parse(body)).toEqual({ code: status, message: expect.stringMatching(message) });
+  });
+
+  test('behind an answer that has begun: no second one, and the connection ends', async () => {
+    const start = JSON.stringify({ process: { cmd: 'sh', args: ['-c', 'echo one; sleep 0.2; echo two'] } });
+    const envelope = Buffer.alloc(5);
+    envelope.writeUInt32BE(start.length, 1);
+    const head = [
+      'POST /process.Process/Start HTTP/1.1',
+      'host: a',
+      'content-type: application/connect+json',
+      `content-length: ${start.length + 5}`,
+    ];
+    const socket = connect(daemon.port, '127.0.0.1').setEncoding('latin1');
+    onTestFinished(() => void socket.destroy());
+    socket.on('error', () => {});
+    let text = '';
+    socket.write(`${head.join('\r\n')}\r\n\r\n${envelope.toString('latin1')}${start}`, 'latin1');
+    const closed = once(socket, 'close');
+    socket.on('data', (chunk) => {
+      if (!text.includes('start') && `${text}${chunk}`.includes('start')) socket.write('nonsense\r\n\r\n');
+      text += chunk;
+    });
+    await closed;
+    expect(text.match(/HTTP\/1.1/g)).toHaveLength(1);
+    expect(text).not.toContain('bad request');
+  });
+});
