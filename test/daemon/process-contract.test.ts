@@ -224,6 +224,29 @@ describe('a program', () => {
   });
 });
 
+test('the environment: of the daemon its PATH, then the user, the platform, the request; the last wins', async () => {
+  const init = async (envVars: object) => {
+    const headers = { 'content-type': 'application/json' };
+    const body = JSON.stringify({ envVars });
+    await fetch(`${daemon.url}/init`, { method: 'POST', headers, body });
+  };
+  await init({ HOME: '/of/the/platform', STAGE: 'platform', REGION: 'a' });
+  const envs = { USER: 'me', STAGE: 'request' };
+  const { stdout } = await run({ process: { cmd: '/usr/bin/env', envs, cwd: '/' } }, as('daemon'));
+  await init({});
+  expect(String(stdout).trim().split('\n').sort()).toEqual(
+    [
+      `PATH=${globalThis.process.env.PATH}`,
+      'HOME=/of/the/platform',
+      'USER=me',
+      'LOGNAME=daemon',
+      'STAGE=request',
+      'REGION=a',
+      'PWD=/',
+    ].sort(),
+  );
+});
+
 describe('PWD', () => {
   const pwd = { cmd: '/usr/bin/env' };
   const seen = async (request: StartInit) =>
