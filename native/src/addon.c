@@ -1,44 +1,53 @@
-// Entry point: registers each subject.
+// Entry point: what the addon exports, in the order of native/index.d.ts.
+#include "files/files.h"
+#include "guest/guest.h"
+#include "memory/memory.h"
+#include "process/process.h"
 #include "support/napi.h"
+#include "watch/watch.h"
 
-// Each subject registers its functions. All are safe to call once per environment (worker threads included).
-bool envd_register_freeze(napi_env env, napi_value exports);
-bool envd_register_address_space(napi_env env, napi_value exports);
-bool envd_register_collapse(napi_env env, napi_value exports);
-bool envd_register_inotify(napi_env env, napi_value exports);
-bool envd_register_spawn(napi_env env, napi_value exports);
-bool envd_register_pipe(napi_env env, napi_value exports);
-bool envd_register_pipe_reader(napi_env env, napi_value exports);
-bool envd_register_publish(napi_env env, napi_value exports);
-bool envd_register_copy(napi_env env, napi_value exports);
-bool envd_register_clock(napi_env env, napi_value exports);
-bool envd_register_entries(napi_env env, napi_value exports);
-bool envd_register_remove(napi_env env, napi_value exports);
-bool envd_register_attributes(napi_env env, napi_value exports);
-bool envd_register_fsfreeze(napi_env env, napi_value exports);
-bool envd_register_core_dumps(napi_env env, napi_value exports);
-bool envd_register_notify(napi_env env, napi_value exports);
-bool envd_register_ready(napi_env env, napi_value exports);
-bool envd_register_receive(napi_env env, napi_value exports);
-bool envd_register_leaves(napi_env env, napi_value exports);
-bool envd_register_base64(napi_env env, napi_value exports);
-bool envd_register_small_file(napi_env env, napi_value exports);
-bool envd_register_digest(napi_env env, napi_value exports);
-bool envd_register_open_attributes(napi_env env, napi_value exports);
+static const export EXPORTS[] = {
+    // process
+    {"spawn", js_spawn},
+    {"pendingBytes", js_pending_bytes},
+    {"pipeReader", js_pipe_reader},
+    {"awaitWritable", js_await_writable},
+    {"awaitReadable", js_await_readable},
+    {"encodeBase64", js_encode_base64},
+    {"removeDirectories", js_remove_directories},
+    {"forbidCoreDumps", js_forbid_core_dumps},
+    // files
+    {"readEntry", js_read_entry},
+    {"readDirectory", js_read_directory},
+    {"readSmallFile", js_read_small_file},
+    {"duplicate", js_duplicate},
+    {"receive", js_receive},
+    {"publishFile", js_publish_file},
+    {"copyRange", js_copy_range},
+    {"reserveSpace", js_reserve_space},
+    {"copyAttributes", js_copy_attributes},
+    {"readAttributes", js_read_attributes},
+    {"writeAttribute", js_write_attribute},
+    {"removeTree", js_remove_tree},
+    {"createDigest", js_create_digest},
+    {"updateDigest", js_update_digest},
+    {"finishDigest", js_finish_digest},
+    // watch
+    {"openInotify", js_open_inotify},
+    {"listNames", js_list_names},
+    // memory
+    {"reserveAddressSpace", js_reserve_address_space},
+    {"collapseHeap", js_collapse_heap},
+    {"trimHeap", js_trim_heap},
+    // guest
+    {"writeFreeze", js_write_freeze},
+    {"isFrozen", js_is_frozen},
+    {"setFilesystemFrozen", js_set_filesystem_frozen},
+    {"setRealtimeClock", js_set_realtime_clock},
+    {"notify", js_notify},
+};
 
 NAPI_MODULE_INIT() {
-  if (!envd_register_freeze(env, exports) || !envd_register_address_space(env, exports) ||
-      !envd_register_collapse(env, exports) || !envd_register_inotify(env, exports) ||
-      !envd_register_spawn(env, exports) || !envd_register_pipe(env, exports) ||
-      !envd_register_pipe_reader(env, exports) || !envd_register_publish(env, exports) ||
-      !envd_register_copy(env, exports) || !envd_register_clock(env, exports) ||
-      !envd_register_entries(env, exports) || !envd_register_remove(env, exports) ||
-      !envd_register_attributes(env, exports) || !envd_register_fsfreeze(env, exports) ||
-      !envd_register_core_dumps(env, exports) || !envd_register_notify(env, exports) ||
-      !envd_register_ready(env, exports) || !envd_register_receive(env, exports) ||
-      !envd_register_leaves(env, exports) || !envd_register_base64(env, exports) ||
-      !envd_register_small_file(env, exports) || !envd_register_digest(env, exports) ||
-      !envd_register_open_attributes(env, exports))
-    envd_throw_last_napi_error(env);
+  if (!envd_export(env, exports, EXPORTS, sizeof EXPORTS / sizeof *EXPORTS, NULL)) envd_throw_last_napi_error(env);
   return exports;
 }

@@ -1,8 +1,5 @@
 // Gives one file everything that another one has beside its content, in a pool thread.
 // Sources: lchown(2), lsetxattr(2), chmod(2), utimensat(2).
-#include "support/napi.h"
-#include "support/pool.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -13,8 +10,12 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "files/files.h"
+#include "support/arguments.h"
+#include "support/job.h"
+
 typedef struct {
-  pool_job head;
+  job head;
   char source[PATH_MAX];
   char target[PATH_MAX];
 } transfer;
@@ -49,54 +50,25 @@ static mode_t permissions(const struct stat* source, bool is_given) {
   return source->st_mode & (S_ISDIR(source->st_mode) && is_given ? 03777 : 01777);
 }
 
-static void run(pool_job* job) {
-  transfer* t = (transfer*)job;
+static void run(job* j) {
+  transfer* t = (transfer*)j;
   struct stat status;
-  job->path = t->source;
-  if (lstat(t->source, &status) < 0) return pool_fail(job, "lstat");
-  job->path = t->target;
+  j->path = t->source;
+  if (lstat(t->source, &status) < 0) return job_fail(j, "lstat");
+  j->path = t->target;
   bool is_given = lchown(t->target, status.st_uid, status.st_gid) == 0;
-  if (!is_given && !is_ownerless(errno)) return pool_fail(job, "lchown");
-  if (!S_ISLNK(status.st_mode) && chmod(t->target, permissions(&status, is_given)) < 0) return pool_fail(job, "chmod");
-  if (!copy_attributes(t)) return pool_fail(job, "lsetxattr");
+  if (!is_given && !is_ownerless(errno)) return job_fail(j, "lchown");
+  if (!S_ISLNK(status.st_mode) && chmod(t->target, permissions(&status, is_given)) < 0) return job_fail(j, "chmod");
+  if (!copy_attributes(t)) return job_fail(j, "lsetxattr");
   const struct timespec times[2] = {status.st_atim, status.st_mtim};
-  if (utimensat(AT_FDCWD, t->target, times, AT_SYMLINK_NOFOLLOW) < 0) pool_fail(job, "utimensat");
+  if (utimensat(AT_FDCWD, t->target, times, AT_SYMLINK_NOFOLLOW) < 0) job_fail(j, "utimensat");
 }
 
-// A path that is too long, or that holds a NUL, would name another file.
-static bool copy_path(napi_env env, napi_value buffer, char path[PATH_MAX]) {
-  void* bytes;
-  size_t length;
-  if (napi_get_buffer_info(env, buffer, &bytes, &length) != napi_ok) {
-    envd_throw_last_napi_error(env);
-    return false;
-  }
-  if (length >= PATH_MAX || memchr(bytes, '\0', length)) {
-    envd_throw_errno(env, length >= PATH_MAX ? ENAMETOOLONG : EINVAL, "lstat", NULL);
-    return false;
-  }
-  memcpy(path, bytes, length);
-  path[length] = '\0';
-  return true;
-}
-
-static napi_value copy_all(napi_env env, napi_callback_info info) {
+napi_value js_copy_attributes(napi_env env, napi_callback_info info) {
   napi_value arguments[2];
-  size_t count = 2;
-  NAPI_CALL(env, napi_get_cb_info(env, info, &count, arguments, NULL, NULL));
-  transfer* t = calloc(1, sizeof *t);
-  if (!t) {
-    envd_throw_errno(env, ENOMEM, "malloc", NULL);
+  transfer plan = {.head.run = run};
+  if (!arg_values(env, info, 2, arguments) || !arg_path(env, arguments[0], "lstat", plan.source) ||
+      !arg_path(env, arguments[1], "lstat", plan.target))
     return NULL;
-  }
-  if (!copy_path(env, arguments[0], t->source) || !copy_path(env, arguments[1], t->target)) {
-    free(t);
-    return NULL;
-  }
-  t->head.run = run;
-  return pool_queue(env, "copyAttributes", &t->head);
-}
-
-bool envd_register_attributes(napi_env env, napi_value exports) {
-  return envd_export(env, exports, "copyAttributes", copy_all);
+  return job_in_pool(env, "copyAttributes", &plan.head, sizeof plan);
 }

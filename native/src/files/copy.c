@@ -1,19 +1,20 @@
 // Moves file contents inside the kernel. Source: copy_file_range(2), fallocate(2), lseek(2) SEEK_HOLE.
-#include "support/napi.h"
-#include "support/pool.h"
-#include "files/write_at.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "files/files.h"
+#include "files/write_at.h"
+#include "support/arguments.h"
+#include "support/job.h"
+
 #define CHUNK ((int64_t)1 << 30)
 #define BUFFER ((int64_t)256 << 10)
 
 typedef struct {
-  pool_job head;  // result: the bytes copied
+  job head;  // result: the bytes copied
   int source;
   int target;
   int64_t offset;
@@ -28,14 +29,14 @@ static int64_t rest_of(const transfer* t, int64_t most) {
 // For what copy_file_range refuses (two file systems), or takes for empty (files of /proc).
 static void copy_by_hand(transfer* t) {
   char* buffer = malloc((size_t)BUFFER);
-  if (!buffer) return pool_fail(&t->head, "malloc");
+  if (!buffer) return job_fail(&t->head, "malloc");
   while (t->head.result < t->length) {
     ssize_t got = pread(t->source, buffer, (size_t)rest_of(t, BUFFER), t->head.result);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) pool_fail(&t->head, "pread");
+    if (got < 0) job_fail(&t->head, "pread");
     if (got <= 0) break;
     if (!write_at(t->target, buffer, (size_t)got, t->offset, &t->head.result)) {
-      pool_fail(&t->head, "pwrite");
+      job_fail(&t->head, "pwrite");
       break;
     }
   }
@@ -46,64 +47,47 @@ static bool is_final(int error) {
   return error == ENOSPC || error == EDQUOT || error == EFBIG || error == EIO;
 }
 
-static void copy(pool_job* job) {
-  transfer* t = (transfer*)job;
-  while (job->result < t->length) {
-    off_t in = job->result, out = t->offset + job->result;
+static void copy(job* j) {
+  transfer* t = (transfer*)j;
+  while (j->result < t->length) {
+    off_t in = j->result, out = t->offset + j->result;
     ssize_t moved = copy_file_range(t->source, &in, t->target, &out, (size_t)rest_of(t, CHUNK), 0);
-    if (moved > 0) job->result += moved;
+    if (moved > 0) j->result += moved;
     else if (moved == 0 || !(errno == EINTR || is_final(errno))) return copy_by_hand(t);
-    else if (errno != EINTR) return pool_fail(job, "copy_file_range");
+    else if (errno != EINTR) return job_fail(j, "copy_file_range");
   }
 }
 
-static void reserve(pool_job* job) {
-  const transfer* t = (transfer*)job;
+static void reserve(job* j) {
+  const transfer* t = (transfer*)j;
   // No hole before the end: nothing to reserve, and no event for those who watch the file.
   if (t->length == 0 || lseek(t->target, 0, SEEK_HOLE) >= t->length) return;
   int result;
   do result = fallocate(t->target, FALLOC_FL_KEEP_SIZE, 0, t->length);
   while (result < 0 && errno == EINTR);
   if (result == 0 || errno == EOPNOTSUPP || errno == ENOSYS) return;
-  pool_fail(job, "fallocate");
+  job_fail(j, "fallocate");
   // What was allocated behind the end of the file, before space ran out, goes back.
   struct stat status;
   if (fstat(t->target, &status) == 0 && ftruncate(t->target, status.st_size) < 0) return;
 }
 
-static napi_value queue(napi_env env, const char* name, const transfer* plan) {
-  transfer* t = malloc(sizeof *t);
-  if (!t) {
-    envd_throw_errno(env, ENOMEM, name, NULL);
-    return NULL;
-  }
-  *t = *plan;
-  return pool_queue(env, name, &t->head);
-}
-
-static napi_value copy_range(napi_env env, napi_callback_info info) {
+napi_value js_copy_range(napi_env env, napi_callback_info info) {
   napi_value arguments[4];
-  size_t count = 4;
-  transfer plan = {.head.run = copy};
-  NAPI_CALL(env, napi_get_cb_info(env, info, &count, arguments, NULL, NULL));
+  transfer plan = {.head = {.run = copy, .value = job_result}};
+  if (!arg_values(env, info, 4, arguments)) return NULL;
   NAPI_CALL(env, napi_get_value_int32(env, arguments[0], &plan.source));
   NAPI_CALL(env, napi_get_value_int32(env, arguments[1], &plan.target));
   NAPI_CALL(env, napi_get_value_int64(env, arguments[2], &plan.offset));
   NAPI_CALL(env, napi_get_value_int64(env, arguments[3], &plan.length));
-  return queue(env, "copyRange", &plan);
+  return job_in_pool(env, "copyRange", &plan.head, sizeof plan);
 }
 
-static napi_value reserve_space(napi_env env, napi_callback_info info) {
+napi_value js_reserve_space(napi_env env, napi_callback_info info) {
   napi_value arguments[2];
-  size_t count = 2;
   transfer plan = {.head.run = reserve};
-  NAPI_CALL(env, napi_get_cb_info(env, info, &count, arguments, NULL, NULL));
+  if (!arg_values(env, info, 2, arguments)) return NULL;
   NAPI_CALL(env, napi_get_value_int32(env, arguments[0], &plan.target));
   NAPI_CALL(env, napi_get_value_int64(env, arguments[1], &plan.length));
-  return queue(env, "reserveSpace", &plan);
-}
-
-bool envd_register_copy(napi_env env, napi_value exports) {
-  return envd_export(env, exports, "copyRange", copy_range) &&
-         envd_export(env, exports, "reserveSpace", reserve_space);
+  return job_in_pool(env, "reserveSpace", &plan.head, sizeof plan);
 }

@@ -1,8 +1,4 @@
 // Describes one entry, or all entries of a directory, in a pool thread. Sources: readdir(3), and see record.c.
-#include "support/napi.h"
-#include "support/pool.h"
-#include "files/record.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,19 +8,25 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "files/files.h"
+#include "files/record.h"
+#include "support/arguments.h"
+#include "support/job.h"
+
 enum { LARGE = 64 * 1024 };
 
 typedef struct {
-  pool_job head;
+  job head;
   records found;
   char path[PATH_MAX];
   char prefix[XATTR_NAME_MAX + 1];
 } reading;
 
-static void read_one(pool_job* job) {
-  reading* r = (reading*)job;
+static void read_one(job* j) {
+  reading* r = (reading*)j;
+  j->path = r->path;
   errno = record_entry(&r->found, AT_FDCWD, r->path, r->path, r->prefix);
-  if (errno) pool_fail(job, "lstat");
+  if (errno) job_fail(j, "lstat");
 }
 
 // The names in a directory, each ended by NUL.
@@ -69,16 +71,17 @@ static void record_all(reading* r, int directory, const char** names) {
   }
   if (r->found.failed) {
     errno = ENOMEM;
-    pool_fail(&r->head, "malloc");
+    job_fail(&r->head, "malloc");
   }
 }
 
-static void read_all(pool_job* job) {
-  reading* r = (reading*)job;
+static void read_all(job* j) {
+  reading* r = (reading*)j;
+  j->path = r->path;
   int descriptor = open(r->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   DIR* directory = descriptor < 0 ? NULL : fdopendir(descriptor);
   if (!directory) {
-    pool_fail(job, "open");
+    job_fail(j, "open");
     if (descriptor >= 0) close(descriptor);
     return;
   }
@@ -87,7 +90,7 @@ static void read_all(pool_job* job) {
   if (list)
     record_all(r, descriptor, list);
   else
-    pool_fail(job, "readdir");
+    job_fail(j, "readdir");
   free(list);
   free(names.bytes);
   closedir(directory);
@@ -100,8 +103,8 @@ static void free_bytes(napi_env env, void* bytes, void* hint) {
 }
 
 // A copy of many megabytes would hold up the event loop; the buffer takes over what is large.
-static napi_value found(napi_env env, pool_job* job) {
-  records* f = &((reading*)job)->found;
+static napi_value found(napi_env env, job* j) {
+  records* f = &((reading*)j)->found;
   napi_value buffer;
   if (f->length < LARGE)
     return napi_create_buffer_copy(env, f->length, f->bytes, NULL, &buffer) == napi_ok ? buffer : NULL;
@@ -110,41 +113,24 @@ static napi_value found(napi_env env, pool_job* job) {
   return buffer;
 }
 
-static void release(pool_job* job) {
-  free(((reading*)job)->found.bytes);
+static void release(job* j) {
+  free(((reading*)j)->found.bytes);
 }
 
-// Arguments: the path as a buffer, the prefix of the attributes as a string.
-static napi_value queue(napi_env env, napi_callback_info info, const char* name, void (*run)(pool_job*)) {
+// Arguments: the path, the prefix of the attributes.
+static napi_value queue(napi_env env, napi_callback_info info, const char* name, void (*run)(job*)) {
   napi_value arguments[2];
-  size_t count = 2, path_length, prefix_length;
-  void* path;
   reading plan = {.head = {.run = run, .value = found, .release = release}};
-  NAPI_CALL(env, napi_get_cb_info(env, info, &count, arguments, NULL, NULL));
-  NAPI_CALL(env, napi_get_buffer_info(env, arguments[0], &path, &path_length));
-  NAPI_CALL(env, napi_get_value_string_utf8(env, arguments[1], plan.prefix, sizeof plan.prefix, &prefix_length));
-  // A path that was cut off, or that holds a NUL, would name another file.
-  int error = path_length >= PATH_MAX ? ENAMETOOLONG : memchr(path, '\0', path_length) ? EINVAL : 0;
-  reading* r = error ? NULL : malloc(sizeof *r);
-  if (!r) {
-    envd_throw_errno(env, error ? error : ENOMEM, name, NULL);
+  if (!arg_values(env, info, 2, arguments) || !arg_path(env, arguments[0], "open", plan.path) ||
+      !arg_text(env, arguments[1], "listxattr", ERANGE, plan.prefix, sizeof plan.prefix))
     return NULL;
-  }
-  *r = plan;
-  memcpy(r->path, path, path_length);
-  r->head.path = r->path;
-  return pool_queue(env, name, &r->head);
+  return job_in_pool(env, name, &plan.head, sizeof plan);
 }
 
-static napi_value read_entry(napi_env env, napi_callback_info info) {
+napi_value js_read_entry(napi_env env, napi_callback_info info) {
   return queue(env, info, "readEntry", read_one);
 }
 
-static napi_value read_directory(napi_env env, napi_callback_info info) {
+napi_value js_read_directory(napi_env env, napi_callback_info info) {
   return queue(env, info, "readDirectory", read_all);
-}
-
-bool envd_register_entries(napi_env env, napi_value exports) {
-  return envd_export(env, exports, "readEntry", read_entry) &&
-         envd_export(env, exports, "readDirectory", read_directory);
 }

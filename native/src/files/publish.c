@@ -1,7 +1,4 @@
 // Gives a complete file its name. Source: open(2), O_TMPFILE; linkat(2), AT_SYMLINK_FOLLOW; inotify(7).
-#include "support/napi.h"
-#include "support/pool.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -11,8 +8,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "files/files.h"
+#include "support/arguments.h"
+#include "support/job.h"
+
 typedef struct {
-  pool_job head;
+  job head;
   int descriptor;
   uid_t uid;
   gid_t gid;
@@ -32,14 +33,15 @@ static int reopen(const publication* p) {
   return -1;
 }
 
-static void publish(pool_job* job) {
-  publication* p = (publication*)job;
+static void publish(job* j) {
+  publication* p = (publication*)j;
+  j->path = p->path;
   char source[32];
   snprintf(source, sizeof source, "/proc/self/fd/%d", p->descriptor);
   // A quota may refuse the owner: known before the name is there.
-  if (fchown(p->descriptor, p->uid, p->gid) < 0) return pool_fail(job, "fchown");
+  if (fchown(p->descriptor, p->uid, p->gid) < 0) return job_fail(j, "fchown");
   // IN_CREATE. AT_EMPTY_PATH would do without /proc, but needs CAP_DAC_READ_SEARCH.
-  if (linkat(AT_FDCWD, source, AT_FDCWD, p->path, AT_SYMLINK_FOLLOW) < 0) return pool_fail(job, "linkat");
+  if (linkat(AT_FDCWD, source, AT_FDCWD, p->path, AT_SYMLINK_FOLLOW) < 0) return job_fail(j, "linkat");
 
   int named = reopen(p);
   if (named < 0) return;
@@ -52,27 +54,12 @@ static void publish(pool_job* job) {
   close(named);
 }
 
-static napi_value publish_file(napi_env env, napi_callback_info info) {
+napi_value js_publish_file(napi_env env, napi_callback_info info) {
   napi_value arguments[4];
-  size_t count = 4, length;
   publication plan = {.head.run = publish};
-  NAPI_CALL(env, napi_get_cb_info(env, info, &count, arguments, NULL, NULL));
+  if (!arg_values(env, info, 4, arguments) || !arg_path(env, arguments[1], "linkat", plan.path)) return NULL;
   NAPI_CALL(env, napi_get_value_int32(env, arguments[0], &plan.descriptor));
-  NAPI_CALL(env, napi_get_value_string_utf8(env, arguments[1], plan.path, sizeof plan.path, &length));
   NAPI_CALL(env, napi_get_value_uint32(env, arguments[2], &plan.uid));
   NAPI_CALL(env, napi_get_value_uint32(env, arguments[3], &plan.gid));
-  // A path that was cut off, or that holds a NUL, would name another file.
-  int error = length + 1 >= sizeof plan.path ? ENAMETOOLONG : strlen(plan.path) != length ? EINVAL : 0;
-  publication* p = error ? NULL : malloc(sizeof *p);
-  if (!p) {
-    envd_throw_errno(env, error ? error : ENOMEM, "linkat", plan.path);
-    return NULL;
-  }
-  *p = plan;
-  p->head.path = p->path;
-  return pool_queue(env, "publishFile", &p->head);
-}
-
-bool envd_register_publish(napi_env env, napi_value exports) {
-  return envd_export(env, exports, "publishFile", publish_file);
+  return job_in_pool(env, "publishFile", &plan.head, sizeof plan);
 }

@@ -5,9 +5,10 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-#include "support/napi.h"
-#include "support/pool.h"
+#include "files/files.h"
 #include "files/write_at.h"
+#include "support/arguments.h"
+#include "support/job.h"
 
 // Fits a core's cache, so that what was received is still there when it is written.
 #define BUFFER ((size_t)256 << 10)
@@ -17,7 +18,7 @@
 #define LINGER_MS 2
 
 typedef struct {
-  pool_job head;  // result: the bytes moved
+  job head;  // result: the bytes moved
   int socket;
   int target;     // -1: what comes is dropped
   int64_t position;
@@ -44,29 +45,28 @@ static void receive(reception* r, char* buffer) {
       // What came before is told first; the next call finds the end again.
       if (r->head.result > 0) return;
       if (got == 0) errno = ECONNRESET;
-      return pool_fail(&r->head, "recv");
+      return job_fail(&r->head, "recv");
     }
     last = got;
     if (r->target < 0) r->head.result += got;
     else if (!write_at(r->target, buffer, (size_t)got, r->position, &r->head.result))
-      return pool_fail(&r->head, "pwrite");
+      return job_fail(&r->head, "pwrite");
   }
 }
 
-static void run(pool_job* job) {
-  reception* r = (reception*)job;
+static void run(job* j) {
+  reception* r = (reception*)j;
   char* buffer = malloc(BUFFER);
-  if (!buffer) return pool_fail(job, "malloc");
+  if (!buffer) return job_fail(j, "malloc");
   receive(r, buffer);
   free(buffer);
 }
 
 static bool parse(napi_env env, napi_callback_info info, reception* r) {
   napi_value arguments[4];
-  size_t count = 4;
   napi_valuetype type;
   r->target = -1;
-  return napi_get_cb_info(env, info, &count, arguments, NULL, NULL) == napi_ok &&
+  return arg_values(env, info, 4, arguments) &&
          napi_get_value_int32(env, arguments[0], &r->socket) == napi_ok &&
          napi_typeof(env, arguments[1], &type) == napi_ok &&
          (type == napi_null || napi_get_value_int32(env, arguments[1], &r->target) == napi_ok) &&
@@ -74,37 +74,23 @@ static bool parse(napi_env env, napi_callback_info info, reception* r) {
          napi_get_value_int64(env, arguments[3], &r->length) == napi_ok;
 }
 
-static napi_value js_receive(napi_env env, napi_callback_info info) {
-  reception plan = {.head.run = run};
+napi_value js_receive(napi_env env, napi_callback_info info) {
+  reception plan = {.head = {.run = run, .value = job_result}};
   if (!parse(env, info, &plan)) {
     envd_throw_last_napi_error(env);
     return NULL;
   }
   if (plan.length > MOST) plan.length = MOST;
-  reception* r = malloc(sizeof *r);
-  if (!r) {
-    envd_throw_errno(env, ENOMEM, "malloc", NULL);
-    return NULL;
-  }
-  *r = plan;
-  return pool_queue(env, "receive", &r->head);
+  return job_in_pool(env, "receive", &plan.head, sizeof plan);
 }
 
-static napi_value js_duplicate(napi_env env, napi_callback_info info) {
-  size_t argc = 1;
-  napi_value argv[1], result;
-  int32_t fd;
-  NAPI_CALL(env, napi_get_cb_info(env, info, &argc, argv, NULL, NULL));
-  NAPI_CALL(env, napi_get_value_int32(env, argv[0], &fd));
-  int duplicate = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-  if (duplicate < 0) {
-    envd_throw_errno(env, errno, "dup", NULL);
-    return NULL;
-  }
+napi_value js_duplicate(napi_env env, napi_callback_info info) {
+  napi_value arguments[1], result;
+  int32_t descriptor;
+  if (!arg_values(env, info, 1, arguments)) return NULL;
+  NAPI_CALL(env, napi_get_value_int32(env, arguments[0], &descriptor));
+  int duplicate = fcntl(descriptor, F_DUPFD_CLOEXEC, 3);
+  if (duplicate < 0) return envd_throw_errno(env, errno, "dup", NULL);
   NAPI_CALL(env, napi_create_int32(env, duplicate, &result));
   return result;
-}
-
-bool envd_register_receive(napi_env env, napi_value exports) {
-  return envd_export(env, exports, "receive", js_receive) && envd_export(env, exports, "duplicate", js_duplicate);
 }

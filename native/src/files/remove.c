@@ -1,8 +1,5 @@
 // Removes a tree in a pool thread, by open directories instead of paths: whoever swaps one for a link meanwhile
 // does not lead us out of the tree, and no path is too long. Source: unlinkat(2), openat(2).
-#include "support/napi.h"
-#include "support/pool.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,13 +9,17 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "files/files.h"
+#include "support/arguments.h"
+#include "support/job.h"
+
 // Levels that are open at once; what is deeper is lifted to the top first. Bounds descriptors and stack.
 #define DEEPEST 256
 // So often in a row a directory may be found empty and yet refuse to go: somebody fills it, or hides what is in it.
 #define IDLE_ROUNDS 100
 
 typedef struct {
-  pool_job head;
+  job head;
   int top;        // the directory that is being removed
   uint64_t done;  // entries removed or lifted
   char path[PATH_MAX];
@@ -83,29 +84,15 @@ static bool remove_at(removal* r, int directory, const char* name, int depth) {
   return false;
 }
 
-static void run(pool_job* job) {
-  removal* r = (removal*)job;
-  if (!remove_at(r, AT_FDCWD, r->path, 0)) pool_fail(job, "unlink");
+static void run(job* j) {
+  removal* r = (removal*)j;
+  j->path = r->path;
+  if (!remove_at(r, AT_FDCWD, r->path, 0)) job_fail(j, "unlink");
 }
 
-static napi_value remove_tree(napi_env env, napi_callback_info info) {
-  napi_value argument;
-  size_t count = 1, length;
+napi_value js_remove_tree(napi_env env, napi_callback_info info) {
+  napi_value arguments[1];
   removal plan = {.head.run = run};
-  NAPI_CALL(env, napi_get_cb_info(env, info, &count, &argument, NULL, NULL));
-  NAPI_CALL(env, napi_get_value_string_utf8(env, argument, plan.path, sizeof plan.path, &length));
-  // A path that was cut off, or that holds a NUL, would name another file.
-  int error = length + 1 >= sizeof plan.path ? ENAMETOOLONG : strlen(plan.path) != length ? EINVAL : 0;
-  removal* r = error ? NULL : malloc(sizeof *r);
-  if (!r) {
-    envd_throw_errno(env, error ? error : ENOMEM, "unlink", plan.path);
-    return NULL;
-  }
-  *r = plan;
-  r->head.path = r->path;
-  return pool_queue(env, "removeTree", &r->head);
-}
-
-bool envd_register_remove(napi_env env, napi_value exports) {
-  return envd_export(env, exports, "removeTree", remove_tree);
+  if (!arg_values(env, info, 1, arguments) || !arg_path(env, arguments[0], "unlink", plan.path)) return NULL;
+  return job_in_pool(env, "removeTree", &plan.head, sizeof plan);
 }

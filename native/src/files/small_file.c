@@ -1,8 +1,5 @@
 // Looks at a file and reads it whole, if it is small: at once when the kernel has all of it in memory, else in one trip
 // to the pool. Sources: stat(2), open(2), pread(2); openat2(2), RESOLVE_CACHED; preadv2(2), RWF_NOWAIT.
-#include "support/napi.h"
-#include "support/pool.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -16,8 +13,12 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "files/files.h"
+#include "support/arguments.h"
+#include "support/job.h"
+
 typedef struct {
-  pool_job head;
+  job head;
   int64_t limit;
   struct stat status;
   char* content;  // NULL: nothing was read
@@ -44,11 +45,11 @@ static void read_content(reading* r, int file) {
   bool claims_none = r->status.st_size == 0;
   size_t capacity = (size_t)(claims_none ? r->limit : r->status.st_size);
   r->content = malloc(capacity);
-  if (!r->content) return pool_fail(&r->head, "malloc");
+  if (!r->content) return job_fail(&r->head, "malloc");
   ssize_t got = 1;
   while (got > 0 && r->length < capacity) {
     if (!read_next(r, file, capacity, &got)) {
-      pool_fail(&r->head, "read");
+      job_fail(&r->head, "read");
       return forget_content(r);
     }
     r->length += (size_t)got;
@@ -57,16 +58,17 @@ static void read_content(reading* r, int file) {
   if (claims_none && got > 0) forget_content(r);
 }
 
-static void read_file(pool_job* job) {
-  reading* r = (reading*)job;
+static void read_file(job* j) {
+  reading* r = (reading*)j;
+  j->path = r->path;
   // Opening a device or a pipe can already have effects.
-  if (stat(r->path, &r->status) < 0) return pool_fail(job, "stat");
+  if (stat(r->path, &r->status) < 0) return job_fail(j, "stat");
   if (!S_ISREG(r->status.st_mode)) return;
   // Non-blocking: another kind of file may have taken its place by now.
   int file = open(r->path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-  if (file < 0) return pool_fail(job, "open");
+  if (file < 0) return job_fail(j, "open");
   if (fstat(file, &r->status) < 0)
-    pool_fail(job, "fstat");
+    job_fail(j, "fstat");
   else if (S_ISREG(r->status.st_mode) && r->status.st_size <= r->limit)
     read_content(r, file);
   close(file);
@@ -74,10 +76,8 @@ static void read_file(pool_job* job) {
 
 // The file system of the root, which is never on a server and never taken away; others are left to the pool.
 static bool is_on_root(const struct statx* status) {
-  static dev_t root;
   struct stat top;
-  if (root == 0 && stat("/", &top) == 0) root = top.st_dev;
-  return makedev(status->stx_dev_major, status->stx_dev_minor) == root;
+  return stat("/", &top) == 0 && makedev(status->stx_dev_major, status->stx_dev_minor) == top.st_dev;
 }
 
 // Opens a regular file without waiting for anything: -1 when that cannot be promised. What was looked at is what is
@@ -115,8 +115,8 @@ static bool set(napi_env env, napi_value object, const char* name, napi_status c
   return created == napi_ok && napi_set_named_property(env, object, name, *value) == napi_ok;
 }
 
-static napi_value found(napi_env env, pool_job* job) {
-  reading* r = (reading*)job;
+static napi_value found(napi_env env, job* j) {
+  reading* r = (reading*)j;
   const struct stat* status = &r->status;
   int64_t modified = (int64_t)status->st_mtim.tv_sec * 1000000000 + status->st_mtim.tv_nsec;
   napi_value object, value;
@@ -131,41 +131,18 @@ static napi_value found(napi_env env, pool_job* job) {
   return done ? object : NULL;
 }
 
-static void release(pool_job* job) {
-  free(((reading*)job)->content);
+static void release(job* j) {
+  free(((reading*)j)->content);
 }
 
-static napi_value read_small_file(napi_env env, napi_callback_info info) {
+napi_value js_read_small_file(napi_env env, napi_callback_info info) {
   napi_value arguments[2];
-  size_t count = 2, length;
-  reading* r = calloc(1, sizeof *r);
-  if (!r) {
-    envd_throw_errno(env, ENOMEM, "malloc", NULL);
-    return NULL;
-  }
-  r->head = (pool_job){.run = read_file, .value = found, .release = release, .path = r->path};
-  if (napi_get_cb_info(env, info, &count, arguments, NULL, NULL) != napi_ok ||
-      napi_get_value_string_utf8(env, arguments[0], r->path, sizeof r->path, &length) != napi_ok ||
-      napi_get_value_int64(env, arguments[1], &r->limit) != napi_ok) {
-    free(r);
-    envd_throw_last_napi_error(env);
-    return NULL;
-  }
-  // A path that was cut off, or that holds a NUL, would name another file.
-  int error = length + 1 >= sizeof r->path ? ENAMETOOLONG : strlen(r->path) != length ? EINVAL : 0;
-  if (error) {
-    envd_throw_errno(env, error, "stat", r->path);
-    free(r);
-    return NULL;
-  }
-  if (!read_now(r)) return pool_queue(env, "readSmallFile", &r->head);
-  napi_value value = found(env, &r->head);
-  release(&r->head);
-  free(r);
+  reading plan = {.head = {.run = read_file, .value = found, .release = release}};
+  if (!arg_values(env, info, 2, arguments) || !arg_path(env, arguments[0], "stat", plan.path)) return NULL;
+  NAPI_CALL(env, napi_get_value_int64(env, arguments[1], &plan.limit));
+  if (!read_now(&plan)) return job_in_pool(env, "readSmallFile", &plan.head, sizeof plan);
+  napi_value value = found(env, &plan.head);
+  release(&plan.head);
   if (!value) envd_throw_last_napi_error(env);
   return value;
-}
-
-bool envd_register_small_file(napi_env env, napi_value exports) {
-  return envd_export(env, exports, "readSmallFile", read_small_file);
 }

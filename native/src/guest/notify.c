@@ -1,12 +1,13 @@
 // Messages to the service manager. Source: sd_notify(3), unix(7).
-#include "support/napi.h"
-
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "guest/guest.h"
+#include "support/arguments.h"
 
 // A path, or after "@" an abstract name, which has no end but its length.
 static socklen_t fill_address(struct sockaddr_un* address, size_t length) {
@@ -25,26 +26,15 @@ static int send_datagram(const struct sockaddr_un* address, socklen_t address_le
   return error;
 }
 
-static napi_value notify(napi_env env, napi_callback_info info) {
+napi_value js_notify(napi_env env, napi_callback_info info) {
   napi_value arguments[2];
-  size_t count = 2;
-  size_t path_length, text_length;
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   char text[256];
-  NAPI_CALL(env, napi_get_cb_info(env, info, &count, arguments, NULL, NULL));
-  NAPI_CALL(env, napi_get_value_string_utf8(env, arguments[0], NULL, 0, &path_length));
-  NAPI_CALL(env, napi_get_value_string_utf8(env, arguments[1], NULL, 0, &text_length));
-  if (path_length >= sizeof address.sun_path || text_length >= sizeof text) {
-    envd_throw_errno(env, ENAMETOOLONG, "sendto", NULL);
+  if (!arg_values(env, info, 2, arguments) ||
+      !arg_text(env, arguments[0], "sendto", ENAMETOOLONG, address.sun_path, sizeof address.sun_path) ||
+      !arg_text(env, arguments[1], "sendto", ENAMETOOLONG, text, sizeof text))
     return NULL;
-  }
-  NAPI_CALL(env, napi_get_value_string_utf8(env, arguments[0], address.sun_path, sizeof address.sun_path, NULL));
-  NAPI_CALL(env, napi_get_value_string_utf8(env, arguments[1], text, sizeof text, NULL));
-  int error = send_datagram(&address, fill_address(&address, path_length), text, text_length);
+  int error = send_datagram(&address, fill_address(&address, strlen(address.sun_path)), text, strlen(text));
   if (error) envd_throw_errno(env, error, "sendto", NULL);
   return NULL;
-}
-
-bool envd_register_notify(napi_env env, napi_value exports) {
-  return envd_export(env, exports, "notify", notify);
 }

@@ -3,8 +3,6 @@
 // V8 asks for each 256 KiB heap page at a random address below 64 TiB (46 bits); pages so scattered never fill an
 // aligned 2 MiB window. An address that is taken makes the kernel place the mapping itself: top-down and without
 // gaps below the previous one, in the upper half of the address space, which stays free.
-#include "support/napi.h"
-
 #include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -13,6 +11,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+
+#include "memory/memory.h"
 
 // Older headers lack it; older kernels (< 4.17) take it as a mere hint.
 #ifndef MAP_FIXED_NOREPLACE
@@ -95,6 +95,7 @@ static bool reserve_gaps(struct reservation* total) {
   return complete;
 }
 
+// Of the process, as its address space is: worker threads and second calls get the same answer.
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct reservation reserved;
 
@@ -113,10 +114,9 @@ __attribute__((constructor)) static void reserve_when_preloaded(void) {
   pthread_once(&once, reserve_all);
 }
 
-static napi_value reserve_address_space(napi_env env, napi_callback_info info) {
+napi_value js_reserve_address_space(napi_env env, napi_callback_info info) {
   (void)info;
   napi_value result, regions, bytes;
-  // Of the process, not of one environment: worker threads and second calls get the same answer.
   pthread_once(&once, reserve_all);
   NAPI_CALL(env, napi_create_object(env, &result));
   NAPI_CALL(env, napi_create_uint32(env, reserved.regions, &regions));
@@ -124,8 +124,4 @@ static napi_value reserve_address_space(napi_env env, napi_callback_info info) {
   NAPI_CALL(env, napi_set_named_property(env, result, "regions", regions));
   NAPI_CALL(env, napi_set_named_property(env, result, "bytes", bytes));
   return result;
-}
-
-bool envd_register_address_space(napi_env env, napi_value exports) {
-  return envd_export(env, exports, "reserveAddressSpace", reserve_address_space);
 }

@@ -2,7 +2,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "support/napi.h"
+#include "process/process.h"
+#include "support/arguments.h"
 
 static const char ALPHABET[65] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -79,15 +80,15 @@ static size_t encode_blocks(const uint8_t* in, size_t length, uint8_t* out) {
 static bool has_blocks(void) { return false; }
 #endif
 
-static napi_value js_encode_base64(napi_env env, napi_callback_info info) {
-  size_t argc = 3, length, room;
-  napi_value argv[3], result;
+napi_value js_encode_base64(napi_env env, napi_callback_info info) {
+  size_t length, room;
+  napi_value arguments[3], result;
   void *in, *out;
   uint32_t offset;
-  NAPI_CALL(env, napi_get_cb_info(env, info, &argc, argv, NULL, NULL));
-  NAPI_CALL(env, napi_get_buffer_info(env, argv[0], &in, &length));
-  NAPI_CALL(env, napi_get_buffer_info(env, argv[1], &out, &room));
-  NAPI_CALL(env, napi_get_value_uint32(env, argv[2], &offset));
+  if (!arg_values(env, info, 3, arguments)) return NULL;
+  NAPI_CALL(env, napi_get_buffer_info(env, arguments[0], &in, &length));
+  NAPI_CALL(env, napi_get_buffer_info(env, arguments[1], &out, &room));
+  NAPI_CALL(env, napi_get_value_uint32(env, arguments[2], &offset));
   size_t wanted = encoded_length(length);
   if (offset > room || wanted > room - offset) {
     napi_throw_range_error(env, NULL, "base64 does not fit into the target");
@@ -98,8 +99,4 @@ static napi_value js_encode_base64(napi_env env, napi_callback_info info) {
   encode_rest((const uint8_t*)in + done, length - done, target + done / 3 * 4);
   NAPI_CALL(env, napi_create_uint32(env, (uint32_t)wanted, &result));
   return result;
-}
-
-bool envd_register_base64(napi_env env, napi_value exports) {
-  return envd_export(env, exports, "encodeBase64", js_encode_base64);
 }

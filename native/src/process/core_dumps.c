@@ -5,8 +5,9 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-#include "support/napi.h"
+#include "process/process.h"
 
+// Of the process, as the limit is; environments in other threads may call at the same time.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rlimit inherited;
 static bool changed;
@@ -19,11 +20,12 @@ const struct rlimit* envd_inherited_core_limit(void) {
 // the recursion of such a program (fs/coredump.c). A file cannot be that short either.
 static bool forbid(void) {
   if (getrlimit(RLIMIT_CORE, &inherited) < 0) return false;
-  const struct rlimit none = {.rlim_cur = inherited.rlim_max < 1 ? inherited.rlim_max : 1, .rlim_max = inherited.rlim_max};
+  const rlim_t most = inherited.rlim_max;
+  const struct rlimit none = {.rlim_cur = most < 1 ? most : 1, .rlim_max = most};
   return setrlimit(RLIMIT_CORE, &none) == 0;
 }
 
-static napi_value forbid_core_dumps(napi_env env, napi_callback_info info) {
+napi_value js_forbid_core_dumps(napi_env env, napi_callback_info info) {
   (void)info;
   pthread_mutex_lock(&lock);
   if (!changed) changed = forbid();
@@ -31,8 +33,4 @@ static napi_value forbid_core_dumps(napi_env env, napi_callback_info info) {
   pthread_mutex_unlock(&lock);
   if (error) envd_throw_errno(env, error, "setrlimit", NULL);
   return NULL;
-}
-
-bool envd_register_core_dumps(napi_env env, napi_value exports) {
-  return envd_export(env, exports, "forbidCoreDumps", forbid_core_dumps);
 }

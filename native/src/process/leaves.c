@@ -1,55 +1,44 @@
 // removeDirectories: many empty directories, those of cgroups that have no process left, in one trip to the pool.
-#include "support/napi.h"
-#include "support/arguments.h"
-#include "support/pool.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "process/process.h"
+#include "support/arguments.h"
+#include "support/job.h"
+
 typedef struct {
-  pool_job head;
+  job head;
   arena strings;
   char** paths;  // NULL-terminated; each one that is gone becomes an empty string
 } removal;
 
-static void run(pool_job* job) {
-  for (char** path = ((removal*)job)->paths; *path; path++)
+static void run(job* j) {
+  for (char** path = ((removal*)j)->paths; *path; path++)
     if (rmdir(*path) == 0 || errno == ENOENT) **path = '\0';
 }
 
-static napi_value value(napi_env env, pool_job* job) {
+static napi_value value(napi_env env, job* j) {
   napi_value left, path;
   uint32_t count = 0;
   if (napi_create_array(env, &left) != napi_ok) return NULL;
-  for (char** each = ((removal*)job)->paths; *each; each++)
+  for (char** each = ((removal*)j)->paths; *each; each++)
     if (**each && (napi_create_string_utf8(env, *each, NAPI_AUTO_LENGTH, &path) != napi_ok ||
                    napi_set_element(env, left, count++, path) != napi_ok))
       return NULL;
   return left;
 }
 
-static void release(pool_job* job) {
-  arena_free(&((removal*)job)->strings);
+static void release(job* j) {
+  arena_free(&((removal*)j)->strings);
 }
 
-static napi_value js_remove_directories(napi_env env, napi_callback_info info) {
-  size_t argc = 1;
-  napi_value argv[1];
-  NAPI_CALL(env, napi_get_cb_info(env, info, &argc, argv, NULL, NULL));
-  removal* r = calloc(1, sizeof *r);
-  if (!r) {
-    envd_throw_errno(env, ENOMEM, "malloc", NULL);
-    return NULL;
-  }
-  r->head = (pool_job){.run = run, .value = value, .release = release};
-  if (arg_strings(env, argv[0], "paths", &r->strings, &r->paths))
-    return pool_queue(env, "removeDirectories", &r->head);
-  release(&r->head);
-  free(r);
+napi_value js_remove_directories(napi_env env, napi_callback_info info) {
+  napi_value arguments[1];
+  removal plan = {.head = {.run = run, .value = value, .release = release}};
+  if (!arg_values(env, info, 1, arguments)) return NULL;
+  if (arg_strings(env, arguments[0], "paths", &plan.strings, &plan.paths))
+    return job_in_pool(env, "removeDirectories", &plan.head, sizeof plan);
+  release(&plan.head);
   return NULL;
-}
-
-bool envd_register_leaves(napi_env env, napi_value exports) {
-  return envd_export(env, exports, "removeDirectories", js_remove_directories);
 }

@@ -7,7 +7,8 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "support/napi.h"
+#include "process/process.h"
+#include "support/arguments.h"
 
 // Reads in a row from one pipe, before it is others' turn.
 #define READS 32
@@ -157,10 +158,7 @@ static napi_value js_open(napi_env env, napi_callback_info info) {
   NAPI_CALL(env, napi_get_cb_info(env, info, &argc, argv, NULL, &data));
   NAPI_CALL(env, napi_get_value_int32(env, argv[0], &fd));
   int error = open_reading(data, fd, &id);
-  if (error) {
-    envd_throw_errno(env, error, "poll", NULL);
-    return NULL;
-  }
+  if (error) return envd_throw_errno(env, error, "poll", NULL);
   NAPI_CALL(env, napi_create_uint32(env, id, &result));
   return result;
 }
@@ -190,44 +188,24 @@ static napi_value js_unref(napi_env env, napi_callback_info info) {
   return NULL;
 }
 
-static bool export_methods(napi_env env, reader* r, napi_value object) {
-  static const struct {
-    const char* name;
-    napi_callback callback;
-  } methods[] = {{"open", js_open}, {"setPaused", js_set_paused}, {"unref", js_unref}};
-  for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
-    napi_value method;
-    if (napi_create_function(env, methods[i].name, NAPI_AUTO_LENGTH, methods[i].callback, r, &method) != napi_ok ||
-        napi_set_named_property(env, object, methods[i].name, method) != napi_ok)
-      return false;
-  }
-  return true;
-}
-
 // It stays until the environment ends: nobody collects what the three functions share.
-static napi_value js_pipe_reader(napi_env env, napi_callback_info info) {
-  size_t argc = 2;
-  napi_value argv[2], name, object;
-  NAPI_CALL(env, napi_get_cb_info(env, info, &argc, argv, NULL, NULL));
-  reader* r = calloc(1, sizeof *r);
-  if (!r) {
-    envd_throw_errno(env, ENOMEM, "malloc", NULL);
-    return NULL;
-  }
+napi_value js_pipe_reader(napi_env env, napi_callback_info info) {
+  static const export methods[] = {{"open", js_open}, {"setPaused", js_set_paused}, {"unref", js_unref}};
+  napi_value arguments[2], name, object;
+  if (!arg_values(env, info, 2, arguments)) return NULL;
+  reader* r = envd_allocate(env, sizeof *r);
+  if (!r) return NULL;
   r->env = env;
   r->owners = 1;
-  if (napi_get_buffer_info(env, argv[0], (void**)&r->buffer, &r->size) == napi_ok &&
-      napi_create_reference(env, argv[0], 1, &r->room) == napi_ok &&
-      napi_create_reference(env, argv[1], 1, &r->on_read) == napi_ok &&
+  if (napi_get_buffer_info(env, arguments[0], (void**)&r->buffer, &r->size) == napi_ok &&
+      napi_create_reference(env, arguments[0], 1, &r->room) == napi_ok &&
+      napi_create_reference(env, arguments[1], 1, &r->on_read) == napi_ok &&
       napi_create_string_utf8(env, "envd.pipe", NAPI_AUTO_LENGTH, &name) == napi_ok &&
       napi_async_init(env, NULL, name, &r->context) == napi_ok && napi_create_object(env, &object) == napi_ok &&
-      export_methods(env, r, object) && napi_add_async_cleanup_hook(env, on_cleanup, r, &r->cleanup) == napi_ok)
+      envd_export(env, object, methods, sizeof methods / sizeof *methods, r) &&
+      napi_add_async_cleanup_hook(env, on_cleanup, r, &r->cleanup) == napi_ok)
     return object;
   envd_throw_last_napi_error(env);
   release(r);
   return NULL;
-}
-
-bool envd_register_pipe_reader(napi_env env, napi_value exports) {
-  return envd_export(env, exports, "pipeReader", js_pipe_reader);
 }

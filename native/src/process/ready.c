@@ -5,7 +5,8 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "support/napi.h"
+#include "process/process.h"
+#include "support/arguments.h"
 
 // One wait. It belongs to the poll, until that is closed, and to the function that cancels it.
 typedef struct {
@@ -85,22 +86,18 @@ static int start(waiting* w, int32_t fd, int events) {
 }
 
 static napi_value await_events(napi_env env, napi_callback_info info, int events) {
-  size_t argc = 2;
-  napi_value argv[2], name, result;
+  napi_value arguments[2], name, result;
   int32_t fd;
-  NAPI_CALL(env, napi_get_cb_info(env, info, &argc, argv, NULL, NULL));
-  NAPI_CALL(env, napi_get_value_int32(env, argv[0], &fd));
+  if (!arg_values(env, info, 2, arguments)) return NULL;
+  NAPI_CALL(env, napi_get_value_int32(env, arguments[0], &fd));
   NAPI_CALL(env, napi_create_string_utf8(env, "envd.ready", NAPI_AUTO_LENGTH, &name));
-  waiting* w = calloc(1, sizeof *w);
-  if (!w) {
-    envd_throw_errno(env, ENOMEM, "malloc", NULL);
-    return NULL;
-  }
+  waiting* w = envd_allocate(env, sizeof *w);
+  if (!w) return NULL;
   w->env = env;
   w->owners = 1;
   int error = ENOMEM;
   if (napi_create_function(env, "cancel", NAPI_AUTO_LENGTH, cancel, w, &result) == napi_ok &&
-      napi_create_reference(env, argv[1], 1, &w->callback) == napi_ok &&
+      napi_create_reference(env, arguments[1], 1, &w->callback) == napi_ok &&
       napi_async_init(env, NULL, name, &w->context) == napi_ok && (error = start(w, fd, events)) == 0) {
     napi_add_finalizer(env, result, w, on_cancel_collected, NULL, NULL);
     return result;
@@ -108,19 +105,13 @@ static napi_value await_events(napi_env env, napi_callback_info info, int events
   if (w->callback) napi_delete_reference(env, w->callback);
   if (w->context) napi_async_destroy(env, w->context);
   free(w);
-  envd_throw_errno(env, error, "poll", NULL);
-  return NULL;
+  return envd_throw_errno(env, error, "poll", NULL);
 }
 
-static napi_value js_await_readable(napi_env env, napi_callback_info info) {
+napi_value js_await_readable(napi_env env, napi_callback_info info) {
   return await_events(env, info, UV_READABLE);
 }
 
-static napi_value js_await_writable(napi_env env, napi_callback_info info) {
+napi_value js_await_writable(napi_env env, napi_callback_info info) {
   return await_events(env, info, UV_WRITABLE);
-}
-
-bool envd_register_ready(napi_env env, napi_value exports) {
-  return envd_export(env, exports, "awaitReadable", js_await_readable) &&
-         envd_export(env, exports, "awaitWritable", js_await_writable);
 }

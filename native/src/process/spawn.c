@@ -12,9 +12,9 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "support/napi.h"
-#include "support/arguments.h"
 #include "process/child.h"
+#include "process/process.h"
+#include "support/arguments.h"
 
 #ifndef P_PIDFD
 #define P_PIDFD 3
@@ -246,19 +246,15 @@ static bool read_plan(napi_env env, napi_value options, start* s) {
   return true;
 }
 
-static napi_value js_spawn(napi_env env, napi_callback_info info) {
-  size_t argc = 2;
-  napi_value argv[2], promise, name;
-  NAPI_CALL(env, napi_get_cb_info(env, info, &argc, argv, NULL, NULL));
-  start* s = calloc(1, sizeof *s);
-  if (!s) {
-    envd_throw_errno(env, ENOMEM, "spawn", NULL);
-    return NULL;
-  }
+napi_value js_spawn(napi_env env, napi_callback_info info) {
+  napi_value arguments[2], promise, name;
+  if (!arg_values(env, info, 2, arguments)) return NULL;
+  start* s = envd_allocate(env, sizeof *s);
+  if (!s) return NULL;
   s->env = env;
   s->pidfd = -1;
   for (int i = 0; i < 3; i++) s->ours[i] = -1;
-  if (!read_plan(env, argv[0], s) || napi_create_reference(env, argv[1], 1, &s->on_exit) != napi_ok ||
+  if (!read_plan(env, arguments[0], s) || napi_create_reference(env, arguments[1], 1, &s->on_exit) != napi_ok ||
       napi_create_string_utf8(env, "envd.spawn", NAPI_AUTO_LENGTH, &name) != napi_ok ||
       napi_async_init(env, NULL, name, &s->context) != napi_ok ||
       napi_create_promise(env, &s->deferred, &promise) != napi_ok ||
@@ -270,5 +266,3 @@ static napi_value js_spawn(napi_env env, napi_callback_info info) {
   }
   return promise;
 }
-
-bool envd_register_spawn(napi_env env, napi_value exports) { return envd_export(env, exports, "spawn", js_spawn); }

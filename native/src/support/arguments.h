@@ -1,12 +1,24 @@
-// Reads plain JavaScript data into C. Each function returns false with an exception pending when the value is
-// missing or of another kind; strings and arrays live in an arena, so that one call frees them all.
+// Reads plain JavaScript data into C. Each function returns false with an exception pending when a value is missing or of
+// another kind.
 #pragma once
 
+#include <limits.h>
 #include <node_api.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
+// The arguments of a call; what is missing is undefined.
+bool arg_values(napi_env env, napi_callback_info info, size_t count, napi_value* values);
+
+// Copies a string, or the bytes of a buffer, and ends them with NUL. Text that does not fit throws `too_long`, and text
+// that holds a NUL throws EINVAL, each as an error of `syscall`: what was cut off would be another name.
+bool arg_text(napi_env env, napi_value value, const char* syscall, int too_long, char* text, size_t size);
+
+// The same for a path of a file: ENAMETOOLONG.
+bool arg_path(napi_env env, napi_value value, const char* syscall, char path[PATH_MAX]);
+
+// The properties of an object. Strings and arrays live in an arena, so that one call frees them all.
 typedef struct arena_block arena_block;
 typedef struct {
   arena_block* blocks;

@@ -1,8 +1,9 @@
 #include "support/napi.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-
 #include <uv.h>
 
 void envd_throw_last_napi_error(napi_env env) {
@@ -39,9 +40,16 @@ napi_value envd_errno_error(napi_env env, int error, const char* syscall, const 
   return result;
 }
 
-void envd_throw_errno(napi_env env, int error, const char* syscall, const char* path) {
+napi_value envd_throw_errno(napi_env env, int error, const char* syscall, const char* path) {
   napi_value value = envd_errno_error(env, error, syscall, path);
   if (value) napi_throw(env, value);
+  return NULL;
+}
+
+void* envd_allocate(napi_env env, size_t size) {
+  void* memory = calloc(1, size);
+  if (!memory) envd_throw_errno(env, ENOMEM, "malloc", NULL);
+  return memory;
 }
 
 void envd_call_back(napi_env env, napi_async_context context, napi_ref function, size_t argc, const napi_value* argv) {
@@ -51,8 +59,12 @@ void envd_call_back(napi_env env, napi_async_context context, napi_ref function,
   if (napi_get_and_clear_last_exception(env, &error) == napi_ok) napi_fatal_exception(env, error);
 }
 
-bool envd_export(napi_env env, napi_value exports, const char* name, napi_callback callback) {
-  napi_value function;
-  return napi_create_function(env, name, NAPI_AUTO_LENGTH, callback, NULL, &function) == napi_ok &&
-         napi_set_named_property(env, exports, name, function) == napi_ok;
+bool envd_export(napi_env env, napi_value object, const export* exports, size_t count, void* data) {
+  for (const export* e = exports; e < exports + count; e++) {
+    napi_value function;
+    if (napi_create_function(env, e->name, NAPI_AUTO_LENGTH, e->function, data, &function) != napi_ok ||
+        napi_set_named_property(env, object, e->name, function) != napi_ok)
+      return false;
+  }
+  return true;
 }

@@ -1,7 +1,8 @@
-// What all files of the addon share: reporting of errors, calls from the event loop, exported functions.
+// What all files of the addon share: reporting of errors, calls into JavaScript, and exported functions.
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include <node_api.h>
 
@@ -16,15 +17,26 @@
 
 void envd_throw_last_napi_error(napi_env env);
 
-// Throws an Error shaped like Node's own system errors:
+// Throws an Error shaped like Node's own system errors and returns NULL:
 // message `<code>: <text>, <syscall>[ '<path>']`, with `errno` (negative), `code`, `syscall` and, if given, `path`.
-void envd_throw_errno(napi_env env, int error, const char* syscall, const char* path);
+napi_value envd_throw_errno(napi_env env, int error, const char* syscall, const char* path);
 
 // The same Error as a value, for rejecting promises.
 napi_value envd_errno_error(napi_env env, int error, const char* syscall, const char* path);
 
+// Zeroed memory, freed with free(3); NULL with ENOMEM thrown.
+void* envd_allocate(napi_env env, size_t size);
+
 // Calls a function from the event loop, in the caller's handle scope; what it throws is an uncaught exception.
 void envd_call_back(napi_env env, napi_async_context context, napi_ref function, size_t argc, const napi_value* argv);
 
-// Defines `exports.<name>`; returns false with an exception pending when that fails.
-bool envd_export(napi_env env, napi_value exports, const char* name, napi_callback callback);
+// A function that JavaScript calls; it returns NULL for undefined, or with an exception pending.
+typedef napi_value exported(napi_env env, napi_callback_info info);
+
+typedef struct {
+  const char* name;
+  exported* function;
+} export;
+
+// Defines functions as properties of `object`, each called with `data`; false when that fails.
+bool envd_export(napi_env env, napi_value object, const export* exports, size_t count, void* data);

@@ -1,8 +1,4 @@
 // The JavaScript side of one inotify instance. Source: inotify(7).
-#include "support/napi.h"
-#include "watch/inotify_reader.h"
-#include "watch/names.h"
-
 #include <errno.h>
 #include <limits.h>
 #include <stdint.h>
@@ -12,6 +8,10 @@
 #include <sys/inotify.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "support/arguments.h"
+#include "watch/inotify_reader.h"
+#include "watch/watch.h"
 
 typedef struct {
   inotify_reader reader;
@@ -46,25 +46,12 @@ static napi_value number(napi_env env, int value) {
 static napi_value add(napi_env env, napi_callback_info info) {
   napi_value arguments[2];
   instance* i = instance_of(env, info, 2, arguments);
-  if (!i) return NULL;
-  void* bytes;
-  size_t length;
   uint32_t mask;
   char path[PATH_MAX];
-  NAPI_CALL(env, napi_get_buffer_info(env, arguments[0], &bytes, &length));
+  if (!i || !arg_path(env, arguments[0], "inotify_add_watch", path)) return NULL;
   NAPI_CALL(env, napi_get_value_uint32(env, arguments[1], &mask));
-  size_t kept = length < PATH_MAX ? length : PATH_MAX - 1;
-  memcpy(path, bytes, kept);
-  path[kept] = '\0';
-  if (length >= PATH_MAX || strlen(path) != length) {
-    envd_throw_errno(env, length >= PATH_MAX ? ENAMETOOLONG : EINVAL, "inotify_add_watch", path);
-    return NULL;
-  }
   int descriptor = inotify_add_watch(i->reader.inotify, path, mask);
-  if (descriptor < 0) {
-    envd_throw_errno(env, errno, "inotify_add_watch", path);
-    return NULL;
-  }
+  if (descriptor < 0) return envd_throw_errno(env, errno, "inotify_add_watch", path);
   return number(env, descriptor);
 }
 
@@ -91,10 +78,7 @@ static napi_value mark(napi_env env, napi_callback_info info) {
   instance* i = instance_of(env, info, 0, NULL);
   if (!i) return NULL;
   if (i->next_mark < 0) i->next_mark = watch_anchor(i);
-  if (i->next_mark < 0) {
-    envd_throw_errno(env, errno, "inotify_add_watch", NULL);
-    return NULL;
-  }
+  if (i->next_mark < 0) return envd_throw_errno(env, errno, "inotify_add_watch", NULL);
   int descriptor = i->next_mark;
   inotify_rm_watch(i->reader.inotify, descriptor);
   i->next_mark = watch_anchor(i);
@@ -147,12 +131,12 @@ static napi_value close_inotify(napi_env env, napi_callback_info info) {
 
 // The object that owns the instance from here on.
 static napi_value wrap(napi_env env, instance* i) {
+  static const export methods[] = {
+      {"add", add}, {"remove", remove_watch}, {"mark", mark}, {"take", take}, {"close", close_inotify},
+  };
   napi_value object;
   NAPI_CALL(env, napi_create_object(env, &object));
-  bool complete = envd_export(env, object, "add", add) && envd_export(env, object, "remove", remove_watch) &&
-                  envd_export(env, object, "mark", mark) && envd_export(env, object, "take", take) &&
-                  envd_export(env, object, "close", close_inotify);
-  if (!complete) return NULL;
+  if (!envd_export(env, object, methods, sizeof methods / sizeof *methods, NULL)) return NULL;
   NAPI_CALL(env, napi_wrap(env, object, i, finalize_instance, NULL, NULL));
   return object;
 }
@@ -187,22 +171,14 @@ static bool open_instance(napi_env env, napi_value callback, instance* i) {
   return false;
 }
 
-static napi_value open_inotify(napi_env env, napi_callback_info info) {
-  napi_value callback, object;
-  size_t count = 1;
-  NAPI_CALL(env, napi_get_cb_info(env, info, &count, &callback, NULL, NULL));
-  instance* i = calloc(1, sizeof *i);
-  if (!i) {
-    envd_throw_errno(env, ENOMEM, "malloc", NULL);
-    return NULL;
-  }
-  if (open_instance(env, callback, i) && (object = wrap(env, i))) return object;
+napi_value js_open_inotify(napi_env env, napi_callback_info info) {
+  napi_value arguments[1], object;
+  if (!arg_values(env, info, 1, arguments)) return NULL;
+  instance* i = envd_allocate(env, sizeof *i);
+  if (!i) return NULL;
+  if (open_instance(env, arguments[0], i) && (object = wrap(env, i))) return object;
   unhook_and_close(env, i);
   free(i);
   envd_throw_last_napi_error(env);
   return NULL;
-}
-
-bool envd_register_inotify(napi_env env, napi_value exports) {
-  return envd_export(env, exports, "openInotify", open_inotify) && envd_register_names(env, exports);
 }

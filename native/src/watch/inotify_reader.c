@@ -3,14 +3,13 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
 #include <unistd.h>
 
-enum { STACK_SIZE = 256 * 1024 };
+#include "support/thread.h"
 
 static bool append(inotify_reader* r, size_t size) {
   if (r->length + size > r->capacity) {
@@ -79,21 +78,6 @@ static const char* open_descriptors(inotify_reader* r) {
   return NULL;
 }
 
-// With all signals blocked: they are the main thread's.
-static int start_thread(inotify_reader* r) {
-  sigset_t all, before;
-  pthread_attr_t attributes;
-  sigfillset(&all);
-  pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, STACK_SIZE);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  int error = pthread_create(&r->thread, &attributes, read_events, r);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  pthread_attr_destroy(&attributes);
-  if (error == 0) pthread_setname_np(r->thread, "inotify");
-  return error;
-}
-
 const char* inotify_reader_start(inotify_reader* r, void (*readable)(void*), void* data) {
   r->readable = readable;
   r->data = data;
@@ -101,7 +85,7 @@ const char* inotify_reader_start(inotify_reader* r, void (*readable)(void*), voi
   pthread_cond_init(&r->taken, NULL);
   const char* failed = open_descriptors(r);
   int error = errno;
-  if (!failed && (error = start_thread(r)) != 0) failed = "pthread_create";
+  if (!failed && (error = thread_start(&r->thread, "inotify", read_events, r)) != 0) failed = "pthread_create";
   if (failed) {
     close_descriptors(r);
     errno = error;

@@ -1,8 +1,4 @@
 // The names in a directory, without looking at the entries. Source: getdents(2).
-#include "watch/names.h"
-
-#include "support/napi.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +9,9 @@
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
+
+#include "support/arguments.h"
+#include "watch/watch.h"
 
 enum { BUFFER_SIZE = 32 * 1024 };
 
@@ -84,11 +83,10 @@ static bool read_entries(listing* l) {
   }
 }
 
-static napi_value list_names(napi_env env, napi_callback_info info) {
+napi_value js_list_names(napi_env env, napi_callback_info info) {
   napi_value arguments[2], result;
-  size_t count = 2;
   listing l = {.env = env};
-  NAPI_CALL(env, napi_get_cb_info(env, info, &count, arguments, NULL, NULL));
+  if (!arg_values(env, info, 2, arguments)) return NULL;
   NAPI_CALL(env, napi_get_value_int32(env, arguments[0], &l.descriptor));
   NAPI_CALL(env, napi_get_value_bool(env, arguments[1], &l.all));
   NAPI_CALL(env, napi_create_array(env, &l.directories));
@@ -102,8 +100,4 @@ static napi_value list_names(napi_env env, napi_callback_info info) {
   NAPI_CALL(env, napi_set_named_property(env, result, "directories", l.directories));
   NAPI_CALL(env, napi_set_named_property(env, result, "others", l.others));
   return result;
-}
-
-bool envd_register_names(napi_env env, napi_value exports) {
-  return envd_export(env, exports, "listNames", list_names);
 }

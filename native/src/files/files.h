@@ -1,0 +1,20 @@
+// What the addon exports of files; native/index.d.ts says what each function does.
+#pragma once
+
+#include "support/napi.h"
+
+exported js_copy_attributes;
+exported js_copy_range;
+exported js_create_digest;
+exported js_duplicate;
+exported js_finish_digest;
+exported js_publish_file;
+exported js_read_attributes;
+exported js_read_directory;
+exported js_read_entry;
+exported js_read_small_file;
+exported js_receive;
+exported js_remove_tree;
+exported js_reserve_space;
+exported js_update_digest;
+exported js_write_attribute;

@@ -1,0 +1,13 @@
+// What the addon exports of processes, their pipes and cgroups; native/index.d.ts says what each function does.
+#pragma once
+
+#include "support/napi.h"
+
+exported js_await_readable;
+exported js_await_writable;
+exported js_encode_base64;
+exported js_forbid_core_dumps;
+exported js_pending_bytes;
+exported js_pipe_reader;
+exported js_remove_directories;
+exported js_spawn;

@@ -1,0 +1,116 @@
+#include "support/job.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/napi.h"
+#include "support/thread.h"
+
+void job_fail(job* j, const char* syscall) {
+  j->error = errno;
+  j->syscall = syscall;
+}
+
+napi_value job_result(napi_env env, job* j) {
+  napi_value value = NULL;
+  return napi_create_int64(env, j->result, &value) == napi_ok ? value : NULL;
+}
+
+static void free_job(job* j) {
+  if (j->release) j->release(j);
+  free(j);
+}
+
+static napi_value value_of(napi_env env, job* j) {
+  napi_value undefined = NULL;
+  if (j->value) return j->value(env, j);
+  return napi_get_undefined(env, &undefined) == napi_ok ? undefined : NULL;
+}
+
+// Where an environment is ending, no value can be made, and nobody waits for one.
+static void settle(napi_env env, job* j) {
+  napi_value value = j->error ? envd_errno_error(env, j->error, j->syscall, j->path) : value_of(env, j);
+  if (value && j->error) napi_reject_deferred(env, j->deferred, value);
+  if (value && !j->error) napi_resolve_deferred(env, j->deferred, value);
+  free_job(j);
+}
+
+static job* copy(napi_env env, job* plan, size_t size) {
+  job* j = envd_allocate(env, size);
+  if (j) memcpy(j, plan, size);
+  else if (plan->release) plan->release(plan);
+  return j;
+}
+
+static void execute(napi_env env, void* data) {
+  (void)env;
+  job* j = data;
+  j->run(j);
+}
+
+// Also called, as cancelled, when the environment ends before the job has started.
+static void complete(napi_env env, napi_status status, void* data) {
+  job* j = data;
+  if (status == napi_cancelled) {
+    j->error = ECANCELED;
+    j->syscall = "uv_queue_work";
+  }
+  napi_delete_async_work(env, j->work);
+  settle(env, j);
+}
+
+napi_value job_in_pool(napi_env env, const char* name, job* plan, size_t size) {
+  napi_value label, promise;
+  job* j = copy(env, plan, size);
+  if (!j) return NULL;
+  if (napi_create_string_utf8(env, name, NAPI_AUTO_LENGTH, &label) == napi_ok &&
+      napi_create_promise(env, &j->deferred, &promise) == napi_ok &&
+      napi_create_async_work(env, NULL, label, execute, complete, j, &j->work) == napi_ok) {
+    if (napi_queue_async_work(env, j->work) == napi_ok) return promise;
+    napi_delete_async_work(env, j->work);
+  }
+  free_job(j);
+  envd_throw_last_napi_error(env);
+  return NULL;
+}
+
+static void* run_in_thread(void* data) {
+  job* j = data;
+  j->run(j);
+  // Once told, the job belongs to the event loop.
+  napi_threadsafe_function done = j->done;
+  if (napi_call_threadsafe_function(done, j, napi_tsfn_nonblocking) == napi_ok)
+    napi_release_threadsafe_function(done, napi_tsfn_release);
+  else
+    free_job(j);
+  return NULL;
+}
+
+// Without an environment nobody waits for the answer any more.
+static void on_done(napi_env env, napi_value callback, void* context, void* data) {
+  (void)callback, (void)context;
+  if (env) settle(env, data);
+  else free_job(data);
+}
+
+napi_value job_in_thread(napi_env env, const char* name, job* plan, size_t size) {
+  napi_value label, promise;
+  job* j = copy(env, plan, size);
+  if (!j) return NULL;
+  if (napi_create_string_utf8(env, name, NAPI_AUTO_LENGTH, &label) == napi_ok &&
+      napi_create_promise(env, &j->deferred, &promise) == napi_ok &&
+      napi_create_threadsafe_function(env, NULL, NULL, label, 0, 1, NULL, NULL, NULL, on_done, &j->done) == napi_ok) {
+    pthread_t thread;
+    int error = thread_start(&thread, name, run_in_thread, j);
+    if (error == 0) {
+      pthread_detach(thread);
+      return promise;
+    }
+    napi_release_threadsafe_function(j->done, napi_tsfn_abort);
+    envd_throw_errno(env, error, "pthread_create", NULL);
+  }
+  free_job(j);
+  envd_throw_last_napi_error(env);
+  return NULL;
+}

@@ -1,0 +1,36 @@
+// Work for another thread, answered by a promise.
+#pragma once
+
+#include <node_api.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct job job;
+
+// The head of each kind of job.
+struct job {
+  void (*run)(job* j);  // in the other thread, where no Node-API call is allowed
+  // Makes what the promise resolves with, and frees what the job holds; both may be NULL. Called by the event loop.
+  napi_value (*value)(napi_env env, job* j);
+  void (*release)(job* j);
+  int64_t result;       // see job_result
+  int error;            // or errno: the promise is rejected
+  const char* syscall;  // the call that failed
+  const char* path;     // named in the error, or NULL
+  napi_async_work work;
+  napi_threadsafe_function done;
+  napi_deferred deferred;
+};
+
+// Records errno as the job's failure.
+void job_fail(job* j, const char* syscall);
+
+// As `value`: the promise resolves with the job's result.
+napi_value job_result(napi_env env, job* j);
+
+// Copies the plan, `size` bytes with its head, and runs the copy in a thread of the pool. What the plan holds is released
+// in any case. Returns the promise, or NULL with an exception pending.
+napi_value job_in_pool(napi_env env, const char* name, job* plan, size_t size);
+
+// The same in a thread of its own, for what must go on while every thread of the pool waits.
+napi_value job_in_thread(napi_env env, const char* name, job* plan, size_t size);

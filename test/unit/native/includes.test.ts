@@ -1,0 +1,40 @@
+import { globSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { expect, test } from 'vitest';
+import { circlesOf, graphOf } from '../../support/circles.ts';
+
+const ROOT = fileURLToPath(new URL('../../../native', import.meta.url));
+const SOURCE = join(ROOT, 'src');
+
+const files = globSync('**/*.[ch]', { cwd: SOURCE });
+const edges = files.flatMap((from) => {
+  const includes = readFileSync(join(SOURCE, from), 'utf8').matchAll(/^#include "([^"]+)"/gm);
+  return Array.from(includes, ([, to = '']) => ({ from, to }));
+});
+
+test('every include is told from native/src on', () => {
+  expect(files.length).toBeGreaterThan(40);
+  expect(edges.filter(({ to }) => !files.includes(to))).toEqual([]);
+});
+
+test('no circle between files, nor between folders', () => {
+  expect(circlesOf(graphOf(edges, (file) => file))).toEqual([]);
+  expect(circlesOf(graphOf(edges, dirname))).toEqual([]);
+});
+
+test('a subject uses itself and the support; addon.c alone uses all', () => {
+  const crossing = edges.filter(
+    ({ from, to }) => from !== 'addon.c' && dirname(to) !== 'support' && dirname(to) !== dirname(from),
+  );
+  expect(crossing).toEqual([]);
+  const subjects = [...new Set(files.map(dirname))].filter((name) => !['.', 'support'].includes(name));
+  const used = edges.filter(({ from }) => from === 'addon.c').map(({ to }) => to);
+  expect(used.toSorted()).toEqual([...subjects.map((name) => `${name}/${name}.h`), 'support/napi.h'].sort());
+});
+
+test('what the addon exports is what index.d.ts declares, in the same order', () => {
+  const declared = readFileSync(join(ROOT, 'index.d.ts'), 'utf8').matchAll(/^export function (\w+)/gm);
+  const exported = readFileSync(join(SOURCE, 'addon.c'), 'utf8').matchAll(/^ {4}\{"(\w+)", js_/gm);
+  expect(Array.from(exported, ([, name]) => name)).toEqual(Array.from(declared, ([, name]) => name));
+});

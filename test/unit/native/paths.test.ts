@@ -1,0 +1,49 @@
+import { existsSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { native } from '../../../src/daemon/os/native.ts';
+import { scratch } from '../../support/scratch.ts';
+
+/** Every function of the addon that takes a path. */
+const calls: Readonly<Record<string, (path: string) => unknown>> = {
+  readSmallFile: (path) => native.readSmallFile(path, 100),
+  publishFile: (path) => native.publishFile(-1, path, 0, 0),
+  removeTree: (path) => native.removeTree(path),
+  readEntry: (path) => native.readEntry(Buffer.from(path), 'user.'),
+  readDirectory: (path) => native.readDirectory(Buffer.from(path), 'user.'),
+  'copyAttributes, source': (path) => native.copyAttributes(Buffer.from(path), Buffer.from('/')),
+  'copyAttributes, target': (path) => native.copyAttributes(Buffer.from('/'), Buffer.from(path)),
+  isFrozen: (path) => native.isFrozen(path),
+  writeFreeze: (path) => native.writeFreeze(path, false),
+  setFilesystemFrozen: (path) => native.setFilesystemFrozen(path, false),
+  'inotify.add': (path) => {
+    const inotify = native.openInotify(() => undefined);
+    onTestFinished(() => inotify.close());
+    inotify.add(Buffer.from(path), 2);
+  },
+  notify: (path) => native.notify(path, 'READY=1'),
+};
+
+/** A path of `length` bytes that leads to `name` in `directory`. */
+function padded(directory: string, name: string, length: number): string {
+  const missing = length - directory.length - name.length - 1;
+  return `${directory}${missing % 2 ? '/' : ''}${'/.'.repeat(missing >> 1)}/${name}`;
+}
+
+test.each(Object.keys(calls))('%s takes no path that is too long, or that holds a NUL', async (name) => {
+  const call = async (path: string) => calls[name]?.(path);
+  for (const length of [4091, 4092, 4093, 4094, 4095]) {
+    const path = `${padded(scratch(), 'x', length)}\u{1f600}/`;
+    await expect(call(path), `${length} bytes`).rejects.toMatchObject({ code: 'ENAMETOOLONG' });
+  }
+  await expect(call(`${scratch()}\0/x`)).rejects.toMatchObject({ code: 'EINVAL' });
+});
+
+test('a character that does not fit is not left off', async () => {
+  const directory = scratch();
+  const kept = join(directory, 'kept');
+  writeFileSync(kept, '');
+  const path = `${padded(directory, 'kept', 4092)}\u{1f600}`;
+  await expect((async () => native.removeTree(path))()).rejects.toMatchObject({ code: 'ENAMETOOLONG' });
+  expect(existsSync(kept)).toBe(true);
+});
