@@ -1,5 +1,5 @@
 /** A graph of names: what each leads to. */
-export type Graph = ReadonlyMap<string, ReadonlySet<string>>;
+type Graph = ReadonlyMap<string, ReadonlySet<string>>;
 
 /** The graph of `edges`, their ends called by `name`; what leads from a name to itself is left out. */
 export function graphOf(

@@ -44,8 +44,8 @@ static bool is_ownerless(int error) {
   return error == EPERM || error == ENOTSUP;
 }
 
-// No file gets set-id bits with its owner: its content was read before, by a path whose parts others can exchange, and a
-// file system may have kept the owner to itself. On a directory, set-group-ID gives no rights, but only the group it is of.
+// No file gets set-id bits with its owner: its content was read before, by a path whose parts others can exchange, and
+// a file system may have refused the owner. On a directory, set-group-ID gives no rights: it only passes the group on.
 static mode_t permissions(const struct stat* source, bool is_given) {
   return source->st_mode & (S_ISDIR(source->st_mode) && is_given ? 03777 : 01777);
 }

@@ -61,8 +61,7 @@ napi_value js_update_digest(napi_env env, napi_callback_info info) {
   plan.context = context;
   plan.pieces = envd_allocate(env, (plan.count + 1) * sizeof *plan.pieces);
   if (!plan.pieces) return NULL;
-  if (take_pieces(env, arguments[1], &plan) &&
-      napi_create_reference(env, arguments[0], 1, &plan.digest) == napi_ok &&
+  if (take_pieces(env, arguments[1], &plan) && napi_create_reference(env, arguments[0], 1, &plan.digest) == napi_ok &&
       napi_create_reference(env, arguments[1], 1, &plan.list) == napi_ok)
     return job_in_pool(env, "updateDigest", &plan.head, sizeof plan);
   envd_throw_last_napi_error(env);

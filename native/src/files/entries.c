@@ -62,10 +62,8 @@ static void record_all(reading* r, int directory, const char** names) {
   size_t base = strlen(r->path);
   for (; *names && !r->found.failed; names++) {
     // Where the whole path is too long for the kernel, the open directory still leads there.
-    if (base + 1 + strlen(*names) < PATH_MAX)
-      snprintf(path, sizeof path, "%s/%s", r->path, *names);
-    else
-      snprintf(path, sizeof path, "/proc/self/fd/%d/%s", directory, *names);
+    if (base + 1 + strlen(*names) < PATH_MAX) snprintf(path, sizeof path, "%s/%s", r->path, *names);
+    else snprintf(path, sizeof path, "/proc/self/fd/%d/%s", directory, *names);
     int error = record_entry(&r->found, directory, *names, path, r->prefix);
     if (error && error != ENOENT) record_name(&r->found, *names);
   }
@@ -87,10 +85,8 @@ static void read_all(job* j) {
   }
   records names = {0};
   const char** list = read_names(directory, &names) ? sorted(&names) : NULL;
-  if (list)
-    record_all(r, descriptor, list);
-  else
-    job_fail(j, "readdir");
+  if (list) record_all(r, descriptor, list);
+  else job_fail(j, "readdir");
   free(list);
   free(names.bytes);
   closedir(directory);

@@ -20,7 +20,7 @@
 typedef struct {
   job head;  // result: the bytes moved
   int socket;
-  int target;     // -1: what comes is dropped
+  int target;  // -1: what comes is dropped
   int64_t position;
   int64_t length;
 } reception;
@@ -66,8 +66,7 @@ static bool parse(napi_env env, napi_callback_info info, reception* r) {
   napi_value arguments[4];
   napi_valuetype type;
   r->target = -1;
-  return arg_values(env, info, 4, arguments) &&
-         napi_get_value_int32(env, arguments[0], &r->socket) == napi_ok &&
+  return arg_values(env, info, 4, arguments) && napi_get_value_int32(env, arguments[0], &r->socket) == napi_ok &&
          napi_typeof(env, arguments[1], &type) == napi_ok &&
          (type == napi_null || napi_get_value_int32(env, arguments[1], &r->target) == napi_ok) &&
          napi_get_value_int64(env, arguments[2], &r->position) == napi_ok &&

@@ -67,10 +67,8 @@ static void read_file(job* j) {
   // Non-blocking: another kind of file may have taken its place by now.
   int file = open(r->path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   if (file < 0) return job_fail(j, "open");
-  if (fstat(file, &r->status) < 0)
-    job_fail(j, "fstat");
-  else if (S_ISREG(r->status.st_mode) && r->status.st_size <= r->limit)
-    read_content(r, file);
+  if (fstat(file, &r->status) < 0) job_fail(j, "fstat");
+  else if (S_ISREG(r->status.st_mode) && r->status.st_size <= r->limit) read_content(r, file);
   close(file);
 }
 
@@ -89,8 +87,8 @@ static int open_now(const char* path) {
   int file = -1, place = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
   if (place < 0) return -1;
   snprintf(link, sizeof link, "/proc/self/fd/%d", place);
-  if (statx(place, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &status) == 0 &&
-      S_ISREG(status.stx_mode) && is_on_root(&status))
+  if (statx(place, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &status) == 0 && S_ISREG(status.stx_mode) &&
+      is_on_root(&status))
     file = open(link, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   close(place);
   return file;
@@ -121,8 +119,8 @@ static napi_value found(napi_env env, job* j) {
   int64_t modified = (int64_t)status->st_mtim.tv_sec * 1000000000 + status->st_mtim.tv_nsec;
   napi_value object, value;
   if (napi_create_object(env, &object) != napi_ok) return NULL;
-  napi_status content = r->content ? napi_create_buffer_copy(env, r->length, r->content, NULL, &value)
-                                   : napi_get_null(env, &value);
+  napi_status content =
+      r->content ? napi_create_buffer_copy(env, r->length, r->content, NULL, &value) : napi_get_null(env, &value);
   bool done = set(env, object, "content", content, &value) &&
               set(env, object, "mode", napi_create_uint32(env, status->st_mode, &value), &value) &&
               set(env, object, "size", napi_create_int64(env, status->st_size, &value), &value) &&

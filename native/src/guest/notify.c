@@ -20,7 +20,8 @@ static socklen_t fill_address(struct sockaddr_un* address, size_t length) {
 static int send_datagram(const struct sockaddr_un* address, socklen_t address_length, const char* text, size_t length) {
   int descriptor = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (descriptor < 0) return errno;
-  ssize_t sent = sendto(descriptor, text, length, MSG_NOSIGNAL | MSG_DONTWAIT, (const struct sockaddr*)address, address_length);
+  ssize_t sent =
+      sendto(descriptor, text, length, MSG_NOSIGNAL | MSG_DONTWAIT, (const struct sockaddr*)address, address_length);
   int error = sent < 0 ? errno : 0;
   close(descriptor);
   return error;

@@ -125,8 +125,7 @@ static napi_value statistics(napi_env env, job* j) {
   uint64_t already_huge = c->outcomes[WINDOW_ALREADY_HUGE];
   uint64_t skipped = c->outcomes[WINDOW_SKIPPED];
   napi_value result;
-  bool done = napi_create_object(env, &result) == napi_ok &&
-              set_number(env, result, "regions", (double)c->regions) &&
+  bool done = napi_create_object(env, &result) == napi_ok && set_number(env, result, "regions", (double)c->regions) &&
               set_number(env, result, "chunks", (double)(collapsed + already_huge + skipped)) &&
               set_number(env, result, "collapsed", (double)collapsed) &&
               set_number(env, result, "alreadyHuge", (double)already_huge) &&

@@ -91,8 +91,7 @@ static enum window_outcome collapse_by_frames(int pagemap, uint64_t start) {
 }
 
 enum window_outcome window_collapse(const struct pagemap* pagemap, uint64_t start) {
-  return pagemap->scans ? collapse_scanned(pagemap->descriptor, start)
-                        : collapse_by_frames(pagemap->descriptor, start);
+  return pagemap->scans ? collapse_scanned(pagemap->descriptor, start) : collapse_by_frames(pagemap->descriptor, start);
 }
 
 int pagemap_open(struct pagemap* pagemap) {

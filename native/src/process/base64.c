@@ -7,7 +7,9 @@
 
 static const char ALPHABET[65] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-static size_t encoded_length(size_t length) { return (length + 2) / 3 * 4; }
+static size_t encoded_length(size_t length) {
+  return (length + 2) / 3 * 4;
+}
 
 // Three bytes to four characters; what is left at the end is padded.
 static void encode_rest(const uint8_t* in, size_t length, uint8_t* out) {
@@ -31,9 +33,8 @@ __attribute__((target("ssse3"))) static size_t encode_blocks(const uint8_t* in, 
   // Each group of three bytes a, b, c as b a c b, so that its four sextets lie within two 16-bit lanes.
   const __m128i spread = _mm_setr_epi8(1, 0, 2, 1, 4, 3, 5, 4, 7, 6, 8, 7, 10, 9, 11, 10);
   // What turns a sextet into its character, by its class: digits (1 to 10), + (11), / (12), A-Z (13), a-z (0).
-  const __m128i shifts =
-      _mm_setr_epi8('a' - 26, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52,
-                    '0' - 52, '0' - 52, '+' - 62, '/' - 63, 'A', 0, 0);
+  const __m128i shifts = _mm_setr_epi8('a' - 26, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52,
+                                       '0' - 52, '0' - 52, '0' - 52, '+' - 62, '/' - 63, 'A', 0, 0);
   size_t done = 0;
   for (; length - done >= 16; done += 12, out += 16) {
     __m128i bytes = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i*)(in + done)), spread);
@@ -48,7 +49,9 @@ __attribute__((target("ssse3"))) static size_t encode_blocks(const uint8_t* in, 
   return done;
 }
 
-static bool has_blocks(void) { return __builtin_cpu_supports("ssse3"); }
+static bool has_blocks(void) {
+  return __builtin_cpu_supports("ssse3");
+}
 #elif defined(__aarch64__)
 #include <arm_neon.h>
 
@@ -70,14 +73,18 @@ static size_t encode_blocks(const uint8_t* in, size_t length, uint8_t* out) {
   return done;
 }
 
-static bool has_blocks(void) { return true; }
+static bool has_blocks(void) {
+  return true;
+}
 #else
 static size_t encode_blocks(const uint8_t* in, size_t length, uint8_t* out) {
   (void)in, (void)length, (void)out;
   return 0;
 }
 
-static bool has_blocks(void) { return false; }
+static bool has_blocks(void) {
+  return false;
+}
 #endif
 
 napi_value js_encode_base64(napi_env env, napi_callback_info info) {

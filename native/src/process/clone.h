@@ -31,8 +31,7 @@ static inline long envd_clone3(struct clone_args* args, int (*entry)(void*), voi
       "hlt\n\t"
       "1:"
       : "=a"(result)
-      : "a"((long)SYS_clone3), "D"(args), "S"(sizeof *args), "r"(child_entry), "r"(child_argument),
-        [exit] "i"(SYS_exit)
+      : "a"((long)SYS_clone3), "D"(args), "S"(sizeof *args), "r"(child_entry), "r"(child_argument), [exit] "i"(SYS_exit)
       : "rcx", "r11", "memory", "cc");
   return result;
 #elif defined(__aarch64__)

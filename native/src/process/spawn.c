@@ -63,7 +63,9 @@ static void on_cleanup(napi_async_cleanup_hook_handle handle, void* data) {
   if (!uv_is_closing((uv_handle_t*)&s->poll)) uv_close((uv_handle_t*)&s->poll, on_poll_closed);
 }
 
-static double micros(struct timeval t) { return (double)t.tv_sec * 1e6 + (double)t.tv_usec; }
+static double micros(struct timeval t) {
+  return (double)t.tv_sec * 1e6 + (double)t.tv_usec;
+}
 
 static void set_number(napi_env env, napi_value object, const char* name, double number) {
   napi_value value;
@@ -227,14 +229,13 @@ static bool read_plan(napi_env env, napi_value options, start* s) {
   bool ok = arg_string(env, options, "file", &s->strings, (char**)&plan->file) &&
             arg_string(env, options, "cwd", &s->strings, (char**)&plan->cwd) &&
             arg_strings(env, options, "args", &s->strings, &plan->argv) && make_script_argv(s) &&
-            arg_strings(env, options, "env", &s->strings, &plan->envp) &&
-            arg_int32(env, options, "uid", &uid) && arg_int32(env, options, "gid", &gid) &&
+            arg_strings(env, options, "env", &s->strings, &plan->envp) && arg_int32(env, options, "uid", &uid) &&
+            arg_int32(env, options, "gid", &gid) &&
             arg_ids(env, options, "groups", &s->strings, &plan->groups, &plan->group_count) &&
             arg_int32_or_null(env, options, "terminal", -1, &s->terminal) &&
             arg_bool(env, options, "stdin", &s->stdin_pipe) &&
             arg_string_or_null(env, options, "cgroup", &s->strings, &s->cgroup) &&
-            arg_int32(env, options, "nice", &plan->nice) &&
-            arg_int32(env, options, "ioPriority", &plan->io_priority) &&
+            arg_int32(env, options, "nice", &plan->nice) && arg_int32(env, options, "ioPriority", &plan->io_priority) &&
             arg_int32(env, options, "oomScoreAdj", &oom_score_adj);
   if (!ok) return false;
   snprintf(s->oom_score_adj, sizeof s->oom_score_adj, "%d", oom_score_adj);

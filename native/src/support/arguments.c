@@ -123,8 +123,7 @@ bool arg_ids(napi_env env, napi_value object, const char* name, arena* a, gid_t*
   bool ok = get(env, object, name, &array) && napi_get_array_length(env, array, &length) == napi_ok &&
             (*out = arena_alloc(a, sizeof(gid_t) * ((size_t)length + 1)));
   for (uint32_t i = 0; ok && i < length; i++)
-    ok = napi_get_element(env, array, i, &value) == napi_ok &&
-         napi_get_value_uint32(env, value, &(*out)[i]) == napi_ok;
+    ok = napi_get_element(env, array, i, &value) == napi_ok && napi_get_value_uint32(env, value, &(*out)[i]) == napi_ok;
   *count = ok ? length : 0;
   return ok || bad(env, name, "an array of numbers");
 }

@@ -1,5 +1,5 @@
-// Reads plain JavaScript data into C. Each function returns false with an exception pending when a value is missing or of
-// another kind.
+// Reads plain JavaScript data into C. Each function returns false with an exception pending when a value is missing or
+// of another kind.
 #pragma once
 
 #include <limits.h>

@@ -82,8 +82,7 @@ static void* run_in_thread(void* data) {
   napi_threadsafe_function done = j->done;
   if (napi_call_threadsafe_function(done, j, napi_tsfn_nonblocking) == napi_ok)
     napi_release_threadsafe_function(done, napi_tsfn_release);
-  else
-    free_job(j);
+  else free_job(j);
   return NULL;
 }
 

@@ -28,8 +28,8 @@ void job_fail(job* j, const char* syscall);
 // As `value`: the promise resolves with the job's result.
 napi_value job_result(napi_env env, job* j);
 
-// Copies the plan, `size` bytes with its head, and runs the copy in a thread of the pool. What the plan holds is released
-// in any case. Returns the promise, or NULL with an exception pending.
+// Copies the plan, `size` bytes with its head, and runs the copy in a thread of the pool. What the plan holds is
+// released in any case. Returns the promise, or NULL with an exception pending.
 napi_value job_in_pool(napi_env env, const char* name, job* plan, size_t size);
 
 // The same in a thread of its own, for what must go on while every thread of the pool waits.

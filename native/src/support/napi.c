@@ -25,10 +25,8 @@ napi_value envd_errno_error(napi_env env, int error, const char* syscall, const 
   // uv_err_name knows the symbols and agrees with Node's own errors.
   const char* code = uv_err_name(-error);
   char message[4352];
-  if (path)
-    snprintf(message, sizeof message, "%s: %s, %s '%.4096s'", code, strerror(error), syscall, path);
-  else
-    snprintf(message, sizeof message, "%s: %s, %s", code, strerror(error), syscall);
+  if (path) snprintf(message, sizeof message, "%s: %s, %s '%.4096s'", code, strerror(error), syscall, path);
+  else snprintf(message, sizeof message, "%s: %s, %s", code, strerror(error), syscall);
 
   napi_value text, symbol, result, number;
   if (napi_create_string_utf8(env, message, NAPI_AUTO_LENGTH, &text) != napi_ok) return NULL;

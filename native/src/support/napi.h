@@ -7,12 +7,12 @@
 #include <node_api.h>
 
 // Runs a Node-API call; on failure throws (unless an exception is pending) and returns NULL.
-#define NAPI_CALL(env, call)                       \
-  do {                                             \
-    if ((call) != napi_ok) {                       \
-      envd_throw_last_napi_error(env);             \
-      return NULL;                                 \
-    }                                              \
+#define NAPI_CALL(env, call)           \
+  do {                                 \
+    if ((call) != napi_ok) {           \
+      envd_throw_last_napi_error(env); \
+      return NULL;                     \
+    }                                  \
   } while (0)
 
 void envd_throw_last_napi_error(napi_env env);

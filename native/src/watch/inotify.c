@@ -91,8 +91,8 @@ static napi_value take(napi_env env, napi_callback_info info) {
   napi_value result;
   size_t length;
   char* backlog = inotify_reader_take(&i->reader, &length);
-  napi_status status = length > 0 ? napi_create_buffer_copy(env, length, backlog, NULL, &result)
-                                  : napi_get_null(env, &result);
+  napi_status status =
+      length > 0 ? napi_create_buffer_copy(env, length, backlog, NULL, &result) : napi_get_null(env, &result);
   free(backlog);
   NAPI_CALL(env, status);
   return result;
@@ -144,8 +144,7 @@ static napi_value wrap(napi_env env, instance* i) {
 static bool create_readable(napi_env env, napi_value callback, instance* i) {
   napi_value name;
   if (napi_create_string_utf8(env, "inotify", NAPI_AUTO_LENGTH, &name) != napi_ok ||
-      napi_create_threadsafe_function(env, callback, NULL, name, 0, 1, NULL, NULL, NULL, NULL, &i->readable) !=
-          napi_ok)
+      napi_create_threadsafe_function(env, callback, NULL, name, 0, 1, NULL, NULL, NULL, NULL, &i->readable) != napi_ok)
     return false;
   // What keeps the daemon alive is its server.
   napi_unref_threadsafe_function(env, i->readable);
