@@ -47,9 +47,10 @@ export function compose(config: Config, logger: Logger, output: HeldOutput): Dae
   const mount = config.cgroups ? findCgroupMount() : null;
   const { cgroups, obstacle } = createCgroups(config, mount);
   own(cgroups);
+  const pause = createPause(config, { mount, cgroups, obstacle, logger, output });
+  // Not before: the file system that the log is on may still be frozen, and from here on the output is held then.
   if (obstacle !== null)
     logger.warn({ reason: obstacle }, 'the workload cannot be frozen: /freeze is refused');
-  const pause = createPause(config, { mount, cgroups, obstacle, logger, output });
   const freezer = own(pause.freezer);
   const filesystemFreezer = own(pause.filesystemFreezer);
   const metadata = createMetadataReader(config, guest, logger);

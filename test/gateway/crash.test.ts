@@ -160,9 +160,8 @@ test('a gateway that is stopped in the middle leaves it to the next one, as it i
   const { reached, release } = guests.hold('/freeze');
   await first.register('standing', standing, { timeout: 0 });
   await reached;
-  const asked = performance.now();
+  // One that waited for them would be cut short, and say so in its code.
   expect(await first.kill('SIGTERM')).toEqual({ code: 0, signal: null });
-  expect(performance.now() - asked).toBeLessThan(9000);
   release();
   await using second = await startGateway({ directory, args: [`--hook=${hook}`] });
   writeFileSync(open, '');
