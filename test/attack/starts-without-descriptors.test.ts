@@ -141,7 +141,7 @@ test('input that a terminal cannot take yet waits for a descriptor, and arrives 
   expect(unexpected(daemon)).toEqual([]);
 });
 
-test('a signal to a tree that cannot be sent is told, and one to the group is sent', async () => {
+test('input to a pipe and a signal to the group take no descriptor; one to the tree that cannot be sent is told', async () => {
   await using daemon = await startDaemon();
   if (!daemon.cgroupRoot) return expect(daemon.cgroupRoot, 'no cgroup v2 on this machine').toBeNull();
   using caller = new Caller(daemon.port);
@@ -155,6 +155,8 @@ test('a signal to a tree that cannot be sent is told, and one to the group is se
   setLimit(daemon, 3);
   const signal = (scope: object) =>
     caller.call('SendSignal', { process: { tag: 'tree' }, signal: 9, ...scope }, false);
+  const input = { process: { tag: 'tree' }, input: { stdin: 'eA==' } };
+  expect(await caller.call('SendInput', input, false)).toEqual([{}]);
   expect(await signal({ scope: 'SIGNAL_SCOPE_TREE' })).toMatchObject([{ code: 'resource_exhausted' }]);
   expect(await signal({})).toEqual([{}]);
   expect((await run).end?.status).toBe('signal: killed');

@@ -75,7 +75,7 @@ static bool restore_descriptor_limit(void) {
 static bool is_script(const char* file) {
   char start[128];
   syscall(SYS_close_range, 3, ~0U, 0);
-  int fd = open(file, O_RDONLY | O_CLOEXEC);
+  int fd = open(file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   ssize_t length = fd < 0 ? -1 : read(fd, start, sizeof start);
   return length >= 0 && !memchr(start, '\0', (size_t)length);
 }

@@ -8,7 +8,7 @@ import {
   frameOf,
   writeEnvelope,
 } from '../../../../src/daemon/rpc/codec.ts';
-import { StartRequestSchema } from '../../../../src/gen/process/process_pb.js';
+import { SendSignalRequestSchema, StartRequestSchema } from '../../../../src/gen/process/process_pb.js';
 
 test('an envelope is a byte of flags and four of length, big endian', () => {
   const frame = Buffer.alloc(8, 0xff);
@@ -54,4 +54,16 @@ test('unknown JSON properties are ignored or refused, as the service wants', () 
   const payload = Buffer.from('{"newer":1,"tag":"t"}');
   expect(decodeMessage(StartRequestSchema, payload, 'json', true).tag).toBe('t');
   expect(() => decodeMessage(StartRequestSchema, payload, 'json', false)).toThrow('newer');
+});
+
+test('an unknown name of an enum is refused with those that there are, whatever becomes of unknown properties', () => {
+  const decode = (json: string) => decodeMessage(SendSignalRequestSchema, Buffer.from(json), 'json', true);
+  expect(decode('{"signal":"SIGNAL_SIGKILL","newer":"SIGTERM"}').signal).toBe(9);
+  expect(decode('{"signal":34,"scope":null}')).toMatchObject({ signal: 34, scope: 0 });
+  expect(() => decode('{"signal":"SIGTERM"}')).toThrow(
+    expect.objectContaining({
+      kind: 'invalid_argument',
+      message: "unknown signal 'SIGTERM': use SIGNAL_SIGTERM (15), SIGNAL_SIGKILL (9) or a number",
+    }),
+  );
 });
