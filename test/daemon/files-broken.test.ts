@@ -125,8 +125,9 @@ describe('an upload that breaks off', () => {
       Array.from({ length: 600 }, (_, index) => filePart(`${directory}/${index}`, 'x')),
     );
     const head = uploadHead('', { ...MULTIPART, 'content-length': body.length });
-    (await openRequest(daemon, head, body.subarray(0, -1))).end();
+    const socket = await openRequest(daemon, head, body.subarray(0, -1));
     await until('512 are there', () => existsSync(directory) && readdirSync(directory).length >= 512);
+    socket.end();
     await settled(directory);
     expect(readdirSync(directory)).toHaveLength(512);
   });

@@ -188,13 +188,27 @@ describe('a multipart upload', () => {
     const response = await uploadParts(daemon, [
       { disposition: 'name="comment"', content: 'x'.repeat(3_000_000) },
       { disposition: `name="other"; filename="${at('other')}"`, content: 'y'.repeat(1_000_000) },
-      { disposition: 'name="file"', content: 'no name, no path' },
+      { disposition: 'name="constructor"', content: '' },
       filePart(at('kept'), 'kept'),
       { disposition: 'name="comment"', content: '' },
     ]);
     expect(await response.json()).toEqual([entry('kept')]);
     expect(readdirSync(directory)).toEqual(['kept']);
     expect(await (await uploadParts(daemon, [])).json()).toEqual([]);
+  });
+
+  test('with a file that has no name, and no path for it', async () => {
+    for (const disposition of ['name="file"', 'name="file"; filename=""']) {
+      const response = await uploadParts(daemon, [
+        filePart(at('x'), 'x'),
+        { disposition, content: 'nameless' },
+      ]);
+      expect(await failure(response)).toEqual({
+        code: 400,
+        message: "a part named 'file' has no file name: give it one, or the request a path",
+      });
+      expect(readdirSync(directory)).toEqual([]);
+    }
   });
 
   test('two parts to one path: only the first is kept', async () => {
@@ -328,6 +342,12 @@ describe('metadata', () => {
     const type = ['-H', 'content-type: application/octet-stream'];
     execFileSync('curl', [...args, ...type, filesUrl(daemon, { path: at('f') })]);
     expect(attributes('f')).toEqual({ 'user.svc.k': 'first' });
+  });
+
+  test('of an empty key is ignored', async () => {
+    const response = await uploadRaw(daemon, at('f'), 'x', { 'X-Metadata-': 'nothing', 'x-metadata-a': '1' });
+    expect(await response.json()).toEqual([{ ...entry('f'), metadata: { a: '1' } }]);
+    expect(attributes('f')).toEqual({ 'user.svc.a': '1' });
   });
 
   test('that is too large or no printable ASCII', async () => {

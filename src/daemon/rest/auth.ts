@@ -2,6 +2,7 @@ import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../base/errors.ts';
 import { equalSecrets } from '../../base/secrets.ts';
 import type { Guest } from '../services/guest/guest.ts';
+import { endUnlessComplete } from './unfinished-request.ts';
 
 const UNAUTHORIZED =
   'unauthorized access, please provide a valid access token or method signing if supported';
@@ -18,10 +19,11 @@ const EXEMPT = new Set([
 
 /** The one gate for REST and RPC alike. Answers `unauthenticated`; the error takes the shape of each protocol. */
 export function gate(app: FastifyInstance, guest: Guest): void {
-  app.addHook('onRequest', (request, _reply, done) => {
+  app.addHook('onRequest', (request, reply, done) => {
     if (guest.accessToken === null || isExempt(request)) return done();
     const shown = request.headers['x-access-token'];
     if (typeof shown === 'string' && equalSecrets(shown, guest.accessToken)) return done();
+    endUnlessComplete(reply);
     done(new EnvdError('unauthenticated', UNAUTHORIZED));
   });
 }

@@ -1,51 +1,63 @@
-import multipart from '@fastify/multipart';
-import type { FastifyInstance, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../../base/errors.ts';
 import type { ComposeRequest } from '../../services/files/compose.ts';
 import type { FileQuery, FileServices } from '../../services/files/services.ts';
 import { withClientSignal } from '../client-signal.ts';
 import { JsonBodies } from '../json-bodies.ts';
+import { endUnlessComplete } from '../unfinished-request.ts';
 import { announcedDigests } from './files/digests.ts';
 import { sendDownload } from './files/download-response.ts';
 import { metadataOf } from './files/metadata-headers.ts';
-import { MULTIPART_OPTIONS } from './files/multipart.ts';
-import { assertUploadType, uploadParts } from './files/upload-parts.ts';
+import { isUpload, unsupportedType, uploadParts } from './files/upload-parts.ts';
 
 const COMPOSE_LIMITS = { bytes: 1024 * 1024, large: null, containers: 16 };
 
 /** Files in and out of the guest, and the joining of parts to one file. */
 export function fileRoutes(app: FastifyInstance, files: FileServices): void {
-  app.register((scope, _options, done) => {
-    scope.register(multipart, MULTIPART_OPTIONS);
-    downloadRoute(scope, files);
-    uploadRoute(scope, files);
-    done();
-  });
+  downloadRoute(app, files);
+  uploadRoute(app, files);
   composeRoute(app, files);
 }
 
-function downloadRoute(scope: FastifyInstance, files: FileServices): void {
-  scope.route({
+function downloadRoute(app: FastifyInstance, files: FileServices): void {
+  app.route({
     method: ['GET', 'HEAD'],
     url: '/files',
-    handler: async (request, reply) => sendDownload(request, reply, await files.download(fileQuery(request))),
+    handler: async (request, reply) => {
+      const query = fileQuery(request);
+      return sendDownload(request, reply, await files.download(files.admit(query, 'read'), query.path));
+    },
   });
 }
 
-function uploadRoute(scope: FastifyInstance, files: FileServices): void {
-  scope.route({
+function uploadRoute(app: FastifyInstance, files: FileServices): void {
+  const admit = (request: FastifyRequest, reply: FastifyReply) => {
+    try {
+      return files.admit(fileQuery(request), 'write');
+    } catch (error) {
+      endUnlessComplete(reply);
+      throw error;
+    }
+  };
+  app.route({
     method: 'POST',
     url: '/files',
-    onRequest: async (request) => assertUploadType(request),
+    // Before Fastify, which has an opinion of its own about malformed types.
+    onRequest: async (request, reply) => {
+      if (isUpload(request)) return;
+      admit(request, reply);
+      throw unsupportedType(request);
+    },
     handler: (request, reply) => {
-      const query = fileQuery(request);
+      const user = admit(request, reply);
+      const { path } = fileQuery(request);
       const options = {
         metadata: metadataOf(request.raw),
         durable: flag(request, 'durable'),
         verified: announcedDigests(request.headers).length > 0,
       };
       return withClientSignal(reply, (signal) =>
-        files.upload(query, uploadParts(reply, query.path), { ...options, signal }),
+        files.upload(user, uploadParts(reply, path), { ...options, signal }),
       );
     },
   });

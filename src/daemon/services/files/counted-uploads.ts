@@ -6,10 +6,11 @@ import { throughout, type UploadPart } from './upload.ts';
 /** The same, with the files that were uploaded counted, and the bytes of all that was received for them. */
 export function countUploads(files: FileServices, uploads: Transfers): FileServices {
   return {
-    download: (query) => files.download(query),
+    admit: (query, operation) => files.admit(query, operation),
+    download: (user, path) => files.download(user, path),
     compose: (username, request) => files.compose(username, request),
-    async upload(query, parts, options) {
-      const uploaded = await files.upload(query, counted(parts, uploads), options);
+    async upload(user, parts, options) {
+      const uploaded = await files.upload(user, counted(parts, uploads), options);
       uploads.count += uploaded.length;
       return uploaded;
     },

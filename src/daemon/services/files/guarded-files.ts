@@ -5,9 +5,10 @@ import { throughout, type UploadPart } from './upload.ts';
 /** The same, with its changes going through the gate; downloads read, and are never in the way. */
 export function guardFiles(files: FileServices, gate: WriteGate): FileServices {
   return {
-    download: (query) => files.download(query),
-    upload: (query, parts, options) =>
-      gate.run(() => files.upload(query, gate.outside(withContentOutside(parts, gate)), options)),
+    admit: (query, operation) => files.admit(query, operation),
+    download: (user, path) => files.download(user, path),
+    upload: (user, parts, options) =>
+      gate.run(() => files.upload(user, gate.outside(withContentOutside(parts, gate)), options)),
     compose: (username, request) => gate.run(() => files.compose(username, request)),
   };
 }

@@ -23,28 +23,31 @@ export interface FileQuery {
 /** What comes with the files of an upload. */
 export type UploadOptions = Pick<UploadContext, 'metadata' | 'durable' | 'verified' | 'signal'>;
 
-/** Files in and out of the guest. All throw `unauthenticated` for an unknown user. */
+/** Files in and out of the guest. */
 export interface FileServices {
+  /**
+   * The user that a caller acts as. Throws `unauthenticated` for one who shows neither the token nor a signature, and for
+   * an unknown user.
+   */
+  admit(query: FileQuery, operation: FileOperation): User;
   /** The caller owns the download until it has read or disposed of it. */
-  download(query: FileQuery): Promise<Download>;
-  /** Reads nothing of `parts` before the caller is known to be allowed to write. */
-  upload(query: FileQuery, parts: AsyncIterable<UploadPart>, options: UploadOptions): Promise<UploadedFile[]>;
+  download(user: User, path: string): Promise<Download>;
+  upload(user: User, parts: AsyncIterable<UploadPart>, options: UploadOptions): Promise<UploadedFile[]>;
+  /** Throws `unauthenticated` for an unknown user. */
   compose(username: string, request: ComposeRequest): Promise<UploadedFile>;
 }
 
 export function createFileServices(guest: Guest): FileServices {
   const overwrites = new KeyedLock();
-  const callerOf = ({ shownToken, ...query }: FileQuery, operation: FileOperation): User => {
-    authorizeFile(guest.accessToken, { ...query, shownToken, operation });
-    return userOf(guest, query.username);
-  };
   return {
-    async download(query) {
-      const user = callerOf(query, 'read');
-      return openDownload(resolvePath(query.path, user, guest.defaultWorkdir));
+    admit({ shownToken, ...query }, operation) {
+      authorizeFile(guest.accessToken, { ...query, shownToken, operation });
+      return userOf(guest, query.username);
     },
-    async upload(query, parts, options) {
-      const user = callerOf(query, 'write');
+    async download(user, path) {
+      return openDownload(resolvePath(path, user, guest.defaultWorkdir));
+    },
+    async upload(user, parts, options) {
       return upload(parts, { user, defaultWorkdir: guest.defaultWorkdir, overwrites, ...options });
     },
     async compose(username, request) {

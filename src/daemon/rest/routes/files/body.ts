@@ -2,6 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import type { Readable, Transform } from 'node:stream';
 import { createGunzip } from 'node:zlib';
 import { EnvdError, messageOf } from '../../../../base/errors.ts';
+import { HttpError } from '../../errors.ts';
 import { DigestCheck } from './digest-check.ts';
 import { announcedDigests } from './digests.ts';
 
@@ -86,8 +87,8 @@ export async function* bytesOf(source: Readable): AsyncGenerator<Buffer> {
 }
 
 /** What went wrong while a body was read, in words about the body. */
-export function bodyError(error: unknown): EnvdError {
-  if (error instanceof EnvdError) return error;
+export function bodyError(error: unknown): EnvdError | HttpError {
+  if (error instanceof EnvdError || error instanceof HttpError) return error;
   const code = error instanceof Error && 'code' in error ? String(error.code) : '';
   if (CONNECTION_CODES.has(code)) return brokenOff(error);
   const kind = code.startsWith('Z_') ? 'gzip' : 'multipart';
@@ -95,13 +96,7 @@ export function bodyError(error: unknown): EnvdError {
   return new EnvdError('invalid_argument', message, { cause: error });
 }
 
-const CONNECTION_CODES = new Set([
-  'ECONNRESET',
-  'EPIPE',
-  'ABORT_ERR',
-  'ERR_STREAM_PREMATURE_CLOSE',
-  'FST_MP_PREMATURE_CLOSE',
-]);
+const CONNECTION_CODES = new Set(['ECONNRESET', 'EPIPE', 'ABORT_ERR', 'ERR_STREAM_PREMATURE_CLOSE']);
 
 /** The error for a body that ends before its end. */
 export function brokenOff(cause?: unknown): EnvdError {

@@ -1,22 +1,29 @@
-import type { MultipartFile } from '@fastify/multipart';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../../../base/errors.ts';
 import type { UploadPart } from '../../../services/files/upload.ts';
-import { bodyError, bytesOf, RequestBody } from './body.ts';
+import { HttpError } from '../../errors.ts';
+import { bytesOf, RequestBody } from './body.ts';
 import { directBody } from './direct-body.ts';
-import { fileNameOf, multipartOf } from './multipart.ts';
+import { metadataOf } from './metadata-headers.ts';
+import { type Part, partsOf } from './multipart.ts';
 
 const RAW = 'application/octet-stream';
 const MULTIPART = 'multipart/form-data';
+/** PATH_MAX of linux/limits.h less the NUL, in bytes. */
+const MAX_NAME = 4095;
+/** In bytes: paths, names and metadata of all files of an upload, as JSON. */
+const MAX_ANSWER = 4 * 1024 * 1024;
 
-/** Throws `invalid_argument` unless the body is one that an upload can have. */
-export function assertUploadType(request: FastifyRequest): void {
+/** Whether the body is of a type that an upload can have. */
+export function isUpload(request: FastifyRequest): boolean {
   const type = uploadType(request);
-  if (type === RAW || type === MULTIPART) return;
-  throw new EnvdError(
-    'invalid_argument',
-    `content type '${type}' is not supported: use ${MULTIPART} or ${RAW}`,
-  );
+  return type === RAW || type === MULTIPART;
+}
+
+/** The error for a body of another type. */
+export function unsupportedType(request: FastifyRequest): EnvdError {
+  const message = `content type '${uploadType(request)}' is not supported: use ${MULTIPART} or ${RAW}`;
+  return new EnvdError('invalid_argument', message);
 }
 
 function uploadType(request: FastifyRequest): string {
@@ -52,19 +59,55 @@ async function* multipartParts(
   body: RequestBody,
   path: string,
 ): AsyncGenerator<UploadPart> {
-  if (!request.isMultipart()) throw new EnvdError('invalid_argument', 'request has no body');
-  const parts = multipartOf(request, body.stream)[Symbol.asyncIterator]();
-  for (;;) {
-    const { value: part, done } = await parts.next().catch((error) => Promise.reject(bodyError(error)));
-    if (done) return;
+  const answer = new AnswerSize(request);
+  for await (const part of partsOf(request, body.stream)) {
+    const { content } = part;
     const destination = destinationOf(part, path);
-    if (destination === null) part.file.resume();
-    else yield { path: destination, content: bytesOf(part.file), direct: () => null, length: null };
+    if (destination === null) {
+      content.resume();
+      continue;
+    }
+    answer.add(destination);
+    yield { path: destination, content: bytesOf(content), direct: () => null, length: null };
   }
 }
 
-/** Where a part goes, or null when it is no file to keep. */
-function destinationOf(part: MultipartFile, path: string): string | null {
-  if (part.fieldname !== 'file') return null;
-  return path || fileNameOf(part) || null;
+/** Where a part goes, or null when it is no file to keep. Throws `invalid_argument` for a file without a usable name. */
+function destinationOf({ name, fileName = '' }: Part, path: string): string | null {
+  if (name !== 'file') return null;
+  if (path !== '') return path;
+  if (fileName === '') {
+    const wish = 'give it one, or the request a path';
+    throw new EnvdError('invalid_argument', `a part named 'file' has no file name: ${wish}`);
+  }
+  // As it was sent: the parser may have cut it off, and what is normalised later may be short.
+  const length = Buffer.byteLength(fileName);
+  if (length > MAX_NAME) {
+    throw new EnvdError(
+      'invalid_argument',
+      `file name of a part is longer than ${MAX_NAME} bytes: ${length}`,
+    );
+  }
+  // As browsers write it; all else is raw UTF-8.
+  return fileName.replaceAll('%22', '"');
+}
+
+/** Adds up what the answer to an upload takes, which is sent as a whole. */
+class AnswerSize {
+  readonly #each: number;
+  #total = 0;
+
+  constructor(request: FastifyRequest) {
+    this.#each = JSON.stringify(metadataOf(request.raw)).length + 64;
+  }
+
+  /** Throws an error with the status 413 when the answer would be too large. */
+  add(path: string): void {
+    this.#total += this.#each + JSON.stringify(path).length * 2;
+    if (this.#total <= MAX_ANSWER) return;
+    throw new HttpError(
+      413,
+      `answer to this upload has more than ${MAX_ANSWER} bytes: send fewer files at once`,
+    );
+  }
 }

@@ -8,6 +8,7 @@ import { CountedWatcher } from '../../../../../src/daemon/services/watch/counted
 import { PolledWatches } from '../../../../../src/daemon/services/watch/polled.ts';
 import { Watcher } from '../../../../../src/daemon/services/watch/watcher.ts';
 import { scratch } from '../../../../support/scratch.ts';
+import { ADA } from '../../../../support/users.ts';
 
 const options = { recursive: false, allowNetworkMounts: false };
 
@@ -63,9 +64,10 @@ test('uploads: files that were made, and all bytes that came', async () => {
   const uploads = new Transfers();
   const received: string[] = [];
   const services: FileServices = {
+    admit: () => ADA,
     download: () => Promise.reject(new Error('a download')),
     compose: () => Promise.reject(new Error('a composition')),
-    async upload(_query, parts) {
+    async upload(_user, parts) {
       for await (const { path, content } of parts) {
         for await (const piece of content) received.push(`${path} ${piece}`);
       }
@@ -74,13 +76,6 @@ test('uploads: files that were made, and all bytes that came', async () => {
     },
   };
   const counted = countUploads(services, uploads);
-  const query = {
-    path: '',
-    username: '',
-    signature: undefined,
-    expiration: undefined,
-    shownToken: undefined,
-  };
   // Handed on as they are.
   const context = { metadata: {} } as Parameters<FileServices['upload']>[2];
   const parts = async function* (...contents: string[][]): AsyncGenerator<UploadPart> {
@@ -91,11 +86,11 @@ test('uploads: files that were made, and all bytes that came', async () => {
       yield { path, content, direct: () => null, length: null };
     }
   };
-  await counted.upload(query, parts(['one', 'abc', 'de'], ['two', 'f']), context);
+  await counted.upload(ADA, parts(['one', 'abc', 'de'], ['two', 'f']), context);
   expect(received).toEqual(['one abc', 'one de', 'two f']);
   expect({ ...uploads }).toEqual({ count: 1, bytes: 6 });
-  await expect(counted.upload(query, parts(['bad', 'x']), context)).rejects.toThrow('no room');
+  await expect(counted.upload(ADA, parts(['bad', 'x']), context)).rejects.toThrow('no room');
   expect({ ...uploads }).toEqual({ count: 1, bytes: 7 });
-  await expect(counted.download(query)).rejects.toThrow('a download');
+  await expect(counted.download(ADA, '/a')).rejects.toThrow('a download');
   await expect(counted.compose('', { sourcePaths: [], destination: '' })).rejects.toThrow('a composition');
 });

@@ -1,0 +1,250 @@
+import { execFileSync } from 'node:child_process';
+import { once } from 'node:events';
+import {
+  closeSync,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  writeFileSync,
+} from 'node:fs';
+import type { Socket } from 'node:net';
+import { join } from 'node:path';
+import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
+import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import {
+  BOUNDARY,
+  filePart,
+  MULTIPART,
+  multipartBody,
+  openRequest,
+  post,
+  RAW,
+  uploadHead,
+  uploadParts,
+} from '../support/files-client.ts';
+
+const MIB = 1024 * 1024;
+
+let daemon: TestDaemon;
+let directory: string;
+let count = 0;
+const at = (name: string) => join(directory, name);
+
+beforeAll(async () => {
+  daemon = await startDaemon();
+});
+afterAll(async () => {
+  await daemon[Symbol.asyncDispose]();
+});
+beforeEach(() => {
+  count += 1;
+  directory = join(daemon.scratch, `attack-${count}`);
+  mkdirSync(directory);
+});
+
+const messageOf = async (response: Response) => ((await response.json()) as { message: string }).message;
+
+/** The memory that the daemon has, in bytes, and the most that it has had. */
+function memory({ pid }: TestDaemon): { now: number; peak: number } {
+  const status = readFileSync(`/proc/${pid}/status`, 'utf8');
+  const field = (name: string) => Number(new RegExp(`^${name}:\\s+(\\d+) kB`, 'm').exec(status)?.[1]) * 1024;
+  return { now: field('VmRSS'), peak: field('VmHWM') };
+}
+
+/** Starts to measure how much memory `work` takes. */
+async function growthOf(victim: TestDaemon, work: () => Promise<unknown>): Promise<number> {
+  const { now } = memory(victim);
+  writeFileSync(`/proc/${victim.pid}/clear_refs`, '5');
+  await work();
+  return memory(victim).peak - now;
+}
+
+async function isAnswering({ url }: TestDaemon): Promise<boolean> {
+  return (await fetch(`${url}/health`)).status === 204;
+}
+
+/** So many parts, each of them `content`, its headers included. */
+function manyParts(number: number, content: string): Buffer<ArrayBuffer> {
+  const part = `--${BOUNDARY}\r\n${content}\r\n`;
+  return Buffer.concat([Buffer.alloc(part.length * number, part), Buffer.from(`--${BOUNDARY}--\r\n`)]);
+}
+
+describe('a multipart body', () => {
+  test.each([
+    ['that are skipped', 413, 'Content-Disposition: form-data; name="x"\r\n\r\n'],
+    ['without a name', 413, 'Content-Type: text/plain\r\n\r\nx'],
+    ['without headers', 413, '\r\n'],
+    ['without anything', 413, ''],
+    ['to one path', 400, 'Content-Disposition: form-data; name="file"; filename="/dev/null"\r\n\r\n'],
+  ])('of a million small parts %s is refused', async (_name, expected, content) => {
+    await using victim = await startDaemon();
+    const body = manyParts(1_000_000, content);
+    let status = 0;
+    const growth = await growthOf(victim, async () => {
+      ({ status } = await post(victim, {}, MULTIPART, body));
+    });
+    expect(status).toBe(expected);
+    expect(growth).toBeLessThan(100 * MIB);
+    expect(await isAnswering(victim)).toBe(true);
+  });
+
+  test('of more than 10,000 parts: 413, and what is kept is whole', async () => {
+    const skipped = manyParts(9400, 'Content-Disposition: form-data; name="x"\r\n\r\n');
+    for (const [number, status, kept] of [
+      [600, 200, 600],
+      [601, 413, 512],
+    ] as const) {
+      const parts = Array.from({ length: number }, (_, index) =>
+        filePart(at(`${status}/${index}`), `content ${index}`),
+      );
+      const files = multipartBody(parts).subarray(0, -`--${BOUNDARY}--\r\n`.length);
+      const response = await post(daemon, {}, MULTIPART, Buffer.concat([files, skipped]));
+      expect(response.status).toBe(status);
+      if (status === 413) expect(await messageOf(response)).toBe('multipart body has more than 10000 parts');
+      const names = readdirSync(at(`${status}`));
+      expect(names).toHaveLength(kept);
+      for (const name of names) {
+        expect(readFileSync(at(`${status}/${name}`), 'utf8')).toBe(`content ${name}`);
+      }
+    }
+  });
+
+  test('few skipped parts before too many leave nothing', async () => {
+    const file = multipartBody([filePart(at('f'), 'x')]);
+    const end = `--${BOUNDARY}--\r\n`.length;
+    const body = Buffer.concat([file.subarray(0, -end), manyParts(20_000, '\r\n')]);
+    expect((await post(daemon, {}, MULTIPART, body)).status).toBe(413);
+    expect(readdirSync(directory)).toEqual([]);
+  });
+
+  test('is not read ahead of what is written', async () => {
+    await using victim = await startDaemon();
+    const pipe = at('pipe');
+    execFileSync('mkfifo', [pipe]);
+    const reader = openSync(pipe, 'r+');
+    onTestFinished(() => closeSync(reader));
+    // The first is more than the pipe holds, so that it waits for the reader.
+    const end = `--${BOUNDARY}--\r\n`.length;
+    const [first, small] = [
+      filePart(pipe, Buffer.alloc(200_000)),
+      filePart(at('x'), Buffer.alloc(100_000)),
+    ].map((part) => multipartBody([part]).subarray(0, -end));
+    const growth = await growthOf(victim, async () => {
+      const head = uploadHead('', { ...MULTIPART, 'content-length': 500 * MIB });
+      const socket = await openRequest(victim, head, first ?? Buffer.alloc(0));
+      onTestFinished(() => void socket.destroy());
+      let sent = 0;
+      while (sent < 400 * MIB && (await isTaken(socket, small ?? Buffer.alloc(0)))) sent += 100_000;
+      expect(sent).toBeLessThan(400 * MIB);
+    });
+    expect(growth).toBeLessThan(100 * MIB);
+    expect(await isAnswering(victim)).toBe(true);
+  });
+
+  test('with a preamble or headers without an end takes no memory', async () => {
+    await using victim = await startDaemon();
+    const start = `--${BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="`;
+    for (const beginning of ['preamble', start, `${start}/dev/null"\r\nx: `]) {
+      const body = Buffer.concat([Buffer.from(beginning), Buffer.alloc(150 * MIB, 'x')]);
+      const growth = await growthOf(victim, async () => {
+        expect((await post(victim, {}, MULTIPART, body)).status).toBe(400);
+      });
+      expect(growth, beginning).toBeLessThan(100 * MIB);
+    }
+  });
+
+  test('with a name that is too long is refused, and not taken for a shorter one', async () => {
+    for (const length of [5000, 17_000, 90_000]) {
+      const name = `${at('x')}${'/.'.repeat(length / 2)}/y`;
+      const response = await uploadParts(daemon, [filePart(name, 'content')]);
+      expect(response.status, `${length}`).toBe(400);
+      expect(await messageOf(response)).toMatch(/^file name of a part is longer than 4095 bytes/);
+      expect(readdirSync(directory)).toEqual([]);
+    }
+  });
+
+  test('whose answer would be large is refused', async () => {
+    const headers = { ...MULTIPART, 'x-metadata-a': 'v'.repeat(4000) };
+    const parts = Array.from({ length: 2000 }, (_, index) => filePart(at(`${index}`), 'x'));
+    const response = await post(daemon, {}, headers, multipartBody(parts));
+    expect(response.status).toBe(413);
+    expect(await messageOf(response)).toMatch(/^answer .* more than 4194304 bytes/);
+    expect(readdirSync(directory).length % 256).toBe(0);
+  });
+});
+
+/** Whether the other end takes `bytes`; what is still under way after two seconds is not taken. */
+async function isTaken(socket: Socket, bytes: Buffer): Promise<boolean> {
+  const { promise, resolve } = Promise.withResolvers<boolean>();
+  const timer = setTimeout(() => resolve(false), 2000);
+  socket.write(bytes, () => resolve(true));
+  return promise.finally(() => clearTimeout(timer));
+}
+
+describe('a caller without credentials', () => {
+  let guarded: TestDaemon;
+  beforeAll(async () => {
+    guarded = await startDaemon();
+    const body = JSON.stringify({ accessToken: 'secret-of-the-test' });
+    expect((await fetch(`${guarded.url}/init`, { method: 'POST', body })).status).toBe(204);
+  });
+  afterAll(async () => {
+    await guarded[Symbol.asyncDispose]();
+  });
+
+  test.each([
+    ['a type that is none', { 'content-type': 'nonsense' }],
+    ['another type', { 'content-type': 'text/plain' }],
+    ['an unknown coding', { ...RAW, 'content-encoding': 'br' }],
+    ['a digest that cannot be read', { ...RAW, 'content-digest': 'nonsense' }],
+    ['metadata that cannot be', { ...RAW, 'x-metadata-a': '\u00fc' }],
+    ['no path', RAW],
+  ])('is told 401 and nothing else: %s', async (_name, headers) => {
+    const response = await post(guarded, { durable: 'nonsense' }, headers, 'x');
+    expect(response.status).toBe(401);
+    expect(await messageOf(response)).toBe('missing signature query parameter');
+  });
+
+  test.each(['/files?path=/x', '/files/compose', '/process.Process/Start', '/unknown'])(
+    'who sends slowly is answered and does not keep the connection: %s',
+    async (path) => {
+      const head = `POST ${path} HTTP/1.1\r\nhost: a\r\ncontent-type: application/octet-stream\r\ncontent-length: 100000000\r\n\r\n`;
+      const sockets = await Promise.all(
+        Array.from({ length: 50 }, () => openRequest(guarded, head, Buffer.from('x'))),
+      );
+      const answers = sockets.map(async (socket) => String((await once(socket, 'data'))[0]));
+      const ends = sockets.map((socket) => once(socket, 'close'));
+      for (const answer of await Promise.all(answers)) expect(answer).toMatch(/^HTTP\/1\.1 401 /);
+      await Promise.all(ends);
+    },
+  );
+
+  test('who sends without end is answered, and cut off', async () => {
+    const growth = await growthOf(guarded, async () => {
+      const head =
+        'POST /files?path=/x HTTP/1.1\r\nhost: a\r\ncontent-type: application/octet-stream\r\ntransfer-encoding: chunked\r\n\r\n';
+      const socket = await openRequest(guarded, head, Buffer.alloc(0));
+      const closed = new Promise((resolve) => socket.once('close', resolve));
+      const answer = once(socket, 'data');
+      const chunk = Buffer.concat([Buffer.from('100000\r\n'), Buffer.alloc(MIB), Buffer.from('\r\n')]);
+      const send = () => socket.writable && socket.write(chunk, send);
+      send();
+      expect(String((await answer)[0])).toMatch(/^HTTP\/1\.1 401 /);
+      await closed;
+    });
+    expect(growth).toBeLessThan(100 * MIB);
+    expect(existsSync('/x')).toBe(false);
+  });
+
+  test('who has sent a whole small body keeps the connection', async () => {
+    const head =
+      'POST /files?path=/x HTTP/1.1\r\nhost: a\r\ncontent-type: application/octet-stream\r\ncontent-length: 5\r\n\r\n';
+    const socket = await openRequest(guarded, head, Buffer.from('12345'));
+    expect(String((await once(socket, 'data'))[0])).toMatch(/^HTTP\/1\.1 401 /);
+    socket.write('GET /health HTTP/1.1\r\nhost: a\r\n\r\n');
+    expect(String((await once(socket, 'data'))[0])).toMatch(/^HTTP\/1\.1 204 /);
+    socket.destroy();
+  });
+});
