@@ -6,7 +6,7 @@ import { EnvdError } from '../base/errors.ts';
 import type { Transfers } from '../base/tally.ts';
 import { gate } from './rest/auth.ts';
 import { answerClientError, refuseExpectation } from './rest/client-errors.ts';
-import { HttpError, sendError, statusOf } from './rest/errors.ts';
+import { HttpError, sendError } from './rest/errors.ts';
 import { leaveBodies } from './rest/ignore-body.ts';
 import { logOperations } from './rest/operation-log.ts';
 import { collapseRoutes } from './rest/routes/collapse.ts';
@@ -128,7 +128,7 @@ function requireHost(app: FastifyInstance): void {
 
 function shapeErrors(app: FastifyInstance): void {
   app.setErrorHandler((error, request, reply) => {
-    if (statusOf(error) >= 500) request.log.error({ err: error }, 'operation failed');
+    request.failure = error;
     return sendError(reply, error);
   });
   app.setNotFoundHandler((request, reply) => {

@@ -26,6 +26,8 @@ export interface Config {
   readonly version: string;
   /** Where the service manager listens, sd_notify(3); null: there is none. */
   readonly notifySocket: string | null;
+  /** What standard output is when it is the journal, systemd.exec(5); null: it is not. */
+  readonly journalStream: string | null;
 }
 
 /** What the command line asks for: to run, or to print something and exit. */
@@ -33,7 +35,10 @@ export type Invocation = { readonly run: Config } | { readonly exitCode: 0 | 2; 
 
 const DEFAULT_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
-type Options = Omit<Config, 'version' | 'path' | 'notifySocket' | 'cgroupRoot' | 'metadataService'> & {
+type Options = Omit<
+  Config,
+  'version' | 'path' | 'notifySocket' | 'journalStream' | 'cgroupRoot' | 'metadataService'
+> & {
   readonly cgroupRoot?: string;
   readonly metadataService?: URL;
 };
@@ -55,7 +60,18 @@ export function readConfig(argv: readonly string[] = process.argv.slice(2), env 
   const { cgroupRoot = null, metadataService = null } = options;
   const path = env.PATH || DEFAULT_PATH;
   const notifySocket = env.NOTIFY_SOCKET || null;
-  return { run: Object.freeze({ ...options, cgroupRoot, metadataService, path, version, notifySocket }) };
+  const journalStream = env.JOURNAL_STREAM || null;
+  return {
+    run: Object.freeze({
+      ...options,
+      cgroupRoot,
+      metadataService,
+      path,
+      version,
+      notifySocket,
+      journalStream,
+    }),
+  };
 }
 
 function buildCommand(version: string, print: (text: string) => void): Command {

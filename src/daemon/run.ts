@@ -6,6 +6,7 @@ import { HeldOutput } from '../base/held-output.ts';
 import { compose, type Daemon } from './compose.ts';
 import { type Config, readConfig } from './config.ts';
 import { forbidCoreDumps } from './os/core-dumps.ts';
+import { leadsToJournal, withPriority } from './os/journal.ts';
 import { protectFromOomKiller } from './os/oom.ts';
 import { notifyServiceManager, type ServiceState } from './os/systemd.ts';
 
@@ -37,7 +38,9 @@ export async function run(): Promise<void> {
   const output = new HeldOutput((lines) => standardOutput.write(lines));
   // Before the destination's own, which writes the last of what it has.
   process.prependOnceListener('exit', () => output.flush());
-  const logger = pino({ level: config.logLevel }, output);
+  const inJournal = leadsToJournal(1, config.journalStream);
+  const write = (line: string) => output.write(inJournal ? withPriority(line) : line);
+  const logger = pino({ level: config.logLevel }, { write });
   const daemon = compose(config, logger, output);
   protect(logger);
   warnWithoutRoot(logger);

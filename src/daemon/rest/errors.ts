@@ -30,7 +30,7 @@ export class HttpError extends Error {
 }
 
 /** The HTTP status that stands for anything that was thrown. */
-export function statusOf(error: unknown): number {
+function statusOf(error: unknown): number {
   if (error instanceof EnvdError) return STATUS[error.kind];
   if (isSystemError(error, 'ENOSPC', 'EDQUOT')) return 507;
   // Fastify's own have one as well: a malformed URL or content type.

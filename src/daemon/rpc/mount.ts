@@ -1,5 +1,5 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import { createConnectRouter } from '@connectrpc/connect';
+import { createConnectRouter, createContextValues } from '@connectrpc/connect';
 import { compressionNegotiate, type UniversalHandler } from '@connectrpc/connect/protocol';
 import { codeToHttpStatus, codeToString, errorToJson } from '@connectrpc/connect/protocol-connect';
 import {
@@ -14,7 +14,7 @@ import { endOfStream, streamCodecOf } from './connect-stream.ts';
 import { type UnaryRoute, unaryCodecOf } from './connect-unary.ts';
 import { toConnectError } from './errors.ts';
 import { REQUEST_LIMIT_BYTES } from './request-body.ts';
-import { createRpc, type RpcDependencies, type StreamRoute } from './router.ts';
+import { createRpc, ON_FAILURE, type RpcDependencies, type StreamRoute } from './router.ts';
 import type { Encoding } from './unary-answer.ts';
 
 const PROTOCOL_VERSION = '1';
@@ -79,7 +79,7 @@ async function guarded(
   try {
     await serve(request, reply, routes, shutdown);
   } catch (error) {
-    request.log.error({ err: error }, 'operation failed');
+    tell(request, error);
     reply.raw.destroy();
   }
 }
@@ -107,26 +107,32 @@ async function serve(
     const encoding = encodingOf(request.headers);
     error = await unary.serve({ ...exchange, codec: unaryCodec, encoding });
   } else {
-    error = await serveOthers(request, reply, handler);
+    await serveOthers(request, reply, handler);
   }
-  if (error !== null) request.rpcCode = codeToString(toConnectError(error).code);
+  if (error !== null) tell(request, error);
 }
 
-/** The other protocols and encodings, by connect-node. Resolves with what broke the answer off, or null. */
+/** For the log. */
+function tell(request: FastifyRequest, error: unknown): void {
+  request.failure = error;
+  request.rpcCode = codeToString(toConnectError(error).code);
+}
+
+/** The other protocols and encodings, by connect-node. */
 async function serveOthers(
   request: FastifyRequest,
   reply: FastifyReply,
   handler: UniversalHandler,
-): Promise<unknown> {
+): Promise<void> {
+  const values = createContextValues().set(ON_FAILURE, (error) => tell(request, error));
   try {
     const response = await handler(
-      universalRequestFromNodeRequest(request.raw, reply.raw, undefined, undefined),
+      universalRequestFromNodeRequest(request.raw, reply.raw, undefined, values),
     );
     await universalResponseToNodeResponse(response, reply.raw);
-    return null;
   } catch (error) {
+    tell(request, error);
     reply.raw.destroy();
-    return error;
   }
 }
 
@@ -158,7 +164,7 @@ function requireProtocolVersion(request: FastifyRequest): void {
 /** An error from before the call itself, in the shape that the client's protocol gives to errors. */
 function refuse(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
   const failure = toConnectError(error);
-  request.rpcCode = codeToString(failure.code);
+  tell(request, error);
   if (streamCodecOf(request.headers['content-type'])) {
     return reply
       .code(200)
@@ -168,18 +174,18 @@ function refuse(error: unknown, request: FastifyRequest, reply: FastifyReply): F
   return reply
     .code(codeToHttpStatus(failure.code))
     .type('application/json')
-    .send(JSON.stringify(errorToJson(failure, {})));
+    .send(JSON.stringify(errorToJson(toConnectError(failure), {})));
 }
 
 /** Connect, "Unary-Response": 415. The first two types are those of Connect itself. */
 function refuseType(request: FastifyRequest, reply: FastifyReply, accepted: readonly string[]): FastifyReply {
   const type = request.headers['content-type'] ?? '';
   const text = `content type '${type}' is not supported by this call: use ${accepted.slice(0, 2).join(' or ')}`;
-  const failure = toConnectError(new EnvdError('invalid_argument', text));
-  request.rpcCode = codeToString(failure.code);
+  const failure = new EnvdError('invalid_argument', text);
+  tell(request, failure);
   return reply
     .code(415)
     .header('accept-post', accepted.join(', '))
     .type('application/json')
-    .send(JSON.stringify(errorToJson(failure, {})));
+    .send(JSON.stringify(errorToJson(toConnectError(failure), {})));
 }

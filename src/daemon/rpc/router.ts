@@ -1,5 +1,13 @@
 import type { DescMessage } from '@bufbuild/protobuf';
-import type { ConnectRouter, Interceptor, StreamResponse, UnaryResponse } from '@connectrpc/connect';
+import {
+  type ConnectError,
+  type ConnectRouter,
+  type ContextValues,
+  createContextKey,
+  type Interceptor,
+  type StreamResponse,
+  type UnaryResponse,
+} from '@connectrpc/connect';
 import { onAbort } from '../../base/abort.ts';
 import { Filesystem } from '../../gen/filesystem/filesystem_pb.js';
 import { Process } from '../../gen/process/process_pb.js';
@@ -64,15 +72,24 @@ function route<E, I extends DescMessage, O extends DescMessage>(stream: EventStr
   return { path: `/${parent.typeName}/${name}`, serve: (exchange) => serveStream(stream, exchange) };
 }
 
+/** Told what a call that connect-node serves fails with, before that is answered. */
+export const ON_FAILURE = createContextKey<(error: unknown) => void>(() => {});
+
 /** Domain errors become Connect's, and a unary call ends with its deadline whatever it waits for. */
 const translateErrors: Interceptor = (next) => async (request) => {
   try {
     const response = await untilAborted(next(request), request.signal);
-    return response.stream ? { ...response, message: translated(response.message) } : response;
+    if (!response.stream) return response;
+    return { ...response, message: translated(response.message, request.contextValues) };
   } catch (error) {
-    throw toConnectError(error);
+    throw translate(error, request.contextValues);
   }
 };
+
+function translate(error: unknown, values: ContextValues): ConnectError {
+  values.get(ON_FAILURE)(error);
+  return toConnectError(error);
+}
 
 async function untilAborted(
   call: Promise<UnaryResponse | StreamResponse>,
@@ -83,10 +100,10 @@ async function untilAborted(
   return Promise.race([call, promise]).finally(forget);
 }
 
-async function* translated<T>(messages: AsyncIterable<T>): AsyncGenerator<T> {
+async function* translated<T>(messages: AsyncIterable<T>, values: ContextValues): AsyncGenerator<T> {
   try {
     yield* messages;
   } catch (error) {
-    throw toConnectError(error);
+    throw translate(error, values);
   }
 }

@@ -1,0 +1,166 @@
+import { fileURLToPath } from 'node:url';
+import { gzipSync } from 'node:zlib';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { connectTo } from '../support/clients.ts';
+import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import type { LogLine } from '../support/log-lines.ts';
+
+const MAIN = fileURLToPath(new URL('../../src/daemon/main.ts', import.meta.url));
+
+/** What fails in the daemon that nobody expects to: what List by tag and the metrics use. */
+const FAULTS = `
+import fs from 'node:fs/promises';
+import { syncBuiltinESMExports } from 'node:module';
+Array.prototype.findLast = () => { throw new Error('a fault in findLast'); };
+fs.statfs = async () => { throw new Error('a fault in statfs'); };
+syncBuiltinESMExports();
+`;
+
+describe('why an operation has failed', () => {
+  let daemon: TestDaemon;
+  beforeAll(async () => {
+    const fault = `data:text/javascript,${encodeURIComponent(FAULTS)}`;
+    daemon = await startDaemon({ command: [process.execPath, '--import', fault, MAIN] });
+  });
+  afterAll(() => daemon[Symbol.asyncDispose]());
+
+  /** Calls; waits for the line about it. */
+  async function lineOf(path: string, init: RequestInit): Promise<LogLine> {
+    const before = daemon.log.length;
+    await (await fetch(daemon.url + path, init)).arrayBuffer();
+    const told = () => daemon.log.slice(before).find(({ msg }) => msg === 'operation');
+    await expect.poll(told).toBeDefined();
+    return told() as LogLine;
+  }
+
+  const json = { 'content-type': 'application/json' };
+  const post = (body: string | Buffer<ArrayBuffer>, headers: Record<string, string> = json) => ({
+    method: 'POST',
+    body,
+    headers,
+  });
+  const envelope = (text: string) => `\0\0\0\0${String.fromCharCode(text.length)}${text}`;
+
+  test('a unary call', async () => {
+    const line = await lineOf('/filesystem.Filesystem/Stat', post('{"path":"/s3cret"}'));
+    expect(line).toMatchObject({ level: 30, status: 404, code: 'not_found' });
+    expect(line.reason).toMatch(/^[^']+'…'[^']*$|^[^'"/]+$/);
+    expect(line).not.toHaveProperty('err');
+  });
+
+  test('a stream, whose status is 200', async () => {
+    const start = envelope('{"process":{"cmd":"/s3cret"}}');
+    const line = await lineOf(
+      '/process.Process/Start',
+      post(start, { 'content-type': 'application/connect+json' }),
+    );
+    expect(line).toMatchObject({
+      level: 30,
+      status: 200,
+      code: 'not_found',
+      reason: expect.stringMatching(/'…'.*ENOENT/),
+    });
+  });
+
+  test('a call that connect-node serves', async () => {
+    const headers = { ...json, 'content-encoding': 'gzip' };
+    const line = await lineOf('/filesystem.Filesystem/Stat', post(gzipSync('{"path":"/s3cret"}'), headers));
+    expect(line).toMatchObject({ level: 30, status: 404, code: 'not_found', reason: expect.any(String) });
+  });
+
+  test('REST', async () => {
+    const line = await lineOf('/files?path=/s3cret', {});
+    expect(line).toMatchObject({ level: 30, status: 404, reason: "path '…' does not exist" });
+    const refused = await lineOf('/freeze?mode=s3cret', post(''));
+    expect(refused).toMatchObject({
+      status: 400,
+      reason: expect.stringMatching(/^mode must be one of .*'…'$/),
+    });
+  });
+
+  test('the request is not in it, however it is quoted', async () => {
+    for (const body of [
+      '{"path":"s3cret',
+      '{"path": s3cret}',
+      '{"path": 7777777}',
+      '{"s3cret": 1}',
+      '"it\'s s3cret" x',
+    ]) {
+      const line = await lineOf('/filesystem.Filesystem/Stat', post(body));
+      expect(line).toMatchObject({
+        code: 'invalid_argument',
+        reason: expect.stringMatching(/^cannot decode/),
+      });
+      expect(JSON.stringify(line)).not.toMatch(/s3cret|7777777/);
+    }
+    for (const tag of [`s3cret' "s3cret`, `"s3cret`]) {
+      const list = await lineOf(
+        '/filesystem.Filesystem/ListDir',
+        post(JSON.stringify({ path: `/a/${tag}` })),
+      );
+      expect(JSON.stringify(list)).not.toContain('s3cret');
+    }
+  });
+
+  test('what was not expected, with its stack', async () => {
+    const kill = '{"process":{"tag":"a"},"signal":"SIGNAL_SIGKILL"}';
+    const rpc = await lineOf('/process.Process/SendSignal', post(kill));
+    expect(rpc).toMatchObject({ level: 50, status: 500, code: 'internal', reason: 'a fault in findLast' });
+    expect(rpc.err).toMatchObject({ stack: expect.stringMatching(/^Error: a fault in findLast\n +at /) });
+    const stream = await lineOf(
+      '/process.Process/Connect',
+      post(envelope('{"process":{"tag":"a"}}'), { 'content-type': 'application/connect+json' }),
+    );
+    expect(stream).toMatchObject({ level: 50, status: 200, code: 'internal', reason: 'a fault in findLast' });
+    expect(stream.err).toMatchObject({ stack: expect.stringContaining('at ') });
+    const rest = await lineOf('/metrics', {});
+    expect(rest).toMatchObject({ level: 50, status: 500, reason: 'a fault in statfs' });
+    expect(rest.err).toMatchObject({ stack: expect.stringMatching(/^Error: a fault in statfs\n +at /) });
+  });
+
+  test('what the daemon cannot do now is a warning', async () => {
+    const before = daemon.log.length;
+    const collapse = () => fetch(`${daemon.url}/collapse`, { method: 'POST' });
+    const answers = await Promise.all([collapse(), collapse()]);
+    expect(answers.map(({ status }) => status).sort()).toEqual([200, 503]);
+    const told = () => daemon.log.slice(before).filter(({ status }) => status === 503);
+    await expect.poll(told).toHaveLength(1);
+    expect(told()).toEqual([
+      expect.objectContaining({ level: 40, reason: 'cannot collapse now: another collapse is under way' }),
+    ]);
+  });
+});
+
+describe('the journal', () => {
+  /** As systemd starts it: the variable names what standard output is. */
+  const inJournal = (stream: string) =>
+    startDaemon({
+      args: ['--log-level=debug', '--no-cgroups'],
+      command: [
+        'sh',
+        '-c',
+        `exec 3>&1; JOURNAL_STREAM=${stream}; export JOURNAL_STREAM; exec "$@" 3>&-`,
+        'sh',
+        process.execPath,
+        MAIN,
+      ],
+    });
+
+  test('is told how severe a line is', async () => {
+    await using daemon = await inJournal('$(stat -L -c %d:%i /dev/fd/3)');
+    await fetch(`${daemon.url}/health`);
+    await connectTo(daemon.url).process.list({});
+    expect(daemon.log.find(({ msg }) => msg === 'ready')).toMatchObject({ level: 30, priority: 6 });
+    expect(daemon.log.find(({ msg }) => /cannot be frozen/.test(msg))).toMatchObject({
+      level: 40,
+      priority: 4,
+    });
+    const health = () => daemon.log.find(({ operation }) => operation === 'GET /health');
+    await expect.poll(health).toMatchObject({ level: 20, priority: 7 });
+  });
+
+  test('that is somebody else’s is told nothing', async () => {
+    await using daemon = await inJournal('$(stat -L -c %d:%i /dev/null)');
+    expect(daemon.log.find(({ msg }) => msg === 'ready')).not.toHaveProperty('priority');
+  });
+});
