@@ -1,29 +1,35 @@
 import { spawnSync } from 'node:child_process';
-import { chownSync } from 'node:fs';
+import { chmodSync, chownSync } from 'node:fs';
+import { relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import { connectTo, transcribe } from '../support/clients.ts';
 import { startDaemon } from '../support/daemon.ts';
+import { needs } from '../support/needs.ts';
 import { scratch } from '../support/scratch.ts';
 
-const path = (name: string) => fileURLToPath(new URL(`../../${name}`, import.meta.url));
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+const NODE = relative(ROOT, process.execPath);
 const UID = 65_534;
-/** An ordinary user who may read what root has cloned: wherever that is, the sources can be loaded. */
-const AS_NOBODY = [
-  'setpriv',
-  `--reuid=${UID}`,
-  `--regid=${UID}`,
-  '--clear-groups',
-  '--inh-caps=-all,+dac_read_search',
-  '--ambient-caps=-all,+dac_read_search',
-  process.execPath,
-] as const;
+
+/**
+ * The command of a program of this clone as an ordinary user would run it: without any right of root's, and from a place
+ * where everybody may read, wherever root has cloned it to.
+ */
+function asNobody(program: string): [string, ...string[]] {
+  needs('mounts');
+  const place = scratch();
+  chmodSync(place, 0o755);
+  const drop = `setpriv --reuid=${UID} --regid=${UID} --clear-groups --inh-caps=-all --bounding-set=-all`;
+  const script = `mount --bind '${ROOT}' '${place}' && cd '${place}' && exec ${drop} "$@"`;
+  return ['unshare', '--mount', 'sh', '-c', script, 'sh', `./${NODE}`, `./${program}`];
+}
 
 test('a daemon without root says at its start what will not work, and that is so', async () => {
   const directory = scratch();
   chownSync(directory, UID, UID);
   await using daemon = await startDaemon({
-    command: [...AS_NOBODY, path('src/daemon/main.ts')],
+    command: asNobody('src/daemon/main.ts'),
     args: ['--no-cgroups', `--runtime-directory=${directory}/run`],
   });
   const warning = daemon.log.find(({ msg }) => msg?.startsWith('not root: '));
@@ -52,13 +58,8 @@ test('one with root says nothing of the kind', async () => {
 });
 
 test.each(['tour', 'platform'])('the %s says what it needs instead of beginning', (name) => {
-  const { status, stdout, stderr } = spawnSync(
-    AS_NOBODY[0],
-    [...AS_NOBODY.slice(1), path(`test/demo/${name}.ts`)],
-    {
-      encoding: 'utf8',
-    },
-  );
+  const [unshare, ...args] = asNobody(`test/demo/${name}.ts`);
+  const { status, stdout, stderr } = spawnSync(unshare, args, { encoding: 'utf8' });
   expect(stderr).toMatch(/^demo: it needs root.*: this is not root\n$/);
   expect([status, stdout]).toEqual([1, '']);
 });
