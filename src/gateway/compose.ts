@@ -21,6 +21,7 @@ import { Leftovers } from './proxy/stale-connections.ts';
 import { EmbeddedStore } from './registry/embedded.ts';
 import { Registry } from './registry/registry.ts';
 import type { Store } from './registry/store.ts';
+import { Connections } from './routes/connections.ts';
 import { Door } from './routes/router.ts';
 import { createFrontServer } from './routes/server.ts';
 import { TargetReader } from './routes/target.ts';
@@ -30,6 +31,8 @@ export interface Gateway {
   readonly server: Server;
   /** Looks after what is due; to be called when it listens. */
   start(): void;
+  /** Closes the client's connection that the running code works for. Returns false when it works for none. */
+  endCurrent(): boolean;
   stop(): Promise<void>;
 }
 
@@ -63,9 +66,11 @@ export async function compose(config: Config, logger: Logger): Promise<Gateway> 
     carrier: new Carrier(pools),
     platform: (request, response) => app.routing(request, response),
   });
-  const server = createFrontServer(door);
+  const connections = new Connections();
+  const server = createFrontServer(door, connections);
   return {
     server,
+    endCurrent: () => connections.endCurrent(),
     start: () => scheduler.start(),
     async stop() {
       await scheduler.stop();

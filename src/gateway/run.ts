@@ -3,6 +3,7 @@ import type { AddressInfo } from 'node:net';
 import process from 'node:process';
 import pino, { type Logger } from 'pino';
 import { EnvdError, isSystemError, messageOf } from '../base/errors.ts';
+import { surviveUncaught } from '../base/last-resort.ts';
 import { compose, type Gateway } from './compose.ts';
 import { type Config, readConfig } from './config.ts';
 
@@ -21,10 +22,10 @@ export async function run(): Promise<void> {
     return;
   }
   const config = invocation.run;
-  const logger = pino(
-    { level: config.logLevel },
-    pino.destination({ dest: 1, sync: false, maxLength: LOG_LIMIT }),
-  );
+  const output = pino.destination({ dest: 1, sync: false, maxLength: LOG_LIMIT });
+  // A disk that is full is no reason to end; nor could it be logged.
+  output.on('error', () => {});
+  const logger = pino({ level: config.logLevel }, output);
   const gateway = await compose(config, logger);
   try {
     await listen(gateway.server, config);
@@ -34,6 +35,7 @@ export async function run(): Promise<void> {
   }
   const { address, port } = gateway.server.address() as AddressInfo;
   stopOnSignals(gateway, logger);
+  surviveErrors(gateway, logger);
   gateway.start();
   logger.info({ address, port, version: config.version }, 'ready');
 }
@@ -50,6 +52,21 @@ async function listen(server: Server, { host, port }: Config): Promise<void> {
     const kind = error.code === 'EADDRINUSE' ? 'unavailable' : 'invalid_argument';
     throw new EnvdError(kind, `cannot listen on ${host} port ${port}: ${messageOf(error)}`, { cause: error });
   }
+}
+
+/**
+ * An error that nobody has caught ends the exchange that it was thrown in, and nothing else: whoever found the bytes
+ * that cause it could otherwise end every gateway for all tenants, again after each restart. Going on is safe here:
+ * exchanges share nothing that is changed in more than one step, and what must last is in the registry, where a record
+ * is changed whole or not at all.
+ */
+function surviveErrors(gateway: Gateway, logger: Logger): void {
+  // Of this server alone: a connection that cannot be accepted.
+  gateway.server.on('error', (error) => logger.error({ err: error }, 'a connection could not be accepted'));
+  surviveUncaught((error, origin) => {
+    const connectionClosed = gateway.endCurrent();
+    logger.error({ err: error, origin, connectionClosed }, 'an error that nobody has caught');
+  });
 }
 
 /** The first signal stops the gateway in order; a second one, or too long a stop, ends it at once. */

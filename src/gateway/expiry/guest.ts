@@ -1,25 +1,55 @@
-import { EnvdError } from '../../base/errors.ts';
+import { type ClientRequest, type IncomingMessage, request } from 'node:http';
+import { text } from 'node:stream/consumers';
+import { EnvdError, messageOf } from '../../base/errors.ts';
 import type { Sandbox } from '../leases/sandbox.ts';
+import { checkAnswer, limitAnswer } from '../proxy/unusable.ts';
+import { type Figures, notUnderstood, readFigures } from './figures.ts';
 
 /** How long the guest may take to stand still, in ms. */
 const FREEZE_WAIT_MS = 5000;
 /** A daemon that does not answer within this time is not there, in ms. */
 const ANSWER_LIMIT_MS = 15_000;
 const COLLAPSE_LIMIT_MS = 60_000;
+/** In bytes. A daemon answers with some hundred; whoever is root in a guest may answer in its place. */
+const ANSWER_LIMIT = 16 * 1024;
+/** What is shown of an answer that refuses. */
+const SHOWN = 500;
 
-/** What a freeze tells, as far as it is judged. */
-interface FreezeFigures extends Readonly<Record<string, unknown>> {
-  readonly requested: number;
-  readonly frozen: number;
-}
+/** What a freeze tells (`POST /freeze` of the daemon). */
+const FREEZE = {
+  mode: 'word',
+  visited: 'count',
+  allowlisted: 'count',
+  truncated: 'truth',
+  preFrozen: 'count',
+  requested: 'count',
+  frozen: 'count',
+  notFrozen: 'count',
+  failed: 'count',
+  unobservable: 'count',
+  sweepMs: 'count',
+  waitMs: 'count',
+} as const;
+
+/** What a collapse tells (`POST /collapse`). */
+const COLLAPSE = {
+  regions: 'count',
+  chunks: 'count',
+  collapsed: 'count',
+  alreadyHuge: 'count',
+  skipped: 'count',
+  elapsedMs: 'count',
+} as const;
 
 /** Figures that must be zero, or something still runs. */
 const NOT_STANDING = ['notFrozen', 'failed', 'unobservable'] as const;
 
 /** Stops the workload of a guest and sees that it stands. Throws when it does not, or the guest does not answer. */
-export async function freeze(sandbox: Sandbox, signal: AbortSignal): Promise<FreezeFigures> {
+export async function freeze(sandbox: Sandbox, signal: AbortSignal): Promise<Figures<typeof FREEZE>> {
   const operation = `/freeze?maxWaitMs=${FREEZE_WAIT_MS}`;
-  const figures = (await call(sandbox, operation, ANSWER_LIMIT_MS, signal)) as FreezeFigures;
+  const figures = await ask(sandbox, operation, FREEZE, ANSWER_LIMIT_MS, signal);
+  const missing = NOT_STANDING.find((name) => figures[name] === undefined);
+  if (missing !== undefined) throw notUnderstood(operation, `it has no member ${missing}`);
   const running = NOT_STANDING.filter((name) => figures[name] !== 0);
   if (running.length > 0 || figures.truncated === true) {
     throw new EnvdError('failed_precondition', `the guest does not stand still: ${JSON.stringify(figures)}`);
@@ -28,8 +58,8 @@ export async function freeze(sandbox: Sandbox, signal: AbortSignal): Promise<Fre
 }
 
 /** Makes the memory of a guest's daemon dense. */
-export function collapse(sandbox: Sandbox, signal: AbortSignal): Promise<Readonly<Record<string, unknown>>> {
-  return call(sandbox, '/collapse', COLLAPSE_LIMIT_MS, signal);
+export function collapse(sandbox: Sandbox, signal: AbortSignal): Promise<Figures<typeof COLLAPSE>> {
+  return ask(sandbox, '/collapse', COLLAPSE, COLLAPSE_LIMIT_MS, signal);
 }
 
 /** Lets the workload run again; it is no error when it does already. */
@@ -37,30 +67,58 @@ export async function thaw(sandbox: Sandbox, signal?: AbortSignal): Promise<void
   await call(sandbox, '/unfreeze', ANSWER_LIMIT_MS, signal);
 }
 
+async function ask<S extends Parameters<typeof readFigures>[2]>(
+  sandbox: Sandbox,
+  operation: string,
+  shape: S,
+  limitMs: number,
+  signal: AbortSignal,
+): Promise<Figures<S>> {
+  return readFigures(operation, await call(sandbox, operation, limitMs, signal), shape);
+}
+
+/**
+ * What the guest answers with a status 2xx. Throws `unavailable` when it does not answer, within `limitMs` for all of
+ * it, and `failed_precondition` when it refuses.
+ */
 async function call(
   { address, port, accessToken }: Sandbox,
   operation: string,
   limitMs: number,
   signal?: AbortSignal,
-): Promise<Readonly<Record<string, unknown>>> {
-  const host = address.includes(':') ? `[${address}]` : address;
+): Promise<string> {
   const limit = AbortSignal.timeout(limitMs);
-  const response = await fetch(`http://${host}:${port}${operation}`, {
-    method: 'POST',
-    headers: accessToken === null ? {} : { 'x-access-token': accessToken },
-    signal: signal ? AbortSignal.any([limit, signal]) : limit,
-    redirect: 'error',
-  }).catch((error: unknown) => {
-    throw new EnvdError('unavailable', `${operation} was not answered: ${reasonOf(error)}`, { cause: error });
-  });
-  const text = await response.text();
-  if (!response.ok)
-    throw new EnvdError('failed_precondition', `${operation} answered ${response.status}: ${text}`);
-  return text === '' ? {} : JSON.parse(text);
+  let status = 0;
+  let body = '';
+  try {
+    const outgoing = request({
+      ...{ host: address, port, path: operation, method: 'POST', agent: false },
+      headers: { 'content-length': 0, ...(accessToken !== null && { 'x-access-token': accessToken }) },
+      signal: signal ? AbortSignal.any([limit, signal]) : limit,
+    });
+    const answer = await answerTo(outgoing);
+    checkAnswer(answer);
+    status = answer.statusCode ?? 0;
+    body = await text(answer);
+  } catch (error) {
+    const reason = limit.aborted ? `not within ${limitMs / 1000} s` : messageOf(error);
+    throw new EnvdError('unavailable', `${operation} was not answered: ${reason}`, { cause: error });
+  }
+  if (status >= 200 && status < 300) return body;
+  throw new EnvdError(
+    'failed_precondition',
+    `${operation} was answered with ${status}: ${body.slice(0, SHOWN)}`,
+  );
 }
 
-/** The cause says what has happened, the error itself only that something has. */
-function reasonOf(error: unknown): string {
-  const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
-  return cause instanceof Error ? cause.message || cause.name : String(cause);
+/** Sends a request, and resolves with the head of its answer; all of it is bounded. */
+function answerTo(outgoing: ClientRequest): Promise<IncomingMessage> {
+  const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
+  limitAnswer(outgoing, ANSWER_LIMIT);
+  outgoing.once('response', resolve);
+  outgoing.on('error', reject);
+  // One that is upgraded without being asked to ends without an error.
+  outgoing.once('close', () => reject(new Error('the connection was closed')));
+  outgoing.end();
+  return promise;
 }

@@ -1,7 +1,7 @@
 import { EnvdError, messageOf } from '../../base/errors.ts';
 import type { Hook, HookRequest } from './hook.ts';
 
-/** What is shown of an answer that refuses. */
+/** What is read of an answer that refuses, in bytes. */
 const SHOWN = 500;
 
 /** A hook behind a URL. It is told again, with the same key, when it is not known whether it has heard. */
@@ -24,11 +24,18 @@ export class UrlHook implements Hook {
     }).catch((error: unknown) => {
       throw new EnvdError('unavailable', `the hook did not answer: ${messageOf(error)}`, { cause: error });
     });
-    const text = await response.text();
-    if (response.ok) return;
-    throw new EnvdError(
-      'failed_precondition',
-      `the hook answered ${response.status}: ${text.slice(0, SHOWN)}`,
-    );
+    if (response.ok) return await response.body?.cancel().catch(() => {});
+    const text = response.body ? await beginning(response.body) : '';
+    throw new EnvdError('failed_precondition', `the hook answered ${response.status}: ${text}`);
   }
+}
+
+/** Reads what is shown of a body, and breaks it off. */
+async function beginning(body: AsyncIterable<Uint8Array>): Promise<string> {
+  let bytes = Buffer.alloc(0);
+  for await (const piece of body) {
+    bytes = Buffer.concat([bytes, piece]);
+    if (bytes.length >= SHOWN) break;
+  }
+  return bytes.subarray(0, SHOWN).toString();
 }

@@ -13,6 +13,8 @@ function endToEnd(message: IncomingMessage): IncomingHttpHeaders {
   const headers: IncomingHttpHeaders = {};
   const named = (message.headers.connection ?? '').split(',').map((name) => name.trim().toLowerCase());
   const dropped = new Set([...OF_ONE_HOP, ...named.filter((name) => !OF_THE_FRAME.has(name))]);
+  // Only after chunks can there be trailers; Node throws where they are announced without them.
+  if (!/(^|,)\s*chunked\s*$/i.test(message.headers['transfer-encoding'] ?? '')) dropped.add('trailer');
   for (const [name, value] of Object.entries(message.headers)) {
     if (dropped.has(name)) continue;
     const values = OF_THE_FRAME.has(name) ? undefined : message.headersDistinct[name];
@@ -38,7 +40,11 @@ export function forwardUpgrade(request: IncomingMessage): void {
   request.headers = { ...endToEnd(request), connection: 'Upgrade', upgrade: 'websocket' };
 }
 
-/** Makes of a sandbox' answer what the client is to see. */
-export function forwardResponse(response: IncomingMessage, close: boolean): void {
-  response.headers = { ...endToEnd(response), connection: close ? 'close' : 'keep-alive' };
+/** Makes of a sandbox' answer to `request` what the client is to see. */
+export function forwardResponse(answer: IncomingMessage, request: IncomingMessage, close: boolean): void {
+  const headers = { ...endToEnd(answer), connection: close ? 'close' : 'keep-alive' };
+  const bare = answer.statusCode === 204 || answer.statusCode === 304;
+  // Neither has chunks, and so none has trailers.
+  if (bare || request.httpVersion === '1.0') delete headers.trailer;
+  answer.headers = headers;
 }

@@ -1,4 +1,4 @@
-import type { ServerResponse } from 'node:http';
+import { type ServerResponse, STATUS_CODES } from 'node:http';
 import { EnvdError, type ErrorKind } from '../../base/errors.ts';
 
 const STATUS: Partial<Record<ErrorKind, number>> = {
@@ -36,5 +36,7 @@ export function refuse(response: ServerResponse, code: number, message: string, 
   // What the sandbox has been quoted with by then is not part of this answer.
   for (const name of response.getHeaderNames()) response.removeHeader(name);
   const body = JSON.stringify({ ...(sandboxID !== undefined && { sandboxID }), message, code });
-  response.writeHead(code, { ...OWN_HEADERS, 'content-length': Buffer.byteLength(body) }).end(body);
+  // With its own reason phrase, or it would be the one that was refused.
+  response.writeHead(code, STATUS_CODES[code], { ...OWN_HEADERS, 'content-length': Buffer.byteLength(body) });
+  response.end(body);
 }

@@ -17,24 +17,40 @@ export function requester(request: IncomingMessage, response: ServerResponse): C
   return {
     request,
     exchange: response,
-    refuse: (code, message, sandboxID) => refuse(response, code, message, sandboxID),
+    refuse(code, message, sandboxID) {
+      refuse(response, code, message, sandboxID);
+      // What is left of a body that a sandbox has stopped to take is in the way of the next request.
+      request.unpipe();
+      request.resume();
+    },
     carry: (carrier, to, onFailure) => carrier.carry(request, response, to, onFailure),
   };
 }
 
-export function upgrader(request: IncomingMessage, socket: Socket, head: Buffer): Caller {
+/** Null when the connection was closed: an earlier request on it still waits for its answer. */
+export function upgrader(request: IncomingMessage, socket: Socket, head: Buffer): Caller | null {
   // Nobody else listens yet, and a client may go at any time.
   socket.on('error', () => {});
+  const response = new ServerResponse(request);
+  response.shouldKeepAlive = false;
+  try {
+    response.assignSocket(socket);
+  } catch {
+    socket.destroy();
+    return null;
+  }
   return {
     request,
     exchange: socket,
     refuse(code, message, sandboxID) {
-      const response = new ServerResponse(request);
-      response.shouldKeepAlive = false;
-      response.assignSocket(socket);
-      response.once('finish', () => socket.end());
+      if (!response.socket) response.assignSocket(socket);
       refuse(response, code, message, sandboxID);
+      // At once: whoever else would write to it sees that it has ended.
+      socket.destroySoon();
     },
-    carry: (carrier, to, onFailure) => carrier.carryUpgrade(request, socket, head, to, onFailure),
+    carry(carrier, to, onFailure) {
+      response.detachSocket(socket);
+      carrier.carryUpgrade(request, socket, head, to, onFailure);
+    },
   };
 }

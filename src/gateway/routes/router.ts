@@ -6,6 +6,7 @@ import { equalSecrets } from '../../base/secrets.ts';
 import { isReachable, type Sandbox } from '../leases/sandbox.ts';
 import type { Exchanges } from '../proxy/exchanges.ts';
 import type { Carrier, Destination } from '../proxy/proxy.ts';
+import { isUnusable } from '../proxy/unusable.ts';
 import type { Registry } from '../registry/registry.ts';
 import { statusOf } from './answers.ts';
 import { type Caller, requester, upgrader } from './caller.ts';
@@ -43,18 +44,30 @@ export class Door {
 
   request(request: IncomingMessage, response: ServerResponse): void {
     const caller = requester(request, response);
-    const target = this.#readTarget(caller);
-    if (target) void this.#pass(caller, target);
-    else if (target === undefined) return;
-    else if (isPreflight(request)) answerPreflight(request, response);
-    else this.#parts.platform(request, response);
+    this.#enter(caller, () => {
+      if (isPreflight(request)) answerPreflight(request, response);
+      else this.#parts.platform(request, response);
+    });
   }
 
   upgrade(request: IncomingMessage, socket: Socket, head: Buffer): void {
     const caller = upgrader(request, socket, head);
-    const target = this.#readTarget(caller);
-    if (target) void this.#pass(caller, target);
-    else if (target === null) this.#refuse(caller, 'malformed', 400, this.#parts.targets.missing().message);
+    if (!caller) return;
+    this.#enter(caller, () => {
+      this.#refuse(caller, 'malformed', 400, this.#parts.targets.missing().message);
+    });
+  }
+
+  /** `otherwise`: the caller names no sandbox. */
+  #enter(caller: Caller, otherwise: () => void): void {
+    try {
+      const target = this.#readTarget(caller);
+      if (target) void this.#pass(caller, target);
+      else if (target === null) otherwise();
+    } catch (error) {
+      this.#parts.logger.error({ err: error }, 'a request could not be answered');
+      this.#refuse(caller, 'failed', 500, messageOf(error));
+    }
   }
 
   /** Null: it names no sandbox. Undefined: it was refused. */
@@ -104,9 +117,14 @@ export class Door {
 
   #fail(caller: Caller, { id, port }: Target, error: Error): void {
     if (caller.exchange.destroyed || caller.exchange.writableFinished) return;
-    const reason = 'code' in error ? String(error.code) : error.message;
-    this.#parts.logger.info({ sandboxID: id, port, reason }, 'a sandbox cannot be reached');
-    this.#refuse(caller, 'failed', 502, `sandbox '${id}' cannot be reached on port ${port}: ${reason}`, id);
+    const unusable = isUnusable(error);
+    const reason = !unusable && 'code' in error ? String(error.code) : error.message;
+    const message = unusable
+      ? `the answer of sandbox '${id}' on port ${port} cannot be passed on: ${reason}`
+      : `sandbox '${id}' cannot be reached on port ${port}: ${reason}`;
+    const what = unusable ? 'an answer cannot be passed on' : 'a sandbox cannot be reached';
+    this.#parts.logger.info({ sandboxID: id, port, reason }, what);
+    this.#refuse(caller, 'failed', 502, message, id);
   }
 
   #refuse(caller: Caller, passage: Passage, code: number, message: string, sandboxID?: string): null {
