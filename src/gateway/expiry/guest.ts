@@ -3,7 +3,7 @@ import { text } from 'node:stream/consumers';
 import { EnvdError, messageOf } from '../../base/errors.ts';
 import type { Sandbox } from '../leases/sandbox.ts';
 import { checkAnswer, limitAnswer } from '../proxy/unusable.ts';
-import { type Figures, notUnderstood, readFigures } from './figures.ts';
+import { type Figures, notUnderstood, readFigures, type Shape } from './figures.ts';
 
 /** How long the guest may take to stand still, in ms. */
 const FREEZE_WAIT_MS = 5000;
@@ -67,7 +67,7 @@ export async function thaw(sandbox: Sandbox, signal?: AbortSignal): Promise<void
   await call(sandbox, '/unfreeze', ANSWER_LIMIT_MS, signal);
 }
 
-async function ask<S extends Parameters<typeof readFigures>[2]>(
+async function ask<S extends Shape>(
   sandbox: Sandbox,
   operation: string,
   shape: S,
