@@ -17,3 +17,26 @@ export function surviveUncaught(report: OnUncaught): void {
     }
   });
 }
+
+/** Where the log goes: as much of pino's destination as is needed here. */
+interface LogDestination {
+  on(event: 'error' | 'drain', listener: () => void): unknown;
+  destroy(): void;
+}
+
+/**
+ * Lets the process go on while its log cannot be written (a full disk), and end then, too: what is kept for the log is
+ * tried again for ever at the exit otherwise. To be called before anybody else waits for the exit.
+ */
+export function surviveFullLog(destination: LogDestination): void {
+  let fails = false;
+  destination.on('error', () => {
+    fails = true;
+  });
+  destination.on('drain', () => {
+    fails = false;
+  });
+  process.prependOnceListener('exit', () => {
+    if (fails) destination.destroy();
+  });
+}

@@ -3,6 +3,7 @@ import process from 'node:process';
 import pino, { type Logger } from 'pino';
 import { EnvdError, isSystemError, messageOf } from '../base/errors.ts';
 import { HeldOutput } from '../base/held-output.ts';
+import { surviveFullLog, surviveUncaught } from '../base/last-resort.ts';
 import { compose, type Daemon } from './compose.ts';
 import { type Config, readConfig } from './config.ts';
 import { forbidCoreDumps } from './os/core-dumps.ts';
@@ -35,6 +36,7 @@ export async function run(): Promise<void> {
   process.umask(0o022);
   // Written by the thread pool: a journal that does not read must not stop the daemon.
   const standardOutput = pino.destination({ dest: 1, sync: false, maxLength: LOG_LIMIT });
+  surviveFullLog(standardOutput);
   const output = new HeldOutput((lines) => standardOutput.write(lines));
   // Before the destination's own, which writes the last of what it has.
   process.prependOnceListener('exit', () => output.flush());
@@ -58,10 +60,10 @@ export async function run(): Promise<void> {
 
 /**
  * What nobody has caught ends what it was thrown in and no more: with the daemon would go the pipes and terminals of
- * every process. Not before it listens: a daemon that cannot begin ends. Rejections nobody has handled come here, too.
+ * every process. Not before it listens: a daemon that cannot begin ends.
  */
 function outlive(logger: Logger): void {
-  process.on('uncaughtException', (error, origin) => {
+  surviveUncaught((error, origin) => {
     logger.error({ err: error, origin }, 'unexpected error: the daemon goes on');
   });
 }

@@ -3,7 +3,7 @@ import type { AddressInfo } from 'node:net';
 import process from 'node:process';
 import pino, { type Logger } from 'pino';
 import { EnvdError, isSystemError, messageOf } from '../base/errors.ts';
-import { surviveUncaught } from '../base/last-resort.ts';
+import { surviveFullLog, surviveUncaught } from '../base/last-resort.ts';
 import { compose, type Gateway } from './compose.ts';
 import { type Config, readConfig } from './config.ts';
 
@@ -23,8 +23,7 @@ export async function run(): Promise<void> {
   }
   const config = invocation.run;
   const output = pino.destination({ dest: 1, sync: false, maxLength: LOG_LIMIT });
-  // A disk that is full is no reason to end; nor could it be logged.
-  output.on('error', () => {});
+  surviveFullLog(output);
   const logger = pino({ level: config.logLevel }, output);
   const gateway = await compose(config, logger);
   try {
@@ -65,7 +64,7 @@ function surviveErrors(gateway: Gateway, logger: Logger): void {
   gateway.server.on('error', (error) => logger.error({ err: error }, 'a connection could not be accepted'));
   surviveUncaught((error, origin) => {
     const connectionClosed = gateway.endCurrent();
-    logger.error({ err: error, origin, connectionClosed }, 'an error that nobody has caught');
+    logger.error({ err: error, origin, connectionClosed }, 'unexpected error: the gateway goes on');
   });
 }
 

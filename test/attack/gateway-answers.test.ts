@@ -1,9 +1,9 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { Bystander } from '../gateway/bystander.ts';
-import { exchange, message, type RawSandbox, startRawSandbox } from '../gateway/raw.ts';
+import { Bystander } from '../support/bystander.ts';
 import { startGateway, type TestGateway } from '../support/gateway.ts';
+import { exchange, message, type RawSandbox, startRawSandbox } from '../support/raw-sandbox.ts';
 
 let gateway: TestGateway;
 let bystander: Bystander;

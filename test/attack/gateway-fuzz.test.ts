@@ -1,10 +1,10 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { Bystander } from '../gateway/bystander.ts';
-import { anyAnswer, anyRequest } from '../gateway/grammar.ts';
-import { exchange, message, type RawSandbox, startRawSandbox } from '../gateway/raw.ts';
+import { Bystander } from '../support/bystander.ts';
 import { startGateway, type TestGateway } from '../support/gateway.ts';
+import { anyAnswer, anyRequest } from '../support/http-grammar.ts';
+import { exchange, message, type RawSandbox, startRawSandbox } from '../support/raw-sandbox.ts';
 
 /** Exchanges under way at the same time; after each such batch the other tenant is looked after. */
 const BATCH = 25;

@@ -3,12 +3,13 @@ import type { Socket } from 'node:net';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { Bystander } from '../gateway/bystander.ts';
-import { type Behaviour, startRawSandbox } from '../gateway/raw.ts';
+import { Bystander } from '../support/bystander.ts';
 import { startGateway, type TestGateway } from '../support/gateway.ts';
-import { eventually, phase, record, told } from '../support/hook.ts';
+import { phase, record, told } from '../support/hook.ts';
 import type { LogLine } from '../support/log-lines.ts';
+import { type Behaviour, startRawSandbox } from '../support/raw-sandbox.ts';
 import { scratch } from '../support/scratch.ts';
+import { until } from '../support/until.ts';
 
 /** More than any gateway of the tests may grow by, whatever a guest answers. */
 const MEMORY_MIB = 150;
@@ -172,7 +173,8 @@ async function expireAll(
 test('to a freeze: the expiry fails and is tried again', async () => {
   await using _sandboxes = await expireAll('/freeze');
   for (const name of names) {
-    const failures = await eventually(
+    const failures = await until(
+      `'${name}' has failed twice`,
       () => logged(idOf(name), 'an expiry failed'),
       ({ length }) => length >= 2,
     );
@@ -188,7 +190,7 @@ test('to a freeze, when the sandbox is to be removed: it is, unless the answer s
   await using _sandboxes = await expireAll('/freeze', { onExpiry: 'remove' });
   const refused: string[] = [];
   for (const name of names) {
-    const removed = await eventually(async () => {
+    const removed = await until(`'${name}' is removed or has failed`, async () => {
       if (logged(idOf(name), 'an expiry failed').length > 0) return 'no';
       return (await gateway.call(`GET /sandboxes/${idOf(name)}`)).status === 404 ? 'yes' : null;
     });
@@ -224,7 +226,7 @@ test('to an unfreeze: it is done or tried again', async () => {
   const ended = ({ step, msg }: LogLine) => msg === 'thawed' || step === 'thaw';
   for (const name of names) {
     const isIt = (line: LogLine) => line.sandboxID === idOf(name) && ended(line);
-    expect(await eventually(() => gateway.log.find(isIt)), name).toBeDefined();
+    await until(`'${name}' is thawed or has failed`, () => gateway.log.find(isIt));
   }
 });
 
@@ -237,7 +239,8 @@ test('an answer that never ends and is never too long: the time is up some day',
     }),
   );
   await gateway.register('slow', sandbox.port, { timeout: 0 });
-  const [failure] = await eventually(
+  const [failure] = await until(
+    'the expiry has failed',
     () => logged('slow', 'an expiry failed'),
     ({ length }) => length > 0,
   );
@@ -263,7 +266,7 @@ test('a gateway that is killed while it is answered, and the next one, go on', a
   gateway = await startGateway({ directory: gateway.directory, args: [`--hook=${record(file)}`] });
   bystander = await Bystander.of(gateway);
   await freezes[1]?.promise;
-  await eventually(() => logged('hostile', 'an expiry failed').length > 0);
+  await until('it has failed', () => logged('hostile', 'an expiry failed').length > 0);
 });
 
 test('the answer of a hook behind a URL is read as far as it is shown', async () => {

@@ -1,8 +1,8 @@
 import { connect } from 'node:net';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { Bystander } from '../gateway/bystander.ts';
-import { exchange, message, type RawSandbox, startRawSandbox } from '../gateway/raw.ts';
+import { Bystander } from '../support/bystander.ts';
 import { startGateway, type TestGateway } from '../support/gateway.ts';
+import { exchange, message, type RawSandbox, startRawSandbox } from '../support/raw-sandbox.ts';
 
 const OK = 'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok';
 

@@ -1,9 +1,9 @@
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { Bystander } from '../gateway/bystander.ts';
-import { exchange, message, type RawSandbox, startRawSandbox } from '../gateway/raw.ts';
+import { Bystander } from '../support/bystander.ts';
 import { startGateway, type TestGateway } from '../support/gateway.ts';
 import type { LogLine } from '../support/log-lines.ts';
+import { exchange, message, type RawSandbox, startRawSandbox } from '../support/raw-sandbox.ts';
 
 const THROWING = fileURLToPath(new URL('../support/throwing-gateway.ts', import.meta.url));
 const CHUNKED =
@@ -28,7 +28,7 @@ afterAll(async () => {
 });
 
 const TO = ['host: a', 'svc-sandbox-id: one'];
-const uncaught = () => gateway.log.filter(({ msg }) => msg === 'an error that nobody has caught');
+const uncaught = () => gateway.log.filter(({ msg }) => msg === 'unexpected error: the gateway goes on');
 
 /** The error of an exchange is logged once at least, with its stack. */
 async function expectLogged(place: string): Promise<void> {

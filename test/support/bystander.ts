@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { expect } from 'vitest';
-import { type TestGateway, toSandbox } from '../support/gateway.ts';
+import { type TestGateway, toSandbox } from './gateway.ts';
 
 /**
  * Another tenant, with a sandbox of its own and a connection that stays open: what an attacker does must not be felt

@@ -1,0 +1,70 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { closeSync, openSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { expect, onTestFinished, test } from 'vitest';
+import { freePort } from '../support/free-port.ts';
+import { scratch } from '../support/scratch.ts';
+import { until } from '../support/until.ts';
+
+const at = (file: string) => fileURLToPath(new URL(`../../src/${file}`, import.meta.url));
+
+/** CPU time of a process, in ticks. Source: proc_pid_stat(5). */
+function ticks(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    .replace(/^.*\) /s, '')
+    .split(' ');
+  return Number(fields[11]) + Number(fields[12]);
+}
+
+test.each([
+  {
+    program: 'gateway',
+    main: at('gateway/main.ts'),
+    args: (directory: string) => [
+      '--api-key=k',
+      `--registry=${join(directory, 'registry.db')}`,
+      `--hook-directory=${join(directory, 'hooks')}`,
+    ],
+  },
+  { program: 'daemon', main: at('daemon/main.ts'), args: () => ['--no-cgroups'] },
+])(
+  'a log on a full disk: the $program works, waits for nothing, and ends when it is told to',
+  async (each) => {
+    const directory = scratch();
+    const port = await freePort();
+    // Every write to it fails with ENOSPC (full(4)).
+    const full = openSync('/dev/full', 'w');
+    const args = [each.main, '--host=127.0.0.1', `--port=${port}`, ...each.args(directory)];
+    const child = spawn(process.execPath, args, {
+      env: { PATH: process.env.PATH, TMPDIR: directory },
+      stdio: ['ignore', full, 'inherit'],
+    });
+    closeSync(full);
+    onTestFinished(() => void child.kill('SIGKILL'));
+    const exited = once(child, 'exit');
+    const health = each.program === 'gateway' ? '/gateway/health' : '/health';
+    const ask = () =>
+      fetch(`http://127.0.0.1:${port}${health}`).then(
+        ({ status }) => status,
+        () => null,
+      );
+    await until('it answers', ask);
+    for (let call = 0; call < 50; call++) {
+      await fetch(`http://127.0.0.1:${port}/no/such/${call}`).then((response) => response.text());
+    }
+    // What it has to do for these calls is over soon, unless each error of the log makes another one.
+    let before = ticks(child.pid ?? 0);
+    await until('it rests', async () => {
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      const now = ticks(child.pid ?? 0);
+      const rests = now - before <= 3;
+      before = now;
+      return rests;
+    });
+    expect(await ask()).toBe(204);
+    child.kill('SIGTERM');
+    expect(await exited).toEqual([0, null]);
+  },
+);
