@@ -52,7 +52,7 @@ const OWNERS: Record<string, RegExp> = {
   httpxy: /^gateway\/proxy\/proxy\.ts$/,
   '@redis/client': /^gateway\/registry\/redis\.ts$/,
   '@fastify/cors': /^daemon\/app\.ts$/,
-  '@fastify/busboy': /^daemon\/rest\/routes\/.+\.ts$/,
+  '@fastify/multipart': /^daemon\/rest\/routes\/.+\.ts$/,
   '@connectrpc/connect': /^daemon\/(app|rpc\/.+)\.ts$/,
   '@connectrpc/connect-node': /^daemon\/rpc\/mount\.ts$/,
   '@bufbuild/protobuf': /^daemon\/rpc\/.+\.ts$/,

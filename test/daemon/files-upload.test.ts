@@ -188,7 +188,6 @@ describe('a multipart upload', () => {
     const response = await uploadParts(daemon, [
       { disposition: 'name="comment"', content: 'x'.repeat(3_000_000) },
       { disposition: `name="other"; filename="${at('other')}"`, content: 'y'.repeat(1_000_000) },
-      { disposition: 'name="constructor"', content: '' },
       filePart(at('kept'), 'kept'),
       { disposition: 'name="comment"', content: '' },
     ]);

@@ -1,3 +1,4 @@
+import multipart from '@fastify/multipart';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../../base/errors.ts';
 import type { ComposeRequest } from '../../services/files/compose.ts';
@@ -8,14 +9,19 @@ import { endUnlessComplete } from '../unfinished-request.ts';
 import { announcedDigests } from './files/digests.ts';
 import { sendDownload } from './files/download-response.ts';
 import { metadataOf } from './files/metadata-headers.ts';
+import { MULTIPART_OPTIONS } from './files/multipart.ts';
 import { isUpload, unsupportedType, uploadParts } from './files/upload-parts.ts';
 
 const COMPOSE_LIMITS = { bytes: 1024 * 1024, large: null, containers: 16 };
 
 /** Files in and out of the guest, and the joining of parts to one file. */
 export function fileRoutes(app: FastifyInstance, files: FileServices): void {
-  downloadRoute(app, files);
-  uploadRoute(app, files);
+  app.register((scope, _options, done) => {
+    scope.register(multipart, MULTIPART_OPTIONS);
+    downloadRoute(scope, files);
+    uploadRoute(scope, files);
+    done();
+  });
   composeRoute(app, files);
 }
 

@@ -96,7 +96,13 @@ export function bodyError(error: unknown): EnvdError | HttpError {
   return new EnvdError('invalid_argument', message, { cause: error });
 }
 
-const CONNECTION_CODES = new Set(['ECONNRESET', 'EPIPE', 'ABORT_ERR', 'ERR_STREAM_PREMATURE_CLOSE']);
+const CONNECTION_CODES = new Set([
+  'ECONNRESET',
+  'EPIPE',
+  'ABORT_ERR',
+  'ERR_STREAM_PREMATURE_CLOSE',
+  'FST_MP_PREMATURE_CLOSE',
+]);
 
 /** The error for a body that ends before its end. */
 export function brokenOff(cause?: unknown): EnvdError {

@@ -1,124 +1,121 @@
 import { finished, type Readable, Transform, type TransformCallback } from 'node:stream';
-import { setImmediate } from 'node:timers/promises';
-import { Busboy, type BusboyInstance } from '@fastify/busboy';
+import type { MultipartFile } from '@fastify/multipart';
 import type { FastifyRequest } from 'fastify';
 import { HttpError } from '../../errors.ts';
-import { bodyError, brokenOff } from './body.ts';
+import { bodyError } from './body.ts';
 
-/** Parts of one body, those that are skipped included. */
+/** Parts of one body, those that are skipped included: the plugin keeps something of each. */
 const MAX_PARTS = 10_000;
 /** Bytes of the headers of one part, which hold a path (PATH_MAX); what is beyond is not seen. */
 const MAX_HEADERS = 16 * 1024;
 /** Bytes of one part that are kept before the network is told to wait. */
 const HIGH_WATER_MARK = 256 * 1024;
-/** Bytes that are parsed at once when that has taken longer than so many milliseconds. */
-const SMALLEST_SLICE = 4096;
-const SLOW_MS = 1;
+
+const LIMITS = { parts: MAX_PARTS, headerSize: MAX_HEADERS, fileSize: Number.POSITIVE_INFINITY };
+
+/** Every part is a stream, so that none is collected in memory; file names keep their directories. */
+export const MULTIPART_OPTIONS = {
+  limits: LIMITS,
+  throwFileSizeLimit: false,
+  preservePath: true,
+  isPartAFile: () => true,
+  fileHwm: HIGH_WATER_MARK,
+  highWaterMark: HIGH_WATER_MARK,
+};
 
 /** One part of a multipart body; names as the client sent them, undefined when it sent none. */
 export interface Part {
   readonly name: string | undefined;
   readonly fileName: string | undefined;
-  readonly content: Readable;
+  /** To be read to its end, or skipped, before the next part is asked for. */
+  readonly content: AsyncIterable<Buffer>;
+  skip(): void;
 }
 
 /**
- * The parts of a multipart body, `body` being the request's own or decoded from it. Each must be read to its end before
- * the next is asked for: what follows is not parsed earlier, but for what the network has delivered with it. Throws an
- * error with the status 413 for too many parts, and the errors of the parser and of `body`, as their contents do.
+ * The parts of a multipart body, `body` being the request's own or decoded from it. Throws an error with the status 413
+ * for too many parts, and the errors of the parser and of `body`, as their contents do.
  */
-export async function* partsOf({ headers }: FastifyRequest, body: Readable): AsyncGenerator<Part> {
-  const parser = parserOf(headers['content-type'] ?? '');
+export async function* partsOf(request: FastifyRequest, body: Readable): AsyncGenerator<Part> {
+  const gate = new Gate();
   const forget = finished(body, { writable: false }, (error) => {
-    if (error) parser.destroy(error);
+    if (error) gate.destroy(error);
   });
-  body.pipe(parser);
+  const parts = viewOf(request, body.pipe(gate)).parts() as AsyncIterableIterator<MultipartFile>;
   try {
-    for await (const part of parser as AsyncIterable<Part>) yield part;
+    for (;;) {
+      const { value: part, done } = await gate.during(parts.next());
+      if (done) return;
+      const { fieldname: name, filename: fileName, file } = part;
+      yield { name, fileName, content: contentOf(file, gate), skip: () => void file.resume() };
+    }
   } catch (error) {
-    throw bodyError(error);
+    throw isTooMany(error)
+      ? new HttpError(413, `multipart body has more than ${MAX_PARTS} parts`)
+      : bodyError(error);
   } finally {
     forget();
-    body.unpipe(parser);
-    parser.destroy();
+    body.unpipe(gate);
+    gate.destroy();
   }
 }
 
-function parserOf(contentType: string): PartParser {
+async function* contentOf(file: Readable, gate: Gate): AsyncGenerator<Buffer> {
+  const pieces: AsyncIterator<Buffer> = file.iterator({ destroyOnReturn: false });
   try {
-    return new PartParser(contentType);
+    for (;;) {
+      const { value, done } = await gate.during(pieces.next());
+      if (done) return;
+      yield value;
+    }
   } catch (error) {
-    // A boundary that is missing, or that cannot be one.
     throw bodyError(error);
   }
 }
 
-/** Bytes in, parts out: a chunk of bytes is parsed when all parts that were in the one before have been taken. */
-class PartParser extends Transform {
-  readonly #busboy: BusboyInstance;
-  /** After the last part; some bodies come to it before they end. */
-  readonly #finished: Promise<void>;
-  /** Bytes to parse at once. */
-  #slice = SMALLEST_SLICE;
-  /** Contents that have not been read to their end. */
-  readonly #open = new Set<Readable>();
+/**
+ * Lets bytes through while somebody waits for what is in them. The plugin would go on by itself, and keep the contents
+ * of small parts, thousands of them, that nobody has asked for yet.
+ */
+class Gate extends Transform {
+  #waiting = 0;
+  #pass: (() => void) | null = null;
 
-  constructor(contentType: string) {
-    super({ readableObjectMode: true, readableHighWaterMark: 1 });
+  constructor() {
+    super();
     // Whoever reads gets the error as well; this is for when nobody does any more.
     this.on('error', () => {});
-    this.#busboy = new Busboy({
-      headers: { 'content-type': contentType },
-      limits: { parts: MAX_PARTS, headerSize: MAX_HEADERS },
-      // Directories are kept, and every part is a stream, so that none is collected in memory.
-      preservePath: true,
-      isPartAFile: () => true,
-      fileHwm: HIGH_WATER_MARK,
-      highWaterMark: HIGH_WATER_MARK,
-    });
-    this.#finished = new Promise((resolve) => this.#busboy.once('finish', resolve));
-    this.#busboy
-      .on('file', (name, content, fileName) => this.#take({ name, fileName, content }))
-      .on('partsLimit', () => {
-        this.destroy(new HttpError(413, `multipart body has more than ${MAX_PARTS} parts`));
-      })
-      .on('error', (error) => this.destroy(error as Error));
   }
 
-  override _transform(chunk: Buffer, _encoding: BufferEncoding, done: TransformCallback): void {
-    this.#parse(chunk).then(() => done(), done);
-  }
-
-  /** In slices, small ones where each takes long: a chunk can hold thousands of parts, and others have their turn. */
-  async #parse(chunk: Buffer): Promise<void> {
-    for (let rest = chunk; rest.length > 0 && !this.destroyed; ) {
-      const slice = rest.subarray(0, this.#slice);
-      rest = rest.subarray(slice.length);
-      const started = performance.now();
-      const parsed = new Promise<void>((resolve) => this.#busboy.write(slice, () => resolve()));
-      const isSlow = performance.now() - started > SLOW_MS;
-      await parsed;
-      if (isSlow) await setImmediate();
-      this.#slice = isSlow ? SMALLEST_SLICE : Math.min(this.#slice * 4, HIGH_WATER_MARK);
+  /** Open until `result` is there. */
+  async during<T>(result: Promise<T>): Promise<T> {
+    this.#waiting++;
+    this.#pass?.();
+    try {
+      return await result;
+    } finally {
+      this.#waiting--;
     }
   }
 
-  override _flush(done: TransformCallback): void {
-    this.#busboy.end();
-    void this.#finished.then(() => done());
+  override _transform(chunk: Buffer, _encoding: BufferEncoding, done: TransformCallback): void {
+    this.#pass = () => {
+      this.#pass = null;
+      done(null, chunk);
+    };
+    // Not at once: what has been let through may hold what is waited for.
+    setImmediate(() => {
+      if (this.#waiting > 0) this.#pass?.();
+    });
   }
+}
 
-  /** A content that is being read must not seem to have come to its end. */
-  override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
-    for (const content of this.#open) content.destroy(error ?? brokenOff());
-    done(error);
-  }
+/** The plugin reads `raw` of what it is called on, and looks for the boundary in its headers. */
+function viewOf(request: FastifyRequest, body: Readable): FastifyRequest {
+  const raw = Object.assign(body, { headers: request.raw.headers });
+  return Object.create(request, { raw: { value: raw } });
+}
 
-  #take(part: Part): void {
-    const { content } = part;
-    content.on('error', () => {});
-    content.once('close', () => this.#open.delete(content));
-    this.#open.add(content);
-    this.push(part);
-  }
+function isTooMany(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && error.code === 'FST_PARTS_LIMIT';
 }

@@ -64,11 +64,11 @@ async function* multipartParts(
     const { content } = part;
     const destination = destinationOf(part, path);
     if (destination === null) {
-      content.resume();
+      part.skip();
       continue;
     }
     answer.add(destination);
-    yield { path: destination, content: bytesOf(content), direct: () => null, length: null };
+    yield { path: destination, content, direct: () => null, length: null };
   }
 }
 
