@@ -4,6 +4,7 @@ import Fastify, { type FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import { EnvdError } from '../base/errors.ts';
 import type { Transfers } from '../base/tally.ts';
+import { INTERFACE_VERSION } from '../base/version.ts';
 import { gate } from './rest/auth.ts';
 import { answerClientError, refuseExpectation } from './rest/client-errors.ts';
 import { HttpError, sendError } from './rest/errors.ts';
@@ -42,6 +43,7 @@ export interface AppServices extends RpcDependencies {
 }
 
 export interface AppOptions {
+  /** Of the build. */
   readonly version: string;
   readonly logger: Logger;
   /** Aborts when the daemon stops: its reason ends the streams. */
@@ -87,9 +89,9 @@ export function buildApp(services: AppServices, { version, logger, shutdown }: A
   shapeErrors(app);
 
   healthRoutes(app);
-  metricsRoutes(app, services.metrics, services);
+  metricsRoutes(app, services.metrics, { ...services, version });
   envsRoutes(app, services.guest);
-  initRoutes(app, services.init, version);
+  initRoutes(app, services.init, INTERFACE_VERSION);
   fileRoutes(app, services.files);
   freezeRoutes(app, services.freezer);
   fsfreezeRoutes(app, services.filesystemFreezer);

@@ -17,14 +17,12 @@ import { tokenStep } from './services/init/token-step.ts';
 import { SYSTEM_TOOLS, Volumes } from './services/init/volumes.ts';
 import { volumesStep } from './services/init/volumes-step.ts';
 
-/** The name that the guest finds the address under that /init calls `hyperloopIP`. */
-const HYPERLOOP_HOST = 'hyperloop.svc.internal';
-
 /** What /init does, in this order. */
 export function createInit(
   guest: Guest,
   { freezer, filesystemFreezer }: Pick<Pause, 'freezer' | 'filesystemFreezer'>,
   metadata: MetadataReader | null,
+  namePrefix: string,
 ): Init {
   return new Init([
     authStep(guest, async (ageNs) => (metadata ? (await metadata.fresh(ageNs)).accessTokenHash : null)),
@@ -38,7 +36,8 @@ export function createInit(
     tokenStep(guest),
     defaultsStep(guest),
     caBundleStep(SYSTEM_TRUST_STORE),
-    hostsStep('/etc/hosts', HYPERLOOP_HOST),
+    // What /init calls hyperloopIP the guest finds under this name.
+    hostsStep('/etc/hosts', `hyperloop.${namePrefix}.internal`),
     volumesStep(new Volumes(SYSTEM_TOOLS)),
     thawStep(() => freezer.thaw()),
   ]);

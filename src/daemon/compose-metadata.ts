@@ -6,17 +6,16 @@ import { Identity } from './services/init/identity.ts';
 import { readMetadata } from './services/init/metadata-client.ts';
 import { MetadataReader } from './services/init/metadata-reader.ts';
 
-/** Where programs of the guest find what it is. */
-export const IDENTITY_DIRECTORY = '/run/svc';
+/** Where programs of the guest find what it is: `/run/svc`. */
+export function identityDirectory({ namePrefix }: Config): string {
+  return `/run/${namePrefix}`;
+}
 
 /** Null when there is no metadata service. */
-export function createMetadataReader(
-  { metadataService: url }: Config,
-  guest: Guest,
-  logger: Logger,
-): MetadataReader | null {
+export function createMetadataReader(config: Config, guest: Guest, logger: Logger): MetadataReader | null {
+  const { metadataService: url, namePrefix } = config;
   if (url === null) return null;
-  const identity = new Identity(guest, IDENTITY_DIRECTORY);
+  const identity = new Identity(guest, identityDirectory(config), namePrefix);
   return new MetadataReader({
     read: (signal) => readMetadata(url, signal),
     async onReading(metadata) {

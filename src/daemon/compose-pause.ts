@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { ExclusiveLock } from '../base/exclusive-lock.ts';
 import type { HeldOutput } from '../base/held-output.ts';
-import { IDENTITY_DIRECTORY } from './compose-metadata.ts';
+import { identityDirectory } from './compose-metadata.ts';
 import type { Config } from './config.ts';
 import { Cgroup, ownCgroup } from './os/cgroup2.ts';
 import { Collapser } from './services/collapse/collapse.ts';
@@ -57,14 +57,15 @@ function createFreezer(
 }
 
 function createFilesystemFreezer(
-  { fsfreezePath: path, runtimeDirectory, metadataService }: Config,
+  config: Config,
   { logger, output }: PauseSurroundings,
   lock: ExclusiveLock,
   gate: WriteGate,
 ): FilesystemFreezer {
+  const { fsfreezePath: path, runtimeDirectory, metadataService } = config;
   return new FilesystemFreezer({
     path,
-    ownDirectories: [runtimeDirectory, ...(metadataService ? [IDENTITY_DIRECTORY] : [])],
+    ownDirectories: [runtimeDirectory, ...(metadataService ? [identityDirectory(config)] : [])],
     recordFile: join(runtimeDirectory, 'fsfrozen.json'),
     lock,
     gate,

@@ -44,6 +44,7 @@ export function compose(config: Config, logger: Logger, output: HeldOutput): Dae
   const shutdown = new AbortController();
   const users = new UserDatabase();
   const guest = new Guest(users);
+  const entries = { users, metadataPrefix: `user.${config.namePrefix}.` };
   const mount = config.cgroups ? findCgroupMount() : null;
   const { cgroups, obstacle } = createCgroups(config, mount);
   own(cgroups);
@@ -61,10 +62,10 @@ export function compose(config: Config, logger: Logger, output: HeldOutput): Dae
   const uploads = new Transfers();
   const app = buildApp(
     {
-      ...{ guest, users, processes, watcher, polled, uploads, ...pause },
-      init: createInit(guest, pause, metadata),
+      ...{ guest, entries, processes, watcher, polled, uploads, ...pause },
+      init: createInit(guest, pause, metadata, config.namePrefix),
       metrics: new MetricsReader(),
-      files: guardFiles(countUploads(createFileServices(guest), uploads), pause.gate),
+      files: guardFiles(countUploads(createFileServices(guest, entries.metadataPrefix), uploads), pause.gate),
       downloads: new Transfers(),
     },
     { version: config.version, logger, shutdown: shutdown.signal },

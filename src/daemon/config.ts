@@ -1,5 +1,5 @@
 import { Command, CommanderError, InvalidArgumentError, Option } from 'commander';
-import { packageVersion } from '../base/version.ts';
+import { buildCommit, INTERFACE_VERSION, packageVersion } from '../base/version.ts';
 
 const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
@@ -23,6 +23,9 @@ export interface Config {
   readonly historyBytes: number;
   /** PATH of the daemon, the base of every process' own. */
   readonly path: string;
+  /** What the daemon's names in the guest begin with: attributes of files, variables, a directory in /run. */
+  readonly namePrefix: string;
+  /** Of the build. */
   readonly version: string;
   /** Where the service manager listens, sd_notify(3); null: there is none. */
   readonly notifySocket: string | null;
@@ -33,6 +36,8 @@ export interface Config {
 /** What the command line asks for: to run, or to print something and exit. */
 export type Invocation = { readonly run: Config } | { readonly exitCode: 0 | 2; readonly output: string };
 
+/** Flags that are no settings. */
+const PRINTING = ['--version', '--commit'];
 const DEFAULT_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
 type Options = Omit<
@@ -41,23 +46,24 @@ type Options = Omit<
 > & {
   readonly cgroupRoot?: string;
   readonly metadataService?: URL;
+  readonly commit?: true;
 };
 
 /** Reads argv (without node and script) and the environment; a flag goes before its `ENVD_*` variable. */
 export function readConfig(argv: readonly string[] = process.argv.slice(2), env = process.env): Invocation {
   const output: string[] = [];
-  const version = packageVersion();
-  const command = buildCommand(version, (text) => output.push(text));
+  const command = buildCommand((text) => output.push(text));
   // commander reads variables itself, from process.env alone: hand ours over as defaults instead.
-  const withVariables = [...argumentsFrom(command, env), ...argv];
+  const withVariables = [...argumentsFrom(command, env), ...argv.map(withTwoDashes)];
   try {
     command.parse(withVariables, { from: 'user' });
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error;
     return { exitCode: error.exitCode === 0 ? 0 : 2, output: output.join('') };
   }
-  const options = command.opts<Options>();
-  const { cgroupRoot = null, metadataService = null } = options;
+  const { cgroupRoot = null, metadataService = null, commit, ...options } = command.opts<Options>();
+  if (commit) return { exitCode: 0, output: `${buildCommit()}\n` };
+  const version = packageVersion();
   const path = env.PATH || DEFAULT_PATH;
   const notifySocket = env.NOTIFY_SOCKET || null;
   const journalStream = env.JOURNAL_STREAM || null;
@@ -74,10 +80,16 @@ export function readConfig(argv: readonly string[] = process.argv.slice(2), env 
   };
 }
 
-function buildCommand(version: string, print: (text: string) => void): Command {
+/** Long flags may be given as those of the reference are: `-version`, `-port=1`. */
+function withTwoDashes(argument: string): string {
+  return /^-[a-z][a-z-]/.test(argument) ? `-${argument}` : argument;
+}
+
+function buildCommand(print: (text: string) => void): Command {
   const command = new Command('envd')
     .description('The agent inside a sandbox: commands, terminals, files and watches for a remote client.')
-    .version(version)
+    .version(INTERFACE_VERSION, '-V, --version', 'print the level of the interface')
+    .option('--commit', 'print the commit that this was built from')
     .allowExcessArguments(false)
     .configureOutput({ writeOut: print, writeErr: print })
     .exitOverride();
@@ -111,6 +123,9 @@ function guestOptions(): Option[] {
       '--metadata-service <url>',
       'what tells the guest who it is (ENVD_METADATA_SERVICE)',
     ).argParser(parseUrl),
+    new Option('--name-prefix <prefix>', 'what names in the guest begin with (ENVD_NAME_PREFIX)')
+      .default('svc')
+      .argParser(parsePrefix),
     new Option('--fsfreeze-path <path>', 'file system that /fsfreeze freezes (ENVD_FSFREEZE_PATH)')
       .default('/')
       .argParser(parsePath),
@@ -122,7 +137,7 @@ function argumentsFrom(command: Command, env: NodeJS.ProcessEnv): string[] {
   return command.options.flatMap((option) => {
     const flag = option.long ?? '';
     const value = env[`ENVD_${flag.slice(2).replaceAll('-', '_').toUpperCase()}`];
-    if (value === undefined || value === '' || flag === '--version') return [];
+    if (value === undefined || value === '' || PRINTING.includes(flag)) return [];
     if (option.required) return [`${flag}=${value}`];
     return value === '0' || value === 'false' ? [] : [flag];
   });
@@ -148,6 +163,11 @@ function parseUrl(text: string): URL {
   const url = URL.parse(text);
   if (url?.protocol === 'http:' && url.username === '' && url.password === '') return url;
   throw new InvalidArgumentError('It must be an http URL.');
+}
+
+function parsePrefix(text: string): string {
+  if (/^[a-z][a-z\d]{0,31}$/.test(text)) return text;
+  throw new InvalidArgumentError('It must be of lower case letters and digits, a letter first, at most 32.');
 }
 
 function parsePath(text: string): string {

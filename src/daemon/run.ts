@@ -4,6 +4,7 @@ import pino, { type Logger } from 'pino';
 import { EnvdError, isSystemError, messageOf } from '../base/errors.ts';
 import { HeldOutput } from '../base/held-output.ts';
 import { surviveFullLog, surviveUncaught } from '../base/last-resort.ts';
+import { INTERFACE_VERSION } from '../base/version.ts';
 import { compose, type Daemon } from './compose.ts';
 import { type Config, readConfig } from './config.ts';
 import { forbidCoreDumps } from './os/core-dumps.ts';
@@ -100,7 +101,7 @@ async function listen(daemon: Daemon, config: Config, logger: Logger): Promise<v
     throw describeListenError(error, config);
   }
   const { address, port } = daemon.app.server.address() as AddressInfo;
-  logger.info({ address, port, version: config.version }, 'ready');
+  logger.info({ address, port, version: config.version, interface: INTERFACE_VERSION }, 'ready');
 }
 
 function describeListenError(error: unknown, { host, port }: Config): unknown {

@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { chmodSync, copyFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { buildCommit } from '../../src/base/version.ts';
 import { bundle } from './bundle.ts';
 import { writeCompileCache } from './compile-cache.ts';
 import { licencesOf } from './licences.ts';
@@ -57,8 +58,8 @@ function copy(source: string, destination: string): void {
   copyFileSync(source, path);
 }
 
-/** The daemon reads its version from this; `type` makes Node take the bundle for a module. */
+/** The daemon reads its version and commit from this; `type` makes Node take the bundle for a module. */
 function description(): string {
   const { name, version, license, type } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
-  return `${JSON.stringify({ name, version, license, type }, null, 2)}\n`;
+  return `${JSON.stringify({ name, version, commit: buildCommit(), license, type }, null, 2)}\n`;
 }

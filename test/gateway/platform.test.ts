@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { INTERFACE_VERSION } from '../../src/base/version.ts';
 import { startGateway, type TestGateway } from '../support/gateway.ts';
 
 let gateway: TestGateway;
@@ -22,7 +23,12 @@ test('a sandbox is registered, looked up, listed and removed', async () => {
       port: 4000,
       failures: 0,
     },
-    ...{ metadata: { owner: 'ada' }, envdAccessToken: 'secret', envdVersion: '0.6.4', onExpiry: 'pause' },
+    ...{
+      metadata: { owner: 'ada' },
+      envdAccessToken: 'secret',
+      envdVersion: INTERFACE_VERSION,
+      onExpiry: 'pause',
+    },
     startedAt: expect.any(String),
     endAt: expect.any(String),
   });

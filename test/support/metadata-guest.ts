@@ -24,8 +24,10 @@ const environment = async (token?: string) => {
   const headers = token === undefined ? {} : { 'x-access-token': token };
   return (await fetch(`${daemon.url}/envs`, { headers })).json() as Promise<Record<string, string>>;
 };
-const files = () =>
-  Object.fromEntries(readdirSync('/run/svc').map((name) => [name, readFileSync(`/run/svc/${name}`, 'utf8')]));
+const files = (directory = '/run/svc') =>
+  Object.fromEntries(
+    readdirSync(directory).map((name) => [name, readFileSync(`${directory}/${name}`, 'utf8')]),
+  );
 
 // The files follow the variables.
 await until('the files are there', () => existsSync('/run/svc/SVC_TEMPLATE_ID'));
@@ -60,6 +62,29 @@ await asked.promise;
 const exitCode = await daemon.stop();
 await stopping;
 
-const seen = { boot, refused, first, resumed, reset, stdout: String(run.stdout), health, silent, broken };
+// The same guest for the programs of another platform.
+service.intercept = null;
+service.metadata = { sandboxID: 'box-3', templateID: 'plate' };
+await using named = await startDaemon({
+  args: ['--metadata-service=http://169.254.169.254/', '--name-prefix=e2b'],
+});
+await until('the files are there', () => existsSync('/run/e2b/E2B_TEMPLATE_ID'));
+const prefixed = {
+  environment: await (await fetch(`${named.url}/envs`)).json(),
+  files: files('/run/e2b'),
+};
+
+const seen = {
+  boot,
+  prefixed,
+  refused,
+  first,
+  resumed,
+  reset,
+  stdout: String(run.stdout),
+  health,
+  silent,
+  broken,
+};
 const log = JSON.stringify(daemon.log);
 process.stdout.write(JSON.stringify({ ...seen, exitCode, log }));

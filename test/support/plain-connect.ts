@@ -18,7 +18,8 @@ export interface PlainServer {
 export async function startPlain(): Promise<PlainServer> {
   const users = new UserDatabase();
   const userOf = () => ({ uid: 0, gid: 0, name: 'root', home: '/root', groups: [0], shell: '/bin/sh' });
-  const service = filesystemService({ guest: new Guest(users), users, gate: new WriteGate(), userOf });
+  const entries = { users, metadataPrefix: 'user.svc.' };
+  const service = filesystemService({ guest: new Guest(users), entries, gate: new WriteGate(), userOf });
   const adapter = connectNodeAdapter({
     acceptCompression: [compressionGzip, compressionBrotli],
     routes: (router) => router.service(Filesystem, service, { jsonOptions: { ignoreUnknownFields: false } }),

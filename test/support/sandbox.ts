@@ -1,7 +1,7 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { Sandbox } from 'e2b';
-import { startDaemon, type TestDaemon } from './daemon.ts';
+import { type DaemonOptions, startDaemon, type TestDaemon } from './daemon.ts';
 
 /** A daemon seen through the published SDK, and a directory to work in. */
 export interface Guest extends AsyncDisposable {
@@ -14,8 +14,8 @@ export interface Guest extends AsyncDisposable {
  * Starts a daemon on a free port and points the SDK at it. In debug mode the SDK asks no control plane, takes the
  * daemon for one of the newest version and names no user, so the default user of /init counts.
  */
-export async function startGuest(): Promise<Guest> {
-  const daemon = await startDaemon();
+export async function startGuest(options: DaemonOptions = {}): Promise<Guest> {
+  const daemon = await startDaemon(options);
   const directory = join(daemon.scratch, 'work');
   mkdirSync(directory);
   // The SDK's commands are run by a login shell: a home of their own spares them the machine's profiles.

@@ -1,6 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type User, UserDatabase } from '../../src/daemon/os/users.ts';
+import type { EntrySource } from '../../src/daemon/services/files/entry.ts';
 
 export const PASSWD = `root:x:0:0:root:/root:/bin/bash
 ada:x:2001:2002:Ada:/home/ada:/bin/sh
@@ -27,3 +28,8 @@ export const ADA: User = {
 };
 
 export const ROOT: User = { name: 'root', uid: 0, gid: 0, groups: [0], home: '/root', shell: '/bin/bash' };
+
+/** What entries are described from, with these users. */
+export function testEntries(directory: string): EntrySource {
+  return { users: testUsers(directory), metadataPrefix: 'user.svc.' };
+}

@@ -1,10 +1,13 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { Counter, Gauge, Registry, type RegistryContentType } from 'prom-client';
 import type { Durations, Transfers } from '../../base/tally.ts';
+import { INTERFACE_VERSION } from '../../base/version.ts';
 import type { ProcessCounts } from '../services/process/table.ts';
 
 /** What the daemon tells of itself. */
 export interface Telemetry {
+  /** Of the build. */
+  readonly version: string;
   readonly processes: { readonly counts: ProcessCounts; list(): { readonly length: number } };
   readonly watcher: { readonly open: number; readonly rescans: number };
   readonly freezer: { readonly durations: Durations };
@@ -38,7 +41,7 @@ export async function renderMetrics(
   addProcesses(page, telemetry);
   addFiles(page, telemetry);
   addPauses(page, telemetry);
-  addSelf(page);
+  addSelf(page, telemetry);
   return { contentType: CONTENT_TYPES[format], text: await page.text() };
 }
 
@@ -124,7 +127,10 @@ function addPauses(page: Page, { freezer, filesystemFreezer, collapser }: Teleme
   page.gauge('envd_pause_operation_last_seconds', 'Time that the last one took.', figures('lastSeconds'));
 }
 
-function addSelf(page: Page): void {
+function addSelf(page: Page, { version }: Telemetry): void {
+  page.gauge('envd_build_info', 'The version of the build, and the level of its interface.', [
+    [{ version, interface: INTERFACE_VERSION }, 1],
+  ]);
   const memory = process.memoryUsage();
   const { userCPUTime, systemCPUTime } = process.resourceUsage();
   const started = Math.round(Date.now() / 1000 - process.uptime());

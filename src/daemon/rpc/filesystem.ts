@@ -1,7 +1,8 @@
 import type { ServiceImpl } from '@connectrpc/connect';
 import type { EntryInfo, Filesystem } from '../../gen/filesystem/filesystem_pb.js';
 import { resolvePath } from '../os/paths.ts';
-import type { User, UserDatabase } from '../os/users.ts';
+import type { User } from '../os/users.ts';
+import type { EntrySource } from '../services/files/entry.ts';
 import { listDir } from '../services/files/list-dir.ts';
 import { makeDir } from '../services/files/make-dir.ts';
 import { move } from '../services/files/move.ts';
@@ -14,7 +15,7 @@ import { entryToMessage } from './entry.ts';
 
 export interface FilesystemDependencies {
   readonly guest: Guest;
-  readonly users: UserDatabase;
+  readonly entries: EntrySource;
   /** What changes to files go through. */
   readonly gate: WriteGate;
   /** The user that a call is made as. */
@@ -22,33 +23,33 @@ export interface FilesystemDependencies {
 }
 
 /** The unary calls of `filesystem.Filesystem`. */
-export function filesystemService({ guest, users, gate, userOf }: FilesystemDependencies) {
+export function filesystemService({ guest, entries, gate, userOf }: FilesystemDependencies) {
   const resolve = (path: string, user: User) => resolvePath(path, user, guest.defaultWorkdir);
   return {
     async stat({ path }, context) {
-      const entry = await stat(resolve(path, userOf(context)), users);
+      const entry = await stat(resolve(path, userOf(context)), entries);
       return { entry: entryToMessage(entry) };
     },
     async listDir({ path, depth }, context: UnaryCall) {
       const { list } = context;
-      const entries: EntryInfo[] = [];
-      for await (const batch of listDir(resolve(path, userOf(context)), depth, users)) {
+      const all: EntryInfo[] = [];
+      for await (const batch of listDir(resolve(path, userOf(context)), depth, entries)) {
         const messages = batch.map(entryToMessage);
         if (list) list.add(messages);
-        else entries.push(...messages);
+        else all.push(...messages);
         context.signal.throwIfAborted();
       }
-      return { entries };
+      return { entries: all };
     },
     async makeDir({ path }, context) {
       const user = userOf(context);
-      const entry = await gate.run(() => makeDir(resolve(path, user), user, users));
+      const entry = await gate.run(() => makeDir(resolve(path, user), user, entries));
       return { entry: entryToMessage(entry) };
     },
     async move({ source, destination }, context) {
       const user = userOf(context);
       const entry = await gate.run(() =>
-        move(resolve(source, user), resolve(destination, user), user, users),
+        move(resolve(source, user), resolve(destination, user), user, entries),
       );
       return { entry: entryToMessage(entry) };
     },

@@ -12,7 +12,8 @@ import {
   WatchDirResponseSchema,
 } from '../../gen/filesystem/filesystem_pb.js';
 import { resolvePath } from '../os/paths.ts';
-import type { User, UserDatabase } from '../os/users.ts';
+import type { User } from '../os/users.ts';
+import type { EntrySource } from '../services/files/entry.ts';
 import { stat } from '../services/files/stat.ts';
 import type { Guest } from '../services/guest/guest.ts';
 import type { WatchEvent, WatchEventType } from '../services/watch/event.ts';
@@ -40,14 +41,14 @@ export interface WatchDependencies {
   readonly watcher: Watcher;
   readonly polled: PolledWatches;
   readonly guest: Guest;
-  readonly users: UserDatabase;
+  readonly entries: EntrySource;
 }
 
 /** WatchDir: start once everything is watched, then the events. */
 export function watchDirStream(
   dependencies: WatchDependencies,
 ): EventStream<WatchDirResponse, typeof WatchDirRequestSchema, typeof WatchDirResponseSchema> {
-  const { watcher, guest, users } = dependencies;
+  const { watcher, guest, entries } = dependencies;
   return {
     method: Filesystem.method.watchDir,
     ignoreUnknownFields: false,
@@ -56,7 +57,7 @@ export function watchDirStream(
       const path = resolvePath(request.path, callerOf(headers, guest), guest.defaultWorkdir);
       const { recursive, allowNetworkMounts } = request;
       const watch = await watcher.watch(path, { recursive, allowNetworkMounts, signal });
-      return new WatchFeed(watch, request.includeEntry ? users : null);
+      return new WatchFeed(watch, request.includeEntry ? entries : null);
     },
     message: (response) => response,
     addFrame: (response, codec, batch) => batch.add(encodeFrame(WatchDirResponseSchema, response, codec)),
@@ -67,13 +68,13 @@ export function watchDirStream(
 /** The events of a watch as messages, `start` before them. */
 class WatchFeed implements Feed<WatchDirResponse> {
   readonly #watch: Watch;
-  readonly #users: UserDatabase | null;
+  readonly #entries: EntrySource | null;
   #started = false;
 
-  /** With `users`, entries are described. */
-  constructor(watch: Watch, users: UserDatabase | null) {
+  /** With `entries`, what events are about is described. */
+  constructor(watch: Watch, entries: EntrySource | null) {
     this.#watch = watch;
-    this.#users = users;
+    this.#entries = entries;
   }
 
   async next(): Promise<readonly WatchDirResponse[] | null> {
@@ -83,7 +84,7 @@ class WatchFeed implements Feed<WatchDirResponse> {
     }
     const events = await this.#watch.next();
     if (events === null) return null;
-    const messages = await Promise.all(events.map((event) => eventMessage(event, this.#users)));
+    const messages = await Promise.all(events.map((event) => eventMessage(event, this.#entries)));
     return messages.map((value) => create(WatchDirResponseSchema, { event: { case: 'filesystem', value } }));
   }
 
@@ -92,9 +93,10 @@ class WatchFeed implements Feed<WatchDirResponse> {
   }
 }
 
-async function eventMessage(event: WatchEvent, users: UserDatabase | null): Promise<FilesystemEvent> {
+async function eventMessage(event: WatchEvent, entries: EntrySource | null): Promise<FilesystemEvent> {
   // Gone again already, or not to be read: the event is true all the same.
-  const entry = users && DESCRIBED.has(event.type) ? await stat(event.path, users).catch(() => null) : null;
+  const entry =
+    entries && DESCRIBED.has(event.type) ? await stat(event.path, entries).catch(() => null) : null;
   return create(FilesystemEventSchema, {
     name: event.name,
     type: EVENT_TYPE[event.type],
@@ -103,7 +105,7 @@ async function eventMessage(event: WatchEvent, users: UserDatabase | null): Prom
 }
 
 /** The watches that are polled: create, take, remove. */
-export function watcherService({ polled, guest, users }: WatchDependencies) {
+export function watcherService({ polled, guest, entries }: WatchDependencies) {
   const pathOf = (request: Pick<WatchDirRequest, 'path'>, user: User) =>
     resolvePath(request.path, user, guest.defaultWorkdir);
   /** Which polled watches want their entries described. */
@@ -118,7 +120,7 @@ export function watcherService({ polled, guest, users }: WatchDependencies) {
     },
     async getWatcherEvents({ watcherId }) {
       const events = polled.take(watcherId);
-      const describer = described.has(watcherId) ? users : null;
+      const describer = described.has(watcherId) ? entries : null;
       return { events: await Promise.all(events.map((event) => eventMessage(event, describer))) };
     },
     removeWatcher({ watcherId }) {

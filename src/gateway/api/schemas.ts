@@ -1,8 +1,7 @@
+import { INTERFACE_VERSION } from '../../base/version.ts';
 import { OUTCOMES, type Outcome } from '../leases/sandbox.ts';
 import { DAEMON_PORT, SANDBOX_ID } from '../routes/target.ts';
 
-/** What clients may expect of a daemon, in the numbering that published clients compare with. */
-const INTERFACE_VERSION = '0.6.4';
 /** Of seconds, as everywhere on the wire: 32 bits. */
 const LONGEST_S = 2 ** 31 - 1;
 const LONGEST_REFRESH_S = 3600;
@@ -31,6 +30,7 @@ export const registerSchema = {
     port: { ...port, default: DAEMON_PORT },
     envdAccessToken: { type: 'string', minLength: 1 },
     metadata: { type: 'object', additionalProperties: { type: 'string' }, default: {} },
+    // What clients may expect of a daemon that nobody says anything else of: ours.
     envdVersion: { type: 'string', pattern: '^\\d+\\.\\d+\\.\\d+$', default: INTERFACE_VERSION },
     onExpiry: { enum: OUTCOMES },
     timeout,

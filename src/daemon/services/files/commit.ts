@@ -8,7 +8,7 @@ import { dropSetIdBits } from '../../os/set-id-bits.ts';
 import type { User } from '../../os/users.ts';
 import { syncFile } from './durability.ts';
 import type { KeyedLock } from './keyed-lock.ts';
-import { type Metadata, replaceMetadata } from './metadata.ts';
+import { type FileMetadata, replaceMetadata } from './metadata.ts';
 import type { StagedFile } from './staged-file.ts';
 
 export interface Destination {
@@ -17,7 +17,7 @@ export interface Destination {
   /** Whether there was a file when the upload began. */
   readonly exists: boolean;
   readonly user: User;
-  readonly metadata: Metadata;
+  readonly metadata: FileMetadata;
   /** Overwrites of one inode take turns, so that one of them wins whole. */
   readonly overwrites: KeyedLock;
   /** Whether the storage must have the content first; the name is the caller's to see to. */
@@ -61,8 +61,8 @@ async function create(
   }
 }
 
-function isEmpty(metadata: Metadata): boolean {
-  return Object.keys(metadata).length === 0;
+function isEmpty({ values }: FileMetadata): boolean {
+  return Object.keys(values).length === 0;
 }
 
 /** Null when there is nothing at the destination. */
@@ -114,7 +114,7 @@ async function giveTo(target: FileHandle, { uid, gid }: User): Promise<void> {
 }
 
 /** What was reserved behind the end of the file goes back when the metadata does not fit. */
-async function replaceMetadataOrRelease(target: FileHandle, metadata: Metadata): Promise<boolean> {
+async function replaceMetadataOrRelease(target: FileHandle, metadata: FileMetadata): Promise<boolean> {
   try {
     return await replaceMetadata(target.fd, metadata);
   } catch (error) {

@@ -7,7 +7,7 @@ import { dropSetIdBits } from '../../os/set-id-bits.ts';
 import type { User } from '../../os/users.ts';
 import { writeFully } from '../../os/write-fully.ts';
 import { syncFile } from './durability.ts';
-import { type Metadata, replaceMetadata } from './metadata.ts';
+import { type FileMetadata, replaceMetadata } from './metadata.ts';
 
 const { O_WRONLY, O_TRUNC, O_CREAT, O_EXCL, O_NONBLOCK, O_NOCTTY } = constants;
 
@@ -32,7 +32,7 @@ export class DirectFile implements AsyncDisposable {
   }
 
   /** Returns whether the file carries the metadata; `durable`: once the storage has the content. */
-  async commit(metadata: Metadata, durable: boolean): Promise<boolean> {
+  async commit(metadata: FileMetadata, durable: boolean): Promise<boolean> {
     const file = await this.#open();
     if (this.#isNew) await this.#giveToUser(file);
     const isRegular = (await file.stat()).isFile();

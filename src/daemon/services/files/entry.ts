@@ -3,7 +3,6 @@ import { constants } from 'node:fs';
 import { basename } from 'node:path';
 import { type Attribute, type RawEntry, readRawEntry } from '../../os/entries.ts';
 import type { Names, UserDatabase } from '../../os/users.ts';
-import { METADATA_PREFIX } from './metadata.ts';
 import { permissionString } from './permissions.ts';
 
 /**
@@ -33,17 +32,29 @@ export interface Entry {
   readonly metadata: Readonly<Record<string, string>>;
 }
 
+/** What entries are described from, beside the file system. */
+export interface EntrySource {
+  readonly users: UserDatabase;
+  /** Of the attributes that carry metadata, like `user.svc.`, so that nobody else's are shown. */
+  readonly metadataPrefix: string;
+}
+
 /**
  * Describes what is at `path`, without following the last link. Throws lstat(2)'s errors, for the path itself
  * only: a link's target and the metadata are never a reason to fail.
  */
-export async function readEntry(path: string, users: UserDatabase): Promise<Entry> {
-  const raw = await readRawEntry(path, METADATA_PREFIX);
-  return describe(raw, basename(path) || '/', path, users.names());
+export async function readEntry(path: string, { users, metadataPrefix }: EntrySource): Promise<Entry> {
+  const raw = await readRawEntry(path, metadataPrefix);
+  return describe(raw, basename(path) || '/', path, { names: users.names(), metadataPrefix });
 }
 
 /** What the kernel told, in the words of the service. Bytes that are not UTF-8 have become U+FFFD. */
-export function describe(raw: RawEntry, name: string, path: string, names: Names): Entry {
+export function describe(
+  raw: RawEntry,
+  name: string,
+  path: string,
+  { names, metadataPrefix }: { readonly names: Names; readonly metadataPrefix: string },
+): Entry {
   return {
     name,
     type: typeOf(raw.targetMode),
@@ -55,17 +66,15 @@ export function describe(raw: RawEntry, name: string, path: string, names: Names
     group: names.groupName(raw.gid),
     modifiedNs: raw.modifiedNs,
     symlinkTarget: kind(raw.mode) === constants.S_IFLNK ? (raw.resolved?.toString() ?? path) : null,
-    metadata: raw.attributes.length === 0 ? NO_METADATA : metadataOf(raw.attributes),
+    metadata: raw.attributes.length === 0 ? NO_METADATA : metadataOf(raw.attributes, metadataPrefix),
   };
 }
 
 const NO_METADATA: Readonly<Record<string, string>> = Object.freeze({});
 
-function metadataOf(attributes: readonly Attribute[]): Record<string, string> {
+function metadataOf(attributes: readonly Attribute[], prefix: string): Record<string, string> {
   const readable = attributes.filter(({ value }) => isUtf8(value));
-  return Object.fromEntries(
-    readable.map(({ name, value }) => [name.slice(METADATA_PREFIX.length), value.toString()]),
-  );
+  return Object.fromEntries(readable.map(({ name, value }) => [name.slice(prefix.length), value.toString()]));
 }
 
 function typeOf(mode: number): EntryType {

@@ -3,10 +3,8 @@ import { realpath } from 'node:fs/promises';
 import { setImmediate } from 'node:timers/promises';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { type RawEntry, readDirectory } from '../../os/entries.ts';
-import type { UserDatabase } from '../../os/users.ts';
-import { describe, type Entry } from './entry.ts';
+import { describe, type Entry, type EntrySource } from './entry.ts';
 import { about, pathError } from './entry-errors.ts';
-import { METADATA_PREFIX } from './metadata.ts';
 
 /** So many entries are described, and encoded, in one turn of the event loop: in about 2 ms. */
 const BATCH = 250;
@@ -25,9 +23,13 @@ interface Level {
  * with the one asked for. What vanishes meanwhile is left out, and so is what is in a directory below that cannot
  * be read. Throws `not_found`, `invalid_argument` when it is no directory, `failed_precondition` for a link cycle.
  */
-export async function* listDir(path: string, depth: number, users: UserDatabase): AsyncGenerator<Entry[]> {
-  const names = users.names();
-  const levels = [await openRoot(path)];
+export async function* listDir(
+  path: string,
+  depth: number,
+  { users, metadataPrefix }: EntrySource,
+): AsyncGenerator<Entry[]> {
+  const described = { names: users.names(), metadataPrefix };
+  const levels = [await openRoot(path, metadataPrefix)];
   let batch: Entry[] = [];
   for (let level = levels.at(-1); level; level = levels.at(-1)) {
     const { value: raw, done } = level.entries.next();
@@ -36,9 +38,9 @@ export async function* listDir(path: string, depth: number, users: UserDatabase)
       continue;
     }
     const name = raw.name.toString();
-    batch.push(describe(raw, name, `${level.shown}/${name}`, names));
+    batch.push(describe(raw, name, `${level.shown}/${name}`, described));
     if (levels.length < depth && isDirectory(raw)) {
-      const below = await openBelow(level, raw.name);
+      const below = await openBelow(level, raw.name, metadataPrefix);
       if (below) levels.push(below);
     }
     if (batch.length === BATCH) {
@@ -50,10 +52,10 @@ export async function* listDir(path: string, depth: number, users: UserDatabase)
   yield batch;
 }
 
-async function openRoot(path: string): Promise<Level> {
+async function openRoot(path: string, metadataPrefix: string): Promise<Level> {
   const directory = await about(path, () => realpath(path, 'buffer'));
   try {
-    return await open(directory, path === '/' ? '' : path);
+    return await open(directory, path === '/' ? '' : path, metadataPrefix);
   } catch (error) {
     if (!isSystemError(error, 'ENOTDIR')) throw pathError(error, path);
     throw new EnvdError('invalid_argument', `path is not a directory: '${path}'`, { cause: error });
@@ -61,9 +63,13 @@ async function openRoot(path: string): Promise<Level> {
 }
 
 /** Null when the directory has vanished, has become something else, or cannot be read. */
-async function openBelow({ directory, shown }: Level, name: Buffer): Promise<Level | null> {
+async function openBelow(
+  { directory, shown }: Level,
+  name: Buffer,
+  metadataPrefix: string,
+): Promise<Level | null> {
   try {
-    return await open(Buffer.concat([directory, SLASH, name]), `${shown}/${name}`);
+    return await open(Buffer.concat([directory, SLASH, name]), `${shown}/${name}`, metadataPrefix);
   } catch (error) {
     // Then it is this process that is in trouble, and the listing would be short for no reason of the tree's.
     if (isSystemError(error, 'EMFILE', 'ENFILE', 'ENOMEM')) throw pathError(error, `${shown}/${name}`);
@@ -71,8 +77,8 @@ async function openBelow({ directory, shown }: Level, name: Buffer): Promise<Lev
   }
 }
 
-async function open(directory: Buffer, shown: string): Promise<Level> {
-  const entries = await readDirectory(directory, METADATA_PREFIX);
+async function open(directory: Buffer, shown: string, metadataPrefix: string): Promise<Level> {
+  const entries = await readDirectory(directory, metadataPrefix);
   return { directory, shown, entries: entries[Symbol.iterator]() };
 }
 

@@ -3,9 +3,9 @@ import { basename, dirname, join } from 'node:path';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { ensureDirectory } from '../../os/paths.ts';
 import { removeTree } from '../../os/trees.ts';
-import type { User, UserDatabase } from '../../os/users.ts';
+import type { User } from '../../os/users.ts';
 import { copyTree } from './copy-tree.ts';
-import type { Entry } from './entry.ts';
+import type { Entry, EntrySource } from './entry.ts';
 import { about, pathError } from './entry-errors.ts';
 import { stat } from './stat.ts';
 
@@ -18,7 +18,7 @@ export async function move(
   source: string,
   destination: string,
   user: User,
-  users: UserDatabase,
+  entries: EntrySource,
 ): Promise<Entry> {
   // Asked first, so that a missing source leaves no new directories behind.
   await about(source, () => lstat(source));
@@ -31,7 +31,7 @@ export async function move(
   } catch (error) {
     throw moveError(error, source, destination);
   }
-  return stat(destination, users);
+  return stat(destination, entries);
 }
 
 async function moveAcross(source: string, destination: string): Promise<void> {

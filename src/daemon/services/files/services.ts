@@ -6,6 +6,7 @@ import { authorizeFile } from './authorize.ts';
 import { type ComposeRequest, compose } from './compose.ts';
 import { type Download, openDownload } from './download.ts';
 import { KeyedLock } from './keyed-lock.ts';
+import type { Metadata } from './metadata.ts';
 import type { FileOperation } from './signature.ts';
 import { type UploadContext, type UploadedFile, type UploadPart, upload } from './upload.ts';
 
@@ -21,7 +22,9 @@ export interface FileQuery {
 }
 
 /** What comes with the files of an upload. */
-export type UploadOptions = Pick<UploadContext, 'metadata' | 'durable' | 'verified' | 'signal'>;
+export type UploadOptions = Pick<UploadContext, 'durable' | 'verified' | 'signal'> & {
+  readonly metadata: Metadata;
+};
 
 /** Files in and out of the guest. */
 export interface FileServices {
@@ -37,7 +40,8 @@ export interface FileServices {
   compose(username: string, request: ComposeRequest): Promise<UploadedFile>;
 }
 
-export function createFileServices(guest: Guest): FileServices {
+/** `metadataPrefix`: of the attributes that carry metadata, like `user.svc.`. */
+export function createFileServices(guest: Guest, metadataPrefix: string): FileServices {
   const overwrites = new KeyedLock();
   return {
     admit({ shownToken, ...query }, operation) {
@@ -47,8 +51,10 @@ export function createFileServices(guest: Guest): FileServices {
     async download(user, path) {
       return openDownload(resolvePath(path, user, guest.defaultWorkdir));
     },
-    async upload(user, parts, options) {
-      return upload(parts, { user, defaultWorkdir: guest.defaultWorkdir, overwrites, ...options });
+    async upload(user, parts, { metadata: values, ...options }) {
+      const metadata = { values, prefix: metadataPrefix };
+      const { defaultWorkdir } = guest;
+      return upload(parts, { user, defaultWorkdir, overwrites, metadata, ...options });
     },
     async compose(username, request) {
       return compose(request, userOf(guest, username), guest.defaultWorkdir);

@@ -11,7 +11,7 @@ import { DirectFile } from './direct-file.ts';
 import { syncNames } from './durability.ts';
 import { explain, isOutOfSpace, noSpace } from './errors.ts';
 import type { KeyedLock } from './keyed-lock.ts';
-import { type Metadata, validateMetadata } from './metadata.ts';
+import { type FileMetadata, type Metadata, validateMetadata } from './metadata.ts';
 import { type Move, StagedFile } from './staged-file.ts';
 
 /** One file of an upload, its content as it arrives. */
@@ -42,7 +42,7 @@ export interface UploadContext {
   readonly user: User;
   readonly defaultWorkdir: string | null;
   /** Put on every file, in place of what it had. */
-  readonly metadata: Metadata;
+  readonly metadata: FileMetadata;
   /** Whether to return only when files and names would outlive a crash of the guest. */
   readonly durable: boolean;
   /** Whether nothing may be kept before `parts` has come to its end, which tells if what arrived is right. */
@@ -128,8 +128,8 @@ class UploadBatch implements AsyncDisposable {
   async commit(): Promise<void> {
     for (const { path, length, commit } of this.#received) {
       const carriesMetadata = await withExplanation(path, length, commit);
-      const { metadata } = this.#context;
-      const shown = carriesMetadata && Object.keys(metadata).length > 0 ? { metadata } : {};
+      const { values } = this.#context.metadata;
+      const shown = carriesMetadata && Object.keys(values).length > 0 ? { metadata: values } : {};
       this.files.push({ path, name: basename(path), type: 'file', ...shown });
     }
     if (this.#context.durable) await syncNames(this.#received.map(({ destination }) => destination));

@@ -12,17 +12,24 @@ import type { Metadata } from './metadata-client.ts';
 export class Identity {
   readonly #guest: Guest;
   readonly #directory: string;
+  readonly #prefix: string;
   #last: Promise<unknown> = Promise.resolve();
 
-  /** `directory`: `/run/svc`. */
-  constructor(guest: Guest, directory: string) {
+  /** `directory`: `/run/svc`; `prefix`, like `svc`, is what the names begin with, in upper case. */
+  constructor(guest: Guest, directory: string, prefix: string) {
     this.#guest = guest;
     this.#directory = directory;
+    this.#prefix = prefix.toUpperCase();
   }
 
   /** Replaces what was told before. */
   async tell({ sandboxID, templateID }: Pick<Metadata, 'sandboxID' | 'templateID'>): Promise<void> {
-    const names = { SVC_SANDBOX: 'true', SVC_SANDBOX_ID: sandboxID, SVC_TEMPLATE_ID: templateID };
+    const prefix = this.#prefix;
+    const names = {
+      [`${prefix}_SANDBOX`]: 'true',
+      [`${prefix}_SANDBOX_ID`]: sandboxID,
+      [`${prefix}_TEMPLATE_ID`]: templateID,
+    };
     const known = Object.entries(names).filter((entry): entry is [string, string] => entry[1] !== null);
     this.#guest.ownVariables = Object.fromEntries(known);
     const written = this.#last.then(() => this.#write(names));

@@ -19,7 +19,7 @@ function setUp() {
   const guest = new Guest(users);
   const service = filesystemService({
     guest,
-    users,
+    entries: { users, metadataPrefix: 'user.svc.' },
     gate: new WriteGate(),
     userOf: () => ({ ...ADA, home }),
   });

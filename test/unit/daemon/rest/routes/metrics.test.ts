@@ -9,6 +9,7 @@ function telemetry(): Telemetry {
   const durations = (count: number, seconds: number, lastSeconds: number) =>
     Object.assign(new Durations(), { count, seconds, lastSeconds });
   return {
+    version: '1.2.3',
     processes: {
       counts: {
         started: 9,
@@ -75,6 +76,7 @@ describe('JSON', () => {
 });
 
 const FIGURES = {
+  'envd_build_info{version="1.2.3",interface="0.6.13"}': 1,
   envd_processes_running: 2,
   envd_processes_started_total: 9,
   'envd_processes_ended_total{reason="exited"}': 3,

@@ -8,12 +8,14 @@ import { ADA } from '../../../../support/users.ts';
 const signal = new AbortController().signal;
 const bytes = (text: string) => [Buffer.from(text)];
 
+const NO_METADATA = { values: {}, prefix: 'user.svc.' };
+
 test('a new file is the user’s, with its directories and metadata', async () => {
   const path = join(scratch(), 'a/b/new');
   await using file = new DirectFile(path, ADA);
   await file.write(bytes('one '), signal);
   await file.write(bytes('two'), signal);
-  expect(await file.commit({ key: 'value' }, true)).toBe(true);
+  expect(await file.commit({ values: { key: 'value' }, prefix: 'user.svc.' }, true)).toBe(true);
   expect(readFileSync(path, 'utf8')).toBe('one two');
   expect(statSync(path)).toMatchObject({ uid: 2001, gid: 2002 });
   expect(statSync(join(path, '..'))).toMatchObject({ uid: 2001, gid: 2002 });
@@ -38,7 +40,7 @@ test('an existing file is left alone until something is written, and keeps its o
   expect(readFileSync(path, 'utf8')).toBe('a long old content');
   await using file = new DirectFile(path, ADA);
   await file.write(bytes('new'), signal);
-  await file.commit({}, false);
+  await file.commit(NO_METADATA, false);
   expect(readFileSync(path, 'utf8')).toBe('new');
   expect(statSync(path).uid).toBe(0);
 });
@@ -46,7 +48,7 @@ test('an existing file is left alone until something is written, and keeps its o
 test('an empty upload makes an empty file', async () => {
   const path = join(scratch(), 'empty');
   await using file = new DirectFile(path, ADA);
-  await file.commit({}, false);
+  await file.commit(NO_METADATA, false);
   expect(statSync(path).size).toBe(0);
 });
 

@@ -19,10 +19,10 @@ import type { Entry } from '../../../../../src/daemon/services/files/entry.ts';
 import { listDir } from '../../../../../src/daemon/services/files/list-dir.ts';
 import { needs } from '../../../../support/needs.ts';
 import { scratch } from '../../../../support/scratch.ts';
-import { testUsers } from '../../../../support/users.ts';
+import { testEntries } from '../../../../support/users.ts';
 
 async function list(path: string, depth = 0): Promise<Entry[]> {
-  return (await Array.fromAsync(listDir(path, depth, testUsers(scratch())))).flat();
+  return (await Array.fromAsync(listDir(path, depth, testEntries(scratch())))).flat();
 }
 
 async function listPaths(path: string, depth?: number): Promise<string[]> {
@@ -74,7 +74,7 @@ describe('order and depth', () => {
     const names = Array.from({ length: 1234 }, (_, index) => String(index).padStart(4, '0'));
     for (const name of names) writeFileSync(join(root, name), '');
     expect((await list(root)).map(({ name }) => name)).toEqual(names);
-    const batches = await Array.fromAsync(listDir(root, 0, testUsers(scratch())));
+    const batches = await Array.fromAsync(listDir(root, 0, testEntries(scratch())));
     expect(Math.max(...batches.map((batch) => batch.length))).toBeLessThanOrEqual(500);
   });
 });
@@ -179,7 +179,7 @@ describe('trees that change or end nowhere', () => {
     const root = scratch();
     for (let index = 0; index < 600; index++) mkdirSync(join(root, `d${index}/x`), { recursive: true });
     const found: Entry[] = [];
-    for await (const batch of listDir(root, 2, testUsers(scratch()))) {
+    for await (const batch of listDir(root, 2, testEntries(scratch()))) {
       found.push(...batch);
       for (const name of readdirSync(root).slice(0, 590)) rmSync(join(root, name), { recursive: true });
     }
@@ -193,7 +193,7 @@ describe('trees that change or end nowhere', () => {
     writeFileSync(join(secret, 'secret'), '');
     for (let index = 100; index < 700; index++) mkdirSync(join(root, `d${index}`));
     const names: string[] = [];
-    for await (const batch of listDir(root, 2, testUsers(scratch()))) {
+    for await (const batch of listDir(root, 2, testEntries(scratch()))) {
       names.push(...batch.map(({ name }) => name));
       if (names.length > 500) continue;
       rmSync(join(root, 'd699'), { recursive: true });

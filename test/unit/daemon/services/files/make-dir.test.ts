@@ -3,9 +3,9 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { makeDir } from '../../../../../src/daemon/services/files/make-dir.ts';
 import { scratch } from '../../../../support/scratch.ts';
-import { ADA, testUsers } from '../../../../support/users.ts';
+import { ADA, testEntries } from '../../../../support/users.ts';
 
-const make = (path: string) => makeDir(path, ADA, testUsers(scratch()));
+const make = (path: string) => makeDir(path, ADA, testEntries(scratch()));
 
 test('makes a directory and its missing parents, the user’s', async () => {
   const path = join(scratch(), 'a/b');

@@ -4,13 +4,16 @@ import fc from 'fast-check';
 import { getAttributeSync, listAttributesSync, setAttributeSync } from 'fs-xattr';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import {
-  METADATA_PREFIX,
+  type FileMetadata,
   type Metadata,
   replaceMetadata,
   validateMetadata,
 } from '../../../../../src/daemon/services/files/metadata.ts';
 import { mountFuse } from '../../../../support/mounts.ts';
 import { scratch } from '../../../../support/scratch.ts';
+
+const PREFIX = 'user.svc.';
+const svc = (values: Metadata): FileMetadata => ({ values, prefix: PREFIX });
 
 function openNew(directory = scratch()): { path: string; descriptor: number } {
   const path = join(directory, 'file');
@@ -26,9 +29,9 @@ function attributesOf(path: string): Record<string, string> {
 }
 
 describe('limits', () => {
-  const accept = (metadata: Metadata) => expect(() => validateMetadata(metadata)).not.toThrow();
+  const accept = (metadata: Metadata) => expect(() => validateMetadata(svc(metadata))).not.toThrow();
   const refuse = (metadata: Metadata, names: string) =>
-    expect(() => validateMetadata(metadata)).toThrow(
+    expect(() => validateMetadata(svc(metadata))).toThrow(
       expect.objectContaining({ kind: 'invalid_argument', message: expect.stringContaining(names) }),
     );
 
@@ -42,9 +45,11 @@ describe('limits', () => {
   });
 
   test('a key and the prefix fit into a name', () => {
-    expect(METADATA_PREFIX).toBe('user.svc.');
     accept({ ['k'.repeat(246)]: 'v' });
     refuse({ ['k'.repeat(247)]: 'v' }, '247');
+    const longer = (length: number) => ({ values: { ['k'.repeat(length)]: 'v' }, prefix: 'user.longer.' });
+    expect(() => validateMetadata(longer(243))).not.toThrow();
+    expect(() => validateMetadata(longer(244))).toThrow('at most 243');
   });
 
   test('all together fit into 4096 bytes, the prefix counted for each key', () => {
@@ -62,30 +67,30 @@ describe.each(Object.entries({ here: scratch, 'on a network mount': () => mountF
       const { path, descriptor } = openNew(place());
       setAttributeSync(path, 'user.other', 'theirs');
       setAttributeSync(path, 'user.svc.binary', Buffer.from([0xff]));
-      expect(await replaceMetadata(descriptor, { a: '1', b: '2' })).toBe(true);
+      expect(await replaceMetadata(descriptor, svc({ a: '1', b: '2' }))).toBe(true);
       expect(attributesOf(path)).toEqual({ 'user.other': 'theirs', 'user.svc.a': '1', 'user.svc.b': '2' });
-      expect(await replaceMetadata(descriptor, { b: '3', c: '' })).toBe(true);
+      expect(await replaceMetadata(descriptor, svc({ b: '3', c: '' }))).toBe(true);
       expect(attributesOf(path)).toEqual({ 'user.other': 'theirs', 'user.svc.b': '3', 'user.svc.c': '' });
-      await replaceMetadata(descriptor, {});
+      await replaceMetadata(descriptor, svc({}));
       expect(attributesOf(path)).toEqual({ 'user.other': 'theirs' });
     });
 
     test('the same metadata again touches nothing', async () => {
       const { path, descriptor } = openNew(place());
-      await replaceMetadata(descriptor, { a: '1' });
+      await replaceMetadata(descriptor, svc({ a: '1' }));
       chmodSync(path, 0o600);
       const before = statSync(path, { bigint: true }).ctimeNs;
-      await replaceMetadata(descriptor, { a: '1' });
+      await replaceMetadata(descriptor, svc({ a: '1' }));
       expect(statSync(path, { bigint: true }).ctimeNs).toBe(before);
-      await replaceMetadata(descriptor, { a: '2' });
+      await replaceMetadata(descriptor, svc({ a: '2' }));
       expect(statSync(path, { bigint: true }).ctimeNs).toBeGreaterThan(before);
     });
 
     test('without room all is as it was', async () => {
       const { path, descriptor } = openNew(place());
       setAttributeSync(path, 'user.other', 'x'.repeat(2500));
-      await replaceMetadata(descriptor, { a: 'old', b: 'old' });
-      await expect(replaceMetadata(descriptor, { a: 'new', c: 'x'.repeat(2500) })).rejects.toThrow(
+      await replaceMetadata(descriptor, svc({ a: 'old', b: 'old' }));
+      await expect(replaceMetadata(descriptor, svc({ a: 'new', c: 'x'.repeat(2500) }))).rejects.toThrow(
         expect.objectContaining({ kind: 'no_space' }),
       );
       expect(attributesOf(path)).toMatchObject({ 'user.svc.a': 'old', 'user.svc.b': 'old' });
@@ -95,8 +100,8 @@ describe.each(Object.entries({ here: scratch, 'on a network mount': () => mountF
     test('a file system without attributes carries none', async () => {
       const descriptor = openSync('/proc/self/comm', 'r+');
       onTestFinished(() => closeSync(descriptor));
-      expect(await replaceMetadata(descriptor, { a: '1' })).toBe(false);
-      expect(await replaceMetadata(descriptor, {})).toBe(true);
+      expect(await replaceMetadata(descriptor, svc({ a: '1' }))).toBe(false);
+      expect(await replaceMetadata(descriptor, svc({}))).toBe(true);
     });
 
     test('any metadata that is valid comes back as it was', async () => {
@@ -106,9 +111,9 @@ describe.each(Object.entries({ here: scratch, 'on a network mount': () => mountF
       const key = text.filter((name) => name !== '');
       await fc.assert(
         fc.asyncProperty(fc.dictionary(key, text, { maxKeys: 8 }), async (metadata) => {
-          validateMetadata(metadata);
-          expect(await replaceMetadata(descriptor, metadata)).toBe(true);
-          const carried = Object.entries(metadata).map(([name, value]) => [METADATA_PREFIX + name, value]);
+          validateMetadata(svc(metadata));
+          expect(await replaceMetadata(descriptor, svc(metadata))).toBe(true);
+          const carried = Object.entries(metadata).map(([name, value]) => [PREFIX + name, value]);
           expect(attributesOf(path)).toEqual(Object.fromEntries(carried));
         }),
         { numRuns: 100 },

@@ -19,9 +19,9 @@ import { describe, expect, onTestFinished, test } from 'vitest';
 import { move } from '../../../../../src/daemon/services/files/move.ts';
 import { needs } from '../../../../support/needs.ts';
 import { scratch } from '../../../../support/scratch.ts';
-import { ADA, testUsers } from '../../../../support/users.ts';
+import { ADA, testEntries } from '../../../../support/users.ts';
 
-const moved = (source: string, destination: string) => move(source, destination, ADA, testUsers(scratch()));
+const moved = (source: string, destination: string) => move(source, destination, ADA, testEntries(scratch()));
 
 /** A directory, and in its subdirectory `tree` a mount of a small file system of its own. */
 function mounted(): [root: string, mount: string] {

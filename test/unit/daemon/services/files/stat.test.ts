@@ -13,17 +13,17 @@ import { setAttributeSync } from 'fs-xattr';
 import { describe, expect, test } from 'vitest';
 import { stat } from '../../../../../src/daemon/services/files/stat.ts';
 import { scratch } from '../../../../support/scratch.ts';
-import { testUsers } from '../../../../support/users.ts';
+import { testEntries } from '../../../../support/users.ts';
 
 /** A directory with a file of ada's, and a way to look at what is in it. */
 function setUp() {
   const root = scratch();
-  const users = testUsers(scratch());
+  const entries = testEntries(scratch());
   const path = join(root, 'file.txt');
   writeFileSync(path, 'twelve bytes');
   chmodSync(path, 0o640);
   chownSync(path, 2001, 2003);
-  return { root, path, look: (name: string) => stat(join(root, name), users) };
+  return { root, path, look: (name: string) => stat(join(root, name), entries) };
 }
 
 describe('a file', () => {
@@ -84,7 +84,7 @@ describe('a file', () => {
     const keys = Array.from({ length: 40 }, (_, index) => `key-${index}`.padEnd(100, 'x'));
     for (const key of keys) setAttributeSync(path, `user.svc.${key}`, key);
     setAttributeSync(path, 'user.svc.large', 'v'.repeat(30_000));
-    const { metadata } = await stat(path, testUsers(scratch()));
+    const { metadata } = await stat(path, testEntries(scratch()));
     expect(metadata).toEqual({
       ...Object.fromEntries(keys.map((key) => [key, key])),
       large: 'v'.repeat(30_000),
@@ -107,7 +107,11 @@ describe('other kinds', () => {
   });
 
   test('the root directory', async () => {
-    expect(await stat('/', testUsers(scratch()))).toMatchObject({ name: '/', path: '/', type: 'directory' });
+    expect(await stat('/', testEntries(scratch()))).toMatchObject({
+      name: '/',
+      path: '/',
+      type: 'directory',
+    });
   });
 
   test('a fifo, which nobody opens', async () => {
@@ -117,10 +121,13 @@ describe('other kinds', () => {
   });
 
   test('a device, and files of /proc and /sys', async () => {
-    const users = testUsers(scratch());
-    expect(await stat('/dev/null', users)).toMatchObject({ type: 'unspecified', permissions: 'Dcrw-rw-rw-' });
-    expect(await stat('/proc/self/status', users)).toMatchObject({ type: 'file', size: 0n });
-    expect(await stat('/sys/kernel', users)).toMatchObject({ type: 'directory' });
+    const entries = testEntries(scratch());
+    expect(await stat('/dev/null', entries)).toMatchObject({
+      type: 'unspecified',
+      permissions: 'Dcrw-rw-rw-',
+    });
+    expect(await stat('/proc/self/status', entries)).toMatchObject({ type: 'file', size: 0n });
+    expect(await stat('/sys/kernel', entries)).toMatchObject({ type: 'directory' });
   });
 });
 

@@ -13,7 +13,7 @@ function setUp() {
     Object.fromEntries(
       readdirSync(directory).map((name) => [name, readFileSync(join(directory, name), 'utf8')]),
     );
-  return { guest, directory, files, identity: new Identity(guest, directory) };
+  return { guest, directory, files, identity: new Identity(guest, directory, 'svc') };
 }
 
 test('tells the guest who it is, as variables and as files that everybody can read', async () => {
@@ -27,6 +27,14 @@ test('tells the guest who it is, as variables and as files that everybody can re
   expect(statSync(join(directory, 'SVC_SANDBOX_ID')).mode & 0o777).toBe(0o644);
   guest.environment = { B: '2' };
   expect(guest.environment).toEqual({ B: '2', ...own });
+});
+
+test('under the names that it is to have', async () => {
+  const { guest, directory, files } = setUp();
+  await new Identity(guest, directory, 'e2b').tell({ sandboxID: 'box', templateID: 'plate' });
+  const own = { E2B_SANDBOX: 'true', E2B_SANDBOX_ID: 'box', E2B_TEMPLATE_ID: 'plate' };
+  expect(guest.environment).toEqual(own);
+  expect(files()).toEqual(own);
 });
 
 test('in place of what was told before', async () => {
