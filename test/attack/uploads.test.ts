@@ -24,6 +24,7 @@ import {
   uploadHead,
   uploadParts,
 } from '../support/files-client.ts';
+import { until } from '../support/until.ts';
 
 const MIB = 1024 * 1024;
 
@@ -117,6 +118,36 @@ describe('a multipart body', () => {
     const body = Buffer.concat([file.subarray(0, -end), manyParts(20_000, '\r\n')]);
     expect((await post(daemon, {}, MULTIPART, body)).status).toBe(413);
     expect(readdirSync(directory)).toEqual([]);
+  });
+
+  test('of many files, many times at once, takes a bounded number of descriptors', {
+    timeout: 60_000,
+  }, async () => {
+    await using victim = await startDaemon();
+    const [uploads, files] = [20, 250];
+    const descriptors = () => readdirSync(`/proc/${victim.pid}/fd`).length;
+    const kept = () =>
+      readdirSync(directory, { recursive: true }).filter((path) => String(path).includes('/'));
+    const end = `--${BOUNDARY}--\r\n`;
+    const before = descriptors();
+    const sockets = await Promise.all(
+      Array.from({ length: uploads }, (_, upload) => {
+        const names = Array.from({ length: files }, (_, index) => at(`${upload}/${index}`));
+        const body = multipartBody(names.map((name) => filePart(name, 'x')));
+        const head = uploadHead('', { ...MULTIPART, 'content-length': body.length });
+        return openRequest(victim, head, body.subarray(0, -end.length));
+      }),
+    );
+    // The last part of each has not come to its end.
+    const received = () => kept().length + descriptors() - before >= uploads * (files - 1);
+    await until('all have been received', received);
+    expect(descriptors() - before).toBeLessThan(4096 + 10 * uploads);
+    expect(descriptors() - before).toBeGreaterThan(4000);
+    const answers = sockets.map((socket) => once(socket, 'data'));
+    for (const socket of sockets) socket.write(end);
+    for (const [answer] of await Promise.all(answers)) expect(String(answer)).toMatch(/^HTTP\/1\.1 200 /);
+    expect(kept()).toHaveLength(uploads * files);
+    for (const socket of sockets) socket.destroy();
   });
 
   test('is not read ahead of what is written', async () => {

@@ -187,14 +187,14 @@ describe('a disk that is full', () => {
   });
 
   test('an overwrite, at any point: the old content is whole', async () => {
-    const directory = mountTmpfs('1m');
+    const directory = mountTmpfs('4m');
     const path = join(directory, 'old');
-    const old = randomBytes(300_000);
+    const old = randomBytes(1_200_000);
     writeFileSync(path, old);
     const { ino } = statSync(path);
     let refused = 0;
     for (let round = 0; round < 40; round++) {
-      const content = randomBytes(randomInt(600_000, 900_000));
+      const content = randomBytes(randomInt(2_400_000, 3_600_000));
       const response = await uploadRaw(daemon, path, content);
       await response.arrayBuffer();
       refused += response.status === 507 ? 1 : 0;
@@ -231,12 +231,12 @@ describe('a disk that is full', () => {
   });
 
   test('an overwrite that can be received but not committed', async () => {
-    const directory = mountTmpfs('1m');
+    const directory = mountTmpfs('4m');
     const path = join(directory, 'sparse');
     writeFileSync(path, 'beginning');
-    truncateSync(path, 600_000);
+    truncateSync(path, 2_400_000);
     const old = readFileSync(path);
-    for (const size of [560_000, 600_000, 800_000]) {
+    for (const size of [2_200_000, 2_400_000, 3_200_000]) {
       const response = await uploadRaw(daemon, path, randomBytes(size), { 'x-metadata-a': '1' });
       expect(await response.json()).toEqual({
         code: 507,
@@ -245,14 +245,18 @@ describe('a disk that is full', () => {
       expect(old.equals(readFileSync(path))).toBe(true);
     }
     await settled(directory);
-    expect(used(directory)).toBeLessThan(600_000);
+    expect(used(directory)).toBeLessThan(2_400_000);
   });
 
-  test('no inodes', async () => {
+  test('no inodes, for the file or for its directory', async () => {
     const directory = mountTmpfs('1m', 'nr_inodes=2');
+    const message = 'not enough inodes available';
+    const below = await uploadRaw(daemon, join(directory, 'deep/new'), 'x');
+    expect(await below.json()).toEqual({ code: 507, message });
+    expect(readdirSync(directory)).toEqual([]);
     writeFileSync(join(directory, 'last'), '');
     const response = await uploadRaw(daemon, join(directory, 'new'), 'x');
-    expect(await response.json()).toEqual({ code: 507, message: 'not enough inodes available' });
+    expect(await response.json()).toEqual({ code: 507, message });
     expect(readdirSync(directory)).toEqual(['last']);
   });
 

@@ -11,6 +11,14 @@ import type { KeyedLock } from './keyed-lock.ts';
 import { type FileMetadata, replaceMetadata } from './metadata.ts';
 import type { StagedFile } from './staged-file.ts';
 
+/** What can be written over a file. */
+export interface Content {
+  /** In bytes. */
+  readonly size: number;
+  /** Writes all of it over the start of an open file. */
+  copyTo(target: FileHandle): Promise<void>;
+}
+
 export interface Destination {
   /** Absolute, its last part no link. */
   readonly path: string;
@@ -65,8 +73,11 @@ function isEmpty({ values }: FileMetadata): boolean {
   return Object.keys(values).length === 0;
 }
 
-/** Null when there is nothing at the destination. */
-async function overwrite(staged: StagedFile, destination: Destination): Promise<boolean | null> {
+/**
+ * Makes `content` that of the file at the destination, or leaves that as it is. Returns whether the file carries the
+ * metadata; null when there is nothing at the destination.
+ */
+export async function overwrite(content: Content, destination: Destination): Promise<boolean | null> {
   const target = await openExisting(destination.path);
   if (!target) return null;
   try {
@@ -75,7 +86,7 @@ async function overwrite(staged: StagedFile, destination: Destination): Promise<
       throw new EnvdError('invalid_argument', `path is not a regular file any more: '${destination.path}'`);
     }
     const inode = `${status.dev}:${status.ino}`;
-    return await destination.overwrites.run(inode, () => replace(target, staged, destination));
+    return await destination.overwrites.run(inode, () => replace(target, content, destination));
   } finally {
     await target.close();
   }
@@ -93,15 +104,15 @@ async function openExisting(path: string): Promise<FileHandle | null> {
 /** Whatever may fail for want of room comes first, while the old content can be kept. */
 async function replace(
   target: FileHandle,
-  staged: StagedFile,
+  content: Content,
   { user, metadata, durable }: Destination,
 ): Promise<boolean> {
-  await native.reserveSpace(target.fd, staged.size);
+  await native.reserveSpace(target.fd, content.size);
   const carriesMetadata = await replaceMetadataOrRelease(target, metadata);
   await giveTo(target, user);
-  await staged.copyTo(target);
+  await content.copyTo(target);
   const { size } = await target.stat();
-  if (size > staged.size || staged.size === 0) await target.truncate(staged.size);
+  if (size > content.size || content.size === 0) await target.truncate(content.size);
   if (durable) await syncFile(target);
   return carriesMetadata;
 }

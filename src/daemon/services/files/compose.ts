@@ -59,7 +59,7 @@ async function writeDestination(path: string, sources: readonly Source[], user: 
     for (const source of sources) await append(staged, source);
     await replaceFile(staged, destination, previous, user);
   } catch (error) {
-    throw isOutOfSpace(error) ? noSpace(length, error) : explain(error, path);
+    throw isOutOfSpace(error) ? await noSpace(length, error) : explain(error, path);
   }
 }
 

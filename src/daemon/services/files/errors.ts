@@ -1,5 +1,6 @@
 import { statfs } from 'node:fs/promises';
-import { EnvdError, type ErrorKind, isSystemError } from '../../../base/errors.ts';
+import { dirname } from 'node:path';
+import { EnvdError, type ErrorKind, isSystemError, type SystemError } from '../../../base/errors.ts';
 
 /** What a system call on a client's path can fail with, and what the client did wrong then. */
 const EXPLANATIONS: Readonly<Record<string, readonly [ErrorKind, string]>> = {
@@ -27,25 +28,30 @@ export function explain(error: unknown, path: string): unknown {
   return new EnvdError(kind, `${text}: '${path}'`, { cause: error });
 }
 
+const OUT_OF_SPACE = ['ENOSPC', 'EDQUOT'];
+
 export function isOutOfSpace(error: unknown): boolean {
-  return isSystemError(error, 'ENOSPC', 'EDQUOT');
+  return isSystemError(error, ...OUT_OF_SPACE);
+}
+
+/** The same, also for errors that tell the client so. */
+export function isNoSpace(error: unknown): boolean {
+  return isOutOfSpace(error) || (error instanceof EnvdError && error.kind === 'no_space');
 }
 
 /** The error for content that does not fit; `length` in bytes, null when it is not known. */
-export function noSpace(length: number | null, cause: unknown): EnvdError {
+export async function noSpace(length: number | null, cause: unknown): Promise<EnvdError> {
+  if (isSystemError(cause, ...OUT_OF_SPACE) && (await lacksInodes(cause))) {
+    return new EnvdError('no_space', 'not enough inodes available', { cause });
+  }
   const attempt = length === null ? '' : `attempted to write ${length} bytes: `;
   return new EnvdError('no_space', `${attempt}not enough disk space available`, { cause });
 }
 
-/** The error for a file or directory that could not be made in `directory`. */
-export async function cannotCreate(
-  directory: string,
-  length: number | null,
-  cause: unknown,
-): Promise<EnvdError> {
-  const { files, ffree } = await statfs(directory);
-  if (files > 0 && ffree === 0) {
-    return new EnvdError('no_space', 'not enough inodes available', { cause });
-  }
-  return noSpace(length, cause);
+/** Whether what failed is the making of a file or directory, for want of an inode. */
+async function lacksInodes({ syscall, path }: SystemError): Promise<boolean> {
+  if (path === undefined || !['open', 'mkdir'].includes(syscall)) return false;
+  // Of a file without a name, it is the directory's path.
+  const { files, ffree } = await statfs(path).catch(() => statfs(dirname(path)));
+  return files > 0 && ffree === 0;
 }

@@ -5,10 +5,9 @@ import type { Guest } from '../guest/guest.ts';
 import { authorizeFile } from './authorize.ts';
 import { type ComposeRequest, compose } from './compose.ts';
 import { type Download, openDownload } from './download.ts';
-import { KeyedLock } from './keyed-lock.ts';
 import type { Metadata } from './metadata.ts';
 import type { FileOperation } from './signature.ts';
-import { type UploadContext, type UploadedFile, type UploadPart, upload } from './upload.ts';
+import { type UploadContext, type UploadedFile, type UploadPart, upload, uploadsInCommon } from './upload.ts';
 
 /** Which file a caller means, and by what right. */
 export interface FileQuery {
@@ -42,7 +41,7 @@ export interface FileServices {
 
 /** `metadataPrefix`: of the attributes that carry metadata, like `user.svc.`. */
 export function createFileServices(guest: Guest, metadataPrefix: string): FileServices {
-  const overwrites = new KeyedLock();
+  const common = uploadsInCommon();
   return {
     admit({ shownToken, ...query }, operation) {
       authorizeFile(guest.accessToken, { ...query, shownToken, operation });
@@ -54,7 +53,7 @@ export function createFileServices(guest: Guest, metadataPrefix: string): FileSe
     async upload(user, parts, { metadata: values, ...options }) {
       const metadata = { values, prefix: metadataPrefix };
       const { defaultWorkdir } = guest;
-      return upload(parts, { user, defaultWorkdir, overwrites, metadata, ...options });
+      return upload(parts, { user, defaultWorkdir, common, metadata, ...options });
     },
     async compose(username, request) {
       return compose(request, userOf(guest, username), guest.defaultWorkdir);

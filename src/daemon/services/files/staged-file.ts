@@ -8,7 +8,6 @@ import { openUnnamed } from '../../os/unnamed-file.ts';
 import type { User } from '../../os/users.ts';
 import { writeFully } from '../../os/write-fully.ts';
 import { syncFile } from './durability.ts';
-import { cannotCreate, isOutOfSpace } from './errors.ts';
 
 /** Moves content that has arrived to an open file at a position, past JavaScript; resolves with the bytes moved. */
 export type Move = (descriptor: number, position: number) => Promise<number>;
@@ -30,7 +29,7 @@ export class StagedFile implements AsyncDisposable {
 
   /**
    * Stages what is to become `destination`, in its directory or, while that is missing, in the nearest one above.
-   * Null where the file system cannot; throws `no_space`.
+   * Null where the file system cannot.
    */
   static async open(destination: string): Promise<StagedFile | null> {
     const file = await openNear(dirname(destination));
@@ -67,6 +66,13 @@ export class StagedFile implements AsyncDisposable {
   /** Appends the whole content of an open file. */
   async append(source: FileHandle): Promise<void> {
     this.#size += await native.copyRange(source.fd, this.#file.fd, this.#size, Number.MAX_SAFE_INTEGER);
+  }
+
+  /** All of it, for content that fits into memory. */
+  async read(): Promise<Buffer> {
+    const content = Buffer.alloc(this.#size);
+    const { bytesRead } = await this.#file.read(content, 0, this.#size, 0);
+    return content.subarray(0, bytesRead);
   }
 
   /** Writes the content over the start of an open file. */
@@ -117,7 +123,6 @@ async function openNear(directory: string): Promise<FileHandle | null> {
   try {
     return await openUnnamed(directory);
   } catch (error) {
-    if (isOutOfSpace(error)) throw await cannotCreate(directory, null, error);
     if (!isSystemError(error, 'ENOENT') || dirname(directory) === directory) throw error;
     return openNear(dirname(directory));
   }

@@ -1,18 +1,19 @@
 import type { Stats } from 'node:fs';
 import { lstat, stat } from 'node:fs/promises';
 import { basename } from 'node:path';
-import { EnvdError, isSystemError } from '../../../base/errors.ts';
+import { Allowance } from '../../../base/allowance.ts';
+import { EnvdError, type ErrorKind, isSystemError } from '../../../base/errors.ts';
 import { followLinks } from '../../os/links.ts';
 import { resolvePath } from '../../os/paths.ts';
 import type { User } from '../../os/users.ts';
 import { writeInBatches } from './batches.ts';
-import { commit } from './commit.ts';
 import { DirectFile } from './direct-file.ts';
 import { syncNames } from './durability.ts';
 import { explain, isOutOfSpace, noSpace } from './errors.ts';
-import type { KeyedLock } from './keyed-lock.ts';
+import { IncomingFile } from './incoming-file.ts';
+import { KeyedLock } from './keyed-lock.ts';
 import { type FileMetadata, type Metadata, validateMetadata } from './metadata.ts';
-import { type Move, StagedFile } from './staged-file.ts';
+import type { Move } from './staged-file.ts';
 
 /** One file of an upload, its content as it arrives. */
 export interface UploadPart {
@@ -49,7 +50,24 @@ export interface UploadContext {
   readonly verified: boolean;
   /** Aborts when the client is gone. */
   readonly signal: AbortSignal;
+  readonly common: UploadsInCommon;
+}
+
+/** What all uploads have in common. */
+export interface UploadsInCommon {
   readonly overwrites: KeyedLock;
+  /** Bytes that are kept in memory for want of room on the disk. */
+  readonly memory: Allowance;
+  /** Files that have been received and not committed: each holds a descriptor. */
+  readonly uncommitted: Allowance;
+}
+
+export function uploadsInCommon(): UploadsInCommon {
+  return {
+    overwrites: new KeyedLock(),
+    memory: new Allowance(16 * 1024 * 1024),
+    uncommitted: new Allowance(MAX_ALL_UNCOMMITTED),
+  };
 }
 
 export interface UploadedFile {
@@ -69,8 +87,17 @@ interface Received {
   readonly commit: () => Promise<boolean>;
 }
 
-/** Received files hold a descriptor each: beyond this number they are committed early. */
+/** Received files hold a descriptor each: beyond this number, in one upload and in all, they are committed early. */
 const MAX_UNCOMMITTED = 256;
+const MAX_ALL_UNCOMMITTED = 4096;
+const TOO_MANY_WITH_DIGEST = [
+  'invalid_argument',
+  `an upload with a digest can have at most ${MAX_UNCOMMITTED - 1} files`,
+] as const;
+const TOO_MANY_UNCOMMITTED = [
+  'resource_exhausted',
+  'too many files are being uploaded to hold back those of an upload with a digest: send it again later',
+] as const;
 
 /**
  * Receives all parts, then makes them files: an upload that breaks off has changed nothing.
@@ -102,6 +129,8 @@ class UploadBatch implements AsyncDisposable {
   readonly #context: UploadContext;
   readonly #paths = new Set<string>();
   #received: Received[] = [];
+  /** How many of them the allowance of all uploads knows of. */
+  #counted = 0;
 
   constructor(context: UploadContext) {
     this.#context = context;
@@ -113,16 +142,16 @@ class UploadBatch implements AsyncDisposable {
     if (this.#paths.has(path)) return false;
     this.#paths.add(path);
     this.#received.push(await withExplanation(path, part.length, () => receive(path, part, this.#context)));
-    if (this.#received.length >= MAX_UNCOMMITTED) await this.#commitEarly();
+    if (this.#received.length >= MAX_UNCOMMITTED) await this.#commitEarly(TOO_MANY_WITH_DIGEST);
+    else if (this.#context.common.uncommitted.take(1)) this.#counted++;
+    else await this.#commitEarly(TOO_MANY_UNCOMMITTED);
     return true;
   }
 
-  async #commitEarly(): Promise<void> {
-    if (!this.#context.verified) return this.commit();
-    throw new EnvdError(
-      'invalid_argument',
-      `an upload with a digest can have at most ${MAX_UNCOMMITTED - 1} files`,
-    );
+  /** Fails with the reason where everything has to be held back. */
+  async #commitEarly([kind, message]: readonly [ErrorKind, string]): Promise<void> {
+    if (this.#context.verified) throw new EnvdError(kind, message);
+    await this.commit();
   }
 
   async commit(): Promise<void> {
@@ -139,6 +168,8 @@ class UploadBatch implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     const received = this.#received;
     this.#received = [];
+    this.#context.common.uncommitted.giveBack(this.#counted);
+    this.#counted = 0;
     await Promise.all(received.map(({ file }) => file[Symbol.asyncDispose]()));
   }
 }
@@ -146,22 +177,26 @@ class UploadBatch implements AsyncDisposable {
 async function receive(path: string, part: UploadPart, context: UploadContext): Promise<Received> {
   const { destination, status } = await locate(path);
   if (status?.isDirectory()) throw new EnvdError('invalid_argument', `path is a directory: ${path}`);
-  const { user, metadata, overwrites, durable, signal } = context;
+  const { user, metadata, durable, signal } = context;
+  const { overwrites, memory } = context.common;
+  const exists = status !== null;
 
-  const staged = status && !status.isFile() ? null : await StagedFile.open(destination);
-  const file = staged ?? new DirectFile(destination, user);
+  const withoutRoom = { exists, length: part.length, memory };
+  const incoming = status && !status.isFile() ? null : await IncomingFile.open(destination, withoutRoom);
+  const file = incoming ?? new DirectFile(destination, user);
   try {
-    const direct = staged && part.direct();
-    if (direct) for await (const piece of direct) await staged.take(piece, signal);
+    const direct = incoming && part.direct();
+    if (direct) for await (const piece of direct) await incoming.take(piece, signal);
     else await writeInBatches(part.content, (batch) => file.write(batch, signal));
+    incoming?.complete();
   } catch (error) {
     await file[Symbol.asyncDispose]();
     throw error;
   }
-  const target = { path: destination, exists: status !== null, user, metadata, overwrites, durable };
-  const finish =
-    file instanceof DirectFile ? () => file.commit(metadata, durable) : () => commit(file, target);
-  return { path, destination, length: part.length, file, commit: finish };
+  const target = { path: destination, exists, user, metadata, overwrites, durable };
+  const commit =
+    file instanceof DirectFile ? () => file.commit(metadata, durable) : () => file.commit(target);
+  return { path, destination, length: part.length, file, commit };
 }
 
 /** Where the path leads to, and what is there now. */
@@ -185,6 +220,6 @@ async function withExplanation<T>(path: string, length: number | null, work: () 
   try {
     return await work();
   } catch (error) {
-    throw isOutOfSpace(error) ? noSpace(length, error) : explain(error, path);
+    throw isOutOfSpace(error) ? await noSpace(length, error) : explain(error, path);
   }
 }

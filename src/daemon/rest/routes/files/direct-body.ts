@@ -4,8 +4,8 @@ import { SocketBody } from '../../../os/socket-body.ts';
 import type { Move } from '../../../services/files/staged-file.ts';
 import { brokenOff } from './body.ts';
 
-/** Smaller bodies are not worth the connection, which ends with the answer. */
-const SMALLEST = 1024 * 1024;
+/** Bodies up to this size are not worth the connection, which ends with the answer. */
+const SMALL = 1024 * 1024;
 /** How long a client may send nothing of a body that nobody wants any more. */
 const DRAIN_LIMIT_MS = 10_000;
 
@@ -14,7 +14,7 @@ export function directBody(
   { request, raw: response }: FastifyReply,
   length: number | null,
 ): AsyncIterable<Buffer | Move> | null {
-  const body = length !== null && length >= SMALLEST ? SocketBody.take(request.raw) : null;
+  const body = length !== null && length > SMALL ? SocketBody.take(request.raw) : null;
   if (!body) return null;
   response.shouldKeepAlive = false;
   const gone = new AbortController();
