@@ -81,8 +81,9 @@ test.each([
     await start();
     const open = descriptorsOf(daemon);
     const seen = { started: 0, refused: 0 };
-    // From none on.
-    for (let limit = lowestFree(open); limit < Math.max(...open) + 12; limit++) {
+    // From none on, until there are plainly enough: how many a start takes at once depends on what else is open just then.
+    for (let limit = lowestFree(open); seen.started < 10; limit++) {
+      expect(limit, 'enough for any start').toBeLessThan(Math.max(...open) + 64);
       setLimit(daemon, limit);
       const messages = await start();
       setLimit(daemon, 1024);
@@ -97,7 +98,6 @@ test.each([
         expect(messages.at(-2)).toMatchObject({ event: { end: { status: 'exit status 0' } } });
       }
     }
-    expect(seen.started).toBeGreaterThan(3);
     expect(seen.refused).toBeGreaterThan(3);
     await expect.poll(() => childrenOf(daemon.pid)).toEqual([]);
     await expect.poll(() => descriptorsOf(daemon).length).toBeLessThanOrEqual(open.length);
