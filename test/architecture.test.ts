@@ -45,7 +45,7 @@ const OWNERS: Record<string, RegExp> = {
   'node-pty': /^daemon\/os\/pty\.ts$/,
   chokidar: /^daemon\/os\/polled-watch\.ts$/,
   'fs-xattr': /^daemon\/os\/xattr\.ts$/,
-  commander: /^(base\/|(daemon|gateway)\/config\.ts$)/,
+  commander: /^base\/settings\.ts$/,
   pino: /^(base|daemon|gateway)\/.+\.ts$/,
   'prom-client': /^(daemon\/rest\/prometheus|gateway\/metrics)\.ts$/,
   fastify: /^(daemon\/(app|compose|rest\/.+|rpc\/mount)|gateway\/api\/.+)\.ts$/,

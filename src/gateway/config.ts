@@ -1,8 +1,19 @@
-import { Command, CommanderError, InvalidArgumentError, Option } from 'commander';
+import {
+  DEFAULT_PATH,
+  type Invocation,
+  LOG_LEVEL,
+  type LogLevel,
+  matching,
+  nonEmpty,
+  type Program,
+  parsePath,
+  parsePort,
+  parseSeconds,
+  parseUrl,
+  readSettings,
+} from '../base/settings.ts';
 import { packageVersion } from '../base/version.ts';
 import { OUTCOMES, type Outcome } from './leases/sandbox.ts';
-
-const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
 
 /** Everything that can be set from outside, validated; nothing else of the gateway reads argv or the environment. */
 export interface Config {
@@ -26,152 +37,80 @@ export interface Config {
   readonly onExpiry: Outcome;
   /** The time to live of a sandbox that is registered without one, in seconds. */
   readonly defaultTimeout: number;
-  readonly logLevel: (typeof LOG_LEVELS)[number];
+  readonly logLevel: LogLevel;
   /** PATH of the gateway, and so of the hook. */
   readonly path: string;
   readonly version: string;
 }
 
-/** What the command line asks for: to run, or to print something and exit. */
-export type Invocation = { readonly run: Config } | { readonly exitCode: 0 | 2; readonly output: string };
-
 const DEFAULT_REGISTRY = '/var/lib/envd-gateway/registry.db';
-const DEFAULT_HOOKS = '/var/lib/envd-gateway/hooks';
-const DEFAULT_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
-type Options = Omit<Config, 'version' | 'path' | 'registry' | 'redis' | 'hook'> & {
+/** What is read from the flags; one without a default may be absent. */
+type Settings = Omit<Config, 'version' | 'path' | 'registry' | 'redis' | 'hook'> & {
   readonly registry?: string;
   readonly redis?: string;
   readonly hook?: string;
 };
 
+const SETTINGS: Program['settings'] = [
+  { flags: '--port <number>', help: 'port to listen on', parse: parsePort, standard: 49980 },
+  { flags: '--host <address>', help: 'address to listen on', parse: nonEmpty, standard: '0.0.0.0' },
+  { flags: '--api-key <key>', help: 'opens the platform operations', parse: nonEmpty, mandatory: true },
+  {
+    ...{ flags: '--header-prefix <name>', help: 'of -Sandbox-Id and -Sandbox-Port', standard: 'Svc' },
+    parse: matching(
+      /^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$/,
+      'It must be letters and digits, as headers begin with.',
+    ),
+  },
+  LOG_LEVEL,
+  {
+    ...{ flags: '--registry <file>', help: `the embedded registry, ${DEFAULT_REGISTRY} unless told` },
+    ...{ parse: parsePath, conflicts: 'redis' },
+  },
+  {
+    ...{ flags: '--redis <url>', help: 'the registry that several gateways share' },
+    parse: parseUrl(['redis:', 'rediss:'], 'allowed', 'It must be a redis:// or rediss:// URL.'),
+  },
+  { flags: '--hook <command|url>', help: 'told of a sandbox that has expired', parse: nonEmpty },
+  {
+    ...{ flags: '--hook-timeout <seconds>', help: 'a hook that takes longer has failed' },
+    ...{ parse: parseSeconds, standard: 60 },
+  },
+  {
+    ...{ flags: '--hook-directory <path>', help: 'what hooks were run, and how they ended' },
+    ...{ parse: parsePath, standard: '/var/lib/envd-gateway/hooks' },
+  },
+  {
+    ...{ flags: '--on-expiry <outcome>', help: 'what the hook does to a sandbox' },
+    ...{ choices: OUTCOMES, standard: 'pause' },
+  },
+  {
+    ...{ flags: '--default-timeout <seconds>', help: 'time to live unless told' },
+    ...{ parse: parseSeconds, standard: 300 },
+  },
+];
+
 /** Reads argv (without node and script) and the environment; a flag goes before its `ENVD_GATEWAY_*` variable. */
-export function readConfig(argv: readonly string[] = process.argv.slice(2), env = process.env): Invocation {
-  const output: string[] = [];
+export function readConfig(
+  argv: readonly string[] = process.argv.slice(2),
+  env = process.env,
+): Invocation<Config> {
   const version = packageVersion();
-  const command = buildCommand(version, (text) => output.push(text));
-  try {
-    command.parse([...argumentsFrom(command, env), ...argv], { from: 'user' });
-  } catch (error) {
-    if (!(error instanceof CommanderError)) throw error;
-    return { exitCode: error.exitCode === 0 ? 0 : 2, output: output.join('') };
-  }
-  const { registry, redis = null, hook = null, ...options } = command.opts<Options>();
+  const program: Program = {
+    name: 'envd-gateway',
+    description: 'One host for many sandboxes, and a time to live for each of them.',
+    version: [version, 'print the version'],
+    prefix: 'ENVD_GATEWAY_',
+    settings: SETTINGS,
+  };
+  const read = readSettings<Settings>(program, argv, env);
+  if (!('settings' in read)) return read;
+  const { registry, redis = null, hook = null, ...settings } = read.settings;
   const config: Config = {
-    ...options,
+    ...settings,
     ...{ redis, hook, version, path: env.PATH || DEFAULT_PATH },
     registry: redis === null ? (registry ?? DEFAULT_REGISTRY) : null,
   };
   return { run: Object.freeze(config) };
-}
-
-function buildCommand(version: string, print: (text: string) => void): Command {
-  const command = new Command('envd-gateway')
-    .description('One host for many sandboxes, and a time to live for each of them.')
-    .version(version)
-    .allowExcessArguments(false)
-    .configureOutput({ writeOut: print, writeErr: print })
-    .exitOverride();
-  for (const option of [...hostOptions(), ...registryOptions(), ...expiryOptions()])
-    command.addOption(option);
-  return command;
-}
-
-const variable = (name: string) => `(ENVD_GATEWAY_${name})`;
-
-function hostOptions(): Option[] {
-  return [
-    new Option('--port <number>', `port to listen on ${variable('PORT')}`)
-      .default(49980)
-      .argParser(parsePort),
-    new Option('--host <address>', `address to listen on ${variable('HOST')}`)
-      .default('0.0.0.0')
-      .argParser(nonEmpty),
-    new Option('--api-key <key>', `opens the platform operations ${variable('API_KEY')}`)
-      .argParser(nonEmpty)
-      .makeOptionMandatory(),
-    new Option('--header-prefix <name>', `of -Sandbox-Id and -Sandbox-Port ${variable('HEADER_PREFIX')}`)
-      .default('Svc')
-      .argParser(parsePrefix),
-    new Option('--log-level <level>', `least severe level to log ${variable('LOG_LEVEL')}`)
-      .choices(LOG_LEVELS)
-      .default('info'),
-  ];
-}
-
-function registryOptions(): Option[] {
-  return [
-    new Option(
-      '--registry <file>',
-      `the embedded registry ${variable('REGISTRY')}; ${DEFAULT_REGISTRY} unless told`,
-    )
-      .argParser(parsePath)
-      .conflicts('redis'),
-    new Option('--redis <url>', `the registry that several gateways share ${variable('REDIS')}`).argParser(
-      parseRedisUrl,
-    ),
-  ];
-}
-
-function expiryOptions(): Option[] {
-  return [
-    new Option('--hook <command|url>', `told of a sandbox that has expired ${variable('HOOK')}`).argParser(
-      nonEmpty,
-    ),
-    new Option('--hook-timeout <seconds>', `a hook that takes longer has failed ${variable('HOOK_TIMEOUT')}`)
-      .default(60)
-      .argParser(parseSeconds),
-    new Option(
-      '--hook-directory <path>',
-      `what hooks were run, and how they ended ${variable('HOOK_DIRECTORY')}`,
-    )
-      .default(DEFAULT_HOOKS)
-      .argParser(parsePath),
-    new Option('--on-expiry <outcome>', `what the hook does to a sandbox ${variable('ON_EXPIRY')}`)
-      .choices(OUTCOMES)
-      .default('pause'),
-    new Option('--default-timeout <seconds>', `time to live unless told ${variable('DEFAULT_TIMEOUT')}`)
-      .default(300)
-      .argParser(parseSeconds),
-  ];
-}
-
-/** `ENVD_GATEWAY_PORT=1` as `--port=1`, for each option that the command knows; an empty variable is none. */
-function argumentsFrom(command: Command, env: NodeJS.ProcessEnv): string[] {
-  return command.options.flatMap((option) => {
-    const flag = option.long ?? '';
-    const value = env[`ENVD_GATEWAY_${flag.slice(2).replaceAll('-', '_').toUpperCase()}`];
-    return value === undefined || value === '' || !option.required ? [] : [`${flag}=${value}`];
-  });
-}
-
-function parsePort(text: string): number {
-  const port = Number(text);
-  if (/^\d{1,5}$/.test(text) && port <= 65535) return port;
-  throw new InvalidArgumentError('It must be a whole number from 0 to 65535.');
-}
-
-function parseSeconds(text: string): number {
-  if (/^\d{1,8}$/.test(text) && Number(text) > 0) return Number(text);
-  throw new InvalidArgumentError('It must be a whole number of seconds, at least 1.');
-}
-
-function nonEmpty(text: string): string {
-  if (text !== '') return text;
-  throw new InvalidArgumentError('It must not be empty.');
-}
-
-function parsePrefix(text: string): string {
-  if (/^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$/.test(text)) return text;
-  throw new InvalidArgumentError('It must be letters and digits, as headers begin with.');
-}
-
-function parseRedisUrl(text: string): string {
-  if (['redis:', 'rediss:'].includes(URL.parse(text)?.protocol ?? '')) return text;
-  throw new InvalidArgumentError('It must be a redis:// or rediss:// URL.');
-}
-
-function parsePath(text: string): string {
-  if (text.startsWith('/')) return text;
-  throw new InvalidArgumentError('It must be an absolute path.');
 }

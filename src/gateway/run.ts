@@ -1,55 +1,37 @@
-import type { Server } from 'node:http';
+import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
-import process from 'node:process';
 import pino, { type Logger } from 'pino';
-import { EnvdError, isSystemError, messageOf } from '../base/errors.ts';
-import { surviveFullLog, surviveUncaught } from '../base/last-resort.ts';
+import { openLogOutput } from '../base/log.ts';
+import { configOrPrint, listenError, stopOnSignals, surviveUncaught } from '../base/run.ts';
 import { compose, type Gateway } from './compose.ts';
 import { type Config, readConfig } from './config.ts';
 
-/** A stop that takes longer than this is cut short, in milliseconds. */
-const STOP_LIMIT_MS = 10_000;
-/** What waits while the log cannot be written, in bytes; what comes then is dropped. */
-const LOG_LIMIT = 1024 * 1024;
+const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const;
 
 /** Runs the gateway until a signal stops it. Throws when it cannot run: in words, with a kind that tells why. */
 export async function run(): Promise<void> {
-  const invocation = readConfig();
-  if (!('run' in invocation)) {
-    const stream = invocation.exitCode === 0 ? process.stdout : process.stderr;
-    stream.write(invocation.output);
-    process.exitCode = invocation.exitCode;
-    return;
-  }
-  const config = invocation.run;
-  const output = pino.destination({ dest: 1, sync: false, maxLength: LOG_LIMIT });
-  surviveFullLog(output);
-  const logger = pino({ level: config.logLevel }, output);
+  const config = configOrPrint(readConfig());
+  if (config === null) return;
+  const logger = pino({ level: config.logLevel }, openLogOutput());
   const gateway = await compose(config, logger);
-  try {
-    await listen(gateway.server, config);
-  } catch (error) {
-    await gateway.stop();
-    throw error;
-  }
+  await listen(gateway, config);
   const { address, port } = gateway.server.address() as AddressInfo;
-  stopOnSignals(gateway, logger);
+  const stop = async () => {
+    await gateway.stop();
+    logger.info('stopped');
+  };
+  stopOnSignals({ signals: STOP_SIGNALS, stop }, logger);
   surviveErrors(gateway, logger);
   gateway.start();
   logger.info({ address, port, version: config.version }, 'ready');
 }
 
-async function listen(server: Server, { host, port }: Config): Promise<void> {
-  const { promise, resolve, reject } = Promise.withResolvers<void>();
-  server.once('error', reject);
-  server.listen({ host, port }, resolve);
+async function listen(gateway: Gateway, { host, port }: Config): Promise<void> {
   try {
-    await promise;
-    server.off('error', reject);
+    await once(gateway.server.listen({ host, port }), 'listening');
   } catch (error) {
-    if (!isSystemError(error)) throw error;
-    const kind = error.code === 'EADDRINUSE' ? 'unavailable' : 'invalid_argument';
-    throw new EnvdError(kind, `cannot listen on ${host} port ${port}: ${messageOf(error)}`, { cause: error });
+    await gateway.stop();
+    throw listenError(error, host, port);
   }
 }
 
@@ -66,21 +48,4 @@ function surviveErrors(gateway: Gateway, logger: Logger): void {
     const connectionClosed = gateway.endCurrent();
     logger.error({ err: error, origin, connectionClosed }, 'unexpected error: the gateway goes on');
   });
-}
-
-/** The first signal stops the gateway in order; a second one, or too long a stop, ends it at once. */
-function stopOnSignals(gateway: Gateway, logger: Logger): void {
-  let stopping = false;
-  const stop = async (signal: string) => {
-    if (stopping) process.exit(1);
-    stopping = true;
-    logger.info({ signal }, 'stopping');
-    setTimeout(() => {
-      logger.error({ limitMs: STOP_LIMIT_MS }, 'stop took too long');
-      process.exit(1);
-    }, STOP_LIMIT_MS).unref();
-    await gateway.stop();
-    logger.info('stopped');
-  };
-  for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP']) process.on(signal, () => void stop(signal));
 }

@@ -1,5 +1,12 @@
+import { spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { type AddressInfo, createServer } from 'node:net';
+import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import { readConfig } from '../../src/gateway/config.ts';
+import { scratch } from '../support/scratch.ts';
+
+const MAIN = fileURLToPath(new URL('../../src/gateway/main.ts', import.meta.url));
 
 const KEY = ['--api-key=k'];
 
@@ -44,4 +51,26 @@ test.each([
 
 test('--help and --version are no errors', () => {
   for (const flag of ['--help', '--version']) expect(readConfig([flag], {})).toMatchObject({ exitCode: 0 });
+});
+
+test('a port that is taken: a sentence and exit code 1, an address of others: exit code 2', async () => {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  const start = (...args: readonly string[]) => {
+    const files = [`--registry=${scratch()}/registry.db`, `--hook-directory=${scratch()}`];
+    const { status, stderr } = spawnSync(process.execPath, [MAIN, ...KEY, ...files, ...args], {
+      encoding: 'utf8',
+    });
+    return { status, stderr };
+  };
+  expect(start('--host=127.0.0.1', `--port=${port}`)).toEqual({
+    status: 1,
+    stderr: `envd-gateway: cannot listen on 127.0.0.1 port ${port}: the port is taken\n`,
+  });
+  expect(start('--host=192.0.2.1', '--port=0')).toEqual({
+    status: 2,
+    stderr: 'envd-gateway: cannot listen on 192.0.2.1 port 0: EADDRNOTAVAIL\n',
+  });
+  server.close();
 });

@@ -2,7 +2,7 @@
 // along and not the daemon. Talks with `NetworkProcess` over its IPC channel.
 import { statfs } from 'node:fs/promises';
 import { EnvdError, messageOf } from '../../../base/errors.ts';
-import { nameProcess } from '../../../base/process-name.ts';
+import { nameProcess } from '../../../base/main.ts';
 import { type BytePath, pathBuffer } from '../../os/byte-path.ts';
 import { KernelWatches } from './kernel-watches.ts';
 import { MergedWatch } from './network-merged-watch.ts';

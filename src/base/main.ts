@@ -1,6 +1,26 @@
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import process from 'node:process';
+import { EnvdError, messageOf } from './errors.ts';
 
 const THREADS = '/proc/self/task';
+
+/**
+ * Runs a program under a name of its own. What it throws ends it with a sentence: exit code 2 for a value that was
+ * understood and cannot be used, like an address that is not this machine's, otherwise 1.
+ */
+export async function runAs(name: string, run: () => Promise<void>): Promise<void> {
+  try {
+    nameProcess(name);
+    await run();
+  } catch (error) {
+    process.stderr.write(`${name}: ${messageOf(error)}\n`);
+    process.exitCode = isBadUsage(error) ? 2 : 1;
+  }
+}
+
+function isBadUsage(error: unknown): boolean {
+  return error instanceof EnvdError && ['invalid_argument', 'failed_precondition'].includes(error.kind);
+}
 
 /**
  * Names the process and its threads, of which the kernel keeps 15 bytes. Node calls its main thread 'node-MainThread'
