@@ -1,15 +1,17 @@
 // Starts processes that live a moment, one after the other, each in a cgroup of its own below the one that is named.
 import { rmdirSync } from 'node:fs';
-import { ReadEnd } from '../../src/daemon/os/pipe-ends.ts';
+import { PipePoller } from '../../src/daemon/os/pipe-ends.ts';
 import { spawnWithPipes } from '../../src/daemon/os/spawn.ts';
 import { ROOT } from './users.ts';
+
+const poller = new PipePoller();
 
 const [, , parent = '', starts = ''] = process.argv;
 for (let count = 0; count < Number(starts); count++) {
   const cgroup = `${parent}/${count}`;
   const launch = { file: '/bin/true', args: ['true'], environment: {}, cwd: '/', user: ROOT, cgroup };
   const { process: started, pipes } = await spawnWithPipes(launch, false);
-  const ends = [pipes.stdout, pipes.stderr].map((descriptor) => new ReadEnd(descriptor, () => {}).closed);
+  const ends = [pipes.stdout, pipes.stderr].map((descriptor) => poller.read(descriptor, () => {}).closed);
   await Promise.all([started.exit, ...ends]);
   rmdirSync(cgroup);
 }

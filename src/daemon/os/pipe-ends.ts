@@ -3,39 +3,62 @@ import { Socket } from 'node:net';
 import type { Writable } from 'node:stream';
 import { native, type PipeReader } from './native.ts';
 
-/** Where all pipes are read into; what was read is copied out at once, so that each read makes no buffer of its own. */
-const ROOM = Buffer.allocUnsafeSlow(64 * 1024);
-/** Those that are open, by the reader's number. */
-const open = new Map<number, ReadEnd>();
-let reader: PipeReader | null = null;
+/** What one read takes, in bytes. */
+const ROOM_BYTES = 64 * 1024;
 
-function take(pipe: number, length: number): void {
-  open.get(pipe)?.take(length);
+/** Reads pipes, all of them into one buffer; what was read is copied out at once, so that no read makes one of its own. */
+export class PipePoller {
+  readonly #room = Buffer.allocUnsafeSlow(ROOM_BYTES);
+  /** Those that are open, by the reader's number. */
+  readonly #open = new Map<number, ReadEnd>();
+  #reader: PipeReader | null = null;
+
+  /** Reads a pipe from now on. Its descriptor is the result's. */
+  read(descriptor: number, onBytes: (bytes: Buffer) => void): ReadEnd {
+    this.#reader ??= native.pipeReader(this.#room, (pipe, length) => this.#take(pipe, length));
+    const pipe = this.#reader.open(descriptor);
+    const end = new ReadEnd(this.#reader, pipe, descriptor, onBytes);
+    this.#open.set(pipe, end);
+    return end;
+  }
+
+  /** What the reader tells: the first `length` bytes of the room, or the end. */
+  #take(pipe: number, length: number): void {
+    const end = this.#open.get(pipe);
+    if (length > 0) {
+      end?.take(Buffer.from(this.#room.subarray(0, length)));
+      return;
+    }
+    this.#open.delete(pipe);
+    end?.finish();
+  }
 }
 
 /** The reading end of a pipe, which owns its descriptor. */
 export class ReadEnd {
   /** Settles when nobody holds the writing end any more and all was read. */
   readonly closed: Promise<void>;
-  readonly #descriptor: number;
+  /** Takes what was read. */
+  readonly take: (bytes: Buffer) => void;
+  readonly #reader: PipeReader;
   readonly #pipe: number;
-  readonly #onBytes: (bytes: Buffer) => void;
+  readonly #descriptor: number;
   readonly #onClosed: () => void;
   #isClosed = false;
 
-  constructor(descriptor: number, onBytes: (bytes: Buffer) => void) {
+  /** Made by `PipePoller.read`. `pipe`: its number there. */
+  constructor(reader: PipeReader, pipe: number, descriptor: number, onBytes: (bytes: Buffer) => void) {
     const { promise, resolve } = Promise.withResolvers<void>();
     this.closed = promise;
     this.#onClosed = resolve;
-    this.#onBytes = onBytes;
+    this.take = onBytes;
+    this.#reader = reader;
+    this.#pipe = pipe;
     this.#descriptor = descriptor;
-    reader ??= native.pipeReader(ROOM, take);
-    this.#pipe = reader.open(descriptor);
-    open.set(this.#pipe, this);
   }
 
   setPaused(paused: boolean): void {
-    if (!this.#isClosed) reader?.setPaused(this.#pipe, paused);
+    if (!this.#isClosed) this.#reader.setPaused(this.#pipe, paused);
   }
 
   /** Bytes that were written and have not been told. Source: FIONREAD, pipe(7). */
@@ -45,17 +68,12 @@ export class ReadEnd {
 
   /** Lets the event loop end while this is open. */
   unref(): void {
-    if (!this.#isClosed) reader?.unref(this.#pipe);
+    if (!this.#isClosed) this.#reader.unref(this.#pipe);
   }
 
-  /** What the reader tells: the first `length` bytes of the room, or the end. */
-  take(length: number): void {
-    if (length > 0) {
-      this.#onBytes(Buffer.from(ROOM.subarray(0, length)));
-      return;
-    }
+  /** Takes note that its descriptor has been closed. */
+  finish(): void {
     this.#isClosed = true;
-    open.delete(this.#pipe);
     this.#onClosed();
   }
 }

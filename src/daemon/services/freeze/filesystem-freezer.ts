@@ -2,6 +2,7 @@ import { stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import type { ExclusiveLock } from '../../../base/exclusive-lock.ts';
+import { SerialQueue } from '../../../base/serial-queue.ts';
 import { Durations } from '../../../base/tally.ts';
 import { freezeFilesystem, thawFilesystem } from '../../os/filesystem-freeze.ts';
 import { FrozenRecord } from './frozen-record.ts';
@@ -35,7 +36,7 @@ export class FilesystemFreezer implements Disposable {
   readonly #watchdog = new Watchdog(WATCHDOG_MS, () => void this.#expire());
   #frozen = false;
   /** The kernel takes no thaw in the middle of a freeze. */
-  #last: Promise<unknown> = Promise.resolve();
+  readonly #queue = new SerialQueue('freeze or thaw a file system');
 
   constructor(options: FilesystemFreezerOptions) {
     this.#options = options;
@@ -54,18 +55,18 @@ export class FilesystemFreezer implements Disposable {
    */
   async freeze(): Promise<void> {
     using _ = this.#options.lock.acquire('fsfreeze');
-    await this.durations.measure(() => this.#inTurn(() => this.#freeze()));
+    await this.durations.measure(() => this.#queue.run(() => this.#freeze()));
   }
 
   /** Thaws, whoever has frozen; not frozen is no error. Throws `unavailable` while another operation holds the lock. */
   async thaw(): Promise<void> {
     using _ = this.#options.lock.acquire('fsthaw');
-    await this.#inTurn(() => this.#thaw());
+    await this.#queue.run(() => this.#thaw());
   }
 
   /** Thaws what this daemon, or one before it, has frozen, whatever else is under way. */
   async release(): Promise<void> {
-    await this.#inTurn(async () => {
+    await this.#queue.run(async () => {
       if (this.#frozen) await this.#thaw();
     });
   }
@@ -73,12 +74,6 @@ export class FilesystemFreezer implements Disposable {
   /** To be called when everything is thawed. */
   [Symbol.dispose](): void {
     this.#watchdog.disarm();
-  }
-
-  async #inTurn(change: () => Promise<void>): Promise<void> {
-    const result = this.#last.then(change);
-    this.#last = result.catch(() => {});
-    await result;
   }
 
   async #freeze(): Promise<void> {

@@ -1,6 +1,7 @@
 import { mkdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isSystemError } from '../../../base/errors.ts';
+import { SerialQueue } from '../../../base/serial-queue.ts';
 import { replaceFile } from '../../os/replace-file.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { Metadata } from './metadata-client.ts';
@@ -13,7 +14,7 @@ export class Identity {
   readonly #guest: Guest;
   readonly #directory: string;
   readonly #prefix: string;
-  #last: Promise<unknown> = Promise.resolve();
+  readonly #queue = new SerialQueue('write the identity');
 
   /** `directory`: `/run/svc`; `prefix`, like `svc`, is what the names begin with, in upper case. */
   constructor(guest: Guest, directory: string, prefix: string) {
@@ -32,9 +33,7 @@ export class Identity {
     };
     const known = Object.entries(names).filter((entry): entry is [string, string] => entry[1] !== null);
     this.#guest.ownVariables = Object.fromEntries(known);
-    const written = this.#last.then(() => this.#write(names));
-    this.#last = written.catch(() => {});
-    await written;
+    await this.#queue.run(() => this.#write(names));
   }
 
   async #write(names: Readonly<Record<string, string | null>>): Promise<void> {

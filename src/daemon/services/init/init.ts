@@ -1,4 +1,5 @@
 import { EnvdError, messageOf } from '../../../base/errors.ts';
+import { SerialQueue } from '../../../base/serial-queue.ts';
 import type { FreezeAudit } from '../freeze/audit.ts';
 import type { InitRequest } from './init-request.ts';
 
@@ -37,7 +38,7 @@ export interface InitResult {
 export class Init {
   readonly #steps: readonly InitStep[];
   #lastTimestampNs: bigint | null = null;
-  #last: Promise<unknown> = Promise.resolve();
+  readonly #queue = new SerialQueue('init');
 
   constructor(steps: readonly InitStep[]) {
     this.#steps = steps;
@@ -45,15 +46,13 @@ export class Init {
 
   /**
    * Applies a request after those that came before it. Throws the error of the first step that failed, named.
-   * A request that failed counts as not applied: it may be sent again.
+   * A request that failed counts as not applied: it may be sent again. Throws `resource_exhausted` while too many wait.
    * @param report filled in meanwhile
    */
   apply(request: InitRequest, report: InitReport = { freezeAudit: null }): Promise<InitResult> {
     const arrived = process.hrtime.bigint();
     const call: InitCall = { request, report, ageNs: () => process.hrtime.bigint() - arrived };
-    const result = this.#last.then(() => this.#run(call));
-    this.#last = result.catch(() => {});
-    return result;
+    return this.#queue.run(() => this.#run(call));
   }
 
   async #run(call: InitCall): Promise<InitResult> {

@@ -1,5 +1,5 @@
 import { EnvdError } from '../../../base/errors.ts';
-import { ReadEnd, WriteEnd } from '../../os/pipe-ends.ts';
+import { type PipePoller, type ReadEnd, WriteEnd } from '../../os/pipe-ends.ts';
 import { Terminal, type TerminalSize } from '../../os/pty.ts';
 import { type Launch, type Pipes, type Spawned, spawn, spawnWithPipes } from '../../os/spawn.ts';
 import type { OutputStream } from './events.ts';
@@ -30,10 +30,11 @@ export interface Channels {
 export async function openPipes(
   launch: Launch,
   withStdin: boolean,
+  poller: PipePoller,
   onOutput: OnOutput,
 ): Promise<{ process: Spawned; channels: Channels }> {
   const { process, pipes } = await spawnWithPipes(launch, withStdin);
-  return { process, channels: new PipeChannels(pipes, onOutput) };
+  return { process, channels: new PipeChannels(pipes, poller, onOutput) };
 }
 
 /** Starts a process in a terminal of its own. */
@@ -58,11 +59,11 @@ class PipeChannels implements Channels {
   readonly closed: Promise<void>;
   readonly #outputs: readonly PipeOutput[];
 
-  constructor(pipes: Pipes, onOutput: OnOutput) {
+  constructor(pipes: Pipes, poller: PipePoller, onOutput: OnOutput) {
     this.input = pipes.stdin === null ? null : new WriteEnd(pipes.stdin);
     this.#outputs = [
-      new PipeOutput(pipes.stdout, (bytes) => onOutput('stdout', bytes)),
-      new PipeOutput(pipes.stderr, (bytes) => onOutput('stderr', bytes)),
+      new PipeOutput(poller, pipes.stdout, (bytes) => onOutput('stdout', bytes)),
+      new PipeOutput(poller, pipes.stderr, (bytes) => onOutput('stderr', bytes)),
     ];
     this.closed = Promise.all(this.#outputs.map((output) => output.closed)).then(() => {});
   }
@@ -94,9 +95,9 @@ class PipeOutput {
   readonly #settled = Promise.withResolvers<void>();
   #onBytes: ((bytes: Buffer) => void) | null;
 
-  constructor(descriptor: number, onBytes: (bytes: Buffer) => void) {
+  constructor(poller: PipePoller, descriptor: number, onBytes: (bytes: Buffer) => void) {
     this.#onBytes = onBytes;
-    this.#end = new ReadEnd(descriptor, (bytes) => this.#told(bytes));
+    this.#end = poller.read(descriptor, (bytes) => this.#told(bytes));
     this.closed = this.#end.closed;
     void this.closed.then(this.#settled.resolve);
   }

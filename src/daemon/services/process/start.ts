@@ -1,6 +1,7 @@
 import { EnvdError } from '../../../base/errors.ts';
 import { findExecutable } from '../../os/executable.ts';
 import { resolvePath } from '../../os/paths.ts';
+import type { PipePoller } from '../../os/pipe-ends.ts';
 import type { TerminalSize } from '../../os/pty.ts';
 import type { Launch, Spawned } from '../../os/spawn.ts';
 import type { User } from '../../os/users.ts';
@@ -43,8 +44,9 @@ export async function planLaunch(request: StartRequest, guest: Guest, daemonPath
   return { file, args: [config.command, ...config.args], environment, cwd, user };
 }
 
-/** What becomes of the output of a process beside being read. */
+/** What the output of a process comes through, and what becomes of it beside being read. */
 export interface OutputKeeping {
+  readonly poller: PipePoller;
   /** Where the last of it is kept for clients that come back. */
   readonly history: History;
   /** Where it is counted. */
@@ -56,13 +58,14 @@ export async function launchProcess(
   request: StartRequest,
   plan: Plan,
   leaf: Leaf | null,
-  { history, written }: OutputKeeping,
+  { poller, history, written }: OutputKeeping,
 ): Promise<ManagedProcess> {
   let opened: Channels | null = null;
   const output = new Output((paused) => opened?.setPaused(paused), history);
   const { process: spawned, channels } = await open(
     request,
     { ...plan, cgroup: leaf?.path ?? null },
+    poller,
     (stream, bytes) => {
       written[stream] += bytes.length;
       output.write(stream, bytes);
@@ -76,10 +79,11 @@ export async function launchProcess(
 function open(
   request: StartRequest,
   launch: Launch,
+  poller: PipePoller,
   onOutput: OnOutput,
 ): Promise<{ process: Spawned; channels: Channels }> {
   if (request.terminal) return openTerminal(launch, request.terminal, onOutput);
-  return openPipes(launch, request.stdin, onOutput);
+  return openPipes(launch, request.stdin, poller, onOutput);
 }
 
 function refuseNulBytes(texts: readonly string[]): void {

@@ -3,6 +3,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { EnvdError } from '../../../base/errors.ts';
 import type { Feed } from '../../../base/feed.ts';
 import type { Cgroup } from '../../os/cgroup2.ts';
+import { PipePoller } from '../../os/pipe-ends.ts';
 import { SIGKILL, SIGTERM } from '../../os/signals.ts';
 import { NoCgroup } from '../../os/spawn.ts';
 import type { Guest } from '../guest/guest.ts';
@@ -56,6 +57,7 @@ export class ProcessTable {
   readonly #options: ProcessOptions;
   readonly #leaves: Leaves;
   readonly #histories: HistoryBudget;
+  readonly #poller = new PipePoller();
   /** By start id: those that are being started, run, or have ended a moment ago. */
   readonly #starts = new Map<string, Promise<ManagedProcess>>();
   #stopping = false;
@@ -140,6 +142,7 @@ export class ProcessTable {
     const leaf = cgroup && this.#leaves.create(cgroup);
     try {
       const process = await launchProcess(request, plan, leaf, {
+        poller: this.#poller,
         history: new History(this.#options.historyBytes, this.#histories),
         written: this.counts.output,
       });

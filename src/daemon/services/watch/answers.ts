@@ -1,29 +1,32 @@
 import { EnvdError } from '../../../base/errors.ts';
+import { SerialQueue } from '../../../base/serial-queue.ts';
 
 /**
- * Questions to file systems that may not answer. Each unanswered one holds a thread of the pool, of which there are
- * four; so there is one at a time for each file system.
+ * Questions to file systems that may not answer. Each unanswered one holds a thread of the pool, so there is one at a
+ * time for each file system.
  */
 export class Answers {
   readonly #timeoutMs: number;
-  readonly #last = new Map<string, Promise<unknown>>();
+  readonly #queues = new Map<string, SerialQueue>();
 
   constructor(timeoutMs = 5000) {
     this.#timeoutMs = timeoutMs;
   }
 
-  /** Asks about `path`; `key` stands for the file system. Throws `deadline_exceeded` when there is no answer. */
+  /**
+   * Asks about `path`; `key` stands for the file system. Throws `deadline_exceeded` when there is no answer, and
+   * `resource_exhausted` at once while too many wait for the same file system.
+   */
   async ask<T>(key: string, path: string, question: () => Promise<T>): Promise<T> {
-    const previous = this.#last.get(key);
+    const queue = this.#queues.get(key) ?? new SerialQueue(`ask the file system at '${path}'`);
+    this.#queues.set(key, queue);
     let isLate = false;
-    const answer = (async () => {
-      await previous?.catch(() => {});
+    const answer = queue.run(async () => {
       if (isLate) throw noAnswer(path);
       return await question();
-    })();
-    this.#last.set(key, answer);
+    });
     const forget = () => {
-      if (this.#last.get(key) === answer) this.#last.delete(key);
+      if (queue.isIdle && this.#queues.get(key) === queue) this.#queues.delete(key);
     };
     answer.then(forget, forget);
 

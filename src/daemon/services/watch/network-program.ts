@@ -10,10 +10,46 @@ import type { Report, Request, SentError } from './network-protocol.ts';
 
 const ALIVE_MS = 1000;
 
-nameProcess('envd');
-const kernel = new KernelWatches();
-const watches = new Map<number, MergedWatch>();
-const roots = new Map<number, BytePath>();
+/** The watches of one network file system, on behalf of the daemon. */
+class Program {
+  readonly #kernel = new KernelWatches();
+  readonly #watches = new Map<number, { readonly watch: MergedWatch; readonly root: BytePath }>();
+
+  take(request: Request): void {
+    if (request.type === 'start') void this.#start(request);
+    else this.#stop(request.id);
+  }
+
+  /** Goes on for good. A file system that does not answer keeps this from being said. */
+  async sayAlive(): Promise<void> {
+    const roots = Array.from(this.#watches.values(), ({ root }) => root);
+    for (const root of new Set(roots)) await statfs(pathBuffer(root)).catch(() => {});
+    report({ type: 'alive' });
+    setTimeout(() => void this.sayAlive(), ALIVE_MS);
+  }
+
+  async #start({ id, root, recursive }: Request & { type: 'start' }): Promise<void> {
+    const ended = (error: unknown) => {
+      this.#watches.delete(id);
+      report({ type: 'ended', id, error: error === null ? null : describe(error) });
+    };
+    const tell = (events: (Report & { type: 'events' })['events']) => report({ type: 'events', id, events });
+    const watch = new MergedWatch({ kernel: this.#kernel, root, recursive, tell, ended });
+    this.#watches.set(id, { watch, root });
+    try {
+      await watch.start();
+      report({ type: 'started', id });
+    } catch (error) {
+      watch[Symbol.dispose]();
+      ended(error);
+    }
+  }
+
+  #stop(id: number): void {
+    this.#watches.get(id)?.watch[Symbol.dispose]();
+    this.#watches.delete(id);
+  }
+}
 
 function report(message: Report): void {
   if (process.connected) process.send?.(message);
@@ -25,41 +61,13 @@ function describe(error: unknown): SentError {
     : { kind: 'internal', message: messageOf(error) };
 }
 
-async function start({ id, root, recursive }: Request & { type: 'start' }): Promise<void> {
-  const ended = (error: unknown) => {
-    watches.delete(id);
-    roots.delete(id);
-    report({ type: 'ended', id, error: error === null ? null : describe(error) });
-  };
-  const tell = (events: (Report & { type: 'events' })['events']) => report({ type: 'events', id, events });
-  const watch = new MergedWatch({ kernel, root, recursive, tell, ended });
-  watches.set(id, watch);
-  roots.set(id, root);
-  try {
-    await watch.start();
-    report({ type: 'started', id });
-  } catch (error) {
-    watch[Symbol.dispose]();
-    ended(error);
-  }
+/** Begins to serve the daemon. */
+function main(): void {
+  nameProcess('envd');
+  const program = new Program();
+  process.on('message', (request: Request) => program.take(request));
+  process.on('disconnect', () => process.exit(0));
+  void program.sayAlive();
 }
 
-function stop(id: number): void {
-  watches.get(id)?.[Symbol.dispose]();
-  watches.delete(id);
-  roots.delete(id);
-}
-
-/** A file system that does not answer keeps this from being said. */
-async function sayAlive(): Promise<void> {
-  for (const root of new Set(roots.values())) await statfs(pathBuffer(root)).catch(() => {});
-  report({ type: 'alive' });
-  setTimeout(() => void sayAlive(), ALIVE_MS);
-}
-
-process.on('message', (request: Request) => {
-  if (request.type === 'start') void start(request);
-  else stop(request.id);
-});
-process.on('disconnect', () => process.exit(0));
-void sayAlive();
+main();

@@ -3,11 +3,12 @@ import { once } from 'node:events';
 import { closeSync, fstatSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
 import { expect, test } from 'vitest';
-import { ReadEnd } from '../../../../src/daemon/os/pipe-ends.ts';
+import { PipePoller, type ReadEnd } from '../../../../src/daemon/os/pipe-ends.ts';
 import { type ProcessExit, spawnWithPipes } from '../../../../src/daemon/os/spawn.ts';
 import { ROOT } from '../../../support/users.ts';
 
 const SIGPIPE = 13;
+const poller = new PipePoller();
 
 /** A shell script, with the reading end of what it writes; its stderr is left alone. */
 async function start(script: string): Promise<{ stdout: number; exit: Promise<ProcessExit> }> {
@@ -27,7 +28,7 @@ const bytesOf = (chunks: readonly Buffer[]) => chunks.reduce((sum, chunk) => sum
 test('every byte is told, and the end closes the descriptor', async () => {
   const chunks: Buffer[] = [];
   const descriptor = await outputOf('seq 1 200000');
-  const end = new ReadEnd(descriptor, (bytes) => chunks.push(bytes));
+  const end = poller.read(descriptor, (bytes) => chunks.push(bytes));
   await end.closed;
   const expected = Array.from({ length: 200_000 }, (_, index) => `${index + 1}\n`).join('');
   expect(Buffer.concat(chunks).toString() === expected).toBe(true);
@@ -44,7 +45,7 @@ test('what was told is nobody else’s: a later read does not change it', async 
   const readers = await Promise.all(
     Object.entries(told).map(async ([letter, chunks]) => {
       const script = `for i in 1 2 3 4 5 6 7 8; do head -c 3000 /dev/zero | tr '\\0' ${letter}; done`;
-      return new ReadEnd(await outputOf(script), (bytes) => chunks.push(bytes));
+      return poller.read(await outputOf(script), (bytes) => chunks.push(bytes));
     }),
   );
   await Promise.all(readers.map(({ closed }) => closed));
@@ -55,7 +56,7 @@ test('what was told is nobody else’s: a later read does not change it', async 
 
 test('a pause takes effect within the turn that it comes in, and what waits can be asked for', async () => {
   const chunks: Buffer[] = [];
-  const end: ReadEnd = new ReadEnd(await outputOf('head -c 1000000 /dev/zero'), (bytes) => {
+  const end: ReadEnd = poller.read(await outputOf('head -c 1000000 /dev/zero'), (bytes) => {
     chunks.push(bytes);
     end.setPaused(true);
     end.setPaused(true);
@@ -76,7 +77,7 @@ test('hundreds at once, whose numbers are used again', async () => {
     const ends = await Promise.all(
       Array.from({ length: 100 }, async (_, index) => {
         let text = '';
-        const end = new ReadEnd(await outputOf(`echo ${index}`), (bytes) => {
+        const end = poller.read(await outputOf(`echo ${index}`), (bytes) => {
           text += bytes;
         });
         await end.closed;
@@ -87,10 +88,10 @@ test('hundreds at once, whose numbers are used again', async () => {
   }
 });
 
-/** Runs a module that has `ReadEnd` and reads its standard input; returns its exit status and what it printed. */
+/** Runs a module that has a `poller` and reads its standard input; returns its exit status and what it printed. */
 async function runModule(code: string, input: string | null): Promise<[number, string]> {
   const url = new URL('../../../../src/daemon/os/pipe-ends.ts', import.meta.url).href;
-  const prelude = `const { ReadEnd } = await import(${JSON.stringify(url)});`;
+  const prelude = `const poller = new (await import(${JSON.stringify(url)})).PipePoller();`;
   const child = spawn(process.execPath, ['--input-type=module', '-e', prelude + code], {
     stdio: ['pipe', 'pipe', 'inherit'],
   });
@@ -107,13 +108,13 @@ async function runModule(code: string, input: string | null): Promise<[number, s
 test('an error of a listener is an uncaught exception, as everywhere, and the reading goes on', async () => {
   const code = `
     process.on('uncaughtException', ({ message }) => console.log(message));
-    await new ReadEnd(0, () => { throw new Error('of the listener'); }).closed;
+    await poller.read(0, () => { throw new Error('of the listener'); }).closed;
     console.log('closed');`;
   expect(await runModule(code, 'input')).toEqual([0, 'of the listener\nclosed\n']);
 });
 
 test('one that is unreferenced keeps no program alive', async () => {
-  expect(await runModule('new ReadEnd(0, () => {}).unref();', null)).toEqual([0, '']);
+  expect(await runModule('poller.read(0, () => {}).unref();', null)).toEqual([0, '']);
 });
 
 test('an environment that ends closes its pipes: the writers learn of it', async () => {

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { Cgroup } from '../../../../src/daemon/os/cgroup2.ts';
-import { ReadEnd } from '../../../../src/daemon/os/pipe-ends.ts';
+import { PipePoller } from '../../../../src/daemon/os/pipe-ends.ts';
 import { Terminal } from '../../../../src/daemon/os/pty.ts';
 import { type Launch, type ProcessExit, spawn, spawnWithPipes } from '../../../../src/daemon/os/spawn.ts';
 import type { User } from '../../../../src/daemon/os/users.ts';
@@ -12,6 +12,8 @@ import { testCgroup } from '../../../support/cgroups.ts';
 import { needs } from '../../../support/needs.ts';
 import { scratch } from '../../../support/scratch.ts';
 import { ROOT } from '../../../support/users.ts';
+
+const poller = new PipePoller();
 
 const NOBODY: User = { ...ROOT, name: 'nobody', uid: 65534, gid: 65534, groups: [65534] };
 const PATH = '/usr/bin:/bin';
@@ -24,7 +26,7 @@ const sh = (script: string, rest: Partial<Launch> = {}) => launch('/bin/sh', ['-
 
 async function textOf(descriptor: number): Promise<string> {
   const chunks: Buffer[] = [];
-  await new ReadEnd(descriptor, (bytes) => chunks.push(bytes)).closed;
+  await poller.read(descriptor, (bytes) => chunks.push(bytes)).closed;
   return Buffer.concat(chunks).toString();
 }
 

@@ -54,6 +54,25 @@ describe('steps', () => {
     expect(log).toEqual(['early', 'late', 'last']);
   });
 
+  test('of too many calls are refused, without being run', async () => {
+    const opened = Promise.withResolvers<void>();
+    let begun = 0;
+    const slow: InitStep = {
+      name: 'slow',
+      runs: 'first',
+      run: () => {
+        begun++;
+        return opened.promise;
+      },
+    };
+    const init = new Init([slow]);
+    const calls = Array.from({ length: 65 }, () => init.apply(UNTIMED));
+    await expect(init.apply(UNTIMED)).rejects.toMatchObject({ kind: 'resource_exhausted' });
+    opened.resolve();
+    await Promise.all(calls);
+    expect(begun).toBe(65);
+  });
+
   test('wait for those of the call before', async () => {
     const log: string[] = [];
     const release: (() => void)[] = [];

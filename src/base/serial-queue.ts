@@ -1,0 +1,47 @@
+import { EnvdError } from './errors.ts';
+
+/** Calls of a queue that may wait while one is under way, unless the queue is told otherwise. */
+const WAITING_LIMIT = 64;
+
+/** Runs one call at a time, in the order in which they came; how many may wait is bounded. */
+export class SerialQueue {
+  readonly #name: string;
+  readonly #limit: number;
+  readonly #waiting: (() => void)[] = [];
+  #isBusy = false;
+
+  /** `name` is what the refusal calls the operation, like `init`. */
+  constructor(name: string, limit = WAITING_LIMIT) {
+    this.#name = name;
+    this.#limit = limit;
+  }
+
+  /** Whether nothing is under way and nothing waits. */
+  get isIdle(): boolean {
+    return !this.#isBusy;
+  }
+
+  /** Settles as `work` does. Throws `resource_exhausted`, without running it, while too many others wait. */
+  async run<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#isBusy) await this.#turn();
+    this.#isBusy = true;
+    try {
+      return await work();
+    } finally {
+      // The turn is handed over: nobody who comes meanwhile can take it.
+      const next = this.#waiting.shift();
+      if (next) next();
+      else this.#isBusy = false;
+    }
+  }
+
+  #turn(): Promise<void> {
+    if (this.#waiting.length >= this.#limit) {
+      const text = `cannot ${this.#name} now: ${this.#limit} others are waiting: try again later`;
+      throw new EnvdError('resource_exhausted', text);
+    }
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#waiting.push(resolve);
+    return promise;
+  }
+}

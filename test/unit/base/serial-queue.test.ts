@@ -1,0 +1,52 @@
+import { setImmediate as turn } from 'node:timers/promises';
+import { expect, test } from 'vitest';
+import { SerialQueue } from '../../../src/base/serial-queue.ts';
+
+test('calls run one at a time, in their order, also after one that failed', async () => {
+  const queue = new SerialQueue('work');
+  const log: string[] = [];
+  const work = (name: string, error?: Error) => async () => {
+    log.push(`${name} begins`);
+    await turn();
+    log.push(`${name} ends`);
+    if (error) throw error;
+    return name;
+  };
+  const results = await Promise.allSettled([
+    queue.run(work('a')),
+    queue.run(work('b', new Error('of b'))),
+    queue.run(work('c')),
+  ]);
+  expect(results.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'fulfilled']);
+  expect(log).toEqual(['a begins', 'a ends', 'b begins', 'b ends', 'c begins', 'c ends']);
+  expect(queue.isIdle).toBe(true);
+});
+
+test('nobody overtakes one whose turn it is', async () => {
+  const queue = new SerialQueue('work');
+  const order: string[] = [];
+  const first = queue.run(async () => {});
+  const second = queue.run(async () => void order.push('second'));
+  // As soon as the first one has ended, before the second one goes on.
+  const third = first.then(() => queue.run(async () => void order.push('third')));
+  await Promise.all([second, third]);
+  expect(order).toEqual(['second', 'third']);
+});
+
+test('as many as are allowed wait, and one more is refused and not run', async () => {
+  const queue = new SerialQueue('init', 2);
+  const gate = Promise.withResolvers<void>();
+  const ran: number[] = [];
+  const calls = [0, 1, 2, 3].map((index) =>
+    queue.run(async () => {
+      await gate.promise;
+      ran.push(index);
+    }),
+  );
+  await expect(calls[3]).rejects.toThrow('cannot init now: 2 others are waiting: try again later');
+  gate.resolve();
+  await Promise.all(calls.slice(0, 3));
+  expect(ran).toEqual([0, 1, 2]);
+  await queue.run(async () => void ran.push(4));
+  expect(ran).toEqual([0, 1, 2, 4]);
+});
