@@ -10,45 +10,42 @@ import type { Config } from './config.ts';
 import { Expiration } from './expiry/expiration.ts';
 import { Scheduler } from './expiry/scheduler.ts';
 import { CommandHook } from './hooks/command-hook.ts';
-import { type Hook, NO_HOOK } from './hooks/hook.ts';
-import { UrlHook } from './hooks/url-hook.ts';
+import { type Hook, NO_HOOK, UrlHook } from './hooks/hook.ts';
 import type { Sandbox } from './leases/sandbox.ts';
 import { renderMetrics } from './metrics.ts';
 import { Exchanges } from './proxy/exchanges.ts';
-import { Pools } from './proxy/pools.ts';
-import { Carrier } from './proxy/proxy.ts';
-import { Leftovers } from './proxy/stale-connections.ts';
+import { ConnectionPools } from './proxy/pools.ts';
+import { ReverseProxy } from './proxy/proxy.ts';
+import { StaleConnections } from './proxy/stale-connections.ts';
 import { EmbeddedStore } from './registry/embedded.ts';
-import { Registry } from './registry/registry.ts';
-import type { Store } from './registry/store.ts';
-import { Connections } from './routes/connections.ts';
-import { Door } from './routes/router.ts';
-import { createFrontServer } from './routes/server.ts';
+import { Registry, type Store } from './registry/registry.ts';
+import { Router } from './routes/router.ts';
+import { ConnectionContext, createFrontServer } from './routes/server.ts';
 import { TargetReader } from './routes/target.ts';
 
-/** The whole gateway, wired and not listening yet. */
+/** The gateway, wired but not listening yet. */
 export interface Gateway {
   readonly server: Server;
-  /** Looks after what is due; to be called when it listens. */
+  /** Starts to expire sandboxes; to be called when the server listens. */
   start(): void;
-  /** Closes the client's connection that the running code works for. Returns false when it works for none. */
+  /** Closes the client connection that the running code works for. Returns false when there is none. */
   endCurrent(): boolean;
   stop(): Promise<void>;
 }
 
-/** The only place where the parts are made and learn of each other. Throws when the registry cannot be used. */
+/** Makes all parts and wires them. Throws when the registry cannot be used. */
 export async function compose(config: Config, logger: Logger): Promise<Gateway> {
   const store = await openStore(config, logger);
   const registry = new Registry(store);
-  await registry.takeOver();
-  const [exchanges, pools] = [new Exchanges(), new Pools()];
-  const leftovers = new Leftovers(exchanges, pools, registry, logger);
-  const onGone = (id: string) => leftovers.end(id);
+  await registry.dropClaims();
+  const [exchanges, pools] = [new Exchanges(), new ConnectionPools()];
+  const staleConnections = new StaleConnections(exchanges, pools, registry, logger);
+  const onGone = (id: string) => staleConnections.close(id);
   const owner = `${hostname()}-${process.pid}-${randomUUID()}`;
   const expiration = new Expiration({ registry, hook: await openHook(config), owner, onGone, logger });
   const scheduler = new Scheduler(registry, expiration, owner, logger);
   const onChange = ({ id, phase, deadline }: Sandbox) => {
-    if (phase === 'expiring' && deadline > Date.now()) expiration.nudge(id);
+    if (phase === 'expiring' && deadline > Date.now()) expiration.cancelCollapse(id);
     scheduler.wake();
   };
   const operations = new Operations({
@@ -58,26 +55,26 @@ export async function compose(config: Config, logger: Logger): Promise<Gateway> 
   const targets = new TargetReader(config.headerPrefix);
   const { apiKey, onExpiry } = config;
   const metrics = () =>
-    renderMetrics({ registry, passages: door.counts, exchanges, expiry: expiration.tally });
+    renderMetrics({ registry, results: router.counts, exchanges, expiry: expiration.tally });
   const app = buildPlatform({ operations, targets, apiKey, onExpiry, metrics, logger });
   await app.ready();
-  const door: Door = new Door({
+  const router: Router = new Router({
     ...{ targets, registry, exchanges, apiKey, logger },
-    carrier: new Carrier(pools),
+    proxy: new ReverseProxy(pools),
     platform: (request, response) => app.routing(request, response),
   });
-  const connections = new Connections();
-  const server = createFrontServer(door, connections);
+  const context = new ConnectionContext();
+  const server = createFrontServer(router, context);
   return {
     server,
-    endCurrent: () => connections.endCurrent(),
+    endCurrent: () => context.endCurrent(),
     start: () => scheduler.start(),
     async stop() {
       await scheduler.stop();
       exchanges.endAll();
       await close(server);
       pools.closeAll();
-      leftovers[Symbol.dispose]();
+      staleConnections[Symbol.dispose]();
       await app.close();
       await store[Symbol.asyncDispose]();
     },
@@ -86,7 +83,7 @@ export async function compose(config: Config, logger: Logger): Promise<Gateway> 
 
 async function openStore({ redis, registry }: Config, logger: Logger): Promise<Store> {
   if (redis !== null) {
-    // Its client is a quarter of the time to start, and only needed by those who ask for it.
+    // Imported only here: loading the client takes a quarter of the start.
     const { RedisStore } = await import('./registry/redis.ts');
     return RedisStore.open(redis, logger);
   }
@@ -102,7 +99,7 @@ async function openHook({ hook, hookTimeout, hookDirectory, path }: Config): Pro
   return CommandHook.open({ command: hook, directory: hookDirectory, limitMs, path });
 }
 
-/** Streams would go on for ever: they end with the gateway. */
+/** Closes all connections, too: streams would go on for ever. */
 async function close(server: Server): Promise<void> {
   const closed = new Promise<void>((resolve) => server.close(() => resolve()));
   server.closeAllConnections();

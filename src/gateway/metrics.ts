@@ -3,19 +3,19 @@ import type { ExpiryTally } from './expiry/expiration.ts';
 import { PHASES } from './leases/sandbox.ts';
 import type { Exchanges } from './proxy/exchanges.ts';
 import type { Registry } from './registry/registry.ts';
-import type { Passage } from './routes/router.ts';
+import type { Result } from './routes/router.ts';
 
-/** What the gateway tells of itself. */
+/** Where the figures come from. */
 export interface Telemetry {
   readonly registry: Registry;
-  readonly passages: Readonly<Record<Passage, number>>;
+  readonly results: Readonly<Record<Result, number>>;
   readonly exchanges: Exchanges;
   readonly expiry: ExpiryTally;
 }
 
 type Values = Readonly<Record<string, number>>;
 
-/** Everything in Prometheus' text format; the figures are plain numbers until somebody asks. */
+/** Renders all metrics in Prometheus' text format. */
 export async function renderMetrics(
   telemetry: Telemetry,
 ): Promise<{ readonly contentType: string; readonly text: string }> {
@@ -31,15 +31,15 @@ export async function renderMetrics(
   return { contentType: page.contentType, text: await page.metrics() };
 }
 
-function addRequests(page: Page, { passages, exchanges }: Telemetry): void {
-  counter(page, 'envd_gateway_requests_total', 'Requests for sandboxes.', 'result', passages);
-  gauge(page, 'envd_gateway_exchanges', 'What is open between clients and sandboxes.', null, {
+function addRequests(page: Page, { results, exchanges }: Telemetry): void {
+  counter(page, 'envd_gateway_requests_total', 'Requests for sandboxes.', 'result', results);
+  gauge(page, 'envd_gateway_exchanges', 'Requests, streams and upgraded connections in flight.', null, {
     all: exchanges.count,
   });
   counter(
     page,
     'envd_gateway_exchanges_ended_total',
-    'What was broken off since the sandbox had gone.',
+    'Exchanges ended because their sandbox had gone.',
     null,
     {
       all: exchanges.ended,
@@ -48,16 +48,12 @@ function addRequests(page: Page, { passages, exchanges }: Telemetry): void {
 }
 
 function addExpiries(page: Page, { outcomes, failures, hooks }: ExpiryTally): void {
-  counter(page, 'envd_gateway_expiries_total', 'Sandboxes whose time was up.', 'outcome', outcomes);
-  counter(
-    page,
-    'envd_gateway_expiry_failures_total',
-    'Steps of expiries that have failed.',
-    'step',
-    failures,
-  );
-  counter(page, 'envd_gateway_hooks_total', 'Hooks that have succeeded.', null, { all: hooks.count });
-  counter(page, 'envd_gateway_hook_seconds_total', 'Time that they took.', null, { all: hooks.seconds });
+  counter(page, 'envd_gateway_expiries_total', 'Expiries that have ended.', 'outcome', outcomes);
+  counter(page, 'envd_gateway_expiry_failures_total', 'Failed steps of expiries.', 'step', failures);
+  counter(page, 'envd_gateway_hooks_total', 'Hooks that succeeded.', null, { all: hooks.count });
+  counter(page, 'envd_gateway_hook_seconds_total', 'Duration of the hooks that succeeded, in all.', null, {
+    all: hooks.seconds,
+  });
 }
 
 function counter(page: Page, name: string, help: string, label: string | null, values: Values): void {

@@ -3,21 +3,21 @@ import pino from 'pino';
 import { afterAll, describe, expect, test } from 'vitest';
 import { isReachable, type Registration, type Sandbox } from '../../src/gateway/leases/sandbox.ts';
 import {
+  acquire,
   commit,
+  complete,
   extend,
   fail,
   LEASE_MS,
   register,
   resume,
   retryDelay,
-  setTimeLeft,
-  settle,
-  takeUp,
+  setTimeToLive,
 } from '../../src/gateway/leases/transitions.ts';
 import { EmbeddedStore } from '../../src/gateway/registry/embedded.ts';
 import { RedisStore } from '../../src/gateway/registry/redis.ts';
+import type { Store } from '../../src/gateway/registry/registry.ts';
 import { Registry } from '../../src/gateway/registry/registry.ts';
-import type { Store } from '../../src/gateway/registry/store.ts';
 import { type RedisServer, startRedis } from '../support/redis-server.ts';
 import { scratch } from '../support/scratch.ts';
 
@@ -116,7 +116,7 @@ describe.each(kinds)('the %s registry', (kind, open) => {
     const claims = owners.map(async (owner) => {
       let taken = false;
       const claim = (sandbox: Sandbox, now: number) => {
-        const next = takeUp(sandbox, owner, now);
+        const next = acquire(sandbox, owner, now);
         taken = next !== sandbox;
         return next;
       };
@@ -130,8 +130,8 @@ describe.each(kinds)('the %s registry', (kind, open) => {
   test(`its claims ${kind === 'redis' ? 'are others’' : 'are nobody’s'} when it is opened`, async () => {
     await using store = await open();
     await put(registry(store), 'one', 0);
-    await registry(store).change('one', (sandbox, now) => takeUp(sandbox, 'a gateway that was killed', now));
-    await registry(store).takeOver();
+    await registry(store).change('one', (sandbox, now) => acquire(sandbox, 'a gateway that was killed', now));
+    await registry(store).dropClaims();
     expect((await store.due(10)).ids).toEqual(kind === 'redis' ? [] : ['one']);
   });
 });
@@ -141,14 +141,14 @@ const registry = (store: Store) => new Registry(store);
 describe('the phases', () => {
   const now = 1_000_000;
   const running = register(null, registration('one'), 10, now);
-  const expiring = takeUp(running, 'me', now + 10_000);
+  const expiring = acquire(running, 'me', now + 10_000);
   const observed = { freeze: null, collapse: null };
   const committed = commit(expiring, observed, now + 11_000);
 
   test('a sandbox is reached while it runs and its time is not up', () => {
     expect(isReachable(running, now + 9999)).toBe(true);
     expect(isReachable(running, now + 10_000)).toBe(false);
-    expect(isReachable(setTimeLeft(running, 60, now), now + 10_000)).toBe(true);
+    expect(isReachable(setTimeToLive(running, 60, now), now + 10_000)).toBe(true);
     for (const other of [expiring, committed]) expect(isReachable(other, now)).toBe(false);
   });
 
@@ -156,13 +156,13 @@ describe('the phases', () => {
     expect(commit(extend(expiring, 60, now + 10_500), observed, now + 11_000).phase).toBe('thawing');
     expect(committed.phase).toBe('committed');
     expect(() => extend(committed, 60, now)).toThrow("sandbox 'one' has expired");
-    expect(() => setTimeLeft(settle(committed) as Sandbox, 60, now)).toThrow("sandbox 'one' is paused");
+    expect(() => setTimeToLive(complete(committed) as Sandbox, 60, now)).toThrow("sandbox 'one' is paused");
   });
 
   test('nothing is done twice: what is claimed is taken up when its lease is over, and not before', () => {
-    expect(takeUp(running, 'me', now)).toBe(running);
-    expect(takeUp(expiring, 'you', now + 10_000 + LEASE_MS - 1)).toBe(expiring);
-    const taken = takeUp(expiring, 'you', now + 10_000 + LEASE_MS);
+    expect(acquire(running, 'me', now)).toBe(running);
+    expect(acquire(expiring, 'you', now + 10_000 + LEASE_MS - 1)).toBe(expiring);
+    const taken = acquire(expiring, 'you', now + 10_000 + LEASE_MS);
     expect(taken).toMatchObject({ phase: 'expiring', expiries: 1, claim: { owner: 'you' } });
   });
 
@@ -170,19 +170,19 @@ describe('the phases', () => {
     const thawing = fail(committed, now + 12_000);
     expect(thawing).toMatchObject({ phase: 'thawing', failures: 1, retryAt: now + 13_000 });
     const again = resume(thawing);
-    expect(takeUp(again, 'me', now + 12_999)).toBe(again);
-    expect(takeUp(again, 'me', now + 13_000)).toMatchObject({ phase: 'expiring', expiries: 2 });
+    expect(acquire(again, 'me', now + 12_999)).toBe(again);
+    expect(acquire(again, 'me', now + 13_000)).toMatchObject({ phase: 'expiring', expiries: 2 });
     expect([1, 2, 3, 9, 10, 50].map(retryDelay)).toEqual([1000, 2000, 4000, 256_000, 300_000, 300_000]);
   });
 
   test('there are no other ways', () => {
     expect(() => commit(running, observed, now)).toThrow('cannot go from running');
-    expect(() => settle(expiring)).toThrow('cannot go from expiring to paused');
+    expect(() => complete(expiring)).toThrow('cannot go from expiring to paused');
     expect(() => resume(committed)).toThrow('cannot go from committed to running');
     expect(() => register(committed, registration('one'), 1, now)).toThrow(
       "sandbox 'one' is about to expire",
     );
-    expect(register(settle(committed), registration('one'), 1, now).incarnation).not.toBe(
+    expect(register(complete(committed), registration('one'), 1, now).incarnation).not.toBe(
       running.incarnation,
     );
   });

@@ -131,8 +131,8 @@ test('a request without the header is for the platform, or told what is missing'
 
 test.each([
   [{ 'svc-sandbox-port': '49983' }, /header Svc-Sandbox-Id is missing/],
-  [{ 'svc-sandbox-id': '' }, /header Svc-Sandbox-Id is not/],
-  [{ 'svc-sandbox-id': 'a/b' }, /header Svc-Sandbox-Id is not/],
+  [{ 'svc-sandbox-id': '' }, /header Svc-Sandbox-Id must be the id/],
+  [{ 'svc-sandbox-id': 'a/b' }, /header Svc-Sandbox-Id must be the id/],
   [{ 'svc-sandbox-id': ['one', 'two'] }, /header Svc-Sandbox-Id must be given once/],
   [{ 'svc-sandbox-id': 'one', 'svc-sandbox-port': '' }, /header Svc-Sandbox-Port must be/],
   [{ 'svc-sandbox-id': 'one', 'svc-sandbox-port': '0' }, /header Svc-Sandbox-Port must be/],

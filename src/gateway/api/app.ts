@@ -1,23 +1,26 @@
 import Fastify, { type FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import { EnvdError, messageOf } from '../../base/errors.ts';
+import { equalSecrets } from '../../base/secrets.ts';
 import type { Outcome } from '../leases/sandbox.ts';
 import { OWN_HEADERS, statusOf } from '../routes/answers.ts';
 import type { TargetReader } from '../routes/target.ts';
-import { requireKey } from './key.ts';
-import { sandboxRoutes, timeRoutes } from './routes.ts';
-import { type SelfParts, selfRoutes } from './self.ts';
+import type { Operations } from './operations.ts';
+import { healthRoute, type Metrics, metricsRoute, sandboxRoutes, timeRoutes } from './routes.ts';
 
-export interface PlatformParts extends SelfParts {
+export interface PlatformParts {
+  readonly operations: Operations;
   readonly targets: TargetReader;
-  /** For sandboxes that are registered without a word about it. */
+  readonly apiKey: string;
+  /** For sandboxes that are registered without one. */
   readonly onExpiry: Outcome;
+  readonly metrics: Metrics;
   readonly logger: Logger;
 }
 
-/** The platform operations, without a server of their own. */
+/** The platform operations as a Fastify application that does not listen. */
 export function buildPlatform(parts: PlatformParts): FastifyInstance {
-  const { logger, operations, apiKey, onExpiry } = parts;
+  const { logger, operations, apiKey, onExpiry, metrics } = parts;
   const app = Fastify({
     loggerInstance: logger.child({}, { level: logger.isLevelEnabled('warn') ? 'warn' : logger.level }),
     exposeHeadRoutes: false,
@@ -36,13 +39,23 @@ export function buildPlatform(parts: PlatformParts): FastifyInstance {
     requireKey(scope, apiKey);
     sandboxRoutes(scope, operations, onExpiry);
     timeRoutes(scope, operations);
+    metricsRoute(scope, metrics);
     done();
   });
-  selfRoutes(app, parts);
+  healthRoute(app, operations);
   return app;
 }
 
-/** JSON whatever it is called; nothing at all is null. */
+/** Refuses requests to `app` without the key. */
+function requireKey(app: FastifyInstance, apiKey: string): void {
+  app.addHook('onRequest', async ({ headers }) => {
+    const shown = headers['x-api-key'];
+    if (typeof shown === 'string' && equalSecrets(shown, apiKey)) return;
+    throw new EnvdError('unauthenticated', 'unauthorized: header X-API-Key is missing or wrong');
+  });
+}
+
+/** Parses JSON of any content type; an empty body is null. */
 function parse(body: string): unknown {
   if (body.trim() === '') return null;
   try {
@@ -63,7 +76,7 @@ function logOperations(app: FastifyInstance, logger: Logger): void {
   });
 }
 
-/** Every error in the one shape, `{"code", "message"}`. */
+/** Sends every error as `{"code", "message"}`. */
 function shapeErrors(app: FastifyInstance, { targets }: PlatformParts): void {
   app.setErrorHandler((error, request, reply) => {
     const code = statusOf(error);
@@ -76,7 +89,7 @@ function shapeErrors(app: FastifyInstance, { targets }: PlatformParts): void {
   app.setNotFoundHandler(({ method, url }, reply) => {
     const path = url.split('?', 1)[0] ?? '';
     const platform = /^\/(v2\/)?sandboxes(\/|$)|^\/gateway\//.test(path);
-    // Anything else was meant for a sandbox.
+    // Other paths are those of a sandbox that was not named.
     const code = platform ? 404 : 400;
     const message = platform ? `no such operation: ${method} ${path}` : targets.missing().message;
     return reply.code(code).headers(OWN_HEADERS).send({ code, message });

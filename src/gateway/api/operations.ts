@@ -1,24 +1,24 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { EnvdError } from '../../base/errors.ts';
 import type { Registration, Sandbox } from '../leases/sandbox.ts';
-import { extend, register, setTimeLeft } from '../leases/transitions.ts';
+import { extend, register, setTimeToLive } from '../leases/transitions.ts';
 import type { Registry } from '../registry/registry.ts';
 
-/** How long an answer waits for a guest to be thawed that was given more time while it was frozen, in ms. */
+/** How long a response waits for a guest to be thawed whose deadline was moved while it was frozen, in ms. */
 const THAW_WAIT_MS = 10_000;
-const LOOK_AGAIN_MS = 20;
+const POLL_MS = 20;
 
 export interface OperationParts {
   readonly registry: Registry;
-  /** Seconds, for whoever names none. */
+  /** For registrations and refreshes without a time to live, in seconds. */
   readonly defaultTimeout: number;
-  /** Told of every change: somebody may be waiting for it. */
+  /** Called after each change of a record. */
   readonly onChange: (sandbox: Sandbox) => void;
-  /** Told of a sandbox that is no more. */
+  /** Called when a record has been removed. */
   readonly onRemoved: (id: string) => void;
 }
 
-/** What the platform asks for. An id without a record is `not_found`. */
+/** The platform operations. Each throws `not_found` for an id without a record. */
 export class Operations {
   readonly #parts: OperationParts;
 
@@ -43,7 +43,7 @@ export class Operations {
     return sandbox ?? unknown(id);
   }
 
-  /** Forgets a sandbox; what happens to its machine is not the gateway's. */
+  /** Removes a record; the platform looks after the machine. */
   async remove(id: string): Promise<void> {
     const { sandbox } = await this.#parts.registry.find(id);
     if (!sandbox) unknown(id);
@@ -51,17 +51,17 @@ export class Operations {
     this.#parts.onRemoved(id);
   }
 
-  /** From now on, whatever it was. */
-  setTimeLeft(id: string, seconds: number): Promise<Sandbox> {
-    return this.#change(id, (sandbox, now) => setTimeLeft(sandbox, seconds, now));
+  /** Sets the deadline to `seconds` from now. */
+  setTimeToLive(id: string, seconds: number): Promise<Sandbox> {
+    return this.#change(id, (sandbox, now) => setTimeToLive(sandbox, seconds, now));
   }
 
-  /** Never less than it was. */
+  /** Moves the deadline to `seconds` from now, unless it is later already. */
   extend(id: string, seconds = this.#parts.defaultTimeout): Promise<Sandbox> {
     return this.#change(id, (sandbox, now) => extend(sandbox, seconds, now));
   }
 
-  /** For a client that is about to use it: at least `seconds` more, when they are named. */
+  /** Looks a sandbox up and extends it. Throws `failed_precondition` when it is paused. */
   async connect(id: string, seconds: number | undefined): Promise<Sandbox> {
     const sandbox = await this.look(id);
     if (sandbox.phase === 'paused') {
@@ -77,14 +77,14 @@ export class Operations {
     const sandbox = await this.#parts.registry.change(id, change);
     if (!sandbox) unknown(id);
     this.#parts.onChange(sandbox);
-    return this.#untilItRuns(sandbox);
+    return this.#untilThawed(sandbox);
   }
 
-  /** More time for a guest that is being frozen has won: the answer comes when the guest runs again. */
-  async #untilItRuns(changed: Sandbox): Promise<Sandbox> {
+  /** Waits until a guest runs again whose deadline was moved while it was being frozen. */
+  async #untilThawed(changed: Sandbox): Promise<Sandbox> {
     let sandbox = changed;
-    for (let waited = 0; isOnItsWayBack(sandbox) && waited < THAW_WAIT_MS; waited += LOOK_AGAIN_MS) {
-      await delay(LOOK_AGAIN_MS);
+    for (let waited = 0; isBeingThawed(sandbox) && waited < THAW_WAIT_MS; waited += POLL_MS) {
+      await delay(POLL_MS);
       const look = await this.#parts.registry.find(changed.id);
       if (!look.sandbox || look.now >= look.sandbox.deadline) break;
       sandbox = look.sandbox;
@@ -93,7 +93,7 @@ export class Operations {
   }
 }
 
-function isOnItsWayBack({ phase, claim }: Sandbox): boolean {
+function isBeingThawed({ phase, claim }: Sandbox): boolean {
   return claim !== null && (phase === 'expiring' || phase === 'thawing');
 }
 

@@ -1,4 +1,5 @@
 import type { FastifyInstance } from 'fastify';
+import { EnvdError } from '../../base/errors.ts';
 import type { Outcome, Sandbox } from '../leases/sandbox.ts';
 import type { Operations } from './operations.ts';
 import {
@@ -7,15 +8,17 @@ import {
   type RegisterBody,
   refreshSchema,
   registerSchema,
+  stateOf,
   timeoutSchema,
+  viewOf,
+  viewWithToken,
 } from './schemas.ts';
-import { stateOf, viewOf, viewWithToken } from './view.ts';
 
-interface OnOne {
+interface WithId {
   readonly Params: { readonly id: string };
 }
 
-/** Sandboxes: what there is of them. */
+/** Registers, lists, shows and removes sandboxes. */
 export function sandboxRoutes(app: FastifyInstance, operations: Operations, onExpiry: Outcome): void {
   app.post<{ Body: RegisterBody }>(
     '/sandboxes',
@@ -32,24 +35,24 @@ export function sandboxRoutes(app: FastifyInstance, operations: Operations, onEx
       return sandboxes.toSorted((a, b) => a.startedAt - b.startedAt || (a.id < b.id ? -1 : 1)).map(viewOf);
     });
   }
-  app.get<OnOne>('/sandboxes/:id', async ({ params }) => viewWithToken(await operations.look(params.id)));
-  app.delete<OnOne>('/sandboxes/:id', async ({ params }, reply) => {
+  app.get<WithId>('/sandboxes/:id', async ({ params }) => viewWithToken(await operations.look(params.id)));
+  app.delete<WithId>('/sandboxes/:id', async ({ params }, reply) => {
     await operations.remove(params.id);
     return reply.code(204).send();
   });
 }
 
-/** Their time to live. */
+/** Changes the time to live of sandboxes. */
 export function timeRoutes(app: FastifyInstance, operations: Operations): void {
-  app.post<OnOne & { Body: { readonly timeout: number } }>(
+  app.post<WithId & { Body: { readonly timeout: number } }>(
     '/sandboxes/:id/timeout',
     { schema: { body: timeoutSchema } },
     async ({ params, body }, reply) => {
-      await operations.setTimeLeft(params.id, body.timeout);
+      await operations.setTimeToLive(params.id, body.timeout);
       return reply.code(204).send();
     },
   );
-  app.post<OnOne & { Body: { readonly duration?: number } | null }>(
+  app.post<WithId & { Body: { readonly duration?: number } | null }>(
     '/sandboxes/:id/refreshes',
     { schema: { body: refreshSchema } },
     async ({ params, body }, reply) => {
@@ -58,12 +61,34 @@ export function timeRoutes(app: FastifyInstance, operations: Operations): void {
     },
   );
   for (const path of ['/sandboxes/:id/connect', '/v2/sandboxes/:id/connect']) {
-    app.post<OnOne & { Body: { readonly timeout?: number } | null }>(
+    app.post<WithId & { Body: { readonly timeout?: number } | null }>(
       path,
       { schema: { body: connectSchema } },
       async ({ params, body }) => viewWithToken(await operations.connect(params.id, body?.timeout)),
     );
   }
+}
+
+/** Reports whether the registry can be asked: without it no request can be routed. */
+export function healthRoute(app: FastifyInstance, operations: Operations): void {
+  app.get('/gateway/health', async (_request, reply) => {
+    await operations.look('health').catch(ignoreNotFound);
+    return reply.code(204).send();
+  });
+}
+
+function ignoreNotFound(error: unknown): void {
+  if (!(error instanceof EnvdError && error.kind === 'not_found')) throw error;
+}
+
+/** The gateway's metrics in Prometheus' text format. */
+export type Metrics = () => Promise<{ readonly contentType: string; readonly text: string }>;
+
+export function metricsRoute(app: FastifyInstance, metrics: Metrics): void {
+  app.get('/gateway/metrics', async (_request, reply) => {
+    const { contentType, text } = await metrics();
+    return reply.header('content-type', contentType).send(text);
+  });
 }
 
 interface Filter {
@@ -75,7 +100,7 @@ interface Filter {
 
 function matches(sandbox: Sandbox, { state, metadata = '' }: Filter): boolean {
   if (state && !state.split(',').includes(stateOf(sandbox))) return false;
-  // Published clients encode keys and values before they make a query of them.
+  // Published clients encode keys and values twice.
   const wanted = [...new URLSearchParams(metadata)].map((pair) => pair.map(decode));
   return wanted.every(([key = '', value]) => sandbox.metadata[key] === value);
 }

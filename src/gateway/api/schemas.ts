@@ -1,8 +1,8 @@
 import { INTERFACE_VERSION } from '../../base/version.ts';
-import { OUTCOMES, type Outcome } from '../leases/sandbox.ts';
+import { OUTCOMES, type Outcome, type Sandbox } from '../leases/sandbox.ts';
 import { DAEMON_PORT, SANDBOX_ID } from '../routes/target.ts';
 
-/** Of seconds, as everywhere on the wire: 32 bits. */
+/** The largest signed 32-bit integer. */
 const LONGEST_S = 2 ** 31 - 1;
 const LONGEST_REFRESH_S = 3600;
 
@@ -30,7 +30,7 @@ export const registerSchema = {
     port: { ...port, default: DAEMON_PORT },
     envdAccessToken: { type: 'string', minLength: 1 },
     metadata: { type: 'object', additionalProperties: { type: 'string' }, default: {} },
-    // What clients may expect of a daemon that nobody says anything else of: ours.
+    // The level of this project's own daemon.
     envdVersion: { type: 'string', pattern: '^\\d+\\.\\d+\\.\\d+$', default: INTERFACE_VERSION },
     onExpiry: { enum: OUTCOMES },
     timeout,
@@ -39,7 +39,7 @@ export const registerSchema = {
 
 export const timeoutSchema = { type: 'object', required: ['timeout'], properties: { timeout } } as const;
 
-/** A body may be missing: then the default time to live counts. */
+/** Without a body, the default time to live is used. */
 export const refreshSchema = {
   type: ['object', 'null'],
   properties: { duration: { type: 'integer', minimum: 0, maximum: LONGEST_REFRESH_S } },
@@ -51,3 +51,28 @@ export const listSchema = {
   type: 'object',
   properties: { state: { type: 'string' }, metadata: { type: 'string' } },
 } as const;
+
+/** A sandbox as responses show it; `state` has the two values that published clients know. */
+export function viewOf(sandbox: Sandbox) {
+  const { id, address, port, metadata, envdVersion, onExpiry, phase, startedAt, deadline, failures } =
+    sandbox;
+  return {
+    sandboxID: id,
+    state: stateOf(sandbox),
+    phase,
+    ...{ address, port, metadata, envdVersion, onExpiry },
+    startedAt: new Date(startedAt).toISOString(),
+    endAt: new Date(deadline).toISOString(),
+    failures,
+  };
+}
+
+/** The same with the daemon's token, for operations on one sandbox. */
+export function viewWithToken(sandbox: Sandbox) {
+  const { accessToken } = sandbox;
+  return { ...viewOf(sandbox), ...(accessToken !== null && { envdAccessToken: accessToken }) };
+}
+
+export function stateOf({ phase }: Sandbox): 'running' | 'paused' {
+  return phase === 'paused' ? 'paused' : 'running';
+}

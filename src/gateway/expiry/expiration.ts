@@ -3,68 +3,64 @@ import { EnvdError, messageOf } from '../../base/errors.ts';
 import { Durations } from '../../base/tally.ts';
 import { type Hook, hookRequest } from '../hooks/hook.ts';
 import type { Observed, Phase, Sandbox } from '../leases/sandbox.ts';
-import { commit, fail, LEASE_MS, postpone, renew, resume, settle } from '../leases/transitions.ts';
+import { commit, complete, fail, LEASE_MS, postpone, renew, resume } from '../leases/transitions.ts';
 import type { Registry } from '../registry/registry.ts';
 import { collapse, freeze, thaw } from './guest.ts';
 
 export interface ExpirationParts {
   readonly registry: Registry;
   readonly hook: Hook;
-  /** Names this gateway, and this run of it. */
+  /** Identifies this run of this gateway. */
   readonly owner: string;
-  /** Breaks off what is open to a sandbox that has gone. */
+  /** Closes the connections of clients to a sandbox. */
   readonly onGone: (id: string) => void;
   readonly logger: Logger;
 }
 
-/** What became of expiries. */
+/** Counts expiries by outcome, and their failed steps. */
 export class ExpiryTally {
   readonly outcomes = { paused: 0, removed: 0, averted: 0 };
   readonly failures = { freeze: 0, collapse: 0, hook: 0, thaw: 0 };
   readonly hooks = new Durations();
 }
 
-/** A sandbox that this gateway works on. */
-interface Work {
-  readonly signal: AbortSignal;
-}
-
-/** Undefined: it is nobody's work here any more. */
-type Step = (sandbox: Sandbox, work: Work) => Promise<Sandbox | null | undefined>;
-type Move = (current: Sandbox, now: number) => Sandbox | null;
+/** Undefined: the claim is lost, and this gateway stops working on the sandbox. */
+type Next = Sandbox | null | undefined;
+type Step = (sandbox: Sandbox, signal: AbortSignal) => Promise<Next>;
+type Transition = (current: Sandbox, now: number) => Sandbox | null;
 
 /**
- * Takes sandboxes whose time is up through the phases of the end. Each step does its work and records the next phase;
- * so whoever takes a sandbox over, at any moment, goes on from what is recorded.
+ * Expires sandboxes, phase by phase. Each step works, then records the next phase; a gateway that takes over goes on
+ * from the recorded phase.
  */
 export class Expiration {
   readonly tally = new ExpiryTally();
   readonly #parts: ExpirationParts;
-  readonly #news = new Map<string, AbortController>();
+  /** By sandbox that is being frozen and collapsed here. */
+  readonly #collapses = new Map<string, AbortController>();
   readonly #steps: Partial<Record<Phase, Step>> = {
-    expiring: (sandbox, work) => this.#standStill(sandbox, work),
-    committed: (sandbox, work) => this.#tellHook(sandbox, work),
-    thawing: (sandbox, work) => this.#thaw(sandbox, work),
+    expiring: (sandbox, signal) => this.#freeze(sandbox, signal),
+    committed: (sandbox, signal) => this.#runHook(sandbox, signal),
+    thawing: (sandbox, signal) => this.#thaw(sandbox, signal),
   };
 
   constructor(parts: ExpirationParts) {
     this.#parts = parts;
   }
 
-  /** A sandbox that is being frozen was given more time. */
-  nudge(id: string): void {
-    this.#news.get(id)?.abort();
+  /** Skips the rest of a collapse: the deadline of the sandbox has been moved, and it is to be thawed soon. */
+  cancelCollapse(id: string): void {
+    this.#collapses.get(id)?.abort();
   }
 
-  /** Goes on with a sandbox that this gateway has claimed until there is nothing more to do for now. */
+  /** Works on a sandbox that this gateway has claimed until it is given up, or the claim is lost. */
   async run(claimed: Sandbox, stop: AbortSignal): Promise<void> {
     const lost = new AbortController();
     const renewal = setInterval(() => void this.#renew(claimed, lost), LEASE_MS / 3);
     const signal = AbortSignal.any([stop, lost.signal]);
     try {
-      let sandbox: Sandbox | null | undefined = claimed;
-      while (sandbox?.claim && !signal.aborted)
-        sandbox = await this.#steps[sandbox.phase]?.(sandbox, { signal });
+      let sandbox: Next = claimed;
+      while (sandbox?.claim && !signal.aborted) sandbox = await this.#steps[sandbox.phase]?.(sandbox, signal);
     } catch (error) {
       if (!signal.aborted) throw error;
     } finally {
@@ -72,30 +68,30 @@ export class Expiration {
     }
   }
 
-  /** Freezes and collapses; nothing of that is seen from outside if the sandbox is given more time meanwhile. */
-  async #standStill(sandbox: Sandbox, { signal }: Work): ReturnType<Step> {
-    const news = new AbortController();
-    this.#news.set(sandbox.id, news);
+  /** Freezes the guest and collapses its daemon, then commits unless the deadline has been moved meanwhile. */
+  async #freeze(sandbox: Sandbox, signal: AbortSignal): ReturnType<Step> {
+    const moved = new AbortController();
+    this.#collapses.set(sandbox.id, moved);
     let observed: Observed;
     try {
-      const figures = await freeze(sandbox, signal);
-      const dense = await this.#collapse(sandbox, AbortSignal.any([signal, news.signal]));
+      const frozen = await freeze(sandbox, signal);
+      const collapsed = await this.#collapse(sandbox, AbortSignal.any([signal, moved.signal]));
       signal.throwIfAborted();
-      observed = { freeze: figures, collapse: dense };
+      observed = { freeze: frozen, collapse: collapsed };
     } catch (error) {
       if (signal.aborted) throw error;
-      // What is removed need not stand still first, if nobody is there to do it.
+      // A sandbox to be removed need not be frozen first when its daemon does not answer.
       if (sandbox.onExpiry === 'remove' && isUnanswered(error)) observed = { freeze: null, collapse: null };
       else return this.#failed(sandbox, 'freeze', error);
     } finally {
-      this.#news.delete(sandbox.id);
+      this.#collapses.delete(sandbox.id);
     }
-    const next = await this.#move(sandbox, (current, now) => commit(current, observed, now));
+    const next = await this.#record(sandbox, (current, now) => commit(current, observed, now));
     if (next?.phase === 'thawing') this.tally.outcomes.averted++;
     return next;
   }
 
-  /** It only saves the snapshot some work: a sandbox expires without it, too. */
+  /** Best effort: a snapshot is larger without it. */
   async #collapse(sandbox: Sandbox, signal: AbortSignal): Promise<Observed['collapse']> {
     if (signal.aborted) return null;
     try {
@@ -108,7 +104,7 @@ export class Expiration {
     }
   }
 
-  async #tellHook(sandbox: Sandbox, { signal }: Work): ReturnType<Step> {
+  async #runHook(sandbox: Sandbox, signal: AbortSignal): ReturnType<Step> {
     this.#parts.onGone(sandbox.id);
     try {
       await this.tally.hooks.measure(() => this.#parts.hook.run(hookRequest(sandbox), signal));
@@ -116,38 +112,37 @@ export class Expiration {
       if (signal.aborted) throw error;
       return this.#failed(sandbox, 'hook', error);
     }
-    const next = await this.#move(sandbox, settle);
+    const next = await this.#record(sandbox, complete);
     if (next === undefined) return undefined;
     const outcome = next ? 'paused' : 'removed';
     this.tally.outcomes[outcome]++;
-    const { freeze: frozen, collapse: dense } = sandbox.observed ?? {};
-    this.#parts.logger.info({ sandboxID: sandbox.id, outcome, freeze: frozen, collapse: dense }, 'expired');
+    this.#parts.logger.info({ sandboxID: sandbox.id, outcome, ...sandbox.observed }, 'expired');
     return next;
   }
 
-  async #thaw(sandbox: Sandbox, { signal }: Work): ReturnType<Step> {
+  async #thaw(sandbox: Sandbox, signal: AbortSignal): ReturnType<Step> {
     try {
       await thaw(sandbox, signal);
     } catch (error) {
       if (signal.aborted) throw error;
       this.tally.failures.thaw++;
-      const next = await this.#move(sandbox, postpone);
+      const next = await this.#record(sandbox, postpone);
       this.#warn(sandbox, next, 'thaw', error);
       return next;
     }
-    const next = await this.#move(sandbox, resume);
+    const next = await this.#record(sandbox, resume);
     if (next) this.#parts.logger.info({ sandboxID: sandbox.id }, 'thawed');
     return next;
   }
 
   async #failed(sandbox: Sandbox, step: 'freeze' | 'hook', error: unknown): ReturnType<Step> {
     this.tally.failures[step]++;
-    const next = await this.#move(sandbox, fail);
+    const next = await this.#record(sandbox, fail);
     this.#warn(sandbox, next, step, error);
     return next;
   }
 
-  #warn({ id }: Sandbox, next: Sandbox | null | undefined, step: string, error: unknown): void {
+  #warn({ id }: Sandbox, next: Next, step: string, error: unknown): void {
     const { failures, retryAt } = next ?? {};
     const retry = retryAt === undefined ? undefined : new Date(retryAt).toISOString();
     this.#parts.logger.warn(
@@ -156,24 +151,21 @@ export class Expiration {
     );
   }
 
-  /**
-   * Records the next phase, if the sandbox is still in the one that was worked on, and still this gateway's. Undefined
-   * when it is not: then there is nothing more to do here.
-   */
-  async #move(sandbox: Sandbox, change: Move): Promise<Sandbox | null | undefined> {
-    let wanted: Sandbox | null | undefined;
+  /** Records the next phase if this gateway still has the claim and the phase is still the one that was worked on. */
+  async #record(sandbox: Sandbox, transition: Transition): Promise<Next> {
+    let wanted: Next;
     const next = await this.#parts.registry.change(sandbox.id, (current, now) => {
-      wanted = this.#isSame(current, sandbox) ? change(current, now) : undefined;
+      wanted = this.#isUnchanged(current, sandbox) ? transition(current, now) : undefined;
       return wanted === undefined ? current : wanted;
     });
     if (next === wanted) return next;
     this.#parts.logger.info({ sandboxID: sandbox.id, phase: sandbox.phase }, 'an expiry was overtaken');
-    // Removed by somebody while it stood: nobody else would thaw it. After the hook it is the hook's.
-    if (!next && change !== settle) await thaw(sandbox).catch(() => {});
+    // Removed by the platform while it was frozen: no other gateway would thaw it. After the hook the machine is paused.
+    if (!next && transition !== complete) await thaw(sandbox).catch(() => {});
     return undefined;
   }
 
-  #isSame(current: Sandbox, sandbox: Sandbox): boolean {
+  #isUnchanged(current: Sandbox, sandbox: Sandbox): boolean {
     return (
       current.claim?.owner === this.#parts.owner &&
       current.incarnation === sandbox.incarnation &&
@@ -189,19 +181,18 @@ export class Expiration {
         const mine = current.claim?.owner === owner && current.incarnation === incarnation;
         return mine && current.expiries === expiries ? renew(current, owner, now) : current;
       });
-      if (sandbox?.claim && sandbox.claim.owner !== owner) lost.abort();
-      // Another gateway may have been asked for more time.
-      else if (
-        sandbox?.phase === 'expiring' &&
-        sandbox.claim &&
-        sandbox.deadline > sandbox.claim.until - LEASE_MS
-      ) {
-        this.nudge(id);
-      }
+      if (!sandbox?.claim) return;
+      if (sandbox.claim.owner !== owner) lost.abort();
+      else if (hasMovedDeadline(sandbox, sandbox.claim.until - LEASE_MS)) this.cancelCollapse(id);
     } catch (error) {
       logger.warn({ sandboxID: id, reason: messageOf(error) }, 'a claim could not be renewed');
     }
   }
+}
+
+/** Whether the deadline was moved while the guest is being frozen; another gateway may have done that. */
+function hasMovedDeadline({ phase, deadline }: Sandbox, now: number): boolean {
+  return phase === 'expiring' && deadline > now;
 }
 
 function isUnanswered(error: unknown): boolean {

@@ -1,30 +1,30 @@
 import { EnvdError } from '../../base/errors.ts';
 
-/** A figure that a guest may tell: a number that is a count, a truth, or a word. */
-type Kind = 'count' | 'truth' | 'word';
-type Figure<K extends Kind> = K extends 'count' ? number : K extends 'truth' ? boolean : string;
+/** What a member of a response may be. */
+type Kind = 'count' | 'boolean' | 'word';
+type Figure<K extends Kind> = K extends 'count' ? number : K extends 'boolean' ? boolean : string;
 
-/** What an operation tells: the members that are known, and what each is. */
+/** The known members of a response, and what each is. */
 export type Shape = Readonly<Record<string, Kind>>;
 export type Figures<S extends Shape> = { readonly [name in keyof S]?: Figure<S[name]> };
 
 const IS_KIND: Readonly<Record<Kind, (value: unknown) => boolean>> = {
   count: (value) => Number.isSafeInteger(value) && Number(value) >= 0,
-  truth: (value) => typeof value === 'boolean',
+  boolean: (value) => typeof value === 'boolean',
   word: (value) => typeof value === 'string' && /^[a-z_-]{1,32}$/.test(value),
 };
 
 /**
- * Reads what a guest has answered: of its members those that are known, each checked; the others are dropped. Throws
- * `unavailable` when it is no such answer, since then nobody is there who understands the operation.
+ * Parses the body of a response. Known members are checked, others are dropped. Throws `unavailable` when the body is
+ * invalid: then no daemon that knows the operation is there.
  */
 export function readFigures<S extends Shape>(operation: string, text: string, shape: S): Figures<S> {
-  const told = parseObject(operation, text);
+  const body = parseObject(operation, text);
   const figures: Record<string, unknown> = {};
   for (const [name, kind] of Object.entries(shape)) {
-    if (!Object.hasOwn(told, name)) continue;
-    const value = told[name];
-    if (!IS_KIND[kind](value)) throw notUnderstood(operation, `its member ${name} is not a ${kind}`);
+    if (!Object.hasOwn(body, name)) continue;
+    const value = body[name];
+    if (!IS_KIND[kind](value)) throw invalidResponse(operation, `member ${name} is not a ${kind}`);
     figures[name] = value;
   }
   return figures as Figures<S>;
@@ -35,13 +35,12 @@ function parseObject(operation: string, text: string): Readonly<Record<string, u
   try {
     value = JSON.parse(text);
   } catch {
-    throw notUnderstood(operation, 'it is not JSON');
+    throw invalidResponse(operation, 'the body is not JSON');
   }
   if (typeof value === 'object' && value !== null && !Array.isArray(value)) return { ...value };
-  throw notUnderstood(operation, 'it is not a JSON object');
+  throw invalidResponse(operation, 'the body is not a JSON object');
 }
 
-/** An answer that is none of the operation's. */
-export function notUnderstood(operation: string, reason: string): EnvdError {
-  return new EnvdError('unavailable', `the answer to ${operation} cannot be understood: ${reason}`);
+export function invalidResponse(operation: string, reason: string): EnvdError {
+  return new EnvdError('unavailable', `the response to ${operation} is invalid: ${reason}`);
 }

@@ -2,25 +2,26 @@ import { type ClientRequest, type IncomingMessage, request } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { EnvdError, messageOf } from '../../base/errors.ts';
 import type { Sandbox } from '../leases/sandbox.ts';
-import { checkAnswer, limitAnswer } from '../proxy/unusable.ts';
-import { type Figures, notUnderstood, readFigures, type Shape } from './figures.ts';
+import { checkResponse } from '../proxy/response-checks.ts';
+import { limitResponse } from '../proxy/upstream-connection.ts';
+import { type Figures, invalidResponse, readFigures, type Shape } from './figures.ts';
 
-/** How long the guest may take to stand still, in ms. */
+/** How long the daemon waits for its cgroups to read back frozen, in ms. */
 const FREEZE_WAIT_MS = 5000;
-/** A daemon that does not answer within this time is not there, in ms. */
-const ANSWER_LIMIT_MS = 15_000;
-const COLLAPSE_LIMIT_MS = 60_000;
-/** In bytes. A daemon answers with some hundred; whoever is root in a guest may answer in its place. */
-const ANSWER_LIMIT = 16 * 1024;
-/** What is shown of an answer that refuses. */
-const SHOWN = 500;
+/** How long an operation may take until its response is complete, in ms. */
+const TIMEOUT_MS = 15_000;
+const COLLAPSE_TIMEOUT_MS = 60_000;
+/** In bytes. A daemon sends some hundred; a guest whose root is lost may send anything. */
+const RESPONSE_LIMIT = 16 * 1024;
+/** How much of the body of a refusal is quoted, in characters. */
+const QUOTED = 500;
 
-/** What a freeze tells (`POST /freeze` of the daemon). */
+/** The response to `POST /freeze`. */
 const FREEZE = {
   mode: 'word',
   visited: 'count',
   allowlisted: 'count',
-  truncated: 'truth',
+  truncated: 'boolean',
   preFrozen: 'count',
   requested: 'count',
   frozen: 'count',
@@ -31,7 +32,7 @@ const FREEZE = {
   waitMs: 'count',
 } as const;
 
-/** What a collapse tells (`POST /collapse`). */
+/** The response to `POST /collapse`. */
 const COLLAPSE = {
   regions: 'count',
   chunks: 'count',
@@ -41,30 +42,30 @@ const COLLAPSE = {
   elapsedMs: 'count',
 } as const;
 
-/** Figures that must be zero, or something still runs. */
-const NOT_STANDING = ['notFrozen', 'failed', 'unobservable'] as const;
+/** Counts of cgroups that are not known to be frozen. */
+const NOT_FROZEN = ['notFrozen', 'failed', 'unobservable'] as const;
 
-/** Stops the workload of a guest and sees that it stands. Throws when it does not, or the guest does not answer. */
+/** Freezes the workload of a guest. Throws when not all of it is frozen, or the daemon does not answer. */
 export async function freeze(sandbox: Sandbox, signal: AbortSignal): Promise<Figures<typeof FREEZE>> {
   const operation = `/freeze?maxWaitMs=${FREEZE_WAIT_MS}`;
-  const figures = await ask(sandbox, operation, FREEZE, ANSWER_LIMIT_MS, signal);
-  const missing = NOT_STANDING.find((name) => figures[name] === undefined);
-  if (missing !== undefined) throw notUnderstood(operation, `it has no member ${missing}`);
-  const running = NOT_STANDING.filter((name) => figures[name] !== 0);
+  const figures = await ask(sandbox, operation, FREEZE, TIMEOUT_MS, signal);
+  const missing = NOT_FROZEN.find((name) => figures[name] === undefined);
+  if (missing !== undefined) throw invalidResponse(operation, `member ${missing} is missing`);
+  const running = NOT_FROZEN.filter((name) => figures[name] !== 0);
   if (running.length > 0 || figures.truncated === true) {
-    throw new EnvdError('failed_precondition', `the guest does not stand still: ${JSON.stringify(figures)}`);
+    throw new EnvdError('failed_precondition', `the guest is not frozen: ${JSON.stringify(figures)}`);
   }
   return figures;
 }
 
-/** Makes the memory of a guest's daemon dense. */
+/** Has a daemon collapse its memory into huge pages. */
 export function collapse(sandbox: Sandbox, signal: AbortSignal): Promise<Figures<typeof COLLAPSE>> {
-  return ask(sandbox, '/collapse', COLLAPSE, COLLAPSE_LIMIT_MS, signal);
+  return ask(sandbox, '/collapse', COLLAPSE, COLLAPSE_TIMEOUT_MS, signal);
 }
 
-/** Lets the workload run again; it is no error when it does already. */
+/** Thaws the workload of a guest; does nothing when it is not frozen. */
 export async function thaw(sandbox: Sandbox, signal?: AbortSignal): Promise<void> {
-  await call(sandbox, '/unfreeze', ANSWER_LIMIT_MS, signal);
+  await call(sandbox, '/unfreeze', TIMEOUT_MS, signal);
 }
 
 async function ask<S extends Shape>(
@@ -78,8 +79,8 @@ async function ask<S extends Shape>(
 }
 
 /**
- * What the guest answers with a status 2xx. Throws `unavailable` when it does not answer, within `limitMs` for all of
- * it, and `failed_precondition` when it refuses.
+ * Calls an operation of a daemon, and returns the body of its response. Throws `unavailable` when the response is not
+ * complete within `limitMs`, and `failed_precondition` when its status is not 2xx.
  */
 async function call(
   { address, port, accessToken }: Sandbox,
@@ -96,10 +97,10 @@ async function call(
       headers: { 'content-length': 0, ...(accessToken !== null && { 'x-access-token': accessToken }) },
       signal: signal ? AbortSignal.any([limit, signal]) : limit,
     });
-    const answer = await answerTo(outgoing);
-    checkAnswer(answer);
-    status = answer.statusCode ?? 0;
-    body = await text(answer);
+    const response = await responseTo(outgoing);
+    checkResponse(response);
+    status = response.statusCode ?? 0;
+    body = await text(response);
   } catch (error) {
     const reason = limit.aborted ? `not within ${limitMs / 1000} s` : messageOf(error);
     throw new EnvdError('unavailable', `${operation} was not answered: ${reason}`, { cause: error });
@@ -107,17 +108,17 @@ async function call(
   if (status >= 200 && status < 300) return body;
   throw new EnvdError(
     'failed_precondition',
-    `${operation} was answered with ${status}: ${body.slice(0, SHOWN)}`,
+    `${operation} was answered with ${status}: ${body.slice(0, QUOTED)}`,
   );
 }
 
-/** Sends a request, and resolves with the head of its answer; all of it is bounded. */
-function answerTo(outgoing: ClientRequest): Promise<IncomingMessage> {
+/** Sends a request, and resolves with the head of its response, whose size is limited. */
+function responseTo(outgoing: ClientRequest): Promise<IncomingMessage> {
   const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
-  limitAnswer(outgoing, ANSWER_LIMIT);
+  limitResponse(outgoing, RESPONSE_LIMIT);
   outgoing.once('response', resolve);
   outgoing.on('error', reject);
-  // One that is upgraded without being asked to ends without an error.
+  // Node destroys a request that is upgraded without asking, and emits no error.
   outgoing.once('close', () => reject(new Error('the connection was closed')));
   outgoing.end();
   return promise;

@@ -1,22 +1,22 @@
 import type { Logger } from 'pino';
 import { messageOf } from '../../base/errors.ts';
-import { takeUp } from '../leases/transitions.ts';
+import { acquire } from '../leases/transitions.ts';
 import type { Registry } from '../registry/registry.ts';
 import type { Expiration } from './expiration.ts';
 
-/** How many sandboxes are worked on at the same time. */
-const AT_ONCE = 16;
-/** The longest time between two looks: other gateways change things, too. */
-const LOOK_MS = 500;
-const SHORTEST_LOOK_MS = 5;
+/** The largest number of sandboxes that one gateway expires concurrently. */
+const CONCURRENCY = 16;
+/** The bounds of the time between two polls of the registry, in ms. Other gateways change it without a notice. */
+const LONGEST_WAIT_MS = 500;
+const SHORTEST_WAIT_MS = 5;
 
-/** Finds the sandboxes whose time is up, and those whose gateway has gone, and sees to it that one gateway has each. */
+/** Polls the registry for sandboxes that are due, claims them, and hands them to `Expiration`. */
 export class Scheduler {
   readonly #registry: Registry;
   readonly #expiration: Expiration;
   readonly #owner: string;
   readonly #logger: Logger;
-  readonly #running = new Map<string, Promise<void>>();
+  readonly #inFlight = new Map<string, Promise<void>>();
   readonly #stop = new AbortController();
   #wake = () => {};
   #loop = Promise.resolve();
@@ -32,63 +32,66 @@ export class Scheduler {
     this.#loop = this.#run();
   }
 
-  /** Looks at once: something has changed. */
+  /** Polls at once: a record has changed. */
   wake(): void {
     this.#wake();
   }
 
-  /** Begins nothing any more and leaves what is under way as it is recorded, for whoever comes next. */
+  /** Claims nothing more, and leaves what is in flight in its recorded phase, for the next gateway. */
   async stop(): Promise<void> {
     this.#stop.abort();
     this.#wake();
     await this.#loop;
-    await Promise.all(this.#running.values());
+    await Promise.all(this.#inFlight.values());
   }
 
   async #run(): Promise<void> {
     while (!this.#stop.signal.aborted) {
-      // From here on a change is not overlooked.
-      const changed = new Promise<void>((resolve) => {
+      // Made before the poll, so that a change during the poll is seen.
+      const woken = new Promise<void>((resolve) => {
         this.#wake = resolve;
       });
-      const waitMs = await this.#look();
-      const timer = setTimeout(() => this.#wake(), Math.min(Math.max(waitMs, SHORTEST_LOOK_MS), LOOK_MS));
-      await changed;
+      const waitMs = Math.min(Math.max(await this.#poll(), SHORTEST_WAIT_MS), LONGEST_WAIT_MS);
+      const timer = setTimeout(() => this.#wake(), waitMs);
+      await woken;
       clearTimeout(timer);
     }
   }
 
-  /** Takes up what is due; returns how long nothing else will be, in ms. */
-  async #look(): Promise<number> {
-    const free = AT_ONCE - this.#running.size;
-    if (free <= 0) return LOOK_MS;
+  /** Claims what is due; returns the time until more will be, in ms. */
+  async #poll(): Promise<number> {
+    const free = CONCURRENCY - this.#inFlight.size;
+    if (free <= 0) return LONGEST_WAIT_MS;
     try {
-      // Some of what is due may be under way here.
-      const { ids, nextInMs } = await this.#registry.due(AT_ONCE * 2);
-      const mine = ids.filter((id) => !this.#running.has(id)).slice(0, free);
-      await Promise.all(mine.map((id) => this.#take(id)));
+      // Twice as many: some of them may be in flight here.
+      const { ids, nextInMs } = await this.#registry.due(CONCURRENCY * 2);
+      const wanted = ids.filter((id) => !this.#inFlight.has(id)).slice(0, free);
+      await Promise.all(wanted.map((id) => this.#claim(id)));
       return nextInMs;
     } catch (error) {
-      this.#logger.warn({ reason: messageOf(error) }, 'cannot look for what has expired');
-      return LOOK_MS;
+      this.#logger.warn(
+        { reason: messageOf(error) },
+        'the registry could not be asked for expired sandboxes',
+      );
+      return LONGEST_WAIT_MS;
     }
   }
 
-  async #take(id: string): Promise<void> {
-    let taken = false;
+  async #claim(id: string): Promise<void> {
+    let claimed = false;
     const sandbox = await this.#registry.change(id, (current, now) => {
-      const next = takeUp(current, this.#owner, now);
-      taken = next !== current;
+      const next = acquire(current, this.#owner, now);
+      claimed = next !== current;
       return next;
     });
-    if (!taken || !sandbox || this.#stop.signal.aborted) return;
+    if (!claimed || !sandbox || this.#stop.signal.aborted) return;
     const work = this.#expiration
       .run(sandbox, this.#stop.signal)
-      .catch((error: unknown) => this.#logger.error({ err: error, sandboxID: id }, 'an expiry broke off'))
+      .catch((error: unknown) => this.#logger.error({ err: error, sandboxID: id }, 'an expiry was aborted'))
       .finally(() => {
-        this.#running.delete(id);
+        this.#inFlight.delete(id);
         this.wake();
       });
-    this.#running.set(id, work);
+    this.#inFlight.set(id, work);
   }
 }

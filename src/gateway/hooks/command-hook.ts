@@ -6,11 +6,11 @@ import { EnvdError } from '../../base/errors.ts';
 import type { Hook, HookRequest } from './hook.ts';
 
 const RUN_ONCE = fileURLToPath(new URL('run-once.sh', import.meta.url));
-/** How long a run is remembered: longer than any gateway could still ask for it. */
+/** How long the directory of a run is kept, in ms: longer than any gateway could work on its expiry. */
 const KEPT_MS = 24 * 3600 * 1000;
-const TIDY_MS = 3600 * 1000;
-/** What is shown of the output of a run that failed. */
-const SHOWN = 500;
+const CLEAN_UP_MS = 3600 * 1000;
+/** How much of the output of a failed run is quoted, in bytes. */
+const QUOTED = 500;
 
 export interface CommandHookOptions {
   readonly command: string;
@@ -20,41 +20,41 @@ export interface CommandHookOptions {
 }
 
 /**
- * A hook that is a command. Each expiry has a directory of its own, and the command runs in it once: it outlives the
- * gateway, and whoever takes the expiry over waits for that same run.
+ * A hook that is a shell command. It runs once in a directory of its expiry, and outlives the gateway: a gateway that
+ * takes the expiry over waits for the same run.
  */
 export class CommandHook implements Hook {
   readonly #options: CommandHookOptions;
-  #tidiedAt = 0;
+  #cleanedUpAt = 0;
 
   private constructor(options: CommandHookOptions) {
     this.#options = options;
   }
 
-  /** Throws when there can be no directory. */
+  /** Throws when the directory cannot be made. */
   static async open(options: CommandHookOptions): Promise<CommandHook> {
     await mkdir(options.directory, { recursive: true, mode: 0o700 });
     return new CommandHook(options);
   }
 
-  /** Removes, now and then, what is left of runs that nobody will ask for any more. */
-  async #tidy(): Promise<void> {
-    if (Date.now() - this.#tidiedAt < TIDY_MS) return;
-    this.#tidiedAt = Date.now();
+  /** Removes the directories of old runs, once an hour at most. */
+  async #cleanUp(): Promise<void> {
+    if (Date.now() - this.#cleanedUpAt < CLEAN_UP_MS) return;
+    this.#cleanedUpAt = Date.now();
     const { directory } = this.#options;
     for (const name of await readdir(directory)) {
       const path = join(directory, name);
-      // Another gateway may be at it, too.
+      // Another gateway of this host may have removed it meanwhile.
       const { mtimeMs } = await stat(path).catch(() => ({ mtimeMs: Number.POSITIVE_INFINITY }));
       if (Date.now() - mtimeMs > KEPT_MS) await rm(path, { recursive: true, force: true });
     }
   }
 
   async run(request: HookRequest, signal: AbortSignal): Promise<void> {
-    await this.#tidy();
+    await this.#cleanUp();
     const directory = join(this.#options.directory, request.expiryID);
     await mkdir(directory, { recursive: true, mode: 0o700 });
-    // Whole or not at all: a run that has begun may be reading it.
+    // By a rename: a run that has begun may be reading it.
     await writeFile(join(directory, 'request.new'), `${JSON.stringify(request)}\n`);
     await rename(join(directory, 'request.new'), join(directory, 'request.json'));
     const code = await this.#runOnce(directory, request, signal);
@@ -63,7 +63,7 @@ export class CommandHook implements Hook {
     throw new EnvdError('failed_precondition', `the hook failed (${describe(code)}): ${output}`);
   }
 
-  /** Null: it took too long. */
+  /** Returns the exit code; null when the command took too long. */
   #runOnce(directory: string, request: HookRequest, signal: AbortSignal): Promise<number | null> {
     const { command, limitMs, path } = this.#options;
     const child = spawn('sh', [RUN_ONCE, directory, command], {
@@ -78,26 +78,27 @@ export class CommandHook implements Hook {
     });
     child.unref();
     const { promise, resolve, reject } = Promise.withResolvers<number | null>();
-    const limit = setTimeout(() => void end(directory, child.pid).then(() => resolve(null)), limitMs);
-    const leave = () => reject(new EnvdError('aborted', 'the hook was left to itself'));
-    signal.addEventListener('abort', leave, { once: true });
+    const limit = setTimeout(() => void killRun(directory, child.pid).then(() => resolve(null)), limitMs);
+    const stopWaiting = () =>
+      reject(new EnvdError('aborted', 'the gateway stops waiting for the hook, which goes on'));
+    signal.addEventListener('abort', stopWaiting, { once: true });
     child.once('error', reject);
     child.once('exit', (code) => resolve(code ?? 128));
     return promise.finally(() => {
       clearTimeout(limit);
-      signal.removeEventListener('abort', leave);
+      signal.removeEventListener('abort', stopWaiting);
     });
   }
 }
 
-/** Kills a run with all that it has started, and whoever waits for it. */
-async function end(directory: string, waiting: number | undefined): Promise<void> {
+/** Kills the process group of a run, and that of the process which waits for it. */
+async function killRun(directory: string, waiting: number | undefined): Promise<void> {
   const started = Number(await readFile(join(directory, 'started'), 'utf8').catch(() => ''));
   for (const group of new Set([started, waiting ?? 0])) {
     try {
       if (group > 1) process.kill(-group, 'SIGKILL');
     } catch {
-      // It has ended by itself.
+      // The group has ended.
     }
   }
 }
@@ -112,7 +113,12 @@ async function tail(path: string): Promise<string> {
   if (!file) return '';
   try {
     const { size } = await file.stat();
-    const { buffer, bytesRead } = await file.read(Buffer.alloc(SHOWN), 0, SHOWN, Math.max(0, size - SHOWN));
+    const { buffer, bytesRead } = await file.read(
+      Buffer.alloc(QUOTED),
+      0,
+      QUOTED,
+      Math.max(0, size - QUOTED),
+    );
     return buffer.toString('utf8', 0, bytesRead).trim();
   } finally {
     await file.close();

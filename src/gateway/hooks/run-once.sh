@@ -1,7 +1,8 @@
 #!/bin/sh
-# Runs a command once for each directory, however often this script is called for it and whoever called it has died:
-# a second call waits for the first one's run and has its exit code. Usage: run-once.sh DIRECTORY COMMAND.
-# The command reads request.json; what it writes is kept in `output`. 124: it was started and never ended.
+# Usage: run-once.sh DIRECTORY COMMAND
+# Runs a command once for each directory, however often it is called: later calls wait for the first run and return its
+# exit code. The command reads request.json; its output is kept in `output`. Exit code 124: it was started, but killed
+# before it ended. 125: the directory cannot be used.
 cd "$1" || exit 125
 exec 9>>lock
 flock 9 || exit 125

@@ -1,21 +1,18 @@
 import type { Writable } from 'node:stream';
 
-/** What is open between clients and sandboxes: requests, streams, upgraded connections. */
+/** The exchanges in flight between clients and sandboxes: requests, streams, upgraded connections. */
 export class Exchanges {
   readonly #open = new Map<string, Set<Writable>>();
-  /** How many there are now. */
+  /** In flight now. */
   count = 0;
-  /** How many there have been. */
-  total = 0;
-  /** How many were ended because their sandbox has gone. */
+  /** Ended because their sandbox has gone. */
   ended = 0;
 
-  /** Counts one until it is closed. */
+  /** Counts an exchange until its stream is closed. */
   add(sandboxId: string, exchange: Writable): void {
     const open = this.#open.get(sandboxId) ?? new Set();
     this.#open.set(sandboxId, open.add(exchange));
     this.count++;
-    this.total++;
     exchange.once('close', () => {
       this.count--;
       open.delete(exchange);
@@ -23,7 +20,7 @@ export class Exchanges {
     });
   }
 
-  /** Breaks off all that is open to a sandbox: its clients learn that at once, and ask whether it is there. */
+  /** Closes the client's side of all exchanges with a sandbox; published clients then ask whether it still runs. */
   end(sandboxId: string): void {
     for (const exchange of this.#open.get(sandboxId) ?? []) {
       this.ended++;
@@ -35,7 +32,7 @@ export class Exchanges {
     for (const id of this.sandboxIds()) this.end(id);
   }
 
-  /** The sandboxes that something is open to. */
+  /** The sandboxes with exchanges in flight. */
   sandboxIds(): readonly string[] {
     return [...this.#open.keys()];
   }

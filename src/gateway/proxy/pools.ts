@@ -1,11 +1,11 @@
 import { Agent } from 'node:http';
 
-/** Shorter than any server's own limit: a connection that was just closed over there is not used again. */
-const IDLE_MS = 4000;
+/** How long a connection is kept for the next request, in ms: shorter than the limit of any usual server. */
+const IDLE_TIMEOUT_MS = 4000;
 const IDLE_CONNECTIONS = 64;
 
-/** Connections to the sandboxes that wait for the next request, apart for each sandbox. */
-export class Pools {
+/** The connection pools, one for each sandbox. */
+export class ConnectionPools {
   readonly #agents = new Map<string, Agent>();
 
   of(sandboxId: string): Agent {
@@ -16,19 +16,19 @@ export class Pools {
       maxSockets: Number.POSITIVE_INFINITY,
       maxFreeSockets: IDLE_CONNECTIONS,
       scheduling: 'lifo',
-      timeout: IDLE_MS,
+      timeout: IDLE_TIMEOUT_MS,
     });
     this.#agents.set(sandboxId, agent);
     return agent;
   }
 
-  /** Closes the connections to a sandbox that has gone: one that comes back does not know them any more. */
+  /** Closes the pool of a sandbox that has gone: a resumed machine does not know the old connections. */
   close(sandboxId: string): void {
     this.#agents.get(sandboxId)?.destroy();
     this.#agents.delete(sandboxId);
   }
 
-  /** The sandboxes that there are connections for. */
+  /** The sandboxes that have a pool. */
   sandboxIds(): readonly string[] {
     return [...this.#agents.keys()];
   }

@@ -1,134 +1,133 @@
 import type { ClientRequest, IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { createProxyServer } from 'httpxy';
-import { giveBackWhenSent } from './bulk.ts';
-import { forwardRequest, forwardResponse, forwardUpgrade } from './headers.ts';
-import { guardConnection } from './new-connection.ts';
-import type { Pools } from './pools.ts';
-import { forwardTrailers } from './trailers.ts';
-import { checkAnswer, limitHead, UnusableAnswer } from './unusable.ts';
+import { forwardTrailers, freeWhenSent } from './bodies.ts';
+import { rewriteRequest, rewriteResponse, rewriteUpgrade } from './headers.ts';
+import type { ConnectionPools } from './pools.ts';
+import { checkResponse, InvalidResponse } from './response-checks.ts';
+import { limitConnect, limitHead } from './upstream-connection.ts';
 
-/** Where a request goes. */
-export interface Destination {
+/** Where a request is forwarded to. */
+export interface Upstream {
   readonly sandboxId: string;
   readonly address: string;
   readonly port: number;
 }
 
-/** Called once at most: the sandbox cannot be reached, has broken off, or its answer cannot be passed on. */
+/** Called at most once: the sandbox cannot be reached, has closed the connection, or sent an `InvalidResponse`. */
 export type OnFailure = (error: Error) => void;
 
-interface Passage {
+interface Exchange {
   readonly onFailure: OnFailure;
   readonly close: boolean;
-  /** What is being passed on. */
-  answer?: IncomingMessage;
+  /** The response that is being forwarded. */
+  response?: IncomingMessage;
 }
 
 /**
- * Carries requests and answers between clients and sandboxes: a library moves the bytes, with backpressure, and passes
- * aborts on; here is what it leaves to its user.
+ * Forwards requests and responses. httpxy pipes the bodies, with backpressure and aborts; the rest of `proxy/` adds what
+ * it lacks (decision 014).
  */
-export class Carrier {
+export class ReverseProxy {
   readonly #proxy = createProxyServer({});
-  readonly #pools: Pools;
-  readonly #passages = new WeakMap<IncomingMessage, Passage>();
+  readonly #pools: ConnectionPools;
+  readonly #exchanges = new WeakMap<IncomingMessage, Exchange>();
 
-  constructor(pools: Pools) {
+  constructor(pools: ConnectionPools) {
     this.#pools = pools;
     this.#proxy.on('proxyReq', (outgoing, request) => {
-      this.#watch(outgoing, request);
+      this.#limit(outgoing, request);
       forwardTrailers(request, outgoing);
-      giveBackWhenSent(outgoing);
+      freeWhenSent(outgoing);
     });
-    this.#proxy.on('proxyRes', (answer, request, response) => this.#answer(answer, request, response));
+    this.#proxy.on('proxyRes', (upstream, request, response) => this.#respond(upstream, request, response));
     this.#proxy.on('proxyReqWs', (outgoing, request, socket) => {
-      this.#watch(outgoing, request);
-      // From the handshake on there is nothing left to answer.
-      outgoing.once('upgrade', () => this.#passages.delete(request));
-      // Before the library's own listener, which writes what is refused here as it came.
-      outgoing.once('response', (answer) => this.#pass(answer, request, () => checkAnswer(answer)));
+      this.#limit(outgoing, request);
+      // After the handshake the client expects no HTTP response.
+      outgoing.once('upgrade', () => this.#exchanges.delete(request));
+      // Before httpxy's own listener, which forwards a refusal unchecked.
+      outgoing.once('response', (upstream) => this.#check(upstream, request, () => checkResponse(upstream)));
       bindSockets(outgoing, socket);
     });
     this.#proxy.on('error', (error, request) => request && this.#fail(request, error));
   }
 
-  carry(request: IncomingMessage, response: ServerResponse, to: Destination, onFailure: OnFailure): void {
-    this.#passages.set(request, { onFailure, close: forwardRequest(request) });
+  forward(request: IncomingMessage, response: ServerResponse, to: Upstream, onFailure: OnFailure): void {
+    this.#exchanges.set(request, { onFailure, close: rewriteRequest(request) });
     const agent = this.#pools.of(to.sandboxId);
     this.#proxy
       .web(request, response, { target: targetOf(to), agent })
       .catch((error: Error) => this.#fail(request, error));
   }
 
-  /** A WebSocket: after the handshake both sides send what they like until one of them goes. */
-  carryUpgrade(
+  /** Forwards the handshake of a WebSocket, and after it the bytes of both sides until one of them closes. */
+  forwardUpgrade(
     request: IncomingMessage,
     socket: Socket,
     head: Buffer,
-    to: Destination,
+    to: Upstream,
     onFailure: OnFailure,
   ): void {
-    forwardUpgrade(request);
-    this.#passages.set(request, { onFailure, close: true });
+    rewriteUpgrade(request);
+    this.#exchanges.set(request, { onFailure, close: true });
     this.#proxy
       .ws(request, socket, { target: targetOf(to) }, head)
       .catch((error: Error) => this.#fail(request, error));
   }
 
-  /** Sees to it that a request ends, whatever the sandbox does. */
-  #watch(outgoing: ClientRequest, request: IncomingMessage): void {
-    guardConnection(outgoing);
+  /** Makes sure that a forwarded request ends, whatever the sandbox sends. */
+  #limit(outgoing: ClientRequest, request: IncomingMessage): void {
+    limitConnect(outgoing);
     limitHead(outgoing);
-    // One that is upgraded without being asked to ends without an error.
-    const end = () => this.#fail(request, new UnusableAnswer('it is an upgrade that was not asked for'));
-    outgoing.once('close', end);
-    outgoing.once('response', () => outgoing.off('close', end));
+    // Node destroys a request that is upgraded without asking, and emits no error.
+    const onClose = () => this.#fail(request, new InvalidResponse('it is an upgrade that was not asked for'));
+    outgoing.once('close', onClose);
+    outgoing.once('response', () => outgoing.off('close', onClose));
   }
 
-  #answer(answer: IncomingMessage, request: IncomingMessage, response: ServerResponse): void {
-    this.#pass(answer, request, () => {
-      checkAnswer(answer);
-      const passage = this.#passages.get(request);
-      if (passage) passage.answer = answer;
-      forwardResponse(answer, request, passage?.close ?? true);
-      forwardTrailers(answer, response);
-      giveBackWhenSent(response);
-      // A head that is not followed by a body for now is not held back for it.
+  #respond(upstream: IncomingMessage, request: IncomingMessage, response: ServerResponse): void {
+    this.#check(upstream, request, () => {
+      checkResponse(upstream);
+      const exchange = this.#exchanges.get(request);
+      if (exchange) exchange.response = upstream;
+      rewriteResponse(upstream, request, exchange?.close ?? true);
+      forwardTrailers(upstream, response);
+      freeWhenSent(response);
+      // httpxy would hold the head back until there is a body.
       setImmediate(() => response.destroyed || response.headersSent || response.flushHeaders());
     });
   }
 
-  /** An answer that cannot be passed on fails the exchange, and is not read to its end. */
-  #pass(answer: IncomingMessage, request: IncomingMessage, pass: () => void): void {
+  /** Fails the exchange if `check` throws; the rest of the response is not read. */
+  #check(upstream: IncomingMessage, request: IncomingMessage, check: () => void): void {
     try {
-      pass();
+      check();
     } catch (error) {
-      answer.destroy();
+      upstream.destroy();
       this.#fail(request, error instanceof Error ? error : new Error(String(error)));
     }
   }
 
   #fail(request: IncomingMessage, error: Error): void {
-    const passage = this.#passages.get(request);
-    // What is wrong behind an answer's end is not the client's.
-    if (!passage || passage.answer?.complete) return;
-    this.#passages.delete(request);
-    passage.onFailure(error);
+    const exchange = this.#exchanges.get(request);
+    // An error behind a complete response does not concern the client.
+    if (!exchange || exchange.response?.complete) return;
+    this.#exchanges.delete(request);
+    exchange.onFailure(error);
   }
 }
 
-/** What the library takes as the place to go to; an object, so that no address is parsed as part of a URL. */
-function targetOf({ address, port }: Destination) {
+/** An object instead of a URL, so that no part of the address is parsed as part of a URL. */
+function targetOf({ address, port }: Upstream) {
   return { protocol: 'http:', hostname: address, host: address, port };
 }
 
-/** Two sockets live as long as each other, however one of them ends. */
+/** Closes each of two sockets when the other one is closed. */
 function bindSockets(outgoing: ClientRequest, socket: Socket): void {
-  const giveUp = () => outgoing.destroy();
-  socket.once('close', giveUp);
-  outgoing.once('upgrade', (_answer, inner) => {
-    socket.off('close', giveUp);
+  const abort = () => outgoing.destroy();
+  socket.once('close', abort);
+  outgoing.once('upgrade', (_response, inner) => {
+    socket.off('close', abort);
     socket.once('close', () => inner.destroy());
     inner.once('close', () => socket.destroySoon());
   });

@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { EnvdError, messageOf } from '../../base/errors.ts';
-import { attentionAt, type Sandbox } from '../leases/sandbox.ts';
+import { dueAt, type Sandbox } from '../leases/sandbox.ts';
 import { GroupSync } from './group-sync.ts';
-import type { Due, Store, Stored } from './store.ts';
+import type { Due, Store, Stored } from './registry.ts';
 
 const SCHEMA = `
   CREATE TABLE IF NOT EXISTS sandboxes (
@@ -16,8 +16,8 @@ const SCHEMA = `
 type Row = Readonly<Record<string, unknown>>;
 
 /**
- * One file, with its write-ahead log beside it. SQLite writes a record whole or not at all; what was written survives
- * a crash of the gateway, and once `write` has resolved, one of the machine.
+ * A SQLite database of one gateway. Writes are atomic; they survive a crash of the gateway, and one of the machine once
+ * `write` has resolved.
  */
 export class EmbeddedStore implements Store {
   readonly exclusive = true;
@@ -48,12 +48,12 @@ export class EmbeddedStore implements Store {
     this.#remove = database.prepare(`DELETE FROM ${table} WHERE id = ? AND version = ?`);
   }
 
-  /** Throws `unavailable` when another gateway has the file, `invalid_argument` when it cannot be used. */
+  /** Throws `unavailable` when another gateway has the file open, `invalid_argument` when it cannot be used. */
   static async open(path: string): Promise<EmbeddedStore> {
     let database: DatabaseSync | null = null;
     try {
       database = new DatabaseSync(path);
-      // Never shared: two gateways on one file would both look after the same sandboxes.
+      // Exclusive: two gateways on one file would both expire the same sandboxes.
       database.exec(
         'PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL',
       );
@@ -86,7 +86,7 @@ export class EmbeddedStore implements Store {
 
   #writeNow(id: string, sandbox: Sandbox | null, expected: string | null): boolean {
     if (!sandbox) return this.#remove.run(id, expected).changes === 1;
-    const columns = [randomUUID(), attentionAt(sandbox), JSON.stringify(sandbox), id] as const;
+    const columns = [randomUUID(), dueAt(sandbox), JSON.stringify(sandbox), id] as const;
     const { changes } =
       expected === null ? this.#insert.run(...columns) : this.#update.run(...columns, expected);
     return changes === 1;

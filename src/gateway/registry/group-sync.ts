@@ -1,8 +1,7 @@
 import { type FileHandle, open } from 'node:fs/promises';
 
 /**
- * Brings what was written to a file to the disk, in the thread pool; callers who come while one sync is under way share
- * the next.
+ * Syncs a file to the disk (fdatasync) in the thread pool. Calls that come while one sync is in flight share the next.
  */
 export class GroupSync implements AsyncDisposable {
   readonly #file: FileHandle;
@@ -17,7 +16,7 @@ export class GroupSync implements AsyncDisposable {
     return new GroupSync(await open(path, 'r'));
   }
 
-  /** Resolves when everything that was written before the call is on the disk. */
+  /** Resolves when everything written before the call is on the disk. */
   sync(): Promise<void> {
     if (!this.#running) return this.#start();
     this.#next ??= this.#running.then(

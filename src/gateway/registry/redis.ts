@@ -2,22 +2,22 @@ import { randomUUID } from 'node:crypto';
 import { createClient, defineScript } from '@redis/client';
 import type { Logger } from 'pino';
 import { EnvdError, messageOf } from '../../base/errors.ts';
-import { attentionAt, type Sandbox } from '../leases/sandbox.ts';
-import type { Due, Store, Stored } from './store.ts';
+import { dueAt, type Sandbox } from '../leases/sandbox.ts';
+import type { Due, Store, Stored } from './registry.ts';
 
-/** One hash slot for all of it, so that a cluster can hold it, too. */
+/** One hash tag for all keys: a script of a cluster may only use keys of one slot. */
 const PREFIX = '{envd-gateway}';
 const ATTENTION = `${PREFIX}:attention`;
 const CONNECT_TIMEOUT_MS = 5000;
 const COMMAND_TIMEOUT_MS = 5000;
 
-/** Record, version, and the time of the one clock that all gateways share. */
+/** Returns version, record, and Redis' clock, which all gateways share. */
 const READ = `
   local found = redis.call('HMGET', KEYS[1], 'version', 'record')
   local time = redis.call('TIME')
   return { found[1], found[2], time[1], time[2] }`;
 
-/** Arguments: id, expected version or '', new version, attention, record or '' to remove it. */
+/** Arguments: id, expected version or '', new version, when it is due, record or '' to remove it. Returns 1 if written. */
 const WRITE = `
   if (redis.call('HGET', KEYS[1], 'version') or '') ~= ARGV[2] then return 0 end
   if ARGV[5] == '' then
@@ -29,7 +29,7 @@ const WRITE = `
   end
   return 1`;
 
-/** Argument: how many. The first number is the time, the second when the next one is due, or ''. */
+/** Argument: how many. Returns the time, when the next one is due or '', and the ids. */
 const DUE = `
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -75,7 +75,7 @@ function makeClient(url: string) {
   return createClient({
     url,
     scripts,
-    // What cannot be asked now fails now: a request must not wait for a server that is away.
+    // A command fails at once while the server is away, instead of waiting for it.
     disableOfflineQueue: true,
     commandOptions: { timeout: COMMAND_TIMEOUT_MS },
     socket: {
@@ -85,7 +85,7 @@ function makeClient(url: string) {
   });
 }
 
-/** A Redis server that several gateways share. Each change is one script, which Redis runs whole and alone. */
+/** A Redis server that several gateways share. Each write is one script, which Redis runs atomically. */
 export class RedisStore implements Store {
   readonly exclusive = false;
   readonly #client: ReturnType<typeof makeClient>;
@@ -94,7 +94,7 @@ export class RedisStore implements Store {
     this.#client = client;
   }
 
-  /** Throws `unavailable` when the server cannot be reached; later it may go and come back. */
+  /** Throws `unavailable` when the server cannot be reached. Later the client reconnects by itself. */
   static async open(url: string, logger: Logger): Promise<RedisStore> {
     const client = makeClient(url);
     let opened = false;
@@ -121,7 +121,7 @@ export class RedisStore implements Store {
   }
 
   write(id: string, sandbox: Sandbox | null, expected: string | null): Promise<boolean> {
-    const attention = sandbox ? attentionAt(sandbox) : Number.POSITIVE_INFINITY;
+    const attention = sandbox ? dueAt(sandbox) : Number.POSITIVE_INFINITY;
     const score = Number.isFinite(attention) ? String(attention) : '+inf';
     const record = sandbox ? JSON.stringify(sandbox) : '';
     return this.#client.writeRecord(keyOf(id), [id, expected ?? '', randomUUID(), score, record]);

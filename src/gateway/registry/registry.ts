@@ -1,16 +1,45 @@
 import type { Sandbox } from '../leases/sandbox.ts';
-import type { Store } from './store.ts';
 
-/** A change of a record: the next one, the same one for none, null to remove it. Throws to refuse. */
+/** A record and its version, which changes with every write. */
+export interface Stored {
+  readonly sandbox: Sandbox;
+  readonly version: string;
+}
+
+/** The sandboxes that some gateway has to act on. */
+export interface Due {
+  readonly ids: readonly string[];
+  /** The time until the next one, in ms; 0 or less when there are more already, infinity when there is none. */
+  readonly nextInMs: number;
+}
+
+/** Keeps records. A write names the version that was read, so that of two concurrent writes one fails and starts again. */
+export interface Store extends AsyncDisposable {
+  /** Whether no other gateway can open it at the same time. */
+  readonly exclusive: boolean;
+  /** Reads the record, and the clock that all gateways share (Unix ms). */
+  read(id: string): Promise<{ readonly stored: Stored | null; readonly now: number }>;
+  /**
+   * Writes a record, or removes it (null), if its version is still `expected` (null: there is none). Returns whether it
+   * was.
+   */
+  write(id: string, sandbox: Sandbox | null, expected: string | null): Promise<boolean>;
+  /** All records, in no order. */
+  list(): Promise<readonly Sandbox[]>;
+  /** At most `limit` ids, the longest due first. */
+  due(limit: number): Promise<Due>;
+}
+
+/** A change of a record: returns the new one, the same one to leave it, or null to remove it. Throws to refuse. */
 export type Change = (sandbox: Sandbox, now: number) => Sandbox | null;
 
-/** A look at a record, and the clock that all gateways share (Unix ms). */
+/** A record, and the clock that all gateways share (Unix ms). */
 export interface Look {
   readonly sandbox: Sandbox | null;
   readonly now: number;
 }
 
-/** The sandboxes that there are. A change is made whole or not at all, whoever else changes the same record. */
+/** The records of all sandboxes. A change is atomic, also between gateways. */
 export class Registry {
   readonly #store: Store;
 
@@ -32,7 +61,7 @@ export class Registry {
     }
   }
 
-  /** Changes a record; null when there is none, or none any more. */
+  /** Changes a record. Null: there is none, or the change has removed it. */
   async change(id: string, change: Change): Promise<Sandbox | null> {
     for (;;) {
       const { stored, now } = await this.#store.read(id);
@@ -51,8 +80,8 @@ export class Registry {
     return this.#store.due(limit);
   }
 
-  /** Gives up the claims of gateways that were here before, when nobody else can be there. */
-  async takeOver(): Promise<void> {
+  /** Drops the claims of earlier gateways, if no other gateway can be running. */
+  async dropClaims(): Promise<void> {
     if (!this.#store.exclusive) return;
     for (const { id, claim } of await this.#store.list()) {
       if (claim) await this.change(id, (sandbox) => ({ ...sandbox, claim: null }));

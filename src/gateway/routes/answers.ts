@@ -1,4 +1,4 @@
-import { type ServerResponse, STATUS_CODES } from 'node:http';
+import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http';
 import { EnvdError, type ErrorKind } from '../../base/errors.ts';
 
 const STATUS: Partial<Record<ErrorKind, number>> = {
@@ -19,7 +19,7 @@ export function statusOf(error: unknown): number {
   return 500;
 }
 
-/** On everything that the gateway answers itself: pages of any origin may read it, nobody keeps it. */
+/** The headers of the gateway's own responses: readable by pages of any origin, and never cached. */
 export const OWN_HEADERS = {
   'content-type': 'application/json; charset=utf-8',
   'cache-control': 'no-store',
@@ -27,16 +27,38 @@ export const OWN_HEADERS = {
   'access-control-allow-origin': '*',
 } as const;
 
-/** Refuses a request for a sandbox, unless its answer has begun: then it is broken off. */
+/** Refuses a request; when its response has begun, closes the connection instead. */
 export function refuse(response: ServerResponse, code: number, message: string, sandboxID?: string): void {
   if (response.headersSent) {
     response.destroy();
     return;
   }
-  // What the sandbox has been quoted with by then is not part of this answer.
+  // Headers of the sandbox' response may be set already.
   for (const name of response.getHeaderNames()) response.removeHeader(name);
   const body = JSON.stringify({ ...(sandboxID !== undefined && { sandboxID }), message, code });
-  // With its own reason phrase, or it would be the one that was refused.
+  // The reason phrase may be that of the sandbox, too.
   response.writeHead(code, STATUS_CODES[code], { ...OWN_HEADERS, 'content-length': Buffer.byteLength(body) });
   response.end(body);
+}
+
+const PREFLIGHT_MAX_AGE_S = '7200';
+
+/** Whether a request is a browser's CORS preflight, which comes without the headers that name a sandbox. */
+export function isPreflight({ method, headers }: IncomingMessage): boolean {
+  return method === 'OPTIONS' && headers['access-control-request-method'] !== undefined;
+}
+
+/** Allows pages of any origin everything, as the daemon does. */
+export function answerPreflight(request: IncomingMessage, response: ServerResponse): void {
+  const wanted = request.headers['access-control-request-headers'];
+  response
+    .writeHead(204, {
+      'access-control-allow-origin': '*',
+      'access-control-allow-methods': 'GET, HEAD, POST, PUT, PATCH, DELETE',
+      ...(wanted !== undefined && { 'access-control-allow-headers': wanted }),
+      'access-control-max-age': PREFLIGHT_MAX_AGE_S,
+      vary: 'Access-Control-Request-Headers',
+      'cache-control': 'no-store',
+    })
+    .end();
 }

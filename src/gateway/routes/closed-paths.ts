@@ -1,24 +1,25 @@
-/** The daemon's operations that are the platform's alone. */
+/** The operations of the daemon that are closed to clients: the platform calls them. */
 const CLOSED = new Set(['/init', '/freeze', '/unfreeze', '/collapse', '/fsfreeze', '/fsthaw']);
 
-/** A request target in its usual form, `/path?query`, whatever form it came in; null when it names no path. */
+/** A request target in origin form, `/path?query` (RFC 9112, section 3.2.1); null when it has no path. */
 export function originForm(target: string): string | null {
   if (target.startsWith('/')) return target;
   const url = /^https?:\/\//i.test(target) ? URL.parse(target) : null;
-  // As it was written: parsing it would resolve and encode what the sandbox is to see.
+  // Unchanged otherwise: URL.parse() resolves dots and encodes characters.
   return url ? target.replace(/^https?:\/\/[^/?#]*/i, '').replace(/^(?!\/)/, '/') : null;
 }
 
 /**
- * The operation that a target would reach in a daemon which read paths in the most generous way: decoded any number of
- * times, slashes doubled or turned round, dots resolved, in any case. Null unless it is closed.
+ * The closed operation that a target would reach in a server that normalises paths in every way known: decoded any
+ * number of times, empty segments and parameters dropped, backslashes taken as slashes, dots resolved, in lower case.
+ * Null when it reaches none.
  */
 export function closedOperation(target: string): string | null {
-  const path = generousPath(target);
+  const path = normalise(target);
   return CLOSED.has(path) ? path : null;
 }
 
-function generousPath(target: string): string {
+function normalise(target: string): string {
   let path = target.split(/[?#]/, 1)[0] ?? '';
   for (let decoded = decodeOnce(path); decoded !== path; decoded = decodeOnce(path)) path = decoded;
   const segments: string[] = [];

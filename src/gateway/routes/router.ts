@@ -5,136 +5,140 @@ import { messageOf } from '../../base/errors.ts';
 import { equalSecrets } from '../../base/secrets.ts';
 import { isReachable, type Sandbox } from '../leases/sandbox.ts';
 import type { Exchanges } from '../proxy/exchanges.ts';
-import type { Carrier, Destination } from '../proxy/proxy.ts';
-import { isUnusable } from '../proxy/unusable.ts';
+import type { ReverseProxy, Upstream } from '../proxy/proxy.ts';
+import { isInvalidResponse } from '../proxy/response-checks.ts';
 import type { Registry } from '../registry/registry.ts';
-import { statusOf } from './answers.ts';
-import { type Caller, requester, upgrader } from './caller.ts';
+import { answerPreflight, isPreflight, statusOf } from './answers.ts';
 import { closedOperation, originForm } from './closed-paths.ts';
-import { answerPreflight, isPreflight } from './preflight.ts';
+import { type Downstream, requestFrom, upgradeFrom } from './downstream.ts';
 import { DAEMON_PORT, type Target, type TargetReader } from './target.ts';
 
-export interface DoorParts {
+export interface RouterParts {
   readonly targets: TargetReader;
   readonly registry: Registry;
-  readonly carrier: Carrier;
+  readonly proxy: ReverseProxy;
   readonly exchanges: Exchanges;
-  /** Not for the sandboxes: a client that shows it to one is spared that. */
+  /** Removed from requests to sandboxes. */
   readonly apiKey: string;
-  /** Answers what names no sandbox. */
+  /** Answers requests that name no sandbox. */
   readonly platform: (request: IncomingMessage, response: ServerResponse) => void;
   readonly logger: Logger;
 }
 
-/** What became of the requests to sandboxes. */
-export const PASSAGES = ['carried', 'malformed', 'closed', 'unknown', 'expired', 'failed'] as const;
-export type Passage = (typeof PASSAGES)[number];
+/** What became of requests for sandboxes: the labels of a metric. */
+export const RESULTS = ['carried', 'malformed', 'closed', 'unknown', 'expired', 'failed'] as const;
+export type Result = (typeof RESULTS)[number];
 
 /**
- * Every request comes in here. One that names a sandbox goes to it, whatever its path; one that names none is for the
- * platform. So the two can never be taken for each other.
+ * Routes every request. One that names a sandbox is forwarded to it, whatever its path; one that names none is a
+ * platform operation. So no path has two meanings.
  */
-export class Door {
-  readonly counts = Object.fromEntries(PASSAGES.map((passage) => [passage, 0])) as Record<Passage, number>;
-  readonly #parts: DoorParts;
+export class Router {
+  readonly counts = Object.fromEntries(RESULTS.map((result) => [result, 0])) as Record<Result, number>;
+  readonly #parts: RouterParts;
 
-  constructor(parts: DoorParts) {
+  constructor(parts: RouterParts) {
     this.#parts = parts;
   }
 
   request(request: IncomingMessage, response: ServerResponse): void {
-    const caller = requester(request, response);
-    this.#enter(caller, () => {
+    this.#route(requestFrom(request, response), () => {
       if (isPreflight(request)) answerPreflight(request, response);
       else this.#parts.platform(request, response);
     });
   }
 
   upgrade(request: IncomingMessage, socket: Socket, head: Buffer): void {
-    const caller = upgrader(request, socket, head);
-    if (!caller) return;
-    this.#enter(caller, () => {
-      this.#refuse(caller, 'malformed', 400, this.#parts.targets.missing().message);
+    const downstream = upgradeFrom(request, socket, head);
+    if (!downstream) return;
+    this.#route(downstream, () => {
+      this.#refuse(downstream, 'malformed', 400, this.#parts.targets.missing().message);
     });
   }
 
-  /** `otherwise`: the caller names no sandbox. */
-  #enter(caller: Caller, otherwise: () => void): void {
+  /** @param otherwise called when the request names no sandbox */
+  #route(downstream: Downstream, otherwise: () => void): void {
     try {
-      const target = this.#readTarget(caller);
-      if (target) void this.#pass(caller, target);
+      const target = this.#readTarget(downstream);
+      if (target) void this.#forward(downstream, target);
       else if (target === null) otherwise();
     } catch (error) {
       this.#parts.logger.error({ err: error }, 'a request could not be answered');
-      this.#refuse(caller, 'failed', 500, messageOf(error));
+      this.#refuse(downstream, 'failed', 500, messageOf(error));
     }
   }
 
-  /** Null: it names no sandbox. Undefined: it was refused. */
-  #readTarget(caller: Caller): Target | null | undefined {
+  /** Null: the request names no sandbox. Undefined: it was refused. */
+  #readTarget(downstream: Downstream): Target | null | undefined {
     try {
-      return this.#parts.targets.read(caller.request);
+      return this.#parts.targets.read(downstream.request);
     } catch (error) {
-      this.#refuse(caller, 'malformed', statusOf(error), messageOf(error));
+      this.#refuse(downstream, 'malformed', statusOf(error), messageOf(error));
       return undefined;
     }
   }
 
-  async #pass(caller: Caller, target: Target): Promise<void> {
-    const { carrier, exchanges, logger } = this.#parts;
+  async #forward(downstream: Downstream, target: Target): Promise<void> {
+    const { proxy, exchanges, logger } = this.#parts;
     try {
-      const to = await this.#destination(caller, target);
-      if (!to || caller.exchange.destroyed) return;
+      const to = await this.#upstream(downstream, target);
+      if (!to || downstream.stream.destroyed) return;
       this.counts.carried++;
-      this.#spareApiKey(caller.request);
-      exchanges.add(target.id, caller.exchange);
-      caller.carry(carrier, to, (error) => this.#fail(caller, target, error));
+      this.#removeApiKey(downstream.request);
+      exchanges.add(target.id, downstream.stream);
+      downstream.forward(proxy, to, (error) => this.#fail(downstream, target, error));
     } catch (error) {
       logger.error({ err: error, sandboxID: target.id }, 'a request could not be routed');
-      this.#refuse(caller, 'failed', 500, messageOf(error), target.id);
+      this.#refuse(downstream, 'failed', 500, messageOf(error), target.id);
     }
   }
 
-  /** Null when the request was refused. */
-  async #destination(caller: Caller, { id, port }: Target): Promise<Destination | null> {
-    const path = originForm(caller.request.url ?? '');
-    if (path === null) return this.#refuse(caller, 'malformed', 400, 'the request target is not a path', id);
-    caller.request.url = path;
+  /** Null: the request was refused. */
+  async #upstream(downstream: Downstream, { id, port }: Target): Promise<Upstream | null> {
+    const target = downstream.request.url ?? '';
+    const path = originForm(target);
+    if (path === null) {
+      const message = `the request target must be a path or an http URL, not '${target}'`;
+      return this.#refuse(downstream, 'malformed', 400, message, id);
+    }
+    downstream.request.url = path;
     const { sandbox, now } = await this.#parts.registry.find(id);
     if (!sandbox || !isReachable(sandbox, now)) {
-      return this.#refuse(caller, sandbox ? 'expired' : 'unknown', 502, absence(id, sandbox), id);
+      const result = sandbox ? 'expired' : 'unknown';
+      return this.#refuse(downstream, result, 502, describeAbsence(id, sandbox), id);
     }
-    const inside = port === DAEMON_PORT ? sandbox.port : port;
-    const closed = inside === sandbox.port ? closedOperation(path) : null;
-    if (closed !== null) return this.#refuse(caller, 'closed', 403, `${closed} is not open to clients`, id);
-    return { sandboxId: id, address: sandbox.address, port: inside };
+    const actualPort = port === DAEMON_PORT ? sandbox.port : port;
+    const closed = actualPort === sandbox.port ? closedOperation(path) : null;
+    if (closed !== null)
+      return this.#refuse(downstream, 'closed', 403, `${closed} is not open to clients`, id);
+    return { sandboxId: id, address: sandbox.address, port: actualPort };
   }
 
-  #spareApiKey({ headers, headersDistinct }: IncomingMessage): void {
+  #removeApiKey({ headers, headersDistinct }: IncomingMessage): void {
     const shown = headersDistinct['x-api-key'] ?? [];
     if (shown.some((value) => equalSecrets(value, this.#parts.apiKey))) delete headers['x-api-key'];
   }
 
-  #fail(caller: Caller, { id, port }: Target, error: Error): void {
-    if (caller.exchange.destroyed || caller.exchange.writableFinished) return;
-    const unusable = isUnusable(error);
-    const reason = !unusable && 'code' in error ? String(error.code) : error.message;
-    const message = unusable
-      ? `the answer of sandbox '${id}' on port ${port} cannot be passed on: ${reason}`
+  #fail(downstream: Downstream, { id, port }: Target, error: Error): void {
+    if (downstream.stream.destroyed || downstream.stream.writableFinished) return;
+    const invalid = isInvalidResponse(error);
+    const reason = !invalid && 'code' in error ? String(error.code) : error.message;
+    const message = invalid
+      ? `the response of sandbox '${id}' on port ${port} is invalid: ${reason}`
       : `sandbox '${id}' cannot be reached on port ${port}: ${reason}`;
-    const what = unusable ? 'an answer cannot be passed on' : 'a sandbox cannot be reached';
-    this.#parts.logger.info({ sandboxID: id, port, reason }, what);
-    this.#refuse(caller, 'failed', 502, message, id);
+    const event = invalid ? 'a response is invalid' : 'a sandbox cannot be reached';
+    this.#parts.logger.info({ sandboxID: id, port, reason }, event);
+    this.#refuse(downstream, 'failed', 502, message, id);
   }
 
-  #refuse(caller: Caller, passage: Passage, code: number, message: string, sandboxID?: string): null {
-    this.counts[passage]++;
-    caller.refuse(code, message, sandboxID);
+  #refuse(downstream: Downstream, result: Result, code: number, message: string, sandboxID?: string): null {
+    this.counts[result]++;
+    downstream.refuse(code, message, sandboxID);
     return null;
   }
 }
 
-function absence(id: string, sandbox: Sandbox | null): string {
+function describeAbsence(id: string, sandbox: Sandbox | null): string {
   if (!sandbox) return `sandbox '${id}' is not known`;
   return sandbox.phase === 'paused' ? `sandbox '${id}' is paused` : `sandbox '${id}' has expired`;
 }

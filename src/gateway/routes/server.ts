@@ -1,25 +1,46 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import type { Socket } from 'node:net';
-import type { Connections } from './connections.ts';
-import type { Door } from './router.ts';
+import type { Router } from './router.ts';
 
-/** Shorter than the daemon's 640 s, so that it is always the proxy that closes an idle connection. */
+/** Shorter than the daemon's 640 s, so that a proxy always closes an idle connection before its upstream does. */
 const KEEP_ALIVE_MS = 620_000;
 
-/** The one HTTP server, not listening yet. Requests and answers may take as long as they like. */
-export function createFrontServer(door: Door, connections: Connections): Server {
+/**
+ * Tells for which client connection the running code works: each connection is an asynchronous context, which Node
+ * carries along. So an uncaught error can be charged to the exchange that it was thrown in.
+ */
+export class ConnectionContext {
+  readonly #current = new AsyncLocalStorage<Socket>();
+
+  /** To be called before the server has accepted a connection. */
+  follow(server: Server): void {
+    // Before the server's own listener, which makes the parser. The context ends with the event of the kernel.
+    server.prependListener('connection', (socket: Socket) => this.#current.enterWith(socket));
+  }
+
+  /** Closes the connection that the running code works for. Returns false when there is none. */
+  endCurrent(): boolean {
+    const socket = this.#current.getStore();
+    socket?.destroy();
+    return socket !== undefined;
+  }
+}
+
+/** The one HTTP server, not listening yet. The duration of requests and responses is not limited. */
+export function createFrontServer(router: Router, context: ConnectionContext): Server {
   const server = createServer({
     keepAliveTimeout: KEEP_ALIVE_MS,
     requestTimeout: 0,
     shouldUpgradeCallback: isWebSocket,
   });
-  connections.follow(server);
-  server.on('request', (request, response) => door.request(request, response));
-  server.on('upgrade', (request, socket, head) => door.upgrade(request, socket as Socket, head));
+  context.follow(server);
+  server.on('request', (request, response) => router.request(request, response));
+  server.on('upgrade', (request, socket, head) => router.upgrade(request, socket as Socket, head));
   return server;
 }
 
-/** Any other upgrade is an offer that a server may ignore: such a request, or one with a body, is one like all others. */
+/** Other upgrades are ignored, as RFC 9110 (section 7.8) allows; so is one with a body, which a WebSocket has not. */
 function isWebSocket({ method, headers }: IncomingMessage): boolean {
   const { upgrade, 'content-length': length = '0', 'transfer-encoding': coding } = headers;
   return method === 'GET' && upgrade?.toLowerCase() === 'websocket' && length === '0' && coding === undefined;

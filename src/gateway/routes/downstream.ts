@@ -1,0 +1,56 @@
+import { type IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import type { Writable } from 'node:stream';
+import type { OnFailure, ReverseProxy, Upstream } from '../proxy/proxy.ts';
+import { refuse } from './answers.ts';
+
+/** The client's side of an exchange: of a request, or of an upgrade. */
+export interface Downstream {
+  readonly request: IncomingMessage;
+  /** Closed when the exchange is over. */
+  readonly stream: Writable;
+  refuse(code: number, message: string, sandboxID?: string): void;
+  forward(proxy: ReverseProxy, to: Upstream, onFailure: OnFailure): void;
+}
+
+export function requestFrom(request: IncomingMessage, response: ServerResponse): Downstream {
+  return {
+    request,
+    stream: response,
+    refuse(code, message, sandboxID) {
+      refuse(response, code, message, sandboxID);
+      // The rest of the body is dropped, or the next request on the connection would wait behind it.
+      request.unpipe();
+      request.resume();
+    },
+    forward: (proxy, to, onFailure) => proxy.forward(request, response, to, onFailure),
+  };
+}
+
+/** Returns null, with the connection closed, when an earlier request on the connection is still without its response. */
+export function upgradeFrom(request: IncomingMessage, socket: Socket, head: Buffer): Downstream | null {
+  // Without a listener, a client that resets the connection would cause an uncaught error.
+  socket.on('error', () => {});
+  const response = new ServerResponse(request);
+  response.shouldKeepAlive = false;
+  try {
+    response.assignSocket(socket);
+  } catch {
+    socket.destroy();
+    return null;
+  }
+  return {
+    request,
+    stream: socket,
+    refuse(code, message, sandboxID) {
+      if (!response.socket) response.assignSocket(socket);
+      refuse(response, code, message, sandboxID);
+      // At once, so that httpxy sees the socket as ended and does not write to it.
+      socket.destroySoon();
+    },
+    forward(proxy, to, onFailure) {
+      response.detachSocket(socket);
+      proxy.forwardUpgrade(request, socket, head, to, onFailure);
+    },
+  };
+}
