@@ -1,8 +1,8 @@
 import { once } from 'node:events';
-import { connect } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Bystander } from '../support/bystander.ts';
-import { startGateway, type TestGateway } from '../support/gateway.ts';
+import { startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
 import { exchange, message, type RawSandbox, startRawSandbox } from '../support/raw-sandbox.ts';
 
 let gateway: TestGateway;
@@ -57,6 +57,15 @@ function expectBadGateway(answer: string, way: keyof typeof WAYS): void {
   const [, body = ''] = answer.split('\r\n\r\n');
   if (way === 'HEAD') expect(body).toBe('');
   else expect(JSON.parse(body)).toEqual({ sandboxID: 'hostile', message: expect.any(String), code: 502 });
+}
+
+/** Writes the same bytes for as long as the connection is open. */
+function pour(socket: Socket, bytes: Buffer): void {
+  const write = () => {
+    while (socket.writable && socket.write(bytes));
+  };
+  socket.on('drain', write);
+  write();
 }
 
 const REST = 'x-own: secret\r\ncontent-length: 6\r\n\r\nsecret';
@@ -132,16 +141,29 @@ describe.each(['100', '102', '103', '199'])('provisional answers: %s', (status) 
 
   test.each(ways)('without end they are a bad gateway, asked by %s', async (way) => {
     const flood = Buffer.from(`HTTP/1.1 ${status} Wait\r\nx-own: secret\r\n\r\n`.repeat(1000));
-    hostile.behaviour = (socket) => {
-      const pour = () => {
-        while (socket.writable && socket.write(flood));
-      };
-      socket.on('drain', pour);
-      pour();
-    };
+    hostile.behaviour = (socket) => pour(socket, flood);
     expectBadGateway(await exchange(gateway.port, WAYS[way]), way);
     await bystander.isServed();
   });
+});
+
+test('on a reused connection the limit of a head counts from the request', async () => {
+  const flood = Buffer.from('HTTP/1.1 103 Wait\r\nx-own: secret\r\n\r\n'.repeat(1000));
+  const body = 'a'.repeat(200_000);
+  const connections = new Set<Socket>();
+  let requests = 0;
+  hostile.behaviour = (socket) => {
+    connections.add(socket);
+    if (++requests <= 2) socket.write(`HTTP/1.1 200 OK\r\ncontent-length: ${body.length}\r\n\r\n${body}`);
+    else pour(socket, flood);
+  };
+  for (let call = 0; call < 2; call++) {
+    const response = await fetch(gateway.url, { headers: toSandbox('hostile') });
+    expect(await response.text()).toBe(body);
+  }
+  expectBadGateway(await exchange(gateway.port, WAYS.GET), 'GET');
+  expect(connections.size).toBe(1);
+  await bystander.isServed();
 });
 
 describe('a Trailer header where no trailers can be is not passed on; the answer is', () => {

@@ -5,7 +5,7 @@ import { forwardTrailers, freeWhenSent } from './bodies.ts';
 import { rewriteRequest, rewriteResponse, rewriteUpgrade } from './headers.ts';
 import type { ConnectionPools } from './pools.ts';
 import { checkResponse, InvalidResponse } from './response-checks.ts';
-import { limitConnect, limitHead } from './upstream-connection.ts';
+import { UpstreamConnections } from './upstream-connection.ts';
 
 /** Where a request is forwarded to. */
 export interface Upstream {
@@ -31,6 +31,7 @@ interface Exchange {
 export class ReverseProxy {
   readonly #proxy = createProxyServer({});
   readonly #pools: ConnectionPools;
+  readonly #connections = new UpstreamConnections();
   readonly #exchanges = new WeakMap<IncomingMessage, Exchange>();
 
   constructor(pools: ConnectionPools) {
@@ -77,12 +78,14 @@ export class ReverseProxy {
 
   /** Makes sure that a forwarded request ends, whatever the sandbox sends. */
   #limit(outgoing: ClientRequest, request: IncomingMessage): void {
-    limitConnect(outgoing);
-    limitHead(outgoing);
+    this.#connections.limit(outgoing);
     // Node destroys a request that is upgraded without asking, and emits no error.
     const onClose = () => this.#fail(request, new InvalidResponse('it is an upgrade that was not asked for'));
     outgoing.once('close', onClose);
-    outgoing.once('response', () => outgoing.off('close', onClose));
+    outgoing.once('response', () => {
+      this.#connections.responded(outgoing);
+      outgoing.off('close', onClose);
+    });
   }
 
   #respond(upstream: IncomingMessage, request: IncomingMessage, response: ServerResponse): void {

@@ -6,50 +6,78 @@ const CONNECT_TIMEOUT_MS = 10_000;
 /** The most bytes until the head of a response is complete, provisional responses included. */
 const HEAD_LIMIT = 64 * 1024;
 
-/** Destroys a request whose connection is not made in time; the kernel would try for minutes. */
-export function limitConnect(outgoing: ClientRequest): void {
-  const watch = (socket: Socket) => {
-    // A connection of the pool was watched when it was new.
-    if (!socket.connecting) return;
+/** A request whose response has not begun, and where its response begins in what the connection has received. */
+interface Pending {
+  request: ClientRequest | null;
+  start: number;
+}
+
+/**
+ * Limits the time to connect to a sandbox, and what it sends before its response begins: provisional responses can go on
+ * for ever. A connection has the same listeners for as long as it is open, whatever the number of requests on it.
+ */
+export class UpstreamConnections {
+  readonly #pending = new WeakMap<Socket, Pending>();
+
+  /** Destroys the request beyond a limit. To be called when it is sent. */
+  limit(outgoing: ClientRequest): void {
+    const assign = (socket: Socket) => {
+      const pending = this.#pending.get(socket) ?? this.#open(socket, outgoing);
+      pending.request = outgoing;
+      pending.start = socket.bytesRead;
+    };
+    if (outgoing.socket) assign(outgoing.socket);
+    else outgoing.once('socket', assign);
+  }
+
+  /** Ends the limit of the head: the response has begun. */
+  responded({ socket }: ClientRequest): void {
+    const pending = socket && this.#pending.get(socket);
+    if (pending) pending.request = null;
+  }
+
+  #open(socket: Socket, outgoing: ClientRequest): Pending {
     // Without a listener, an error while the connection returns to the pool would be uncaught.
     socket.on('error', () => {});
-    const timer = setTimeout(() => {
-      outgoing.destroy(new Error(`no connection within ${CONNECT_TIMEOUT_MS / 1000} s`));
-    }, CONNECT_TIMEOUT_MS);
-    const stop = () => clearTimeout(timer);
-    socket.once('connect', stop);
-    socket.once('close', stop);
-  };
-  if (outgoing.socket) watch(outgoing.socket);
-  else outgoing.once('socket', watch);
-}
-
-/** Destroys a request whose response does not begin within `HEAD_LIMIT`: provisional responses can go on for ever. */
-export function limitHead(outgoing: ClientRequest): void {
-  limitBytes(outgoing, HEAD_LIMIT, 'its head', ['response', 'upgrade']);
-}
-
-/** Destroys a request whose response is longer than `limit` bytes, heads and framing included. */
-export function limitResponse(outgoing: ClientRequest, limit: number): void {
-  limitBytes(outgoing, limit, 'it', []);
-}
-
-/** @param ends events of the request that end the counting */
-function limitBytes(outgoing: ClientRequest, limit: number, what: string, ends: readonly string[]): void {
-  const watch = (socket: Socket) => {
-    const before = socket.bytesRead;
-    let counts = true;
+    if (socket.connecting) limitConnect(socket, outgoing);
+    const pending: Pending = { request: outgoing, start: 0 };
+    this.#pending.set(socket, pending);
     const check = () => {
-      if (!counts || socket.bytesRead - before <= limit) return;
-      outgoing.destroy(new InvalidResponse(`${what} is longer than ${limit / 1024} KiB`));
-    };
-    const stop = () => {
-      counts = false;
-      socket.off('data', check);
+      const { request, start } = pending;
+      if (request === null || socket.bytesRead - start <= HEAD_LIMIT) return;
+      // On a reused connection this listener comes before Node's parser, which may find the end of the head.
+      queueMicrotask(() => {
+        if (pending.request === request) request.destroy(tooLong('its head', HEAD_LIMIT));
+      });
     };
     socket.on('data', check);
-    for (const event of [...ends, 'close']) outgoing.once(event, stop);
-  };
-  if (outgoing.socket) watch(outgoing.socket);
-  else outgoing.once('socket', watch);
+    outgoing.once('upgrade', () => socket.off('data', check));
+    return pending;
+  }
+}
+
+function limitConnect(socket: Socket, outgoing: ClientRequest): void {
+  // The kernel would try for minutes.
+  const timer = setTimeout(() => {
+    outgoing.destroy(new Error(`no connection within ${CONNECT_TIMEOUT_MS / 1000} s`));
+  }, CONNECT_TIMEOUT_MS);
+  const stop = () => clearTimeout(timer);
+  socket.once('connect', stop);
+  socket.once('close', stop);
+}
+
+/**
+ * Destroys a request whose response is longer than `limit` bytes, heads and framing included. To be called before the
+ * request has a connection, which must be new.
+ */
+export function limitResponse(outgoing: ClientRequest, limit: number): void {
+  outgoing.once('socket', (socket) => {
+    socket.on('data', () => {
+      if (socket.bytesRead > limit) outgoing.destroy(tooLong('it', limit));
+    });
+  });
+}
+
+function tooLong(what: string, limit: number): InvalidResponse {
+  return new InvalidResponse(`${what} is longer than ${limit / 1024} KiB`);
 }
