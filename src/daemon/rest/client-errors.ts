@@ -1,7 +1,6 @@
 import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
-import { messageOf } from '../../base/errors.ts';
-import { ERROR_HEADERS, errorBody } from './errors.ts';
+import { ERROR_HEADERS, errorBody, messageOf } from '../../base/errors.ts';
 
 /** How long a client has to take the answer before its connection is cut, in milliseconds. */
 const LINGER_MS = 1000;

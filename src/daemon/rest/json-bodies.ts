@@ -1,6 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { EnvdError } from '../../base/errors.ts';
-import { HttpError } from './errors.ts';
+import { EnvdError, HttpError } from '../../base/errors.ts';
 import { type JsonLimits, JsonScanner } from './json-scanner.ts';
 
 /** How many bodies of a kind may be on their way at a time. */

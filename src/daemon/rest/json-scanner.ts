@@ -1,4 +1,4 @@
-import { HttpError } from './errors.ts';
+import { HttpError } from '../../base/errors.ts';
 
 /** What the text of a JSON body may be made of. */
 export interface JsonLimits {

@@ -1,9 +1,9 @@
 import Fastify, { type FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
-import { EnvdError, messageOf } from '../../base/errors.ts';
+import { EnvdError, errorBody, messageOf, statusOf } from '../../base/errors.ts';
 import { equalSecrets } from '../../base/secrets.ts';
 import type { Outcome } from '../leases/sandbox.ts';
-import { OWN_HEADERS, statusOf } from '../routes/answers.ts';
+import { OWN_HEADERS } from '../routes/answers.ts';
 import type { TargetReader } from '../routes/target.ts';
 import type { Operations } from './operations.ts';
 import { healthRoute, type Metrics, metricsRoute, sandboxRoutes, timeRoutes } from './routes.ts';
@@ -84,7 +84,7 @@ function shapeErrors(app: FastifyInstance, { targets }: PlatformParts): void {
     return reply
       .code(code)
       .headers(OWN_HEADERS)
-      .send({ code, message: messageOf(error) });
+      .send(errorBody(code, messageOf(error)));
   });
   app.setNotFoundHandler(({ method, url }, reply) => {
     const path = url.split('?', 1)[0] ?? '';
@@ -92,6 +92,6 @@ function shapeErrors(app: FastifyInstance, { targets }: PlatformParts): void {
     // Other paths are those of a sandbox that was not named.
     const code = platform ? 404 : 400;
     const message = platform ? `no such operation: ${method} ${path}` : targets.missing().message;
-    return reply.code(code).headers(OWN_HEADERS).send({ code, message });
+    return reply.code(code).headers(OWN_HEADERS).send(errorBody(code, message));
   });
 }

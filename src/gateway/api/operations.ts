@@ -65,10 +65,7 @@ export class Operations {
   async connect(id: string, seconds: number | undefined): Promise<Sandbox> {
     const sandbox = await this.look(id);
     if (sandbox.phase === 'paused') {
-      throw new EnvdError(
-        'failed_precondition',
-        `sandbox '${id}' is paused: the platform must resume it first`,
-      );
+      throw new EnvdError('conflict', `sandbox '${id}' is paused: the platform must resume it first`);
     }
     return this.extend(id, seconds ?? 0);
   }

@@ -1,31 +1,8 @@
 import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http';
-import { EnvdError, type ErrorKind } from '../../base/errors.ts';
-
-const STATUS: Partial<Record<ErrorKind, number>> = {
-  already_exists: 409,
-  failed_precondition: 409,
-  invalid_argument: 400,
-  not_found: 404,
-  permission_denied: 403,
-  unauthenticated: 401,
-};
-
-/** The status that stands for anything that was thrown. */
-export function statusOf(error: unknown): number {
-  if (error instanceof EnvdError) return STATUS[error.kind] ?? 500;
-  if (error instanceof Error && 'statusCode' in error && typeof error.statusCode === 'number') {
-    return error.statusCode >= 400 ? error.statusCode : 500;
-  }
-  return 500;
-}
+import { ERROR_HEADERS, errorBody } from '../../base/errors.ts';
 
 /** The headers of the gateway's own responses: readable by pages of any origin, and never cached. */
-export const OWN_HEADERS = {
-  'content-type': 'application/json; charset=utf-8',
-  'cache-control': 'no-store',
-  'x-content-type-options': 'nosniff',
-  'access-control-allow-origin': '*',
-} as const;
+export const OWN_HEADERS = { ...ERROR_HEADERS, 'access-control-allow-origin': '*' } as const;
 
 /** Refuses a request; when its response has begun, closes the connection instead. */
 export function refuse(response: ServerResponse, code: number, message: string, sandboxID?: string): void {
@@ -35,7 +12,8 @@ export function refuse(response: ServerResponse, code: number, message: string, 
   }
   // Headers of the sandbox' response may be set already.
   for (const name of response.getHeaderNames()) response.removeHeader(name);
-  const body = JSON.stringify({ ...(sandboxID !== undefined && { sandboxID }), message, code });
+  const body =
+    sandboxID === undefined ? errorBody(code, message) : JSON.stringify({ sandboxID, message, code });
   // The reason phrase may be that of the sandbox, too.
   response.writeHead(code, STATUS_CODES[code], { ...OWN_HEADERS, 'content-length': Buffer.byteLength(body) });
   response.end(body);

@@ -1,14 +1,14 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Logger } from 'pino';
-import { messageOf } from '../../base/errors.ts';
+import { messageOf, statusOf } from '../../base/errors.ts';
 import { equalSecrets } from '../../base/secrets.ts';
 import { isReachable, type Sandbox } from '../leases/sandbox.ts';
 import type { Exchanges } from '../proxy/exchanges.ts';
 import type { ReverseProxy, Upstream } from '../proxy/proxy.ts';
 import { isInvalidResponse } from '../proxy/response-checks.ts';
 import type { Registry } from '../registry/registry.ts';
-import { answerPreflight, isPreflight, statusOf } from './answers.ts';
+import { answerPreflight, isPreflight } from './answers.ts';
 import { closedOperation, originForm } from './closed-paths.ts';
 import { type Downstream, requestFrom, upgradeFrom } from './downstream.ts';
 import { DAEMON_PORT, type Target, type TargetReader } from './target.ts';

@@ -1,8 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { Readable, Transform } from 'node:stream';
 import { createGunzip } from 'node:zlib';
-import { EnvdError, messageOf } from '../../../../base/errors.ts';
-import { HttpError } from '../../errors.ts';
+import { EnvdError, HttpError, messageOf } from '../../../../base/errors.ts';
 import { DigestCheck } from './digest-check.ts';
 import { announcedDigests } from './digests.ts';
 

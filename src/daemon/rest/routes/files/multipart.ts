@@ -1,7 +1,7 @@
 import { finished, type Readable, Transform, type TransformCallback } from 'node:stream';
 import type { MultipartFile } from '@fastify/multipart';
 import type { FastifyRequest } from 'fastify';
-import { HttpError } from '../../errors.ts';
+import { HttpError } from '../../../../base/errors.ts';
 import { bodyError } from './body.ts';
 
 /** Parts of one body, those that are skipped included: the plugin keeps something of each. */

@@ -1,7 +1,6 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { EnvdError } from '../../../../base/errors.ts';
+import { EnvdError, HttpError } from '../../../../base/errors.ts';
 import type { UploadPart } from '../../../services/files/upload.ts';
-import { HttpError } from '../../errors.ts';
 import { bytesOf, RequestBody } from './body.ts';
 import { directBody } from './direct-body.ts';
 import { metadataOf } from './metadata-headers.ts';
