@@ -1,4 +1,5 @@
-import { EnvdError, isSystemError } from '../../base/errors.ts';
+import { EnvdError, type ErrorKind, isSystemError, type SystemError } from '../../base/errors.ts';
+import { exhaustionOf } from './errno.ts';
 import { lineHint } from './executable.ts';
 import { native, type ProcessExit, type SpawnOptions, type StartedProcess } from './native.ts';
 import type { User } from './users.ts';
@@ -94,10 +95,13 @@ function describe(error: unknown, launch: Launch): unknown {
   if (step === 'cgroup' && error.code === 'ENOENT') {
     return new NoCgroup('unavailable', `cannot start '${launch.file}': its cgroup is gone`, { cause: error });
   }
-  const kind = ['EAGAIN', 'ENOMEM', 'EMFILE', 'ENFILE'].includes(error.code)
-    ? 'resource_exhausted'
-    : 'internal';
-  return new EnvdError(kind, `cannot start '${launch.file}': ${step}: ${reason}`, { cause: error });
+  return new EnvdError(kindOf(error), `cannot start '${launch.file}': ${step}: ${reason}`, { cause: error });
+}
+
+function kindOf(error: SystemError): ErrorKind {
+  // A limit on processes.
+  if (error.code === 'EAGAIN') return 'resource_exhausted';
+  return exhaustionOf(error) ?? 'internal';
 }
 
 function describeDirectory(code: string, reason: string, { cwd, user }: Launch): string {

@@ -1,11 +1,11 @@
 import type { FastifyReply } from 'fastify';
-import { ERROR_HEADERS, errorBody, isSystemError, messageOf, statusOf } from '../../base/errors.ts';
+import { EnvdError, ERROR_HEADERS, errorBody, messageOf, statusOf } from '../../base/errors.ts';
+import { exhaustionOf } from '../os/errno.ts';
 
 /** Answers with the error in the one shape. */
 export function sendError(reply: FastifyReply, error: unknown): FastifyReply {
-  const code = isSystemError(error, 'ENOSPC', 'EDQUOT') ? 507 : statusOf(error);
-  return reply
-    .code(code)
-    .headers(ERROR_HEADERS)
-    .send(errorBody(code, messageOf(error)));
+  const message = messageOf(error);
+  const exhaustion = exhaustionOf(error);
+  const code = statusOf(exhaustion ? new EnvdError(exhaustion, message) : error);
+  return reply.code(code).headers(ERROR_HEADERS).send(errorBody(code, message));
 }

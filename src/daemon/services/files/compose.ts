@@ -2,10 +2,11 @@ import { constants, type Stats } from 'node:fs';
 import { type FileHandle, open, stat, unlink } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
+import { explain, isOutOfSpace } from '../../os/errno.ts';
 import { followLinks } from '../../os/links.ts';
 import { resolvePath } from '../../os/paths.ts';
 import type { User } from '../../os/users.ts';
-import { explain, isOutOfSpace, noSpace } from './errors.ts';
+import { noSpace } from './errors.ts';
 import { replaceFile } from './replace-file.ts';
 import { StagedFile } from './staged-file.ts';
 import type { UploadedFile } from './upload.ts';
@@ -59,7 +60,7 @@ async function writeDestination(path: string, sources: readonly Source[], user: 
     for (const source of sources) await append(staged, source);
     await replaceFile(staged, destination, previous, user);
   } catch (error) {
-    throw isOutOfSpace(error) ? await noSpace(length, error) : explain(error, path);
+    throw isOutOfSpace(error) ? await noSpace(length, error) : explain(error, path, 'make');
   }
 }
 

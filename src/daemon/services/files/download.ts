@@ -4,10 +4,10 @@ import { type FileHandle, open } from 'node:fs/promises';
 import { basename } from 'node:path';
 import type { Readable } from 'node:stream';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
+import { explain } from '../../os/errno.ts';
 import { native } from '../../os/native.ts';
 import { type ByteRange, ContentStream } from './content-stream.ts';
 import { type DigestAlgorithm, digestOf } from './digest.ts';
-import { explain } from './errors.ts';
 
 /** Up to this size, in bytes, a file is read at once, and its descriptor is closed before the answer begins. */
 const SMALL = 128 * 1024;

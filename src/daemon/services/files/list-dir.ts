@@ -3,8 +3,8 @@ import { realpath } from 'node:fs/promises';
 import { setImmediate } from 'node:timers/promises';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { type RawEntry, readDirectory } from '../../os/entries.ts';
+import { about, explain } from '../../os/errno.ts';
 import { describe, type Entry, type EntrySource } from './entry.ts';
-import { about, pathError } from './entry-errors.ts';
 
 /** So many entries are described, and encoded, in one turn of the event loop: in about 2 ms. */
 const BATCH = 250;
@@ -57,7 +57,7 @@ async function openRoot(path: string, metadataPrefix: string): Promise<Level> {
   try {
     return await open(directory, path === '/' ? '' : path, metadataPrefix);
   } catch (error) {
-    if (!isSystemError(error, 'ENOTDIR')) throw pathError(error, path);
+    if (!isSystemError(error, 'ENOTDIR')) throw explain(error, path);
     throw new EnvdError('invalid_argument', `path is not a directory: '${path}'`, { cause: error });
   }
 }
@@ -72,7 +72,7 @@ async function openBelow(
     return await open(Buffer.concat([directory, SLASH, name]), `${shown}/${name}`, metadataPrefix);
   } catch (error) {
     // Then it is this process that is in trouble, and the listing would be short for no reason of the tree's.
-    if (isSystemError(error, 'EMFILE', 'ENFILE', 'ENOMEM')) throw pathError(error, `${shown}/${name}`);
+    if (isSystemError(error, 'EMFILE', 'ENFILE', 'ENOMEM')) throw explain(error, `${shown}/${name}`);
     return null;
   }
 }

@@ -1,8 +1,8 @@
 import { EnvdError } from '../../../base/errors.ts';
+import { about } from '../../os/errno.ts';
 import { ensureDirectory } from '../../os/paths.ts';
 import type { User } from '../../os/users.ts';
 import type { Entry, EntrySource } from './entry.ts';
-import { about } from './entry-errors.ts';
 import { stat } from './stat.ts';
 
 /**

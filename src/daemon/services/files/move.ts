@@ -1,12 +1,12 @@
 import { lstat, mkdtemp, realpath, rename } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
+import { about, explain } from '../../os/errno.ts';
 import { ensureDirectory } from '../../os/paths.ts';
 import { removeTree } from '../../os/trees.ts';
 import type { User } from '../../os/users.ts';
 import { copyTree } from './copy-tree.ts';
 import type { Entry, EntrySource } from './entry.ts';
-import { about, pathError } from './entry-errors.ts';
 import { stat } from './stat.ts';
 
 /**
@@ -61,7 +61,7 @@ function moveError(error: unknown, source: string, destination: string): unknown
     const message = `cannot replace a directory by a file or a file by a directory: '${destination}'`;
     return new EnvdError('invalid_argument', message, { cause: error });
   }
-  return pathError(error, isSystemError(error, 'ENOENT') ? source : destination);
+  return explain(error, isSystemError(error, 'ENOENT') ? source : destination);
 }
 
 function intoItself(source: string, destination: string, options?: ErrorOptions): EnvdError {

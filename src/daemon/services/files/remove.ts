@@ -1,6 +1,6 @@
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
+import { explain } from '../../os/errno.ts';
 import { removeTree } from '../../os/trees.ts';
-import { pathError } from './entry-errors.ts';
 
 /**
  * Removes what is at `path` and everything below it, links themselves and never what they lead to. Nothing
@@ -12,6 +12,6 @@ export async function remove(path: string): Promise<void> {
     await removeTree(path);
   } catch (error) {
     // Below a file there is nothing.
-    if (!isSystemError(error, 'ENOTDIR')) throw pathError(error, path);
+    if (!isSystemError(error, 'ENOTDIR')) throw explain(error, path);
   }
 }

@@ -1,5 +1,5 @@
+import { about } from '../../os/errno.ts';
 import { type Entry, type EntrySource, readEntry } from './entry.ts';
-import { about } from './entry-errors.ts';
 
 /** Describes what is at the absolute `path`. Throws `not_found`. */
 export function stat(path: string, entries: EntrySource): Promise<Entry> {

@@ -3,13 +3,14 @@ import { lstat, stat } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { Allowance } from '../../../base/allowance.ts';
 import { EnvdError, type ErrorKind, isSystemError } from '../../../base/errors.ts';
+import { explain, isOutOfSpace } from '../../os/errno.ts';
 import { followLinks } from '../../os/links.ts';
 import { resolvePath } from '../../os/paths.ts';
 import type { User } from '../../os/users.ts';
 import { writeInBatches } from './batches.ts';
 import { DirectFile } from './direct-file.ts';
 import { syncNames } from './durability.ts';
-import { explain, isOutOfSpace, noSpace } from './errors.ts';
+import { noSpace } from './errors.ts';
 import { IncomingFile } from './incoming-file.ts';
 import { KeyedLock } from './keyed-lock.ts';
 import { type FileMetadata, type Metadata, validateMetadata } from './metadata.ts';
@@ -220,6 +221,6 @@ async function withExplanation<T>(path: string, length: number | null, work: () 
   try {
     return await work();
   } catch (error) {
-    throw isOutOfSpace(error) ? await noSpace(length, error) : explain(error, path);
+    throw isOutOfSpace(error) ? await noSpace(length, error) : explain(error, path, 'make');
   }
 }

@@ -1,8 +1,8 @@
 import { realpath, stat } from 'node:fs/promises';
 import { EnvdError } from '../../../base/errors.ts';
 import { type BytePath, bytePath, displayPath } from '../../os/byte-path.ts';
+import { about } from '../../os/errno.ts';
 import { isOnNetwork, type Mount, mountOf, mountsBelow, readMounts } from '../../os/mounts.ts';
-import { about } from '../files/entry-errors.ts';
 import type { Answers } from './answers.ts';
 
 /** A directory that can be watched. */

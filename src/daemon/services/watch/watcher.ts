@@ -1,4 +1,4 @@
-import { about } from '../files/entry-errors.ts';
+import { about } from '../../os/errno.ts';
 import { Answers } from './answers.ts';
 import type { WatchEvent, WatchSink } from './event.ts';
 import { KernelWatches } from './kernel-watches.ts';
