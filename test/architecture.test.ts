@@ -4,6 +4,7 @@ import { dirname, join, normalize } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { circlesOf, graphOf } from './support/circles.ts';
+import { moduleState } from './support/module-state.ts';
 
 const TOP = fileURLToPath(new URL('..', import.meta.url));
 const ROOT = join(TOP, 'src');
@@ -142,6 +143,33 @@ describe('circles', () => {
 
   test('none between folders', () => {
     expect(circlesOf(graphOf(edges, dirname))).toEqual([]);
+  });
+});
+
+describe('state of modules', () => {
+  test.each([
+    ['let tail = Promise.resolve();', ['tail']],
+    ['export let [a] = [1];\nvar b;', ['', 'b']],
+    ['const open = new Map();\nexport const f = () => open.set(1, 2);', ['open']],
+    ['const spare: string[] = [];\nfunction keep() { spare.push(""); }', ['spare']],
+    ['const last: { [name: string]: 1 } = {};\nfunction f() { last.x = 1; }', ['last']],
+    ['const last = { a: { b: 1 } };\nfunction f() { last.a.b++; }', ['last']],
+    ['const last = { list: [1] };\nfunction f() { last.list.push(2); }', ['last']],
+    ['const last = { a: 1 };\nfunction f() { delete (last as any).a; }', ['last']],
+    ['const room = Buffer.alloc(8);', ['room']],
+    ['const agent = new Agent({});', ['agent']],
+    ['export class A { static count = 0; static readonly B = 1; #open = new Map(); }', ['A.count']],
+    ['const known = new Set(["a"]);\nfunction f() { let x = known.has("a"); x = false; return x; }', []],
+    ['const table = { a: 1 } as const;\nfunction f() { const open = []; open.push(table.a); }', []],
+  ])('the search in %j finds %j', (source, names) => {
+    expect(moduleState(source)).toEqual(names);
+  });
+
+  test('there is none: what is shared belongs to an object that somebody made', () => {
+    const found = files.flatMap((file) =>
+      moduleState(readFileSync(join(ROOT, file), 'utf8')).map((name) => `${file}: ${name}`),
+    );
+    expect(found).toEqual([]);
   });
 });
 

@@ -6,7 +6,7 @@ import { EnvdError, HttpError } from '../base/errors.ts';
 import type { Transfers } from '../base/tally.ts';
 import { INTERFACE_VERSION } from '../base/version.ts';
 import { gate } from './rest/auth.ts';
-import { answerClientError, refuseExpectation } from './rest/client-errors.ts';
+import { clientErrorHandler, refuseExpectation } from './rest/client-errors.ts';
 import { sendError } from './rest/errors.ts';
 import { leaveBodies } from './rest/ignore-body.ts';
 import { logOperations } from './rest/operation-log.ts';
@@ -74,7 +74,7 @@ export function buildApp(services: AppServices, { version, logger, shutdown }: A
     forceCloseConnections: true,
     // Node's own refusal has no body.
     http: { requireHostHeader: false },
-    clientErrorHandler: answerClientError,
+    clientErrorHandler: clientErrorHandler(),
     frameworkErrors: (error, _request, reply) => void sendError(reply, error),
   }) as unknown as FastifyInstance;
   app.server.on('checkExpectation', refuseExpectation);

@@ -28,6 +28,8 @@ export interface PauseSurroundings {
   readonly obstacle: string | null;
   readonly logger: Logger;
   readonly output: HeldOutput;
+  /** Lets go of what the daemon keeps of former answers. */
+  readonly forget: () => void;
 }
 
 export function createPause(config: Config, surroundings: PauseSurroundings): Pause {
@@ -36,7 +38,7 @@ export function createPause(config: Config, surroundings: PauseSurroundings): Pa
   return {
     freezer: createFreezer(config, surroundings, lock),
     filesystemFreezer: createFilesystemFreezer(config, surroundings, lock, gate),
-    collapser: new Collapser(lock),
+    collapser: new Collapser(lock, surroundings.forget),
     gate,
   };
 }

@@ -12,6 +12,7 @@ import { createPause } from './compose-pause.ts';
 import type { Config } from './config.ts';
 import { findCgroupMount } from './os/cgroup2.ts';
 import { UserDatabase } from './os/users.ts';
+import { StreamServer } from './rpc/connect-stream.ts';
 import { countUploads } from './services/files/counted-uploads.ts';
 import { guardFiles } from './services/files/guarded-files.ts';
 import { createFileServices } from './services/files/services.ts';
@@ -48,7 +49,9 @@ export function compose(config: Config, logger: Logger, output: HeldOutput): Dae
   const mount = config.cgroups ? findCgroupMount() : null;
   const { cgroups, obstacle } = createCgroups(config, mount);
   own(cgroups);
-  const pause = createPause(config, { mount, cgroups, obstacle, logger, output });
+  const streams = new StreamServer();
+  const forget = () => streams.forget();
+  const pause = createPause(config, { mount, cgroups, obstacle, logger, output, forget });
   // Not before: the file system that the log is on may still be frozen, and from here on the output is held then.
   if (obstacle !== null)
     logger.warn({ reason: obstacle }, 'the workload cannot be frozen: /freeze is refused');
@@ -62,7 +65,7 @@ export function compose(config: Config, logger: Logger, output: HeldOutput): Dae
   const uploads = new Transfers();
   const app = buildApp(
     {
-      ...{ guest, entries, processes, watcher, polled, uploads, ...pause },
+      ...{ guest, entries, processes, watcher, polled, uploads, streams, ...pause },
       init: createInit(guest, pause, metadata, config.namePrefix),
       metrics: new MetricsReader(),
       files: guardFiles(countUploads(createFileServices(guest, entries.metadataPrefix), uploads), pause.gate),

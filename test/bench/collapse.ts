@@ -7,7 +7,7 @@ import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
 import { native } from '../../src/daemon/os/native.ts';
-import { collectGarbage } from '../../src/daemon/services/collapse/garbage.ts';
+import { exposeCollector } from '../../src/daemon/services/collapse/collapse.ts';
 
 const PAGE = 4096;
 const WINDOW = 2 * 1024 * 1024;
@@ -72,7 +72,7 @@ async function run(reserve: boolean, objects: number): Promise<Result> {
   const kept = make();
   make();
   const loaded = measure();
-  collectGarbage();
+  exposeCollector()();
   native.trimHeap();
   const collected = measure();
   const { collapsed, elapsedMs } = await native.collapseHeap().done;

@@ -7,7 +7,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { type AddressInfo, createServer as createSocketServer, type Socket } from 'node:net';
 import { create } from '@bufbuild/protobuf';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
-import { serveStream } from '../../src/daemon/rpc/connect-stream.ts';
+import { StreamServer } from '../../src/daemon/rpc/connect-stream.ts';
 import { startStream } from '../../src/daemon/rpc/process-streams.ts';
 import type { EndEvent } from '../../src/daemon/services/process/events.ts';
 import { History } from '../../src/daemon/services/process/history.ts';
@@ -87,6 +87,8 @@ const ours = {
     join(wantedBy(request.process?.args ?? []), Number(request.process?.envs.readers ?? 1)),
 };
 
+const streams = new StreamServer();
+
 async function* plain(request: StartRequest): AsyncGenerator<StartResponse> {
   const { payload, count } = wantedBy(request.process?.args ?? []);
   yield create(StartResponseSchema, { event: { event: { case: 'start', value: { pid: 1 } } } });
@@ -104,7 +106,7 @@ function serveOurs(request: IncomingMessage, response: ServerResponse): void {
   const headers = new Headers(request.headers as Record<string, string>);
   const codec = headers.get('content-type')?.endsWith('json') ? 'json' : 'binary';
   const shutdown = new AbortController().signal;
-  void serveStream(ours, { request, response, headers, codec, shutdown });
+  void streams.serve(ours, { request, response, headers, codec, shutdown });
 }
 
 /** The floor: the payloads alone, joined to 64 KiB a write, through a bare socket. The request is `size count`. */

@@ -3,8 +3,7 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
 import { native } from '../../src/daemon/os/native.ts';
-import { Collapser } from '../../src/daemon/services/collapse/collapse.ts';
-import { collectGarbage } from '../../src/daemon/services/collapse/garbage.ts';
+import { Collapser, exposeCollector } from '../../src/daemon/services/collapse/collapse.ts';
 
 const LOAD_ROUNDS = 8;
 
@@ -67,7 +66,7 @@ async function underLoad(): Promise<void> {
 const tasks: Record<string, () => Promise<void>> = {
   twice: async () => {
     // First, and not in between: both would split windows that are huge already.
-    collectGarbage();
+    exposeCollector()();
     native.trimHeap();
     await report(() => native.collapseHeap().done);
     await report(() => native.collapseHeap().done);

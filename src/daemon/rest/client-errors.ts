@@ -12,20 +12,26 @@ const REFUSALS: Readonly<Record<string, readonly [status: number, message: strin
   HPE_CHUNK_EXTENSIONS_OVERFLOW: [413, 'chunk extensions are larger than 16384 bytes: send less'],
 };
 
-const answered = new WeakSet<Socket>();
+type ClientError = Error & { readonly code?: string };
 
-/** Answers what could not be read as a request in the shape of REST errors, and ends the connection. */
-export function answerClientError(error: Error & { readonly code?: string }, socket: Socket): void {
-  // Each further piece of what follows is an error again.
-  if (answered.has(socket)) return;
-  if (error.code === 'ECONNRESET' || !socket.writable || hasBegunToAnswer(socket)) {
-    socket.destroy();
-    return;
-  }
-  answered.add(socket);
-  const [status, message] = REFUSALS[error.code ?? ''] ?? [400, `bad request: ${reasonOf(error)}`];
-  socket.end(responseOf(status, message));
-  setTimeout(() => socket.destroy(), LINGER_MS).unref();
+/**
+ * Returns what answers a request that could not be read as one, in the shape of REST errors, and ends the connection:
+ * a handler of a server's `clientError`.
+ */
+export function clientErrorHandler(): (error: ClientError, socket: Socket) => void {
+  const answered = new WeakSet<Socket>();
+  return (error, socket) => {
+    // Each further piece of what follows is an error again.
+    if (answered.has(socket)) return;
+    if (error.code === 'ECONNRESET' || !socket.writable || hasBegunToAnswer(socket)) {
+      socket.destroy();
+      return;
+    }
+    answered.add(socket);
+    const [status, message] = REFUSALS[error.code ?? ''] ?? [400, `bad request: ${reasonOf(error)}`];
+    socket.end(responseOf(status, message));
+    setTimeout(() => socket.destroy(), LINGER_MS).unref();
+  };
 }
 
 /** Answers an `Expect` that is not `100-continue`, which Node refuses before any handler. RFC 9110, section 10.1.1. */

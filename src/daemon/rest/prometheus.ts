@@ -1,4 +1,4 @@
-import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { type ELDHistogram, monitorEventLoopDelay } from 'node:perf_hooks';
 import { Counter, Gauge, Registry, type RegistryContentType } from 'prom-client';
 import type { Durations, Transfers } from '../../base/tally.ts';
 import { INTERFACE_VERSION } from '../../base/version.ts';
@@ -26,23 +26,29 @@ const CONTENT_TYPES = {
 
 type Values = number | readonly (readonly [labels: Readonly<Record<string, string>>, value: number])[];
 
-/** Without a timer: the loop's own turns are measured, from the first time that somebody asks. */
-let loopDelay: ReturnType<typeof monitorEventLoopDelay> | null = null;
-
 /**
  * Everything in Prometheus' text format or in OpenMetrics. The figures are plain numbers all over the daemon, and put
  * into the library's terms only here, for one answer.
  */
-export async function renderMetrics(
-  telemetry: Telemetry,
-  format: TextFormat,
-): Promise<{ readonly contentType: string; readonly text: string }> {
-  const page = new Page(format);
-  addProcesses(page, telemetry);
-  addFiles(page, telemetry);
-  addPauses(page, telemetry);
-  addSelf(page, telemetry);
-  return { contentType: CONTENT_TYPES[format], text: await page.text() };
+export class Exporter {
+  readonly #telemetry: Telemetry;
+  /** Without a timer: the loop's own turns are measured, from now on. */
+  readonly #loopDelay = monitorEventLoopDelay({ samplePerIteration: true });
+
+  constructor(telemetry: Telemetry) {
+    this.#telemetry = telemetry;
+    this.#loopDelay.enable();
+  }
+
+  async render(format: TextFormat): Promise<{ readonly contentType: string; readonly text: string }> {
+    const page = new Page(format);
+    addProcesses(page, this.#telemetry);
+    addFiles(page, this.#telemetry);
+    addPauses(page, this.#telemetry);
+    addSelf(page, this.#telemetry);
+    addLoopDelay(page, this.#loopDelay);
+    return { contentType: CONTENT_TYPES[format], text: await page.text() };
+  }
 }
 
 /** One answer. */
@@ -142,15 +148,10 @@ function addSelf(page: Page, { version }: Telemetry): void {
     [{ kind: 'total' }, memory.heapTotal],
     [{ kind: 'external' }, memory.external],
   ]);
-  addLoopDelay(page);
 }
 
-function addLoopDelay(page: Page): void {
-  if (!loopDelay) {
-    loopDelay = monitorEventLoopDelay({ samplePerIteration: true });
-    loopDelay.enable();
-  }
-  const seconds = (quantile: number) => (loopDelay?.percentile(quantile * 100) ?? 0) / 1e9;
+function addLoopDelay(page: Page, loopDelay: ELDHistogram): void {
+  const seconds = (quantile: number) => loopDelay.percentile(quantile * 100) / 1e9;
   page.gauge('envd_event_loop_delay_seconds', 'Turns of the event loop since they were first asked for.', [
     [{ quantile: '0.5' }, seconds(0.5)],
     [{ quantile: '0.99' }, seconds(0.99)],

@@ -17,7 +17,7 @@ import {
 import { timeoutOf } from './connect-timeout.ts';
 import { toConnectError } from './errors.ts';
 import { batches, type EventStream } from './event-stream.ts';
-import { FrameBatch } from './frame-batch.ts';
+import { type FrameBatch, FrameBatches } from './frame-batch.ts';
 import { keepaliveMsOf } from './keepalive.ts';
 import { REQUEST_LIMIT_BYTES, readBody, tooLarge } from './request-body.ts';
 
@@ -45,69 +45,86 @@ export interface StreamExchange {
   readonly shutdown: AbortSignal;
 }
 
-/**
- * Serves a stream in the Connect protocol. Each event is encoded once for all readers, what is ready together
- * is written together, and nothing is taken from the feed before the kernel has taken what came before. Resolves
- * with the error that ended the stream, or null.
- */
-export async function serveStream<Event, Input extends DescMessage, Output extends DescMessage>(
-  stream: EventStream<Event, Input, Output>,
-  exchange: StreamExchange,
-): Promise<unknown> {
-  const { response, codec } = exchange;
-  const gone = new AbortController();
-  response.once('close', () => gone.abort(new EnvdError('aborted', 'client has gone')));
-  response.writeHead(200, {
-    'content-type': `application/connect+${codec === 'json' ? 'json' : 'proto'}`,
-    'connect-accept-encoding': 'gzip',
-  });
-  const error = await pump(stream, exchange, gone.signal).then(
-    () => null,
-    (reason: unknown) => reason ?? new EnvdError('internal', 'stream failed'),
-  );
-  if (!response.destroyed) response.end(endOfStream(error));
-  return error;
+/** What was encoded last in a codec. */
+interface Encoded {
+  readonly stream: unknown;
+  readonly events: unknown;
+  readonly batch: FrameBatch;
 }
 
-async function pump<Event, Input extends DescMessage, Output extends DescMessage>(
-  stream: EventStream<Event, Input, Output>,
-  { request, response, headers, codec, shutdown }: StreamExchange,
-  gone: AbortSignal,
-): Promise<void> {
-  const timeoutMs = timeoutOf(headers);
-  using deadline = new Deadline(stream.ownsTimeout ? null : timeoutMs);
-  const signal = AbortSignal.any([gone, shutdown, deadline.signal]);
-  const payload = await readMessage(request, headers.get('connect-content-encoding'));
-  const message = decodeMessage(stream.method.input, payload, codec, stream.ignoreUnknownFields);
-  const feed = await stream.open(message, { headers, signal, timeoutMs });
-  const options = { keepaliveMs: keepaliveMsOf(headers), batchBytes: BATCH_BYTES[codec], signal };
-  for await (const events of batches(feed, options)) {
-    const sent = framesOf(stream, events, codec).send(response);
-    if (sent !== null) await untilAborted(sent, signal);
+/** Serves streams in the Connect protocol, all of a daemon's: they share what is encoded, and its memory. */
+export class StreamServer {
+  readonly #batches = new FrameBatches();
+  /** Readers of one source who keep step are given the very same events. */
+  readonly #recent: Record<Codec, Encoded | null> = { json: null, binary: null };
+
+  /**
+   * Serves a stream. Each event is encoded once for all readers, what is ready together is written together, and
+   * nothing is taken from the feed before the kernel has taken what came before. Resolves with the error that ended
+   * the stream, or null.
+   */
+  async serve<Event, Input extends DescMessage, Output extends DescMessage>(
+    stream: EventStream<Event, Input, Output>,
+    exchange: StreamExchange,
+  ): Promise<unknown> {
+    const { response, codec } = exchange;
+    const gone = new AbortController();
+    response.once('close', () => gone.abort(new EnvdError('aborted', 'client has gone')));
+    response.writeHead(200, {
+      'content-type': `application/connect+${codec === 'json' ? 'json' : 'proto'}`,
+      'connect-accept-encoding': 'gzip',
+    });
+    const error = await this.#pump(stream, exchange, gone.signal).then(
+      () => null,
+      (reason: unknown) => reason ?? new EnvdError('internal', 'stream failed'),
+    );
+    if (!response.destroyed) response.end(endOfStream(error));
+    return error;
   }
-}
 
-/** What was encoded last in each codec: readers of one source who keep step are given the very same events. */
-const recent: Record<Codec, { stream: unknown; events: unknown; batch: FrameBatch } | null> = {
-  json: null,
-  binary: null,
-};
+  /** Lets go of everything that was sent, but for what is still on its way: it would get into a snapshot. */
+  forget(): void {
+    for (const codec of ['json', 'binary'] as const) {
+      this.#recent[codec]?.batch.release();
+      this.#recent[codec] = null;
+    }
+    this.#batches.clear();
+  }
 
-/** Null stands for a keepalive. */
-function framesOf<Event, Input extends DescMessage, Output extends DescMessage>(
-  stream: EventStream<Event, Input, Output>,
-  events: readonly Event[] | null,
-  codec: Codec,
-): FrameBatch {
-  const last = recent[codec];
-  if (last?.stream === stream && last.events === events) return last.batch;
-  const batch = FrameBatch.take();
-  if (events === null) batch.add(encodeFrame(stream.method.output, stream.keepalive, codec));
-  else for (const event of events) stream.addFrame(event, codec, batch);
-  batch.hold();
-  last?.batch.release();
-  recent[codec] = { stream, events, batch };
-  return batch;
+  async #pump<Event, Input extends DescMessage, Output extends DescMessage>(
+    stream: EventStream<Event, Input, Output>,
+    { request, response, headers, codec, shutdown }: StreamExchange,
+    gone: AbortSignal,
+  ): Promise<void> {
+    const timeoutMs = timeoutOf(headers);
+    using deadline = new Deadline(stream.ownsTimeout ? null : timeoutMs);
+    const signal = AbortSignal.any([gone, shutdown, deadline.signal]);
+    const payload = await readMessage(request, headers.get('connect-content-encoding'));
+    const message = decodeMessage(stream.method.input, payload, codec, stream.ignoreUnknownFields);
+    const feed = await stream.open(message, { headers, signal, timeoutMs });
+    const options = { keepaliveMs: keepaliveMsOf(headers), batchBytes: BATCH_BYTES[codec], signal };
+    for await (const events of batches(feed, options)) {
+      const sent = this.#framesOf(stream, events, codec).send(response);
+      if (sent !== null) await untilAborted(sent, signal);
+    }
+  }
+
+  /** Null stands for a keepalive. */
+  #framesOf<Event, Input extends DescMessage, Output extends DescMessage>(
+    stream: EventStream<Event, Input, Output>,
+    events: readonly Event[] | null,
+    codec: Codec,
+  ): FrameBatch {
+    const last = this.#recent[codec];
+    if (last?.stream === stream && last.events === events) return last.batch;
+    const batch = this.#batches.take();
+    if (events === null) batch.add(encodeFrame(stream.method.output, stream.keepalive, codec));
+    else for (const event of events) stream.addFrame(event, codec, batch);
+    batch.hold();
+    last?.batch.release();
+    this.#recent[codec] = { stream, events, batch };
+    return batch;
+  }
 }
 
 function untilAborted(promise: Promise<void>, signal: AbortSignal): Promise<void> {

@@ -9,7 +9,25 @@ const ROOM_BYTES = 1088 * 1024;
 const REFERENCE_BYTES = 8 * 1024;
 /** Batches kept for the next use: few are on their way while sockets take what they are given. */
 const SPARE_LIMIT = 4;
-const spare: FrameBatch[] = [];
+
+/** The batches of many streams, whose memory is used again. */
+export class FrameBatches {
+  readonly #spare: FrameBatch[] = [];
+
+  /** An empty batch. It belongs to those who hold it or have sent it, until the last of them is done. */
+  take(): FrameBatch {
+    return this.#spare.pop() ?? new FrameBatch((batch) => this.#keep(batch));
+  }
+
+  /** Lets go of the memory that is kept for the next use, and of what was sent from it. */
+  clear(): void {
+    this.#spare.length = 0;
+  }
+
+  #keep(batch: FrameBatch): void {
+    if (this.#spare.length < SPARE_LIMIT) this.#spare.push(batch);
+  }
+}
 
 /**
  * Frames that go out in one write, to one reader or to many: small ones joined, large ones as they are. Its memory is
@@ -22,12 +40,11 @@ export class FrameBatch {
   #begin = 0;
   #end = 0;
   #holders = 0;
+  readonly #onDone: (batch: FrameBatch) => void;
 
-  private constructor() {}
-
-  /** An empty batch. It belongs to those who hold it or have sent it, until the last of them is done. */
-  static take(): FrameBatch {
-    return spare.pop() ?? new FrameBatch();
+  /** Made by `FrameBatches.take`. */
+  constructor(onDone: (batch: FrameBatch) => void) {
+    this.#onDone = onDone;
   }
 
   /** Uninitialised memory behind what is there already, to be filled before the batch is sent. */
@@ -84,7 +101,7 @@ export class FrameBatch {
     this.#parts = [];
     this.#begin = 0;
     this.#end = 0;
-    if (spare.length < SPARE_LIMIT) spare.push(this);
+    this.#onDone(this);
   }
 
   #reference(bytes: Uint8Array): void {

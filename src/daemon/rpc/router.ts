@@ -14,7 +14,7 @@ import { Process } from '../../gen/process/process_pb.js';
 import type { WriteGate } from '../services/freeze/write-gate.ts';
 import type { ProcessTable } from '../services/process/table.ts';
 import { callerOf } from './caller.ts';
-import { type StreamExchange, serveStream } from './connect-stream.ts';
+import type { StreamExchange, StreamServer } from './connect-stream.ts';
 import { type UnaryRoute, unaryRoutes } from './connect-unary.ts';
 import { toConnectError } from './errors.ts';
 import { type EventStream, viaConnect } from './event-stream.ts';
@@ -26,6 +26,7 @@ import { type WatchDependencies, watchDirStream, watcherService } from './watch.
 export interface RpcDependencies extends WatchDependencies {
   readonly processes: ProcessTable;
   readonly gate: WriteGate;
+  readonly streams: StreamServer;
 }
 
 /** A stream that has a path of its own for Connect's codecs; resolves with the error that ended it, or null. */
@@ -40,7 +41,7 @@ export function createRpc(dependencies: RpcDependencies): {
   readonly streams: readonly StreamRoute[];
   readonly unary: readonly UnaryRoute[];
 } {
-  const { processes, guest } = dependencies;
+  const { processes, guest, streams } = dependencies;
   const start = startStream(processes, guest);
   const connect = connectStream(processes);
   const watchDir = watchDirStream(dependencies);
@@ -51,7 +52,7 @@ export function createRpc(dependencies: RpcDependencies): {
     ...watcherService(dependencies),
   };
   return {
-    streams: [route(start), route(connect), route(watchDir)],
+    streams: [route(streams, start), route(streams, connect), route(streams, watchDir)],
     // The interface allows Filesystem no properties beside its own; newer clients of Process bring some.
     unary: [...unaryRoutes(Process, processCalls, true), ...unaryRoutes(Filesystem, filesystemCalls, false)],
     register(router) {
@@ -67,9 +68,12 @@ export function createRpc(dependencies: RpcDependencies): {
   };
 }
 
-function route<E, I extends DescMessage, O extends DescMessage>(stream: EventStream<E, I, O>): StreamRoute {
+function route<E, I extends DescMessage, O extends DescMessage>(
+  streams: StreamServer,
+  stream: EventStream<E, I, O>,
+): StreamRoute {
   const { parent, name } = stream.method;
-  return { path: `/${parent.typeName}/${name}`, serve: (exchange) => serveStream(stream, exchange) };
+  return { path: `/${parent.typeName}/${name}`, serve: (exchange) => streams.serve(stream, exchange) };
 }
 
 /** Told what a call that connect-node serves fails with, before that is answered. */

@@ -1,7 +1,7 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { Negotiator } from 'negotiator';
 import type { MetricsReader } from '../../services/guest/metrics.ts';
-import type { Telemetry, TextFormat } from '../prometheus.ts';
+import type { Exporter, Telemetry, TextFormat } from '../prometheus.ts';
 
 const JSON_TYPE = 'application/json';
 
@@ -12,13 +12,15 @@ const TEXT_FORMATS: Readonly<Record<string, TextFormat>> = {
 
 /** The guest's resources as JSON; for a client that prefers one of Prometheus' formats, the daemon's own figures. */
 export function metricsRoutes(app: FastifyInstance, metrics: MetricsReader, telemetry: Telemetry): void {
+  // Most daemons are never asked: the library is loaded with the first question.
+  let exporter: Promise<Exporter> | null = null;
+  const load = async () => new (await import('../prometheus.ts')).Exporter(telemetry);
   app.get('/metrics', async (request, reply) => {
     reply.header('vary', 'Accept');
     const format = textFormatOf(request);
     if (format === null) return metrics.read();
-    // Most daemons are never asked: the library is loaded with the first question.
-    const { renderMetrics } = await import('../prometheus.ts');
-    const { contentType, text } = await renderMetrics(telemetry, format);
+    exporter ??= load();
+    const { contentType, text } = await (await exporter).render(format);
     return reply.type(contentType).send(text);
   });
 }

@@ -1,9 +1,10 @@
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { onAbort } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
 import { ExclusiveLock } from '../../../base/exclusive-lock.ts';
 import { Durations } from '../../../base/tally.ts';
 import { type CollapseStatistics, native } from '../../os/native.ts';
-import { collectGarbage } from './garbage.ts';
 
 export type { CollapseStatistics } from '../../os/native.ts';
 
@@ -14,10 +15,16 @@ export type Rehearsal = (signal: AbortSignal) => Promise<void>;
 export class Collapser {
   readonly durations = new Durations();
   readonly #lock: ExclusiveLock;
+  readonly #forget: () => void;
+  #collectGarbage: (() => void) | null = null;
 
-  /** `lock`: for one operation before a pause at a time. */
-  constructor(lock = new ExclusiveLock()) {
+  /**
+   * `lock`: for one operation before a pause at a time. `forget`: lets go of what the daemon keeps of former answers,
+   * so that it is garbage.
+   */
+  constructor(lock = new ExclusiveLock(), forget: () => void = () => {}) {
     this.#lock = lock;
+    this.#forget = forget;
   }
 
   /**
@@ -28,18 +35,37 @@ export class Collapser {
    */
   async collapse(signal: AbortSignal, rehearse: Rehearsal = async () => {}): Promise<CollapseStatistics> {
     using _ = this.#lock.acquire('collapse');
-    return await this.durations.measure(() => collapse(signal, rehearse));
+    return await this.durations.measure(() => this.#collapse(signal, rehearse));
+  }
+
+  async #collapse(signal: AbortSignal, rehearse: Rehearsal): Promise<CollapseStatistics> {
+    const started = performance.now();
+    this.#forget();
+    this.#collectGarbage ??= exposeCollector();
+    this.#collectGarbage();
+    await rehearse(signal);
+    native.trimHeap();
+    const { regions, chunks, collapsed, alreadyHuge, skipped } = await collapseHeap(signal);
+    const elapsedMs = Math.round(performance.now() - started);
+    return { regions, chunks, collapsed, alreadyHuge, skipped, elapsedMs };
   }
 }
 
-async function collapse(signal: AbortSignal, rehearse: Rehearsal): Promise<CollapseStatistics> {
-  const started = performance.now();
-  collectGarbage();
-  await rehearse(signal);
-  native.trimHeap();
-  const { regions, chunks, collapsed, alreadyHuge, skipped } = await collapseHeap(signal);
-  const elapsedMs = Math.round(performance.now() - started);
-  return { regions, chunks, collapsed, alreadyHuge, skipped, elapsedMs };
+type CollectGarbage = (options: { type: 'major'; execution: 'sync'; flavor: 'last-resort' }) => void;
+
+/**
+ * Returns what collects all garbage and gives the emptied heap pages back to the kernel. An ordinary full collection
+ * keeps those for later: after a load it left 70 MB of anonymous memory where this one left 10, in 17 ms. V8 gives `gc`
+ * to contexts that are made while the flag is set: the daemon's own globals stay as they were.
+ */
+export function exposeCollector(): () => void {
+  setFlagsFromString('--expose-gc');
+  try {
+    const collect = runInNewContext('gc') as CollectGarbage;
+    return () => collect({ type: 'major', execution: 'sync', flavor: 'last-resort' });
+  } finally {
+    setFlagsFromString('--no-expose-gc');
+  }
 }
 
 async function collapseHeap(signal: AbortSignal): Promise<CollapseStatistics> {

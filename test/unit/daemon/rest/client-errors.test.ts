@@ -2,12 +2,12 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
-import { answerClientError } from '../../../../src/daemon/rest/client-errors.ts';
+import { clientErrorHandler } from '../../../../src/daemon/rest/client-errors.ts';
 
 test('a header that takes too long is answered with 408', async () => {
   const server = createServer({ headersTimeout: 50, connectionsCheckingInterval: 10 });
   onTestFinished(() => void server.close());
-  server.on('clientError', answerClientError).listen(0, '127.0.0.1');
+  server.on('clientError', clientErrorHandler()).listen(0, '127.0.0.1');
   await once(server, 'listening');
   const socket = connect((server.address() as AddressInfo).port, '127.0.0.1').setEncoding('utf8');
   onTestFinished(() => void socket.destroy());
@@ -25,7 +25,7 @@ test('a header that takes too long is answered with 408', async () => {
 test('who does not take the answer is cut off, and what follows is answered no second time', async () => {
   const server = createServer();
   onTestFinished(() => void server.close());
-  server.on('clientError', answerClientError).listen(0, '127.0.0.1');
+  server.on('clientError', clientErrorHandler()).listen(0, '127.0.0.1');
   await once(server, 'listening');
   const socket = connect({ port: (server.address() as AddressInfo).port, allowHalfOpen: true });
   socket.on('error', () => {});

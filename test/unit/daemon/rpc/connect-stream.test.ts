@@ -8,9 +8,10 @@ import { create } from '@bufbuild/protobuf';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { EnvdError } from '../../../../src/base/errors.ts';
 import { type Codec, decodeMessage, encodeFrame } from '../../../../src/daemon/rpc/codec.ts';
-import { serveStream, streamCodecOf } from '../../../../src/daemon/rpc/connect-stream.ts';
+import { StreamServer, streamCodecOf } from '../../../../src/daemon/rpc/connect-stream.ts';
 import type { StreamCall } from '../../../../src/daemon/rpc/event-stream.ts';
 import { startStream } from '../../../../src/daemon/rpc/process-streams.ts';
+import { exposeCollector } from '../../../../src/daemon/services/collapse/collapse.ts';
 import type { EndEvent } from '../../../../src/daemon/services/process/events.ts';
 import { History } from '../../../../src/daemon/services/process/history.ts';
 import { Output } from '../../../../src/daemon/services/process/output.ts';
@@ -34,6 +35,7 @@ const END: EndEvent = {
 
 /** The daemon's own stream of process events, with a source that the test controls, behind a real server. */
 let server: Server;
+let streams: StreamServer;
 let output: Output;
 let paused: boolean;
 let shutdown: AbortController;
@@ -44,6 +46,7 @@ let refusal: Error | null;
 
 beforeEach(async () => {
   paused = false;
+  streams = new StreamServer();
   output = new Output((pause) => {
     paused = pause;
   }, new History(0));
@@ -64,7 +67,7 @@ beforeEach(async () => {
         return output.read(7, null);
       },
     };
-    results.push(serveStream(stream, { request, response, headers, codec, shutdown: shutdown.signal }));
+    results.push(streams.serve(stream, { request, response, headers, codec, shutdown: shutdown.signal }));
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -186,6 +189,26 @@ function dechunk(answer: Buffer): Buffer {
     at = line + 2 + length + 2;
   }
 }
+
+test('what was sent is kept no longer than until it is to be forgotten', async () => {
+  const response = call('binary');
+  await opened(1);
+  // In no other frame than this one: only the test and the stream know the bytes.
+  const sent = ((bytes) => {
+    output.write('stdout', bytes);
+    return new WeakRef(bytes);
+  })(Buffer.alloc(64 * 1024));
+  output.end(END);
+  await outcome(response, 'binary');
+  await results[0];
+  output = new Output(() => {}, new History(0));
+  calls = [];
+  const collect = exposeCollector();
+  streams.forget();
+  await turn();
+  collect();
+  expect(sent.deref()).toBeUndefined();
+});
 
 describe('a client that does not read', () => {
   async function stalled(): Promise<Socket> {

@@ -1,9 +1,10 @@
 import { describe, expect, test } from 'vitest';
-import { FrameBatch } from '../../../../src/daemon/rpc/frame-batch.ts';
+import { type FrameBatch, FrameBatches } from '../../../../src/daemon/rpc/frame-batch.ts';
 import { FakeResponse } from '../../../support/response.ts';
 
 const LARGE = 8 * 1024;
 const large = Buffer.alloc(LARGE, 'L');
+const batches = new FrameBatches();
 
 function send(batch: FrameBatch, takesAtOnce = true) {
   const fake = new FakeResponse(takesAtOnce);
@@ -11,14 +12,14 @@ function send(batch: FrameBatch, takesAtOnce = true) {
 }
 
 function batchOf(...parts: (string | Buffer)[]): FrameBatch {
-  const batch = FrameBatch.take();
+  const batch = batches.take();
   for (const part of parts) batch.add(Buffer.from(part));
   return batch;
 }
 
 describe('what is written', () => {
   test('small parts are joined, large ones go as they are, in order', () => {
-    const batch = FrameBatch.take();
+    const batch = batches.take();
     batch.add(Buffer.from('a'));
     batch.allocate(1).write('b');
     batch.add(large);
@@ -28,7 +29,7 @@ describe('what is written', () => {
   });
 
   test('what does not fit into the room gets memory of its own, in order', () => {
-    const batch = FrameBatch.take();
+    const batch = batches.take();
     const parts = Array.from({ length: 60 }, (_, index) =>
       Buffer.alloc(LARGE - 1, String.fromCharCode(65 + index)),
     );
@@ -50,7 +51,7 @@ describe('its memory', () => {
   test('is used again at once when the kernel has taken everything', () => {
     const batch = batchOf('a');
     expect(send(batch).sent).toBeNull();
-    const again = FrameBatch.take();
+    const again = batches.take();
     expect(again).toBe(batch);
     again.add(Buffer.from('b'));
     expect(send(again).fake.taken.map(String)).toEqual(['b']);
@@ -60,8 +61,8 @@ describe('its memory', () => {
     const batch = batchOf('a');
     send(batch);
     await Promise.resolve();
-    expect(FrameBatch.take()).toBe(batch);
-    const other = FrameBatch.take();
+    expect(batches.take()).toBe(batch);
+    const other = batches.take();
     expect(other).not.toBe(batch);
     for (const taken of [batch, other]) {
       taken.add(Buffer.from('x'));
@@ -80,7 +81,7 @@ describe('its memory', () => {
     fake.take();
     await sent;
     expect(String(fake.taken)).toBe('slow');
-    expect(FrameBatch.take()).toBe(batch);
+    expect(batches.take()).toBe(batch);
     batch.add(Buffer.from('x'));
     send(batch);
   });
@@ -89,14 +90,21 @@ describe('its memory', () => {
     const batch = batchOf('held');
     batch.hold();
     send(batch);
-    const other = FrameBatch.take();
+    const other = batches.take();
     expect(other).not.toBe(batch);
     other.add(Buffer.from('over it'));
     send(other);
     expect(send(batch).fake.taken.map(String)).toEqual(['held']);
     batch.release();
-    expect(FrameBatch.take()).toBe(batch);
+    expect(batches.take()).toBe(batch);
     batch.add(Buffer.from('x'));
     send(batch);
+  });
+
+  test('is let go of when it is not to be kept', () => {
+    const batch = batchOf('secret');
+    send(batch);
+    batches.clear();
+    expect(batches.take()).not.toBe(batch);
   });
 });

@@ -2,7 +2,7 @@ import { create } from '@bufbuild/protobuf';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { encodeFrame } from '../../../../src/daemon/rpc/codec.ts';
-import { FrameBatch } from '../../../../src/daemon/rpc/frame-batch.ts';
+import { FrameBatches } from '../../../../src/daemon/rpc/frame-batch.ts';
 import { addOutputFrame } from '../../../../src/daemon/rpc/output-frame.ts';
 import type { OutputEvent } from '../../../../src/daemon/services/process/events.ts';
 import { ConnectResponseSchema, StartResponseSchema } from '../../../../src/gen/process/process_pb.js';
@@ -12,6 +12,8 @@ const STREAMS = ['stdout', 'stderr', 'pty'] as const;
 /** Where a length takes one byte more; the three nested ones reach it a few bytes earlier. */
 const BORDERS = [0x80, 0x4000, 0x200000];
 
+const batches = new FrameBatches();
+
 /** Numbers that repeat after a prime, so that no two places look alike. */
 const pattern = Buffer.from(Array.from({ length: 251 }, (_, index) => index));
 
@@ -20,7 +22,7 @@ function event(stream: OutputEvent['stream'], size: number): OutputEvent {
 }
 
 function frames(events: readonly OutputEvent[], codec: 'json' | 'binary'): Buffer {
-  const batch = FrameBatch.take();
+  const batch = batches.take();
   for (const one of events) addOutputFrame(one, codec, batch);
   const response = new FakeResponse(true);
   void batch.send(FakeResponse.asResponse(response));

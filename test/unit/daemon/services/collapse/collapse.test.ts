@@ -4,8 +4,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { runInNewContext } from 'node:vm';
 import { describe, expect, test } from 'vitest';
 import { native } from '../../../../../src/daemon/os/native.ts';
-import { Collapser, type CollapseStatistics } from '../../../../../src/daemon/services/collapse/collapse.ts';
-import { collectGarbage } from '../../../../../src/daemon/services/collapse/garbage.ts';
+import {
+  Collapser,
+  type CollapseStatistics,
+  exposeCollector,
+} from '../../../../../src/daemon/services/collapse/collapse.ts';
 
 const WINDOW_MIB = 2;
 const never = new AbortController().signal;
@@ -78,6 +81,15 @@ describe('Collapser', () => {
     await expect(collapser.collapse(never)).resolves.toHaveProperty('chunks');
   });
 
+  test('has what nobody needs any more forgotten before it collects garbage', async () => {
+    const kept: object[] = [{ large: 'answer' }];
+    const answer = new WeakRef(kept[0] ?? {});
+    await sleep(0);
+    const collapser = new Collapser(undefined, () => kept.splice(0));
+    await collapser.collapse(never);
+    expect(answer.deref()).toBeUndefined();
+  });
+
   test('ends when its signal says so', async () => {
     const collapser = new Collapser();
     await expect(collapser.collapse(AbortSignal.abort())).rejects.toMatchObject({ kind: 'aborted' });
@@ -87,7 +99,7 @@ describe('Collapser', () => {
   test('collects garbage without leaving `gc` behind', async () => {
     const collected = new WeakRef(Array.from({ length: 1000 }, () => ({})));
     await sleep(0);
-    collectGarbage();
+    exposeCollector()();
     expect(collected.deref()).toBeUndefined();
     expect(globalThis).not.toHaveProperty('gc');
     expect(runInNewContext('typeof gc')).toBe('undefined');
