@@ -7,7 +7,7 @@ process.on('SIGUSR1', () => {});
 
 await runAs('envd', async () => {
   // First of all, before the heap grows: what is mapped from here on is packed.
-  const { reserveAddressSpace } = await import('./os/address-space.ts');
+  const { reserveAddressSpace } = await import('./os/self.ts');
   reserveAddressSpace();
   const { run } = await import('./run.ts');
   await run();

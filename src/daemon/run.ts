@@ -8,10 +8,8 @@ import { configOrPrint, listenError, stopOnSignals, surviveUncaught } from '../b
 import { INTERFACE_VERSION } from '../base/version.ts';
 import { compose, type Daemon } from './compose.ts';
 import { type Config, readConfig } from './config.ts';
-import { forbidCoreDumps } from './os/core-dumps.ts';
-import { leadsToJournal, withPriority } from './os/journal.ts';
-import { protectFromOomKiller } from './os/oom.ts';
-import { notifyServiceManager, type ServiceState } from './os/systemd.ts';
+import { forbidCoreDumps, protectFromOomKiller } from './os/self.ts';
+import { leadsToJournal, notifyServiceManager, type ServiceState, withPriority } from './os/systemd.ts';
 
 /** The last one makes way for a new daemon and leaves the processes running. */
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR2'] as const;

@@ -7,7 +7,7 @@ import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
 import { native } from '../../src/daemon/os/native.ts';
-import { exposeCollector } from '../../src/daemon/services/collapse/collapse.ts';
+import { exposeCollector } from '../../src/daemon/os/self.ts';
 
 const PAGE = 4096;
 const WINDOW = 2 * 1024 * 1024;

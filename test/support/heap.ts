@@ -3,7 +3,8 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
 import { native } from '../../src/daemon/os/native.ts';
-import { Collapser, exposeCollector } from '../../src/daemon/services/collapse/collapse.ts';
+import { exposeCollector } from '../../src/daemon/os/self.ts';
+import { Collapser } from '../../src/daemon/services/collapse/collapse.ts';
 
 const LOAD_ROUNDS = 8;
 

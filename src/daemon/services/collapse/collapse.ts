@@ -1,10 +1,9 @@
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import { onAbort } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
 import { ExclusiveLock } from '../../../base/exclusive-lock.ts';
 import { Durations } from '../../../base/tally.ts';
 import { type CollapseStatistics, native } from '../../os/native.ts';
+import { exposeCollector } from '../../os/self.ts';
 
 export type { CollapseStatistics } from '../../os/native.ts';
 
@@ -48,23 +47,6 @@ export class Collapser {
     const { regions, chunks, collapsed, alreadyHuge, skipped } = await collapseHeap(signal);
     const elapsedMs = Math.round(performance.now() - started);
     return { regions, chunks, collapsed, alreadyHuge, skipped, elapsedMs };
-  }
-}
-
-type CollectGarbage = (options: { type: 'major'; execution: 'sync'; flavor: 'last-resort' }) => void;
-
-/**
- * Returns what collects all garbage and gives the emptied heap pages back to the kernel. An ordinary full collection
- * keeps those for later: after a load it left 70 MB of anonymous memory where this one left 10, in 17 ms. V8 gives `gc`
- * to contexts that are made while the flag is set: the daemon's own globals stay as they were.
- */
-export function exposeCollector(): () => void {
-  setFlagsFromString('--expose-gc');
-  try {
-    const collect = runInNewContext('gc') as CollectGarbage;
-    return () => collect({ type: 'major', execution: 'sync', flavor: 'last-resort' });
-  } finally {
-    setFlagsFromString('--no-expose-gc');
   }
 }
 

@@ -4,11 +4,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { runInNewContext } from 'node:vm';
 import { describe, expect, test } from 'vitest';
 import { native } from '../../../../../src/daemon/os/native.ts';
-import {
-  Collapser,
-  type CollapseStatistics,
-  exposeCollector,
-} from '../../../../../src/daemon/services/collapse/collapse.ts';
+import { exposeCollector } from '../../../../../src/daemon/os/self.ts';
+import { Collapser, type CollapseStatistics } from '../../../../../src/daemon/services/collapse/collapse.ts';
 
 const WINDOW_MIB = 2;
 const never = new AbortController().signal;
