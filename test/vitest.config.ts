@@ -1,5 +1,9 @@
+import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
 import { NotRunReporter } from './support/not-run.ts';
+
+// The suite starts some hundred daemons and gateways from the sources: V8's cache halves the CPU time of a start.
+process.env.NODE_COMPILE_CACHE ??= fileURLToPath(new URL('../node_modules/.cache/test', import.meta.url));
 
 export default defineConfig({
   test: {
@@ -7,6 +11,8 @@ export default defineConfig({
     include: ['test/**/*.test.ts'],
     // Native addons and signals: each file in a process of its own, as the daemon is.
     pool: 'forks',
+    // Half of the time a file waits; vitest would leave one core to itself.
+    maxWorkers: '100%',
     // A condition is asked for often, and given up only when something hangs: how fast it comes is no test's subject.
     expect: { requireAssertions: true, poll: { interval: 10, timeout: 20_000 } },
     testTimeout: 30_000,

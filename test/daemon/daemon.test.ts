@@ -8,12 +8,13 @@ import { describe, expect, test } from 'vitest';
 import { connectTo, transcribe } from '../support/clients.ts';
 import { startDaemon } from '../support/daemon.ts';
 
+const { PATH, NODE_COMPILE_CACHE } = process.env;
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const MAIN = fileURLToPath(new URL('../../src/daemon/main.ts', import.meta.url));
 
 function envd(args: string[], env: Record<string, string> = {}) {
   const { status, stdout, stderr } = spawnSync(process.execPath, [MAIN, ...args], {
-    env: { PATH: process.env.PATH, ENVD_LOG_LEVEL: 'silent', ...env },
+    env: { PATH, NODE_COMPILE_CACHE, ENVD_LOG_LEVEL: 'silent', ...env },
     encoding: 'utf8',
   });
   return { status, stdout, stderr };

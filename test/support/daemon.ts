@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { type LogLine, portWhenReady } from './log-lines.ts';
 import { usableCgroupMount } from './machine.ts';
 
+const { PATH, NODE_COMPILE_CACHE } = process.env;
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const MAIN = join(ROOT, 'src/daemon/main.ts');
 
@@ -52,7 +53,7 @@ export async function startDaemon(options: DaemonOptions = {}): Promise<TestDaem
   ];
   const [program, ...before] = options.command ?? [process.execPath, MAIN];
   const child = spawn(program, [...before, ...args], {
-    env: { PATH: process.env.PATH, TMPDIR: scratch, ...options.env },
+    env: { PATH, NODE_COMPILE_CACHE, TMPDIR: scratch, ...options.env },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   return new RunningDaemon(child, scratch, cgroupRoot).ready();

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { type LogLine, portWhenReady } from './log-lines.ts';
 
+const { PATH, NODE_COMPILE_CACHE } = process.env;
 const MAIN = fileURLToPath(new URL('../../src/gateway/main.ts', import.meta.url));
 
 export const API_KEY = 'the-key-of-the-platform';
@@ -116,7 +117,7 @@ export async function startGateway(options: GatewayOptions = {}): Promise<TestGa
     ...(options.args ?? []),
   ];
   const child = spawn(process.execPath, [...(options.flags ?? []), MAIN, ...args], {
-    env: { PATH: process.env.PATH, TMPDIR: directory },
+    env: { PATH, NODE_COMPILE_CACHE, TMPDIR: directory },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   return new TestGateway(child, directory, options.directory === undefined).ready();
