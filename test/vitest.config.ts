@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
 import { NotRunReporter } from './support/not-run.ts';
@@ -11,8 +12,8 @@ export default defineConfig({
     include: ['test/**/*.test.ts'],
     // Native addons and signals: each file in a process of its own, as the daemon is.
     pool: 'forks',
-    // Half of the time a file waits; vitest would leave one core to itself.
-    maxWorkers: '100%',
+    // A file waits for much of its time. Vitest's own number is one less than there are cores.
+    maxWorkers: availableParallelism() + 1,
     // A condition is asked for often, and given up only when something hangs: how fast it comes is no test's subject.
     expect: { requireAssertions: true, poll: { interval: 10, timeout: 20_000 } },
     testTimeout: 30_000,

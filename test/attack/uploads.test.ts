@@ -238,19 +238,18 @@ describe('a caller without credentials', () => {
     expect(await messageOf(response)).toBe('missing signature query parameter');
   });
 
-  test.each(['/files?path=/x', '/files/compose', '/process.Process/Start', '/unknown'])(
-    'who sends slowly is answered and does not keep the connection: %s',
-    async (path) => {
+  test('who sends slowly is answered and does not keep the connection', async () => {
+    const paths = ['/files?path=/x', '/files/compose', '/process.Process/Start', '/unknown'];
+    const requests = Array.from({ length: 200 }, async (_, index) => {
+      const path = paths[index % paths.length] ?? '';
       const head = `POST ${path} HTTP/1.1\r\nhost: a\r\ncontent-type: application/octet-stream\r\ncontent-length: 100000000\r\n\r\n`;
-      const sockets = await Promise.all(
-        Array.from({ length: 50 }, () => openRequest(guarded, head, Buffer.from('x'))),
-      );
-      const answers = sockets.map(async (socket) => String((await once(socket, 'data'))[0]));
-      const ends = sockets.map((socket) => once(socket, 'close'));
-      for (const answer of await Promise.all(answers)) expect(answer).toMatch(/^HTTP\/1\.1 401 /);
-      await Promise.all(ends);
-    },
-  );
+      const socket = await openRequest(guarded, head, Buffer.from('x'));
+      const closed = once(socket, 'close');
+      expect(String((await once(socket, 'data'))[0]), path).toMatch(/^HTTP\/1\.1 401 /);
+      await closed;
+    });
+    await Promise.all(requests);
+  });
 
   test('who sends without end is answered, and cut off', async () => {
     const growth = await growthOf(guarded, async () => {

@@ -50,6 +50,7 @@ describe('a command', () => {
   });
 
   test('keeps characters whole that arrive in pieces, and much of them', async () => {
+    // Time between the halves makes two messages of them; half a character is no event of this client.
     const { stdout } = await commands.run(
       "printf '\\xc3'; sleep 0.05; printf '\\xbc\\n'; seq -f 'ü%g' 20000",
     );
@@ -79,6 +80,7 @@ describe('a command', () => {
   });
 
   test('without a time limit goes on', async () => {
+    // Longer than the limit of 0 ms that it must not be taken for.
     expect((await commands.run('sleep 0.2; echo done', { timeoutMs: 0 })).stdout).toBe('done\n');
   });
 });

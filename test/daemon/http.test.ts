@@ -153,7 +153,7 @@ describe('what cannot be read as HTTP', () => {
   });
 
   test('behind an answer that has begun: no second one, and the connection ends', async () => {
-    const start = JSON.stringify({ process: { cmd: 'sh', args: ['-c', 'echo one; sleep 0.2; echo two'] } });
+    const start = JSON.stringify({ process: { cmd: 'sh', args: ['-c', 'echo one; sleep 300'] } });
     const envelope = Buffer.alloc(5);
     envelope.writeUInt32BE(start.length, 1);
     const head = [

@@ -1,4 +1,5 @@
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -6,6 +7,7 @@ import type { StreamInputRequestSchema } from '../../src/gen/process/process_pb.
 import { byPid, byTag, type Clients, connectTo, transcribe } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { childrenOf, openFiles } from '../support/proc.ts';
+import { until } from '../support/until.ts';
 
 let daemon: TestDaemon;
 beforeAll(async () => {
@@ -208,10 +210,14 @@ describe.each(['json', 'binary'] as const)('over %s', (codec) => {
 describe('the end', () => {
   test('a background child that holds the pipes delays it by two seconds and lives on', async () => {
     const { process } = connectTo(daemon.url);
-    const script = '(sleep 2.5; echo late; sleep 300) & echo $!';
+    const [go, written] = ['go', 'written'].map((name) => join(daemon.scratch, name));
+    const script = `(until [ -e ${go} ]; do sleep 0.02; done; echo late; touch ${written}; sleep 300) & echo $!`;
     const run = await transcribe(process.start({ process: sh(script) }));
     expect(run.end?.exitCode).toBe(0);
     const child = Number(String(run.stdout));
+    writeFileSync(go, '');
+    // A pipe without a reader would have ended it by SIGPIPE.
+    await until('the child has written', () => existsSync(written));
     expect(alive(child)).toBe(true);
     globalThis.process.kill(child, 'SIGKILL');
   });

@@ -229,13 +229,15 @@ test('a client that goes away is gone for the sandbox, too', async () => {
 });
 
 test('a sandbox that breaks off in the middle breaks off for the client', async () => {
-  await using server = await inside((_request, socket) => setTimeout(() => socket.destroy(), 50));
+  const upstream = Promise.withResolvers<Socket>();
+  await using server = await inside((_request, socket) => upstream.resolve(socket));
   const response = await fetch(gateway.url, {
     method: 'POST',
     headers: toSandbox('one', portOf(server)),
     body: new ReadableStream({ start: (controller) => controller.enqueue(Buffer.from('more')) }),
     duplex: 'half',
   } as RequestInit);
+  (await upstream.promise).destroy();
   await expect(response.text()).rejects.toThrow('terminated');
 });
 
