@@ -1,8 +1,8 @@
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { memoryOf } from '../support/proc.ts';
 
 /*
  * Bodies of callers that nobody knows, and of those who may call: however large, odd or slow they are, the daemon goes
@@ -130,19 +130,13 @@ async function send(
 
 const initHead = (length: number) => `POST /init HTTP/1.1\r\nhost: a\r\ncontent-length: ${length}\r\n\r\n`;
 
-/** The most that the daemon has ever had in memory, in bytes. */
-function peakBytes(): number {
-  const status = readFileSync(`/proc/${daemon.pid}/status`, 'utf8');
-  return Number(/^VmHWM:\s+(\d+) kB$/m.exec(status)?.[1]) * 1024;
-}
-
 describe('bodies that never end', () => {
   test('sixty large ones take no memory, and are answered', async () => {
-    const before = peakBytes();
+    const before = memoryOf(daemon.pid).peak;
     const body = `{"accessToken":"${'a'.repeat(16 * MIB - 100)}`;
     const calls = await Promise.all(Array.from({ length: 60 }, () => send(initHead(16 * MIB), body)));
     await Promise.all(calls.map(({ closed }) => closed));
-    expect(peakBytes() - before).toBeLessThan(200 * MIB);
+    expect(memoryOf(daemon.pid).peak - before).toBeLessThan(200 * MIB);
     for (const { answer } of calls) expect(answer()).toMatch(/^HTTP\/1.1 (413|503) /);
   });
 
@@ -163,13 +157,13 @@ describe('bodies that never end', () => {
   });
 
   test('a byte at a time takes no more memory than the bytes', async () => {
-    const before = peakBytes();
+    const before = memoryOf(daemon.pid).peak;
     const head = 'POST /init HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n';
     const chunks = '1\r\na\r\n'.repeat(100_000);
     const body = `d\r\n{"caBundle":"\r\n${chunks}`;
     const calls = await Promise.all(Array.from({ length: 12 }, () => send(head, body)));
     await Promise.all(calls.map(({ closed }) => closed));
-    expect(peakBytes() - before).toBeLessThan(200 * MIB);
+    expect(memoryOf(daemon.pid).peak - before).toBeLessThan(200 * MIB);
     for (const { answer } of calls) expect(answer()).toMatch(/^HTTP\/1.1 (408|413|503) /);
   });
 });

@@ -30,7 +30,6 @@ const CAP_NET_RAW = Buffer.from('0100000200200000000000000000000000000000', 'hex
 
 let daemon: TestDaemon;
 let directory: string;
-let count = 0;
 const at = (name: string) => join(directory, name);
 
 beforeAll(async () => {
@@ -42,9 +41,7 @@ afterAll(async () => {
 });
 beforeEach(() => {
   needs('root');
-  count += 1;
-  directory = join(daemon.scratch, `attack-${count}`);
-  mkdirSync(directory);
+  directory = scratch();
   chownSync(directory, STRANGER, STRANGER);
 });
 

@@ -1,14 +1,6 @@
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import {
-  closeSync,
-  existsSync,
-  mkdirSync,
-  openSync,
-  readdirSync,
-  readFileSync,
-  writeFileSync,
-} from 'node:fs';
+import { closeSync, existsSync, openSync, readdirSync, readFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
@@ -24,13 +16,14 @@ import {
   uploadHead,
   uploadParts,
 } from '../support/files-client.ts';
+import { growthOf } from '../support/proc.ts';
+import { scratch } from '../support/scratch.ts';
 import { until } from '../support/until.ts';
 
 const MIB = 1024 * 1024;
 
 let daemon: TestDaemon;
 let directory: string;
-let count = 0;
 const at = (name: string) => join(directory, name);
 
 beforeAll(async () => {
@@ -40,27 +33,10 @@ afterAll(async () => {
   await daemon[Symbol.asyncDispose]();
 });
 beforeEach(() => {
-  count += 1;
-  directory = join(daemon.scratch, `attack-${count}`);
-  mkdirSync(directory);
+  directory = scratch();
 });
 
 const messageOf = async (response: Response) => ((await response.json()) as { message: string }).message;
-
-/** The memory that the daemon has, in bytes, and the most that it has had. */
-function memory({ pid }: TestDaemon): { now: number; peak: number } {
-  const status = readFileSync(`/proc/${pid}/status`, 'utf8');
-  const field = (name: string) => Number(new RegExp(`^${name}:\\s+(\\d+) kB`, 'm').exec(status)?.[1]) * 1024;
-  return { now: field('VmRSS'), peak: field('VmHWM') };
-}
-
-/** Starts to measure how much memory `work` takes. */
-async function growthOf(victim: TestDaemon, work: () => Promise<unknown>): Promise<number> {
-  const { now } = memory(victim);
-  writeFileSync(`/proc/${victim.pid}/clear_refs`, '5');
-  await work();
-  return memory(victim).peak - now;
-}
 
 async function isAnswering({ url }: TestDaemon): Promise<boolean> {
   return (await fetch(`${url}/health`)).status === 204;
@@ -83,7 +59,7 @@ describe('a multipart body', () => {
     await using victim = await startDaemon();
     const body = manyParts(1_000_000, content);
     let status = 0;
-    const growth = await growthOf(victim, async () => {
+    const growth = await growthOf(victim.pid, async () => {
       ({ status } = await post(victim, {}, MULTIPART, body));
     });
     expect(status).toBe(expected);
@@ -162,7 +138,7 @@ describe('a multipart body', () => {
       filePart(pipe, Buffer.alloc(200_000)),
       filePart(at('x'), Buffer.alloc(100_000)),
     ].map((part) => multipartBody([part]).subarray(0, -end));
-    const growth = await growthOf(victim, async () => {
+    const growth = await growthOf(victim.pid, async () => {
       const head = uploadHead('', { ...MULTIPART, 'content-length': 500 * MIB });
       const socket = await openRequest(victim, head, first ?? Buffer.alloc(0));
       onTestFinished(() => void socket.destroy());
@@ -179,7 +155,7 @@ describe('a multipart body', () => {
     const start = `--${BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="`;
     for (const beginning of ['preamble', start, `${start}/dev/null"\r\nx: `]) {
       const body = Buffer.concat([Buffer.from(beginning), Buffer.alloc(150 * MIB, 'x')]);
-      const growth = await growthOf(victim, async () => {
+      const growth = await growthOf(victim.pid, async () => {
         expect((await post(victim, {}, MULTIPART, body)).status).toBe(400);
       });
       expect(growth, beginning).toBeLessThan(100 * MIB);
@@ -252,7 +228,7 @@ describe('a caller without credentials', () => {
   });
 
   test('who sends without end is answered, and cut off', async () => {
-    const growth = await growthOf(guarded, async () => {
+    const growth = await growthOf(guarded.pid, async () => {
       const head =
         'POST /files?path=/x HTTP/1.1\r\nhost: a\r\ncontent-type: application/octet-stream\r\ntransfer-encoding: chunked\r\n\r\n';
       const socket = await openRequest(guarded, head, Buffer.alloc(0));

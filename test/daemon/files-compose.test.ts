@@ -4,7 +4,6 @@ import {
   chmodSync,
   existsSync,
   linkSync,
-  mkdirSync,
   readdirSync,
   readFileSync,
   statSync,
@@ -17,10 +16,10 @@ import { EventType } from '../../src/gen/filesystem/filesystem_pb.js';
 import { connectTo } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { mountTmpfs } from '../support/mounts.ts';
+import { scratch } from '../support/scratch.ts';
 
 let daemon: TestDaemon;
 let directory: string;
-let count = 0;
 const at = (name: string) => join(directory, name);
 
 beforeAll(async () => {
@@ -30,9 +29,7 @@ afterAll(async () => {
   await daemon[Symbol.asyncDispose]();
 });
 beforeEach(() => {
-  count += 1;
-  directory = join(daemon.scratch, `files-${count}`);
-  mkdirSync(directory);
+  directory = scratch();
 });
 
 function compose(body: unknown): Promise<Response> {

@@ -1,7 +1,6 @@
 import { createHash, randomBytes } from 'node:crypto';
 import {
   existsSync,
-  mkdirSync,
   readdirSync,
   readFileSync,
   readlinkSync,
@@ -23,11 +22,11 @@ import {
   uploadHead,
   uploadRaw,
 } from '../support/files-client.ts';
+import { scratch } from '../support/scratch.ts';
 import { until } from '../support/until.ts';
 
 let daemon: TestDaemon;
 let directory: string;
-let count = 0;
 const at = (name: string) => join(directory, name);
 
 beforeAll(async () => {
@@ -37,9 +36,7 @@ afterAll(async () => {
   await daemon[Symbol.asyncDispose]();
 });
 beforeEach(() => {
-  count += 1;
-  directory = join(daemon.scratch, `digests-${count}`);
-  mkdirSync(directory);
+  directory = scratch();
 });
 
 const field = (content: Buffer | string, algorithm: 'sha-256' | 'sha-512' = 'sha-256') =>

@@ -1,25 +1,17 @@
 import { createHash, randomBytes } from 'node:crypto';
-import {
-  closeSync,
-  openSync,
-  readFileSync,
-  readSync,
-  rmSync,
-  statSync,
-  truncateSync,
-  writeFileSync,
-} from 'node:fs';
+import { closeSync, openSync, readSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { received } from '../support/bench-files-client.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { BOUNDARY, filesUrl, MULTIPART, openRequest, RAW, uploadHead } from '../support/files-client.ts';
 import { needs } from '../support/needs.ts';
+import { growthOf } from '../support/proc.ts';
 
 const SIZE = 2 * 1024 ** 3;
 const PIECE = randomBytes(1024 ** 2);
-/** What a transfer may add to the daemon, in KiB. */
-const MOST_ADDED = 64 * 1024;
+/** What a transfer may add to the daemon, in bytes. */
+const MOST_ADDED = 64 * 1024 ** 2;
 
 let daemon: TestDaemon;
 beforeAll(async () => {
@@ -33,21 +25,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await daemon[Symbol.asyncDispose]();
 });
-
-function memory(field: 'VmHWM' | 'VmRSS'): number {
-  return Number(
-    new RegExp(`^${field}:\\s+(\\d+)`, 'm').exec(readFileSync(`/proc/${daemon.pid}/status`, 'utf8'))?.[1],
-  );
-}
-
-/** The KiB by which the daemon's peak, while `work` goes on, exceeds what it had before. */
-async function added(work: () => Promise<void>): Promise<number> {
-  // The peak starts anew: proc_pid_clear_refs(5).
-  writeFileSync(`/proc/${daemon.pid}/clear_refs`, '5');
-  const before = memory('VmRSS');
-  await work();
-  return memory('VmHWM') - before;
-}
 
 async function upload(
   path: string,
@@ -96,10 +73,10 @@ test.each<[string, Record<string, string>, [string, string]]>([
 ])('2 GiB come in %s, with little memory', { timeout: 300_000 }, async (_, headers, around) => {
   needs('room for 2 GiB');
   const path = join(daemon.scratch, 'large');
-  const kib = await added(() => upload(path, headers, around));
+  const bytes = await growthOf(daemon.pid, () => upload(path, headers, around));
   expect(isRight(path)).toBe(true);
   rmSync(path);
-  expect(kib).toBeLessThan(MOST_ADDED);
+  expect(bytes).toBeLessThan(MOST_ADDED);
 });
 
 test('2 GiB go out with little memory', { timeout: 300_000 }, async () => {
@@ -107,6 +84,6 @@ test('2 GiB go out with little memory', { timeout: 300_000 }, async () => {
   writeFileSync(path, '');
   truncateSync(path, SIZE);
   const request = `GET /files?path=${path} HTTP/1.1\r\nhost: test\r\n\r\n`;
-  const kib = await added(() => received(daemon.port, request, SIZE));
-  expect(kib).toBeLessThan(MOST_ADDED);
+  const bytes = await growthOf(daemon.pid, () => received(daemon.port, request, SIZE));
+  expect(bytes).toBeLessThan(MOST_ADDED);
 });

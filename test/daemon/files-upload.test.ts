@@ -34,10 +34,10 @@ import {
   uploadRaw,
 } from '../support/files-client.ts';
 import { needs } from '../support/needs.ts';
+import { scratch } from '../support/scratch.ts';
 
 let daemon: TestDaemon;
 let directory: string;
-let count = 0;
 const at = (name: string) => join(directory, name);
 
 beforeAll(async () => {
@@ -47,9 +47,7 @@ afterAll(async () => {
   await daemon[Symbol.asyncDispose]();
 });
 beforeEach(() => {
-  count += 1;
-  directory = join(daemon.scratch, `files-${count}`);
-  mkdirSync(directory);
+  directory = scratch();
 });
 
 async function failure(response: Response): Promise<{ code: number; message: string }> {

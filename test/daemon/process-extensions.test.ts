@@ -12,6 +12,7 @@ import {
 import { byPid, byTag, type Clients, connectTo, transcribe } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { needs } from '../support/needs.ts';
+import { runs } from '../support/proc.ts';
 
 let daemon: TestDaemon;
 let clients: Clients;
@@ -33,14 +34,6 @@ async function startDetached(request: Parameters<Clients['process']['start']>[0]
   const abort = new AbortController();
   await clients.process.start(request, { signal: abort.signal })[Symbol.asyncIterator]().next();
   abort.abort();
-}
-
-function alive(pid: number): boolean {
-  try {
-    return !/\) [ZX] /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
-  } catch {
-    return false;
-  }
 }
 
 /** What the fixture writes for a line, both streams together. */
@@ -234,7 +227,7 @@ describe('the tree', () => {
     });
     expect(run.end?.status).toBe('signal: killed');
     expect(pids(run.stdout)).toHaveLength(2);
-    await expect.poll(() => pids(run.stdout).filter(alive)).toEqual([]);
+    await expect.poll(() => pids(run.stdout).filter(runs)).toEqual([]);
   });
 
   test('a TERM to the group leaves what has left the group', async () => {
@@ -247,8 +240,8 @@ describe('the tree', () => {
     });
     expect(pids(run.stdout)).toHaveLength(2);
     const [inside = 0, outside = 0] = pids(run.stdout);
-    await expect.poll(() => alive(inside)).toBe(false);
-    expect(alive(outside)).toBe(true);
+    await expect.poll(() => runs(inside)).toBe(false);
+    expect(runs(outside)).toBe(true);
     process.kill(outside, 'SIGKILL');
   });
 
@@ -260,7 +253,7 @@ describe('the tree', () => {
     }).catch(() => {});
     await transcribe(clients.process.connect({ process: byTag(tag) }));
     expect(pids(Buffer.from(seen))).toHaveLength(2);
-    await expect.poll(() => pids(Buffer.from(seen)).filter(alive)).toEqual([]);
+    await expect.poll(() => pids(Buffer.from(seen)).filter(runs)).toEqual([]);
   });
 });
 

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { StreamInputRequestSchema } from '../../src/gen/process/process_pb.js';
 import { byPid, byTag, type Clients, connectTo, transcribe } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
-import { childrenOf, openFiles } from '../support/proc.ts';
+import { childrenOf, openFiles, runs } from '../support/proc.ts';
 import { until } from '../support/until.ts';
 
 let daemon: TestDaemon;
@@ -27,15 +27,6 @@ async function failure(call: () => Promise<unknown>): Promise<{ code: Code; mess
   );
   if (!error) throw new Error('the call did not fail');
   return { code: error.code, message: error.rawMessage };
-}
-
-/** Whether the process runs; an orphan that init has not reaped yet does not. */
-function alive(pid: number): boolean {
-  try {
-    return !/\) [ZX] /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
-  } catch {
-    return false;
-  }
 }
 
 /** What the daemon has used, in milliseconds. Source: proc_pid_stat(5), in ticks of 10 ms. */
@@ -61,7 +52,7 @@ describe.each(['json', 'binary'] as const)('over %s', (codec) => {
     expect(String(run.stdout)).toBe('out\n');
     expect(String(run.stderr)).toBe('err\n');
     expect(run.end).toEqual({ exitCode: 3, exited: true, status: 'exit status 3', error: 'exit status 3' });
-    expect(alive(run.pid)).toBe(false);
+    expect(runs(run.pid)).toBe(false);
   });
 
   test('exit status 0 has no error', async () => {
@@ -184,7 +175,7 @@ describe.each(['json', 'binary'] as const)('over %s', (codec) => {
     );
     expect(run.end?.status).toBe('signal: killed');
     // Each member dies by itself, a moment before or after the others.
-    await expect.poll(() => alive(Number(String(run.stdout)))).toBe(false);
+    await expect.poll(() => runs(Number(String(run.stdout)))).toBe(false);
   });
 
   test('List shows a process while it runs', async () => {
@@ -210,7 +201,7 @@ describe.each(['json', 'binary'] as const)('over %s', (codec) => {
 describe('the end', () => {
   test('a background child that holds the pipes delays it by two seconds and lives on', async () => {
     const { process } = connectTo(daemon.url);
-    const [go, written] = ['go', 'written'].map((name) => join(daemon.scratch, name));
+    const [go, written] = [join(daemon.scratch, 'go'), join(daemon.scratch, 'written')];
     const script = `(until [ -e ${go} ]; do sleep 0.02; done; echo late; touch ${written}; sleep 300) & echo $!`;
     const run = await transcribe(process.start({ process: sh(script) }));
     expect(run.end?.exitCode).toBe(0);
@@ -218,7 +209,7 @@ describe('the end', () => {
     writeFileSync(go, '');
     // A pipe without a reader would have ended it by SIGPIPE.
     await until('the child has written', () => existsSync(written));
-    expect(alive(child)).toBe(true);
+    expect(runs(child)).toBe(true);
     globalThis.process.kill(child, 'SIGKILL');
   });
 

@@ -1,7 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmdirSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, readdirSync, readFileSync, rmdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
@@ -9,6 +8,9 @@ import { fileURLToPath } from 'node:url';
 import { expect, onTestFinished, test } from 'vitest';
 import { connectTo } from '../support/clients.ts';
 import { startDaemon } from '../support/daemon.ts';
+import { needs } from '../support/needs.ts';
+import { childrenOf, runs } from '../support/proc.ts';
+import { scratch } from '../support/scratch.ts';
 
 const MAIN = fileURLToPath(new URL('../../src/daemon/main.ts', import.meta.url));
 
@@ -21,8 +23,6 @@ print('listening', flush=True)
 while True: print(manager.recv(4096).decode(), flush=True)
 `;
 
-import { needs } from '../support/needs.ts';
-
 /** A service manager that listens on `address`; yields what it is told. */
 async function serviceManager(address: string): Promise<AsyncIterator<string>> {
   needs('python3');
@@ -31,12 +31,6 @@ async function serviceManager(address: string): Promise<AsyncIterator<string>> {
   const lines = createInterface({ input: listener.stdout })[Symbol.asyncIterator]();
   expect(await lines.next()).toMatchObject({ value: 'listening' });
   return lines;
-}
-
-function scratch(): string {
-  const path = mkdtempSync(join(tmpdir(), 'envd-test-'));
-  onTestFinished(() => rmSync(path, { recursive: true, force: true }));
-  return path;
 }
 
 test.each([
@@ -91,9 +85,6 @@ async function startCommand(url: string, command: string): Promise<number> {
   events.next().catch(() => {});
   return value?.event?.event.case === 'start' ? value.event.event.value.pid : 0;
 }
-
-const childrenOf = (pid: number) =>
-  readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean).map(Number);
 
 test('a second signal cuts the stop short, and leaves no process either', async () => {
   needs('cgroup v2');
@@ -161,15 +152,6 @@ function removeLeaves(parent: string): boolean {
       rmdirSync(join(parent, name));
     }
     return true;
-  } catch {
-    return false;
-  }
-}
-
-/** Whether it has not ended; whoever reaps it when the daemon has gone may take its time. */
-function runs(pid: number): boolean {
-  try {
-    return !/\) [ZX] /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
   } catch {
     return false;
   }

@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { readdirSync, readFileSync, readlinkSync, writeFileSync } from 'node:fs';
 
 /** What a process has open, each as its link says: `pipe:[4711]`, `/dev/null`. Source: proc_pid_fd(5). */
 export function openFiles(pid: number): string[] {
@@ -30,4 +30,29 @@ export function childrenOf(pid: number): number[] {
     const children = readFileSync(`/proc/${pid}/task/${thread}/children`, 'utf8');
     return children.split(/\s+/).filter(Boolean).map(Number);
   });
+}
+
+/** Whether a process runs; a zombie that its parent or init has yet to reap does not. Source: proc_pid_stat(5). */
+export function runs(pid: number): boolean {
+  try {
+    return !/\) [ZX] /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
+  } catch {
+    return false;
+  }
+}
+
+/** The resident memory of a process and the most that it has been, in bytes. Source: proc_pid_status(5). */
+export function memoryOf(pid: number): { readonly now: number; readonly peak: number } {
+  const status = readFileSync(`/proc/${pid}/status`, 'utf8');
+  const field = (name: string) => Number(new RegExp(`^${name}:\\s+(\\d+) kB`, 'm').exec(status)?.[1]) * 1024;
+  return { now: field('VmRSS'), peak: field('VmHWM') };
+}
+
+/** The bytes by which the peak of a process, while `work` goes on, exceeds what it had before. */
+export async function growthOf(pid: number, work: () => Promise<unknown>): Promise<number> {
+  const { now } = memoryOf(pid);
+  // The peak starts anew: proc_pid_clear_refs(5).
+  writeFileSync(`/proc/${pid}/clear_refs`, '5');
+  await work();
+  return memoryOf(pid).peak - now;
 }

@@ -2,19 +2,11 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { runTool } from '../../../../src/daemon/os/tool.ts';
+import { runs } from '../../../support/proc.ts';
 import { scratch } from '../../../support/scratch.ts';
 
 const shell = (script: string, limitMs = 10_000, ...args: string[]) =>
   runTool('sh', ['-c', script, 'sh', ...args], limitMs);
-
-/** Whether the process runs; a zombie that init has yet to reap does not. */
-function runs(pid: number): boolean {
-  try {
-    return !/^State:\t[ZX]/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
-  } catch {
-    return false;
-  }
-}
 
 test('runs a program with plain surroundings', async () => {
   const file = join(scratch(), 'out');
