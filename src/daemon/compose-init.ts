@@ -1,44 +1,50 @@
-import type { Pause } from './compose-pause.ts';
+import type { Logger } from 'pino';
+import { messageOf } from '../base/errors.ts';
+import type { Config } from './config.ts';
 import { wallClock } from './os/clock.ts';
 import type { Guest } from './services/guest/guest.ts';
-import { auditStep } from './services/init/audit-step.ts';
-import { authStep } from './services/init/auth-step.ts';
 import { SYSTEM_TRUST_STORE } from './services/init/ca-bundle.ts';
-import { caBundleStep } from './services/init/ca-bundle-step.ts';
-import { clockStep } from './services/init/clock-step.ts';
-import { defaultsStep } from './services/init/defaults-step.ts';
-import { environmentStep } from './services/init/environment-step.ts';
-import { fsthawStep } from './services/init/fsthaw-step.ts';
-import { hostsStep } from './services/init/hosts-step.ts';
+import { Identity } from './services/init/identity.ts';
 import { Init } from './services/init/init.ts';
-import type { MetadataReader } from './services/init/metadata-reader.ts';
-import { thawStep } from './services/init/thaw-step.ts';
-import { tokenStep } from './services/init/token-step.ts';
+import { MetadataReader, readMetadata } from './services/init/metadata.ts';
+import { type InitSurroundings, initSteps } from './services/init/steps.ts';
 import { SYSTEM_TOOLS, Volumes } from './services/init/volumes.ts';
-import { volumesStep } from './services/init/volumes-step.ts';
 
-/** What /init does, in this order. */
+/** /init with the guest's own clock, certificates, hosts and mounts. */
 export function createInit(
-  guest: Guest,
-  { freezer, filesystemFreezer }: Pick<Pause, 'freezer' | 'filesystemFreezer'>,
-  metadata: MetadataReader | null,
-  namePrefix: string,
+  { namePrefix }: Config,
+  surroundings: Pick<InitSurroundings, 'guest' | 'freezer' | 'filesystemFreezer' | 'metadata'>,
 ): Init {
-  return new Init([
-    authStep(guest, async (ageNs) => (metadata ? (await metadata.fresh(ageNs)).accessTokenHash : null)),
-    auditStep(() => freezer.audit()),
-    fsthawStep(() => filesystemFreezer.release()),
-    clockStep(wallClock),
-    environmentStep(guest, async (ageNs) => {
-      // Without an answer it stays as it was told last.
-      await metadata?.fresh(ageNs).catch(() => {});
-    }),
-    tokenStep(guest),
-    defaultsStep(guest),
-    caBundleStep(SYSTEM_TRUST_STORE),
+  const steps = initSteps({
+    ...surroundings,
+    clock: wallClock,
+    trustStore: SYSTEM_TRUST_STORE,
     // What /init calls hyperloopIP the guest finds under this name.
-    hostsStep('/etc/hosts', `hyperloop.${namePrefix}.internal`),
-    volumesStep(new Volumes(SYSTEM_TOOLS)),
-    thawStep(() => freezer.thaw()),
-  ]);
+    hosts: { file: '/etc/hosts', name: `hyperloop.${namePrefix}.internal` },
+    volumes: new Volumes(SYSTEM_TOOLS),
+  });
+  return new Init(steps);
+}
+
+/** Where programs of the guest find what it is: `/run/svc`. */
+export function identityDirectory({ namePrefix }: Config): string {
+  return `/run/${namePrefix}`;
+}
+
+/** Null when there is no metadata service. */
+export function createMetadataReader(config: Config, guest: Guest, logger: Logger): MetadataReader | null {
+  const { metadataService: url, namePrefix } = config;
+  if (url === null) return null;
+  const identity = new Identity(guest, identityDirectory(config), namePrefix);
+  return new MetadataReader({
+    read: (signal) => readMetadata(url, signal),
+    async onReading(metadata) {
+      try {
+        await identity.tell(metadata);
+      } catch (error) {
+        logger.warn({ reason: messageOf(error) }, 'the identity of the guest cannot be written');
+      }
+    },
+    onFailure: (error) => logger.warn({ reason: messageOf(error) }, 'metadata cannot be read yet'),
+  });
 }

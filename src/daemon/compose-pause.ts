@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { ExclusiveLock } from '../base/exclusive-lock.ts';
 import type { HeldOutput } from '../base/held-output.ts';
-import { identityDirectory } from './compose-metadata.ts';
+import { identityDirectory } from './compose-init.ts';
 import type { Config } from './config.ts';
 import { Cgroup, ownCgroup } from './os/cgroup2.ts';
 import { Collapser } from './services/collapse/collapse.ts';

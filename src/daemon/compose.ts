@@ -6,8 +6,7 @@ import { EnvdError, messageOf } from '../base/errors.ts';
 import type { HeldOutput } from '../base/held-output.ts';
 import { Transfers } from '../base/tally.ts';
 import { buildApp } from './app.ts';
-import { createInit } from './compose-init.ts';
-import { createMetadataReader } from './compose-metadata.ts';
+import { createInit, createMetadataReader } from './compose-init.ts';
 import { createPause } from './compose-pause.ts';
 import type { Config } from './config.ts';
 import { findCgroupMount } from './os/cgroup2.ts';
@@ -66,7 +65,7 @@ export function compose(config: Config, logger: Logger, output: HeldOutput): Dae
   const app = buildApp(
     {
       ...{ guest, entries, processes, watcher, polled, uploads, streams, ...pause },
-      init: createInit(guest, pause, metadata, config.namePrefix),
+      init: createInit(config, { guest, metadata, ...pause }),
       metrics: new MetricsReader(),
       files: guardFiles(countUploads(createFileServices(guest, entries.metadataPrefix), uploads), pause.gate),
       downloads: new Transfers(),

@@ -1,9 +1,37 @@
-import type { InitReport, InitStep } from '../../src/daemon/services/init/init.ts';
+import { join } from 'node:path';
+import { Guest } from '../../src/daemon/services/guest/guest.ts';
 import { parseInitRequest } from '../../src/daemon/services/init/init-request.ts';
+import { type InitSurroundings, initSteps } from '../../src/daemon/services/init/steps.ts';
+import { Volumes } from '../../src/daemon/services/init/volumes.ts';
+import { scratch } from './scratch.ts';
+import { testUsers } from './users.ts';
 
-/** Runs one step of /init with a request of this body; resolves with what it has told. */
-export async function runStep(step: InitStep, body: object, ageNs = 0n): Promise<InitReport> {
-  const report: InitReport = { freezeAudit: null };
-  await step.run({ request: parseInitRequest(body), report, ageNs: () => ageNs });
-  return report;
+export const NOTHING_FROZEN = { requested: 0, stillFrozen: 0, notFrozen: 0, vanished: 0, late: 0 };
+
+/** What /init works on in a test: nothing of the machine's own. */
+export function initSurroundings(own: Partial<InitSurroundings> = {}): InitSurroundings {
+  const directory = scratch();
+  return {
+    guest: new Guest(testUsers(directory)),
+    metadata: null,
+    freezer: { audit: () => NOTHING_FROZEN, thaw: async () => {} },
+    filesystemFreezer: { release: async () => {} },
+    clock: { nowNs: () => 0n, setNs: () => {} },
+    trustStore: { bundle: join(directory, 'bundle'), local: join(directory, 'local') },
+    hosts: { file: join(directory, 'hosts'), name: 'loop.test' },
+    volumes: new Volumes({ mount: '/nowhere', unmount: '/nowhere', helpers: [], limitMs: 1000 }),
+    ...own,
+  };
+}
+
+/** Runs the step of this name with a request of this body. */
+export async function runStep(
+  name: string,
+  own: Partial<InitSurroundings>,
+  body: object,
+  ageNs = 0n,
+): Promise<void> {
+  const step = initSteps(initSurroundings(own)).find((known) => known.name === name);
+  if (!step) throw new Error(`no step '${name}'`);
+  await step.run({ request: parseInitRequest(body), report: { freezeAudit: null }, ageNs: () => ageNs });
 }

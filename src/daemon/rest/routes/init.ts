@@ -11,7 +11,7 @@ const LIMITS = {
   containers: 512,
 };
 
-/** The platform's call after each boot and resume. It carries its own authorisation, see `services/init/auth-step.ts`. */
+/** The platform's call after each boot and resume. It carries its own authorisation, see `services/init/steps.ts`. */
 export function initRoutes(app: FastifyInstance, init: Init, version: string): void {
   const bodies = new JsonBodies(LIMITS);
   app.post('/init', async (request, reply) => {

@@ -4,7 +4,7 @@ import { isSystemError } from '../../../base/errors.ts';
 import { SerialQueue } from '../../../base/serial-queue.ts';
 import { replaceFile } from '../../os/replace-file.ts';
 import type { Guest } from '../guest/guest.ts';
-import type { Metadata } from './metadata-client.ts';
+import type { Metadata } from './metadata.ts';
 
 /**
  * Tells the programs of the guest who it is: as variables of every process, and as files of the same names, each

@@ -5,16 +5,10 @@ import { leaveBodies } from '../../../../../src/daemon/rest/ignore-body.ts';
 import { envsRoutes } from '../../../../../src/daemon/rest/routes/envs.ts';
 import { healthRoutes } from '../../../../../src/daemon/rest/routes/health.ts';
 import { initRoutes } from '../../../../../src/daemon/rest/routes/init.ts';
-import { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
-import { auditStep } from '../../../../../src/daemon/services/init/audit-step.ts';
-import { authStep } from '../../../../../src/daemon/services/init/auth-step.ts';
-import { environmentStep } from '../../../../../src/daemon/services/init/environment-step.ts';
+import type { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
 import { Init } from '../../../../../src/daemon/services/init/init.ts';
-import { tokenStep } from '../../../../../src/daemon/services/init/token-step.ts';
-import { scratch } from '../../../../support/scratch.ts';
-import { testUsers } from '../../../../support/users.ts';
-
-const NOTHING_FROZEN = { requested: 0, stillFrozen: 0, notFrozen: 0, vanished: 0, late: 0 };
+import { initSteps } from '../../../../../src/daemon/services/init/steps.ts';
+import { initSurroundings, NOTHING_FROZEN } from '../../../../support/init-step.ts';
 
 function setUp(audit = NOTHING_FROZEN): { app: FastifyInstance; guest: Guest } {
   const app = Fastify();
@@ -24,16 +18,11 @@ function setUp(audit = NOTHING_FROZEN): { app: FastifyInstance; guest: Guest } {
   // As in the daemon: /init reads its body itself.
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null));
-  const guest = new Guest(testUsers(scratch()));
-  const steps = [
-    authStep(guest, () => Promise.resolve(null)),
-    auditStep(() => audit),
-    environmentStep(guest, async () => {}),
-    tokenStep(guest),
-  ];
+  const surroundings = initSurroundings({ freezer: { audit: () => audit, thaw: async () => {} } });
+  const { guest } = surroundings;
   healthRoutes(app);
   envsRoutes(app, guest);
-  initRoutes(app, new Init(steps), '1.2.3');
+  initRoutes(app, new Init(initSteps(surroundings)), '1.2.3');
   return { app, guest };
 }
 

@@ -2,7 +2,6 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { hostsStep } from '../../../../../src/daemon/services/init/hosts-step.ts';
 import { runStep } from '../../../../support/init-step.ts';
 import { needs } from '../../../../support/needs.ts';
 import { scratch } from '../../../../support/scratch.ts';
@@ -12,7 +11,8 @@ const HOSTS = '127.0.0.1\tlocalhost\n# a comment\n::1\tip6-localhost\n';
 function setUp(content: string | null = HOSTS) {
   const file = join(scratch(), 'hosts');
   if (content !== null) writeFileSync(file, content);
-  const run = async (hyperloopIP?: string) => runStep(hostsStep(file, 'loop.test'), { hyperloopIP });
+  const run = async (hyperloopIP?: string) =>
+    runStep('hosts entry', { hosts: { file, name: 'loop.test' } }, { hyperloopIP });
   return { file, run, read: () => readFileSync(file, 'utf8') };
 }
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { readMetadata } from '../../../../../src/daemon/services/init/metadata-client.ts';
+import { readMetadata } from '../../../../../src/daemon/services/init/metadata.ts';
 import { startMetadataService } from '../../../../support/metadata-service.ts';
 
 const never = new AbortController().signal;

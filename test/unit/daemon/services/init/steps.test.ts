@@ -1,19 +1,14 @@
 import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
-import { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
-import { authStep } from '../../../../../src/daemon/services/init/auth-step.ts';
-import { clockStep } from '../../../../../src/daemon/services/init/clock-step.ts';
-import { defaultsStep } from '../../../../../src/daemon/services/init/defaults-step.ts';
-import { environmentStep } from '../../../../../src/daemon/services/init/environment-step.ts';
-import { thawStep } from '../../../../../src/daemon/services/init/thaw-step.ts';
-import { tokenStep } from '../../../../../src/daemon/services/init/token-step.ts';
-import { runStep as run } from '../../../../support/init-step.ts';
-import { scratch } from '../../../../support/scratch.ts';
-import { testUsers } from '../../../../support/users.ts';
+import { initSteps } from '../../../../../src/daemon/services/init/steps.ts';
+import { initSurroundings, runStep as run } from '../../../../support/init-step.ts';
 
-function newGuest(): Guest {
-  return new Guest(testUsers(scratch()));
-}
+const newGuest = () => initSurroundings().guest;
+
+/** A metadata service that has this hash. */
+const metadataWith = (accessTokenHash: string | null) => ({
+  fresh: async () => ({ sandboxID: null, templateID: null, accessTokenHash }),
+});
 
 describe('auth', () => {
   const hashOf = (token: string) => createHash('sha512').update(token).digest('hex');
@@ -43,10 +38,7 @@ describe('auth', () => {
   ])('token %s, hash %.8s, body %s: %s', async (token, hash, accessToken, allowed) => {
     const guest = newGuest();
     guest.accessToken = token;
-    const outcome = run(
-      authStep(guest, () => Promise.resolve(hash)),
-      { accessToken },
-    );
+    const outcome = run('auth', { guest, metadata: metadataWith(hash) }, { accessToken });
     if (allowed) await outcome;
     else await expect(outcome).rejects.toMatchObject({ kind: 'unauthenticated' });
     expect(guest.accessToken).toBe(token);
@@ -55,19 +47,16 @@ describe('auth', () => {
   test('tells no token', async () => {
     const guest = newGuest();
     guest.accessToken = 'secret-1';
-    const outcome = run(
-      authStep(guest, () => Promise.resolve(null)),
-      { accessToken: 'secret-2' },
-    );
+    const outcome = run('auth', { guest, metadata: metadataWith(null) }, { accessToken: 'secret-2' });
     await expect(outcome).rejects.not.toThrow(/secret/);
   });
 
   test('does without the metadata service where the token is repeated', async () => {
     const guest = newGuest();
     guest.accessToken = 'set';
-    const unreachable = () => Promise.reject(new Error('unreachable'));
-    await run(authStep(guest, unreachable), { accessToken: 'set' });
-    await expect(run(authStep(guest, unreachable), { accessToken: 'new' })).rejects.toThrow('unreachable');
+    const metadata = { fresh: () => Promise.reject(new Error('unreachable')) };
+    await run('auth', { guest, metadata }, { accessToken: 'set' });
+    await expect(run('auth', { guest, metadata }, { accessToken: 'new' })).rejects.toThrow('unreachable');
   });
 });
 
@@ -79,7 +68,7 @@ describe('clock', () => {
   async function setTo(timestamp: string | null, ageNs = 0n): Promise<bigint | null> {
     const set: bigint[] = [];
     const clock = { nowNs: () => NOW, setNs: (time: bigint) => void set.push(time) };
-    await run(clockStep(clock), { timestamp }, ageNs);
+    await run('clock', { clock }, { timestamp }, ageNs);
     return set[0] ?? null;
   }
 
@@ -110,26 +99,29 @@ describe('clock', () => {
 describe('environment', () => {
   test('replaces the previous set, and is left alone when none is given', async () => {
     const guest = newGuest();
-    const step = environmentStep(guest, async () => {});
-    await run(step, { envVars: { A: '1', B: '2' } });
-    await run(step, { envVars: { B: '3' } });
+    const set = (body: object) => run('environment', { guest }, body);
+    await set({ envVars: { A: '1', B: '2' } });
+    await set({ envVars: { B: '3' } });
     expect(guest.environment).toEqual({ B: '3' });
-    await run(step, {});
+    await set({});
     expect(guest.environment).toEqual({ B: '3' });
-    await run(step, { envVars: {} });
+    await set({ envVars: {} });
     expect(guest.environment).toEqual({});
   });
 
   test('does not override what the daemon has set, known as of the call', async () => {
     const guest = newGuest();
     const ages: bigint[] = [];
-    const step = environmentStep(guest, async (ageNs) => {
-      ages.push(ageNs);
-      guest.ownVariables = { OWN: `daemon ${ages.length}` };
-    });
-    await run(step, { envVars: { OWN: 'x', A: '1' } }, 7n);
+    const metadata = {
+      fresh: (ageNs: bigint) => {
+        ages.push(ageNs);
+        guest.ownVariables = { OWN: `daemon ${ages.length}` };
+        return metadataWith(null).fresh();
+      },
+    };
+    await run('environment', { guest, metadata }, { envVars: { OWN: 'x', A: '1' } }, 7n);
     expect(guest.environment).toEqual({ OWN: 'daemon 1', A: '1' });
-    await run(step, {});
+    await run('environment', { guest, metadata }, {});
     expect(guest.environment).toEqual({ OWN: 'daemon 2', A: '1' });
     expect(ages).toEqual([7n, 0n]);
   });
@@ -137,24 +129,40 @@ describe('environment', () => {
 
 test('token: set, and cleared by a request without one', async () => {
   const guest = newGuest();
-  await run(tokenStep(guest), { accessToken: 'new' });
+  await run('token', { guest }, { accessToken: 'new' });
   expect(guest.accessToken).toBe('new');
-  await run(tokenStep(guest), {});
+  await run('token', { guest }, {});
   expect(guest.accessToken).toBeNull();
 });
 
 test('defaults: what is not told stays', async () => {
   const guest = newGuest();
-  await run(defaultsStep(guest), {});
+  await run('defaults', { guest }, {});
   expect(guest).toMatchObject({ defaultUser: 'root', defaultWorkdir: null });
-  await run(defaultsStep(guest), { defaultUser: 'ada', defaultWorkdir: '/work' });
-  await run(defaultsStep(guest), { defaultUser: '' });
+  await run('defaults', { guest }, { defaultUser: 'ada', defaultWorkdir: '/work' });
+  await run('defaults', { guest }, { defaultUser: '' });
   expect(guest).toMatchObject({ defaultUser: 'ada', defaultWorkdir: '/work' });
   expect(guest.user(null).uid).toBe(2001);
 });
 
 test('thaw: waits for it', async () => {
-  const step = thawStep(() => Promise.reject(new Error('still frozen')));
-  expect(step.runs).toBe('always');
-  await expect(run(step, {})).rejects.toThrow('still frozen');
+  const { freezer } = initSurroundings();
+  const stuck = { ...freezer, thaw: () => Promise.reject(new Error('still frozen')) };
+  await expect(run('thaw', { freezer: stuck }, {})).rejects.toThrow('still frozen');
+});
+
+test('their order, and when they run', () => {
+  expect(initSteps(initSurroundings()).map(({ name, runs }) => `${name}: ${runs}`)).toEqual([
+    'auth: first',
+    'audit: always',
+    'fsthaw: always',
+    'clock: unless stale',
+    'environment: unless stale',
+    'token: unless stale',
+    'defaults: unless stale',
+    'CA bundle: unless stale',
+    'hosts entry: unless stale',
+    'volumes: unless stale',
+    'thaw: always',
+  ]);
 });

@@ -4,7 +4,6 @@ import { join } from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { readMounts } from '../../../../../src/daemon/os/mounts.ts';
 import { type MountTools, SYSTEM_TOOLS, Volumes } from '../../../../../src/daemon/services/init/volumes.ts';
-import { volumesStep } from '../../../../../src/daemon/services/init/volumes-step.ts';
 import { runStep } from '../../../../support/init-step.ts';
 import { needs } from '../../../../support/needs.ts';
 import { scratch } from '../../../../support/scratch.ts';
@@ -173,10 +172,10 @@ test.each([
 
 test('the step mounts what the request names, and nothing without', async () => {
   const { volumes, guest, mounted } = setUp();
-  const step = volumesStep(volumes);
-  await runStep(step, { volumeMounts: [{ nfs_target: 'host:/a', path: `${guest}/x` }], lifecycleID: 'one' });
-  await runStep(step, { lifecycleID: 'two' });
+  const run = (body: object) => runStep('volumes', { volumes }, body);
+  await run({ volumeMounts: [{ nfs_target: 'host:/a', path: `${guest}/x` }], lifecycleID: 'one' });
+  await run({ lifecycleID: 'two' });
   expect(mounted()).toEqual([`${guest}/x`]);
-  await runStep(step, { volumeMounts: [] });
+  await run({ volumeMounts: [] });
   expect(mounted()).toEqual([]);
 });
