@@ -125,6 +125,12 @@ export function parseBytes(text: string): number {
   throw new InvalidArgumentError('It must be a whole number of bytes.');
 }
 
+/** A number of things, at least 1. */
+export function parseCount(text: string): number {
+  if (/^\d{1,8}$/.test(text) && Number(text) > 0) return Number(text);
+  throw new InvalidArgumentError('It must be a whole number, at least 1.');
+}
+
 export function parseSeconds(text: string): number {
   if (/^\d{1,8}$/.test(text) && Number(text) > 0) return Number(text);
   throw new InvalidArgumentError('It must be a whole number of seconds, at least 1.');

@@ -17,6 +17,7 @@ import { Exchanges } from './proxy/exchanges.ts';
 import { ConnectionPools } from './proxy/pools.ts';
 import { ReverseProxy } from './proxy/proxy.ts';
 import { StaleConnections } from './proxy/stale-connections.ts';
+import { Via } from './proxy/via.ts';
 import { EmbeddedStore } from './registry/embedded.ts';
 import { Registry, type Store } from './registry/registry.ts';
 import { Router } from './routes/router.ts';
@@ -61,6 +62,7 @@ export async function compose(config: Config, logger: Logger): Promise<Gateway> 
   const router: Router = new Router({
     ...{ targets, registry, exchanges, apiKey, logger },
     proxy: new ReverseProxy(pools),
+    ...{ via: new Via(await store.key()), maxRequests: config.maxRequests },
     platform: (request, response) => app.routing(request, response),
   });
   const context = new ConnectionContext();

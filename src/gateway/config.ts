@@ -6,6 +6,7 @@ import {
   matching,
   nonEmpty,
   type Program,
+  parseCount,
   parsePath,
   parsePort,
   parseSeconds,
@@ -34,6 +35,8 @@ export interface Config {
   readonly hookTimeout: number;
   /** Where the runs of hooks are kept, so that none is run twice. */
   readonly hookDirectory: string;
+  /** The most requests that may be in flight to one sandbox. */
+  readonly maxRequests: number;
   readonly onExpiry: Outcome;
   /** The time to live of a sandbox that is registered without one, in seconds. */
   readonly defaultTimeout: number;
@@ -71,6 +74,10 @@ const SETTINGS: Program['settings'] = [
   {
     ...{ flags: '--redis <url>', help: 'the registry that several gateways share' },
     parse: parseUrl(['redis:', 'rediss:'], 'allowed', 'It must be a redis:// or rediss:// URL.'),
+  },
+  {
+    ...{ flags: '--max-requests <number>', help: 'the most requests in flight to one sandbox' },
+    ...{ parse: parseCount, standard: 4096 },
   },
   { flags: '--hook <command|url>', help: 'told of a sandbox that has expired', parse: nonEmpty },
   {

@@ -20,6 +20,7 @@ test('what is not said has a default', () => {
   expect(config(KEY)).toMatchObject({
     ...{ host: '0.0.0.0', port: 49980, headerPrefix: 'Svc', onExpiry: 'pause', defaultTimeout: 300 },
     ...{ registry: '/var/lib/envd-gateway/registry.db', redis: null, hook: null, hookTimeout: 60 },
+    maxRequests: 4096,
   });
 });
 
@@ -43,6 +44,7 @@ test.each([
   [[...KEY, '--header-prefix=a b'], /letters and digits/],
   [[...KEY, '--port=70000'], /from 0 to 65535/],
   [[...KEY, '--hook-timeout=0'], /at least 1/],
+  [[...KEY, '--max-requests=0'], /at least 1/],
   [[...KEY, '--on-expiry=burn'], /Allowed choices are pause, remove/],
   [[...KEY, 'more'], /too many arguments/],
 ])('%j is refused in words, with exit code 2', (argv, message) => {

@@ -20,6 +20,11 @@ export class Exchanges {
     });
   }
 
+  /** In flight now with one sandbox. */
+  countOf(sandboxId: string): number {
+    return this.#open.get(sandboxId)?.size ?? 0;
+  }
+
   /** Closes the client's side of all exchanges with a sandbox; published clients then ask whether it still runs. */
   end(sandboxId: string): void {
     for (const exchange of this.#open.get(sandboxId) ?? []) {

@@ -28,16 +28,30 @@ function closesConnection({ headers }: IncomingMessage): boolean {
   return /(^|,)\s*close\s*($|,)/i.test(headers.connection ?? '');
 }
 
-/** Replaces the headers of a client's request by those to forward. Returns whether the client closes its connection. */
-export function rewriteRequest(request: IncomingMessage): boolean {
+/**
+ * Replaces the headers of a client's request by those to forward. Returns whether the client closes its connection.
+ *
+ * @param pseudonym of this gateway, in `Via`
+ */
+export function rewriteRequest(request: IncomingMessage, pseudonym: string): boolean {
   const close = closesConnection(request);
-  request.headers = endToEnd(request);
+  request.headers = withVia(endToEnd(request), request, pseudonym);
   return close;
 }
 
 /** The same for an upgrade, which is forwarded with both of its headers. */
-export function rewriteUpgrade(request: IncomingMessage): void {
-  request.headers = { ...endToEnd(request), connection: 'Upgrade', upgrade: 'websocket' };
+export function rewriteUpgrade(request: IncomingMessage, pseudonym: string): void {
+  const headers = withVia(endToEnd(request), request, pseudonym);
+  request.headers = { ...headers, connection: 'Upgrade', upgrade: 'websocket' };
+}
+
+function withVia(
+  headers: IncomingHttpHeaders,
+  { httpVersion }: IncomingMessage,
+  pseudonym: string,
+): IncomingHttpHeaders {
+  const before = [headers.via ?? []].flat();
+  return { ...headers, via: [...before, `${httpVersion} ${pseudonym}`].join(', ') };
 }
 
 /** Replaces the headers of a sandbox' response to `request` by those to forward. */

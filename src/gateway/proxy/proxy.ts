@@ -12,6 +12,8 @@ export interface Upstream {
   readonly sandboxId: string;
   readonly address: string;
   readonly port: number;
+  /** The name of this gateway in the request's `Via`. */
+  readonly pseudonym: string;
 }
 
 /** Called at most once: the sandbox cannot be reached, has closed the connection, or sent an `InvalidResponse`. */
@@ -54,7 +56,7 @@ export class ReverseProxy {
   }
 
   forward(request: IncomingMessage, response: ServerResponse, to: Upstream, onFailure: OnFailure): void {
-    this.#exchanges.set(request, { onFailure, close: rewriteRequest(request) });
+    this.#exchanges.set(request, { onFailure, close: rewriteRequest(request, to.pseudonym) });
     const agent = this.#pools.of(to.sandboxId);
     this.#proxy
       .web(request, response, { target: targetOf(to), agent })
@@ -69,7 +71,7 @@ export class ReverseProxy {
     to: Upstream,
     onFailure: OnFailure,
   ): void {
-    rewriteUpgrade(request);
+    rewriteUpgrade(request, to.pseudonym);
     this.#exchanges.set(request, { onFailure, close: true });
     this.#proxy
       .ws(request, socket, { target: targetOf(to) }, head)

@@ -1,4 +1,4 @@
-import { randomUUID } from 'node:crypto';
+import { randomBytes, randomUUID } from 'node:crypto';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { EnvdError, messageOf } from '../../base/errors.ts';
 import { dueAt, type Sandbox } from '../leases/sandbox.ts';
@@ -10,6 +10,7 @@ const SCHEMA = `
     id TEXT PRIMARY KEY, version TEXT NOT NULL, attention REAL NOT NULL, record TEXT NOT NULL
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX IF NOT EXISTS by_attention ON sandboxes (attention);
+  CREATE TABLE IF NOT EXISTS gateway (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
   PRAGMA user_version = 1;
 `;
 
@@ -70,6 +71,12 @@ export class EmbeddedStore implements Store {
         cause: error,
       });
     }
+  }
+
+  async key(): Promise<string> {
+    const made = randomBytes(32).toString('hex');
+    this.#database.prepare(`INSERT OR IGNORE INTO gateway (name, value) VALUES ('key', ?)`).run(made);
+    return String(this.#database.prepare(`SELECT value FROM gateway WHERE name = 'key'`).get()?.value);
   }
 
   async read(id: string): Promise<{ readonly stored: Stored | null; readonly now: number }> {

@@ -1,4 +1,4 @@
-import { randomUUID } from 'node:crypto';
+import { randomBytes, randomUUID } from 'node:crypto';
 import { createClient, defineScript } from '@redis/client';
 import type { Logger } from 'pino';
 import { EnvdError, messageOf } from '../../base/errors.ts';
@@ -8,6 +8,7 @@ import type { Due, Store, Stored } from './registry.ts';
 /** One hash tag for all keys: a script of a cluster may only use keys of one slot. */
 const PREFIX = '{envd-gateway}';
 const ATTENTION = `${PREFIX}:attention`;
+const KEY = `${PREFIX}:key`;
 const CONNECT_TIMEOUT_MS = 5000;
 const COMMAND_TIMEOUT_MS = 5000;
 
@@ -112,6 +113,12 @@ export class RedisStore implements Store {
       client.destroy();
       throw new EnvdError('unavailable', `cannot reach the registry: ${messageOf(error)}`, { cause: error });
     }
+  }
+
+  async key(): Promise<string> {
+    const made = randomBytes(32).toString('hex');
+    const earlier = await this.#client.set(KEY, made, { condition: 'NX', GET: true });
+    return earlier ?? made;
   }
 
   async read(id: string): Promise<{ readonly stored: Stored | null; readonly now: number }> {

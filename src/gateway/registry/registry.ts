@@ -17,6 +17,8 @@ export interface Due {
 export interface Store extends AsyncDisposable {
   /** Whether no other gateway can open it at the same time. */
   readonly exclusive: boolean;
+  /** A random key that all gateways of this registry share; the first one makes it. */
+  key(): Promise<string>;
   /** Reads the record, and the clock that all gateways share (Unix ms). */
   read(id: string): Promise<{ readonly stored: Stored | null; readonly now: number }>;
   /**

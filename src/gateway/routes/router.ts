@@ -7,6 +7,7 @@ import { isReachable, type Sandbox } from '../leases/sandbox.ts';
 import type { Exchanges } from '../proxy/exchanges.ts';
 import type { ReverseProxy, Upstream } from '../proxy/proxy.ts';
 import { isInvalidResponse } from '../proxy/response-checks.ts';
+import { hasPassed, type Via } from '../proxy/via.ts';
 import type { Registry } from '../registry/registry.ts';
 import { answerPreflight, isPreflight } from './answers.ts';
 import { closedOperation, originForm } from './closed-paths.ts';
@@ -18,6 +19,9 @@ export interface RouterParts {
   readonly registry: Registry;
   readonly proxy: ReverseProxy;
   readonly exchanges: Exchanges;
+  readonly via: Via;
+  /** The most requests that may be in flight to one sandbox. */
+  readonly maxRequests: number;
   /** Removed from requests to sandboxes. */
   readonly apiKey: string;
   /** Answers requests that name no sandbox. */
@@ -26,7 +30,16 @@ export interface RouterParts {
 }
 
 /** What became of requests for sandboxes: the labels of a metric. */
-export const RESULTS = ['carried', 'malformed', 'closed', 'unknown', 'expired', 'failed'] as const;
+export const RESULTS = [
+  'carried',
+  'malformed',
+  'looped',
+  'closed',
+  'unknown',
+  'expired',
+  'busy',
+  'failed',
+] as const;
 export type Result = (typeof RESULTS)[number];
 
 /**
@@ -82,7 +95,7 @@ export class Router {
     const { proxy, exchanges, logger } = this.#parts;
     try {
       const to = await this.#upstream(downstream, target);
-      if (!to || downstream.stream.destroyed) return;
+      if (!to || downstream.stream.destroyed || this.#isBusy(downstream, target)) return;
       this.counts.carried++;
       this.#removeApiKey(downstream.request);
       exchanges.add(target.id, downstream.stream);
@@ -102,6 +115,11 @@ export class Router {
       return this.#refuse(downstream, 'malformed', 400, message, id);
     }
     downstream.request.url = path;
+    const pseudonym = this.#parts.via.pseudonymFor(id);
+    if (hasPassed(downstream.request, pseudonym)) {
+      const message = `the gateway has forwarded this request to sandbox '${id}' before: it came back with its Via header`;
+      return this.#refuse(downstream, 'looped', 508, message, id);
+    }
     const { sandbox, now } = await this.#parts.registry.find(id);
     if (!sandbox || !isReachable(sandbox, now)) {
       const result = sandbox ? 'expired' : 'unknown';
@@ -111,7 +129,16 @@ export class Router {
     const closed = actualPort === sandbox.port ? closedOperation(path) : null;
     if (closed !== null)
       return this.#refuse(downstream, 'closed', 403, `${closed} is not open to clients`, id);
-    return { sandboxId: id, address: sandbox.address, port: actualPort };
+    return { sandboxId: id, address: sandbox.address, port: actualPort, pseudonym };
+  }
+
+  /** Refuses a request beyond the limit: a relay that removes `Via` would use up the gateway. */
+  #isBusy(downstream: Downstream, { id }: Target): boolean {
+    const { exchanges, maxRequests } = this.#parts;
+    if (exchanges.countOf(id) < maxRequests) return false;
+    const message = `sandbox '${id}' has ${maxRequests} requests in flight, the most that it may have: try again later`;
+    this.#refuse(downstream, 'busy', 503, message, id);
+    return true;
   }
 
   #removeApiKey({ headers, headersDistinct }: IncomingMessage): void {

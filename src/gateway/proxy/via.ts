@@ -1,0 +1,26 @@
+import { createHmac } from 'node:crypto';
+import type { IncomingMessage } from 'node:http';
+
+/**
+ * Recognises requests that come back from the sandbox which they were forwarded to (RFC 9110, section 7.6.3). Each sandbox
+ * sees another pseudonym of the gateway, which counts for requests to this sandbox alone: so no sandbox knows a name that
+ * would have a request to another one refused.
+ */
+export class Via {
+  readonly #key: string;
+
+  /** @param key shared by the gateways of one registry, and secret */
+  constructor(key: string) {
+    this.#key = key;
+  }
+
+  /** The name of this gateway in requests to a sandbox. */
+  pseudonymFor(sandboxId: string): string {
+    return `envd-${createHmac('sha256', this.#key).update(sandboxId).digest('hex').slice(0, 32)}`;
+  }
+}
+
+/** Whether a request has been forwarded under this pseudonym before. */
+export function hasPassed({ headers }: IncomingMessage, pseudonym: string): boolean {
+  return headers.via?.toLowerCase().includes(pseudonym) ?? false;
+}
