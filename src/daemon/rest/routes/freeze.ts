@@ -1,7 +1,11 @@
 import type { FastifyInstance } from 'fastify';
 import { EnvdError } from '../../../base/errors.ts';
-import type { FreezeRequest, Freezer } from '../../services/freeze/freezer.ts';
-import { FREEZE_MODES, type FreezeMode } from '../../services/freeze/statistics.ts';
+import {
+  FREEZE_MODES,
+  type FreezeMode,
+  type FreezeRequest,
+  type Freezer,
+} from '../../services/freeze/freezer.ts';
 import { withClientSignal } from '../client-signal.ts';
 import { ignoreBody } from '../ignore-body.ts';
 

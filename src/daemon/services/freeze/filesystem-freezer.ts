@@ -5,8 +5,7 @@ import type { ExclusiveLock } from '../../../base/exclusive-lock.ts';
 import { SerialQueue } from '../../../base/serial-queue.ts';
 import { Durations } from '../../../base/tally.ts';
 import { freezeFilesystem, thawFilesystem } from '../../os/filesystem-freeze.ts';
-import { FrozenRecord } from './frozen-record.ts';
-import { WATCHDOG_MS, Watchdog } from './watchdog.ts';
+import { FrozenRecord, WATCHDOG_MS, Watchdog } from './recovery.ts';
 import type { WriteGate } from './write-gate.ts';
 
 /** How long a freeze waits for changes to files that are under way, in milliseconds. */

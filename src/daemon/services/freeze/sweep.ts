@@ -1,3 +1,5 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { EnvdError } from '../../../base/errors.ts';
 import { type Cgroup, hasVanished } from '../../os/cgroup2.ts';
 import type { Candidate } from './candidates.ts';
 
@@ -75,4 +77,82 @@ function failuresOf(cgroups: Iterable<Cgroup>, change: (cgroup: Cgroup) => void)
     }
   }
   return failures;
+}
+
+export interface Observation {
+  readonly frozen: number;
+  /** Still not frozen when the wait was over. */
+  readonly pending: readonly Cgroup[];
+  readonly unobservable: number;
+}
+
+/** Polling beats waiting for cgroup.events with epoll: a hundred processes stop within 10 ms. */
+const INTERVAL_MS = 1;
+
+/**
+ * Reads the cgroups back, at once and then every millisecond, until all are frozen or `maxWaitMs` have passed.
+ * Throws `aborted` when `signal` ends the wait; that undoes nothing.
+ */
+export async function observe(
+  cgroups: readonly Cgroup[],
+  maxWaitMs: number,
+  signal: AbortSignal,
+): Promise<Observation> {
+  const deadline = performance.now() + maxWaitMs;
+  let pending = cgroups;
+  let frozen = 0;
+  for (;;) {
+    const states = Map.groupBy(pending, stateOf);
+    frozen += states.get('frozen')?.length ?? 0;
+    pending = states.get('running') ?? [];
+    if (pending.length === 0 || performance.now() >= deadline) break;
+    await pause(signal);
+  }
+  return { frozen, pending, unobservable: cgroups.length - frozen - pending.length };
+}
+
+async function pause(signal: AbortSignal): Promise<void> {
+  try {
+    await sleep(INTERVAL_MS, undefined, { signal });
+  } catch (error) {
+    throw new EnvdError('aborted', 'freeze was not waited for to the end', { cause: error });
+  }
+}
+
+/**
+ * What has become of a freeze by the time it is undone, for the platform's eyes.
+ * requested = stillFrozen + notFrozen + vanished.
+ */
+export interface FreezeAudit {
+  /** Cgroups that were asked to freeze and have not been thawed since. */
+  readonly requested: number;
+  readonly stillFrozen: number;
+  /** Thawed by somebody else, or never frozen because a process could not be stopped. */
+  readonly notFrozen: number;
+  /** Gone, or not to be read. */
+  readonly vanished: number;
+  /** Of those still frozen: not seen frozen yet when the freeze was answered. */
+  readonly late: number;
+}
+
+/** `late`: paths of those that were not seen frozen by the end of their freeze. */
+export function auditFrozen(cgroups: readonly Cgroup[], late: ReadonlySet<string>): FreezeAudit {
+  const states = Map.groupBy(cgroups, stateOf);
+  const frozen = states.get('frozen') ?? [];
+  return {
+    requested: cgroups.length,
+    stillFrozen: frozen.length,
+    notFrozen: states.get('running')?.length ?? 0,
+    vanished: states.get('vanished')?.length ?? 0,
+    late: frozen.filter(({ path }) => late.has(path)).length,
+  };
+}
+
+/** `vanished`: gone, or not to be read. */
+function stateOf(cgroup: Cgroup): 'frozen' | 'running' | 'vanished' {
+  try {
+    return cgroup.isFrozen() ? 'frozen' : 'running';
+  } catch {
+    return 'vanished';
+  }
 }

@@ -1,6 +1,6 @@
 import { EnvdError, messageOf } from '../../../base/errors.ts';
 import { SerialQueue } from '../../../base/serial-queue.ts';
-import type { FreezeAudit } from '../freeze/audit.ts';
+import type { FreezeAudit } from '../freeze/sweep.ts';
 import type { InitRequest } from './init-request.ts';
 
 /** What steps have to tell, also when a later one has failed. */

@@ -7,7 +7,7 @@ import {
   FilesystemFreezer,
   type FilesystemFreezerOptions,
 } from '../../../../../src/daemon/services/freeze/filesystem-freezer.ts';
-import { WATCHDOG_MS } from '../../../../../src/daemon/services/freeze/watchdog.ts';
+import { WATCHDOG_MS } from '../../../../../src/daemon/services/freeze/recovery.ts';
 import { WriteGate } from '../../../../../src/daemon/services/freeze/write-gate.ts';
 import { loopMount } from '../../../../support/cgroups.ts';
 import { isFrozen, isWritable } from '../../../../support/frozen.ts';

@@ -4,9 +4,12 @@ import { join } from 'node:path';
 import { afterAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { ExclusiveLock } from '../../../../../src/base/exclusive-lock.ts';
 import { Cgroup } from '../../../../../src/daemon/os/cgroup2.ts';
-import { Freezer, type FreezerOptions } from '../../../../../src/daemon/services/freeze/freezer.ts';
-import type { FreezeStatistics } from '../../../../../src/daemon/services/freeze/statistics.ts';
-import { WATCHDOG_MS } from '../../../../../src/daemon/services/freeze/watchdog.ts';
+import {
+  Freezer,
+  type FreezerOptions,
+  type FreezeStatistics,
+} from '../../../../../src/daemon/services/freeze/freezer.ts';
+import { WATCHDOG_MS } from '../../../../../src/daemon/services/freeze/recovery.ts';
 import {
   countIn,
   loopMount,

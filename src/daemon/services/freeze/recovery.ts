@@ -1,6 +1,33 @@
+// What undoes a freeze that nobody undoes: a watchdog, and a record for the next daemon.
 import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { isSystemError } from '../../../base/errors.ts';
+
+/** What is frozen and not thawed by anybody is thawed after this time. */
+export const WATCHDOG_MS = 10 * 60 * 1000;
+
+/** Calls `expire` once, `timeoutMs` after it was last armed, unless it has been disarmed. */
+export class Watchdog {
+  readonly #timeoutMs: number;
+  readonly #expire: () => void;
+  #timer: NodeJS.Timeout | null = null;
+
+  constructor(timeoutMs: number, expire: () => void) {
+    this.#timeoutMs = timeoutMs;
+    this.#expire = expire;
+  }
+
+  arm(): void {
+    this.disarm();
+    this.#timer = setTimeout(this.#expire, this.#timeoutMs);
+    this.#timer.unref();
+  }
+
+  disarm(): void {
+    if (this.#timer) clearTimeout(this.#timer);
+    this.#timer = null;
+  }
+}
 
 /**
  * The frozen cgroups that are not the daemon's own, in a small file on a volatile filesystem (`/run`): what a
