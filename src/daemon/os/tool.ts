@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process';
-import { setTimeout as delay } from 'node:timers/promises';
+import { within } from '../../base/abort.ts';
 import { EnvdError, isSystemError } from '../../base/errors.ts';
 
 /** Of what a tool prints, the first characters are kept. */
@@ -43,16 +43,10 @@ async function endOf(tool: ChildProcess, limitMs: number): Promise<string | null
   const closed = new Promise((done) => tool.once('close', done));
   tool.once('error', (error) => reject(describe(error, tool.spawnfile)));
   tool.once('exit', (code, signal) => resolve(signal ?? String(code)));
-  const limit = new AbortController();
-  const late = delay(limitMs, null, { signal: limit.signal }).catch(() => null);
-  try {
-    const status = await Promise.race([ended, late]);
-    if (status === null) killGroup(tool);
-    else await Promise.race([closed, delay(OUTPUT_GRACE_MS, null, { signal: limit.signal }).catch(() => {})]);
-    return status;
-  } finally {
-    limit.abort();
-  }
+  const status = await within<string | null>(limitMs, ended, () => null);
+  if (status === null) killGroup(tool);
+  else await within<unknown>(OUTPUT_GRACE_MS, closed, () => {});
+  return status;
 }
 
 /** Not waited for: one that hangs in the kernel may take its time to die. */

@@ -3,8 +3,9 @@ import { promisify } from 'node:util';
 import { gunzip } from 'node:zlib';
 import type { DescMessage } from '@bufbuild/protobuf';
 import { endStreamToJson } from '@connectrpc/connect/protocol-connect';
-import { onAbort } from '../../base/abort.ts';
+import { untilAborted } from '../../base/abort.ts';
 import { EnvdError, messageOf } from '../../base/errors.ts';
+import { CallScope, timeoutOf } from './call-scope.ts';
 import {
   COMPRESSED_FLAG,
   type Codec,
@@ -14,7 +15,6 @@ import {
   encodeFrame,
   frameOf,
 } from './codec.ts';
-import { timeoutOf } from './connect-timeout.ts';
 import { toConnectError } from './errors.ts';
 import { batches, type EventStream } from './event-stream.ts';
 import { type FrameBatch, FrameBatches } from './frame-batch.ts';
@@ -68,13 +68,11 @@ export class StreamServer {
     exchange: StreamExchange,
   ): Promise<unknown> {
     const { response, codec } = exchange;
-    const gone = new AbortController();
-    response.once('close', () => gone.abort(new EnvdError('aborted', 'client has gone')));
     response.writeHead(200, {
       'content-type': `application/connect+${codec === 'json' ? 'json' : 'proto'}`,
       'connect-accept-encoding': 'gzip',
     });
-    const error = await this.#pump(stream, exchange, gone.signal).then(
+    const error = await this.#pump(stream, exchange).then(
       () => null,
       (reason: unknown) => reason ?? new EnvdError('internal', 'stream failed'),
     );
@@ -94,11 +92,11 @@ export class StreamServer {
   async #pump<Event, Input extends DescMessage, Output extends DescMessage>(
     stream: EventStream<Event, Input, Output>,
     { request, response, headers, codec, shutdown }: StreamExchange,
-    gone: AbortSignal,
   ): Promise<void> {
     const timeoutMs = timeoutOf(headers);
-    using deadline = new Deadline(stream.ownsTimeout ? null : timeoutMs);
-    const signal = AbortSignal.any([gone, shutdown, deadline.signal]);
+    const limitMs = stream.ownsTimeout ? null : timeoutMs;
+    using scope = new CallScope(response, shutdown, limitMs, `stream was open for ${limitMs} ms`);
+    const { signal } = scope;
     const payload = await readMessage(request, headers.get('connect-content-encoding'));
     const message = decodeMessage(stream.method.input, payload, codec, stream.ignoreUnknownFields);
     const feed = await stream.open(message, { headers, signal, timeoutMs });
@@ -124,31 +122,6 @@ export class StreamServer {
     last?.batch.release();
     this.#recent[codec] = { stream, events, batch };
     return batch;
-  }
-}
-
-function untilAborted(promise: Promise<void>, signal: AbortSignal): Promise<void> {
-  const { promise: result, resolve, reject } = Promise.withResolvers<void>();
-  void promise.then(resolve);
-  return result.finally(onAbort(signal, () => reject(signal.reason)));
-}
-
-class Deadline implements Disposable {
-  readonly #controller = new AbortController();
-  readonly #timer: NodeJS.Timeout | null;
-
-  constructor(milliseconds: number | null) {
-    const error = () => new EnvdError('deadline_exceeded', `stream was open for ${milliseconds} ms`);
-    this.#timer =
-      milliseconds === null ? null : setTimeout(() => this.#controller.abort(error()), milliseconds);
-  }
-
-  get signal(): AbortSignal {
-    return this.#controller.signal;
-  }
-
-  [Symbol.dispose](): void {
-    if (this.#timer) clearTimeout(this.#timer);
   }
 }
 

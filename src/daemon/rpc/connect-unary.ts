@@ -6,10 +6,8 @@ import {
   type DescService,
   type MessageInitShape,
 } from '@bufbuild/protobuf';
-import { onAbort } from '../../base/abort.ts';
-import { EnvdError } from '../../base/errors.ts';
+import { CallScope, timeoutOf } from './call-scope.ts';
 import { type Codec, decodeMessage, encodeMessage } from './codec.ts';
-import { timeoutOf } from './connect-timeout.ts';
 import { ListAnswer } from './list-answer.ts';
 import { readBody } from './request-body.ts';
 import { type Encoding, sendAnswer, sendError } from './unary-answer.ts';
@@ -81,16 +79,16 @@ async function serveUnary(
 ): Promise<unknown> {
   const { request, response, headers, codec, encoding, shutdown } = exchange;
   try {
-    using end = new End(response, shutdown, timeoutOf(headers));
+    using scope = new CallScope(response, shutdown, timeoutOf(headers), 'the operation timed out');
     const message = decodeMessage(
       method.input,
-      await end.race(readBody(request)),
+      await scope.race(readBody(request)),
       codec,
       ignoreUnknownFields,
     );
     const list = new ListAnswer(codec);
-    const call = { requestHeader: headers, signal: end.signal, list };
-    const output = await end.race(Promise.resolve(implementation(message as never, call)));
+    const call = { requestHeader: headers, signal: scope.signal, list };
+    const output = await scope.race(Promise.resolve(implementation(message as never, call)));
     const init = output as MessageInitShape<typeof method.output>;
     const chunks = list.end() ?? [encodeMessage(method.output, create(method.output, init), codec)];
     await sendAnswer(response, codec, chunks, encoding);
@@ -99,45 +97,5 @@ async function serveUnary(
     if (response.headersSent) response.destroy();
     else sendError(response, error);
     return error;
-  }
-}
-
-/** What ends a call before its answer. One controller, aborted only when it comes to that. */
-class End implements Disposable {
-  readonly #controller = new AbortController();
-  readonly #cut = Promise.withResolvers<never>();
-  readonly #forget: () => void;
-  readonly #timer: NodeJS.Timeout | null;
-
-  constructor(response: ServerResponse, shutdown: AbortSignal, timeoutMs: number | null) {
-    this.#cut.promise.catch(() => {}); // Nobody may be waiting.
-    const onClose = () => this.#abort(new EnvdError('aborted', 'client has gone'));
-    response.once('close', onClose);
-    const forgetShutdown = onAbort(shutdown, () => this.#abort(shutdown.reason));
-    this.#forget = () => {
-      response.removeListener('close', onClose);
-      forgetShutdown();
-    };
-    const late = () => this.#abort(new EnvdError('deadline_exceeded', 'the operation timed out'));
-    this.#timer = timeoutMs === null ? null : setTimeout(late, timeoutMs);
-  }
-
-  get signal(): AbortSignal {
-    return this.#controller.signal;
-  }
-
-  /** What `work` settles with, unless the call ends before. */
-  race<T>(work: Promise<T>): Promise<T> {
-    return Promise.race([work, this.#cut.promise]);
-  }
-
-  [Symbol.dispose](): void {
-    if (this.#timer) clearTimeout(this.#timer);
-    this.#forget();
-  }
-
-  #abort(reason: unknown): void {
-    this.#controller.abort(reason);
-    this.#cut.reject(reason);
   }
 }

@@ -5,10 +5,8 @@ import {
   type ContextValues,
   createContextKey,
   type Interceptor,
-  type StreamResponse,
-  type UnaryResponse,
 } from '@connectrpc/connect';
-import { onAbort } from '../../base/abort.ts';
+import { untilAborted } from '../../base/abort.ts';
 import { Filesystem } from '../../gen/filesystem/filesystem_pb.js';
 import { Process } from '../../gen/process/process_pb.js';
 import type { WriteGate } from '../services/freeze/write-gate.ts';
@@ -93,15 +91,6 @@ const translateErrors: Interceptor = (next) => async (request) => {
 function translate(error: unknown, values: ContextValues): ConnectError {
   values.get(ON_FAILURE)(error);
   return toConnectError(error);
-}
-
-async function untilAborted(
-  call: Promise<UnaryResponse | StreamResponse>,
-  signal: AbortSignal,
-): Promise<UnaryResponse | StreamResponse> {
-  const { promise, reject } = Promise.withResolvers<never>();
-  const forget = onAbort(signal, () => reject(signal.reason));
-  return Promise.race([call, promise]).finally(forget);
 }
 
 async function* translated<T>(messages: AsyncIterable<T>, values: ContextValues): AsyncGenerator<T> {

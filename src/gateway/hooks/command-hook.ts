@@ -2,6 +2,7 @@ import { spawn } from 'node:child_process';
 import { mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { onAbort, within } from '../../base/abort.ts';
 import { EnvdError } from '../../base/errors.ts';
 import type { Hook, HookRequest } from './hook.ts';
 
@@ -78,16 +79,12 @@ export class CommandHook implements Hook {
     });
     child.unref();
     const { promise, resolve, reject } = Promise.withResolvers<number | null>();
-    const limit = setTimeout(() => void killRun(directory, child.pid).then(() => resolve(null)), limitMs);
     const stopWaiting = () =>
       reject(new EnvdError('aborted', 'the gateway stops waiting for the hook, which goes on'));
-    signal.addEventListener('abort', stopWaiting, { once: true });
+    const forget = onAbort(signal, stopWaiting);
     child.once('error', reject);
     child.once('exit', (code) => resolve(code ?? 128));
-    return promise.finally(() => {
-      clearTimeout(limit);
-      signal.removeEventListener('abort', stopWaiting);
-    });
+    return within(limitMs, promise, () => killRun(directory, child.pid).then(() => null)).finally(forget);
   }
 }
 

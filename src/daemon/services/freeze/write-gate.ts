@@ -1,4 +1,4 @@
-import { setTimeout as delay } from 'node:timers/promises';
+import { within } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
 
 /**
@@ -55,12 +55,9 @@ export class WriteGate {
   async rest(limitMs: number): Promise<void> {
     if (this.#inside === 0) return;
     this.#rested ??= Promise.withResolvers();
-    const limit = new AbortController();
-    const { signal } = limit;
-    const late = delay(limitMs, true, { signal, ref: false }).catch(() => true);
-    const isLate = await Promise.race([late, this.#rested.promise]);
-    limit.abort();
-    if (isLate) throw new EnvdError('unavailable', 'cannot fsfreeze now: files are being changed');
+    await within(limitMs, this.#rested.promise, () => {
+      throw new EnvdError('unavailable', 'cannot fsfreeze now: files are being changed');
+    });
   }
 
   async #stepOut<T>(wait: () => Promise<T>): Promise<T> {

@@ -1,3 +1,4 @@
+import { within } from '../../../base/abort.ts';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import type { TerminalSize } from '../../os/pty.ts';
 import { SIGKILL, signalGroup } from '../../os/signals.ts';
@@ -148,10 +149,7 @@ export class ManagedProcess {
 
   /** Settles when it has ended after a kill, or when that takes too long. */
   async endedAfterKill(): Promise<void> {
-    const late = Promise.withResolvers<void>();
-    const timer = setTimeout(late.resolve, KILL_WAIT_MS);
-    await Promise.race([this.ended, late.promise]);
-    clearTimeout(timer);
+    await within(KILL_WAIT_MS, this.ended, () => null);
   }
 
   /** Signals everything below the process too, in whatever session. Throws `failed_precondition` without cgroups. */
@@ -175,11 +173,9 @@ export class ManagedProcess {
 
   async #finish(exit: ProcessExit): Promise<EndEvent> {
     this.#state = 'reaped';
-    const held = Promise.withResolvers<void>();
-    const hold = setTimeout(held.resolve, PIPE_HOLD_MS).unref();
+    const closed = within(PIPE_HOLD_MS, this.#channels.closed, () => {});
     await this.#channels.drained();
-    if (!this.#killed) await Promise.race([this.#channels.closed, held.promise]);
-    clearTimeout(hold);
+    if (!this.#killed) await closed;
     this.#state = 'ended';
     const event = endEvent(exit, this.#expired, this.#leaf?.usage() ?? null);
     this.#output.end(event);

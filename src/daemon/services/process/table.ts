@@ -1,5 +1,5 @@
-import { setTimeout as delay } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
+import { within } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
 import type { Feed } from '../../../base/feed.ts';
 import type { Cgroup } from '../../os/cgroup2.ts';
@@ -108,7 +108,7 @@ export class ProcessTable {
     this.#stopping = true;
     this.#cgroups.signal(SIGTERM);
     for (const process of this.list()) if (!process.hasCgroup) process.signal(SIGTERM);
-    await Promise.race([this.#allEnded(), delay(STOP_GRACE_MS, undefined, { ref: false })]);
+    await within(STOP_GRACE_MS, this.#allEnded(), () => {});
     this.kill();
     await this.#allEnded();
     this.#leaves[Symbol.dispose]();

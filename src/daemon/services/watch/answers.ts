@@ -1,5 +1,9 @@
+import { within } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
 import { SerialQueue } from '../../../base/serial-queue.ts';
+
+/** Questions that may wait for one file system: hundreds of watches may begin at once on one directory. */
+const WAITING_LIMIT = 1024;
 
 /**
  * Questions to file systems that may not answer. Each unanswered one holds a thread of the pool, so there is one at a
@@ -18,7 +22,7 @@ export class Answers {
    * `resource_exhausted` at once while too many wait for the same file system.
    */
   async ask<T>(key: string, path: string, question: () => Promise<T>): Promise<T> {
-    const queue = this.#queues.get(key) ?? new SerialQueue(`ask the file system at '${path}'`);
+    const queue = this.#queues.get(key) ?? new SerialQueue(`ask the file system at '${path}'`, WAITING_LIMIT);
     this.#queues.set(key, queue);
     let isLate = false;
     const answer = queue.run(async () => {
@@ -30,16 +34,10 @@ export class Answers {
     };
     answer.then(forget, forget);
 
-    const late = Promise.withResolvers<never>();
-    const timer = setTimeout(() => {
+    return within(this.#timeoutMs, answer, () => {
       isLate = true;
-      late.reject(noAnswer(path));
-    }, this.#timeoutMs);
-    try {
-      return await Promise.race([answer, late.promise]);
-    } finally {
-      clearTimeout(timer);
-    }
+      throw noAnswer(path);
+    });
   }
 }
 
