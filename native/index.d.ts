@@ -1,7 +1,7 @@
 /**
- * The whole contract of the native addon: plain data crosses it, `null` stands for "none", never `undefined`.
- * System calls that fail throw an error shaped like Node's own (`code`, `errno` negative, `syscall`, `path`).
- * Only `src/daemon/os/native.ts` imports it.
+ * The interface of the native addon. Arguments and results are plain data; an absent value is `null`, never
+ * `undefined`. A failed system call throws an error like Node's own (`code`, `errno` negative, `syscall`, `path`). Only
+ * `src/daemon/os/native.ts` imports the addon.
  */
 
 // --- process/spawn.c --------------------------------------------------------------------------------------
@@ -9,22 +9,25 @@
 export interface SpawnOptions {
   /** Absolute or relative to `cwd`; not looked up in PATH. A script without `#!` is run by /bin/sh. */
   readonly file: string;
-  /** argv, the first included. */
+  /** argv, including argv[0]. */
   readonly args: readonly string[];
   /** `NAME=value` each. */
   readonly env: readonly string[];
-  /** Entered as the user. */
+  /** Working directory. chdir(2) is called after the change of user, so the user needs search permission. */
   readonly cwd: string;
   readonly uid: number;
   readonly gid: number;
   readonly groups: readonly number[];
-  /** Descriptor of a terminal that becomes 0, 1 and 2, and the controlling one; null for pipes. It stays the caller's. */
+  /**
+   * Terminal that becomes descriptors 0, 1 and 2 and the controlling terminal; null for pipes. The caller keeps
+   * ownership.
+   */
   readonly terminal: number | null;
-  /** Without a terminal: whether 0 is a pipe, or /dev/null. */
+  /** Without a terminal: true makes descriptor 0 a pipe, false /dev/null. */
   readonly stdin: boolean;
   /**
-   * The cgroup v2 directory to make and to start in, or null. It is the caller's to remove, also after a failure. Below
-   * a frozen one the start fails at the step `frozen`.
+   * The cgroup v2 directory to create and to start in, or null. The caller removes it, also after a failed start. Below
+   * a frozen cgroup the start fails with the step `frozen`.
    */
   readonly cgroup: string | null;
   /** Nice value, -20 to 19. */
@@ -41,11 +44,16 @@ export interface ProcessExit {
   readonly signal: number | null;
   readonly userMicros: number;
   readonly systemMicros: number;
-  /** Peak resident memory in KiB; not less than the daemon's own at the start, whose memory a vfork child shares. */
+  /**
+   * Peak resident memory in KiB. At least that of the daemon at the start: a vfork child shares the daemon's memory.
+   */
   readonly maxRssKib: number;
 }
 
-/** The other ends of its pipes are close-on-exec, blocking, and the caller's; null where there is none. */
+/**
+ * `stdin`, `stdout`, `stderr`: the caller's ends of the pipes (close-on-exec, blocking, owned by the caller); null for
+ * a terminal.
+ */
 export interface StartedProcess {
   readonly pid: number;
   readonly stdin: number | null;
@@ -54,88 +62,91 @@ export interface StartedProcess {
 }
 
 /**
- * Starts a process in a session of its own: clone3(CLONE_VM | CLONE_VFORK | CLONE_PIDFD [| CLONE_INTO_CGROUP]),
- * from a pool thread, since that thread sleeps until the child's execve (a cwd on a mount that hangs…).
- * Pipes are made there, too. The soft limit of descriptors is the one that this process was started with, when the addon
- * was preloaded; Node has raised its own. Rejects with `step` (what the child was doing) beside `code` and `errno`; nothing is
- * left behind then. `onExit` is called once, after the process has been reaped, always after the promise.
+ * Starts a process in a new session: clone3(CLONE_VM | CLONE_VFORK | CLONE_PIDFD [| CLONE_INTO_CGROUP]).
+ * Runs in a pool thread, which blocks until the child's execve; a cwd on a hung mount can delay that.
+ * The child gets the soft limit of descriptors that this process was started with, if the addon was preloaded (Node
+ * raises its own). Rejects with `step` (the operation that failed) besides `code` and `errno`; then no process and no
+ * descriptor is left. `onExit` is called once, after the process has been reaped and the promise has been settled.
  */
 export function spawn(options: SpawnOptions, onExit: (exit: ProcessExit) => void): Promise<StartedProcess>;
 
 // --- process/pipe.c ---------------------------------------------------------------------------------------
 
-/** Bytes that can be read from a pipe now: FIONREAD, ioctl_tty(2) and pipe(7). */
+/** Number of unread bytes in a pipe. Source: FIONREAD, ioctl_tty(2) and pipe(7). */
 export function pendingBytes(fd: number): number;
 
 // --- process/pipe_reader.c --------------------------------------------------------------------------------
 
-/** Pipes that are read into one buffer; each by the number that `open` gave it, until its end has been told. */
+/**
+ * Reads many pipes into one buffer. A pipe is named by the number that `open` returned, valid until its end of file.
+ */
 export interface PipeReader {
-  /** Reads from now on; `descriptor` is the reader's then, made non-blocking. Throws epoll_ctl(2)'s errors. */
+  /** Starts to read `descriptor`, takes ownership of it and makes it non-blocking. Throws epoll_ctl(2)'s errors. */
   open(descriptor: number): number;
   setPaused(pipe: number, paused: boolean): void;
-  /** Lets the event loop end while this pipe is open. */
+  /** Lets the event loop exit while this pipe is open. */
   unref(pipe: number): void;
 }
 
 /**
- * Reads pipes into `room` for as long as this environment lives. `onRead` is called with the length of what is there, for
- * that call only, and with 0 at the end, when nobody holds the writing end any more; its descriptor is closed then.
+ * Creates a reader that lives as long as this Node environment. `onRead` is called with the number of bytes in `room`,
+ * which are valid during that call only. A length of 0 is end of file: the write end is closed everywhere, and the
+ * reader has closed its descriptor.
  */
 export function pipeReader(room: Buffer, onRead: (pipe: number, length: number) => void): PipeReader;
 
 // --- process/ready.c --------------------------------------------------------------------------------------
 
 /**
- * Calls back once, as soon as writing to `descriptor` would not block or can only fail; never after the returned
- * function has been called. The descriptor may be closed meanwhile, by the caller of that function only: until then the
- * wait holds a duplicate. Does not keep the process alive. Throws epoll_ctl(2)'s errors.
+ * Calls back once, as soon as a write to `descriptor` would not block (or would fail). Returns a function that cancels
+ * the wait. The wait holds a duplicate of the descriptor, so the caller may close its own. Does not keep the event loop
+ * alive. Throws epoll_ctl(2)'s errors.
  */
 export function awaitWritable(descriptor: number, onWritable: () => void): () => void;
 
-/** The same for reading. */
+/** As `awaitWritable`, for reads. */
 export function awaitReadable(descriptor: number, onReadable: () => void): () => void;
 
 // --- process/base64.c -------------------------------------------------------------------------------------
 
 /**
- * Writes `source` as base64 (RFC 4648, with padding) into `target` from `offset` on; returns the length of the text.
- * Makes no garbage. Throws a RangeError when there is no room.
+ * Writes `source` as base64 (RFC 4648, with padding) into `target` at `offset`; returns the length of the text.
+ * Allocates nothing. Throws a RangeError when the text does not fit.
  */
 export function encodeBase64(source: Buffer, target: Buffer, offset: number): number;
 
 // --- process/leaves.c -------------------------------------------------------------------------------------
 
 /**
- * Removes empty directories in a pool thread; resolves with those that are still there, because something is in them or
- * they cannot be removed. Source: rmdir(2).
+ * Removes empty directories in a pool thread; resolves with those that could not be removed. Source: rmdir(2).
  */
 export function removeDirectories(options: { readonly paths: readonly string[] }): Promise<string[]>;
 
 // --- process/core_dumps.c ---------------------------------------------------------------------------------
 
 /**
- * Makes sure that no core dump is made of this process, whatever the kernel does with cores (core(5)). What
- * `spawn` starts has the limit that the process was started with.
+ * Disables core dumps of this process, both to files and to a piped program (core(5)). Processes that `spawn` starts
+ * get the limit that this process was started with.
  */
 export function forbidCoreDumps(): void;
 
 // --- files/entries.c, files/record.c ----------------------------------------------------------------------
 
 /**
- * Describes what is at `path` in a pool thread, without following the last link: one record, whose name is the
- * path. Of the file's attributes, those whose names start with `attributes` are told. Rejects as lstat(2) fails.
+ * Describes the entry at `path` in a pool thread, without following a final symbolic link: one record, whose name is
+ * the path. Includes the extended attributes whose names start with `attributes`. Rejects with lstat(2)'s errors.
  *
- * A record, little-endian, unaligned: u32 length of the record, mode (0: could not be looked at), mode of the
- * link's target (0: none; of all others the mode again), uid, gid, nanoseconds of the modification; i64 seconds
- * of it, size; u32 length of the name, length of the link's resolved path (0: cannot be resolved); the name; the
- * resolved path; then, up to the record's end, attributes: u32 length of the name, length of the value; both.
+ * Layout of a record, little-endian, unaligned: u32 length of the record, mode (0: stat failed), mode of the link's
+ * target (0: dangling; for an entry that is no link: its own mode), uid, gid, nanoseconds of the modification time; i64
+ * seconds of the modification time, size; u32 length of the name, length of the link's resolved path (0: cannot be
+ * resolved); the name; the resolved path. Attributes fill the rest: u32 length of the name, length of the value; the
+ * name; the value.
  */
 export function readEntry(path: Buffer, attributes: string): Promise<Buffer>;
 
 /**
- * Describes all entries of a directory in a pool thread: one record each, sorted by the bytes of their names.
- * Entries that vanish meanwhile are left out. Rejects as open(2) fails, with ENOTDIR for a link too.
+ * Describes all entries of a directory in a pool thread: one record each, sorted by the bytes of their names. Entries
+ * that are deleted during the call are left out. Rejects with open(2)'s errors, with ENOTDIR for a symbolic link too.
  */
 export function readDirectory(path: Buffer, attributes: string): Promise<Buffer>;
 
@@ -144,19 +155,19 @@ export function readDirectory(path: Buffer, attributes: string): Promise<Buffer>
 export interface SmallFile {
   /** `st_mode`, inode(7). */
   readonly mode: number;
-  /** In bytes, as the file claims. */
+  /** `st_size`, in bytes; not the length of what can be read for files of /proc and /sys. */
   readonly size: number;
   readonly inode: bigint;
   /** Nanoseconds since the epoch. */
   readonly modifiedNs: bigint;
-  /** Null for what is no regular file, or has more than was asked for. */
+  /** Null when the file is not a regular file or is larger than the limit. */
   readonly content: Buffer | null;
 }
 
 /**
- * Looks at the file at `path`, following links, and reads it whole when it is a regular one of at most `limit`
- * bytes: at once when the kernel has all of it in memory, else in one trip to a pool thread, since the way there
- * costs more than the system calls. Rejects as stat(2), open(2) and read(2) fail.
+ * Stats the file at `path`, following links, and reads it if it is a regular file of at most `limit` bytes. Returns the
+ * result synchronously when all of it is in the page cache, else a promise of one pool job: a pool job costs more than
+ * the system calls. Rejects with stat(2)'s, open(2)'s and read(2)'s errors.
  */
 export function readSmallFile(path: string, limit: number): SmallFile | Promise<SmallFile>;
 
@@ -166,10 +177,11 @@ export function readSmallFile(path: string, limit: number): SmallFile | Promise<
 export function duplicate(descriptor: number): number;
 
 /**
- * Moves what arrives at a socket to the file `target` at `position`, or drops it when that is null, in a pool thread: at
- * most `length` bytes, until nothing is there or, from a fast sender, has come for two milliseconds, or 16 MiB have.
- * Resolves with the bytes moved. Rejects with the errors of recv(2), ECONNRESET when the peer sends no more, and of
- * pwrite(2); what was taken from the socket and not written is lost then. Both descriptors must stay open meanwhile.
+ * Receives at most `length` bytes from a socket and writes them to `target` at `position`, or discards them when
+ * `target` is null, in a pool thread. Returns when the socket is empty (after a large read: empty for 2 ms) or after 16
+ * MiB. Resolves with the number of bytes moved. Rejects with recv(2)'s errors, ECONNRESET at end of file, and with
+ * pwrite(2)'s errors; received bytes that were not written are lost. Both descriptors must stay open until the promise
+ * is settled.
  */
 export function receive(
   socket: number,
@@ -181,18 +193,18 @@ export function receive(
 // --- files/publish.c --------------------------------------------------------------------------------------
 
 /**
- * Gives a file that was opened with O_TMPFILE its owner and its name. A watcher of the directory sees exactly
- * IN_CREATE, IN_ATTRIB, IN_MODIFY, and the file complete at the first. The descriptor must stay open meanwhile.
- * Rejects with EEXIST when the name is taken, by a dangling link too. Source: linkat(2).
+ * Sets the owner of an unnamed temporary file (O_TMPFILE) and links it at `path`. A watcher of the directory sees
+ * exactly IN_CREATE, IN_ATTRIB, IN_MODIFY; the file is complete at IN_CREATE. The descriptor must stay open until the
+ * promise is settled. Rejects with EEXIST when the name exists, even as a dangling link. Source: linkat(2).
  */
 export function publishFile(descriptor: number, path: string, uid: number, gid: number): Promise<void>;
 
 // --- files/copy.c -----------------------------------------------------------------------------------------
 
 /**
- * Copies at most `length` bytes from the start of `source` to `targetOffset` of `target`, kernel-side where the
- * file systems can; resolves with the bytes copied, fewer when the source ended. Both descriptors must stay open
- * meanwhile. Source: copy_file_range(2).
+ * Copies at most `length` bytes from the start of `source` to `targetOffset` of `target`, in the kernel where the file
+ * systems support it; resolves with the number of bytes copied, less than `length` at the end of the source. Both
+ * descriptors must stay open until the promise is settled. Source: copy_file_range(2).
  */
 export function copyRange(
   source: number,
@@ -202,8 +214,8 @@ export function copyRange(
 ): Promise<number>;
 
 /**
- * Makes sure that the first `length` bytes of a file can be written without running out of space; its size and
- * content stay. Rejects with ENOSPC, giving back what it took; does nothing where the file system cannot reserve.
+ * Allocates space for the first `length` bytes of a file; its size and content do not change. Rejects with ENOSPC after
+ * freeing what was allocated. Does nothing on a file system without fallocate.
  * Source: fallocate(2), FALLOC_FL_KEEP_SIZE.
  */
 export function reserveSpace(descriptor: number, length: number): Promise<void>;
@@ -211,36 +223,36 @@ export function reserveSpace(descriptor: number, length: number): Promise<void>;
 // --- files/attributes.c -----------------------------------------------------------------------------------
 
 /**
- * Gives `target` the owner, mode, extended attributes and times of `source`, in a pool thread; of links, the
- * link's own. Attributes and owners that the target's file system has no place for are lost.
+ * Copies owner, mode, extended attributes and times from `source` to `target` in a pool thread, without following
+ * links. Attributes and owners that the target's file system does not support are not copied.
  */
 export function copyAttributes(source: Buffer, target: Buffer): Promise<void>;
 
 // --- files/open_attributes.c ------------------------------------------------------------------------------
 
 /**
- * Reads the attributes of an open file whose names start with `prefix`, in a pool thread: as they end a record, see
- * `readEntry`. Rejects as listxattr(2) fails.
+ * Reads the extended attributes of an open file whose names start with `prefix`, in a pool thread, in the layout of the
+ * attributes of a record (see `readEntry`). Rejects with listxattr(2)'s errors.
  */
 export function readAttributes(descriptor: number, prefix: string): Promise<Buffer>;
 
 /**
- * Sets an attribute of an open file, or removes it when the value is null, in a pool thread. Rejects as fsetxattr(2)
- * and fremovexattr(2) fail.
+ * Sets an extended attribute of an open file, or removes it when the value is null, in a pool thread. Rejects with
+ * fsetxattr(2)'s and fremovexattr(2)'s errors.
  */
 export function writeAttribute(descriptor: number, name: string, value: Buffer | null): Promise<void>;
 
 // --- files/remove.c ---------------------------------------------------------------------------------------
 
 /**
- * Removes what is at `path` and everything below it in a pool thread; never follows a link. What is missing is no
- * error. Source: unlinkat(2).
+ * Removes the entry at `path` and everything below it in a pool thread; never follows a link. A missing entry is
+ * success. Source: unlinkat(2).
  */
 export function removeTree(path: string): Promise<void>;
 
 // --- files/digest.c ---------------------------------------------------------------------------------------
 
-/** A digest that is being computed. */
+/** A digest in progress. */
 export interface NativeDigest {
   readonly kind: unique symbol;
 }
@@ -249,51 +261,51 @@ export interface NativeDigest {
 export function createDigest(algorithm: string): NativeDigest;
 
 /**
- * Takes in the pieces in a pool thread. Nothing else may be done with the digest, or to the pieces, until the promise
+ * Hashes the pieces in a pool thread. The digest must not be used and the pieces must not be changed until the promise
  * is settled.
  */
 export function updateDigest(digest: NativeDigest, pieces: readonly Buffer[]): Promise<void>;
 
-/** What has been computed; the digest is of no more use then. */
+/** Returns the result. The digest cannot be used afterwards. */
 export function finishDigest(digest: NativeDigest): Buffer;
 
 // --- watch/inotify.c --------------------------------------------------------------------------------------
 
 export interface Inotify {
-  /** Adds a watch, or changes the mask of the one there is; returns its descriptor. Source: inotify(7). */
+  /** Adds a watch, or changes the mask of an existing one; returns its descriptor. Source: inotify(7). */
   add(path: Buffer, mask: number): number;
-  /** Removes a watch; a descriptor that the kernel has dropped already is no error. */
+  /** Removes a watch; a descriptor that the kernel has already removed is ignored. */
   remove(descriptor: number): void;
   /**
-   * Marks the end of the kernel's queue: an IN_IGNORED event of the returned descriptor, which was never handed
-   * out by `add`, follows all that has happened until now. Like any event it is lost when the queue overflows.
+   * Queues a marker behind all events that have occurred so far: an IN_IGNORED event of the returned descriptor, which
+   * `add` never returns. Like any event it is lost when the kernel's queue overflows.
    */
   mark(): number;
-  /** Takes what has been read, whole `struct inotify_event`s in order, or null when there is nothing. */
+  /** Takes the backlog: whole `struct inotify_event`s in order, or null when it is empty. */
   take(): Buffer | null;
   /** Ends the reader thread and closes the inotify descriptor; idempotent. */
   close(): void;
 }
 
 /**
- * Opens one inotify instance with a reader thread of its own, so that a busy event loop does not overflow the
- * kernel's queue. The thread holds at most 8 MiB of events that were not taken; beyond that the kernel's queue
- * fills and tells its overflow. `onReadable` is called when there is something to take again after `take`
- * has returned null. Does not keep the process alive. Throws inotify_init1(2)'s errors.
+ * Opens an inotify instance with its own reader thread, so that a busy event loop does not overflow the kernel's queue.
+ * The backlog of the thread is at most 8 MiB; beyond that the kernel's queue fills and reports IN_Q_OVERFLOW.
+ * `onReadable` is called when there are new events after `take` has returned null. Does not keep the event loop alive.
+ * Throws inotify_init1(2)'s errors.
  */
 export function openInotify(onReadable: () => void): Inotify;
 
 // --- watch/names.c ----------------------------------------------------------------------------------------
 
-/** Names of entries, one character a byte. */
+/** Names of entries, one character per byte (Latin-1). */
 export interface DirectoryNames {
   readonly directories: string[];
   readonly others: string[];
 }
 
 /**
- * Lists the open directory `descriptor` from where it is; the names of what is no directory only if asked for.
- * Throws getdents(2)'s errors.
+ * Lists the open directory `descriptor` from its current offset; `others` is filled only if `withOthers`. Throws
+ * getdents(2)'s errors.
  */
 export function listNames(descriptor: number, withOthers: boolean): DirectoryNames;
 
@@ -307,7 +319,7 @@ export interface AddressSpaceReservation {
 
 /**
  * Reserves the free gaps of the address space (PROT_NONE, MAP_NORESERVE), so that the kernel packs later
- * mappings, V8's heap pages among them, into whole 2 MiB windows. Call it first of all, once.
+ * mappings, V8's heap pages among them, into whole 2 MiB windows. To be called once, before V8's heap grows.
  */
 export function reserveAddressSpace(): AddressSpaceReservation;
 
@@ -326,7 +338,7 @@ export interface CollapseStatistics {
 
 export interface CollapseJob {
   readonly done: Promise<CollapseStatistics>;
-  /** Stops before the next window; `done` then resolves with the windows left counted as skipped. */
+  /** Stops before the next window; `done` then resolves, with the remaining windows counted as skipped. */
   cancel(): void;
 }
 
@@ -339,32 +351,32 @@ export function trimHeap(): boolean;
 // --- guest/freeze.c ---------------------------------------------------------------------------------------
 
 /**
- * Writes `1` or `0` to `<cgroup>/cgroup.freeze`; returns as soon as the kernel has taken the request.
+ * Writes `1` or `0` to `<cgroup>/cgroup.freeze`; does not wait until the cgroup is frozen.
  * Source: Documentation/admin-guide/cgroup-v2.rst, "cgroup.freeze".
  */
 export function writeFreeze(cgroup: string, frozen: boolean): void;
 
-/** Whether `<cgroup>/cgroup.events` reads `frozen 1`. An empty cgroup that was asked to freeze reads frozen. */
+/** Whether `<cgroup>/cgroup.events` contains `frozen 1`. An empty cgroup with a freeze requested counts as frozen. */
 export function isFrozen(cgroup: string): boolean;
 
 // --- guest/fsfreeze.c -------------------------------------------------------------------------------------
 
 /**
- * Freezes or thaws the file system that the directory `path` is on, in a thread of its own. A frozen one can be
- * read; whoever writes to it sleeps, uninterruptibly, until it is thawed. Rejects with EBUSY when it is frozen
- * already, EINVAL when it is not, EOPNOTSUPP when it cannot be. Source: FIFREEZE and FITHAW, linux/fs.h.
+ * Freezes or thaws the file system of the directory `path`, in a dedicated thread. A frozen file system can be read;
+ * writers sleep uninterruptibly until it is thawed. Rejects with EBUSY when it is already frozen, EINVAL when it is
+ * not frozen, EOPNOTSUPP when it does not support freezing. Source: FIFREEZE and FITHAW, linux/fs.h.
  */
 export function setFilesystemFrozen(path: string, frozen: boolean): Promise<void>;
 
 // --- guest/clock.c ----------------------------------------------------------------------------------------
 
-/** Sets CLOCK_REALTIME to so many seconds and nanoseconds since the epoch. Source: clock_settime(2). */
+/** Sets CLOCK_REALTIME to `seconds` and `nanoseconds` since the epoch. Source: clock_settime(2). */
 export function setRealtimeClock(seconds: bigint, nanoseconds: number): void;
 
 // --- guest/notify.c ---------------------------------------------------------------------------------------
 
 /**
- * Sends `text`, at most 255 bytes, as one datagram to the Unix socket `address` (`@` begins an abstract name).
- * Throws sendto(2)'s errors: EAGAIN instead of waiting, ENAMETOOLONG.
+ * Sends `text`, at most 255 bytes, as one datagram to the Unix socket `address` (`@` begins an abstract name). Does not
+ * block. Throws sendto(2)'s errors: EAGAIN when the queue is full, ENAMETOOLONG.
  */
 export function notify(address: string, text: string): void;

@@ -1,4 +1,4 @@
-// Gives one file everything that another one has beside its content, in a pool thread.
+// Copies owner, mode, extended attributes and times from one file to another in a pool thread.
 // Sources: lchown(2), lsetxattr(2), chmod(2), utimensat(2).
 #include <errno.h>
 #include <fcntl.h>
@@ -21,13 +21,13 @@ typedef struct {
 } transfer;
 
 static bool copy_attribute(const transfer* t, const char* name, char* value) {
-  // Rights, as set-id bits are: see `permissions`.
+  // File capabilities grant rights like set-id bits: see `permissions`.
   if (strcmp(name, XATTR_NAME_CAPS) == 0) return true;
   ssize_t length = lgetxattr(t->source, name, value, XATTR_SIZE_MAX);
   return length >= 0 && lsetxattr(t->target, name, value, (size_t)length, 0) == 0;
 }
 
-// What the other file system has no place for is lost, as with mv(1); one without room is an error.
+// Attributes that the target's file system does not support are skipped, as by mv(1); lack of space is an error.
 static bool copy_attributes(const transfer* t) {
   char* names = malloc(XATTR_LIST_MAX + XATTR_SIZE_MAX);
   if (!names) return false;
@@ -39,13 +39,14 @@ static bool copy_attributes(const transfer* t) {
   return fits;
 }
 
-// Where there are no owners, or a server keeps them to itself.
+// File systems without owners, and servers that refuse to change them.
 static bool is_ownerless(int error) {
   return error == EPERM || error == ENOTSUP;
 }
 
-// No file gets set-id bits with its owner: its content was read before, by a path whose parts others can exchange, and
-// a file system may have refused the owner. On a directory, set-group-ID gives no rights: it only passes the group on.
+// Set-id bits of files are not copied: the content was read by a path whose components others can exchange, and the
+// file system may have refused the owner. On a directory set-group-ID grants no rights; it makes new entries inherit
+// the group.
 static mode_t permissions(const struct stat* source, bool is_given) {
   return source->st_mode & (S_ISDIR(source->st_mode) && is_given ? 03777 : 01777);
 }

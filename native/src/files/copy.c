@@ -1,4 +1,4 @@
-// Moves file contents inside the kernel. Source: copy_file_range(2), fallocate(2), lseek(2) SEEK_HOLE.
+// Copies file contents in the kernel. Source: copy_file_range(2), fallocate(2), lseek(2) SEEK_HOLE.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static int64_t rest_of(const transfer* t, int64_t most) {
   return rest < most ? rest : most;
 }
 
-// For what copy_file_range refuses (two file systems), or takes for empty (files of /proc).
+// For files that copy_file_range refuses (on two file systems) or treats as empty (in /proc).
 static void copy_by_hand(transfer* t) {
   char* buffer = malloc((size_t)BUFFER);
   if (!buffer) return job_fail(&t->head, "malloc");
@@ -60,14 +60,14 @@ static void copy(job* j) {
 
 static void reserve(job* j) {
   const transfer* t = (transfer*)j;
-  // No hole before the end: nothing to reserve, and no event for those who watch the file.
+  // No hole: nothing to reserve. Skipping fallocate also avoids an inotify event.
   if (t->length == 0 || lseek(t->target, 0, SEEK_HOLE) >= t->length) return;
   int result;
   do result = fallocate(t->target, FALLOC_FL_KEEP_SIZE, 0, t->length);
   while (result < 0 && errno == EINTR);
   if (result == 0 || errno == EOPNOTSUPP || errno == ENOSYS) return;
   job_fail(j, "fallocate");
-  // What was allocated behind the end of the file, before space ran out, goes back.
+  // Frees the blocks that were allocated beyond the end of the file before space ran out.
   struct stat status;
   if (fstat(t->target, &status) == 0 && ftruncate(t->target, status.st_size) < 0) return;
 }

@@ -1,4 +1,4 @@
-// Digests computed in the pool, by the OpenSSL that Node itself is made with. Source: EVP_DigestInit(3).
+// Digests computed in pool threads with the OpenSSL that is linked into Node. Source: EVP_DigestInit(3).
 #include <errno.h>
 #include <openssl/evp.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ typedef struct {
   job head;
   napi_env env;
   EVP_MD_CTX* context;
-  // What must stay until the job is done: the digest and the list of the pieces.
+  // Kept from garbage collection until the job is done: the digest and the list of pieces.
   napi_ref digest;
   napi_ref list;
   uint32_t count;

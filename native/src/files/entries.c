@@ -44,7 +44,7 @@ static int by_bytes(const void* a, const void* b) {
   return strcmp(*(const char* const*)a, *(const char* const*)b);
 }
 
-// The names in the order of their bytes, NULL at the end; NULL when memory is short.
+// The names sorted by their bytes, NULL-terminated; NULL without memory.
 static const char** sorted(const records* names) {
   size_t count = 0;
   for (size_t at = 0; at < names->length; at += strlen(names->bytes + at) + 1) count++;
@@ -61,7 +61,7 @@ static void record_all(reading* r, int directory, const char** names) {
   char path[PATH_MAX + NAME_MAX + 2];
   size_t base = strlen(r->path);
   for (; *names && !r->found.failed; names++) {
-    // Where the whole path is too long for the kernel, the open directory still leads there.
+    // A path longer than PATH_MAX is replaced by one through the open directory.
     if (base + 1 + strlen(*names) < PATH_MAX) snprintf(path, sizeof path, "%s/%s", r->path, *names);
     else snprintf(path, sizeof path, "/proc/self/fd/%d/%s", directory, *names);
     int error = record_entry(&r->found, directory, *names, path, r->prefix);
@@ -98,7 +98,7 @@ static void free_bytes(napi_env env, void* bytes, void* hint) {
   free(bytes);
 }
 
-// A copy of many megabytes would hold up the event loop; the buffer takes over what is large.
+// A large result is handed to the buffer: copying many megabytes would block the event loop.
 static napi_value found(napi_env env, job* j) {
   records* f = &((reading*)j)->found;
   napi_value buffer;

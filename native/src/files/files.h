@@ -1,4 +1,4 @@
-// What the addon exports of files; native/index.d.ts says what each function does.
+// Exported functions for files; documented in native/index.d.ts.
 #pragma once
 
 #include "support/napi.h"

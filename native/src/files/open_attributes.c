@@ -1,4 +1,4 @@
-// Extended attributes of an open file, in a pool thread: on a network mount they wait for its server.
+// Extended attributes of an open file, in a pool thread, because a network mount waits for its server.
 // Sources: fsetxattr(2), fremovexattr(2), and see record.c.
 #include <errno.h>
 #include <limits.h>
@@ -17,7 +17,7 @@ typedef struct {
   int descriptor;
   char name[XATTR_NAME_MAX + 1];  // or the prefix of the names
   records found;
-  char* value;  // NULL: it is removed
+  char* value;  // NULL: remove the attribute
   size_t length;
 } access;
 
@@ -73,7 +73,7 @@ napi_value js_write_attribute(napi_env env, napi_callback_info info) {
   NAPI_CALL(env, napi_typeof(env, arguments[2], &type));
   if (type != napi_null) {
     NAPI_CALL(env, napi_get_buffer_info(env, arguments[2], &value, &plan.length));
-    // A copy: nobody has to keep the buffer. It is never of no bytes, which malloc(3) may answer with NULL.
+    // A copy, so that the caller need not keep the buffer. One byte more, because malloc(0) may return NULL.
     plan.value = envd_allocate(env, plan.length + 1);
     if (!plan.value) return NULL;
     if (plan.length > 0) memcpy(plan.value, value, plan.length);

@@ -1,4 +1,4 @@
-// Gives a complete file its name. Source: open(2), O_TMPFILE; linkat(2), AT_SYMLINK_FOLLOW; inotify(7).
+// Links an unnamed temporary file. Source: open(2), O_TMPFILE; linkat(2), AT_SYMLINK_FOLLOW; inotify(7).
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -20,8 +20,8 @@ typedef struct {
   char path[PATH_MAX];
 } publication;
 
-// The file opened by its new name, or -1 when another file has the name by now. Events carry the name by which a
-// file was opened; the first descriptor has none.
+// Opens the file by its new name; -1 when the name refers to another file by now. inotify events carry the name by
+// which a file was opened, and the first descriptor has none.
 static int reopen(const publication* p) {
   struct stat ours, theirs;
   int named = open(p->path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -38,16 +38,16 @@ static void publish(job* j) {
   j->path = p->path;
   char source[32];
   snprintf(source, sizeof source, "/proc/self/fd/%d", p->descriptor);
-  // A quota may refuse the owner: known before the name is there.
+  // Before linkat, because a quota may refuse the owner.
   if (fchown(p->descriptor, p->uid, p->gid) < 0) return job_fail(j, "fchown");
-  // IN_CREATE. AT_EMPTY_PATH would do without /proc, but needs CAP_DAC_READ_SEARCH.
+  // Causes IN_CREATE. AT_EMPTY_PATH would not need /proc, but needs CAP_DAC_READ_SEARCH.
   if (linkat(AT_FDCWD, source, AT_FDCWD, p->path, AT_SYMLINK_FOLLOW) < 0) return job_fail(j, "linkat");
 
   int named = reopen(p);
   if (named < 0) return;
   struct stat status;
-  // IN_ATTRIB, IN_MODIFY: what a watcher would have seen of open, chown, write. Both leave the file as it is, so
-  // a failure changes nothing for anybody.
+  // Causes IN_ATTRIB and IN_MODIFY, as chown and write of a named file would have. Neither call changes the file, so a
+  // failure is ignored.
   int failed = fchown(named, p->uid, p->gid);
   if (!failed && fstat(named, &status) == 0) failed = ftruncate(named, status.st_size);
   (void)failed;

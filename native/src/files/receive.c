@@ -1,4 +1,4 @@
-// receive: from a socket into a file without passing through JavaScript. Sources: recv(2), tcp(7) MSG_TRUNC.
+// receive: moves bytes from a socket to a file without passing through JavaScript. Sources: recv(2), tcp(7) MSG_TRUNC.
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -10,9 +10,10 @@
 #include "support/arguments.h"
 #include "support/job.h"
 
-// Fits a core's cache, so that what was received is still there when it is written.
+// Fits a core's cache, so that received bytes are still cached when they are written.
 #define BUFFER ((size_t)256 << 10)
-// A thread of the pool is not one sender's for longer than that takes, and waits only for one who sends fast.
+// Bounds the time that one sender occupies a pool thread: MOST bytes per job, and LINGER_MS of waiting only after a
+// read of at least FAST bytes.
 #define MOST ((int64_t)16 << 20)
 #define FAST ((ssize_t)64 << 10)
 #define LINGER_MS 2
@@ -42,7 +43,7 @@ static void receive(reception* r, char* buffer) {
       return;
     }
     if (got <= 0) {
-      // What came before is told first; the next call finds the end again.
+      // Report the bytes received so far; the next call sees the end or the error again.
       if (r->head.result > 0) return;
       if (got == 0) errno = ECONNRESET;
       return job_fail(&r->head, "recv");

@@ -62,7 +62,7 @@ static void append_attribute(records* out, const char* path, const char* name) {
 }
 
 int record_attributes(records* out, const char* path, const char* prefix) {
-  // Most files have none, and the kernel allocates as much as it is offered.
+  // Most files have no attributes, and the kernel allocates a buffer of the size that is offered.
   char small[256];
   char* names = small;
   ssize_t length = listxattr(path, small, sizeof small);
@@ -108,7 +108,7 @@ int record_entry(records* out, int directory, const char* name, const char* path
   records_append(out, &head, sizeof head);
   records_append(out, name, head.name_length);
   records_append(out, resolved, head.target_length);
-  // Never a reason to fail.
+  // Errors of attributes are ignored.
   if (S_ISREG(target.st_mode) || S_ISDIR(target.st_mode)) (void)record_attributes(out, path, prefix);
   finish(out, start, &head);
   return out->failed ? ENOMEM : 0;

@@ -1,5 +1,5 @@
-// Removes a tree in a pool thread, by open directories instead of paths: whoever swaps one for a link meanwhile
-// does not lead us out of the tree, and no path is too long. Source: unlinkat(2), openat(2).
+// Removes a tree in a pool thread, through open directories instead of paths: a directory that is exchanged for a link
+// during the removal cannot lead out of the tree, and no path is too long. Source: unlinkat(2), openat(2).
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,15 +13,16 @@
 #include "support/arguments.h"
 #include "support/job.h"
 
-// Levels that are open at once; what is deeper is lifted to the top first. Bounds descriptors and stack.
+// Maximum depth of open directories; deeper ones are first moved to the top. Bounds descriptors and stack.
 #define DEEPEST 256
-// So often in a row a directory may be found empty and yet refuse to go: somebody fills it, or hides what is in it.
+// Attempts in a row without progress to remove a directory that another process keeps filling, or whose entries
+// readdir(3) does not list.
 #define IDLE_ROUNDS 100
 
 typedef struct {
   job head;
   int top;        // the directory that is being removed
-  uint64_t done;  // entries removed or lifted
+  uint64_t done;  // entries removed or moved to the top
   char path[PATH_MAX];
 } removal;
 
@@ -31,7 +32,7 @@ static bool is_dots(const char* name) {
   return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
-// Removes what is in a directory, and closes it.
+// Removes the entries of a directory and closes it.
 static bool empty(removal* r, int directory, int depth) {
   DIR* stream = fdopendir(directory);
   if (!stream) {
@@ -48,7 +49,7 @@ static bool empty(removal* r, int directory, int depth) {
   return error == 0;
 }
 
-// Whatever has the new name is to be removed too, so replacing it does no harm.
+// Moves a directory to the top of the tree. An entry that it replaces there was to be removed too.
 static bool lift(removal* r, int parent, const char* name) {
   char lifted[32];
   int result;
@@ -67,7 +68,7 @@ static bool remove_directory(removal* r, int parent, const char* name, int depth
   return empty(r, directory, depth) && unlinkat(parent, name, AT_REMOVEDIR) == 0;
 }
 
-// What has gone already is success. Returns false with errno set.
+// A missing entry is success. Returns false with errno set.
 static bool remove_at(removal* r, int directory, const char* name, int depth) {
   for (int idle = 0; idle < IDLE_ROUNDS; idle++) {
     uint64_t before = r->done;
@@ -77,7 +78,7 @@ static bool remove_at(removal* r, int directory, const char* name, int depth) {
       r->done++;
       return true;
     }
-    // It has been filled meanwhile, or has got what was lifted; or it is no directory any more.
+    // New entries have appeared (or were moved there by `lift`), or it is no longer a directory: try again.
     if (errno != ENOTEMPTY && errno != ENOTDIR && errno != ELOOP) return false;
     if (r->done > before) idle = 0;
   }

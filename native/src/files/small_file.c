@@ -1,5 +1,5 @@
-// Looks at a file and reads it whole, if it is small: at once when the kernel has all of it in memory, else in one trip
-// to the pool. Sources: stat(2), open(2), pread(2); openat2(2), RESOLVE_CACHED; preadv2(2), RWF_NOWAIT.
+// Stats a file and reads it if it is small: synchronously when all of it is in the page cache, else in one pool job.
+// Sources: stat(2), open(2), pread(2); openat2(2), RESOLVE_CACHED; preadv2(2), RWF_NOWAIT.
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -26,7 +26,7 @@ typedef struct {
   char path[PATH_MAX];
 } reading;
 
-// A file of /proc that would wait for content still to come has ended.
+// EAGAIN, of a file of /proc that would block for more content, counts as end of file.
 static bool read_next(const reading* r, int file, size_t capacity, ssize_t* got) {
   do *got = pread(file, r->content + r->length, capacity - r->length, (off_t)r->length);
   while (*got < 0 && errno == EINTR);
@@ -40,7 +40,7 @@ static void forget_content(reading* r) {
   r->length = 0;
 }
 
-// Files of /proc claim no bytes and files of /sys too many: what counts is what can be read.
+// st_size is 0 for files of /proc and too large for files of /sys: the length is what can be read.
 static void read_content(reading* r, int file) {
   bool claims_none = r->status.st_size == 0;
   size_t capacity = (size_t)(claims_none ? r->limit : r->status.st_size);
@@ -54,17 +54,17 @@ static void read_content(reading* r, int file) {
     }
     r->length += (size_t)got;
   }
-  // More than fits.
+  // Larger than the limit.
   if (claims_none && got > 0) forget_content(r);
 }
 
 static void read_file(job* j) {
   reading* r = (reading*)j;
   j->path = r->path;
-  // Opening a device or a pipe can already have effects.
+  // Stat first: opening a device or a pipe can have side effects.
   if (stat(r->path, &r->status) < 0) return job_fail(j, "stat");
   if (!S_ISREG(r->status.st_mode)) return;
-  // Non-blocking: another kind of file may have taken its place by now.
+  // Non-blocking: the path may refer to another kind of file by now.
   int file = open(r->path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   if (file < 0) return job_fail(j, "open");
   if (fstat(file, &r->status) < 0) job_fail(j, "fstat");
@@ -72,14 +72,14 @@ static void read_file(job* j) {
   close(file);
 }
 
-// The file system of the root, which is never on a server and never taken away; others are left to the pool.
+// Only the root file system is assumed to be local and permanent; other file systems are read in the pool.
 static bool is_on_root(const struct statx* status) {
   struct stat top;
   return stat("/", &top) == 0 && makedev(status->stx_dev_major, status->stx_dev_minor) == top.st_dev;
 }
 
-// Opens a regular file without waiting for anything: -1 when that cannot be promised. What was looked at is what is
-// opened; AT_STATX_DONT_SYNC asks no server.
+// Opens a regular file without blocking; -1 when it might block. Opens the file that was checked, not the path again.
+// AT_STATX_DONT_SYNC avoids a request to a server.
 static int open_now(const char* path) {
   struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_CACHED};
   struct statx status;
@@ -94,7 +94,7 @@ static int open_now(const char* path) {
   return file;
 }
 
-// False, with nothing kept, when it cannot be had without waiting.
+// False, with no content kept, when the file cannot be read without blocking.
 static bool read_now(reading* r) {
   int file = open_now(r->path);
   if (file < 0) return false;
@@ -108,7 +108,7 @@ static bool read_now(reading* r) {
   return r->content != NULL;
 }
 
-// `value` is what `created` tells the making of.
+// Sets a property to `value` if `created`, the status of creating it, is napi_ok.
 static bool set(napi_env env, napi_value object, const char* name, napi_status created, const napi_value* value) {
   return created == napi_ok && napi_set_named_property(env, object, name, *value) == napi_ok;
 }

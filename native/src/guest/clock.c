@@ -12,7 +12,7 @@ napi_value js_set_realtime_clock(napi_env env, napi_callback_info info) {
   if (!arg_values(env, info, 2, arguments)) return NULL;
   NAPI_CALL(env, napi_get_value_bigint_int64(env, arguments[0], &seconds, &lossless));
   NAPI_CALL(env, napi_get_value_int64(env, arguments[1], &nanoseconds));
-  // Cut to 64 bits, the time would be another one.
+  // Truncated to 64 bits it would be another time.
   struct timespec time = {.tv_sec = seconds, .tv_nsec = nanoseconds};
   if (!lossless || clock_settime(CLOCK_REALTIME, &time) < 0)
     envd_throw_errno(env, lossless ? errno : EINVAL, "clock_settime", NULL);

@@ -1,6 +1,6 @@
-// Freezing of a whole file system: FIFREEZE and FITHAW of linux/fs.h, ioctl_fsfreeze and ioctl_fsthaw in the
-// kernel's fs/ioctl.c. Each call has a thread of its own: while a file system is frozen, every thread of the pool may
-// be asleep in a write to it, and a thaw that waited behind them would never come.
+// Freezing of a file system: FIFREEZE and FITHAW of linux/fs.h, ioctl_fsfreeze and ioctl_fsthaw in the kernel's
+// fs/ioctl.c. Each call has a dedicated thread: while a file system is frozen, all pool threads may be blocked in
+// writes to it, and a thaw queued behind them would never run.
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/fs.h>

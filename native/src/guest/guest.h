@@ -1,4 +1,4 @@
-// What the addon exports of the guest as a whole; native/index.d.ts says what each function does.
+// Exported functions for the guest as a whole; documented in native/index.d.ts.
 #pragma once
 
 #include "support/napi.h"

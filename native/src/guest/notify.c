@@ -9,14 +9,14 @@
 #include "guest/guest.h"
 #include "support/arguments.h"
 
-// A path, or after "@" an abstract name, which has no end but its length.
+// A path, or after "@" an abstract name, which is not NUL-terminated.
 static socklen_t fill_address(struct sockaddr_un* address, size_t length) {
   bool abstract = address->sun_path[0] == '@';
   if (abstract) address->sun_path[0] = '\0';
   return offsetof(struct sockaddr_un, sun_path) + length + (abstract ? 0 : 1);
 }
 
-// Returns 0 or an errno. It waits for a full queue no more than the daemon may.
+// Returns 0 or an errno; does not block when the queue is full.
 static int send_datagram(const struct sockaddr_un* address, socklen_t address_length, const char* text, size_t length) {
   int descriptor = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (descriptor < 0) return errno;

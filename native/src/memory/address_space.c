@@ -1,8 +1,8 @@
 // Reservation of the address space that V8 draws its heap pages from.
 //
-// V8 asks for each 256 KiB heap page at a random address below 64 TiB (46 bits); pages so scattered never fill an
-// aligned 2 MiB window. An address that is taken makes the kernel place the mapping itself: top-down and without
-// gaps below the previous one, in the upper half of the address space, which stays free.
+// V8 asks for each 256 KiB heap page at a random address below 64 TiB (46 bits); pages scattered like this never fill
+// an aligned 2 MiB window. When the address is occupied, the kernel chooses: top-down, directly below the previous
+// mapping, in the upper half of the address space, which is not reserved.
 #include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -14,17 +14,18 @@
 
 #include "memory/memory.h"
 
-// Older headers lack it; older kernels (< 4.17) take it as a mere hint.
+// Missing in older headers; kernels before 4.17 treat the address as a hint.
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
 #define GIB (UINT64_C(1) << 30)
-// Below: the program, its brk heap, and room within 2 GiB of the program for V8's generated code.
+// Not reserved below: the program, its brk heap, and 2 GiB around the program for V8's generated code.
 #define LOWEST (4 * GIB)
-// Above: where the kernel places what is mapped without an address, and the stack.
+// Not reserved above: where the kernel places mappings without an address, and the stack.
 #define HIGHEST (64 * 1024 * GIB)
-// Threads that map something meanwhile cost a pass; three are plenty for a process that has just started.
+// A mapping made by another thread during a pass requires another pass; three suffice for a process that has just
+// started.
 #define PASSES 3
 
 struct reservation {
@@ -36,7 +37,7 @@ struct range {
   uint64_t start, end;
 };
 
-// Reserves one gap; false when something has been mapped into it since it was seen.
+// Reserves one gap; false when something has been mapped into it since it was listed.
 static bool reserve(struct range gap, struct reservation* total) {
   size_t length = gap.end - gap.start;
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
@@ -58,7 +59,7 @@ static uint64_t upper_bound(void) {
 }
 
 // The free gaps below the upper bound, from /proc/self/maps; NULL when that cannot be read. Freed by the caller.
-// All are collected before the first is reserved: what is mapped while the file is read may be missing in it.
+// All gaps are listed before the first is reserved: the file may miss mappings made while it is read.
 static struct range* find_gaps(size_t* count) {
   FILE* maps = fopen("/proc/self/maps", "re");
   if (!maps) return NULL;
@@ -95,18 +96,18 @@ static bool reserve_gaps(struct reservation* total) {
   return complete;
 }
 
-// Of the process, as its address space is: worker threads and second calls get the same answer.
+// Process-wide, like the address space: worker threads and later calls get the same result.
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct reservation reserved;
 
 static void reserve_all(void) {
   struct rlimit limit;
-  // A reservation counts as address space: under a limit it would leave none for anything else.
+  // Reservations count against RLIMIT_AS: under a limit they would leave no address space for anything else.
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return;
   for (int pass = 0; pass < PASSES && !reserve_gaps(&reserved); pass++) continue;
 }
 
-// Preloaded into the program, this library comes before V8 has any heap. Child processes shall not inherit that.
+// Preloaded, this library runs before V8 has a heap. LD_PRELOAD is removed so that child processes do not inherit it.
 __attribute__((constructor)) static void reserve_when_preloaded(void) {
   const char* preloaded = getenv("LD_PRELOAD");
   if (!preloaded || !strstr(preloaded, "/envd.node")) return;

@@ -1,4 +1,4 @@
-// Collapsing of the process' private anonymous memory into huge pages, in a pool thread; trimming of its heap.
+// Collapses the process' private anonymous memory into huge pages in a pool thread; trims the heap.
 #include <errno.h>
 #include <malloc.h>
 #include <stdatomic.h>
@@ -21,8 +21,8 @@ struct regions {
   size_t count, capacity;
 };
 
-// Whether a line of /proc/self/maps is private anonymous writable memory (the brk heap and named ones included)
-// that holds a whole window.
+// Whether a line of /proc/self/maps is private anonymous writable memory (including the brk heap and named mappings)
+// that contains a whole window.
 static bool parse_region(const char* line, struct region* region) {
   char access[5], name[16] = "";
   uint64_t start, end, inode;
@@ -61,7 +61,7 @@ static int find_regions(struct regions* regions) {
   return error;
 }
 
-// Held by the job and by the `cancel` function; both let go of it in the JavaScript thread.
+// Reference-counted by the job and the `cancel` function; both release it in the JavaScript thread.
 typedef struct {
   unsigned references;
   atomic_bool cancelled;
@@ -150,7 +150,7 @@ static void finalize_cancel(napi_env env, void* data, void* hint) {
   let_go(data);
 }
 
-// Makes the function `cancel`, which holds the control from then on.
+// Creates the function `cancel`, which holds a reference to the control.
 static napi_value cancel_function(napi_env env, control* c) {
   napi_value function;
   NAPI_CALL(env, napi_create_function(env, "cancel", NAPI_AUTO_LENGTH, cancel, c, &function));

@@ -1,4 +1,4 @@
-// What the addon exports of the daemon's memory; native/index.d.ts says what each function does.
+// Exported functions for the daemon's memory; documented in native/index.d.ts.
 #pragma once
 
 #include "support/napi.h"

@@ -15,10 +15,10 @@
 
 #define PAGE_SIZE UINT64_C(4096)
 #define PAGES (WINDOW_SIZE / PAGE_SIZE)
-// Collapsing a window that is emptier would grow the process by more than it saves at a resume.
+// Collapsing a window with fewer present pages would add more memory than it saves at a resume.
 #define FEWEST_PRESENT 64
 
-// <linux/fs.h> of 6.7 and later; a distribution's headers may be older than its kernel.
+// From <linux/fs.h> of 6.7; a distribution's headers may be older than its kernel.
 struct scan_region {
   uint64_t start, end, categories;
 };
@@ -35,7 +35,7 @@ struct window_state {
   bool huge;
 };
 
-// Neighbouring pages of one kind come as one region, so a window never has more regions than pages.
+// Adjacent pages of one kind are reported as one region, so a window has at most as many regions as pages.
 static bool scan(int pagemap, uint64_t start, struct window_state* state) {
   struct scan_region regions[PAGES];
   struct scan_argument argument = {
@@ -56,7 +56,7 @@ static bool scan(int pagemap, uint64_t start, struct window_state* state) {
   return count >= 0;
 }
 
-// One 64-bit entry a page: bit 63 tells presence, bits 0-54 the frame number.
+// One 64-bit entry per page: bit 63 is presence, bits 0-54 the frame number.
 #define ENTRY_PRESENT (UINT64_C(1) << 63)
 #define ENTRY_FRAME ((UINT64_C(1) << 55) - 1)
 
@@ -79,8 +79,8 @@ static enum window_outcome collapse_scanned(int pagemap, uint64_t start) {
   return scan(pagemap, start, &after) && after.huge ? WINDOW_COLLAPSED : WINDOW_SKIPPED;
 }
 
-// Kernels before 6.7: a collapse moves the pages to new frames, but leaves those that were huge already where they
-// are. Frame numbers read zero without CAP_SYS_ADMIN, which the daemon has.
+// For kernels before 6.7: a collapse moves pages to new frames but leaves a huge page where it is, so changed frame
+// numbers show a collapse. Frame numbers read as zero without CAP_SYS_ADMIN, which the daemon has.
 static enum window_outcome collapse_by_frames(int pagemap, uint64_t start) {
   uint64_t before[PAGES], after[PAGES], present = 0;
   if (!read_frames(pagemap, start, before)) return WINDOW_SKIPPED;
@@ -98,7 +98,7 @@ int pagemap_open(struct pagemap* pagemap) {
   struct window_state state;
   pagemap->descriptor = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
   if (pagemap->descriptor < 0) return errno;
-  // Any window will do to learn whether the kernel knows the request, even an unmapped one.
+  // Probes whether the kernel supports the request; any window serves, even an unmapped one.
   pagemap->scans = scan(pagemap->descriptor, WINDOW_SIZE, &state);
   return 0;
 }
@@ -108,7 +108,7 @@ void pagemap_close(struct pagemap* pagemap) {
 }
 
 bool window_collapsing_allowed(void) {
-  // MADV_COLLAPSE itself ignores this setting of older kernels; who chose `never` for the guest means it.
+  // MADV_COLLAPSE ignores this setting, but a guest configured with `never` should have no huge pages.
   char setting[64] = "";
   int file = open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY | O_CLOEXEC);
   if (file < 0) return false;

@@ -1,4 +1,4 @@
-// One aligned 2 MiB window of this process' memory: what a huge page can take the place of.
+// One aligned 2 MiB window of this process' memory, which a huge page can replace.
 #pragma once
 
 #include <stdbool.h>
@@ -8,7 +8,7 @@
 
 enum window_outcome { WINDOW_COLLAPSED, WINDOW_ALREADY_HUGE, WINDOW_SKIPPED, WINDOW_OUTCOMES };
 
-// An open /proc/self/pagemap, and what this kernel can tell through it.
+// An open /proc/self/pagemap and the features that this kernel supports.
 struct pagemap {
   int descriptor;
   bool scans;
@@ -18,9 +18,9 @@ struct pagemap {
 int pagemap_open(struct pagemap* pagemap);
 void pagemap_close(struct pagemap* pagemap);
 
-// Whether this guest has huge pages of the window's size and has not been told to use none.
+// Whether this guest supports huge pages of the window's size and has them enabled.
 bool window_collapsing_allowed(void);
 
-// Collapses the window at `start` unless it is huge already or holds too little; tells exactly what happened.
-// A window that has been unmapped meanwhile, or that the kernel refuses, is skipped.
+// Collapses the window at `start` unless it is huge already or has too few present pages; returns the outcome.
+// A window that has been unmapped, or that the kernel refuses, is skipped.
 enum window_outcome window_collapse(const struct pagemap* pagemap, uint64_t start);

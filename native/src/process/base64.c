@@ -1,4 +1,4 @@
-// encodeBase64: bytes as base64 text, straight into the memory that is sent. Source: RFC 4648, section 4.
+// encodeBase64: writes base64 text directly into the send buffer. Source: RFC 4648, section 4.
 #include <stdint.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ static size_t encoded_length(size_t length) {
   return (length + 2) / 3 * 4;
 }
 
-// Three bytes to four characters; what is left at the end is padded.
+// Three bytes to four characters; the last group is padded.
 static void encode_rest(const uint8_t* in, size_t length, uint8_t* out) {
   for (; length >= 3; length -= 3, in += 3, out += 4) {
     uint32_t bits = (uint32_t)in[0] << 16 | (uint32_t)in[1] << 8 | in[2];
@@ -28,11 +28,11 @@ static void encode_rest(const uint8_t* in, size_t length, uint8_t* out) {
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-// Twelve bytes to sixteen characters at a time; returns how many bytes that were. It reads four bytes too many.
+// Twelve bytes to sixteen characters per step; returns the number of bytes encoded. Each step reads sixteen bytes.
 __attribute__((target("ssse3"))) static size_t encode_blocks(const uint8_t* in, size_t length, uint8_t* out) {
-  // Each group of three bytes a, b, c as b a c b, so that its four sextets lie within two 16-bit lanes.
+  // Shuffles each group of three bytes a, b, c to b a c b, so that its four sextets lie within two 16-bit lanes.
   const __m128i spread = _mm_setr_epi8(1, 0, 2, 1, 4, 3, 5, 4, 7, 6, 8, 7, 10, 9, 11, 10);
-  // What turns a sextet into its character, by its class: digits (1 to 10), + (11), / (12), A-Z (13), a-z (0).
+  // Offset from sextet to character, by class: digits (1 to 10), + (11), / (12), A-Z (13), a-z (0).
   const __m128i shifts = _mm_setr_epi8('a' - 26, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52,
                                        '0' - 52, '0' - 52, '0' - 52, '+' - 62, '/' - 63, 'A', 0, 0);
   size_t done = 0;
@@ -55,7 +55,7 @@ static bool has_blocks(void) {
 #elif defined(__aarch64__)
 #include <arm_neon.h>
 
-// Forty-eight bytes to sixty-four characters at a time; returns how many bytes that were.
+// Forty-eight bytes to sixty-four characters per step; returns the number of bytes encoded.
 static size_t encode_blocks(const uint8_t* in, size_t length, uint8_t* out) {
   const uint8x16x4_t alphabet = vld1q_u8_x4((const uint8_t*)ALPHABET);
   const uint8x16_t sextet = vdupq_n_u8(63);

@@ -1,5 +1,5 @@
-// The child's side of a start. It shares the daemon's memory (CLONE_VM), so it makes system calls and nothing
-// else: no allocation, no locks, no libc state but errno, which belongs to a thread that sleeps meanwhile.
+// The child between clone3 and execve. It shares the daemon's memory (CLONE_VM) and may therefore only make system
+// calls: no allocation, no locks, no libc state but errno, which is that of the blocked parent thread.
 #include "process/child.h"
 
 #include <errno.h>
@@ -27,8 +27,8 @@
 
 enum { STACK_SIZE = 64 * 1024, IOPRIO_WHO_PROCESS = 1, IOPRIO_CLASS_BE = 2, IOPRIO_CLASS_SHIFT = 13 };
 
-// The soft limit of descriptors that the process was started with, if this library was preloaded: Node raises it to the
-// hard limit before it loads anything.
+// The soft limit of descriptors that the process was started with, if this library was preloaded. Node raises the soft
+// limit to the hard limit before it loads addons.
 static rlim_t inherited_descriptors = RLIM_INFINITY;
 
 __attribute__((constructor)) static void learn_descriptor_limit(void) {
@@ -42,7 +42,7 @@ static int fail(child_plan* plan, const char* step) {
   return 127;
 }
 
-// Handlers of the daemon mean nothing after execve, but what it ignores (SIGPIPE) would stay ignored.
+// execve resets handlers, but signals that the daemon ignores (SIGPIPE) would stay ignored.
 static void reset_signals(void) {
   struct {
     void (*handler)(int);
@@ -70,8 +70,8 @@ static bool restore_descriptor_limit(void) {
   return syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, &limit, NULL) == 0;
 }
 
-// Text, as far as can be told and read: not the program of another machine. Every other descriptor is closed for it,
-// since the limit may be below what the daemon has open.
+// Whether the first bytes of the file contain no NUL: a program for another architecture does. Closes all other
+// descriptors first, because the child's limit may be below the number that the daemon has open.
 static bool is_script(const char* file) {
   char start[128];
   syscall(SYS_close_range, 3, ~0U, 0);
@@ -82,7 +82,7 @@ static bool is_script(const char* file) {
 
 static int run_child(void* argument) {
   child_plan* plan = argument;
-  // Before all else: SIGCHLD is not blocked here.
+  // First, because SIGCHLD is not blocked here.
   reset_signals();
   if (setsid() < 0) return fail(plan, "setsid");
   if (plan->terminal && ioctl(plan->stdio[0], TIOCSCTTY, 0) < 0) return fail(plan, "set controlling terminal");
@@ -90,7 +90,8 @@ static int run_child(void* argument) {
     if (dup2(plan->stdio[fd], fd) < 0) return fail(plan, "dup2");
   if (syscall(SYS_close_range, 3, ~0U, CLOSE_RANGE_CLOEXEC) < 0) return fail(plan, "close_range");
 
-  // What only root may do comes first; the raw calls change this task alone, libc's would change every thread.
+  // Operations that need root come first. Raw system calls change this task only; libc's wrappers would change every
+  // thread.
   if (!write_oom_score(plan->oom_score_adj)) return fail(plan, "oom_score_adj");
   if (syscall(SYS_setpriority, PRIO_PROCESS, 0, plan->nice) < 0) return fail(plan, "setpriority");
   int io_priority = IOPRIO_CLASS_BE << IOPRIO_CLASS_SHIFT | plan->io_priority;
@@ -108,7 +109,7 @@ static int run_child(void* argument) {
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof none);
   execve(plan->file, plan->argv, plan->envp);
   if (errno != ENOEXEC) return fail(plan, "execve");
-  // As execvp(3) does, and every shell.
+  // As execvp(3) and shells do.
   if (is_script(plan->file)) execve("/bin/sh", plan->script_argv, plan->envp);
   errno = ENOEXEC;
   return fail(plan, "execve");
@@ -136,8 +137,9 @@ pid_t envd_start_child(child_plan* plan, int* pidfd) {
       .stack_size = STACK_SIZE,
       .cgroup = plan->cgroup >= 0 ? (uint64_t)plan->cgroup : 0,
   };
-  // A signal handled in the child would run the daemon's handler on the daemon's memory. Not SIGCHLD: blocked here,
-  // in the parent's thread, it is not ignored as usual but interrupts the event loop when the child ends at once.
+  // A signal handled in the child would run the daemon's handler in the daemon's memory. SIGCHLD stays unblocked: were
+  // it blocked in the parent thread, it would not be discarded as usual but interrupt the event loop if the child exits
+  // early.
   uint64_t most = ~(UINT64_C(1) << (SIGCHLD - 1)), before;
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &most, &before, sizeof most);
   long pid = envd_clone3(&args, run_child, plan);

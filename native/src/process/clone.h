@@ -9,9 +9,9 @@
 #define SYS_clone3 435
 #endif
 
-// Makes the system call; the child runs `entry(argument)` on the stack that `args` names and exits with what it
-// returns. Written in assembly because the child must never return through the caller's frames, as it would out
-// of libc's syscall(). Returns the child's pid, or -errno.
+// Makes the system call. The child runs `entry(argument)` on the stack in `args` and exits with its return value.
+// In assembly, because the child must not return through the caller's stack frames, as libc's syscall() would.
+// Returns the child's pid, or -errno.
 static inline long envd_clone3(struct clone_args* args, int (*entry)(void*), void* argument) {
 #if defined(__x86_64__)
   // The kernel preserves every register but rax, rcx and r11. The new stack is 16-byte aligned, as `call` wants.

@@ -7,7 +7,7 @@
 
 #include "process/process.h"
 
-// Of the process, as the limit is; environments in other threads may call at the same time.
+// Process-wide, like the limit. Node environments in several threads may call concurrently.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rlimit inherited;
 static bool changed;
@@ -16,8 +16,8 @@ const struct rlimit* envd_inherited_core_limit(void) {
   return changed ? &inherited : NULL;
 }
 
-// 1 rather than 0: a program that the kernel pipes cores to gets them under any limit but this one, which stands for
-// the recursion of such a program (fs/coredump.c). A file cannot be that short either.
+// 1 rather than 0: with core_pattern set to a pipe the kernel ignores every limit but 1, which it takes for a crash of
+// the piped program itself (fs/coredump.c). A core file of at most one byte is not written either.
 static bool forbid(void) {
   if (getrlimit(RLIMIT_CORE, &inherited) < 0) return false;
   const rlim_t most = inherited.rlim_max;

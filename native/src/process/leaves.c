@@ -1,4 +1,4 @@
-// removeDirectories: many empty directories, those of cgroups that have no process left, in one trip to the pool.
+// removeDirectories: removes many empty cgroups in one pool job.
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 typedef struct {
   job head;
   arena strings;
-  char** paths;  // NULL-terminated; each one that is gone becomes an empty string
+  char** paths;  // NULL-terminated; a removed one becomes the empty string
 } removal;
 
 static void run(job* j) {

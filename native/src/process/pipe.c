@@ -1,4 +1,4 @@
-// pendingBytes: how much of a process' output has not been read yet.
+// pendingBytes: the number of unread bytes in a pipe.
 #include <errno.h>
 #include <sys/ioctl.h>
 

@@ -1,7 +1,7 @@
-// pipeReader: what comes out of pipes, all read into one buffer.
+// pipeReader: reads many pipes into one buffer.
 //
-// A net.Socket does this too, at three times the price: most processes live a moment and write next to nothing, and
-// what Node makes and takes down for each stream was the largest part of a start.
+// Instead of net.Socket, which takes three times the CPU time: most processes are short and write little, and setting
+// up and tearing down Node's streams was the largest part of a start.
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include "process/process.h"
 #include "support/arguments.h"
 
-// Reads in a row from one pipe, before it is others' turn.
+// Consecutive reads from one pipe per event.
 #define READS 32
 
 typedef struct reader reader;
@@ -19,12 +19,12 @@ typedef struct {
   reader* reader;
   uv_poll_t poll;
   int fd;
-  uint32_t id;  // its place in the reader's table
+  uint32_t id;  // index in the reader's table
   bool paused;
   bool ended;
 } reading;
 
-// One for each environment. It belongs to that and to the readings that are still to be closed.
+// One per environment. Owned by the environment and by each reading until that is closed (`owners` counts them).
 struct reader {
   napi_env env;
   napi_ref on_read, room;
@@ -33,7 +33,7 @@ struct reader {
   char* buffer;
   size_t size;
   reading** table;
-  uint32_t capacity, lowest, owners;  // none below `lowest` is free
+  uint32_t capacity, lowest, owners;  // no free slot below `lowest`
 };
 
 static void release(reader* r) {
@@ -65,7 +65,7 @@ static void end(reading* p) {
   close(p->fd);
 }
 
-// The environment goes away (a terminated worker, the end of the process).
+// The environment is torn down (a terminated worker, exit of the process).
 static void on_cleanup(napi_async_cleanup_hook_handle handle, void* data) {
   (void)handle;
   reader* r = data;
@@ -74,7 +74,7 @@ static void on_cleanup(napi_async_cleanup_hook_handle handle, void* data) {
   release(r);
 }
 
-// A length of 0 is the end.
+// A length of 0 is end of file.
 static void tell(reader* r, uint32_t id, size_t length) {
   napi_env env = r->env;
   napi_handle_scope scope;
@@ -100,12 +100,12 @@ static void on_readable(uv_poll_t* poll, int status, int events) {
       return tell(r, id, 0);
     }
     tell(r, p->id, (size_t)got);
-    // More may have come, but it is likely that nothing has.
+    // Less than a full buffer: the pipe is most likely empty.
     if ((size_t)got < r->size) return;
   }
 }
 
-// A place in the table, the lowest that is free. False when there is no memory for more.
+// Stores the reading in the lowest free slot of the table. False when there is no memory to grow the table.
 static bool place(reader* r, reading* p) {
   for (p->id = r->lowest; p->id < r->capacity && r->table[p->id];) p->id++;
   if (p->id == r->capacity) {
@@ -142,7 +142,7 @@ static int open_reading(reader* r, int fd, uint32_t* id) {
   return 0;
 }
 
-// The reading that `argument` names, or NULL when it has ended.
+// The reading with the id `argument`, or NULL when it has ended.
 static reading* named(napi_env env, reader* r, napi_value argument) {
   uint32_t id;
   if (napi_get_value_uint32(env, argument, &id) != napi_ok || id >= r->capacity) return NULL;
@@ -188,7 +188,7 @@ static napi_value js_unref(napi_env env, napi_callback_info info) {
   return NULL;
 }
 
-// It stays until the environment ends: nobody collects what the three functions share.
+// The reader lives until the environment is torn down; the three functions share it and have no finalizer.
 napi_value js_pipe_reader(napi_env env, napi_callback_info info) {
   static const export methods[] = {{"open", js_open}, {"setPaused", js_set_paused}, {"unref", js_unref}};
   napi_value arguments[2], name, object;

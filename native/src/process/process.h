@@ -1,4 +1,4 @@
-// What the addon exports of processes, their pipes and cgroups; native/index.d.ts says what each function does.
+// Exported functions for processes, their pipes and cgroups; documented in native/index.d.ts.
 #pragma once
 
 #include "support/napi.h"

@@ -1,4 +1,4 @@
-// awaitReadable, awaitWritable: news of a descriptor, for what is no stream of Node's own.
+// awaitReadable, awaitWritable: waits for a descriptor that is not a stream of Node.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "process/process.h"
 #include "support/arguments.h"
 
-// One wait. It belongs to the poll, until that is closed, and to the function that cancels it.
+// One wait. Owned by the poll handle until that is closed, and by the function that cancels it.
 typedef struct {
   napi_env env;
   napi_ref callback;
@@ -56,7 +56,7 @@ static napi_value cancel(napi_env env, napi_callback_info info) {
   void* data;
   NAPI_CALL(env, napi_get_cb_info(env, info, NULL, NULL, NULL, &data));
   waiting* w = data;
-  // Afterwards the poll's part of it is gone, and perhaps the environment's time is over.
+  // With one owner left the poll handle is closed already.
   if (w->owners == 2) end(w);
   return NULL;
 }
@@ -66,7 +66,7 @@ static void on_cancel_collected(napi_env env, void* data, void* hint) {
   release(data);
 }
 
-// Starts to poll a descriptor of its own, since the loop takes each but once. Returns 0 or an errno.
+// Polls a duplicate, because libuv accepts each descriptor only once. Returns 0 or an errno.
 static int start(waiting* w, int32_t fd, int events) {
   uv_loop_t* loop;
   napi_get_uv_event_loop(w->env, &loop);

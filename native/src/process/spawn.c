@@ -1,4 +1,4 @@
-// spawn: the JavaScript side of starting a process, and the news of its exit by pidfd.
+// spawn: the JavaScript side of a start, and the report of the exit by pidfd.
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -20,7 +20,7 @@
 #define P_PIDFD 3
 #endif
 
-// One start, from the call to the news of the exit.
+// One start, from the call to the report of the exit.
 typedef struct {
   napi_env env;
   napi_async_work work;
@@ -31,10 +31,10 @@ typedef struct {
   child_plan plan;
   arena strings;
   char oom_score_adj[16];
-  char* cgroup;  // NULL: the caller's
+  char* cgroup;  // NULL: that of the daemon
   int terminal;  // -1: pipes
   bool stdin_pipe;
-  int ours[3];  // our ends of the pipes, until they are the caller's
+  int ours[3];  // our ends of the pipes, until the promise hands them to the caller
   pid_t pid;
   int pidfd;
   uv_poll_t poll;
@@ -56,7 +56,7 @@ static void on_poll_closed(uv_handle_t* handle) {
   start_free(s);
 }
 
-// The environment goes away (a terminated worker, the end of the process): the child lives on, unwatched.
+// The environment is torn down (a terminated worker, exit of the process): the child runs on, its exit is not reported.
 static void on_cleanup(napi_async_cleanup_hook_handle handle, void* data) {
   (void)handle;
   start* s = data;
@@ -103,7 +103,7 @@ static void on_pidfd_readable(uv_poll_t* poll, int status, int events) {
   start* s = poll->data;
   siginfo_t info = {0};
   struct rusage usage = {0};
-  // The raw call has a fifth argument that libc's lacks: what the process has used.
+  // The raw system call has a fifth argument that libc's wrapper lacks: the resource usage.
   long result = syscall(SYS_waitid, P_PIDFD, s->pidfd, &info, WEXITED | WNOHANG, &usage);
   if (result < 0 && errno == EINTR) return;
   if (result == 0 && info.si_pid == 0) return;
@@ -112,7 +112,7 @@ static void on_pidfd_readable(uv_poll_t* poll, int status, int events) {
   report_exit(s, &info, &usage);
 }
 
-// One end for the child, who may open it by name again (`echo x >/dev/stdout`), and one for us.
+// One end for the child, owned by its user so that it can reopen it by name (`echo x >/dev/stdout`), and one for us.
 static bool open_pipe(start* s, int number) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) < 0) return false;
@@ -140,8 +140,8 @@ static void close_stdio(start* s) {
     if (s->plan.stdio[i] >= 0) close(s->plan.stdio[i]);
 }
 
-// Whether a process started in the cgroup would stop before its execve, and with it the thread that waits for that. A
-// new cgroup below a frozen one says so at once. EAGAIN if it would, 0 if not, else why that cannot be told.
+// EAGAIN when the cgroup is frozen: a process started in it would stop before its execve and block this thread. A new
+// cgroup below a frozen one is frozen at once. 0 when it is not frozen, else the errno of reading its state.
 // Source: Documentation/admin-guide/cgroup-v2.rst, "cgroup.events".
 static int frozen_error(int cgroup) {
   char events[128] = "";
@@ -152,7 +152,7 @@ static int frozen_error(int cgroup) {
   return length > 0 && strstr(events, "frozen 1") ? EAGAIN : 0;
 }
 
-// Makes the cgroup and opens it for clone3; true when there is none to make.
+// Creates the cgroup and opens it for clone3; true when none was requested.
 static bool make_cgroup(start* s) {
   if (!s->cgroup) return true;
   s->plan.failed_step = "cgroup";
@@ -210,7 +210,7 @@ static void work_complete(napi_env env, napi_status status, void* data) {
   napi_resolve_deferred(env, s->deferred, started);
 }
 
-// `/bin/sh FILE ARGUMENT…`: all but the first of argv, which a script does not get to see.
+// `/bin/sh FILE ARGUMENT…`: argv[0] is dropped, as execvp(3) does.
 static bool make_script_argv(start* s) {
   child_plan* plan = &s->plan;
   size_t count = 0;

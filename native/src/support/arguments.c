@@ -14,7 +14,7 @@ bool arg_values(napi_env env, napi_callback_info info, size_t count, napi_value*
   return false;
 }
 
-// Takes over as much as fits, and tells how long the whole is.
+// Copies as much as fits and reports the length of the whole.
 static napi_status copy_text(napi_env env, napi_value value, char* text, size_t size, size_t* length) {
   bool is_buffer = false;
   void* bytes;

@@ -1,5 +1,5 @@
-// Reads plain JavaScript data into C. Each function returns false with an exception pending when a value is missing or
-// of another kind.
+// Converts JavaScript values to C. Each function returns false with an exception pending when a value is missing or has
+// the wrong type.
 #pragma once
 
 #include <limits.h>
@@ -8,17 +8,17 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-// The arguments of a call; what is missing is undefined.
+// The arguments of a call; missing ones are undefined.
 bool arg_values(napi_env env, napi_callback_info info, size_t count, napi_value* values);
 
-// Copies a string, or the bytes of a buffer, and ends them with NUL. Text that does not fit throws `too_long`, and text
-// that holds a NUL throws EINVAL, each as an error of `syscall`: what was cut off would be another name.
+// Copies a string, or the bytes of a buffer, NUL-terminated. Throws `too_long` when the text does not fit and EINVAL
+// when it contains NUL, each as an error of `syscall`: a truncated name would name another file.
 bool arg_text(napi_env env, napi_value value, const char* syscall, int too_long, char* text, size_t size);
 
-// The same for a path of a file: ENAMETOOLONG.
+// The same for a path; `too_long` is ENAMETOOLONG.
 bool arg_path(napi_env env, napi_value value, const char* syscall, char path[PATH_MAX]);
 
-// The properties of an object. Strings and arrays live in an arena, so that one call frees them all.
+// The properties of an object. Strings and arrays are allocated in an arena, which one call frees.
 typedef struct arena_block arena_block;
 typedef struct {
   arena_block* blocks;

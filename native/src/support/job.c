@@ -28,7 +28,7 @@ static napi_value value_of(napi_env env, job* j) {
   return napi_get_undefined(env, &undefined) == napi_ok ? undefined : NULL;
 }
 
-// Where an environment is ending, no value can be made, and nobody waits for one.
+// While the environment is torn down, no value can be created; the promise stays unsettled.
 static void settle(napi_env env, job* j) {
   napi_value value = j->error ? envd_errno_error(env, j->error, j->syscall, j->path) : value_of(env, j);
   if (value && j->error) napi_reject_deferred(env, j->deferred, value);
@@ -49,7 +49,7 @@ static void execute(napi_env env, void* data) {
   j->run(j);
 }
 
-// Also called, as cancelled, when the environment ends before the job has started.
+// Also called, with napi_cancelled, when the environment is torn down before the job has started.
 static void complete(napi_env env, napi_status status, void* data) {
   job* j = data;
   if (status == napi_cancelled) {
@@ -78,7 +78,7 @@ napi_value job_in_pool(napi_env env, const char* name, job* plan, size_t size) {
 static void* run_in_thread(void* data) {
   job* j = data;
   j->run(j);
-  // Once told, the job belongs to the event loop.
+  // After a successful call the event loop owns the job.
   napi_threadsafe_function done = j->done;
   if (napi_call_threadsafe_function(done, j, napi_tsfn_nonblocking) == napi_ok)
     napi_release_threadsafe_function(done, napi_tsfn_release);
@@ -86,7 +86,7 @@ static void* run_in_thread(void* data) {
   return NULL;
 }
 
-// Without an environment nobody waits for the answer any more.
+// `env` is NULL when the environment has been torn down.
 static void on_done(napi_env env, napi_value callback, void* context, void* data) {
   (void)callback, (void)context;
   if (env) settle(env, data);

@@ -1,4 +1,4 @@
-// Work for another thread, answered by a promise.
+// Work done in another thread; a promise reports the result.
 #pragma once
 
 #include <node_api.h>
@@ -7,10 +7,11 @@
 
 typedef struct job job;
 
-// The head of each kind of job.
+// The first member of every kind of job.
 struct job {
   void (*run)(job* j);  // in the other thread, where no Node-API call is allowed
-  // Makes what the promise resolves with, and frees what the job holds; both may be NULL. Called by the event loop.
+  // `value` creates what the promise resolves with, `release` frees what the job holds; both may be NULL. Called by the
+  // event loop.
   napi_value (*value)(napi_env env, job* j);
   void (*release)(job* j);
   int64_t result;       // see job_result
@@ -28,9 +29,9 @@ void job_fail(job* j, const char* syscall);
 // As `value`: the promise resolves with the job's result.
 napi_value job_result(napi_env env, job* j);
 
-// Copies the plan, `size` bytes with its head, and runs the copy in a thread of the pool. What the plan holds is
-// released in any case. Returns the promise, or NULL with an exception pending.
+// Copies the plan (`size` bytes, including the head) and runs the copy in a pool thread. Calls `release` also on
+// failure. Returns the promise, or NULL with an exception pending.
 napi_value job_in_pool(napi_env env, const char* name, job* plan, size_t size);
 
-// The same in a thread of its own, for what must go on while every thread of the pool waits.
+// The same in a dedicated thread, for jobs that must make progress while all pool threads are blocked.
 napi_value job_in_thread(napi_env env, const char* name, job* plan, size_t size);

@@ -22,7 +22,7 @@ static void set_string(napi_env env, napi_value object, const char* name, const 
 }
 
 napi_value envd_errno_error(napi_env env, int error, const char* syscall, const char* path) {
-  // uv_err_name knows the symbols and agrees with Node's own errors.
+  // The same names as in Node's own errors.
   const char* code = uv_err_name(-error);
   char message[4352];
   if (path) snprintf(message, sizeof message, "%s: %s, %s '%.4096s'", code, strerror(error), syscall, path);

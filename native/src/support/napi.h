@@ -1,4 +1,4 @@
-// What all files of the addon share: reporting of errors, calls into JavaScript, and exported functions.
+// Shared by all files of the addon: errors, calls into JavaScript, exported functions.
 #pragma once
 
 #include <stdbool.h>
@@ -21,13 +21,13 @@ void envd_throw_last_napi_error(napi_env env);
 // message `<code>: <text>, <syscall>[ '<path>']`, with `errno` (negative), `code`, `syscall` and, if given, `path`.
 napi_value envd_throw_errno(napi_env env, int error, const char* syscall, const char* path);
 
-// The same Error as a value, for rejecting promises.
+// The same Error as a value, to reject a promise with.
 napi_value envd_errno_error(napi_env env, int error, const char* syscall, const char* path);
 
 // Zeroed memory, freed with free(3); NULL with ENOMEM thrown.
 void* envd_allocate(napi_env env, size_t size);
 
-// Calls a function from the event loop, in the caller's handle scope; what it throws is an uncaught exception.
+// Calls a function from the event loop, in the caller's handle scope. An exception it throws is an uncaught exception.
 void envd_call_back(napi_env env, napi_async_context context, napi_ref function, size_t argc, const napi_value* argv);
 
 // A function that JavaScript calls; it returns NULL for undefined, or with an exception pending.

@@ -15,7 +15,7 @@
 
 typedef struct {
   inotify_reader reader;
-  int anchor;     // memfd that nobody else can watch: see mark()
+  int anchor;     // memfd that only this instance watches: see mark()
   int next_mark;  // watch on the anchor, -1 while there is none
   napi_threadsafe_function readable;
   bool open;
@@ -72,8 +72,8 @@ static int watch_anchor(instance* i) {
   return inotify_add_watch(i->reader.inotify, path, IN_DELETE_SELF);
 }
 
-// Removing a watch queues IN_IGNORED at once. The next watch is made in advance, so that a mark needs no free
-// place under the limit of watches.
+// Removing a watch queues IN_IGNORED immediately. The watch for the next mark is added in advance, so that a mark
+// does not fail at the limit of watches.
 static napi_value mark(napi_env env, napi_callback_info info) {
   instance* i = instance_of(env, info, 0, NULL);
   if (!i) return NULL;
@@ -129,7 +129,7 @@ static napi_value close_inotify(napi_env env, napi_callback_info info) {
   return NULL;
 }
 
-// The object that owns the instance from here on.
+// Creates the object that owns the instance.
 static napi_value wrap(napi_env env, instance* i) {
   static const export methods[] = {
       {"add", add}, {"remove", remove_watch}, {"mark", mark}, {"take", take}, {"close", close_inotify},
@@ -146,7 +146,7 @@ static bool create_readable(napi_env env, napi_value callback, instance* i) {
   if (napi_create_string_utf8(env, "inotify", NAPI_AUTO_LENGTH, &name) != napi_ok ||
       napi_create_threadsafe_function(env, callback, NULL, name, 0, 1, NULL, NULL, NULL, NULL, &i->readable) != napi_ok)
     return false;
-  // What keeps the daemon alive is its server.
+  // The instance must not keep the event loop alive; the server does.
   napi_unref_threadsafe_function(env, i->readable);
   return true;
 }

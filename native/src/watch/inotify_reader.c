@@ -1,4 +1,4 @@
-// Moves events from the kernel's queue into a backlog, which the event loop takes when it gets to it.
+// Moves events from the kernel's queue into a backlog, from which the event loop takes them.
 #include "watch/inotify_reader.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ static bool append(inotify_reader* r, size_t size) {
   return true;
 }
 
-// Keeps what was read. Without memory for it the whole backlog gives way to the notice that events were lost.
+// Appends to the backlog. Without memory the backlog is replaced by one IN_Q_OVERFLOW event.
 static void keep(inotify_reader* r, size_t size) {
   if (append(r, size)) return;
   const struct inotify_event lost = {.wd = -1, .mask = IN_Q_OVERFLOW};
@@ -34,7 +34,7 @@ static void keep(inotify_reader* r, size_t size) {
   if (!append(r, sizeof lost)) abort();
 }
 
-// Waits until there is room in the backlog; false when the thread is to end.
+// Waits until the backlog is below its limit; false when the thread is to exit.
 static bool wait_for_room(inotify_reader* r) {
   pthread_mutex_lock(&r->lock);
   while (r->length >= BACKLOG_LIMIT && !r->stopping) pthread_cond_wait(&r->taken, &r->lock);

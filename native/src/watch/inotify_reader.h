@@ -1,4 +1,4 @@
-// The thread that empties the kernel's queue of one inotify instance. Source: inotify(7).
+// The thread that reads the kernel's queue of one inotify instance. Source: inotify(7).
 #pragma once
 
 #include <pthread.h>
@@ -6,35 +6,35 @@
 #include <stddef.h>
 
 enum {
-  // One read; far more than one event with the longest name.
+  // Size of one read; far more than one event with the longest name.
   READ_SIZE = 64 * 1024,
-  // A backlog beyond this is left to the kernel, which bounds its queue and tells when it overflows.
+  // Limit of the backlog. Beyond it events stay in the kernel's queue, which is bounded and reports its overflow.
   BACKLOG_LIMIT = 8 * 1024 * 1024,
 };
 
 typedef struct {
   int inotify;  // non-blocking
-  int stop;     // eventfd: ends the thread
+  int stop;     // eventfd that ends the thread
   pthread_t thread;
   void (*readable)(void* data);  // called by the thread
   void* data;
 
-  pthread_mutex_t lock;  // guards what follows
+  pthread_mutex_t lock;  // guards the members below
   pthread_cond_t taken;
   char* backlog;
   size_t length;
   size_t capacity;
   bool stopping;
-  bool told;  // the event loop knows that there is something to take
+  bool told;  // `readable` has been called since the backlog was empty
 
-  char chunk[READ_SIZE];  // the thread's own
+  char chunk[READ_SIZE];  // used by the thread only
 } inotify_reader;
 
 // Opens the descriptors and starts the thread. On failure returns the system call that failed, with errno set, and
 // leaves nothing open.
 const char* inotify_reader_start(inotify_reader* r, void (*readable)(void*), void* data);
 
-// What was read until now; the caller frees it. NULL and 0: nothing, and `readable` will be called again.
+// Takes the backlog; the caller frees it. NULL and 0 when it is empty; then `readable` will be called again.
 char* inotify_reader_take(inotify_reader* r, size_t* length);
 
 // Ends the thread and closes everything.

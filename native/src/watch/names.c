@@ -1,4 +1,4 @@
-// The names in a directory, without looking at the entries. Source: getdents(2).
+// The names in a directory, without a stat(2) of each entry. Source: getdents(2).
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,14 +23,15 @@ struct linux_dirent64 {
   char name[];
 };
 
-// Some file systems do not tell the type.
+// Some file systems do not report the type (DT_UNKNOWN).
 static bool is_directory(int descriptor, const struct linux_dirent64* entry) {
   struct stat status;
   if (entry->type != DT_UNKNOWN) return entry->type == DT_DIR;
   return fstatat(descriptor, entry->name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(status.st_mode);
 }
 
-// Where a directory has a link for each one in it beside its own two, which saves reading most of them.
+// Whether the link count shows that there are no subdirectories, so that the directory need not be read: on these file
+// systems it is 2 plus their number.
 static bool has_no_directories(int descriptor) {
   struct stat status;
   struct statfs system;

@@ -1,4 +1,4 @@
-// What the addon exports of watching; native/index.d.ts says what each function does.
+// Exported functions for watching; documented in native/index.d.ts.
 #pragma once
 
 #include "support/napi.h"
