@@ -1,13 +1,13 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { EnvdError, HttpError } from '../../base/errors.ts';
 import { type JsonLimits, JsonScanner } from './json-scanner.ts';
+import { endUnlessComplete } from './requests.ts';
 
 /** How many bodies of a kind may be on their way at a time. */
 const OPEN_LIMIT = 16;
 /** How long a body may be on its way, in milliseconds. */
 const TIME_LIMIT_MS = 5000;
-/** How long a client that was refused before it has sent everything may go on, so that it gets to read why. */
-const LINGER_MS = 1000;
+const LINGER = { milliseconds: 1000, bytes: 16 * 1024 * 1024 };
 
 /**
  * Reads JSON bodies of callers that need not be known yet: bounded in size, number, time and what there is to parse.
@@ -31,7 +31,7 @@ export class JsonBodies {
     try {
       return parse(await this.#receive(request));
     } finally {
-      if (!request.complete) endAfter(response, request);
+      if (!request.complete) endUnlessComplete(request, response, LINGER);
     }
   }
 
@@ -108,13 +108,4 @@ function parse(text: string): unknown {
     // V8's own message quotes the text, and with it a token.
     throw new EnvdError('invalid_argument', 'request body is not valid JSON', { cause: error });
   }
-}
-
-/** Ends the connection a while after the answer, unless the client has sent the rest of its request by then. */
-function endAfter(response: ServerResponse, request: IncomingMessage): void {
-  response.once('finish', () => {
-    const timer = setTimeout(() => request.destroy(), LINGER_MS).unref();
-    request.once('end', () => clearTimeout(timer));
-    request.once('close', () => clearTimeout(timer));
-  });
 }

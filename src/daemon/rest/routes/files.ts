@@ -3,9 +3,9 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../../base/errors.ts';
 import type { ComposeRequest } from '../../services/files/compose.ts';
 import type { FileQuery, FileServices } from '../../services/files/services.ts';
-import { withClientSignal } from '../client-signal.ts';
+import { LINGER } from '../auth.ts';
 import { JsonBodies } from '../json-bodies.ts';
-import { endUnlessComplete } from '../unfinished-request.ts';
+import { endUnlessComplete, withClientSignal } from '../requests.ts';
 import { announcedDigests } from './files/digests.ts';
 import { sendDownload } from './files/download-response.ts';
 import { metadataOf } from './files/metadata-headers.ts';
@@ -41,7 +41,7 @@ function uploadRoute(app: FastifyInstance, files: FileServices): void {
     try {
       return files.admit(fileQuery(request), 'write');
     } catch (error) {
-      endUnlessComplete(reply);
+      endUnlessComplete(request.raw, reply.raw, LINGER);
       throw error;
     }
   };

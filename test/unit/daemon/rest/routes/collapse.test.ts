@@ -4,7 +4,7 @@ import { expect, test, vi } from 'vitest';
 import { onAbort } from '../../../../../src/base/abort.ts';
 import { EnvdError } from '../../../../../src/base/errors.ts';
 import { sendError } from '../../../../../src/daemon/rest/errors.ts';
-import { collapseRoutes } from '../../../../../src/daemon/rest/routes/collapse.ts';
+import { collapseRoutes } from '../../../../../src/daemon/rest/routes/pause.ts';
 import { Collapser, type CollapseStatistics } from '../../../../../src/daemon/services/collapse/collapse.ts';
 
 function serve(collapser: Collapser) {

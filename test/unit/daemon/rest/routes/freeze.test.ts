@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest';
 import { ExclusiveLock } from '../../../../../src/base/exclusive-lock.ts';
 import type { Cgroup } from '../../../../../src/daemon/os/cgroup2.ts';
 import { sendError } from '../../../../../src/daemon/rest/errors.ts';
-import { freezeRoutes } from '../../../../../src/daemon/rest/routes/freeze.ts';
+import { freezeRoutes } from '../../../../../src/daemon/rest/routes/pause.ts';
 import { Freezer } from '../../../../../src/daemon/services/freeze/freezer.ts';
 import { testCgroup } from '../../../../support/cgroups.ts';
 

@@ -1,10 +1,8 @@
 import Fastify, { type FastifyInstance } from 'fastify';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { sendError } from '../../../../../src/daemon/rest/errors.ts';
-import { leaveBodies } from '../../../../../src/daemon/rest/ignore-body.ts';
-import { envsRoutes } from '../../../../../src/daemon/rest/routes/envs.ts';
-import { healthRoutes } from '../../../../../src/daemon/rest/routes/health.ts';
-import { initRoutes } from '../../../../../src/daemon/rest/routes/init.ts';
+import { leaveBodies } from '../../../../../src/daemon/rest/requests.ts';
+import { envsRoutes, healthRoutes, initRoutes } from '../../../../../src/daemon/rest/routes/guest.ts';
 import type { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
 import { Init } from '../../../../../src/daemon/services/init/init.ts';
 import { initSteps } from '../../../../../src/daemon/services/init/steps.ts';

@@ -2,7 +2,7 @@ import Fastify from 'fastify';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { Durations, Transfers } from '../../../../../src/base/tally.ts';
 import type { Telemetry } from '../../../../../src/daemon/rest/prometheus.ts';
-import { metricsRoutes } from '../../../../../src/daemon/rest/routes/metrics.ts';
+import { metricsRoutes } from '../../../../../src/daemon/rest/routes/guest.ts';
 import { MetricsReader } from '../../../../../src/daemon/services/guest/metrics.ts';
 
 function telemetry(): Telemetry {

@@ -1,7 +1,44 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { Negotiator } from 'negotiator';
+import type { Guest } from '../../services/guest/guest.ts';
 import type { MetricsReader } from '../../services/guest/metrics.ts';
+import type { Init, InitReport } from '../../services/init/init.ts';
+import { parseInitRequest } from '../../services/init/init-request.ts';
+import { JsonBodies } from '../json-bodies.ts';
 import type { Exporter, Telemetry, TextFormat } from '../prometheus.ts';
+
+/** Whether the daemon answers; open to everybody. */
+export function healthRoutes(app: FastifyInstance): void {
+  app.get('/health', (_request, reply) => reply.code(204).send());
+}
+
+/** The variables that every process gets. */
+export function envsRoutes(app: FastifyInstance, guest: Guest): void {
+  app.get('/envs', () => guest.environment);
+}
+
+/** The caller shows who he is in the body itself. */
+const INIT_LIMITS = {
+  bytes: 64 * 1024,
+  // All of Mozilla's certificates are 220 KiB.
+  large: { name: 'caBundle', bytes: 512 * 1024 },
+  containers: 512,
+};
+
+/** The platform's call after each boot and resume. It carries its own authorisation, see `services/init/steps.ts`. */
+export function initRoutes(app: FastifyInstance, init: Init, version: string): void {
+  const bodies = new JsonBodies(INIT_LIMITS);
+  app.post('/init', async (request, reply) => {
+    reply.header('x-envd-version', version);
+    const report: InitReport = { freezeAudit: null };
+    try {
+      await init.apply(parseInitRequest((await bodies.read(request.raw, reply.raw)) ?? {}), report);
+    } finally {
+      if (report.freezeAudit) reply.header('x-envd-freeze-audit', JSON.stringify(report.freezeAudit));
+    }
+    return reply.code(204).send();
+  });
+}
 
 const JSON_TYPE = 'application/json';
 

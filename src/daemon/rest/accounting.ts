@@ -1,6 +1,7 @@
-import type { FastifyInstance } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Logger } from 'pino';
 import { messageOf } from '../../base/errors.ts';
+import type { Transfers } from '../../base/tally.ts';
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -61,4 +62,29 @@ function reasonOf(error: unknown): string {
   const text = messageOf(error).replace(/^(cannot decode [^:]*):.*$/s, '$1');
   const cut = text.replace(/".*"/s, '"…"').replace(/'.*'/s, "'…'");
   return cut.length > REASON_LENGTH ? `${cut.slice(0, REASON_LENGTH)}…` : cut;
+}
+
+/**
+ * Counts the answers to downloads and what was sent of them, heads and codings included: what comes from a file's
+ * descriptor passes no code of ours that could count it.
+ */
+export function countDownloads(app: FastifyInstance, downloads: Transfers): void {
+  app.addHook('onRequest', (request, reply, done) => {
+    if (request.method === 'GET' && request.routeOptions.url === '/files')
+      countOne(request, reply, downloads);
+    done();
+  });
+}
+
+function countOne(
+  { raw: { socket } }: FastifyRequest,
+  { raw: response }: FastifyReply,
+  downloads: Transfers,
+): void {
+  const before = socket.bytesWritten;
+  response.once('close', () => {
+    if (response.statusCode >= 300) return;
+    downloads.count++;
+    downloads.bytes += socket.bytesWritten - before;
+  });
 }

@@ -1,13 +1,15 @@
 import type { FastifyInstance } from 'fastify';
 import { EnvdError } from '../../../base/errors.ts';
+import type { Collapser } from '../../services/collapse/collapse.ts';
+import type { FilesystemFreezer } from '../../services/freeze/filesystem-freezer.ts';
 import {
   FREEZE_MODES,
   type FreezeMode,
   type FreezeRequest,
   type Freezer,
 } from '../../services/freeze/freezer.ts';
-import { withClientSignal } from '../client-signal.ts';
-import { ignoreBody } from '../ignore-body.ts';
+import { rehearse } from '../rehearsal.ts';
+import { ignoreBody, withClientSignal } from '../requests.ts';
 
 /** How many cgroups a freeze looks at: when the caller sets no bound, and whatever bound he sets. */
 const DEFAULT_MAX_CGROUPS = 512;
@@ -28,6 +30,33 @@ export function freezeRoutes(app: FastifyInstance, freezer: Freezer): void {
       await freezer.thaw();
       return reply.code(204).send();
     });
+    done();
+  });
+}
+
+/** Stopping all writing to the guest's root file system before a snapshot, and undoing that. */
+export function fsfreezeRoutes(app: FastifyInstance, freezer: FilesystemFreezer): void {
+  app.register((scope, _options, done) => {
+    ignoreBody(scope);
+    scope.post('/fsfreeze', async (_request, reply) => {
+      await freezer.freeze();
+      return reply.code(204).send();
+    });
+    scope.post('/fsthaw', async (_request, reply) => {
+      await freezer.thaw();
+      return reply.code(204).send();
+    });
+    done();
+  });
+}
+
+/** Making the daemon's memory dense before a snapshot; ends when the caller goes away. */
+export function collapseRoutes(app: FastifyInstance, collapser: Collapser): void {
+  app.register((scope, _options, done) => {
+    ignoreBody(scope);
+    scope.post('/collapse', (_request, reply) =>
+      withClientSignal(reply, (gone) => collapser.collapse(gone, (signal) => rehearse(app, signal))),
+    );
     done();
   });
 }
