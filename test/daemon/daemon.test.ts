@@ -162,6 +162,25 @@ test.each(['SIGTERM', 'SIGINT'] as const)(
   20_000,
 );
 
+test('a second signal ends the daemon at once, and what it runs', async () => {
+  // Killed at once, it would leave cgroups behind.
+  await using daemon = await startDaemon({ args: ['--no-cgroups'] });
+  const { promise: begun, resolve } = Promise.withResolvers<number>();
+  const run = connectTo(daemon.url).process.start({
+    process: { cmd: 'bash', args: ['-c', 'trap "" TERM; echo; while :; do read -t 10 <> <(:); done'] },
+  });
+  const ended = transcribe(run, (event, { pid }) => {
+    if (event.case === 'data') resolve(pid);
+  }).catch(() => null);
+  const pid = await begun;
+  process.kill(daemon.pid, 'SIGTERM');
+  await expect.poll(() => daemon.log.some((line) => line.msg === 'stopping')).toBe(true);
+  process.kill(daemon.pid, 'SIGINT');
+  expect(await daemon.exited).toEqual({ code: 1, signal: null });
+  await expect.poll(() => groupMembers(pid)).toEqual([]);
+  await ended;
+});
+
 /** Processes of a group that still run; zombies that init has yet to reap do not. */
 function groupMembers(group: number): string[] {
   return readdirSync('/proc').filter((name) => {
