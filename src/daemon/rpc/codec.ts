@@ -1,4 +1,5 @@
 import {
+  type DescEnum,
   type DescMessage,
   fromBinary,
   fromJsonString,
@@ -7,7 +8,6 @@ import {
   toJsonString,
 } from '@bufbuild/protobuf';
 import { EnvdError, messageOf } from '../../base/errors.ts';
-import { refuseUnknownNames } from './enum-names.ts';
 
 /** The two codecs of Connect's streams: `application/connect+json` and `application/connect+proto`. */
 export type Codec = 'json' | 'binary';
@@ -65,5 +65,31 @@ export function decodeMessage<Desc extends DescMessage>(
     const name = codec === 'json' ? '' : `cannot decode message ${schema.typeName}: `;
     const text = `${name}${messageOf(error)}`;
     throw new EnvdError('invalid_argument', text, { cause: error });
+  }
+}
+
+/** An unknown name is quoted up to this length. */
+const MAX_QUOTED = 64;
+
+/** The values of an enum, for an error that says what to send. */
+export function choicesOf({ values }: DescEnum): string {
+  const names = values.filter(({ number }) => number !== 0).map(({ name, number }) => `${name} (${number})`);
+  return `${names.join(', ')} or a number`;
+}
+
+/**
+ * Throws `invalid_argument` when a field of the message, not of those inside it, has the name of no value of its enum.
+ * protobuf-es passes over such names together with unknown properties, as if nothing had been sent.
+ */
+function refuseUnknownNames({ fields }: DescMessage, json: string): void {
+  const enums = fields.filter((field) => field.fieldKind === 'enum');
+  if (enums.length === 0) return;
+  const members: Readonly<Record<string, unknown>> = JSON.parse(json);
+  for (const field of enums) {
+    const value = members[field.jsonName] ?? members[field.name];
+    if (typeof value !== 'string' || field.enum.values.some(({ name }) => name === value)) continue;
+    const quoted = value.length > MAX_QUOTED ? `${value.slice(0, MAX_QUOTED)}…` : value;
+    const text = `unknown ${field.name} '${quoted}': use ${choicesOf(field.enum)}`;
+    throw new EnvdError('invalid_argument', text);
   }
 }

@@ -5,7 +5,7 @@ import type { DescMessage } from '@bufbuild/protobuf';
 import { endStreamToJson } from '@connectrpc/connect/protocol-connect';
 import { untilAborted } from '../../base/abort.ts';
 import { EnvdError, messageOf } from '../../base/errors.ts';
-import { CallScope, timeoutOf } from './call-scope.ts';
+import { CallScope } from './call-scope.ts';
 import {
   COMPRESSED_FLAG,
   type Codec,
@@ -18,8 +18,7 @@ import {
 import { toConnectError } from './errors.ts';
 import { batches, type EventStream } from './event-stream.ts';
 import { type FrameBatch, FrameBatches } from './frame-batch.ts';
-import { keepaliveMsOf } from './keepalive.ts';
-import { REQUEST_LIMIT_BYTES, readBody, tooLarge } from './request-body.ts';
+import { keepaliveMsOf, REQUEST_LIMIT_BYTES, readBody, timeoutOf, tooLarge } from './request.ts';
 
 /**
  * What is written at once, in bytes of output. The kernel's share of a byte falls with the size of a write: at 1 MiB a

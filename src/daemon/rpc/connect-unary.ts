@@ -6,10 +6,10 @@ import {
   type DescService,
   type MessageInitShape,
 } from '@bufbuild/protobuf';
-import { CallScope, timeoutOf } from './call-scope.ts';
+import { CallScope } from './call-scope.ts';
 import { type Codec, decodeMessage, encodeMessage } from './codec.ts';
-import { ListAnswer } from './list-answer.ts';
-import { readBody } from './request-body.ts';
+import { ListAnswer } from './entry.ts';
+import { readBody, timeoutOf } from './request.ts';
 import { type Encoding, sendAnswer, sendError } from './unary-answer.ts';
 
 const CONTENT_TYPE = /^application\/(json|proto)(?: *; *charset=utf-?8)?$/i;

@@ -4,7 +4,7 @@ import { onAbort } from '../../base/abort.ts';
 import type { Feed } from '../../base/feed.ts';
 import type { Codec } from './codec.ts';
 import type { FrameBatch } from './frame-batch.ts';
-import { keepaliveMsOf } from './keepalive.ts';
+import { keepaliveMsOf } from './request.ts';
 
 /** What a call brings with it, beside its message. */
 export interface StreamCall {

@@ -13,7 +13,7 @@ import { EnvdError } from '../../base/errors.ts';
 import { endOfStream, streamCodecOf } from './connect-stream.ts';
 import { type UnaryRoute, unaryCodecOf } from './connect-unary.ts';
 import { toConnectError } from './errors.ts';
-import { REQUEST_LIMIT_BYTES } from './request-body.ts';
+import { REQUEST_LIMIT_BYTES } from './request.ts';
 import { createRpc, ON_FAILURE, type RpcDependencies, type StreamRoute } from './router.ts';
 import type { Encoding } from './unary-answer.ts';
 

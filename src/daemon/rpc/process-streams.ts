@@ -11,12 +11,12 @@ import {
 import type { Guest } from '../services/guest/guest.ts';
 import type { ProcessEvent } from '../services/process/events.ts';
 import type { ProcessTable } from '../services/process/table.ts';
-import { callerOf } from './caller.ts';
 import { type Codec, encodeFrame } from './codec.ts';
 import type { EventStream, StreamCall } from './event-stream.ts';
 import type { FrameBatch } from './frame-batch.ts';
 import { addOutputFrame } from './output-frame.ts';
 import { configOf, eventMessage, offsetsOf, selectorOf, sizeOf } from './process-messages.ts';
+import { callerOf } from './request.ts';
 
 type ResponseSchema = typeof StartResponseSchema | typeof ConnectResponseSchema;
 

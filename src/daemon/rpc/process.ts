@@ -10,7 +10,7 @@ import {
 import { MAX_SIGNAL, SIGKILL } from '../os/signals.ts';
 import type { ManagedProcess } from '../services/process/process.ts';
 import type { ProcessTable } from '../services/process/table.ts';
-import { choicesOf } from './enum-names.ts';
+import { choicesOf } from './codec.ts';
 import { inputOf, selectorOf, sizeOf } from './process-messages.ts';
 
 /** The calls of `process.Process` that are no event streams. */

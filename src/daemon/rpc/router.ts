@@ -11,7 +11,6 @@ import { Filesystem } from '../../gen/filesystem/filesystem_pb.js';
 import { Process } from '../../gen/process/process_pb.js';
 import type { WriteGate } from '../services/freeze/write-gate.ts';
 import type { ProcessTable } from '../services/process/table.ts';
-import { callerOf } from './caller.ts';
 import type { StreamExchange, StreamServer } from './connect-stream.ts';
 import { type UnaryRoute, unaryRoutes } from './connect-unary.ts';
 import { toConnectError } from './errors.ts';
@@ -19,6 +18,7 @@ import { type EventStream, viaConnect } from './event-stream.ts';
 import { filesystemService } from './filesystem.ts';
 import { processService } from './process.ts';
 import { connectStream, startStream } from './process-streams.ts';
+import { callerOf } from './request.ts';
 import { type WatchDependencies, watchDirStream, watcherService } from './watch.ts';
 
 export interface RpcDependencies extends WatchDependencies {

@@ -19,11 +19,11 @@ import type { Guest } from '../services/guest/guest.ts';
 import type { WatchEvent, WatchEventType } from '../services/watch/event.ts';
 import type { PolledWatches } from '../services/watch/polled.ts';
 import type { Watch, Watcher } from '../services/watch/watcher.ts';
-import { callerOf } from './caller.ts';
 import { encodeFrame } from './codec.ts';
 import type { UnaryCall } from './connect-unary.ts';
 import { entryToMessage } from './entry.ts';
 import type { EventStream } from './event-stream.ts';
+import { callerOf } from './request.ts';
 
 const EVENT_TYPE: Readonly<Record<WatchEventType, EventType>> = {
   create: EventType.CREATE,

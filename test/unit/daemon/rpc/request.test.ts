@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { keepaliveMsOf } from '../../../../src/daemon/rpc/keepalive.ts';
+import { keepaliveMsOf } from '../../../../src/daemon/rpc/request.ts';
 
 test.each([
   ['50', 50_000],

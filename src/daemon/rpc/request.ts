@@ -1,0 +1,70 @@
+// What the requests of all RPCs bring: a user, a timeout and an interval in their headers, and a body.
+import type { IncomingMessage } from 'node:http';
+import { EnvdError } from '../../base/errors.ts';
+import type { User } from '../os/users.ts';
+import type { Guest } from '../services/guest/guest.ts';
+
+/** setTimeout counts milliseconds in 31 bits: a little less than 25 days. */
+const MAX_TIMER_MS = 0x7fffffff;
+/** The largest message that a client may send, also once it is decompressed. */
+export const REQUEST_LIMIT_BYTES = 64 * 1024 * 1024;
+
+/**
+ * The user that an RPC is made as: HTTP basic authentication with a name and no password (RFC 7617), or the
+ * default user without it. Throws `unauthenticated` for an unknown user and for another scheme.
+ */
+export function callerOf(headers: Headers, guest: Guest): User {
+  const authorization = headers.get('authorization');
+  return guest.user(authorization === null ? null : userNameOf(authorization));
+}
+
+function userNameOf(authorization: string): string {
+  const [, credentials] = /^basic +([a-z\d+/=]*)$/i.exec(authorization) ?? [];
+  if (credentials === undefined) {
+    throw new EnvdError('unauthenticated', "authorization must be 'Basic' with a user name and no password");
+  }
+  return Buffer.from(credentials, 'base64').toString('utf8').split(':', 1)[0] ?? '';
+}
+
+/**
+ * `Connect-Timeout-Ms`: at most ten digits; absent or 0 means no limit, null. Throws `invalid_argument`.
+ */
+export function timeoutOf(headers: Headers): number | null {
+  const text = headers.get('connect-timeout-ms');
+  if (text === null) return null;
+  if (!/^\d{1,10}$/.test(text))
+    throw new EnvdError('invalid_argument', `invalid Connect-Timeout-Ms: '${text}'`);
+  const milliseconds = Number(text);
+  return milliseconds === 0 ? null : Math.min(milliseconds, MAX_TIMER_MS);
+}
+
+/** Between keepalive messages, unless the client asks for another interval. */
+const KEEPALIVE_SECONDS = 90;
+
+/** The interval of keepalive messages that a request asks for, in milliseconds; unusable values mean 90 s. */
+export function keepaliveMsOf(headers: Headers): number {
+  const asked = headers.get('keepalive-ping-interval') ?? '';
+  const seconds = /^\d+$/.test(asked) ? Number(asked) : 0;
+  return (seconds > 0 ? Math.min(seconds, Math.trunc(MAX_TIMER_MS / 1000)) : KEEPALIVE_SECONDS) * 1000;
+}
+
+/** The whole body. Throws `resource_exhausted` when it is too large, `aborted` when the client goes away. */
+export function readBody(request: IncomingMessage): Promise<Buffer> {
+  const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
+  const chunks: Buffer[] = [];
+  let length = 0;
+  request.on('data', (chunk: Buffer) => {
+    length += chunk.length;
+    chunks.push(chunk);
+    if (length <= REQUEST_LIMIT_BYTES) return;
+    request.removeAllListeners('data').resume();
+    reject(tooLarge());
+  });
+  request.on('end', () => resolve(chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks)));
+  request.on('error', (cause) => reject(new EnvdError('aborted', 'client has gone', { cause })));
+  return promise;
+}
+
+export function tooLarge(): EnvdError {
+  return new EnvdError('resource_exhausted', `request is larger than ${REQUEST_LIMIT_BYTES} bytes`);
+}
