@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { onAbort, within } from '../../base/abort.ts';
@@ -32,9 +32,10 @@ export class CommandHook implements Hook {
     this.#options = options;
   }
 
-  /** Throws when the directory cannot be made. */
+  /** Throws when the directory cannot be made, or cannot be restricted to its owner. */
   static async open(options: CommandHookOptions): Promise<CommandHook> {
     await mkdir(options.directory, { recursive: true, mode: 0o700 });
+    await restrict(options.directory);
     return new CommandHook(options);
   }
 
@@ -56,7 +57,7 @@ export class CommandHook implements Hook {
     const directory = join(this.#options.directory, request.expiryID);
     await mkdir(directory, { recursive: true, mode: 0o700 });
     // By a rename: a run that has begun may be reading it.
-    await writeFile(join(directory, 'request.new'), `${JSON.stringify(request)}\n`);
+    await writeFile(join(directory, 'request.new'), `${JSON.stringify(request)}\n`, { mode: 0o600 });
     await rename(join(directory, 'request.new'), join(directory, 'request.json'));
     const code = await this.#runOnce(directory, request, signal);
     if (code === 0) return;
@@ -86,6 +87,16 @@ export class CommandHook implements Hook {
     child.once('exit', (code) => resolve(code ?? 128));
     return within(limitMs, promise, () => killRun(directory, child.pid).then(() => null)).finally(forget);
   }
+}
+
+/** Sets the mode of a directory to 0700. Throws `invalid_argument` for one that all users share (sticky), such as /tmp. */
+async function restrict(directory: string): Promise<void> {
+  const { mode } = await stat(directory);
+  if ((mode & 0o1000) !== 0) {
+    const message = `the hook directory '${directory}' is shared (sticky): name a directory of the gateway's own`;
+    throw new EnvdError('invalid_argument', message);
+  }
+  if ((mode & 0o077) !== 0) await chmod(directory, 0o700);
 }
 
 /** Kills the process group of a run, and that of the process which waits for it. */

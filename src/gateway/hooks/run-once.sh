@@ -4,12 +4,15 @@
 # exit code. The command reads request.json; its output is kept in `output`. Exit code 124: it was started, but killed
 # before it ended. 125: the directory cannot be used.
 cd "$1" || exit 125
+# The files are private; the command has the umask of the gateway.
+mask=$(umask)
+umask 077
 exec 9>>lock
 flock 9 || exit 125
 [ -f outcome ] && exit "$(cat outcome)"
 [ -f started ] && exit 124
 echo "$$" >started
-sh -c "$2" <request.json >output 2>&1 9>&-
+(umask "$mask" && exec sh -c "$2") <request.json >output 2>&1 9>&-
 code=$?
 echo "$code" >outcome.new
 mv outcome.new outcome

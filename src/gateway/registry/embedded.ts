@@ -1,6 +1,8 @@
 import { randomBytes, randomUUID } from 'node:crypto';
+import { constants } from 'node:fs';
+import { open } from 'node:fs/promises';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
-import { EnvdError, messageOf } from '../../base/errors.ts';
+import { EnvdError, isSystemError, messageOf } from '../../base/errors.ts';
 import { dueAt, type Sandbox } from '../leases/sandbox.ts';
 import { GroupSync } from './group-sync.ts';
 import type { Due, Store, Stored } from './registry.ts';
@@ -15,6 +17,10 @@ const SCHEMA = `
 `;
 
 type Row = Readonly<Record<string, unknown>>;
+
+/** The files that SQLite keeps beside a database. */
+const COMPANIONS = ['-wal', '-shm', '-journal'] as const;
+const { O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
 
 /**
  * A SQLite database of one gateway. Writes are atomic; they survive a crash of the gateway, and one of the machine once
@@ -53,6 +59,7 @@ export class EmbeddedStore implements Store {
   static async open(path: string): Promise<EmbeddedStore> {
     let database: DatabaseSync | null = null;
     try {
+      await restrictFiles(path);
       database = new DatabaseSync(path);
       // Exclusive: two gateways on one file would both expire the same sandboxes.
       database.exec(
@@ -114,6 +121,24 @@ export class EmbeddedStore implements Store {
     await this.#log[Symbol.asyncDispose]();
     this.#database.close();
   }
+}
+
+/** Sets the modes of a database and its companions to 0600: they hold tokens. SQLite gives new ones the database's mode. */
+async function restrictFiles(path: string): Promise<void> {
+  await restrict(path, O_CREAT);
+  for (const companion of COMPANIONS) {
+    try {
+      await restrict(path + companion, O_NOFOLLOW);
+    } catch (error) {
+      if (!isSystemError(error, 'ENOENT')) throw error;
+    }
+  }
+}
+
+async function restrict(path: string, flags: number): Promise<void> {
+  await using file = await open(path, O_RDONLY | O_NONBLOCK | flags, 0o600);
+  const { mode } = await file.stat();
+  if ((mode & 0o077) !== 0) await file.chmod(0o600);
 }
 
 function recordOf(row: Row): Sandbox {
