@@ -8,9 +8,8 @@ import { JsonBodies } from '../json-bodies.ts';
 import { endUnlessComplete, withClientSignal } from '../requests.ts';
 import { announcedDigests } from './files/digests.ts';
 import { sendDownload } from './files/download-response.ts';
-import { metadataOf } from './files/metadata-headers.ts';
 import { MULTIPART_OPTIONS } from './files/multipart.ts';
-import { isUpload, unsupportedType, uploadParts } from './files/upload-parts.ts';
+import { isUpload, metadataOf, unsupportedType, uploadParts } from './files/upload-parts.ts';
 
 const COMPOSE_LIMITS = { bytes: 1024 * 1024, large: null, containers: 16 };
 

@@ -2,8 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import type { Readable, Transform } from 'node:stream';
 import { createGunzip } from 'node:zlib';
 import { EnvdError, HttpError, messageOf } from '../../../../base/errors.ts';
-import { DigestCheck } from './digest-check.ts';
-import { announcedDigests } from './digests.ts';
+import { announcedDigests, DigestCheck } from './digests.ts';
 
 const CHUNK = 64 * 1024;
 

@@ -2,10 +2,8 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { EnvdError } from '../../../../base/errors.ts';
 import type { ByteRange } from '../../../services/files/content-stream.ts';
 import type { Download } from '../../../services/files/download.ts';
-import { contentRange, multipartRanges } from './byteranges.ts';
-import { acceptsIdentity, type Coding, chooseCoding } from './coding.ts';
+import { acceptsIdentity, type Coding, chooseCoding, dispositionOf, typeOf } from './content-headers.ts';
 import { wantedDigest } from './digests.ts';
-import { dispositionOf, typeOf } from './file-headers.ts';
 import {
   assertPreconditions,
   isConditional,
@@ -13,7 +11,7 @@ import {
   isSameForRange,
   type Validators,
 } from './preconditions.ts';
-import { type Range, selectRanges } from './ranges.ts';
+import { contentRange, multipartRanges, type Range, selectRanges } from './ranges.ts';
 
 type Headers = Readonly<Record<string, string | number>>;
 

@@ -1,14 +1,15 @@
+import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { pipeline, type Readable } from 'node:stream';
 import { promisify } from 'node:util';
 import zlib from 'node:zlib';
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import { giveBack } from '../../../../base/buffers.ts';
 import type { DigestAlgorithm } from '../../../services/files/digest.ts';
 import type { Download } from '../../../services/files/download.ts';
 import { sendError } from '../../errors.ts';
 import { withClientSignal } from '../../requests.ts';
 import { formatDigest, wantedDigest } from './digests.ts';
 import { type DownloadPlan, planDownload } from './download-plan.ts';
-import { sendStream } from './send-stream.ts';
 
 /** A guest's network is faster than a better compression. */
 const GZIP = { level: zlib.constants.Z_BEST_SPEED, chunkSize: 64 * 1024 };
@@ -68,4 +69,37 @@ async function compress(body: Buffer | Readable): Promise<Buffer | Readable> {
 
 function rangeNotSatisfiable(): Error {
   return Object.assign(new Error('none of the ranges lies in the file'), { statusCode: 416 });
+}
+
+/**
+ * Sends `content`, of which nobody else may use the pieces, as the body of an answer whose headers have been set.
+ * Throws when not even the first piece can be had; later, a failure ends the connection, so that nobody takes what
+ * was sent for the whole.
+ */
+async function sendStream(reply: FastifyReply, content: Readable): Promise<FastifyReply> {
+  const pieces: AsyncIterator<Buffer> = content[Symbol.asyncIterator]();
+  const first = await pieces.next();
+  reply.hijack();
+  const response = reply.raw;
+  response.writeHead(reply.statusCode, reply.getHeaders() as OutgoingHttpHeaders);
+  try {
+    for (let next = first; !next.done; next = await pieces.next()) {
+      await write(response, next.value);
+      giveBack(next.value);
+    }
+    response.end();
+  } catch (error) {
+    if (!response.destroyed) reply.log.warn({ err: error }, 'download broke off');
+    response.destroy();
+  } finally {
+    await pieces.return?.();
+  }
+  return reply;
+}
+
+/** Resolves when the piece has left the process. */
+function write(response: ServerResponse, piece: Buffer): Promise<void> {
+  return new Promise((resolve, reject) => {
+    response.write(piece, (error) => (error ? reject(error) : resolve()));
+  });
 }

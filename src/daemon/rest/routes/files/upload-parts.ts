@@ -1,9 +1,10 @@
+import type { IncomingMessage } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError, HttpError } from '../../../../base/errors.ts';
+import type { Metadata } from '../../../services/files/metadata.ts';
 import type { UploadPart } from '../../../services/files/upload.ts';
 import { bytesOf, RequestBody } from './body.ts';
 import { directBody } from './direct-body.ts';
-import { metadataOf } from './metadata-headers.ts';
 import { type Part, partsOf } from './multipart.ts';
 
 const RAW = 'application/octet-stream';
@@ -89,6 +90,19 @@ function destinationOf({ name, fileName = '' }: Part, path: string): string | nu
   }
   // As browsers write it; all else is raw UTF-8.
   return fileName.replaceAll('%22', '"');
+}
+
+/** Ahead of a key, in the names of headers. */
+const METADATA = 'x-metadata-';
+
+/** What the `X-Metadata-<key>` headers say, keys in lower case and not empty; the first counts when one repeats. */
+export function metadataOf(request: IncomingMessage): Metadata {
+  const metadata = new Map<string, string>();
+  for (const [name, [first = '']] of Object.entries(request.headersDistinct) as [string, string[]][]) {
+    const key = name.startsWith(METADATA) ? name.slice(METADATA.length) : '';
+    if (key !== '') metadata.set(key, first);
+  }
+  return Object.fromEntries(metadata);
 }
 
 /** Adds up what the answer to an upload takes, which is sent as a whole. */
