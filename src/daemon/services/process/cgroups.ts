@@ -7,16 +7,16 @@ import { SIGKILL } from '../../os/signals.ts';
 
 const CONTROLLERS = ['cpu', 'io', 'memory'];
 const MIB = 1024 * 1024;
-/** How often it is looked whether they are empty, in milliseconds. */
+/** Interval between checks whether the cgroups are empty, in milliseconds. */
 const POLL_MS = 10;
 
-/** Shares of the guest under contention: terminals answer before everything else of the user's. */
+/** CPU and I/O weights: under contention terminals come before other processes of the user. */
 const WEIGHTS = {
   user: { 'cpu.weight': '50', 'io.weight': 'default 10' },
   ptys: { 'cpu.weight': '200', 'io.weight': 'default 50' },
 };
 
-/** Bytes that the workload may have: the rest keeps the system and the daemon alive. @internal */
+/** Memory limit of the workload, in bytes; the rest is reserved for the system and the daemon. @internal */
 export function workloadMemory(total: number): number {
   return Math.floor(total - Math.min(total / 8, 128 * MIB));
 }
@@ -26,19 +26,19 @@ export class WorkloadCgroups implements Disposable {
   /** Null without cgroup v2, as is `ptys`. */
   readonly user: Cgroup | null;
   readonly ptys: Cgroup | null;
-  /** Whether the kernel keeps account of the memory of each cgroup below. */
+  /** Whether the memory controller is enabled for the cgroups below. */
   readonly accountsMemory: boolean;
 
   private constructor(user: Cgroup | null, ptys: Cgroup | null) {
     this.user = user;
     this.ptys = ptys;
-    // For the figures of each process: what it used, and whether the kernel killed it for memory.
+    // For the peak memory of each process and whether the OOM killer ended it.
     const enabled = this.all().map((cgroup) => cgroup.enableControllers(['memory']));
     this.accountsMemory = enabled.every((controllers) => controllers.length > 0);
   }
 
   /**
-   * Makes both below `root`, with what limits the available controllers allow; null stands for "without cgroups".
+   * Creates both below `root`, with the limits that the available controllers support; null means no cgroups.
    * Throws `failed_precondition` when `root` is not in a writable cgroup v2 hierarchy.
    */
   static create(root: string | null): WorkloadCgroups {
@@ -55,7 +55,7 @@ export class WorkloadCgroups implements Disposable {
     }
   }
 
-  /** Makes one of them again that somebody in the guest has removed. */
+  /** Recreates a cgroup that a process of the guest has removed. */
   restore(kind: 'user' | 'ptys'): void {
     const cgroup = this[kind];
     if (!cgroup) return;
@@ -63,12 +63,12 @@ export class WorkloadCgroups implements Disposable {
     limited(Cgroup.create(cgroup.path), WEIGHTS[kind]).enableControllers(['memory']);
   }
 
-  /** Both, or none. */
+  /** Both cgroups; empty without cgroups. */
   all(): Cgroup[] {
     return [this.user, this.ptys].filter((cgroup) => cgroup !== null);
   }
 
-  /** Signals every process in them, whoever started it and whatever session it made its own. */
+  /** Signals every process in them, in whatever session or process group. */
   signal(signal: number): void {
     for (const cgroup of this.all().filter((each) => each.exists())) {
       if (signal === SIGKILL) cgroup.kill();
@@ -76,12 +76,12 @@ export class WorkloadCgroups implements Disposable {
     }
   }
 
-  /** Settles when no process is left in them: not all are the daemon's own to reap. */
+  /** Resolves when no process is left in them. Polls, because not all of them are children of the daemon. */
   async emptied(): Promise<void> {
     while (this.all().some((cgroup) => cgroup.populated())) await delay(POLL_MS);
   }
 
-  /** Removes those that are empty; processes that outlive the daemon keep theirs. */
+  /** Removes empty cgroups; those of processes that outlive the daemon remain. */
   [Symbol.dispose](): void {
     for (const cgroup of this.all().filter((each) => each.exists())) {
       for (const leaf of cgroup.children()) leaf.remove();
@@ -90,7 +90,7 @@ export class WorkloadCgroups implements Disposable {
   }
 }
 
-/** From the top of the hierarchy down: a cgroup can only hand on what its parent hands to it. */
+/** Enables controllers top-down: a cgroup can only enable those that its parent has enabled for it. */
 function enableControllers(root: Cgroup): void {
   const parent = new Cgroup(dirname(root.path));
   if (parent.exists()) enableControllers(parent);
@@ -101,7 +101,7 @@ function limited(cgroup: Cgroup, weights: Readonly<Record<string, string>>): Cgr
   const memory = String(workloadMemory(totalmem()));
   const limits = { 'memory.high': memory, 'memory.max': memory, ...weights };
   for (const [file, value] of Object.entries(limits)) cgroup.setLimit(file, value);
-  // Leaves of a daemon that has ended, whose processes have ended since.
+  // Empty leaf cgroups of an earlier daemon.
   for (const leaf of cgroup.children()) leaf.remove();
   return cgroup;
 }

@@ -12,17 +12,17 @@ export interface Channels {
   readonly kind: 'pipes' | 'terminal';
   /** The input, or null when there is none. */
   readonly input: InputChannel | null;
-  /** Settles when no process holds the output open any more. */
+  /** Resolves when no process holds the output open. */
   readonly closed: Promise<void>;
   setPaused(paused: boolean): void;
   /**
-   * To be called once, when the process has been reaped: settles when all that had been written by then has been
-   * told. Pauses are still honoured, so this takes as long as the slowest reader.
+   * To be called once, when the process has been reaped. Resolves when everything written until then has been passed
+   * to `onOutput`; a paused channel delays that.
    */
   drained(): Promise<void>;
   /** Throws `failed_precondition` where there is no terminal. */
   resize(size: TerminalSize): void;
-  /** From now on output is read and thrown away, until the last holder closes it. */
+  /** Reads and discards the output from now on, until the last holder closes it. */
   discard(): void;
 }
 
@@ -37,7 +37,7 @@ export async function openPipes(
   return { process, channels: new PipeChannels(pipes, poller, onOutput) };
 }
 
-/** Starts a process in a terminal of its own. */
+/** Starts a process in a new terminal. */
 export async function openTerminal(
   launch: Launch,
   size: TerminalSize,
@@ -77,7 +77,7 @@ class PipeChannels implements Channels {
   }
 
   resize(): void {
-    throw new EnvdError('failed_precondition', 'process has no terminal to resize');
+    throw new EnvdError('failed_precondition', 'cannot resize: the process has no terminal');
   }
 
   discard(): void {
@@ -86,18 +86,18 @@ class PipeChannels implements Channels {
   }
 }
 
-/** What comes out of one pipe. */
+/** The read end of stdout or stderr. */
 class PipeOutput {
   readonly closed: Promise<void>;
   readonly #end: ReadEnd;
-  /** Bytes that were in the pipe when the process ended and have not been told yet; null before. */
-  #owed: number | null = null;
+  /** Bytes that were in the pipe when the process was reaped and are still unread; null before. */
+  #unread: number | null = null;
   readonly #settled = Promise.withResolvers<void>();
   #onBytes: ((bytes: Buffer) => void) | null;
 
   constructor(poller: PipePoller, descriptor: number, onBytes: (bytes: Buffer) => void) {
     this.#onBytes = onBytes;
-    this.#end = poller.read(descriptor, (bytes) => this.#told(bytes));
+    this.#end = poller.read(descriptor, (bytes) => this.#received(bytes));
     this.closed = this.#end.closed;
     void this.closed.then(this.#settled.resolve);
   }
@@ -107,7 +107,7 @@ class PipeOutput {
   }
 
   drained(): Promise<void> {
-    this.#owed = this.#end.pending;
+    this.#unread = this.#end.pending;
     this.#settle();
     return this.#settled.promise;
   }
@@ -118,15 +118,15 @@ class PipeOutput {
     this.#end.unref();
   }
 
-  #told(bytes: Buffer): void {
+  #received(bytes: Buffer): void {
     this.#onBytes?.(bytes);
-    if (this.#owed === null) return;
-    this.#owed -= bytes.length;
+    if (this.#unread === null) return;
+    this.#unread -= bytes.length;
     this.#settle();
   }
 
   #settle(): void {
-    if (this.#owed !== null && this.#owed <= 0) this.#settled.resolve();
+    if (this.#unread !== null && this.#unread <= 0) this.#settled.resolve();
   }
 }
 
@@ -141,11 +141,11 @@ class TerminalChannels implements Channels {
   constructor(terminal: Terminal, onOutput: OnOutput) {
     this.#terminal = terminal;
     this.#onOutput = onOutput;
-    // It stays open: closing it would hang up.
+    // `end` does nothing: closing the terminal would hang it up.
     this.input = { open: () => terminal.input, end: () => {} };
     this.closed = this.#closed.promise;
     terminal.stream.on('data', (bytes: Buffer) => onOutput('pty', bytes));
-    terminal.stream.on('error', () => {}); // EIO: everybody has hung up.
+    terminal.stream.on('error', () => {}); // EIO: the last process has closed the terminal.
   }
 
   setPaused(paused: boolean): void {
@@ -153,7 +153,7 @@ class TerminalChannels implements Channels {
     else this.#terminal.stream.resume();
   }
 
-  // At once: the kernel holds no more than a few pages, less than the window of any reader.
+  // Synchronously: the kernel buffers a few pages at most, less than the window of a reader.
   drained(): Promise<void> {
     for (const bytes of this.#terminal.drain()) this.#onOutput('pty', bytes);
     this.#closed.resolve();

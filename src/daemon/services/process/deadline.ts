@@ -4,12 +4,12 @@ import type { ProcessEvent } from './events.ts';
 import type { ManagedProcess } from './process.ts';
 import type { Reader } from './reader.ts';
 
-/** Between attempts to kill what could not be reached, in milliseconds. */
+/** Interval between attempts to kill the whole tree, in milliseconds. */
 const RETRY_MS = 100;
 
 /**
- * The feed of the client that set a deadline. When it passes, the process is killed, whoever still reads; this
- * feed then ends with `deadline_exceeded` in place of the end event, after all output.
+ * The feed of the client that set a deadline. At the deadline the process is killed, regardless of other readers. This
+ * feed then ends, after all output, with `deadline_exceeded` instead of the end event.
  */
 export class DeadlineFeed implements Feed<ProcessEvent> {
   readonly #feed: Reader;
@@ -25,7 +25,7 @@ export class DeadlineFeed implements Feed<ProcessEvent> {
       if (!process.expire()) timer = setTimeout(expire, RETRY_MS).unref();
     };
     let timer = setTimeout(expire, deadlineMs).unref();
-    // Not cleared by a client that goes away: the deadline is the process'.
+    // A client that disconnects does not clear it: the deadline belongs to the process.
     void process.ended.then(() => clearTimeout(timer));
   }
 

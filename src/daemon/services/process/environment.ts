@@ -1,9 +1,9 @@
 import type { User } from '../../os/users.ts';
 
 /**
- * The environment of a process: the daemon's PATH, the user's own variables, the platform's, the request's; the
- * last one wins, but PWD is always `cwd`: one that was handed on is of another process, or machine. Nothing else of
- * the daemon's environment reaches a process.
+ * The environment of a process: the daemon's PATH, the user's variables (HOME, USER, LOGNAME), the global variables,
+ * the request's variables; later ones override earlier ones. PWD is always `cwd`, because an inherited PWD is that of
+ * another process. No other variable of the daemon is passed on.
  */
 export function buildEnvironment(
   daemonPath: string,

@@ -3,15 +3,15 @@ import type { ProcessEvent } from './events.ts';
 /** One event of a process. */
 export interface Entry {
   readonly event: ProcessEvent;
-  /** What it and all before it cost, in bytes. */
+  /** Cost of this event and all before it, in bytes. */
   readonly position: number;
 }
 
-/** A place in the log: that of a reader, or where a batch ends. */
+/** A position in the log. */
 export interface Place {
-  /** The number of the event that comes next. */
+  /** Number of the next event. */
   readonly next: number;
-  /** What all events before that one cost, in bytes. */
+  /** Cost of all events before it, in bytes. */
   readonly position: number;
 }
 
@@ -21,28 +21,28 @@ interface Batch {
   readonly end: Place;
 }
 
-/** Forgotten entries that are cut off together, so that forgetting stays cheap. */
+/** Least number of forgotten entries that are spliced off at once. */
 const CUT_LENGTH = 64;
 
 /**
- * The events of a process that somebody still needs, each by its number from 0 on. An array and no linked list: the
- * first node of a list that has grown old in the heap would keep alive all that follow it until a full collection.
+ * The events of a process that a reader still needs, numbered from 0. An array instead of a linked list: a first node
+ * that has been promoted to V8's old generation would keep all following nodes alive until a full garbage collection.
  */
 export class EventLog {
   readonly #entries: (Entry | null)[] = [];
-  /** The number of the first of `#entries`, and of the first that has not been forgotten. */
+  /** Number of the first element of `#entries`; `#first`: number of the first entry that has not been forgotten. */
   #base = 0;
   #first = 0;
   #position = 0;
-  /** What was taken last, by how much was wanted. */
+  /** The last batch taken, by its limit in bytes. */
   readonly #recent = new Map<number, Batch>();
 
-  /** The number that the next event gets. */
+  /** Number of the next event to be appended. */
   get end(): number {
     return this.#base + this.#entries.length;
   }
 
-  /** What all events together cost, in bytes. */
+  /** Cost of all events so far, in bytes. */
   get position(): number {
     return this.#position;
   }
@@ -53,14 +53,14 @@ export class EventLog {
     this.#entries.push({ event, position: this.#position });
   }
 
-  /** The entry with that number, or null when it is forgotten or has not come yet. */
+  /** The entry with that number; null when it is forgotten or not yet appended. */
   at(number: number): Entry | null {
     return this.#entries[number - this.#base] ?? null;
   }
 
   /**
-   * The events from `place` on that begin within so many bytes, and where they end. Readers who keep step get the very
-   * same array, so that what is made of it can be shared.
+   * The events from `place` on that begin within `bytes`, and the position after them. Readers at the same place get
+   * the same array, so that its encoding can be shared.
    */
   take({ next, position }: Place, bytes: number): { events: readonly ProcessEvent[]; end: Place } {
     const recent = this.#recent.get(bytes);
@@ -77,7 +77,7 @@ export class EventLog {
     return batch;
   }
 
-  /** Lets go of all entries before that number. */
+  /** Drops all entries before that number. */
   forget(before: number): void {
     for (; this.#first < before; this.#first++) this.#entries[this.#first - this.#base] = null;
     const forgotten = this.#first - this.#base;

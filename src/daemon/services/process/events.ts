@@ -12,18 +12,18 @@ export interface OutputEvent {
   readonly type: 'output';
   readonly stream: OutputStream;
   readonly bytes: Buffer;
-  /** Bytes of its stream before it. */
+  /** Offset of the first byte in its stream. */
   readonly offset: number;
 }
 
 export interface StartEvent {
   readonly type: 'start';
   readonly pid: number;
-  /** Where the output that follows begins, or null when nobody asked. */
+  /** Offsets at which the following output begins; null when the reader does not resume. */
   readonly offsets: Offsets | null;
 }
 
-/** Bytes that a reader asked for and that are not kept any more. */
+/** Output that a resuming reader asked for and that is no longer kept. */
 export interface GapEvent {
   readonly type: 'gap';
   readonly from: Offsets;
@@ -32,20 +32,20 @@ export interface GapEvent {
 
 export type EndReason = 'exited' | 'signaled' | 'deadline' | 'out of memory';
 
-/** What a process has used: CPU time of itself and of the children that it waited for, memory of all below it. */
+/** CPU time of the process and of its children that it has waited for; peak memory of the whole tree. */
 export interface ResourceUsage {
   readonly userMicros: number;
   readonly systemMicros: number;
-  /** Null where the kernel does not tell. */
+  /** Null when the kernel does not report it. */
   readonly peakMemoryBytes: number | null;
 }
 
-/** How a process ended, in the words that Go prints (clients match them). */
+/** How a process ended. `status` and `error` have Go's wording, which clients match. */
 export interface EndEvent {
   readonly type: 'end';
   /** -1 when a signal ended it. */
   readonly exitCode: number;
-  /** Whether it ended by itself. */
+  /** False when a signal ended it. */
   readonly exited: boolean;
   /** `exit status 0`, `signal: killed`. */
   readonly status: string;
@@ -59,7 +59,7 @@ export interface EndEvent {
 
 export type ProcessEvent = StartEvent | GapEvent | OutputEvent | EndEvent;
 
-/** `expired`: the deadline killed it. `tree`: what the kernel tells of it and all below, or null. */
+/** `expired`: the deadline killed it. `tree`: usage of the process and all below it, or null. */
 export function endEvent(exit: ProcessExit, expired: boolean, tree: TreeUsage | null): EndEvent {
   const { code, signal, userMicros, systemMicros } = exit;
   const status = signal === null ? `exit status ${code}` : `signal: ${signalText(signal)}`;

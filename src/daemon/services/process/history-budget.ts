@@ -1,27 +1,27 @@
-/** What can be given up to make room. */
-export interface Kept {
+/** A history that can be cleared to free memory. */
+export interface Clearable {
   clear(): void;
 }
 
-/** Bounds what the histories of all processes keep together: the one that has been silent longest is given up first. */
+/** Bounds the memory of the histories of all processes: the least recently written one is cleared first. */
 export class HistoryBudget {
   readonly #limit: number;
-  /** In the order in which they were last written to. */
-  readonly #histories = new Set<Kept>();
-  #latest: Kept | null = null;
+  /** In the order of their last write. */
+  readonly #histories = new Set<Clearable>();
+  #latest: Clearable | null = null;
   #used = 0;
 
   constructor(limitBytes: number) {
     this.#limit = limitBytes;
   }
 
-  /** What they take together, in bytes. */
+  /** Memory of all histories, in bytes. */
   get used(): number {
     return this.#used;
   }
 
-  /** `history` has been written to and takes so many bytes more. */
-  changed(history: Kept, bytes: number): void {
+  /** Accounts for a write to `history` that took `bytes` more memory. */
+  changed(history: Clearable, bytes: number): void {
     this.#used += bytes;
     if (this.#latest !== history) {
       this.#histories.delete(history);
@@ -34,8 +34,8 @@ export class HistoryBudget {
     }
   }
 
-  /** `history` has given up all that it had. */
-  cleared(history: Kept, bytes: number): void {
+  /** Accounts for `history`, cleared of `bytes`. */
+  cleared(history: Clearable, bytes: number): void {
     this.#used -= bytes;
     this.#histories.delete(history);
     if (this.#latest === history) this.#latest = null;

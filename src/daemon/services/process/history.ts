@@ -1,39 +1,39 @@
 import type { GapEvent, Offsets, OutputEvent, OutputStream, ProcessEvent, StartEvent } from './events.ts';
 import type { HistoryBudget } from './history-budget.ts';
 
-/** What a piece costs beside its bytes: many tiny ones must not pass for little memory. */
+/** Overhead of a piece, in bytes, so that many tiny pieces count for the memory that they take. */
 const PIECE_BYTES = 256;
-/** Small pieces of one stream in a row are joined up to this length, so that little of the limit goes to the above. */
+/** Consecutive small pieces of one stream are joined up to this length, in bytes, to save overhead. */
 const JOINED_BYTES = 4096;
 
-/** Bytes of one stream in a row, in a store that may have room for more. */
+/** Consecutive bytes of one stream, in a store that may be larger. */
 interface Piece {
   readonly stream: OutputStream;
-  /** Bytes of the stream before it. */
+  /** Offset of the first byte in the stream. */
   readonly offset: number;
   length: number;
   store: Buffer;
 }
 
-/** The last output of a process, for readers that come back: bounded in bytes, overhead included. */
+/** The last output of a process, for readers that reconnect; bounded in bytes, including overhead. */
 export class History {
   readonly #pieces: Piece[] = [];
   readonly #limit: number;
   readonly #budget: HistoryBudget | null;
   #cost = 0;
 
-  /** At most `limitBytes`, and with all others together no more than `budget` allows. */
+  /** At most `limitBytes`; `budget` bounds all histories together. */
   constructor(limitBytes: number, budget: HistoryBudget | null = null) {
     this.#limit = limitBytes;
     this.#budget = budget;
   }
 
-  /** The memory that it takes, in bytes. */
+  /** Memory in use, in bytes. */
   get cost(): number {
     return this.#cost;
   }
 
-  /** Where the kept bytes of a stream begin, or null when there are none. */
+  /** Offset of the first kept byte of a stream, or null when none is kept. */
   firstOffset(stream: OutputStream): number | null {
     return this.#pieces.find((piece) => piece.stream === stream)?.offset ?? null;
   }
@@ -48,7 +48,7 @@ export class History {
     this.#budget?.changed(this, this.#cost - before);
   }
 
-  /** Gives up all that is kept. */
+  /** Drops everything. */
   clear(): void {
     const freed = this.#cost;
     this.#pieces.length = 0;
@@ -57,8 +57,8 @@ export class History {
   }
 
   /**
-   * What a reader gets that comes back: the start with the offsets of what follows, a gap if some of what it asked
-   * for is gone, and the kept bytes from the offsets on. `end` are the offsets reached.
+   * The events for a reader that resumes at `from`: the start event with the offsets of the following output, a gap
+   * event if requested bytes are no longer kept, and the kept output. `end`: the offsets reached so far.
    */
   resume(start: StartEvent, from: Offsets, end: Offsets): ProcessEvent[] {
     const begin = (stream: OutputStream) => Math.max(from[stream], this.firstOffset(stream) ?? end[stream]);
@@ -69,7 +69,7 @@ export class History {
     return [{ ...start, offsets }, ...gap, ...kept];
   }
 
-  /** Behind the last piece, whose store grows by doubling; false when that is another stream's or long enough. */
+  /** Appends to the last piece; false when that is of another stream or would become too long. Doubles the store. */
   #join(stream: OutputStream, bytes: Buffer): boolean {
     const last = this.#pieces.at(-1);
     if (last?.stream !== stream) return false;
@@ -81,7 +81,7 @@ export class History {
     return true;
   }
 
-  /** A store of its own: the first one is the event's, which readers share. */
+  /** Replaces the store: the first one is the buffer of the event, which readers share. */
   #grow(piece: Piece, length: number): void {
     const store = Buffer.allocUnsafeSlow(Math.min(2 * length, JOINED_BYTES));
     store.set(piece.store.subarray(0, piece.length));
@@ -95,7 +95,7 @@ export class History {
   }
 }
 
-/** What of a piece lies at or behind `offset`. */
+/** The part of a piece from offset `from` on. */
 function tail({ stream, offset, length, store }: Piece, from: number): OutputEvent[] {
   const skip = Math.max(0, from - offset);
   if (skip >= length) return [];

@@ -1,7 +1,7 @@
 import type { Writable } from 'node:stream';
 import { EnvdError } from '../../../base/errors.ts';
 
-/** How many bytes of input the daemon keeps for a process that does not read, beside what the kernel holds. @internal */
+/** Size of the input queue of a process, in bytes, besides the kernel's buffer. @internal */
 export const QUEUE_BYTES = 1024 * 1024;
 
 interface Waiting {
@@ -10,18 +10,18 @@ interface Waiting {
   readonly refuse: (error: unknown) => void;
 }
 
-/** What leads to a process' input. */
+/** The write end of stdin or the terminal. */
 export interface InputChannel {
-  /** The stream, which most processes never need; the same one each time. */
+  /** Opens the stream on first use; returns the same stream each time. */
   open(): Writable;
-  /** Tells the process that nothing follows what was written. */
+  /** Signals end of file to the process. */
   end(): void;
 }
 
 /**
- * The input of a process: a bounded queue in front of a pipe or a terminal. A write is acknowledged when it has
- * been accepted into the queue, in the order of the calls; while the queue is full it waits, and a caller that
- * gives up takes its bytes with it. A process that does not read holds up its own writers and nobody else.
+ * The input of a process: a bounded queue in front of a pipe or a terminal. A write resolves when the queue has
+ * accepted it; writes are accepted in the order of the calls. While the queue is full, writes wait; an aborted write is
+ * not accepted. A process that does not read delays its own writers only.
  */
 export class Input {
   readonly #channel: InputChannel;
@@ -30,13 +30,13 @@ export class Input {
   readonly #waiting: Waiting[] = [];
   #closed = false;
 
-  /** `name` appears in errors, like `stdin of process 7`. */
+  /** `name` is used in errors: `stdin of process 7`. */
   constructor(channel: InputChannel, name: string) {
     this.#channel = channel;
     this.#name = name;
   }
 
-  /** Throws `failed_precondition` when the input is closed, and the signal's reason when the caller gives up. */
+  /** Throws `failed_precondition` when the input is closed, and the signal's reason when aborted. */
   write(bytes: Uint8Array, signal: AbortSignal): Promise<void> {
     if (this.#closed) return Promise.reject(this.#closedError());
     signal.throwIfAborted();
@@ -46,7 +46,7 @@ export class Input {
     return Promise.resolve();
   }
 
-  /** Ends the input after what has been accepted; what still waits is refused. Idempotent. */
+  /** Closes the input after the accepted writes; waiting writes are refused. Idempotent. */
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
@@ -58,7 +58,7 @@ export class Input {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const giveUp = () => {
       const index = this.#waiting.indexOf(waiting);
-      if (index < 0) return; // Accepted or refused a moment ago.
+      if (index < 0) return; // Already accepted or refused.
       this.#waiting.splice(index, 1);
       reject(signal.reason);
     };
@@ -73,7 +73,7 @@ export class Input {
     if (this.#stream) return this.#stream;
     const stream = this.#channel.open();
     stream.on('drain', () => this.#pump(stream));
-    // EPIPE and EIO: the reader is gone, by its own choice or with the process.
+    // EPIPE and EIO: the process has closed its input or has ended.
     stream.on('error', () => this.close());
     stream.on('close', () => this.close());
     this.#stream = stream;

@@ -3,14 +3,14 @@ import { type Cgroup, removeCgroups } from '../../os/cgroup2.ts';
 import { groupOf } from '../../os/signals.ts';
 
 /**
- * When leaves are removed, in milliseconds: several at a time, since the kernel's work on each would compete with the
- * next start. It lets go of a task a moment after that has been reaped, background children go when they please: each
- * look doubles the time to the next.
+ * First and last interval between removals of leaves, in milliseconds; it doubles while some are not empty. Leaves are
+ * removed in batches, because each removal takes kernel time that would compete with the next start. A leaf may stay
+ * populated: the kernel detaches a task shortly after it has been reaped, and background children may run on.
  */
 const FIRST_SWEEP_MS = 10;
 const LAST_SWEEP_MS = 10_000;
 
-/** What the kernel tells of a process and all below it; null where it does not. */
+/** Kernel's figures for a process and all below it; null when not reported. */
 export interface TreeUsage {
   readonly peakMemoryBytes: number | null;
   readonly outOfMemory: boolean | null;
@@ -18,7 +18,7 @@ export interface TreeUsage {
 
 const UNKNOWN: TreeUsage = { peakMemoryBytes: null, outOfMemory: null };
 
-/** The cgroup of one process and of everything below it, whatever sessions those make their own. */
+/** The cgroup of one process and all its descendants, in whatever session. */
 export class Leaf {
   readonly #cgroup: Cgroup;
   readonly #leaves: Leaves;
@@ -28,7 +28,7 @@ export class Leaf {
     this.#leaves = leaves;
   }
 
-  /** Where it is, once a process has been started in it. */
+  /** Its path; the directory exists once a process has been started in it. */
   get path(): string {
     return this.#cgroup.path;
   }
@@ -38,12 +38,12 @@ export class Leaf {
     this.#cgroup.signal(signal);
   }
 
-  /** Whether a process of that group is in it. */
+  /** Whether it contains a process of that process group. */
   holdsGroup(group: number): boolean {
     return this.#cgroup.processes().some((pid) => groupOf(pid) === group);
   }
 
-  /** What cannot be read, as when the daemon has no descriptor left, is not known: the end is told all the same. */
+  /** Figures that cannot be read (for example without a free descriptor) are null: the end event must not fail. */
   usage(): TreeUsage {
     if (!this.#leaves.accountsMemory) return UNKNOWN;
     try {
@@ -55,27 +55,29 @@ export class Leaf {
     }
   }
 
-  /** Removes it, as soon as the last process in it has gone. */
+  /** Removes it once the last process in it has ended. */
   release(): void {
     this.#leaves.release(this.#cgroup);
   }
 }
 
-/** Names leaves, and removes each when it is empty. */
+/** Names leaf cgroups, and removes each when it is empty. */
 export class Leaves implements Disposable {
   readonly accountsMemory: boolean;
   #count = 0;
   readonly #released = new Set<string>();
   #isDisposed = false;
   #timer: NodeJS.Timeout | null = null;
-  /** How long from its start to the sweep that is to come, in milliseconds. */
+  /** Delay of the scheduled sweep, in milliseconds. */
   #nextMs = Number.POSITIVE_INFINITY;
 
   constructor(accountsMemory: boolean) {
     this.accountsMemory = accountsMemory;
   }
 
-  /** A leaf below `parent`, to be made by a start. Its name has the daemon's pid: an earlier daemon's may be there. */
+  /**
+   * A leaf below `parent`, to be created by a start. Its name has the daemon's pid, unlike leaves of earlier daemons.
+   */
   create(parent: Cgroup): Leaf {
     this.#count += 1;
     return new Leaf(parent.child(`${process.pid}-${this.#count}`), this);
@@ -86,7 +88,7 @@ export class Leaves implements Disposable {
     if (this.#nextMs > FIRST_SWEEP_MS) this.#sweepIn(FIRST_SWEEP_MS);
   }
 
-  /** Looks no more: who removes the cgroups around them removes the leaves that are empty. */
+  /** Stops sweeping; `WorkloadCgroups` removes the remaining empty leaves. */
   [Symbol.dispose](): void {
     this.#isDisposed = true;
     if (this.#timer) clearTimeout(this.#timer);

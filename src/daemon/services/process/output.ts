@@ -4,15 +4,15 @@ import type { Offsets, OutputEvent, OutputStream, ProcessEvent, StartEvent } fro
 import type { History } from './history.ts';
 import { Reader, type Source } from './reader.ts';
 
-/** How far the slowest reader may lag behind, in bytes, before the process is slowed down to it. @internal */
+/** Lag of the slowest reader, in bytes, beyond which reading from the process is paused. @internal */
 export const WINDOW_BYTES = 1024 * 1024;
-/** What an event costs beside its bytes: many tiny ones must not pass for little memory. */
+/** Overhead of an event, in bytes, so that many tiny events count for the memory that they take. */
 const EVENT_BYTES = 256;
 
 /**
- * What a process puts out, fanned out to any number of readers: each gets everything from the moment it was added,
- * or from an earlier offset as far as it is kept. There is one log of events; a reader is a place in it. The
- * source is paused while the slowest reader is more than a window behind; without readers it never is.
+ * The output of a process for any number of readers. Each gets everything from the moment it was added, or from an
+ * earlier offset as far as it is kept. All share one log of events; a reader is a position in it. The source is paused
+ * while the slowest reader lags by more than a window; without readers it is never paused.
  */
 export class Output implements Source {
   readonly #log = new EventLog();
@@ -23,7 +23,7 @@ export class Output implements Source {
   readonly #readers = new Set<Reader>();
   readonly #setPaused: (paused: boolean) => void;
 
-  /** `setPaused` stops and restarts the source; `history` is for readers that come back. */
+  /** `setPaused` pauses and resumes the source; `history` serves readers that reconnect. */
   constructor(setPaused: (paused: boolean) => void, history: History) {
     this.#setPaused = setPaused;
     this.#history = history;
@@ -47,8 +47,8 @@ export class Output implements Source {
   }
 
   /**
-   * A reader of what is appended from now on; after the end, of the last event. With `from`, first of what is kept
-   * from these offsets on. Throws `invalid_argument` for an offset that has not been reached.
+   * Adds a reader of all further events; after the end, of the end event. With `from`, the kept output from these
+   * offsets on comes first. Throws `invalid_argument` for an offset that has not been reached.
    */
   read(pid: number, from: Offsets | null): Reader {
     const start: StartEvent = { type: 'start', pid, offsets: null };
@@ -59,13 +59,13 @@ export class Output implements Source {
     return reader;
   }
 
-  /** Gives up what is kept for readers that come back; the end is still told. */
+  /** Drops the history; new readers still get the end event. */
   forget(): void {
     this.#history.clear();
   }
 
   advanced(): void {
-    // Reading can only end a pause.
+    // A reader that advances can only end a pause.
     if (this.#paused) this.#balance();
   }
 
@@ -90,8 +90,8 @@ export class Output implements Source {
   }
 
   /**
-   * Pauses or resumes the source by the slowest reader, times those that hold up others, and forgets what none of
-   * them needs; the end stays, for those that come late.
+   * Pauses or resumes the source by the slowest reader, starts or stops the stall timers of readers that block others,
+   * and drops events that all readers have taken. The end event is kept for later readers.
    */
   #balance(): void {
     const limit = this.#log.position - WINDOW_BYTES;

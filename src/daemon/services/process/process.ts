@@ -11,15 +11,15 @@ import type { Output } from './output.ts';
 import type { Reader } from './reader.ts';
 
 /**
- * How long after the exit the end waits for background children that hold the pipes, in milliseconds. What the
- * process itself wrote is waited for however long its readers take; a killed process is not held.
+ * How long the end event waits, after the exit, for background children that hold the pipes open, in milliseconds. Not
+ * after a kill. Output written before the exit is delivered first, however long its readers take.
  */
 const PIPE_HOLD_MS = 2000;
 
-/** How long who has asked for a kill waits for the end of the process, in milliseconds: one in state D takes its time. */
+/** How long SIGKILL waits for the end of the process, in milliseconds: a process in state D may not end soon. */
 const KILL_WAIT_MS = 250;
 
-/** What a client asked to run, as List shows it. */
+/** The command that a client asked for, as List shows it. */
 export interface ProcessConfig {
   readonly command: string;
   readonly args: readonly string[];
@@ -28,14 +28,14 @@ export interface ProcessConfig {
 }
 
 /**
- * A process from its start to its end. Running: it takes input and signals. Then it has been reaped and what it
- * wrote is still on its way to the readers. Ended: the end event is out, and nothing follows.
+ * A process from its start to its end. State `running`: it takes input and signals. `reaped`: it has exited, and its
+ * output is being delivered. `ended`: the end event has been appended; no event follows.
  */
 export class ManagedProcess {
   readonly pid: number;
   readonly config: ProcessConfig;
   readonly tag: string | null;
-  /** Settles with the end event, once it is the last one in the output. */
+  /** Resolves with the end event, once that has been appended to the output. */
   readonly ended: Promise<EndEvent>;
 
   #state: 'running' | 'reaped' | 'ended' = 'running';
@@ -46,7 +46,7 @@ export class ManagedProcess {
   readonly #output: Output;
   readonly #leaf: Leaf | null;
 
-  /** What it writes goes to `output` through `channels` already; it runs in `leaf`, if there are cgroups. */
+  /** `channels` already feeds `output`. `leaf`: its cgroup; null without cgroups. */
   constructor(parts: {
     readonly config: ProcessConfig;
     readonly tag: string | null;
@@ -75,14 +75,14 @@ export class ManagedProcess {
   }
 
   /**
-   * A reader of the start event and of everything from now on; with `from`, first of what is kept from these offsets
-   * on. Throws `invalid_argument` for an offset that has not been reached.
+   * A reader of the start event and all further events; with `from`, the kept output from these offsets on comes first.
+   * Throws `invalid_argument` for an offset that has not been reached.
    */
   read(from: Offsets | null): Reader {
     return this.#output.read(this.pid, from);
   }
 
-  /** Throws `failed_precondition` when the process takes no such input, or no more. */
+  /** Throws `failed_precondition` when the process has no such input or it is closed. */
   write(kind: 'stdin' | 'pty', bytes: Uint8Array, signal: AbortSignal): Promise<void> {
     if (this.isTerminal !== (kind === 'pty')) {
       const wanted = this.isTerminal ? 'has a terminal: send pty input' : 'has no terminal: send stdin input';
@@ -91,7 +91,7 @@ export class ManagedProcess {
     return this.#openedInput().write(bytes, signal);
   }
 
-  /** Throws `failed_precondition` for a terminal, whose input ends with the byte 0x04 instead. */
+  /** Throws `failed_precondition` for a terminal; its input ends with the byte 0x04 instead. */
   closeStdin(): void {
     if (this.isTerminal) {
       throw new EnvdError(
@@ -107,15 +107,15 @@ export class ManagedProcess {
     this.#channels.resize(size);
   }
 
-  /** `kill` because its time is up; the reader that asked for this is told. */
+  /** Kills it at its deadline; false as `kill`. */
   expire(): boolean {
     this.#expired = true;
     return this.kill();
   }
 
   /**
-   * Kills the process and all below it; without cgroups, its group. False when no more than the group could be
-   * reached: its tree takes a descriptor, and there may be none left.
+   * Kills the process and all its descendants; without cgroups, its process group. False when only the process group
+   * could be signalled, because no descriptor was free to read the cgroup.
    */
   kill(): boolean {
     try {
@@ -129,7 +129,7 @@ export class ManagedProcess {
     }
   }
 
-  /** Gives up the output that is kept for clients that come back. */
+  /** Drops the output that is kept for clients that reconnect. */
   forgetOutput(): void {
     this.#output.forget();
   }
@@ -139,20 +139,20 @@ export class ManagedProcess {
     return this.#expired;
   }
 
-  /** Signals the whole process group; a process that has just ended is no error. */
+  /** Signals the whole process group; succeeds also when that has just ended. */
   signal(signal: number): void {
     if (signal === SIGKILL) this.#killed = true;
-    // Once the process is reaped, the number of a group that has gone may be somebody else's.
+    // After the process has been reaped its process group id may be reused by another group.
     if (this.#state !== 'running' && this.#leaf?.holdsGroup(this.pid) === false) return;
     signalGroup(this.pid, signal);
   }
 
-  /** Settles when it has ended after a kill, or when that takes too long. */
+  /** Resolves when the killed process has ended, after 250 ms at the latest. */
   async endedAfterKill(): Promise<void> {
     await within(KILL_WAIT_MS, this.ended, () => null);
   }
 
-  /** Signals everything below the process too, in whatever session. Throws `failed_precondition` without cgroups. */
+  /** Signals the process and all its descendants, in whatever session. Throws `failed_precondition` without cgroups. */
   signalTree(signal: number): void {
     if (!this.#leaf) {
       const text = `process ${this.pid} has no cgroup of its own: its tree cannot be signalled`;

@@ -3,20 +3,20 @@ import type { Feed } from '../../../base/feed.ts';
 import type { EventLog, Place } from './event-log.ts';
 import type { ProcessEvent } from './events.ts';
 
-/** How long a reader may hold up the others, in milliseconds, before it is dropped. @internal */
+/** How long a reader may block other readers, in milliseconds, before it is dropped. @internal */
 export const STALL_LIMIT_MS = 30_000;
-/** Output that a reader takes at a time, in bytes, unless it wants another amount. */
+/** Default size of a batch, in bytes. */
 const BATCH_BYTES = 128 * 1024;
 
-/** What a reader reads from. */
+/** What a reader needs of its output. */
 export interface Source {
   readonly ended: boolean;
-  /** A reader has taken something. */
+  /** Called when a reader has taken events. */
   advanced(): void;
   remove(reader: Reader): void;
 }
 
-/** Somebody who reads a process' output. */
+/** A reader of the output of a process. */
 export class Reader implements Feed<ProcessEvent> {
   readonly #source: Source;
   readonly #log: EventLog;
@@ -27,7 +27,7 @@ export class Reader implements Feed<ProcessEvent> {
   #failure: EnvdError | null = null;
   #disposed = false;
 
-  /** `before`: this reader's own, ahead of what it shares with others from `place` in the log on. */
+  /** `before`: events for this reader only, ahead of the log from `place` on. */
   constructor(source: Source, log: EventLog, before: readonly ProcessEvent[], place: Place) {
     this.#source = source;
     this.#log = log;
@@ -35,7 +35,7 @@ export class Reader implements Feed<ProcessEvent> {
     this.#place = place;
   }
 
-  /** How far it has come. */
+  /** Its position in the log. */
   get place(): Place {
     return this.#place;
   }
@@ -53,13 +53,13 @@ export class Reader implements Feed<ProcessEvent> {
     }
   }
 
-  /** Something may have changed for a `next` that waits. */
+  /** Makes a waiting `next` check again. */
   wake(): void {
     this.#wake?.();
     this.#wake = null;
   }
 
-  /** Starts or stops the clock of a reader that others wait for. */
+  /** Starts or stops the stall timer of a reader that blocks others. */
   setHoldingUp(holding: boolean): void {
     if (!holding) this.#stopClock();
     else this.#stall ??= setTimeout(() => this.#drop(), STALL_LIMIT_MS).unref();

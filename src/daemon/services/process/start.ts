@@ -19,18 +19,18 @@ export interface StartRequest {
   readonly config: ProcessConfig;
   readonly user: User;
   readonly tag: string | null;
-  /** Null: pipes instead of a terminal. */
+  /** Null for pipes. */
   readonly terminal: TerminalSize | null;
-  /** False: stdin is /dev/null. */
+  /** False makes stdin /dev/null. Without effect on a terminal. */
   readonly stdin: boolean;
-  /** The client's own name for this start, or null: see `ProcessTable.start`. */
+  /** Idempotency key of the client, or null; see `ProcessTable.start`. */
   readonly startId: string | null;
 }
 
-/** A start that is decided, but for its cgroup. */
+/** A complete launch except for its cgroup. */
 export type Plan = Omit<Launch, 'cgroup'>;
 
-/** Turns a request into what the kernel is to start. Throws with the first thing that is wrong. */
+/** Resolves a request to program, arguments, environment and directory. Throws the first error. */
 export async function planLaunch(request: StartRequest, guest: Guest, daemonPath: string): Promise<Plan> {
   const { config, user } = request;
   if (config.command === '') throw new EnvdError('invalid_argument', 'cmd is empty');
@@ -39,26 +39,29 @@ export async function planLaunch(request: StartRequest, guest: Guest, daemonPath
   refuseNulBytes([config.command, ...config.args, ...Object.entries(environment).flat()]);
   const bad = Object.keys(environment).find((name) => name === '' || name.includes('='));
   if (bad !== undefined)
-    throw new EnvdError('invalid_argument', `invalid name of an environment variable: '${bad}'`);
+    throw new EnvdError(
+      'invalid_argument',
+      `invalid name of an environment variable: '${bad}': it must not be empty or contain '='`,
+    );
   const file = await findExecutable(config.command, environment.PATH, cwd, user);
   return { file, args: [config.command, ...config.args], environment, cwd, user };
 }
 
-/** What the output of a process comes through, and what becomes of it beside being read. */
-export interface OutputKeeping {
+/** What the output of a process passes through besides its readers. */
+export interface OutputPath {
   readonly poller: PipePoller;
-  /** Where the last of it is kept for clients that come back. */
+  /** Keeps the last output for clients that reconnect. */
   readonly history: History;
-  /** Where it is counted. */
+  /** Counters of bytes, by stream. */
   readonly written: Record<OutputStream, number>;
 }
 
-/** Starts what was planned, in `leaf` if there are cgroups. */
+/** Starts a planned process, in `leaf` unless that is null. */
 export async function launchProcess(
   request: StartRequest,
   plan: Plan,
   leaf: Leaf | null,
-  { poller, history, written }: OutputKeeping,
+  { poller, history, written }: OutputPath,
 ): Promise<ManagedProcess> {
   let opened: Channels | null = null;
   const output = new Output((paused) => opened?.setPaused(paused), history);

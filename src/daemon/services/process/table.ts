@@ -16,26 +16,26 @@ import { Leaves } from './leaf.ts';
 import type { ManagedProcess } from './process.ts';
 import { launchProcess, type Plan, planLaunch, type StartRequest } from './start.ts';
 
-/** How long an ended process can still be connected to, in milliseconds. @internal */
+/** How long clients can connect to a process after its end, in milliseconds. @internal */
 export const RETENTION_MS = 30_000;
-/** How long processes have between SIGTERM and SIGKILL when the daemon stops, in milliseconds. */
+/** Time between SIGTERM and SIGKILL when the daemon stops, in milliseconds. */
 const STOP_GRACE_MS = 2000;
-/** How many full histories all processes may keep together, those included that have ended. */
+/** Limit of all histories together, as a multiple of the limit of one. */
 const HISTORIES = 64;
-/** Processes with this tag stay out of the cgroups that a freeze stops. */
+/** Processes with this tag run outside the cgroups that a freeze stops. */
 const SYSTEM_TAG = '_system';
 
 /** How a client names a process. */
 export type Selector = { readonly pid: number } | { readonly tag: string };
 
 export interface ProcessOptions {
-  /** PATH of the daemon, the base of every process' own. */
+  /** The daemon's PATH, the default of every process. */
   readonly path: string;
-  /** Bytes of output that are kept of each process for clients that come back. */
+  /** Output that is kept of each process for clients that reconnect, in bytes. */
   readonly historyBytes: number;
 }
 
-/** What has happened since the daemon was started. */
+/** Counters since the start of the daemon. */
 export interface ProcessCounts {
   started: number;
   readonly ended: Record<EndReason, number>;
@@ -43,7 +43,7 @@ export interface ProcessCounts {
   readonly output: Record<'stdout' | 'stderr' | 'pty', number>;
 }
 
-/** Every process of the daemon: those that run, and for a while those that have ended. */
+/** The processes that clients have started: running ones, and ended ones for 30 s. */
 export class ProcessTable {
   readonly counts: ProcessCounts = {
     started: 0,
@@ -58,7 +58,7 @@ export class ProcessTable {
   readonly #leaves: Leaves;
   readonly #histories: HistoryBudget;
   readonly #poller = new PipePoller();
-  /** By start id: those that are being started, run, or have ended a moment ago. */
+  /** By start id: starts in progress, running processes, and ended ones for 30 s. */
   readonly #starts = new Map<string, Promise<ManagedProcess>>();
   #stopping = false;
 
@@ -71,9 +71,9 @@ export class ProcessTable {
   }
 
   /**
-   * Starts a process and reads it from its first event on. After `deadlineMs` (null: never) the process is killed
-   * and the feed ends with `deadline_exceeded`; the process outlives the feed otherwise. A start id that is known
-   * attaches to that process instead. Throws `already_exists` when that one was started with another command.
+   * Starts a process and returns a feed from its first event on. After `deadlineMs` (null: no deadline) the process is
+   * killed and the feed ends with `deadline_exceeded`. Disposing of the feed does not end the process. A known start id
+   * attaches to its process instead; throws `already_exists` when that was started with another command.
    */
   async start(request: StartRequest, deadlineMs: number | null): Promise<Feed<ProcessEvent>> {
     const known = request.startId !== null && this.#starts.get(request.startId);
@@ -85,7 +85,7 @@ export class ProcessTable {
     return deadlineMs === null ? feed : new DeadlineFeed(feed, process, deadlineMs);
   }
 
-  /** Those that run, in the order of their start. */
+  /** The running processes, in the order of their start. */
   list(): ManagedProcess[] {
     return [...this.#running.values()];
   }
@@ -95,14 +95,14 @@ export class ProcessTable {
     return pick(this.#running, selector) ?? notFound(selector);
   }
 
-  /** A running process, or one that ended a moment ago. Throws `not_found`. */
+  /** A running process, or one that ended less than 30 s ago. Throws `not_found`. */
   findRetained(selector: Selector): ManagedProcess {
     return pick(this.#running, selector) ?? pick(this.#retained, selector) ?? notFound(selector);
   }
 
   /**
-   * Refuses further starts and ends every process and all that processes have left behind: SIGTERM, after a grace
-   * SIGKILL. Without cgroups it reaches their groups.
+   * Refuses further starts and ends every process and all its descendants: SIGTERM, SIGKILL after 2 s. Without cgroups
+   * only process groups are signalled.
    */
   async stop(): Promise<void> {
     this.#stopping = true;
@@ -114,7 +114,7 @@ export class ProcessTable {
     this.#leaves[Symbol.dispose]();
   }
 
-  /** Kills all of that at once, without waiting. Throws when what processes have left behind cannot be reached. */
+  /** Refuses further starts and kills all processes without waiting. Throws when a cgroup cannot be killed. */
   kill(): void {
     this.#stopping = true;
     for (const process of this.list()) process.kill();
@@ -147,7 +147,7 @@ export class ProcessTable {
         written: this.counts.output,
       });
       this.#add(process);
-      // Too late for the stop to have seen it.
+      // `stop` has listed the processes before this one was added.
       if (this.#stopping) process.kill();
       return process;
     } catch (error) {
@@ -156,7 +156,7 @@ export class ProcessTable {
     }
   }
 
-  /** Forgotten with the process, or at once when it could not be started. */
+  /** Forgets the start id with the process, or at once when the start fails. */
   #rememberStart(startId: string, starting: Promise<ManagedProcess>): void {
     this.#starts.set(startId, starting);
     const forget = () => this.#starts.delete(startId);
@@ -178,7 +178,7 @@ export class ProcessTable {
   }
 
   #retire(process: ManagedProcess): void {
-    // The kernel may have given the pid to a later process, as soon as this one was reaped.
+    // The pid may already belong to a later process.
     const removeFrom = (processes: Map<number, ManagedProcess>) => {
       if (processes.get(process.pid) === process) processes.delete(process.pid);
     };
@@ -196,18 +196,18 @@ function kindOf({ terminal }: StartRequest): 'user' | 'ptys' {
   return terminal ? 'ptys' : 'user';
 }
 
-/** Everything that the process has put out, to a client that asks for its start again. */
+/** A feed of the whole output of a process, for a repeated start. */
 function attach(process: ManagedProcess, { startId, config }: StartRequest): Feed<ProcessEvent> {
   if (!isDeepStrictEqual(process.config, config)) {
     throw new EnvdError(
       'already_exists',
-      `start id '${startId}' belongs to process ${process.pid}, another command`,
+      `start id '${startId}' belongs to process ${process.pid}, which runs another command: use a new id`,
     );
   }
   return process.read({ stdout: 0, stderr: 0, pty: 0 });
 }
 
-/** Of several processes with one tag the latest counts. */
+/** The latest process, when several have the same tag. */
 function pick(
   processes: ReadonlyMap<number, ManagedProcess>,
   selector: Selector,

@@ -2,12 +2,12 @@ import { within } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
 import { SerialQueue } from '../../../base/serial-queue.ts';
 
-/** Questions that may wait for one file system: hundreds of watches may begin at once on one directory. */
+/** Waiting requests per file system: hundreds of watches may start at once on one directory. */
 const WAITING_LIMIT = 1024;
 
 /**
- * Questions to file systems that may not answer. Each unanswered one holds a thread of the pool, so there is one at a
- * time for each file system.
+ * Requests to file systems that may hang. Each request blocks a pool thread, so that at most one per file system is in
+ * flight.
  */
 export class Answers {
   readonly #timeoutMs: number;
@@ -18,8 +18,8 @@ export class Answers {
   }
 
   /**
-   * Asks about `path`; `key` stands for the file system. Throws `deadline_exceeded` when there is no answer, and
-   * `resource_exhausted` at once while too many wait for the same file system.
+   * Runs `question`, a request about `path`; `key` identifies the file system. Throws `deadline_exceeded` after 5 s,
+   * and `resource_exhausted` immediately while too many requests wait for the same file system.
    */
   async ask<T>(key: string, path: string, question: () => Promise<T>): Promise<T> {
     const queue = this.#queues.get(key) ?? new SerialQueue(`ask the file system at '${path}'`, WAITING_LIMIT);

@@ -1,10 +1,10 @@
 import { type Watch, Watcher, type WatchOptions } from './watcher.ts';
 
-/** A watcher that counts what it does. */
+/** A watcher with counters. */
 export class CountedWatcher extends Watcher {
-  /** Watches that clients have open. */
+  /** Open watches of clients. */
   open = 0;
-  /** How often a reader was told that it has missed events. */
+  /** `rescan` events taken by readers. */
   rescans = 0;
 
   override async watch(path: string, options: WatchOptions): Promise<Watch> {

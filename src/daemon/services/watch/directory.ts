@@ -3,35 +3,35 @@ import type { Names } from '../../os/directory-handle.ts';
 import type { InotifyEvent } from '../../os/inotify.ts';
 import type { Subscriber } from './kernel-watches.ts';
 
-/** Gets the events of the directories of a tree. */
+/** Receives the events of the directories of a tree. */
 export interface EventSink {
   handle(directory: Directory, event: InotifyEvent): void;
 }
 
-/** What was seen of a directory, until the events that are older have passed. */
+/** The result of reading a directory, kept until all older events have been handled. */
 export interface Look {
-  /** Null: it was not found. */
+  /** Null when the directory was not found. */
   names: Names | null;
-  /** What happened in it since it is watched, to be gone through afterwards. */
+  /** Events since the watch was added, to be replayed afterwards. */
   readonly events: InotifyEvent[];
 }
 
-/** A directory of a watched tree, at the place where the events handed out so far have put it. */
+/** A directory of a watched tree, at the path that follows from the events handled so far. */
 export class Directory implements Subscriber {
   parent: Directory | null;
   name: BytePath;
   readonly children = new Map<BytePath, Directory>();
   /** The kernel watch, or null while there is none. */
   descriptor: number | null = null;
-  /** Whether its entries are known; from then on its events are followed. */
+  /** Whether its entries are known; from then on its events are applied. */
   surveyed = false;
-  /** Under way, and void when the directory or one above it moves meanwhile. */
+  /** The read in progress; discarded when the directory or an ancestor moves. */
   look: Look | null = null;
-  /** How often it was not found. */
+  /** Number of failed attempts to find it. */
   misses = 0;
-  /** Between IN_MOVED_FROM and IN_MOVED_TO: what happened in it meanwhile. */
+  /** Events of the subtree between IN_MOVED_FROM and IN_MOVED_TO. */
   held: [Directory, InotifyEvent][] | null = null;
-  /** No part of the tree any more: its events are nobody's. */
+  /** Removed from the tree: its events are ignored. */
   gone = false;
 
   readonly #sink: EventSink;
@@ -46,32 +46,32 @@ export class Directory implements Subscriber {
     this.#sink.handle(this, event);
   }
 
-  /** Makes a directory below. */
+  /** Adds a directory below. */
   addChild(name: BytePath): Directory {
     const child = new Directory(this, name, this.#sink);
     this.children.set(name, child);
     return child;
   }
 
-  /** The directory at the top, which is the tree's root unless a move has taken this one out. */
+  /** The topmost ancestor: the tree's root, unless a move has detached this directory. */
   top(): Directory {
     let directory: Directory = this;
     while (directory.parent) directory = directory.parent;
     return directory;
   }
 
-  /** Relative to the top, which is the empty path itself. */
+  /** Path relative to the topmost ancestor, whose own path is empty. */
   path(): BytePath {
     return this.parent ? joinBytes(this.parent.path(), this.name) : '';
   }
 
-  /** Takes it out of its parent. */
+  /** Removes it from its parent. */
   detach(): void {
     if (this.parent?.children.get(this.name) === this) this.parent.children.delete(this.name);
     this.parent = null;
   }
 
-  /** Puts it below `parent`, as `name`. */
+  /** Attaches it below `parent` as `name`. */
   place(parent: Directory, name: BytePath): void {
     this.parent = parent;
     this.name = name;

@@ -18,7 +18,7 @@ import type { Placement } from './placement.ts';
 import { type Rename, Renames } from './renames.ts';
 import type { Survey } from './survey.ts';
 
-/** What events of entries act on. */
+/** What the handling of entry events needs. */
 export interface EntryEventsContext {
   readonly kernel: KernelWatches;
   readonly recursive: boolean;
@@ -31,10 +31,10 @@ export interface EntryEventsContext {
 const ARRIVALS = IN_CREATE | IN_MOVED_TO;
 const DEPARTURES = IN_DELETE | IN_MOVED_FROM;
 
-/** The name of a file that has none (O_TMPFILE), in events of its descriptor: `#` and the inode number. */
+/** The name of an unnamed temporary file (O_TMPFILE) in inotify events: `#` and the inode number. */
 const UNNAMED = /^#\d+$/;
 
-/** Follows what happens to the entries of directories: keeps the tree and tells the reader, each thing once. */
+/** Applies events of entries to the tree and reports each change to the reader once. */
 export class EntryEvents {
   readonly #context: EntryEventsContext;
   readonly #renames = new Renames();
@@ -43,10 +43,10 @@ export class EntryEvents {
     this.#context = context;
   }
 
-  /** What happens to an entry of a directory that has been surveyed. */
+  /** Applies an event of an entry of a surveyed directory. */
   apply(directory: Directory, { mask, name, cookie }: InotifyEvent): void {
     const isDirectory = (mask & IN_ISDIR) !== 0 && this.#context.recursive;
-    if (mask & (ARRIVALS | DEPARTURES)) this.#renames.acquit(directory, name);
+    if (mask & (ARRIVALS | DEPARTURES)) this.#renames.dropCandidates(directory, name);
     if (mask & IN_CREATE) this.#appeared(directory, name, isDirectory);
     if (mask & IN_MOVED_TO) this.#movedTo(directory, name, isDirectory, cookie);
     if (mask & IN_MODIFY) this.#changed(directory, name, 'write');
@@ -56,8 +56,8 @@ export class EntryEvents {
   }
 
   /**
-   * An event from about the time of the survey, which has found the entries `known`: it is followed unless the
-   * survey has seen what came of it.
+   * Applies an event that was queued during the survey, which has found the entries `known`, unless the survey has
+   * already seen its result.
    */
   replay(directory: Directory, event: InotifyEvent, known: Set<BytePath>): void {
     const { mask, name } = event;
@@ -68,7 +68,7 @@ export class EntryEvents {
     this.apply(directory, event);
   }
 
-  /** A directory is not there any more, for a reason that no event has given. */
+  /** Reports a directory as removed that no longer exists, although no event has said so. */
   vanished(directory: Directory): void {
     if (directory.parent) this.#deleted(directory.parent, directory.name);
   }
@@ -77,15 +77,15 @@ export class EntryEvents {
     this.#context.tell(type, joinBytes(directory.path(), name), movedFrom);
   }
 
-  /** Has the survey look for a directory. */
-  #expect(parent: Directory, name: BytePath): void {
+  /** Adds a directory and requests its survey. */
+  #addDirectory(parent: Directory, name: BytePath): void {
     this.#context.survey.request(parent.addChild(name));
   }
 
   #appeared(directory: Directory, name: BytePath, isDirectory: boolean): void {
     this.#forget(directory, name);
     this.tell('create', directory, name);
-    if (isDirectory) this.#expect(directory, name);
+    if (isDirectory) this.#addDirectory(directory, name);
   }
 
   #changed(directory: Directory, name: BytePath, type: 'write' | 'chmod'): void {
@@ -93,7 +93,7 @@ export class EntryEvents {
     this.tell(type, directory, name);
   }
 
-  /** What is at a path now, relative to the root. */
+  /** lstat(2) of a path relative to the root; null when it fails. */
   #find(path: BytePath): Stats | null {
     try {
       return lstatSync(pathBuffer(this.#context.placement.resolve(path)), { throwIfNoEntry: false }) ?? null;
@@ -126,23 +126,23 @@ export class EntryEvents {
     const rename = this.#renames.take(cookie);
     const moved = this.#context.moves.take(cookie);
     this.#forget(directory, name);
-    // Of a directory that was given up as having left, everything is told anew.
+    // A directory whose move out of the tree was assumed is reported as new, with all its entries.
     this.tell('create', directory, name, rename && (moved || !rename.isFollowed) ? rename.path : null);
     if (moved) this.#arrived(moved, directory, name);
-    else if (isDirectory) this.#expect(directory, name);
-    if (rename && this.#renames.takesBack(rename, joinBytes(directory.path(), name))) {
-      this.#suspectExchange(rename, directory, name, isDirectory);
+    else if (isDirectory) this.#addDirectory(directory, name);
+    if (rename && this.#renames.isReverse(rename, joinBytes(directory.path(), name))) {
+      this.#checkExchange(rename, directory, name, isDirectory);
     }
   }
 
-  /** If there is something at the place it has left, which no other event explains, the two have changed places. */
-  #suspectExchange(rename: Rename, directory: Directory, name: BytePath, isDirectory: boolean): void {
+  /** Reports an exchange if an entry exists at the old path and no other event explains it. */
+  #checkExchange(rename: Rename, directory: Directory, name: BytePath, isDirectory: boolean): void {
     const other = this.#find(rename.path);
     if (!other) return;
-    this.#renames.suspect(rename);
+    this.#renames.addCandidate(rename);
     this.#context.kernel.whenPassed(() => {
       const { placement } = this.#context;
-      if (!this.#renames.convict(rename)) return;
+      if (!this.#renames.takeCandidate(rename)) return;
       if (!placement.locate(directory) || !placement.locate(rename.directory)) return;
       if (isDirectory || directory.children.has(name)) {
         this.#deleted(directory, name);
@@ -152,7 +152,7 @@ export class EntryEvents {
     });
   }
 
-  /** Puts a moved directory at its new place, and goes on with what was left undone meanwhile. */
+  /** Attaches a moved directory at its new path and handles the events held since IN_MOVED_FROM. */
   #arrived(moved: Directory, directory: Directory, name: BytePath): void {
     moved.place(directory, name);
     for (const each of moved.all()) if (!each.surveyed) this.#context.survey.request(each);

@@ -1,21 +1,21 @@
 import type { BytePath } from '../../os/byte-path.ts';
 
-/** What happened to an entry; `rescan`: something was lost, look at the whole tree again. */
+/** What happened to an entry. `rescan`: events were lost, the reader has to read the whole tree again. */
 export type WatchEventType = 'create' | 'write' | 'remove' | 'rename' | 'chmod' | 'rescan';
 
 export interface WatchEvent {
   readonly type: WatchEventType;
-  /** Relative to the watched directory; `.` is that directory itself. What is not UTF-8 appears as U+FFFD. */
+  /** Relative to the watched directory; `.` is that directory itself. Bytes that are not UTF-8 become U+FFFD. */
   readonly name: string;
-  /** The watched directory's path, as it was asked for, and the name. */
+  /** The watched directory's path as requested, and the name. */
   readonly path: string;
-  /** Of a `create` that ends a move inside the tree: the old name, whose `rename` was told before; else null. */
+  /** For the `create` of a move inside the tree: the old name, whose `rename` came before; else null. */
   readonly movedFrom: string | null;
 }
 
-/** Where the events of a watch go. */
+/** Receives the events of a watch. */
 export interface WatchSink {
   push(type: WatchEventType, name: BytePath, movedFrom?: BytePath | null): void;
-  /** No more events come, for this reason if any. */
+  /** The watch has ended; `error` is the reason unless the directory is gone. */
   end(error?: Error | null): void;
 }

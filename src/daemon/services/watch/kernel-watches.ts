@@ -13,20 +13,20 @@ import {
   type InotifyEvent,
 } from '../../os/inotify.ts';
 
-/** Whoever wants the events of one directory. */
+/** Receives the events of one directory. */
 export interface Subscriber {
   onEvent(event: InotifyEvent): void;
 }
 
-/** The event loop goes on with other things after so many ms of events. */
+/** Time after which event handling yields to the event loop, in milliseconds. */
 const SLICE_MS = 8;
 const EVENTS_BETWEEN_CLOCK_READS = 64;
 const RETRY_MS = 10;
 
-/** Bits that change nothing for a directory that is watched already. */
+/** A mask that does not change an existing watch. */
 const IDENTIFY = IN_MASK_ADD | IN_MOVE_SELF | IN_ONLYDIR | IN_DONT_FOLLOW;
 
-/** The daemon's one inotify instance: one kernel watch a directory, shared by all who subscribe to it. */
+/** The daemon's only inotify instance: one kernel watch per directory, shared by all its subscribers. */
 export class KernelWatches implements Disposable {
   #inotify: Inotify | null = null;
   /** By watch descriptor. */
@@ -36,13 +36,13 @@ export class KernelWatches implements Disposable {
   readonly #overflowListeners = new Set<() => void>();
   readonly #whenDrained: (() => void)[] = [];
   #events: Generator<InotifyEvent, void> | null = null;
-  /** Whether there is more to hand out. */
+  /** Whether a batch is being handed out. */
   #working = false;
-  /** Whether the last event handed out was the first half of a move. */
+  /** Whether the last event handed out was IN_MOVED_FROM. */
   #halfMoved = false;
   #disposed = false;
 
-  /** Kernel watches held for subscribers. */
+  /** Number of kernel watches. */
   get size(): number {
     return this.#subscribers.size;
   }
@@ -63,12 +63,12 @@ export class KernelWatches implements Disposable {
     if (!this.#disposed) this.#inotify?.remove(descriptor);
   }
 
-  /** Whether a kernel watch has more subscribers than one. */
+  /** Whether a kernel watch has more than one subscriber. */
   isShared(descriptor: number): boolean {
     return (this.#subscribers.get(descriptor)?.size ?? 0) > 1;
   }
 
-  /** The descriptor of the directory that is at `path` now; null when nobody watches it. */
+  /** The watch descriptor of the directory at `path`; null when it is not watched. */
   identify(path: BytePath): number | null {
     const inotify = this.#open();
     const descriptor = inotify.add(path, IDENTIFY);
@@ -77,30 +77,30 @@ export class KernelWatches implements Disposable {
     return null;
   }
 
-  /** Calls back once, when everything that has happened until now has been handed out (or lost). */
+  /** Calls back once, when all events that have occurred so far have been handed out or lost. */
   whenPassed(callback: () => void): void {
     if (this.#disposed) return;
     try {
       this.#marks.set(this.#open().mark(), callback);
     } catch (error) {
       if (!(error instanceof EnvdError)) throw error;
-      // At the limit of watches another process was faster: a later mark does as well.
+      // Another process took the last free watch: try again later.
       setTimeout(() => this.whenPassed(callback), RETRY_MS);
     }
   }
 
-  /** Calls back once, when everything that was read from the kernel has been handed out. */
+  /** Calls back once, when all events read from the kernel have been handed out. */
   whenDrained(callback: () => void): void {
     if (this.#working) this.#whenDrained.push(callback);
     else this.inTurn(callback);
   }
 
-  /** Runs `slice` in a turn of the event loop of its own, one after the other for all watches. */
+  /** Runs `slice` in its own turn of the event loop; slices of all watches run one after another. */
   inTurn(slice: () => void): void {
     if (this.#slices.push(slice) === 1) setImmediate(() => this.#runSlice());
   }
 
-  /** Calls back whenever the kernel's queue has overflowed; returns what ends that. */
+  /** Calls back at each overflow of the kernel's queue; returns a function that unsubscribes. */
   onOverflow(listener: () => void): () => void {
     this.#overflowListeners.add(listener);
     return () => this.#overflowListeners.delete(listener);
@@ -114,12 +114,12 @@ export class KernelWatches implements Disposable {
   }
 
   #open(): Inotify {
-    if (this.#disposed) throw new EnvdError('unavailable', 'the watcher is closed');
+    if (this.#disposed) throw new EnvdError('unavailable', 'cannot watch: the daemon is stopping');
     this.#inotify ??= new Inotify(() => this.#work());
     return this.#inotify;
   }
 
-  /** Hands out what was read, in slices. */
+  /** Hands out the events read from the kernel, in slices. */
   #work(): void {
     this.#working = true;
     const deadline = performance.now() + SLICE_MS;
@@ -134,7 +134,7 @@ export class KernelWatches implements Disposable {
         return;
       }
     }
-    this.#rest();
+    this.#finishBatch();
   }
 
   #takeEvents(): Generator<InotifyEvent, void> | null {
@@ -157,7 +157,7 @@ export class KernelWatches implements Disposable {
     }
   }
 
-  /** Marks may be among what was lost. */
+  /** Marks may be among the lost events. */
   #overflowed(): void {
     const passed = [...this.#marks.values()];
     this.#marks.clear();
@@ -174,8 +174,8 @@ export class KernelWatches implements Disposable {
     }
   }
 
-  /** Everything that was read is handed out; unless a move has been told by half: its other half is coming. */
-  #rest(): void {
+  /** Ends the batch; after IN_MOVED_FROM continues, because IN_MOVED_TO follows immediately. */
+  #finishBatch(): void {
     if (this.#halfMoved) {
       this.#halfMoved = false;
       setImmediate(() => this.#work());

@@ -8,17 +8,17 @@ import { Tree, type TreeOwner } from './tree.ts';
 
 export interface LocalWatchOptions {
   readonly kernel: KernelWatches;
-  /** Resolved: no part of it a link. */
+  /** Without symbolic links. */
   readonly rootPath: BytePath;
   readonly recursive: boolean;
   readonly sink: WatchSink;
-  /** Whether directories at this path are watched too. */
+  /** Whether the directory at this path is to be watched. */
   readonly enters: (path: BytePath) => boolean;
 }
 
 /**
- * One watch through inotify. When events were lost its tree is planted anew, and the reader is told to rescan when
- * everything is watched again: what changes after that look is not missed.
+ * One watch through inotify. After lost events a new tree is set up; the reader gets `rescan` when all of it is
+ * watched, so that no change after its rescan is missed.
  */
 export class LocalWatch implements TreeOwner, Disposable {
   readonly kernel: KernelWatches;
@@ -46,7 +46,7 @@ export class LocalWatch implements TreeOwner, Disposable {
   async start(signal?: AbortSignal): Promise<void> {
     const ignore = signal ? onAbort(signal, () => this.fail(signal.reason)) : () => {};
     try {
-      this.#plant();
+      this.#startTree();
       await this.#started.promise;
     } catch (error) {
       this[Symbol.dispose]();
@@ -71,12 +71,12 @@ export class LocalWatch implements TreeOwner, Disposable {
   lost(): void {
     if (this.#state === 'over') return;
     this.#tree.stop();
-    // The watches of the tree so far are kept until the new one shares them.
+    // The old tree keeps its kernel watches until the new tree shares them.
     if (this.#previous) this.#tree[Symbol.dispose]();
     else this.#previous = this.#tree;
     this.#tree = new Tree(this);
     try {
-      this.#tree.plant();
+      this.#tree.start();
     } catch (error) {
       if (isSystemError(error, 'ENOENT', 'ENOTDIR')) this.rootLeft('remove');
       else this.fail(error);
@@ -100,7 +100,7 @@ export class LocalWatch implements TreeOwner, Disposable {
     this[Symbol.dispose]();
   }
 
-  /** Gives up all watches; what waits for the reader stays. */
+  /** Removes all watches; events already queued for the reader remain. */
   [Symbol.dispose](): void {
     this.#state = 'over';
     for (const release of this.#releases.splice(0)) release();
@@ -109,15 +109,15 @@ export class LocalWatch implements TreeOwner, Disposable {
     this.#tree[Symbol.dispose]();
   }
 
-  #plant(): void {
+  #startTree(): void {
     if (this.#state === 'over') return;
     this.#releases.push(this.kernel.onOverflow(() => this.lost()));
-    const guard = new RootGuard(this.kernel, this.rootPath, (type) => this.#suspect(type));
+    const guard = new RootGuard(this.kernel, this.rootPath, (type) => this.#checkRoot(type));
     this.#releases.push(() => guard[Symbol.dispose]());
-    this.#tree.plant();
+    this.#tree.start();
   }
 
-  #suspect(type: 'remove' | 'rename'): void {
+  #checkRoot(type: 'remove' | 'rename'): void {
     if (this.#state !== 'over' && !this.#tree.isRooted()) this.rootLeft(type);
   }
 }

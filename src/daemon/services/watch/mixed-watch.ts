@@ -13,12 +13,12 @@ export interface MixedWatchOptions {
   readonly sink: WatchSink;
 }
 
-/** A watch of a local directory, with what network file systems are mounted below. */
+/** A watch of a local directory and of the network file systems mounted below it. */
 export class MixedWatch implements Disposable {
   readonly #options: MixedWatchOptions;
   readonly #local: LocalWatch;
   readonly #networks: NetworkWatch[] = [];
-  /** Mount points that the local watch stays out of. */
+  /** Mount points that the local watch does not enter. */
   readonly #excluded: Set<BytePath>;
 
   constructor(options: MixedWatchOptions) {
@@ -29,7 +29,7 @@ export class MixedWatch implements Disposable {
     this.#local = new LocalWatch({ kernel, rootPath: root.path, recursive, sink, enters });
   }
 
-  /** Resolves when everything is watched. Throws as the parts do. */
+  /** Resolves when everything is watched. Throws as `LocalWatch.start` and `NetworkWatch.start` do. */
   async start(signal?: AbortSignal): Promise<void> {
     for (const mount of this.#options.root.networkMounts) {
       const network = this.#watchNetwork(mount);
@@ -55,7 +55,7 @@ export class MixedWatch implements Disposable {
       prefix,
       sink: {
         push: (type, name, movedFrom) => {
-          // Of the mount point itself: it is there when the file system is not mounted any more.
+          // Events of the mount point itself are dropped: the directory still exists after the unmount.
           if (name !== prefix || type === 'chmod') sink.push(type, name, movedFrom);
         },
         end: (error) => {

@@ -2,7 +2,7 @@ import { lstat, readdir } from 'node:fs/promises';
 import { isSystemError } from '../../../base/errors.ts';
 import { type BytePath, bytePath, joinBytes, pathBuffer } from '../../os/byte-path.ts';
 
-/** What an entry was like when it was told of last. */
+/** State of an entry when it was last reported. */
 export interface Known {
   readonly inode: number;
   readonly isDirectory: boolean;
@@ -12,7 +12,7 @@ export interface Known {
   readonly rights: string;
 }
 
-/** What the reader knows of a tree, by names relative to its root. */
+/** The state of a tree as reported to the reader, by names relative to its root. */
 export class Ledger {
   readonly #root: BytePath;
   readonly #entries = new Map<BytePath, Known>();
@@ -30,7 +30,7 @@ export class Ledger {
     return this.#entries.get(name);
   }
 
-  /** The name of an inode; one of them, if it has several. */
+  /** A name of an inode. */
   nameOf(inode: number): BytePath | undefined {
     return this.#names.get(inode);
   }
@@ -58,7 +58,7 @@ export class Ledger {
     return this.names().filter((each) => each === name || each.startsWith(prefix));
   }
 
-  /** Takes out an entry and all below. */
+  /** Removes an entry and all below; returns them with the rest of their names. */
   remove(name: BytePath): [BytePath, Known][] {
     const removed: [BytePath, Known][] = [];
     for (const each of this.below(name)) {
@@ -69,12 +69,12 @@ export class Ledger {
     return removed;
   }
 
-  /** Puts in what `remove` took out. */
+  /** Inserts, at `name`, entries that `remove` returned. */
   insert(name: BytePath, entries: readonly [BytePath, Known][]): void {
     for (const [rest, known] of entries) this.set(name + rest, known);
   }
 
-  /** What is at `name` in the file system now, or null. */
+  /** Current state of `name` in the file system, or null. */
   async look(name: BytePath): Promise<Known | null> {
     try {
       const status = await lstat(pathBuffer(joinBytes(this.#root, name)));
@@ -91,7 +91,7 @@ export class Ledger {
     }
   }
 
-  /** Makes what is in the file system now what is known. Stops beyond `limit` entries. */
+  /** Reads the current state of the file system. Stops after more than `limit` entries. */
   async fill(recursive: boolean, limit: number): Promise<void> {
     this.#entries.clear();
     this.#names.clear();

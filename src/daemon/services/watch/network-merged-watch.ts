@@ -8,21 +8,21 @@ import { Ledger } from './network-ledger.ts';
 import type { SentEvent } from './network-protocol.ts';
 import { Reconciler } from './network-reconciler.ts';
 
-/** Entries that are polled at most. */
+/** Maximum number of polled entries. */
 const MAX_POLLED = 100_000;
-/** What polling sees may have come through the mount: inotify tells it first then. */
+/** Delay of changes found by polling, in milliseconds: inotify reports first those made through this mount. */
 const HEAD_START_MS = 100;
-/** Polling does not compare permissions and owners; they are looked at once in so many intervals. */
+/** Polling does not compare permissions and owners; they are checked every so many polling intervals. */
 const RIGHTS_INTERVALS = 5;
-/** An entry that is gone may turn up elsewhere: polling finds the two at different times. */
+/** How long a missing entry may turn up under another name, in polling intervals, before it counts as removed. */
 const GRACE_INTERVALS = 1.5;
 const TICK_MS = 250;
-/** Events sent at once. */
-const MAX_TOLD = 512;
+/** Maximum number of events in one message. */
+const MAX_BATCH = 512;
 
 export interface MergedWatchOptions {
   readonly kernel: KernelWatches;
-  /** Resolved: no part of it a link. */
+  /** Without symbolic links. */
   readonly root: BytePath;
   readonly recursive: boolean;
   readonly tell: (events: readonly SentEvent[]) => void;
@@ -31,8 +31,8 @@ export interface MergedWatchOptions {
 }
 
 /**
- * A watch of a network file system: inotify tells at once what is done through this mount, polling finds what is
- * done elsewhere.
+ * A watch of a network file system: inotify reports changes made through this mount immediately, polling finds changes
+ * made elsewhere.
  */
 export class MergedWatch implements WatchSink, Disposable {
   readonly #options: MergedWatchOptions;
@@ -40,12 +40,12 @@ export class MergedWatch implements WatchSink, Disposable {
   readonly #ledger: Ledger;
   readonly #reconciler: Reconciler;
   #polled: PolledWatch | null = null;
-  /** From inotify. */
-  #heard: SentEvent[] = [];
-  /** From polling; then what is to be looked at now. */
+  /** Events of inotify. */
+  #incoming: SentEvent[] = [];
+  /** Changes found by polling, within their delay; `#due`: entries to check now. */
   readonly #changed = new Set<BytePath>();
   #due: BytePath[] = [];
-  #told: SentEvent[] = [];
+  #outgoing: SentEvent[] = [];
   #localEnd: { readonly error: Error | null } | null = null;
   #headStart: NodeJS.Timeout | null = null;
   #ticking: NodeJS.Timeout | null = null;
@@ -57,25 +57,25 @@ export class MergedWatch implements WatchSink, Disposable {
     const { kernel, root, recursive } = options;
     this.#ledger = new Ledger(root);
     this.#reconciler = new Reconciler(this.#ledger, (type, name, movedFrom = null) =>
-      this.#told.push([type, name, movedFrom]),
+      this.#outgoing.push([type, name, movedFrom]),
     );
     this.#local = new LocalWatch({ kernel, rootPath: root, recursive, sink: this, enters: () => true });
   }
 
-  /** Resolves when every change from now on will be told. Throws `resource_exhausted` when there is too much. */
+  /** Resolves when every further change will be reported. Throws `resource_exhausted` for more than 100,000 entries. */
   async start(): Promise<void> {
     const { root, recursive } = this.#options;
     await this.#local.start();
     this.#polled = await PolledWatch.open(displayPath(root), {
       recursive,
-      onChange: (path) => this.#suspect(bytePath(path).slice(root.length + 1)),
+      onChange: (path) => this.#pollFound(bytePath(path).slice(root.length + 1)),
       onError: (error) => this.#end(error),
     });
     await this.#ledger.fill(recursive, MAX_POLLED);
     this.#checkSize();
     await this.#workOff();
-    // What happened until now is nobody's business.
-    this.#told = [];
+    // Changes before the start are not reported.
+    this.#outgoing = [];
     this.#state = 'idle';
     this.#rightsAt = performance.now();
     this.#ticking = setInterval(() => this.#tick(), TICK_MS);
@@ -83,7 +83,7 @@ export class MergedWatch implements WatchSink, Disposable {
   }
 
   push(type: WatchEventType, name: BytePath, movedFrom: BytePath | null = null): void {
-    this.#heard.push([type, name, movedFrom]);
+    this.#incoming.push([type, name, movedFrom]);
     this.#work();
   }
 
@@ -101,12 +101,12 @@ export class MergedWatch implements WatchSink, Disposable {
     this.#polled?.[Symbol.asyncDispose]().catch(() => {});
   }
 
-  #suspect(name: BytePath): void {
+  #pollFound(name: BytePath): void {
     if (name === '' || this.#state === 'over') return;
     this.#changed.add(name);
     this.#headStart ??= setTimeout(() => {
       this.#headStart = null;
-      // Parents first: with a directory that was moved, all below is.
+      // Parents first: a moved directory accounts for all its entries.
       this.#due.push(...[...this.#changed].sort());
       this.#changed.clear();
       this.#work();
@@ -133,12 +133,12 @@ export class MergedWatch implements WatchSink, Disposable {
 
   async #workOff(): Promise<void> {
     for (;;) {
-      const event = this.#heard.shift();
+      const event = this.#incoming.shift();
       const name = event ? undefined : this.#due.shift();
-      if (event) await this.#hear(...event);
+      if (event) await this.#applyInotify(...event);
       else if (name !== undefined) await this.#reconciler.look(name);
       else return;
-      if (this.#told.length > MAX_TOLD) this.#flush();
+      if (this.#outgoing.length > MAX_BATCH) this.#flush();
     }
   }
 
@@ -147,18 +147,20 @@ export class MergedWatch implements WatchSink, Disposable {
     this.#state = 'idle';
     this.#flush();
     this.#checkSize();
-    if (this.#heard.length > 0) this.#work();
+    if (this.#incoming.length > 0) this.#work();
     else if (this.#localEnd) this.#end(this.#localEnd.error);
   }
 
-  async #hear(type: WatchEventType, name: BytePath, movedFrom: BytePath | null): Promise<void> {
-    if (name !== '.') return this.#reconciler.hear(type, name, movedFrom);
-    this.#told.push([type, name, null]);
+  async #applyInotify(type: WatchEventType, name: BytePath, movedFrom: BytePath | null): Promise<void> {
+    if (name !== '.') return this.#reconciler.applyInotify(type, name, movedFrom);
+    this.#outgoing.push([type, name, null]);
     if (type === 'rescan') await this.#ledger.fill(this.#options.recursive, MAX_POLLED);
   }
 
   #flush(): void {
-    if (this.#told.length > 0 && this.#state !== 'starting') this.#options.tell(this.#told.splice(0));
+    if (this.#outgoing.length > 0 && this.#state !== 'starting') {
+      this.#options.tell(this.#outgoing.splice(0));
+    }
   }
 
   #checkSize(): void {

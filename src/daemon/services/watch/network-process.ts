@@ -5,23 +5,23 @@ import { EnvdError } from '../../../base/errors.ts';
 import { type BytePath, displayPath } from '../../os/byte-path.ts';
 import type { Report, Request, SentError, SentEvent } from './network-protocol.ts';
 
-/** A file system that has not answered for so long is given up. */
+/** Time without an answer after which a file system counts as hung, in milliseconds. */
 const SILENCE_MS = 10_000;
 
-/** Beside this file; in the image, which has the daemon in one file, beside that. */
+/** Beside this file; in an image beside the bundle of the daemon. */
 const PROGRAM = new URL(
   import.meta.url.endsWith('.ts') ? './network-program.ts' : './watch-network.js',
   import.meta.url,
 );
 
-/** Whom the reports about one watch go to. */
+/** Receives the reports about one watch. */
 export interface Listener {
   started(): void;
   events(events: readonly SentEvent[]): void;
   ended(error: Error | null): void;
 }
 
-/** The process that watches what is below one network mount. */
+/** The process that watches directories of one network mount. */
 export class NetworkProcess implements Disposable {
   readonly #mount: BytePath;
   readonly #child: ChildProcess;
@@ -32,10 +32,10 @@ export class NetworkProcess implements Disposable {
 
   constructor(mount: BytePath) {
     this.#mount = mount;
-    // No inspector for whoever may signal it.
+    // SIGUSR1 must not open an inspector.
     this.#child = spawn(process.execPath, ['--disable-sigusr1', fileURLToPath(PROGRAM)], {
       argv0: 'envd',
-      // Of the daemon's own nothing is of use there.
+      // It needs no variables of the daemon.
       env: {},
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
     });
@@ -55,7 +55,7 @@ export class NetworkProcess implements Disposable {
     return this.#over;
   }
 
-  /** Starts a watch; returns what stops it. */
+  /** Starts a watch; returns a function that stops it. */
   watch(root: BytePath, recursive: boolean, listener: Listener): () => void {
     const id = ++this.#lastId;
     this.#listeners.set(id, listener);
@@ -69,7 +69,7 @@ export class NetworkProcess implements Disposable {
     this.#over = true;
     if (this.#silence) clearTimeout(this.#silence);
     this.#child.removeAllListeners();
-    // A process that is stuck in the file system takes no message any more.
+    // SIGKILL, because a process that hangs in the file system handles no message.
     this.#child.kill('SIGKILL');
   }
 
@@ -89,7 +89,7 @@ export class NetworkProcess implements Disposable {
     }
   }
 
-  /** Waits for the next message. If the event loop was busy that long, it may be there already. */
+  /** Restarts the timer for the next message; one more second, in case the daemon's own event loop was busy. */
   #listen(): void {
     if (this.#silence) clearTimeout(this.#silence);
     this.#silence = setTimeout(() => {

@@ -1,5 +1,5 @@
-// A program of its own: touches a network file system for the daemon, so that one which hangs takes this process
-// along and not the daemon. Talks with `NetworkProcess` over its IPC channel.
+// A separate program that accesses a network file system for the daemon, so that a hung file system blocks this process
+// and not the daemon. Communicates with `NetworkProcess` over an IPC channel.
 import { statfs } from 'node:fs/promises';
 import { EnvdError, messageOf } from '../../../base/errors.ts';
 import { nameProcess } from '../../../base/main.ts';
@@ -10,7 +10,7 @@ import type { Report, Request, SentError } from './network-protocol.ts';
 
 const ALIVE_MS = 1000;
 
-/** The watches of one network file system, on behalf of the daemon. */
+/** The watches of one network file system. */
 class Program {
   readonly #kernel = new KernelWatches();
   readonly #watches = new Map<number, { readonly watch: MergedWatch; readonly root: BytePath }>();
@@ -20,7 +20,7 @@ class Program {
     else this.#stop(request.id);
   }
 
-  /** Goes on for good. A file system that does not answer keeps this from being said. */
+  /** Reports `alive` every second for as long as statfs(2) of the watched directories returns. */
   async sayAlive(): Promise<void> {
     const roots = Array.from(this.#watches.values(), ({ root }) => root);
     for (const root of new Set(roots)) await statfs(pathBuffer(root)).catch(() => {});
@@ -61,7 +61,6 @@ function describe(error: unknown): SentError {
     : { kind: 'internal', message: messageOf(error) };
 }
 
-/** Begins to serve the daemon. */
 function main(): void {
   nameProcess('envd');
   const program = new Program();

@@ -4,16 +4,16 @@ import type { Known, Ledger } from './network-ledger.ts';
 
 export type Tell = (type: WatchEventType, name: BytePath, movedFrom?: BytePath | null) => void;
 
-/** Of an entry that was gone before it could be looked at. */
+/** State of an entry that was removed before it could be checked. */
 const UNSEEN: Known = { inode: 0, isDirectory: false, size: 0, modifiedMs: 0, rights: '' };
 
-/** Makes one story of what inotify tells and what polling finds: what the ledger has is told already. */
+/** Merges events of inotify with changes found by polling. A state in the ledger has been reported already. */
 export class Reconciler {
   readonly #ledger: Ledger;
   readonly #tell: Tell;
-  /** Entries that were not there when polling had them looked at, since when. */
+  /** Entries that did not exist when checked, with the time of that check. */
   readonly #missing = new Map<BytePath, number>();
-  /** What inotify has told to be renamed last, until it turns up. */
+  /** The last entry for which inotify reported a rename, until its new name is reported. */
   #renamed: { readonly name: BytePath; readonly entries: [BytePath, Known][] } | null = null;
 
   constructor(ledger: Ledger, tell: Tell) {
@@ -21,8 +21,8 @@ export class Reconciler {
     this.#tell = tell;
   }
 
-  /** An event of inotify. */
-  async hear(type: WatchEventType, name: BytePath, movedFrom: BytePath | null): Promise<void> {
+  /** Applies an event of inotify. */
+  async applyInotify(type: WatchEventType, name: BytePath, movedFrom: BytePath | null): Promise<void> {
     if (type === 'create') await this.#created(name, movedFrom);
     else if (type === 'remove' || type === 'rename') this.#left(type, name);
     else {
@@ -32,7 +32,7 @@ export class Reconciler {
     }
   }
 
-  /** Looks at an entry that polling found changed. */
+  /** Checks an entry that polling found changed. */
   async look(name: BytePath): Promise<void> {
     const now = await this.#ledger.look(name);
     const was = this.#ledger.get(name);
@@ -48,7 +48,7 @@ export class Reconciler {
     }
   }
 
-  /** Gives up waiting for what has been missing for so many ms. */
+  /** Reports entries as removed that have been missing for `afterMs`. */
   expire(afterMs: number): void {
     const now = performance.now();
     for (const [name, since] of this.#missing) {
@@ -61,7 +61,7 @@ export class Reconciler {
   async #created(name: BytePath, movedFrom: BytePath | null): Promise<void> {
     const now = await this.#ledger.look(name);
     const was = this.#ledger.get(name);
-    // Polling was faster, or has told of the directory around it.
+    // Already reported: found by polling, or with its directory.
     if (movedFrom === null && now && was?.inode === now.inode) return;
     this.#ledger.remove(name);
     this.#tell('create', name, movedFrom);
@@ -72,7 +72,7 @@ export class Reconciler {
 
   #left(type: 'remove' | 'rename', name: BytePath): void {
     this.#missing.delete(name);
-    // Polling was faster.
+    // Already reported: found by polling.
     if (!this.#ledger.get(name)) return;
     const entries = this.#ledger.remove(name);
     this.#tell(type, name);
@@ -93,13 +93,13 @@ export class Reconciler {
 
   #compare(name: BytePath, was: Known, now: Known): void {
     const isWritten = was.size !== now.size || was.modifiedMs !== now.modifiedMs;
-    // The entries of a directory are told one by one.
+    // Changes of a directory's entries are reported for each entry.
     if (isWritten && !now.isDirectory) this.#tell('write', name);
     if (was.rights !== now.rights) this.#tell('chmod', name);
     this.#ledger.set(name, now);
   }
 
-  /** Tells the entries of a directory first, as a removal goes. */
+  /** Reports a removal, entries before their directory. */
   #remove(name: BytePath): void {
     const entries = this.#ledger.remove(name);
     for (const [rest] of entries.sort(([a], [b]) => depth(b) - depth(a))) this.#tell('remove', name + rest);

@@ -4,12 +4,12 @@ import type { WatchSink } from './event.ts';
 import { NetworkProcess } from './network-process.ts';
 import type { SentEvent } from './network-protocol.ts';
 
-/** The processes that watch network mounts, one a mount, while there is something to watch. */
+/** The processes that watch network mounts: one per mount with at least one watch. */
 export class NetworkProcesses implements Disposable {
   /** By mount point. */
   readonly #processes = new Map<BytePath, NetworkProcess>();
 
-  /** The process for `mount`; `release` it when no watch is there any more. */
+  /** The process for `mount`. Call `release` after a watch has stopped. */
   acquire(mount: BytePath): NetworkProcess {
     const running = this.#processes.get(mount);
     if (running && !running.isOver) return running;
@@ -33,12 +33,12 @@ export class NetworkProcesses implements Disposable {
 
 export interface NetworkWatchOptions {
   readonly processes: NetworkProcesses;
-  /** The mount point that the root is on. */
+  /** The mount point of the root's file system. */
   readonly mount: BytePath;
-  /** Resolved: no part of it a link. */
+  /** Without symbolic links. */
   readonly root: BytePath;
   readonly recursive: boolean;
-  /** What names get in front. */
+  /** Prefix of the names of events. */
   readonly prefix: BytePath;
   readonly sink: WatchSink;
 }

@@ -1,11 +1,11 @@
 import { type BytePath, displayPath } from '../../os/byte-path.ts';
 import type { WatchEvent, WatchEventType, WatchSink } from './event.ts';
 
-/** Events handed out at once. */
+/** Maximum number of events taken at once. */
 const BATCH = 1024;
-/** Events that wait for one reader. */
+/** Maximum number of events queued for one reader. */
 const MAX_WAITING = 65_536;
-/** Events that wait for all readers together; an event takes about 150 bytes. */
+/** Maximum number of events queued for all readers together; an event takes about 150 bytes. */
 const MAX_WAITING_TOGETHER = 262_144;
 
 interface Waiting {
@@ -16,7 +16,7 @@ interface Waiting {
 
 const RESCAN: Waiting = { type: 'rescan', name: '.', movedFrom: null };
 
-/** Bounds what waits in all outboxes together, at the cost of the fullest. */
+/** Bounds the events of all outboxes together: beyond the limit the longest outbox is reduced to one `rescan`. */
 export class Backlog {
   readonly #limit: number;
   readonly #outboxes = new Set<Outbox>();
@@ -26,7 +26,7 @@ export class Backlog {
     this.#limit = limit;
   }
 
-  /** Events waiting. */
+  /** Number of events in all outboxes. */
   get size(): number {
     return this.#waiting;
   }
@@ -48,7 +48,7 @@ export class Backlog {
   }
 }
 
-/** The events of one watch that wait for its reader. What does not fit gives way to one `rescan`. */
+/** The queue of events of one watch. When it overflows it is replaced by one `rescan`. */
 export class Outbox implements WatchSink, Disposable {
   readonly #root: string;
   readonly #backlog: Backlog;
@@ -59,7 +59,7 @@ export class Outbox implements WatchSink, Disposable {
   #ended = false;
   #wake: (() => void) | null = null;
 
-  /** `root`: the path that was asked for. */
+  /** `root`: the path of the watch as requested. */
   constructor(root: string, backlog: Backlog, limit = MAX_WAITING) {
     this.#root = root;
     this.#backlog = backlog;
@@ -67,7 +67,7 @@ export class Outbox implements WatchSink, Disposable {
     backlog.add(this);
   }
 
-  /** Events waiting. */
+  /** Number of queued events. */
   get size(): number {
     return this.#waiting.length - this.#taken;
   }
@@ -80,7 +80,7 @@ export class Outbox implements WatchSink, Disposable {
     this.#wakeReader();
   }
 
-  /** Puts one `rescan` in the place of all that waits. */
+  /** Replaces all queued events by one `rescan`. */
   rescan(): void {
     if (this.#ended) return;
     const dropped = this.size;
@@ -90,7 +90,7 @@ export class Outbox implements WatchSink, Disposable {
     this.#wakeReader();
   }
 
-  /** No more events come; what waits can still be taken, then `error` is thrown. */
+  /** Ends the queue: queued events can still be taken, then `error` is thrown. */
   end(error: Error | null = null): void {
     if (this.#ended) return;
     this.#ended = true;
@@ -99,7 +99,7 @@ export class Outbox implements WatchSink, Disposable {
     this.#wakeReader();
   }
 
-  /** What waits now, at most 1024. */
+  /** Takes the queued events, at most 1024. */
   take(): WatchEvent[] {
     if (this.size === 0 && this.#error) throw this.#error;
     const end = Math.min(this.#taken + BATCH, this.#waiting.length);
@@ -113,7 +113,7 @@ export class Outbox implements WatchSink, Disposable {
     return events;
   }
 
-  /** Waits for events and takes them; null when the end is reached. */
+  /** Waits for events and takes them; null at the end. */
   async next(): Promise<WatchEvent[] | null> {
     while (this.size === 0) {
       if (this.#ended && !this.#error) return null;
@@ -125,7 +125,7 @@ export class Outbox implements WatchSink, Disposable {
     return this.take();
   }
 
-  /** Drops what waits and ends. */
+  /** Drops all queued events and ends the queue. */
   [Symbol.dispose](): void {
     this.#backlog.count(-this.size);
     this.#waiting = [];

@@ -1,10 +1,10 @@
 import type { Directory } from './directory.ts';
 import type { KernelWatches } from './kernel-watches.ts';
 
-/** IN_MOVED_TO follows IN_MOVED_FROM within microseconds; after so many ms the directory has left the tree. */
+/** Time after IN_MOVED_FROM without IN_MOVED_TO, in milliseconds, after which a directory has left the tree. */
 const PAIR_MS = 10;
 
-/** Directories between IN_MOVED_FROM and IN_MOVED_TO, or on their way out of the tree. */
+/** Directories between IN_MOVED_FROM and IN_MOVED_TO. */
 export class PendingMoves implements Disposable {
   readonly #kernel: KernelWatches;
   readonly #left: (directory: Directory) => void;
@@ -12,7 +12,7 @@ export class PendingMoves implements Disposable {
   readonly #directories = new Map<number, Directory>();
   readonly #timers = new Set<NodeJS.Timeout>();
 
-  /** `left` gets the directories that moved out. */
+  /** `left` is called with each directory that has left the tree. */
   constructor(kernel: KernelWatches, left: (directory: Directory) => void) {
     this.#kernel = kernel;
     this.#left = left;
@@ -23,20 +23,20 @@ export class PendingMoves implements Disposable {
     this.#directories.set(cookie, directory);
     const timer = setTimeout(() => {
       this.#timers.delete(timer);
-      // The event loop may have been busy for longer.
+      // IN_MOVED_TO may be queued already, if the event loop was busy.
       this.#kernel.whenPassed(() => this.#expire(cookie));
     }, PAIR_MS);
     this.#timers.add(timer);
   }
 
-  /** The directory that is to arrive, or null when there is none. */
+  /** The directory with that cookie, or null. */
   take(cookie: number): Directory | null {
     const directory = this.#directories.get(cookie);
     this.#directories.delete(cookie);
     return directory && !directory.gone ? directory : null;
   }
 
-  /** Gives up all watches of directories under way. */
+  /** Treats all pending directories as having left the tree. */
   [Symbol.dispose](): void {
     for (const timer of this.#timers) clearTimeout(timer);
     for (const cookie of [...this.#directories.keys()]) this.#expire(cookie);

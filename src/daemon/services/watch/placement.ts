@@ -16,8 +16,8 @@ import type { Directory } from './directory.ts';
 import type { KernelWatches } from './kernel-watches.ts';
 
 /**
- * IN_CLOSE_WRITE is told to nobody: it stands between the changes of a file that is opened again and again, which
- * the kernel would fold into one while they wait. IN_EXCL_UNLINK: no changes of files that have lost their name.
+ * IN_CLOSE_WRITE is not reported: it separates the IN_MODIFY events of a file that is written repeatedly, which the
+ * kernel would otherwise merge while they are queued. IN_EXCL_UNLINK: no events of files that have been unlinked.
  */
 const EVENTS =
   IN_CREATE |
@@ -30,7 +30,7 @@ const EVENTS =
   IN_EXCL_UNLINK;
 const MASK = EVENTS | IN_DELETE_SELF | IN_MOVE_SELF;
 
-/** Where the directories of a tree are in the file system, and their kernel watches. */
+/** Maps the directories of a tree to paths of the file system and to kernel watches. */
 export class Placement {
   readonly #kernel: KernelWatches;
   readonly #root: Directory;
@@ -42,13 +42,13 @@ export class Placement {
     this.#rootPath = rootPath;
   }
 
-  /** The directory's path in the file system, or null when it is no part of the tree at the moment. */
+  /** The directory's path in the file system, or null while it is not part of the tree. */
   locate(directory: Directory): BytePath | null {
     if (directory.gone || directory.top() !== this.#root) return null;
     return this.resolve(directory.path());
   }
 
-  /** The path in the file system of what is at `path` in the tree. */
+  /** The path in the file system of `path` in the tree. */
   resolve(path: BytePath): BytePath {
     return joinBytes(this.#rootPath, path);
   }
@@ -58,7 +58,7 @@ export class Placement {
     this.#root.descriptor = this.#kernel.subscribe(this.#rootPath, MASK, this.#root);
   }
 
-  /** Watches what is at `path` in the file system for `directory`, which has no watch; whether it is there. */
+  /** Watches `path` of the file system for `directory`, which has no watch; false when there is no directory. */
   watch(directory: Directory, path: BytePath): boolean {
     try {
       directory.descriptor = this.#kernel.subscribe(path, MASK, directory);
@@ -69,18 +69,18 @@ export class Placement {
     }
   }
 
-  /** Whether others had the directory's watch before. */
+  /** Whether the directory's kernel watch has other subscribers. */
   isShared({ descriptor }: Directory): boolean {
     return descriptor !== null && this.#kernel.isShared(descriptor);
   }
 
-  /** Whether the directory with this watch is where the tree has it. */
-  isRight(directory: Directory): boolean {
+  /** Whether the watched directory is at its path in the tree. */
+  isInPlace(directory: Directory): boolean {
     const path = this.locate(directory);
     return path !== null && this.isAt(directory, path);
   }
 
-  /** Whether the directory with this watch is at `path` in the file system. */
+  /** Whether the watched directory is at `path` of the file system. */
   isAt(directory: Directory, path: BytePath): boolean {
     try {
       return directory.descriptor !== null && this.#kernel.identify(path) === directory.descriptor;
@@ -89,7 +89,7 @@ export class Placement {
     }
   }
 
-  /** Gives up the watch, not those below. */
+  /** Removes the watch, not those below. */
   release(directory: Directory): void {
     const { descriptor } = directory;
     if (descriptor === null) return;
@@ -97,20 +97,20 @@ export class Placement {
     this.#kernel.unsubscribe(descriptor, directory);
   }
 
-  /** Makes void what is being seen of a directory. */
+  /** Discards the read in progress of a directory. */
   cancel(directory: Directory): void {
     if (!directory.look) return;
     directory.look = null;
     if (directory !== this.#root) this.release(directory);
   }
 
-  /** Takes a directory out of its parent, for a move. */
+  /** Detaches a directory from its parent, for a move. */
   detach(directory: Directory): void {
     for (const each of directory.all()) this.cancel(each);
     directory.detach();
   }
 
-  /** Takes a directory and all below out of the tree for good. */
+  /** Removes a directory and all below from the tree. */
   discard(directory: Directory): void {
     for (const each of directory.all()) {
       each.gone = true;

@@ -3,7 +3,7 @@ import { EnvdError } from '../../../base/errors.ts';
 import type { WatchEvent } from './event.ts';
 import type { Watch, Watcher, WatchOptions } from './watcher.ts';
 
-/** Watches whose events are asked for, call by call; what waits meanwhile is bounded. */
+/** Watches whose events are polled by clients; the queues between polls are bounded. */
 export class PolledWatches implements Disposable {
   readonly #watcher: Watcher;
   readonly #watches = new Map<string, Watch>();
@@ -21,8 +21,8 @@ export class PolledWatches implements Disposable {
   }
 
   /**
-   * All events since the last call, in order; none any more after the watched directory is gone. Throws `not_found`,
-   * and `resource_exhausted` when a new directory could not be watched.
+   * All events since the last call, in order; empty after the watched directory is gone. Throws `not_found`, and
+   * `resource_exhausted` when a new directory could not be watched.
    */
   take(id: string): WatchEvent[] {
     const watch = this.#find(id);

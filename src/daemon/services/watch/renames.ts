@@ -3,21 +3,21 @@ import type { Directory } from './directory.ts';
 
 const MAX_RENAMES = 16;
 
-/** The first half of a move. */
+/** An IN_MOVED_FROM event. */
 export interface Rename {
   readonly directory: Directory;
   readonly name: BytePath;
-  /** Relative to the root, as it was told. */
+  /** The old path, relative to the root. */
   readonly path: BytePath;
-  /** Whether it is a directory that the tree follows. */
+  /** Whether it is a directory of the tree. */
   readonly isFollowed: boolean;
 }
 
-/** Moves by name: their first halves, and those that may be one half of an exchange (RENAME_EXCHANGE). */
+/** Renames in progress, and those that may be part of an exchange (RENAME_EXCHANGE), called candidates. */
 export class Renames {
-  /** Whose second half may follow, by cookie: the last few. */
+  /** The last renames without IN_MOVED_TO, by cookie. */
   readonly #halves = new Map<number, Rename>();
-  readonly #suspects = new Set<Rename>();
+  readonly #candidates = new Set<Rename>();
   #last: { readonly from: BytePath; readonly to: BytePath } | null = null;
 
   add(cookie: number, rename: Rename): void {
@@ -34,26 +34,26 @@ export class Renames {
     return rename;
   }
 
-  /** Whether a move takes back the one before: the kernel tells of an exchange as of a move there and one back. */
-  takesBack(rename: Rename, to: BytePath): boolean {
+  /** Whether a move is the reverse of the one before, as the kernel reports an exchange. */
+  isReverse(rename: Rename, to: BytePath): boolean {
     const last = this.#last;
     this.#last = { from: rename.path, to };
     return last?.from === to && last.to === rename.path;
   }
 
-  suspect(rename: Rename): void {
-    this.#suspects.add(rename);
+  addCandidate(rename: Rename): void {
+    this.#candidates.add(rename);
   }
 
-  /** What arrives at a place, or leaves it, explains what was seen there. */
-  acquit(directory: Directory, name: BytePath): void {
-    for (const suspect of this.#suspects) {
-      if (suspect.directory === directory && suspect.name === name) this.#suspects.delete(suspect);
+  /** Drops candidates with this old path: another event explains the entry that exists there. */
+  dropCandidates(directory: Directory, name: BytePath): void {
+    for (const candidate of this.#candidates) {
+      if (candidate.directory === directory && candidate.name === name) this.#candidates.delete(candidate);
     }
   }
 
-  /** Whether it is still suspected. */
-  convict(rename: Rename): boolean {
-    return this.#suspects.delete(rename);
+  /** Removes a candidate; false when it has been dropped. */
+  takeCandidate(rename: Rename): boolean {
+    return this.#candidates.delete(rename);
   }
 }

@@ -12,22 +12,22 @@ import {
 import type { KernelWatches, Subscriber } from './kernel-watches.ts';
 
 /**
- * Watches the directories above a root for what the root's own watch does not tell: that an ancestor was renamed,
- * and that the root was deleted while a process holds it (IN_DELETE_SELF waits until it is let go).
+ * Watches the ancestors of a root for changes that the root's own watch does not report: the rename of an ancestor, and
+ * the removal of the root while a process has it open (IN_DELETE_SELF is sent only when it is closed).
  */
 export class RootGuard implements Disposable {
   readonly #kernel: KernelWatches;
   readonly #releases: (() => void)[] = [];
 
-  /** `suspect` is called when `root` may not be at its path any more. Throws inotify_add_watch(2)'s errors. */
-  constructor(kernel: KernelWatches, root: BytePath, suspect: (type: 'remove' | 'rename') => void) {
+  /** `onSuspicion` is called when `root` may have left its path. Throws inotify_add_watch(2)'s errors. */
+  constructor(kernel: KernelWatches, root: BytePath, onSuspicion: (type: 'remove' | 'rename') => void) {
     this.#kernel = kernel;
     const parent = dirname(root);
     const isRoot = ({ mask, name }: InotifyEvent) => (mask & IN_ISDIR) !== 0 && name === basename(root);
     try {
-      this.#watch(parent, IN_DELETE | IN_MOVED_TO, (event) => isRoot(event) && suspect('remove'));
+      this.#watch(parent, IN_DELETE | IN_MOVED_TO, (event) => isRoot(event) && onSuspicion('remove'));
       for (let above = parent; above !== '/'; above = dirname(above)) {
-        this.#watch(above, IN_MOVE_SELF, () => suspect('rename'));
+        this.#watch(above, IN_MOVE_SELF, () => onSuspicion('rename'));
       }
     } catch (error) {
       this[Symbol.dispose]();
@@ -45,7 +45,7 @@ export class RootGuard implements Disposable {
       const descriptor = this.#kernel.subscribe(path, mask | IN_MASK_ADD, subscriber);
       this.#releases.push(() => this.#kernel.unsubscribe(descriptor, subscriber));
     } catch (error) {
-      // Nothing can be known of a directory that may not be read.
+      // An ancestor that cannot be read is not watched.
       if (!isSystemError(error, 'EACCES')) throw error;
     }
   }

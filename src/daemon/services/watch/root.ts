@@ -7,12 +7,12 @@ import type { Answers } from './answers.ts';
 
 /** A directory that can be watched. */
 export interface WatchRoot {
-  /** Resolved: no part of it a link. */
+  /** Without symbolic links. */
   readonly path: BytePath;
   /** The mount point it is on. */
   readonly mount: BytePath;
   readonly isNetwork: boolean;
-  /** Mount points below it that inotify does not serve. */
+  /** Mount points below it on which inotify does not report all changes. */
   readonly networkMounts: readonly BytePath[];
   readonly pseudoMounts: readonly BytePath[];
 }
@@ -30,7 +30,7 @@ export async function findRoot(
   const allow = (isNetwork: boolean, where: BytePath) => {
     if (isNetwork && !allowNetworkMounts) throw refusal(where);
   };
-  // What the table of mounts refuses is not touched.
+  // Checked against the mount table first, so that a refused file system is not accessed.
   const nominal = mountOf(mounts, bytePath(path));
   allow(nominal?.kind === 'network', bytePath(path));
   const resolved = await about(path, () => answers.ask(keyOf(nominal, path), path, () => resolve(path)));
@@ -59,7 +59,7 @@ async function resolve(path: string): Promise<BytePath> {
   return bytePath(resolved);
 }
 
-/** One question at a time to a network file system; local ones may be asked at once. */
+/** Requests to a network file system are serialised; those to local ones are keyed by path. */
 function keyOf(mount: Mount | undefined, path: string): string {
   return mount?.kind === 'network' ? mount.path : path;
 }

@@ -6,46 +6,47 @@ import type { Directory, Look } from './directory.ts';
 import type { KernelWatches } from './kernel-watches.ts';
 import type { Placement } from './placement.ts';
 
-/** The event loop goes on with other things after so many ms of looking into directories. */
+/** Time after which reading directories yields to the event loop, in milliseconds. */
 const SLICE_MS = 5;
-/** What is not found is looked for again after this time, then after twice as long, and so on. */
+/** Delay before a directory that was not found is tried again, in milliseconds; doubles each time. */
 const RETRY_MS = 5;
-/** Setting up goes on without what is not found for 0.3 s. */
+/** The number of attempts (0.3 s) that the start of a watch waits for. */
 const PATIENT_MISSES = 6;
-/** What is not found for 10 s, while no event says why, is not there. */
+/** The number of attempts (10 s) after which a directory counts as removed. */
 const MAX_MISSES = 11;
 
 const NOTHING: Names = { directories: [], others: [] };
 
-/** What a survey works for: the tree. */
+/** What a survey needs of its tree. */
 export interface Surveyed {
   readonly root: Directory;
   readonly recursive: boolean;
-  /** Whether entries that are found are told. */
+  /** Whether entries that are found are reported. */
   readonly live: boolean;
-  /** Whether the survey goes into the directory at this path. */
+  /** Whether the directory at this path is to be surveyed. */
   enters(path: BytePath): boolean;
   tellCreated(directory: Directory, name: BytePath): void;
-  /** An event of the directory, whose entries until then are `known`. */
+  /** Applies an event that was queued during the survey, which has found the entries `known`. */
   replay(directory: Directory, event: InotifyEvent, known: Set<BytePath>): void;
-  /** The directory is not where the tree has it, and no event says why. */
+  /** The directory is not at its path in the tree, and no event explains that. */
   vanished(directory: Directory): void;
-  /** Nothing is left to look into. */
+  /** All directories have been surveyed. */
   surveyed(): void;
   fail(error: unknown): void;
 }
 
 /**
- * Looks into directories: puts a watch on each, then reads its names. The file system is ahead of the tree, which
- * follows the events; so what was seen counts only when all events until then have passed, and none of them has
- * moved or removed a directory on the way there. Else it is looked for again. `docs/decisions/004-own-inotify.md`.
+ * Surveys directories: adds a watch to each, then reads its names. The tree follows the events and lags behind the file
+ * system. The names are therefore accepted only after all events up to the read have been handled, and only if none of
+ * them moved or removed the directory or an ancestor. Otherwise the directory is surveyed again.
+ * See `docs/decisions/004-own-inotify.md`.
  */
 export class Survey {
   readonly #kernel: KernelWatches;
   readonly #placement: Placement;
   readonly #tree: Surveyed;
   readonly #queue: Directory[] = [];
-  /** Looks and delays under way. */
+  /** Reads and delays in progress. */
   #pending = 0;
   #scheduled = false;
   #stopped = false;
@@ -56,13 +57,13 @@ export class Survey {
     this.#tree = tree;
   }
 
-  /** Looks into the root and all below. */
+  /** Surveys the root and all below. */
   start(): void {
     this.#queue.push(this.#tree.root);
     this.#goOn();
   }
 
-  /** Looks into `directory` and all below as soon as the events at hand are worked off: they may say more of it. */
+  /** Surveys `directory` and all below after the queued events, which may affect it, have been handled. */
   request(directory: Directory): void {
     this.#queue.push(directory);
     this.#schedule((run) => this.#kernel.whenDrained(run));
@@ -100,7 +101,7 @@ export class Survey {
       if (look) looks.set(directory, look);
     }
     this.#queue.splice(0, next);
-    if (looks.size > 0) this.#afterwards(looks);
+    if (looks.size > 0) this.#concludeLater(looks);
     this.#goOn();
   }
 
@@ -109,7 +110,7 @@ export class Survey {
     else if (this.#pending === 0) this.#tree.surveyed();
   }
 
-  /** Null when there is nothing to look into at the moment. */
+  /** Null when the directory need not or cannot be surveyed now. */
   #look(directory: Directory): Look | null {
     if (directory.surveyed || directory.look) return null;
     const path = this.#placement.locate(directory);
@@ -123,11 +124,11 @@ export class Survey {
     return look;
   }
 
-  /** Whether the open directory is watched. */
+  /** Watches the open directory; false when it is not at its path any more. */
   #watch(directory: Directory, look: Look, handle: DirectoryHandle): boolean {
     if (directory.descriptor !== null) return this.#placement.isAt(directory, handle.path);
     if (!this.#placement.watch(directory, handle.path)) return false;
-    // Who shares a watch is told of what was before, too.
+    // A shared kernel watch also delivers events from before this subscription.
     if (this.#placement.isShared(directory)) {
       this.#kernel.whenPassed(() => {
         look.events.length = 0;
@@ -136,8 +137,8 @@ export class Survey {
     return true;
   }
 
-  /** Takes up what was seen when all events until now have passed. */
-  #afterwards(looks: ReadonlyMap<Directory, Look>): void {
+  /** Concludes the reads when all events up to now have been handled. */
+  #concludeLater(looks: ReadonlyMap<Directory, Look>): void {
     this.#pending++;
     this.#kernel.whenPassed(() => {
       this.#pending--;
@@ -150,13 +151,13 @@ export class Survey {
 
   #conclude(directory: Directory, look: Look): void {
     if (directory.gone) return;
-    // It has moved meanwhile, or one above it.
+    // The directory or an ancestor has moved.
     if (directory.look !== look) this.request(directory);
-    else if (look.names) this.#takeUp(directory, look.names, look.events);
+    else if (look.names) this.#accept(directory, look.names, look.events);
     else this.#miss(directory);
   }
 
-  #takeUp(directory: Directory, { directories, others }: Names, events: readonly InotifyEvent[]): void {
+  #accept(directory: Directory, { directories, others }: Names, events: readonly InotifyEvent[]): void {
     directory.look = null;
     directory.surveyed = true;
     for (const name of directories) {
@@ -169,7 +170,7 @@ export class Survey {
     for (const event of events) this.#tree.replay(directory, event, known);
   }
 
-  /** The kernel tells of a move or removal a moment after it, or later when it is held up itself. */
+  /** Tries again later: the event of a move or removal comes shortly after it, later on a busy system. */
   #miss(directory: Directory): void {
     this.#placement.cancel(directory);
     const count = ++directory.misses;
@@ -187,7 +188,7 @@ export class Survey {
   }
 }
 
-/** Null when there is no such directory. */
+/** Null when there is no directory at `path`. */
 function open(path: BytePath): DirectoryHandle | null {
   try {
     return new DirectoryHandle(path);

@@ -15,25 +15,25 @@ import { PendingMoves } from './pending-moves.ts';
 import { Placement } from './placement.ts';
 import { Survey, type Surveyed } from './survey.ts';
 
-/** Whom a tree belongs to. */
+/** The owner of a tree, to which it reports. */
 export interface TreeOwner {
   readonly kernel: KernelWatches;
-  /** Resolved: no part of it a link. */
+  /** Without symbolic links. */
   readonly rootPath: BytePath;
   readonly recursive: boolean;
-  /** Whether directories at this path are watched too. */
+  /** Whether the directory at this path is to be watched. */
   enters(path: BytePath): boolean;
   tell(type: WatchEventType, name: BytePath, movedFrom: BytePath | null): void;
-  /** Everything below the root is watched; from now on events are told. Called once. */
+  /** Everything is watched; events are reported from now on. Called once. */
   complete(): void;
-  /** The tree and the file system do not agree, for a reason that events do not explain. */
+  /** The tree differs from the file system, and no event explains it. */
   lost(): void;
   /** The root is, or may be, no longer at its path. */
   rootLeft(type: 'remove' | 'rename'): void;
   fail(error: unknown): void;
 }
 
-/** The watched directories of one watch. They are surveyed in silence, then what happens to them is told. */
+/** The directories of one watch. While they are surveyed for the first time, nothing is reported. */
 export class Tree implements EventSink, Surveyed, Disposable {
   readonly root: Directory;
   readonly recursive: boolean;
@@ -64,14 +64,14 @@ export class Tree implements EventSink, Surveyed, Disposable {
   }
 
   /** Watches the root and all below. Throws inotify_add_watch(2)'s errors for the root. */
-  plant(): void {
+  start(): void {
     this.#placement.watchRoot();
     this.#survey.start();
   }
 
   /** Whether the root is still at its path. */
   isRooted(): boolean {
-    return this.#placement.isRight(this.root);
+    return this.#placement.isInPlace(this.root);
   }
 
   handle(directory: Directory, event: InotifyEvent): void {
@@ -110,7 +110,7 @@ export class Tree implements EventSink, Surveyed, Disposable {
     this.#owner.fail(error);
   }
 
-  /** Follows events no more; the watches stay. */
+  /** Ignores further events; the kernel watches remain. */
   stop(): void {
     this.#stopped = true;
     this.#survey.stop();
@@ -131,11 +131,11 @@ export class Tree implements EventSink, Surveyed, Disposable {
     if (top !== this.root) top.held?.push([directory, event]);
     else if (event.name === '') this.#handleSelf(directory, event.mask);
     else if (directory.look) directory.look.events.push(event);
-    // What is older than the look is seen by it.
+    // Events before the survey are ignored: the survey sees their result.
     else if (directory.surveyed) this.#entries.apply(directory, event);
   }
 
-  /** What happened to a watched directory itself; its parent's watch tells that of all but the root. */
+  /** Events of a watched directory itself. Except for the root, the watch of its parent reports them too. */
   #handleSelf(directory: Directory, mask: number): void {
     if (mask & IN_IGNORED) directory.descriptor = null;
     if (directory === this.root) this.#handleRoot(mask);
@@ -145,11 +145,11 @@ export class Tree implements EventSink, Surveyed, Disposable {
   #handleRoot(mask: number): void {
     if (mask & (IN_DELETE_SELF | IN_UNMOUNT | IN_IGNORED)) this.#rootLeft('remove');
     else if (mask & IN_MOVE_SELF) this.#rootLeft('rename');
-    // Losing the last link is an IN_ATTRIB as well.
+    // rmdir(2) causes IN_ATTRIB too.
     else if (mask & IN_ATTRIB && this.isRooted()) this.#tell('chmod', '.', null);
   }
 
-  /** Before the tree is live the event may be older than the watch. */
+  /** Before the tree is live the event may be older than this watch: check the path. */
   #rootLeft(type: 'remove' | 'rename'): void {
     if (this.live || !this.isRooted()) this.#owner.rootLeft(type);
   }

@@ -8,28 +8,28 @@ import { Backlog, Outbox } from './outbox.ts';
 import { findRoot, type WatchRoot } from './root.ts';
 
 export interface WatchOptions {
-  /** Whether directories below are watched too, also those that appear later. */
+  /** Whether all directories below are watched too, including later ones. */
   readonly recursive: boolean;
   /** Whether network file systems may be watched, by polling. */
   readonly allowNetworkMounts: boolean;
-  /** Ends the setting up; the watch itself ends by being disposed of. */
+  /** Aborts the start of the watch. A started watch is ended by disposing of it. */
   readonly signal?: AbortSignal;
 }
 
-/** A live watch: whatever changes after it was handed out is reported, in order. */
+/** A live watch: every change after it was returned is reported, in order. */
 export interface Watch extends Disposable {
   /**
-   * Waits for events and takes them, at most 1024, in order. Null: the watched directory is gone, after its `remove`
-   * or `rename` named `.` was taken; or the watch was disposed of. One call at a time.
-   * Throws `resource_exhausted` when a new directory could not be watched. A reader that is too slow gets
-   * `rescan` in place of what was dropped.
+   * Waits for events and takes them, at most 1024, in order. Null when the watched directory is gone (after its
+   * `remove` or `rename` event named `.`) or the watch has been disposed of. One call at a time. Throws
+   * `resource_exhausted` when a new directory could not be watched. A reader that is too slow gets `rescan` in place of
+   * dropped events.
    */
   next(): Promise<readonly WatchEvent[] | null>;
-  /** Takes what waits, at most 1024; empty when nothing does. Throws as `next` does. */
+  /** Takes the queued events, at most 1024. Throws as `next` does. */
   take(): readonly WatchEvent[];
 }
 
-/** Watches directories. All watches share one inotify instance and one kernel watch a directory. */
+/** Watches directories. All watches share one inotify instance and one kernel watch per directory. */
 export class Watcher implements Disposable {
   readonly #kernel = new KernelWatches();
   readonly #processes = new NetworkProcesses();
@@ -38,7 +38,7 @@ export class Watcher implements Disposable {
   readonly #watches = new Set<Watch>();
 
   /**
-   * Watches the directory at `path`, absolute and normalised; a link is followed, once. Resolves when everything
+   * Watches the directory at `path`, absolute and normalised. Links are resolved once. Resolves when everything
    * below is watched. Throws `not_found`, `invalid_argument` (no directory, a network file system without
    * permission), `resource_exhausted` (the kernel's limits), `deadline_exceeded` and `unavailable` (a network file
    * system does not answer).
