@@ -130,11 +130,54 @@ export function removeDirectories(options: { readonly paths: readonly string[] }
  */
 export function forbidCoreDumps(): void;
 
+// --- files/place.c, files/walk.c, files/rights.c ----------------------------------------------------------
+
+/** A name in a directory that is held by a descriptor. Names are bytes, one character each. */
+export interface Place {
+  /** For its path alone (O_PATH), close-on-exec, the caller's. */
+  readonly directory: number;
+  /** Directories between it and the name that do not exist; `''` mostly. */
+  readonly missing: string;
+  /** `.` for a directory that was reached without a name, like `/`. */
+  readonly name: string;
+  /** The name is a link of /proc that leads to an open file and not along a path: it is to be followed by opening it. */
+  readonly isMagic: boolean;
+  /** The user whose rights hold here, since a link of his was followed; null: the daemon's. */
+  readonly owner: number | null;
+}
+
+/**
+ * Walks along an absolute path in a pool thread, each part by the descriptor of the one before, so that nobody can
+ * exchange what has been looked at; `follow`: also its last part, when that is a link. A link is followed with the rights
+ * of its owner, unless that is root: what he may not search ends the walk with EACCES, and so does a link of a third one
+ * behind it. Rejects as open(2) does. Source: path_resolution(7), credentials(7).
+ */
+export function openPlace(path: Buffer, follow: boolean): Promise<Place>;
+
+/** Opens a name in a directory with the rights of `owner`; mode 0666 less the umask. Source: openat(2). */
+export function openAt(directory: number, name: Buffer, flags: number, owner: number | null): Promise<number>;
+
+/**
+ * Makes directories below one, as far as they are missing, with mode 0755 and this owner from the beginning; with the
+ * rights of `owner` they are his. Resolves with the last one, open for its path alone. Rejects with ENOTDIR when something else, a link too, has one of the names.
+ */
+export function makeDirectories(
+  directory: number,
+  path: Buffer,
+  uid: number,
+  gid: number,
+  owner: number | null,
+): Promise<{ readonly directory: number; readonly isNew: boolean }>;
+
+/** Rejects with EACCES or EPERM unless `owner` may give a name, or take it away, in a directory. Source: unlink(2). */
+export function assertMayChange(directory: number, name: Buffer, owner: number): Promise<void>;
+
 // --- files/entries.c, files/record.c ----------------------------------------------------------------------
 
 /**
- * Describes the entry at `path` in a pool thread, without following a final symbolic link: one record, whose name is
- * the path. Includes the extended attributes whose names start with `attributes`. Rejects with lstat(2)'s errors.
+ * Describes what is at the absolute `path` in a pool thread, without following the last link: one record, whose name is
+ * the path. Of the file's attributes, those whose names start with `attributes` are told. Rejects as lstat(2) fails, on the way as
+ * `openPlace` does.
  *
  * Layout of a record, little-endian, unaligned: u32 length of the record, mode (0: stat failed), mode of the link's
  * target (0: dangling; for an entry that is no link: its own mode), uid, gid, nanoseconds of the modification time; i64
@@ -144,11 +187,27 @@ export function forbidCoreDumps(): void;
  */
 export function readEntry(path: Buffer, attributes: string): Promise<Buffer>;
 
+export interface DirectoryRecords {
+  readonly records: Buffer;
+  /** The directory, open for reading, the caller's; -1 unless asked for. */
+  readonly descriptor: number;
+  /** See `Place`. */
+  readonly owner: number | null;
+}
+
 /**
- * Describes all entries of a directory in a pool thread: one record each, sorted by the bytes of their names. Entries
- * that are deleted during the call are left out. Rejects with open(2)'s errors, with ENOTDIR for a symbolic link too.
+ * Describes all entries of the directory at an absolute path, links followed as `openPlace` does, in a pool thread: one
+ * record each, sorted by the bytes of their names. Entries that vanish meanwhile are left out. Rejects as open(2) fails.
  */
-export function readDirectory(path: Buffer, attributes: string): Promise<Buffer>;
+export function readDirectory(path: Buffer, attributes: string, isKept: boolean): Promise<DirectoryRecords>;
+
+/** The same for a directory below an open one, no link on the way, with the rights of `owner`: its records. */
+export function readDirectoryBelow(
+  descriptor: number,
+  path: Buffer,
+  attributes: string,
+  owner: number | null,
+): Promise<Buffer>;
 
 // --- files/small_file.c -----------------------------------------------------------------------------------
 
@@ -165,9 +224,9 @@ export interface SmallFile {
 }
 
 /**
- * Stats the file at `path`, following links, and reads it if it is a regular file of at most `limit` bytes. Returns the
- * result synchronously when all of it is in the page cache, else a promise of one pool job: a pool job costs more than
- * the system calls. Rejects with stat(2)'s, open(2)'s and read(2)'s errors.
+ * Looks at the file at an absolute path, links followed as `openPlace` does, and reads it whole when it is a regular one of at most `limit`
+ * bytes: at once when the kernel has all of it in memory, else in one trip to a pool thread, since the way there
+ * costs more than the system calls. Rejects as stat(2), open(2) and read(2) fail.
  */
 export function readSmallFile(path: string, limit: number): SmallFile | Promise<SmallFile>;
 
@@ -193,11 +252,17 @@ export function receive(
 // --- files/publish.c --------------------------------------------------------------------------------------
 
 /**
- * Sets the owner of an unnamed temporary file (O_TMPFILE) and links it at `path`. A watcher of the directory sees
- * exactly IN_CREATE, IN_ATTRIB, IN_MODIFY; the file is complete at IN_CREATE. The descriptor must stay open until the
- * promise is settled. Rejects with EEXIST when the name exists, even as a dangling link. Source: linkat(2).
+ * Gives a file that was opened with O_TMPFILE its owner and a name in an open directory. A watcher of the directory sees
+ * exactly IN_CREATE, IN_ATTRIB, IN_MODIFY, and the file complete at the first. Both descriptors must stay open meanwhile.
+ * Rejects with EEXIST when the name is taken, by a dangling link too. Source: linkat(2).
  */
-export function publishFile(descriptor: number, path: string, uid: number, gid: number): Promise<void>;
+export function publishFile(
+  descriptor: number,
+  directory: number,
+  name: Buffer,
+  uid: number,
+  gid: number,
+): Promise<void>;
 
 // --- files/copy.c -----------------------------------------------------------------------------------------
 
@@ -220,13 +285,16 @@ export function copyRange(
  */
 export function reserveSpace(descriptor: number, length: number): Promise<void>;
 
-// --- files/attributes.c -----------------------------------------------------------------------------------
+// --- files/copy_tree.c ------------------------------------------------------------------------------------
 
 /**
- * Copies owner, mode, extended attributes and times from `source` to `target` in a pool thread, without following
- * links. Attributes and owners that the target's file system does not support are not copied.
+ * Copies the entry `name` of an open directory, with everything below it, to the name `copy` in another one that nobody
+ * else may enter, in a pool thread: content, owners, modes, extended attributes, times, links as links, names of one file
+ * as names of one file. Set-id bits of files stay behind; attributes and owners that the other file system has no place
+ * for are lost. The descriptors must stay open meanwhile. Rejects with the path of the copy that failed: EOPNOTSUPP for
+ * fifos, sockets and devices, ENAMETOOLONG for more than 512 levels; what has been copied stays.
  */
-export function copyAttributes(source: Buffer, target: Buffer): Promise<void>;
+export function copyTree(directory: number, name: Buffer, target: number, copy: Buffer): Promise<void>;
 
 // --- files/open_attributes.c ------------------------------------------------------------------------------
 
@@ -245,10 +313,10 @@ export function writeAttribute(descriptor: number, name: string, value: Buffer |
 // --- files/remove.c ---------------------------------------------------------------------------------------
 
 /**
- * Removes the entry at `path` and everything below it in a pool thread; never follows a link. A missing entry is
- * success. Source: unlinkat(2).
+ * Removes what is at an absolute path and everything below it in a pool thread, on the way as `openPlace`; the last
+ * link is not followed. What is missing is no error. Source: unlinkat(2).
  */
-export function removeTree(path: string): Promise<void>;
+export function removeTree(path: string | Buffer): Promise<void>;
 
 // --- files/digest.c ---------------------------------------------------------------------------------------
 

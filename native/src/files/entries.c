@@ -3,13 +3,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdio.h>
+#include <linux/openat2.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "files/files.h"
+#include "files/place.h"
 #include "files/record.h"
+#include "files/walk.h"
 #include "support/arguments.h"
 #include "support/job.h"
 
@@ -18,15 +21,22 @@ enum { LARGE = 64 * 1024 };
 typedef struct {
   job head;
   records found;
+  int root;      // `path` is below this directory; -1: absolute
+  uid_t owner;   // whose rights hold there
+  bool is_kept;  // whether the directory stays open
+  int descriptor;
   char path[PATH_MAX];
   char prefix[XATTR_NAME_MAX + 1];
 } reading;
 
 static void read_one(job* j) {
   reading* r = (reading*)j;
+  place at;
   j->path = r->path;
-  errno = record_entry(&r->found, AT_FDCWD, r->path, r->path, r->prefix);
+  errno = walk_to(r->path, WALK_TO_LINK, &at);
+  if (!errno) errno = record_entry(&r->found, at.directory, at.name, r->path, r->prefix);
   if (errno) job_fail(j, "lstat");
+  walk_end(&at);
 }
 
 // The names in a directory, each ended by NUL.
@@ -58,38 +68,60 @@ static const char** sorted(const records* names) {
 }
 
 static void record_all(reading* r, int directory, const char** names) {
-  char path[PATH_MAX + NAME_MAX + 2];
-  size_t base = strlen(r->path);
   for (; *names && !r->found.failed; names++) {
-    // A path longer than PATH_MAX is replaced by one through the open directory.
-    if (base + 1 + strlen(*names) < PATH_MAX) snprintf(path, sizeof path, "%s/%s", r->path, *names);
-    else snprintf(path, sizeof path, "/proc/self/fd/%d/%s", directory, *names);
-    int error = record_entry(&r->found, directory, *names, path, r->prefix);
+    int error = record_entry(&r->found, directory, *names, *names, r->prefix);
+    // Then the daemon is in trouble, and nothing is wrong with the entry.
+    if (error == EMFILE || error == ENFILE) return job_fail_with(&r->head, error, "open");
     if (error && error != ENOENT) record_name(&r->found, *names);
   }
-  if (r->found.failed) {
-    errno = ENOMEM;
-    job_fail(&r->head, "malloc");
-  }
+  if (r->found.failed) job_fail_with(&r->head, ENOMEM, "malloc");
 }
 
-static void read_all(job* j) {
-  reading* r = (reading*)j;
-  j->path = r->path;
-  int descriptor = open(r->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  DIR* directory = descriptor < 0 ? NULL : fdopendir(descriptor);
+static void read_open(reading* r, int descriptor) {
+  int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 3);
+  DIR* directory = own < 0 ? NULL : fdopendir(own);
   if (!directory) {
-    job_fail(j, "open");
-    if (descriptor >= 0) close(descriptor);
+    job_fail(&r->head, "open");
+    if (own >= 0) close(own);
     return;
   }
   records names = {0};
   const char** list = read_names(directory, &names) ? sorted(&names) : NULL;
   if (list) record_all(r, descriptor, list);
-  else job_fail(j, "readdir");
+  else job_fail(&r->head, "readdir");
   free(list);
   free(names.bytes);
   closedir(directory);
+}
+
+static int open_absolute(reading* r, place* at) {
+  int error = walk_to(r->path, WALK_FOLLOW, at);
+  r->owner = at->owner;
+  int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | (at->is_magic ? 0 : O_NOFOLLOW);
+  if (!error) return openat(at->directory, at->name, flags);
+  errno = error;
+  return -1;
+}
+
+static int open_below(const reading* r, rights* before) {
+  struct open_how how = {
+      .flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+      .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS,
+  };
+  errno = r->owner == OWN_RIGHTS ? 0 : rights_of_user(before, r->owner);
+  return errno ? -1 : (int)syscall(SYS_openat2, r->root, r->path, &how, sizeof how);
+}
+
+static void read_all(job* j) {
+  reading* r = (reading*)j;
+  place at = {.directory = -1};
+  j->path = r->path;
+  int descriptor = r->root < 0 ? open_absolute(r, &at) : open_below(r, &at.before);
+  if (descriptor < 0) job_fail(j, "open");
+  else read_open(r, descriptor);
+  walk_end(&at);
+  if (!j->error && r->is_kept) r->descriptor = descriptor;
+  else if (descriptor >= 0) close(descriptor);
 }
 
 static void free_bytes(napi_env env, void* bytes, void* hint) {
@@ -110,23 +142,54 @@ static napi_value found(napi_env env, job* j) {
 }
 
 static void release(job* j) {
-  free(((reading*)j)->found.bytes);
+  reading* r = (reading*)j;
+  free(r->found.bytes);
+  if (r->descriptor >= 0) close(r->descriptor);
 }
 
-// Arguments: the path, the prefix of the attributes.
-static napi_value queue(napi_env env, napi_callback_info info, const char* name, void (*run)(job*)) {
-  napi_value arguments[2];
-  reading plan = {.head = {.run = run, .value = found, .release = release}};
-  if (!arg_values(env, info, 2, arguments) || !arg_path(env, arguments[0], "open", plan.path) ||
-      !arg_text(env, arguments[1], "listxattr", ERANGE, plan.prefix, sizeof plan.prefix))
+static napi_value found_directory(napi_env env, job* j) {
+  reading* r = (reading*)j;
+  napi_value object, records, descriptor, owner;
+  if (!(records = found(env, j)) || napi_create_object(env, &object) != napi_ok ||
+      napi_create_int32(env, r->descriptor, &descriptor) != napi_ok || !(owner = place_owner(env, r->owner)) ||
+      napi_set_named_property(env, object, "records", records) != napi_ok ||
+      napi_set_named_property(env, object, "descriptor", descriptor) != napi_ok ||
+      napi_set_named_property(env, object, "owner", owner) != napi_ok)
     return NULL;
-  return job_in_pool(env, name, &plan.head, sizeof plan);
+  r->descriptor = -1;
+  return object;
+}
+
+// The path and the prefix of the attributes.
+static bool parse(napi_env env, napi_value path, napi_value prefix, reading* r) {
+  return arg_path(env, path, "open", r->path) &&
+         arg_text(env, prefix, "listxattr", ERANGE, r->prefix, sizeof r->prefix);
 }
 
 napi_value js_read_entry(napi_env env, napi_callback_info info) {
-  return queue(env, info, "readEntry", read_one);
+  napi_value arguments[2];
+  reading plan = {.head = {.run = read_one, .value = found, .release = release}, .descriptor = -1};
+  if (!arg_values(env, info, 2, arguments) || !parse(env, arguments[0], arguments[1], &plan)) return NULL;
+  return job_in_pool(env, "readEntry", &plan.head, sizeof plan);
 }
 
 napi_value js_read_directory(napi_env env, napi_callback_info info) {
-  return queue(env, info, "readDirectory", read_all);
+  napi_value arguments[3];
+  reading plan = {
+      .head = {.run = read_all, .value = found_directory, .release = release},
+      .root = -1,
+      .descriptor = -1,
+  };
+  if (!arg_values(env, info, 3, arguments) || !parse(env, arguments[0], arguments[1], &plan)) return NULL;
+  NAPI_CALL(env, napi_get_value_bool(env, arguments[2], &plan.is_kept));
+  return job_in_pool(env, "readDirectory", &plan.head, sizeof plan);
+}
+
+napi_value js_read_directory_below(napi_env env, napi_callback_info info) {
+  napi_value arguments[4];
+  reading plan = {.head = {.run = read_all, .value = found, .release = release}, .descriptor = -1};
+  if (!arg_values(env, info, 4, arguments) || !parse(env, arguments[1], arguments[2], &plan)) return NULL;
+  NAPI_CALL(env, napi_get_value_int32(env, arguments[0], &plan.root));
+  if (!place_arg_owner(env, arguments[3], &plan.owner)) return NULL;
+  return job_in_pool(env, "readDirectoryBelow", &plan.head, sizeof plan);
 }

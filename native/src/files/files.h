@@ -3,14 +3,19 @@
 
 #include "support/napi.h"
 
-exported js_copy_attributes;
+exported js_assert_may_change;
 exported js_copy_range;
+exported js_copy_tree;
 exported js_create_digest;
 exported js_duplicate;
 exported js_finish_digest;
+exported js_make_directories;
+exported js_open_at;
+exported js_open_place;
 exported js_publish_file;
 exported js_read_attributes;
 exported js_read_directory;
+exported js_read_directory_below;
 exported js_read_entry;
 exported js_read_small_file;
 exported js_receive;

@@ -2,7 +2,6 @@
 // Sources: fsetxattr(2), fremovexattr(2), and see record.c.
 #include <errno.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/xattr.h>
@@ -23,9 +22,7 @@ typedef struct {
 
 static void read_all(job* j) {
   access* a = (access*)j;
-  char path[32];
-  snprintf(path, sizeof path, "/proc/self/fd/%d", a->descriptor);
-  errno = record_attributes(&a->found, path, a->name);
+  errno = record_attributes(&a->found, a->descriptor, a->name);
   if (errno) job_fail(j, "listxattr");
 }
 

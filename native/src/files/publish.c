@@ -17,14 +17,15 @@ typedef struct {
   int descriptor;
   uid_t uid;
   gid_t gid;
-  char path[PATH_MAX];
+  int directory;
+  char name[NAME_MAX + 1];
 } publication;
 
 // Opens the file by its new name; -1 when the name refers to another file by now. inotify events carry the name by
 // which a file was opened, and the first descriptor has none.
 static int reopen(const publication* p) {
   struct stat ours, theirs;
-  int named = open(p->path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  int named = openat(p->directory, p->name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   if (named < 0) return -1;
   if (fstat(named, &theirs) == 0 && fstat(p->descriptor, &ours) == 0 && theirs.st_dev == ours.st_dev &&
       theirs.st_ino == ours.st_ino)
@@ -35,13 +36,13 @@ static int reopen(const publication* p) {
 
 static void publish(job* j) {
   publication* p = (publication*)j;
-  j->path = p->path;
+  j->path = p->name;
   char source[32];
   snprintf(source, sizeof source, "/proc/self/fd/%d", p->descriptor);
   // Before linkat, because a quota may refuse the owner.
   if (fchown(p->descriptor, p->uid, p->gid) < 0) return job_fail(j, "fchown");
-  // Causes IN_CREATE. AT_EMPTY_PATH would not need /proc, but needs CAP_DAC_READ_SEARCH.
-  if (linkat(AT_FDCWD, source, AT_FDCWD, p->path, AT_SYMLINK_FOLLOW) < 0) return job_fail(j, "linkat");
+  // IN_CREATE. AT_EMPTY_PATH would do without /proc, but needs CAP_DAC_READ_SEARCH.
+  if (linkat(AT_FDCWD, source, p->directory, p->name, AT_SYMLINK_FOLLOW) < 0) return job_fail(j, "linkat");
 
   int named = reopen(p);
   if (named < 0) return;
@@ -55,11 +56,14 @@ static void publish(job* j) {
 }
 
 napi_value js_publish_file(napi_env env, napi_callback_info info) {
-  napi_value arguments[4];
+  napi_value arguments[5];
   publication plan = {.head.run = publish};
-  if (!arg_values(env, info, 4, arguments) || !arg_path(env, arguments[1], "linkat", plan.path)) return NULL;
+  if (!arg_values(env, info, 5, arguments) ||
+      !arg_text(env, arguments[2], "linkat", ENAMETOOLONG, plan.name, sizeof plan.name))
+    return NULL;
   NAPI_CALL(env, napi_get_value_int32(env, arguments[0], &plan.descriptor));
-  NAPI_CALL(env, napi_get_value_uint32(env, arguments[2], &plan.uid));
-  NAPI_CALL(env, napi_get_value_uint32(env, arguments[3], &plan.gid));
+  NAPI_CALL(env, napi_get_value_int32(env, arguments[1], &plan.directory));
+  NAPI_CALL(env, napi_get_value_uint32(env, arguments[3], &plan.uid));
+  NAPI_CALL(env, napi_get_value_uint32(env, arguments[4], &plan.gid));
   return job_in_pool(env, "publishFile", &plan.head, sizeof plan);
 }

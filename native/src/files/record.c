@@ -1,14 +1,16 @@
-// Describes one entry. Sources: fstatat(2), realpath(3), listxattr(2), getxattr(2).
+// Describes one entry. Sources: fstatat(2), open(2) O_PATH, proc_pid_fd(5), listxattr(2), getxattr(2).
 #include "files/record.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
+#include <unistd.h>
 
 typedef struct {
   uint32_t length;  // of the whole record
@@ -27,6 +29,13 @@ typedef struct {
   uint32_t name_length;
   uint32_t value_length;
 } attribute_head;
+
+// Attributes take no descriptor that is open for its path alone, but the kernel's link to it.
+enum { FD_PATH = 32 };
+
+static void fd_path(char path[FD_PATH], int descriptor) {
+  snprintf(path, FD_PATH, "/proc/self/fd/%d", descriptor);
+}
 
 void records_append(records* out, const void* bytes, size_t length) {
   if (out->failed || length == 0) return;
@@ -61,8 +70,10 @@ static void append_attribute(records* out, const char* path, const char* name) {
   if (value != small) free(value);
 }
 
-int record_attributes(records* out, const char* path, const char* prefix) {
-  // Most files have no attributes, and the kernel allocates a buffer of the size that is offered.
+int record_attributes(records* out, int file, const char* prefix) {
+  char path[FD_PATH];
+  fd_path(path, file);
+  // Most files have none, and the kernel allocates as much as it is offered.
   char small[256];
   char* names = small;
   ssize_t length = listxattr(path, small, sizeof small);
@@ -83,35 +94,53 @@ static void finish(records* out, size_t start, record_head* head) {
   memcpy(out->bytes + start, head, sizeof *head);
 }
 
-int record_entry(records* out, int directory, const char* name, const char* path, const char* prefix) {
-  struct stat own, target;
-  if (fstatat(directory, name, &own, AT_SYMLINK_NOFOLLOW) < 0) return errno;
-  target = own;
-  char resolved[PATH_MAX] = "";
-  if (S_ISLNK(own.st_mode)) {
-    if (fstatat(directory, name, &target, 0) < 0) target.st_mode = 0;
-    if (!realpath(path, resolved)) resolved[0] = '\0';
-  }
+// Where a link leads to in the end: opens it there, and tells its path. -1, with mode 0: nowhere.
+static int follow(int directory, const char* name, struct stat* status, char path[PATH_MAX]) {
+  char own[FD_PATH];
+  int target = openat(directory, name, O_PATH | O_CLOEXEC);
+  if (target < 0 || fstat(target, status) < 0) status->st_mode = 0;
+  if (target < 0) return -1;
+  fd_path(own, target);
+  ssize_t length = readlink(own, path, PATH_MAX - 1);
+  path[length < 0 ? 0 : length] = '\0';
+  return target;
+}
 
+// `file` is the entry itself, or what it leads to.
+static void append_entry(records* out, const struct stat* own, const struct stat* target, const char* name,
+                         const char* resolved, int file, const char* prefix) {
   size_t start = out->length;
   record_head head = {
-      .mode = own.st_mode,
-      .target_mode = target.st_mode,
-      .uid = own.st_uid,
-      .gid = own.st_gid,
-      .nanoseconds = (uint32_t)own.st_mtim.tv_nsec,
-      .seconds = own.st_mtim.tv_sec,
-      .size = own.st_size,
+      .mode = own->st_mode,
+      .target_mode = target->st_mode,
+      .uid = own->st_uid,
+      .gid = own->st_gid,
+      .nanoseconds = (uint32_t)own->st_mtim.tv_nsec,
+      .seconds = own->st_mtim.tv_sec,
+      .size = own->st_size,
       .name_length = (uint32_t)strlen(name),
       .target_length = (uint32_t)strlen(resolved),
   };
   records_append(out, &head, sizeof head);
   records_append(out, name, head.name_length);
   records_append(out, resolved, head.target_length);
-  // Errors of attributes are ignored.
-  if (S_ISREG(target.st_mode) || S_ISDIR(target.st_mode)) (void)record_attributes(out, path, prefix);
+  // Never a reason to fail.
+  if (S_ISREG(target->st_mode) || S_ISDIR(target->st_mode)) (void)record_attributes(out, file, prefix);
   finish(out, start, &head);
-  return out->failed ? ENOMEM : 0;
+}
+
+int record_entry(records* out, int directory, const char* name, const char* shown, const char* prefix) {
+  struct stat own, target;
+  char resolved[PATH_MAX] = "";
+  int entry = openat(directory, name, O_PATH | O_NOFOLLOW | O_CLOEXEC), followed = -1;
+  if (entry < 0) return errno;
+  int error = fstat(entry, &own) < 0 ? errno : 0;
+  target = own;
+  if (!error && S_ISLNK(own.st_mode)) followed = follow(directory, name, &target, resolved);
+  if (!error) append_entry(out, &own, &target, shown, resolved, followed < 0 ? entry : followed, prefix);
+  if (followed >= 0) close(followed);
+  close(entry);
+  return out->failed ? ENOMEM : error;
 }
 
 void record_name(records* out, const char* name) {

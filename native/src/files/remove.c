@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "files/files.h"
+#include "files/walk.h"
 #include "support/arguments.h"
 #include "support/job.h"
 
@@ -87,8 +88,12 @@ static bool remove_at(removal* r, int directory, const char* name, int depth) {
 
 static void run(job* j) {
   removal* r = (removal*)j;
+  place at;
   j->path = r->path;
-  if (!remove_at(r, AT_FDCWD, r->path, 0)) job_fail(j, "unlink");
+  errno = walk(r->path, WALK_TO_LINK, &at);
+  bool gone = errno == ENOENT || (!errno && at.missing[0]);
+  if (!gone && (errno || !remove_at(r, at.directory, at.name, 0))) job_fail(j, "unlink");
+  walk_end(&at);
 }
 
 napi_value js_remove_tree(napi_env env, napi_callback_info info) {

@@ -12,6 +12,11 @@ void job_fail(job* j, const char* syscall) {
   j->syscall = syscall;
 }
 
+void job_fail_with(job* j, int error, const char* syscall) {
+  errno = error;
+  job_fail(j, syscall);
+}
+
 napi_value job_result(napi_env env, job* j) {
   napi_value value = NULL;
   return napi_create_int64(env, j->result, &value) == napi_ok ? value : NULL;

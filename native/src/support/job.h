@@ -25,6 +25,7 @@ struct job {
 
 // Records errno as the job's failure.
 void job_fail(job* j, const char* syscall);
+void job_fail_with(job* j, int error, const char* syscall);
 
 // As `value`: the promise resolves with the job's result.
 napi_value job_result(napi_env env, job* j);

@@ -1,4 +1,6 @@
-import { native } from './native.ts';
+import { closeSync } from 'node:fs';
+import { type BytePath, pathBuffer } from './byte-path.ts';
+import { type DirectoryRecords, native } from './native.ts';
 
 /** What the kernel tells about one name in the file system; names are bytes, not always UTF-8. */
 export interface RawEntry {
@@ -37,12 +39,35 @@ export async function readRawEntry(path: string, prefix: string): Promise<RawEnt
   return decode(await native.readEntry(Buffer.from(path), prefix), 0);
 }
 
-/**
- * Looks at all entries of the directory `path`, which must not be a link: sorted by the bytes of their names and
- * decoded as they are taken. Throws open(2)'s errors.
- */
-export async function readDirectory(path: Buffer, prefix: string): Promise<Iterable<RawEntry>> {
-  return decodeAll(await native.readDirectory(path, prefix));
+/** A directory that is being listed, and those below it. */
+export class DirectoryListing implements Disposable {
+  /** Sorted by the bytes of their names, and decoded as they are taken. */
+  readonly entries: Iterable<RawEntry>;
+  readonly #prefix: string;
+  readonly #descriptor: number;
+  readonly #owner: number | null;
+
+  private constructor(listed: DirectoryRecords, prefix: string) {
+    this.entries = decodeAll(listed.records);
+    this.#prefix = prefix;
+    this.#descriptor = listed.descriptor;
+    this.#owner = listed.owner;
+  }
+
+  /** Looks at all entries of the directory, which may be a link; `isDeep`: others below it follow. Throws open(2)'s errors. */
+  static async open(path: string, prefix: string, isDeep: boolean): Promise<DirectoryListing> {
+    return new DirectoryListing(await native.readDirectory(Buffer.from(path), prefix, isDeep), prefix);
+  }
+
+  /** The same for a directory below, by its path from here, which no link is on. */
+  async below(path: BytePath): Promise<Iterable<RawEntry>> {
+    const { readDirectoryBelow } = native;
+    return decodeAll(await readDirectoryBelow(this.#descriptor, pathBuffer(path), this.#prefix, this.#owner));
+  }
+
+  [Symbol.dispose](): void {
+    if (this.#descriptor >= 0) closeSync(this.#descriptor);
+  }
 }
 
 function* decodeAll(records: Buffer): Generator<RawEntry> {

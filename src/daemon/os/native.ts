@@ -7,7 +7,9 @@ type Native = typeof import('../../../native/index.d.ts');
 
 export type {
   CollapseStatistics,
+  DirectoryRecords,
   PipeReader,
+  Place as NativePlace,
   ProcessExit,
   SpawnOptions,
   StartedProcess,

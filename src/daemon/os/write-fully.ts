@@ -1,6 +1,6 @@
-import type { FileHandle } from 'node:fs/promises';
 import { setTimeout } from 'node:timers/promises';
 import { isSystemError } from '../../base/errors.ts';
+import type { OpenFile } from './open-file.ts';
 
 /** How long to wait for the reader of a full pipe, ms: twice as long each time, up to the second number. */
 const FULL_PIPE_WAIT = [1, 64] as const;
@@ -10,7 +10,7 @@ const FULL_PIPE_WAIT = [1, 64] as const;
  * at a time. A descriptor in non-blocking mode is tried again until it takes some, or `signal` aborts.
  */
 export async function writeFully(
-  file: FileHandle,
+  file: OpenFile,
   batch: readonly Buffer[],
   position: number | null,
   signal: AbortSignal,
@@ -29,14 +29,9 @@ export async function writeFully(
 }
 
 /** Bytes written; none when a pipe is full. */
-async function writeSome(
-  file: FileHandle,
-  batch: readonly Buffer[],
-  position: number | null,
-): Promise<number> {
+async function writeSome(file: OpenFile, batch: readonly Buffer[], position: number | null): Promise<number> {
   try {
-    const { bytesWritten } = await file.writev(batch, position ?? undefined);
-    return bytesWritten;
+    return await file.writev(batch, position);
   } catch (error) {
     if (isSystemError(error, 'EAGAIN')) return 0;
     throw error;

@@ -1,12 +1,9 @@
 import { constants } from 'node:fs';
-import { type FileHandle, open } from 'node:fs/promises';
-import { dirname } from 'node:path';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { native } from '../../os/native.ts';
-import { ensureDirectory } from '../../os/paths.ts';
-import { dropSetIdBits } from '../../os/set-id-bits.ts';
+import type { OpenFile } from '../../os/open-file.ts';
+import type { Place } from '../../os/place.ts';
 import type { User } from '../../os/users.ts';
-import { syncFile } from './durability.ts';
 import type { KeyedLock } from './keyed-lock.ts';
 import { type FileMetadata, replaceMetadata } from './metadata.ts';
 import type { StagedFile } from './staged-file.ts';
@@ -16,11 +13,12 @@ export interface Content {
   /** In bytes. */
   readonly size: number;
   /** Writes all of it over the start of an open file. */
-  copyTo(target: FileHandle): Promise<void>;
+  copyTo(target: OpenFile): Promise<void>;
 }
 
 export interface Destination {
-  /** Absolute, its last part no link. */
+  readonly place: Place;
+  /** As the client sees it. */
   readonly path: string;
   /** Whether there was a file when the upload began. */
   readonly exists: boolean;
@@ -53,17 +51,18 @@ export async function commit(staged: StagedFile, destination: Destination): Prom
 /** Null when the destination exists, or when its directory was missing and is there now. */
 async function create(
   staged: StagedFile,
-  { path, user, metadata, durable }: Destination,
+  { place, user, metadata, durable }: Destination,
 ): Promise<boolean | null> {
   // What has just been made carries nothing that would have to go.
   const carriesMetadata = isEmpty(metadata) || (await replaceMetadata(staged.descriptor, metadata));
   // Before it has a name: one that is stored is never without its content.
   if (durable) await staged.sync();
   try {
-    await staged.publish(path, user);
+    await place.makeParents(user);
+    await staged.publish(user);
     return carriesMetadata;
   } catch (error) {
-    if (isSystemError(error, 'ENOENT')) await ensureDirectory(dirname(path), user);
+    if (isSystemError(error, 'ENOENT')) await place.renew();
     else if (!isSystemError(error, 'EEXIST')) throw error;
     return null;
   }
@@ -78,7 +77,7 @@ function isEmpty({ values }: FileMetadata): boolean {
  * metadata; null when there is nothing at the destination.
  */
 export async function overwrite(content: Content, destination: Destination): Promise<boolean | null> {
-  const target = await openExisting(destination.path);
+  const target = await openExisting(destination.place);
   if (!target) return null;
   try {
     const status = await target.stat();
@@ -92,40 +91,47 @@ export async function overwrite(content: Content, destination: Destination): Pro
   }
 }
 
-async function openExisting(path: string): Promise<FileHandle | null> {
+async function openExisting(place: Place): Promise<OpenFile | null> {
+  if (place.isBelowMissing) return null;
   try {
-    return await open(path, constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
+    return await place.openFile(constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
   } catch (error) {
     if (isSystemError(error, 'ENOENT')) return null;
-    throw error;
+    // A link by now.
+    if (!isSystemError(error, 'ELOOP')) throw error;
+    await place.renew();
+    return null;
   }
 }
 
 /** Whatever may fail for want of room comes first, while the old content can be kept. */
 async function replace(
-  target: FileHandle,
+  target: OpenFile,
   content: Content,
-  { user, metadata, durable }: Destination,
+  { place, user, metadata, durable }: Destination,
 ): Promise<boolean> {
   await native.reserveSpace(target.fd, content.size);
   const carriesMetadata = await replaceMetadataOrRelease(target, metadata);
-  await giveTo(target, user);
+  await giveTo(target, user, place);
   await content.copyTo(target);
   const { size } = await target.stat();
   if (size > content.size || content.size === 0) await target.truncate(content.size);
-  if (durable) await syncFile(target);
+  if (durable) await target.sync();
   return carriesMetadata;
 }
 
-/** Before the content is there, and without set-id bits, which the last owner could set until now. */
-async function giveTo(target: FileHandle, { uid, gid }: User): Promise<void> {
+/**
+ * Before the content is there, and without set-id bits, which the last owner could set until now. What a link of a user
+ * leads to stays whose it is: he could have others' files given away.
+ */
+async function giveTo(target: OpenFile, { uid, gid }: User, { owner }: Place): Promise<void> {
   const status = await target.stat();
-  if (status.uid !== uid || status.gid !== gid) await target.chown(uid, gid);
-  await dropSetIdBits(target);
+  if (owner === null && (status.uid !== uid || status.gid !== gid)) await target.chown(uid, gid);
+  await target.dropSetIdBits();
 }
 
 /** What was reserved behind the end of the file goes back when the metadata does not fit. */
-async function replaceMetadataOrRelease(target: FileHandle, metadata: FileMetadata): Promise<boolean> {
+async function replaceMetadataOrRelease(target: OpenFile, metadata: FileMetadata): Promise<boolean> {
   try {
     return await replaceMetadata(target.fd, metadata);
   } catch (error) {

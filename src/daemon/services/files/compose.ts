@@ -1,10 +1,10 @@
 import { constants, type Stats } from 'node:fs';
-import { type FileHandle, open, stat, unlink } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { explain, isOutOfSpace } from '../../os/errno.ts';
-import { followLinks } from '../../os/links.ts';
+import type { OpenFile } from '../../os/open-file.ts';
 import { resolvePath } from '../../os/paths.ts';
+import { Place } from '../../os/place.ts';
 import type { User } from '../../os/users.ts';
 import { noSpace } from './errors.ts';
 import { replaceFile } from './replace-file.ts';
@@ -45,7 +45,11 @@ export async function compose(
 }
 
 async function describeSource(path: string): Promise<Source> {
-  const status = await aboutSource(path, () => stat(path));
+  const status = await aboutSource(path, async () => {
+    using place = await Place.open(path, true);
+    return await place.status();
+  });
+  if (!status) throw new EnvdError('not_found', `source '${path}' does not exist`);
   if (!status.isFile()) throw new EnvdError('invalid_argument', `source '${path}' is not a regular file`);
   return { path, status };
 }
@@ -53,27 +57,23 @@ async function describeSource(path: string): Promise<Source> {
 async function writeDestination(path: string, sources: readonly Source[], user: User): Promise<void> {
   const length = sources.reduce((sum, { status }) => sum + status.size, 0);
   try {
-    const destination = await followLinks(path);
-    const previous = await checkDestination(destination, path, sources);
-    await using staged =
-      (await StagedFile.open(destination)) ?? (await StagedFile.openNamed(destination, user));
+    using place = await Place.open(path, true);
+    const previous = await checkDestination(place, path, sources);
+    await using staged = (await StagedFile.open(place)) ?? (await StagedFile.openNamed(place, user));
     for (const source of sources) await append(staged, source);
-    await replaceFile(staged, destination, previous, user);
+    await replaceFile(staged, place, previous, user);
   } catch (error) {
-    throw isOutOfSpace(error) ? await noSpace(length, error) : explain(error, path, 'make');
+    throw isOutOfSpace(error) ? await noSpace(length, path, error) : explain(error, path, 'make');
   }
 }
 
 /** What is at the destination now, or null. */
 async function checkDestination(
-  destination: string,
+  place: Place,
   shown: string,
   sources: readonly Source[],
 ): Promise<Stats | null> {
-  const previous = await stat(destination).catch((error) => {
-    if (isSystemError(error, 'ENOENT')) return null;
-    throw error;
-  });
+  const previous = await place.status();
   if (previous?.isDirectory()) throw new EnvdError('invalid_argument', `path is a directory: ${shown}`);
   if (previous && !previous.isFile()) {
     throw new EnvdError('invalid_argument', `destination '${shown}' is not a regular file`);
@@ -84,24 +84,28 @@ async function checkDestination(
 }
 
 async function append(staged: StagedFile, { path, status }: Source): Promise<void> {
-  const file = await aboutSource(path, () => open(path, constants.O_RDONLY | constants.O_NONBLOCK));
-  try {
-    await assertUnchanged(path, file, status);
-    await staged.append(file);
-  } finally {
-    await file.close();
-  }
+  await using file = await aboutSource(path, async () => {
+    using place = await Place.open(path, true);
+    return await place.openFile(constants.O_RDONLY | constants.O_NONBLOCK);
+  });
+  await assertUnchanged(path, file, status);
+  await staged.append(file);
 }
 
-async function assertUnchanged(path: string, file: FileHandle, status: Stats): Promise<void> {
+async function assertUnchanged(path: string, file: OpenFile, status: Stats): Promise<void> {
   if (isSameFile(await file.stat(), status)) return;
   throw new EnvdError('aborted', `source '${path}' was replaced by another file meanwhile`);
 }
 
-/** What has taken the source's place since was not copied, and stays. */
+/** What has taken the source's place since was not copied, and stays. Of a link that leads to it, the link goes. */
 async function removeSource({ path, status }: Source): Promise<void> {
   try {
-    if (isSameFile(await stat(path), status)) await unlink(path);
+    using target = await Place.open(path, true);
+    const now = await target.status();
+    if (!now || !isSameFile(now, status)) return;
+    using place = await Place.open(path, false);
+    await place.assertMayChange();
+    await place.unlink();
   } catch (error) {
     if (!isSystemError(error, 'ENOENT')) throw explain(error, path);
   }

@@ -1,6 +1,6 @@
-import type { FileHandle } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
+import type { OpenFile } from '../../os/open-file.ts';
 
 /** Bytes of a file, from `start` to before `end`; null: to wherever the file ends. */
 export interface ByteRange {
@@ -15,10 +15,10 @@ const CHUNK = 256 * 1024;
  * the reader has been told the length, and must not take the next answer for the missing bytes.
  */
 export class ContentStream extends Readable {
-  readonly #file: FileHandle;
+  readonly #file: OpenFile;
   readonly #pieces: (Buffer | ByteRange)[];
 
-  constructor(file: FileHandle, pieces: readonly (Buffer | ByteRange)[]) {
+  constructor(file: OpenFile, pieces: readonly (Buffer | ByteRange)[]) {
     super({ highWaterMark: CHUNK });
     this.#file = file;
     this.#pieces = [...pieces];
@@ -55,8 +55,7 @@ export class ContentStream extends Readable {
   async #readAt(position: number, length: number): Promise<Buffer> {
     const buffer = Buffer.allocUnsafeSlow(length);
     try {
-      const { bytesRead } = await this.#file.read(buffer, 0, length, position);
-      return buffer.subarray(0, bytesRead);
+      return buffer.subarray(0, await this.#file.read(buffer, length, position));
     } catch (error) {
       // A file of /proc that would wait for content still to come.
       if (isSystemError(error, 'EAGAIN')) return buffer.subarray(0, 0);

@@ -1,12 +1,9 @@
 import { constants } from 'node:fs';
-import { type FileHandle, open, rm } from 'node:fs/promises';
-import { dirname } from 'node:path';
 import { isSystemError } from '../../../base/errors.ts';
-import { ensureDirectory } from '../../os/paths.ts';
-import { dropSetIdBits } from '../../os/set-id-bits.ts';
+import type { OpenFile } from '../../os/open-file.ts';
+import type { Place } from '../../os/place.ts';
 import type { User } from '../../os/users.ts';
 import { writeFully } from '../../os/write-fully.ts';
-import { syncFile } from './durability.ts';
 import { type FileMetadata, replaceMetadata } from './metadata.ts';
 
 const { O_WRONLY, O_TRUNC, O_CREAT, O_EXCL, O_NONBLOCK, O_NOCTTY } = constants;
@@ -17,13 +14,13 @@ const { O_WRONLY, O_TRUNC, O_CREAT, O_EXCL, O_NONBLOCK, O_NOCTTY } = constants;
  * are mostly interfaces of the kernel, and no user's files.
  */
 export class DirectFile implements AsyncDisposable {
-  readonly #path: string;
+  readonly #place: Place;
   readonly #user: User;
-  #file: FileHandle | null = null;
+  #file: OpenFile | null = null;
   #isNew = false;
 
-  constructor(path: string, user: User) {
-    this.#path = path;
+  constructor(place: Place, user: User) {
+    this.#place = place;
     this.#user = user;
   }
 
@@ -37,7 +34,7 @@ export class DirectFile implements AsyncDisposable {
     if (this.#isNew) await this.#giveToUser(file);
     const isRegular = (await file.stat()).isFile();
     const carriesMetadata = isRegular && (await replaceMetadata(file.fd, metadata));
-    if (durable) await syncFile(file);
+    if (durable) await file.sync();
     this.#isNew = false;
     return carriesMetadata;
   }
@@ -45,34 +42,35 @@ export class DirectFile implements AsyncDisposable {
   /** Closes the file, and removes it when it was made for an upload that was not committed. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#file?.close();
-    if (this.#isNew) await rm(this.#path, { force: true });
+    if (this.#isNew) await this.#place.unlink().catch(() => {});
   }
 
-  async #open(): Promise<FileHandle> {
+  async #open(): Promise<OpenFile> {
     if (this.#file) return this.#file;
     this.#file = (await this.#openExisting()) ?? (await this.#create());
-    await dropSetIdBits(this.#file);
+    await this.#file.dropSetIdBits();
     return this.#file;
   }
 
-  async #openExisting(): Promise<FileHandle | null> {
+  async #openExisting(): Promise<OpenFile | null> {
+    if (this.#place.isBelowMissing) return null;
     try {
-      return await open(this.#path, O_WRONLY | O_TRUNC | O_NONBLOCK | O_NOCTTY);
+      return await this.#place.openFile(O_WRONLY | O_TRUNC | O_NONBLOCK | O_NOCTTY);
     } catch (error) {
       if (isSystemError(error, 'ENOENT')) return null;
       throw error;
     }
   }
 
-  async #create(): Promise<FileHandle> {
-    await ensureDirectory(dirname(this.#path), this.#user);
-    const file = await open(this.#path, O_WRONLY | O_CREAT | O_EXCL | O_NONBLOCK, 0o666);
+  async #create(): Promise<OpenFile> {
+    await this.#place.makeParents(this.#user);
+    const file = await this.#place.openFile(O_WRONLY | O_CREAT | O_EXCL | O_NONBLOCK);
     this.#isNew = true;
     return file;
   }
 
   /** Servers of network mounts may refuse it (root squash): the file is theirs then. */
-  async #giveToUser(file: FileHandle): Promise<void> {
+  async #giveToUser(file: OpenFile): Promise<void> {
     try {
       await file.chown(this.#user.uid, this.#user.gid);
     } catch (error) {

@@ -1,11 +1,12 @@
 import { hash } from 'node:crypto';
 import { constants } from 'node:fs';
-import { type FileHandle, open } from 'node:fs/promises';
 import { basename } from 'node:path';
 import type { Readable } from 'node:stream';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { explain } from '../../os/errno.ts';
 import { native } from '../../os/native.ts';
+import type { OpenFile } from '../../os/open-file.ts';
+import { Place } from '../../os/place.ts';
 import { type ByteRange, ContentStream } from './content-stream.ts';
 import { type DigestAlgorithm, digestOf } from './digest.ts';
 
@@ -29,9 +30,9 @@ export class Download implements AsyncDisposable {
   readonly modified: Date | null;
   /** A strong validator, without quotes: another content has another one. Null as above. */
   readonly tag: string | null;
-  readonly #content: Buffer | FileHandle;
+  readonly #content: Buffer | OpenFile;
 
-  constructor(name: string, status: Status, content: Buffer | FileHandle) {
+  constructor(name: string, status: Status, content: Buffer | OpenFile) {
     this.name = name;
     this.#content = content;
     const known = status.size > 0 ? status.size : null;
@@ -88,9 +89,10 @@ export async function openDownload(path: string): Promise<Download> {
 
 /** Whatever has taken the place of the file that was looked at: also a pipe, which must not hold the daemon up. */
 async function openLarge(path: string): Promise<Download> {
-  const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
+  using place = await Place.open(path, true);
+  const file = await place.openFile(constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
   try {
-    const { mode, size, ino, mtimeNs } = await file.stat({ bigint: true });
+    const { mode, size, ino, mtimeNs } = await file.exactStat();
     assertRegular(path, Number(mode));
     return new Download(basename(path), { size: Number(size), inode: ino, modifiedNs: mtimeNs }, file);
   } catch (error) {

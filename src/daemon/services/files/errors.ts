@@ -1,3 +1,4 @@
+import type { StatsFs } from 'node:fs';
 import { statfs } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { EnvdError, isSystemError, type SystemError } from '../../../base/errors.ts';
@@ -8,9 +9,9 @@ export function isNoSpace(error: unknown): boolean {
   return isOutOfSpace(error) || (error instanceof EnvdError && error.kind === 'no_space');
 }
 
-/** The error for content that does not fit; `length` in bytes, null when it is not known. */
-export async function noSpace(length: number | null, cause: unknown): Promise<EnvdError> {
-  if (isSystemError(cause) && (await lacksInodes(cause))) {
+/** The error for content that does not fit at `path`; `length` in bytes, null when it is not known. */
+export async function noSpace(length: number | null, path: string, cause: unknown): Promise<EnvdError> {
+  if (isSystemError(cause) && (await lacksInodes(cause, path))) {
     return new EnvdError('no_space', 'not enough inodes available', { cause });
   }
   const attempt = length === null ? '' : `attempted to write ${length} bytes: `;
@@ -18,9 +19,16 @@ export async function noSpace(length: number | null, cause: unknown): Promise<En
 }
 
 /** Whether what failed is the making of a file or directory, for want of an inode. */
-async function lacksInodes({ syscall, path }: SystemError): Promise<boolean> {
-  if (path === undefined || !['open', 'mkdir'].includes(syscall)) return false;
-  // Of a file without a name, it is the directory's path.
-  const { files, ffree } = await statfs(path).catch(() => statfs(dirname(path)));
+async function lacksInodes({ syscall }: SystemError, path: string): Promise<boolean> {
+  if (!['open', 'mkdir'].includes(syscall)) return false;
+  const { files, ffree } = await statfsNear(path);
   return files > 0 && ffree === 0;
+}
+
+/** Of what is there, at the path or above. */
+async function statfsNear(path: string): Promise<StatsFs> {
+  return statfs(path).catch((error) => {
+    if (path === '/') throw error;
+    return statfsNear(dirname(path));
+  });
 }

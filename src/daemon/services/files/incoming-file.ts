@@ -1,5 +1,6 @@
-import type { FileHandle } from 'node:fs/promises';
 import type { Allowance } from '../../../base/allowance.ts';
+import type { OpenFile } from '../../os/open-file.ts';
+import type { Place } from '../../os/place.ts';
 import { writeFully } from '../../os/write-fully.ts';
 import { type Content, commit, type Destination, overwrite } from './commit.ts';
 import { isNoSpace } from './errors.ts';
@@ -32,9 +33,9 @@ export class IncomingFile implements AsyncDisposable {
   }
 
   /** Null where the file system cannot stage. */
-  static async open(destination: string, withoutRoom: WithoutRoom): Promise<IncomingFile | null> {
+  static async open(place: Place, withoutRoom: WithoutRoom): Promise<IncomingFile | null> {
     try {
-      const staged = await StagedFile.open(destination);
+      const staged = await StagedFile.open(place);
       return staged && new IncomingFile(staged, withoutRoom);
     } catch (error) {
       return new IncomingFile(HeldContent.open(0, error, withoutRoom), withoutRoom);
@@ -130,7 +131,7 @@ class HeldContent implements Content, AsyncDisposable {
     this.#batches.push(Buffer.concat(batch));
   }
 
-  async copyTo(target: FileHandle): Promise<void> {
+  async copyTo(target: OpenFile): Promise<void> {
     await writeFully(target, this.#batches, 0, AbortSignal.any([]));
   }
 

@@ -1,18 +1,18 @@
 import { constants } from 'node:fs';
-import { realpath } from 'node:fs/promises';
+import { lstat } from 'node:fs/promises';
 import { setImmediate } from 'node:timers/promises';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
-import { type RawEntry, readDirectory } from '../../os/entries.ts';
-import { about, explain } from '../../os/errno.ts';
+import { type BytePath, bytePath, joinBytes } from '../../os/byte-path.ts';
+import { DirectoryListing, type RawEntry } from '../../os/entries.ts';
+import { explain } from '../../os/errno.ts';
 import { describe, type Entry, type EntrySource } from './entry.ts';
 
 /** So many entries are described, and encoded, in one turn of the event loop: in about 2 ms. */
 const BATCH = 250;
-const SLASH = Buffer.from('/');
 
-/** A directory that is being listed: where it really is, how the answer calls it, what is left of it. */
+/** A directory that is being listed: its path from the first one, how the answer calls it, what is left of it. */
 interface Level {
-  readonly directory: Buffer;
+  readonly path: BytePath;
   readonly shown: string;
   readonly entries: Iterator<RawEntry>;
 }
@@ -29,7 +29,10 @@ export async function* listDir(
   { users, metadataPrefix }: EntrySource,
 ): AsyncGenerator<Entry[]> {
   const described = { names: users.names(), metadataPrefix };
-  const levels = [await openRoot(path, metadataPrefix)];
+  using root = await openRoot(path, metadataPrefix, depth > 1);
+  const levels: Level[] = [
+    { path: '', shown: path === '/' ? '' : path, entries: root.entries[Symbol.iterator]() },
+  ];
   let batch: Entry[] = [];
   for (let level = levels.at(-1); level; level = levels.at(-1)) {
     const { value: raw, done } = level.entries.next();
@@ -40,7 +43,7 @@ export async function* listDir(
     const name = raw.name.toString();
     batch.push(describe(raw, name, `${level.shown}/${name}`, described));
     if (levels.length < depth && isDirectory(raw)) {
-      const below = await openBelow(level, raw.name, metadataPrefix);
+      const below = await openBelow(root, level, raw.name);
       if (below) levels.push(below);
     }
     if (batch.length === BATCH) {
@@ -52,34 +55,38 @@ export async function* listDir(
   yield batch;
 }
 
-async function openRoot(path: string, metadataPrefix: string): Promise<Level> {
-  const directory = await about(path, () => realpath(path, 'buffer'));
+async function openRoot(path: string, metadataPrefix: string, isDeep: boolean): Promise<DirectoryListing> {
   try {
-    return await open(directory, path === '/' ? '' : path, metadataPrefix);
+    return await DirectoryListing.open(path, metadataPrefix, isDeep);
   } catch (error) {
-    if (!isSystemError(error, 'ENOTDIR')) throw explain(error, path);
-    throw new EnvdError('invalid_argument', `path is not a directory: '${path}'`, { cause: error });
+    throw await listError(error, path);
   }
+}
+
+/** ENOTDIR is told for the path itself and for a part of it alike. */
+async function listError(error: unknown, path: string): Promise<unknown> {
+  if (!isSystemError(error, 'ENOTDIR') || !(await exists(path))) return explain(error, path);
+  return new EnvdError('invalid_argument', `path is not a directory: '${path}'`, { cause: error });
+}
+
+async function exists(path: string): Promise<boolean> {
+  return lstat(path).then(
+    () => true,
+    () => false,
+  );
 }
 
 /** Null when the directory has vanished, has become something else, or cannot be read. */
-async function openBelow(
-  { directory, shown }: Level,
-  name: Buffer,
-  metadataPrefix: string,
-): Promise<Level | null> {
+async function openBelow(root: DirectoryListing, level: Level, name: Buffer): Promise<Level | null> {
+  const path = joinBytes(level.path, bytePath(name));
+  const shown = `${level.shown}/${name}`;
   try {
-    return await open(Buffer.concat([directory, SLASH, name]), `${shown}/${name}`, metadataPrefix);
+    return { path, shown, entries: (await root.below(path))[Symbol.iterator]() };
   } catch (error) {
     // Then it is this process that is in trouble, and the listing would be short for no reason of the tree's.
-    if (isSystemError(error, 'EMFILE', 'ENFILE', 'ENOMEM')) throw explain(error, `${shown}/${name}`);
+    if (isSystemError(error, 'EMFILE', 'ENFILE', 'ENOMEM')) throw explain(error, shown);
     return null;
   }
-}
-
-async function open(directory: Buffer, shown: string, metadataPrefix: string): Promise<Level> {
-  const entries = await readDirectory(directory, metadataPrefix);
-  return { directory, shown, entries: entries[Symbol.iterator]() };
 }
 
 function isDirectory({ mode }: RawEntry): boolean {

@@ -1,16 +1,37 @@
-import { EnvdError } from '../../../base/errors.ts';
+import { stat } from 'node:fs/promises';
+import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { about } from '../../os/errno.ts';
-import { ensureDirectory } from '../../os/paths.ts';
+import { Place } from '../../os/place.ts';
 import type { User } from '../../os/users.ts';
 import type { Entry, EntrySource } from './entry.ts';
-import { stat } from './stat.ts';
+import { stat as describe } from './stat.ts';
 
 /**
  * Makes a directory and its missing parents, the user's and with mode 0755. Throws `already_exists` when the
  * directory, or a link to one, is there, `invalid_argument` when something else is.
  */
 export async function makeDir(path: string, user: User, entries: EntrySource): Promise<Entry> {
-  const made = await about(path, () => ensureDirectory(path, user));
-  if (!made) throw new EnvdError('already_exists', `directory already exists: '${path}'`);
-  return stat(path, entries);
+  if (!(await about(path, () => make(path, user)))) {
+    throw new EnvdError('already_exists', `directory already exists: '${path}'`);
+  }
+  return describe(path, entries);
+}
+
+/** Returns whether the directory was made, and not there. */
+async function make(path: string, user: User): Promise<boolean> {
+  try {
+    using place = await Place.open(path, false);
+    return await place.makeDirectory(user);
+  } catch (error) {
+    if (!isSystemError(error, 'ENOTDIR')) throw error;
+    if (await isDirectory(path)) return false;
+    throw new EnvdError('invalid_argument', `path is not a directory: '${path}'`, { cause: error });
+  }
+}
+
+async function isDirectory(path: string): Promise<boolean> {
+  return stat(path).then(
+    (status) => status.isDirectory(),
+    () => false,
+  );
 }

@@ -1,11 +1,11 @@
-import { lstat, mkdtemp, realpath, rename } from 'node:fs/promises';
-import { basename, dirname, join } from 'node:path';
+import { lstat, mkdtemp, rename, rmdir } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
+import { displayPath, pathBuffer } from '../../os/byte-path.ts';
 import { about, explain } from '../../os/errno.ts';
-import { ensureDirectory } from '../../os/paths.ts';
-import { removeTree } from '../../os/trees.ts';
+import { native } from '../../os/native.ts';
+import { Place } from '../../os/place.ts';
 import type { User } from '../../os/users.ts';
-import { copyTree } from './copy-tree.ts';
 import type { Entry, EntrySource } from './entry.ts';
 import { stat } from './stat.ts';
 
@@ -20,13 +20,16 @@ export async function move(
   user: User,
   entries: EntrySource,
 ): Promise<Entry> {
+  using from = await about(source, () => Place.open(source, false));
   // Asked first, so that a missing source leaves no new directories behind.
-  await about(source, () => lstat(source));
-  await about(destination, () => ensureDirectory(dirname(destination), user));
+  await about(source, () => lstat(from.isBelowMissing ? source : from.path));
+  await about(source, () => from.assertMayChange());
+  using to = await openDestination(destination, user);
   try {
-    await rename(source, destination).catch(async (error: unknown) => {
+    await to.assertMayChange();
+    await rename(from.path, to.path).catch(async (error: unknown) => {
       if (!isSystemError(error, 'EXDEV')) throw error;
-      await moveAcross(source, destination);
+      await moveAcross(from, to, [source, destination]);
     });
   } catch (error) {
     throw moveError(error, source, destination);
@@ -34,25 +37,68 @@ export async function move(
   return stat(destination, entries);
 }
 
-async function moveAcross(source: string, destination: string): Promise<void> {
-  if (await leadsInto(source, dirname(destination))) throw intoItself(source, destination);
-  // Nobody else can see the half of it in there.
-  const stage = await mkdtemp(join(dirname(destination), '.envd-move-'));
+/** With its missing parents made. */
+async function openDestination(path: string, user: User): Promise<Place> {
   try {
-    const copy = join(stage, 'copy');
-    await copyTree(source, copy);
-    await rename(copy, destination);
-  } finally {
-    await removeTree(stage);
+    const place = await Place.open(path, false);
+    try {
+      await place.makeParents(user);
+      return place;
+    } catch (error) {
+      place[Symbol.dispose]();
+      throw error;
+    }
+  } catch (error) {
+    if (!isSystemError(error, 'ENOTDIR')) throw explain(error, path);
+    const message = `path is not a directory: '${dirname(path)}'`;
+    throw new EnvdError('invalid_argument', message, { cause: error });
   }
-  await removeTree(source);
 }
 
-/** Whether `directory` lies in the tree at `source`, which would then be copied without end. */
-async function leadsInto(source: string, directory: string): Promise<boolean> {
-  const from = join(await realpath(dirname(source)), basename(source));
-  const to = await realpath(directory);
-  return to === from || to.startsWith(`${from}/`);
+/** `shown`: both paths as the client sees them. */
+async function moveAcross(from: Place, to: Place, shown: readonly [string, string]): Promise<void> {
+  if (await leadsInto(from, to)) throw intoItself(...shown);
+  const before = await lstat(from.path);
+  // Nobody else may enter it: its mode is 0700.
+  const stage = await mkdtemp(`/proc/self/fd/${to.directory}/.envd-move-`);
+  try {
+    using copy = await Place.open(`${stage}/copy`, false);
+    await copyTo(copy, from, shown[0]);
+    try {
+      await rename(copy.path, to.path);
+    } finally {
+      await native.removeTree(copy.path);
+    }
+  } finally {
+    await rmdir(stage);
+  }
+  await removeUnlessExchanged(from, before.ino);
+}
+
+async function copyTo(copy: Place, from: Place, shown: string): Promise<void> {
+  try {
+    await native.copyTree(from.directory, pathBuffer(from.name), copy.directory, pathBuffer(copy.name));
+  } catch (error) {
+    await native.removeTree(copy.path);
+    if (!isSystemError(error, 'EOPNOTSUPP', 'ENOTSUP')) throw error;
+    const path = `${shown}${error.path?.slice(copy.name.length) ?? ''}`;
+    const message = `cannot move a fifo, socket or device to another file system: '${path}'`;
+    throw new EnvdError('failed_precondition', message, { cause: error });
+  }
+}
+
+/** What has taken the source's place meanwhile was not copied, and stays. */
+async function removeUnlessExchanged(from: Place, inode: number): Promise<void> {
+  const now = await from.status();
+  if (now?.ino === inode) await native.removeTree(from.path);
+}
+
+/** Whether the directory of `to` lies in the tree at `from`, which would then be copied without end. */
+async function leadsInto(from: Place, to: Place): Promise<boolean> {
+  const above = await from.directoryPath();
+  const source = `${above === '/' ? '' : above}/${displayPath(from.name)}`;
+  const directory = await to.directoryPath();
+  return directory === source || directory.startsWith(`${source}/`);
 }
 
 function moveError(error: unknown, source: string, destination: string): unknown {

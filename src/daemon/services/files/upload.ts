@@ -1,15 +1,13 @@
-import type { Stats } from 'node:fs';
-import { lstat, stat } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { Allowance } from '../../../base/allowance.ts';
-import { EnvdError, type ErrorKind, isSystemError } from '../../../base/errors.ts';
+import { EnvdError, type ErrorKind } from '../../../base/errors.ts';
 import { explain, isOutOfSpace } from '../../os/errno.ts';
-import { followLinks } from '../../os/links.ts';
 import { resolvePath } from '../../os/paths.ts';
+import { Place } from '../../os/place.ts';
 import type { User } from '../../os/users.ts';
 import { writeInBatches } from './batches.ts';
 import { DirectFile } from './direct-file.ts';
-import { syncNames } from './durability.ts';
+import { syncDirectories } from './durability.ts';
 import { noSpace } from './errors.ts';
 import { IncomingFile } from './incoming-file.ts';
 import { KeyedLock } from './keyed-lock.ts';
@@ -81,8 +79,8 @@ export interface UploadedFile {
 /** Content that has been received, and its way to the path. */
 interface Received {
   readonly path: string;
-  /** The path with its last part followed, if that is a link. */
-  readonly destination: string;
+  /** Where it leads to. */
+  readonly place: Place;
   readonly length: number | null;
   readonly file: AsyncDisposable;
   readonly commit: () => Promise<boolean>;
@@ -162,7 +160,9 @@ class UploadBatch implements AsyncDisposable {
       const shown = carriesMetadata && Object.keys(values).length > 0 ? { metadata: values } : {};
       this.files.push({ path, name: basename(path), type: 'file', ...shown });
     }
-    if (this.#context.durable) await syncNames(this.#received.map(({ destination }) => destination));
+    if (this.#context.durable) {
+      await syncDirectories(await Promise.all(this.#received.map(({ place }) => place.directoryPath())));
+    }
     await this[Symbol.asyncDispose]();
   }
 
@@ -172,19 +172,36 @@ class UploadBatch implements AsyncDisposable {
     this.#context.common.uncommitted.giveBack(this.#counted);
     this.#counted = 0;
     await Promise.all(received.map(({ file }) => file[Symbol.asyncDispose]()));
+    for (const { place } of received) place[Symbol.dispose]();
   }
 }
 
 async function receive(path: string, part: UploadPart, context: UploadContext): Promise<Received> {
-  const { destination, status } = await locate(path);
+  const place = await Place.open(path, true);
+  try {
+    return await receiveAt(place, path, part, context);
+  } catch (error) {
+    place[Symbol.dispose]();
+    throw error;
+  }
+}
+
+async function receiveAt(
+  place: Place,
+  path: string,
+  part: UploadPart,
+  context: UploadContext,
+): Promise<Received> {
+  const status = await place.status();
   if (status?.isDirectory()) throw new EnvdError('invalid_argument', `path is a directory: ${path}`);
   const { user, metadata, durable, signal } = context;
   const { overwrites, memory } = context.common;
   const exists = status !== null;
 
+  if (!status || status.isFile()) await place.assertMayWrite(status);
   const withoutRoom = { exists, length: part.length, memory };
-  const incoming = status && !status.isFile() ? null : await IncomingFile.open(destination, withoutRoom);
-  const file = incoming ?? new DirectFile(destination, user);
+  const incoming = status && !status.isFile() ? null : await IncomingFile.open(place, withoutRoom);
+  const file = incoming ?? new DirectFile(place, user);
   try {
     const direct = incoming && part.direct();
     if (direct) for await (const piece of direct) await incoming.take(piece, signal);
@@ -194,33 +211,16 @@ async function receive(path: string, part: UploadPart, context: UploadContext): 
     await file[Symbol.asyncDispose]();
     throw error;
   }
-  const target = { path: destination, exists, user, metadata, overwrites, durable };
+  const target = { place, path, exists, user, metadata, overwrites, durable };
   const commit =
     file instanceof DirectFile ? () => file.commit(metadata, durable) : () => file.commit(target);
-  return { path, destination, length: part.length, file, commit };
-}
-
-/** Where the path leads to, and what is there now. */
-async function locate(path: string): Promise<{ destination: string; status: Stats | null }> {
-  const own = await nullIfMissing(lstat(path));
-  if (!own?.isSymbolicLink()) return { destination: path, status: own };
-  const destination = await followLinks(path);
-  return { destination, status: await nullIfMissing(stat(destination)) };
-}
-
-async function nullIfMissing(look: Promise<Stats>): Promise<Stats | null> {
-  try {
-    return await look;
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return null;
-    throw error;
-  }
+  return { path, place, length: part.length, file, commit };
 }
 
 async function withExplanation<T>(path: string, length: number | null, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
-    throw isOutOfSpace(error) ? await noSpace(length, error) : explain(error, path, 'make');
+    throw isOutOfSpace(error) ? await noSpace(length, path, error) : explain(error, path, 'make');
   }
 }

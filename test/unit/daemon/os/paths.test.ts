@@ -1,8 +1,5 @@
-import { mkdirSync, readdirSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { ensureDirectory, resolvePath } from '../../../../src/daemon/os/paths.ts';
-import { scratch } from '../../../support/scratch.ts';
+import { resolvePath } from '../../../../src/daemon/os/paths.ts';
 import { ADA } from '../../../support/users.ts';
 
 describe('resolvePath', () => {
@@ -45,62 +42,5 @@ describe('resolvePath', () => {
     expect(() => resolvePath('/a\0b', ADA, null)).toThrow(
       expect.objectContaining({ kind: 'invalid_argument', message: 'path contains a NUL byte' }),
     );
-  });
-});
-
-describe('ensureDirectory', () => {
-  test('makes what is missing, the user’s and with mode 0755, and leaves the rest alone', async () => {
-    const root = scratch();
-    mkdirSync(join(root, 'there'), { mode: 0o700 });
-    expect(await ensureDirectory(join(root, 'there/a/b'), ADA)).toBe(true);
-    for (const made of ['there/a', 'there/a/b']) {
-      const { uid, gid, mode } = statSync(join(root, made));
-      expect([uid, gid, mode & 0o7777]).toEqual([2001, 2002, 0o755]);
-    }
-    const { uid, mode } = statSync(join(root, 'there'));
-    expect([uid, mode & 0o7777]).toEqual([0, 0o700]);
-  });
-
-  test('is content with a directory, or a link to one', async () => {
-    const root = scratch();
-    symlinkSync(root, join(root, 'link'));
-    expect(await ensureDirectory(root, ADA)).toBe(false);
-    expect(await ensureDirectory('/', ADA)).toBe(false);
-    expect(await ensureDirectory(join(root, 'link'), ADA)).toBe(false);
-    expect(await ensureDirectory(join(root, 'link/below'), ADA)).toBe(true);
-    expect(statSync(join(root, 'below')).uid).toBe(2001);
-  });
-
-  test.each(['file', 'file/below', 'file/below/deep', 'dangling', 'dangling/below'])(
-    'refuses where there is something else: %s',
-    async (path) => {
-      const root = scratch();
-      writeFileSync(join(root, 'file'), '');
-      symlinkSync(join(root, 'nowhere'), join(root, 'dangling'));
-      await expect(ensureDirectory(join(root, path), ADA)).rejects.toMatchObject({
-        kind: 'invalid_argument',
-        message: expect.stringContaining('path is not a directory'),
-      });
-      expect(readdirSync(root).sort()).toEqual(['dangling', 'file']);
-    },
-  );
-
-  test('ends where the file system makes no directories', async () => {
-    await expect(ensureDirectory('/proc/envd-test/below', ADA)).rejects.toMatchObject({ code: 'ENOENT' });
-  });
-
-  test('makes a directory once for many who want it', async () => {
-    const path = join(scratch(), 'a/b/c');
-    const made = await Promise.all(Array.from({ length: 20 }, () => ensureDirectory(path, ADA)));
-    expect(made.filter(Boolean)).toHaveLength(1);
-    expect(statSync(path).isDirectory()).toBe(true);
-  });
-
-  test('goes near the longest path', async () => {
-    const segment = 'd'.repeat(200);
-    let path = scratch();
-    while (path.length + 1 + segment.length < 4095) path = join(path, segment);
-    expect(await ensureDirectory(path, ADA)).toBe(true);
-    await expect(ensureDirectory(join(path, segment), ADA)).rejects.toMatchObject({ code: 'ENAMETOOLONG' });
   });
 });

@@ -1,17 +1,18 @@
 import { execFileSync } from 'node:child_process';
-import { constants, createReadStream, readFileSync } from 'node:fs';
-import { open } from 'node:fs/promises';
+import { constants, createReadStream, openSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { OpenFile } from '../../../../src/daemon/os/open-file.ts';
 import { writeFully } from '../../../../src/daemon/os/write-fully.ts';
 import { scratch } from '../../../support/scratch.ts';
 
+const openFile = (path: string, flags: string | number) => new OpenFile(openSync(path, flags));
 const never = new AbortController().signal;
 const pieces = (...texts: string[]) => texts.map((text) => Buffer.from(text));
 
 test('at a position, or where the file stands', async () => {
   const path = join(scratch(), 'file');
-  await using file = await open(path, 'w+');
+  await using file = openFile(path, 'w+');
   await writeFully(file, pieces('ab', '', 'cd'), null, never);
   await writeFully(file, pieces('ef'), null, never);
   await writeFully(file, pieces('X'), 1, never);
@@ -22,8 +23,8 @@ test('at a position, or where the file stands', async () => {
 test('to a pipe that is full: waits for its reader', async () => {
   const path = join(scratch(), 'pipe');
   execFileSync('mkfifo', [path]);
-  await using both = await open(path, 'r+');
-  await using writer = await open(path, constants.O_WRONLY | constants.O_NONBLOCK);
+  await using both = openFile(path, 'r+');
+  await using writer = openFile(path, constants.O_WRONLY | constants.O_NONBLOCK);
   const batch = Array.from({ length: 40 }, (_, index) => Buffer.alloc(10_000, index));
   const written = writeFully(writer, batch, null, never);
   const read: Buffer[] = [];
@@ -36,8 +37,8 @@ test('to a pipe that is full: waits for its reader', async () => {
 test('to a pipe that stays full: until the signal', async () => {
   const path = join(scratch(), 'pipe');
   execFileSync('mkfifo', [path]);
-  await using _reader = await open(path, 'r+');
-  await using writer = await open(path, constants.O_WRONLY | constants.O_NONBLOCK);
+  await using _reader = openFile(path, 'r+');
+  await using writer = openFile(path, constants.O_WRONLY | constants.O_NONBLOCK);
   const controller = new AbortController();
   const written = writeFully(writer, [Buffer.alloc(1_000_000)], null, controller.signal);
   setImmediate(() => controller.abort());

@@ -1,6 +1,7 @@
 import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
+import { Place } from '../../../../../src/daemon/os/place.ts';
 import { DirectFile } from '../../../../../src/daemon/services/files/direct-file.ts';
 import { scratch } from '../../../../support/scratch.ts';
 import { ADA } from '../../../../support/users.ts';
@@ -8,11 +9,17 @@ import { ADA } from '../../../../support/users.ts';
 const signal = new AbortController().signal;
 const bytes = (text: string) => [Buffer.from(text)];
 
+async function placeOf(path: string): Promise<Place> {
+  const place = await Place.open(path, true);
+  onTestFinished(() => place[Symbol.dispose]());
+  return place;
+}
+
 const NO_METADATA = { values: {}, prefix: 'user.svc.' };
 
 test('a new file is the user’s, with its directories and metadata', async () => {
   const path = join(scratch(), 'a/b/new');
-  await using file = new DirectFile(path, ADA);
+  await using file = new DirectFile(await placeOf(path), ADA);
   await file.write(bytes('one '), signal);
   await file.write(bytes('two'), signal);
   expect(await file.commit({ values: { key: 'value' }, prefix: 'user.svc.' }, true)).toBe(true);
@@ -24,7 +31,7 @@ test('a new file is the user’s, with its directories and metadata', async () =
 test('a new file that is not committed goes again', async () => {
   const path = join(scratch(), 'new');
   {
-    await using file = new DirectFile(path, ADA);
+    await using file = new DirectFile(await placeOf(path), ADA);
     await file.write(bytes('half'), signal);
     expect(existsSync(path)).toBe(true);
   }
@@ -35,10 +42,10 @@ test('an existing file is left alone until something is written, and keeps its o
   const path = join(scratch(), 'old');
   writeFileSync(path, 'a long old content');
   {
-    await using _untouched = new DirectFile(path, ADA);
+    await using _untouched = new DirectFile(await placeOf(path), ADA);
   }
   expect(readFileSync(path, 'utf8')).toBe('a long old content');
-  await using file = new DirectFile(path, ADA);
+  await using file = new DirectFile(await placeOf(path), ADA);
   await file.write(bytes('new'), signal);
   await file.commit(NO_METADATA, false);
   expect(readFileSync(path, 'utf8')).toBe('new');
@@ -47,7 +54,7 @@ test('an existing file is left alone until something is written, and keeps its o
 
 test('an empty upload makes an empty file', async () => {
   const path = join(scratch(), 'empty');
-  await using file = new DirectFile(path, ADA);
+  await using file = new DirectFile(await placeOf(path), ADA);
   await file.commit(NO_METADATA, false);
   expect(statSync(path).size).toBe(0);
 });
@@ -55,6 +62,6 @@ test('an empty upload makes an empty file', async () => {
 test('a directory is told', async () => {
   const path = join(scratch(), 'directory');
   mkdirSync(path);
-  await using file = new DirectFile(path, ADA);
+  await using file = new DirectFile(await placeOf(path), ADA);
   await expect(file.write(bytes('x'), signal)).rejects.toMatchObject({ code: 'EISDIR' });
 });

@@ -18,8 +18,8 @@ import {
 import { open } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { native } from '../../../../../src/daemon/os/native.ts';
-import { openUnnamed } from '../../../../../src/daemon/os/unnamed-file.ts';
+import { Place } from '../../../../../src/daemon/os/place.ts';
+import { ADA } from '../../../../support/users.ts';
 import { WatchFixture } from '../../../../support/watch.ts';
 
 function fixture(): WatchFixture {
@@ -107,12 +107,12 @@ describe('one directory', () => {
   test('an upload is CREATE, CHMOD, WRITE', async () => {
     await using f = fixture();
     const watch = await f.watch({ recursive: false });
-    const file = await openUnnamed(f.dir);
+    using place = await Place.open(f.at('uploaded'), true);
+    await using file = await place.openUnnamed();
     if (!file) throw new Error('no O_TMPFILE here');
-    await file.write('content');
+    await file.writev([Buffer.from('content')], null);
     await file.chown(0, 0);
-    await native.publishFile(file.fd, f.at('uploaded'), 1, 1);
-    await file.close();
+    await place.publish(file, ADA);
     expect(await f.told(watch)).toEqual(['create uploaded', 'chmod uploaded', 'write uploaded']);
     expect(readFileSync(f.at('uploaded'), 'utf8')).toBe('content');
   });

@@ -1,0 +1,183 @@
+// Walks to a name, and what is done with a name in an open directory. Sources: see walk.h; mkdir(2), openat(2), access(2).
+#include "files/place.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/fsuid.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "files/files.h"
+#include "files/walk.h"
+#include "support/arguments.h"
+#include "support/job.h"
+
+typedef struct {
+  job head;  // result: a descriptor
+  place at;
+  walk_mode mode;
+  bool is_made;
+  uid_t uid;
+  gid_t gid;
+  int flags;
+  char path[PATH_MAX];
+} step;
+
+napi_value place_owner(napi_env env, uid_t owner) {
+  napi_value value;
+  napi_status status = owner == OWN_RIGHTS ? napi_get_null(env, &value) : napi_create_uint32(env, owner, &value);
+  return status == napi_ok ? value : NULL;
+}
+
+bool place_arg_owner(napi_env env, napi_value value, uid_t* owner) {
+  napi_valuetype type;
+  *owner = OWN_RIGHTS;
+  if (napi_typeof(env, value, &type) == napi_ok &&
+      (type == napi_null || napi_get_value_uint32(env, value, owner) == napi_ok))
+    return true;
+  envd_throw_last_napi_error(env);
+  return false;
+}
+
+static void run_walk(job* j) {
+  step* s = (step*)j;
+  j->path = s->path;
+  errno = walk(s->path, s->mode, &s->at);
+  if (errno) job_fail(j, "open");
+  rights_restore(&s->at.before);
+}
+
+static bool set(napi_env env, napi_value object, const char* name, napi_status made, const napi_value* value) {
+  return made == napi_ok && napi_set_named_property(env, object, name, *value) == napi_ok;
+}
+
+static bool set_text(napi_env env, napi_value object, const char* name, const char* text) {
+  napi_value value;
+  return set(env, object, name, napi_create_string_latin1(env, text, NAPI_AUTO_LENGTH, &value), &value);
+}
+
+static napi_value reached(napi_env env, job* j) {
+  step* s = (step*)j;
+  napi_value object, value;
+  if (napi_create_object(env, &object) != napi_ok || !set_text(env, object, "name", s->at.name) ||
+      !set_text(env, object, "missing", s->at.missing) ||
+      !set(env, object, "isMagic", napi_get_boolean(env, s->at.is_magic, &value), &value) ||
+      !(value = place_owner(env, s->at.owner)) || !set(env, object, "owner", napi_ok, &value) ||
+      !set(env, object, "directory", napi_create_int32(env, s->at.directory, &value), &value))
+    return NULL;
+  s->at.directory = -1;  // the caller's now
+  return object;
+}
+
+static void release(job* j) {
+  walk_end(&((step*)j)->at);
+}
+
+napi_value js_open_place(napi_env env, napi_callback_info info) {
+  napi_value arguments[2];
+  bool follow;
+  step plan = {.head = {.run = run_walk, .value = reached, .release = release}, .at.directory = -1};
+  if (!arg_values(env, info, 2, arguments) || !arg_path(env, arguments[0], "open", plan.path)) return NULL;
+  NAPI_CALL(env, napi_get_value_bool(env, arguments[1], &follow));
+  plan.mode = follow ? WALK_FOLLOW : WALK_TO_LINK;
+  return job_in_pool(env, "openPlace", &plan.head, sizeof plan);
+}
+
+// Makes the directories `path` below the place's directory.
+static void run_make(job* j) {
+  step* s = (step*)j;
+  j->path = s->path;
+  errno = s->at.owner == OWN_RIGHTS ? 0 : rights_of_user(&s->at.before, s->at.owner);
+  if (!errno) errno = walk_make_directories(&s->at, s->path, s->uid, s->gid, &s->is_made);
+  if (errno) job_fail(j, "mkdir");
+  rights_restore(&s->at.before);
+}
+
+static napi_value made(napi_env env, job* j) {
+  step* s = (step*)j;
+  napi_value object, value;
+  if (napi_create_object(env, &object) != napi_ok ||
+      !set(env, object, "isNew", napi_get_boolean(env, s->is_made, &value), &value) ||
+      !set(env, object, "directory", napi_create_int32(env, s->at.directory, &value), &value))
+    return NULL;
+  s->at.directory = -1;
+  return object;
+}
+
+// The directory and whose rights hold in it.
+static bool parse_base(napi_env env, napi_value directory, napi_value owner, step* s) {
+  int given;
+  if (!place_arg_owner(env, owner, &s->at.owner)) return false;
+  if (napi_get_value_int32(env, directory, &given) != napi_ok) {
+    envd_throw_last_napi_error(env);
+    return false;
+  }
+  // Its own: the caller may close the other one meanwhile.
+  s->at.directory = fcntl(given, F_DUPFD_CLOEXEC, 3);
+  if (s->at.directory >= 0) return true;
+  envd_throw_errno(env, errno, "dup", NULL);
+  return false;
+}
+
+napi_value js_make_directories(napi_env env, napi_callback_info info) {
+  napi_value arguments[5];
+  step plan = {.head = {.run = run_make, .value = made, .release = release}};
+  if (!arg_values(env, info, 5, arguments) || !arg_path(env, arguments[1], "mkdir", plan.path)) return NULL;
+  NAPI_CALL(env, napi_get_value_uint32(env, arguments[2], &plan.uid));
+  NAPI_CALL(env, napi_get_value_uint32(env, arguments[3], &plan.gid));
+  if (!parse_base(env, arguments[0], arguments[4], &plan)) return NULL;
+  return job_in_pool(env, "makeDirectories", &plan.head, sizeof plan);
+}
+
+static void run_open(job* j) {
+  step* s = (step*)j;
+  j->path = s->path;
+  errno = s->at.owner == OWN_RIGHTS ? 0 : rights_of_user(&s->at.before, s->at.owner);
+  if (errno) return job_fail(j, "open");
+  j->result = openat(s->at.directory, s->path, s->flags | O_CLOEXEC, 0666);
+  if (j->result < 0) job_fail(j, "open");
+  rights_restore(&s->at.before);
+}
+
+napi_value js_open_at(napi_env env, napi_callback_info info) {
+  napi_value arguments[4];
+  step plan = {.head = {.run = run_open, .value = job_result, .release = release}};
+  if (!arg_values(env, info, 4, arguments) || !arg_path(env, arguments[1], "open", plan.path)) return NULL;
+  NAPI_CALL(env, napi_get_value_int32(env, arguments[2], &plan.flags));
+  if (!parse_base(env, arguments[0], arguments[3], &plan)) return NULL;
+  return job_in_pool(env, "openAt", &plan.head, sizeof plan);
+}
+
+// Whether the thread may give a name, take it away or put something else in its place: unlink(2), EACCES and EPERM.
+static int may_change(int directory, const char* name) {
+  struct stat parent, entry;
+  // Not faccessat(3), which asks for the daemon's rights where the kernel knows no such call.
+  if (syscall(SYS_faccessat2, directory, "", W_OK | X_OK, AT_EMPTY_PATH | AT_EACCESS) < 0 ||
+      fstat(directory, &parent) < 0)
+    return errno;
+  uid_t user = (uid_t)setfsuid(OWN_RIGHTS);
+  if (!(parent.st_mode & S_ISVTX) || parent.st_uid == user) return 0;
+  if (fstatat(directory, name, &entry, AT_SYMLINK_NOFOLLOW) < 0) return errno == ENOENT ? 0 : errno;
+  return entry.st_uid == user ? 0 : EPERM;
+}
+
+static void run_check(job* j) {
+  step* s = (step*)j;
+  j->path = s->path;
+  errno = rights_of_user(&s->at.before, s->at.owner);
+  if (!errno) errno = may_change(s->at.directory, s->path);
+  if (errno) job_fail(j, "access");
+  rights_restore(&s->at.before);
+}
+
+napi_value js_assert_may_change(napi_env env, napi_callback_info info) {
+  napi_value arguments[3];
+  step plan = {.head = {.run = run_check, .release = release}};
+  if (!arg_values(env, info, 3, arguments) || !arg_path(env, arguments[1], "access", plan.path) ||
+      !parse_base(env, arguments[0], arguments[2], &plan))
+    return NULL;
+  return job_in_pool(env, "assertMayChange", &plan.head, sizeof plan);
+}

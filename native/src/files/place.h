@@ -1,0 +1,11 @@
+// Places as JavaScript sees them.
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include <node_api.h>
+
+// Whose rights hold: a number, or null for the daemon's own.
+napi_value place_owner(napi_env env, uid_t owner);
+bool place_arg_owner(napi_env env, napi_value value, uid_t* owner);

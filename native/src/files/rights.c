@@ -1,0 +1,110 @@
+#include "files/rights.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/fsuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { MOST_GROUPS = 1024, LONGEST_LINE = 256 * 1024 };
+
+// A user who is in no file has these: nobody's group.
+#define NO_GROUP ((gid_t)65534)
+
+typedef struct {
+  char name[256];
+  int count;
+  gid_t groups[MOST_GROUPS];  // the primary one first
+} membership;
+
+// The first entry of the user, passwd(5); false when there is none.
+static bool find_user(uid_t uid, membership* m, char* line) {
+  FILE* file = fopen("/etc/passwd", "re");
+  struct passwd entry, *found = NULL;
+  while (file && fgetpwent_r(file, &entry, line, LONGEST_LINE, &found) == 0 && entry.pw_uid != uid) found = NULL;
+  if (file) fclose(file);
+  if (!found || strlen(entry.pw_name) >= sizeof m->name) return false;
+  strcpy(m->name, entry.pw_name);
+  m->groups[0] = entry.pw_gid;
+  return true;
+}
+
+static bool has_member(const struct group* entry, const char* name) {
+  for (char** member = entry->gr_mem; *member; member++)
+    if (strcmp(*member, name) == 0) return true;
+  return false;
+}
+
+// group(5). Not getgrouplist(3): name services would load code of the guest's into the daemon.
+static void find_groups(membership* m, char* line) {
+  FILE* file = fopen("/etc/group", "re");
+  struct group entry, *found;
+  while (file && m->count < MOST_GROUPS && fgetgrent_r(file, &entry, line, LONGEST_LINE, &found) == 0)
+    if (has_member(&entry, m->name)) m->groups[m->count++] = entry.gr_gid;
+  if (file) fclose(file);
+}
+
+static bool read_membership(uid_t uid, membership* m) {
+  char* line = malloc(LONGEST_LINE);
+  if (!line) return false;
+  m->groups[0] = NO_GROUP;
+  m->count = 1;
+  if (find_user(uid, m, line)) find_groups(m, line);
+  free(line);
+  return true;
+}
+
+// Of this thread alone; glibc's function changes the groups of all threads.
+static int set_groups(int count, const gid_t* groups) {
+  return (int)syscall(SYS_setgroups, count, groups);
+}
+
+static bool save_groups(rights* before) {
+  before->group_count = getgroups(0, NULL);
+  before->groups = malloc(((size_t)before->group_count + 1) * sizeof(gid_t));
+  return before->groups && getgroups(before->group_count, before->groups) == before->group_count;
+}
+
+int rights_of_user(rights* before, uid_t uid) {
+  if (geteuid() != 0 || before->is_changed) return geteuid() != 0 ? 0 : EACCES;
+  membership* m = malloc(sizeof *m);
+  bool is_known = m && read_membership(uid, m) && save_groups(before);
+  if (is_known && set_groups(m->count, m->groups) == 0) {
+    before->is_changed = true;
+    setfsgid(m->groups[0]);
+    setfsuid(uid);  // takes the capabilities that override permissions
+  }
+  free(m);
+  // Both tell of no failure: the second call does.
+  if (before->is_changed && (uid_t)setfsuid(OWN_RIGHTS) == uid) return 0;
+  rights_restore(before);
+  return EACCES;
+}
+
+void rights_to_make_for(rights* before, uid_t uid, gid_t gid) {
+  struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+  struct __user_cap_data_struct powers[_LINUX_CAPABILITY_U32S_3];
+  if (geteuid() != 0 || before->is_changed || syscall(SYS_capget, &head, powers) < 0) return;
+  before->is_changed = true;
+  setfsgid(gid);
+  setfsuid(uid);
+  // What the new user took away.
+  (void)syscall(SYS_capset, &head, powers);
+}
+
+void rights_restore(rights* before) {
+  if (before->is_changed) {
+    setfsuid(geteuid());
+    setfsgid(getegid());
+    // A thread of the pool with a stranger's groups, or without its powers, must not go on.
+    if (before->groups && set_groups(before->group_count, before->groups) < 0) abort();
+    if ((uid_t)setfsuid(OWN_RIGHTS) != geteuid()) abort();
+  }
+  free(before->groups);
+  *before = (rights){0};
+}

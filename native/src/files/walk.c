@@ -1,0 +1,236 @@
+#include "files/walk.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+// MAXSYMLINKS of the kernel; so often may a directory appear and vanish, too.
+enum { MOST_LINKS = 40, MOST_TRIES = 16 };
+
+#define STEP (O_PATH | O_NOFOLLOW | O_CLOEXEC)
+
+typedef struct {
+  place* at;
+  walk_mode mode;
+  int links;
+  char rest[PATH_MAX];  // what is still to be walked
+} walker;
+
+static bool step_into(place* at, int directory) {
+  if (directory < 0) return false;
+  if (at->directory >= 0) close(at->directory);
+  at->directory = directory;
+  return true;
+}
+
+static int step_by_name(place* at, const char* name) {
+  return step_into(at, openat(at->directory, name, O_PATH | O_DIRECTORY | O_CLOEXEC)) ? 0 : errno;
+}
+
+static int start_at_root(place* at) {
+  return step_into(at, open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)) ? 0 : errno;
+}
+
+// Takes the next part of the path; false when there is none. Tells whether it is the last, and must be no directory.
+static int take_part(char* rest, char name[NAME_MAX + 1], bool* is_last) {
+  size_t skipped = strspn(rest, "/");
+  size_t length = strcspn(rest + skipped, "/");
+  if (length > NAME_MAX) return ENAMETOOLONG;
+  memcpy(name, rest + skipped, length);
+  name[length] = '\0';
+  *is_last = rest[skipped + length] == '\0';
+  memmove(rest, rest + skipped + length, strlen(rest + skipped + length) + 1);
+  return 0;
+}
+
+static bool is_dots(const char* name) {
+  return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+// From this link on the rights of its owner hold.
+static int take_owners_rights(place* at, uid_t owner) {
+  if (owner == 0 || owner == geteuid() || owner == at->owner) return 0;
+  if (at->owner != OWN_RIGHTS) return EACCES;
+  int error = rights_of_user(&at->before, owner);
+  if (error == 0 && at->before.is_changed) at->owner = owner;
+  return error;
+}
+
+static bool is_in_proc(int directory) {
+  struct statfs status;
+  return fstatfs(directory, &status) == 0 && status.f_type == PROC_SUPER_MAGIC;
+}
+
+// Puts what a link says in place of its name. The text of a magic link is no way for those with the daemon's rights.
+static int follow(walker* w, int link, const char* name, bool is_last) {
+  place* at = w->at;
+  struct stat status;
+  char target[PATH_MAX];
+  if (++w->links > MOST_LINKS) return ELOOP;
+  if (fstat(link, &status) < 0) return errno;
+  int error = take_owners_rights(at, status.st_uid);
+  if (error) return error;
+  if (at->owner == OWN_RIGHTS && is_in_proc(at->directory)) {
+    if (!is_last) return step_by_name(at, name);
+    at->is_magic = true;
+    return 0;
+  }
+  ssize_t length = readlinkat(link, "", target, sizeof target - 1);
+  if (length < 0) return errno;
+  if ((size_t)length + strlen(w->rest) + 1 >= sizeof target) return ENAMETOOLONG;
+  target[length] = '\0';
+  strcat(target, w->rest);
+  strcpy(w->rest, target);
+  return target[0] == '/' ? start_at_root(at) : 0;
+}
+
+// Keeps what is left when a directory on the way is missing. What goes up again from there leads nowhere.
+static int keep_missing(walker* w, const char* name) {
+  place* at = w->at;
+  char next[NAME_MAX + 1];
+  bool is_last = false;
+  strcpy(at->missing, name);
+  while (!is_last) {
+    int error = take_part(w->rest, next, &is_last);
+    if (error) return error;
+    if (next[0] == '\0' || is_dots(next)) return ENOENT;
+    if (is_last) break;
+    strcat(strcat(at->missing, "/"), next);
+  }
+  strcpy(at->name, next);
+  return 0;
+}
+
+// Walks one part; `done` when the name has been reached.
+static int step(walker* w, bool* done) {
+  place* at = w->at;
+  char name[NAME_MAX + 1];
+  bool is_last;
+  int error = take_part(w->rest, name, &is_last);
+  if (error) return error;
+  if (name[0] == '\0' || strcmp(name, ".") == 0) {
+    *done = is_last;
+    return 0;
+  }
+  if (strcmp(name, "..") == 0) {
+    *done = is_last;
+    return step_by_name(at, name);
+  }
+  *done = is_last;
+  if (is_last) strcpy(at->name, name);
+  if (is_last && w->mode == WALK_TO_LINK) return 0;
+
+  int part = openat(at->directory, name, STEP);
+  if (part < 0 && errno == ENOENT) {
+    if (is_last) return 0;
+    *done = true;
+    return keep_missing(w, name);
+  }
+  struct stat status;
+  if (part < 0 || fstat(part, &status) < 0) {
+    error = errno;
+    if (part >= 0) close(part);
+    return error;
+  }
+  if (S_ISLNK(status.st_mode)) {
+    error = follow(w, part, name, is_last);
+    *done = at->is_magic;
+    if (!at->is_magic) strcpy(at->name, ".");
+    close(part);
+    return error;
+  }
+  if (!is_last && S_ISDIR(status.st_mode)) {
+    step_into(at, part);
+    return 0;
+  }
+  close(part);
+  return is_last ? 0 : ENOTDIR;
+}
+
+// All directories at once where no link is among them: most paths.
+static bool walk_directories_at_once(walker* w) {
+  struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
+  char* slash = strrchr(w->rest, '/');
+  if (!slash || slash == w->rest) return false;
+  *slash = '\0';
+  if (step_into(w->at, (int)syscall(SYS_openat2, w->at->directory, w->rest, &how, sizeof how))) {
+    memmove(w->rest, slash + 1, strlen(slash + 1) + 1);
+    return true;
+  }
+  *slash = '/';
+  return false;
+}
+
+int walk(const char* path, walk_mode mode, place* at) {
+  walker w = {.at = at, .mode = mode};
+  *at = (place){.directory = -1, .name = ".", .owner = OWN_RIGHTS};
+  if (strlen(path) >= sizeof w.rest) return ENAMETOOLONG;
+  strcpy(w.rest, path);
+  int error = start_at_root(at);
+  if (!error) (void)walk_directories_at_once(&w);
+  for (bool done = false; !error && !done;) error = step(&w, &done);
+  return error;
+}
+
+int walk_to(const char* path, walk_mode mode, place* at) {
+  int error = walk(path, mode, at);
+  return error ? error : at->missing[0] ? ENOENT : 0;
+}
+
+// A file system can hand down the group and the set-group-ID bit of the directory above. What is corrected is the user's
+// already, whoever has exchanged it by now.
+static void correct(int directory, uid_t uid, gid_t gid) {
+  struct stat status;
+  if (fstat(directory, &status) < 0 || status.st_uid != uid) return;
+  if (status.st_gid != gid) (void)!fchown(directory, uid, gid);
+  if (status.st_mode & (S_ISUID | S_ISGID)) (void)!fchmod(directory, status.st_mode & 01777);
+}
+
+// With the rights of somebody else, what is made is his.
+static int make_directory(const place* at, const char* name, uid_t uid, gid_t gid) {
+  rights making = {0};
+  bool is_own = at->owner == OWN_RIGHTS;
+  if (is_own) rights_to_make_for(&making, uid, gid);
+  int error = mkdirat(at->directory, name, 0755) < 0 ? errno : 0;
+  rights_restore(&making);
+  if (error || !is_own || geteuid() != 0) return error;
+  int made = openat(at->directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (made < 0) return 0;
+  correct(made, uid, gid);
+  close(made);
+  return 0;
+}
+
+static int make_and_enter(place* at, const char* name, uid_t uid, gid_t gid, bool* is_made) {
+  for (int i = 0; i < MOST_TRIES; i++) {
+    int error = make_directory(at, name, uid, gid);
+    if (error && error != EEXIST) return error;
+    *is_made = !error;
+    if (step_into(at, openat(at->directory, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC))) return 0;
+    if (errno != ENOENT) return errno;
+  }
+  return ENOENT;
+}
+
+int walk_make_directories(place* at, char* path, uid_t uid, gid_t gid, bool* is_made) {
+  char name[NAME_MAX + 1];
+  for (bool is_last = path[0] == '\0'; !is_last;) {
+    int error = take_part(path, name, &is_last);
+    if (!error) error = make_and_enter(at, name, uid, gid, is_made);
+    if (error) return error;
+  }
+  return 0;
+}
+
+void walk_end(place* at) {
+  rights_restore(&at->before);
+  if (at->directory >= 0) close(at->directory);
+  at->directory = -1;
+}

@@ -1,0 +1,108 @@
+import {
+  type BigIntStats,
+  close,
+  fchmod,
+  fchown,
+  fstat,
+  fsync,
+  ftruncate,
+  read,
+  type Stats,
+  writev,
+} from 'node:fs';
+import { promisify } from 'node:util';
+import { isSystemError } from '../../base/errors.ts';
+
+const closeFile = promisify(close);
+const changeMode = promisify(fchmod);
+const changeOwner = promisify(fchown);
+const syncFile = promisify(fsync);
+const truncateFile = promisify(ftruncate);
+const readFile = promisify(read);
+const writeBuffers = promisify(writev);
+const statFile = promisify(fstat);
+
+/** S_ISUID and S_ISGID of inode(7). */
+const SET_ID = 0o6000;
+
+/** An open file by its descriptor, which it owns. Methods throw the system calls' errors. */
+export class OpenFile implements AsyncDisposable {
+  readonly fd: number;
+  /** Calls that have not returned: until then the number must not become another file's. */
+  readonly #underWay = new Set<Promise<unknown>>();
+
+  constructor(descriptor: number) {
+    this.fd = descriptor;
+  }
+
+  stat(): Promise<Stats> {
+    return this.during(statFile(this.fd));
+  }
+
+  /** With numbers that do not lose digits. */
+  exactStat(): Promise<BigIntStats> {
+    return this.during(statFile(this.fd, { bigint: true }));
+  }
+
+  async read(buffer: Buffer, length: number, position: number): Promise<number> {
+    return (await this.during(readFile(this.fd, buffer, 0, length, position))).bytesRead;
+  }
+
+  /** Writes at `position`, or where the file stands when that is null; returns the bytes written. */
+  async writev(batch: readonly Buffer[], position: number | null): Promise<number> {
+    return (await this.during(writeBuffers(this.fd, batch, position ?? undefined))).bytesWritten;
+  }
+
+  truncate(length: number): Promise<void> {
+    return this.during(truncateFile(this.fd, length));
+  }
+
+  chmod(mode: number): Promise<void> {
+    return this.during(changeMode(this.fd, mode));
+  }
+
+  chown(uid: number, gid: number): Promise<void> {
+    return this.during(changeOwner(this.fd, uid, gid));
+  }
+
+  /** Keeps the descriptor open until `call`, which uses it, is settled. */
+  async during<T>(call: Promise<T>): Promise<T> {
+    this.#underWay.add(call);
+    try {
+      return await call;
+    } finally {
+      this.#underWay.delete(call);
+    }
+  }
+
+  /**
+   * Takes the set-user-ID and set-group-ID bits away. The kernel does so when somebody without privileges writes to a file
+   * and, but for one case, when its owner changes (chown(2)); not when root writes to it.
+   */
+  async dropSetIdBits(): Promise<void> {
+    const { mode } = await this.stat();
+    if (mode & SET_ID) await this.chmod(mode & 0o7777 & ~SET_ID);
+  }
+
+  /**
+   * Waits until the storage has what the file holds. Pipes, devices and the kernel's own files have none, and say
+   * EINVAL: fsync(2).
+   */
+  async sync(): Promise<void> {
+    try {
+      await this.during(syncFile(this.fd));
+    } catch (error) {
+      if (!isSystemError(error, 'EINVAL', 'ENOTSUP', 'EROFS')) throw error;
+    }
+  }
+
+  /** Waits for calls that are under way. */
+  async close(): Promise<void> {
+    await Promise.allSettled(this.#underWay);
+    await closeFile(this.fd);
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+}

@@ -1,0 +1,270 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import {
+  chmodSync,
+  chownSync,
+  lchownSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
+import { connectTo } from '../support/clients.ts';
+import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { uploadRaw } from '../support/files-client.ts';
+import { needs } from '../support/needs.ts';
+
+/*
+ * A user of the guest makes links, and exchanges directories and links in a loop, while a client works in his
+ * directory: nothing of root's changes hands, content or mode, and what he may not reach is not reached for him.
+ */
+
+const STRANGER = 65_534;
+/** Calls of each kind while things are exchanged, so many at a time. */
+const ROUNDS = 1000;
+const AT_ONCE = 8;
+
+let daemon: TestDaemon;
+let top: string;
+let count = 0;
+/** The stranger's. */
+const work = (name = '') => join(top, 'work', name);
+/** Root's. */
+const treasure = (name = '') => join(top, 'treasure', name);
+
+beforeAll(async () => {
+  daemon = await startDaemon();
+  chmodSync(daemon.scratch, 0o755);
+});
+afterAll(async () => {
+  await daemon[Symbol.asyncDispose]();
+});
+beforeEach(() => {
+  needs('root');
+  count += 1;
+  top = join(daemon.scratch, `links-${count}`);
+  mkdirSync(work(), { recursive: true });
+  chownSync(work(), STRANGER, STRANGER);
+  mkdirSync(treasure('below'), { recursive: true });
+  mkdirSync(treasure('closed'), { mode: 0o700 });
+  for (const name of ['f', 'below/f', 'closed/f']) writeFileSync(treasure(name), 'secret', { mode: 0o600 });
+  writeFileSync(treasure('shared'), 'old');
+  chmodSync(treasure('shared'), 0o666);
+});
+
+/** All that must stay: names, kinds, owners, modes, content. */
+function snapshot(directory: string): Record<string, unknown> {
+  const entries = readdirSync(directory, { withFileTypes: true, recursive: true }).map((entry) => {
+    const path = join(entry.parentPath, entry.name);
+    const { mode, uid, gid } = lstatSync(path);
+    const content = entry.isFile()
+      ? readFileSync(path, 'utf8')
+      : entry.isSymbolicLink()
+        ? readlinkSync(path)
+        : null;
+    return [path, [mode, uid, gid, content]];
+  });
+  const { mode, uid, gid } = lstatSync(directory);
+  return { ...Object.fromEntries(entries), [directory]: [mode, uid, gid] };
+}
+
+function linkOfStranger(target: string, name: string): void {
+  symlinkSync(target, work(name));
+  lchownSync(work(name), STRANGER, STRANGER);
+}
+
+/** The status of a call to the daemon, or the code of its error. */
+async function outcome(call: Promise<unknown>): Promise<string> {
+  return call.then(
+    (answer) => (answer instanceof Response ? String(answer.status) : 'ok'),
+    (error: { code?: unknown }) => String(error.code),
+  );
+}
+
+const PERMISSION_DENIED = '7';
+const upload = (path: string) => uploadRaw(daemon, path, 'of the client');
+const download = (path: string) => fetch(`${daemon.url}/files?path=${encodeURIComponent(path)}`);
+const rpc = () => connectTo(daemon.url).filesystem;
+const compose = (source: string, destination: string) =>
+  fetch(`${daemon.url}/files/compose`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ source_paths: [source], destination }),
+  });
+
+describe('through a link of a user to what is root’s', () => {
+  beforeEach(() => {
+    linkOfStranger(treasure(), 'out');
+    linkOfStranger(treasure('f'), 'file');
+    linkOfStranger(treasure('closed'), 'closed');
+    writeFileSync(work('own'), 'own');
+    chownSync(work('own'), STRANGER, STRANGER);
+  });
+
+  test.each<[string, () => Promise<unknown>, string]>([
+    ['an upload to a file', () => upload(work('file')), '403'],
+    ['an upload into a directory', () => upload(work('out/new')), '403'],
+    ['an upload below a directory', () => upload(work('out/a/b/new')), '403'],
+    ['an upload over a file', () => upload(work('out/f')), '403'],
+    ['a download', () => download(work('file')), '403'],
+    ['a download from a directory', () => download(work('closed/f')), '403'],
+    ['MakeDir', () => rpc().makeDir({ path: work('out/new') }), PERMISSION_DENIED],
+    ['MakeDir with parents', () => rpc().makeDir({ path: work('out/a/b') }), PERMISSION_DENIED],
+    [
+      'Move there',
+      () => rpc().move({ source: work('own'), destination: work('out/own') }),
+      PERMISSION_DENIED,
+    ],
+    ['Move away', () => rpc().move({ source: work('out/f'), destination: work('f') }), PERMISSION_DENIED],
+    ['Remove', () => rpc().remove({ path: work('out/f') }), PERMISSION_DENIED],
+    ['Remove of a tree', () => rpc().remove({ path: work('out/below') }), PERMISSION_DENIED],
+    ['ListDir', () => rpc().listDir({ path: work('closed') }), PERMISSION_DENIED],
+    ['compose there', () => compose(work('own'), work('out/new')), '403'],
+    ['compose from there', () => compose(work('out/f'), work('new')), '403'],
+  ])('%s is refused', async (_name, call, expected) => {
+    const before = snapshot(treasure());
+    expect(await outcome(call())).toBe(expected);
+    expect(snapshot(treasure())).toEqual(before);
+    expect(readFileSync(work('own'), 'utf8')).toBe('own');
+  });
+
+  test('what he may write to is written to, and stays whose it is', async () => {
+    linkOfStranger(treasure('shared'), 'shared');
+    expect(await outcome(upload(work('shared')))).toBe('200');
+    expect(readFileSync(treasure('shared'), 'utf8')).toBe('of the client');
+    expect(lstatSync(treasure('shared'))).toMatchObject({ uid: 0, gid: 0 });
+  });
+
+  test('what he may do there is done', async () => {
+    mkdirSync(treasure('public'));
+    chmodSync(treasure('public'), 0o777);
+    linkOfStranger(treasure('public'), 'public');
+    expect(await outcome(upload(work('public/a/new')))).toBe('200');
+    expect(await outcome(rpc().makeDir({ path: work('public/made') }))).toBe('ok');
+    expect(await outcome(rpc().move({ source: work('own'), destination: work('public/own') }))).toBe('ok');
+    expect(await outcome(rpc().remove({ path: work('public/made') }))).toBe('ok');
+    expect((await rpc().listDir({ path: work('public') })).entries.map(({ name }) => name)).toEqual([
+      'a',
+      'own',
+    ]);
+    expect(lstatSync(treasure('public/a/new'))).toMatchObject({ uid: 0, gid: 0 });
+    expect(lstatSync(treasure('public/a')).uid).toBe(STRANGER);
+  });
+
+  test('root’s own links lose nothing', async () => {
+    symlinkSync(treasure('closed'), work('of-root'));
+    expect(await outcome(upload(work('of-root/new')))).toBe('200');
+    expect(await outcome(download(work('of-root/f')))).toBe('200');
+    expect(await outcome(rpc().remove({ path: work('of-root/f') }))).toBe('ok');
+  });
+});
+
+/** A process of the stranger's that exchanges two names of his directory until the test has finished. */
+async function exchanger(left: string, right: string): Promise<ChildProcess> {
+  const script = `
+import ctypes, os
+os.setgroups([]); os.setgid(${STRANGER}); os.setuid(${STRANGER})
+libc = ctypes.CDLL(None)
+left, right = ${JSON.stringify(left)}.encode(), ${JSON.stringify(right)}.encode()
+print("ready", flush=True)
+while os.getppid() == ${process.pid}:
+    libc.renameat2(-100, left, -100, right, 2)
+`;
+  const child = spawn('python3', ['-c', script], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const { promise, resolve } = Promise.withResolvers<void>();
+  child.stdout.once('data', () => resolve());
+  onTestFinished(async () => {
+    const gone = new Promise((done) => child.once('exit', done));
+    child.kill('SIGKILL');
+    await gone;
+  });
+  await promise;
+  return child;
+}
+
+describe('while a directory of his and a link to root’s are exchanged', () => {
+  beforeEach(() => {
+    needs('python3');
+    mkdirSync(work('dir'));
+    chownSync(work('dir'), STRANGER, STRANGER);
+    linkOfStranger(treasure(), 'link');
+  });
+
+  /** Makes the calls, whatever each of them answers. */
+  async function storm(call: (round: number) => Promise<unknown>): Promise<Map<string, number>> {
+    const outcomes = new Map<string, number>();
+    let round = 0;
+    const caller = async () => {
+      while (round < ROUNDS) {
+        const result = await outcome(call(round++));
+        outcomes.set(result, (outcomes.get(result) ?? 0) + 1);
+      }
+    };
+    await Promise.all(Array.from({ length: AT_ONCE }, caller));
+    return outcomes;
+  }
+
+  const plant = (name: string) => {
+    writeFileSync(work(name), 'planted');
+    chownSync(work(name), STRANGER, STRANGER);
+  };
+
+  test.each<[string, (round: number) => Promise<unknown>]>([
+    ['uploads', () => upload(work('dir/f'))],
+    ['uploads of new files', (round) => upload(work(`dir/new-${round}`))],
+    ['uploads below new directories', (round) => upload(work(`dir/${round}/below/new`))],
+    ['MakeDir', (round) => rpc().makeDir({ path: work(`dir/made-${round}/deep`) })],
+    ['MakeDir of one and the same', (round) => rpc().makeDir({ path: work(`dir/below/${round}`) })],
+    ['Remove', () => rpc().remove({ path: work('dir/below') })],
+    ['Move away', (round) => rpc().move({ source: work('dir/f'), destination: work(`moved-${round}`) })],
+    [
+      'compose',
+      async (round) => {
+        plant(`part-${round}`);
+        return compose(work(`part-${round}`), work('dir/f'));
+      },
+    ],
+    [
+      'Move there',
+      async (round) => {
+        plant(`own-${round}`);
+        return rpc().move({ source: work(`own-${round}`), destination: work('dir/below') });
+      },
+    ],
+  ])('%s', async (_name, call) => {
+    await exchanger(work('dir'), work('link'));
+    const before = snapshot(treasure());
+    const outcomes = await storm(call);
+    expect(snapshot(treasure()), JSON.stringify([...outcomes])).toEqual(before);
+    expect([...outcomes.values()].reduce((sum, each) => sum + each)).toBeGreaterThanOrEqual(ROUNDS);
+  });
+
+  test('ListDir and downloads tell nothing of what he may not read', async () => {
+    rmSync(work('link'));
+    linkOfStranger(treasure('closed'), 'link');
+    await exchanger(work('dir'), work('link'));
+    const seen = new Set<string>();
+    await storm(async () => {
+      for (const { name } of (await rpc().listDir({ path: work('dir'), depth: 2 })).entries) seen.add(name);
+    });
+    await storm(async () => {
+      const response = await download(work('dir/f'));
+      if (response.ok) seen.add(await response.text());
+      return response;
+    });
+    expect([...seen]).toEqual([]);
+  });
+});
+
+test('a link of his to what the daemon has open leads nowhere', async () => {
+  for (const descriptor of readdirSync(`/proc/${daemon.pid}/fd`)) {
+    const name = `fd-${descriptor}`;
+    linkOfStranger(`/proc/self/fd/${descriptor}`, name);
+    expect(['403', '404', '400']).toContain(await outcome(download(work(name))));
+  }
+});

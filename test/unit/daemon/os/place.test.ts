@@ -1,0 +1,251 @@
+import {
+  chmodSync,
+  lchownSync,
+  linkSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { Place } from '../../../../src/daemon/os/place.ts';
+import { needs } from '../../../support/needs.ts';
+import { scratch } from '../../../support/scratch.ts';
+import { ADA } from '../../../support/users.ts';
+
+/** Where the walk ends, as a path; what is missing on the way is told. */
+async function ends(path: string, follow = true): Promise<string> {
+  using place = await Place.open(path, follow);
+  return join(await place.directoryPath(), place.isBelowMissing ? '(missing)' : '', place.name);
+}
+
+async function make(path: string): Promise<boolean> {
+  using place = await Place.open(path, false);
+  return await place.makeDirectory(ADA);
+}
+
+describe('a walk', () => {
+  test('files, links, chains of links, and what is not there yet', async () => {
+    const directory = scratch();
+    const at = (name: string) => join(directory, name);
+    mkdirSync(at('real/sub'), { recursive: true });
+    writeFileSync(at('real/file'), '');
+    symlinkSync('real', at('alias'));
+    symlinkSync('alias/file', at('chain'));
+    symlinkSync('missing', at('dangling'));
+    symlinkSync('dangling', at('dangling-chain'));
+    symlinkSync('../new', at('real/sub/up'));
+    symlinkSync('real/sub', at('deep'));
+    symlinkSync('./real//sub/../sub/.', at('odd'));
+    symlinkSync('real/sub/', at('slash'));
+    symlinkSync('/', at('root'));
+    symlinkSync(at('absolute-target'), at('absolute'));
+
+    expect(await ends(at('real/file'))).toBe(at('real/file'));
+    expect(await ends(at('chain'))).toBe(at('real/file'));
+    expect(await ends(at('chain'), false)).toBe(at('chain'));
+    expect(await ends(at('alias/file'), false)).toBe(at('real/file'));
+    expect(await ends(at('dangling-chain'))).toBe(at('missing'));
+    expect(await ends(at('deep/up'))).toBe(at('real/new'));
+    expect(await ends(at('absolute'))).toBe(at('absolute-target'));
+    expect(await ends(at('odd/x'))).toBe(at('real/sub/x'));
+    expect(await ends(at('slash'))).toBe(at('real/sub'));
+    expect(await ends(at('root'))).toBe('/');
+    expect(await ends(at('root/proc'))).toBe('/proc');
+    expect(await ends('/')).toBe('/');
+    expect(await ends('/proc/self/root/dev/null')).toBe('/dev/null');
+    expect(await ends(at('new/below'))).toBe(at('(missing)/below'));
+    expect(await ends(at('dangling/a/b'))).toBe(at('(missing)/b'));
+  });
+
+  test('a circle, and a file taken for a directory', async () => {
+    const directory = scratch();
+    symlinkSync('b', join(directory, 'a'));
+    symlinkSync('a', join(directory, 'b'));
+    await expect(ends(join(directory, 'a'))).rejects.toMatchObject({ code: 'ELOOP' });
+    await expect(ends(join(directory, 'a/x'))).rejects.toMatchObject({ code: 'ELOOP' });
+    writeFileSync(join(directory, 'file'), '');
+    await expect(ends(join(directory, 'file/below'))).rejects.toMatchObject({ code: 'ENOTDIR' });
+    symlinkSync('missing/../x', join(directory, 'up'));
+    await expect(ends(join(directory, 'up'))).rejects.toMatchObject({ code: 'ENOENT' });
+    symlinkSync(`${'x/'.repeat(2000)}y`, join(directory, 'long'));
+    await expect(ends(join(directory, `long/${'z/'.repeat(100)}z`))).rejects.toMatchObject({
+      code: 'ENAMETOOLONG',
+    });
+  });
+
+  test('the directory stays the one that was reached, until the walk is done again', async () => {
+    const directory = scratch();
+    mkdirSync(join(directory, 'a'));
+    using place = await Place.open(join(directory, 'a/file'), true);
+    rmSync(join(directory, 'a'), { recursive: true });
+    mkdirSync(join(directory, 'a'));
+    await expect(place.openFile(0o101)).rejects.toMatchObject({ code: 'ENOENT' });
+    await place.renew();
+    await using _file = await place.openFile(0o101);
+    expect(readdirSync(join(directory, 'a'))).toEqual(['file']);
+  });
+
+  test('a link that has taken the name meanwhile is not followed', async () => {
+    const directory = scratch();
+    using place = await Place.open(join(directory, 'x'), true);
+    symlinkSync('/dev/null', join(directory, 'x'));
+    await expect(place.openFile(1)).rejects.toMatchObject({ code: 'ELOOP' });
+    expect((await place.status())?.isSymbolicLink()).toBe(true);
+  });
+});
+
+describe('a link of a user', () => {
+  const link = (target: string, path: string, owner = ADA.uid) => {
+    symlinkSync(target, path);
+    lchownSync(path, owner, owner);
+  };
+
+  test('leads where that user may go', async () => {
+    needs('root');
+    const directory = scratch();
+    chmodSync(directory, 0o755);
+    const at = (name: string) => join(directory, name);
+    mkdirSync(at('closed'), { mode: 0o700 });
+    mkdirSync(at('open'), { mode: 0o755 });
+    link('closed', at('to-closed'));
+    link('open', at('to-open'));
+    await expect(ends(at('to-closed/x'))).rejects.toMatchObject({ code: 'EACCES' });
+    using open = await Place.open(at('to-open/x'), true);
+    expect(open.owner).toBe(ADA.uid);
+    await expect(open.openFile(0o101)).rejects.toMatchObject({ code: 'EACCES' });
+    await expect(open.assertMayChange()).rejects.toMatchObject({ code: 'EACCES' });
+    await expect(open.makeDirectory(ADA)).rejects.toMatchObject({ code: 'EACCES' });
+    expect(readdirSync(at('open'))).toEqual([]);
+    using own = await Place.open(at('open/x'), true);
+    expect(own.owner).toBeNull();
+    await own.assertMayChange();
+  });
+
+  test('leads where the groups of that user may go', async () => {
+    needs('root');
+    const directory = scratch();
+    chmodSync(directory, 0o755);
+    const at = (name: string) => join(directory, name);
+    // Of Debian's base-passwd: a user with a group of its own.
+    const [, , uid, gid] = (/^mail:.*/m.exec(readFileSync('/etc/passwd', 'utf8'))?.[0] ?? '')
+      .split(':')
+      .map(Number);
+    if (!uid || !gid) throw new Error('there is no user mail on this machine');
+    for (const [name, group] of [
+      ['his', gid],
+      ['others', gid + 1],
+    ] as const) {
+      mkdirSync(at(name));
+      lchownSync(at(name), 0, group);
+      chmodSync(at(name), 0o770);
+      link(name, at(`to-${name}`), uid);
+    }
+    expect(await ends(at('to-his/x'))).toBe(at('his/x'));
+    await expect(ends(at('to-others/x'))).rejects.toMatchObject({ code: 'EACCES' });
+  });
+
+  test('and no link of a third one from there; root’s are followed', async () => {
+    needs('root');
+    const directory = scratch();
+    chmodSync(directory, 0o755);
+    const at = (name: string) => join(directory, name);
+    link('of-bob', at('of-ada'));
+    link('.', at('of-bob'), 2002);
+    link('of-root', at('by-ada'));
+    symlinkSync('.', at('of-root'));
+    await expect(ends(at('of-ada/x'))).rejects.toMatchObject({ code: 'EACCES' });
+    expect(await ends(at('of-bob/x'))).toBe(at('x'));
+    expect(await ends(at('by-ada/x'))).toBe(at('x'));
+  });
+
+  test('gives no name in a directory with the sticky bit that is another’s', async () => {
+    needs('root');
+    const directory = scratch();
+    chmodSync(directory, 0o755);
+    const at = (name: string) => join(directory, name);
+    mkdirSync(at('sticky'));
+    chmodSync(at('sticky'), 0o1777);
+    writeFileSync(at('sticky/roots'), '');
+    linkSync(at('sticky/roots'), at('sticky/other'));
+    writeFileSync(at('sticky/hers'), '');
+    lchownSync(at('sticky/hers'), ADA.uid, ADA.gid);
+    link('sticky', at('to-sticky'));
+    const check = async (name: string) => {
+      using place = await Place.open(at(`to-sticky/${name}`), false);
+      await place.assertMayChange();
+    };
+    await check('new');
+    await check('hers');
+    await expect(check('roots')).rejects.toMatchObject({ code: 'EPERM' });
+  });
+});
+
+describe('directories', () => {
+  test('what is missing is made, the user’s and with mode 0755; the rest stays', async () => {
+    const root = scratch();
+    mkdirSync(join(root, 'there'), { mode: 0o700 });
+    expect(await make(join(root, 'there/a/b'))).toBe(true);
+    for (const made of ['there/a', 'there/a/b']) {
+      const { uid, gid, mode } = statSync(join(root, made));
+      expect([uid, gid, mode & 0o7777]).toEqual([2001, 2002, 0o755]);
+    }
+    const { uid, mode } = statSync(join(root, 'there'));
+    expect([uid, mode & 0o7777]).toEqual([0, 0o700]);
+  });
+
+  test('the group and the set-group-ID bit of the directory above are not handed down', async () => {
+    const root = scratch();
+    lchownSync(root, 0, 4000);
+    chmodSync(root, 0o2755);
+    expect(await make(join(root, 'a/b'))).toBe(true);
+    for (const made of ['a', 'a/b']) {
+      const { gid, mode } = statSync(join(root, made));
+      expect([gid, mode & 0o7777]).toEqual([2002, 0o755]);
+    }
+  });
+
+  test('one that is there is not made', async () => {
+    const root = scratch();
+    symlinkSync(root, join(root, 'link'));
+    expect(await make(root)).toBe(false);
+    expect(await make('/')).toBe(false);
+    expect(await make(join(root, 'link/below'))).toBe(true);
+    expect(statSync(join(root, 'below')).uid).toBe(2001);
+    await expect(make(join(root, 'link'))).rejects.toMatchObject({ code: 'ENOTDIR' });
+  });
+
+  test.each(['file', 'file/below', 'file/below/deep', 'dangling'])(
+    'something else is refused: %s',
+    async (path) => {
+      const root = scratch();
+      writeFileSync(join(root, 'file'), '');
+      symlinkSync(join(root, 'nowhere'), join(root, 'dangling'));
+      await expect(make(join(root, path))).rejects.toMatchObject({ code: 'ENOTDIR' });
+      expect(readdirSync(root).sort()).toEqual(['dangling', 'file']);
+    },
+  );
+
+  test('a file system that makes no directories', async () => {
+    await expect(make('/proc/envd-test/below')).rejects.toMatchObject({ code: 'ENOENT' });
+  });
+
+  test('one is made once for many who want it', async () => {
+    const path = join(scratch(), 'a/b/c');
+    const made = await Promise.all(Array.from({ length: 20 }, () => make(path)));
+    expect(made.filter(Boolean)).toHaveLength(1);
+    expect(statSync(path).isDirectory()).toBe(true);
+  });
+
+  test('near the longest path', async () => {
+    const segment = 'd'.repeat(200);
+    let path = scratch();
+    while (path.length + 1 + segment.length < 4095) path = join(path, segment);
+    expect(await make(path)).toBe(true);
+    await expect(make(join(path, segment))).rejects.toMatchObject({ code: 'ENAMETOOLONG' });
+  });
+});
