@@ -138,8 +138,8 @@ test('a client that sends nothing more holds nothing up when the daemon stops', 
   writeFileSync(path, 'old');
   const before = transfersOpen(other);
   const socket = await openRequest(other, head(path), CONTENT.subarray(0, 2_000_000));
-  // The connection, its duplicate and that of the wait, and the file.
-  await expect.poll(() => transfersOpen(other)).toBe(before + 4);
+  // The connection, its duplicate and that of the wait, the file and its directory.
+  await expect.poll(() => transfersOpen(other)).toBe(before + 5);
   const ended = answerOn(socket);
   await other.stop('SIGTERM');
   await ended;

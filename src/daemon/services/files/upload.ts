@@ -86,9 +86,9 @@ interface Received {
   readonly commit: () => Promise<boolean>;
 }
 
-/** Received files hold a descriptor each: beyond this number, in one upload and in all, they are committed early. */
+/** Received files hold two descriptors each, that of their directory, too: beyond this number, in one upload and in all, they are committed early. */
 const MAX_UNCOMMITTED = 256;
-const MAX_ALL_UNCOMMITTED = 4096;
+const MAX_ALL_UNCOMMITTED = 2048;
 const TOO_MANY_WITH_DIGEST = [
   'invalid_argument',
   `an upload with a digest can have at most ${MAX_UNCOMMITTED - 1} files`,
