@@ -115,13 +115,6 @@ export function awaitReadable(descriptor: number, onReadable: () => void): () =>
  */
 export function encodeBase64(source: Buffer, target: Buffer, offset: number): number;
 
-// --- process/leaves.c -------------------------------------------------------------------------------------
-
-/**
- * Removes empty directories in a pool thread; resolves with those that could not be removed. Source: rmdir(2).
- */
-export function removeDirectories(options: { readonly paths: readonly string[] }): Promise<string[]>;
-
 // --- process/core_dumps.c ---------------------------------------------------------------------------------
 
 /**
@@ -285,16 +278,16 @@ export function copyRange(
  */
 export function reserveSpace(descriptor: number, length: number): Promise<void>;
 
-// --- files/copy_tree.c ------------------------------------------------------------------------------------
+// --- files/copy_status.c ----------------------------------------------------------------------------------
 
 /**
- * Copies the entry `name` of an open directory, with everything below it, to the name `copy` in another one that nobody
- * else may enter, in a pool thread: content, owners, modes, extended attributes, times, links as links, names of one file
- * as names of one file. Set-id bits of files stay behind; attributes and owners that the other file system has no place
- * for are lost. The descriptors must stay open meanwhile. Rejects with the path of the copy that failed: EOPNOTSUPP for
- * fifos, sockets and devices, ENAMETOOLONG for more than 512 levels; what has been copied stays.
+ * Gives an open file or directory the owner, mode, extended attributes and times of another one, in a pool thread.
+ * Set-id bits of files stay behind; attributes and owners that the other file system has no place for are lost.
  */
-export function copyTree(directory: number, name: Buffer, target: number, copy: Buffer): Promise<void>;
+export function copyStatus(source: number, target: number): Promise<void>;
+
+/** Makes a link at `path` with the text, owner and times of one that is open for its path alone, in a pool thread. */
+export function copyLink(source: number, path: Buffer): Promise<void>;
 
 // --- files/open_attributes.c ------------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ static const export EXPORTS[] = {
     {"awaitWritable", js_await_writable},
     {"awaitReadable", js_await_readable},
     {"encodeBase64", js_encode_base64},
-    {"removeDirectories", js_remove_directories},
     {"forbidCoreDumps", js_forbid_core_dumps},
     // files
     {"openPlace", js_open_place},
@@ -30,7 +29,8 @@ static const export EXPORTS[] = {
     {"publishFile", js_publish_file},
     {"copyRange", js_copy_range},
     {"reserveSpace", js_reserve_space},
-    {"copyTree", js_copy_tree},
+    {"copyStatus", js_copy_status},
+    {"copyLink", js_copy_link},
     {"readAttributes", js_read_attributes},
     {"writeAttribute", js_write_attribute},
     {"removeTree", js_remove_tree},

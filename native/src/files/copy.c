@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "files/copy.h"
 #include "files/files.h"
 #include "files/write_at.h"
 #include "support/arguments.h"
@@ -57,12 +56,6 @@ static void copy(job* j) {
     else if (moved == 0 || !(errno == EINTR || is_final(errno))) return copy_by_hand(t);
     else if (errno != EINTR) return job_fail(j, "copy_file_range");
   }
-}
-
-int copy_content(int source, int target) {
-  transfer t = {.source = source, .target = target, .length = INT64_MAX};
-  copy(&t.head);
-  return t.head.error;
 }
 
 static void reserve(job* j) {

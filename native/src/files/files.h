@@ -4,8 +4,9 @@
 #include "support/napi.h"
 
 exported js_assert_may_change;
+exported js_copy_link;
 exported js_copy_range;
-exported js_copy_tree;
+exported js_copy_status;
 exported js_create_digest;
 exported js_duplicate;
 exported js_finish_digest;

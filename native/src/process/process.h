@@ -9,5 +9,4 @@ exported js_encode_base64;
 exported js_forbid_core_dumps;
 exported js_pending_bytes;
 exported js_pipe_reader;
-exported js_remove_directories;
 exported js_spawn;

@@ -7,6 +7,7 @@ import {
   statfsSync,
   writeFileSync,
 } from 'node:fs';
+import { rmdir } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { EnvdError, isSystemError } from '../../base/errors.ts';
 import { native } from './native.ts';
@@ -207,8 +208,16 @@ export class Cgroup {
 }
 
 /** Removes cgroups without holding up the event loop; resolves with those that have processes or children still. */
-export function removeCgroups(paths: readonly string[]): Promise<readonly string[]> {
-  return native.removeDirectories({ paths });
+export async function removeCgroups(paths: readonly string[]): Promise<readonly string[]> {
+  const left = await Promise.all(paths.map(async (path) => ((await isRemoved(path)) ? [] : [path])));
+  return left.flat();
+}
+
+async function isRemoved(path: string): Promise<boolean> {
+  return rmdir(path).then(
+    () => true,
+    (error) => isSystemError(error, 'ENOENT'),
+  );
 }
 
 function words(text: string): string[] {

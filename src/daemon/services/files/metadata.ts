@@ -1,5 +1,5 @@
 import { EnvdError } from '../../../base/errors.ts';
-import { type Attributes, attributesOf } from '../../os/xattr.ts';
+import { Attributes } from '../../os/xattr.ts';
 
 /** What clients have attached to a file: keys without the prefix, in the order the file system lists them. */
 export type Metadata = Readonly<Record<string, string>>;
@@ -48,7 +48,7 @@ export async function replaceMetadata(
   descriptor: number,
   { values, prefix }: FileMetadata,
 ): Promise<boolean> {
-  const attributes = await attributesOf(descriptor);
+  const attributes = new Attributes(descriptor);
   const previous = await attributes.read(prefix);
   try {
     return await change(attributes, prefix, previous, encode(values));

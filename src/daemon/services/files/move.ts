@@ -1,11 +1,12 @@
 import { lstat, mkdtemp, rename, rmdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
-import { displayPath, pathBuffer } from '../../os/byte-path.ts';
+import { bytePath, displayPath } from '../../os/byte-path.ts';
 import { about, explain } from '../../os/errno.ts';
 import { native } from '../../os/native.ts';
 import { Place } from '../../os/place.ts';
 import type { User } from '../../os/users.ts';
+import { copyTree } from './copy-tree.ts';
 import type { Entry, EntrySource } from './entry.ts';
 import { stat } from './stat.ts';
 
@@ -63,8 +64,8 @@ async function moveAcross(from: Place, to: Place, shown: readonly [string, strin
   const stage = await mkdtemp(`/proc/self/fd/${to.directory}/.envd-move-`);
   try {
     using copy = await Place.open(`${stage}/copy`, false);
-    await copyTo(copy, from, shown[0]);
     try {
+      await copyTree(bytePath(from.path), bytePath(copy.path), shown[0]);
       await rename(copy.path, to.path);
     } finally {
       await native.removeTree(copy.path);
@@ -73,18 +74,6 @@ async function moveAcross(from: Place, to: Place, shown: readonly [string, strin
     await rmdir(stage);
   }
   await removeUnlessExchanged(from, before.ino);
-}
-
-async function copyTo(copy: Place, from: Place, shown: string): Promise<void> {
-  try {
-    await native.copyTree(from.directory, pathBuffer(from.name), copy.directory, pathBuffer(copy.name));
-  } catch (error) {
-    await native.removeTree(copy.path);
-    if (!isSystemError(error, 'EOPNOTSUPP', 'ENOTSUP')) throw error;
-    const path = `${shown}${error.path?.slice(copy.name.length) ?? ''}`;
-    const message = `cannot move a fifo, socket or device to another file system: '${path}'`;
-    throw new EnvdError('failed_precondition', message, { cause: error });
-  }
 }
 
 /** What has taken the source's place meanwhile was not copied, and stays. */

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { getAttributeSync, setAttributeSync } from 'fs-xattr';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { attributesOf } from '../../../../src/daemon/os/xattr.ts';
+import { Attributes } from '../../../../src/daemon/os/xattr.ts';
 import { mountFuse } from '../../../support/mounts.ts';
 import { scratch } from '../../../support/scratch.ts';
 
@@ -35,7 +35,7 @@ describe.each(Object.entries(places))('attributes %s', (_, place) => {
     const { path, descriptor } = openNew(place());
     setAttributeSync(path, 'user.other', 'theirs');
     setAttributeSync(path, 'user.x.binary', Buffer.from([0, 0xff]));
-    const attributes = await attributesOf(descriptor);
+    const attributes = new Attributes(descriptor);
     expect(await attributes.set('user.x.empty', Buffer.alloc(0))).toBe(true);
     expect(await attributes.set('user.x.long', Buffer.alloc(3000, 'v'))).toBe(true);
     expect(Object.fromEntries(await attributes.read('user.x.'))).toEqual({
@@ -51,7 +51,7 @@ describe.each(Object.entries(places))('attributes %s', (_, place) => {
 
   test('are those of the open file, whatever has become of its name', async () => {
     const { path, descriptor } = openNew(place());
-    const attributes = await attributesOf(descriptor);
+    const attributes = new Attributes(descriptor);
     await attributes.set('user.a', Buffer.from('ours'));
     unlinkSync(path);
     writeFileSync(path, 'another');
@@ -59,7 +59,7 @@ describe.each(Object.entries(places))('attributes %s', (_, place) => {
   });
 
   test('fail with the error of the system call', async () => {
-    const attributes = await attributesOf(openNew(place()).descriptor);
+    const attributes = new Attributes(openNew(place()).descriptor);
     await expect(attributes.set(`user.${'x'.repeat(251)}`, Buffer.from(''))).rejects.toMatchObject({
       code: 'ERANGE',
       syscall: expect.any(String),
@@ -70,7 +70,7 @@ describe.each(Object.entries(places))('attributes %s', (_, place) => {
 test('there are none of what has none', async () => {
   const descriptor = openSync('/proc/self/comm', 'r+');
   onTestFinished(() => closeSync(descriptor));
-  const attributes = await attributesOf(descriptor);
+  const attributes = new Attributes(descriptor);
   expect(await attributes.set('user.a', Buffer.from('x'))).toBe(false);
   expect(await attributes.read('user.')).toEqual(new Map());
   await attributes.remove('user.a');
@@ -78,7 +78,7 @@ test('there are none of what has none', async () => {
 
 test('a server that does not answer holds up nobody else', async () => {
   const [mounted] = mountFuse();
-  const attributes = await attributesOf(openNew(mounted).descriptor);
+  const attributes = new Attributes(openNew(mounted).descriptor);
   const server = serverOf(mounted);
   process.kill(server, 'SIGSTOP');
   let settled = 0;

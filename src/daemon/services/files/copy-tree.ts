@@ -1,0 +1,76 @@
+import { constants } from 'node:fs';
+import { type FileHandle, link, mkdir, open, readdir } from 'node:fs/promises';
+import { EnvdError } from '../../../base/errors.ts';
+import { type BytePath, bytePath, displayPath, joinBytes, pathBuffer } from '../../os/byte-path.ts';
+import { native } from '../../os/native.ts';
+
+const { O_RDONLY, O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_DIRECTORY } = constants;
+/** Of asm-generic/fcntl.h, which Node does not name. */
+const O_PATH = 0o10000000;
+
+/** Files of the tree that have several names, by device and inode: where the first of them has been copied to. */
+type Copied = Map<string, BytePath>;
+
+/**
+ * Copies the entry at `source` (`/proc/self/fd/…/name`), with everything below it, to `target`, in a directory that
+ * nobody else may enter: content, owners, modes, extended attributes, times, links as links, names of one file as names
+ * of one file. All that is read of an entry is read from one descriptor: whoever exchanges entries meanwhile gives
+ * nothing the attributes of something else. Set-id bits of files stay behind. `shown`: the source's path in errors.
+ * Throws `failed_precondition` for what has no content to copy: fifos, sockets, devices.
+ */
+export async function copyTree(
+  source: BytePath,
+  target: BytePath,
+  shown: string,
+  copied: Copied = new Map(),
+): Promise<void> {
+  await using entry = await open(pathBuffer(source), O_PATH | O_NOFOLLOW);
+  const status = await entry.stat({ bigint: true });
+  const key = `${status.dev}:${status.ino}`;
+  const first = copied.get(key);
+  if (first !== undefined) return link(pathBuffer(first), pathBuffer(target));
+  if (status.nlink > 1n && !status.isDirectory()) copied.set(key, target);
+
+  if (status.isFile()) await copyFile(entry, target);
+  else if (status.isDirectory()) await copyDirectory(entry, target, shown, copied);
+  else if (status.isSymbolicLink()) await native.copyLink(entry.fd, pathBuffer(target));
+  else throw withoutContent(shown);
+}
+
+function withoutContent(path: string): EnvdError {
+  const message = `cannot move a fifo, socket or device to another file system: '${path}'`;
+  return new EnvdError('failed_precondition', message);
+}
+
+/** By which an open entry is opened again. */
+function pathOf({ fd }: FileHandle): BytePath {
+  return `/proc/self/fd/${fd}`;
+}
+
+async function copyFile(entry: FileHandle, target: BytePath): Promise<void> {
+  await using from = await open(pathOf(entry), O_RDONLY | O_NONBLOCK);
+  await using to = await open(pathBuffer(target), O_WRONLY | O_CREAT | O_EXCL, 0o600);
+  await native.copyRange(from.fd, to.fd, 0, Number.MAX_SAFE_INTEGER);
+  await native.copyStatus(from.fd, to.fd);
+}
+
+async function copyDirectory(
+  entry: FileHandle,
+  target: BytePath,
+  shown: string,
+  copied: Copied,
+): Promise<void> {
+  await using from = await open(pathOf(entry), O_RDONLY | O_DIRECTORY);
+  await mkdir(pathBuffer(target), { mode: 0o700 });
+  await using to = await open(pathBuffer(target), O_RDONLY | O_DIRECTORY);
+  for (const name of (await readdir(pathOf(from), 'buffer')).map(bytePath)) {
+    await copyTree(
+      `${pathOf(from)}/${name}`,
+      joinBytes(target, name),
+      `${shown}/${displayPath(name)}`,
+      copied,
+    );
+  }
+  // Last: what is put into a directory changes its times.
+  await native.copyStatus(from.fd, to.fd);
+}
