@@ -26,7 +26,6 @@ const COPIES = [
   [join(ROOT, 'systemd/image/envd.sh'), 'bin/envd'],
   [join(ROOT, 'native/build/Release/envd.node'), 'lib/build/Release/envd.node'],
   [join(ROOT, 'node_modules/node-pty/build/Release/pty.node'), 'lib/build/Release/pty.node'],
-  [join(ROOT, 'node_modules/fs-xattr/build/Release/xattr.node'), 'lib/build/Release/xattr.node'],
   [join(ROOT, 'systemd/envd.service'), 'systemd/envd.service'],
   [join(ROOT, 'LICENSE'), 'LICENSE'],
 ] as const;

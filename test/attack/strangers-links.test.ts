@@ -187,7 +187,7 @@ while os.getppid() == ${process.pid}:
   return child;
 }
 
-describe('while a directory of his and a link to root’s are exchanged', () => {
+describe('while a directory of his and a link to root’s are exchanged', { timeout: 120_000 }, () => {
   beforeEach(() => {
     needs('python3');
     mkdirSync(work('dir'));

@@ -32,7 +32,7 @@ import { scratch } from '../support/scratch.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
-const BINARIES = ['lib/envd', ...['envd', 'pty', 'xattr'].map((name) => `lib/build/Release/${name}.node`)];
+const BINARIES = ['lib/envd', ...['envd', 'pty'].map((name) => `lib/build/Release/${name}.node`)];
 
 // What is built runs elsewhere, with nothing of the tree in reach: no node_modules, no Node, no PATH.
 const elsewhere = mkdtempSync(join(tmpdir(), 'envd-dist-'));
