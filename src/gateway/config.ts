@@ -16,32 +16,32 @@ import {
 import { packageVersion } from '../base/version.ts';
 import { OUTCOMES, type Outcome } from './leases/sandbox.ts';
 
-/** Everything that can be set from outside, validated; nothing else of the gateway reads argv or the environment. */
+/** All settings, validated; nothing else in the gateway reads argv or the environment. */
 export interface Config {
   /** 0: a free one. */
   readonly port: number;
   readonly host: string;
-  /** What the two headers that name a sandbox begin with. */
+  /** The prefix of the two headers that name a sandbox. */
   readonly headerPrefix: string;
-  /** Opens the platform operations. */
+  /** The key of the platform operations. */
   readonly apiKey: string;
   /** The file of the embedded registry; null with Redis. */
   readonly registry: string | null;
   /** The Redis server that holds the registry; null without. */
   readonly redis: string | null;
-  /** A command for the shell, or a URL; null: nobody is told of an expiry. */
+  /** A shell command or a URL; null: no hook. */
   readonly hook: string | null;
-  /** A hook that takes longer has failed, in seconds. */
+  /** How long a hook may take, in seconds. */
   readonly hookTimeout: number;
-  /** Where the runs of hooks are kept, so that none is run twice. */
+  /** Keeps the runs of the hook command, so that none runs twice. */
   readonly hookDirectory: string;
   /** The most requests that may be in flight to one sandbox. */
   readonly maxRequests: number;
   readonly onExpiry: Outcome;
-  /** The time to live of a sandbox that is registered without one, in seconds. */
+  /** For registrations and refreshes without a time to live, in seconds. */
   readonly defaultTimeout: number;
   readonly logLevel: LogLevel;
-  /** PATH of the gateway, and so of the hook. */
+  /** The gateway's PATH, which the hook inherits. */
   readonly path: string;
   readonly version: string;
 }
@@ -58,9 +58,9 @@ type Settings = Omit<Config, 'version' | 'path' | 'registry' | 'redis' | 'hook'>
 const SETTINGS: Program['settings'] = [
   { flags: '--port <number>', help: 'port to listen on', parse: parsePort, standard: 49980 },
   { flags: '--host <address>', help: 'address to listen on', parse: nonEmpty, standard: '0.0.0.0' },
-  { flags: '--api-key <key>', help: 'opens the platform operations', parse: nonEmpty, mandatory: true },
+  { flags: '--api-key <key>', help: 'key of the platform operations', parse: nonEmpty, mandatory: true },
   {
-    ...{ flags: '--header-prefix <name>', help: 'of -Sandbox-Id and -Sandbox-Port', standard: 'Svc' },
+    ...{ flags: '--header-prefix <name>', help: 'prefix of -Sandbox-Id and -Sandbox-Port', standard: 'Svc' },
     parse: matching(
       /^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$/,
       'It must be letters and digits, as headers begin with.',
@@ -68,32 +68,32 @@ const SETTINGS: Program['settings'] = [
   },
   LOG_LEVEL,
   {
-    ...{ flags: '--registry <file>', help: `the embedded registry, ${DEFAULT_REGISTRY} unless told` },
+    ...{ flags: '--registry <file>', help: `file of the embedded registry (default: ${DEFAULT_REGISTRY})` },
     ...{ parse: parsePath, conflicts: 'redis' },
   },
   {
-    ...{ flags: '--redis <url>', help: 'the registry that several gateways share' },
+    ...{ flags: '--redis <url>', help: 'registry that several gateways share' },
     parse: parseUrl(['redis:', 'rediss:'], 'allowed', 'It must be a redis:// or rediss:// URL.'),
   },
   {
-    ...{ flags: '--max-requests <number>', help: 'the most requests in flight to one sandbox' },
+    ...{ flags: '--max-requests <number>', help: 'limit of requests in flight to one sandbox' },
     ...{ parse: parseCount, standard: 4096 },
   },
-  { flags: '--hook <command|url>', help: 'told of a sandbox that has expired', parse: nonEmpty },
+  { flags: '--hook <command|url>', help: 'called when a sandbox has expired', parse: nonEmpty },
   {
-    ...{ flags: '--hook-timeout <seconds>', help: 'a hook that takes longer has failed' },
+    ...{ flags: '--hook-timeout <seconds>', help: 'time after which a hook is killed' },
     ...{ parse: parseSeconds, standard: 60 },
   },
   {
-    ...{ flags: '--hook-directory <path>', help: 'what hooks were run, and how they ended' },
+    ...{ flags: '--hook-directory <path>', help: 'keeps the runs of the hook command' },
     ...{ parse: parsePath, standard: '/var/lib/envd-gateway/hooks' },
   },
   {
-    ...{ flags: '--on-expiry <outcome>', help: 'what the hook does to a sandbox' },
+    ...{ flags: '--on-expiry <outcome>', help: 'what the hook does to an expired sandbox' },
     ...{ choices: OUTCOMES, standard: 'pause' },
   },
   {
-    ...{ flags: '--default-timeout <seconds>', help: 'time to live unless told' },
+    ...{ flags: '--default-timeout <seconds>', help: 'time to live of registrations without one' },
     ...{ parse: parseSeconds, standard: 300 },
   },
 ];

@@ -8,7 +8,7 @@ import { type Config, readConfig } from './config.ts';
 
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const;
 
-/** Runs the gateway until a signal stops it. Throws when it cannot run: in words, with a kind that tells why. */
+/** Runs the gateway until a signal stops it. Throws an `EnvdError` when it cannot start. */
 export async function run(): Promise<void> {
   const config = configOrPrint(readConfig());
   if (config === null) return;
@@ -36,10 +36,9 @@ async function listen(gateway: Gateway, { host, port }: Config): Promise<void> {
 }
 
 /**
- * An error that nobody has caught ends the exchange that it was thrown in, and nothing else: whoever found the bytes
- * that cause it could otherwise end every gateway for all tenants, again after each restart. Going on is safe here:
- * exchanges share nothing that is changed in more than one step, and what must last is in the registry, where a record
- * is changed whole or not at all.
+ * Lets an uncaught error end the exchange that it was thrown in, and nothing else. Otherwise a client that found the bytes
+ * which cause it could end every gateway for all tenants, again after each restart. Going on is safe: exchanges share no
+ * state that is changed in more than one step, and changes of the registry are atomic (decision 025).
  */
 function surviveErrors(gateway: Gateway, logger: Logger): void {
   // Of this server alone: a connection that cannot be accepted.

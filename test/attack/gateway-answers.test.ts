@@ -44,13 +44,13 @@ const WAYS = {
 } as const;
 const ways = Object.keys(WAYS) as readonly (keyof typeof WAYS)[];
 
-/** What a client gets when the sandbox answers with these bytes and closes its connection. */
+/** Has the sandbox send these bytes and close its connection; returns what the client gets. */
 function answered(way: keyof typeof WAYS, bytes: string): Promise<string> {
   hostile.behaviour = (socket) => socket.end(Buffer.from(bytes, 'latin1'));
   return exchange(gateway.port, WAYS[way]);
 }
 
-/** The contract's body for a sandbox that cannot be reached, and nothing of what the sandbox has sent. */
+/** Expects the contract's 502, without anything that the sandbox has sent. */
 function expectBadGateway(answer: string, way: keyof typeof WAYS): void {
   expect(answer).toMatch(/^HTTP\/1\.1 502 Bad Gateway\r\n/);
   expect(answer).not.toContain('secret');
@@ -70,7 +70,7 @@ function pour(socket: Socket, bytes: Buffer): void {
 
 const REST = 'x-own: secret\r\ncontent-length: 6\r\n\r\nsecret';
 
-describe.each(ways)('an answer that cannot be passed on is a bad gateway, asked by %s', (way) => {
+describe.each(ways)('an invalid response is 502, asked by %s', (way) => {
   test.each([
     ...['O\x01K', '\x00', '\x1b[31m', '\x7f', 'O\x08K', '\x0b'].map((reason) => `HTTP/1.1 200 ${reason}`),
     ...['000', '001', '042', '099', '99', '0', '1', '-1', '1000', '20', 'abc', ''].map(
@@ -123,14 +123,18 @@ describe.each(ways)('an answer that cannot be passed on is a bad gateway, asked 
   });
 });
 
-test.each(ways.filter((way) => way !== 'upgrade'))('an upgrade that %s has not asked for', async (way) => {
-  const bytes = 'HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\nsecret';
-  expectBadGateway(await answered(way, bytes), way);
-  await bystander.isServed();
-});
+test.each(ways.filter((way) => way !== 'upgrade'))(
+  'an upgrade that %s has not asked for is 502',
+  async (way) => {
+    const bytes =
+      'HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\nsecret';
+    expectBadGateway(await answered(way, bytes), way);
+    await bystander.isServed();
+  },
+);
 
-describe.each(['100', '102', '103', '199'])('provisional answers: %s', (status) => {
-  test.each(ways)('a few are not passed on, the answer is, asked by %s', async (way) => {
+describe.each(['100', '102', '103', '199'])('provisional responses: %s', (status) => {
+  test.each(ways)('a few are dropped and the response forwarded, asked by %s', async (way) => {
     const answer = await answered(
       way,
       `${`HTTP/1.1 ${status} Wait\r\nx-own: secret\r\n\r\n`.repeat(5)}HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok`,
@@ -139,7 +143,7 @@ describe.each(['100', '102', '103', '199'])('provisional answers: %s', (status) 
     expect(answer).not.toContain('secret');
   });
 
-  test.each(ways)('without end they are a bad gateway, asked by %s', async (way) => {
+  test.each(ways)('without end they are 502, asked by %s', async (way) => {
     const flood = Buffer.from(`HTTP/1.1 ${status} Wait\r\nx-own: secret\r\n\r\n`.repeat(1000));
     hostile.behaviour = (socket) => pour(socket, flood);
     expectBadGateway(await exchange(gateway.port, WAYS[way]), way);
@@ -166,7 +170,7 @@ test('on a reused connection the limit of a head counts from the request', async
   await bystander.isServed();
 });
 
-describe('a Trailer header where no trailers can be is not passed on; the answer is', () => {
+describe('a Trailer header where no trailers can be is dropped and the response forwarded', () => {
   const cases: readonly (readonly [string, string, string])[] = [
     ['a length', 'HTTP/1.1 200 OK\r\ntrailer: x-sum\r\ncontent-length: 2\r\n\r\nok', 'ok'],
     ['no length', 'HTTP/1.1 200 OK\r\ntrailer: x-sum\r\n\r\nok', 'ok'],
@@ -193,22 +197,25 @@ describe('a Trailer header where no trailers can be is not passed on; the answer
     },
   );
 
-  test.each(ways)('in chunks they come, if whoever asks can have them: %s', async (way) => {
-    const answer = await answered(
-      way,
-      'HTTP/1.1 200 OK\r\ntrailer: x-sum\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nx-sum: 1\r\n\r\n',
-    );
-    expect(answer).toMatch(/^HTTP\/1\.[01] 200 OK\r\n/);
-    const [, rest = ''] = answer.split(/\r\n\r\n(.*)/s);
-    if (way === 'HEAD') expect(rest).toBe('');
-    else if (way === 'HTTP/1.0') expect(rest).toBe('ok');
-    else if (way === 'upgrade') expect(rest).toBe('2\r\nok\r\n0\r\n\r\n');
-    else expect(rest).toBe('2\r\nok\r\n0\r\nx-sum: 1\r\n\r\n');
-    await bystander.isServed();
-  });
+  test.each(ways)(
+    'trailers behind chunks are forwarded to clients that can receive them: %s',
+    async (way) => {
+      const answer = await answered(
+        way,
+        'HTTP/1.1 200 OK\r\ntrailer: x-sum\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nx-sum: 1\r\n\r\n',
+      );
+      expect(answer).toMatch(/^HTTP\/1\.[01] 200 OK\r\n/);
+      const [, rest = ''] = answer.split(/\r\n\r\n(.*)/s);
+      if (way === 'HEAD') expect(rest).toBe('');
+      else if (way === 'HTTP/1.0') expect(rest).toBe('ok');
+      else if (way === 'upgrade') expect(rest).toBe('2\r\nok\r\n0\r\n\r\n');
+      else expect(rest).toBe('2\r\nok\r\n0\r\nx-sum: 1\r\n\r\n');
+      await bystander.isServed();
+    },
+  );
 });
 
-test.each(ways)('trailers that are too large, or none, break the answer off: %s', async (way) => {
+test.each(ways)('trailers that are too large or malformed break the response off: %s', async (way) => {
   for (const trailers of [`x-sum: ${'a'.repeat(200_000)}`, 'x sum: a', 'x-sum: a\x01b', ': ']) {
     const answer = await answered(
       way,
@@ -220,7 +227,7 @@ test.each(ways)('trailers that are too large, or none, break the answer off: %s'
   }
 });
 
-test.each(ways)('an answer that ends after any byte ends the exchange: %s', async (way) => {
+test.each(ways)('a response that ends after any byte ends the exchange: %s', async (way) => {
   const whole =
     'HTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\nHTTP/1.1 200 OK\r\ntrailer: x-sum\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nx-sum: 1\r\n\r\n';
   for (let length = 0; length < whole.length; length++) {
@@ -230,7 +237,7 @@ test.each(ways)('an answer that ends after any byte ends the exchange: %s', asyn
   await bystander.isServed();
 });
 
-test('an answer that goes on after its end harms nobody', async () => {
+test('bytes behind the end of a response are dropped', async () => {
   const answer = await answered(
     'GET',
     `HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok${'HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nsecret'.repeat(1000)}`,
@@ -240,7 +247,7 @@ test('an answer that goes on after its end harms nobody', async () => {
   await bystander.isServed();
 });
 
-test('a client that goes away in the middle of a hostile answer harms nobody', async () => {
+test('a client that disconnects during a hostile response affects no other', async () => {
   for (const bytes of ['HTTP/1.1 099 \x01\r\n\r\n', 'HTTP/1.1 200 OK\r\n\r\nhalf', 'HTTP/1.1 101 \r\n\r\n']) {
     for (const way of ways) {
       const asked = new Promise<void>((resolve) => {
@@ -260,6 +267,6 @@ test('a client that goes away in the middle of a hostile answer harms nobody', a
   await bystander.isServed();
 });
 
-test('nothing of all that was an error of the gateway', () => {
+test('the gateway has logged no error', () => {
   expect(gateway.log.filter(({ level }) => level >= 50)).toEqual([]);
 });

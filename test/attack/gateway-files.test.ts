@@ -17,7 +17,7 @@ import { scratch } from '../support/scratch.ts';
 
 const modeOf = (path: string) => statSync(path).mode & 0o7777;
 
-/** The files of a gateway, and the mode of each as text: they hold the tokens of all daemons. */
+/** The files of a gateway, and the mode of each in octal. */
 function modesIn(directory: string): Record<string, string> {
   const names = globSync('{registry.db*,hooks,hooks/**}', { cwd: directory });
   return Object.fromEntries(names.map((name) => [name, modeOf(join(directory, name)).toString(8)]));
@@ -33,7 +33,7 @@ function expectPrivate(directory: string): void {
   expect(modes).toEqual(Object.fromEntries(wanted));
 }
 
-/** Starts a gateway that must refuse to; one that does not is ended. */
+/** Starts a gateway, and stops it if it does start. */
 const refusedStart = async (directory: string, ...args: readonly string[]) => {
   await using _gateway = await startGateway({ directory, args });
 };
@@ -49,7 +49,7 @@ test('no other user of the host can read the files of the registry, nor those of
   const names = Object.keys(modesIn(directory));
   for (const name of ['request.json', 'output', 'lock', 'started', 'outcome'])
     expect(names.some((each) => each.endsWith(`/${name}`))).toBe(true);
-  // The command has the umask of the gateway, as ever.
+  // The command runs with the gateway's own umask.
   expect(Number.parseInt(readFileSync(umask, 'utf8'), 8)).toBe(process.umask());
 });
 

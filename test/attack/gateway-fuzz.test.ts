@@ -6,7 +6,7 @@ import { startGateway, type TestGateway } from '../support/gateway.ts';
 import { anyAnswer, anyRequest } from '../support/http-grammar.ts';
 import { exchange, message, type RawSandbox, startRawSandbox } from '../support/raw-sandbox.ts';
 
-/** Exchanges under way at the same time; after each such batch the other tenant is looked after. */
+/** The number of concurrent exchanges; the other tenant is checked after each batch. */
 const BATCH = 25;
 const BATCHES = 120;
 
@@ -34,11 +34,11 @@ const WAYS: readonly ((path: string) => string)[] = [
   (path) => message([`GET ${path} HTTP/1.1`, ...TO, 'connection: upgrade', 'upgrade: websocket']),
 ];
 
-/** The head of an answer that a client may be given: nothing in it that a client could read in another way. */
+/** The head of a response that every client parses in the same way. */
 const HEAD = /^HTTP\/1\.[01] [2-9]\d\d [\t\x20-\x7e\x80-\xff]*(\r\n[!-9;-~]+: ?[\t\x20-\x7e\x80-\xff]*)+$/;
 
 function expectAnswer(answer: string, sent: readonly string[]): void {
-  // Nothing but the end of the connection: the sandbox has broken off in the middle.
+  // The connection was closed without a response: the sandbox has broken off in the middle.
   if (answer === '') return;
   const [head = ''] = answer.split('\r\n\r\n', 1);
   const what = JSON.stringify({ answer, sent });
@@ -49,7 +49,7 @@ function expectAnswer(answer: string, sent: readonly string[]): void {
   );
 }
 
-test('whatever a sandbox answers, its exchange ends, and nobody else’s', { timeout: 300_000 }, async () => {
+test('any bytes of a sandbox end their own exchange and no other', { timeout: 300_000 }, async () => {
   const calls = fc.array(fc.tuple(anyAnswer, fc.nat({ max: WAYS.length - 1 }), fc.boolean()), {
     ...{ minLength: BATCH, maxLength: BATCH },
   });
@@ -74,12 +74,12 @@ test('whatever a sandbox answers, its exchange ends, and nobody else’s', { tim
   await fc.assert(fc.asyncProperty(calls, all), { numRuns: BATCHES, endOnFailure: true });
 });
 
-test('whatever a client sends, its connection ends, and nobody else’s', { timeout: 300_000 }, async () => {
+test('any bytes of a client end its own connection and no other', { timeout: 300_000 }, async () => {
   sandbox.behaviour = (socket) => socket.end('HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok');
   const connections = fc.array(anyRequest, { minLength: BATCH, maxLength: BATCH });
   const all = async (batch: readonly (readonly string[])[]) => {
     const exchanges = batch.map(async (pieces) => {
-      // An empty last piece: then this side ends.
+      // Several pieces make this side end its connection.
       const answer = await exchange(gateway.port, ...pieces, '');
       if (answer !== '') expect(answer, JSON.stringify(pieces)).toMatch(/^HTTP\/1\.1 [1-5]\d\d /);
     });
@@ -89,6 +89,6 @@ test('whatever a client sends, its connection ends, and nobody else’s', { time
   await fc.assert(fc.asyncProperty(connections, all), { numRuns: BATCHES, endOnFailure: true });
 });
 
-test('nothing of all that was an error of the gateway', () => {
+test('the gateway has logged no error', () => {
   expect(gateway.log.filter(({ level }) => level >= 50)).toEqual([]);
 });

@@ -11,7 +11,7 @@ import { type Behaviour, startRawSandbox } from '../support/raw-sandbox.ts';
 import { scratch } from '../support/scratch.ts';
 import { until } from '../support/until.ts';
 
-/** More than any gateway of the tests may grow by, whatever a guest answers. */
+/** The most that the memory of a gateway may grow by. */
 const MEMORY_MIB = 150;
 const NOBODY = 'HTTP/1.1 204 No Content\r\n\r\n';
 const STANDS = JSON.stringify({
@@ -25,7 +25,7 @@ const answer = (body: string | Buffer, head = 'HTTP/1.1 200 OK'): Buffer =>
     Buffer.from(body),
   ]);
 
-/** Sends pieces for as long as they are taken, `mib` at most, then ends. */
+/** Writes pieces until `mib` are sent, then ends the connection. */
 function pour(socket: Socket, piece: Buffer, mib = Number.POSITIVE_INFINITY): void {
   let left = mib * 1024 ** 2;
   const go = () => {
@@ -44,7 +44,7 @@ const CHUNK = Buffer.from(`10000\r\n${'1'.repeat(0x10000)}\r\n`);
 
 const COMPRESSED = gzipSync(Buffer.alloc(100 * 1024 ** 2));
 
-/** What a guest may answer to a freeze instead of what is asked for. */
+/** Hostile responses to a freeze. */
 const HOSTILE: Readonly<Record<string, Behaviour>> = {
   'a body of 300 MB': (socket) => {
     socket.write(`HTTP/1.1 200 OK\r\ncontent-length: ${300 * 1024 ** 2}\r\n\r\n`);
@@ -117,7 +117,7 @@ const HOSTILE: Readonly<Record<string, Behaviour>> = {
 
 const operationOf = (head: string) => /^POST (\/[a-z]+)/.exec(head)?.[1] ?? '';
 
-/** A guest that answers one operation as it likes, and the others as it should. */
+/** A guest with a hostile response to one operation, and correct ones to the others. */
 function guest(operation: string, behaviour: Behaviour): Behaviour {
   return (socket, head) => {
     const asked = operationOf(head);
@@ -157,7 +157,7 @@ afterEach(async () => {
   for (const each of [bystander, gateway]) await each[Symbol.asyncDispose]();
 });
 
-/** A sandbox for each kind of answer to an operation, which expires at once. */
+/** Registers a sandbox for each hostile response to an operation; it expires at once. */
 async function expireAll(
   operation: string,
   more: Readonly<Record<string, unknown>> = {},
@@ -186,7 +186,7 @@ test('to a freeze: the expiry fails and is tried again', async () => {
   expect(told(file)).toEqual([]);
 });
 
-test('to a freeze, when the sandbox is to be removed: it is, unless the answer says that it does not stand', async () => {
+test('to a freeze with onExpiry remove: the sandbox is removed, unless the response says that it is not frozen', async () => {
   await using _sandboxes = await expireAll('/freeze', { onExpiry: 'remove' });
   const refused: string[] = [];
   for (const name of names) {
@@ -202,19 +202,19 @@ test('to a freeze, when the sandbox is to be removed: it is, unless the answer s
   expect(heard.every(({ freeze, collapse }) => freeze === null && collapse === null)).toBe(true);
 });
 
-test('to a collapse: the sandbox expires, and only known figures are told', async () => {
+test('to a collapse: the sandbox expires, and the hook gets known figures only', async () => {
   await using _sandboxes = await expireAll('/collapse');
   for (const name of names) await phase(gateway, idOf(name), 'paused');
   const heard = told(file);
   expect(heard).toHaveLength(names.length);
   for (const { freeze, collapse } of heard) {
     expect(freeze).toEqual(JSON.parse(STANDS));
-    // What is known of a freeze is not of a collapse.
+    // The members of a freeze are unknown in a collapse.
     expect(collapse === null || Object.keys(collapse).length === 0).toBe(true);
   }
 });
 
-test('to an unfreeze: it is done or tried again', async () => {
+test('to an unfreeze: the guest is thawed, or that is tried again', async () => {
   const behaviours = Object.entries(HOSTILE);
   await using sandboxes = new AsyncDisposableStack();
   for (const [name, behaviour] of behaviours) {
@@ -230,7 +230,7 @@ test('to an unfreeze: it is done or tried again', async () => {
   }
 });
 
-test('an answer that never ends and is never too long: the time is up some day', async () => {
+test('a response that never ends and is never too long: the operation times out', async () => {
   const sandbox = await startRawSandbox(
     guest('/freeze', (socket) => {
       socket.write(ENDLESS);
@@ -248,13 +248,13 @@ test('an answer that never ends and is never too long: the time is up some day',
   await sandbox[Symbol.asyncDispose]();
 });
 
-test('a gateway that is killed while it is answered, and the next one, go on', async () => {
+test('after a gateway was killed during a response, the next one goes on', async () => {
   const freezes = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   let asked = 0;
   await using sandbox = await startRawSandbox(
     guest('/freeze', (socket, head) => {
       freezes[asked++]?.resolve();
-      // The first gateway waits for the rest until it dies.
+      // The first gateway waits for the rest until it is killed.
       if (asked === 1) socket.write(ENDLESS);
       else HOSTILE['a body of 300 MB']?.(socket, head);
     }),
@@ -269,7 +269,7 @@ test('a gateway that is killed while it is answered, and the next one, go on', a
   await until('it has failed', () => logged('hostile', 'an expiry failed').length > 0);
 });
 
-test('the answer of a hook behind a URL is read as far as it is shown', async () => {
+test('the response of a hook behind a URL is read as far as it is quoted', async () => {
   const hook = await startRawSandbox((socket, head) => {
     const status = /"attempt":1,/.test(head) ? 500 : 200;
     socket.write(`HTTP/1.1 ${status} X\r\ntransfer-encoding: chunked\r\n\r\n`);

@@ -39,16 +39,16 @@ async function expectResults(results: Readonly<Record<string, number>>): Promise
     expect(text).toContain(`envd_gateway_requests_total{result="${result}"} ${count}\n`);
 }
 
-/** What a relay makes of the headers that it has received. */
+/** Returns the headers to send on for those received. */
 type Rewrite = (headers: IncomingHttpHeaders) => IncomingHttpHeaders;
 
 interface Relay {
   readonly port: number;
-  /** The headers of the requests that have come. */
+  /** The headers of all requests received. */
   readonly seen: readonly IncomingHttpHeaders[];
 }
 
-/** A proxy in a sandbox that sends all that it gets to the gateway, also upgrades. */
+/** A proxy in a sandbox that sends all requests and upgrades to the gateway. */
 async function startRelay(rewrite: Rewrite = (headers) => headers): Promise<Relay> {
   const seen: IncomingHttpHeaders[] = [];
   const forward = ({ headers, method = '', url = '' }: IncomingMessage) => {
@@ -80,7 +80,7 @@ async function startRelay(rewrite: Rewrite = (headers) => headers): Promise<Rela
   return { port: (server.address() as AddressInfo).port, seen };
 }
 
-test('a sandbox whose address is the gateway itself', async () => {
+test("a sandbox whose address is the gateway's own", async () => {
   await gateway.register('loop', gateway.port);
   expectLoop(await exchange(gateway.port, get('loop')), 'loop');
   expectLoop(await exchange(gateway.port, upgrade('loop')), 'loop');
@@ -136,7 +136,7 @@ test('gateways of one registry are one', async () => {
   expect(text).toContain('{result="carried"} 0\n');
 });
 
-test('a gateway that was started again recognises what went out before', async () => {
+test('a gateway recognises its requests after a restart', async () => {
   const seen: string[] = [];
   await using sandbox = await startRawSandbox((socket, head) => {
     seen.push(/^via: (.*)\r$/im.exec(head)?.[1] ?? '');
@@ -149,7 +149,7 @@ test('a gateway that was started again recognises what went out before', async (
   expectLoop(await exchange(again.port, get('one', `via: ${seen[0]}`)), 'one');
 });
 
-test('what one sandbox knows keeps nobody from another sandbox, nor from one on another gateway', async () => {
+test('the Via that one sandbox has seen is accepted for another sandbox, and by another gateway', async () => {
   await using other = await startGateway();
   const seen: string[] = [];
   await using sandbox = await startRawSandbox((socket, head) => {
@@ -163,7 +163,7 @@ test('what one sandbox knows keeps nobody from another sandbox, nor from one on 
   expect(known).toMatch(/^1\.1 envd-[0-9a-f]{32}$/);
   expect(await exchange(gateway.port, get('two', `via: ${known}`))).toMatch(/^HTTP\/1\.1 204 /);
   expect(await exchange(other.port, get('one', `via: ${known}`))).toMatch(/^HTTP\/1\.1 204 /);
-  // The others are added behind it, each with a name of its own.
+  // The gateways add theirs behind it, a different one for each sandbox.
   expect(seen[1]?.startsWith(`${known}, 1.1 envd-`)).toBe(true);
   expect(new Set(seen.map((via) => via.split(' ').at(-1))).size).toBe(3);
 });
@@ -182,7 +182,7 @@ test.each(['1.1 other', '1.1 envd-00000000000000000000000000000000', ',,', 'x'.r
   },
 );
 
-test('a relay that removes Via goes round until as many requests are in flight as may be', async () => {
+test('a relay that removes Via goes round until the limit of requests in flight', async () => {
   const relay = await startRelay(({ via: _, ...headers }) => headers);
   await gateway.register('relay', relay.port);
   expect(await exchange(gateway.port, get('relay'))).toMatch(
@@ -194,7 +194,7 @@ test('a relay that removes Via goes round until as many requests are in flight a
   await bystander.isServed();
 });
 
-test('the most requests in flight are those of one sandbox', async () => {
+test("the limit of requests in flight is one sandbox'", async () => {
   await using silent = await startRawSandbox(() => {});
   await gateway.register('silent', silent.port);
   const sockets = Array.from({ length: 60 }, () => connect(gateway.port, '127.0.0.1'));

@@ -53,7 +53,7 @@ const SHAPES: Readonly<Record<string, (trailer: string) => string>> = {
   upgrade: (trailer) => message(['GET / HTTP/1.1', ...TO, ...UPGRADE, trailer]),
 };
 
-test.each(Object.keys(SHAPES))('a Trailer header ends nobody’s service: %s', async (shape) => {
+test.each(Object.keys(SHAPES))('a Trailer header is accepted: %s', async (shape) => {
   for (const names of TRAILERS) {
     for (const trailer of [`Trailer: ${names}`, `trailer: ${names}\r\nTRAILER: ${names}`]) {
       const answer = await exchange(gateway.port, SHAPES[shape]?.(trailer) ?? '');
@@ -63,7 +63,7 @@ test.each(Object.keys(SHAPES))('a Trailer header ends nobody’s service: %s', a
   await bystander.isServed();
 });
 
-test('one that goes to an unknown sandbox, or to the platform, does not either', async () => {
+test('a Trailer header is accepted to an unknown sandbox, and in a platform operation', async () => {
   for (const target of ['svc-sandbox-id: nobody', 'x-none: a']) {
     for (const path of ['/', '/sandboxes', '/gateway/health']) {
       const lines = [`GET ${path} HTTP/1.1`, 'host: a', target, CLOSE, 'trailer: x-sum'];
@@ -80,30 +80,33 @@ test.each([
   ['to a closed port', [...TO, 'svc-sandbox-port: 1']],
   ['to a closed operation', TO],
   ['that is accepted', TO],
-])('an upgrade behind a request that waits closes that connection alone: %s', async (what, lines) => {
-  const path = what.includes('operation') ? '/init' : '/';
-  const upgrade = message([`GET ${path} HTTP/1.1`, ...lines, ...UPGRADE]);
-  const asked = new Promise<void>((resolve) => {
-    // It never answers.
-    sandbox.behaviour = () => resolve();
-  });
-  const first = message(['GET / HTTP/1.1', ...TO]);
-  const socket = connect(gateway.port, '127.0.0.1');
-  socket.on('error', () => {}).resume();
-  const closed = new Promise<void>((resolve) => socket.once('close', () => resolve()));
-  socket.write(first);
-  await asked;
-  socket.write(upgrade);
-  await closed;
-  await exchange(gateway.port, first + upgrade);
-  // Nobody needs to know a sandbox for that: the platform's answers wait, too.
-  await exchange(gateway.port, message(['GET /sandboxes HTTP/1.1', 'host: a']).repeat(3) + upgrade);
-  sandbox.behaviour = (socket) => socket.end(OK);
-  await bystander.isServed();
-});
+])(
+  'an upgrade behind a request without its response closes that connection alone: %s',
+  async (what, lines) => {
+    const path = what.includes('operation') ? '/init' : '/';
+    const upgrade = message([`GET ${path} HTTP/1.1`, ...lines, ...UPGRADE]);
+    const asked = new Promise<void>((resolve) => {
+      // The sandbox never responds.
+      sandbox.behaviour = () => resolve();
+    });
+    const first = message(['GET / HTTP/1.1', ...TO]);
+    const socket = connect(gateway.port, '127.0.0.1');
+    socket.on('error', () => {}).resume();
+    const closed = new Promise<void>((resolve) => socket.once('close', () => resolve()));
+    socket.write(first);
+    await asked;
+    socket.write(upgrade);
+    await closed;
+    await exchange(gateway.port, first + upgrade);
+    // The same without a sandbox: responses of platform operations are pending, too.
+    await exchange(gateway.port, message(['GET /sandboxes HTTP/1.1', 'host: a']).repeat(3) + upgrade);
+    sandbox.behaviour = (socket) => socket.end(OK);
+    await bystander.isServed();
+  },
+);
 
 test.each(['svc-sandbox-id: one', 'svc-sandbox-id: nobody', 'svc-sandbox-id: a/b', 'x-none: a'])(
-  'an upgrade with a body is a request like any other: %s',
+  'an upgrade with a body is handled as an ordinary request: %s',
   async (to) => {
     const upgrade = [...UPGRADE, to, 'host: a'];
     const bodies = [
@@ -125,7 +128,7 @@ test.each(['svc-sandbox-id: one', 'svc-sandbox-id: nobody', 'svc-sandbox-id: a/b
   },
 );
 
-test('bodies that break off, or are no chunks, end with their connection', async () => {
+test('bodies that break off or have malformed chunks end their connection alone', async () => {
   const bodies = [
     '',
     '2\r\nh',
@@ -149,7 +152,7 @@ test.each([
   ['a bad one', 'HTTP/1.1 200 O\x01K\r\n\r\n', 502],
   ['a good one', OK, 200],
   ['none', '', 502],
-])('an answer in the middle of an upload, %s, leaves the connection of use', async (_what, bytes, status) => {
+])('a response during an upload, %s, leaves the connection usable', async (_what, bytes, status) => {
   sandbox.behaviour = (socket) => socket.end(Buffer.from(bytes, 'latin1'));
   const body = 'a'.repeat(3_000_000);
   const upload = message(['POST / HTTP/1.1', ...TO, `content-length: ${body.length}`], body);
@@ -160,6 +163,6 @@ test.each([
   await bystander.isServed();
 });
 
-test('nothing of all that was an error of the gateway', () => {
+test('the gateway has logged no error', () => {
   expect(gateway.log.filter(({ level }) => level >= 50)).toEqual([]);
 });

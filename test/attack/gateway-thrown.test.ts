@@ -30,7 +30,7 @@ afterAll(async () => {
 const TO = ['host: a', 'svc-sandbox-id: one'];
 const uncaught = () => gateway.log.filter(({ msg }) => msg === 'unexpected error: the gateway goes on');
 
-/** The error of an exchange is logged once at least, with its stack. */
+/** Expects that the error thrown at this place is logged with its stack. */
 async function expectLogged(place: string): Promise<void> {
   const isIt = ({ err }: LogLine) => String(Object(err).stack).includes(`thrown: ${place}`);
   await expect
@@ -52,10 +52,10 @@ test.each([
   'immediate',
   'tick',
   'rejection',
-])('what is thrown in a call ends that call, and is logged with its stack: %s', async (place) => {
+])('an error thrown in a request ends that request, and is logged with its stack: %s', async (place) => {
   const body = '2\r\nhi\r\n0\r\nx-sum: 1\r\n\r\n';
   const lines = [`POST /throw/${place} HTTP/1.1`, ...TO, 'transfer-encoding: chunked', 'trailer: x-sum'];
-  // Nobody closes it but the gateway.
+  // Without `Connection: close`: only the gateway can end the connection.
   await exchange(gateway.port, message(lines, body));
   await expectLogged(place);
   await bystander.isServed();
@@ -70,14 +70,14 @@ test.each([
   'immediate',
   'tick',
   'rejection',
-])('what is thrown in a connection that is upgraded ends that connection: %s', async (place) => {
+])('an error thrown in an upgraded connection ends that connection: %s', async (place) => {
   const lines = [`GET /throw/${place} HTTP/1.1`, ...TO, 'connection: upgrade', 'upgrade: websocket'];
   await exchange(gateway.port, message(lines));
   await expectLogged(place);
   await bystander.isServed();
 });
 
-test('what is thrown while a call is refused ends it, too', async () => {
+test('an error thrown while a request is refused ends that request', async () => {
   const lines = ['GET /throw/head HTTP/1.1', 'host: a', 'svc-sandbox-id: nobody'];
   await exchange(gateway.port, message(lines));
   await expectLogged('head');
@@ -85,14 +85,14 @@ test('what is thrown while a call is refused ends it, too', async () => {
 });
 
 test.each(['nothing', 'strange'])(
-  'it may be no error at all, or one that cannot be read: %s',
+  'a thrown value may be no error, or one whose members throw: %s',
   async (place) => {
     await exchange(gateway.port, message([`GET /throw/${place} HTTP/1.1`, ...TO]));
     await bystander.isServed();
   },
 );
 
-test('what is thrown for nobody ends nothing', async () => {
+test('an error thrown outside of requests ends no connection', async () => {
   const before = uncaught().length;
   const lines = ['GET /throw/nobody HTTP/1.1', ...TO, 'connection: close'];
   expect(await exchange(gateway.port, message(lines))).toMatch(/^HTTP\/1\.1 200 OK\r\n.*\r\nok\r\n0\r\n/s);
@@ -101,7 +101,7 @@ test('what is thrown for nobody ends nothing', async () => {
   await bystander.isServed();
 });
 
-test('a call of nobody’s after all that is as it was', async () => {
+test('a request after all these errors is served', async () => {
   const answer = await exchange(gateway.port, message(['GET / HTTP/1.1', ...TO, 'connection: close']));
   expect(answer).toMatch(/\r\n2\r\nok\r\n0\r\nx-sum: 1\r\n\r\n$/);
   expect(uncaught().length).toBeGreaterThan(10);

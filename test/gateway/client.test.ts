@@ -12,7 +12,7 @@ let daemon: TestDaemon;
 let directory: string;
 const TOKEN = 'the-token-of-the-guest';
 
-/** As a user would have it: the published client, not in debug mode, with two addresses that are the gateway's. */
+/** The published client as a user sets it up: not in debug mode, both URLs are the gateway's. */
 const options = () => ({ apiKey: API_KEY, apiUrl: gateway.url, sandboxUrl: gateway.url });
 
 beforeAll(async () => {
@@ -34,7 +34,7 @@ test('connects, with the token that it is given', async () => {
   expect([stdout, exitCode]).toEqual([`${directory}\n`, 0]);
 });
 
-test('commands stream, files are carried, directories watched', async () => {
+test('commands stream, files are read and written, directories watched', async () => {
   const sandbox = await Sandbox.connect('box', options());
   const seen = new Seen<string>();
   await sandbox.commands.run('for i in 1 2 3; do echo $i; sleep 0.05; done', { onStdout: seen.add });
@@ -48,7 +48,7 @@ test('commands stream, files are carried, directories watched', async () => {
   expect((await sandbox.files.list(directory)).map(({ name }) => name)).toContain('poem');
 });
 
-test('a terminal is typed into', async () => {
+test('a terminal takes input', async () => {
   const { pty } = await Sandbox.connect('box', options());
   const shown = new Seen<Uint8Array>();
   const shell = await pty.create({ cols: 80, rows: 24, onData: shown.add });
@@ -57,7 +57,7 @@ test('a terminal is typed into', async () => {
   expect(String(Buffer.concat(shown.items))).toContain('42\r\n');
 });
 
-test('is listed, and tells of itself', async () => {
+test('is listed, and shows its information', async () => {
   const sandbox = await Sandbox.connect('box', options());
   const info = await sandbox.getInfo();
   expect(info).toMatchObject({ sandboxId: 'box', state: 'running', metadata: { owner: 'ada lovelace' } });
@@ -68,13 +68,13 @@ test('is listed, and tells of itself', async () => {
   expect(await none.nextItems()).toEqual([]);
 });
 
-test('an id that nobody knows, a key that is wrong', async () => {
+test('an unknown id and a wrong key are refused', async () => {
   await expect(Sandbox.connect('nobody', options())).rejects.toThrow(/nobody not found/);
   await expect(Sandbox.connect('box', { ...options(), apiKey: 'wrong' })).rejects.toThrow(/unauthorized/);
   expect(await Sandbox.kill('nobody', options())).toBe(false);
 });
 
-test('sets the timeout, sees the sandbox expire, and is told why', async () => {
+test('sets the timeout, sees the sandbox expire, and gets the reason', async () => {
   const sandbox = await Sandbox.connect('box', options());
   await sandbox.setTimeout(60_000);
   const left = (await sandbox.getInfo()).endAt.getTime() - Date.now();

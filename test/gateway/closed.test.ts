@@ -19,7 +19,7 @@ afterAll(async () => {
   for (const each of [gateway, daemon]) await each[Symbol.asyncDispose]();
 });
 
-/** What comes back for the bytes of a request, until the connection is closed. */
+/** Sends a request; returns all bytes that come back until the connection is closed. */
 async function send(lines: readonly string[], body = ''): Promise<string> {
   const socket = connect(gateway.port, '127.0.0.1');
   await once(socket, 'connect');
@@ -75,17 +75,17 @@ test.each(WAYS)('%s is closed, too', async (target) => {
   expect(daemon.log.filter(({ operation }) => String(operation).includes('init'))).toEqual([]);
 });
 
-test('the port of the daemon is closed by its own number as by the usual one', async () => {
+test("a closed operation is closed on the daemon's port under either of its numbers", async () => {
   const lines = [...head('/init'), `svc-sandbox-port: ${daemon.port}`, 'content-length: 0'];
   expect(await send(lines)).toMatch(/^HTTP\/1\.1 403 /);
 });
 
-test('an upgrade is no way round', async () => {
+test('an upgrade to a closed operation is closed, too', async () => {
   const lines = [...head('/init', 'GET').slice(0, 3), 'connection: upgrade', 'upgrade: websocket'];
   expect(await send(lines)).toMatch(/^HTTP\/1\.1 403 /);
 });
 
-test('a body is never read as a request of its own', async () => {
+test('a body is never parsed as a second request', async () => {
   const smuggled = 'POST /init HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n';
   const next = `${head('/health', 'GET').join('\r\n')}\r\n\r\n`;
   for (const named of ['content-length', 'transfer-encoding', 'Content-Length , keep-alive']) {
@@ -111,14 +111,14 @@ test('a body is never read as a request of its own', async () => {
   expect(daemon.log.filter(({ operation }) => String(operation).includes('init'))).toEqual([]);
 });
 
-test('what only looks similar is open', async () => {
+test('paths that only look similar are open', async () => {
   for (const target of ['/health', '/initial', '/init/x', '/files/init', '/process.Process/List']) {
     expect(closedOperation(target)).toBeNull();
     expect(await send([...head(target), 'content-length: 0'])).not.toMatch(/^HTTP\/1\.1 403 /);
   }
 });
 
-test('an absolute target arrives in its usual form', async () => {
+test('an absolute target is forwarded in origin form', async () => {
   expect(originForm('http://gateway')).toBe('/');
   expect(originForm('http://gateway?a')).toBe('/?a');
   expect(originForm('http://gateway/a%20b?c')).toBe('/a%20b?c');
@@ -127,7 +127,7 @@ test('an absolute target arrives in its usual form', async () => {
   expect(await send(head('*', 'OPTIONS'))).toMatch(/^HTTP\/1\.1 400 /);
 });
 
-test('however a path is written, what a daemon could take for a closed operation is closed', () => {
+test('a closed operation is closed in every spelling that a server might normalise', () => {
   const encoded = (character: string, times: number) => {
     let code = `%${(character.codePointAt(0) ?? 0).toString(16).padStart(2, '0')}`;
     for (; times > 1; times--) code = code.replace('%', '%25');

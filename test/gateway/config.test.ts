@@ -16,7 +16,7 @@ function config(argv: readonly string[], env: Readonly<Record<string, string>> =
   return invocation.run;
 }
 
-test('what is not said has a default', () => {
+test('flags that are missing have defaults', () => {
   expect(config(KEY)).toMatchObject({
     ...{ host: '0.0.0.0', port: 49980, headerPrefix: 'Svc', onExpiry: 'pause', defaultTimeout: 300 },
     ...{ registry: '/var/lib/envd-gateway/registry.db', redis: null, hook: null, hookTimeout: 60 },
@@ -30,7 +30,7 @@ test('a flag goes before its variable', () => {
   expect(config([...KEY, '--port=2'], env)).toMatchObject({ apiKey: 'k', port: 2 });
 });
 
-test('with Redis there is no file', () => {
+test('with Redis there is no registry file', () => {
   const redis = 'redis://127.0.0.1:6379/1';
   expect(config([...KEY, `--redis=${redis}`])).toMatchObject({ redis, registry: null });
 });

@@ -11,8 +11,8 @@ import { until } from '../support/until.ts';
 const SANDBOXES = 10;
 const CYCLES = 20;
 
-/** A gateway that is killed again and again, and whoever calls it tries until it answers. */
-class Mortal {
+/** A gateway that is killed and restarted again and again; a call is repeated until it is answered. */
+class KilledGateway {
   gateway: TestGateway;
   deaths = 0;
   readonly #start: (port: number) => Promise<TestGateway>;
@@ -25,14 +25,14 @@ class Mortal {
     this.#live();
   }
 
-  /** By what it has done, not by the clock: so it gets on however slow the machine is. */
+  /** Killed after a number of responses, not after a time, so that a slow machine gets on, too. */
   #live(): void {
     this.#killed = null;
     this.#answersLeft = 1 + Math.floor(Math.random() * 80);
   }
 
   async #kill(): Promise<void> {
-    // Any moment of what it does is the subject.
+    // At a random moment.
     await delay(Math.random() * 60);
     const { port } = this.gateway;
     await this.gateway.kill('SIGKILL');
@@ -48,18 +48,18 @@ class Mortal {
         if (--this.#answersLeft <= 0) this.#killed ??= this.#kill();
         return answer;
       }
-      // Dead, or not able to answer just now: asked again.
+      // The gateway is dead, or answers 5xx.
       await (this.#killed ?? delay(20));
     }
   }
 
-  /** The phases of all sandboxes, told again and again until `enough` of them. */
+  /** Polls the phases of all sandboxes until `enough`. */
   async watch(see: (phases: ReadonlyMap<string, string>) => void, enough: () => boolean): Promise<void> {
     while (!enough()) {
       const { body } = await this.call('GET /sandboxes');
       const listed = body as readonly { readonly sandboxID: string; readonly phase: string }[];
       see(new Map(listed.map((each) => [each.sandboxID, each.phase])));
-      // Not to do nothing else: each look is an answer of its life.
+      // Each poll counts as a response, after which it may be killed.
       await delay(50);
     }
   }
@@ -70,20 +70,20 @@ class Mortal {
   }
 }
 
-test('killed at any moment of 200 lives: no deadline is lost, none fires twice', {
+test('a gateway killed at random moments of 200 expiries: each hook runs once', {
   timeout: 300_000,
 }, async () => {
   const directory = scratch();
   const file = join(directory, 'told');
-  // Long enough for a kill to hit it.
+  // Long enough for a kill to come in between.
   const hook = `sleep 0.02; ${record(file)}; sleep 0.02`;
   const start = (port: number) => startGateway({ directory, port, args: [`--hook=${hook}`] });
   await using guests = await startGuests(SANDBOXES);
-  const mortal = new Mortal(await start(0), start);
+  const gateways = new KilledGateway(await start(0), start);
   const waiting = new Map<string, () => void>();
   let living = SANDBOXES;
 
-  const endAt = async (id: string) => Date.parse((await mortal.call(`GET /sandboxes/${id}`)).body.endAt);
+  const endAt = async (id: string) => Date.parse((await gateways.call(`GET /sandboxes/${id}`)).body.endAt);
   const liveOnce = async (id: string, port: number, cycle: number): Promise<void> => {
     const registration = {
       sandboxID: id,
@@ -92,14 +92,14 @@ test('killed at any moment of 200 lives: no deadline is lost, none fires twice',
       timeout: 600,
       metadata: { cycle: `${cycle}` },
     };
-    expect((await mortal.call('POST /sandboxes', registration)).status).toBe(201);
-    expect((await mortal.call(`POST /sandboxes/${id}/timeout`, { timeout: 1000 })).status).toBe(204);
+    expect((await gateways.call('POST /sandboxes', registration)).status).toBe(201);
+    expect((await gateways.call(`POST /sandboxes/${id}/timeout`, { timeout: 1000 })).status).toBe(204);
     const set = await endAt(id);
-    expect((await mortal.call(`POST /sandboxes/${id}/refreshes`, { duration: 2000 })).status).toBe(204);
+    expect((await gateways.call(`POST /sandboxes/${id}/refreshes`, { duration: 2000 })).status).toBe(204);
     const extended = await endAt(id);
     expect(extended).toBeGreaterThan(set + 500_000);
-    // When its answer was lost it may have been heard: then it is too late for a second one.
-    const ended = await mortal.call(`POST /sandboxes/${id}/timeout`, { timeout: 0 });
+    // If the response was lost, the repeated call may come after the expiry.
+    const ended = await gateways.call(`POST /sandboxes/${id}/timeout`, { timeout: 0 });
     expect([204, 404]).toContain(ended.status);
     await new Promise<void>((resolve) => waiting.set(id, resolve));
   };
@@ -115,8 +115,8 @@ test('killed at any moment of 200 lives: no deadline is lost, none fires twice',
       resolve();
     }
   };
-  await Promise.all([...lives, mortal.watch(see, () => living === 0)]);
-  await mortal.end();
+  await Promise.all([...lives, gateways.watch(see, () => living === 0)]);
+  await gateways.end();
 
   const expected = Array.from({ length: SANDBOXES * CYCLES }, (_, index) => [
     `s${index % SANDBOXES}`,
@@ -126,10 +126,10 @@ test('killed at any moment of 200 lives: no deadline is lost, none fires twice',
   expect(heard.toSorted()).toEqual(expected.toSorted());
   expect(new Set(told(file).map(({ expiryID }) => expiryID)).size).toBe(SANDBOXES * CYCLES);
   expect(guests.ports.every((_, index) => guests.isFrozen(index))).toBe(true);
-  expect(mortal.deaths).toBeGreaterThan(10);
+  expect(gateways.deaths).toBeGreaterThan(10);
 });
 
-test('what is to happen while nobody is there happens when somebody comes back', async () => {
+test('a sandbox that expires while no gateway runs is expired by the next one', async () => {
   const directory = scratch();
   const file = join(directory, 'told');
   await using guests = await startGuests(1);
@@ -142,13 +142,13 @@ test('what is to happen while nobody is there happens when somebody comes back',
   expect(told(file)).toHaveLength(1);
 });
 
-test('a second gateway on the same file is told so', async () => {
+test('a second gateway on the same file does not start', async () => {
   const directory = scratch();
   await using _first = await startGateway({ directory });
   await expect(startGateway({ directory })).rejects.toThrow('gateway exited with 1');
 });
 
-test('a gateway that is stopped in the middle leaves it to the next one, as it is', async () => {
+test('a gateway that is stopped during an expiry leaves it to the next one', async () => {
   const directory = scratch();
   const [file, open] = [join(directory, 'told'), join(directory, 'open')];
   const hook = `${record(file)}; while [ ! -e '${open}' ]; do sleep 0.01; done`;
@@ -160,7 +160,7 @@ test('a gateway that is stopped in the middle leaves it to the next one, as it i
   const { reached, release } = guests.hold('/freeze');
   await first.register('standing', standing, { timeout: 0 });
   await reached;
-  // One that waited for them would be cut short, and say so in its code.
+  // If it waited for them, the stop would take too long and end with another code.
   expect(await first.kill('SIGTERM')).toEqual({ code: 0, signal: null });
   release();
   await using second = await startGateway({ directory, args: [`--hook=${hook}`] });

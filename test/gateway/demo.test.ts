@@ -2,7 +2,7 @@ import { test } from 'vitest';
 import { needs } from '../support/needs.ts';
 import { runTour } from '../support/tour.ts';
 
-/** What must be seen on the screen, in this order. */
+/** Lines that must be printed, in this order. */
 const KEY_LINES = [
   /← 201 Created .*"sandboxID":"red"/,
   /← event\.data\.stdout "I am in red\\n"/,
@@ -24,7 +24,7 @@ const KEY_LINES = [
   /The gateway has ended with exit code 0\./,
 ];
 
-test('the tour of the platform shows what there is, ends well and leaves nothing behind', async () => {
+test('the tour of the platform prints its key lines, exits with 0 and leaves no files', async () => {
   needs('cgroup v2');
   await runTour('platform.ts', KEY_LINES);
 });

@@ -39,7 +39,7 @@ describe('a hook that succeeds', () => {
 
   afterAll(() => gateway[Symbol.asyncDispose]());
 
-  test('is told once what was observed; the guest stands, its clients are cut off', async () => {
+  test('runs once, with the figures of freeze and collapse; the guest is frozen, its clients are disconnected', async () => {
     await gateway.register('one', daemon.port, { metadata: { owner: 'ada' } });
     const { process } = connectTo(gateway.url);
     const headers = toSandbox('one');
@@ -60,7 +60,7 @@ describe('a hook that succeeds', () => {
     expect(await health(gateway, 'one')).toBe(502);
   });
 
-  test('one that is paused has no time to live, until it is registered anew', async () => {
+  test('a paused sandbox has no time to live until it is registered again', async () => {
     for (const operation of ['timeout', 'refreshes']) {
       const answer = await gateway.call(`POST /sandboxes/one/${operation}`, { timeout: 10, duration: 10 });
       expect(answer.body).toEqual({ code: 404, message: "sandbox 'one' is paused" });
@@ -71,20 +71,20 @@ describe('a hook that succeeds', () => {
     expect(told(file)).toHaveLength(1);
   });
 
-  test('one that is to be removed is forgotten', async () => {
+  test('a sandbox with onExpiry remove has no record afterwards', async () => {
     await gateway.register('two', daemon.port, { onExpiry: 'remove', timeout: 0 });
     expect(await phase(gateway, 'two', 'gone')).toBe('gone');
     expect(told(file).at(-1)).toMatchObject({ sandboxID: 'two', outcome: 'remove' });
     await fetch(`${daemon.url}/unfreeze`, { method: 'POST' });
   });
 
-  test('one that is to be removed and does not answer is removed all the same', async () => {
+  test('a sandbox with onExpiry remove is removed also when its daemon does not respond', async () => {
     await gateway.register('dead', 1, { onExpiry: 'remove', timeout: 0 });
     expect(await phase(gateway, 'dead', 'gone')).toBe('gone');
     expect(told(file).at(-1)).toMatchObject({ sandboxID: 'dead', freeze: null, collapse: null });
   });
 
-  test('the time to live is set, and extended but never shortened', async () => {
+  test('timeout sets the time to live, refreshes extend it and never shorten it', async () => {
     await gateway.register('three', daemon.port, { timeout: 100 });
     const first = await endAt(gateway, 'three');
     await gateway.call('POST /sandboxes/three/refreshes', { duration: 10 });
@@ -96,7 +96,7 @@ describe('a hook that succeeds', () => {
     await gateway.call('DELETE /sandboxes/three');
   });
 
-  test('the figures of all that are there for Prometheus', async () => {
+  test('the metrics count expiries, hooks and refused requests', async () => {
     const { text, headers } = await gateway.call('GET /gateway/metrics');
     expect(headers.get('content-type')).toContain('text/plain');
     expect(text).toContain('envd_gateway_expiries_total{outcome="paused"} 1');
@@ -106,7 +106,7 @@ describe('a hook that succeeds', () => {
   });
 });
 
-test('a hook that fails thaws the guest and is tried again, with more time in between', async () => {
+test('after a failed hook the guest is thawed, and the expiry tried again after a longer delay each time', async () => {
   const directory = scratch();
   const [file, open] = [join(directory, 'told'), join(directory, 'open')];
   await using gateway = await startGateway({
@@ -130,7 +130,7 @@ test('a hook that fails thaws the guest and is tried again, with more time in be
   await fetch(`${daemon.url}/unfreeze`, { method: 'POST' });
 });
 
-test('more time after a failure makes it a sandbox like any other', async () => {
+test('a longer time to live after a failure lets the sandbox run on', async () => {
   await using gateway = await startGateway({ args: ['--hook=false'] });
   await gateway.register('one', daemon.port, { timeout: 0 });
   await until('an attempt has failed', () => gateway.log.some(({ msg }) => msg === 'an expiry failed'));
@@ -139,7 +139,7 @@ test('more time after a failure makes it a sandbox like any other', async () => 
   expect((await gateway.call('GET /sandboxes/one')).body).toMatchObject({ phase: 'running', failures: 0 });
 });
 
-test('a hook that takes too long has failed, with all that it has started', async () => {
+test('a hook that takes too long is killed with all processes it has started', async () => {
   const file = join(scratch(), 'pid');
   const hook = `sleep 300 & echo $! >'${file}'; wait`;
   await using gateway = await startGateway({ args: [`--hook=${hook}`, '--hook-timeout=1'] });
@@ -153,7 +153,7 @@ test('a hook that takes too long has failed, with all that it has started', asyn
   await expect.poll(() => existsSync(`/proc/${pid}`)).toBe(false);
 });
 
-test('a hook behind a URL is told the same, with a key that says which expiry it is', async () => {
+test('a hook behind a URL gets the same request, with an Idempotency-Key', async () => {
   const requests: { readonly body: Told; readonly key: unknown }[] = [];
   const server = createServer(async (request, response) => {
     requests.push({ body: (await json(request)) as Told, key: request.headers['idempotency-key'] });
@@ -173,7 +173,7 @@ test('a hook behind a URL is told the same, with a key that says which expiry it
   await fetch(`${daemon.url}/unfreeze`, { method: 'POST' });
 });
 
-test('the token of a daemon opens it to the gateway, and is told to nobody but those who ask with the key', async () => {
+test("the gateway uses the daemon's token, and shows it only in responses to requests with the key", async () => {
   await using secret = await startDaemon();
   const body = JSON.stringify({ accessToken: 'of-the-guest' });
   await fetch(`${secret.url}/init`, {
@@ -193,7 +193,7 @@ test('the token of a daemon opens it to the gateway, and is told to nobody but t
   expect(JSON.stringify([told(file), gateway.log])).not.toMatch(new RegExp(`of-the-guest|${API_KEY}`));
 });
 
-test('without a hook it is the gateway alone that takes note', async () => {
+test('without a hook a sandbox expires, too', async () => {
   await using gateway = await startGateway({ args: ['--on-expiry=remove'] });
   await gateway.register('one', daemon.port, { timeout: 0 });
   expect(await phase(gateway, 'one', 'gone')).toBe('gone');

@@ -45,7 +45,7 @@ test('a sandbox is registered, looked up, listed and removed', async () => {
   expect((await gateway.call('DELETE /sandboxes/one')).status).toBe(404);
 });
 
-test('without the key nothing is open', async () => {
+test('without the key only the health of the gateway is open', async () => {
   for (const key of ['', 'wrong', `${'the-key-of-the-platform'} x`]) {
     for (const operation of [
       'GET /sandboxes',
@@ -94,7 +94,7 @@ test.each([
   expect(answer.body.message).toMatch(message);
 });
 
-test('what is not there is not found', async () => {
+test('an unknown sandbox and an unknown operation are 404', async () => {
   for (const operation of ['GET /sandboxes/x', 'POST /sandboxes/x/timeout', 'POST /sandboxes/x/refreshes']) {
     const answer = await gateway.call(operation, operation.startsWith('GET') ? undefined : { timeout: 1 });
     expect(answer.body).toEqual({ code: 404, message: "sandbox 'x' is not known" });
@@ -103,7 +103,7 @@ test('what is not there is not found', async () => {
   expect(other.body).toEqual({ code: 404, message: 'no such operation: PUT /sandboxes' });
 });
 
-test('a refresh without a body keeps it for the default time', async () => {
+test('a refresh without a body extends by the default time to live', async () => {
   await gateway.register('brief', 4000, { timeout: 5 });
   const before = Date.now();
   expect((await gateway.call('POST /sandboxes/brief/refreshes')).status).toBe(204);

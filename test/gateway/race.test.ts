@@ -15,28 +15,31 @@ test.each([
   ['/freeze', 'refreshes', { duration: 60 }],
   ['/freeze', 'timeout', { timeout: 60 }],
   ['/collapse', 'refreshes', { duration: 60 }],
-])('while %s is under way, more time by %s wins: the guest runs again', async (operation, call, body) => {
-  const file = join(scratch(), 'told');
-  await using guests = await startGuests(1);
-  await using gateway = await startGateway({ args: [`--hook=${record(file)}`] });
-  const { reached, release } = guests.hold(operation);
-  await gateway.register('one', guests.ports[0] ?? 0, { timeout: 0 });
-  await reached;
-  const answer = gateway.call(`POST /sandboxes/one/${call}`, body);
-  if (operation === '/freeze') {
-    // Nothing may happen meanwhile: there is no event to wait for.
-    expect(await Promise.race([answer.then(() => 'answered'), delay(100, 'waits')])).toBe('waits');
+])(
+  'while %s is in flight, a longer time to live by %s is accepted and the guest thawed',
+  async (operation, call, body) => {
+    const file = join(scratch(), 'told');
+    await using guests = await startGuests(1);
+    await using gateway = await startGateway({ args: [`--hook=${record(file)}`] });
+    const { reached, release } = guests.hold(operation);
+    await gateway.register('one', guests.ports[0] ?? 0, { timeout: 0 });
+    await reached;
+    const answer = gateway.call(`POST /sandboxes/one/${call}`, body);
+    if (operation === '/freeze') {
+      // The response must not come yet, which no event shows.
+      expect(await Promise.race([answer.then(() => 'answered'), delay(100, 'waits')])).toBe('waits');
+      release();
+    }
+    expect((await answer).status).toBe(204);
+    expect((await gateway.call('GET /sandboxes/one')).body).toMatchObject({ phase: 'running', failures: 0 });
+    expect(guests.isFrozen(0)).toBe(false);
+    expect(await health(gateway, 'one')).toBe(204);
+    expect(told(file)).toEqual([]);
     release();
-  }
-  expect((await answer).status).toBe(204);
-  expect((await gateway.call('GET /sandboxes/one')).body).toMatchObject({ phase: 'running', failures: 0 });
-  expect(guests.isFrozen(0)).toBe(false);
-  expect(await health(gateway, 'one')).toBe(204);
-  expect(told(file)).toEqual([]);
-  release();
-});
+  },
+);
 
-test('while a hook runs, more time is refused, and the sandbox goes', async () => {
+test('while a hook runs, a longer time to live is refused, and the sandbox is paused', async () => {
   const directory = scratch();
   const [file, open] = [join(directory, 'told'), join(directory, 'open')];
   await using guests = await startGuests(1);
@@ -58,7 +61,7 @@ test('while a hook runs, more time is refused, and the sandbox goes', async () =
   expect(guests.isFrozen(0)).toBe(true);
 });
 
-test('whenever it comes, more time wins or loses: never half', async () => {
+test('a longer time to live at a random moment of an expiry is either accepted or refused, never both', async () => {
   const count = 60;
   const file = join(scratch(), 'told');
   await using guests = await startGuests(count);
@@ -68,7 +71,7 @@ test('whenever it comes, more time wins or loses: never half', async () => {
       const id = `s${index}`;
       await gateway.register(id, port, { timeout: 100 });
       await gateway.call(`POST /sandboxes/${id}/timeout`, { timeout: 0 });
-      // Any moment of an expiry is the subject.
+      // At a random moment of the expiry.
       await delay(Math.random() * 800);
       const { status } = await gateway.call(`POST /sandboxes/${id}/refreshes`, { duration: 600 });
       await phase(gateway, id, status === 204 ? 'running' : 'paused');
@@ -82,7 +85,7 @@ test('whenever it comes, more time wins or loses: never half', async () => {
   }
 });
 
-test('one that is removed while it is frozen is not left standing', async () => {
+test('a sandbox that is removed while it is frozen is thawed', async () => {
   await using guests = await startGuests(1);
   await using gateway = await startGateway();
   const { reached, release } = guests.hold('/collapse');
@@ -94,7 +97,7 @@ test('one that is removed while it is frozen is not left standing', async () => 
   await expect.poll(() => guests.isFrozen(0)).toBe(false);
 });
 
-test('one that is removed while its hook runs is the hook’s: nobody thaws it', async () => {
+test('a sandbox that is removed while its hook runs is not thawed', async () => {
   const directory = scratch();
   const open = join(directory, 'open');
   await using guests = await startGuests(1);

@@ -52,7 +52,7 @@ const kinds: readonly (readonly [string, () => Promise<Store>])[] = [
 ];
 
 describe.each(kinds)('the %s registry', (kind, open) => {
-  test('keeps a record as it is, until it is removed', async () => {
+  test('keeps a record unchanged until it is removed', async () => {
     await using store = await open();
     const registry = new Registry(store);
     expect((await registry.find('one')).sandbox).toBeNull();
@@ -65,7 +65,7 @@ describe.each(kinds)('the %s registry', (kind, open) => {
     expect((await registry.due(10)).ids).toEqual([]);
   });
 
-  test('lets nobody write who has not seen the last version', async () => {
+  test('refuses a write that names an old version', async () => {
     await using store = await open();
     await put(new Registry(store), 'one', 60);
     const { stored } = await store.read('one');
@@ -78,7 +78,7 @@ describe.each(kinds)('the %s registry', (kind, open) => {
     expect(await registry(store).list()).toHaveLength(1);
   });
 
-  test('makes every one of many changes at the same time', async () => {
+  test('makes all of many concurrent changes', async () => {
     await using store = await open();
     const registries = [new Registry(store), new Registry(store)];
     await put(new Registry(store), 'one', 60);
@@ -89,7 +89,7 @@ describe.each(kinds)('the %s registry', (kind, open) => {
     expect((await registry(store).find('one')).sandbox?.failures).toBe(40);
   });
 
-  test('tells what is due, the longest due first, and when the next one will be', async () => {
+  test('returns what is due, the longest due first, and the time until the next', async () => {
     await using store = await open();
     for (const [id, seconds] of [
       ['late', -1],
@@ -109,7 +109,7 @@ describe.each(kinds)('the %s registry', (kind, open) => {
     expect((await store.due(10)).nextInMs).toBe(Number.POSITIVE_INFINITY);
   });
 
-  test('gives one of many what is due', async () => {
+  test('lets one of many gateways claim what is due', async () => {
     await using store = await open();
     await put(registry(store), 'one', 0);
     const owners = Array.from({ length: 10 }, (_, index) => `owner ${index}`);
@@ -127,7 +127,7 @@ describe.each(kinds)('the %s registry', (kind, open) => {
     expect((await store.due(10)).ids).toEqual([]);
   });
 
-  test(`its claims ${kind === 'redis' ? 'are others’' : 'are nobody’s'} when it is opened`, async () => {
+  test(`its claims are ${kind === 'redis' ? 'kept' : 'dropped'} when it is opened`, async () => {
     await using store = await open();
     await put(registry(store), 'one', 0);
     await registry(store).change('one', (sandbox, now) => acquire(sandbox, 'a gateway that was killed', now));
@@ -145,28 +145,28 @@ describe('the phases', () => {
   const observed = { freeze: null, collapse: null };
   const committed = commit(expiring, observed, now + 11_000);
 
-  test('a sandbox is reached while it runs and its time is not up', () => {
+  test('a sandbox is reachable while it is running, until its deadline', () => {
     expect(isReachable(running, now + 9999)).toBe(true);
     expect(isReachable(running, now + 10_000)).toBe(false);
     expect(isReachable(setTimeToLive(running, 60, now), now + 10_000)).toBe(true);
     for (const other of [expiring, committed]) expect(isReachable(other, now)).toBe(false);
   });
 
-  test('more time wins until the point of no return, and loses from then on', () => {
+  test('a longer time to live is accepted until committed, and refused from then on', () => {
     expect(commit(extend(expiring, 60, now + 10_500), observed, now + 11_000).phase).toBe('thawing');
     expect(committed.phase).toBe('committed');
     expect(() => extend(committed, 60, now)).toThrow("sandbox 'one' has expired");
     expect(() => setTimeToLive(complete(committed) as Sandbox, 60, now)).toThrow("sandbox 'one' is paused");
   });
 
-  test('nothing is done twice: what is claimed is taken up when its lease is over, and not before', () => {
+  test('a claimed sandbox is claimed by another gateway when the lease is over, and not before', () => {
     expect(acquire(running, 'me', now)).toBe(running);
     expect(acquire(expiring, 'you', now + 10_000 + LEASE_MS - 1)).toBe(expiring);
     const taken = acquire(expiring, 'you', now + 10_000 + LEASE_MS);
     expect(taken).toMatchObject({ phase: 'expiring', expiries: 1, claim: { owner: 'you' } });
   });
 
-  test('what has failed is tried again, later each time', () => {
+  test('a failed expiry is tried again after a longer delay each time', () => {
     const thawing = fail(committed, now + 12_000);
     expect(thawing).toMatchObject({ phase: 'thawing', failures: 1, retryAt: now + 13_000 });
     const again = resume(thawing);
@@ -175,7 +175,7 @@ describe('the phases', () => {
     expect([1, 2, 3, 9, 10, 50].map(retryDelay)).toEqual([1000, 2000, 4000, 256_000, 300_000, 300_000]);
   });
 
-  test('there are no other ways', () => {
+  test('no other transitions are allowed', () => {
     expect(() => commit(running, observed, now)).toThrow('cannot go from running');
     expect(() => complete(expiring)).toThrow('cannot go from expiring to paused');
     expect(() => resume(committed)).toThrow('cannot go from committed to running');

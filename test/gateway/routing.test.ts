@@ -41,7 +41,7 @@ test('the header decides which sandbox a request reaches', async () => {
     const response = await fetch(files(path), { headers: toSandbox(id, 49983) });
     expect(await response.text()).toBe(id);
     const other = await fetch(files(path), { headers: toSandbox(id === 'one' ? 'two' : 'one') });
-    // Both daemons are on this machine: what tells them apart is which of them has logged it.
+    // Both daemons see the same files: their logs tell which one has served a request.
     expect(other.status).toBe(200);
     await other.body?.cancel();
     const hasLogged = () => daemon.log.some(({ operation }) => operation === 'POST /files');
@@ -49,7 +49,7 @@ test('the header decides which sandbox a request reaches', async () => {
   }
 });
 
-test('unary calls, streams and errors of a daemon arrive as they are', async () => {
+test('unary calls, streams and errors of a daemon are forwarded unchanged', async () => {
   const clients = connectTo(gateway.url);
   const headers = toSandbox('one');
   const script = 'for i in 1 2 3; do echo $i; done; echo bad >&2; exit 3';
@@ -64,7 +64,7 @@ test('unary calls, streams and errors of a daemon arrive as they are', async () 
   await expect(clients.filesystem.stat({ path: '/no/such' }, { headers })).rejects.toThrow(/not_found/);
 });
 
-test('a stream arrives while it is being written', async () => {
+test('a stream is forwarded while it is being written', async () => {
   const clients = connectTo(gateway.url);
   const headers = toSandbox('one');
   const stream = clients.process.start(
@@ -81,9 +81,9 @@ test('a stream arrives while it is being written', async () => {
   expect(seen.stdout.toString()).toBe('first\nsecond\n');
 });
 
-test('a stream may be silent for longer than a connection may wait for its next request', async () => {
+test('a stream may be silent for longer than the idle timeout of the connection pool', async () => {
   const { process } = connectTo(gateway.url);
-  // A little longer than that: silence has no event.
+  // A little longer than the idle timeout.
   const stream = process.start(
     { process: { cmd: 'sh', args: ['-c', 'sleep 4.5; echo done'] } },
     { headers: toSandbox('one') },
@@ -91,7 +91,7 @@ test('a stream may be silent for longer than a connection may wait for its next 
   expect((await transcribe(stream)).stdout.toString()).toBe('done\n');
 });
 
-test('large files go in and out, whole', async () => {
+test('large files are uploaded and downloaded unchanged', async () => {
   const content = randomBytes(32 * 1024 ** 2);
   const path = join(one.scratch, 'large');
   expect((await upload('one', path, content)).status).toBe(200);
@@ -100,7 +100,7 @@ test('large files go in and out, whole', async () => {
   expect(hash(Buffer.from(await response.arrayBuffer()))).toBe(hash(content));
 });
 
-test('a reader that stalls is not read for: what is sent to it waits at its source', async () => {
+test('a stalled reader stops the sandbox from sending: the gateway does not buffer', async () => {
   const path = join(one.scratch, 'large');
   const socket = connect(gateway.port, '127.0.0.1');
   socket.write(
@@ -108,13 +108,13 @@ test('a reader that stalls is not read for: what is sent to it waits at its sour
   );
   await once(socket, 'readable');
   const before = residentKib(gateway.pid);
-  // What it would read meanwhile has no event, if it does not.
+  // That nothing more is read has no event.
   await new Promise((resolve) => setTimeout(resolve, 300));
   expect(residentKib(gateway.pid) - before).toBeLessThan(24 * 1024);
   socket.destroy();
 });
 
-test('a request without the header is for the platform, or told what is missing', async () => {
+test('a request without the header is a platform operation, or 400 that names the header', async () => {
   const missing = await fetch(`${gateway.url}/health`);
   expect(missing.status).toBe(400);
   expect(await missing.json()).toEqual({
@@ -148,7 +148,7 @@ test.each([
   expect(JSON.parse(body)).toEqual({ code: 400, message: expect.stringMatching(message) });
 });
 
-test('a sandbox that is not known or not there is a bad gateway, with all three members', async () => {
+test('an unknown or unreachable sandbox is 502, with all three members', async () => {
   const unknown = await fetch(`${gateway.url}/health`, { headers: toSandbox('nobody') });
   expect(unknown.status).toBe(502);
   expect(await unknown.json()).toEqual({
@@ -163,12 +163,12 @@ test('a sandbox that is not known or not there is a bad gateway, with all three 
   expect(await refused.json()).toEqual({ sandboxID: 'one', message, code: 502 });
 });
 
-test('a Connect client learns of it as unavailable', async () => {
+test('a Connect client reads it as unavailable', async () => {
   const { process } = connectTo(gateway.url);
   await expect(process.list({}, { headers: toSandbox('nobody') })).rejects.toThrow(/unavailable/);
 });
 
-/** A server at a port of the sandbox that is not its daemon's. */
+/** A server on another port of the sandbox than its daemon's. */
 async function inside(
   onRequest: (request: IncomingMessage, socket: Socket) => void,
 ): Promise<Server & AsyncDisposable> {
@@ -193,7 +193,7 @@ async function inside(
 
 const portOf = (server: Server) => (server.address() as AddressInfo).port;
 
-test('other ports are reached; trailers go both ways, headers of one hop do not', async () => {
+test('other ports are reached; trailers are forwarded in both directions, hop-by-hop headers are not', async () => {
   await using server = await inside(() => {});
   const outgoing = httpRequest(`${gateway.url}/any`, {
     method: 'POST',
@@ -217,7 +217,7 @@ test('other ports are reached; trailers go both ways, headers of one hop do not'
   expect(names).not.toContain('x-api-key');
 });
 
-test('a client that goes away is gone for the sandbox, too', async () => {
+test('the sandbox sees a client disconnect', async () => {
   const closed = Promise.withResolvers<void>();
   await using server = await inside((_request, socket) => socket.once('close', () => closed.resolve()));
   const socket = connect(gateway.port, '127.0.0.1');
@@ -228,7 +228,7 @@ test('a client that goes away is gone for the sandbox, too', async () => {
   await expect(closed.promise).resolves.toBeUndefined();
 });
 
-test('a sandbox that breaks off in the middle breaks off for the client', async () => {
+test('the client sees a response break off', async () => {
   const upstream = Promise.withResolvers<Socket>();
   await using server = await inside((_request, socket) => upstream.resolve(socket));
   const response = await fetch(gateway.url, {
@@ -241,7 +241,7 @@ test('a sandbox that breaks off in the middle breaks off for the client', async 
   await expect(response.text()).rejects.toThrow('terminated');
 });
 
-test('the log and the answers of a refusal are readable by pages of any origin', async () => {
+test('refusals and preflights allow pages of any origin', async () => {
   const preflight = await fetch(`${gateway.url}/process.Process/List`, {
     method: 'OPTIONS',
     headers: {

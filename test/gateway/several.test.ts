@@ -17,7 +17,7 @@ beforeEach(async () => {
   onTestFinished(() => redis[Symbol.asyncDispose]());
 });
 
-/** Two gateways that share a registry and, as on one host, where hooks are kept. */
+/** Two gateways with one registry and, as on one host, one hook directory. */
 async function startBoth(hook: string): Promise<readonly [TestGateway, TestGateway]> {
   const directory = scratch();
   const start = () => startGateway({ directory, args: [`--redis=${redis.url}`, `--hook=${hook}`] });
@@ -27,7 +27,7 @@ async function startBoth(hook: string): Promise<readonly [TestGateway, TestGatew
 const health = (gateway: TestGateway, id: string) =>
   fetch(`${gateway.url}/health`, { headers: toSandbox(id) }).then(({ status }) => status);
 
-test('each expiry fires in one of them, once, also when one is killed in the middle', async () => {
+test('each hook runs once, also when one of two gateways is killed', async () => {
   const count = 40;
   const file = join(scratch(), 'told');
   await using guests = await startGuests(count);
@@ -51,7 +51,7 @@ test('each expiry fires in one of them, once, also when one is killed in the mid
   expect(guests.ports.every((_, index) => guests.isFrozen(index))).toBe(true);
 });
 
-test('one that hung for longer than its claim changes nothing when it goes on', async () => {
+test('a gateway that hung for longer than its lease changes nothing when it goes on', async () => {
   const directory = scratch();
   const file = join(directory, 'told');
   const start = () => startGateway({ directory, args: [`--redis=${redis.url}`, `--hook=${record(file)}`] });
@@ -62,20 +62,20 @@ test('one that hung for longer than its claim changes nothing when it goes on', 
   await reached;
   process.kill(hung.pid, 'SIGSTOP');
   await using other = await start();
-  // The other one is there before: what it finds is a claim that counts.
+  // The other one has started while the claim holds.
   expect((await other.call('GET /sandboxes/one')).body.phase).toBe('expiring');
   release();
   await phase(other, 'one', 'paused');
   process.kill(hung.pid, 'SIGCONT');
   await until('it answers 502', async () => (await health(hung, 'one')) === 502);
-  // By now it has had its answer, and every chance to make something of it.
+  // By then it has read the response of the guest and tried to record it.
   await other.call('GET /sandboxes/one');
   expect((await hung.call('GET /sandboxes/one')).body).toMatchObject({ phase: 'paused', failures: 0 });
   expect(told(file)).toHaveLength(1);
   expect(guests.isFrozen(0)).toBe(true);
 });
 
-test('what one of them is told the other one knows at once', async () => {
+test('a change through one gateway is seen by the other at once', async () => {
   await using guests = await startGuests(1);
   const [first, second] = await startBoth('true');
   await using _first = first;
@@ -90,7 +90,7 @@ test('what one of them is told the other one knows at once', async () => {
   );
 });
 
-test('what is open through the other one ends, too', async () => {
+test('the other gateway closes its connections to a sandbox that has gone, too', async () => {
   const server = createServer((_request, response) => response.flushHeaders()).listen(0, '127.0.0.1');
   await once(server, 'listening');
   await using guests = await startGuests(1);
@@ -115,7 +115,7 @@ test('what is open through the other one ends, too', async () => {
   server.close();
 });
 
-test('a registry that goes away fails what needs it, and nothing is lost when it is back', async () => {
+test('while Redis is away requests fail with 500, and nothing is lost when it is back', async () => {
   await using guests = await startGuests(1);
   const file = join(scratch(), 'told');
   const [first, second] = await startBoth(record(file));
@@ -131,7 +131,7 @@ test('a registry that goes away fails what needs it, and nothing is lost when it
   await phase(second, 'one', 'paused');
 });
 
-test('without a server at all it does not start, and says so', async () => {
+test('a gateway does not start without its Redis', async () => {
   await expect(startGateway({ args: ['--redis=redis://127.0.0.1:1'] })).rejects.toThrow(
     'gateway exited with 1',
   );

@@ -48,7 +48,7 @@ const handshake = (id: string, at: number) =>
     '\r\n',
   ].join('\r\n');
 
-/** Opens a connection through the gateway and waits for the end of the first answer's head. */
+/** Opens a connection through the gateway and waits for the head of the first response. */
 async function open(id = 'one', at = port()): Promise<{ readonly socket: Socket; readonly answer: string }> {
   const socket = connect(gateway.port, '127.0.0.1');
   socket.write(handshake(id, at));
@@ -57,7 +57,7 @@ async function open(id = 'one', at = port()): Promise<{ readonly socket: Socket;
   return { socket, answer };
 }
 
-test('after the handshake both sides say what they like', async () => {
+test('after the handshake bytes are forwarded in both directions', async () => {
   acceptOnce((socket, { url }) => {
     socket.once('data', (data) => socket.write(`${url} heard ${data}`));
   });
@@ -69,7 +69,7 @@ test('after the handshake both sides say what they like', async () => {
   socket.destroy();
 });
 
-test('each side learns when the other one goes', async () => {
+test('each side is closed when the other one closes', async () => {
   const inner = Promise.withResolvers<Socket>();
   acceptOnce(inner.resolve);
   const first = await open();
@@ -83,7 +83,7 @@ test('each side learns when the other one goes', async () => {
   await expect(once(second.socket.resume(), 'close')).resolves.toEqual([false]);
 });
 
-test('what a WebSocket has open ends when its sandbox is removed', async () => {
+test('a WebSocket is closed when its sandbox is removed', async () => {
   await gateway.register('short', 1);
   acceptOnce((socket) => socket.resume());
   const { socket } = await open('short');
@@ -92,7 +92,7 @@ test('what a WebSocket has open ends when its sandbox is removed', async () => {
   await closed;
 });
 
-test('a server that does not want to upgrade answers as it likes', async () => {
+test('the response of a server that refuses the upgrade is forwarded', async () => {
   server.once('upgrade', (_request, socket) =>
     socket.end('HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nno'),
   );
@@ -101,7 +101,7 @@ test('a server that does not want to upgrade answers as it likes', async () => {
   socket.destroy();
 });
 
-test('a sandbox that is not there is a bad gateway', async () => {
+test('an unknown or unreachable sandbox is 502', async () => {
   for (const [id, at] of [
     ['nobody', port()],
     ['one', 1],
@@ -112,7 +112,7 @@ test('a sandbox that is not there is a bad gateway', async () => {
   }
 });
 
-test('any other upgrade is an offer that is not taken up', async () => {
+test('an upgrade to another protocol is ignored', async () => {
   const socket = connect(gateway.port, '127.0.0.1');
   const lines = ['GET / HTTP/1.1', 'host: a', 'svc-sandbox-id: one', `svc-sandbox-port: ${port()}`];
   socket.write(`${[...lines, 'connection: upgrade, close', 'upgrade: h2c'].join('\r\n')}\r\n\r\n`);
@@ -122,7 +122,7 @@ test('any other upgrade is an offer that is not taken up', async () => {
   expect(pieces.join('')).toContain('plain none');
 });
 
-test('the client of the platform speaks to it', async () => {
+test("Node's WebSocket client connects", async () => {
   acceptOnce((socket) => socket.resume());
   const socket = new WebSocket(`${gateway.url.replace('http', 'ws')}/`, {
     headers: toSandbox('one', port()),
