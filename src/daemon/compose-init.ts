@@ -1,7 +1,7 @@
 import type { Logger } from 'pino';
 import { messageOf } from '../base/errors.ts';
 import type { Config } from './config.ts';
-import { wallClock } from './os/clock.ts';
+import { wallClock } from './os/machine.ts';
 import type { Guest } from './services/guest/guest.ts';
 import { SYSTEM_TRUST_STORE } from './services/init/ca-bundle.ts';
 import { Identity } from './services/init/identity.ts';

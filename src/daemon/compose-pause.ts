@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import type { Logger } from 'pino';
-import { ExclusiveLock } from '../base/exclusive-lock.ts';
+import { ExclusiveLock } from '../base/exclusion.ts';
 import type { HeldOutput } from '../base/held-output.ts';
 import { identityDirectory } from './compose-init.ts';
 import type { Config } from './config.ts';

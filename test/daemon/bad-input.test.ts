@@ -1,8 +1,8 @@
-import { createHash } from 'node:crypto';
 import { mkdirSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { signFile } from '../support/sign-file.ts';
 
 const TOKEN = 'bad-input-token';
 const UNAUTHORIZED =
@@ -38,10 +38,8 @@ function query(parameters: Record<string, string>): string {
   return `/files?${new URLSearchParams(parameters)}`;
 }
 
-function sign(path: string, operation: string, username: string, expiration = ''): string {
-  const text = [path, operation, username, TOKEN, ...(expiration ? [expiration] : [])].join(':');
-  return `v1_${createHash('sha256').update(text).digest('base64').replace(/=+$/, '')}`;
-}
+const sign = (path: string, operation: 'read' | 'write', username: string, expiration?: string) =>
+  signFile({ path, operation, username, token: TOKEN, expiration });
 
 interface Case {
   readonly call: () => Promise<Response>;

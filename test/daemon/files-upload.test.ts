@@ -16,7 +16,6 @@ import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { getAttributeSync, listAttributesSync } from 'fs-xattr';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { signFile } from '../../src/daemon/services/files/signature.ts';
 import { EventType } from '../../src/gen/filesystem/filesystem_pb.js';
 import { connectTo } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
@@ -35,6 +34,7 @@ import {
 } from '../support/files-client.ts';
 import { needs } from '../support/needs.ts';
 import { scratch } from '../support/scratch.ts';
+import { signFile } from '../support/sign-file.ts';
 
 let daemon: TestDaemon;
 let directory: string;

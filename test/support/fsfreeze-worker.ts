@@ -15,7 +15,7 @@ if (isMainThread) {
   }
 } else {
   const { parentPort } = await import('node:worker_threads');
-  const { freezeFilesystem, thawFilesystem } = await import('../../src/daemon/os/filesystem-freeze.ts');
+  const { freezeFilesystem, thawFilesystem } = await import('../../src/daemon/os/machine.ts');
   const changes = Array.from({ length: 8 }, (_, i) =>
     (i % 2 ? thawFilesystem : freezeFilesystem)(workerData as string),
   );

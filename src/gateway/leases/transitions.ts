@@ -112,7 +112,7 @@ export function postpone(sandbox: Sandbox, now: number): Sandbox {
   return { ...sandbox, claim: null, failures, retryAt: now + retryDelay(failures) };
 }
 
-/** 1 s, doubled with each failure in a row, at most 5 min; in ms. @internal */
-export function retryDelay(failures: number): number {
+/** 1 s, doubled with each failure in a row, at most 5 min; in ms. */
+function retryDelay(failures: number): number {
   return Math.min(FIRST_RETRY_MS * 2 ** (failures - 1), LONGEST_RETRY_MS);
 }

@@ -1,6 +1,6 @@
 import { onAbort } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
-import { ExclusiveLock } from '../../../base/exclusive-lock.ts';
+import { ExclusiveLock } from '../../../base/exclusion.ts';
 import { Durations } from '../../../base/tally.ts';
 import { type CollapseStatistics, native } from '../../os/native.ts';
 import { exposeCollector } from '../../os/self.ts';

@@ -19,8 +19,8 @@ export interface SignedRequest {
   readonly now: number;
 }
 
-/** The signature with which the holder of `token` lets others do one operation on one path. @internal */
-export function signFile(request: Omit<SignedRequest, 'signature' | 'now'>): string {
+/** The signature with which the holder of `token` lets others do one operation on one path. */
+function signFile(request: Omit<SignedRequest, 'signature' | 'now'>): string {
   const { path, operation, username, token, expiration } = request;
   const fields = [path, operation, username, token, ...(expiration === undefined ? [] : [expiration])];
   const digest = hash('sha256', fields.join(':'), 'base64');

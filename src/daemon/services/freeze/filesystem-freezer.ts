@@ -1,10 +1,9 @@
 import { stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
-import type { ExclusiveLock } from '../../../base/exclusive-lock.ts';
-import { SerialQueue } from '../../../base/serial-queue.ts';
+import { type ExclusiveLock, SerialQueue } from '../../../base/exclusion.ts';
 import { Durations } from '../../../base/tally.ts';
-import { freezeFilesystem, thawFilesystem } from '../../os/filesystem-freeze.ts';
+import { freezeFilesystem, thawFilesystem } from '../../os/machine.ts';
 import { FrozenRecord, WATCHDOG_MS, Watchdog } from './recovery.ts';
 import type { WriteGate } from './write-gate.ts';
 

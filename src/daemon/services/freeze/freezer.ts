@@ -1,5 +1,5 @@
 import { EnvdError, messageOf } from '../../../base/errors.ts';
-import type { ExclusiveLock } from '../../../base/exclusive-lock.ts';
+import type { ExclusiveLock } from '../../../base/exclusion.ts';
 import { Durations } from '../../../base/tally.ts';
 import { Cgroup } from '../../os/cgroup2.ts';
 import { type Candidate, hierarchyCandidates } from './candidates.ts';

@@ -1,7 +1,7 @@
 import { mkdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isSystemError } from '../../../base/errors.ts';
-import { SerialQueue } from '../../../base/serial-queue.ts';
+import { SerialQueue } from '../../../base/exclusion.ts';
 import { replaceFile } from '../../os/replace-file.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { Metadata } from './metadata.ts';

@@ -1,5 +1,5 @@
 import { EnvdError, messageOf } from '../../../base/errors.ts';
-import { SerialQueue } from '../../../base/serial-queue.ts';
+import { SerialQueue } from '../../../base/exclusion.ts';
 import type { FreezeAudit } from '../freeze/sweep.ts';
 import type { InitRequest } from './init-request.ts';
 

@@ -16,8 +16,8 @@ const WEIGHTS = {
   ptys: { 'cpu.weight': '200', 'io.weight': 'default 50' },
 };
 
-/** Memory limit of the workload, in bytes; the rest is reserved for the system and the daemon. @internal */
-export function workloadMemory(total: number): number {
+/** Memory limit of the workload, in bytes; the rest is reserved for the system and the daemon. */
+function workloadMemory(total: number): number {
   return Math.floor(total - Math.min(total / 8, 128 * MIB));
 }
 

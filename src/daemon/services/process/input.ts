@@ -1,8 +1,8 @@
 import type { Writable } from 'node:stream';
 import { EnvdError } from '../../../base/errors.ts';
 
-/** Size of the input queue of a process, in bytes, besides the kernel's buffer. @internal */
-export const QUEUE_BYTES = 1024 * 1024;
+/** Size of the input queue of a process, in bytes, besides the kernel's buffer. */
+const QUEUE_BYTES = 1024 * 1024;
 
 interface Waiting {
   readonly bytes: Uint8Array;

@@ -4,8 +4,8 @@ import type { Offsets, OutputEvent, OutputStream, ProcessEvent, StartEvent } fro
 import type { History } from './history.ts';
 import { Reader, type Source } from './reader.ts';
 
-/** Lag of the slowest reader, in bytes, beyond which reading from the process is paused. @internal */
-export const WINDOW_BYTES = 1024 * 1024;
+/** Lag of the slowest reader, in bytes, beyond which reading from the process is paused. */
+const WINDOW_BYTES = 1024 * 1024;
 /** Overhead of an event, in bytes, so that many tiny events count for the memory that they take. */
 const EVENT_BYTES = 256;
 

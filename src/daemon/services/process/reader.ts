@@ -3,8 +3,8 @@ import type { Feed } from '../../../base/feed.ts';
 import type { EventLog, Place } from './event-log.ts';
 import type { ProcessEvent } from './events.ts';
 
-/** How long a reader may block other readers, in milliseconds, before it is dropped. @internal */
-export const STALL_LIMIT_MS = 30_000;
+/** How long a reader may block other readers, in milliseconds, before it is dropped. */
+const STALL_LIMIT_MS = 30_000;
 /** Default size of a batch, in bytes. */
 const BATCH_BYTES = 128 * 1024;
 

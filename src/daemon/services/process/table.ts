@@ -16,8 +16,8 @@ import { Leaves } from './leaf.ts';
 import type { ManagedProcess } from './process.ts';
 import { launchProcess, type Plan, planLaunch, type StartRequest } from './start.ts';
 
-/** How long clients can connect to a process after its end, in milliseconds. @internal */
-export const RETENTION_MS = 30_000;
+/** How long clients can connect to a process after its end, in milliseconds. */
+const RETENTION_MS = 30_000;
 /** Time between SIGTERM and SIGKILL when the daemon stops, in milliseconds. */
 const STOP_GRACE_MS = 2000;
 /** Limit of all histories together, as a multiple of the limit of one. */

@@ -1,6 +1,6 @@
 import { within } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
-import { SerialQueue } from '../../../base/serial-queue.ts';
+import { SerialQueue } from '../../../base/exclusion.ts';
 
 /** Waiting requests per file system: hundreds of watches may start at once on one directory. */
 const WAITING_LIMIT = 1024;

@@ -4,7 +4,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { readFile, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
-import { freezeFilesystem, thawFilesystem } from '../../../../src/daemon/os/filesystem-freeze.ts';
+import { freezeFilesystem, thawFilesystem } from '../../../../src/daemon/os/machine.ts';
 import { loopMount, untilUninterruptible } from '../../../support/cgroups.ts';
 import { isWritable } from '../../../support/frozen.ts';
 import { mountTmpfs } from '../../../support/mounts.ts';

@@ -2,7 +2,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import Fastify from 'fastify';
 import { describe, expect, test } from 'vitest';
-import { ExclusiveLock } from '../../../../../src/base/exclusive-lock.ts';
+import { ExclusiveLock } from '../../../../../src/base/exclusion.ts';
 import type { Cgroup } from '../../../../../src/daemon/os/cgroup2.ts';
 import { sendError } from '../../../../../src/daemon/rest/errors.ts';
 import { freezeRoutes } from '../../../../../src/daemon/rest/routes/pause.ts';

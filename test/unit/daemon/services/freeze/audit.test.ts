@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { ExclusiveLock } from '../../../../../src/base/exclusive-lock.ts';
+import { ExclusiveLock } from '../../../../../src/base/exclusion.ts';
 import { Cgroup } from '../../../../../src/daemon/os/cgroup2.ts';
 import { Freezer } from '../../../../../src/daemon/services/freeze/freezer.ts';
 import { loopMount, startIn, testCgroup, untilUninterruptible } from '../../../../support/cgroups.ts';

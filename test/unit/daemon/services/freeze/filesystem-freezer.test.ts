@@ -1,8 +1,8 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
-import { ExclusiveLock } from '../../../../../src/base/exclusive-lock.ts';
-import { freezeFilesystem } from '../../../../../src/daemon/os/filesystem-freeze.ts';
+import { ExclusiveLock } from '../../../../../src/base/exclusion.ts';
+import { freezeFilesystem } from '../../../../../src/daemon/os/machine.ts';
 import {
   FilesystemFreezer,
   type FilesystemFreezerOptions,

@@ -2,7 +2,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import { ExclusiveLock } from '../../../../../src/base/exclusive-lock.ts';
+import { ExclusiveLock } from '../../../../../src/base/exclusion.ts';
 import { Cgroup } from '../../../../../src/daemon/os/cgroup2.ts';
 import {
   Freezer,

@@ -4,7 +4,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { ExclusiveLock } from '../../../../../src/base/exclusive-lock.ts';
+import { ExclusiveLock } from '../../../../../src/base/exclusion.ts';
 import { Cgroup } from '../../../../../src/daemon/os/cgroup2.ts';
 import { Freezer } from '../../../../../src/daemon/services/freeze/freezer.ts';
 import { loopMount, startIn, testCgroup, untilUninterruptible } from '../../../../support/cgroups.ts';

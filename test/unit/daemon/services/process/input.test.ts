@@ -2,7 +2,10 @@ import { Duplex, Writable } from 'node:stream';
 import { setImmediate as turn } from 'node:timers/promises';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { Input, QUEUE_BYTES } from '../../../../../src/daemon/services/process/input.ts';
+import { Input } from '../../../../../src/daemon/services/process/input.ts';
+
+/** What waits for a process that does not read: docs/operations.md. */
+const QUEUE_BYTES = 1024 * 1024;
 
 const never = new AbortController().signal;
 

@@ -2,8 +2,12 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { ProcessEvent } from '../../../../../src/daemon/services/process/events.ts';
 import { History } from '../../../../../src/daemon/services/process/history.ts';
-import { Output, WINDOW_BYTES } from '../../../../../src/daemon/services/process/output.ts';
-import { type Reader, STALL_LIMIT_MS } from '../../../../../src/daemon/services/process/reader.ts';
+import { Output } from '../../../../../src/daemon/services/process/output.ts';
+import type { Reader } from '../../../../../src/daemon/services/process/reader.ts';
+
+/** What waits for the slowest reader, and for how long: docs/operations.md. */
+const WINDOW_BYTES = 1024 * 1024;
+const STALL_LIMIT_MS = 30_000;
 
 const END = { type: 'end' } as ProcessEvent;
 const KIB = Buffer.alloc(1024, 'x');

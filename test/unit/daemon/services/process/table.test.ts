@@ -2,7 +2,7 @@ import { afterEach, expect, test, vi } from 'vitest';
 import { UserDatabase } from '../../../../../src/daemon/os/users.ts';
 import { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
 import { WorkloadCgroups } from '../../../../../src/daemon/services/process/cgroups.ts';
-import { ProcessTable, RETENTION_MS } from '../../../../../src/daemon/services/process/table.ts';
+import { ProcessTable } from '../../../../../src/daemon/services/process/table.ts';
 
 afterEach(() => {
   vi.useRealTimers();
@@ -20,12 +20,11 @@ test('a process that has ended can be connected to for 30 s', async () => {
   const process = table.find({ tag: 'short' });
   await process.ended;
   expect(table.list()).toEqual([]);
-  expect(RETENTION_MS).toBe(30_000);
   for (const selector of [{ pid: process.pid }, { tag: 'short' }]) {
     expect(table.findRetained(selector)).toBe(process);
     expect(() => table.find(selector)).toThrow('not found');
   }
-  vi.advanceTimersByTime(RETENTION_MS - 1);
+  vi.advanceTimersByTime(29_999);
   using late = table.findRetained({ tag: 'short' }).read(null);
   expect((await late.next())?.map(({ type }) => type)).toEqual(['start']);
   expect((await late.next())?.map(({ type }) => type)).toEqual(['end']);

@@ -1,6 +1,22 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { SerialQueue } from '../../../src/base/serial-queue.ts';
+import { ExclusiveLock, SerialQueue } from '../../../src/base/exclusion.ts';
+
+test('one operation at a time; the refusal names the other one', () => {
+  const lock = new ExclusiveLock();
+  {
+    using _ = lock.acquire('freeze');
+    expect(() => lock.acquire('freeze')).toThrow('cannot freeze now: another freeze is under way');
+    expect(() => lock.acquire('collapse')).toThrow(
+      expect.objectContaining({
+        kind: 'unavailable',
+        message: 'cannot collapse now: a freeze is under way',
+      }),
+    );
+  }
+  lock.acquire('collapse')[Symbol.dispose]();
+  lock.acquire('freeze');
+});
 
 test('calls run one at a time, in their order, also after one that failed', async () => {
   const queue = new SerialQueue('work');

@@ -1,5 +1,21 @@
+// What the daemon sets for the guest as a whole: its clock, and whether a file system takes writes.
 import { EnvdError, isSystemError } from '../../base/errors.ts';
 import { native } from './native.ts';
+
+const SECOND = 1_000_000_000n;
+
+/** The guest's wall clock, CLOCK_REALTIME, in nanoseconds since the epoch. */
+export const wallClock = {
+  /** Exact to the millisecond. */
+  nowNs(): bigint {
+    return BigInt(Date.now()) * 1_000_000n;
+  },
+
+  /** Throws EPERM where the daemon may not set the clock, EINVAL for a time before the epoch. */
+  setNs(timeNs: bigint): void {
+    native.setRealtimeClock(timeNs / SECOND, Number(timeNs % SECOND));
+  },
+};
 
 /**
  * Freezes the file system that the directory `path` is on, once it has written everything to its device: it can be
