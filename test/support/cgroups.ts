@@ -44,6 +44,25 @@ export async function untilUninterruptible(pid: number | undefined): Promise<voi
   );
 }
 
+/** A process that sleeps uninterruptibly, so that it cannot be frozen: in a write to a frozen file system. */
+export interface BlockedWriter extends Disposable {
+  readonly pid: number;
+  unblock(): void;
+}
+
+export async function blockedWriter(cgroup: Cgroup): Promise<BlockedWriter> {
+  const filesystem = loopMount();
+  try {
+    filesystem.freeze();
+    const { pid = 0 } = await startIn(cgroup, `echo > ${filesystem.path}/file; exec sleep 1000`);
+    await untilUninterruptible(pid);
+    return { pid, unblock: () => filesystem.thaw(), [Symbol.dispose]: () => filesystem[Symbol.dispose]() };
+  } catch (error) {
+    filesystem[Symbol.dispose]();
+    throw error;
+  }
+}
+
 /** A process that counts, as seen from outside. */
 export interface Counter {
   readonly pid: number;

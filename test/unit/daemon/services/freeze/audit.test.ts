@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { ExclusiveLock } from '../../../../../src/base/exclusion.ts';
 import { Cgroup } from '../../../../../src/daemon/os/cgroup2.ts';
 import { Freezer } from '../../../../../src/daemon/services/freeze/freezer.ts';
-import { loopMount, startIn, testCgroup, untilUninterruptible } from '../../../../support/cgroups.ts';
+import { blockedWriter, testCgroup } from '../../../../support/cgroups.ts';
 import { scratch } from '../../../../support/scratch.ts';
 
 const never = new AbortController().signal;
@@ -46,13 +46,10 @@ test('what was thawed by somebody else, and what has vanished', async () => {
 test('what has frozen only after the answer', async () => {
   using top = testCgroup();
   using freezer = freezerFor(top);
-  using filesystem = loopMount();
-  filesystem.freeze();
-  const child = await startIn(top.child('user'), `echo > ${filesystem.path}/file; exec sleep 1000`);
-  await untilUninterruptible(child.pid);
+  using writer = await blockedWriter(top.child('user'));
   await freezer.freeze({ ...legacy, maxWaitMs: 10 }, never);
   expect(freezer.audit()).toEqual({ ...NOTHING, requested: 3, stillFrozen: 2, notFrozen: 1 });
-  filesystem.thaw();
+  writer.unblock();
   const late = { ...NOTHING, requested: 3, stillFrozen: 3, late: 1 };
   await expect.poll(() => freezer.audit()).toEqual(late);
   await freezer.thaw();

@@ -10,13 +10,7 @@ import {
   type FreezeStatistics,
 } from '../../../../../src/daemon/services/freeze/freezer.ts';
 import { WATCHDOG_MS } from '../../../../../src/daemon/services/freeze/recovery.ts';
-import {
-  countIn,
-  loopMount,
-  startIn,
-  testCgroup,
-  untilUninterruptible,
-} from '../../../../support/cgroups.ts';
+import { blockedWriter, countIn, testCgroup } from '../../../../support/cgroups.ts';
 
 const scratch = mkdtempSync(join(tmpdir(), 'envd-freezer-'));
 const recordFile = join(scratch, 'run/envd/frozen.json');
@@ -122,15 +116,12 @@ describe('legacy mode', () => {
   test('gives up at the deadline on a process that cannot be frozen', async () => {
     using top = testCgroup();
     using freezer = freezerFor(top);
-    using filesystem = loopMount();
-    filesystem.freeze();
-    const child = await startIn(top.child('user'), `echo > ${filesystem.path}/file; exec sleep 1000`);
-    await untilUninterruptible(child.pid);
+    using writer = await blockedWriter(top.child('user'));
     const statistics = await freezer.freeze({ ...legacy, maxWaitMs: 20 }, never);
     expect(statistics).toMatchObject({ requested: 2, frozen: 1, notFrozen: 1, unobservable: 0 });
     expect(statistics.waitMs).toBeGreaterThanOrEqual(20);
     expect(top.child('user').freezeRequested()).toBe(true);
-    filesystem.thaw();
+    writer.unblock();
     expect(await freezer.freeze(legacy, never)).toMatchObject({ frozen: 2, notFrozen: 0 });
   });
 
@@ -236,27 +227,21 @@ describe('one freeze at a time', () => {
   test('refuses a second one, but not the thaw, which ends the first', async () => {
     using top = testCgroup();
     using freezer = freezerFor(top);
-    using filesystem = loopMount();
-    filesystem.freeze();
-    const child = await startIn(top.child('user'), `echo > ${filesystem.path}/file; exec sleep 1000`);
-    await untilUninterruptible(child.pid);
+    using writer = await blockedWriter(top.child('user'));
     const first = freezer.freeze({ ...legacy, maxWaitMs: 60_000 }, never);
     const ended = expect(first).rejects.toMatchObject({ kind: 'aborted' });
     await expect(freezer.freeze(legacy, never)).rejects.toMatchObject({ kind: 'unavailable' });
     await freezer.thaw();
     await ended;
     expect(top.child('user').freezeRequested()).toBe(false);
-    filesystem.thaw();
+    writer.unblock();
     expect(await freezer.freeze(legacy, never)).toMatchObject({ frozen: 2 });
   });
 
   test('waits no longer than the caller does', async () => {
     using top = testCgroup();
     using freezer = freezerFor(top);
-    using filesystem = loopMount();
-    filesystem.freeze();
-    const child = await startIn(top.child('user'), `echo > ${filesystem.path}/file; exec sleep 1000`);
-    await untilUninterruptible(child.pid);
+    using _writer = await blockedWriter(top.child('user'));
     const caller = new AbortController();
     const frozen = freezer.freeze({ ...legacy, maxWaitMs: 60_000 }, caller.signal);
     caller.abort();

@@ -7,7 +7,7 @@ import { expect, test } from 'vitest';
 import { ExclusiveLock } from '../../../../../src/base/exclusion.ts';
 import { Cgroup } from '../../../../../src/daemon/os/cgroup2.ts';
 import { Freezer } from '../../../../../src/daemon/services/freeze/freezer.ts';
-import { loopMount, startIn, testCgroup, untilUninterruptible } from '../../../../support/cgroups.ts';
+import { blockedWriter, startIn, testCgroup } from '../../../../support/cgroups.ts';
 import { scratch } from '../../../../support/scratch.ts';
 
 const never = new AbortController().signal;
@@ -73,15 +73,12 @@ test(`${PROCESSES} busy processes stand still until the thaw`, async () => {
 test('a cgroup that vanishes while it is waited for cannot be observed', async () => {
   using top = testCgroup();
   using freezer = freezerFor(top);
-  using filesystem = loopMount();
-  filesystem.freeze();
-  const child = await startIn(top.child('user'), `echo > ${filesystem.path}/file; exec sleep 1000`);
-  await untilUninterruptible(child.pid);
+  using writer = await blockedWriter(top.child('user'));
   const freezing = freezer.freeze({ ...hierarchy, mode: 'legacy', maxWaitMs: 60_000 }, never);
   const refuge = Cgroup.create(top.child('refuge').path);
-  writeFileSync(join(refuge.path, 'cgroup.procs'), String(child.pid));
+  writeFileSync(join(refuge.path, 'cgroup.procs'), String(writer.pid));
   await expect.poll(() => top.child('user').remove()).toBe(true);
   expect(await freezing).toMatchObject({ requested: 2, frozen: 1, notFrozen: 0, unobservable: 1 });
-  filesystem.thaw();
+  writer.unblock();
   await freezer.thaw();
 });
