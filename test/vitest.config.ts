@@ -1,4 +1,3 @@
-import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
 import { NotRunReporter } from './support/not-run.ts';
@@ -12,8 +11,8 @@ export default defineConfig({
     include: ['test/**/*.test.ts'],
     // Native addons and signals: each file in a process of its own, as the daemon is.
     pool: 'forks',
-    // A file waits for much of its time. Vitest's own number is one less than there are cores.
-    maxWorkers: availableParallelism() + 1,
+    // One for each core: a file waits for much of its time. Vitest's default leaves one core out.
+    maxWorkers: '100%',
     // A condition is asked for often, and given up only when something hangs: how fast it comes is no test's subject.
     expect: { requireAssertions: true, poll: { interval: 10, timeout: 20_000 } },
     testTimeout: 30_000,
