@@ -64,3 +64,27 @@ export class SerialQueue {
     return promise;
   }
 }
+
+/** Runs what has the same key one after the other, in the order of the calls, and different keys side by side. */
+export class KeyedQueues {
+  readonly #queues = new Map<string, SerialQueue>();
+  readonly #name: string;
+  readonly #limit: number;
+
+  /** `name`, as of a queue; `limit`: how many calls may wait for each key. */
+  constructor(name: string, limit: number) {
+    this.#name = name;
+    this.#limit = limit;
+  }
+
+  /** Settles as `work` does. Throws `resource_exhausted` while too many others with this key wait. */
+  async run<T>(key: string, work: () => Promise<T>): Promise<T> {
+    const queue = this.#queues.get(key) ?? new SerialQueue(this.#name, this.#limit);
+    this.#queues.set(key, queue);
+    try {
+      return await queue.run(work);
+    } finally {
+      if (queue.isIdle && this.#queues.get(key) === queue) this.#queues.delete(key);
+    }
+  }
+}

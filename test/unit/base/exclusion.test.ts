@@ -1,6 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { ExclusiveLock, SerialQueue } from '../../../src/base/exclusion.ts';
+import { ExclusiveLock, KeyedQueues, SerialQueue } from '../../../src/base/exclusion.ts';
 
 test('one operation at a time; the refusal names the other one', () => {
   const lock = new ExclusiveLock();
@@ -65,4 +65,15 @@ test('as many as are allowed wait, and one more is refused and not run', async (
   expect(ran).toEqual([0, 1, 2]);
   await queue.run(async () => void ran.push(4));
   expect(ran).toEqual([0, 1, 2, 4]);
+});
+
+test('what has the same key runs one after the other, what has another side by side', async () => {
+  const queues = new KeyedQueues('work', 1);
+  const gate = Promise.withResolvers<string>();
+  const first = queues.run('a', () => gate.promise);
+  const second = queues.run('a', async () => 'second');
+  await expect(queues.run('a', async () => 'third')).rejects.toThrow('1 others are waiting');
+  await queues.run('b', async () => gate.resolve('first'));
+  expect(await Promise.all([first, second])).toEqual(['first', 'second']);
+  expect(await queues.run('a', async () => 'fourth')).toBe('fourth');
 });

@@ -1,10 +1,10 @@
 import { constants } from 'node:fs';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
+import type { KeyedQueues } from '../../../base/exclusion.ts';
 import { native } from '../../os/native.ts';
 import type { OpenFile } from '../../os/open-file.ts';
 import type { Place } from '../../os/place.ts';
 import type { User } from '../../os/users.ts';
-import type { KeyedLock } from './keyed-lock.ts';
 import { type FileMetadata, replaceMetadata } from './metadata.ts';
 import type { StagedFile } from './staged-file.ts';
 
@@ -25,7 +25,7 @@ export interface Destination {
   readonly user: User;
   readonly metadata: FileMetadata;
   /** Overwrites of one inode take turns, so that one of them wins whole. */
-  readonly overwrites: KeyedLock;
+  readonly overwrites: KeyedQueues;
   /** Whether the storage must have the content first; the name is the caller's to see to. */
   readonly durable: boolean;
 }

@@ -1,6 +1,7 @@
 import { basename } from 'node:path';
 import { Allowance } from '../../../base/allowance.ts';
 import { EnvdError, type ErrorKind } from '../../../base/errors.ts';
+import { KeyedQueues } from '../../../base/exclusion.ts';
 import { explain, isOutOfSpace } from '../../os/errno.ts';
 import { resolvePath } from '../../os/paths.ts';
 import { Place } from '../../os/place.ts';
@@ -10,7 +11,6 @@ import { DirectFile } from './direct-file.ts';
 import { syncDirectories } from './durability.ts';
 import { noSpace } from './errors.ts';
 import { IncomingFile } from './incoming-file.ts';
-import { KeyedLock } from './keyed-lock.ts';
 import { type FileMetadata, type Metadata, validateMetadata } from './metadata.ts';
 import type { Move } from './staged-file.ts';
 
@@ -52,9 +52,13 @@ export interface UploadContext {
   readonly common: UploadsInCommon;
 }
 
+/** Overwrites of one file that may wait for the one under way. */
+const MAX_OVERWRITES = 1024;
+
 /** What all uploads have in common. */
 export interface UploadsInCommon {
-  readonly overwrites: KeyedLock;
+  /** By inode. */
+  readonly overwrites: KeyedQueues;
   /** Bytes that are kept in memory for want of room on the disk. */
   readonly memory: Allowance;
   /** Files that have been received and not committed: each holds a descriptor. */
@@ -63,7 +67,7 @@ export interface UploadsInCommon {
 
 export function uploadsInCommon(): UploadsInCommon {
   return {
-    overwrites: new KeyedLock(),
+    overwrites: new KeyedQueues('overwrite the file', MAX_OVERWRITES),
     memory: new Allowance(16 * 1024 * 1024),
     uncommitted: new Allowance(MAX_ALL_UNCOMMITTED),
   };

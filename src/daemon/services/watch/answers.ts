@@ -1,6 +1,6 @@
 import { within } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
-import { SerialQueue } from '../../../base/exclusion.ts';
+import { KeyedQueues } from '../../../base/exclusion.ts';
 
 /** Waiting requests per file system: hundreds of watches may start at once on one directory. */
 const WAITING_LIMIT = 1024;
@@ -11,7 +11,7 @@ const WAITING_LIMIT = 1024;
  */
 export class Answers {
   readonly #timeoutMs: number;
-  readonly #queues = new Map<string, SerialQueue>();
+  readonly #queues = new KeyedQueues('ask the file system', WAITING_LIMIT);
 
   constructor(timeoutMs = 5000) {
     this.#timeoutMs = timeoutMs;
@@ -22,18 +22,11 @@ export class Answers {
    * and `resource_exhausted` immediately while too many requests wait for the same file system.
    */
   async ask<T>(key: string, path: string, question: () => Promise<T>): Promise<T> {
-    const queue = this.#queues.get(key) ?? new SerialQueue(`ask the file system at '${path}'`, WAITING_LIMIT);
-    this.#queues.set(key, queue);
     let isLate = false;
-    const answer = queue.run(async () => {
+    const answer = this.#queues.run(key, async () => {
       if (isLate) throw noAnswer(path);
       return await question();
     });
-    const forget = () => {
-      if (queue.isIdle && this.#queues.get(key) === queue) this.#queues.delete(key);
-    };
-    answer.then(forget, forget);
-
     return within(this.#timeoutMs, answer, () => {
       isLate = true;
       throw noAnswer(path);

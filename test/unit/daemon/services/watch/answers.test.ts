@@ -12,7 +12,7 @@ test('what waits for a file system that does not answer is bounded, and others a
   const waiting = Array.from({ length: 1 + 1024 }, () => answers.ask('slow', '/slow', question));
   await expect(answers.ask('slow', '/slow', question)).rejects.toMatchObject({
     kind: 'resource_exhausted',
-    message: "cannot ask the file system at '/slow' now: 1024 others are waiting: try again later",
+    message: 'cannot ask the file system now: 1024 others are waiting: try again later',
   });
   expect(await answers.ask('quick', '/quick', async () => 'here')).toBe('here');
   expect(asked).toBe(1);
