@@ -125,25 +125,28 @@ export function forbidCoreDumps(): void;
 
 // --- files/place.c, files/walk.c, files/rights.c ----------------------------------------------------------
 
-/** A name in a directory that is held by a descriptor. Names are bytes, one character each. */
+/** A name in an open directory. Names are bytes, one character per byte (Latin-1). */
 export interface Place {
-  /** For its path alone (O_PATH), close-on-exec, the caller's. */
+  /** Descriptor of the directory (O_PATH, close-on-exec), owned by the caller. */
   readonly directory: number;
-  /** Directories between it and the name that do not exist; `''` mostly. */
+  /** Path of missing directories between `directory` and the name; usually `''`. */
   readonly missing: string;
-  /** `.` for a directory that was reached without a name, like `/`. */
+  /** `.` for the directory itself, as for `/`. */
   readonly name: string;
-  /** The name is a link of /proc that leads to an open file and not along a path: it is to be followed by opening it. */
+  /**
+   * The name is a magic link of /proc, which refers to an open file and not to a path; it is followed by opening it.
+   */
   readonly isMagic: boolean;
-  /** The user whose rights hold here, since a link of his was followed; null: the daemon's. */
+  /** The user whose rights must be used, because a link owned by this user was followed; null: the daemon's. */
   readonly owner: number | null;
 }
 
 /**
- * Walks along an absolute path in a pool thread, each part by the descriptor of the one before, so that nobody can
- * exchange what has been looked at; `follow`: also its last part, when that is a link. A link is followed with the rights
- * of its owner, unless that is root: what he may not search ends the walk with EACCES, and so does a link of a third one
- * behind it. Rejects as open(2) does. Source: path_resolution(7), credentials(7).
+ * Resolves an absolute path in a pool thread, component by component on descriptors, so that no component can be
+ * exchanged after it was checked. `follow`: follow the last component too if it is a link. A link is followed with the
+ * rights of its owner, unless that is root. Rejects with EACCES when the owner may not search a directory, or when
+ * another link behind it belongs to a third user; otherwise with open(2)'s errors. Source: path_resolution(7),
+ * credentials(7).
  */
 export function openPlace(path: Buffer, follow: boolean): Promise<Place>;
 
@@ -151,8 +154,9 @@ export function openPlace(path: Buffer, follow: boolean): Promise<Place>;
 export function openAt(directory: number, name: Buffer, flags: number, owner: number | null): Promise<number>;
 
 /**
- * Makes directories below one, as far as they are missing, with mode 0755 and this owner from the beginning; with the
- * rights of `owner` they are his. Resolves with the last one, open for its path alone. Rejects with ENOTDIR when something else, a link too, has one of the names.
+ * Creates the missing directories of `path` below a directory, with mode 0755, owned by `uid` and `gid` from the start;
+ * if `owner` is not null, with the rights of that user and owned by it. Resolves with the last one (O_PATH). Rejects
+ * with ENOTDIR when one of the names is a link or another kind of file.
  */
 export function makeDirectories(
   directory: number,
@@ -162,15 +166,15 @@ export function makeDirectories(
   owner: number | null,
 ): Promise<{ readonly directory: number; readonly isNew: boolean }>;
 
-/** Rejects with EACCES or EPERM unless `owner` may give a name, or take it away, in a directory. Source: unlink(2). */
+/** Rejects with EACCES or EPERM unless `owner` may create, remove or replace the name. Source: unlink(2). */
 export function assertMayChange(directory: number, name: Buffer, owner: number): Promise<void>;
 
 // --- files/entries.c, files/record.c ----------------------------------------------------------------------
 
 /**
- * Describes what is at the absolute `path` in a pool thread, without following the last link: one record, whose name is
- * the path. Of the file's attributes, those whose names start with `attributes` are told. Rejects as lstat(2) fails, on the way as
- * `openPlace` does.
+ * Describes the entry at the absolute `path` in a pool thread, without following a final symbolic link: one record,
+ * whose name is the path. Includes the extended attributes whose names start with `attributes`. Rejects with lstat(2)'s
+ * errors and as `openPlace`.
  *
  * Layout of a record, little-endian, unaligned: u32 length of the record, mode (0: stat failed), mode of the link's
  * target (0: dangling; for an entry that is no link: its own mode), uid, gid, nanoseconds of the modification time; i64
@@ -182,19 +186,20 @@ export function readEntry(path: Buffer, attributes: string): Promise<Buffer>;
 
 export interface DirectoryRecords {
   readonly records: Buffer;
-  /** The directory, open for reading, the caller's; -1 unless asked for. */
+  /** The directory, open for reading, owned by the caller; -1 unless `isKept`. */
   readonly descriptor: number;
   /** See `Place`. */
   readonly owner: number | null;
 }
 
 /**
- * Describes all entries of the directory at an absolute path, links followed as `openPlace` does, in a pool thread: one
- * record each, sorted by the bytes of their names. Entries that vanish meanwhile are left out. Rejects as open(2) fails.
+ * Describes all entries of the directory at an absolute path, resolved as by `openPlace`, in a pool thread: one record
+ * each, sorted by the bytes of their names. Entries that are deleted during the call are left out. Rejects with
+ * open(2)'s errors.
  */
 export function readDirectory(path: Buffer, attributes: string, isKept: boolean): Promise<DirectoryRecords>;
 
-/** The same for a directory below an open one, no link on the way, with the rights of `owner`: its records. */
+/** The records of a directory below an open one, with the rights of `owner`; no component may be a link. */
 export function readDirectoryBelow(
   descriptor: number,
   path: Buffer,
@@ -217,9 +222,9 @@ export interface SmallFile {
 }
 
 /**
- * Looks at the file at an absolute path, links followed as `openPlace` does, and reads it whole when it is a regular one of at most `limit`
- * bytes: at once when the kernel has all of it in memory, else in one trip to a pool thread, since the way there
- * costs more than the system calls. Rejects as stat(2), open(2) and read(2) fail.
+ * Stats the file at an absolute path, resolved as by `openPlace`, and reads it if it is a regular file of at most
+ * `limit` bytes. Returns the result synchronously when all of it is in the page cache, else a promise of one pool job:
+ * a pool job costs more than the system calls. Rejects with stat(2)'s, open(2)'s and read(2)'s errors.
  */
 export function readSmallFile(path: string, limit: number): SmallFile | Promise<SmallFile>;
 
@@ -245,9 +250,9 @@ export function receive(
 // --- files/publish.c --------------------------------------------------------------------------------------
 
 /**
- * Gives a file that was opened with O_TMPFILE its owner and a name in an open directory. A watcher of the directory sees
- * exactly IN_CREATE, IN_ATTRIB, IN_MODIFY, and the file complete at the first. Both descriptors must stay open meanwhile.
- * Rejects with EEXIST when the name is taken, by a dangling link too. Source: linkat(2).
+ * Sets the owner of an unnamed temporary file (O_TMPFILE) and links it in an open directory. A watcher of the directory
+ * sees exactly IN_CREATE, IN_ATTRIB, IN_MODIFY; the file is complete at IN_CREATE. Both descriptors must stay open
+ * until the promise is settled. Rejects with EEXIST when the name exists, even as a dangling link. Source: linkat(2).
  */
 export function publishFile(
   descriptor: number,
@@ -281,12 +286,14 @@ export function reserveSpace(descriptor: number, length: number): Promise<void>;
 // --- files/copy_status.c ----------------------------------------------------------------------------------
 
 /**
- * Gives an open file or directory the owner, mode, extended attributes and times of another one, in a pool thread.
- * Set-id bits of files stay behind; attributes and owners that the other file system has no place for are lost.
+ * Copies owner, mode, extended attributes and times from one open file or directory to another, in a pool thread.
+ * Set-id bits of files, and attributes and owners that the target's file system does not support, are not copied.
  */
 export function copyStatus(source: number, target: number): Promise<void>;
 
-/** Makes a link at `path` with the text, owner and times of one that is open for its path alone, in a pool thread. */
+/**
+ * Creates a symbolic link at `path` with the text, owner and times of one that is open with O_PATH, in a pool thread.
+ */
 export function copyLink(source: number, path: Buffer): Promise<void>;
 
 // --- files/open_attributes.c ------------------------------------------------------------------------------
@@ -306,8 +313,8 @@ export function writeAttribute(descriptor: number, name: string, value: Buffer |
 // --- files/remove.c ---------------------------------------------------------------------------------------
 
 /**
- * Removes what is at an absolute path and everything below it in a pool thread, on the way as `openPlace`; the last
- * link is not followed. What is missing is no error. Source: unlinkat(2).
+ * Removes the entry at an absolute path, resolved as by `openPlace`, and everything below it in a pool thread. A final
+ * symbolic link is not followed. A missing entry is success. Source: unlinkat(2).
  */
 export function removeTree(path: string | Buffer): Promise<void>;
 

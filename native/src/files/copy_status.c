@@ -1,6 +1,6 @@
-// Gives the copy of an entry what it has beside its content, in a pool thread: by open files, so that what has been
-// exchanged meanwhile gets the attributes of nothing else.
-// Sources: fchown(2), fchmod(2), fsetxattr(2), utimensat(2), readlinkat(2), symlinkat(2).
+// Copies owner, mode, extended attributes and times to the copy of an entry, in a pool thread. Uses descriptors, so
+// that an exchanged file gets no attributes of another one. Sources: fchown(2), fchmod(2), fsetxattr(2), utimensat(2),
+// readlinkat(2), symlinkat(2).
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -19,10 +19,10 @@ typedef struct {
   job head;
   int source;
   int target;
-  char path[PATH_MAX];  // of the copy of a link
+  char path[PATH_MAX];  // the copy of a link
 } copying;
 
-// What the other file system has no place for is lost, as with mv(1); one without room is an error.
+// Attributes that the target's file system does not support are skipped, as by mv(1); lack of space is an error.
 static bool copy_attributes(const copying* c) {
   char* names = malloc(XATTR_LIST_MAX + XATTR_SIZE_MAX);
   if (!names) return false;
@@ -30,7 +30,7 @@ static bool copy_attributes(const copying* c) {
   ssize_t all = flistxattr(c->source, names, XATTR_LIST_MAX);
   bool fits = true;
   for (ssize_t at = 0; fits && at < all; at += (ssize_t)strlen(names + at) + 1) {
-    // Rights, as set-id bits are: see `permissions`.
+    // File capabilities grant rights like set-id bits: see `permissions`.
     if (strcmp(names + at, XATTR_NAME_CAPS) == 0) continue;
     ssize_t length = fgetxattr(c->source, names + at, value, XATTR_SIZE_MAX);
     if (length < 0 || fsetxattr(c->target, names + at, value, (size_t)length, 0) == 0) continue;
@@ -40,13 +40,13 @@ static bool copy_attributes(const copying* c) {
   return fits;
 }
 
-// No file gets set-id bits with its owner, which a file system may have refused. On a directory, set-group-ID gives no
-// rights: it only passes the group on.
+// Set-id bits of files are not copied, because the file system may have refused the owner. On a directory set-group-ID
+// grants no rights; it makes new entries inherit the group.
 static mode_t permissions(const struct stat* source, bool is_given) {
   return source->st_mode & (S_ISDIR(source->st_mode) && is_given ? 03777 : 01777);
 }
 
-// Where there are no owners, or a server keeps them to itself.
+// File systems without owners, and servers that refuse to change them.
 static bool is_ownerless(int error) {
   return error == EPERM || error == ENOTSUP;
 }

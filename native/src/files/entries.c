@@ -21,8 +21,8 @@ enum { LARGE = 64 * 1024 };
 typedef struct {
   job head;
   records found;
-  int root;      // `path` is below this directory; -1: absolute
-  uid_t owner;   // whose rights hold there
+  int root;      // directory that `path` is relative to; -1: `path` is absolute
+  uid_t owner;   // whose rights are used
   bool is_kept;  // whether the directory stays open
   int descriptor;
   char path[PATH_MAX];
@@ -70,7 +70,7 @@ static const char** sorted(const records* names) {
 static void record_all(reading* r, int directory, const char** names) {
   for (; *names && !r->found.failed; names++) {
     int error = record_entry(&r->found, directory, *names, *names, r->prefix);
-    // Then the daemon is in trouble, and nothing is wrong with the entry.
+    // These are problems of the daemon and not of the entry: fail.
     if (error == EMFILE || error == ENFILE) return job_fail_with(&r->head, error, "open");
     if (error && error != ENOENT) record_name(&r->found, *names);
   }
@@ -160,7 +160,7 @@ static napi_value found_directory(napi_env env, job* j) {
   return object;
 }
 
-// The path and the prefix of the attributes.
+// Arguments: the path, the prefix of the attributes.
 static bool parse(napi_env env, napi_value path, napi_value prefix, reading* r) {
   return arg_path(env, path, "open", r->path) &&
          arg_text(env, prefix, "listxattr", ERANGE, r->prefix, sizeof r->prefix);

@@ -1,4 +1,5 @@
-// Walks to a name, and what is done with a name in an open directory. Sources: see walk.h; mkdir(2), openat(2), access(2).
+// Resolves paths to places, and operations on a name in an open directory. Sources: see walk.h; mkdir(2), openat(2),
+// access(2).
 #include "files/place.h"
 
 #include <errno.h>
@@ -68,7 +69,7 @@ static napi_value reached(napi_env env, job* j) {
       !(value = place_owner(env, s->at.owner)) || !set(env, object, "owner", napi_ok, &value) ||
       !set(env, object, "directory", napi_create_int32(env, s->at.directory, &value), &value))
     return NULL;
-  s->at.directory = -1;  // the caller's now
+  s->at.directory = -1;  // owned by the caller now
   return object;
 }
 
@@ -86,7 +87,7 @@ napi_value js_open_place(napi_env env, napi_callback_info info) {
   return job_in_pool(env, "openPlace", &plan.head, sizeof plan);
 }
 
-// Makes the directories `path` below the place's directory.
+// Creates the directories `path` below the place's directory.
 static void run_make(job* j) {
   step* s = (step*)j;
   j->path = s->path;
@@ -107,7 +108,7 @@ static napi_value made(napi_env env, job* j) {
   return object;
 }
 
-// The directory and whose rights hold in it.
+// The arguments directory and owner.
 static bool parse_base(napi_env env, napi_value directory, napi_value owner, step* s) {
   int given;
   if (!place_arg_owner(env, owner, &s->at.owner)) return false;
@@ -115,7 +116,7 @@ static bool parse_base(napi_env env, napi_value directory, napi_value owner, ste
     envd_throw_last_napi_error(env);
     return false;
   }
-  // Its own: the caller may close the other one meanwhile.
+  // A duplicate, because the caller may close its own during the job.
   s->at.directory = fcntl(given, F_DUPFD_CLOEXEC, 3);
   if (s->at.directory >= 0) return true;
   envd_throw_errno(env, errno, "dup", NULL);
@@ -151,10 +152,10 @@ napi_value js_open_at(napi_env env, napi_callback_info info) {
   return job_in_pool(env, "openAt", &plan.head, sizeof plan);
 }
 
-// Whether the thread may give a name, take it away or put something else in its place: unlink(2), EACCES and EPERM.
+// Whether the thread may create, remove or replace the name: EACCES and EPERM of unlink(2).
 static int may_change(int directory, const char* name) {
   struct stat parent, entry;
-  // Not faccessat(3), which asks for the daemon's rights where the kernel knows no such call.
+  // Not faccessat(3), which checks the daemon's rights on kernels without faccessat2(2).
   if (syscall(SYS_faccessat2, directory, "", W_OK | X_OK, AT_EMPTY_PATH | AT_EACCESS) < 0 ||
       fstat(directory, &parent) < 0)
     return errno;

@@ -1,4 +1,4 @@
-// Places as JavaScript sees them.
+// Conversion of places between JavaScript and C.
 #pragma once
 
 #include <stdbool.h>
@@ -6,6 +6,6 @@
 
 #include <node_api.h>
 
-// Whose rights hold: a number, or null for the daemon's own.
+// Reads the owner whose rights are used: a number, or null for the daemon's own.
 napi_value place_owner(napi_env env, uid_t owner);
 bool place_arg_owner(napi_env env, napi_value value, uid_t* owner);

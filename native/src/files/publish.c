@@ -41,7 +41,7 @@ static void publish(job* j) {
   snprintf(source, sizeof source, "/proc/self/fd/%d", p->descriptor);
   // Before linkat, because a quota may refuse the owner.
   if (fchown(p->descriptor, p->uid, p->gid) < 0) return job_fail(j, "fchown");
-  // IN_CREATE. AT_EMPTY_PATH would do without /proc, but needs CAP_DAC_READ_SEARCH.
+  // Causes IN_CREATE. AT_EMPTY_PATH would not need /proc, but needs CAP_DAC_READ_SEARCH.
   if (linkat(AT_FDCWD, source, p->directory, p->name, AT_SYMLINK_FOLLOW) < 0) return job_fail(j, "linkat");
 
   int named = reopen(p);

@@ -30,7 +30,7 @@ typedef struct {
   uint32_t value_length;
 } attribute_head;
 
-// Attributes take no descriptor that is open for its path alone, but the kernel's link to it.
+// Extended attributes cannot be read through an O_PATH descriptor, but through its link in /proc.
 enum { FD_PATH = 32 };
 
 static void fd_path(char path[FD_PATH], int descriptor) {
@@ -73,7 +73,7 @@ static void append_attribute(records* out, const char* path, const char* name) {
 int record_attributes(records* out, int file, const char* prefix) {
   char path[FD_PATH];
   fd_path(path, file);
-  // Most files have none, and the kernel allocates as much as it is offered.
+  // Most files have no attributes, and the kernel allocates a buffer of the size that is offered.
   char small[256];
   char* names = small;
   ssize_t length = listxattr(path, small, sizeof small);
@@ -94,7 +94,7 @@ static void finish(records* out, size_t start, record_head* head) {
   memcpy(out->bytes + start, head, sizeof *head);
 }
 
-// Where a link leads to in the end: opens it there, and tells its path. -1, with mode 0: nowhere.
+// Opens the file that a link resolves to and stores its path; -1, with mode 0, when it cannot be resolved.
 static int follow(int directory, const char* name, struct stat* status, char path[PATH_MAX]) {
   char own[FD_PATH];
   int target = openat(directory, name, O_PATH | O_CLOEXEC);
@@ -106,7 +106,7 @@ static int follow(int directory, const char* name, struct stat* status, char pat
   return target;
 }
 
-// `file` is the entry itself, or what it leads to.
+// `file`: descriptor of the entry, or of the target of a link.
 static void append_entry(records* out, const struct stat* own, const struct stat* target, const char* name,
                          const char* resolved, int file, const char* prefix) {
   size_t start = out->length;
@@ -124,7 +124,7 @@ static void append_entry(records* out, const struct stat* own, const struct stat
   records_append(out, &head, sizeof head);
   records_append(out, name, head.name_length);
   records_append(out, resolved, head.target_length);
-  // Never a reason to fail.
+  // Errors of attributes are ignored.
   if (S_ISREG(target->st_mode) || S_ISDIR(target->st_mode)) (void)record_attributes(out, file, prefix);
   finish(out, start, &head);
 }

@@ -14,12 +14,12 @@ typedef struct {
 
 void records_append(records* out, const void* bytes, size_t length);
 
-// Appends the record of `name` in the open directory, without following it when it is a link; attributes whose names
-// start with `prefix` are told. `shown`: the name in the record. Returns 0 or errno.
+// Appends the record of `name` in the open directory, without following a symbolic link. Includes the attributes whose
+// names start with `prefix`. `shown`: the name in the record. Returns 0 or errno.
 int record_entry(records* out, int directory, const char* name, const char* shown, const char* prefix);
 
-// Appends the attributes of an open file whose names start with `prefix`, as they end a record. Those that cannot be read
-// are left out. Returns 0, or the errno of why they cannot be listed.
+// Appends the attributes of an open file whose names start with `prefix`, in the layout of a record. Attributes that
+// cannot be read are left out. Returns 0, or the errno of listxattr(2).
 int record_attributes(records* out, int file, const char* prefix);
 
 // Appends the record of an entry whose stat failed: all numbers are 0.

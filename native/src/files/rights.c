@@ -13,7 +13,7 @@
 
 enum { MOST_GROUPS = 1024, LONGEST_LINE = 256 * 1024 };
 
-// A user who is in no file has these: nobody's group.
+// The group of a user without an entry: that of nobody.
 #define NO_GROUP ((gid_t)65534)
 
 typedef struct {
@@ -40,7 +40,7 @@ static bool has_member(const struct group* entry, const char* name) {
   return false;
 }
 
-// group(5). Not getgrouplist(3): name services would load code of the guest's into the daemon.
+// Reads group(5). Not getgrouplist(3), which would load name service modules of the guest into the daemon.
 static void find_groups(membership* m, char* line) {
   FILE* file = fopen("/etc/group", "re");
   struct group entry, *found;
@@ -59,7 +59,7 @@ static bool read_membership(uid_t uid, membership* m) {
   return true;
 }
 
-// Of this thread alone; glibc's function changes the groups of all threads.
+// For this thread only; glibc's function changes the groups of all threads.
 static int set_groups(int count, const gid_t* groups) {
   return (int)syscall(SYS_setgroups, count, groups);
 }
@@ -77,10 +77,10 @@ int rights_of_user(rights* before, uid_t uid) {
   if (is_known && set_groups(m->count, m->groups) == 0) {
     before->is_changed = true;
     setfsgid(m->groups[0]);
-    setfsuid(uid);  // takes the capabilities that override permissions
+    setfsuid(uid);  // also drops the capabilities that override permissions
   }
   free(m);
-  // Both tell of no failure: the second call does.
+  // Neither call reports a failure: a second one returns the identity that holds.
   if (before->is_changed && (uid_t)setfsuid(OWN_RIGHTS) == uid) return 0;
   rights_restore(before);
   return EACCES;
@@ -93,7 +93,7 @@ void rights_to_make_for(rights* before, uid_t uid, gid_t gid) {
   before->is_changed = true;
   setfsgid(gid);
   setfsuid(uid);
-  // What the new user took away.
+  // Restores the capabilities that setfsuid has dropped.
   (void)syscall(SYS_capset, &head, powers);
 }
 
@@ -101,7 +101,7 @@ void rights_restore(rights* before) {
   if (before->is_changed) {
     setfsuid(geteuid());
     setfsgid(getegid());
-    // A thread of the pool with a stranger's groups, or without its powers, must not go on.
+    // A pool thread with another user's groups, or without its capabilities, must not continue.
     if (before->groups && set_groups(before->group_count, before->groups) < 0) abort();
     if ((uid_t)setfsuid(OWN_RIGHTS) != geteuid()) abort();
   }

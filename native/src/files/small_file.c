@@ -61,10 +61,10 @@ static void read_content(reading* r, int file) {
 
 static void read_at(reading* r, const place* at) {
   int no_follow = at->is_magic ? 0 : AT_SYMLINK_NOFOLLOW;
-  // Opening a device or a pipe can already have effects.
+  // Stat first: opening a device or a pipe can have side effects.
   if (fstatat(at->directory, at->name, &r->status, no_follow) < 0) return job_fail(&r->head, "stat");
   if (!S_ISREG(r->status.st_mode)) return;
-  // Non-blocking: another kind of file may have taken its place by now.
+  // Non-blocking: the name may refer to another kind of file by now.
   int flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | (at->is_magic ? 0 : O_NOFOLLOW);
   int file = openat(at->directory, at->name, flags);
   if (file < 0) return job_fail(&r->head, "open");
@@ -83,14 +83,14 @@ static void read_file(job* j) {
   walk_end(&at);
 }
 
-// The file system of the root, which is never on a server and never taken away; others are left to the pool.
+// Only the root file system is assumed to be local and permanent; other file systems are read in the pool.
 static bool is_on_root(const struct statx* status) {
   struct stat top;
   return stat("/", &top) == 0 && makedev(status->stx_dev_major, status->stx_dev_minor) == top.st_dev;
 }
 
-// Opens a regular file without waiting for anything: -1 when that cannot be promised, or a link is on the way. What was
-// looked at is what is opened; AT_STATX_DONT_SYNC asks no server.
+// Opens a regular file without blocking; -1 when it might block or the path has a link. Opens the file that was
+// checked, not the path again. AT_STATX_DONT_SYNC avoids a request to a server.
 static int open_now(const char* path) {
   struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_CACHED | RESOLVE_NO_SYMLINKS};
   struct statx status;

@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// MAXSYMLINKS of the kernel; so often may a directory appear and vanish, too.
+// MOST_LINKS: MAXSYMLINKS of the kernel. MOST_TRIES: attempts to enter a directory that others remove after each mkdir.
 enum { MOST_LINKS = 40, MOST_TRIES = 16 };
 
 #define STEP (O_PATH | O_NOFOLLOW | O_CLOEXEC)
@@ -20,7 +20,7 @@ typedef struct {
   place* at;
   walk_mode mode;
   int links;
-  char rest[PATH_MAX];  // what is still to be walked
+  char rest[PATH_MAX];  // the part of the path that is not resolved yet
 } walker;
 
 static bool step_into(place* at, int directory) {
@@ -38,7 +38,7 @@ static int start_at_root(place* at) {
   return step_into(at, open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)) ? 0 : errno;
 }
 
-// Takes the next part of the path; false when there is none. Tells whether it is the last, and must be no directory.
+// Takes the next component of the path, "" at the end; sets `is_last` when no slash follows it. Returns 0 or errno.
 static int take_part(char* rest, char name[NAME_MAX + 1], bool* is_last) {
   size_t skipped = strspn(rest, "/");
   size_t length = strcspn(rest + skipped, "/");
@@ -54,7 +54,7 @@ static bool is_dots(const char* name) {
   return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
-// From this link on the rights of its owner hold.
+// Switches to the rights of a link's owner.
 static int take_owners_rights(place* at, uid_t owner) {
   if (owner == 0 || owner == geteuid() || owner == at->owner) return 0;
   if (at->owner != OWN_RIGHTS) return EACCES;
@@ -68,7 +68,7 @@ static bool is_in_proc(int directory) {
   return fstatfs(directory, &status) == 0 && status.f_type == PROC_SUPER_MAGIC;
 }
 
-// Puts what a link says in place of its name. The text of a magic link is no way for those with the daemon's rights.
+// Replaces a link by its target in the path. A magic link is not resolved by its text while the daemon's rights hold.
 static int follow(walker* w, int link, const char* name, bool is_last) {
   place* at = w->at;
   struct stat status;
@@ -91,7 +91,7 @@ static int follow(walker* w, int link, const char* name, bool is_last) {
   return target[0] == '/' ? start_at_root(at) : 0;
 }
 
-// Keeps what is left when a directory on the way is missing. What goes up again from there leads nowhere.
+// Stores the rest of the path when a directory is missing. `..` after a missing directory is ENOENT.
 static int keep_missing(walker* w, const char* name) {
   place* at = w->at;
   char next[NAME_MAX + 1];
@@ -108,7 +108,7 @@ static int keep_missing(walker* w, const char* name) {
   return 0;
 }
 
-// Walks one part; `done` when the name has been reached.
+// Resolves one component; sets `done` at the last one.
 static int step(walker* w, bool* done) {
   place* at = w->at;
   char name[NAME_MAX + 1];
@@ -154,7 +154,7 @@ static int step(walker* w, bool* done) {
   return is_last ? 0 : ENOTDIR;
 }
 
-// All directories at once where no link is among them: most paths.
+// Resolves all directories of the path in one system call, if none of them is a link, as in most paths.
 static bool walk_directories_at_once(walker* w) {
   struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
   char* slash = strrchr(w->rest, '/');
@@ -184,8 +184,8 @@ int walk_to(const char* path, walk_mode mode, place* at) {
   return error ? error : at->missing[0] ? ENOENT : 0;
 }
 
-// A file system can hand down the group and the set-group-ID bit of the directory above. What is corrected is the user's
-// already, whoever has exchanged it by now.
+// A new directory may inherit the group and the set-group-ID bit of its parent. Only a directory of the user is
+// changed, because it may have been exchanged.
 static void correct(int directory, uid_t uid, gid_t gid) {
   struct stat status;
   if (fstat(directory, &status) < 0 || status.st_uid != uid) return;
@@ -193,7 +193,7 @@ static void correct(int directory, uid_t uid, gid_t gid) {
   if (status.st_mode & (S_ISUID | S_ISGID)) (void)!fchmod(directory, status.st_mode & 01777);
 }
 
-// With the rights of somebody else, what is made is his.
+// With the rights of another user, the new directory belongs to that user.
 static int make_directory(const place* at, const char* name, uid_t uid, gid_t gid) {
   rights making = {0};
   bool is_own = at->owner == OWN_RIGHTS;

@@ -1,4 +1,4 @@
-// The way along a path, part by part on descriptors, so that nobody can exchange a part that has been looked at.
+// Path resolution component by component on descriptors, so that no component can be exchanged after it was checked.
 // Sources: path_resolution(7), openat(2), openat2(2), symlink(7).
 #pragma once
 
@@ -8,33 +8,33 @@
 
 #include "files/rights.h"
 
-// A name in a directory.
+// A name in an open directory.
 typedef struct {
   int directory;            // O_PATH; -1: none
-  char name[NAME_MAX + 1];  // "." for a directory that was reached without a name
-  char missing[PATH_MAX];   // directories on the way to the name that do not exist; mostly ""
-  bool is_magic;            // the name is a link of /proc that leads to an open file, not along a path
-  uid_t owner;              // the user whose rights hold: who made a link on the way; OWN_RIGHTS: the daemon's
+  char name[NAME_MAX + 1];  // "." for the directory itself, as for "/"
+  char missing[PATH_MAX];   // path of missing directories between `directory` and the name; usually ""
+  bool is_magic;            // the name is a magic link of /proc, which refers to an open file and not to a path
+  uid_t owner;              // whose rights the thread has: the owner of a followed link; OWN_RIGHTS: the daemon's
   rights before;
 } place;
 
 typedef enum {
   WALK_TO_LINK = 0,
-  WALK_FOLLOW = 1,  // also the last part, while it is a link
+  WALK_FOLLOW = 1,  // follow the last component too, while it is a link
 } walk_mode;
 
-// Walks along the absolute `path`. A link that root has made is followed with the daemon's
-// rights; from one that somebody else has made on, the thread has the rights of that user until `walk_end`, and no link
-// of a third one is followed. Returns 0 or errno; `walk_end` is to be called in any case.
+// Resolves the absolute `path`. A link owned by root is followed with the daemon's rights. After a link owned by
+// another user the thread has the rights of that user until `walk_end`, and a link of a third user is refused (EACCES).
+// Returns 0 or errno; `walk_end` must be called in any case.
 int walk(const char* path, walk_mode mode, place* at);
 
-// The same, but nothing on the way may be missing.
+// The same, but ENOENT when a directory on the path is missing.
 int walk_to(const char* path, walk_mode mode, place* at);
 
-// Makes the directories `path` below the place's directory, as far as they are missing, and steps into them; what is made
-// is the user's and the group's. `path` is used up. Tells whether the last one was made. Returns 0 or errno: ENOTDIR when
-// something else, a link too, has one of the names.
+// Creates the missing directories of `path` below the place's directory, owned by the user and the group, and moves the
+// place to the last one. Overwrites `path`. Sets `is_made` if the last one was created. Returns 0 or errno: ENOTDIR
+// when one of the names is a link or another kind of file.
 int walk_make_directories(place* at, char* path, uid_t uid, gid_t gid, bool* is_made);
 
-// Puts the thread's rights back and closes the directory.
+// Restores the thread's rights and closes the directory.
 void walk_end(place* at);
