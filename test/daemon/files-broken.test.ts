@@ -261,7 +261,7 @@ describe('a disk that is full', () => {
   });
 
   test('no room for the metadata', async () => {
-    needs('python3');
+    needs('python3', 'ext4');
     const path = join(daemon.scratch, 'crowded');
     writeFileSync(path, 'old');
     // On ext4, where a file's attributes share one block.

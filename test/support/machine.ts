@@ -6,6 +6,8 @@ import { fileURLToPath } from 'node:url';
 import { findCgroupMount } from '../../src/daemon/os/cgroup2.ts';
 
 const LIST = fileURLToPath(new URL('../../.ci/packages.txt', import.meta.url));
+/** Of statfs(2). */
+const EXT4_SUPER_MAGIC = 0xef53;
 const SYSTEM_DIRECTORIES = ['/usr/sbin', '/sbin'];
 
 /** What tests may need of a machine: programs of `.ci/packages.txt` by name, or one of these. */
@@ -17,6 +19,7 @@ export type Requirement =
   | 'cgroup v2'
   | 'user namespaces'
   | 'room for 2 GiB'
+  | 'ext4'
   | "Debian 12's glibc"
   | (string & {});
 
@@ -40,6 +43,7 @@ const PROBES: Record<string, () => string | null> = {
     const newer = Number(header.glibcVersionRuntime.split('.')[1]) > 36;
     return newer ? `a newer glibc than that of Debian 12 builds here (${header.glibcVersionRuntime})` : null;
   },
+  ext4: () => (statfsSync(tmpdir()).type === EXT4_SUPER_MAGIC ? null : 'temporary files are not on ext4'),
   'room for 2 GiB': () => {
     const { bavail, bsize } = statfsSync(tmpdir());
     return bavail * bsize > 3 * 2 ** 30 ? null : 'there are less than 3 GiB free for temporary files';
