@@ -35,23 +35,24 @@ function closesConnection({ headers }: IncomingMessage): boolean {
  */
 export function rewriteRequest(request: IncomingMessage, pseudonym: string): boolean {
   const close = closesConnection(request);
-  request.headers = withVia(endToEnd(request), request, pseudonym);
+  request.headers = addVia(endToEnd(request), request, pseudonym);
   return close;
 }
 
 /** The same for an upgrade, which is forwarded with both of its headers. */
 export function rewriteUpgrade(request: IncomingMessage, pseudonym: string): void {
-  const headers = withVia(endToEnd(request), request, pseudonym);
+  const headers = addVia(endToEnd(request), request, pseudonym);
   request.headers = { ...headers, connection: 'Upgrade', upgrade: 'websocket' };
 }
 
-function withVia(
+function addVia(
   headers: IncomingHttpHeaders,
   { httpVersion }: IncomingMessage,
   pseudonym: string,
 ): IncomingHttpHeaders {
-  const before = [headers.via ?? []].flat();
-  return { ...headers, via: [...before, `${httpVersion} ${pseudonym}`].join(', ') };
+  const own = `${httpVersion} ${pseudonym}`;
+  headers.via = headers.via === undefined ? own : [headers.via, own].flat().join(', ');
+  return headers;
 }
 
 /** Replaces the headers of a sandbox' response to `request` by those to forward. */

@@ -1,4 +1,4 @@
-import { createHmac } from 'node:crypto';
+import { hash } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 
 /**
@@ -16,7 +16,8 @@ export class Via {
 
   /** The name of this gateway in requests to a sandbox. */
   pseudonymFor(sandboxId: string): string {
-    return `envd-${createHmac('sha256', this.#key).update(sandboxId).digest('hex').slice(0, 32)}`;
+    // In one call, without an object for the garbage collector. Cut to half, a digest cannot be extended.
+    return `envd-${hash('sha256', `${this.#key}:${sandboxId}`).slice(0, 32)}`;
   }
 }
 
