@@ -1,8 +1,8 @@
 import { X509Certificate } from 'node:crypto';
-import { mkdir, readFile } from 'node:fs/promises';
+import { mkdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { EnvdError, isSystemError } from '../../../base/errors.ts';
-import { replaceFile } from '../../os/replace-file.ts';
+import { EnvdError } from '../../../base/errors.ts';
+import { readIfPresent, replaceFile } from '../../os/text-file.ts';
 
 /** Where a Debian guest keeps the certificates that its programs trust. */
 export interface TrustStore {
@@ -29,8 +29,8 @@ export async function trust(pem: string, { bundle, local }: TrustStore): Promise
   if (wanted.length === 0) throw new EnvdError('invalid_argument', 'caBundle holds no certificate');
   wanted.forEach(verify);
 
-  const previous = certificatesIn(await read(local));
-  const system = remove(previous, await read(bundle)).trimEnd();
+  const previous = certificatesIn((await readIfPresent(local)) ?? '');
+  const system = remove(previous, (await readIfPresent(bundle)) ?? '').trimEnd();
   // One that the system trusts anyway is not ours to take away later.
   const ours = subtract(wanted, certificatesIn(system));
   // First noted, then done: what this call leaves behind when it fails, the next one takes away.
@@ -71,17 +71,8 @@ function verify(block: string, index: number): void {
   }
 }
 
-async function read(path: string): Promise<string> {
-  try {
-    return await readFile(path, 'utf8');
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return '';
-    throw error;
-  }
-}
-
 async function write(path: string, content: string): Promise<void> {
-  if ((await read(path)) === content) return;
+  if (((await readIfPresent(path)) ?? '') === content) return;
   await mkdir(dirname(path), { recursive: true });
   await replaceFile(path, content);
 }

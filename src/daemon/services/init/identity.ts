@@ -1,8 +1,7 @@
-import { mkdir, readFile, rm } from 'node:fs/promises';
+import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { isSystemError } from '../../../base/errors.ts';
 import { SerialQueue } from '../../../base/exclusion.ts';
-import { replaceFile } from '../../os/replace-file.ts';
+import { readIfPresent, replaceFile } from '../../os/text-file.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { Metadata } from './metadata.ts';
 
@@ -41,16 +40,7 @@ export class Identity {
     for (const [name, value] of Object.entries(names)) {
       const path = join(this.#directory, name);
       if (value === null) await rm(path, { force: true });
-      else if ((await read(path)) !== value) await replaceFile(path, value);
+      else if ((await readIfPresent(path)) !== value) await replaceFile(path, value);
     }
-  }
-}
-
-async function read(path: string): Promise<string | null> {
-  try {
-    return await readFile(path, 'utf8');
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return null;
-    throw error;
   }
 }

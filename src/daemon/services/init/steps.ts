@@ -1,9 +1,8 @@
 import { hash } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
 import { isIP } from 'node:net';
-import { EnvdError, isSystemError } from '../../../base/errors.ts';
+import { EnvdError } from '../../../base/errors.ts';
 import { equalSecrets } from '../../../base/secrets.ts';
-import { replaceFile } from '../../os/replace-file.ts';
+import { readIfPresent, replaceFile } from '../../os/text-file.ts';
 import type { FilesystemFreezer } from '../freeze/filesystem-freezer.ts';
 import type { Freezer } from '../freeze/freezer.ts';
 import type { Guest } from '../guest/guest.ts';
@@ -131,17 +130,8 @@ async function nameAddress(address: string, { file, name }: InitSurroundings['ho
   if (isIP(address) === 0) {
     throw new EnvdError('invalid_argument', `hyperloopIP must be an IP address: '${address}'`);
   }
-  const current = await readHosts(file);
+  const current = (await readIfPresent(file)) ?? '';
   const kept = current.split('\n').filter((line) => line !== '' && !line.endsWith(MARK));
   const next = [...kept, `${address}\t${name} ${MARK}`, ''].join('\n');
   if (next !== current) await replaceFile(file, next);
-}
-
-async function readHosts(file: string): Promise<string> {
-  try {
-    return await readFile(file, 'utf8');
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return '';
-    throw error;
-  }
 }

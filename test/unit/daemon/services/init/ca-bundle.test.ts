@@ -81,6 +81,12 @@ describe('certificates', () => {
     expect(contents(files)[0]).toBe(PEM.system + PEM.b);
   });
 
+  test('that the system trusts all make no file', async () => {
+    const files = store();
+    await trust(PEM.system, files);
+    expect(existsSync(files.local)).toBe(false);
+  });
+
   test('are added once, text around them and repetitions left out', async () => {
     const files = store();
     await trust(`subject: a\n${PEM.a}\nagain:\n${PEM.a.replaceAll('\n', '\r\n')}`, files);

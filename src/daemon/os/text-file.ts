@@ -1,5 +1,15 @@
-import { chmod, chown, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, chown, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { isSystemError } from '../../base/errors.ts';
+
+/** The content of a small text file; null when there is none. Throws open(2)'s other errors. */
+export async function readIfPresent(path: string): Promise<string | null> {
+  try {
+    return await readFile(path, 'utf8');
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return null;
+    throw error;
+  }
+}
 
 /**
  * Gives a small file new content in one step: readers see all of the old or all of the new. Permissions and owner stay;
