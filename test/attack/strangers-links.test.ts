@@ -124,6 +124,7 @@ describe('through a link of a user to what is root’s', () => {
     ['Remove', () => rpc().remove({ path: work('out/f') }), PERMISSION_DENIED],
     ['Remove of a tree', () => rpc().remove({ path: work('out/below') }), PERMISSION_DENIED],
     ['ListDir', () => rpc().listDir({ path: work('closed') }), PERMISSION_DENIED],
+    ['a watch', () => rpc().createWatcher({ path: work('closed') }), PERMISSION_DENIED],
     ['compose there', () => compose(work('own'), work('out/new')), '403'],
     ['compose from there', () => compose(work('out/f'), work('new')), '403'],
   ])('%s is refused', async (_name, call, expected) => {

@@ -1,8 +1,10 @@
-import { realpath, stat } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { readlink } from 'node:fs/promises';
 import { EnvdError } from '../../../base/errors.ts';
 import { type BytePath, bytePath, displayPath } from '../../os/byte-path.ts';
 import { about } from '../../os/errno.ts';
 import { isOnNetwork, type Mount, mountOf, mountsBelow, readMounts } from '../../os/mounts.ts';
+import { Place } from '../../os/place.ts';
 import type { Answers } from './answers.ts';
 
 /** A directory that can be watched. */
@@ -52,11 +54,14 @@ export async function findRoot(
   };
 }
 
+/** With the rights of a link's owner, where a user's link was followed: he must be able to list the directory. */
 async function resolve(path: string): Promise<BytePath> {
-  const resolved = await realpath(path, { encoding: 'buffer' });
-  const status = await stat(resolved);
+  using place = await Place.open(path, true);
+  const status = await place.status();
+  if (!status) throw new EnvdError('not_found', `path not found: '${path}'`);
   if (!status.isDirectory()) throw new EnvdError('invalid_argument', `path is not a directory: '${path}'`);
-  return bytePath(resolved);
+  await using directory = await place.openFile(constants.O_RDONLY | constants.O_DIRECTORY);
+  return bytePath(await readlink(`/proc/self/fd/${directory.fd}`, 'buffer'));
 }
 
 /** Requests to a network file system are serialised; those to local ones are keyed by path. */
