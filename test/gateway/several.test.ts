@@ -31,6 +31,7 @@ test('each hook runs once, also when one of two gateways is killed', async () =>
   const count = 40;
   const file = join(scratch(), 'told');
   await using guests = await startGuests(count);
+  // Hooks take time, so that the kill hits some of them.
   const [first, second] = await startBoth(`sleep 0.1; ${record(file)}; sleep 0.1`);
   await using other = second;
   const ids = guests.ports.map((_, index) => `s${index}`);
