@@ -5,7 +5,7 @@ import { gzipSync } from 'node:zlib';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { Bystander } from '../support/bystander.ts';
 import { startGateway, type TestGateway } from '../support/gateway.ts';
-import { phase, record, told } from '../support/hook.ts';
+import { hookCalls, phase, record } from '../support/hook.ts';
 import type { LogLine } from '../support/log-lines.ts';
 import { type Behaviour, startRawSandbox } from '../support/raw-sandbox.ts';
 import { scratch } from '../support/scratch.ts';
@@ -183,7 +183,7 @@ test('to a freeze: the expiry fails and is tried again', async () => {
       { step: 'freeze', failures: 2, reason: expect.any(String) },
     ]);
   }
-  expect(told(file)).toEqual([]);
+  expect(hookCalls(file)).toEqual([]);
 });
 
 test('to a freeze with onExpiry remove: the sandbox is removed, unless the response says that it is not frozen', async () => {
@@ -197,7 +197,7 @@ test('to a freeze with onExpiry remove: the sandbox is removed, unless the respo
     if (removed === 'no') refused.push(name);
   }
   expect(refused).toEqual(['a redirect to itself', expect.stringContaining('body 19')]);
-  const heard = told(file);
+  const heard = hookCalls(file);
   expect(heard).toHaveLength(names.length - refused.length);
   expect(heard.every(({ freeze, collapse }) => freeze === null && collapse === null)).toBe(true);
 });
@@ -205,7 +205,7 @@ test('to a freeze with onExpiry remove: the sandbox is removed, unless the respo
 test('to a collapse: the sandbox expires, and the hook gets known figures only', async () => {
   await using _sandboxes = await expireAll('/collapse');
   for (const name of names) await phase(gateway, idOf(name), 'paused');
-  const heard = told(file);
+  const heard = hookCalls(file);
   expect(heard).toHaveLength(names.length);
   for (const { freeze, collapse } of heard) {
     expect(freeze).toEqual(JSON.parse(STANDS));

@@ -5,7 +5,7 @@ import { Process } from '../../src/gen/process/process_pb.js';
 import { transcribe } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { API_KEY, startGateway, type TestGateway } from '../support/gateway.ts';
-import { phase, record, told } from '../support/hook.ts';
+import { hookCalls, phase, record } from '../support/hook.ts';
 import { type RestCall, restAt } from './rest.ts';
 import { showRpc } from './rpc.ts';
 import { heading, received, remark, say } from './screen.ts';
@@ -96,13 +96,13 @@ async function seeItExpire(scene: Scene): Promise<void> {
   await rest('POST /sandboxes/red/timeout', body({ timeout: 1 }));
   await counting.catch(() => remark('The stream was broken off: its sandbox is gone for clients.'));
   await phase(gateway, 'red', 'paused');
-  const [{ freeze, collapse, ...request } = { freeze: null, collapse: null }] = told(hookFile);
+  const [{ freeze, collapse, ...request } = { freeze: null, collapse: null }] = hookCalls(hookFile);
   received(`the hook: ${JSON.stringify(request)}`);
   received(`the hook: freeze ${JSON.stringify(freeze)}`);
   received(`the hook: collapse ${JSON.stringify(collapse)}`);
   await rest('GET /health', { headers: { 'svc-sandbox-id': 'red' } });
   await rest('POST /sandboxes/red/refreshes', body({ duration: 60 }));
-  remark(`The hook was told ${told(hookFile).length} time.`);
+  remark(`The hook was told ${hookCalls(hookFile).length} time.`);
 }
 
 async function comeBack({ rest, daemons }: Scene): Promise<void> {

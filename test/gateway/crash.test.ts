@@ -4,7 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { type Answer, startGateway, type TestGateway } from '../support/gateway.ts';
 import { startGuests } from '../support/guests.ts';
-import { phase, record, told } from '../support/hook.ts';
+import { hookCalls, phase, record } from '../support/hook.ts';
 import { scratch } from '../support/scratch.ts';
 import { until } from '../support/until.ts';
 
@@ -122,9 +122,9 @@ test('a gateway killed at random moments of 200 expiries: each hook runs once', 
     `s${index % SANDBOXES}`,
     `${Math.floor(index / SANDBOXES)}`,
   ]);
-  const heard = told(file).map(({ sandboxID, metadata }) => [sandboxID, metadata.cycle]);
+  const heard = hookCalls(file).map(({ sandboxID, metadata }) => [sandboxID, metadata.cycle]);
   expect(heard.toSorted()).toEqual(expected.toSorted());
-  expect(new Set(told(file).map(({ expiryID }) => expiryID)).size).toBe(SANDBOXES * CYCLES);
+  expect(new Set(hookCalls(file).map(({ expiryID }) => expiryID)).size).toBe(SANDBOXES * CYCLES);
   expect(guests.ports.every((_, index) => guests.isFrozen(index))).toBe(true);
   expect(gateways.deaths).toBeGreaterThan(10);
 });
@@ -139,7 +139,7 @@ test('a sandbox that expires while no gateway runs is expired by the next one', 
   await until('its time is up', () => Date.now() > Date.parse(body.endAt));
   await using second = await startGateway({ directory, args: [`--hook=${record(file)}`] });
   await phase(second, 'one', 'paused');
-  expect(told(file)).toHaveLength(1);
+  expect(hookCalls(file)).toHaveLength(1);
 });
 
 test('a second gateway on the same file does not start', async () => {
@@ -167,7 +167,7 @@ test('a gateway that is stopped during an expiry leaves it to the next one', asy
   writeFileSync(open, '');
   for (const id of ['telling', 'standing']) await phase(second, id, 'paused');
   expect(
-    told(file)
+    hookCalls(file)
       .map(({ sandboxID }) => sandboxID)
       .toSorted(),
   ).toEqual(['standing', 'telling']);

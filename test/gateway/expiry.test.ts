@@ -8,7 +8,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { connectTo } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { API_KEY, startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
-import { isFrozen, phase, record, type Told, told } from '../support/hook.ts';
+import { type HookCall, hookCalls, isFrozen, phase, record } from '../support/hook.ts';
 import { needs } from '../support/needs.ts';
 import { scratch } from '../support/scratch.ts';
 import { until } from '../support/until.ts';
@@ -49,7 +49,7 @@ describe('a hook that succeeds', () => {
     expect((await gateway.call('POST /sandboxes/one/timeout', { timeout: 0 })).status).toBe(204);
     await expect(messages.next()).rejects.toThrow();
     await phase(gateway, 'one', 'paused');
-    expect(told(file)).toEqual([
+    expect(hookCalls(file)).toEqual([
       expect.objectContaining({
         ...{ sandboxID: 'one', outcome: 'pause', attempt: 1, metadata: { owner: 'ada' }, port: daemon.port },
         freeze: expect.objectContaining({ requested: 2, frozen: 2, notFrozen: 0 }),
@@ -68,20 +68,20 @@ describe('a hook that succeeds', () => {
     await fetch(`${daemon.url}/unfreeze`, { method: 'POST' });
     await gateway.register('one', daemon.port);
     expect(await health(gateway, 'one')).toBe(204);
-    expect(told(file)).toHaveLength(1);
+    expect(hookCalls(file)).toHaveLength(1);
   });
 
   test('a sandbox with onExpiry remove has no record afterwards', async () => {
     await gateway.register('two', daemon.port, { onExpiry: 'remove', timeout: 0 });
     expect(await phase(gateway, 'two', 'gone')).toBe('gone');
-    expect(told(file).at(-1)).toMatchObject({ sandboxID: 'two', outcome: 'remove' });
+    expect(hookCalls(file).at(-1)).toMatchObject({ sandboxID: 'two', outcome: 'remove' });
     await fetch(`${daemon.url}/unfreeze`, { method: 'POST' });
   });
 
   test('a sandbox with onExpiry remove is removed also when its daemon does not respond', async () => {
     await gateway.register('dead', 1, { onExpiry: 'remove', timeout: 0 });
     expect(await phase(gateway, 'dead', 'gone')).toBe('gone');
-    expect(told(file).at(-1)).toMatchObject({ sandboxID: 'dead', freeze: null, collapse: null });
+    expect(hookCalls(file).at(-1)).toMatchObject({ sandboxID: 'dead', freeze: null, collapse: null });
   });
 
   test('timeout sets the time to live, refreshes extend it and never shorten it', async () => {
@@ -125,8 +125,8 @@ test('after a failed hook the guest is thawed, and the expiry tried again after 
   expect(text).toMatch(/envd_gateway_expiry_failures_total\{step="hook"\} [2-9]/);
   writeFileSync(open, '');
   await phase(gateway, 'one', 'paused');
-  expect(told(file).map(({ attempt }) => attempt)).toEqual(told(file).map((_, index) => index + 1));
-  expect(new Set(told(file).map(({ expiryID }) => expiryID)).size).toBe(told(file).length);
+  expect(hookCalls(file).map(({ attempt }) => attempt)).toEqual(hookCalls(file).map((_, index) => index + 1));
+  expect(new Set(hookCalls(file).map(({ expiryID }) => expiryID)).size).toBe(hookCalls(file).length);
   await fetch(`${daemon.url}/unfreeze`, { method: 'POST' });
 });
 
@@ -154,9 +154,9 @@ test('a hook that takes too long is killed with all processes it has started', a
 });
 
 test('a hook behind a URL gets the same request, with an Idempotency-Key', async () => {
-  const requests: { readonly body: Told; readonly key: unknown }[] = [];
+  const requests: { readonly body: HookCall; readonly key: unknown }[] = [];
   const server = createServer(async (request, response) => {
-    requests.push({ body: (await json(request)) as Told, key: request.headers['idempotency-key'] });
+    requests.push({ body: (await json(request)) as HookCall, key: request.headers['idempotency-key'] });
     response.writeHead(requests.length === 1 ? 503 : 204).end();
   }).listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -190,7 +190,7 @@ test("the gateway uses the daemon's token, and shows it only in responses to req
   expect((await gateway.call('GET /sandboxes')).text).not.toContain('of-the-guest');
   await gateway.call('POST /sandboxes/one/timeout', { timeout: 0 });
   await phase(gateway, 'one', 'paused');
-  expect(JSON.stringify([told(file), gateway.log])).not.toMatch(new RegExp(`of-the-guest|${API_KEY}`));
+  expect(JSON.stringify([hookCalls(file), gateway.log])).not.toMatch(new RegExp(`of-the-guest|${API_KEY}`));
 });
 
 test('without a hook a sandbox expires, too', async () => {

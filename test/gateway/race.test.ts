@@ -4,7 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
 import { startGuests } from '../support/guests.ts';
-import { phase, record, told } from '../support/hook.ts';
+import { hookCalls, phase, record } from '../support/hook.ts';
 import { scratch } from '../support/scratch.ts';
 import { until } from '../support/until.ts';
 
@@ -34,7 +34,7 @@ test.each([
     expect((await gateway.call('GET /sandboxes/one')).body).toMatchObject({ phase: 'running', failures: 0 });
     expect(guests.isFrozen(0)).toBe(false);
     expect(await health(gateway, 'one')).toBe(204);
-    expect(told(file)).toEqual([]);
+    expect(hookCalls(file)).toEqual([]);
     release();
   },
 );
@@ -57,7 +57,7 @@ test('while a hook runs, a longer time to live is refused, and the sandbox is pa
   expect((await gateway.call('POST /sandboxes', { sandboxID: 'one', address: 'a' })).status).toBe(409);
   writeFileSync(open, '');
   await phase(gateway, 'one', 'paused');
-  expect(told(file)).toHaveLength(1);
+  expect(hookCalls(file)).toHaveLength(1);
   expect(guests.isFrozen(0)).toBe(true);
 });
 
@@ -78,7 +78,7 @@ test('a longer time to live at a random moment of an expiry is either accepted o
       return { id, index, status };
     }),
   );
-  const heard = new Set(told(file).map(({ sandboxID }) => sandboxID));
+  const heard = new Set(hookCalls(file).map(({ sandboxID }) => sandboxID));
   for (const { id, index, status } of outcomes) {
     expect([204, 404]).toContain(status);
     expect([id, heard.has(id), guests.isFrozen(index)]).toEqual([id, status === 404, status === 404]);

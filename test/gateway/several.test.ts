@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import { startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
 import { startGuests } from '../support/guests.ts';
-import { phase, record, told } from '../support/hook.ts';
+import { hookCalls, phase, record } from '../support/hook.ts';
 import { type RedisServer, startRedis } from '../support/redis-server.ts';
 import { scratch } from '../support/scratch.ts';
 import { until } from '../support/until.ts';
@@ -41,11 +41,11 @@ test('each hook runs once, also when one of two gateways is killed', async () =>
     ),
   );
   await Promise.all(ids.map((id) => first.call(`POST /sandboxes/${id}/timeout`, { timeout: 1 })));
-  await until('a quarter has been told', () => told(file).length >= count / 4);
+  await until('a quarter of the hooks has been called', () => hookCalls(file).length >= count / 4);
   await first.kill('SIGKILL');
   for (const id of ids) await phase(other, id, 'paused');
   expect(
-    told(file)
+    hookCalls(file)
       .map(({ sandboxID }) => sandboxID)
       .toSorted(),
   ).toEqual(ids.toSorted());
@@ -72,7 +72,7 @@ test('a gateway that hung for longer than its lease changes nothing when it goes
   // By then it has read the response of the guest and tried to record it.
   await other.call('GET /sandboxes/one');
   expect((await hung.call('GET /sandboxes/one')).body).toMatchObject({ phase: 'paused', failures: 0 });
-  expect(told(file)).toHaveLength(1);
+  expect(hookCalls(file)).toHaveLength(1);
   expect(guests.isFrozen(0)).toBe(true);
 });
 
@@ -128,7 +128,7 @@ test('while Redis is away requests fail with 500, and nothing is lost when it is
   expect((await first.call('POST /sandboxes/one/timeout', { timeout: 60 })).status).toBe(500);
   expect((await fetch(`${first.url}/gateway/health`)).status).toBe(500);
   await redis.start();
-  await until('a hook was told', () => told(file).length === 1);
+  await until('a hook was called', () => hookCalls(file).length === 1);
   await phase(second, 'one', 'paused');
 });
 

@@ -2,12 +2,12 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
-/** Many guests in one server, for tests with more of them than there can be daemons: they only stand or run. */
+/** Stand-ins for many daemons, for tests with more of them than a machine can run: they only freeze and thaw. */
 export interface Guests extends AsyncDisposable {
   /** A port for each. */
   readonly ports: readonly number[];
   isFrozen(index: number): boolean;
-  /** Lets an operation of all of them wait until the result is called; resolves `reached` when one is there. */
+  /** Holds an operation of all guests back until `release` is called; `reached` resolves with the first call. */
   hold(operation: string): { readonly reached: Promise<void>; readonly release: () => void };
 }
 

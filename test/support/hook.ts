@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import type { TestGateway } from './gateway.ts';
 import { until } from './until.ts';
 
-/** What a hook was told, as it is written down by `RECORD`. */
-export interface Told {
+/** The request of one call of a hook. */
+export interface HookCall {
   readonly sandboxID: string;
   readonly expiryID: string;
   readonly outcome: 'pause' | 'remove';
@@ -14,20 +14,20 @@ export interface Told {
   readonly collapse: Readonly<Record<string, number>> | null;
 }
 
-/** A hook that writes down what it is told, one line each. */
+/** A hook command that appends its request to a file. */
 export const record = (file: string) => `read -r line; printf '%s\\n' "$line" >>'${file}'`;
 
-/** What hooks were told so far. */
-export function told(file: string): readonly Told[] {
+/** The requests in the file of `record()`. */
+export function hookCalls(file: string): readonly HookCall[] {
   if (!existsSync(file)) return [];
   return readFileSync(file, 'utf8')
     .trim()
     .split('\n')
     .filter(Boolean)
-    .map((line) => JSON.parse(line) as Told);
+    .map((line) => JSON.parse(line) as HookCall);
 }
 
-/** Waits until a sandbox is in one of these phases; `gone` when it is not known any more. */
+/** Waits until a sandbox is in one of these phases, or `gone` (404). */
 export function phase(gateway: TestGateway, id: string, ...phases: readonly string[]): Promise<string> {
   const ask = async () => {
     const { status, body } = await gateway.call(`GET /sandboxes/${id}`);

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 
-/** What a sandbox does with the head of a request, and the connection that it came by. */
+/** Called with the head of each request, and its connection. */
 export type Behaviour = (socket: Socket, head: string) => void;
 
 /** A service in a sandbox that sends bytes, HTTP or not; `behaviour` may be changed at any time. */
@@ -16,7 +16,7 @@ export async function startRawSandbox(behaviour: Behaviour = (socket) => socket.
   const server = createServer((socket) => {
     sockets.add(socket);
     socket.once('close', () => sockets.delete(socket));
-    // The gateway breaks off what it cannot use.
+    // The gateway resets connections with invalid responses.
     socket.on('error', () => {});
     let head = '';
     socket.on('data', (data) => {
@@ -39,7 +39,7 @@ export async function startRawSandbox(behaviour: Behaviour = (socket) => socket.
   return sandbox;
 }
 
-/** A longer wait for the end of an exchange is a failure. */
+/** How long an exchange may take. */
 const PATIENCE_MS = 15_000;
 
 /**
@@ -50,7 +50,7 @@ export async function exchange(port: number, ...pieces: readonly string[]): Prom
   const socket = connect(port, '127.0.0.1').setNoDelay();
   const received: string[] = [];
   socket.on('data', (data) => received.push(data.toString('latin1')));
-  // The other side has broken off.
+  // The other side may reset the connection.
   socket.on('error', () => {});
   const closed = new Promise<void>((resolve) => socket.once('close', () => resolve()));
   const patience = setTimeout(() => socket.destroy(new Error('too long')), PATIENCE_MS);

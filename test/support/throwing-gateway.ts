@@ -7,7 +7,7 @@ import { ClientRequest, IncomingMessage, OutgoingMessage, Server, ServerResponse
 
 type Method = (this: object, ...values: unknown[]) => unknown;
 
-/** Runs code that works for no exchange. */
+/** Runs code outside of any exchange. */
 const outside = AsyncLocalStorage.snapshot();
 
 const thrown = (place: string) => Object.assign(new Error(`thrown: ${place}`), { place });
