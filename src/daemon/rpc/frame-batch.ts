@@ -80,7 +80,7 @@ export class FrameBatch {
     response.cork();
     this.#parts.forEach((part, index) => {
       if (index < this.#parts.length - 1) response.write(part);
-      // Called in any case, also when the client has gone.
+      // Node may never call it when the client has gone: then the batch is not used again, and garbage.
       else response.write(part, onTaken);
     });
     response.uncork();

@@ -4,6 +4,7 @@ import { promisify } from 'node:util';
 import zlib from 'node:zlib';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { giveBack } from '../../../../base/buffers.ts';
+import { EnvdError } from '../../../../base/errors.ts';
 import type { DigestAlgorithm } from '../../../services/files/digest.ts';
 import type { Download } from '../../../services/files/download.ts';
 import { sendError } from '../../errors.ts';
@@ -82,9 +83,10 @@ async function sendStream(reply: FastifyReply, content: Readable): Promise<Fasti
   reply.hijack();
   const response = reply.raw;
   response.writeHead(reply.statusCode, reply.getHeaders() as OutgoingHttpHeaders);
+  const write = writerOf(response);
   try {
     for (let next = first; !next.done; next = await pieces.next()) {
-      await write(response, next.value);
+      await write(next.value);
       giveBack(next.value);
     }
     response.end();
@@ -97,9 +99,16 @@ async function sendStream(reply: FastifyReply, content: Readable): Promise<Fasti
   return reply;
 }
 
-/** Resolves when the piece has left the process. */
-function write(response: ServerResponse, piece: Buffer): Promise<void> {
-  return new Promise((resolve, reject) => {
-    response.write(piece, (error) => (error ? reject(error) : resolve()));
-  });
+/**
+ * Returns a function that writes a piece and resolves when it has left the process. It throws `aborted` when the client
+ * is gone: Node may never call back for a write that was under way when its connection was destroyed.
+ */
+function writerOf(response: ServerResponse): (piece: Buffer) => Promise<void> {
+  let fail: (reason: Error) => void = () => {};
+  response.once('close', () => fail(new EnvdError('aborted', 'client has gone')));
+  return (piece) =>
+    new Promise((resolve, reject) => {
+      fail = reject;
+      response.write(piece, (error) => (error ? reject(error) : resolve()));
+    });
 }
