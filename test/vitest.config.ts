@@ -15,8 +15,8 @@ export default defineConfig({
     maxWorkers: '100%',
     // A condition is asked for often, and given up only when something hangs: how fast it comes is no test's subject.
     expect: { requireAssertions: true, poll: { interval: 10, timeout: 20_000 } },
-    testTimeout: 30_000,
-    hookTimeout: 30_000,
+    testTimeout: 60_000,
+    hookTimeout: 60_000,
     setupFiles: ['test/support/root.ts'],
     reporters: ['default', new NotRunReporter()],
   },

@@ -4,10 +4,10 @@ import pino, { type Logger } from 'pino';
 import { messageOf } from '../base/errors.ts';
 import { HeldOutput } from '../base/held-output.ts';
 import { openLogOutput } from '../base/log.ts';
-import { configOrPrint, listenError, stopOnSignals, surviveUncaught } from '../base/run.ts';
+import { listenError, stopOnSignals, surviveUncaught } from '../base/run.ts';
 import { INTERFACE_VERSION } from '../base/version.ts';
 import { compose, type Daemon } from './compose.ts';
-import { type Config, readConfig } from './config.ts';
+import type { Config } from './config.ts';
 import { forbidCoreDumps, protectFromOomKiller } from './os/self.ts';
 import { leadsToJournal, notifyServiceManager, type ServiceState, withPriority } from './os/systemd.ts';
 
@@ -15,13 +15,10 @@ import { leadsToJournal, notifyServiceManager, type ServiceState, withPriority }
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR2'] as const;
 
 /**
- * Runs the daemon: configuration, composition, listening; it goes on until a signal stops it. Bad usage prints a
- * sentence and sets exit code 2. Throws when the daemon cannot run: `unavailable` when the port is taken,
+ * Runs the daemon: composition, listening; it goes on until a signal stops it. Throws when the daemon cannot run: `unavailable` when the port is taken,
  * `invalid_argument` or `failed_precondition` when a setting cannot be used here.
  */
-export async function run(): Promise<void> {
-  const config = configOrPrint(readConfig());
-  if (config === null) return;
+export async function run(config: Config): Promise<void> {
   // Files and directories of clients get the usual modes, whatever the daemon was started with.
   process.umask(0o022);
   const { logger, output } = openLog(config);
