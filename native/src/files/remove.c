@@ -92,6 +92,8 @@ static void run(job* j) {
   j->path = r->path;
   errno = walk(r->path, WALK_TO_LINK, &at);
   bool gone = errno == ENOENT || (!errno && at.missing[0]);
+  // A directory without a name, like the root.
+  if (!errno && strcmp(at.name, ".") == 0) errno = EBUSY;
   if (!gone && (errno || !remove_at(r, at.directory, at.name, 0))) job_fail(j, "unlink");
   walk_end(&at);
 }

@@ -3,7 +3,7 @@ import { remove } from '../../../../../src/daemon/services/files/remove.ts';
 
 // A test that fails must not cost the machine.
 const { removeTree } = vi.hoisted(() => ({ removeTree: vi.fn() }));
-vi.mock('../../../../../src/daemon/os/trees.ts', () => ({ removeTree }));
+vi.mock('../../../../../src/daemon/os/native.ts', () => ({ native: { removeTree } }));
 
 test('the root directory is refused', async () => {
   await expect(remove('/')).rejects.toMatchObject({
