@@ -1,3 +1,4 @@
+import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { messageOf } from '../base/errors.ts';
 import type { Config } from './config.ts';
@@ -12,7 +13,7 @@ import { SYSTEM_TOOLS, Volumes } from './services/init/volumes.ts';
 
 /** /init with the guest's own clock, certificates, hosts and mounts. */
 export function createInit(
-  { namePrefix }: Config,
+  { namePrefix, runtimeDirectory }: Config,
   surroundings: Pick<InitSurroundings, 'guest' | 'freezer' | 'filesystemFreezer' | 'metadata'>,
 ): Init {
   const steps = initSteps({
@@ -21,7 +22,7 @@ export function createInit(
     trustStore: SYSTEM_TRUST_STORE,
     // What /init calls hyperloopIP the guest finds under this name.
     hosts: { file: '/etc/hosts', name: `hyperloop.${namePrefix}.internal` },
-    volumes: new Volumes(SYSTEM_TOOLS),
+    volumes: new Volumes(SYSTEM_TOOLS, join(runtimeDirectory, 'volumes')),
   });
   return new Init(steps);
 }

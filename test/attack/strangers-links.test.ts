@@ -1,4 +1,3 @@
-import { type ChildProcess, spawn } from 'node:child_process';
 import {
   chmodSync,
   chownSync,
@@ -13,9 +12,10 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { connectTo } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { exchanger, STRANGER } from '../support/exchanger.ts';
 import { uploadRaw } from '../support/files-client.ts';
 import { needs } from '../support/needs.ts';
 
@@ -24,7 +24,6 @@ import { needs } from '../support/needs.ts';
  * directory: nothing of root's changes hands, content or mode, and what he may not reach is not reached for him.
  */
 
-const STRANGER = 65_534;
 /** Calls of each kind while things are exchanged, so many at a time. */
 const ROUNDS = 1000;
 const AT_ONCE = 8;
@@ -164,29 +163,6 @@ describe('through a link of a user to what is root’s', () => {
     expect(await outcome(rpc().remove({ path: work('of-root/f') }))).toBe('ok');
   });
 });
-
-/** A process of the stranger's that exchanges two names of his directory until the test has finished. */
-async function exchanger(left: string, right: string): Promise<ChildProcess> {
-  const script = `
-import ctypes, os
-os.setgroups([]); os.setgid(${STRANGER}); os.setuid(${STRANGER})
-libc = ctypes.CDLL(None)
-left, right = ${JSON.stringify(left)}.encode(), ${JSON.stringify(right)}.encode()
-print("ready", flush=True)
-while os.getppid() == ${process.pid}:
-    libc.renameat2(-100, left, -100, right, 2)
-`;
-  const child = spawn('python3', ['-c', script], { stdio: ['ignore', 'pipe', 'inherit'] });
-  const { promise, resolve } = Promise.withResolvers<void>();
-  child.stdout.once('data', () => resolve());
-  onTestFinished(async () => {
-    const gone = new Promise((done) => child.once('exit', done));
-    child.kill('SIGKILL');
-    await gone;
-  });
-  await promise;
-  return child;
-}
 
 describe('while a directory of his and a link to root’s are exchanged', { timeout: 120_000 }, () => {
   beforeEach(() => {

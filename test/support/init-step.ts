@@ -19,7 +19,10 @@ export function initSurroundings(own: Partial<InitSurroundings> = {}): InitSurro
     clock: { nowNs: () => 0n, setNs: () => {} },
     trustStore: { bundle: join(directory, 'bundle'), local: join(directory, 'local') },
     hosts: { file: join(directory, 'hosts'), name: 'loop.test' },
-    volumes: new Volumes({ mount: '/nowhere', unmount: '/nowhere', helpers: [], limitMs: 1000 }),
+    volumes: new Volumes(
+      { mount: '/nowhere', bind: '/nowhere', unmount: '/nowhere', helpers: [], limitMs: 1000 },
+      '/nowhere',
+    ),
     ...own,
   };
 }

@@ -6,6 +6,9 @@ import { type NativePlace, native } from './native.ts';
 import { OpenFile } from './open-file.ts';
 import type { User } from './users.ts';
 
+/** Whose a new file or directory is. */
+type Owner = Pick<User, 'uid' | 'gid'>;
+
 /** O_TMPFILE of asm-generic/fcntl.h, which Node does not name; O_DIRECTORY differs between architectures. */
 const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;
 
@@ -99,7 +102,7 @@ export class Place implements Disposable {
   }
 
   /** Gives a file without a name this one, or another in the directory. Throws EEXIST when it is taken. */
-  async publish(file: OpenFile, { uid, gid }: User, name = this.name): Promise<void> {
+  async publish(file: OpenFile, { uid, gid }: Owner, name = this.name): Promise<void> {
     await this.assertMayChange();
     await native.publishFile(file.fd, this.directory, pathBuffer(name), uid, gid);
   }
@@ -114,17 +117,17 @@ export class Place implements Disposable {
   }
 
   /** Makes the missing directories on the way, with mode 0755 and the user's; what exists stays as it is. */
-  async makeParents(user: User): Promise<void> {
+  async makeParents(user: Owner): Promise<void> {
     if (this.isBelowMissing) await this.#enter(this.#at.missing, user);
   }
 
   /** Makes the name a directory, and its missing parents; false when it is one. ENOTDIR: it is something else. */
-  async makeDirectory(user: User): Promise<boolean> {
+  async makeDirectory(user: Owner): Promise<boolean> {
     const { missing, name } = this.#at;
     return this.#enter(missing === '' ? name : `${missing}/${name}`, user);
   }
 
-  async #enter(path: BytePath, { uid, gid }: User): Promise<boolean> {
+  async #enter(path: BytePath, { uid, gid }: Owner): Promise<boolean> {
     const { directory, isNew } = await native.makeDirectories(
       this.directory,
       pathBuffer(path),

@@ -1,15 +1,20 @@
 import { existsSync } from 'node:fs';
-import { mkdir, realpath } from 'node:fs/promises';
-import { isAbsolute, resolve } from 'node:path';
+import { mkdir, mkdtemp, rmdir } from 'node:fs/promises';
+import { isAbsolute, join, resolve } from 'node:path';
+import process from 'node:process';
 import { EnvdError } from '../../../base/errors.ts';
 import { bytePath } from '../../os/byte-path.ts';
+import { about } from '../../os/errno.ts';
 import { type Mount, readMounts } from '../../os/mounts.ts';
+import { Place } from '../../os/place.ts';
 import { runTool } from '../../os/tool.ts';
 import type { VolumeMount } from './init-request.ts';
 
 /** The guest's own tools for network mounts, mount(8) and umount(8). */
 export interface MountTools {
+  /** For NFS; `bind` puts what it has mounted in its place. */
   readonly mount: string;
+  readonly bind: string;
   readonly unmount: string;
   /** Where the helper for NFS may be, mount.nfs(8): one of these. */
   readonly helpers: readonly string[];
@@ -19,6 +24,7 @@ export interface MountTools {
 
 export const SYSTEM_TOOLS: MountTools = {
   mount: 'mount',
+  bind: 'mount',
   unmount: 'umount',
   helpers: ['/sbin/mount.nfs', '/usr/sbin/mount.nfs'],
   limitMs: 10_000,
@@ -30,6 +36,12 @@ export const SYSTEM_TOOLS: MountTools = {
  */
 const OPTIONS = 'soft,proto=tcp,timeo=100,retrans=2,retry=0';
 
+/** umount(8), without looking at what is mounted: it may hang. */
+const LAZILY = ['--lazy', '--internal-only', '--no-canonicalize', '--'];
+
+/** Who owns a directory that has to be made on the way. */
+const ROOT = { uid: 0, gid: 0 };
+
 interface MountedVolume {
   readonly nfsTarget: string;
   readonly lifecycleID: string | null;
@@ -40,16 +52,20 @@ interface MountedVolume {
 /** The NFS volumes that the platform has asked for, by the path that it has named. */
 export class Volumes {
   readonly #tools: MountTools;
+  /** A directory in which only root can make names. */
+  readonly #stages: string;
   readonly #mounted = new Map<string, MountedVolume>();
 
-  constructor(tools: MountTools) {
+  constructor(tools: MountTools, stages: string) {
     this.#tools = tools;
+    this.#stages = stages;
   }
 
   /**
    * Mounts these volumes and unmounts those of the call before that are not among them. One that is mounted in this
    * life of the guest already stays as it is. Throws `invalid_argument` for a target or path that cannot be one,
-   * `failed_precondition` without the tools, `deadline_exceeded` and `unavailable` when a volume cannot be mounted.
+   * `permission_denied` for a path that leads over a link of a user's, `failed_precondition` without the tools,
+   * `deadline_exceeded` and `unavailable` when a volume cannot be mounted.
    * One call at a time.
    */
   async mount(wanted: readonly VolumeMount[], lifecycleID: string | null): Promise<void> {
@@ -73,20 +89,37 @@ export class Volumes {
         "'mount.nfs' is not installed: it is in nfs-common on Debian",
       );
     }
-    await mkdir(path, { recursive: true });
-    const resolved = await realpath(path);
-    await this.#run(`cannot mount '${nfsTarget}' at '${path}'`, this.#tools.mount, [
-      ...['-t', 'nfs', '-o', OPTIONS],
-      ...['--', nfsTarget, resolved],
-    ]);
+    const resolved = await this.#mountAt(path, nfsTarget);
     this.#mounted.set(path, { nfsTarget, lifecycleID, path: resolved });
+  }
+
+  /**
+   * Mounts in two steps: mount(8) takes paths, and who owns a directory on the way could exchange it for a link to
+   * /etc. So it mounts where nobody can, and that is bound to a directory that is held open. Returns the path of that.
+   */
+  async #mountAt(path: string, nfsTarget: string): Promise<string> {
+    using place = await openMountPoint(path);
+    const action = `cannot mount '${nfsTarget}' at '${path}'`;
+    await mkdir(this.#stages, { recursive: true, mode: 0o700 });
+    const stage = await mkdtemp(join(this.#stages, 'volume-'));
+    try {
+      await this.#run(action, this.#tools.mount, ['-t', 'nfs', '-o', OPTIONS, '--', nfsTarget, stage]);
+      try {
+        const target = `/proc/${process.pid}/fd/${place.directory}/.`;
+        await this.#run(action, this.#tools.bind, ['--no-canonicalize', '--bind', stage, target]);
+      } finally {
+        await this.#run(action, this.#tools.unmount, [...LAZILY, stage]);
+      }
+    } finally {
+      await rmdir(stage);
+    }
+    return await place.directoryPath();
   }
 
   /** Lazily, and without looking at what is mounted: it may hang. */
   async #unmount(path: string, resolved: string): Promise<void> {
     if (mountAt(resolved)) {
-      const options = ['--lazy', '--internal-only', '--no-canonicalize'];
-      await this.#run(`cannot unmount '${path}'`, this.#tools.unmount, [...options, '--', resolved]);
+      await this.#run(`cannot unmount '${path}'`, this.#tools.unmount, [...LAZILY, resolved]);
     }
     this.#mounted.delete(path);
   }
@@ -98,6 +131,22 @@ export class Volumes {
       if (!(error instanceof EnvdError)) throw error;
       throw new EnvdError(error.kind, `${action}: ${error.message}`, { cause: error });
     }
+  }
+}
+
+/** The directory at `path`, made if it is missing, held open. */
+async function openMountPoint(path: string): Promise<Place> {
+  const place = await about(path, () => Place.open(path, true));
+  try {
+    if (place.owner !== null) {
+      const message = `path of a volume leads over a link of user ${place.owner}: '${path}'`;
+      throw new EnvdError('permission_denied', message);
+    }
+    await about(path, () => place.makeDirectory(ROOT));
+    return place;
+  } catch (error) {
+    place[Symbol.dispose]();
+    throw error;
   }
 }
 

@@ -1,9 +1,19 @@
 import { execFileSync, spawnSync } from 'node:child_process';
-import { chmodSync, existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  lchownSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { readMounts } from '../../../../../src/daemon/os/mounts.ts';
 import { type MountTools, SYSTEM_TOOLS, Volumes } from '../../../../../src/daemon/services/init/volumes.ts';
+import { exchanger, STRANGER } from '../../../../support/exchanger.ts';
 import { runStep } from '../../../../support/init-step.ts';
 import { needs } from '../../../../support/needs.ts';
 import { scratch } from '../../../../support/scratch.ts';
@@ -38,9 +48,10 @@ function setUp(tools: Partial<MountTools> = {}) {
     for (const path of mounted()) spawnSync('umount', ['--lazy', path]);
   });
   const mounted = () => readMounts().flatMap(({ path }) => (path.startsWith(guest) ? [path] : []));
-  const volumes = new Volumes({ ...SYSTEM_TOOLS, mount: tool, helpers: [tool], ...tools });
+  const stages = scratch();
+  const volumes = new Volumes({ ...SYSTEM_TOOLS, mount: tool, helpers: [tool], ...tools }, stages);
   return {
-    ...{ server, guest, mounted, volumes },
+    ...{ server, guest, mounted, volumes, stages },
     calls: () => (existsSync(log) ? readFileSync(log, 'utf8').trim().split('\n') : []),
     shown: (path: string) => readFileSync(join(guest, path, 'name'), 'utf8'),
     mount: (targets: Record<string, string>, lifecycleID: string | null = 'life') =>
@@ -52,12 +63,14 @@ function setUp(tools: Partial<MountTools> = {}) {
 }
 
 test('mounts by NFS, softly, where it was asked to, making the directory', async () => {
-  const { mount, calls, shown, guest } = setUp();
+  const { mount, calls, shown, stages } = setUp();
   await mount({ 'data/set/': '10.0.0.1:/a' });
   expect(shown('data/set')).toBe('a');
   expect(calls()).toEqual([
-    `-t nfs -o soft,proto=tcp,timeo=100,retrans=2,retry=0 -- 10.0.0.1:/a ${guest}/data/set`,
+    expect.stringContaining(`-t nfs -o soft,proto=tcp,timeo=100,retrans=2,retry=0 -- 10.0.0.1:/a ${stages}/`),
   ]);
+  expect(readdirSync(stages)).toEqual([]);
+  expect(readMounts().filter(({ path }) => path.startsWith(stages))).toEqual([]);
 });
 
 describe('a volume that is mounted', () => {
@@ -148,6 +161,41 @@ describe('fails, and can be tried again', () => {
       kind: 'failed_precondition',
       message: "'mount.nfs' is not installed: it is in nfs-common on Debian",
     });
+  });
+});
+
+describe('in a directory of a user', () => {
+  test('a link of his is refused', async () => {
+    const { mount, guest, mounted } = setUp();
+    chmodSync(join(guest, '..'), 0o755);
+    mkdirSync(`${guest}/etc`);
+    symlinkSync('etc', `${guest}/link`);
+    lchownSync(`${guest}/link`, STRANGER, STRANGER);
+    for (const path of ['link', 'link/below'])
+      await expect(mount({ [path]: 'host:/a' })).rejects.toMatchObject({ kind: 'permission_denied' });
+    expect(mounted()).toEqual([]);
+  });
+
+  test('that he exchanges for a link, nothing is mounted elsewhere', async () => {
+    needs('python3');
+    const { mount, guest, volumes, mounted } = setUp();
+    chmodSync(join(guest, '..'), 0o755);
+    for (const name of ['etc/volume', 'home/dir/volume']) mkdirSync(join(guest, name), { recursive: true });
+    symlinkSync(`${guest}/etc`, `${guest}/home/link`);
+    for (const name of ['home', 'home/dir', 'home/link']) lchownSync(join(guest, name), STRANGER, STRANGER);
+    await exchanger(`${guest}/home/dir`, `${guest}/home/link`);
+    let done = 0;
+    for (let round = 0; round < 100; round++) {
+      await mount({ 'home/dir/volume': 'host:/a' }, String(round)).then(
+        () => (done += 1),
+        () => {},
+      );
+      expect(mounted().filter((path) => path.startsWith(`${guest}/etc`))).toEqual([]);
+      // By a path that is exchanged as well.
+      while (mounted().length > 0) for (const path of mounted()) spawnSync('umount', ['--lazy', path]);
+    }
+    expect(done).toBeGreaterThan(0);
+    await volumes.mount([], null).catch(() => {});
   });
 });
 

@@ -1,0 +1,29 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import process from 'node:process';
+import { onTestFinished } from 'vitest';
+
+/** A user of the guest whom nobody trusts. */
+export const STRANGER = 65_534;
+
+/** A process of the stranger's that exchanges two names of his directory until the test has finished. */
+export async function exchanger(left: string, right: string): Promise<ChildProcess> {
+  const script = `
+import ctypes, os
+os.setgroups([]); os.setgid(${STRANGER}); os.setuid(${STRANGER})
+libc = ctypes.CDLL(None)
+left, right = ${JSON.stringify(left)}.encode(), ${JSON.stringify(right)}.encode()
+print("ready", flush=True)
+while os.getppid() == ${process.pid}:
+    libc.renameat2(-100, left, -100, right, 2)
+`;
+  const child = spawn('python3', ['-c', script], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const { promise, resolve } = Promise.withResolvers<void>();
+  child.stdout.once('data', () => resolve());
+  onTestFinished(async () => {
+    const gone = new Promise((done) => child.once('exit', done));
+    child.kill('SIGKILL');
+    await gone;
+  });
+  await promise;
+  return child;
+}
