@@ -9,11 +9,11 @@ import { moduleState } from './support/module-state.ts';
 const TOP = fileURLToPath(new URL('..', import.meta.url));
 const ROOT = join(TOP, 'src');
 
-/** Two wings over one ground. A wing uses itself and the ground; neither uses the other. */
-const GROUND = ['base', 'gen'];
+/** The two programs over their common base. A program uses itself and the base, and neither uses the other. */
+const BASE = ['base', 'gen'];
 
-/** The floors of each wing, the lowest first. What stands on one floor may use the floors below, and its own room. */
-const FLOORS: Readonly<Record<string, readonly (readonly string[])[]>> = {
+/** The layers of each program, the lowest first. A folder may use the layers below, and itself. */
+const LAYERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
   daemon: [
     ['os'],
     ['services'],
@@ -40,7 +40,7 @@ const FLOORS: Readonly<Record<string, readonly (readonly string[])[]>> = {
   ],
 };
 
-/** The one place that may import a package, so that it can be replaced there. */
+/** The only place that may import a package, so that the package can be replaced there. */
 const OWNERS: Record<string, RegExp> = {
   'node-pty': /^daemon\/os\/pty\.ts$/,
   chokidar: /^daemon\/os\/polled-watch\.ts$/,
@@ -84,50 +84,52 @@ const edges = imports.flatMap(({ file, target }) => {
   return to.startsWith('..') ? [] : [{ from: file, to }];
 });
 
-const wingOf = (file: string) => file.split('/')[0] ?? '';
-/** The first folder within a wing, or the file's own name at its top. */
-const roomOf = (file: string) => file.split('/')[1]?.replace(/\.ts$/, '') ?? '';
-const floorOf = (file: string) =>
-  (FLOORS[wingOf(file)] ?? []).findIndex((rooms) => rooms.includes(roomOf(file)));
+const programOf = (file: string) => file.split('/')[0] ?? '';
+/** The first folder within a program, or the name of a file at its top. */
+const topOf = (file: string) => file.split('/')[1]?.replace(/\.ts$/, '') ?? '';
+const layerOf = (file: string) =>
+  (LAYERS[programOf(file)] ?? []).findIndex((folders) => folders.includes(topOf(file)));
 
-test('there are files to look at', () => {
+test('the source files are found', () => {
   expect(files.length).toBeGreaterThan(200);
   expect(edges.length).toBeGreaterThan(500);
 });
 
-describe('the plan', () => {
-  test('every file is in the ground, or on a floor of a wing', () => {
-    const strangers = files.filter((file) => !GROUND.includes(wingOf(file)) && floorOf(file) < 0);
+describe('layers', () => {
+  test('every file is in the base, or in a layer of a program', () => {
+    const strangers = files.filter((file) => !BASE.includes(programOf(file)) && layerOf(file) < 0);
     expect(strangers).toEqual([]);
   });
 
-  test('the ground uses nothing of ours', () => {
-    expect(edges.filter(({ from, to }) => wingOf(from) === 'base' && wingOf(to) !== 'base')).toEqual([]);
+  test('the base imports nothing of the programs', () => {
+    expect(edges.filter(({ from, to }) => programOf(from) === 'base' && programOf(to) !== 'base')).toEqual(
+      [],
+    );
   });
 
-  test('no wing uses another', () => {
+  test('no program imports the other', () => {
     const crossing = edges.filter(
-      ({ from, to }) => wingOf(to) !== wingOf(from) && !GROUND.includes(wingOf(to)),
+      ({ from, to }) => programOf(to) !== programOf(from) && !BASE.includes(programOf(to)),
     );
     expect(crossing).toEqual([]);
   });
 
-  test('imports go down: neither up, nor to another room of the same floor', () => {
+  test('imports go to lower layers: neither up nor to another folder of the same layer', () => {
     const up = edges.filter(({ from, to }) => {
-      if (wingOf(from) !== wingOf(to) || GROUND.includes(wingOf(from)) || roomOf(from) === roomOf(to))
+      if (programOf(from) !== programOf(to) || BASE.includes(programOf(from)) || topOf(from) === topOf(to))
         return false;
-      return floorOf(to) >= floorOf(from);
+      return layerOf(to) >= layerOf(from);
     });
     expect(up).toEqual([]);
   });
 
-  test('generated messages are known to rpc alone', () => {
-    expect(edges.filter(({ from, to }) => wingOf(to) === 'gen' && roomOf(from) !== 'rpc')).toEqual([]);
+  test('only rpc imports the generated messages', () => {
+    expect(edges.filter(({ from, to }) => programOf(to) === 'gen' && topOf(from) !== 'rpc')).toEqual([]);
   });
 });
 
-describe('circles', () => {
-  test('the search finds one', () => {
+describe('import cycles', () => {
+  test('the search finds a cycle', () => {
     const graph = new Map([
       ['a', new Set(['b'])],
       ['b', new Set(['c'])],
@@ -136,11 +138,11 @@ describe('circles', () => {
     expect(circlesOf(graph)).toEqual(['b > c > b']);
   });
 
-  test('none between files', () => {
+  test('there is none between files', () => {
     expect(circlesOf(graphOf(edges, (file) => file))).toEqual([]);
   });
 
-  test('none between folders', () => {
+  test('there is none between folders', () => {
     expect(circlesOf(graphOf(edges, dirname))).toEqual([]);
   });
 });
@@ -164,7 +166,7 @@ describe('state of modules', () => {
     expect(moduleState(source)).toEqual(names);
   });
 
-  test('there is none: what is shared belongs to an object that somebody made', () => {
+  test('no module has state: shared objects are made by their owner', () => {
     const found = files.flatMap((file) =>
       moduleState(readFileSync(join(ROOT, file), 'utf8')).map((name) => `${file}: ${name}`),
     );
@@ -172,14 +174,14 @@ describe('state of modules', () => {
   });
 });
 
-describe('who may use what', () => {
-  test('services know no HTTP, no Connect and no protobuf', () => {
+describe('restricted imports', () => {
+  test('services import no HTTP, no Connect and no protobuf', () => {
     const known = /^(fastify|@fastify\/|@connectrpc\/|@bufbuild\/|node:http)/;
     const below = /^(base|daemon\/services)\//;
     expect(imports.filter(({ file, target }) => below.test(file) && known.test(target))).toEqual([]);
   });
 
-  test('every package has its owner', () => {
+  test('every package is imported by its owner only', () => {
     const strangers = imports.filter(({ file, target }) => {
       if (target.startsWith('.') || target.startsWith('node:')) return false;
       const name = target
@@ -193,12 +195,12 @@ describe('who may use what', () => {
     expect(imports.filter(({ target }) => bare.includes(target))).toEqual([]);
   });
 
-  test('the native addon has one door', () => {
+  test('one file imports the native addon', () => {
     const doors = imports.filter(({ target }) => target.includes('native/'));
     expect([...new Set(doors.map(({ file }) => file))]).toEqual(['daemon/os/native.ts']);
   });
 
-  test('argv and the environment are read in one place of each program', () => {
+  test('argv and the environment are read in one file of each program', () => {
     const readers = files.filter((file) =>
       /process\.(argv|env)\b/.test(readFileSync(join(ROOT, file), 'utf8')),
     );
@@ -206,7 +208,7 @@ describe('who may use what', () => {
   });
 });
 
-describe('tests', () => {
+describe('test files', () => {
   const testFiles = globSync('test/**/*.{ts,mjs}', { cwd: TOP });
   const known = testFiles.flatMap((file) =>
     importsOf(TOP, file)
@@ -214,7 +216,7 @@ describe('tests', () => {
       .map(({ target }) => ({ from: file, to: normalize(join(dirname(file), target)) })),
   );
 
-  test('use helpers of test/support, and programs those of their own folder', () => {
+  test('import helpers of test/support only, and programs those of their own folder', () => {
     const strangers = known.filter(({ from, to }) => {
       const isShared = /^(src|native|test\/support)\//.test(to);
       const isProgram = /^test\/(bench|demo)\//.test(to) && dirname(from) === dirname(to);
@@ -224,11 +226,11 @@ describe('tests', () => {
     expect(strangers).toEqual([]);
   });
 
-  test('are imported by nobody', () => {
+  test('are not imported', () => {
     expect(known.filter(({ to }) => /\.(test|guest)\.ts$/.test(to))).toEqual([]);
   });
 
-  test('are never run again when they fail: one that fails by chance is mended', () => {
+  test('are not repeated when they fail: an unreliable test is to be fixed', () => {
     const again = testFiles.filter((file) => /\bretry: /.test(readFileSync(join(TOP, file), 'utf8')));
     expect(again).toEqual([]);
   });

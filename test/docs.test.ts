@@ -9,16 +9,16 @@ const read = (file: string) => readFileSync(join(ROOT, file), 'utf8');
 const documents = globSync(['*.md', 'docs/**/*.md'], { cwd: ROOT }).filter((file) => file !== 'CHANGELOG.md');
 const decisions = globSync('docs/decisions/[0-9]*.md', { cwd: ROOT }).sort();
 
-/** Where a path in a document may begin. */
+/** The first parts of a path in a document. */
 const ROOTS = ['', 'src/', 'src/daemon/', 'src/gateway/', 'native/src/', 'docs/'];
 
-describe.each(documents)('%s', (file) => {
-  test('its links lead to files that are there', () => {
+describe.each(documents)('the document %s', (file) => {
+  test('links to existing files', () => {
     const links = Array.from(read(file).matchAll(/\]\((?!https?:)([^)#\s]+)/g), ([, link = '']) => link);
     expect(links.filter((link) => !existsSync(join(ROOT, dirname(file), link)))).toEqual([]);
   });
 
-  test('the files of ours that it names are there', () => {
+  test('names existing files', () => {
     const paths = Array.from(
       read(file).matchAll(/`((?:[\w.-]+\/)+[\w.-]+\.(?:ts|c|h|md|yaml|proto|service|sh))(?:`|:\d)/g),
       ([, path = '']) => path,
@@ -38,7 +38,7 @@ describe('decisions', () => {
     );
   });
 
-  test('each is in the index, under its title and with its status', () => {
+  test('each is in the index, with its title and status', () => {
     const index = read('docs/decisions/README.md').replaceAll(/ +/g, ' ');
     const rows = decisions.map((file) => {
       const [, number, title, status, date] =

@@ -9,11 +9,11 @@ export default defineConfig({
   test: {
     root: '.',
     include: ['test/**/*.test.ts'],
-    // Native addons and signals: each file in a process of its own, as the daemon is.
+    // Because of native addons and signals each file runs in a process of its own, as the daemon does.
     pool: 'forks',
-    // One for each core: a file waits for much of its time. Vitest's default leaves one core out.
+    // One for each core, as a file mostly waits. Vitest's default leaves one core free.
     maxWorkers: '100%',
-    // A condition is asked for often, and given up only when something hangs: how fast it comes is no test's subject.
+    // Polls are frequent, and the limit is only for what hangs: no test measures speed by it.
     expect: { requireAssertions: true, poll: { interval: 10, timeout: 20_000 } },
     testTimeout: 60_000,
     hookTimeout: 60_000,

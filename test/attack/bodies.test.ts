@@ -5,13 +5,13 @@ import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { memoryOf } from '../support/proc.ts';
 
 /*
- * Bodies of callers that nobody knows, and of those who may call: however large, odd or slow they are, the daemon goes
- * on answering others and does not grow.
+ * Request bodies of callers with and without the token, of any size, shape and speed: the daemon goes on answering
+ * others, and its memory does not grow.
  */
 
 const TOKEN = 't0ken';
 const MIB = 1024 * 1024;
-/** Far below what the same took before there were limits (up to 38 s), far above what a busy machine adds. */
+/** Far below what the same bodies took without limits (up to 38 s), far above the delay on a busy machine. */
 const CEILING_MS = 2000;
 
 let daemon: TestDaemon;
@@ -31,7 +31,7 @@ const fill = (bytes: number, piece: (index: number) => string): string => {
   return text;
 };
 
-/** JSON of about that many bytes that takes a parser long. */
+/** JSON of about that many bytes that is slow to parse. */
 const SHAPES: Record<string, (bytes: number) => string> = {
   'empty objects': (bytes) => `[${'{},'.repeat(bytes / 3)}0]`,
   'objects of a shape each': (bytes) => `[${fill(bytes, (index) => `{"a${index.toString(36)}":1},`)}0]`,
@@ -48,7 +48,7 @@ function wideObject(index: number): string {
   return `{${members.join(',')}},`;
 }
 
-/** What `path` answers to `body`, and how long the slowest call took that was made in the meantime. */
+/** The status of `path` for `body`, and the longest time of a health check meanwhile. */
 async function answeredBeside(
   path: string,
   body: string,
@@ -69,20 +69,20 @@ async function answeredBeside(
 }
 
 describe.each(Object.entries(SHAPES))('%s as the body of POST /init', (_name, shape) => {
-  test('16 MiB are refused', async () => {
+  test('with 16 MiB is 413, and other calls are answered within 2 s', async () => {
     const { status, slowestMs } = await answeredBeside('/init', shape(16 * MIB - 200).slice(0, 16 * MIB));
     expect(status).toBe(413);
     expect(slowestMs).toBeLessThan(CEILING_MS);
   });
 
-  test('as much as is allowed does not let in', async () => {
+  test('of 60 kB without a token is refused, and other calls are answered within 2 s', async () => {
     const { status, slowestMs } = await answeredBeside('/init', shape(60_000));
     expect([400, 401, 413]).toContain(status);
     expect(slowestMs).toBeLessThan(CEILING_MS);
   });
 });
 
-describe('what is for nobody, or for one who may call', () => {
+describe('a body of 16 MiB to another operation delays no other call', () => {
   const body = SHAPES['empty objects']?.(16 * MIB - 200) ?? '';
 
   test.each([
@@ -90,7 +90,7 @@ describe('what is for nobody, or for one who may call', () => {
     ['/nothing', 404],
     ['/unfreeze', 204],
     ['/health', 405],
-  ])('%s', async (path, wanted) => {
+  ])('%s with the token is %i', async (path, wanted) => {
     const headers = { 'x-access-token': TOKEN, 'content-type': 'application/json' };
     const { status, slowestMs } = await answeredBeside(path, body, headers);
     expect(status).toBe(wanted);
@@ -103,14 +103,14 @@ describe('what is for nobody, or for one who may call', () => {
     '/freeze',
     '/process.Process/Start',
     '/filesystem.Filesystem/Stat',
-  ])('%s without the token', async (path) => {
+  ])('%s without the token is 401', async (path) => {
     const { status, slowestMs } = await answeredBeside(path, body, { 'content-type': 'application/json' });
     expect(status).toBe(401);
     expect(slowestMs).toBeLessThan(CEILING_MS);
   });
 });
 
-/** Opens a connection that has sent `head` and `body`, and keeps what it is answered. */
+/** Opens a connection, sends `head` and `body`, and collects the response. */
 async function send(
   head: string,
   body: string,
@@ -130,8 +130,8 @@ async function send(
 
 const initHead = (length: number) => `POST /init HTTP/1.1\r\nhost: a\r\ncontent-length: ${length}\r\n\r\n`;
 
-describe('bodies that never end', () => {
-  test('sixty large ones take no memory, and are answered', async () => {
+describe('incomplete bodies', () => {
+  test('60 large ones are refused, and memory does not grow', async () => {
     const before = memoryOf(daemon.pid).peak;
     const body = `{"accessToken":"${'a'.repeat(16 * MIB - 100)}`;
     const calls = await Promise.all(Array.from({ length: 60 }, () => send(initHead(16 * MIB), body)));
@@ -140,7 +140,7 @@ describe('bodies that never end', () => {
     for (const { answer } of calls) expect(answer()).toMatch(/^HTTP\/1.1 (413|503) /);
   });
 
-  test('as many as anybody likes keep nobody out', async () => {
+  test('any number of them leave /init available to the caller with the token', async () => {
     const body = `{"caBundle":"${'a'.repeat(50_000)}`;
     const calls: Awaited<ReturnType<typeof send>>[] = [];
     for (let round = 0; round < 100; round++) {
@@ -152,11 +152,11 @@ describe('bodies that never end', () => {
     const statuses = calls.map(({ answer }) => answer().slice(9, 12));
     expect(new Set(statuses)).toEqual(new Set(['503', '408']));
     expect(calls[0]?.answer()).toMatch(/"code":503,"message":"[^"]*sent/);
-    // The last ones had the time that a body may take.
+    // The last ones were not displaced: they ran into the time limit.
     expect(calls.at(-1)?.answer()).toMatch(/"code":408,"message":"[^"]*s"\}/);
   });
 
-  test('a byte at a time takes no more memory than the bytes', async () => {
+  test('sent a byte at a time do not use more memory than their size', async () => {
     const before = memoryOf(daemon.pid).peak;
     const head = 'POST /init HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n';
     const chunks = '1\r\na\r\n'.repeat(100_000);
@@ -168,7 +168,7 @@ describe('bodies that never end', () => {
   });
 });
 
-test('a bundle of certificates may be larger than everything else', async () => {
+test('caBundle may be larger than other members', async () => {
   const comment = '# Subject: CN={[\\"Root\\"]}, O=a, C=b\\n'.repeat(10_000).slice(0, 400_000);
   const response = await post('/init', `{"accessToken":"${TOKEN}","caBundle":"${comment}n"}`);
   expect(await response.json()).toEqual({

@@ -12,8 +12,8 @@ import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { scratch } from '../support/scratch.ts';
 
 /*
- * A daemon that can open nothing more, as when clients or the guest hold all descriptors there are: what was begun ends
- * as it should, and the daemon goes on when there are some again.
+ * A daemon that has run out of file descriptors: processes, deadlines and the stop work as usual, and calls work
+ * again when descriptors are free.
  */
 
 const MAIN = fileURLToPath(new URL('../../src/daemon/main.ts', import.meta.url));
@@ -21,7 +21,7 @@ const MAIN = fileURLToPath(new URL('../../src/daemon/main.ts', import.meta.url))
 const setLimit = (daemon: TestDaemon, limit: number) =>
   execFileSync('prlimit', [`--pid=${daemon.pid}`, `--nofile=${limit}:`]);
 
-/** Runs `work` while the daemon can open nothing. */
+/** Runs `work` while the daemon can open no descriptor. */
 async function withoutDescriptors<T>(daemon: TestDaemon, work: () => Promise<T>): Promise<T> {
   setLimit(daemon, 3);
   try {
@@ -46,7 +46,7 @@ async function expectWell(daemon: TestDaemon): Promise<void> {
   expect(stdout.toString()).toBe('hello\n');
 }
 
-/** A started process that does nothing; its stream is open. */
+/** Starts a process that does nothing; its stream is open. */
 async function startSleeper(daemon: TestDaemon, timeoutMs?: number) {
   const request = { process: { cmd: 'sh', args: ['-c', 'echo up; exec sleep 300'] } };
   const options = timeoutMs === undefined ? {} : { timeoutMs };
@@ -57,7 +57,7 @@ async function startSleeper(daemon: TestDaemon, timeoutMs?: number) {
   return { pid: await started.promise, ended };
 }
 
-test('processes end while nothing can be opened', async () => {
+test('processes end without free descriptors', async () => {
   await using daemon = await startDaemon();
   const sleepers = [await startSleeper(daemon), await startSleeper(daemon)];
   const ends = await withoutDescriptors(daemon, () => {
@@ -69,7 +69,7 @@ test('processes end while nothing can be opened', async () => {
   expect((await connectTo(daemon.url).process.list({})).processes).toEqual([]);
 });
 
-test('a deadline passes while nothing can be opened', async () => {
+test('a deadline ends its process without free descriptors', async () => {
   await using daemon = await startDaemon();
   const { pid, ended } = await startSleeper(daemon, 1000);
   await withoutDescriptors(daemon, () => expect.poll(() => isGone(pid), { timeout: 10_000 }).toBe(true));
@@ -77,7 +77,7 @@ test('a deadline passes while nothing can be opened', async () => {
   await expectWell(daemon);
 });
 
-/** Serves the daemon's memory controller, which is bound to cgroup v1 on many machines, from files. */
+/** Replaces the files of the daemon's memory controller, which is bound to cgroup v1 on many machines. */
 function withMemoryController(root: string, directory: string): string {
   const files = { 'cgroup.controllers': 'memory\n', 'cgroup.subtree_control': '-------- memory\n' };
   const commands = ['user', 'ptys'].flatMap((name) => {
@@ -91,7 +91,7 @@ function withMemoryController(root: string, directory: string): string {
   return [...commands, 'exec "$@"'].join(' && ');
 }
 
-test('processes whose use of memory is looked at end while nothing can be opened', async () => {
+test('processes with a memory controller end without free descriptors', async () => {
   const root = join(cgroupMount(), `envd-test-${process.pid}-memory`);
   onTestFinished(() => expect.poll(() => removed(root)).toBe(true));
   const script = withMemoryController(root, scratch());
@@ -109,7 +109,7 @@ test('processes whose use of memory is looked at end while nothing can be opened
   expect((await connectTo(daemon.url).process.list({})).processes).toEqual([]);
 });
 
-test('clients that come while nothing can be opened are served when it can', async () => {
+test('clients that connect without free descriptors are served when there are some', async () => {
   await using daemon = await startDaemon();
   const answers = await withoutDescriptors(daemon, async () => {
     const sockets = Array.from({ length: 50 }, () => connect(daemon.port, '127.0.0.1'));
@@ -123,7 +123,7 @@ test('clients that come while nothing can be opened are served when it can', asy
   await expectWell(daemon);
 });
 
-test('a call that needs a descriptor fails by itself', async () => {
+test('a call that needs a descriptor is resource_exhausted', async () => {
   await using daemon = await startDaemon();
   const { filesystem } = connectTo(daemon.url);
   await filesystem.stat({ path: '/' });
@@ -134,7 +134,7 @@ test('a call that needs a descriptor fails by itself', async () => {
   await expectWell(daemon);
 });
 
-test('a stop while nothing can be opened ends the daemon and its processes', async () => {
+test('a stop without free descriptors ends the daemon and its processes', async () => {
   const daemon = await startDaemon();
   const { pid } = await startSleeper(daemon);
   setLimit(daemon, 3);
@@ -144,7 +144,7 @@ test('a stop while nothing can be opened ends the daemon and its processes', asy
   await expect.poll(() => removed(daemon.cgroupRoot)).toBe(true);
 });
 
-/** Tidies up after a daemon that could not; false while a process is on its way out. */
+/** Removes the cgroups that the daemon could not remove; false while a process is still ending. */
 function removed(cgroup: string | null): boolean {
   if (cgroup === null || !existsSync(cgroup)) return true;
   try {

@@ -30,11 +30,11 @@ test.each([
   },
   { program: 'daemon', main: at('daemon/main.ts'), args: () => ['--no-cgroups'] },
 ])(
-  'a log on a full disk: the $program works, waits for nothing, and ends when it is told to',
+  'a log on a full disk: the $program serves, stays idle without calls, and stops on a signal',
   async (each) => {
     const directory = scratch();
     const port = await freePort();
-    // Every write to it fails with ENOSPC (full(4)).
+    // Every write to /dev/full fails with ENOSPC (full(4)).
     const full = openSync('/dev/full', 'w');
     const args = [each.main, '--host=127.0.0.1', `--port=${port}`, ...each.args(directory)];
     const child = spawn(process.execPath, args, {
@@ -54,7 +54,7 @@ test.each([
     for (let call = 0; call < 50; call++) {
       await fetch(`http://127.0.0.1:${port}/no/such/${call}`).then((response) => response.text());
     }
-    // What it has to do for these calls is over soon, unless each error of the log makes another one.
+    // The CPU time stops growing, unless each error of the log causes another one.
     let before = ticks(child.pid ?? 0);
     await until('it rests', async () => {
       await new Promise((resolve) => setTimeout(resolve, 300));

@@ -4,10 +4,10 @@ import { startDaemon } from '../support/daemon.ts';
 import { mountFuse } from '../support/mounts.ts';
 import { childrenOf, listeningSockets } from '../support/proc.ts';
 
-// On SIGUSR1, Node opens its inspector on 127.0.0.1:9229: whoever connects runs code as the process, any user of the guest.
+// On SIGUSR1, Node opens its inspector on 127.0.0.1:9229, where any user of the guest could run code as the process.
 const ROUNDS = 50;
 
-test('SIGUSR1 opens no inspector and ends nothing', async () => {
+test('SIGUSR1 to the daemon opens no inspector and ends nothing', async () => {
   await using daemon = await startDaemon();
   const before = listeningSockets(daemon.pid);
   expect(before).toHaveLength(1);
@@ -18,7 +18,7 @@ test('SIGUSR1 opens no inspector and ends nothing', async () => {
   }
 });
 
-test('nor in the process that watches a network mount', async () => {
+test('SIGUSR1 to the process that watches a network mount opens no inspector', async () => {
   const [mounted] = mountFuse();
   await using daemon = await startDaemon();
   const { filesystem } = connectTo(daemon.url);

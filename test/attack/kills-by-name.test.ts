@@ -1,6 +1,6 @@
 import { describeKillsByName } from '../support/kills-by-name.ts';
 
-// What is built: test/daemon/dist.test.ts.
+// The image has this test in test/daemon/dist.test.ts.
 describeKillsByName('npm start', {
   name: 'envd',
   command: (scratch) =>

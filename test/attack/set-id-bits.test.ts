@@ -22,7 +22,7 @@ import { mountFuse } from '../support/mounts.ts';
 import { needs } from '../support/needs.ts';
 import { scratch } from '../support/scratch.ts';
 
-/** A user of the guest whom nobody trusts. */
+/** An untrusted user of the guest. */
 const STRANGER = 65_534;
 const SET_ID = 0o6000;
 /** `vfs_cap_data` of linux/capability.h, version 2: cap_net_raw, permitted and effective. */
@@ -45,7 +45,7 @@ beforeEach(() => {
   chownSync(directory, STRANGER, STRANGER);
 });
 
-/** Removes what is there, which a stranger may exchange for a file or directory between two looks. */
+/** Removes what is there, although the untrusted user may exchange files and directories meanwhile. */
 function removeWhileRenamed(path: string): void {
   try {
     rmSync(path, { recursive: true, force: true });
@@ -54,14 +54,14 @@ function removeWhileRenamed(path: string): void {
   }
 }
 
-/** A file of the stranger's, with these bits. */
+/** A file of the untrusted user with these mode bits. */
 function plant(path: string, mode: number, owner = STRANGER): void {
   if (!existsSync(path)) writeFileSync(path, 'of the stranger');
   chownSync(path, owner, owner);
   chmodSync(path, mode);
 }
 
-/** A process of the stranger's that runs `script` until the test has finished; resolves when the script says so. */
+/** Runs `script` as the untrusted user until the test has finished; resolves when the script prints something. */
 async function attacker(script: string): Promise<ChildProcess> {
   const drop = `process.setgroups([]); process.setgid(${STRANGER}); process.setuid(${STRANGER});`;
   const child = spawn(process.execPath, ['-e', `const fs = require('fs'); ${drop} ${script}`], {
@@ -90,8 +90,8 @@ describe('an upload over a file with set-id bits', () => {
     ['with metadata', small, () => uploadRaw(daemon, at('f'), small, { 'x-metadata-a': '1' })],
   ];
 
-  test.each(ways)('%s: its new owner never has them', async (_name, content, upload) => {
-    // The second is what the kernel leaves to a file that changes its owner.
+  test.each(ways)('%s: clears them when the owner changes', async (_name, content, upload) => {
+    // The second mode has only the bit that the kernel keeps when the owner of a file changes.
     for (const mode of [0o6777, 0o2767, 0o7755]) {
       plant(at('f'), mode);
       expect((await upload()).status).toBe(200);
@@ -101,7 +101,7 @@ describe('an upload over a file with set-id bits', () => {
     }
   });
 
-  test('of the same owner drops them as well, as a write of his own would', async () => {
+  test('of the same owner clears them, as a write by the owner would', async () => {
     for (const [owner, username] of [
       [0, 'root'],
       [STRANGER, 'nobody'],
@@ -113,7 +113,7 @@ describe('an upload over a file with set-id bits', () => {
     }
   });
 
-  test('that the stranger sets again and again: no moment with root’s file and his bits', async () => {
+  test('never lets root’s file have the bits, although the old owner sets them in a loop', async () => {
     const path = at('f');
     plant(path, 0o6777);
     const seen = at('seen');
@@ -137,7 +137,7 @@ describe('an upload over a file with set-id bits', () => {
     expect(readFileSync(seen, 'utf8')).toBe('');
   });
 
-  test('where nothing can be staged', async () => {
+  test('clears them where no file can be staged', async () => {
     const [mounted, behind] = mountFuse();
     for (const mode of [0o6777, 0o2767]) {
       plant(join(behind, 'f'), mode);
@@ -147,7 +147,7 @@ describe('an upload over a file with set-id bits', () => {
     }
   });
 
-  test('that files are joined to', async () => {
+  test('clears them when compose writes the file', async () => {
     for (const root of [directory, mountFuse()[0]]) {
       plant(join(root, 'f'), 0o6777);
       writeFileSync(join(root, 'part'), 'joined');
@@ -174,19 +174,19 @@ describe('a move to another file system', () => {
     setAttributeSync(at('tree/f'), 'security.capability', CAP_NET_RAW);
   }
 
-  test('gives no file set-id bits or capabilities', async () => {
+  test('drops the set-id bits and capabilities of files', async () => {
     const there = scratch('/dev/shm');
     plantTree();
     await move(at('tree'), join(there, 'tree'));
     expect(statSync(join(there, 'tree/f')).uid).toBe(STRANGER);
     expect(bitsOf(join(there, 'tree/f')).toString(8)).toBe('777');
     expect(listAttributesSync(join(there, 'tree/f'))).toEqual([]);
-    // Of a directory the bit gives no rights: what is made in it belongs to its group.
+    // On a directory the bit grants no rights: it only sets the group of new entries.
     expect(statSync(join(there, 'tree/shared'))).toMatchObject({ uid: STRANGER, gid: STRANGER });
     expect(bitsOf(join(there, 'tree/shared')).toString(8)).toBe('2775');
   });
 
-  test('that keeps owners to itself gives root’s file none of the stranger’s bits', async () => {
+  test('drops the bits of directories, too, when the owner cannot be kept', async () => {
     const [mounted, behind] = mountFuse('--chown-deny');
     plantTree();
     await move(at('tree'), join(mounted, 'tree'));
@@ -197,8 +197,8 @@ describe('a move to another file system', () => {
   });
 });
 
-describe('a directory that is made for a client', () => {
-  test('below one with a set-group-ID bit has none', async () => {
+describe('a directory that MakeDir or an upload makes', () => {
+  test('has no set-group-ID bit below a directory that has it', async () => {
     chmodSync(directory, 0o2777);
     expect((await post(daemon, { path: at('a/b/f'), username: 'daemon' }, RAW, 'x')).status).toBe(200);
     for (const made of ['a', 'a/b']) {
@@ -207,7 +207,7 @@ describe('a directory that is made for a client', () => {
     }
   });
 
-  test('and that the stranger puts another’s file in the place of: that keeps its owner', async () => {
+  test('is not given to the user when another file has taken its place', async () => {
     const [made, secret, away] = [at('made'), at('secret'), at('away')];
     const original = join(daemon.scratch, 'secret-of-root');
     writeFileSync(original, 'secret', { mode: 0o600 });

@@ -9,26 +9,26 @@ import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { childrenOf } from '../support/proc.ts';
 
 /*
- * Starts and input while descriptors run out, at whatever step: each start works or is refused, and leaves nothing behind.
+ * Starts and input while descriptors run out at any step: each start works or is refused, and leaves nothing behind.
  */
 
 const descriptorsOf = (daemon: TestDaemon) => readdirSync(`/proc/${daemon.pid}/fd`).map(Number);
 
-/** What nobody has caught. */
+/** Log lines of uncaught errors. */
 const unexpected = (daemon: TestDaemon) => daemon.log.filter(({ msg }) => msg.startsWith('unexpected error'));
 
-/** The number that the next descriptor gets. */
+/** The number that the next opened descriptor gets. */
 function lowestFree(open: readonly number[]): number {
   let lowest = 0;
   while (open.includes(lowest)) lowest++;
   return lowest;
 }
 
-/** Descriptors are numbered below this from now on; those that are open stay. */
+/** Limits new descriptors to numbers below this; open ones stay open. */
 const setLimit = (daemon: TestDaemon, limit: number) =>
   execFileSync('prlimit', [`--pid=${daemon.pid}`, `--nofile=${limit}:`]);
 
-/** A client with one connection, which is there before descriptors run out. */
+/** A client with one connection, which is opened before descriptors run out. */
 class Caller implements Disposable {
   readonly #agent = new Agent({ keepAlive: true, maxSockets: 1 });
   readonly #port: number;
@@ -37,7 +37,7 @@ class Caller implements Disposable {
     this.#port = port;
   }
 
-  /** The messages of a call of Process, in JSON: those of a stream up to the one that ends it, or the one answer. */
+  /** Calls a method of Process in JSON; returns all messages of a stream, or the single response. */
   async call(method: string, message: object, isStream: boolean): Promise<Record<string, unknown>[]> {
     const json = Buffer.from(JSON.stringify(message));
     const envelope = Buffer.alloc(5);
@@ -73,7 +73,7 @@ test.each([
   ['a command without stdin', { stdin: false }],
   ['a terminal', { pty: {} }],
 ])(
-  '%s starts or is refused, however few descriptors are left',
+  '%s starts or is refused with any number of free descriptors',
   async (_name, kind) => {
     await using daemon = await startDaemon();
     using caller = new Caller(daemon.port);
@@ -81,7 +81,7 @@ test.each([
     await start();
     const open = descriptorsOf(daemon);
     const seen = { started: 0, refused: 0 };
-    // From none on, until there are plainly enough: how many a start takes at once depends on what else is open just then.
+    // From none to plainly enough: how many a start needs depends on what else is open at that moment.
     for (let limit = lowestFree(open); seen.started < 10; limit++) {
       expect(limit, 'enough for any start').toBeLessThan(Math.max(...open) + 64);
       setLimit(daemon, limit);
@@ -113,7 +113,7 @@ test.each([
   120_000,
 );
 
-test('input that a terminal cannot take yet waits for a descriptor, and arrives whole', async () => {
+test('input to a full terminal waits for a free descriptor and arrives whole', async () => {
   await using daemon = await startDaemon();
   using caller = new Caller(daemon.port);
   const input = randomBytes(600_000);
@@ -141,7 +141,7 @@ test('input that a terminal cannot take yet waits for a descriptor, and arrives 
   expect(unexpected(daemon)).toEqual([]);
 });
 
-test('input to a pipe and a signal to the group take no descriptor; one to the tree that cannot be sent is told', async () => {
+test('without descriptors, SendInput to a pipe and a signal to the group work, and a signal to the tree is refused', async () => {
   await using daemon = await startDaemon();
   if (!daemon.cgroupRoot) return expect(daemon.cgroupRoot, 'no cgroup v2 on this machine').toBeNull();
   using caller = new Caller(daemon.port);

@@ -21,19 +21,19 @@ import { needs } from '../support/needs.ts';
 
 /*
  * A user of the guest makes links, and exchanges directories and links in a loop, while a client works in his
- * directory: nothing of root's changes hands, content or mode, and what he may not reach is not reached for him.
+ * directory: root's files keep owner, content and mode, and nothing is read that this user may not read.
  */
 
-/** Calls of each kind while things are exchanged, so many at a time. */
+/** Calls of each kind, and how many of them at a time. */
 const ROUNDS = 1000;
 const AT_ONCE = 8;
 
 let daemon: TestDaemon;
 let top: string;
 let count = 0;
-/** The stranger's. */
+/** Paths in the user's directory. */
 const work = (name = '') => join(top, 'work', name);
-/** Root's. */
+/** Paths in root's directory. */
 const treasure = (name = '') => join(top, 'treasure', name);
 
 beforeAll(async () => {
@@ -56,7 +56,7 @@ beforeEach(() => {
   chmodSync(treasure('shared'), 0o666);
 });
 
-/** All that must stay: names, kinds, owners, modes, content. */
+/** Everything that must not change: names, types, owners, modes, content. */
 function snapshot(directory: string): Record<string, unknown> {
   const entries = readdirSync(directory, { withFileTypes: true, recursive: true }).map((entry) => {
     const path = join(entry.parentPath, entry.name);
@@ -77,7 +77,7 @@ function linkOfStranger(target: string, name: string): void {
   lchownSync(work(name), STRANGER, STRANGER);
 }
 
-/** The status of a call to the daemon, or the code of its error. */
+/** The status of a REST call, or the code of an RPC's error. */
 async function outcome(call: Promise<unknown>): Promise<string> {
   return call.then(
     (answer) => (answer instanceof Response ? String(answer.status) : 'ok'),
@@ -96,7 +96,7 @@ const compose = (source: string, destination: string) =>
     body: JSON.stringify({ source_paths: [source], destination }),
   });
 
-describe('through a link of a user to what is root’s', () => {
+describe('through a user’s link to root’s files', () => {
   beforeEach(() => {
     linkOfStranger(treasure(), 'out');
     linkOfStranger(treasure('f'), 'file');
@@ -133,14 +133,14 @@ describe('through a link of a user to what is root’s', () => {
     expect(readFileSync(work('own'), 'utf8')).toBe('own');
   });
 
-  test('what he may write to is written to, and stays whose it is', async () => {
+  test('a file that this user may write to is written, and keeps its owner', async () => {
     linkOfStranger(treasure('shared'), 'shared');
     expect(await outcome(upload(work('shared')))).toBe('200');
     expect(readFileSync(treasure('shared'), 'utf8')).toBe('of the client');
     expect(lstatSync(treasure('shared'))).toMatchObject({ uid: 0, gid: 0 });
   });
 
-  test('what he may do there is done', async () => {
+  test('operations that this user may do are done', async () => {
     mkdirSync(treasure('public'));
     chmodSync(treasure('public'), 0o777);
     linkOfStranger(treasure('public'), 'public');
@@ -156,7 +156,7 @@ describe('through a link of a user to what is root’s', () => {
     expect(lstatSync(treasure('public/a')).uid).toBe(STRANGER);
   });
 
-  test('root’s own links lose nothing', async () => {
+  test('links that root has made are followed with all rights', async () => {
     symlinkSync(treasure('closed'), work('of-root'));
     expect(await outcome(upload(work('of-root/new')))).toBe('200');
     expect(await outcome(download(work('of-root/f')))).toBe('200');
@@ -164,7 +164,9 @@ describe('through a link of a user to what is root’s', () => {
   });
 });
 
-describe('while a directory of his and a link to root’s are exchanged', { timeout: 120_000 }, () => {
+describe('root’s files do not change while a user’s directory and a link are exchanged', {
+  timeout: 120_000,
+}, () => {
   beforeEach(() => {
     needs('python3');
     mkdirSync(work('dir'));
@@ -172,7 +174,7 @@ describe('while a directory of his and a link to root’s are exchanged', { time
     linkOfStranger(treasure(), 'link');
   });
 
-  /** Makes the calls, whatever each of them answers. */
+  /** Makes the calls and counts their results, which do not matter. */
   async function storm(call: (round: number) => Promise<unknown>): Promise<Map<string, number>> {
     const outcomes = new Map<string, number>();
     let round = 0;
@@ -213,7 +215,7 @@ describe('while a directory of his and a link to root’s are exchanged', { time
         return rpc().move({ source: work(`own-${round}`), destination: work('dir/below') });
       },
     ],
-  ])('%s', async (_name, call) => {
+  ])('during %s', async (_name, call) => {
     await exchanger(work('dir'), work('link'));
     const before = snapshot(treasure());
     const outcomes = await storm(call);
@@ -221,7 +223,7 @@ describe('while a directory of his and a link to root’s are exchanged', { time
     expect([...outcomes.values()].reduce((sum, each) => sum + each)).toBeGreaterThanOrEqual(ROUNDS);
   });
 
-  test('ListDir and downloads tell nothing of what he may not read', async () => {
+  test('and ListDir and downloads return nothing that this user may not read', async () => {
     rmSync(work('link'));
     linkOfStranger(treasure('closed'), 'link');
     await exchanger(work('dir'), work('link'));
@@ -238,7 +240,7 @@ describe('while a directory of his and a link to root’s are exchanged', { time
   });
 });
 
-test('a link of his to what the daemon has open leads nowhere', async () => {
+test('a user’s link to /proc/self/fd does not reach the daemon’s descriptors', async () => {
   for (const descriptor of readdirSync(`/proc/${daemon.pid}/fd`)) {
     const name = `fd-${descriptor}`;
     linkOfStranger(`/proc/self/fd/${descriptor}`, name);

@@ -5,14 +5,14 @@ import { startDaemon } from '../support/daemon.ts';
 
 const MAIN = fileURLToPath(new URL('../../src/daemon/main.ts', import.meta.url));
 
-/** The daemon with faults in it, each of which a signal sets off. */
+/** Code that throws in the daemon when it gets a signal. */
 const FAULTS = `
 process.on('SIGWINCH', () => { throw new Error('a fault in a callback'); });
 process.on('SIGCONT', () => void Promise.reject(new Error('a fault that nobody waits for')));
 process.on('SIGPWR', () => void Promise.reject('a fault that is no error'));
 `;
 
-test('an error that nobody has caught is logged with its stack, and everything goes on', async () => {
+test('an uncaught error is logged with its stack, and the daemon continues', async () => {
   const fault = `data:text/javascript,${encodeURIComponent(FAULTS)}`;
   await using daemon = await startDaemon({ command: [process.execPath, '--import', fault, MAIN] });
   const started = Promise.withResolvers<void>();
@@ -50,7 +50,7 @@ test('an error that nobody has caught is logged with its stack, and everything g
   expect(await daemon.stop()).toBe(0);
 });
 
-test('a fault before the daemon listens ends it', async () => {
+test('an uncaught error before the daemon listens ends it', async () => {
   const fault = `data:text/javascript,${encodeURIComponent('process.nextTick(() => { throw new Error("early"); })')}`;
   const start = startDaemon({ command: [process.execPath, '--import', fault, MAIN] });
   await expect(start).rejects.toThrow('daemon exited with 1');

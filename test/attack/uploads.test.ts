@@ -42,7 +42,7 @@ async function isAnswering({ url }: TestDaemon): Promise<boolean> {
   return (await fetch(`${url}/health`)).status === 204;
 }
 
-/** So many parts, each of them `content`, its headers included. */
+/** A body of `number` parts, each with this content, which includes the headers. */
 function manyParts(number: number, content: string): Buffer<ArrayBuffer> {
   const part = `--${BOUNDARY}\r\n${content}\r\n`;
   return Buffer.concat([Buffer.alloc(part.length * number, part), Buffer.from(`--${BOUNDARY}--\r\n`)]);
@@ -67,7 +67,7 @@ describe('a multipart body', () => {
     expect(await isAnswering(victim)).toBe(true);
   });
 
-  test('of more than 10,000 parts: 413, and what is kept is whole', async () => {
+  test('of more than 10,000 parts is 413, and the files that are stored are whole', async () => {
     const skipped = manyParts(9400, 'Content-Disposition: form-data; name="x"\r\n\r\n');
     for (const [number, status, kept] of [
       [600, 200, 600],
@@ -88,7 +88,7 @@ describe('a multipart body', () => {
     }
   });
 
-  test('few skipped parts before too many leave nothing', async () => {
+  test('of too many parts stores no file from before the limit when few precede it', async () => {
     const file = multipartBody([filePart(at('f'), 'x')]);
     const end = `--${BOUNDARY}--\r\n`.length;
     const body = Buffer.concat([file.subarray(0, -end), manyParts(20_000, '\r\n')]);
@@ -96,7 +96,7 @@ describe('a multipart body', () => {
     expect(readdirSync(directory)).toEqual([]);
   });
 
-  test('of many files, many times at once, takes a bounded number of descriptors', {
+  test('of 250 files, 20 times at once, uses a bounded number of descriptors', {
     timeout: 60_000,
   }, async () => {
     await using victim = await startDaemon();
@@ -114,8 +114,8 @@ describe('a multipart body', () => {
         return openRequest(victim, head, body.subarray(0, -end.length));
       }),
     );
-    // The last part of each has not come to its end.
-    // Each takes two descriptors, its directory's and its own.
+    // The last part of each body is incomplete.
+    // A part holds two descriptors: of its directory and of its file.
     const received = () => kept().length + (descriptors() - before) / 2 >= uploads * (files - 1);
     await until('all have been received', received);
     expect(descriptors() - before).toBeLessThan(4096 + 10 * uploads);
@@ -127,13 +127,13 @@ describe('a multipart body', () => {
     for (const socket of sockets) socket.destroy();
   });
 
-  test('is not read ahead of what is written', async () => {
+  test('is read no faster than it is written', async () => {
     await using victim = await startDaemon();
     const pipe = at('pipe');
     execFileSync('mkfifo', [pipe]);
     const reader = openSync(pipe, 'r+');
     onTestFinished(() => closeSync(reader));
-    // The first is more than the pipe holds, so that it waits for the reader.
+    // The first part is more than the pipe holds, so that the write blocks.
     const end = `--${BOUNDARY}--\r\n`.length;
     const [first, small] = [
       filePart(pipe, Buffer.alloc(200_000)),
@@ -151,7 +151,7 @@ describe('a multipart body', () => {
     expect(await isAnswering(victim)).toBe(true);
   });
 
-  test('with a preamble or headers without an end takes no memory', async () => {
+  test('with an endless preamble or endless headers uses no memory', async () => {
     await using victim = await startDaemon();
     const start = `--${BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="`;
     for (const beginning of ['preamble', start, `${start}/dev/null"\r\nx: `]) {
@@ -163,7 +163,7 @@ describe('a multipart body', () => {
     }
   });
 
-  test('with a name that is too long is refused, and not taken for a shorter one', async () => {
+  test('with a file name that is too long is refused, and the name is not truncated', async () => {
     for (const length of [5000, 17_000, 90_000]) {
       const name = `${at('x')}${'/.'.repeat(length / 2)}/y`;
       const response = await uploadParts(daemon, [filePart(name, 'content')]);
@@ -173,7 +173,7 @@ describe('a multipart body', () => {
     }
   });
 
-  test('whose answer would be large is refused', async () => {
+  test('with a response that would be too large is refused', async () => {
     const headers = { ...MULTIPART, 'x-metadata-a': 'v'.repeat(4000) };
     const parts = Array.from({ length: 2000 }, (_, index) => filePart(at(`${index}`), 'x'));
     const response = await post(daemon, {}, headers, multipartBody(parts));
@@ -183,7 +183,7 @@ describe('a multipart body', () => {
   });
 });
 
-/** Whether the other end takes `bytes`; what is still under way after two seconds is not taken. */
+/** Whether the other side takes `bytes` within two seconds. */
 async function isTaken(socket: Socket, bytes: Buffer): Promise<boolean> {
   const { promise, resolve } = Promise.withResolvers<boolean>();
   const timer = setTimeout(() => resolve(false), 2000);
@@ -209,13 +209,13 @@ describe('a caller without credentials', () => {
     ['a digest that cannot be read', { ...RAW, 'content-digest': 'nonsense' }],
     ['metadata that cannot be', { ...RAW, 'x-metadata-a': '\u00fc' }],
     ['no path', RAW],
-  ])('is told 401 and nothing else: %s', async (_name, headers) => {
+  ])('gets 401, whatever else is wrong: %s', async (_name, headers) => {
     const response = await post(guarded, { durable: 'nonsense' }, headers, 'x');
     expect(response.status).toBe(401);
     expect(await messageOf(response)).toBe('missing signature query parameter');
   });
 
-  test('who sends slowly is answered and does not keep the connection', async () => {
+  test('who sends slowly gets 401, and the connection is closed', async () => {
     const paths = ['/files?path=/x', '/files/compose', '/process.Process/Start', '/unknown'];
     const requests = Array.from({ length: 200 }, async (_, index) => {
       const path = paths[index % paths.length] ?? '';
@@ -228,7 +228,7 @@ describe('a caller without credentials', () => {
     await Promise.all(requests);
   });
 
-  test('who sends without end is answered, and cut off', async () => {
+  test('who sends without end gets 401, and the connection is closed', async () => {
     const growth = await growthOf(guarded.pid, async () => {
       const head =
         'POST /files?path=/x HTTP/1.1\r\nhost: a\r\ncontent-type: application/octet-stream\r\ntransfer-encoding: chunked\r\n\r\n';

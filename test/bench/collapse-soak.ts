@@ -1,6 +1,6 @@
 /**
- * Collapsing the memory of a daemon that works, again and again, half of the callers going away: everything that it
- * carries meanwhile is compared by hash. Run: `npm run bench -- collapse-soak [seconds]`
+ * Collapses the memory of a busy daemon repeatedly; half of the callers disconnect. All data that it
+ * transfers meanwhile is compared by hash. Run: `npm run bench -- collapse-soak [seconds]`
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -12,7 +12,7 @@ const SECONDS = Number(process.argv[2] ?? 60);
 const MIB = 1024 * 1024;
 const UPLOADERS = 3;
 const STARTERS = 3;
-/** After this time a caller goes away, in milliseconds; the collapse of a small heap takes longer. */
+/** When a caller disconnects, in milliseconds; the collapse of a small heap takes longer. */
 const PATIENCE_MS = 10;
 
 await using daemon = await startBenchDaemon();
@@ -42,7 +42,7 @@ async function transfer(name: string): Promise<void> {
   done.uploads += 1;
 }
 
-/** A process that puts out what it hashes, and then the hash. */
+/** A process that writes data, and then its hash. */
 async function output(): Promise<void> {
   const script = 'f=$(mktemp) && head -c 1000000 /dev/urandom >$f && cat $f && sha256sum <$f >&2 && rm $f';
   const { stdout, stderr } = await transcribe(
@@ -64,7 +64,7 @@ async function collapse(): Promise<void> {
   } else if (leaves) {
     done.abandoned += 1;
   } else if (response?.status !== 503) {
-    // The one before may not have noticed yet that nobody waits for it any more.
+    // The daemon may not have noticed yet that the previous caller has disconnected.
     throw new Error(`a collapse answered ${response?.status}`);
   }
   await delay(20);

@@ -29,7 +29,7 @@ const SETTINGS: readonly Setting[] = [
 
 interface Extent {
   readonly mib: number;
-  /** Part of it in whole windows, 0 to 1. */
+  /** The part of it in whole windows, 0 to 1. */
   readonly share: number;
 }
 
@@ -63,7 +63,7 @@ function measure(): Extent {
   return { mib: (present * PAGE) / 1024 ** 2, share: inWindows / present };
 }
 
-/** In a process of its own: the daemon's libraries, objects that stay, and as many that do not. */
+/** In a process of its own: the daemon's libraries, and as many lasting as temporary objects. */
 async function run(reserve: boolean, objects: number): Promise<Result> {
   if (reserve) native.reserveAddressSpace();
   await Promise.all([import('fastify'), import('pino'), import('@connectrpc/connect-node')]);

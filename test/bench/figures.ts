@@ -1,12 +1,12 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 
-/** The machine is shared and its speed varies: every figure is a median, every verdict a ratio within one run. */
+/** The speed of a shared machine varies: every figure is a median, every result a ratio within one run. */
 export function median(values: readonly number[]): number {
   return values.toSorted((a, b) => a - b)[values.length >> 1] ?? Number.NaN;
 }
 
-/** CPU that a process has used so far, all its threads together, in milliseconds. Source: proc_pid_schedstat(5). */
+/** CPU time of a process so far, of all its threads, in milliseconds. Source: proc_pid_schedstat(5). */
 export function cpuMs(pid: number): number {
   const threads = readdirSync(`/proc/${pid}/task`);
   const nanoseconds = threads.map((thread) =>
@@ -25,12 +25,12 @@ export function residentMib(pid: number): number {
 export async function cpuOf(pid: number, work: () => Promise<unknown>): Promise<number> {
   const before = cpuMs(pid);
   await work();
-  // What the process does after the last byte belongs to it too.
+  // The work of the process after the last byte counts, too.
   await delay(20);
   return cpuMs(pid) - before;
 }
 
-/** Median of each contestant over `rounds`, taken in turns so that a change of the machine's speed meets all. */
+/** The median of each contestant over `rounds`, run in turns so that changes of the machine's speed affect all. */
 export async function takeTurns<Name extends string>(
   contestants: Readonly<Record<Name, () => Promise<number>>>,
   rounds: number,
@@ -50,7 +50,7 @@ export async function takeTurns<Name extends string>(
   >;
 }
 
-/** A number as a table shows it: three digits that mean something. */
+/** A number for a table: three significant digits. */
 export function show(value: number): string {
   return value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2);
 }

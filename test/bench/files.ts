@@ -1,7 +1,7 @@
 /**
- * Files in and out, in one run on one disk: uploads against `cat` fed by a socket, downloads against nginx with
- * sendfile (Debian: nginx-light). Medians of rounds taken in turns. Arguments: MiB of the large file, rounds. The files
- * are below TMPDIR, which says whether disk or memory is measured.
+ * Uploads and downloads, in one run on one disk: uploads against `cat` with a socket as its input, downloads against
+ * nginx with sendfile (Debian: nginx-light). Medians of alternating rounds. Arguments: MiB of the large file, rounds.
+ * The files are below TMPDIR, which decides whether disk or memory is measured.
  */
 import { execFileSync, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -30,10 +30,10 @@ const digest = createHash('sha256');
 for (let sent = 0; sent < SIZE; sent += piece.length) digest.update(piece);
 const contentDigest = `sha-256=:${digest.digest('base64')}:`;
 
-/** Peak of resident memory, MiB, of each process while it worked. */
+/** Peak resident memory, MiB, of each process during the work. */
 const peaks = new Map<string, number>();
 
-/** CPU of each process in every round: ms for a GiB, or µs for a small file. Less moved by what else runs here. */
+/** CPU time of each process in every round, less affected by other load: ms for a GiB, or µs for a small file. */
 const costs = new Map<string, number[]>();
 
 function noteCost(name: string, cost: number): void {
@@ -42,14 +42,14 @@ function noteCost(name: string, cost: number): void {
 
 function notePeak(name: string, pid: number): void {
   const kib = Number(/^VmHWM:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]);
-  // A process that has just ended has none.
+  // Null for a process that has just ended.
   if (kib > 0) peaks.set(name, Math.max(peaks.get(name) ?? 0, kib / 1024));
 }
 
-/** MiB a second of `work`, with the peak of `pid` noted. The file that it made goes before it reaches the disk. */
+/** MiB a second of `work`, and the peak of `pid`. The file is removed before it is written to disk. */
 function timed(name: string, pid: number, work: () => Promise<unknown>): () => Promise<number> {
   return async () => {
-    // The peak starts anew: proc_pid_clear_refs(5).
+    // Resets the peak: proc_pid_clear_refs(5).
     writeFileSync(`/proc/${pid}/clear_refs`, '5');
     const before = cpuMs(pid);
     const started = performance.now();
@@ -101,7 +101,7 @@ async function cat(): Promise<number> {
   const done = Promise.withResolvers<void>();
   const file = openSync(target, 'w');
   server.once('connection', (socket) => {
-    // The shell tells what cat has used; nobody else can, once it has ended.
+    // Only the shell can report the CPU time of cat, after its end.
     const child = spawn('bash', ['-c', 'cat; times >&2'], { stdio: [socket, file, 'pipe'] });
     const watch = setInterval(() => notePeakOfChild('cat', child.pid), 50);
     socket.destroy();

@@ -18,9 +18,9 @@ import { reasonNotToRun } from '../support/guest/tools.ts';
 import { median, printTable } from './figures.ts';
 
 /*
- * The frames of a guest that are touched after it was restored, by what was done before the pause. Boots differ more
- * than pauses of one boot, and those more than restores of one pause: so every boot is paused in each way, several
- * times, and the ways are compared within a boot. npm run bench -- frames [boots] [pauses] [restores] [rounds of work]
+ * The frames of a guest that are accessed after a restore, by what was done before the pause. Boots vary more than
+ * pauses of one boot, and these more than restores of one pause, so every boot is paused in each way, several times,
+ * and the ways are compared within a boot. npm run bench -- frames [boots] [pauses] [restores] [rounds of work]
  */
 
 type Key = Exclude<keyof Touched, 'owners'>;
@@ -39,7 +39,7 @@ try {
     for (let round = 0; round < pauses; round += 1) {
       for (const pause of PAUSES) {
         const paused = await pauseAgain(worked, join(directory, 'paused'), pause);
-        // The last one is asked whose the frames are.
+        // The owners of the frames are asked for in the last restore.
         for (let left = restores - 1; left >= 0; left -= 1)
           table[pause].push(await measure(paused, library, left === 0));
       }

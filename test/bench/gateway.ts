@@ -28,7 +28,7 @@ const nginx = await startProxy(daemon.port);
 
 interface Way {
   readonly port: number;
-  /** Whose CPU and memory it costs; the client and the daemon are the same for all. */
+  /** The process whose CPU and memory count; client and daemon are the same for all. */
   readonly pid: number | null;
 }
 
@@ -42,7 +42,7 @@ type Name = (typeof names)[number];
 const head = (lines: readonly string[]) =>
   `${[...lines, 'host: bench', 'svc-sandbox-id: one'].join('\r\n')}\r\n\r\n`;
 
-/** nginx that passes everything to the daemon, without holding anything back. */
+/** nginx as a proxy of the daemon, without buffering. */
 async function startProxy(port: number) {
   const directory = mkdtempSync(join(tmpdir(), 'envd-nginx-'));
   const own = 20_000 + (process.pid % 20_000);
@@ -77,11 +77,11 @@ async function startProxy(port: number) {
   return { port: own, worker, end };
 }
 
-/** The most that was resident in each proxy while it worked, in MiB, and its CPU per round, in ms. */
+/** Peak resident memory of each proxy during the work, in MiB, and its CPU time per round, in ms. */
 const peaks = new Map<Name, number>();
 const cpus = new Map<Name, number>();
 
-/** `work` by each way, with the cost of the proxy noted. */
+/** Does `work` by each way, and notes the cost of the proxy. */
 function byEach(work: (way: Way) => Promise<number>): Record<Name, () => Promise<number>> {
   peaks.clear();
   const one = (name: Name) => async () => {
@@ -151,7 +151,7 @@ for (const connections of [1, 16]) {
   table(`${calls} small calls over ${connections} connections`, figures, 'calls/s');
 }
 
-/** Opens idle streams and waits until each has begun; returns MiB of the proxy for all of them. */
+/** Opens idle streams and waits until each has begun; returns the MiB that the proxy uses for them. */
 async function idleStreams({ port, pid }: Way): Promise<number> {
   const before = pid === null ? 0 : residentMib(pid);
   const request = startRequest({ process: { cmd: 'sleep', args: ['1000'] }, stdin: false }, 'json');
@@ -173,7 +173,7 @@ async function idleStreams({ port, pid }: Way): Promise<number> {
   return used;
 }
 
-// Its memory is not that of the gigabytes before.
+// A new process, whose memory is not that of the large transfers before.
 await using fresh = await startGateway({ flags: DAEMON_FLAGS });
 await fresh.register('one', daemon.port, { timeout: 86_400 });
 const streams = {

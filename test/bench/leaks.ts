@@ -14,7 +14,7 @@ import { drain, startRequest } from '../support/raw-client.ts';
 import { startBenchDaemon } from './daemon.ts';
 import { printTable, residentMib } from './figures.ts';
 
-/** For so long an ended process is kept, in milliseconds. */
+/** How long an ended process is kept, in milliseconds. */
 const RETENTION_MS = 30_000;
 
 const IN_A_ROW = Number(process.env.STARTS ?? 10_000);
@@ -25,7 +25,7 @@ const MIB = 1024 ** 2;
 await using daemon = await startBenchDaemon();
 const agent = new Agent({ keepAlive: true, maxSockets: AT_ONCE });
 
-/** Starts `/bin/true` over a connection that stays. */
+/** Starts `/bin/true` over a persistent connection. */
 async function start(terminal: boolean): Promise<void> {
   const init = { process: { cmd: '/bin/true' }, ...(terminal && { pty: {} }) };
   const body = encodeFrame(StartRequestSchema, create(StartRequestSchema, init), 'json');
@@ -106,7 +106,7 @@ async function readSlowly(bytes: number, onSample: () => void): Promise<number> 
 }
 
 async function slowReader(): Promise<void> {
-  // What is allocated once for any stream is no growth.
+  // The first stream allocates what is kept for all.
   await readSlowly(64 * MIB, () => {});
   const before = residentMib(daemon.pid);
   let most = before;

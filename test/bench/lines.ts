@@ -10,7 +10,7 @@ import { startBenchDaemon } from './daemon.ts';
 import { cpuMs, median, printTable, show } from './figures.ts';
 
 const ROUNDS = Number(process.env.ROUNDS ?? 5);
-/** Writes five lines a turn of its loop, each `pause` µs after the one before. */
+/** Writes five lines a turn of its loop, each `pause` µs after the previous one. */
 const PAUSING = `
 const { writeSync } = require('node:fs');
 const [lines, pause] = process.argv.slice(1).map(Number);
@@ -39,7 +39,7 @@ const PROGRAMS: readonly Program[] = [
     cmd: 'bash',
     args: ['-c', 'for ((i = 0; i < 300000; i++)); do echo $i; done'],
   },
-  // Most lines arrive alone, which costs the most.
+  // Most lines arrive alone, the most expensive case.
   {
     name: '20 µs after each line',
     lines: 50_000,

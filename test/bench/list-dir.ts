@@ -22,9 +22,9 @@ const entries = { users: new UserDatabase(), metadataPrefix: 'user.svc.' };
 
 interface Measured {
   readonly ms: number;
-  /** The longest turn of the event loop. */
+  /** The longest turn of the event loop, wall clock. */
   readonly turnMs: number;
-  /** The same in time on the processor, which other processes do not add to. */
+  /** The same in CPU time, without the effect of other processes. */
   readonly turnCpuMs: number;
 }
 
@@ -56,7 +56,7 @@ async function find(root: string): Promise<void> {
   await once(child, 'exit');
 }
 
-/** Lists and encodes, as a call of ListDir does. */
+/** Lists and encodes, as ListDir does. */
 async function answer(root: string, codec: Codec): Promise<[readonly Buffer[], number]> {
   const list = new ListAnswer(codec);
   let count = 0;
@@ -103,7 +103,7 @@ function longestTurn(rounds: readonly Measured[]): string {
   return `longest turn of ${rounds.length}: ${longest('turnMs')} ms, ${longest('turnCpuMs')} ms of it computing`;
 }
 
-/** The whole call, to curl, which keeps nothing. */
+/** The whole call by curl, which discards the response. */
 async function answers(root: string): Promise<void> {
   let round: Measured | undefined;
   const server = createServer(async ({ headers }, response) => {

@@ -9,11 +9,11 @@ import { freePort } from '../support/free-port.ts';
 
 export interface Nginx extends AsyncDisposable {
   readonly port: number;
-  /** Pid of the one process that serves. */
+  /** Pid of its only worker. */
   readonly worker: number;
 }
 
-/** nginx as a server of the files in `root`, with sendfile, on loopback and with nothing of the system's own. */
+/** nginx as a server of the files in `root`, with sendfile, on loopback, without the system's configuration. */
 export async function startNginx(root: string): Promise<Nginx> {
   const directory = mkdtempSync(join(tmpdir(), 'envd-nginx-'));
   const port = await freePort();

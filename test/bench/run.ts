@@ -7,7 +7,7 @@ interface Bench {
   readonly what: string;
   readonly args?: string;
   readonly flags?: readonly string[];
-  /** A purpose of `.ci/packages.txt`: the programs that it runs beside the daemon. */
+  /** A purpose of `.ci/packages.txt`: the programs that it needs. */
   readonly packages?: string;
 }
 

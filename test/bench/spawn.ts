@@ -1,9 +1,9 @@
 /**
- * What it costs to start `/bin/true` and to see it end: our spawn beside child_process in one process, in turns,
+ * The cost of starting `/bin/true` and of noticing its end: our spawn beside child_process in one process, in turns,
  * with a small and a large heap, with and without a cgroup of its own; then through the RPCs of a real daemon.
  * Run: `npm run bench -- spawn`
  *
- * "Block" is what a start takes from everybody else on the event loop, from the call to the last callback: the time
+ * "Block" is the time that a start takes from all else on the event loop, from the call to the last callback: the
  * in which the loop did not wait for events (eventLoopUtilization), wall clock. CPU would not do: a fork waits for
  * the kernel without using any of the thread's own.
  */
@@ -36,14 +36,14 @@ interface Report {
   readonly costs: Record<Contestant, Cost>;
 }
 
-/** Memory as a busy daemon has it: half in buffers, half in objects, every page touched. */
+/** Memory like that of a busy daemon: half in buffers, half in objects, every page written. */
 function fill(mib: number): unknown[] {
   const buffers = Array.from({ length: mib / 2 }, (_, index) => Buffer.alloc(MIB, index + 1));
   const objects = Array.from({ length: mib * 5000 }, (_, index) => ({ index, name: `object ${index}` }));
   return [buffers, objects];
 }
 
-/** One start after the other; the loop has nothing else to do meanwhile. */
+/** One start after the other, while the loop does nothing else. */
 async function measure(start: () => Promise<void>): Promise<Cost> {
   const before: EventLoopUtilization = performance.eventLoopUtilization();
   const began = performance.now();
@@ -77,7 +77,7 @@ async function viaChildProcess(): Promise<void> {
   await once(child, 'close');
 }
 
-/** Runs in a process of its own, so that each heap is what it says. */
+/** Runs in a process of its own, so that the heap has the intended size. */
 async function inside(heapMib: number): Promise<Report> {
   const kept = fill(heapMib);
   globalThis.gc?.();
@@ -104,7 +104,7 @@ async function inside(heapMib: number): Promise<Report> {
     { blockMs: median(all.map((cost) => cost.blockMs)), totalMs: median(all.map((cost) => cost.totalMs)) },
   ]);
   const resident = residentMib(process.pid);
-  // Leaves are removed a moment after their process.
+  // Cgroups are removed a moment after their process.
   await new Promise((resolve) => setTimeout(resolve, 100));
   cgroups[Symbol.dispose]();
   if (root) new Cgroup(root).remove();

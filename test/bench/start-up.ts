@@ -47,7 +47,7 @@ const variants: Variant[] = [
 ];
 
 const samples = new Map(variants.map((variant) => [variant, [] as Sample[]]));
-// The first round fills the caches and does not count.
+// The first round fills the caches and is not counted.
 for (let round = 0; round <= Number(rounds); round += 1) {
   for (const [variant, list] of samples) {
     const sample = await measure(variant);
@@ -85,7 +85,7 @@ async function measure({ command: [program = '', ...args], env }: Variant): Prom
   return { answerMs, cpuMs, anonymousMiB };
 }
 
-/** Whether the first line of an answer comes. */
+/** Whether the first line of a response arrives. */
 function answers(): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = connect(PORT, '127.0.0.1', () => socket.write('GET /health HTTP/1.1\r\nHost: x\r\n\r\n'));

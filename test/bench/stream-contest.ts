@@ -32,7 +32,7 @@ export class Contest implements Disposable {
     return new Contest(child, ports);
   }
 
-  /** CPU of the server for the load to that many readers of one source, in milliseconds. */
+  /** CPU time of the server for the load with that many readers of one source, in milliseconds. */
   stream(server: 'ours' | 'plain', { size, count }: Load, codec: Codec, readers = 1): Promise<number> {
     const config = { cmd: 'source', args: [String(size), String(count)], envs: { readers: String(readers) } };
     const request = startRequest({ process: config }, codec);
@@ -44,7 +44,7 @@ export class Contest implements Disposable {
     return cpuOf(this.pid, () => Promise.all(Array.from({ length: readers }, read)));
   }
 
-  /** The same payloads through bare sockets. */
+  /** The same payloads over plain sockets. */
   bare({ size, count }: Load, readers = 1): Promise<number> {
     const read = async () => {
       const { bytes } = await drain(this.#ports.bare, Buffer.from(`${size} ${count}`));

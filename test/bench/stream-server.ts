@@ -1,6 +1,6 @@
 /**
  * The servers that stream.ts and fan-out.ts compare, in a process of their own: our path, a plain handler of
- * connect-node and a bare socket, each telling the same events. A request asks for `[bytes of an event, events]`
+ * connect-node and a plain socket, all sending the same events. A request has `[bytes of an event, events]`
  * in the args of its command.
  */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
@@ -41,7 +41,7 @@ function wantedBy(args: readonly string[]): Wanted {
   return { payload: Buffer.alloc(size, 'some output '), count };
 }
 
-/** Writes the events as fast as the readers let it. */
+/** Writes the events as fast as the readers allow. */
 class Source {
   readonly output = new Output((paused) => this.#setPaused(paused), new History(HISTORY_BYTES));
   readonly #payload: Buffer;
@@ -58,14 +58,14 @@ class Source {
     if (this.#left === 0 && !this.output.ended) this.output.end(END);
   }
 
-  // As a real pipe does: what follows comes in a later turn of the loop.
+  // As with a real pipe, the next event comes in a later turn of the loop.
   #setPaused(paused: boolean): void {
     this.#paused = paused;
     if (!paused) setImmediate(() => this.run());
   }
 }
 
-/** A source that several requests read starts when the last of them has come. */
+/** A source with several readers starts when the last of them has connected. */
 let shared: { readonly source: Source; missing: number } | null = null;
 
 function join(wanted: Wanted, readers: number) {
@@ -80,7 +80,7 @@ function join(wanted: Wanted, readers: number) {
   return reader;
 }
 
-// Only what the table and the guest decide is replaced; the messages, the frames and the loop are the daemon's.
+// Only the process table and the guest are replaced; the messages, the frames and the loop are the daemon's.
 const ours = {
   ...startStream(null as never, null as never),
   open: async (request: StartRequest) =>
@@ -109,7 +109,7 @@ function serveOurs(request: IncomingMessage, response: ServerResponse): void {
   void streams.serve(ours, { request, response, headers, codec, shutdown });
 }
 
-/** The floor: the payloads alone, joined to 64 KiB a write, through a bare socket. The request is `size count`. */
+/** The lower bound: the payloads alone, in writes of 64 KiB, over a plain socket. The request is `size count`. */
 function serveBare(socket: Socket): void {
   socket.once('data', (text) => {
     const { payload, count } = wantedBy(String(text).split(' '));

@@ -14,7 +14,7 @@ import { Contest, type Load } from './stream-contest.ts';
 const ROUNDS = Number(process.env.ROUNDS ?? 7);
 const PIPED_BYTES = 512 * 1024 * 1024;
 
-/** `goal`: of the plain handler's CPU. */
+/** `goal`: share of the plain handler's CPU time. */
 const LOADS: readonly (Load & { readonly goal: number })[] = [
   { name: '20,000 of 32 KiB', size: 32 * 1024, count: 20_000, goal: 0.3 },
   { name: '300,000 of 100 B', size: 100, count: 300_000, goal: 0.15 },

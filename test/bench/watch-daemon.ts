@@ -1,6 +1,6 @@
 /**
  * Watches of the real daemon, over its socket: the time from a change to its event at the client (beside a GET
- * /health at the same moment), what a thousand watches take, and what 10,000 made and removed leave behind.
+ * /health at the same moment), the cost of a thousand watches, and what 10,000 opened and closed ones leave behind.
  * Run: `npm run bench -- watch-daemon`
  */
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -104,7 +104,7 @@ async function many(path: string): Promise<void> {
   const ms = await timed(async () => {
     writeFileSync(join(path, 'file'), '');
     for (const watcherId of ids) {
-      // The first ones are asked before the kernel has told it.
+      // The first replies may precede the event.
       let events = 0;
       while (events === 0) events = (await client.getWatcherEvents({ watcherId })).events.length;
       if (events !== 1) throw new Error(`${events} events`);

@@ -27,7 +27,7 @@ import { median } from './figures.ts';
 const RUNS = 3;
 const OPERATIONS = 2000;
 const LATENCIES = 500;
-/** The last events of a burst are waited for so long. */
+/** How long the last events of a burst are waited for. */
 const SETTLE_MS = 1500;
 
 type Kind = 'own' | 'chokidar';
@@ -37,7 +37,7 @@ interface Live {
   onEvent: (path: string) => void;
 }
 
-/** Watches with one of the two, counting what is told by its type. */
+/** Watches with one of the two, and counts the events by type. */
 async function start(kind: Kind, root: string): Promise<Live> {
   const live: Live = { counts: {}, onEvent: () => {} };
   const count = (type: string, path: string) => {
@@ -96,7 +96,7 @@ async function measureSetup(kind: Kind, root: string): Promise<Count> {
   return { ms, mb: memoryMb() - memory, watches: kernelWatches(), stall };
 }
 
-/** Operations, and which events tell them: ours and chokidar's. */
+/** Operations, and the events that report them: ours and chokidar's. */
 const BURSTS: Record<
   string,
   { operate: (at: (name: string) => string, n: number) => void; told: string[]; each: number }

@@ -21,18 +21,18 @@ test('the sandbox is running', async () => {
 });
 
 describe('a command', () => {
-  test('gives stdout, stderr and exit code', async () => {
+  test('returns stdout, stderr and the exit code', async () => {
     const result = await commands.run('echo out; echo err >&2');
     expect(result).toEqual({ exitCode: 0, stdout: 'out\n', stderr: 'err\n', error: undefined });
   });
 
-  test('that fails throws its result', async () => {
+  test('with a non-zero exit code throws its result', async () => {
     const error = await rejection(commands.run('echo half; exit 7'));
     expect(error).toBeInstanceOf(CommandExitError);
     expect(error).toMatchObject({ exitCode: 7, stdout: 'half\n', error: 'exit status 7' });
   });
 
-  test('that dies of a signal says so', async () => {
+  test('that a signal ends throws the name of the signal', async () => {
     const error = await rejection(commands.run('kill -TERM $$'));
     expect(error).toBeInstanceOf(CommandExitError);
     expect(error).toMatchObject({ exitCode: -1, error: 'signal: terminated' });
@@ -49,38 +49,38 @@ describe('a command', () => {
     expect(await handle.wait()).toMatchObject({ exitCode: 0, stdout: 'first\nsecond\n', stderr: 'oops\n' });
   });
 
-  test('keeps characters whole that arrive in pieces, and much of them', async () => {
-    // Time between the halves makes two messages of them; half a character is no event of this client.
+  test('decodes UTF-8 characters that are split between messages', async () => {
+    // The pause makes two messages of the halves; the client emits no event for half a character.
     const { stdout } = await commands.run(
       "printf '\\xc3'; sleep 0.05; printf '\\xbc\\n'; seq -f 'ü%g' 20000",
     );
     expect(stdout).toBe(`ü\n${Array.from({ length: 20000 }, (_, i) => `ü${i + 1}\n`).join('')}`);
   });
 
-  test('has the environment and the directory that were asked for', async () => {
+  test('has the requested environment and directory', async () => {
     const envs = { GREETING: 'hello world' };
     const { stdout } = await commands.run('echo "$GREETING"; pwd; id -un', { envs, cwd: guest.directory });
     expect(stdout).toBe(`hello world\n${guest.directory}\nroot\n`);
   });
 
-  test('runs as the user that was asked for', async () => {
+  test('runs as the requested user', async () => {
     const { stdout } = await commands.run('id -un; echo $LOGNAME', { user: 'daemon' });
     expect(stdout).toBe('daemon\ndaemon\n');
   });
 
-  test('without stdin reads the end of it at once', async () => {
+  test('without stdin reads the end of file at once', async () => {
     expect((await commands.run('cat; echo end')).stdout).toBe('end\n');
   });
 
-  test('is killed when its time is up', async () => {
+  test('is killed after its time limit', async () => {
     const handle = await commands.run('sleep 300', { background: true, timeoutMs: 300 });
     expect(await rejection(handle.wait())).toBeInstanceOf(TimeoutError);
     const end = await rejection(commands.connect(handle.pid).then((again) => again.wait()));
     expect(end).toMatchObject({ exitCode: -1, error: 'signal: killed' });
   });
 
-  test('without a time limit goes on', async () => {
-    // Longer than the limit of 0 ms that it must not be taken for.
+  test('with a time limit of 0 is not limited', async () => {
+    // Longer than a limit of 0 ms, if it were taken literally.
     expect((await commands.run('sleep 0.2; echo done', { timeoutMs: 0 })).stdout).toBe('done\n');
   });
 });
@@ -94,7 +94,7 @@ describe('a background command', () => {
     expect(await handle.wait()).toMatchObject({ exitCode: 0, stdout: 'one two' });
   });
 
-  test('is listed while it runs, with what it was started with', async () => {
+  test('is listed with its parameters while it runs', async () => {
     const opts = { background: true, stdin: true, envs: { A: 'b' }, cwd: '/tmp' } as const;
     const handle = await commands.run('read x', opts);
     expect((await commands.list()).find(({ pid }) => pid === handle.pid)).toEqual({
@@ -109,14 +109,14 @@ describe('a background command', () => {
     expect((await commands.list()).some(({ pid }) => pid === handle.pid)).toBe(false);
   });
 
-  test('is killed once', async () => {
+  test('is killed; a second kill returns false', async () => {
     const handle = await commands.run('sleep 300', { background: true });
     expect(await handle.kill()).toBe(true);
     expect(await rejection(handle.wait())).toMatchObject({ exitCode: -1, error: 'signal: killed' });
     expect(await commands.kill(handle.pid)).toBe(false);
   });
 
-  test('is gone when the kill has been answered, every time', async () => {
+  test('has ended when the kill is answered', async () => {
     for (let round = 0; round < 20; round++) {
       const { pid } = await commands.run('sleep 300', { background: true });
       expect(await commands.kill(pid)).toBe(true);
@@ -125,7 +125,7 @@ describe('a background command', () => {
     }
   });
 
-  test('outlives its client, and another one connects', async () => {
+  test('continues when its client disconnects, and another client can connect', async () => {
     const first = await commands.run('read x; echo "got $x"', { background: true, stdin: true });
     await first.disconnect();
     const out = new Seen<string>();
@@ -136,7 +136,7 @@ describe('a background command', () => {
     expect(out.items.join('')).toBe('got it\n');
   });
 
-  test('of another client is heard by both', async () => {
+  test('sends its output to two clients', async () => {
     const first = await commands.run('read x; seq 1000', { background: true, stdin: true });
     const second = await commands.connect(first.pid);
     await first.sendStdin('\n');
@@ -145,7 +145,7 @@ describe('a background command', () => {
     expect(one.stdout).toMatch(/^1\n(?:\d+\n)*1000\n$/);
   });
 
-  test('many at a time', async () => {
+  test('runs beside 19 others', async () => {
     const runs = Array.from({ length: 20 }, (_, i) => commands.run(`echo ${i}`));
     const texts = (await Promise.all(runs)).map(({ stdout }) => stdout);
     expect(texts).toEqual(runs.map((_, i) => `${i}\n`));
@@ -153,13 +153,13 @@ describe('a background command', () => {
 });
 
 describe('errors', () => {
-  test('of a missing directory', async () => {
+  test('a missing directory is an InvalidArgumentError', async () => {
     const error = await rejection(commands.run('true', { cwd: '/missing' }));
     expect(error).toBeInstanceOf(InvalidArgumentError);
     expect(String(error)).toContain("cwd '/missing' does not exist");
   });
 
-  test('of an unknown process', async () => {
+  test('an unknown process is a NotFoundError', async () => {
     expect(await commands.kill(4_000_000)).toBe(false);
     const calls = [commands.connect(4_000_000), commands.sendStdin(4_000_000, 'x')];
     for (const error of await rejections(calls)) {
@@ -168,13 +168,13 @@ describe('errors', () => {
     }
   });
 
-  test('of an unknown user', async () => {
+  test('an unknown user is an AuthenticationError', async () => {
     const error = await rejection(commands.run('true', { user: 'nobody-here' }));
     expect(error).toBeInstanceOf(AuthenticationError);
     expect(String(error)).toContain("invalid username: 'nobody-here'");
   });
 
-  test('of a client that gives up: the command goes on', async () => {
+  test('an aborted client leaves the command running', async () => {
     const abort = new AbortController();
     const opts = { background: true, stdin: true, signal: abort.signal } as const;
     const handle = await commands.run('read x; exit 3', opts);

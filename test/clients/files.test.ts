@@ -14,7 +14,7 @@ beforeAll(async () => {
 });
 afterAll(() => guest[Symbol.asyncDispose]());
 
-/** A path in a directory of the test's own that does not exist yet. */
+/** A path that does not exist yet, in a directory of its own. */
 const fresh = (name: string) => join(guest.directory, `${++count}`, name);
 
 /** `bytes` as a stream of pieces. */
@@ -33,7 +33,7 @@ const plain = (bytes: Uint8Array): ArrayBuffer => Uint8Array.from(bytes).buffer;
 const MEGABYTE = randomBytes(1 << 20);
 
 describe('writing and reading', () => {
-  test('text', async () => {
+  test('text is read as it was written', async () => {
     const path = fresh('note ü.txt');
     expect(await files.write(path, 'hällo')).toEqual({ name: 'note ü.txt', path, type: 'file' });
     expect(await files.read(path)).toBe('hällo');
@@ -41,7 +41,7 @@ describe('writing and reading', () => {
     expect(await files.read(path)).toBe('shorter');
   });
 
-  test('an empty file', async () => {
+  test('an empty file is read as empty', async () => {
     const path = fresh('empty');
     await files.write(path, '');
     expect(await files.read(path)).toBe('');
@@ -52,7 +52,7 @@ describe('writing and reading', () => {
     ['as a form', {}],
     ['as raw bytes', { useOctetStream: true }],
     ['compressed', { gzip: true }],
-  ])('bytes %s', async (_name, opts) => {
+  ])('bytes are read as they were written: %s', async (_name, opts) => {
     const path = fresh('data.bin');
     expect(await files.write(path, plain(MEGABYTE), opts)).toMatchObject({ path });
     expect(MEGABYTE.equals(await files.read(path, { format: 'bytes' }))).toBe(true);
@@ -62,7 +62,7 @@ describe('writing and reading', () => {
   test.each([
     ['plain', {}],
     ['compressed', { gzip: true }],
-  ])('streams, %s', async (_name, opts) => {
+  ])('streams are read and written: %s', async (_name, opts) => {
     const path = fresh('streamed.bin');
     await files.write(path, streamOf(MEGABYTE), opts);
     const pieces: Uint8Array[] = [];
@@ -70,7 +70,7 @@ describe('writing and reading', () => {
     expect(MEGABYTE.equals(Buffer.concat(pieces))).toBe(true);
   });
 
-  test('a blob', async () => {
+  test('a blob is read as it was written', async () => {
     const path = fresh('blob');
     await files.write(path, new Blob(['blob ', 'content']));
     const blob = await files.read(path, { format: 'blob' });
@@ -80,7 +80,7 @@ describe('writing and reading', () => {
   test.each([
     ['as a form', {}],
     ['compressed', { gzip: true }],
-  ])('many files at once, %s', async (_name, opts) => {
+  ])('many files are written in one call: %s', async (_name, opts) => {
     const entries = ['a.txt', 'deep/er/b.txt', 'c "quoted".txt'].map((name) => ({
       path: fresh(name),
       data: `content of ${name}`,
@@ -90,7 +90,7 @@ describe('writing and reading', () => {
     for (const { path, data } of entries) expect(await files.read(path)).toBe(data);
   });
 
-  test('relative paths lie below the home of the user', async () => {
+  test('relative paths are below the home directory of the user', async () => {
     const [name] = [`envd-test-${process.pid}-${Date.now()}.txt`];
     const { path } = await files.write(name, 'at home');
     try {
@@ -101,21 +101,21 @@ describe('writing and reading', () => {
     }
   });
 
-  test('a file of another user', async () => {
+  test('a file of another user belongs to that user', async () => {
     const path = fresh('daemon.txt');
     await files.write(path, 'x', { user: 'daemon' });
     expect(await files.getInfo(path)).toMatchObject({ owner: 'daemon', group: 'daemon' });
     expect(await files.getInfo(join(path, '..'))).toMatchObject({ owner: 'daemon', mode: 0o755 });
   });
 
-  test('an upload that its client breaks off leaves the old content', async () => {
+  test('an interrupted upload keeps the old content', async () => {
     const path = fresh('kept.txt');
     await files.write(path, 'old');
     const abort = new AbortController();
     let pieces = 0;
     const endless = new ReadableStream<Uint8Array>({
       pull(controller) {
-        // By then the client has taken some pieces; the next one never comes.
+        // By then the client has taken some pieces; the next one never arrives.
         if (++pieces > 5) return void abort.abort();
         controller.enqueue(new Uint8Array(100_000));
       },
@@ -132,7 +132,7 @@ describe('metadata', () => {
   test.each([
     ['as a form', {}],
     ['as raw bytes', { useOctetStream: true }],
-  ])('is kept with the file, uploaded %s', async (_name, opts) => {
+  ])('is stored with the file, uploaded %s', async (_name, opts) => {
     const path = fresh('tagged.txt');
     expect(await files.write(path, 'x', { metadata, ...opts })).toMatchObject({ metadata });
     expect((await files.getInfo(path)).metadata).toEqual(metadata);
@@ -149,7 +149,7 @@ describe('metadata', () => {
     expect((await files.getInfo(path)).metadata).toBeUndefined();
   });
 
-  test('that is too long is refused', async () => {
+  test('is refused when it is too long', async () => {
     const error = await rejection(files.write(fresh('x'), 'x', { metadata: { big: 'x'.repeat(5000) } }));
     expect(error).toBeInstanceOf(InvalidArgumentError);
   });
@@ -173,7 +173,7 @@ describe('entries', () => {
       symlinkTarget: undefined,
       metadata: undefined,
     });
-    // The kernel stamps files with a clock that is a tick behind.
+    // The kernel stamps files with a clock that lags by up to a tick.
     expect(Math.abs((modifiedTime?.getTime() ?? 0) - before)).toBeLessThan(5000);
   });
 
@@ -191,7 +191,7 @@ describe('entries', () => {
     });
   });
 
-  test('list goes as deep as it is asked to', async () => {
+  test('list returns the requested number of levels', async () => {
     const directory = fresh('tree');
     const names = ['b.txt', 'a/two.txt', 'a/z/three.txt'];
     await files.writeFiles(names.map((name) => ({ path: join(directory, name), data: name })));
@@ -205,14 +205,14 @@ describe('entries', () => {
     expect(await rejection(files.list(directory, { depth: 0 }))).toBeInstanceOf(InvalidArgumentError);
   });
 
-  test('makeDir makes parents and says whether it made anything', async () => {
+  test('makeDir makes missing parents and returns whether it made the directory', async () => {
     const directory = fresh('p/q/r');
     expect(await files.makeDir(directory)).toBe(true);
     expect(await files.makeDir(directory)).toBe(false);
     expect(await files.exists(directory)).toBe(true);
   });
 
-  test('rename moves, also into directories that are not there', async () => {
+  test('rename moves, also into missing directories', async () => {
     const from = fresh('from.txt');
     const to = fresh('new/place/to.txt');
     await files.write(from, 'moved');
@@ -221,7 +221,7 @@ describe('entries', () => {
     expect(await files.read(to)).toBe('moved');
   });
 
-  test('remove takes everything below, and nothing is no error', async () => {
+  test('remove deletes trees, and a missing path is no error', async () => {
     const directory = fresh('gone');
     await files.write(join(directory, 'a/b/c.txt'), 'x');
     await files.remove(directory);
@@ -249,7 +249,7 @@ describe('errors', () => {
     expect(await files.exists(path)).toBe(false);
   });
 
-  test('a directory where a file is meant, and the other way round', async () => {
+  test('a directory in place of a file, and the reverse, is an error', async () => {
     const path = fresh('file');
     await files.write(path, 'x');
     const calls = [
@@ -262,7 +262,7 @@ describe('errors', () => {
     for (const error of await rejections(calls)) expect(error).toBeInstanceOf(InvalidArgumentError);
   });
 
-  test('an unknown user', async () => {
+  test('an unknown user is an error', async () => {
     const opts = { user: 'nobody-here' };
     for (const error of await rejections([files.read('/etc/passwd', opts), files.getInfo('/etc', opts)])) {
       expect(error).toBeInstanceOf(AuthenticationError);

@@ -3,7 +3,7 @@ import { getAttributeSync, listAttributesSync } from 'fs-xattr';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Guest, startGuest } from '../support/sandbox.ts';
 
-/* A daemon with the names that a published client expects in the guest: what programs set there, the client sees. */
+/* A daemon with the attribute names of a published client: attributes that programs set are visible to the client. */
 
 const metadata = { author: 'Ada' };
 
@@ -22,7 +22,7 @@ describe.each([
   test.each([
     ['as a form', {}],
     ['as raw bytes', { useOctetStream: true }],
-  ])('is what an upload is kept under, %s', async (name, options) => {
+  ])('is the prefix of an upload’s attributes, %s', async (name, options) => {
     const path = inGuest(name);
     expect(await guest.sandbox.files.write(path, 'x', { metadata, ...options })).toMatchObject({ metadata });
     expect(listAttributesSync(path)).toEqual([`user.${prefix}.author`]);
@@ -30,7 +30,7 @@ describe.each([
     expect((await guest.sandbox.files.getInfo(path)).metadata).toEqual(metadata);
   });
 
-  test('is where programs put what the client then sees', async () => {
+  test('is the prefix of the attributes that a client sees', async () => {
     const { files, commands } = guest.sandbox;
     const path = inGuest('by a program');
     await files.write(path, 'x');
@@ -43,12 +43,12 @@ describe.each([
       metadata,
     });
     expect((await files.rename(path, `${path} moved`)).metadata).toEqual(metadata);
-    // An upload replaces all of it, and what is others' stays.
+    // An upload replaces the attributes with this prefix, and keeps others.
     await files.write(`${path} moved`, 'x');
     expect(listAttributesSync(`${path} moved`)).toEqual(['user.other.author']);
   });
 
-  test('counts in what a key may be long', async () => {
+  test('counts towards the length limit of a key', async () => {
     const key = 'k'.repeat(255 - `user.${prefix}.`.length);
     const path = inGuest('long');
     expect(await guest.sandbox.files.write(path, 'x', { metadata: { [key]: 'v' } })).toMatchObject({ path });

@@ -12,7 +12,7 @@ afterAll(() => guest[Symbol.asyncDispose]());
 
 const text = (pieces: readonly Uint8Array[]) => String(Buffer.concat(pieces));
 
-/** A shell in a terminal of 80 × 24, and a way to type and to wait for what it shows. */
+/** A shell in a terminal of 80 × 24; types, and waits for output. */
 class Terminal {
   readonly handle: CommandHandle;
   readonly #shown: Seen<Uint8Array>;
@@ -32,15 +32,15 @@ class Terminal {
     await pty.sendInput(this.handle.pid, new TextEncoder().encode(`${line}\n`));
   }
 
-  /** Waits until `wanted` has been shown; returns everything up to now. */
+  /** Waits until the output has `wanted`; returns all of it so far. */
   async shows(wanted: string | RegExp): Promise<string> {
     return text(await this.#shown.until((pieces) => text(pieces).search(wanted) >= 0));
   }
 }
 
-test('a shell takes commands and shows what they print', async () => {
+test('a shell runs commands and shows their output', async () => {
   const terminal = await Terminal.create({ envs: { GREETING: 'hëllo' }, cwd: guest.directory });
-  // The arithmetic keeps the echo of the line from being taken for its output.
+  // The arithmetic tells the output from the echo of the typed line.
   await terminal.type('echo "$GREETING $((40 + 2))"; pwd; echo $TERM; [ -t 0 ] && exit');
   expect(await terminal.handle.wait()).toMatchObject({ exitCode: 0 });
   const shown = await terminal.shows('hëllo 42\r\n');
@@ -48,7 +48,7 @@ test('a shell takes commands and shows what they print', async () => {
   expect(shown).toContain('xterm-256color\r\n');
 });
 
-test('the size is the one asked for, and changes', async () => {
+test('the terminal has the requested size and can be resized', async () => {
   const terminal = await Terminal.create();
   await terminal.type('stty size; echo $((1))size');
   await terminal.shows('24 80\r\n1size');
@@ -58,20 +58,20 @@ test('the size is the one asked for, and changes', async () => {
   expect(await terminal.handle.wait()).toMatchObject({ exitCode: 0 });
 });
 
-test('the exit code is the shell’s', async () => {
+test('the exit code is that of the shell', async () => {
   const terminal = await Terminal.create();
   await terminal.type('exit 5');
   expect(await rejection(terminal.handle.wait())).toMatchObject({ exitCode: 5 });
 });
 
-test('a terminal belongs to the user that was asked for', async () => {
+test('the shell runs as the requested user', async () => {
   const terminal = await Terminal.create({ user: 'daemon' });
   await terminal.type('id -un; exit');
   expect(await terminal.handle.wait()).toMatchObject({ exitCode: 0 });
   await terminal.shows('daemon\r\n');
 });
 
-test('it is listed, and killed once', async () => {
+test('the terminal is listed, and killed; a second kill returns false', async () => {
   const { handle } = await Terminal.create();
   const listed = (await guest.sandbox.commands.list()).find(({ pid }) => pid === handle.pid);
   expect(listed).toMatchObject({ cmd: '/bin/bash', args: ['-i', '-l'] });
@@ -80,7 +80,7 @@ test('it is listed, and killed once', async () => {
   expect(await pty.kill(handle.pid)).toBe(false);
 });
 
-test('another client takes over where the first has left', async () => {
+test('another client can connect after the first has disconnected', async () => {
   const terminal = await Terminal.create();
   await terminal.type('echo $((1))ready');
   await terminal.shows('1ready');
@@ -92,13 +92,13 @@ test('another client takes over where the first has left', async () => {
   expect(await again.wait()).toMatchObject({ exitCode: 0 });
 });
 
-test('control characters reach the program', async () => {
+test('control characters act on the program', async () => {
   const terminal = await Terminal.create();
-  // Written by the job itself: before it has the terminal, the shell takes the signal for it.
+  // The job writes this itself: before it is in the foreground, the shell would get the signal.
   await terminal.type(`sh -c 'echo $((1))sleeping; exec sleep 300'`);
   await terminal.shows('1sleeping\r\n');
   await pty.sendInput(terminal.handle.pid, new Uint8Array([3]));
-  // A key counts as one only where the shell reads it, at its prompt.
+  // Keys are sent when the shell is at its prompt.
   await terminal.shows(/\^C(?:.|\s)*[#$] $/);
   await terminal.type('echo code $?');
   await terminal.shows(/code 130(?:.|\s)*[#$] $/);
@@ -106,7 +106,7 @@ test('control characters reach the program', async () => {
   expect(await terminal.handle.wait()).toMatchObject({ exitCode: 0 });
 });
 
-test('an unknown terminal', async () => {
+test('an unknown terminal is a NotFoundError', async () => {
   const calls = [
     pty.connect(4_000_000),
     pty.resize(4_000_000, { cols: 1, rows: 1 }),

@@ -14,13 +14,13 @@ beforeAll(async () => {
 });
 afterAll(() => guest[Symbol.asyncDispose]());
 
-/** As `Sandbox.create` makes one when its control plane has answered with a token. */
+/** As `Sandbox.create` makes it when the control plane has returned a token. */
 function withToken(envdAccessToken: string): Sandbox {
   const target = { debug: true, sandboxUrl: guest.daemon.url } as const;
   return new Sandbox({ sandboxId: 'test', envdVersion: '99.99.99', envdAccessToken, ...target });
 }
 
-test('the right token opens everything', async () => {
+test('the right token allows everything', async () => {
   const path = join(guest.directory, 'secret.txt');
   await sandbox.files.write(path, 'secret');
   expect(await sandbox.files.read(path)).toBe('secret');
@@ -28,7 +28,7 @@ test('the right token opens everything', async () => {
   expect((await sandbox.commands.run('echo in')).stdout).toBe('in\n');
 });
 
-test('no token and a wrong one open nothing but the health check', async () => {
+test('no token, or a wrong one, allows only the health check', async () => {
   for (const other of [guest.sandbox, withToken('wrong')]) {
     expect(await other.isRunning()).toBe(true);
     const calls = [
@@ -56,7 +56,7 @@ test('the URLs that the SDK signs work without a token', async () => {
   }
 });
 
-test('a signature counts for its operation, its path and its time alone', async () => {
+test('a signature is valid for its operation, path and time only', async () => {
   const path = join(guest.directory, 'secret.txt');
   const statusOf = async (url: string, init?: RequestInit) => (await fetch(url, init)).status;
   const read = await sandbox.downloadUrl(path);

@@ -15,7 +15,7 @@ beforeAll(async () => {
 });
 afterAll(() => guest[Symbol.asyncDispose]());
 
-/** A directory of the test's own, watched; `upToNow` gives what was reported until the call, in order. */
+/** A new directory with a watch; `upToNow` returns the events before the call, in order. */
 async function watched(opts: WatchOptions = {}) {
   const directory = join(guest.directory, `${++count}`);
   await files.makeDir(directory);
@@ -23,7 +23,7 @@ async function watched(opts: WatchOptions = {}) {
   const exit = Promise.withResolvers<Error | undefined>();
   const handle = await files.watchDir(directory, seen.add, { onExit: exit.resolve, ...opts });
   const upToNow = async () => {
-    // Events come in order: what is reported before this one is all there was.
+    // Events are ordered: all earlier ones precede this one.
     await files.makeDir(join(directory, 'the-end'));
     const isEnd = ({ name }: FilesystemEvent) => name === 'the-end';
     const events = await seen.until((items) => items.some(isEnd));
@@ -32,7 +32,7 @@ async function watched(opts: WatchOptions = {}) {
   return { directory, seen, handle, upToNow, exit: exit.promise };
 }
 
-/** A new directory is given to its user, which is told as CHMOD where that changes anything. */
+/** The chown of a new directory to its user is reported as CHMOD when it changes the owner. */
 const withoutChmod = (event: string) => !event.startsWith(CHMOD);
 
 const brief = (events: readonly FilesystemEvent[]) => events.map(({ name, type }) => `${type} ${name}`);
@@ -50,7 +50,7 @@ test.each([
   await handle.stop();
 });
 
-test('a new file can be read whole as soon as its first event comes', async () => {
+test('a new file is complete when its first event arrives', async () => {
   const { directory, seen, handle } = await watched();
   const big = 'x'.repeat(3_000_000);
   const upload = files.write(join(directory, 'big'), big, { useOctetStream: true });
@@ -73,7 +73,7 @@ test('an overwritten file is WRITE', async () => {
   await handle.stop();
 });
 
-test('rename and remove', async () => {
+test('rename and remove are reported', async () => {
   const { directory, handle, upToNow } = await watched();
   await files.makeDir(join(directory, 'old'));
   await files.rename(join(directory, 'old'), join(directory, 'new'));
@@ -87,7 +87,7 @@ test('rename and remove', async () => {
   await handle.stop();
 });
 
-test('what a command does is seen too', async () => {
+test('changes by a command are reported', async () => {
   const { directory, handle, upToNow } = await watched();
   await guest.sandbox.commands.run('touch made; chmod 600 made; rm made', { cwd: directory });
   const events = brief(await upToNow());
@@ -97,7 +97,7 @@ test('what a command does is seen too', async () => {
   await handle.stop();
 });
 
-test('below the directory only when recursive', async () => {
+test('changes below the directory are reported only when recursive', async () => {
   const flat = await watched();
   const deep = await watched({ recursive: true });
   for (const { directory } of [flat, deep]) await files.write(join(directory, 'a/b/c.txt'), 'x');
@@ -108,7 +108,7 @@ test('below the directory only when recursive', async () => {
   await deep.handle.stop();
 });
 
-test('entries come with the events when asked for', async () => {
+test('events have entries when requested', async () => {
   const { directory, handle, upToNow } = await watched({ includeEntry: true });
   const path = join(directory, 'entry.txt');
   await files.write(path, '12345', { metadata: { kind: 'note' } });
@@ -121,7 +121,7 @@ test('entries come with the events when asked for', async () => {
   await handle.stop();
 });
 
-test('no entries without asking, and none for what is gone', async () => {
+test('events have no entries without a request, or when the file is gone', async () => {
   const plain = await watched();
   await files.write(join(plain.directory, 'x'), '');
   for (const { entry } of await plain.upToNow()) expect(entry).toBeUndefined();
@@ -142,19 +142,19 @@ test('a stopped watch reports its exit and nothing more', async () => {
   expect(seen.items).toHaveLength(before);
 });
 
-test('a watch ends when its time is up', async () => {
+test('a watch ends after its time limit', async () => {
   const { exit } = await watched({ timeoutMs: 300 });
   expect(await exit).toBeInstanceOf(TimeoutError);
 });
 
-test('a watch ends cleanly when its directory goes away', async () => {
+test('a watch ends without an error when its directory is removed', async () => {
   const { directory, seen, exit } = await watched();
   await files.remove(directory);
   expect(await exit).toBeUndefined();
   expect(brief(seen.items).at(-1)).toBe(`${REMOVE} .`);
 });
 
-test('two watches of one directory each see everything', async () => {
+test('two watches of one directory each report everything', async () => {
   const first = await watched();
   const second = new Seen<FilesystemEvent>();
   const handle = await files.watchDir(first.directory, second.add);

@@ -159,13 +159,13 @@ describe('REST', () => {
     expect(await response.json()).toEqual({ code: status, message: wanted });
   });
 
-  test('a right signature opens a file, and only that operation on it', async () => {
+  test('a valid signature opens a file, for its own operation only', async () => {
     const path = `${dir}/file`;
     const response = await get({ path, signature: sign(path, 'read', '') }, {});
     expect(await response.text()).toBe('content');
   });
 
-  test('nothing was left behind', () => {
+  test('refused requests leave no files', () => {
     expect(readdirSync(dir).sort()).toEqual(['file', 'loop']);
   });
 });
@@ -232,12 +232,12 @@ describe('RPC', () => {
     expect(await response.json()).toEqual({ code, message });
   });
 
-  test('a link cycle', async () => {
+  test('ListDir of a link cycle: failed_precondition', async () => {
     const response = await post('/filesystem.Filesystem/ListDir', { path: `${dir}/loop` }, withToken);
     expect(await response.json()).toMatchObject({ code: 'failed_precondition' });
   });
 
-  test('an unknown user', async () => {
+  test('an unknown user: unauthenticated', async () => {
     const authorization = `Basic ${Buffer.from('nobody-here:').toString('base64')}`;
     const response = await post(
       '/filesystem.Filesystem/Stat',
@@ -251,14 +251,14 @@ describe('RPC', () => {
     });
   });
 
-  test('another authorization scheme', async () => {
+  test('an authorization scheme other than Basic: unauthenticated', async () => {
     const headers = { ...withToken, authorization: 'Bearer x' };
     const response = await post('/filesystem.Filesystem/Stat', { path: '/' }, headers);
     expect(await response.json()).toMatchObject({ code: 'unauthenticated' });
   });
 
   test.each(['Stat', 'WatchDir'])(
-    'a message that is too large once it is decompressed: %s',
+    'a message that is too large once decompressed is refused: %s',
     async (method) => {
       const bomb = gzipSync(`{"path":"${'x'.repeat(100 * 1024 * 1024)}"}`);
       const envelope = Buffer.from([1, 0, 0, 0, 0]);

@@ -13,12 +13,12 @@ function bench(...args: string[]) {
 test.each([
   [[], /^bench: a name is missing: npm run bench -- NAME/],
   [['toString'], /^bench: there is no 'toString': npm run bench -- NAME/],
-])('%j is answered with the names that there are', (args, reason) => {
+])('arguments %j: usage error that lists every benchmark', (args, reason) => {
   const { status, stderr } = bench(...args);
   expect(status).toBe(2);
   expect(stderr).toMatch(reason);
   const names = Array.from(stderr.matchAll(/^ {2}([a-z-]+) /gm), ([, name]) => name);
-  // What no other program of the directory imports is one to run.
+  // A benchmark is a program that no other program of the directory imports.
   const files = globSync(join(BENCH, '*.ts'));
   const texts = files.map((file) => readFileSync(file, 'utf8')).join();
   const programs = files
@@ -29,7 +29,7 @@ test.each([
   expect(names).toEqual(programs.toSorted());
 });
 
-test('one is run with its arguments, and its exit code is that of the command', () => {
+test('a benchmark gets its arguments, and its exit code is returned', () => {
   const { status, stdout } = bench('collapse-soak', '1');
   expect([status, stdout]).toEqual([0, expect.stringContaining('collapse')]);
 });

@@ -21,7 +21,7 @@ function envd(args: string[], env: Record<string, string> = {}) {
 }
 
 describe('the command line', () => {
-  test('--help', () => {
+  test('--help lists the flags', () => {
     const help = envd(['--help']);
     expect(help.status).toBe(0);
     for (const flag of [
@@ -38,13 +38,13 @@ describe('the command line', () => {
     }
   });
 
-  test.each(['--version', '-version', '-V'])('%s prints the level of the interface, alone', (flag) => {
+  test.each(['--version', '-version', '-V'])('%s prints the interface level and nothing else', (flag) => {
     expect(envd([flag])).toEqual({ status: 0, stdout: '0.6.13\n', stderr: '' });
-    // What a variable of that name means is somebody else's.
+    // Variables of these names belong to other programs.
     expect(envd([flag], { ENVD_VERSION: '1', ENVD_COMMIT: '1' })).toMatchObject({ stdout: '0.6.13\n' });
   });
 
-  test.each(['--commit', '-commit'])('%s prints the commit, alone', (flag) => {
+  test.each(['--commit', '-commit'])('%s prints the commit and nothing else', (flag) => {
     const git = spawnSync('git', ['-C', ROOT, 'rev-parse', 'HEAD'], { encoding: 'utf8' });
     const commit = git.status === 0 ? git.stdout.trim() : 'unknown';
     const run = envd([flag]);
@@ -52,7 +52,7 @@ describe('the command line', () => {
     expect([`${commit}\n`, `${commit}-dirty\n`]).toContain(run.stdout);
   });
 
-  test('long flags may have one dash, as the reference has them', async () => {
+  test('long flags may have one dash, as in the reference', async () => {
     await using daemon = await startDaemon({
       args: ['-log-level', 'debug', '-no-cgroups', '-history-bytes=5'],
     });
@@ -86,14 +86,14 @@ describe('the command line', () => {
     expect(run.stdout).toBe('');
   });
 
-  test('variables stand for flags, and flags go first', async () => {
+  test('a variable sets its flag; a flag overrides its variable', async () => {
     await using daemon = await startDaemon({ env: { ENVD_PORT: '1', ENVD_LOG_LEVEL: 'debug' } });
     await fetch(`${daemon.url}/health`);
     expect(daemon.port).not.toBe(1);
     await expect.poll(() => daemon.log.some((line) => line.level === 20)).toBe(true);
   });
 
-  test('a port that is taken: a sentence and exit code 1', async () => {
+  test('a port that is taken: one line on stderr and exit code 1', async () => {
     const server = createServer();
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     const { port } = server.address() as { port: number };
@@ -112,7 +112,7 @@ describe('the command line', () => {
   });
 });
 
-test('without cgroups everything but freezing works', async () => {
+test('commands run without cgroups', async () => {
   await using daemon = await startDaemon({ args: ['--no-cgroups'] });
   const run = await transcribe(
     connectTo(daemon.url).process.start({ process: { cmd: 'echo', args: ['hi'] } }),
@@ -121,7 +121,7 @@ test('without cgroups everything but freezing works', async () => {
 });
 
 test.each(['SIGTERM', 'SIGINT'] as const)(
-  '%s under load leaves nothing behind',
+  '%s under load ends all processes and removes all files',
   async (signal) => {
     await using daemon = await startDaemon();
     const { process: rpc, filesystem } = connectTo(daemon.url, 'binary');
@@ -145,7 +145,7 @@ test.each(['SIGTERM', 'SIGINT'] as const)(
     await watch.next();
 
     expect(await daemon.stop(signal)).toBe(0);
-    // What a client sees: the clear code, or the closed connection when its own buffers were full.
+    // Unavailable, or Aborted when the connection was closed because the client's buffers were full.
     for (const end of await Promise.all(ends)) expect([Code.Unavailable, Code.Aborted]).toContain(end);
     expect(
       await watch.next().then(
@@ -162,8 +162,8 @@ test.each(['SIGTERM', 'SIGINT'] as const)(
   20_000,
 );
 
-test('a second signal ends the daemon at once, and what it runs', async () => {
-  // Killed at once, it would leave cgroups behind.
+test('a second signal ends the daemon and its processes at once', async () => {
+  // With cgroups, a daemon that ends at once would leave them behind.
   await using daemon = await startDaemon({ args: ['--no-cgroups'] });
   const { promise: begun, resolve } = Promise.withResolvers<number>();
   const run = connectTo(daemon.url).process.start({

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { needs } from '../support/needs.ts';
 import { runTour } from '../support/tour.ts';
 
-/** What must be seen on the screen, in this order. */
+/** Texts that the screen must show, in this order. */
 const KEY_LINES = [
   /^1\. Health/m,
   /→ GET \/health\n.*← 204 No Content/,
@@ -30,7 +30,7 @@ const KEY_LINES = [
   /The daemon has ended with exit code 0\./,
 ];
 
-test('the tour shows every operation, ends well and leaves nothing behind', async () => {
+test('the tour shows every operation, exits with 0 and leaves no process or cgroup', async () => {
   needs('cgroup v2');
   const { shown, pid } = await runTour('tour.ts', KEY_LINES);
   // A pipe is no terminal: no colours.
@@ -38,7 +38,7 @@ test('the tour shows every operation, ends well and leaves nothing behind', asyn
   expect(cgroupsOf(pid)).toEqual([]);
 });
 
-/** The cgroups that daemons started by `pid` have left. */
+/** The cgroups left behind by daemons that `pid` has started. */
 function cgroupsOf(pid: number | undefined): string[] {
   const mount = /^\d+ \d+ \S+ \/ (\S+) .* - cgroup2 /m.exec(
     readFileSync('/proc/self/mountinfo', 'utf8'),

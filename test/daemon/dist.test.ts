@@ -34,7 +34,7 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
 const BINARIES = ['lib/envd', ...['envd', 'pty'].map((name) => `lib/build/Release/${name}.node`)];
 
-// What is built runs elsewhere, with nothing of the tree in reach: no node_modules, no Node, no PATH.
+// The image runs on other machines: nothing of the tree is in reach, no node_modules, no Node, no PATH.
 const elsewhere = mkdtempSync(join(tmpdir(), 'envd-dist-'));
 let daemon: TestDaemon;
 beforeAll(async () => {
@@ -51,14 +51,14 @@ const mapped = () => readFileSync(`/proc/${daemon.pid}/maps`, 'utf8');
 const post = (route: string, headers: Record<string, string> = {}, body = '') =>
   fetch(`${daemon.url}${route}`, { method: 'POST', headers, body });
 
-test('it runs from its own files alone', () => {
+test('the daemon loads only files of the image', () => {
   const files = mapped().matchAll(/\s(\/\S+\.node|\S+\/envd)$/gm);
   expect(new Set(Array.from(files, ([, path]) => path))).toEqual(
     new Set(BINARIES.map((path) => join(elsewhere, path))),
   );
 });
 
-test('it has a version and licences', () => {
+test('the image has a version, a commit and licences', () => {
   const print = (flag: string) =>
     execFileSync(join(elsewhere, 'bin/envd'), [flag], { env: {}, encoding: 'utf8' });
   const { version, commit } = JSON.parse(readFileSync(join(elsewhere, 'package.json'), 'utf8'));
@@ -66,7 +66,7 @@ test('it has a version and licences', () => {
   expect([print('--version'), print('-version')]).toEqual(['0.6.13\n', '0.6.13\n']);
   expect(commit).toMatch(/^([0-9a-f]{40}(-dirty)?|unknown)$/);
   expect([print('--commit'), print('-commit')]).toEqual([`${commit}\n`, `${commit}\n`]);
-  // An image that was built before there were commits, and is no checkout.
+  // package.json without a commit, outside of a checkout.
   writeFileSync(join(elsewhere, 'package.json'), JSON.stringify({ version, type: 'module' }));
   expect(print('-commit')).toBe('unknown\n');
   const licences = readFileSync(join(elsewhere, 'LICENSES'), 'utf8');
@@ -76,7 +76,7 @@ test('it has a version and licences', () => {
   expect(statSync(join(elsewhere, 'LICENSE')).size).toBeGreaterThan(0);
 });
 
-test('the compile cache is complete and taken', () => {
+test('the compile cache has one entry, and V8 accepts it', () => {
   const program = join(elsewhere, 'bin/envd');
   const env = { NODE_DEBUG_NATIVE: 'COMPILE_CACHE' };
   const report = execFileSync('/bin/sh', ['-c', `"${program}" --version 2>&1`], { env, encoding: 'utf8' });
@@ -84,19 +84,19 @@ test('the compile cache is complete and taken', () => {
   expect(readdirSync(join(elsewhere, 'lib/cache'))).toHaveLength(1);
 });
 
-test('its heap is packed from the first page on, and nobody inherits how', async () => {
+test('the heap is reserved from its first page on, and processes do not inherit LD_PRELOAD', async () => {
   const regions = readFileSync(`/proc/${daemon.pid}/smaps`, 'utf8').split(/^(?=[\da-f]+-)/m);
   const scattered = regions.filter((region) => {
     const start = Number.parseInt(region, 16);
     return start > 2 ** 32 && start < 2 ** 46 && !/^Anonymous: +0 kB$/m.test(region);
   });
-  // Without the reservation some forty; now and then one slips through while threads start.
+  // Without the reservation about 40; a few are possible while threads start.
   expect(scattered.length).toBeLessThan(5);
   const run = await transcribe(connectTo(daemon.url).process.start({ process: { cmd: '/usr/bin/env' } }));
   expect(String(run.stdout)).not.toContain('LD_PRELOAD');
 });
 
-test('SIGUSR1 never gets through to Node, which would open an inspector, nor does a wish of the environment', async () => {
+test('neither SIGUSR1 nor NODE_OPTIONS opens an inspector', async () => {
   const blocked =
     /^SigBlk:\s+([\da-f]+)$/m.exec(readFileSync(`/proc/${daemon.pid}/status`, 'utf8'))?.[1] ?? '';
   const SIGUSR1 = 10;
@@ -108,7 +108,7 @@ test('SIGUSR1 never gets through to Node, which would open an inspector, nor doe
   expect(listeningSockets(other.pid)).toHaveLength(1);
 });
 
-test('what it starts has the soft limit of descriptors that it was started with, not the one that Node has raised', async () => {
+test('processes get the soft limit of descriptors that the daemon was started with, not the one that Node has raised', async () => {
   const [LIMIT, program] = ['765', join(elsewhere, 'bin/envd')];
   await using limited = await startDaemon({
     command: ['/bin/sh', '-c', `ulimit -Sn ${LIMIT}; exec "$0" "$@"`, program],
@@ -127,7 +127,7 @@ test('what it starts has the soft limit of descriptors that it was started with,
   }
 });
 
-test('it is stripped, and runs by links to it', () => {
+test('the binaries are stripped, and bin/envd runs through links', () => {
   const sections = execFileSync('readelf', ['--sections', '--wide', join(elsewhere, 'lib/envd')]);
   expect(String(sections)).not.toMatch(/\.symtab|\.debug/);
   const directory = scratch();
@@ -138,7 +138,7 @@ test('it is stripped, and runs by links to it', () => {
   expect(output).toMatch(/^\d+\.\d+\.\d+\n$/);
 });
 
-test('the documented glibc is the one that it needs', () => {
+test('the documents name the glibc version that the image needs', () => {
   needs("Debian 12's glibc");
   const needed = BINARIES.flatMap((path) => {
     const versions = execFileSync('readelf', ['--version-info', join(elsewhere, path)], { encoding: 'utf8' });
@@ -151,7 +151,7 @@ test('the documented glibc is the one that it needs', () => {
   }
 });
 
-test('where it cannot run, it says what it needs', () => {
+test('on a machine where it cannot run, it names what is missing', () => {
   needs('mounts');
   const root = scratch();
   const ldd = ['/bin/sh', join(elsewhere, 'lib/envd')].map((file) =>
@@ -180,7 +180,7 @@ test('where it cannot run, it says what it needs', () => {
   expect(withoutLibrary.stderr).toMatch(sentence);
   expect(withoutLibrary.stderr).toContain('libatomic.so.1: cannot open shared object file');
 
-  // As with musl: the shell runs, and there is no loader by the name that is in the binary.
+  // As on musl: the shell runs, but the loader that the binary names does not exist.
   const loader = libraries.find((path) => path.includes('/ld-linux')) ?? '';
   renameSync(join(root, loader), join(root, 'loader'));
   const withoutGlibc = version('/loader', '/bin/sh');
@@ -198,14 +198,14 @@ describeKillsByName('it is no `node`', {
   watchesMounts: true,
 });
 
-test('a command', async () => {
+test('a command runs', async () => {
   const run = await transcribe(
     connectTo(daemon.url).process.start({ process: { cmd: '/bin/echo', args: ['hi'] } }),
   );
   expect([String(run.stdout), run.end?.exitCode]).toEqual(['hi\n', 0]);
 });
 
-test('a terminal', async () => {
+test('a terminal works', async () => {
   const run = await transcribe(
     connectTo(daemon.url).process.start({
       process: { cmd: '/bin/sh', args: ['-c', '/bin/stty size'] },
@@ -215,7 +215,7 @@ test('a terminal', async () => {
   expect([String(run.pty), run.end?.exitCode]).toEqual(['17 91\r\n', 0]);
 });
 
-test('an upload with metadata', async () => {
+test('an upload keeps its metadata', async () => {
   const path = join(daemon.scratch, 'poem.txt');
   const headers = { 'content-type': 'application/octet-stream', 'x-metadata-author': 'Ada' };
   expect((await post(`/files?path=${path}`, headers, 'roses')).status).toBe(200);
@@ -223,7 +223,7 @@ test('an upload with metadata', async () => {
   expect(entry).toMatchObject({ size: 5n, metadata: { author: 'Ada' } });
 });
 
-test('a watch on a network mount, where another machine makes a file', async () => {
+test('a watch on a network mount reports a file that another machine makes', async () => {
   const [mounted, behind] = mountFuse();
   const cancel = new AbortController();
   const stream = connectTo(daemon.url)
@@ -239,20 +239,20 @@ test('a watch on a network mount, where another machine makes a file', async () 
   cancel.abort();
 });
 
-test('collapse', async () => {
+test('collapse succeeds', async () => {
   const collapsed = await post('/collapse');
   expect(collapsed.status).toBe(200);
   expect(await collapsed.json()).toHaveProperty('regions');
 });
 
-test('freeze and thaw', async () => {
+test('freeze and unfreeze succeed', async () => {
   needs('cgroup v2');
   const frozen = await post('/freeze?maxWaitMs=1000');
   expect(await frozen.json()).toMatchObject({ requested: 2, frozen: 2 });
   expect((await post('/unfreeze')).status).toBe(204);
 });
 
-test('it starts on a file system that the daemon before it has left frozen, and thaws', async () => {
+test('it starts on a file system that the previous daemon left frozen, and /init thaws it', async () => {
   using filesystem = loopMount('32M');
   for (const part of ['lib', 'package.json', 'bin/envd']) {
     cpSync(join(elsewhere, part), join(filesystem.path, part), {
@@ -290,7 +290,7 @@ test('it starts on a file system that the daemon before it has left frozen, and 
   }
 });
 
-test('the Dockerfile takes what there is', () => {
+test('the Dockerfile copies files that exist', () => {
   const text = readFileSync(join(ROOT, 'Dockerfile'), 'utf8');
   const copied = Array.from(text.matchAll(/^COPY (.+) \S+$/gm), ([, sources = '']) =>
     sources.split(' '),
@@ -305,7 +305,7 @@ test('the Dockerfile takes what there is', () => {
   expect(installer).toBe('systemd/image/install.sh');
 });
 
-test('nothing is left beside it but what was built', () => {
+test('the build writes nothing outside of the output directory', () => {
   expect(readdirSync(elsewhere).sort()).toEqual([
     'LICENSE',
     'LICENSES',

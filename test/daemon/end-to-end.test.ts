@@ -17,7 +17,7 @@ beforeAll(async () => {
 });
 afterAll(() => daemon[Symbol.asyncDispose]());
 
-/** One life of a file, each step through the surface that a client would use for it. */
+/** The life of one file, each step by the interface that a client would use. */
 describe.each(['json', 'binary'] as const)('end to end over HTTP/1.1 in %s', (codec) => {
   const watching = new AbortController();
   let clients: Clients;
@@ -35,7 +35,7 @@ describe.each(['json', 'binary'] as const)('end to end over HTTP/1.1 in %s', (co
   const rest = (method: string, route: string, init: RequestInit = {}) =>
     fetch(`${daemon.url}${route}`, { method, ...init });
 
-  /** Takes events until one of `type` for `name` comes, and returns it. */
+  /** Reads events until one of `type` for `name` arrives, and returns it. */
   async function event(type: EventType, name: string): Promise<FilesystemEvent> {
     for (;;) {
       const next = await events.next();
@@ -44,19 +44,19 @@ describe.each(['json', 'binary'] as const)('end to end over HTTP/1.1 in %s', (co
     }
   }
 
-  test('it is healthy', async () => {
+  test('/health answers 204', async () => {
     const response = await rest('GET', '/health');
     expect([response.status, await response.text()]).toEqual([204, '']);
   });
 
-  test('init gives variables to every process', async () => {
+  test('/init sets variables of every process', async () => {
     const body = JSON.stringify({ defaultUser: 'root', envVars: { MOOD: 'merry' } });
     const headers = { 'content-type': 'application/json' };
     expect((await rest('POST', '/init', { headers, body })).status).toBe(204);
     expect(await (await rest('GET', '/envs')).json()).toEqual({ MOOD: 'merry' });
   });
 
-  test('a file goes up', async () => {
+  test('an upload makes a file', async () => {
     const headers = { 'content-type': 'application/octet-stream', 'x-metadata-author': 'Ada' };
     const response = await rest('POST', `/files?path=${path}`, { headers, body: 'roses\n' });
     expect(response.status).toBe(200);
@@ -64,7 +64,7 @@ describe.each(['json', 'binary'] as const)('end to end over HTTP/1.1 in %s', (co
     expect(await response.json()).toEqual([entry]);
   });
 
-  test('it is described and listed', async () => {
+  test('Stat and ListDir describe it', async () => {
     const { entry } = await clients.filesystem.stat({ path });
     expect(entry).toMatchObject({
       path,
@@ -80,7 +80,7 @@ describe.each(['json', 'binary'] as const)('end to end over HTTP/1.1 in %s', (co
     expect(entries.map((listed) => listed.path)).toEqual([path]);
   });
 
-  test('its directory is watched', async () => {
+  test('its directory can be watched', async () => {
     const request = { path: directory, recursive: true, includeEntry: true };
     const stream = clients.filesystem.watchDir(request, { signal: watching.signal });
     const messages = stream[Symbol.asyncIterator]();
@@ -89,7 +89,7 @@ describe.each(['json', 'binary'] as const)('end to end over HTTP/1.1 in %s', (co
     events = filesystemEvents(messages);
   });
 
-  test('a command changes it, and the watch tells', async () => {
+  test('a command changes it, and the watch reports that', async () => {
     const script = 'read line; echo "$line are $MOOD" >> poem.txt';
     const config = { cmd: 'sh', args: ['-c', script], cwd: directory };
     const tag = `poet-${codec}`;
@@ -108,7 +108,7 @@ describe.each(['json', 'binary'] as const)('end to end over HTTP/1.1 in %s', (co
     expect(entry).toMatchObject({ path, size: 24n, metadata: { author: 'Ada' } });
   });
 
-  test('it comes down, whole and in part', async () => {
+  test('a download returns it, whole and in part', async () => {
     const whole = await rest('GET', `/files?path=${path}`);
     expect(whole.status).toBe(200);
     expect(await whole.text()).toBe('roses\nviolets are merry\n');
@@ -120,7 +120,7 @@ describe.each(['json', 'binary'] as const)('end to end over HTTP/1.1 in %s', (co
     ]);
   });
 
-  test('it moves into a directory that is made for it', async () => {
+  test('Move creates the missing destination directory', async () => {
     const destination = join(directory, 'shelf/poem.txt');
     const { entry } = await clients.filesystem.move({ source: path, destination });
     expect(entry).toMatchObject({ path: destination, metadata: { author: 'Ada' } });
@@ -130,7 +130,7 @@ describe.each(['json', 'binary'] as const)('end to end over HTTP/1.1 in %s', (co
     expect((await rest('GET', `/files?path=${path}`)).status).toBe(404);
   });
 
-  test('it is removed, and the watch ends with its directory', async () => {
+  test('Remove deletes its directory, and the watch reports that and ends', async () => {
     await clients.filesystem.remove({ path: join(directory, 'shelf') });
     await event(EventType.REMOVE, 'shelf');
     await clients.filesystem.remove({ path: directory });

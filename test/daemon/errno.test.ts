@@ -16,7 +16,7 @@ afterAll(async () => {
   await daemon[Symbol.asyncDispose]();
 });
 
-/** What a client is told by each way that leads to `path`: `[code or status, text]`. */
+/** The answer of each operation that can name `path`: `[code or status, text]`. */
 function ways(path: string) {
   const { filesystem } = connectTo(daemon.url);
   const told = (error: unknown) => {
@@ -47,8 +47,8 @@ function ways(path: string) {
   };
 }
 
-describe('the same refusal of the kernel is told in the same words, over RPCs and over /files', () => {
-  test('ENOTDIR: nothing is found below a file, and nothing can be made there', async () => {
+describe('RPCs and /files report the same kernel error in the same words', () => {
+  test('ENOTDIR: a path below a file is not found, and nothing can be created there', async () => {
     const directory = scratch();
     const file = join(directory, 'file');
     writeFileSync(file, '');
@@ -58,7 +58,7 @@ describe('the same refusal of the kernel is told in the same words, over RPCs an
     for (const way of [to.stat, to.list, to.watch, to.moveFrom])
       expect(await way()).toEqual(['NotFound', missing]);
     expect(await to.composeFrom()).toEqual([404, missing]);
-    // In the words of the contract.
+    // The contract gives this text.
     expect(await to.download()).toEqual([404, `path '${path}' does not exist`]);
 
     expect(await to.makeDir()).toEqual(['InvalidArgument', `path is not a directory: '${path}'`]);
@@ -68,7 +68,7 @@ describe('the same refusal of the kernel is told in the same words, over RPCs an
     expect(await to.composeTo(join(directory, 'source'))).toEqual(unmade);
   });
 
-  test('ELOOP: links that go round', async () => {
+  test('ELOOP: a cycle of links', async () => {
     const directory = scratch();
     symlinkSync('cycle', join(directory, 'cycle'));
     const below = join(directory, 'cycle/below');
@@ -84,7 +84,7 @@ describe('the same refusal of the kernel is told in the same words, over RPCs an
     expect(await ways(path).composeTo(join(directory, 'source'))).toEqual([412, text(path)]);
   });
 
-  test('EROFS: a file system that cannot be written', async () => {
+  test('EROFS: a read-only file system', async () => {
     const mount = mountTmpfs('1m', 'ro');
     const path = join(mount, 'new');
     const text = `file system is read-only at path: '${path}'`;

@@ -42,7 +42,7 @@ afterAll(async () => {
   await daemon[Symbol.asyncDispose]();
 });
 
-/** Files below `directory` that the daemon has open, those without a name included. */
+/** Files below `directory` that the daemon has open, including unnamed ones. */
 function openBelow(directory: string): string[] {
   const descriptors = `/proc/${daemon.pid}/fd`;
   return readdirSync(descriptors)
@@ -60,10 +60,10 @@ async function settled(directory: string): Promise<void> {
   await expect.poll(() => openBelow(directory)).toEqual([]);
 }
 
-describe('an upload that breaks off', () => {
+describe('an interrupted upload', () => {
   const OLD = randomBytes(300_000);
   const NEW = randomBytes(700_000);
-  /** Goes from the connection to the file without passing through JavaScript. */
+  /** The body goes from the socket to the file without passing through JavaScript. */
   const LARGE = randomBytes(3_000_000);
 
   const BREAKS: ((socket: Socket) => unknown)[] = [
@@ -97,7 +97,7 @@ describe('an upload that breaks off', () => {
     ];
   }
 
-  test('at a thousand places leaves what was there, and nothing else', { timeout: 300_000 }, async () => {
+  test('at any of 1,000 points keeps the old file and leaves no other', { timeout: 300_000 }, async () => {
     const directory = join(daemon.scratch, 'cut');
     mkdirSync(directory);
     writeFileSync(join(directory, 'old'), OLD);
@@ -119,7 +119,7 @@ describe('an upload that breaks off', () => {
     expect(daemon.log.slice(before).filter(({ level }) => level >= 50)).toEqual([]);
   });
 
-  test('of more files than are kept open: the first are there already', async () => {
+  test('of more files than are held open keeps those that were already committed', async () => {
     const directory = join(daemon.scratch, 'many');
     const body = multipartBody(
       Array.from({ length: 600 }, (_, index) => filePart(`${directory}/${index}`, 'x')),
@@ -132,7 +132,7 @@ describe('an upload that breaks off', () => {
     expect(readdirSync(directory)).toHaveLength(512);
   });
 
-  test('when the daemon is killed leaves nothing', async () => {
+  test('leaves no files when the daemon is killed', async () => {
     await using victim = await startDaemon();
     const directory = join(victim.scratch, 'killed');
     mkdirSync(directory);
@@ -145,14 +145,14 @@ describe('an upload that breaks off', () => {
     expect(readdirSync(directory)).toEqual(['old']);
   });
 
-  test('into a pipe whose reader has stalled lets go of it', async () => {
+  test('into a pipe with a stalled reader closes the pipe', async () => {
     const directory = join(daemon.scratch, 'stalled');
     mkdirSync(directory);
     const pipe = join(directory, 'pipe');
     execFileSync('mkfifo', [pipe]);
     const reader = openSync(pipe, 'r+');
     onTestFinished(() => closeSync(reader));
-    // More than the pipe holds, less than the daemon reads ahead: it sees the client go.
+    // More than the pipe holds, less than the daemon reads ahead: it notices that the client has gone.
     const content = NEW.subarray(0, 300_000);
     const head = uploadHead(`path=${pipe}`, { ...RAW, 'content-length': content.length });
     const socket = await openRequest(daemon, head, content);
@@ -162,14 +162,14 @@ describe('an upload that breaks off', () => {
   });
 });
 
-describe('a disk that is full', () => {
+describe('on a full disk', () => {
   const SIZE = 1024 * 1024;
   const used = (directory: string) => {
     const { blocks, bfree, bsize } = statfsSync(directory);
     return (blocks - bfree) * bsize;
   };
 
-  test('a new file: nothing of it stays', async () => {
+  test('a new file is not created', async () => {
     const directory = mountTmpfs('1m');
     const known = await uploadRaw(daemon, join(directory, 'deep/new'), randomBytes(2 * SIZE));
     expect(await known.json()).toEqual({
@@ -186,7 +186,7 @@ describe('a disk that is full', () => {
     expect(used(directory)).toBe(0);
   });
 
-  test('an overwrite, at any point: the old content is whole', async () => {
+  test('an overwrite keeps the old content, wherever it fails', async () => {
     const directory = mountTmpfs('4m');
     const path = join(directory, 'old');
     const old = randomBytes(1_200_000);
@@ -206,7 +206,7 @@ describe('a disk that is full', () => {
     expect(readdirSync(directory)).toEqual(['old']);
   });
 
-  test('with ever more room: all of a file or nothing of it', async () => {
+  test('with growing room, each file is stored whole or not at all', async () => {
     const directory = mountTmpfs('1m');
     const [old = '', deep = '', filler = ''] = ['old', 'deep/er/new', 'filler'].map((name) =>
       join(directory, name),
@@ -219,7 +219,7 @@ describe('a disk that is full', () => {
       writeFileSync(filler, Buffer.alloc(SIZE - used(directory) - free));
       const { status } = await uploadParts(daemon, [filePart(deep, after), filePart(old, after)]);
       await settled(directory);
-      // Committed one after the other: what came before the one that did not fit is there, whole.
+      // Files are committed in order: those before the one that did not fit are stored.
       const made = existsSync(deep);
       outcomes.add(`${status} ${made}`);
       expect((status === 200 ? after : before).equals(readFileSync(old))).toBe(true);
@@ -230,7 +230,7 @@ describe('a disk that is full', () => {
     expect(outcomes).toEqual(new Set(['507 false', '507 true', '200 true']));
   });
 
-  test('an overwrite that can be received but not committed', async () => {
+  test('an overwrite that can be received but not committed keeps the old content', async () => {
     const directory = mountTmpfs('4m');
     const path = join(directory, 'sparse');
     writeFileSync(path, 'beginning');
@@ -248,7 +248,7 @@ describe('a disk that is full', () => {
     expect(used(directory)).toBeLessThan(2_400_000);
   });
 
-  test('no inodes, for the file or for its directory', async () => {
+  test('without inodes, neither the file nor its directory is created', async () => {
     const directory = mountTmpfs('1m', 'nr_inodes=2');
     const message = 'not enough inodes available';
     const below = await uploadRaw(daemon, join(directory, 'deep/new'), 'x');
@@ -260,11 +260,11 @@ describe('a disk that is full', () => {
     expect(readdirSync(directory)).toEqual(['last']);
   });
 
-  test('no room for the metadata', async () => {
+  test('without room for the metadata, the upload is refused', async () => {
     needs('python3', 'ext4');
     const path = join(daemon.scratch, 'crowded');
     writeFileSync(path, 'old');
-    // On ext4, where a file's attributes share one block.
+    // ext4 keeps all attributes of a file in one block.
     execFileSync('python3', ['-c', `import os; os.setxattr(${JSON.stringify(path)}, 'user.x', b'x' * 3900)`]);
     const content = randomBytes(1_000_000);
     const response = await uploadRaw(daemon, path, content, { 'x-metadata-big': 'v'.repeat(3000) });

@@ -30,7 +30,7 @@ async function bodyOf(request: IncomingMessage): Promise<Buffer> {
   return Buffer.concat(await request.toArray());
 }
 
-/** Serves `page` on a port of its own, another origin than the daemon's; what the page posts is its result. */
+/** Serves `page` on another origin than the daemon's; the page posts its result. */
 async function runInBrowser(page: string): Promise<unknown> {
   const result = Promise.withResolvers<unknown>();
   const server = createServer((request, response) => {
@@ -57,7 +57,7 @@ async function runInBrowser(page: string): Promise<unknown> {
   ]);
 }
 
-/** What runs in the page: uploads, raw and as a form, and downloads; each asks for leave by a preflight first. */
+/** What the page runs: raw and form uploads, and downloads; each is preceded by a preflight. */
 const SCRIPT = `
 async function run(upload, form, token) {
   const headers = { 'X-Access-Token': token };
@@ -74,14 +74,14 @@ async function run(upload, form, token) {
   const bytes = new Uint8Array(await download.arrayBuffer());
   const parts = [];
   let etag;
-  // From what the browser has kept of the download, once it knows that it still holds; and from the daemon.
+  // From the browser's cache, after revalidation; and from the daemon.
   for (const cache of ['default', 'no-store']) {
     const part = await fetch(upload, { cache, headers: { ...headers, Range: 'bytes=1-3' } });
     etag = part.headers.get('ETag');
     parts.push([part.status, [...new Uint8Array(await part.arrayBuffer())]]);
   }
-  // A download that broke off goes on where it ended, if the file is still the one that it was. Coded with gzip, as
-  // browsers take it when they ask for no range, it has a tag that does not count here.
+  // An interrupted download continues if the file has not changed. The gzip response, which browsers accept when they
+  // ask for no range, has another ETag, which does not match here.
   const rest = { ...headers, Range: 'bytes=2999990-', 'Want-Repr-Digest': 'sha-256=1' };
   const resumed = await fetch(upload, { cache: 'no-store', headers: { ...rest, 'If-Range': etag } });
   const restarted = await fetch(upload, { cache: 'no-store', headers: { ...rest, 'If-Range': '"another"' } });
@@ -142,7 +142,7 @@ describe('curl', () => {
     });
   const sha256 = (path: string) => createHash('sha256').update(readFileSync(path)).digest('hex');
 
-  test('uploads, and downloads what it has the beginning of', () => {
+  test('uploads, and resumes a partial download', () => {
     const [source, copy, path] = ['source', 'copy', 'on-the-guest'].map((name) => join(daemon.scratch, name));
     writeFileSync(String(source), randomBytes(5_000_000));
     const url = filesUrl(daemon, { path: String(path) });
@@ -158,7 +158,7 @@ describe('curl', () => {
     }
   });
 
-  test('uploads a form of many files', () => {
+  test('uploads a form with many files', () => {
     const names = ['one', 'two'].map((name) => join(daemon.scratch, `form-${name}`));
     for (const name of names) writeFileSync(name, name);
     const parts = names.flatMap((name) => ['-F', `file=@${name};filename=${name}.up`]);

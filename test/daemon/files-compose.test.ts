@@ -48,7 +48,7 @@ function writeSources(): Buffer {
   return Buffer.concat(contents);
 }
 
-test('the sources become one file, and are gone', async () => {
+test('the sources are joined into one file and removed', async () => {
   const content = writeSources();
   const response = await compose({ ...join3(at('deep/down')), username: 'daemon' });
   expect(response.status).toBe(200);
@@ -60,7 +60,7 @@ test('the sources become one file, and are gone', async () => {
   expect(readdirSync(directory)).toEqual(['deep']);
 });
 
-test('a source may come twice', async () => {
+test('a source may be listed twice', async () => {
   writeFileSync(at('a'), '1');
   writeFileSync(at('b'), '2');
   expect((await compose({ source_paths: [at('a'), at('b'), at('a')], destination: at('d') })).status).toBe(
@@ -70,7 +70,7 @@ test('a source may come twice', async () => {
   expect(readdirSync(directory)).toEqual(['d']);
 });
 
-test('an existing destination is replaced at once, with its mode', async () => {
+test('an existing destination is replaced atomically and keeps its mode', async () => {
   const content = writeSources();
   writeFileSync(at('d'), 'old');
   chmodSync(at('d'), 0o600);
@@ -95,7 +95,7 @@ test('a new destination is complete when it appears', async () => {
   expect(seen).toEqual(['CREATE d', 'CHMOD d', 'WRITE d', 'REMOVE a', 'REMOVE b', 'REMOVE c']);
 });
 
-test('sources of other file systems, of /proc among them', async () => {
+test('sources may be on other file systems; one in /proc is read, but 403 as it cannot be deleted', async () => {
   const other = join(mountTmpfs('1m'), 'far');
   writeFileSync(other, 'far away ');
   const comm = `/proc/${daemon.pid}/comm`;
@@ -114,12 +114,12 @@ test.each([
   ['an empty list', { source_paths: [], destination: 'd' }, 400, 'source_paths is empty'],
   ['no destination', { source_paths: ['a'] }, 400, 'destination is empty'],
   ['an unknown user', { source_paths: ['a'], destination: 'd', username: 'ghost' }, 401, "user 'ghost'"],
-])('%s', async (_name, body, status, message) => {
+])('%s is refused', async (_name, body, status, message) => {
   const response = await compose(body);
   expect(await response.json()).toEqual({ code: status, message: expect.stringContaining(message) });
 });
 
-test('what is refused leaves everything as it was', async () => {
+test('a refused request changes nothing', async () => {
   const content = writeSources();
   linkSync(at('b'), at('same-as-b'));
   execFileSync('mkfifo', [at('pipe')]);
@@ -150,7 +150,7 @@ test('what is refused leaves everything as it was', async () => {
   expect(content.equals(Buffer.concat(['a', 'b', 'c'].map((name) => readFileSync(at(name)))))).toBe(true);
 });
 
-test('a disk that is full keeps sources and destination', async () => {
+test('a full disk keeps sources and destination', async () => {
   const tmpfs = mountTmpfs('1m');
   const content = writeSources();
   writeFileSync(join(tmpfs, 'd'), 'old');

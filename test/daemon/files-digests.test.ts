@@ -51,25 +51,28 @@ async function refusal(response: Response): Promise<string> {
 describe('an upload with a digest', () => {
   const content = randomBytes(3_000_000);
 
-  test.each(['content-digest', 'repr-digest'])('is taken when %s is that of the body', async (name) => {
+  test.each(['content-digest', 'repr-digest'])('is stored when %s matches the body', async (name) => {
     const response = await uploadRaw(daemon, at('x'), content, { [name]: field(content) });
     expect(response.status).toBe(200);
     expect(readFileSync(at('x')).equals(content)).toBe(true);
   });
 
-  test.each(['content-digest', 'repr-digest'])('changes nothing when %s is another', async (name) => {
-    writeFileSync(at('old'), 'old');
-    const { ino } = statSync(at('old'));
-    for (const file of ['old', 'new/deep']) {
-      const message = await refusal(await uploadRaw(daemon, at(file), content, { [name]: field('other') }));
-      expect(message).toBe(`${name} announced '${field('other')}', what arrived has '${field(content)}'`);
-    }
-    expect(readFileSync(at('old'), 'utf8')).toBe('old');
-    expect(statSync(at('old')).ino).toBe(ino);
-    expect(readdirSync(directory)).toEqual(['old']);
-  });
+  test.each(['content-digest', 'repr-digest'])(
+    'is refused and changes nothing when %s does not match',
+    async (name) => {
+      writeFileSync(at('old'), 'old');
+      const { ino } = statSync(at('old'));
+      for (const file of ['old', 'new/deep']) {
+        const message = await refusal(await uploadRaw(daemon, at(file), content, { [name]: field('other') }));
+        expect(message).toBe(`${name} announced '${field('other')}', what arrived has '${field(content)}'`);
+      }
+      expect(readFileSync(at('old'), 'utf8')).toBe('old');
+      expect(statSync(at('old')).ino).toBe(ino);
+      expect(readdirSync(directory)).toEqual(['old']);
+    },
+  );
 
-  test('is checked against every digest that it has', async () => {
+  test('is checked against every digest in its headers', async () => {
     const headers = {
       'content-digest': `${field('x')}, ${field('x', 'sha-512')};q=1`,
       'repr-digest': field('x'),
@@ -82,13 +85,13 @@ describe('an upload with a digest', () => {
     ).toContain('repr-digest');
   });
 
-  test('of nothing', async () => {
+  test('may be empty', async () => {
     expect((await uploadRaw(daemon, at('x'), '', { 'content-digest': field('') })).status).toBe(200);
     await refusal(await uploadRaw(daemon, at('y'), '', { 'content-digest': field('x') }));
     expect(existsSync(at('y'))).toBe(false);
   });
 
-  test('is checked as it was sent, coded', async () => {
+  test('with a content coding is checked before decoding', async () => {
     const coded = gzipSync(content);
     for (const name of ['content-digest', 'repr-digest']) {
       const headers = { 'content-encoding': 'gzip', [name]: field(coded) };
@@ -96,14 +99,14 @@ describe('an upload with a digest', () => {
       expect(readFileSync(at('x')).equals(content)).toBe(true);
       await refusal(await uploadRaw(daemon, at('y'), coded, { ...headers, [name]: field(content) }));
     }
-    // Bytes behind the end of gzip belong to what was announced.
+    // Bytes after the end of the gzip stream are part of the body.
     const padded = Buffer.concat([coded, Buffer.alloc(200_000)]);
     const headers = { 'content-encoding': 'gzip', 'content-digest': field(coded) };
     await refusal(await uploadRaw(daemon, at('y'), padded, headers));
     expect(readdirSync(directory)).toEqual(['x']);
   });
 
-  test('of many files is checked as a whole', async () => {
+  test('with several files is checked as a whole', async () => {
     const body = multipartBody([filePart('a', content), filePart('b', 'b')]);
     const wrong = { ...MULTIPART, 'content-digest': field(content) };
     const parts = (names: readonly string[]) => multipartBody(names.map((name) => filePart(at(name), name)));
@@ -116,7 +119,7 @@ describe('an upload with a digest', () => {
     const both = parts(['a', 'b']);
     expect((await post(daemon, {}, { ...MULTIPART, 'content-digest': field(both) }, both)).status).toBe(200);
     expect(readdirSync(directory)).toEqual(['a', 'b']);
-    // An epilogue, which no part holds, is part of the body.
+    // The epilogue belongs to no part, but to the body.
     const longer = Buffer.concat([parts(['d']), Buffer.alloc(300_000, 'e')]);
     await refusal(await post(daemon, {}, { ...MULTIPART, 'content-digest': field(parts(['d'])) }, longer));
     expect((await post(daemon, {}, { ...MULTIPART, 'content-digest': field(longer) }, longer)).status).toBe(
@@ -124,7 +127,7 @@ describe('an upload with a digest', () => {
     );
   });
 
-  test('keeps nothing of a path sent twice, nor of more files than can be held back', async () => {
+  test('is refused when a path is repeated or there are more than 255 files', async () => {
     const twice = multipartBody([filePart(at('a'), '1'), filePart(at('a'), '2')]);
     const digest = (body: Buffer) => ({ ...MULTIPART, 'content-digest': field(body) });
     expect(await refusal(await post(daemon, {}, digest(twice), twice))).toContain('more than once');
@@ -133,7 +136,7 @@ describe('an upload with a digest', () => {
     expect(readdirSync(directory)).toEqual([]);
   });
 
-  test('by an algorithm we do not know is taken; one that cannot be read is not', async () => {
+  test('is stored when its algorithm is unknown, and refused when the digest is malformed', async () => {
     for (const value of ['md5=:AAAA:', 'crc32c=:AAAA:, unixsum=:AA==:']) {
       expect((await uploadRaw(daemon, at('x'), 'x', { 'content-digest': value })).status).toBe(200);
     }
@@ -144,7 +147,7 @@ describe('an upload with a digest', () => {
     expect(existsSync(at('y'))).toBe(false);
   });
 
-  test('that breaks off leaves what was there', async () => {
+  test('keeps the old file when it is interrupted', async () => {
     writeFileSync(at('x'), 'old');
     const head = uploadHead(new URLSearchParams({ path: at('x') }).toString(), {
       'content-type': 'application/octet-stream',
@@ -160,10 +163,10 @@ describe('an upload with a digest', () => {
   });
 });
 
-describe('a download whose digest is wanted', () => {
+describe('a download with Want-Repr-Digest', () => {
   const want = { 'want-repr-digest': 'sha-256=5' };
 
-  test('has that of the file, small or large, whole or in part, with or without body', async () => {
+  test('has the digest of the whole file, for any size, range or method', async () => {
     for (const size of [0, 5, 128 * 1024, 128 * 1024 + 1, 3_000_000]) {
       const content = randomBytes(size);
       writeFileSync(at('x'), content);
@@ -180,7 +183,7 @@ describe('a download whose digest is wanted', () => {
     }
   });
 
-  test('is not coded, unless it must be', async () => {
+  test('is sent without coding unless the client excludes that', async () => {
     writeFileSync(at('x.txt'), 'text');
     const plain = await get(daemon, at('x.txt'), { ...want, 'accept-encoding': 'gzip' });
     expect(plain.headers.get('content-encoding')).toBeNull();
@@ -199,13 +202,13 @@ describe('a download whose digest is wanted', () => {
     ['md5=10', null],
     ['sha-256', null],
     ['sha-256=11', null],
-  ] as const)('by %s gets %s', async (wanted, algorithm) => {
+  ] as const)('%s: the digest is %s', async (wanted, algorithm) => {
     writeFileSync(at('x'), 'x');
     const response = await get(daemon, at('x'), { 'want-repr-digest': wanted });
     expect(response.headers.get('repr-digest')).toBe(algorithm && field('x', algorithm));
   });
 
-  test('has none when it is not wanted, not modified or not in the range', async () => {
+  test('has no digest without the header, with 304 or with 416', async () => {
     writeFileSync(at('x'), 'x');
     const plain = await get(daemon, at('x'));
     const etag = String(plain.headers.get('etag'));
@@ -216,9 +219,9 @@ describe('a download whose digest is wanted', () => {
     expect([unmodified.status, beyond.status]).toEqual([304, 416]);
   });
 
-  test('is not made for a reader that has gone', async () => {
+  test('stops hashing when the client disconnects', async () => {
     writeFileSync(at('huge'), '');
-    // Minutes of work.
+    // Large enough to take minutes.
     truncateSync(at('huge'), 512 * 1024 ** 3);
     const query = new URLSearchParams({ path: at('huge') });
     const head = `HEAD /files?${query} HTTP/1.1\r\nhost: test\r\nwant-repr-digest: sha-256=1\r\n\r\n`;
@@ -238,6 +241,6 @@ function linkOf(path: string): string {
   try {
     return readlinkSync(path);
   } catch {
-    return ''; // Closed meanwhile.
+    return ''; // Already closed.
   }
 }

@@ -26,7 +26,7 @@ afterAll(async () => {
 const head = (path: string, more: Record<string, string> = {}) =>
   uploadHead(String(new URLSearchParams({ path })), { ...RAW, 'content-length': CONTENT.length, ...more });
 
-/** All that comes until the connection ends. */
+/** Everything that arrives until the connection ends. */
 async function answerOn(socket: Socket): Promise<string> {
   let text = '';
   socket.setEncoding('latin1').on('data', (piece: string) => {
@@ -36,7 +36,7 @@ async function answerOn(socket: Socket): Promise<string> {
   return text;
 }
 
-/** Descriptors of a daemon that are connections or files below its scratch directory. */
+/** Descriptors of a daemon that are sockets or files below its scratch directory. */
 function transfersOpen({ pid, scratch } = daemon): number {
   const directory = `/proc/${pid}/fd`;
   return readdirSync(directory).filter((fd) => {
@@ -49,7 +49,7 @@ function transfersOpen({ pid, scratch } = daemon): number {
   }).length;
 }
 
-describe('is whole, and the connection ends with the answer', () => {
+describe('is stored whole, and the connection is closed after the response', () => {
   test.each([
     ['with the head', [CONTENT.length]],
     ['in two pieces', [1, CONTENT.length - 1]],
@@ -62,7 +62,7 @@ describe('is whole, and the connection ends with the answer', () => {
     const answer = answerOn(socket);
     let sent = first;
     for (const length of others) {
-      // So that the daemon has nothing to read for a while, and waits: how long it does is up to the client.
+      // The daemon has read everything and waits for the client.
       await sleep(20);
       socket.write(CONTENT.subarray(sent, sent + length));
       sent += length;
@@ -72,14 +72,14 @@ describe('is whole, and the connection ends with the answer', () => {
     await expect.poll(() => transfersOpen()).toBe(before);
   });
 
-  test('while several go on at once', async () => {
+  test('by several clients at once', async () => {
     const names = Array.from({ length: 12 }, (_, index) => join(daemon.scratch, `at-once-${index}`));
     const answers = names.map(async (path) => answerOn(await openRequest(daemon, head(path), CONTENT)));
     for (const answer of await Promise.all(answers)) expect(answer).toContain('200 OK');
     for (const path of names) expect(CONTENT.equals(readFileSync(path))).toBe(true);
   });
 
-  test('while several go to one path: one of them wins whole', async () => {
+  test('by several clients to one path: the file is that of one of them, whole', async () => {
     const path = join(daemon.scratch, 'contested');
     const contents = Array.from({ length: 8 }, () => randomBytes(CONTENT.length));
     writeFileSync(path, 'old');
@@ -90,14 +90,14 @@ describe('is whole, and the connection ends with the answer', () => {
     expect(contents.some((content) => content.equals(winner))).toBe(true);
   });
 
-  test('over a file that is there already', async () => {
+  test('over an existing file', async () => {
     const path = join(daemon.scratch, 'over');
     writeFileSync(path, randomBytes(6_000_000));
     await answerOn(await openRequest(daemon, head(path), CONTENT));
     expect(CONTENT.equals(readFileSync(path))).toBe(true);
   });
 
-  test('when the client asked whether it may send at all', async () => {
+  test('after 100 Continue', async () => {
     const path = join(daemon.scratch, 'asked');
     const socket = await openRequest(daemon, head(path, { expect: '100-continue' }), Buffer.alloc(0));
     await once(socket, 'readable');
@@ -108,7 +108,7 @@ describe('is whole, and the connection ends with the answer', () => {
   });
 });
 
-test('is counted', async () => {
+test('a direct upload is counted in the metrics', async () => {
   const bytes = async () => {
     const text = await (await fetch(`${daemon.url}/metrics`, { headers: { accept: 'text/plain' } })).text();
     return Number(/^envd_upload\w*bytes\w* (\d+)/m.exec(text)?.[1]);
@@ -118,7 +118,7 @@ test('is counted', async () => {
   expect((await bytes()) - before).toBe(CONTENT.length);
 });
 
-test('a disk that is full: the answer comes at once, and again to a client that sends all first', async () => {
+test('on a full disk 507 is sent at once, also to a client that sends the whole body first', async () => {
   const directory = mountTmpfs('2m');
   const path = join(directory, 'old');
   writeFileSync(path, 'old');
@@ -132,13 +132,13 @@ test('a disk that is full: the answer comes at once, and again to a client that 
   await expect.poll(() => transfersOpen()).toBe(before);
 });
 
-test('a client that sends nothing more holds nothing up when the daemon stops', async () => {
+test('an upload that stalls does not delay the stop of the daemon', async () => {
   await using other = await startDaemon();
   const path = join(other.scratch, 'stopped');
   writeFileSync(path, 'old');
   const before = transfersOpen(other);
   const socket = await openRequest(other, head(path), CONTENT.subarray(0, 2_000_000));
-  // The connection, its duplicate and that of the wait, the file and its directory.
+  // Socket, its duplicate, the duplicate that is polled, the file and its directory.
   await expect.poll(() => transfersOpen(other)).toBe(before + 5);
   const ended = answerOn(socket);
   await other.stop('SIGTERM');
@@ -154,7 +154,7 @@ for (const end = performance.now() + 5000; performance.now() < end; ) {
   for (const until = performance.now() + 0.2; performance.now() < until; );
 }`;
 
-test('a client that sends byte by byte takes no thread from others', async () => {
+test('a client that sends byte by byte does not occupy a pool thread', async () => {
   await using other = await startDaemon({ env: { UV_THREADPOOL_SIZE: '1' } });
   const socket = await openRequest(other, head(join(other.scratch, 'slow')), CONTENT.subarray(0, 100_000));
   socket.setNoDelay(true);

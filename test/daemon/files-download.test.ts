@@ -44,7 +44,7 @@ async function failure(response: Response): Promise<unknown> {
   return response.json();
 }
 
-/** Open descriptors of the daemon that lead to `path`. */
+/** Descriptors of the daemon that are open on `path`. */
 function descriptorsOn(path: string): number {
   const directory = `/proc/${daemon.pid}/fd`;
   return readdirSync(directory).filter((fd) => {
@@ -57,7 +57,7 @@ function descriptorsOn(path: string): number {
 }
 
 describe('a download', () => {
-  test('of a file', async () => {
+  test('has the content, type and validators of the file', async () => {
     const path = write('test.txt', 'hello');
     utimesSync(path, 1_700_000_000, 1_700_000_000);
     const response = await get(daemon, path);
@@ -75,7 +75,7 @@ describe('a download', () => {
     expect(await response.text()).toBe('hello');
   });
 
-  test.each([0, 1, 4096, 128 * 1024, 128 * 1024 + 1, 3_000_000])('of %i bytes', async (size) => {
+  test.each([0, 1, 4096, 128 * 1024, 128 * 1024 + 1, 3_000_000])('of %i bytes is complete', async (size) => {
     const content = BIG.subarray(0, size);
     const path = write('sized', content);
     const plain = await get(daemon, path);
@@ -88,7 +88,7 @@ describe('a download', () => {
     expect(content.equals(await coded.bytes())).toBe(true);
   });
 
-  test('by name relative to the home, and through a link', async () => {
+  test('resolves paths below the home directory, and links', async () => {
     symlinkSync(write('target.txt', 'through'), at('link.txt'));
     const response = await get(daemon, at('link.txt'));
     expect(response.headers.get('content-disposition')).toBe('inline; filename=link.txt');
@@ -100,7 +100,7 @@ describe('a download', () => {
     });
   });
 
-  test('HEAD tells what GET would', async () => {
+  test('by HEAD has the headers of GET', async () => {
     const path = write('head.txt', BIG);
     const [head, whole] = await Promise.all([get(daemon, path, {}, 'HEAD'), get(daemon, path)]);
     const expected = Object.fromEntries(whole.headers);
@@ -113,7 +113,7 @@ describe('a download', () => {
     expect(await missing.text()).toBe('');
   });
 
-  test('stays the file that was opened when its path is replaced', async () => {
+  test('continues with the open file when its path is replaced', async () => {
     const path = write('replaced', BIG);
     const response = await get(daemon, path);
     const reader = response.body?.getReader();
@@ -125,21 +125,21 @@ describe('a download', () => {
     expect(BIG.equals(Buffer.concat(rest))).toBe(true);
   });
 
-  test('of a file that grows ends where it ended', async () => {
+  test('of a growing file ends at the announced length', async () => {
     const path = write('growing', BIG);
     const response = await get(daemon, path);
     appendFileSync(path, 'more');
     expect((await response.bytes()).length).toBe(BIG.length);
   });
 
-  test('of a file that shrinks ends the connection', async () => {
+  test('of a shrinking file closes the connection', async () => {
     const path = write('shrinking', Buffer.alloc(50_000_000));
     const response = await get(daemon, path);
     truncateSync(path, 1000);
     await expect(response.bytes()).rejects.toThrow();
   });
 
-  test('that is broken off leaves no descriptor open', async () => {
+  test('that is interrupted leaves no descriptor open', async () => {
     const path = write('broken-off', Buffer.alloc(50_000_000));
     for (const coding of ['identity', 'gzip']) {
       const query = new URLSearchParams({ path });
@@ -158,7 +158,7 @@ describe('a download', () => {
 });
 
 describe('ranges and conditions', () => {
-  test('one range, from memory and from the disk', async () => {
+  test('one range is read from memory and from the disk', async () => {
     for (const size of [1000, BIG.length]) {
       const path = write('ranged', BIG.subarray(0, size));
       const response = await get(daemon, path, { range: 'bytes=500-599' });
@@ -168,7 +168,7 @@ describe('ranges and conditions', () => {
     }
   });
 
-  test('several ranges', async () => {
+  test('several ranges are sent as multipart/byteranges', async () => {
     for (const size of [1000, BIG.length]) {
       const path = write('ranged', BIG.subarray(0, size));
       const response = await get(daemon, path, { range: 'bytes=0-9,100-109,-10' });
@@ -189,7 +189,7 @@ describe('ranges and conditions', () => {
     }
   });
 
-  test('curl resumes', () => {
+  test('curl resumes a download', () => {
     needs('curl');
     const path = write('resumed', BIG);
     const partial = write('partial', BIG.subarray(0, 1_234_567));
@@ -197,13 +197,13 @@ describe('ranges and conditions', () => {
     expect(BIG.equals(readFileSync(partial))).toBe(true);
   });
 
-  test('a range that lies outside', async () => {
+  test('a range outside of the file is 416', async () => {
     const response = await get(daemon, write('short', '12345'), { range: 'bytes=5-' });
     expect(response.headers.get('content-range')).toBe('bytes */5');
     expect(await failure(response)).toEqual({ code: 416, message: 'none of the ranges lies in the file' });
   });
 
-  test('what the client has is not sent again, until it changes', async () => {
+  test('an unchanged file is 304, a changed one is sent', async () => {
     const path = write('cached', 'one');
     const etag = (await get(daemon, path)).headers.get('etag') ?? '';
     const again = await get(daemon, path, { 'if-none-match': etag });
@@ -221,7 +221,7 @@ describe('ranges and conditions', () => {
     expect((await get(daemon, path, { 'if-match': etag })).status).toBe(412);
   });
 
-  test('ranges and conditions are answered without coding', async () => {
+  test('responses to ranges and conditions are not coded', async () => {
     const path = write('identity', 'content');
     for (const header of [{ range: 'bytes=0-' }, { 'if-none-match': '"x"' }]) {
       const response = await get(daemon, path, { ...header, 'accept-encoding': 'gzip' });
@@ -231,8 +231,8 @@ describe('ranges and conditions', () => {
   });
 });
 
-describe('what cannot be downloaded', () => {
-  test('a directory, and an empty path, which means one', async () => {
+describe('refused downloads', () => {
+  test('a directory is refused, and so is an empty path, which is the home directory', async () => {
     const directory = await failure(await get(daemon, daemon.scratch));
     expect(directory).toEqual({ code: 400, message: `path '${daemon.scratch}' is a directory` });
     expect(await failure(await get(daemon, ''))).toEqual({
@@ -241,7 +241,7 @@ describe('what cannot be downloaded', () => {
     });
   });
 
-  test('what is missing', async () => {
+  test('a missing file is 404', async () => {
     for (const path of [at('nothing'), join(write('file', ''), 'below')]) {
       expect(await failure(await get(daemon, path))).toEqual({
         code: 404,
@@ -250,7 +250,7 @@ describe('what cannot be downloaded', () => {
     }
   });
 
-  test('as an unknown user', async () => {
+  test('an unknown user is 401', async () => {
     const url = filesUrl(daemon, { path: 'x', username: 'nobody-knows' });
     expect(await failure(await fetch(url))).toEqual({
       code: 401,
@@ -258,11 +258,11 @@ describe('what cannot be downloaded', () => {
     });
   });
 
-  test('another home', async () => {
+  test('another user’s home is refused', async () => {
     expect((await get(daemon, '~daemon/x')).status).toBe(400);
   });
 
-  test('pipes, sockets and devices, which could hang', async () => {
+  test('pipes, sockets and devices are refused, as reading them could block', async () => {
     execFileSync('mkfifo', [at('pipe')]);
     const server = createServer().listen(at('socket'));
     for (const path of [at('pipe'), at('socket'), '/dev/zero', '/dev/tty']) {
@@ -275,32 +275,32 @@ describe('what cannot be downloaded', () => {
   });
 });
 
-describe('files that the kernel writes while they are read', () => {
-  test('of /proc, which claim to be empty', async () => {
+describe('files that the kernel generates', () => {
+  test('in /proc are sent, though their size is 0', async () => {
     const response = await get(daemon, '/proc/version');
     expect(await response.text()).toBe(readFileSync('/proc/version', 'utf8'));
     expect(response.headers.get('content-length')).toBe(String(readFileSync('/proc/version').length));
     expect(response.headers.has('etag')).toBe(false);
   });
 
-  test('of /sys, which claim to be longer', async () => {
+  test('in /sys are sent, though their size is too large', async () => {
     const path = '/sys/kernel/mm/transparent_hugepage/enabled';
     expect(await (await get(daemon, path)).text()).toBe(readFileSync(path, 'utf8'));
   });
 
-  test('that are larger than what is read at once', async () => {
+  test('larger than one read are sent whole', async () => {
     const response = await get(daemon, '/proc/kallsyms', { 'accept-encoding': 'gzip' });
     expect((await response.text()).length).toBe(readFileSync('/proc/kallsyms').length);
   });
 
-  test('that wait for content to come are not waited for', async () => {
+  test('that block until there is content are not waited for', async () => {
     const response = await get(daemon, '/proc/kmsg');
     expect(response.status).toBe(200);
     await response.body?.cancel();
   });
 });
 
-test('gzip is what the client can undo', async () => {
+test('a gzip response decodes to the file', async () => {
   needs('curl');
   const content = 'compressible '.repeat(100_000);
   const path = write('gzip.txt', content);

@@ -16,7 +16,7 @@ afterAll(async () => {
   await daemon[Symbol.asyncDispose]();
 });
 
-/** A disk of its own, an ext4 in a file, that stores nothing of its own accord for ten minutes. */
+/** A disk of its own: ext4 in a file, which writes nothing back by itself for ten minutes. */
 class Disk {
   readonly directory = scratch();
   readonly #image = join(scratch(), 'disk');
@@ -28,7 +28,7 @@ class Disk {
     mount(this.#image, this.directory);
   }
 
-  /** What a power cut at this moment would leave, mounted: what has reached the image. */
+  /** The file system after a power cut at this moment, mounted: what has reached the image. */
   afterPowerCut(): string {
     const copy = join(scratch(), 'disk');
     copyFileSync(this.#image, copy);
@@ -56,8 +56,8 @@ function upload(path: string, body: string, durable?: string, headers = {}): Pro
 
 const content = 'content '.repeat(50_000);
 
-describe('an upload that is to be durable', () => {
-  test('outlives a power cut with its directories, owner and metadata, as one that is not does not', async () => {
+describe('an upload with durable=true', () => {
+  test('survives a power cut with its directories, owner and metadata; one with durable=false does not', async () => {
     const disk = new Disk();
     const headers = { 'x-metadata-key': 'value' };
     expect((await upload(join(disk.directory, 'd/e/f/new'), content, 'true', headers)).status).toBe(200);
@@ -70,7 +70,7 @@ describe('an upload that is to be durable', () => {
     expect(() => statSync(join(left, 'a'))).toThrow('ENOENT');
   });
 
-  test('outlives it in place of what was there', async () => {
+  test('survives a power cut when it overwrites a file', async () => {
     const disk = new Disk();
     const [file, other] = [join(disk.directory, 'file'), join(disk.directory, 'other')];
     expect((await upload(file, 'old', 'true')).status).toBe(200);
@@ -85,7 +85,7 @@ describe('an upload that is to be durable', () => {
     expect(readFileSync(join(left, 'other'), 'utf8')).not.toBe(content);
   });
 
-  test('outlives it behind a link to a directory, which was made before without being stored', async () => {
+  test('survives a power cut when its path leads through a link to a directory that was not synced', async () => {
     const disk = new Disk();
     mkdirSync(join(disk.directory, 'real/deep'), { recursive: true });
     const link = join(scratch(), 'link');
@@ -94,7 +94,7 @@ describe('an upload that is to be durable', () => {
     expect(readFileSync(join(disk.afterPowerCut(), 'real/deep/file'), 'utf8')).toBe(content);
   });
 
-  test('outlives it with all its files', async () => {
+  test('survives a power cut with all of its files', async () => {
     const disk = new Disk();
     const names = Array.from({ length: 300 }, (_, index) => `${index % 7}/file-${index}`);
     const body = multipartBody(names.map((name) => filePart(join(disk.directory, name), name)));
@@ -103,11 +103,11 @@ describe('an upload that is to be durable', () => {
     for (const name of names) expect(readFileSync(join(left, name), 'utf8')).toBe(name);
   });
 
-  test('goes where nothing is stored', async () => {
+  test('to a device succeeds, though nothing can be synced', async () => {
     expect((await upload('/dev/null', content, 'true')).status).toBe(200);
   });
 
-  test('takes no other word for it', async () => {
+  test('accepts no values but true and false', async () => {
     for (const word of ['', '1', 'yes', 'TRUE']) {
       const response = await upload(join(scratch(), 'x'), content, word);
       expect(response.status).toBe(400);

@@ -45,7 +45,7 @@ afterAll(async () => {
   await daemon[Symbol.asyncDispose]();
 });
 
-/** An ext4 file system of eight MiB, all of it for everybody, unmounted when the test has finished. */
+/** An ext4 file system of 8 MiB without reserved blocks, unmounted when the test has finished. */
 function mountExt4(): string {
   needs('loop devices');
   const [image, directory] = [join(scratch(), 'image'), scratch()];
@@ -57,7 +57,7 @@ function mountExt4(): string {
   return directory;
 }
 
-/** Leaves no room: ext4 has some again when it has written out what it had promised room to. */
+/** Fills the disk, repeatedly: ext4 has free blocks again after it has written delayed allocations. */
 function fill(directory: string): void {
   const free = () => statfsSync(directory).bavail;
   let before: number;
@@ -90,7 +90,7 @@ describe.each([
   ['a tmpfs', () => mountTmpfs('4m')],
   ['ext4', mountExt4],
 ])('on %s without room, an overwrite', (_name, mount) => {
-  test('with less, however it is sent, is written in place', async () => {
+  test('with less content is written in place, by every kind of upload', async () => {
     const { path } = fullDisk(60 * KIB, mount());
     linkSync(path, join(path, '../link'));
     chmodSync(path, 0o4640);
@@ -117,7 +117,7 @@ describe.each([
     ]);
   });
 
-  test('with as much as the file has blocks is written in place, with more is refused', async () => {
+  test('with as much as the file’s blocks hold is written in place; with more it is refused', async () => {
     const { path, old } = fullDisk(61_000, mount());
     const more = await uploadRaw(daemon, path, content(62 * KIB));
     expect(await more.json()).toEqual({
@@ -130,7 +130,7 @@ describe.each([
     expect(Buffer.from(as).equals(readFileSync(path))).toBe(true);
   });
 
-  test('with up to 1 MiB is written in place, with more is refused', async () => {
+  test('of up to 1 MiB is written in place; a larger one is refused', async () => {
     const { path, old } = fullDisk(2 * MIB, mount());
     for (const upload of [uploadRaw, uploadAsPart]) {
       expect((await upload(daemon, path, content(MIB + 1))).status).toBe(507);
@@ -148,7 +148,7 @@ describe.each([
 const uploadAsPart = (to: TestDaemon, path: string, body: Uint8Array) =>
   uploadParts(to, [filePart(path, Buffer.from(body))]);
 
-/** Makes room, and tells where. */
+/** Removes the files that fill the disk; returns their directory. */
 function remove(path: string): string {
   const directory = join(path, '..');
   for (const name of ['old', 'filler']) rmSync(join(directory, name), { force: true });
@@ -156,7 +156,7 @@ function remove(path: string): string {
 }
 
 describe('an overwrite on a full disk', () => {
-  test('that can be received but not be copied is written in place as well', async () => {
+  test('that can be received but not copied is written in place', async () => {
     const directory = mountTmpfs('1m');
     const path = join(directory, 'old');
     const old = randomBytes(100 * KIB);
@@ -167,7 +167,7 @@ describe('an overwrite on a full disk', () => {
       execFileSync('truncate', ['-s', `-${free * KIB}`, join(directory, 'filler')]);
       const body = content(140 * KIB);
       const { status } = await uploadRaw(daemon, path, body);
-      // 40 KiB more are wanted, whatever else it takes.
+      // The content needs 40 KiB more than the old file, whichever way it is written.
       expect(status, `${free} KiB are free`).toBe(free >= 40 ? 200 : 507);
       inPlace += free >= 40 && free < 140 ? 1 : 0;
       expect((status === 200 ? Buffer.from(body) : old).equals(readFileSync(path))).toBe(true);
@@ -176,7 +176,7 @@ describe('an overwrite on a full disk', () => {
     expect(inPlace).toBeGreaterThan(0);
   });
 
-  test('that breaks off, or is not what was announced, leaves what was there', async () => {
+  test('that is interrupted, or does not match its digest, keeps the old content', async () => {
     const { path, old } = fullDisk(60 * KIB);
     const part = randomBytes(20 * KIB);
     const before = daemon.log.length;
@@ -191,7 +191,7 @@ describe('an overwrite on a full disk', () => {
     expect(old.equals(readFileSync(path))).toBe(true);
   });
 
-  test('changes nothing before all of it has arrived', async () => {
+  test('keeps the old content until all of the new one has arrived', async () => {
     const { path, old } = fullDisk(60 * KIB);
     const body = randomBytes(30 * KIB);
     const head = uploadHead(`path=${path}`, { ...RAW, 'content-length': body.length });
@@ -205,7 +205,7 @@ describe('an overwrite on a full disk', () => {
     socket.destroy();
   });
 
-  test('carries metadata, and several go with one upload', async () => {
+  test('of several files with metadata is written in place', async () => {
     const { path } = fullDisk(60 * KIB, mountTmpfs('4m'));
     const second = join(path, '../filler');
     const [one, two] = [randomBytes(30 * KIB), randomBytes(500 * KIB)];
@@ -218,7 +218,7 @@ describe('an overwrite on a full disk', () => {
     expect(one.equals(readFileSync(path)) && two.equals(readFileSync(second))).toBe(true);
   });
 
-  test('of forty small files in one upload', async () => {
+  test('of 40 small files in one upload is written in place', async () => {
     const directory = mountTmpfs('4m');
     const paths = Array.from({ length: 40 }, (_, index) => join(directory, `old-${index}`));
     for (const path of paths) writeFileSync(path, 'a longer content');
@@ -231,7 +231,7 @@ describe('an overwrite on a full disk', () => {
     for (const path of paths) expect(readFileSync(path, 'utf8')).toBe(path);
   });
 
-  test('needs no inode', async () => {
+  test('is written in place without a free inode', async () => {
     const directory = mountTmpfs('1m', 'nr_inodes=2');
     const path = join(directory, 'old');
     writeFileSync(path, 'old');
@@ -242,7 +242,7 @@ describe('an overwrite on a full disk', () => {
     expect(readdirSync(directory)).toEqual(['old']);
   });
 
-  test('of somebody else’s file: without set-id bits', async () => {
+  test('of another user’s file clears its set-id bits', async () => {
     const { path } = fullDisk(60 * KIB);
     chownSync(path, 65_534, 65_534);
     chmodSync(path, 0o6777);
@@ -251,7 +251,7 @@ describe('an overwrite on a full disk', () => {
     expect(statSync(path).mode & 0o7777).toBe(0o777);
   });
 
-  test('whose file is removed meanwhile is refused', async () => {
+  test('is refused when its file is removed during the upload', async () => {
     const { path } = fullDisk(60 * KIB);
     const body = randomBytes(30 * KIB);
     const head = uploadHead(`path=${path}`, { ...RAW, 'content-length': body.length });
@@ -266,8 +266,8 @@ describe('an overwrite on a full disk', () => {
     socket.destroy();
   });
 
-  test('of many at once takes a bounded memory: those beyond it are refused', async () => {
-    // Without a free inode each is told at once.
+  test('is refused when many together would hold too much memory', async () => {
+    // Without a free inode each upload is held in memory from its start.
     const directory = mountTmpfs('64m', 'nr_inodes=41');
     const paths = Array.from({ length: 40 }, (_, index) => join(directory, `old-${index}`));
     for (const path of paths) writeFileSync(path, 'old');
@@ -291,7 +291,7 @@ describe('an overwrite on a full disk', () => {
     expect(statuses.filter((status) => status === '200')).toHaveLength(16);
     expect(statuses.filter((status) => status === '507')).toHaveLength(24);
     for (const socket of sockets) socket.destroy();
-    // And what they took is there for the next.
+    // The memory is free again for the next upload.
     await operationsLogged(daemon, paths.length);
     for (const path of paths) expect((await uploadRaw(daemon, path, new Uint8Array(body))).status).toBe(200);
   });

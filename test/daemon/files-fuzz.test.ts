@@ -21,7 +21,7 @@ afterAll(async () => {
   await daemon[Symbol.asyncDispose]();
 });
 
-/** Sends a request byte for byte; returns the status of the answer, 0 when the connection just ends. */
+/** Sends a request byte for byte; returns the status of the response, 0 when the connection ends without one. */
 async function send(head: string, body: Buffer): Promise<number> {
   const socket = await openRequest(daemon, head, body);
   let answer = '';
@@ -57,7 +57,7 @@ const header = fc.constantFrom(
   ': empty',
 );
 const piece = fc.oneof(token, header, fc.string({ unit: 'binary', maxLength: 40 }));
-/** Parts that are mostly well-formed, so that they get past the parser. */
+/** Parts that are mostly well-formed, so that they pass the first checks of the parser. */
 const part = fc
   .tuple(fc.array(header, { maxLength: 3 }), fc.array(piece, { maxLength: 4 }))
   .map(([headers, content]) => `--${BOUNDARY}\r\n${headers.join('\r\n')}\r\n\r\n${content.join('')}\r\n`);
@@ -67,7 +67,7 @@ const body = fc
     fc.constantFrom('', `--${BOUNDARY}--\r\n`).map((end) => Buffer.from(pieces.join('') + end)),
   );
 
-test('any multipart body is answered, never with a 500, and leaves no file behind', {
+test('any multipart body gets a response other than 500, and leaves no stray file', {
   timeout: 120_000,
 }, async () => {
   await fc.assert(
@@ -92,7 +92,7 @@ test('any multipart body is answered, never with a 500, and leaves no file behin
   expect(readdirSync(home)).toEqual([]);
 });
 
-test('any headers are answered, never with a 500', { timeout: 120_000 }, async () => {
+test('any headers get a response other than 500', { timeout: 120_000 }, async () => {
   const value = fc.oneof(
     fc.string({ unit: 'grapheme-ascii', maxLength: 60 }),
     fc.constantFrom(

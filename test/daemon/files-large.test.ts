@@ -10,13 +10,13 @@ import { growthOf } from '../support/proc.ts';
 
 const SIZE = 2 * 1024 ** 3;
 const PIECE = randomBytes(1024 ** 2);
-/** What a transfer may add to the daemon, in bytes. */
+/** By how much a transfer may raise the daemon's memory, in bytes. */
 const MOST_ADDED = 64 * 1024 ** 2;
 
 let daemon: TestDaemon;
 beforeAll(async () => {
   daemon = await startDaemon();
-  // Everything that is loaded and compiled by a first transfer is no part of a large one.
+  // A first transfer loads and compiles code, which must not count.
   const path = join(daemon.scratch, 'first');
   writeFileSync(path, PIECE);
   await fetch(filesUrl(daemon, { path }), { method: 'POST', headers: RAW, body: PIECE });
@@ -43,7 +43,7 @@ async function upload(
   socket.destroy();
 }
 
-/** Whether the file is the piece again and again. */
+/** Whether the file consists of repetitions of the piece. */
 function isRight(path: string): boolean {
   const file = openSync(path, 'r');
   const buffer = Buffer.alloc(PIECE.length);
@@ -70,7 +70,7 @@ const contentDigest = { 'content-digest': `sha-256=:${digest.digest('base64')}:`
 test.each<[string, Record<string, string>, [string, string]]>([
   ['raw', RAW, ['', '']],
   ['as a form with a digest', { ...MULTIPART, ...contentDigest }, form],
-])('2 GiB come in %s, with little memory', { timeout: 300_000 }, async (_, headers, around) => {
+])('an upload of 2 GiB, %s, needs little memory', { timeout: 300_000 }, async (_, headers, around) => {
   needs('room for 2 GiB');
   const path = join(daemon.scratch, 'large');
   const bytes = await growthOf(daemon.pid, () => upload(path, headers, around));
@@ -79,7 +79,7 @@ test.each<[string, Record<string, string>, [string, string]]>([
   expect(bytes).toBeLessThan(MOST_ADDED);
 });
 
-test('2 GiB go out with little memory', { timeout: 300_000 }, async () => {
+test('a download of 2 GiB needs little memory', { timeout: 300_000 }, async () => {
   const path = join(daemon.scratch, 'sparse');
   writeFileSync(path, '');
   truncateSync(path, SIZE);

@@ -14,7 +14,7 @@ afterAll(async () => {
   await daemon[Symbol.asyncDispose]();
 });
 
-test('a new file is the user’s and carries its metadata', async () => {
+test('a new file belongs to the user and has its metadata', async () => {
   const [mounted, behind] = mountFuse();
   const path = join(mounted, 'deep/new');
   const content = randomBytes(1_000_000);
@@ -26,7 +26,7 @@ test('a new file is the user’s and carries its metadata', async () => {
   expect(content.equals(await (await get(daemon, path)).bytes())).toBe(true);
 });
 
-test('an existing file is written in place', async () => {
+test('an existing file is overwritten in place', async () => {
   const [mounted, behind] = mountFuse();
   writeFileSync(join(behind, 'old'), 'a long old content');
   const { ino } = statSync(join(behind, 'old'));
@@ -35,7 +35,7 @@ test('an existing file is written in place', async () => {
   expect(statSync(join(behind, 'old')).ino).toBe(ino);
 });
 
-test('a new file that breaks off does not stay', async () => {
+test('an interrupted new file is removed', async () => {
   const [mounted, behind] = mountFuse();
   const head = uploadHead(`path=${mounted}/cut`, { ...RAW, 'content-length': 2_000_000 });
   const socket = await openRequest(daemon, head, randomBytes(1_000_000));
@@ -45,7 +45,7 @@ test('a new file that breaks off does not stay', async () => {
   await expect.poll(exists).toBe(false);
 });
 
-test('files are joined, with nothing left beside them', async () => {
+test('joining files leaves nothing but the result', async () => {
   const [mounted, behind] = mountFuse();
   mkdirSync(join(behind, 'parts'));
   for (const destination of ['new/joined', 'parts/c']) {

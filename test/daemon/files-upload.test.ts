@@ -60,7 +60,7 @@ async function failure(response: Response): Promise<{ code: number; message: str
 const entry = (name: string) => ({ path: at(name), name: name.split('/').at(-1), type: 'file' });
 
 describe('a raw upload', () => {
-  test('makes a file of the user, and its directories', async () => {
+  test('makes a file of the user, and its missing directories', async () => {
     const response = await post(daemon, { path: at('a/b/new.txt'), username: 'daemon' }, RAW, 'content');
     expect(response.status).toBe(200);
     expect(response.headers.get('cache-control')).toBe('no-store');
@@ -76,13 +76,13 @@ describe('a raw upload', () => {
     expect(statSync(directory).uid).toBe(0);
   });
 
-  test('of nothing makes an empty file', async () => {
+  test('with an empty body makes an empty file', async () => {
     expect((await uploadRaw(daemon, at('empty'), '')).status).toBe(200);
     expect((await uploadRaw(daemon, at('without-body'), null)).status).toBe(200);
     expect(statSync(at('empty')).size + statSync(at('without-body')).size).toBe(0);
   });
 
-  test('of unknown length', async () => {
+  test('of unknown length is stored whole', async () => {
     const pieces = [randomBytes(100_000), randomBytes(300_000), randomBytes(7)];
     const stream = new ReadableStream({
       start(controller) {
@@ -94,7 +94,7 @@ describe('a raw upload', () => {
     expect(Buffer.concat(pieces).equals(readFileSync(at('chunked')))).toBe(true);
   });
 
-  test('over a file keeps its inode, hard links and mode, and takes its owner', async () => {
+  test('over a file keeps its inode, hard links and mode, and changes its owner to the user', async () => {
     writeFileSync(at('old'), 'a long old content');
     chmodSync(at('old'), 0o1751);
     linkSync(at('old'), at('hard-link'));
@@ -108,7 +108,7 @@ describe('a raw upload', () => {
     }
   });
 
-  test('through links, to what is there and to what is not', async () => {
+  test('follows links, also to a file that does not exist yet', async () => {
     writeFileSync(at('target'), 'old');
     symlinkSync('target', at('link'));
     expect(await (await uploadRaw(daemon, at('link'), 'new')).json()).toEqual([entry('link')]);
@@ -121,7 +121,7 @@ describe('a raw upload', () => {
     expect((await uploadRaw(daemon, at('cycle'), 'x')).status).toBe(412);
   });
 
-  test('coded with gzip is decoded', async () => {
+  test('with gzip is decoded', async () => {
     const content = randomBytes(500_000);
     const coded = await uploadRaw(daemon, at('raw'), gzipSync(content), { 'content-encoding': 'gzip' });
     expect(coded.status).toBe(200);
@@ -139,7 +139,7 @@ describe('a raw upload', () => {
     });
   });
 
-  test('to the same path by many at once: one of them wins whole', async () => {
+  test('by many clients to one path: the file is that of one of them, whole', async () => {
     const contents = Array.from({ length: 8 }, (_, index) => Buffer.alloc(400_000 + index, `${index}`));
     for (const round of ['new', 'old']) {
       const answers = await Promise.all(contents.map((body) => uploadRaw(daemon, at('contested'), body)));
@@ -154,7 +154,7 @@ describe('a raw upload', () => {
 });
 
 describe('a multipart upload', () => {
-  test('of many files by their names, whose directories are kept', async () => {
+  test('stores many files by their names, with their directories', async () => {
     const names = ['one.txt', 'deep/two.txt', 'caf\u00e9.txt', 'sp ace', 'quo"te'];
     const parts = names.map((name) => filePart(at(name).replaceAll('"', '%22'), `content of ${name}`));
     const response = await uploadParts(daemon, parts);
@@ -162,7 +162,7 @@ describe('a multipart upload', () => {
     for (const name of names) expect(readFileSync(at(name), 'utf8')).toBe(`content of ${name}`);
   });
 
-  test('of more files than are kept open', async () => {
+  test('stores more files than are held open at once', async () => {
     const names = Array.from({ length: 1500 }, (_, index) => `file-${index}`);
     const response = await uploadParts(
       daemon,
@@ -173,7 +173,7 @@ describe('a multipart upload', () => {
     expect(readdirSync(directory)).toHaveLength(1500);
   });
 
-  test('to the path of the query, also of a part without a file name', async () => {
+  test('stores one part at the path of the query, also without a file name', async () => {
     const form = new FormData();
     form.set('file', new Blob(['by form']), 'ignored.txt');
     expect((await post(daemon, { path: at('a') }, {}, form)).status).toBe(200);
@@ -182,7 +182,7 @@ describe('a multipart upload', () => {
     expect(readFileSync(at('a'), 'utf8')).toBe('nameless');
   });
 
-  test('skips what is no file', async () => {
+  test('ignores parts that are no files', async () => {
     const response = await uploadParts(daemon, [
       { disposition: 'name="comment"', content: 'x'.repeat(3_000_000) },
       { disposition: `name="other"; filename="${at('other')}"`, content: 'y'.repeat(1_000_000) },
@@ -194,7 +194,7 @@ describe('a multipart upload', () => {
     expect(await (await uploadParts(daemon, [])).json()).toEqual([]);
   });
 
-  test('with a file that has no name, and no path for it', async () => {
+  test('is refused when a file has no name and the query no path', async () => {
     for (const disposition of ['name="file"', 'name="file"; filename=""']) {
       const response = await uploadParts(daemon, [
         filePart(at('x'), 'x'),
@@ -208,7 +208,7 @@ describe('a multipart upload', () => {
     }
   });
 
-  test('two parts to one path: only the first is kept', async () => {
+  test('with two parts for one path keeps only the first', async () => {
     const twice = await uploadParts(daemon, [
       filePart(at('x'), 'first'),
       filePart(`${directory}/./x`, 'second'),
@@ -226,7 +226,7 @@ describe('a multipart upload', () => {
     expect(readdirSync(directory)).toEqual(['x', 'y']);
   });
 
-  test('coded with gzip is decoded', async () => {
+  test('with gzip is decoded', async () => {
     const data = new FormData();
     data.set('file', new Blob([Buffer.alloc(1_000_000, 'z')]), at('zipped'));
     const form = new Response(data);
@@ -238,7 +238,7 @@ describe('a multipart upload', () => {
     expect((await failure(cut)).code).toBe(400);
   });
 
-  test('that is malformed', async () => {
+  test('is refused when it is malformed', async () => {
     const good = filePart(at('good'), 'good');
     for (const body of ['', 'nonsense', `--${MULTIPART['content-type'].split('=')[1]}\r\n`]) {
       const { status } = await post(daemon, {}, MULTIPART, body);
@@ -252,8 +252,8 @@ describe('a multipart upload', () => {
   });
 });
 
-describe('what cannot be uploaded', () => {
-  test('to a directory', async () => {
+describe('a refused upload', () => {
+  test('to a directory is 400', async () => {
     const message = `path is a directory: ${directory}`;
     expect(await failure(await uploadRaw(daemon, directory, 'x'))).toEqual({ code: 400, message });
     symlinkSync('.', at('link'));
@@ -266,7 +266,7 @@ describe('what cannot be uploaded', () => {
     expect((await failure(await uploadRaw(daemon, at('file/far/below'), 'x'))).code).toBe(400);
   });
 
-  test('without a path, or of another type', async () => {
+  test('without a path, or of another type, is 400', async () => {
     expect((await failure(await post(daemon, {}, RAW, 'x'))).message).toContain('path is required');
     for (const type of ['text/plain', 'application/json', 'nonsense', '']) {
       const response = await post(daemon, { path: at('x') }, { 'content-type': type }, Buffer.from('x'));
@@ -277,7 +277,7 @@ describe('what cannot be uploaded', () => {
     }
   });
 
-  test('as an unknown user', async () => {
+  test('as an unknown user is 401', async () => {
     const response = await post(daemon, { path: at('x'), username: 'ghost' }, RAW, randomBytes(2_000_000));
     expect(await failure(response)).toEqual({
       code: 401,
@@ -285,7 +285,7 @@ describe('what cannot be uploaded', () => {
     });
   });
 
-  test('and the rest of what is refused is read, so that the client gets the answer', async () => {
+  test('is read to its end, so that the client gets the response', async () => {
     const body = Buffer.alloc(20_000_000, 'no gzip');
     const headers = { ...RAW, 'content-encoding': 'gzip', 'content-length': body.length };
     const head = uploadHead(`path=${at('x')}`, headers);
@@ -295,11 +295,11 @@ describe('what cannot be uploaded', () => {
     socket.destroy();
   });
 
-  test('a name that is too long', async () => {
+  test('with a name that is too long is 400', async () => {
     expect((await failure(await uploadRaw(daemon, at('n'.repeat(300)), 'x'))).code).toBe(400);
   });
 
-  test('over a program that runs', async () => {
+  test('over a running program is 412', async () => {
     execFileSync('cp', ['/bin/sleep', at('program')]);
     const running = spawn(at('program'), ['60']);
     await new Promise((resolve) => running.once('spawn', resolve));
@@ -314,7 +314,7 @@ describe('metadata', () => {
       listAttributesSync(at(name)).map((key) => [key, getAttributeSync(at(name), key).toString()]),
     );
 
-  test('is put on every file, replaces what was there, and is shown', async () => {
+  test('is set on every file, replaces the previous one, and is returned by Stat', async () => {
     const headers = { ...MULTIPART, 'X-Metadata-Foo': 'bar', 'x-metadata-N': '7' };
     const body = multipartBody([filePart(at('a'), '1'), filePart(at('b'), '2')]);
     const metadata = { foo: 'bar', n: '7' };
@@ -333,7 +333,7 @@ describe('metadata', () => {
     expect(attributes('b')).toEqual({});
   });
 
-  test('the first value of a header that repeats', () => {
+  test('is the first value of a repeated header', () => {
     needs('curl');
     const args = ['-sf', '-H', 'x-metadata-k: first', '-H', 'X-Metadata-K: second', '--data-binary', 'x'];
     const type = ['-H', 'content-type: application/octet-stream'];
@@ -341,13 +341,13 @@ describe('metadata', () => {
     expect(attributes('f')).toEqual({ 'user.svc.k': 'first' });
   });
 
-  test('of an empty key is ignored', async () => {
+  test('with an empty key is ignored', async () => {
     const response = await uploadRaw(daemon, at('f'), 'x', { 'X-Metadata-': 'nothing', 'x-metadata-a': '1' });
     expect(await response.json()).toEqual([{ ...entry('f'), metadata: { a: '1' } }]);
     expect(attributes('f')).toEqual({ 'user.svc.a': '1' });
   });
 
-  test('that is too large or no printable ASCII', async () => {
+  test('is refused when it is too large or not printable ASCII', async () => {
     for (const headers of [
       { 'x-metadata-big': 'v'.repeat(4096) },
       { [`x-metadata-${'k'.repeat(247)}`]: 'v' },
@@ -364,8 +364,8 @@ describe('metadata', () => {
   });
 });
 
-describe('events', () => {
-  /** What a watcher of the directory is told of `work`, up to the marker that ends it. */
+describe('watch events', () => {
+  /** The events that a watcher of the directory gets from `work`, up to those of a final marker file. */
   async function eventsOf(work: () => Promise<unknown>): Promise<string[]> {
     const seen: string[] = [];
     for await (const { event } of connectTo(daemon.url).filesystem.watchDir({ path: directory })) {
@@ -380,7 +380,7 @@ describe('events', () => {
     return seen;
   }
 
-  test('of a new file: CREATE, CHMOD, WRITE, and it is complete at the first', async () => {
+  test('of a new file are CREATE, CHMOD, WRITE, and the file is complete at the first', async () => {
     for (const [name, content] of [
       ['small', 'x'],
       ['empty', ''],
@@ -394,7 +394,7 @@ describe('events', () => {
     }
   });
 
-  test('of an overwritten file: WRITE', async () => {
+  test('of an overwritten file are WRITE', async () => {
     writeFileSync(at('f'), 'old');
     for (const content of ['new', 'longer', 's']) {
       const events = await eventsOf(() => uploadRaw(daemon, at('f'), content));
@@ -403,7 +403,7 @@ describe('events', () => {
     }
   });
 
-  test('of an upload that is refused: none', async () => {
+  test('of a refused upload: none', async () => {
     const body = gzipSync(randomBytes(1_000_000)).subarray(0, 500_000);
     const upload = () =>
       uploadRaw(daemon, at('new'), body, { 'content-encoding': 'gzip', 'x-metadata-a': '1' });
@@ -411,8 +411,8 @@ describe('events', () => {
   });
 });
 
-describe('straight, where nothing can be staged', () => {
-  test('a file of /proc', async () => {
+describe('written directly, where no file can be staged', () => {
+  test('a file of /proc is written', async () => {
     const path = `/proc/${daemon.pid}/comm`;
     const response = await uploadRaw(daemon, path, 'renamed', { 'x-metadata-a': '1' });
     expect(await response.json()).toEqual([{ path, name: 'comm', type: 'file' }]);
@@ -420,7 +420,7 @@ describe('straight, where nothing can be staged', () => {
     expect((await uploadRaw(daemon, '/proc/no-such-file', 'x')).status).toBe(404);
   });
 
-  test('a pipe', async () => {
+  test('a pipe is written', async () => {
     execFileSync('mkfifo', [at('pipe')]);
     expect((await uploadRaw(daemon, at('pipe'), 'x')).status).toBe(412);
     const content = randomBytes(1_000_000);
@@ -428,7 +428,7 @@ describe('straight, where nothing can be staged', () => {
     const chunks: Buffer[] = [];
     reader.stdout.on('data', (chunk) => chunks.push(chunk));
     const closed = new Promise((resolve) => reader.once('close', resolve));
-    // Until cat has opened the pipe nobody reads from it.
+    // The pipe has a reader once cat has opened it.
     let status = 412;
     while (status === 412) status = (await uploadRaw(daemon, at('pipe'), content)).status;
     expect(status).toBe(200);
@@ -436,14 +436,14 @@ describe('straight, where nothing can be staged', () => {
     expect(content.equals(Buffer.concat(chunks))).toBe(true);
   });
 
-  test('a device keeps its owner', async () => {
+  test('a device is written and keeps its owner', async () => {
     const before = statSync('/dev/null');
     expect((await post(daemon, { path: '/dev/null', username: 'daemon' }, RAW, 'x')).status).toBe(200);
     expect(statSync('/dev/null')).toMatchObject({ uid: before.uid, mode: before.mode });
   });
 });
 
-describe('with an access token', () => {
+describe('with an access token set', () => {
   const token = 'secret-of-the-test';
 
   async function guardedDaemon(): Promise<TestDaemon> {
@@ -454,7 +454,7 @@ describe('with an access token', () => {
     return guarded;
   }
 
-  test('the token, or a signature for the very operation', async () => {
+  test('an upload needs the token, or a signature for this operation', async () => {
     await using guarded = await guardedDaemon();
     const path = at('signed');
     const query = (operation: 'read' | 'write', expiration?: string) => {
@@ -479,7 +479,7 @@ describe('with an access token', () => {
     expect((await get(guarded, path, {}, 'HEAD')).status).toBe(401);
   });
 
-  test('joining needs the token itself', async () => {
+  test('compose needs the token itself', async () => {
     await using guarded = await guardedDaemon();
     const compose = await fetch(`${guarded.url}/files/compose`, {
       method: 'POST',

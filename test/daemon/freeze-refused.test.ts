@@ -6,7 +6,7 @@ import { cgroupMount } from '../support/cgroups.ts';
 import { type DaemonOptions, startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { needs } from '../support/needs.ts';
 
-/* A freeze that stops nothing is refused: the platform would take a snapshot of a guest that runs. */
+/* A freeze that stops nothing is refused, or the platform would take a snapshot of a running guest. */
 
 const MAIN = fileURLToPath(new URL('../../src/daemon/main.ts', import.meta.url));
 const mount = findCgroupMount();
@@ -45,12 +45,12 @@ test.each(REASONS)('%s: 412 with the reason, and a warning at the start', async 
     const message = `cannot freeze the workload: ${reason}`;
     expect(await freeze(daemon, query)).toEqual({ status: 412, body: { code: 412, message } });
   }
-  // What undoes a freeze has nothing to do.
+  // Operations that undo a freeze succeed, as there is nothing to undo.
   expect((await fetch(`${daemon.url}/unfreeze`, { method: 'POST' })).status).toBe(204);
   expect((await fetch(`${daemon.url}/init`, { method: 'POST' })).status).toBe(204);
 });
 
-test('cgroups that can be written no more: 412, and nothing counts as frozen', async () => {
+test('cgroups that became read-only: 412, and nothing counts as frozen', async () => {
   const mount = cgroupMount();
   await using daemon = await startDaemon({ command: ['unshare', '--mount', process.execPath, MAIN] });
   const remount = (mode: 'ro' | 'rw') =>
@@ -72,7 +72,7 @@ test('cgroups that can be written no more: 412, and nothing counts as frozen', a
   expect(JSON.parse(audit ?? '')).toMatchObject({ requested: 0 });
 });
 
-test('cgroups without processes are frozen, and so are none at all that somebody in the guest has removed', async () => {
+test('a freeze succeeds without processes, and when the guest has removed the cgroups', async () => {
   needs('cgroup v2');
   await using daemon = await startDaemon();
   expect(await freeze(daemon, '')).toEqual({ status: 204, body: null });

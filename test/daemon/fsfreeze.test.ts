@@ -15,7 +15,7 @@ import { isWritable } from '../support/frozen.ts';
 const MAIN = fileURLToPath(new URL('../../src/daemon/main.ts', import.meta.url));
 const FROZEN = 'cannot change files now: the file system is frozen';
 
-/** A daemon that freezes a file system of the test's own, never that of the machine. */
+/** A daemon that freezes a file system of the test, not that of the machine. */
 async function setUp() {
   const filesystem = loopMount();
   const { path } = filesystem;
@@ -42,7 +42,7 @@ const upload = (daemon: TestDaemon, path: string, body = 'new') =>
 const operations = (daemon: TestDaemon) =>
   daemon.log.flatMap((line) => (line.msg === 'operation' ? [line.operation] : []));
 
-test('freezes and thaws, and both again', async () => {
+test('freezing and thawing succeed, also when repeated', async () => {
   const { daemon, path } = await setUp();
   for (const operation of ['/fsthaw', '/fsfreeze', '/fsfreeze', '/fsthaw', '/fsthaw']) {
     expect((await post(daemon, operation)).status, operation).toBe(204);
@@ -51,7 +51,7 @@ test('freezes and thaws, and both again', async () => {
 });
 
 describe('while the file system is frozen', () => {
-  test('everything but changes to files goes on', async () => {
+  test('only operations that change files are refused', async () => {
     const { daemon, path } = await setUp();
     const { process: rpc, filesystem } = connectTo(daemon.url);
     await post(daemon, '/fsfreeze');
@@ -87,7 +87,7 @@ describe('while the file system is frozen', () => {
     expect(existsSync(`${path}/old`)).toBe(false);
   });
 
-  test('a process that writes to it sleeps until the thaw, and others go on', async () => {
+  test('a process that writes to it blocks until the thaw, and others continue', async () => {
     const { daemon, path } = await setUp();
     const { process: rpc } = connectTo(daemon.url);
     await post(daemon, '/fsfreeze');
@@ -106,7 +106,7 @@ describe('while the file system is frozen', () => {
     expect(readFileSync(`${path}/new`, 'utf8')).toBe('x\n');
   });
 
-  test('uploads that are under way wait for the thaw, however many, and lose nothing', async () => {
+  test('uploads in progress wait for the thaw, more than there are pool threads, and are stored whole', async () => {
     const { daemon, path } = await setUp();
     const piece = Buffer.alloc(20_000, 'x');
     // More than the pool has threads.
@@ -135,11 +135,11 @@ describe('while the file system is frozen', () => {
     expect((await post(daemon, '/fsfreeze')).status).toBe(204);
   });
 
-  test('nothing is logged; what was to be comes with the thaw', async () => {
+  test('nothing is logged before the thaw; the lines follow then', async () => {
     const { daemon } = await setUp();
     await post(daemon, '/fsfreeze');
     await fetch(`${daemon.url}/envs`);
-    // A log line that does not come has no event.
+    // No event tells that a line was not logged.
     await sleep(100);
     expect(operations(daemon)).toEqual([]);
     await post(daemon, '/fsthaw');
@@ -147,7 +147,7 @@ describe('while the file system is frozen', () => {
   });
 });
 
-describe('is thawed', () => {
+describe('the file system is thawed', () => {
   test('by /init, before the steps that write', async () => {
     const { daemon, path } = await setUp();
     await post(daemon, '/fsfreeze');
@@ -171,7 +171,7 @@ describe('is thawed', () => {
     await daemon.stop('SIGKILL');
     const port = await freePort();
     const args = ['--host=127.0.0.1', `--port=${port}`, '--no-cgroups', `--fsfreeze-path=${path}`];
-    // It logs nothing until the thaw, so what tells that it is there is its health.
+    // It logs nothing before the thaw, so its health shows that it has started.
     const next = spawn(process.execPath, [MAIN, ...args, `--runtime-directory=${daemon.scratch}/run`], {
       stdio: ['ignore', 'pipe', 'inherit'],
     });
@@ -193,8 +193,8 @@ describe('is thawed', () => {
   });
 });
 
-describe('the lock', () => {
-  test('is one for freeze, collapse and fsfreeze', async () => {
+describe('concurrent pause operations', () => {
+  test('are refused while another one of freeze, collapse, fsfreeze and fsthaw is in progress', async () => {
     const { daemon, path } = await setUp();
     const calls = ['/collapse', '/fsfreeze', '/freeze', '/fsthaw'];
     const answers = await Promise.all(calls.map((operation) => post(daemon, operation)));
@@ -210,7 +210,7 @@ describe('the lock', () => {
   });
 });
 
-test('what the daemon writes to itself is not frozen', async () => {
+test('fsfreeze is refused when the runtime directory is on that file system', async () => {
   const { daemon, path } = await setUp();
   await using other = await startDaemon({
     args: [`--fsfreeze-path=${path}`, `--runtime-directory=${path}/run`],

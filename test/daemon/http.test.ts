@@ -3,7 +3,7 @@ import { connect } from 'node:net';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 
-/* What is wrong with a request before any operation has seen it, in the shapes that clients can read. */
+/* Requests that are refused before any operation sees them, in the format that the client expects. */
 
 let daemon: TestDaemon;
 beforeAll(async () => {
@@ -11,7 +11,7 @@ beforeAll(async () => {
 });
 afterAll(() => daemon[Symbol.asyncDispose]());
 
-describe('a method that an operation does not have', () => {
+describe('an unsupported method', () => {
   test.each([
     ['POST', '/health', 'GET, HEAD'],
     ['DELETE', '/files?path=/etc/passwd', 'GET, HEAD, POST'],
@@ -24,7 +24,7 @@ describe('a method that an operation does not have', () => {
     ['GET', '/process.Process/List', 'POST'],
     ['PUT', '/process.Process/Start', 'POST'],
     ['DELETE', '/filesystem.Filesystem/WatchDir', 'POST'],
-  ])('%s %s: 405, allowed are %s', async (method, path, allowed) => {
+  ])('%s %s is 405, and Allow is %s', async (method, path, allowed) => {
     const response = await fetch(daemon.url + path, { method });
     expect(response.status).toBe(405);
     expect(response.headers.get('allow')).toBe(allowed);
@@ -38,7 +38,7 @@ describe('a method that an operation does not have', () => {
     });
   });
 
-  test('HEAD is answered as GET is', async () => {
+  test('HEAD has the headers of GET', async () => {
     for (const path of ['/health', '/metrics', '/envs']) {
       const get = await fetch(daemon.url + path);
       const head = await fetch(daemon.url + path, { method: 'HEAD' });
@@ -47,7 +47,7 @@ describe('a method that an operation does not have', () => {
     }
   });
 
-  test('OPTIONS is answered whoever asks', async () => {
+  test('OPTIONS is 204 with and without an origin', async () => {
     for (const headers of [{}, { origin: 'https://a.example' }]) {
       const response = await fetch(`${daemon.url}/process.Process/List`, { method: 'OPTIONS', headers });
       expect([response.status, await response.text()]).toEqual([204, '']);
@@ -55,7 +55,7 @@ describe('a method that an operation does not have', () => {
   });
 });
 
-describe('a content type that an RPC does not have', () => {
+describe('an unsupported content type of an RPC', () => {
   const UNARY = 'application/json or application/proto';
   const STREAM = 'application/connect+json or application/connect+proto';
 
@@ -67,7 +67,7 @@ describe('a content type that an RPC does not have', () => {
     ['/process.Process/Start', 'application/json', STREAM],
     ['/process.Process/StreamInput', 'application/json', STREAM],
     ['/filesystem.Filesystem/WatchDir', 'application/x-www-form-urlencoded', STREAM],
-  ])('%s with %j: 415, right were %s', async (path, type, right) => {
+  ])('%s with %j is 415, and Accept-Post is %s', async (path, type, right) => {
     const lines = [`POST ${path} HTTP/1.1`, 'host: a', `content-type: ${type}`, 'content-length: 2'];
     const { head, body } = await exchange(`${lines.join('\r\n')}\r\nconnection: close\r\n\r\n{}`);
     expect(head).toMatch(/^HTTP\/1.1 415 Unsupported Media Type\r\n/);
@@ -78,7 +78,7 @@ describe('a content type that an RPC does not have', () => {
     });
   });
 
-  test('those that are announced are served', async () => {
+  test('the announced types are accepted', async () => {
     const refused = await fetch(`${daemon.url}/filesystem.Filesystem/Stat`, { method: 'POST', body: 'x' });
     const types = (refused.headers.get('accept-post') ?? '').split(', ');
     expect(types).toContain('application/grpc-web+proto');
@@ -93,7 +93,7 @@ describe('a content type that an RPC does not have', () => {
   });
 });
 
-/** Sends `bytes`, each piece after a while, and reads what comes back up to the end of the connection. */
+/** Sends `bytes`, each piece after a pause, and reads the response up to the end of the connection. */
 async function exchange(bytes: string): Promise<{ head: string; body: string }> {
   const socket = connect(daemon.port, '127.0.0.1');
   onTestFinished(() => void socket.destroy());
@@ -107,7 +107,7 @@ async function exchange(bytes: string): Promise<{ head: string; body: string }> 
   return { head: text.slice(0, end + 2), body: text.slice(end + 4) };
 }
 
-describe('what cannot be read as HTTP', () => {
+describe('malformed HTTP is refused', () => {
   const LONG = 'a'.repeat(20_000);
 
   test.each([
@@ -152,7 +152,7 @@ describe('what cannot be read as HTTP', () => {
     expect(JSON.parse(body)).toEqual({ code: status, message: expect.stringMatching(message) });
   });
 
-  test('behind an answer that has begun: no second one, and the connection ends', async () => {
+  test('after the start of a response, the connection is closed without a second response', async () => {
     const start = JSON.stringify({ process: { cmd: 'sh', args: ['-c', 'echo one; sleep 300'] } });
     const envelope = Buffer.alloc(5);
     envelope.writeUInt32BE(start.length, 1);

@@ -14,7 +14,7 @@ import { type PlainServer, startPlain } from '../support/plain-connect.ts';
 const FILES = 1100;
 
 let daemon: TestDaemon;
-/** The same service as connect-node alone answers it. */
+/** The same service as served by connect-node alone. */
 let plain: PlainServer;
 beforeAll(async () => {
   daemon = await startDaemon();
@@ -55,20 +55,23 @@ test.each(
   codecs.flatMap(([name, headers, encode]) =>
     ['many', 'few', 'none', 'missing'].map((directory) => ({ name, headers, encode, directory })),
   ),
-)('$name, $directory entries: what connect-node answers', async ({ headers, encode, directory }) => {
-  const body = encode(join(daemon.scratch, directory));
-  const [ours, theirs] = [await list(daemon.url, body, headers), await list(plain.url, body, headers)];
-  expect(ours.status).toBe(theirs.status);
-  expect(ours.body.equals(theirs.body)).toBe(true);
-  for (const name of ['content-type', 'content-length', 'content-encoding'])
-    expect(ours.headers[name], name).toBe(theirs.headers[name]);
-});
+)(
+  '$name, $directory entries: the response equals that of connect-node',
+  async ({ headers, encode, directory }) => {
+    const body = encode(join(daemon.scratch, directory));
+    const [ours, theirs] = [await list(daemon.url, body, headers), await list(plain.url, body, headers)];
+    expect(ours.status).toBe(theirs.status);
+    expect(ours.body.equals(theirs.body)).toBe(true);
+    for (const name of ['content-type', 'content-length', 'content-encoding'])
+      expect(ours.headers[name], name).toBe(theirs.headers[name]);
+  },
+);
 
 test.each([
   ['gzip, deflate', 'gzip', gunzipSync],
   ['deflate, br, gzip', 'br', brotliDecompressSync],
   ['deflate', undefined, (bytes: Buffer) => bytes],
-])('compressed as the client accepts it: %s', async (accepted, encoding, decode) => {
+])('Accept-Encoding %s: the response is compressed accordingly', async (accepted, encoding, decode) => {
   const body = JSON.stringify({ path: join(daemon.scratch, 'many') });
   const headers = { ...json, 'accept-encoding': accepted };
   const [ours, theirs] = [await list(daemon.url, body, headers), await list(plain.url, body, headers)];
@@ -77,7 +80,7 @@ test.each([
   expect(decode(ours.body).equals(decode(theirs.body))).toBe(true);
 });
 
-test('a request that is compressed is answered so; a small answer is not', async () => {
+test('a compressed request gets a compressed response, unless that is small', async () => {
   const headers = { ...json, 'content-encoding': 'gzip' };
   const ask = (directory: string) => gzipSync(JSON.stringify({ path: join(daemon.scratch, directory) }));
   const many = await list(daemon.url, ask('many'), headers);
@@ -87,7 +90,7 @@ test('a request that is compressed is answered so; a small answer is not', async
   expect(few.headers['content-encoding']).toBeUndefined();
 });
 
-test('gRPC-Web gets its frames from connect-node', async () => {
+test('gRPC-Web is served by connect-node', async () => {
   const message = toBinary(
     ListDirRequestSchema,
     create(ListDirRequestSchema, { path: join(daemon.scratch, 'many') }),
@@ -98,7 +101,7 @@ test('gRPC-Web gets its frames from connect-node', async () => {
   expect(ours.body.equals(theirs.body)).toBe(true);
 });
 
-test('a client that goes away in the middle leaves a daemon that answers', async () => {
+test('a client that disconnects during the response leaves the daemon answering', async () => {
   const call = request(`${daemon.url}/filesystem.Filesystem/ListDir`, {
     method: 'POST',
     agent: false,

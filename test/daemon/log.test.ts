@@ -7,7 +7,7 @@ import type { LogLine } from '../support/log-lines.ts';
 
 const MAIN = fileURLToPath(new URL('../../src/daemon/main.ts', import.meta.url));
 
-/** What fails in the daemon that nobody expects to: what List by tag and the metrics use. */
+/** Injects faults into functions that List by tag and the metrics use. */
 const FAULTS = `
 import fs from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
@@ -16,7 +16,7 @@ fs.statfs = async () => { throw new Error('a fault in statfs'); };
 syncBuiltinESMExports();
 `;
 
-describe('why an operation has failed', () => {
+describe('the log has the reason of a failure', () => {
   let daemon: TestDaemon;
   beforeAll(async () => {
     const fault = `data:text/javascript,${encodeURIComponent(FAULTS)}`;
@@ -24,7 +24,7 @@ describe('why an operation has failed', () => {
   });
   afterAll(() => daemon[Symbol.asyncDispose]());
 
-  /** Calls; waits for the line about it. */
+  /** Makes a call; waits for its log line. */
   async function lineOf(path: string, init: RequestInit): Promise<LogLine> {
     const before = daemon.log.length;
     await (await fetch(daemon.url + path, init)).arrayBuffer();
@@ -41,14 +41,14 @@ describe('why an operation has failed', () => {
   });
   const envelope = (text: string) => `\0\0\0\0${String.fromCharCode(text.length)}${text}`;
 
-  test('a unary call', async () => {
+  test('of a unary call', async () => {
     const line = await lineOf('/filesystem.Filesystem/Stat', post('{"path":"/s3cret"}'));
     expect(line).toMatchObject({ level: 30, status: 404, code: 'not_found' });
     expect(line.reason).toMatch(/^[^']+'…'[^']*$|^[^'"/]+$/);
     expect(line).not.toHaveProperty('err');
   });
 
-  test('a stream, whose status is 200', async () => {
+  test('of a stream, whose status is 200', async () => {
     const start = envelope('{"process":{"cmd":"/s3cret"}}');
     const line = await lineOf(
       '/process.Process/Start',
@@ -68,7 +68,7 @@ describe('why an operation has failed', () => {
     expect(line).toMatchObject({ level: 30, status: 404, code: 'not_found', reason: expect.any(String) });
   });
 
-  test('REST', async () => {
+  test('of a REST operation', async () => {
     const line = await lineOf('/files?path=/s3cret', {});
     expect(line).toMatchObject({ level: 30, status: 404, reason: "path '…' does not exist" });
     const refused = await lineOf('/freeze?mode=s3cret', post(''));
@@ -78,7 +78,7 @@ describe('why an operation has failed', () => {
     });
   });
 
-  test('the request is not in it, however it is quoted', async () => {
+  test('without any part of the request', async () => {
     for (const body of [
       '{"path":"s3cret',
       '{"path": s3cret}',
@@ -102,7 +102,7 @@ describe('why an operation has failed', () => {
     }
   });
 
-  test('what was not expected, with its stack', async () => {
+  test('with the stack of an unexpected error', async () => {
     const kill = '{"process":{"tag":"a"},"signal":"SIGNAL_SIGKILL"}';
     const rpc = await lineOf('/process.Process/SendSignal', post(kill));
     expect(rpc).toMatchObject({ level: 50, status: 500, code: 'internal', reason: 'a fault in findLast' });
@@ -118,7 +118,7 @@ describe('why an operation has failed', () => {
     expect(rest.err).toMatchObject({ stack: expect.stringMatching(/^Error: a fault in statfs\n +at /) });
   });
 
-  test('what the daemon cannot do now is a warning', async () => {
+  test('as a warning when the daemon is busy', async () => {
     const before = daemon.log.length;
     const collapse = () => fetch(`${daemon.url}/collapse`, { method: 'POST' });
     const answers = await Promise.all([collapse(), collapse()]);
@@ -131,8 +131,8 @@ describe('why an operation has failed', () => {
   });
 });
 
-describe('the journal', () => {
-  /** As systemd starts it: the variable names what standard output is. */
+describe('under systemd', () => {
+  /** As systemd starts it: JOURNAL_STREAM names the journal that is standard output. */
   const inJournal = (stream: string) =>
     startDaemon({
       args: ['--log-level=debug', '--no-cgroups'],
@@ -146,7 +146,7 @@ describe('the journal', () => {
       ],
     });
 
-  test('is told how severe a line is', async () => {
+  test('lines have a priority when standard output is the journal', async () => {
     await using daemon = await inJournal('$(stat -L -c %d:%i /dev/fd/3)');
     await fetch(`${daemon.url}/health`);
     await connectTo(daemon.url).process.list({});
@@ -159,7 +159,7 @@ describe('the journal', () => {
     await expect.poll(health).toMatchObject({ level: 20, priority: 7 });
   });
 
-  test('that is somebody else’s is told nothing', async () => {
+  test('lines have no priority when the journal is another stream', async () => {
     await using daemon = await inJournal('$(stat -L -c %d:%i /dev/null)');
     expect(daemon.log.find(({ msg }) => msg === 'ready')).not.toHaveProperty('priority');
   });

@@ -29,7 +29,7 @@ interface Seen {
   readonly log: string;
 }
 
-/** All of it is seen in one run of a guest. */
+/** The results of one run of a guest, which all tests look at. */
 async function visitGuest(): Promise<Seen> {
   const args = ['--net', '--mount', 'sh', '-c', SCRIPT, 'sh', process.execPath, GUEST];
   const { stdout } = await promisify(execFile)('unshare', args, { maxBuffer: 10_000_000 });
@@ -42,13 +42,13 @@ beforeEach(async () => {
   seen ??= await visitGuest();
 });
 
-describe('the guest learns who it is', () => {
-  test('in the background, after the boot', () => {
+describe('the daemon sets the identity of the sandbox', () => {
+  test('in the background after the boot', () => {
     const own = { SVC_SANDBOX: 'true', SVC_SANDBOX_ID: 'box-1', SVC_TEMPLATE_ID: 'plate' };
     expect(seen.boot).toEqual({ environment: own, files: own });
   });
 
-  test('again with the /init after a resume, and nothing overrides it', () => {
+  test('again with the /init after a resume, and /init cannot override it', () => {
     const own = { SVC_SANDBOX: 'true', SVC_SANDBOX_ID: 'box-2' };
     expect(seen.resumed).toMatchObject({ environment: { A: '1', ...own }, files: own });
     expect(Object.keys(seen.resumed.files)).not.toContain('SVC_TEMPLATE_ID');
@@ -56,18 +56,18 @@ describe('the guest learns who it is', () => {
   });
 });
 
-test('the names begin as they are to', () => {
+test('the prefix of the variables and files is configurable', () => {
   const own = { E2B_SANDBOX: 'true', E2B_SANDBOX_ID: 'box-3', E2B_TEMPLATE_ID: 'plate' };
   expect(seen.prefixed).toEqual({ environment: own, files: own });
 });
 
-describe('the hash of the metadata', () => {
-  test('decides which token /init may set, as it is at the time of the call', () => {
+describe('the hash in the metadata', () => {
+  test('decides which token /init may set; it is read anew for each call', () => {
     expect(seen.refused.map(({ status }) => status)).toEqual([401, 401]);
     expect([seen.first.status, seen.resumed.status, seen.reset.status]).toEqual([204, 204, 204]);
   });
 
-  test('that cannot be read is waited for a second, and lets nobody in', () => {
+  test('is waited for a second; without it /init is 503', () => {
     expect(seen.silent).toMatchObject({
       status: 503,
       message: 'metadata service did not answer in time',
@@ -82,11 +82,11 @@ describe('the hash of the metadata', () => {
   });
 });
 
-test('a stop does not wait for an answer', () => {
+test('a stop does not wait for the metadata service', () => {
   expect(seen.exitCode).toBe(0);
 });
 
-test('no token, and nothing of the service, is logged', () => {
+test('neither the tokens nor the metadata are logged', () => {
   expect(seen.log).toContain('ready');
   expect(seen.log).not.toMatch(/token-\d|session-|secret/);
 });

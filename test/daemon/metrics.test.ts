@@ -16,7 +16,7 @@ async function scrape(daemon: TestDaemon): Promise<Record<string, number>> {
   );
 }
 
-test('what clients have done is told to Prometheus', async () => {
+test('the metrics count what clients have done', async () => {
   await using daemon = await startDaemon();
   const { process: rpc, filesystem } = connectTo(daemon.url);
   const bytes = Buffer.alloc(300_000, 'x');

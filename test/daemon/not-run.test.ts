@@ -8,7 +8,7 @@ import { needs } from '../support/needs.ts';
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const FILES = ['test/unit/daemon/os/xattr.test.ts', 'test/unit/daemon/services/init/volumes.test.ts'];
 
-test('what cannot run on a machine is told as not run, with the reason, and fails nothing', () => {
+test('a test whose requirement the machine lacks is listed as not run, with the reason, and the run succeeds', () => {
   needs('root');
   const vitest = [join(ROOT, 'node_modules/vitest/vitest.mjs'), 'run', '--config', 'test/vitest.config.ts'];
   const { status, stdout } = spawnSync(
@@ -25,7 +25,7 @@ test('what cannot run on a machine is told as not run, with the reason, and fail
   expect(told).toMatch(/^ {5}test\/unit\/daemon\/services\/init\/volumes\.test\.ts: all \d+$/m);
 });
 
-test('nothing is skipped in another way, without a reason', () => {
+test('no test is skipped without a reason', () => {
   const files = globSync('test/**/*.ts', { cwd: ROOT, exclude: ['test/support/**'] });
   expect(files.length).toBeGreaterThan(100);
   const silent = files.filter((file) =>

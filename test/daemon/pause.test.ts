@@ -23,7 +23,7 @@ async function metric(daemon: TestDaemon, name: string): Promise<number> {
   );
 }
 
-test('a daemon is killed between freeze and thaw: the next one thaws with its first /init', async () => {
+test('when a daemon is killed while frozen, the next one thaws with its first /init', async () => {
   needs('cgroup v2');
   await using first = await startDaemon();
   const cgroupRoot = String(first.cgroupRoot);
@@ -53,7 +53,7 @@ test('a daemon is killed between freeze and thaw: the next one thaws with its fi
   await expect.poll(() => leaf.remove(), { timeout: 10_000 }).toBe(true);
 });
 
-test('a collapse ends when its caller goes away, and leaves the lock', async () => {
+test('a collapse ends when its caller disconnects, and releases the lock', async () => {
   await using daemon = await startDaemon();
   const socket = connect(daemon.port, '127.0.0.1');
   await once(socket, 'connect');
@@ -67,7 +67,7 @@ test('a collapse ends when its caller goes away, and leaves the lock', async () 
   expect(await metric(daemon, 'envd_pause_operations_total{operation="collapse"}')).toBe(1);
 });
 
-test('what comes before a pause is told when it begins, and nothing is left to write once it is answered', async () => {
+test('freeze and collapse are logged when they begin, and write nothing after their response', async () => {
   await using daemon = await startDaemon();
   for (const path of ['/freeze', '/collapse', '/unfreeze', '/freeze?mode=none']) await post(daemon, path);
   const told = () =>

@@ -51,7 +51,7 @@ async function started(request: StartInit) {
 }
 
 describe('a terminal', () => {
-  test.each([true, false])('takes input and shows output, whatever stdin says: %s', async (stdin) => {
+  test.each([true, false])('takes input and shows output with stdin %s', async (stdin) => {
     const terminal = await started({ process: sh('read line; echo "got $line"'), pty: {}, stdin });
     const input = { input: { case: 'pty', value: Buffer.from('it\n') } } as const;
     await process.sendInput({ process: byPid(terminal.pid), input });
@@ -85,7 +85,7 @@ describe('StreamInput', () => {
     yield* all;
   }
 
-  test('keeps to the process of its start, whatever the tag means by then', async () => {
+  test('writes to the process of its start message, even when the tag moves to another process', async () => {
     const first = await started({ process: { cmd: 'cat' }, tag: 'moving' });
     const moved = Promise.withResolvers<void>();
     const call = process.streamInput(
@@ -107,14 +107,14 @@ describe('StreamInput', () => {
     expect([first.output(), second.output()]).toEqual(['one two ', '']);
   });
 
-  test('to an unknown process is told so at its start', async () => {
+  test('is not_found for an unknown process, right after the start message', async () => {
     expect(await failure(process.streamInput(messages(start(byTag('nobody')))))).toEqual({
       code: Code.NotFound,
       message: 'process with tag nobody not found',
     });
   });
 
-  test('to a process that has ended meanwhile says that its input is closed', async () => {
+  test('is failed_precondition once the process has ended', async () => {
     const cat = await started({ process: { cmd: 'cat' } });
     const over = Promise.withResolvers<void>();
     const call = process.streamInput(
@@ -135,7 +135,7 @@ describe('StreamInput', () => {
     });
   });
 
-  test('starts once, and with start', async () => {
+  test('needs exactly one start message, the first', async () => {
     const cat = await started({ process: { cmd: 'cat' } });
     const twice = messages(start(byPid(cat.pid)), start(byPid(cat.pid)));
     expect(await failure(process.streamInput(twice))).toEqual({
@@ -169,11 +169,11 @@ describe('a program', () => {
     expect(String((await run({ process: { cmd: 'plain', envs } })).stdout)).toBe(`${script}|`);
   });
 
-  test('that is empty does nothing', async () => {
+  test('that is an empty file does nothing', async () => {
     expect((await run({ process: { cmd: file('empty', '') } })).end?.status).toBe('exit status 0');
   });
 
-  test('of another machine is refused, as is a script that the user cannot read', async () => {
+  test('for another machine is refused, and so is a script that the user cannot read', async () => {
     const message = (path: string) => `cannot start '${path}': ENOEXEC: Exec format error`;
     const foreign = file(
       'foreign',
@@ -191,7 +191,7 @@ describe('a program', () => {
     });
   });
 
-  test('that may not be executed is an invalid argument, with a slash or without', async () => {
+  test('without execute permission is an invalid argument, by path and by name', async () => {
     const path = file('text', 'echo no\n', 0o644);
     expect(await failure(run({ process: { cmd: path } }))).toEqual({
       code: Code.InvalidArgument,
@@ -204,7 +204,7 @@ describe('a program', () => {
     });
   });
 
-  test('that is a whole command line is answered with a hint', async () => {
+  test('that is a whole command line is refused with a hint', async () => {
     const hint = "cmd is the program alone: put 'ls' into cmd and what follows into args";
     expect(await failure(run({ process: { cmd: 'ls -la' } }))).toEqual({
       code: Code.NotFound,
@@ -218,13 +218,13 @@ describe('a program', () => {
     expect(message).toContain("put '/bin/echo' into cmd");
   });
 
-  test('may have blanks in its name', async () => {
+  test('may have spaces in its name', async () => {
     const path = file('two words', '#!/bin/sh\necho "$1"\n');
     expect(String((await run({ process: { cmd: path, args: ['ran'] } })).stdout)).toBe('ran\n');
   });
 });
 
-test('the environment: of the daemon its PATH, then the user, the platform, the request; the last wins', async () => {
+test('the environment is the daemon’s PATH, then the user’s, the platform’s and the request’s variables', async () => {
   const init = async (envVars: object) => {
     const headers = { 'content-type': 'application/json' };
     const body = JSON.stringify({ envVars });
@@ -254,7 +254,7 @@ describe('PWD', () => {
       .match(/^PWD=.*\n/gm)
       ?.join();
 
-  test('is the directory as it was asked for', async () => {
+  test('is the working directory as the request names it, links included', async () => {
     mkdirSync(`${daemon.scratch}/real`);
     symlinkSync('real', `${daemon.scratch}/link`);
     const cwd = `${daemon.scratch}/link`;
@@ -263,7 +263,7 @@ describe('PWD', () => {
     expect(await seen({ process: { ...pwd, cwd: '' } })).toBe('PWD=/root\n');
   });
 
-  test('is that of no other machine, whatever variables are handed on', async () => {
+  test('cannot be set by variables', async () => {
     const headers = { 'content-type': 'application/json' };
     const init = (envVars: object) =>
       fetch(`${daemon.url}/init`, { method: 'POST', headers, body: JSON.stringify({ envVars }) });
@@ -287,7 +287,7 @@ describe('SIGKILL', () => {
   test.each([
     ['a command', {}],
     ['a terminal', { pty: {} }],
-  ])('answers when the process is gone: %s', async (_name, terminal) => {
+  ])('%s has ended when SendSignal returns', async (_name, terminal) => {
     for (let round = 0; round < 50; round++) {
       const sleeper = await started({ process: { cmd: 'sleep', args: ['300'] }, ...terminal });
       await process.sendSignal({ process: byPid(sleeper.pid), signal: 9 });
@@ -298,12 +298,12 @@ describe('SIGKILL', () => {
     }
   });
 
-  test('answers although what the process wrote is not read', async () => {
+  test('is answered while the output of the process is not read', async () => {
     const stalled = process.start({ process: { cmd: 'yes' } })[Symbol.asyncIterator]();
     const first = await stalled.next();
     const event = first.value?.event?.event;
     const pid = event?.case === 'start' ? event.value.pid : 0;
-    // All that can wait for the reader does, when it writes no more.
+    // Every buffer on the way is full when the process writes no more.
     let written = '';
     await expect
       .poll(() => {
@@ -318,7 +318,7 @@ describe('SIGKILL', () => {
   });
 });
 
-describe('names of signals', () => {
+describe('SendSignal in JSON', () => {
   const send = async (body: object, path = 'SendSignal') => {
     const response = await fetch(`${daemon.url}/process.Process/${path}`, {
       method: 'POST',
@@ -343,7 +343,7 @@ describe('names of signals', () => {
     [{}, 'signal is missing: use SIGNAL_SIGTERM (15), SIGNAL_SIGKILL (9) or a number'],
     [{ signal: 0 }, 'signal is missing: use SIGNAL_SIGTERM (15), SIGNAL_SIGKILL (9) or a number'],
     [{ signal: 65 }, 'invalid signal 65: signals are 1 to 64'],
-  ])('%j', async (members, message) => {
+  ])('%j is refused', async (members, message) => {
     const sleeper = await started({ process: { cmd: 'sleep', args: ['300'] } });
     const selector = { pid: sleeper.pid };
     expect(await send({ process: selector, ...members })).toEqual({ code: 'invalid_argument', message });
@@ -351,7 +351,7 @@ describe('names of signals', () => {
     await sleeper.ended;
   });
 
-  test('a number reaches the process', async () => {
+  test('takes a number', async () => {
     const sleeper = await started({ process: { cmd: 'sleep', args: ['300'] } });
     expect(await send({ process: { pid: sleeper.pid }, signal: 12 })).toEqual({});
     expect((await sleeper.ended).end?.status).toBe('signal: user defined signal 2');

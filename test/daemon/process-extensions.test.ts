@@ -29,14 +29,14 @@ const bytes = (text: string) => new TextEncoder().encode(text);
 const hash = (parts: Uint8Array[]) => createHash('sha256').update(Buffer.concat(parts)).digest('hex');
 const errorOf = (error: unknown) => ConnectError.from(error);
 
-/** Starts a process and leaves it running without a reader. */
+/** Starts a process and disconnects, so that it runs without a reader. */
 async function startDetached(request: Parameters<Clients['process']['start']>[0]): Promise<void> {
   const abort = new AbortController();
   await clients.process.start(request, { signal: abort.signal })[Symbol.asyncIterator]().next();
   abort.abort();
 }
 
-/** What the fixture writes for a line, both streams together. */
+/** The bytes of both streams that the fixture writes for each line of input. */
 const BLOCK_BYTES = 57_000;
 
 function randomNumbers(seed: number): (below: number) => number {
@@ -47,7 +47,7 @@ function randomNumbers(seed: number): (below: number) => number {
   };
 }
 
-/** The output of a process, read in pieces by one connection after the other. */
+/** The output of a process, read in pieces by successive connections. */
 class Resumed {
   readonly parts = { stdout: [] as Uint8Array[], stderr: [] as Uint8Array[] };
   readonly #tag: string;
@@ -60,7 +60,7 @@ class Resumed {
     return this.#count('stdout') + this.#count('stderr');
   }
 
-  /** Connects, and cuts the connection after at least `limit` bytes; to the end when there are fewer. */
+  /** Connects, and disconnects after at least `limit` bytes, or at the end of the stream. */
   async read(limit: number): Promise<void> {
     const cut = new AbortController();
     const resumeFrom = {
@@ -95,8 +95,8 @@ class Resumed {
   }
 }
 
-describe('resume', () => {
-  test('a thousand cuts at random points lose nothing and repeat nothing', async () => {
+describe('Connect with offsets', () => {
+  test('after 1,000 disconnects at random points no byte is missing or repeated', async () => {
     const script = fileURLToPath(new URL('../support/on-demand-output.ts', import.meta.url));
     const config = { cmd: process.execPath, args: [script] };
     const write = (tag: string, text: string) =>
@@ -109,7 +109,7 @@ describe('resume', () => {
     const random = randomNumbers(7);
     let blocks = 0;
     for (let cut = 0; cut < 1000; cut++) {
-      // Never more on the way than is kept, and always enough to be cut in the middle.
+      // Never more in transit than the history keeps, and always enough to be cut in the middle.
       for (; blocks * BLOCK_BYTES - resumed.length < 200_000; blocks++) await write('cut', 'go\n');
       await resumed.read(random(100_000));
     }
@@ -129,7 +129,7 @@ describe('resume', () => {
     expect(hash(resumed.parts.stderr)).toBe(hash([whole.stderr]));
   }, 120_000);
 
-  test('what is gone is told as a gap with its bounds, also after the end', async () => {
+  test('reports discarded output as a gap with its bounds, also after the end', async () => {
     const run = await transcribe(
       clients.process.start({ process: sh('head -c 3000000 /dev/zero; echo end') }),
     );
@@ -151,7 +151,7 @@ describe('resume', () => {
     expect(late.end).toEqual(run.end);
   });
 
-  test('an offset that has not been reached is refused', async () => {
+  test('refuses an offset beyond what was written', async () => {
     const run = await transcribe(clients.process.start({ process: sh('echo 123') }));
     const resumeFrom = { stdout: 5n, stderr: 0n, pty: 0n };
     const error = await transcribe(clients.process.connect({ process: byPid(run.pid), resumeFrom })).catch(
@@ -163,7 +163,7 @@ describe('resume', () => {
     });
   });
 
-  test('without asking, nothing of it is seen', async () => {
+  test('is optional: without it, the start event has no offsets', async () => {
     const run = await transcribe(clients.process.start({ process: sh('echo 123') }));
     const late = await transcribe(clients.process.connect({ process: byPid(run.pid) }), (event) => {
       if (event.case === 'start') expect(event.value.offsets).toBeUndefined();
@@ -173,7 +173,7 @@ describe('resume', () => {
 });
 
 describe('start ids', () => {
-  test('a retry attaches, whole output included, while it runs, at once and after the end', async () => {
+  test('a repeated Start attaches with the whole output, while the process runs and after its end', async () => {
     const file = `${daemon.scratch}/starts`;
     const request = {
       process: sh(`echo started >> ${file}; echo out; read x`),
@@ -195,7 +195,7 @@ describe('start ids', () => {
     expect(third).toEqual(first);
   });
 
-  test('another command under the same id is refused', async () => {
+  test('another command with the same id is refused', async () => {
     await transcribe(clients.process.start({ process: sh('true'), startId: 'mine' }));
     const error = await transcribe(clients.process.start({ process: sh('false'), startId: 'mine' })).catch(
       errorOf,
@@ -203,19 +203,19 @@ describe('start ids', () => {
     expect(error).toMatchObject({ code: Code.AlreadyExists });
   });
 
-  test('a start that failed does not use the id up', async () => {
+  test('a failed start does not use up the id', async () => {
     const start = (cmd: string) => transcribe(clients.process.start({ process: { cmd }, startId: 'retry' }));
     await expect(start('nope')).rejects.toThrow();
     expect((await start('true')).end?.exitCode).toBe(0);
   });
 });
 
-describe('the tree', () => {
-  // The second line says that the session has been left.
+describe('signals to a tree of processes', () => {
+  // The script writes the second line after it has left the session.
   const script = 'sleep 300 & echo $!; setsid sh -c "echo \\$\\$; exec sleep 300" & wait';
   const pids = (stdout: Buffer) => String(stdout).trim().split('\n').map(Number);
 
-  test('a kill of the tree leaves nothing, whatever session it is in', async () => {
+  test('SIGKILL to the tree ends processes in every session', async () => {
     needs('cgroup v2');
     let output = '';
     const run = await transcribe(clients.process.start({ process: sh(script) }), async (event, { pid }) => {
@@ -230,7 +230,7 @@ describe('the tree', () => {
     await expect.poll(() => pids(run.stdout).filter(runs)).toEqual([]);
   });
 
-  test('a TERM to the group leaves what has left the group', async () => {
+  test('SIGTERM to the group does not reach processes of other sessions', async () => {
     let output = '';
     const run = await transcribe(clients.process.start({ process: sh(script) }), async (event, { pid }) => {
       if (event.case === 'data') output += Buffer.from(event.value.output.value ?? []);
@@ -245,7 +245,7 @@ describe('the tree', () => {
     process.kill(outside, 'SIGKILL');
   });
 
-  test('the deadline kills the whole tree', async () => {
+  test('the deadline ends the whole tree', async () => {
     const tag = 'tree-deadline';
     let seen = '';
     await transcribe(clients.process.start({ process: sh(script), tag }, { timeoutMs: 2000 }), (event) => {
@@ -257,7 +257,7 @@ describe('the tree', () => {
   });
 });
 
-describe('why it ended and what it cost', () => {
+describe('the end event', () => {
   async function endOf(request: Parameters<Clients['process']['start']>[0]): Promise<ProcessEvent_EndEvent> {
     const ends: ProcessEvent_EndEvent[] = [];
     await transcribe(
@@ -269,14 +269,14 @@ describe('why it ended and what it cost', () => {
     return end;
   }
 
-  test('by itself, with its CPU time', async () => {
+  test('has the reason EXITED and the CPU time', async () => {
     const end = await endOf({ process: sh('for ((i = 0; i < 200000; i++)); do :; done; exit 2') });
     expect(end).toMatchObject({ reason: EndReason.EXITED });
     expect(end.signal).toBeUndefined();
     expect(Number(end.usage?.userMicros)).toBeGreaterThan(50_000);
   });
 
-  test('every signal by name', async () => {
+  test('names the signal', async () => {
     for (const [number, name] of [
       [1, 'SIGHUP'],
       [31, 'SIGSYS'],
@@ -288,7 +288,7 @@ describe('why it ended and what it cost', () => {
     }
   });
 
-  test('by the deadline', async () => {
+  test('has the reason DEADLINE', async () => {
     const abort = new AbortController();
     const started = clients.process.start(
       { process: sh('sleep 300'), tag: 'expired' },

@@ -9,7 +9,7 @@ const MAIN = fileURLToPath(new URL('../../src/daemon/main.ts', import.meta.url))
 
 let daemon: TestDaemon;
 beforeAll(async () => {
-  // Nothing of the daemon's own reaches a process: neither groups nor priorities.
+  // Neither the daemon's groups nor its priorities are inherited by a process.
   const command = ['setpriv', '--groups=4,24', 'nice', '-n', '7', 'ionice', '-c', '2', '-n', '7'] as const;
   daemon = await startDaemon({ command: [...command, process.execPath, MAIN] });
 });
@@ -20,7 +20,7 @@ afterAll(async () => {
 const sh = (script: string) => ({ cmd: '/bin/sh', args: ['-c', script] });
 
 describe('identity', () => {
-  test('a user with its own groups, home, environment and directory', async () => {
+  test('a process has the groups, home, environment and directory of its user', async () => {
     const { process } = connectTo(daemon.url);
     const script = 'id -u; id -G; pwd; echo $HOME $USER $LOGNAME; env | grep -c NODE; umask';
     const headers = { authorization: `Basic ${Buffer.from('daemon:').toString('base64')}` };
@@ -36,7 +36,7 @@ describe('identity', () => {
     ]);
   });
 
-  test('signals, descriptors, priorities and session are clean', async () => {
+  test('signals, descriptors, priorities and session are the defaults', async () => {
     needs('ps');
     const { process } = connectTo(daemon.url);
     const script =
@@ -59,7 +59,7 @@ describe('identity', () => {
     ]);
   });
 
-  test('the streams and the terminal belong to the user, to be opened by name', async () => {
+  test('the streams and the terminal belong to the user, who can open them by name', async () => {
     const { process } = connectTo(daemon.url);
     const headers = { authorization: `Basic ${Buffer.from('daemon:').toString('base64')}` };
     const pipes = sh(
@@ -75,14 +75,14 @@ describe('identity', () => {
     expect(String(seen.pty)).toBe('out\r\ndaemon 620\r\n');
   });
 
-  test('the daemon is the last that the kernel kills for memory', () => {
+  test('the daemon has the lowest OOM score', () => {
     const score = readFileSync(`/proc/${daemon.pid}/oom_score_adj`, 'utf8').trim();
     const refused = daemon.log.some(({ msg }) => msg === 'the out-of-memory killer may choose the daemon');
-    // Without CAP_SYS_RESOURCE (a test in a container) it is not allowed to, and says so.
+    // Without CAP_SYS_RESOURCE (a test in a container) the daemon logs that it cannot set its score.
     expect({ score, refused }).toEqual(refused ? { score: '0', refused } : { score: '-1000', refused });
   });
 
-  test('the cgroup: user for commands, ptys for terminals, none for _system', async () => {
+  test('the cgroup is user for commands, ptys for terminals, the daemon’s own for _system', async () => {
     needs('cgroup v2');
     const { process } = connectTo(daemon.url);
     const cgroup = { cmd: 'sed', args: ['-n', 's/^0:://p', '/proc/self/cgroup'] };
@@ -91,7 +91,7 @@ describe('identity', () => {
     expect(String(stdout)).toMatch(new RegExp(`^/${name}/user/\\d+-\\d+\n$`));
     const { pty } = await transcribe(process.start({ process: cgroup, pty: {} }));
     expect(String(pty)).toMatch(new RegExp(`^/${name}/ptys/\\d+-\\d+\r\n$`));
-    // Removed with its process.
+    // The cgroup is removed with its process.
     const leaves = () => readdirSync(`${daemon.cgroupRoot}/ptys`).filter((entry) => /^\d+-/.test(entry));
     await expect.poll(leaves).toEqual([]);
     const own = readFileSync(`/proc/${daemon.pid}/cgroup`, 'utf8').match(/^0::(.*)$/m)?.[1];

@@ -41,7 +41,7 @@ describe.each(['json', 'binary'] as const)('over %s', (codec) => {
     clients = connectTo(daemon.url, codec);
   });
 
-  test('a command: start, data, end', async () => {
+  test('a command yields start, data and end', async () => {
     const seen: (string | undefined)[] = [];
     const run = await transcribe(
       clients.process.start({ process: sh('echo out; echo err >&2; exit 3') }),
@@ -60,7 +60,7 @@ describe.each(['json', 'binary'] as const)('over %s', (codec) => {
     expect(run.end).toEqual({ exitCode: 0, exited: true, status: 'exit status 0', error: undefined });
   });
 
-  test('every byte arrives through pipes, whatever it is', async () => {
+  test('every byte value arrives through pipes', async () => {
     const script = 'for i in $(seq 256); do printf "\\\\$(printf %03o $((i-1)))"; done; seq 1 20000';
     const run = await transcribe(clients.process.start({ process: { cmd: 'bash', args: ['-c', script] } }));
     const wanted = Buffer.concat([
@@ -70,7 +70,7 @@ describe.each(['json', 'binary'] as const)('over %s', (codec) => {
     expect(run.stdout.equals(wanted)).toBe(true);
   });
 
-  test('every byte arrives through a terminal, also of short runs', async () => {
+  test('every byte value arrives through a terminal, also from short programs', async () => {
     const wanted = Array.from({ length: 2000 }, (_, i) => `${i + 1}\r\n`).join('');
     for (let round = 0; round < 20; round++) {
       const run = await transcribe(
@@ -80,7 +80,7 @@ describe.each(['json', 'binary'] as const)('over %s', (codec) => {
     }
   });
 
-  test('a terminal has its size, takes input and a new size', async () => {
+  test('a terminal has a size, takes input and can be resized', async () => {
     const script = 'stty size; trap "stty size; exit" WINCH; read line; echo "got $line"; sleep 300 & wait';
     const run = await transcribe(
       clients.process.start({
@@ -105,7 +105,7 @@ describe.each(['json', 'binary'] as const)('over %s', (codec) => {
     expect(run.end?.exitCode).toBe(0);
   });
 
-  test('stdin by tag, and its end', async () => {
+  test('input by tag arrives, and CloseStdin ends it', async () => {
     const tag = `cat-${codec}`;
     const run = await transcribe(clients.process.start({ process: { cmd: 'cat' }, tag }), async (event) => {
       const send = (text: string) =>
@@ -119,7 +119,7 @@ describe.each(['json', 'binary'] as const)('over %s', (codec) => {
       if (text === 'one ') await send('two');
       if (text === 'two') {
         await clients.process.closeStdin({ process: byTag(tag) });
-        // A second time is success, unless the process has ended meanwhile.
+        // A second CloseStdin succeeds, unless the process has ended meanwhile.
         await clients.process.closeStdin({ process: byTag(tag) }).catch((error: unknown) => {
           expect(ConnectError.from(error).code).toBe(Code.NotFound);
         });
@@ -128,7 +128,7 @@ describe.each(['json', 'binary'] as const)('over %s', (codec) => {
     expect(String(run.stdout)).toBe('one two');
   });
 
-  test('StreamInput writes to one process in order', async () => {
+  test('StreamInput writes in order', async () => {
     const lines = Array.from({ length: 500 }, (_, i) => `${i}\n`);
     const tag = `stream-${codec}`;
     async function* requests(): AsyncGenerator<MessageInitShape<typeof StreamInputRequestSchema>> {
@@ -148,7 +148,7 @@ describe.each(['json', 'binary'] as const)('over %s', (codec) => {
     expect(String(run.stdout)).toBe(lines.join(''));
   });
 
-  test('stdin: false is /dev/null', async () => {
+  test('stdin: false connects /dev/null', async () => {
     const run = await transcribe(
       clients.process.start({ process: sh('readlink /proc/self/fd/0'), stdin: false }),
     );
@@ -159,7 +159,7 @@ describe.each(['json', 'binary'] as const)('over %s', (codec) => {
     ['KILL', 'signal: killed'],
     ['TERM', 'signal: terminated'],
     ['RTMIN+3', 'signal: signal 37'],
-  ])('death by SIG%s', async (name, status) => {
+  ])('a death by SIG%s is reported', async (name, status) => {
     const run = await transcribe(
       clients.process.start({ process: { cmd: 'bash', args: ['-c', `kill -${name} $$`] } }),
     );
@@ -174,7 +174,7 @@ describe.each(['json', 'binary'] as const)('over %s', (codec) => {
       },
     );
     expect(run.end?.status).toBe('signal: killed');
-    // Each member dies by itself, a moment before or after the others.
+    // Each member ends by itself, a moment before or after the others.
     await expect.poll(() => runs(Number(String(run.stdout)))).toBe(false);
   });
 
@@ -198,8 +198,8 @@ describe.each(['json', 'binary'] as const)('over %s', (codec) => {
   });
 });
 
-describe('the end', () => {
-  test('a background child that holds the pipes delays it by two seconds and lives on', async () => {
+describe('the end event', () => {
+  test('is delayed by two seconds when a background child holds the pipes; the child lives on', async () => {
     const { process } = connectTo(daemon.url);
     const [go, written] = [join(daemon.scratch, 'go'), join(daemon.scratch, 'written')];
     const script = `(until [ -e ${go} ]; do sleep 0.02; done; echo late; touch ${written}; sleep 300) & echo $!`;
@@ -207,13 +207,13 @@ describe('the end', () => {
     expect(run.end?.exitCode).toBe(0);
     const child = Number(String(run.stdout));
     writeFileSync(go, '');
-    // A pipe without a reader would have ended it by SIGPIPE.
+    // SIGPIPE would have ended it, if its pipe had no reader.
     await until('the child has written', () => existsSync(written));
     expect(runs(child)).toBe(true);
     globalThis.process.kill(child, 'SIGKILL');
   });
 
-  test('an ended process can be connected to for a while', async () => {
+  test('can be received for a while after the process has ended', async () => {
     const { process } = connectTo(daemon.url);
     const run = await transcribe(process.start({ process: sh('exit 7'), tag: 'gone' }));
     const again = await transcribe(process.connect({ process: byTag('gone') }));
@@ -224,7 +224,7 @@ describe('the end', () => {
     });
   });
 
-  test('the deadline of Start kills the process, also after the client has gone', async () => {
+  test('comes from the deadline of Start, also when the client has disconnected', async () => {
     const { process } = connectTo(daemon.url);
     const abort = new AbortController();
     const stream = process.start(
@@ -237,7 +237,7 @@ describe('the end', () => {
     expect(run.end?.status).toBe('signal: killed');
   });
 
-  test('a deadline ends the stream with deadline_exceeded after the output', async () => {
+  test('is replaced by deadline_exceeded, after the output, when the deadline passes', async () => {
     const body = Buffer.from(JSON.stringify({ process: sh('echo before; sleep 300') }));
     const envelope = Buffer.alloc(5);
     envelope.writeUInt32BE(body.length, 1);
@@ -254,7 +254,7 @@ describe('the end', () => {
 });
 
 describe('readers', () => {
-  test('any number of clients get everything, and a client that goes takes nothing with it', async () => {
+  test('all clients get everything, also when one of them disconnects', async () => {
     const { process } = connectTo(daemon.url);
     const abort = new AbortController();
     const first = process.start(
@@ -278,7 +278,7 @@ describe('readers', () => {
     for (const run of await Promise.all(readers)) expect(String(run.stdout) === wanted).toBe(true);
   });
 
-  test('without readers the process is drained', async () => {
+  test('without readers the output is discarded and the process continues', async () => {
     const { process } = connectTo(daemon.url);
     const abort = new AbortController();
     const stream = process.start(
@@ -290,7 +290,7 @@ describe('readers', () => {
     expect((await transcribe(process.connect({ process: byTag('drained') }))).end?.exitCode).toBe(5);
   });
 
-  test('a process that does not read holds up its own writer alone', async () => {
+  test('a process that does not read its input blocks only its own writers', async () => {
     const { process } = connectTo(daemon.url);
     const abort = new AbortController();
     const stream = process.start({ process: sh('sleep 300'), tag: 'deaf' }, { signal: abort.signal });
@@ -307,7 +307,7 @@ describe('readers', () => {
     await transcribe(process.connect({ process: byTag('deaf') }));
   });
 
-  test.each(['stdin', 'pty'] as const)('a full input queue costs no CPU: %s', async (kind) => {
+  test.each(['stdin', 'pty'] as const)('a full input queue uses no CPU: %s', async (kind) => {
     const { process } = connectTo(daemon.url);
     const tag = `full-${kind}`;
     const pty = kind === 'pty' ? { pty: {} } : {};
@@ -324,7 +324,7 @@ describe('readers', () => {
     while (!(await events.next()).done);
   });
 
-  test('keepalives come at the interval that was asked for', async () => {
+  test('keepalives arrive at the requested interval', async () => {
     const { process } = connectTo(daemon.url);
     const headers = { 'keepalive-ping-interval': '1' };
     const times: number[] = [];
@@ -338,7 +338,7 @@ describe('readers', () => {
   });
 });
 
-describe('bad input', () => {
+describe('bad input is refused', () => {
   const cases: [string, (clients: Clients) => Promise<unknown>, Code, string][] = [
     [
       'no process',
@@ -414,7 +414,7 @@ describe('bad input', () => {
     });
   });
 
-  test('a cwd that the user may not enter', async () => {
+  test('a cwd that the user cannot enter', async () => {
     const { process } = connectTo(daemon.url);
     const headers = { authorization: `Basic ${Buffer.from('daemon:').toString('base64')}` };
     const call = () => transcribe(process.start({ process: { ...sh(''), cwd: '/root' } }, { headers }));
@@ -423,7 +423,7 @@ describe('bad input', () => {
     );
   });
 
-  test('the wrong input and CloseStdin on a terminal', async () => {
+  test('stdin and CloseStdin for a process with a terminal', async () => {
     const { process } = connectTo(daemon.url);
     await transcribe(process.start({ process: sh('read x'), pty: {} }), async (event, { pid }) => {
       if (event.case !== 'start') return;
@@ -440,9 +440,9 @@ describe('bad input', () => {
   });
 });
 
-test('a thousand starts leave no descriptor, no zombie and no process behind', async () => {
+test('1,000 starts leave no descriptor, zombie or process', async () => {
   const { process } = connectTo(daemon.url, 'binary');
-  // Sockets come and go with clients.
+  // Sockets are not counted: they come and go with clients.
   const descriptors = () => openFiles(daemon.pid).filter((file) => !file.startsWith('socket:')).length;
   await transcribe(process.start({ process: { cmd: 'true' } }));
   const before = descriptors();

@@ -9,7 +9,7 @@ import { scratch } from '../support/scratch.ts';
 
 const MAIN = fileURLToPath(new URL('../../src/daemon/main.ts', import.meta.url));
 
-test('tokens are in no answer and in no line of the log', async () => {
+test('tokens appear in no response and in no log line', async () => {
   await using daemon = await startDaemon({ args: ['--log-level=trace'] });
   const answers: string[] = [];
   const call = async (path: string, init: RequestInit = {}) => {
@@ -57,7 +57,7 @@ test('tokens are in no answer and in no line of the log', async () => {
 });
 
 describe('core dumps', () => {
-  /** A daemon that may leave cores, in the directory where it is started. */
+  /** A daemon with an unlimited core size, which dumps into its working directory. */
   async function startDumping(directory: string): Promise<{ url: string; child: ChildProcess }> {
     const script = 'ulimit -c unlimited && cd "$1" && shift && exec "$@"';
     const args = ['--host=127.0.0.1', '--port=0', '--no-cgroups', `--runtime-directory=${scratch()}`];
@@ -75,17 +75,17 @@ describe('core dumps', () => {
   const limits = (pid: number | undefined) =>
     /^Max core file size +(\S+) +(\S+)/m.exec(readFileSync(`/proc/${pid}/limits`, 'utf8'))?.slice(1);
 
-  test.each(['SIGABRT', 'SIGSEGV'] as const)('the daemon leaves none, %s', async (signal) => {
+  test.each(['SIGABRT', 'SIGSEGV'] as const)('the daemon writes none on %s', async (signal) => {
     const directory = scratch();
     const { child } = await startDumping(directory);
-    // 1 and not 0: the only limit that also holds where the kernel pipes cores to a program.
+    // 1 rather than 0: the only limit that is also obeyed when core_pattern is a pipe.
     expect(limits(child.pid)).toEqual(['1', 'unlimited']);
     child.kill(signal);
     expect(await once(child, 'exit')).toEqual([null, signal]);
     expect(readdirSync(directory)).toEqual([]);
   });
 
-  test('processes of clients leave theirs, as they would without the daemon', async () => {
+  test('processes have the core limit that the daemon was started with', async () => {
     const { url, child } = await startDumping(scratch());
     const directory = scratch();
     const message = JSON.stringify({

@@ -18,7 +18,7 @@ function call(path: string, body: unknown, headers: Record<string, string> = {})
   return fetch(`${daemon.url}${path}`, { method: 'POST', headers: { ...JSON_TYPE, ...headers }, body: text });
 }
 
-/** A message as Connect's streams carry it. */
+/** A message in the envelope of Connect's streams. */
 function enveloped(message: unknown): Buffer<ArrayBuffer> {
   const body = Buffer.from(JSON.stringify(message));
   const head = Buffer.alloc(5);
@@ -35,13 +35,13 @@ function stream(path: string, message: unknown, headers: Record<string, string> 
 }
 
 describe('REST', () => {
-  test('health', async () => {
+  test('/health is 204', async () => {
     const response = await fetch(`${daemon.url}/health`);
     expect(response.status).toBe(204);
     expect(response.headers.get('cache-control')).toBe('no-store');
   });
 
-  test('an unknown operation is named', async () => {
+  test('an unknown operation is 404 and named', async () => {
     const response = await fetch(`${daemon.url}/nope?secret=1`);
     expect(response.status).toBe(404);
     expect(response.headers.get('content-type')).toBe('application/json; charset=utf-8');
@@ -49,7 +49,7 @@ describe('REST', () => {
     expect(await response.json()).toEqual({ code: 404, message: 'no such operation: GET /nope' });
   });
 
-  test('any origin may call, with any header, and sees the protocols’ own', async () => {
+  test('CORS allows any origin and header, and exposes the headers of the protocols', async () => {
     const preflight = await fetch(`${daemon.url}/process.Process/List`, {
       method: 'OPTIONS',
       headers: {
@@ -74,13 +74,13 @@ describe('REST', () => {
     }
   });
 
-  test('bad JSON for /init', async () => {
+  test('invalid JSON for /init is 400', async () => {
     const response = await call('/init', '{"accessToken": "s3cret');
     expect(response.status).toBe(400);
     expect(await response.json()).toEqual({ code: 400, message: 'request body is not valid JSON' });
   });
 
-  test('/metrics and /envs', async () => {
+  test('/metrics and /envs answer in JSON', async () => {
     const metrics = await (await fetch(`${daemon.url}/metrics`)).json();
     expect(Object.keys(metrics as object)).toEqual([
       'ts',
@@ -102,7 +102,7 @@ describe('REST', () => {
 });
 
 describe('Connect', () => {
-  test('another protocol version is refused, in the shape of each kind of call', async () => {
+  test('an unsupported protocol version is refused, in the format of each kind of call', async () => {
     const message = "unsupported Connect-Protocol-Version '2': this server speaks version 1";
     const unary = await call('/process.Process/List', {}, { 'connect-protocol-version': '2' });
     expect(unary.status).toBe(400);
@@ -116,7 +116,7 @@ describe('Connect', () => {
     });
   });
 
-  test('unknown JSON properties: refused by the filesystem, ignored by the processes', async () => {
+  test('unknown JSON properties are refused by Filesystem and ignored by Process', async () => {
     const refused = await call('/filesystem.Filesystem/Stat', { path: '/', colour: 'red' });
     expect(refused.status).toBe(400);
     expect(await refused.json()).toMatchObject({
@@ -142,7 +142,7 @@ describe('Connect', () => {
     expect(typed.status).toBe(415);
   });
 
-  test('unary answers are compressed when the client asks for it', async () => {
+  test('unary responses are compressed on request', async () => {
     const response = await call(
       '/filesystem.Filesystem/ListDir',
       { path: '/usr/bin' },
@@ -157,7 +157,7 @@ describe('the access token', () => {
   const UNAUTHORIZED =
     'unauthorized access, please provide a valid access token or method signing if supported';
 
-  test('is asked for by REST, calls and streams alike, and never logged', async () => {
+  test('is required by REST, unary calls and streams, and never logged', async () => {
     expect((await call('/init', { accessToken: 't0ken-in-use' })).status).toBe(204);
     try {
       const rest = await fetch(`${daemon.url}/envs`);
@@ -176,7 +176,7 @@ describe('the access token', () => {
       expect(text).not.toContain('start');
 
       expect((await fetch(`${daemon.url}/health`)).status).toBe(204);
-      // A browser asks without credentials, and must be able to read the refusal.
+      // A browser's preflight has no credentials, and its page must be able to read the refusal.
       const preflight = await fetch(`${daemon.url}/process.Process/List`, {
         method: 'OPTIONS',
         headers: { origin: 'https://example.com', 'access-control-request-method': 'POST' },
@@ -202,7 +202,7 @@ describe('the access token', () => {
 describe('freeze and collapse', () => {
   const token = { 'x-access-token': 't0ken-in-use' };
 
-  test('collapse: the counts add up and the memory of the daemon turns huge', async () => {
+  test('collapse: the counts add up, and the daemon’s huge pages grow', async () => {
     const huge = () =>
       Number(/AnonHugePages: +(\d+)/.exec(readFileSync(`/proc/${daemon.pid}/smaps_rollup`, 'utf8'))?.[1]);
     const before = huge();
@@ -220,11 +220,11 @@ describe('freeze and collapse', () => {
     const { chunks = 0, collapsed = 0, alreadyHuge = 0, skipped = 0 } = statistics;
     expect(collapsed + alreadyHuge + skipped).toBe(chunks);
     expect(collapsed).toBeGreaterThan(0);
-    // The collection before it may give huge pages back, so the growth is of what collapse itself counted.
+    // The garbage collection before it may split huge pages, so the growth is compared with the collapsed count.
     expect(huge()).toBeGreaterThanOrEqual(Math.min(before, alreadyHuge * 2048) + collapsed * 2048);
   });
 
-  test('freeze: a counting process stops within 50 ms of the answer and goes on after', async () => {
+  test('freeze: a counting process stops within 50 ms of the response and continues after the thaw', async () => {
     needs('cgroup v2');
     const file = `${daemon.scratch}/count`;
     const body = {

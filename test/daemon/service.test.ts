@@ -14,7 +14,7 @@ import { scratch } from '../support/scratch.ts';
 
 const MAIN = fileURLToPath(new URL('../../src/daemon/main.ts', import.meta.url));
 
-// Node has no datagram sockets of this family.
+// Node has no datagram sockets of the Unix family.
 const LISTENER = `
 import socket, sys
 manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -23,7 +23,7 @@ print('listening', flush=True)
 while True: print(manager.recv(4096).decode(), flush=True)
 `;
 
-/** A service manager that listens on `address`; yields what it is told. */
+/** A service manager that listens on `address`; yields each message. */
 async function serviceManager(address: string): Promise<AsyncIterator<string>> {
   needs('python3');
   const listener = spawn('python3', ['-c', LISTENER, address], { stdio: ['ignore', 'pipe', 'inherit'] });
@@ -36,20 +36,17 @@ async function serviceManager(address: string): Promise<AsyncIterator<string>> {
 test.each([
   ['a path', () => join(scratch(), 'notify')],
   ['an abstract name', () => `@envd-test-${process.pid}`],
-])(
-  'the service manager is told by %s when the daemon can be called, and when it stops',
-  async (_kind, address) => {
-    const socket = address();
-    const manager = await serviceManager(socket);
-    await using daemon = await startDaemon({ env: { NOTIFY_SOCKET: socket } });
-    expect(await manager.next()).toMatchObject({ value: 'READY=1' });
-    expect((await fetch(`${daemon.url}/health`)).status).toBe(204);
-    expect(await daemon.stop()).toBe(0);
-    expect(await manager.next()).toMatchObject({ value: 'STOPPING=1' });
-  },
-);
+])('systemd is notified at %s of readiness and stop', async (_kind, address) => {
+  const socket = address();
+  const manager = await serviceManager(socket);
+  await using daemon = await startDaemon({ env: { NOTIFY_SOCKET: socket } });
+  expect(await manager.next()).toMatchObject({ value: 'READY=1' });
+  expect((await fetch(`${daemon.url}/health`)).status).toBe(204);
+  expect(await daemon.stop()).toBe(0);
+  expect(await manager.next()).toMatchObject({ value: 'STOPPING=1' });
+});
 
-test('a service manager that has gone is no reason not to run', async () => {
+test('an unreachable notify socket is logged, and the daemon runs', async () => {
   await using daemon = await startDaemon({ env: { NOTIFY_SOCKET: join(scratch(), 'nobody') } });
   expect((await fetch(`${daemon.url}/health`)).status).toBe(204);
   expect(daemon.log.find(({ msg }) => msg === 'the service manager was not told')).toMatchObject({
@@ -60,7 +57,7 @@ test('a service manager that has gone is no reason not to run', async () => {
 test.each([
   ['SIGUSR2', true],
   ['SIGTERM', false],
-] as const)('%s leaves processes running: %s', async (signal, left) => {
+] as const)('after %s processes still run: %s', async (signal, left) => {
   await using daemon = await startDaemon();
   const client = connectTo(daemon.url).process;
   const stream = client.start({ process: { cmd: 'sleep', args: ['60'] } })[Symbol.asyncIterator]();
@@ -76,17 +73,17 @@ test.each([
   await expect.poll(() => removeLeaves(`${daemon.cgroupRoot}/user`)).toBe(true);
 });
 
-/** Starts a command, as a daemon's only process; yields its pid. */
+/** Starts the daemon's only process; returns its pid. */
 async function startCommand(url: string, command: string): Promise<number> {
   const stream = connectTo(url).process.start({ process: { cmd: 'bash', args: ['-c', command] } });
   const events = stream[Symbol.asyncIterator]();
   const { value } = await events.next();
-  // What follows goes with the daemon.
+  // The stream ends with the daemon.
   events.next().catch(() => {});
   return value?.event?.event.case === 'start' ? value.event.event.value.pid : 0;
 }
 
-test('a second signal cuts the stop short, and leaves no process either', async () => {
+test('a second signal shortens the stop, and still ends all processes', async () => {
   needs('cgroup v2');
   await using daemon = await startDaemon();
   const pid = await startCommand(daemon.url, 'trap "" TERM; setsid sleep 300 & sleep 300 & wait');
@@ -99,7 +96,7 @@ test('a second signal cuts the stop short, and leaves no process either', async 
   await expect.poll(() => removeLeaves(`${daemon.cgroupRoot}/user`)).toBe(true);
 });
 
-test('a daemon that is killed leaves processes running; the next one tidies up, and its stop ends them', async () => {
+test('processes outlive a killed daemon; the next one removes empty cgroups, and its stop ends the processes', async () => {
   needs('cgroup v2');
   await using daemon = await startDaemon();
   const pids = [await startCommand(daemon.url, 'sleep 300'), await startCommand(daemon.url, 'sleep 300')];
@@ -116,7 +113,7 @@ test('a daemon that is killed leaves processes running; the next one tidies up, 
   expect(existsSync(`${daemon.cgroupRoot}/user`)).toBe(false);
 });
 
-test('cgroups that somebody in the guest has removed are made again by a start, and missed by no stop', async () => {
+test('removed cgroups are made again for a start, and a stop works without them', async () => {
   needs('cgroup v2');
   await using daemon = await startDaemon();
   for (const name of ['user', 'ptys']) rmdirSync(`${daemon.cgroupRoot}/${name}`);
@@ -126,7 +123,7 @@ test('cgroups that somebody in the guest has removed are made again by a start, 
   expect(runs(pid)).toBe(false);
 });
 
-test('a stop ends what processes have left behind', async () => {
+test('a stop ends processes whose parent has ended', async () => {
   needs('cgroup v2');
   await using daemon = await startDaemon();
   const pid = await startCommand(
@@ -142,7 +139,7 @@ test('a stop ends what processes have left behind', async () => {
   expect(existsSync(`${daemon.cgroupRoot}/user`)).toBe(false);
 });
 
-/** The cgroups of processes that outlived their daemon; false when one of them is not empty yet. */
+/** Removes the cgroups of processes that outlived their daemon; false while one is not empty. */
 function removeLeaves(parent: string): boolean {
   if (!existsSync(parent)) return true;
   try {
@@ -157,7 +154,7 @@ function removeLeaves(parent: string): boolean {
   }
 }
 
-test('a log that nobody reads stops nothing', async () => {
+test('a log that is not read blocks nothing', async () => {
   const directory = scratch();
   const args = [MAIN, '--host=127.0.0.1', '--port=0', '--no-cgroups', '--log-level=debug'];
   const daemon = spawn(process.execPath, [...args, `--runtime-directory=${directory}`], {
@@ -166,7 +163,7 @@ test('a log that nobody reads stops nothing', async () => {
   });
   onTestFinished(() => void daemon.kill('SIGKILL'));
   const port = await portOf(daemon.stdout);
-  // Far more than a pipe, this end's buffer and the daemon's own take together.
+  // Far more than the pipe and the buffers on both sides hold.
   const statuses = new Set<number>();
   for (let call = 0; call < 10_000; call += 1) {
     statuses.add((await fetch(`http://127.0.0.1:${port}/health`)).status);
@@ -174,7 +171,7 @@ test('a log that nobody reads stops nothing', async () => {
   expect([...statuses]).toEqual([204]);
 });
 
-/** Reads no further than the line that tells it. */
+/** Reads no further than the line with the port. */
 async function portOf(log: Readable): Promise<number> {
   let text = '';
   for (;;) {

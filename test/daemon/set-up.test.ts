@@ -19,12 +19,12 @@ import { scratch } from '../support/scratch.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const LINK = 'node_modules/.bin/node';
-/** What the daemon runs as. */
+/** The link under whose name the daemon runs. */
 const OWN_LINK = 'node_modules/.bin/envd';
-/** The addon is built twice, on a busy machine. */
+/** A test builds the addon twice; the machine may be busy. */
 const PATIENCE = { timeout: 180_000 };
 
-/** A clone whose dependencies are installed, as links to those of this one, and whose addon is not built. */
+/** A clone whose dependencies are links to those of this one, without a built addon. */
 function clone(): string {
   needs(...programsFor('start'));
   const directory = scratch();
@@ -67,7 +67,7 @@ function loadsAddon(directory: string): boolean {
 }
 
 test(
-  'a set-up that was killed while it built is done again, by one of two at the same time',
+  'a set-up that was killed during the build is repeated, by one of two concurrent runs',
   PATIENCE,
   async () => {
     const directory = clone();
@@ -91,12 +91,12 @@ test(
   },
 );
 
-test('a link that was lost and a change that was taken back are seen', PATIENCE, async () => {
+test('a removed link is restored, and a changed source is built again', PATIENCE, async () => {
   const directory = clone();
   const source = join(directory, 'native/src/addon.c');
   const before = readFileSync(source);
   expect(await ended(startSetUp(directory))).toBe(0);
-  // As older npm leaves it.
+  // As an old npm leaves it.
   rmSync(join(directory, LINK));
   const linking = startSetUp(directory);
   expect([await ended(linking), await linking.said]).toEqual([0, '']);
@@ -114,7 +114,7 @@ test('a link that was lost and a change that was taken back are seen', PATIENCE,
   expect(loadsAddon(directory)).toBe(true);
 });
 
-/** Runs .ci/packages where nothing of Debian's is found but what a shell script needs. */
+/** Runs .ci/packages with a PATH that has only what a shell script needs. */
 function packages(purposes: readonly string[], options: { uid?: number; env?: Record<string, string> }) {
   const bin = scratch();
   for (const name of ['dirname', 'grep', 'id', 'sed', 'sort', 'tr']) {
@@ -129,7 +129,7 @@ function packages(purposes: readonly string[], options: { uid?: number; env?: Re
   return { status, stderr };
 }
 
-test('what is missing from Debian and may not be installed is told with the command that does', () => {
+test('missing packages that may not be installed are reported with the command that installs them', () => {
   const env = { ENVD_NO_APT: '1' };
   expect(packages(['start'], { env })).toEqual({
     status: 1,

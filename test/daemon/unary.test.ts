@@ -91,7 +91,7 @@ const cases: [string, string, Headers, () => string | Uint8Array][] = [
   ['no timeout', 'Stat', { ...json, 'connect-timeout-ms': '60000' }, () => '{"path":"/"}'],
 ];
 
-test.each(cases)('%s: what connect-node answers', async (_name, method, headers, body) => {
+test.each(cases)('%s: the response equals that of connect-node', async (_name, method, headers, body) => {
   const [ours, theirs] = [
     await call(daemon.url, method, headers, body()),
     await call(plain.url, method, headers, body()),
@@ -99,13 +99,13 @@ test.each(cases)('%s: what connect-node answers', async (_name, method, headers,
   expect(ours).toEqual(theirs);
 });
 
-test('a timeout that is none is refused', async () => {
+test('an invalid timeout is refused', async () => {
   const { status, body } = await call(daemon.url, 'Stat', { ...json, 'connect-timeout-ms': 'x' }, '{}');
   expect(status).toBe(400);
   expect(Buffer.from(body, 'base64').toString()).toContain("invalid Connect-Timeout-Ms: 'x'");
 });
 
-test('the deadline of a call holds while its message is still to come', async () => {
+test('the deadline of a call also holds while its message is being received', async () => {
   const headers = { ...json, 'content-length': '10', 'connect-timeout-ms': '200' };
   const outgoing = request(`${daemon.url}/filesystem.Filesystem/Stat`, {
     method: 'POST',
@@ -122,7 +122,7 @@ test('the deadline of a call holds while its message is still to come', async ()
   outgoing.destroy();
 });
 
-test('no message in binary is bad input', async () => {
+test('an undecodable binary message is bad input', async () => {
   const { status, body } = await call(daemon.url, 'Stat', proto, Buffer.from([0x0a, 0x7f]));
   expect(status).toBe(400);
   expect(JSON.parse(Buffer.from(body, 'base64').toString())).toEqual({
@@ -131,7 +131,7 @@ test('no message in binary is bad input', async () => {
   });
 });
 
-test('the log tells the code of an error', async () => {
+test('the log has the code of an error', async () => {
   await call(daemon.url, 'Stat', json, JSON.stringify({ path: `${dir}/none` }));
   await expect.poll(() => daemon.log.some((line) => line.code === 'not_found')).toBe(true);
 });

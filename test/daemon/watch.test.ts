@@ -35,13 +35,13 @@ function newDirectory(): string {
 
 const brief = (events: readonly FilesystemEvent[]) => events.map(({ type, name }) => `${TYPE[type]} ${name}`);
 
-describe.each(['json', 'binary'] as const)('a watch that is polled, %s', (codec) => {
+describe.each(['json', 'binary'] as const)('a polled watch, %s', (codec) => {
   let client: Clients['filesystem'];
   beforeAll(() => {
     client = connectTo(daemon.url, codec).filesystem;
   });
 
-  /** All events until now: those before a file that is made for that. */
+  /** All events so far: those before that of a marker file. */
   async function upToNow(watcherId: string, path: string): Promise<FilesystemEvent[]> {
     const mark = `mark-${++count}`;
     mkdirSync(join(path, mark));
@@ -57,7 +57,7 @@ describe.each(['json', 'binary'] as const)('a watch that is polled, %s', (codec)
     { recursive: false, includeEntry: true },
     { recursive: true, includeEntry: false },
     { recursive: true, includeEntry: true },
-  ])('$recursive, entries $includeEntry', async (options) => {
+  ])('returns its events: recursive $recursive, with entries $includeEntry', async (options) => {
     const path = newDirectory();
     mkdirSync(join(path, 'below'));
     const { watcherId } = await client.createWatcher({ path, ...options });
@@ -80,7 +80,7 @@ describe.each(['json', 'binary'] as const)('a watch that is polled, %s', (codec)
     await expect(client.getWatcherEvents({ watcherId })).rejects.toMatchObject({ rawMessage: /watcher/ });
   });
 
-  test('the directory goes away: REMOVE of ., then nothing', async () => {
+  test('the removal of the directory is REMOVE of ., then nothing', async () => {
     const path = newDirectory();
     const { watcherId } = await client.createWatcher({ path });
     rmSync(path, { recursive: true });
@@ -92,7 +92,7 @@ describe.each(['json', 'binary'] as const)('a watch that is polled, %s', (codec)
   });
 });
 
-/** Replays a recursive stream with entries while `work` is done, and after it until the tree is the one there is. */
+/** Replays the events of a recursive stream during `work` and after it, until the tree equals the real one. */
 async function follow(path: string, work: () => Promise<unknown>): Promise<Replay> {
   const gone = new AbortController();
   const stream = connectTo(daemon.url, 'binary').filesystem.watchDir(
@@ -133,7 +133,9 @@ function makeTree(root: string, text: string): void {
   }
 }
 
-test('5,000 files unpacked and removed, streamed with entries', { timeout: 60_000 }, async () => {
+test('5,000 files unpacked and removed, streamed with entries: the replay is right', {
+  timeout: 60_000,
+}, async () => {
   const source = newDirectory();
   makeTree(source, 'x');
   const archive = `${source}.tar`;
@@ -144,7 +146,7 @@ test('5,000 files unpacked and removed, streamed with entries', { timeout: 60_00
   await follow(path, () => run('sh', ['-c', 'rm -rf *'], { cwd: path }));
 });
 
-test('git between two commits, streamed with entries', { timeout: 60_000 }, async () => {
+test('a git checkout, streamed with entries: the replay is right', { timeout: 60_000 }, async () => {
   needs('git');
   const path = newDirectory();
   const git = (...args: string[]) =>
@@ -164,7 +166,7 @@ test('git between two commits, streamed with entries', { timeout: 60_000 }, asyn
   await follow(path, () => git('checkout', '-q', 'two'));
 });
 
-test('a thousand watches at once, streamed and polled', { timeout: 60_000 }, async () => {
+test('1,000 watches at once, streamed and polled, all report', { timeout: 60_000 }, async () => {
   const client = connectTo(daemon.url).filesystem;
   const path = newDirectory();
   const gone = new AbortController();
@@ -181,7 +183,7 @@ test('a thousand watches at once, streamed and polled', { timeout: 60_000 }, asy
   const held = execFileSync('sh', ['-c', `cat /proc/${daemon.pid}/fdinfo/* 2>/dev/null`], {
     encoding: 'utf8',
   });
-  // Those of the directory, of the three above it, and of the root, and one to be the next mark.
+  // The directory, the three above it and the root, and one to learn the next watch descriptor.
   expect(held.match(/^inotify wd/gm)?.length).toBeLessThanOrEqual(8);
   mkdirSync(join(path, 'new'));
   for (const reader of streams) {

@@ -13,8 +13,8 @@ const NODE = relative(ROOT, process.execPath);
 const UID = 65_534;
 
 /**
- * The command of a program of this clone as an ordinary user would run it: without any right of root's, and from a place
- * where everybody may read, wherever root has cloned it to.
+ * The command of a program of this clone without any privilege of root, bound to a directory that everybody may read,
+ * wherever the clone is.
  */
 function asNobody(program: string): [string, ...string[]] {
   needs('mounts');
@@ -25,7 +25,7 @@ function asNobody(program: string): [string, ...string[]] {
   return ['unshare', '--mount', 'sh', '-c', script, 'sh', `./${NODE}`, `./${program}`];
 }
 
-test('a daemon without root says at its start what will not work, and that is so', async () => {
+test('a daemon without root logs at its start what will not work, and that is what fails', async () => {
   const directory = scratch();
   chownSync(directory, UID, UID);
   await using daemon = await startDaemon({
@@ -52,12 +52,12 @@ test('a daemon without root says at its start what will not work, and that is so
   expect((await upload('root')).status).toBe(403);
 });
 
-test('one with root says nothing of the kind', async () => {
+test('a daemon with root logs no such warning', async () => {
   await using daemon = await startDaemon();
   expect(daemon.log.filter(({ msg }) => msg?.startsWith('not root'))).toEqual([]);
 });
 
-test.each(['tour', 'platform'])('the %s says what it needs instead of beginning', (name) => {
+test.each(['tour', 'platform'])('the demo %s names what it needs instead of starting', (name) => {
   const [unshare, ...args] = asNobody(`test/demo/${name}.ts`);
   const { status, stdout, stderr } = spawnSync(unshare, args, { encoding: 'utf8' });
   expect(stderr).toMatch(/^demo: it needs root.*: this is not root\n$/);

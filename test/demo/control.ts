@@ -2,16 +2,16 @@ import { byTag } from '../support/clients.ts';
 import { remark } from './screen.ts';
 import type { Visitor } from './visitor.ts';
 
-/** How long nothing may come from a frozen process, in milliseconds. */
+/** How long a frozen process must be silent, in milliseconds. */
 const SILENCE_MS = 400;
-/** What a process had written before it froze may still be on its way. */
+/** Output that a process wrote before the freeze may arrive later. */
 const IN_FLIGHT_MS = 50;
 
 export async function askForHealth({ rest }: Visitor): Promise<void> {
   await rest('GET /health');
 }
 
-/** The platform's first call: who calls, and what every process finds in its environment. */
+/** The platform's first call: sets the token, and the variables of every process. */
 export async function initialize({ rest }: Visitor): Promise<void> {
   const body = JSON.stringify({ defaultUser: 'root', envVars: { GREETING: 'hello' } });
   await rest('POST /init', { headers: { 'content-type': 'application/json' }, body });
@@ -21,7 +21,7 @@ export async function readMetrics({ rest }: Visitor): Promise<void> {
   await rest('GET /metrics');
 }
 
-/** A counting process stands still while it is frozen and counts on as if nothing had been. */
+/** A counting process stops while it is frozen and continues after the thaw. */
 export async function freezeAndThaw({ quietly, rest }: Visitor): Promise<void> {
   const counter = new Counter();
   const counting = counter.run(quietly);
@@ -39,13 +39,13 @@ export async function freezeAndThaw({ quietly, rest }: Visitor): Promise<void> {
   await counting;
 }
 
-/** The daemon's own memory, packed into huge pages before a snapshot is taken. */
+/** The daemon's own memory is collapsed into huge pages before a snapshot. */
 export async function collapseMemory({ rest }: Visitor): Promise<void> {
   const { chunks, collapsed, alreadyHuge } = JSON.parse(await rest('POST /collapse'));
   remark(`${collapsed + alreadyHuge} of ${chunks} windows of 2 MiB are huge pages now.`);
 }
 
-/** A process that counts, and how far it has come. */
+/** A counting process, and its last number. */
 class Counter {
   value = 0;
   #changed = Promise.withResolvers<void>();

@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import { EventType } from '../../src/gen/filesystem/filesystem_pb.js';
 import type { Visitor } from './visitor.ts';
 
-/** Up with metadata, down whole, down in part. */
+/** An upload with metadata, a download whole and in part. */
 export async function carryAFile({ rest }: Visitor, directory: string): Promise<void> {
   const url = `/files?path=${join(directory, 'poem.txt')}`;
   const headers = { 'content-type': 'application/octet-stream', 'x-metadata-author': 'Ada' };
@@ -11,7 +11,7 @@ export async function carryAFile({ rest }: Visitor, directory: string): Promise<
   await rest(`GET ${url}`, { headers: { range: 'bytes=14-20' } }, ['content-range']);
 }
 
-/** Directories are made on the way; the metadata moves with its file. */
+/** Missing directories are made; the metadata moves with the file. */
 export async function tidyUp({ filesystem }: Visitor, directory: string): Promise<void> {
   const destination = join(directory, 'shelf', 'poem.txt');
   await filesystem.stat({ path: join(directory, 'poem.txt') });
@@ -19,7 +19,7 @@ export async function tidyUp({ filesystem }: Visitor, directory: string): Promis
   await filesystem.listDir({ path: directory, depth: 2 });
 }
 
-/** What happens in a directory, whoever does it. */
+/** A watch reports changes by anybody. */
 export async function watchADirectory(visitor: Visitor, directory: string): Promise<void> {
   const { filesystem, rest } = visitor;
   const changes = async () => {

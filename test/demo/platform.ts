@@ -11,12 +11,12 @@ import { showRpc } from './rpc.ts';
 import { heading, received, remark, say } from './screen.ts';
 import { start } from './start.ts';
 
-/** What the steps work with. */
+/** The context of the steps. */
 interface Scene {
   readonly gateway: TestGateway;
   readonly daemons: Readonly<Record<'red' | 'blue', TestDaemon>>;
   readonly rest: RestCall;
-  /** What the hook was told is in here. */
+  /** The directory where the hook writes its request. */
   readonly hookFile: string;
 }
 
@@ -43,7 +43,7 @@ async function register({ rest, daemons }: Scene): Promise<void> {
   }
 }
 
-/** The process service of one sandbox, by nothing but a header. */
+/** The process service of one sandbox, named by a header only. */
 function processesOf({ gateway }: Scene, sandboxID: string) {
   const address: Interceptor = (next) => (request) => {
     request.header.set('Svc-Sandbox-Id', sandboxID);
@@ -106,7 +106,7 @@ async function seeItExpire(scene: Scene): Promise<void> {
 }
 
 async function comeBack({ rest, daemons }: Scene): Promise<void> {
-  // As a platform would after the resume: the guest thaws with its /init.
+  // As a platform would do after the resume: /init thaws the guest.
   await fetch(`${daemons.red.url}/init`, { method: 'POST' });
   const { port } = daemons.red;
   await rest('POST /sandboxes', body({ sandboxID: 'red', address: '127.0.0.1', port, timeout: 600 }));
@@ -120,7 +120,7 @@ async function startColoured(colour: string): Promise<TestDaemon> {
   return daemon;
 }
 
-/** Takes the steps one after another; returns the exit code of the gateway. */
+/** Runs the steps in order; returns the exit code of the gateway. */
 async function tour(): Promise<number> {
   say(
     'One host for many sandboxes: the gateway routes by header, and ends those whose time is up. This tour starts',

@@ -4,13 +4,13 @@ import type { Visitor } from './visitor.ts';
 
 const bytes = (text: string) => new TextEncoder().encode(text);
 
-/** Output comes while the command runs, stdout and stderr apart, the exit code at the end. */
+/** Output arrives while the command runs, stdout and stderr apart, the exit code at the end. */
 export async function streamOutput({ process }: Visitor): Promise<void> {
   const script = 'for i in 1 2 3; do echo "$GREETING $i"; sleep 0.2; done; echo "a complaint" >&2; exit 3';
   await transcribe(process.start({ process: { cmd: 'sh', args: ['-c', script] } }));
 }
 
-/** A process is addressed by its pid or by a tag of the client's choice. */
+/** A process is addressed by its pid or by a tag that the client chooses. */
 export async function feedStdin({ process }: Visitor): Promise<void> {
   const script = 'while read word; do echo "you said $word"; done';
   const named = { process: byTag('counter') };
@@ -25,7 +25,7 @@ export async function feedStdin({ process }: Visitor): Promise<void> {
   );
 }
 
-/** A shell that has a screen of its own: it prompts, echoes what is typed, and learns of a new size. */
+/** A shell in a terminal: it prompts, echoes the input, and learns of a new size. */
 export async function useTerminal({ process }: Visitor): Promise<void> {
   const shell = { cmd: 'bash', args: ['--norc', '--noediting', '-i'], envs: { PS1: '$ ', TERM: 'dumb' } };
   const lines = ['stty size', 'stty size', 'exit'];
@@ -48,7 +48,7 @@ export async function useTerminal({ process }: Visitor): Promise<void> {
   );
 }
 
-/** A command that is not there is refused before anything has started, in words that say why. */
+/** A missing command is refused with a reason before anything is started. */
 export async function meetAnError({ process, rest }: Visitor): Promise<void> {
   await transcribe(process.start({ process: { cmd: 'no-such-program' } })).catch(() => {});
   await process.sendSignal({ process: byPid(4_000_000), signal: 15 }).catch(() => {});

@@ -5,7 +5,7 @@ interface RestRequest {
   readonly body?: string;
 }
 
-/** Calls an operation like `GET /health`; shows what went and came, of the answer's headers those named. */
+/** Calls an operation like `GET /health`; shows request and response, with the named response headers. */
 export type RestCall = (
   operation: string,
   request?: RestRequest,
@@ -26,7 +26,7 @@ export const restAt =
     return body;
   };
 
-/** Headers as they are, then the body: JSON as it is, other text in quotes. */
+/** The headers, then the body: JSON as it is, other text in quotes. */
 function sentence(headers: readonly (readonly [string, string])[], body: string): string {
   const shownBody = body === '' || /^[{[]/.test(body) ? body : JSON.stringify(body);
   return [...headers.map(([name, value]) => `${name}: ${value}`), shownBody].filter(Boolean).join('  ');

@@ -1,7 +1,7 @@
 import { styleText } from 'node:util';
 
 const WIDTH = Math.min(process.stdout.columns ?? 120, 140);
-/** Where messages begin, behind the time and the arrow; later rows are indented by two more. */
+/** The column of messages, after the time and the arrow; later rows are indented by two more. */
 const MARGIN = 10;
 let stepStarted = 0;
 
@@ -18,12 +18,12 @@ export function sent(operation: string, message: string): void {
   print(`        ${style('cyan', '→')}`, [painted, ...rest]);
 }
 
-/** What the daemon answers, and how many milliseconds after the step began. */
+/** The daemon's response, and its time after the start of the step in milliseconds. */
 export function received(message: string): void {
   print(`${elapsed()}${style('green', '←')}`, rows(message));
 }
 
-/** The daemon's answer when it refuses. */
+/** A refusal by the daemon. */
 export function refused(message: string): void {
   const painted = rows(message).map((row) => style('red', row));
   print(`${elapsed()}${style('red', '←')}`, painted);
@@ -34,7 +34,7 @@ export function remark(text: string): void {
   print(' '.repeat(MARGIN - 1), [style('yellow', text)]);
 }
 
-/** Free text, as it is. */
+/** Plain text. */
 export function say(text: string): void {
   console.log(text);
 }
@@ -45,7 +45,7 @@ function print(margin: string, content: readonly string[]): void {
   console.log(`${margin} ${content.join(`\n${' '.repeat(MARGIN + 2)}`)}`);
 }
 
-/** The lines of `content`, and where one is too wide, breaks between its members or headers. */
+/** The lines of `content`; those that are too wide are broken between members or headers. */
 function rows(content: string): string[] {
   return content.split('\n').flatMap((line) => {
     const wrapped = [''];
@@ -58,7 +58,7 @@ function rows(content: string): string[] {
   });
 }
 
-/** Coloured on a terminal alone. */
+/** Colours, on a terminal only. */
 function style(format: Parameters<typeof styleText>[0], content: string): string {
   return styleText(format, content, { stream: process.stdout });
 }

@@ -1,7 +1,7 @@
 import { type Requirement, reasonAgainst } from '../support/machine.ts';
 import { say } from './screen.ts';
 
-/** A whole tour, which returns the exit code; where the machine has not what it needs, it is not begun. */
+/** Runs a tour, which returns the exit code; not on a machine that lacks a requirement. */
 export async function start(
   tour: () => Promise<number>,
   { needs, farewell }: { readonly needs: readonly Requirement[]; readonly farewell: string },

@@ -14,7 +14,7 @@ type Step = readonly [
   run: (visitor: Visitor, directory: string) => Promise<void>,
 ];
 
-/** As a shell reports a death by SIGINT. */
+/** The exit code of a shell for a death by SIGINT. */
 const INTERRUPTED = 130;
 
 const STEPS: readonly Step[] = [
@@ -32,13 +32,13 @@ const STEPS: readonly Step[] = [
   ['Errors', 'What cannot be done is refused in plain words.', meetAnError],
 ];
 
-/** Takes the steps one after another; returns the exit code. */
+/** Runs the steps in order; returns the exit code. */
 async function tour(): Promise<number> {
   say('envd is the agent inside a sandbox: a remote client asks over HTTP, it runs commands, carries files,');
   say('watches directories. This tour starts a real one and asks. → is what was sent, ← what came back.');
   await using daemon = await startDaemon();
   say(`It listens at ${daemon.url}, as process ${daemon.pid}.`);
-  // Ctrl-C reaches the daemon, too: it stops in order, and the step under way fails.
+  // Ctrl-C also reaches the daemon, which stops in order; the current step fails.
   let interrupted = false;
   process.once('SIGINT', () => {
     interrupted = true;

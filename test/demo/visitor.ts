@@ -10,7 +10,7 @@ export interface Visitor {
   readonly rest: RestCall;
   readonly process: Client<typeof Process>;
   readonly filesystem: Client<typeof Filesystem>;
-  /** The process service without a word on the screen. */
+  /** The process service without output on the screen. */
   readonly quietly: Client<typeof Process>;
 }
 

@@ -1,10 +1,10 @@
 /** What can be written as JSON. */
 export type Json = string | number | boolean | null | readonly Json[] | { readonly [name: string]: Json };
 
-/** Fields of type `bytes`: JSON carries them as base64, people read them as text. */
+/** Fields of type `bytes`: base64 in JSON, shown as text. */
 const BYTES = new Set(['stdin', 'stdout', 'stderr', 'pty']);
 
-/** A message as JSON, its bytes as text. */
+/** A message as JSON, with its bytes as text. */
 export function json(message: Json): string {
   return JSON.stringify(message, readableBytes);
 }

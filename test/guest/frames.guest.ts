@@ -14,19 +14,19 @@ import {
 import { Guest } from '../support/guest/guest.ts';
 import { Machine, type Snapshot } from '../support/guest/machine.ts';
 
-/** Restores of each pause; what holds over several boots and pauses: test/bench/frames.ts. */
+/** Restores of each pause; test/bench/frames.ts compares several boots and pauses. */
 const RESTORES = Math.min(5, Number(process.env.ENVD_GUEST_RESTORES ?? 5));
-/** Of each way: V8 may compile or collect in the middle of so short a time, by chance, and not in all of them. */
+/** Of each variant: in so short a time V8 may compile or collect by chance, but not in all of them. */
 const PAUSES = 2;
-/** Of work before the pause. */
+/** Rounds of work before the pause. */
 const ROUNDS = 3;
 const WAYS: readonly Pause[] = ['as it is', 'collapsed'];
 
 const directory = mkdtempSync(join(tmpdir(), 'envd-frames-'));
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
-describe('the frames that a resume touches', whenBooted, () => {
-  test('are fewer after a collapse, until the first answer', async () => {
+describe('the frames that a resume touches up to the first response', whenBooted, () => {
+  test('are fewer after a collapse', async () => {
     const library = buildCounter(directory);
     const worked = await workedMachine();
     const rows: string[] = [];
@@ -69,7 +69,7 @@ function median(results: readonly Touched[], key: Key): number {
   return sorted(results, key)[results.length >> 1] ?? 0;
 }
 
-/** Medians, with the least and the most. */
+/** Medians, with minimum and maximum. */
 function cells(results: readonly Touched[]): string[] {
   return (['firstAnswer', 'init', 'firstCommand'] as const).map((key) => {
     const values = sorted(results, key);

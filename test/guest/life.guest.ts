@@ -8,7 +8,7 @@ import { booted, whenBooted } from '../support/guest/booted.ts';
 import { Guest } from '../support/guest/guest.ts';
 import { Machine, type Snapshot } from '../support/guest/machine.ts';
 
-/** How often one snapshot is restored. */
+/** Restores of one snapshot. */
 const RESTORES = Number(process.env.ENVD_GUEST_RESTORES ?? 50);
 const HOUR_MS = 3_600_000;
 
@@ -19,7 +19,7 @@ describe('the life of a guest', whenBooted, () => {
   let machine: Machine;
   let guest: Guest;
   let snapshot: Snapshot;
-  /** Bytes of the counter's output that its first reader has seen. */
+  /** Bytes of the counter's output that the first reader has received. */
   let seen = 0;
   let counterPid = 0;
   let pausedAt = new Date();
@@ -37,10 +37,10 @@ describe('the life of a guest', whenBooted, () => {
       'grep -h frozen /sys/fs/cgroup/envd/user/cgroup.events /sys/fs/cgroup/envd/ptys/cgroup.events',
     );
 
-  test('it has booted: no unit has failed, and nobody complains', async () => {
+  test('the guest boots: no unit has failed and no error is logged', async () => {
     expect(await guest.shell('systemctl is-system-running || true')).toBe('running');
     expect(await guest.shell('systemctl --failed --plain --no-legend')).toBe('');
-    // Not the kernel's own: it complains of the timers of a machine that is starved.
+    // Kernel messages are left out: it logs late timers when the host is busy.
     const programs = '_TRANSPORT=journal _TRANSPORT=stdout _TRANSPORT=syslog';
     expect(await guest.shell(`journalctl --boot --priority=err --no-pager --quiet ${programs}`)).toBe('');
     const log = await guest.shell('journalctl --boot --unit=envd --output=cat --no-pager');
@@ -48,26 +48,26 @@ describe('the life of a guest', whenBooted, () => {
     expect(log).not.toMatch(/"level":[456]0/);
   });
 
-  test('it listens on its port, and nothing else does that can be reached from outside', async () => {
+  test('the daemon listens on its port; no other port is reachable from outside', async () => {
     const listening = await guest.shell('ss -Hltnu');
     expect(listening).toContain('127.0.0.1:111');
     const addresses = listening.split('\n').map((line) => line.trim().split(/ +/)[4]);
     expect(addresses.filter((address) => !/^(127\.|\[::1\])/.test(address ?? ''))).toEqual(['0.0.0.0:49983']);
   });
 
-  test('`pkill node` leaves it alone', async () => {
+  test('`pkill node` does not end the daemon', async () => {
     const pid = await mainPid();
-    // The shell itself has no 'node' in its command.
+    // The command line of this shell does not contain 'node'.
     expect(await guest.shell("pkill '[n]ode'; pkill -f '[n]ode'; pgrep -x envd")).toBe(pid);
   });
 
-  test('the journal is in memory, and not more of it than 16 MiB', async () => {
+  test('the journal is in memory, at most 16 MiB', async () => {
     const told = await guest.shell('journalctl --boot --unit=systemd-journald --output=cat --no-pager');
     expect(told).toMatch(/^Runtime Journal \(\/run\/log\/journal\/.+, max 16\.0M,/m);
     expect(await guest.shell('ls -A /var/log/journal 2>/dev/null || true')).toBe('');
   });
 
-  test('a start that says what it cannot use is not tried again', async () => {
+  test('systemd does not restart a daemon that refuses its configuration', async () => {
     const bad = "sed 's/^Restart=/Environment=ENVD_PORT=none\\n&/' /etc/systemd/system/envd.service";
     await guest.shell(`${bad} >/run/systemd/system/bad.service && systemctl daemon-reload`);
     await guest.shell('! systemctl start bad');
@@ -76,20 +76,20 @@ describe('the life of a guest', whenBooted, () => {
     await guest.shell('systemctl reset-failed bad');
   });
 
-  test('init: from then on the token decides', async () => {
+  test('after /init the token is required', async () => {
     await guest.init({ accessToken: 'first', timestamp: new Date() });
     expect((await new Guest(machine.url).call('GET', '/envs')).status).toBe(401);
     expect((await guest.call('GET', '/envs')).status).toBe(200);
   });
 
-  test('the workload has cgroups of its own, outside of the unit', async () => {
+  test('the workload has cgroups outside of the unit', async () => {
     expect(await guest.shell('cat /proc/self/cgroup')).toMatch(/^0::\/envd\/user\/\d+-\d+$/);
     expect(await guest.shell(`cat /proc/${await mainPid()}/cgroup`)).toBe('0::/system.slice/envd.service');
     expect(await guest.shell(`cat /proc/${await mainPid()}/oom_score_adj`)).toBe('-1000');
     expect(await guest.shell('cat /proc/self/oom_score_adj')).toBe('100');
   });
 
-  test('a file and a watch', async () => {
+  test('an upload is reported by a watch', async () => {
     await guest.shell('mkdir /srv/watched');
     const cancel = new AbortController();
     const stream = guest.filesystem
@@ -110,23 +110,23 @@ describe('the life of a guest', whenBooted, () => {
   test.each([
     ['a restart of the daemon', 'systemctl restart envd'],
     ['a crash of the daemon', 'kill -KILL $(systemctl show --property=MainPID --value envd)'],
-  ])('processes outlive %s', async (_what, command) => {
+  ])('processes survive %s', async (_what, command) => {
     const before = await mainPid();
     const stream = guest.process.start({ process: { cmd: 'sleep', args: ['1000'] } })[Symbol.asyncIterator]();
     const event = (await stream.next()).value?.event?.event;
     const pid = event?.case === 'start' ? event.value.pid : 0;
     const ended = stream.next().catch(() => null);
-    // The tag keeps it in the daemon's own cgroup.
+    // The tag _system keeps the process in the daemon's own cgroup.
     const request = { process: { cmd: '/bin/sh', args: ['-c', command] }, tag: '_system' };
     await transcribe(guest.process.start(request)).catch(() => null);
     await ended;
-    guest.token = null; // the new daemon knows none
+    guest.token = null; // the new daemon has no tokens
     const after = () => mainPid().catch(() => before);
     await expect.poll(after).not.toBe(before);
     expect(await guest.shell(`cat /proc/${pid}/comm && kill ${pid}`)).toBe('sleep');
   });
 
-  test('a pause: freeze, collapse, stop, snapshot', async () => {
+  test('a pause: freeze, collapse, stop and snapshot succeed', async () => {
     const shell = guest.process
       .start({
         process: { cmd: '/bin/sh', args: [] },
@@ -160,7 +160,7 @@ describe('the life of a guest', whenBooted, () => {
     await Promise.all(streams);
   });
 
-  test('a resume: a new token, the right time, and everything goes on where it was', async () => {
+  test('a resume: the new token and the time are set, and processes, streams and watches continue', async () => {
     machine = await Machine.restore(snapshot);
     await machine.answers();
     guest = new Guest(machine.url);
@@ -208,7 +208,7 @@ describe('the life of a guest', whenBooted, () => {
     await machine[Symbol.asyncDispose]();
   });
 
-  test(`restore, init and a first command, ${RESTORES} times from one snapshot`, {
+  test(`restore, /init and a first command succeed, ${RESTORES} times from one snapshot`, {
     timeout: RESTORES * 120_000,
   }, async () => {
     for (let round = 1; round <= RESTORES; round += 1) {
@@ -221,7 +221,7 @@ describe('the life of a guest', whenBooted, () => {
   });
 });
 
-/** The process and the first `lines` lines or more that a stream tells of it. */
+/** Connects to the process; returns the first `lines` lines or more of its stream. */
 async function takeCount(
   stream: ReturnType<Guest['process']['connect']>,
   lines: number,

@@ -8,7 +8,7 @@ const PAGE = 4096;
 const MIB = 1024 * 1024;
 
 describe('the limits of the workload', whenBooted, () => {
-  test('leave memory to the rest, and let terminals go first', async () => {
+  test('leave memory to the system and give terminals more CPU and I/O weight', async () => {
     await using guest = await resumed(booted);
     const total =
       1024 * Number(await guest.shell("sed -n 's/^MemTotal: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo"));
@@ -20,7 +20,7 @@ describe('the limits of the workload', whenBooted, () => {
     expect(await read('ptys')).toBe(`${memory}\n${memory}\n200\ndefault 50`);
   });
 
-  test('out of memory: the process is told to have ended of that, and everything else goes on', async () => {
+  test('out of memory: the end event says so, and everything else continues', async () => {
     await using guest = await resumed(booted);
     const daemon = await guest.mainPid();
     const limit = Number(await guest.shell('cat /sys/fs/cgroup/envd/user/memory.max'));
@@ -43,7 +43,7 @@ describe('the limits of the workload', whenBooted, () => {
     });
     const peak = Number((end as unknown as ProcessEvent_EndEvent).usage?.peakMemoryBytes);
     expect(peak).toBeGreaterThan(limit / 2);
-    // The kernel lets itself have a little more where it cannot wait.
+    // The kernel may exceed the limit a little where it cannot wait.
     expect(peak).toBeLessThan(limit + MIB);
 
     expect(await guest.mainPid()).toBe(daemon);

@@ -9,27 +9,27 @@ import { type RunningGuest, resumed, resumedIn } from '../support/guest/resumed.
 const directory = mkdtempSync(join(tmpdir(), 'envd-pause-'));
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
-/** How often everything is asked for while the file system is frozen. */
+/** How many times each operation is called while the file system is frozen. */
 const ROUNDS = 4;
 
 const frozen = (guest: RunningGuest) =>
   guest.system('cat /sys/fs/cgroup/envd/user/cgroup.freeze /sys/fs/cgroup/envd/ptys/cgroup.freeze');
 
-/** Ends the daemon without a warning, and waits until the next one answers. */
+/** Kills the daemon, and waits until the next one answers. */
 async function crash(guest: RunningGuest): Promise<void> {
   const before = await guest.mainPid();
   await guest.system(`kill -KILL ${before}`).catch(() => null);
-  guest.token = null; // the next one knows none
+  guest.token = null; // the next one has no token
   const after = () => guest.mainPid().catch(() => before);
   await expect.poll(after).not.toBe(before);
 }
 
-describe('the root file system is frozen', whenBooted, () => {
-  test('the daemon goes on and waits for no disk, a snapshot is taken, and /init thaws', async () => {
+describe('a frozen root file system', whenBooted, () => {
+  test('blocks neither the daemon nor a snapshot, and /init thaws it', async () => {
     let paused: Snapshot;
     {
       await using guest = await resumedIn(join(directory, 'fsfrozen'), booted);
-      // A journal on the disk stops to read what the daemon logs.
+      // journald stops reading from the daemon while its journal is on a frozen disk.
       await guest.shell('mkdir -p /var/log/journal /srv/files && journalctl --flush');
       await guest.call('POST', '/files?path=/srv/files/old', 'old');
       const pid = await guest.mainPid();
@@ -54,14 +54,14 @@ describe('the root file system is frozen', whenBooted, () => {
     await using guest = await resumed(paused);
     await expect.poll(() => guest.shell('cat /srv/files/late')).toBe('late');
     expect((await guest.call('POST', '/files?path=/srv/files/new', 'new')).status).toBe(200);
-    // What was done meanwhile is in the log now.
+    // The log has the calls that were made meanwhile.
     const count = 'journalctl --boot --unit=envd --output=cat --no-pager | grep -c ListDir';
     expect(await guest.shell(count)).toBe(String(ROUNDS));
   });
 });
 
-describe('everything is frozen, and nothing stays so', whenBooted, () => {
-  test('the next /init thaws what a daemon that was killed had frozen', async () => {
+describe('a frozen hierarchy', whenBooted, () => {
+  test('is thawed by the next /init after the daemon was killed', async () => {
     await using guest = await resumed(booted);
     await guest.system('mkdir /sys/fs/cgroup/own && echo 1 >/sys/fs/cgroup/own/cgroup.freeze');
     const answer = await guest.call('POST', '/freeze?mode=hierarchy&maxWaitMs=60000');
@@ -84,7 +84,7 @@ describe('everything is frozen, and nothing stays so', whenBooted, () => {
     expect(await guest.shell('echo written >/srv/new && cat /srv/new')).toBe('written');
   });
 
-  test('all but what a resume needs is frozen, and the guest works afterwards', async () => {
+  test('stops everything but what a resume needs, and the guest works after the thaw', async () => {
     await using guest = await resumed(booted);
     const answer = await guest.call('POST', '/freeze?mode=hierarchy&maxWaitMs=60000');
     const counts = (await answer.json()) as Record<string, number>;

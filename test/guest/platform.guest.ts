@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { booted, whenBooted } from '../support/guest/booted.ts';
 import { type RunningGuest, resumed } from '../support/guest/resumed.ts';
 
-/** At once on a volume: more than the threads that Node has by default, fewer than the image gives it. */
+/** Concurrent calls on a volume: more than Node's default number of pool threads, fewer than the image's. */
 const CALLERS = 8;
 
 const later = (seconds: number) => new Date(Date.now() + seconds * 1000);
@@ -12,7 +12,7 @@ const later = (seconds: number) => new Date(Date.now() + seconds * 1000);
 describe('the metadata service', whenBooted, () => {
   const program = readFileSync(new URL('../support/guest/metadata-service.mjs', import.meta.url), 'utf8');
 
-  /** A guest with the service at its address, told about to the daemon as in docs/operations.md. */
+  /** A guest with the service at its address, configured as in docs/operations.md. */
   async function withService(): Promise<RunningGuest> {
     const guest = await resumed(booted);
     const unit = '[Service]\nEnvironment=ENVD_METADATA_SERVICE=http://169.254.169.254/\n';
@@ -33,7 +33,7 @@ describe('the metadata service', whenBooted, () => {
   const tell = (guest: RunningGuest, metadata: object) =>
     guest.call('POST', '/files?path=/run/metadata.json', JSON.stringify(metadata));
 
-  /** The status of an /init; a service that did not answer within its second is asked again. */
+  /** The status of an /init; repeated when the service did not answer within its second. */
   async function init(guest: RunningGuest, accessToken: string, seconds: number): Promise<number> {
     for (;;) {
       const body = { accessToken, timestamp: later(seconds).toISOString() };
@@ -42,7 +42,7 @@ describe('the metadata service', whenBooted, () => {
     }
   }
 
-  test('decides about the token, and tells the guest who it is', async () => {
+  test('decides about the token, and provides the identity', async () => {
     await using guest = await withService();
     expect(await init(guest, 'first', 0)).toBe(204);
     guest.token = 'first';
@@ -76,7 +76,7 @@ describe('a volume', whenBooted, () => {
   async function withServer(): Promise<RunningGuest> {
     const guest = await resumed(booted);
     await guest.shell(`mkdir -p ${EXPORT} && echo "${EXPORT} *(rw,no_root_squash,fsid=1)" >/etc/exports`);
-    // Without the wait for clients of a server before this one.
+    // Without the grace period in which a restarted server waits for its former clients.
     await guest.shell('printf "[nfsd]\\ngrace-time=10\\nlease-time=10\\n" >/etc/nfs.conf.d/test.conf');
     await guest.shell(`ip addr add ${SERVER}/32 dev lo && systemctl start nfs-server`);
     return guest;
@@ -92,7 +92,7 @@ describe('a volume', whenBooted, () => {
   const mountId = (guest: RunningGuest) =>
     guest.shell(`findmnt --noheadings --output ID,FSTYPE,SOURCE ${MOUNT} || true`);
 
-  test('is mounted, kept for a life of the guest, and mounted anew in the next', async () => {
+  test('is mounted, kept for the life of the guest, and mounted again in the next', async () => {
     await using guest = await withServer();
     await mount(guest, 'first', 1);
     const first = await mountId(guest);
@@ -104,7 +104,7 @@ describe('a volume', whenBooted, () => {
     );
     await mount(guest, 'first', 2);
     expect(await mountId(guest)).toBe(first);
-    // Somebody still uses the old one, so that its number is not given to the new one.
+    // A file stays open on the old mount, so that the kernel does not reuse its device number.
     const user = guest.process.start({ process: { cmd: 'sleep', args: ['1000'], cwd: MOUNT } });
     await user[Symbol.asyncIterator]().next();
     await mount(guest, 'second', 3);
@@ -115,11 +115,11 @@ describe('a volume', whenBooted, () => {
     expect(await mountId(guest)).toBe('');
   });
 
-  test('whose server is gone holds up what touches it, and nothing else', async () => {
+  test('with an unreachable server blocks only operations on it', async () => {
     await using guest = await withServer();
     await mount(guest, 'first', 1);
     await guest.call('POST', `/files?path=${MOUNT}/poem`, 'roses');
-    // Not a word from it any more.
+    // The server sends nothing from here on.
     await guest.shell(`ip addr del ${SERVER}/32 dev lo && ip route add blackhole ${SERVER}/32`);
     let answered = 0;
     const callers = Array.from({ length: CALLERS }, async (_, caller) => {
@@ -131,7 +131,7 @@ describe('a volume', whenBooted, () => {
       expect((await guest.call('POST', '/files?path=/srv/new', 'new')).status).toBe(200);
       expect(await (await guest.call('GET', '/files?path=/srv/new')).text()).toBe('new');
     }
-    // The client's cache may know an answer.
+    // The client may answer from its cache.
     expect(answered).toBeLessThan(CALLERS);
     await guest.machine[Symbol.asyncDispose]();
     await Promise.all(callers);

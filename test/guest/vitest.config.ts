@@ -7,12 +7,12 @@ export default defineConfig({
     include: ['test/guest/**/*.guest.ts'],
     globalSetup: ['test/support/guest/set-up.ts'],
     pool: 'forks',
-    // Each qemu keeps a core busy.
+    // Each qemu occupies a core.
     maxWorkers: 2,
-    // Without KVM everything takes tenfold: these end what hangs and say nothing about speed.
+    // Without KVM everything takes ten times as long: these limits end hangs and measure nothing.
     testTimeout: 600_000,
     hookTimeout: 600_000,
-    // As in test/vitest.config.ts; a question to a guest takes longer.
+    // As in test/vitest.config.ts; each poll calls a guest, which takes longer.
     expect: { requireAssertions: true, poll: { interval: 500, timeout: 300_000 } },
     reporters: ['verbose', new NotRunReporter()],
   },

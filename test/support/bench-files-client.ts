@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 
-/** A request, or only its bytes: `head`, `size` bytes made of `piece`, `suffix`. */
+/** A request, or its body: `head`, `size` bytes made of `piece`, `suffix`. */
 export interface Request {
   readonly head: Buffer;
   readonly piece: Buffer;
@@ -9,7 +9,7 @@ export interface Request {
   readonly suffix: Buffer;
 }
 
-/** Sends all; returns the beginning of the answer, or nothing when the connection just ends. */
+/** Sends everything; returns the start of the response, or nothing when the connection ends without one. */
 export async function sendAndWait(port: number, { head, piece, size, suffix }: Request): Promise<string> {
   const socket = connect(port, '127.0.0.1');
   const closed = once(socket, 'close');
@@ -21,7 +21,7 @@ export async function sendAndWait(port: number, { head, piece, size, suffix }: R
   await write(socket, head);
   for (let sent = 0; sent < size; sent += piece.length) await write(socket, piece);
   await write(socket, suffix);
-  // A server of HTTP would take the end for a client that has gone.
+  // An HTTP server would take a half-closed connection for a client that has disconnected.
   if (head.length === 0) socket.end();
   await closed;
   return answer;
@@ -31,7 +31,7 @@ async function write(socket: Socket, bytes: Buffer): Promise<void> {
   if (bytes.length > 0 && !socket.write(bytes)) await once(socket, 'drain');
 }
 
-/** Reads an answer with a body of `size` bytes and throws it away. */
+/** Reads a response with a body of `size` bytes and discards it. */
 export async function received(port: number, request: string, size: number): Promise<void> {
   const connection = new Connection(port);
   const length = await connection.ask(Buffer.from(request));
@@ -39,7 +39,7 @@ export async function received(port: number, request: string, size: number): Pro
   if (length !== size) throw new Error(`expected ${size} bytes, not ${length}`);
 }
 
-/** Requests with small answers a second, over so many connections at once. */
+/** Requests with small responses a second, over `connections` connections. */
 export async function filesPerSecond(
   port: number,
   requests: readonly Buffer[],
@@ -57,7 +57,7 @@ export async function filesPerSecond(
   return requests.length / ((performance.now() - started) / 1000);
 }
 
-/** A client that costs next to nothing: one answer at a time, each with its length. */
+/** A client with little overhead: one response at a time, each with Content-Length. */
 class Connection {
   readonly #socket: Socket;
   #head = '';

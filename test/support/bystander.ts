@@ -5,8 +5,8 @@ import { expect } from 'vitest';
 import { type TestGateway, toSandbox } from './gateway.ts';
 
 /**
- * Another tenant, with a sandbox of its own and a connection that stays open: what an attacker does must not be felt
- * here.
+ * Another tenant, with a sandbox of its own and a connection that stays open: attacks on the gateway must not affect
+ * it.
  */
 export class Bystander implements AsyncDisposable {
   readonly #gateway: TestGateway;
@@ -42,7 +42,7 @@ export class Bystander implements AsyncDisposable {
     expect(String((await once(this.#socket, 'data'))[0])).toMatch(/^HTTP\/1\.1 101 /);
   }
 
-  /** Fails unless this tenant is served, by the connection that it has had all along, too. */
+  /** Throws unless this tenant is served, also over its first connection. */
   async isServed(): Promise<void> {
     const words = `call ${++this.#calls}`;
     const response = await fetch(this.#gateway.url, {

@@ -10,13 +10,13 @@ import { until } from './until.ts';
 
 let created = 0;
 
-/** The mount of cgroup v2, which these tests need. */
+/** The cgroup v2 mount, which these tests need. */
 export function cgroupMount(): string {
   needs('cgroup v2');
   return findCgroupMount() ?? '';
 }
 
-/** A cgroup of the test's own. Disposing of it kills what is in it and below, and removes all of it. */
+/** A cgroup for a test. Disposing of it kills all processes in and below it, and removes it. */
 export function testCgroup(): Cgroup & Disposable {
   const cgroup = Cgroup.create(join(cgroupMount(), `envd-fixture-${process.pid}-${created++}`));
   return Object.assign(cgroup, { [Symbol.dispose]: () => removeTree(cgroup) });
@@ -29,7 +29,7 @@ function removeTree(cgroup: Cgroup): void {
   while (!cgroup.remove()) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1);
 }
 
-/** Starts a shell command in a cgroup; resolves when it is there. */
+/** Starts a shell command in a cgroup; resolves when it is in there. */
 export async function startIn(cgroup: Cgroup, command: string): Promise<ChildProcess> {
   const script = `echo $$ > '${cgroup.path}/cgroup.procs' && echo ready && exec sh -c "$1"`;
   const child = spawn('sh', ['-c', script, 'sh', command], { stdio: ['ignore', 'pipe', 'inherit'] });
@@ -63,20 +63,20 @@ export async function blockedWriter(cgroup: Cgroup): Promise<BlockedWriter> {
   }
 }
 
-/** A process that counts, as seen from outside. */
+/** A counting process, seen from outside. */
 export interface Counter {
   readonly pid: number;
   value(): number;
-  /** Resolves once the count has gone up, however long that takes. */
+  /** Resolves once the count has increased, however long that takes. */
   advances(): Promise<void>;
-  /** Whether the count stays where it is for a while. */
+  /** Whether the count stays the same for a while. */
   stands(): Promise<boolean>;
 }
 
 export async function countIn(cgroup: Cgroup): Promise<Counter> {
   const child = await startIn(cgroup, 'i=0; while :; do i=$((i+1)); printf "" > /dev/null; done');
   const pid = child.pid ?? 0;
-  // User time in ticks of 10 ms, the 14th field: the process itself need not do anything to be seen.
+  // User time in ticks of 10 ms, field 14: visible without the process's cooperation.
   const value = () => Number(readFileSync(`/proc/${pid}/stat`, 'utf8').split(' ')[13]);
   const advances = async () => {
     const before = value();
@@ -85,14 +85,14 @@ export async function countIn(cgroup: Cgroup): Promise<Counter> {
   await advances();
   const stands = async () => {
     const before = value();
-    // Some ticks of the clock that is read: standing still has no event.
+    // Several ticks of that clock: no event tells that a process does not run.
     await sleep(60);
     return value() === before;
   };
   return { pid, value, advances, stands };
 }
 
-/** A filesystem of its own on a loop device, which can be frozen so that writers hang in it uninterruptibly. */
+/** A file system on a loop device, which can be frozen so that writers sleep uninterruptibly. */
 export function loopMount(size = '2M'): Disposable & { readonly path: string; freeze(): void; thaw(): void } {
   needs('loop devices');
   const directory = mkdtempSync(join(tmpdir(), 'envd-loop-'));
@@ -102,7 +102,7 @@ export function loopMount(size = '2M'): Disposable & { readonly path: string; fr
   execFileSync('sh', ['-c', make, image, path, size]);
   execFileSync('mount', ['-o', 'loop', image, path]);
   const freeze = () => void execFileSync('fsfreeze', ['--freeze', path]);
-  // Whoever has frozen it: a test that fails leaves nobody asleep in a write.
+  // Also after a failed test: no process is left asleep in a write.
   const thaw = () => void spawnSync('fsfreeze', ['--unfreeze', path]);
   const dispose = () => {
     thaw();

@@ -1,7 +1,7 @@
 /** A graph of names: what each leads to. */
 type Graph = ReadonlyMap<string, ReadonlySet<string>>;
 
-/** The graph of `edges`, their ends called by `name`; what leads from a name to itself is left out. */
+/** The graph of `edges`, whose ends are named by `name`; edges from a name to itself are left out. */
 export function graphOf(
   edges: readonly { readonly from: string; readonly to: string }[],
   name: (file: string) => string,
@@ -14,7 +14,7 @@ export function graphOf(
   return graph;
 }
 
-/** The circles in a graph, each as the way that leads back to its start. */
+/** The cycles of a graph, each as the path back to its start. */
 export function circlesOf(graph: Graph): string[] {
   const done = new Set<string>();
   const circles: string[] = [];

@@ -3,7 +3,7 @@ import { createConnectTransport } from '@connectrpc/connect-node';
 import { Filesystem } from '../../src/gen/filesystem/filesystem_pb.js';
 import { Process, type ProcessEvent } from '../../src/gen/process/process_pb.js';
 
-/** The generated clients against a daemon, over HTTP/1.1 in either codec. */
+/** The generated clients of a daemon, over HTTP/1.1 in one codec. */
 export interface Clients {
   readonly process: Client<typeof Process>;
   readonly filesystem: Client<typeof Filesystem>;
@@ -18,7 +18,7 @@ export function connectTo(url: string, codec: 'json' | 'binary' = 'json'): Clien
   return { process: createClient(Process, transport), filesystem: createClient(Filesystem, transport) };
 }
 
-/** What a process has put out, stream by stream, and how it ended. */
+/** The output of a process by stream, and its end event. */
 export interface Transcript {
   pid: number;
   stdout: Buffer;

@@ -10,17 +10,17 @@ const { PATH, NODE_COMPILE_CACHE } = process.env;
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const MAIN = join(ROOT, 'src/daemon/main.ts');
 
-/** The real daemon, as a process of its own on a loopback port. */
+/** The real daemon, in a process of its own on a loopback port. */
 export interface TestDaemon extends AsyncDisposable {
   readonly url: string;
   readonly port: number;
   readonly pid: number;
   /** A scratch directory that is removed with the daemon. */
   readonly scratch: string;
-  /** The daemon's cgroup root; its own in every test. */
+  /** The daemon's cgroup root, which no other test uses. */
   readonly cgroupRoot: string | null;
   readonly log: readonly LogLine[];
-  /** Sends SIGTERM unless it has ended, waits for the end; returns the exit code. */
+  /** Sends SIGTERM unless the daemon has ended, and waits; returns the exit code. */
   stop(signal?: NodeJS.Signals): Promise<number | null>;
   readonly exited: Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
 }
@@ -28,9 +28,9 @@ export interface TestDaemon extends AsyncDisposable {
 export interface DaemonOptions {
   readonly args?: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
-  /** Default: a free one. */
+  /** Default: a free port. */
   readonly port?: number;
-  /** Default: one of its own, if there is cgroup v2; null: the daemon finds one itself. */
+  /** Default: a new one if there is cgroup v2; null: the daemon finds one itself. */
   readonly cgroupRoot?: null;
   /** Default: the sources. */
   readonly command?: readonly [string, ...string[]];
@@ -106,7 +106,7 @@ class RunningDaemon implements TestDaemon {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.stop();
     rmSync(this.scratch, { recursive: true, force: true });
-    // A daemon that was killed leaves its cgroups: the processes in them live on.
+    // A killed daemon leaves its cgroups, and the processes in them.
     for (const name of ['/user', '/ptys', '']) if (this.cgroupRoot) removeCgroup(this.cgroupRoot + name);
   }
 }

@@ -2,10 +2,10 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import process from 'node:process';
 import { onTestFinished } from 'vitest';
 
-/** A user of the guest whom nobody trusts. */
+/** An untrusted user of the guest. */
 export const STRANGER = 65_534;
 
-/** A process of the stranger's that exchanges two names of his directory until the test has finished. */
+/** A process of that user that exchanges two names of his directory until the test has finished. */
 export async function exchanger(left: string, right: string): Promise<ChildProcess> {
   const script = `
 import ctypes, os

@@ -64,7 +64,7 @@ export function uploadParts(
   return post(daemon, query, MULTIPART, multipartBody(parts));
 }
 
-/** A GET that undoes no coding and adds no header. */
+/** A GET that decodes nothing and adds no header. */
 export function get(
   daemon: TestDaemon,
   path: string,
@@ -77,7 +77,7 @@ export function get(
   });
 }
 
-/** Sends bytes as they are; resolves when all have gone out. */
+/** Sends raw bytes; resolves when all are sent. */
 export async function openRequest(daemon: TestDaemon, head: string, body: Buffer): Promise<Socket> {
   const socket = connect(daemon.port, '127.0.0.1');
   socket.on('error', () => {});
@@ -88,7 +88,7 @@ export async function openRequest(daemon: TestDaemon, head: string, body: Buffer
   return socket;
 }
 
-/** The head of an upload, to be sent by hand. */
+/** The head of an upload request, for a raw socket. */
 export function uploadHead(query: string, headers: Readonly<Record<string, string | number>>): string {
   const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
   return `POST /files?${query} HTTP/1.1\r\nhost: test\r\n${lines.join('')}\r\n`;

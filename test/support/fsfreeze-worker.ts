@@ -4,8 +4,8 @@ import { isMainThread, Worker, workerData } from 'node:worker_threads';
 
 const ROUNDS = 30;
 
-// Threads that freeze and thaw a file system and are ended while that is under way, one after the other. Each is the
-// only one that has the addon loaded.
+// Threads that freeze and thaw a file system, and are ended during that, one after the other. Each is the only one
+// that has loaded the addon.
 const [, , path = ''] = process.argv;
 if (isMainThread) {
   for (let round = 0; round < ROUNDS; round++) {

@@ -1,4 +1,4 @@
-// Has more input for a terminal than it takes, and is terminated.
+// Writes more input to a terminal than it takes, and is terminated.
 import { parentPort } from 'node:worker_threads';
 import { Terminal } from '../../src/daemon/os/pty.ts';
 import { ROOT } from './users.ts';

@@ -11,15 +11,15 @@ const MAIN = fileURLToPath(new URL('../../src/gateway/main.ts', import.meta.url)
 export const API_KEY = 'the-key-of-the-platform';
 
 export interface GatewayOptions {
-  /** Where its files are; default: a new one, removed with it. */
+  /** Directory of its files; default: a new one, removed with the gateway. */
   readonly directory?: string;
   readonly port?: number;
   readonly args?: readonly string[];
-  /** Of Node. */
+  /** Flags of Node. */
   readonly flags?: readonly string[];
 }
 
-/** The real gateway, as a process of its own on a loopback port. */
+/** The real gateway, in a process of its own on a loopback port. */
 export class TestGateway implements AsyncDisposable {
   readonly log: LogLine[] = [];
   readonly exited: Promise<{ readonly code: number | null; readonly signal: NodeJS.Signals | null }>;
@@ -48,7 +48,7 @@ export class TestGateway implements AsyncDisposable {
     return this;
   }
 
-  /** A platform operation, as `POST /sandboxes`, with the key unless `headers` say otherwise. */
+  /** A platform operation such as `POST /sandboxes`, with the key unless `headers` has another. */
   async call(
     operation: string,
     body?: unknown,
@@ -123,7 +123,7 @@ export async function startGateway(options: GatewayOptions = {}): Promise<TestGa
   return new TestGateway(child, directory, options.directory === undefined).ready();
 }
 
-/** The headers by which a request names a sandbox. */
+/** The headers that name a sandbox. */
 export function toSandbox(id: string, port?: number): Record<string, string> {
   return { 'svc-sandbox-id': id, ...(port !== undefined && { 'svc-sandbox-port': String(port) }) };
 }

@@ -2,12 +2,12 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
-/** Stand-ins for many daemons, for tests with more of them than a machine can run: they only freeze and thaw. */
+/** Simulated daemons, more than a machine could run: they only freeze and thaw. */
 export interface Guests extends AsyncDisposable {
   /** A port for each. */
   readonly ports: readonly number[];
   isFrozen(index: number): boolean;
-  /** Holds an operation of all guests back until `release` is called; `reached` resolves with the first call. */
+  /** Blocks an operation of all guests until `release` is called; `reached` resolves with the first call. */
   hold(operation: string): { readonly reached: Promise<void>; readonly release: () => void };
 }
 

@@ -1,4 +1,4 @@
-// A process with a large heap that collapses it and tells its parent what came of that.
+// A process with a large heap that collapses it and reports the results to its parent.
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
@@ -9,7 +9,7 @@ import { Collapser } from '../../src/daemon/services/collapse/collapse.ts';
 const LOAD_ROUNDS = 8;
 
 native.reserveAddressSpace();
-// Objects of V8's, wherever it puts them, and one block that certainly fills whole windows.
+// V8 objects, wherever V8 places them, and one block that fills whole windows.
 const block = Buffer.alloc(64 << 20, 7);
 const records = Array.from({ length: 400_000 }, (_, index) => ({ index, text: `record ${index}` }));
 const never = new AbortController().signal;
@@ -31,7 +31,7 @@ async function report(collapse: () => Promise<object>): Promise<void> {
   process.send?.({ statistics, grownMib: hugeMib() - before });
 }
 
-/** A thread that fills, checks and drops memory until it is told to stop; its error ends the process. */
+/** A thread that fills, checks and frees memory until it is stopped; an error ends the process. */
 function startChurn(): Worker {
   const churn = `
     const { createHash } = require('node:crypto');
@@ -53,7 +53,7 @@ async function underLoad(): Promise<void> {
   const expected = digest();
   const threads = [startChurn(), startChurn()];
   for (let round = 0; round < LOAD_ROUNDS; round++) {
-    // What is dropped here makes new windows to collapse in the next round.
+    // The freed memory makes new windows for the next round.
     records.push(
       ...records.splice(0, 50_000).map(({ index, text }) => ({ index, text: ` ${text}`.slice(1) })),
     );
@@ -66,7 +66,7 @@ async function underLoad(): Promise<void> {
 
 const tasks: Record<string, () => Promise<void>> = {
   twice: async () => {
-    // First, and not in between: both would split windows that are huge already.
+    // Before the first round only: both would split huge pages.
     exposeCollector()();
     native.trimHeap();
     await report(() => native.collapseHeap().done);

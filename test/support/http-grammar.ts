@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 
-/** Bytes of HTTP, right, nearly right and wrong, as latin1 strings, for fuzzers of either side. */
+/** Pieces of HTTP, valid, almost valid and invalid, as latin1 strings, for fuzz tests of both sides. */
 type Bytes = fc.Arbitrary<string>;
 
 const anyByte = fc.integer({ min: 0, max: 255 }).map((code) => String.fromCharCode(code));
@@ -37,7 +37,7 @@ const connection = pick(
   '',
 );
 
-/** Most of what frames a message, or belongs to one hop, and what does not. */
+/** Headers that frame a message or are hop-by-hop, and others. */
 const header: Bytes = fc.oneof(
   { weight: 3, arbitrary: length.map((value) => `content-length: ${value}`) },
   { weight: 3, arbitrary: coding.map((value) => `Transfer-Encoding: ${value}`) },
@@ -82,7 +82,7 @@ const message = (line: Bytes): Bytes =>
     .tuple(line, headers, body)
     .map(([first, lines, rest]) => `${[first, ...lines].join('\r\n')}\r\n\r\n${rest}`);
 
-/** What a sandbox may answer: heads, provisional and last, one after the other. */
+/** Responses of a sandbox: heads, provisional and final. */
 const answers = fc
   .array(message(fc.tuple(version, status, reason).map((parts) => parts.join(' '))), {
     minLength: 1,
@@ -104,10 +104,10 @@ const requestLine = fc
   .tuple(method, target, version, naming)
   .map(([verb, path, protocol, sandbox]) => `${verb} ${path} ${protocol}\r\nhost: a\r\n${sandbox}`);
 
-/** What a client may send on one connection. */
+/** Requests of a client on one connection. */
 const requests = fc.array(message(requestLine), { minLength: 1, maxLength: 3 }).map((all) => all.join(''));
 
-/** A change of bytes: a piece of them is left out, doubled, or replaced. */
+/** A mutation: a part of the bytes is removed, doubled, or replaced. */
 const mutation = fc.tuple(
   fc.nat(),
   fc.nat({ max: 20 }),
@@ -122,7 +122,7 @@ function mutate(bytes: string, [where, count, how, by]: readonly [number, number
   return bytes.slice(0, at) + middle + bytes.slice(at + count);
 }
 
-/** Half of them as they were made. */
+/** Half of them are not mutated. */
 const mutated = (bytes: Bytes): Bytes =>
   fc
     .tuple(bytes, fc.oneof(fc.constant([]), fc.array(mutation, { minLength: 1, maxLength: 3 })))

@@ -8,7 +8,7 @@ import { testUsers } from './users.ts';
 
 export const NOTHING_FROZEN = { requested: 0, stillFrozen: 0, notFrozen: 0, vanished: 0, late: 0 };
 
-/** What /init works on in a test: nothing of the machine's own. */
+/** The state that /init changes, simulated: nothing of the machine. */
 export function initSurroundings(own: Partial<InitSurroundings> = {}): InitSurroundings {
   const directory = scratch();
   return {
@@ -27,7 +27,7 @@ export function initSurroundings(own: Partial<InitSurroundings> = {}): InitSurro
   };
 }
 
-/** Runs the step of this name with a request of this body. */
+/** Runs the step of this name with a request with this body. */
 export async function runStep(
   name: string,
   own: Partial<InitSurroundings>,

@@ -1,4 +1,4 @@
-// Watches a directory until it is terminated, and never takes what it is told.
+// Watches a directory until it is terminated, and never reads the events.
 import { parentPort, workerData } from 'node:worker_threads';
 import { bytePath } from '../../src/daemon/os/byte-path.ts';
 import { IN_CREATE, Inotify } from '../../src/daemon/os/inotify.ts';

@@ -10,7 +10,7 @@ import { needs } from './needs.ts';
 import { PidNamespace } from './pid-namespace.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
-/** What ends the servers of somebody who types it, and what it needs of Debian. */
+/** Commands that kill every Node server, and the Debian program that each needs. */
 const KILLS = [
   ['pkill node', 'ps'],
   ['pkill -f node', 'ps'],
@@ -20,15 +20,15 @@ const KILLS = [
 
 /** A program as users start it; `command` may use its scratch directory. */
 export interface Program {
-  /** What its process is called. */
+  /** The name of its process. */
   readonly name: string;
   readonly command: (scratch: string) => string;
-  /** Answers 2xx. */
+  /** The path that answers 2xx. */
   readonly health: string;
   readonly watchesMounts: boolean;
 }
 
-/** Tests that a program lives on when everything that is called `node` is killed. */
+/** Tests that a program survives commands that kill everything called `node`. */
 export function describeKillsByName(what: string, program: Program): void {
   describe(what, () => {
     const cancel = new AbortController();
@@ -59,7 +59,7 @@ export function describeKillsByName(what: string, program: Program): void {
     test.for(KILLS)('lives on after `%s`', async ([kill, requirement]) => {
       needs('mounts', requirement);
       const start = `${directory}/node 1000 & until [ "$(cat /proc/$!/comm)" = node ]; do :; done`;
-      // 128 + SIGTERM: what is called so is killed.
+      // 128 + SIGTERM: a process called `node` is killed.
       expect(await namespace.run(`${start}; ${kill}; wait $!`)).toBe(143);
       expect((await fetch(`${url}${program.health}`)).ok).toBe(true);
       expect(namespace.log.filter(({ msg }) => msg === 'stopping')).toEqual([]);
@@ -73,7 +73,7 @@ export function describeKillsByName(what: string, program: Program): void {
     });
 
     if (!program.watchesMounts) return;
-    test('so does its watcher of network mounts', async () => {
+    test('its watcher of network mounts survives', async () => {
       needs('fuse');
       writeFileSync(join(directory, 'behind/poem.txt'), 'roses');
       expect((await created.next()).value).toBe('poem.txt');
@@ -81,7 +81,7 @@ export function describeKillsByName(what: string, program: Program): void {
   });
 }
 
-/** `start`, then the names of what is made. */
+/** Yields `start`, then the names of created entries. */
 async function* watch(url: string, path: string, signal: AbortSignal): AsyncGenerator<string> {
   const stream = connectTo(url).filesystem.watchDir({ path, allowNetworkMounts: true }, { signal });
   for await (const { event } of stream) {

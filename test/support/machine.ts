@@ -6,11 +6,11 @@ import { fileURLToPath } from 'node:url';
 import { findCgroupMount } from '../../src/daemon/os/cgroup2.ts';
 
 const LIST = fileURLToPath(new URL('../../.ci/packages.txt', import.meta.url));
-/** Of statfs(2). */
+/** Magic number of statfs(2). */
 const EXT4_SUPER_MAGIC = 0xef53;
 const SYSTEM_DIRECTORIES = ['/usr/sbin', '/sbin'];
 
-/** What tests may need of a machine: programs of `.ci/packages.txt` by name, or one of these. */
+/** Requirements of tests: programs of `.ci/packages.txt` by name, or one of these. */
 export type Requirement =
   | 'root'
   | 'mounts'
@@ -52,7 +52,7 @@ const PROBES: Record<string, () => string | null> = {
 
 const known = new Map<string, string | null>();
 
-/** Why a test that needs this cannot run on this machine, or null when it can. */
+/** Why a test with this requirement cannot run on this machine, or null. */
 export function reasonAgainst(requirement: Requirement): string | null {
   let reason = known.get(requirement);
   if (reason === undefined) {
@@ -68,7 +68,7 @@ export function programsFor(purpose: string): string[] {
   return packages().flatMap(([wanted, program = '']) => (wanted === purpose ? [program] : []));
 }
 
-/** Where cgroup v2 is mounted, if cgroups can be made there, which may be forbidden in a container. */
+/** The cgroup v2 mount, if cgroups can be made there; a container may forbid that. */
 export function usableCgroupMount(): string | null {
   return reasonAgainst('cgroup v2') === null ? findCgroupMount() : null;
 }

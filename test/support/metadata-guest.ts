@@ -5,9 +5,9 @@ import { startDaemon } from './daemon.ts';
 import { startMetadataService } from './metadata-service.ts';
 import { until } from './until.ts';
 
-// A guest with the metadata service where the platform has it: run in namespaces of its own, with the link-local
-// address on the loopback interface and an empty /run. Lives through what a guest lives through and prints, as JSON,
-// what it has seen.
+// A guest with the metadata service at the platform's address: run in its own namespaces, with the link-local address
+// on the loopback interface and an empty /run. Goes through boot, pause and resume, and prints its observations as
+// JSON.
 const hashOf = (token: string) => createHash('sha512').update(token).digest('hex');
 
 await using service = await startMetadataService('169.254.169.254', 80);
@@ -29,13 +29,13 @@ const files = (directory = '/run/svc') =>
     readdirSync(directory).map((name) => [name, readFileSync(`${directory}/${name}`, 'utf8')]),
   );
 
-// The files follow the variables.
+// The files are written after the variables are set.
 await until('the files are there', () => existsSync('/run/svc/SVC_TEMPLATE_ID'));
 const boot = { environment: await environment(), files: files() };
 const refused = [await init({ accessToken: 'wrong' }), await init({})];
 const first = await init({ accessToken: 'token-1' });
 
-// Another sandbox, made of a snapshot of this one.
+// Another sandbox, resumed from a snapshot of this one.
 service.metadata = { sandboxID: 'box-2', accessTokenHash: hashOf('token-2') };
 const resumed = {
   ...(await init({ accessToken: 'token-2', envVars: { A: '1', SVC_SANDBOX_ID: 'mine' } })),
@@ -62,7 +62,7 @@ await asked.promise;
 const exitCode = await daemon.stop();
 await stopping;
 
-// The same guest for the programs of another platform.
+// The same guest with another prefix.
 service.intercept = null;
 service.metadata = { sandboxID: 'box-3', templateID: 'plate' };
 await using named = await startDaemon({

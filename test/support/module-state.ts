@@ -1,17 +1,17 @@
 import { parseAst } from 'rolldown/parseAst';
 
-/** A node of ESTree, as far as it is looked at here. */
+/** The members of an ESTree node that are used here. */
 type Node = { readonly type: string } & Readonly<Record<string, unknown>>;
 
-/** What changes a collection, an array or a buffer. */
+/** Methods that change a collection, an array or a buffer. */
 const MUTATORS =
   /^(set|add|delete|clear|push|pop|shift|unshift|splice|sort|reverse|fill|copyWithin|write\w*|copy)$/;
-/** Instances of these are values; those of other classes have a state of their own. */
+/** Classes whose instances are values; instances of others have state. */
 const VALUES = /^(Set|Map|WeakSet|WeakMap|Array|URL|RegExp|Date|TextEncoder|TextDecoder|Intl\.\w+)$/;
 
 /**
- * The variables of a module that hold state for as long as the program runs: `let` and `var`, constants that are changed
- * in place or hold an object with a state, and static fields that can be assigned. TypeScript source in, names out.
+ * The variables of a module that hold state: `let` and `var`, constants that are changed in place or hold an object
+ * with state, and static fields that can be assigned. Takes TypeScript source, returns names.
  */
 export function moduleState(source: string): string[] {
   const program = parseAst(source, { lang: 'ts' }) as unknown as Node;
@@ -42,7 +42,7 @@ function holdsState(value: unknown): boolean {
   return value.type === 'CallExpression' && /^Buffer\.alloc/.test(nameOf(value.callee));
 }
 
-/** Names of what is changed in place somewhere: `x.push(…)`, `x[0] = …`, `x.y.z++`, `delete x.y`. */
+/** Names of variables that are changed in place: `x.push(…)`, `x[0] = …`, `x.y.z++`, `delete x.y`. */
 function changedNames(program: Node): Set<string> {
   const names = Array.from(walk(program), (node) => rootOf(changedBy(node)));
   return new Set(names.filter((name) => name !== ''));
@@ -72,7 +72,7 @@ function* walk(value: unknown): Generator<Node> {
   for (const member of Object.values(value)) if (typeof member === 'object') yield* walk(member);
 }
 
-/** `x`, `x.y`; empty for anything else. */
+/** `x`, `x.y`; empty for any other expression. */
 function nameOf(node: unknown): string {
   if (!isNode(node)) return '';
   if (node.type === 'Identifier' || node.type === 'PrivateIdentifier') return String(node.name);

@@ -2,8 +2,8 @@ import { TestRunner } from 'vitest';
 import { type Requirement, reasonAgainst } from './machine.ts';
 
 /**
- * Says what the test that is running needs of the machine: where that is missing, it ends here and is told as not
- * run, with the reason (`not-run.ts`). For tests, `beforeEach`, and fixtures that both may use; elsewhere it throws.
+ * Declares what the current test needs of the machine: where that is missing, the test ends here and is listed as not
+ * run, with the reason (`not-run.ts`). For tests, `beforeEach`, and fixtures used by both; elsewhere it throws.
  */
 export function needs(...requirements: readonly Requirement[]): void {
   for (const requirement of requirements) {

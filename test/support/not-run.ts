@@ -3,12 +3,12 @@ import type { Reporter, TestModule } from 'vitest/node';
 
 declare module 'vitest' {
   interface TaskMeta {
-    /** Why a test that `skip` keeps from running cannot run on this machine. */
+    /** Why this machine cannot run a test that was skipped. */
     notRun?: string;
   }
 }
 
-/** Says at the end of a run which tests could not run on this machine, by the reason that they gave. */
+/** Prints at the end of a run which tests this machine could not run, by reason. */
 export class NotRunReporter implements Reporter {
   onTestRunEnd(modules: readonly TestModule[]): void {
     const byReason = new Map<string, string[]>();
@@ -34,7 +34,7 @@ function notRun(module: TestModule): Map<string, string[]> {
   return byReason;
 }
 
-/** The names of the tests; of a file of which nothing has run, its own. */
+/** The names of the tests; the name of the file when none of its tests ran. */
 function describe(file: string, module: TestModule, names: readonly string[]): string[] {
   if (names.length === [...module.children.allTests()].length) return [`     ${file}: all ${names.length}`];
   return names.map((name) => `     ${file}: ${name}`);

@@ -3,7 +3,7 @@ import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
 import { type LogLine, portWhenReady } from './log-lines.ts';
 
-/** A shell among processes of its own (pid_namespaces(7)), and with mounts of its own: all end with it. */
+/** A shell in its own pid and mount namespaces (pid_namespaces(7)), which end with it. */
 export class PidNamespace implements AsyncDisposable {
   readonly log: LogLine[] = [];
   readonly #shell: ChildProcess;
@@ -18,7 +18,7 @@ export class PidNamespace implements AsyncDisposable {
     this.#codes = createInterface({ input })[Symbol.asyncIterator]();
   }
 
-  /** Runs a line of shell, which is in nobody's argv; returns its exit code. */
+  /** Runs a line of shell, which appears in no command line; returns its exit code. */
   async run(line: string): Promise<number> {
     this.#shell.stdin?.write(`{ ${line}\n} </dev/null >/dev/null 2>&1\necho $? >&3\n`);
     const { value } = await this.#codes.next();

@@ -10,8 +10,8 @@ import { ProcessTable } from '../../src/daemon/services/process/table.ts';
 import { testCgroup } from './cgroups.ts';
 import { until } from './until.ts';
 
-// Processes that get the pid of one that has been reaped and whose pipes a background child holds open. Run in a pid
-// namespace of its own, where nobody else takes pids; prints, as JSON, what has become of them.
+// Starts processes that get the pid of a reaped one whose pipes a background child holds open. Runs in a pid namespace,
+// where no other process takes pids; prints the results as JSON.
 const users = new UserDatabase();
 using cgroup = testCgroup();
 using cgroups = WorkloadCgroups.create(`${cgroup.path}/workload`);
@@ -35,14 +35,14 @@ async function start(command: string): Promise<ManagedProcess> {
   return process;
 }
 
-/** A process that has been reaped and has not ended, and another that `next` starts with its pid. */
+/** A reaped process whose output has not ended, and another one that `next` starts with its pid. */
 async function startTwo<T extends { readonly pid?: number | undefined; kill(): unknown }>(
   next: () => Promise<T>,
 ): Promise<[ManagedProcess, T]> {
   for (;;) {
     const first = await start('setsid sleep 300 & disown');
     await until(`process ${first.pid} is gone`, () => !exists(first.pid));
-    // Source: proc_sys_kernel(5). A thread of this process may still be faster.
+    // Source: proc_sys_kernel(5). A new thread of this process may take the pid instead.
     writeFileSync('/proc/sys/kernel/ns_last_pid', String(first.pid - 1));
     const second = await next();
     if (second.pid === first.pid) return [first, second];

@@ -1,12 +1,12 @@
 import { readdirSync, readFileSync, readlinkSync, writeFileSync } from 'node:fs';
 
-/** What a process has open, each as its link says: `pipe:[4711]`, `/dev/null`. Source: proc_pid_fd(5). */
+/** The open files of a process, as their links: `pipe:[4711]`, `/dev/null`. Source: proc_pid_fd(5). */
 export function openFiles(pid: number): string[] {
   return readdirSync(`/proc/${pid}/fd`).flatMap((descriptor) => {
     try {
       return readlinkSync(`/proc/${pid}/fd/${descriptor}`);
     } catch {
-      return []; // Closed meanwhile.
+      return []; // Already closed.
     }
   });
 }
@@ -24,7 +24,7 @@ export function listeningSockets(pid: number): string[] {
   });
 }
 
-/** The children of a process, zombies included, whichever of its threads has made them. Source: proc_pid_task(5). */
+/** The children of a process, including zombies, of all its threads. Source: proc_pid_task(5). */
 export function childrenOf(pid: number): number[] {
   return readdirSync(`/proc/${pid}/task`).flatMap((thread) => {
     const children = readFileSync(`/proc/${pid}/task/${thread}/children`, 'utf8');
@@ -32,7 +32,7 @@ export function childrenOf(pid: number): number[] {
   });
 }
 
-/** Whether a process runs; a zombie that its parent or init has yet to reap does not. Source: proc_pid_stat(5). */
+/** Whether a process runs; a zombie does not. Source: proc_pid_stat(5). */
 export function runs(pid: number): boolean {
   try {
     return !/\) [ZX] /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
@@ -41,17 +41,17 @@ export function runs(pid: number): boolean {
   }
 }
 
-/** The resident memory of a process and the most that it has been, in bytes. Source: proc_pid_status(5). */
+/** The current and the peak resident memory of a process, in bytes. Source: proc_pid_status(5). */
 export function memoryOf(pid: number): { readonly now: number; readonly peak: number } {
   const status = readFileSync(`/proc/${pid}/status`, 'utf8');
   const field = (name: string) => Number(new RegExp(`^${name}:\\s+(\\d+) kB`, 'm').exec(status)?.[1]) * 1024;
   return { now: field('VmRSS'), peak: field('VmHWM') };
 }
 
-/** The bytes by which the peak of a process, while `work` goes on, exceeds what it had before. */
+/** By how much the peak memory of a process during `work` exceeds its memory before, in bytes. */
 export async function growthOf(pid: number, work: () => Promise<unknown>): Promise<number> {
   const { now } = memoryOf(pid);
-  // The peak starts anew: proc_pid_clear_refs(5).
+  // Resets the peak: proc_pid_clear_refs(5).
   writeFileSync(`/proc/${pid}/clear_refs`, '5');
   await work();
   return memoryOf(pid).peak - now;

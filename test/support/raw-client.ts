@@ -4,7 +4,7 @@ import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import { type Codec, encodeFrame } from '../../src/daemon/rpc/codec.ts';
 import { StartRequestSchema } from '../../src/gen/process/process_pb.js';
 
-/** A streaming request as bytes, for a client that costs next to nothing. */
+/** A streaming request as bytes, for a client with little overhead. */
 export function startRequest(init: MessageInitShape<typeof StartRequestSchema>, codec: Codec): Buffer {
   return request(
     '/process.Process/Start',
@@ -28,17 +28,17 @@ function request(path: string, body: Buffer, codec: Codec): Buffer {
 export interface Drained {
   /** Bytes on the wire, headers included. */
   readonly bytes: number;
-  /** The beginning and the end of what arrived, to see that it was the right thing. */
+  /** The start and the end of the response, to check that it is the right one. */
   readonly head: string;
   readonly tail: string;
 }
 
-/** One for all sockets: what is in it is thrown away before the next read. */
+/** Shared by all sockets: its content is discarded before the next read. */
 const buffer = Buffer.allocUnsafe(1024 * 1024);
 
 /**
- * Sends `bytes`, reads what comes back to the end and throws it away. After false from `onBytes` nothing is
- * read until it resumes the socket.
+ * Sends `bytes` and discards the response up to its end. When `onBytes` returns false, reading stops until it resumes
+ * the socket.
  */
 export async function drain(
   port: number,

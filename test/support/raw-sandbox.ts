@@ -5,7 +5,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 /** Called with the head of each request, and its connection. */
 export type Behaviour = (socket: Socket, head: string) => void;
 
-/** A service in a sandbox that sends bytes, HTTP or not; `behaviour` may be changed at any time. */
+/** A service in a sandbox that sends arbitrary bytes; `behaviour` may be changed at any time. */
 export interface RawSandbox extends AsyncDisposable {
   readonly port: number;
   behaviour: Behaviour;
@@ -39,12 +39,12 @@ export async function startRawSandbox(behaviour: Behaviour = (socket) => socket.
   return sandbox;
 }
 
-/** How long an exchange may take. */
+/** The time limit of an exchange. */
 const PATIENCE_MS = 15_000;
 
 /**
- * Sends bytes to a port of this machine, a piece at a time, and resolves with all that comes back until the connection
- * ends, however it ends. Throws when it does not end. With several pieces this side ends after the last.
+ * Sends bytes to a local port, piece by piece, and resolves with everything received until the connection ends, in
+ * whichever way. Throws when it does not end. With several pieces this side ends after the last.
  */
 export async function exchange(port: number, ...pieces: readonly string[]): Promise<string> {
   const socket = connect(port, '127.0.0.1').setNoDelay();

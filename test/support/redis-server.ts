@@ -8,10 +8,10 @@ import { freePort } from './free-port.ts';
 import { needs } from './needs.ts';
 import { until } from './until.ts';
 
-/** The real server of the distribution (Debian: redis-server), on loopback and with nothing of the system's own. */
+/** The real server of the distribution (Debian: redis-server), on loopback and without the system's configuration. */
 export interface RedisServer extends AsyncDisposable {
   readonly url: string;
-  /** Ends it, keeping what it knows on its disk. */
+  /** Ends the server and keeps its data on disk. */
   stop(): Promise<void>;
   start(): Promise<void>;
 }

@@ -6,16 +6,16 @@ interface Node {
   readonly children: Map<string, Node>;
 }
 
-/** A tree of names that follows the events of a watch, as a client would. */
+/** A tree of names that is updated by the events of a watch, as a client would do. */
 export class Replay {
   readonly #directory: string;
   #root: Node;
   readonly #renamed = new Map<string, Node | null>();
-  /** What did not fit: an entry made twice, an unknown one removed. */
+  /** Inconsistent events: an entry made twice, an unknown one removed. */
   readonly faults: string[] = [];
   rescans = 0;
 
-  /** Starts with what is in `directory`. */
+  /** Starts with the content of `directory`. */
   constructor(directory: string) {
     this.#directory = directory;
     this.#root = read(directory);
@@ -44,7 +44,7 @@ export class Replay {
     const [parent, last] = this.#place(name);
     const moved = movedFrom === null ? null : this.#renamed.get(movedFrom);
     if (!parent) this.faults.push(`create below unknown: ${name}`);
-    // A file may be replaced by a rename from where nobody watched, a directory only while it is empty.
+    // A rename from an unwatched directory may replace a file, or an empty directory.
     if ((parent?.children.get(last)?.children.size ?? 0) > 0) this.faults.push(`create twice: ${name}`);
     parent?.children.set(last, moved ?? { children: new Map() });
   }
@@ -86,7 +86,7 @@ function read(path: string): Node {
     if (!lstatSync(path).isDirectory()) return { children };
     for (const name of readdirSync(path)) children.set(name, read(join(path, name)));
   } catch {
-    // Gone meanwhile: an event tells.
+    // Removed meanwhile: an event reports it.
   }
   return { children };
 }

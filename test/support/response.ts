@@ -1,8 +1,8 @@
 import type { ServerResponse } from 'node:http';
 
-/** A response as far as a batch of frames sees it; the kernel takes bytes when it is told to. */
+/** The part of a response that a batch of frames uses; the simulated kernel takes bytes on request. */
 export class FakeResponse {
-  /** What has been written, each as it was at the time of `take`. */
+  /** The written buffers, each as it was at the time of `take`. */
   readonly taken: Buffer[] = [];
   readonly #queue: { bytes: Uint8Array; done: () => void }[] = [];
   #corked = 0;
@@ -20,7 +20,7 @@ export class FakeResponse {
     return this.#queue.reduce((sum, { bytes }) => sum + bytes.length, 0);
   }
 
-  /** How many writes the kernel has not seen. */
+  /** The number of writes that the kernel has not taken. */
   get waiting(): number {
     return this.#queue.length;
   }
@@ -38,7 +38,7 @@ export class FakeResponse {
     this.#queue.push({ bytes, done });
   }
 
-  /** The kernel takes everything. Like Node's, the callbacks come later than that. */
+  /** The kernel takes everything. As in Node, the callbacks run later. */
   take(): void {
     for (const { bytes, done } of this.#queue.splice(0)) {
       this.taken.push(Buffer.from(bytes));

@@ -5,7 +5,7 @@ import { needs } from './needs.ts';
 
 const TEST = fileURLToPath(new URL('..', import.meta.url));
 
-/** What runs without root too: nothing else in it starts processes as others, changes owners or mounts. */
+/** The test files that need no root: they do not start processes as other users, change owners or mount. */
 const WITHOUT_ROOT = [
   /^architecture\./,
   /^unit\/base\//,

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { Sandbox } from 'e2b';
 import { type DaemonOptions, startDaemon, type TestDaemon } from './daemon.ts';
 
-/** A daemon seen through the published SDK, and a directory to work in. */
+/** A daemon, used through the published SDK, and a directory to work in. */
 export interface Guest extends AsyncDisposable {
   readonly sandbox: Sandbox;
   readonly daemon: TestDaemon;
@@ -11,27 +11,27 @@ export interface Guest extends AsyncDisposable {
 }
 
 /**
- * Starts a daemon on a free port and points the SDK at it. In debug mode the SDK asks no control plane, takes the
- * daemon for one of the newest version and names no user, so the default user of /init counts.
+ * Starts a daemon on a free port and directs the SDK to it. In debug mode the SDK uses no control plane, assumes the
+ * newest version of the daemon, and names no user, so that the default user of /init applies.
  */
 export async function startGuest(options: DaemonOptions = {}): Promise<Guest> {
   const daemon = await startDaemon(options);
   const directory = join(daemon.scratch, 'work');
   mkdirSync(directory);
-  // The SDK's commands are run by a login shell: a home of their own spares them the machine's profiles.
+  // The SDK runs commands in a login shell: a new home directory avoids the machine's profiles.
   await init(daemon, { defaultUser: 'root', envVars: { HOME: directory } });
   const sandbox = await Sandbox.create({ debug: true, sandboxUrl: daemon.url });
   return { sandbox, daemon, directory, [Symbol.asyncDispose]: () => daemon[Symbol.asyncDispose]() };
 }
 
-/** The platform's first call, which the SDK leaves to its control plane. */
+/** The platform's first call, which in production is made by the control plane. */
 export async function init(daemon: TestDaemon, body: Readonly<Record<string, unknown>>): Promise<void> {
   const headers = { 'content-type': 'application/json' };
   const response = await fetch(`${daemon.url}/init`, { method: 'POST', headers, body: JSON.stringify(body) });
   if (response.status !== 204) throw new Error(`init: ${response.status} ${await response.text()}`);
 }
 
-/** Collects what a callback is called with, so that a test can await it. */
+/** Collects the arguments of a callback, so that a test can await them. */
 export class Seen<T> {
   readonly items: T[] = [];
   #changed = Promise.withResolvers<void>();
@@ -42,7 +42,7 @@ export class Seen<T> {
     this.#changed = Promise.withResolvers();
   };
 
-  /** Waits until `enough` holds for what was seen, at once if it does already. */
+  /** Waits until `enough` is true for the collected items. */
   async until(enough: (items: readonly T[]) => boolean): Promise<readonly T[]> {
     while (!enough(this.items)) await this.#changed.promise;
     return this.items;
@@ -57,7 +57,7 @@ export async function rejection(promise: Promise<unknown>): Promise<unknown> {
   );
 }
 
-/** The errors of calls that were made at the same time. */
+/** The errors of concurrent calls. */
 export async function rejections(promises: readonly Promise<unknown>[]): Promise<unknown[]> {
   return Promise.all(promises.map(rejection));
 }

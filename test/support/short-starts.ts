@@ -1,4 +1,4 @@
-// Starts processes that live a moment, one after the other, each in a cgroup of its own below the one that is named.
+// Starts short-lived processes one after the other, each in a new cgroup below the given one.
 import { rmdirSync } from 'node:fs';
 import { PipePoller } from '../../src/daemon/os/pipe-ends.ts';
 import { spawnWithPipes } from '../../src/daemon/os/spawn.ts';

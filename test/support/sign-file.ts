@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 
-/** What a client signs who holds the token; in this order. */
+/** The signed members, in this order. */
 interface Signed {
   readonly path: string;
   readonly operation: 'read' | 'write';
@@ -9,7 +9,7 @@ interface Signed {
   readonly expiration?: string | undefined;
 }
 
-/** The query parameter `signature` of a file transfer, as clients make it. */
+/** The query parameter `signature` of a file transfer, as clients compute it. */
 export function signFile({ path, operation, username, token, expiration }: Signed): string {
   const fields = [path, operation, username, token, ...(expiration === undefined ? [] : [expiration])];
   const digest = createHash('sha256').update(fields.join(':')).digest('base64');

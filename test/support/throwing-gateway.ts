@@ -1,6 +1,6 @@
 /**
- * Loaded into a gateway before all else: makes code of Node that works for an exchange throw, where the path of its
- * request says so. Nothing of the gateway's own catches what is thrown at these places.
+ * Preloaded into a gateway: makes functions of Node throw during an exchange when the path of its request says so. The
+ * gateway has no handler of its own at these places.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { ClientRequest, IncomingMessage, OutgoingMessage, Server, ServerResponse } from 'node:http';

@@ -1,13 +1,13 @@
 import { inspect } from 'node:util';
 
-/** Between two questions. */
+/** The interval between polls. */
 const INTERVAL_MS = 5;
-/** Something hangs when it has not come by then. */
+/** The time limit, after which something is taken to hang. */
 const LIMIT_MS = 20_000;
 
 /**
- * Asks until the answer holds, and resolves with it: for what comes without an event. Throws, with `what` was waited
- * for and the last answer, when it has not come after 20 s.
+ * Polls until `holds` accepts the result, and resolves with it: for conditions without an event. Throws after 20 s,
+ * with `what` was waited for and the last result.
  */
 export async function until<T>(
   what: string,

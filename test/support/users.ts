@@ -29,7 +29,7 @@ export const ADA: User = {
 
 export const ROOT: User = { name: 'root', uid: 0, gid: 0, groups: [0], home: '/root', shell: '/bin/bash' };
 
-/** What entries are described from, with these users. */
+/** The context of directory entries, with these users. */
 export function testEntries(directory: string): EntrySource {
   return { users: testUsers(directory), metadataPrefix: 'user.svc.' };
 }

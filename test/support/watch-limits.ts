@@ -1,4 +1,4 @@
-// Watches `root` under the limits that the caller has set, and says what became of it: watch-limits.ts <root>.
+// Watches `root` under the limits that the caller has set, and prints the result: watch-limits.ts <root>.
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { Watcher } from '../../src/daemon/services/watch/watcher.ts';
@@ -22,7 +22,7 @@ try {
   say('failed', error);
 }
 try {
-  // What was held is given back.
+  // Everything was released.
   using watch = await watcher.watch(root, { ...options, recursive: false });
   process.stdout.write(`again: ${watch.take().length}\n`);
 } catch (error) {

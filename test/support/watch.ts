@@ -7,13 +7,13 @@ import { type Watch, Watcher, type WatchOptions } from '../../src/daemon/service
 const SENTINEL = '.sentinel-';
 const QUIET_ROUNDS = 5;
 
-/** A directory of its own, a watch on it, and what the watch tells. */
+/** A directory, a watch on it, and its events. */
 export class WatchFixture implements AsyncDisposable {
   readonly watcher: Watcher;
   readonly base: string;
   readonly dir: string;
   readonly #releases: (() => void)[] = [];
-  /** Keeps the process alive while only inotify could wake it. */
+  /** Keeps the process alive, which inotify does not. */
   readonly #alive = setInterval(() => {}, 1000);
   #sentinels = 0;
 
@@ -37,14 +37,14 @@ export class WatchFixture implements AsyncDisposable {
     return watch;
   }
 
-  /** What the watch has told of everything until now, as `type name`. */
+  /** The events of everything that has happened so far, as `type name`. */
   async told(watch: Watch, dir = this.dir): Promise<string[]> {
     return (await this.events(watch, dir)).map(({ type, name }) => `${type} ${name}`);
   }
 
   /**
-   * What the watch has told of everything until now. It is asked for by files that are made for that and removed,
-   * until it tells nothing else: what is told of a new directory comes after the event that is worked on.
+   * The events of everything that has happened so far: makes and removes marker files until no other events arrive, as
+   * those of the content of new directories follow later.
    */
   async events(watch: Watch, dir = this.dir): Promise<WatchEvent[]> {
     const events: WatchEvent[] = [];
@@ -56,7 +56,7 @@ export class WatchFixture implements AsyncDisposable {
       for (let seen = false; !seen; ) {
         const batch = await watch.next();
         if (!batch) return events;
-        // After a rescan nothing is told of what was before.
+        // After a rescan there are no events of what was before.
         seen = batch.some(
           (event) => event.type === 'rescan' || (event.type === 'remove' && event.name === name),
         );
@@ -76,7 +76,7 @@ export class WatchFixture implements AsyncDisposable {
   }
 }
 
-/** All that a watch tells until it ends. */
+/** All events of a watch until it ends. */
 export async function untilEnd(watch: Watch): Promise<string[]> {
   const lines: string[] = [];
   for (let events = await watch.next(); events; events = await watch.next()) {

@@ -3,8 +3,8 @@ import type { Snapshot } from './machine.ts';
 
 const { snapshot, reason } = inject('booted');
 
-/** The machine that has booted once for all files; there, where `whenBooted` lets tests run. */
+/** The machine that has booted once for all test files; used only where `whenBooted` allows it. */
 export const booted = snapshot as Snapshot;
 
-/** For everything that goes on from that machine: where there is none, it is told as not run, with the reason. */
+/** For all tests that start from that machine: without one they are listed as not run, with the reason. */
 export const whenBooted: TestOptions = reason === null ? {} : { skip: true, meta: { notRun: reason } };

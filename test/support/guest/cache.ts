@@ -6,8 +6,8 @@ import { fileURLToPath } from 'node:url';
 const DIRECTORY = fileURLToPath(new URL('../../../node_modules/.cache/envd-guest', import.meta.url));
 
 /**
- * The directory `kind` that `make` fills from `inputs` (texts, or paths of files and directories that begin with
- * a slash); made only when there is none from the same inputs. Earlier ones of the same kind are removed.
+ * The directory `kind` that `make` fills from `inputs` (texts, or absolute paths of files and directories); made only
+ * when none exists for the same inputs. Older ones of the same kind are removed.
  */
 export function cached(kind: string, inputs: readonly string[], make: (directory: string) => void): string {
   const hash = createHash('sha256');

@@ -1,5 +1,5 @@
-// Whose each frame of the guest's memory is: a byte for each, written to the file argv[3]. The process argv[2] is the
-// daemon. Run in the guest; sources: Documentation/admin-guide/mm/pagemap.rst, <linux/kernel-page-flags.h>.
+// The owner of each frame of the guest's memory: a byte for each, written to the file argv[3]. The process argv[2] is
+// the daemon. Runs in the guest; sources: Documentation/admin-guide/mm/pagemap.rst, <linux/kernel-page-flags.h>.
 import { closeSync, openSync, readFileSync, readSync, writeFileSync } from 'node:fs';
 
 const PAGE = 4096;
@@ -31,7 +31,7 @@ const owners = Uint8Array.from(read('/proc/kpageflags', 0, 1 << 18), ownerOf);
 for (const line of readFileSync(`/proc/${pid}/maps`, 'utf8').split('\n')) {
   const [, from = '', to = '', inode] = /^(\w+)-(\w+) \S+ \S+ \S+ (\d+)/.exec(line) ?? [];
   const [start, end] = [from, to].map((address) => Number.parseInt(address, 16) / PAGE);
-  // The reservation of the address space is no memory.
+  // The reservation of the address space has no frames.
   if (!from || line.includes('---p') || start > 2 ** 35) continue;
   for (const entry of read(`/proc/${pid}/pagemap`, start, end - start)) {
     if (entry & PRESENT) owners[Number(entry & FRAME)] = inode === '0' ? HEAP : PROGRAM;

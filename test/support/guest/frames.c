@@ -1,7 +1,7 @@
-// Notes the frames of a machine's memory that are touched after it was restored. Preloaded into qemu, this library
-// takes the private mapping of the memory file (ENVD_FRAMES_MEMORY), maps nothing there instead, and serves each page
-// from the file when it is touched: userfaultfd(2), ioctl_userfaultfd(2). The file ENVD_FRAMES_TOUCHED has a byte for
-// each frame of 4 KiB, 1 for those that were touched.
+// Records the frames of a machine's memory that are accessed after a restore. Preloaded into qemu, this library takes
+// the private mapping of the memory file (ENVD_FRAMES_MEMORY), maps nothing there instead, and serves each page from
+// the file on its first access: userfaultfd(2), ioctl_userfaultfd(2). The file ENVD_FRAMES_TOUCHED has a byte for each
+// frame of 4 KiB, 1 for those that were accessed.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -57,7 +57,7 @@ static void* serve(void* unused) {
     if (pread(served.file, page, PAGE, (off_t)offset) != (ssize_t)PAGE) fail("pread");
     served.touched[offset / PAGE] = 1;
     struct uffdio_copy copy = {.dst = (uintptr_t)address, .src = (uintptr_t)page, .len = PAGE};
-    // A second fault on a page that has come meanwhile fails with EEXIST.
+    // A second fault on a page that was served meanwhile fails with EEXIST.
     if (ioctl(served.faults, UFFDIO_COPY, &copy) != 0) {
       struct uffdio_range range = {.start = (uintptr_t)address, .len = PAGE};
       ioctl(served.faults, UFFDIO_WAKE, &range);

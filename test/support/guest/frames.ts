@@ -5,11 +5,11 @@ import { Guest } from './guest.ts';
 import { Machine, type Snapshot } from './machine.ts';
 import { run } from './tools.ts';
 
-/** What is done between freeze and pause. */
+/** What happens between freeze and pause. */
 export const PAUSES = ['as it is', 'collected', 'collapsed'] as const;
 export type Pause = (typeof PAUSES)[number];
 
-/** In the order of census.mjs. */
+/** The owners, in the order of census.mjs. */
 export const OWNERS = [
   'kernel',
   'page tables',
@@ -21,23 +21,23 @@ export const OWNERS = [
   "the daemon's heap",
 ] as const;
 
-/** Of one restore. */
+/** The result of one restore. */
 export interface Touched {
-  /** Frames of 4 KiB. */
+  /** Numbers of frames of 4 KiB. */
   readonly firstAnswer: number;
   readonly init: number;
   readonly firstCommand: number;
-  /** Frames of 2 MiB with one that was touched until then. */
+  /** Numbers of 2 MiB frames that were accessed at all. */
   readonly largeFirstAnswer: number;
   readonly largeFirstCommand: number;
-  /** By OWNERS: frames of 4 KiB until the first command; empty unless they were asked for. */
+  /** By owner: frames of 4 KiB up to the first command; empty unless requested. */
   readonly owners: readonly number[];
 }
 
 const SMALL_PER_LARGE = 512;
 const THP = '/sys/kernel/mm/transparent_hugepage/enabled';
 
-/** Builds what frames.c is about, into `directory`; returns its path. */
+/** Compiles frames.c into `directory`; returns the path of the library. */
 export function buildCounter(directory: string): string {
   const library = join(directory, 'frames.so');
   const source = fileURLToPath(new URL('frames.c', import.meta.url));
@@ -45,7 +45,7 @@ export function buildCounter(directory: string): string {
   return library;
 }
 
-/** A daemon that has worked: calls, output, files, directories; `rounds` times. */
+/** A daemon that has done calls, output, files and directories, `rounds` times. */
 export async function work(guest: Guest, rounds: number): Promise<void> {
   for (let round = 0; round < rounds; round += 1) {
     for (let call = 0; call < 20; call += 1) await guest.process.list({});
@@ -56,12 +56,12 @@ export async function work(guest: Guest, rounds: number): Promise<void> {
   }
 }
 
-/** Goes on from `snapshot` in `directory`, and is paused as the platform does it. */
+/** Resumes `snapshot` in `directory`, and pauses it again as the platform does. */
 export async function pauseAgain(snapshot: Snapshot, directory: string, pause: Pause): Promise<Snapshot> {
   await using machine = await Machine.fork(snapshot, directory);
   await machine.answers();
   const guest = new Guest(machine.url);
-  // A collapse collects garbage and trims first, and leaves it at that where huge pages are not wanted.
+  // Where huge pages are disabled, a collapse only collects garbage and trims the heap.
   await guest.shell(`echo ${pause === 'collapsed' ? 'always' : 'never'} >${THP}`);
   await guest.call('POST', '/freeze?maxWaitMs=60000');
   if (pause !== 'as it is') {
@@ -71,7 +71,7 @@ export async function pauseAgain(snapshot: Snapshot, directory: string, pause: P
   return await machine.snapshot();
 }
 
-/** Restores `snapshot` once and counts the frames that are touched by then; with `owners`, whose they are. */
+/** Restores `snapshot` once and counts the accessed frames; with `owners`, also by owner. */
 export async function measure(snapshot: Snapshot, library: string, owners = false): Promise<Touched> {
   const file = join(snapshot.directory, 'touched');
   const env = {
@@ -98,7 +98,7 @@ export async function measure(snapshot: Snapshot, library: string, owners = fals
   };
 }
 
-/** Whose each frame is; a frame does not move, so it is still the one that was touched. */
+/** The owner of each frame; frames do not move, so it is still the one at the time of the access. */
 async function census(guest: Guest): Promise<Uint8Array> {
   const program = readFileSync(new URL('census.mjs', import.meta.url), 'utf8');
   await guest.call('POST', '/files?path=/run/census.mjs', program);

@@ -41,7 +41,7 @@ export class Guest {
     return fetch(`${this.#url}${route}`, { method, headers, ...(text !== undefined && { body: text }) });
   }
 
-  /** What the platform says after each start of the machine. Throws when the daemon does not take it. */
+  /** The platform's call after each start of the machine. Throws when the daemon refuses it. */
   async init({ accessToken, timestamp, ...more }: InitBody): Promise<Response> {
     const body = { accessToken, timestamp: timestamp.toISOString(), ...more };
     const response = await this.call('POST', '/init', body);
@@ -50,17 +50,17 @@ export class Guest {
     return response;
   }
 
-  /** Standard output of a shell command, without the last line's end. Throws when it fails. */
+  /** Standard output of a shell command, without the last newline. Throws when it fails. */
   shell(command: string): Promise<string> {
     return this.#run(command, {});
   }
 
-  /** The same in the daemon's own cgroup, where no freeze stops it. */
+  /** The same in the daemon's own cgroup, which is never frozen. */
   system(command: string): Promise<string> {
     return this.#run(command, { tag: '_system' });
   }
 
-  /** The daemon's process. */
+  /** The pid of the daemon. */
   mainPid(): Promise<string> {
     return this.system('systemctl show --property=MainPID --value envd');
   }

@@ -20,14 +20,14 @@ const file = (path: string) => join(ROOT, path);
 const SUITE = 'bookworm';
 const KERNEL = 'linux-image-cloud-amd64';
 const DISK_SIZE = '1536M';
-/** For tests of volumes: a server, which is started by those that want one. */
+/** A server for tests of volumes, started by these tests. */
 const TEST_PACKAGES = ['nfs-kernel-server'];
 const TEST_SERVICE = 'etc/systemd/system/multi-user.target.wants/nfs-server.service';
 
-/** Without KVM, beside others, units may take minutes to start. */
+/** Without KVM, and on a busy machine, units may take minutes to start. */
 const PATIENCE = '[Manager]\nDefaultTimeoutStartSec=900\nDefaultTimeoutStopSec=900\n';
 
-/** Virtio is in modules of this kernel; each after those that it needs. */
+/** This kernel has virtio as modules; each follows those that it needs. */
 const MODULES = [
   'virtio_ring',
   'virtio',
@@ -40,7 +40,7 @@ const MODULES = [
   'virtio_net',
 ];
 
-/** Debian's packages cannot be had: the machine is offline, or its mirror is. */
+/** Debian's packages are not available: the machine or the mirror is offline. */
 export class NoPackages extends Error {
   override readonly name = 'NoPackages';
 }
@@ -49,13 +49,13 @@ export class NoPackages extends Error {
 export interface Image {
   readonly kernel: string;
   readonly initrd: string;
-  /** An ext4 file system as it is, to be written to only through an overlay. */
+  /** A read-only ext4 file system, written through an overlay. */
   readonly disk: string;
 }
 
 /**
- * The image of a sandbox, from nothing or from what has not changed since it was last built.
- * Throws `NoPackages` when there is nothing to build it of.
+ * The image of a sandbox, built anew unless its inputs are unchanged.
+ * Throws `NoPackages` when the packages are not available.
  */
 export function buildImage(): Image {
   execFileSync(process.execPath, [file('systemd/image/build.ts')]);
@@ -97,7 +97,7 @@ function fetching(fetch: (directory: string) => void): (directory: string) => vo
   };
 }
 
-/** All of dist/ but V8's cache, which is another one after each build and fits as long as the rest is the same. */
+/** All of dist/ but V8's cache, which differs after each build while everything else is the same. */
 function builtFiles(): string[] {
   const entries = readdirSync(file('dist'), { recursive: true, withFileTypes: true });
   const paths = entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
@@ -115,7 +115,7 @@ function debootstrap(directory: string): void {
   ]);
 }
 
-/** The kernel with its modules, and a busybox that needs no libraries for the initrd. */
+/** The kernel with its modules, and a static busybox for the initrd. */
 function fetchKernel(directory: string): void {
   const depends = run('apt-cache', ['depends', '--important', KERNEL]);
   const version = /Depends: linux-image-(\S+)/.exec(depends)?.[1];
@@ -157,7 +157,7 @@ function buildInitrd(directory: string, kernel: string, init: string): void {
     const [found = ''] = run('find', [join(kernel, 'unpacked/lib/modules'), '-name', `${name}.ko`]).split(
       '\n',
     );
-    // By the order of their names, that of MODULES.
+    // In the order of their names, which is that of MODULES.
     cpSync(found, join(root, `modules/${index}-${name}.ko`));
   });
   run('sh', ['-c', 'find . | cpio --quiet -o -H newc | gzip >../initrd.gz'], root);

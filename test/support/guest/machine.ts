@@ -10,22 +10,22 @@ import { run } from './tools.ts';
 
 const MEMORY = '1024M';
 const COMMAND_LINE = 'console=ttyS0 quiet net.ifnames=0 mitigations=off nokaslr random.trust_cpu=on';
-/** A boot without KVM takes 20 s, on a busy machine several times as long. */
+/** A boot without KVM takes 20 s, and several times as long on a busy machine. */
 const BOOT_LIMIT_MS = 600_000;
 
-/** A machine that was stopped: its memory, its disk and the state of its devices. It can be started any number of times. */
+/** A stopped machine: memory, disk and device state. It can be started any number of times. */
 export interface Snapshot {
   readonly image: Image;
   readonly directory: string;
 }
 
-/** Whether what is written to memory and disk goes to the files. */
+/** Whether writes to memory and disk go to the files. */
 interface Modes {
   readonly share: 'on' | 'off';
   readonly snapshot: 'on' | 'off';
 }
 
-/** A guest under qemu. Without KVM, which many hosts have in name only: it is slow, and the same everywhere. */
+/** A guest under qemu, without KVM, which many hosts lack: slow, but the same everywhere. */
 export class Machine implements AsyncDisposable {
   readonly url: string;
   readonly #image: Image;
@@ -43,7 +43,7 @@ export class Machine implements AsyncDisposable {
     this.#qmp = qmp;
   }
 
-  /** Boots the image until the daemon answers; `directory` becomes the machine's. */
+  /** Boots the image until the daemon answers; `directory` has the files of the machine. */
   static async boot(image: Image, directory: string): Promise<Machine> {
     rmSync(directory, { recursive: true, force: true });
     mkdirSync(directory, { recursive: true });
@@ -68,12 +68,12 @@ export class Machine implements AsyncDisposable {
     return machine;
   }
 
-  /** Starts the machine where it was stopped. What it writes from then on is its own and is lost with it. */
+  /** Resumes the machine. Its changes are lost when it ends. */
   static restore(snapshot: Snapshot, env: Record<string, string> = {}): Promise<Machine> {
     return Machine.#resume(snapshot, { share: 'off', snapshot: 'on' }, env);
   }
 
-  /** The same with a copy of the snapshot in a directory of its own, so that it can be snapshotted again. */
+  /** The same with a copy of the snapshot in its own directory, so that another snapshot can be taken. */
   static fork({ image, directory: original }: Snapshot, directory: string): Promise<Machine> {
     rmSync(directory, { recursive: true, force: true });
     run('cp', ['--recursive', '--sparse=always', original, directory]);
@@ -116,7 +116,7 @@ export class Machine implements AsyncDisposable {
     return new Machine(image, directory, port, qemu, await Qmp.connect(control));
   }
 
-  /** Waits until the daemon answers. Throws, with the end of the console, when it does not. */
+  /** Waits until the daemon answers. Throws with the end of the console when it does not. */
   async answers(limitMs = 180_000): Promise<void> {
     const limit = AbortSignal.timeout(limitMs);
     while (!limit.aborted) {
@@ -130,7 +130,7 @@ export class Machine implements AsyncDisposable {
     throw new Error(`no answer within ${limitMs} ms; the console ends with:\n${console.slice(-2000)}`);
   }
 
-  /** Stops the machine where it is and ends it; what it was can be restored. */
+  /** Stops the machine and ends qemu; the snapshot can be restored. */
   async snapshot(): Promise<Snapshot> {
     await this.#stop();
     await this[Symbol.asyncDispose]();
@@ -144,7 +144,7 @@ export class Machine implements AsyncDisposable {
     await this.#migrated();
   }
 
-  /** The memory is in a file already: only the devices' state is written and read. */
+  /** The memory is in a file already, so only the device state is written and read. */
   async #ignoreSharedMemory(): Promise<void> {
     const capabilities = [{ capability: 'x-ignore-shared', state: true }];
     await this.#qmp.execute('migrate-set-capabilities', { capabilities });

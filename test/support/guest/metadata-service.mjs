@@ -1,4 +1,4 @@
-// A metadata service in a guest: tells the JSON of the file in argv[2], to whoever shows the token that it gave out.
+// A metadata service in a guest: returns the JSON in the file argv[2] for the token that it has issued.
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 

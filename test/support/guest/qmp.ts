@@ -9,7 +9,7 @@ interface Reply {
   readonly event?: string;
 }
 
-/** The control socket of a qemu, its QMP: one command at a time. */
+/** The QMP socket of a qemu: one command at a time. */
 export class Qmp implements Disposable {
   readonly #socket: Socket;
   readonly #replies: AsyncIterator<string>;
@@ -19,7 +19,7 @@ export class Qmp implements Disposable {
     this.#replies = createInterface({ input: socket })[Symbol.asyncIterator]();
   }
 
-  /** Connects as soon as there is something to connect to. */
+  /** Connects as soon as the socket exists. */
   static async connect(path: string): Promise<Qmp> {
     const qmp = new Qmp(await until(`qemu listens on '${path}'`, () => connected(path)));
     await qmp.#replies.next(); // the greeting
@@ -27,7 +27,7 @@ export class Qmp implements Disposable {
     return qmp;
   }
 
-  /** What the command returns. Throws what qemu complains about. */
+  /** Returns the result of a command. Throws qemu's error. */
   async execute(command: string, args: object = {}): Promise<unknown> {
     this.#socket.write(`${JSON.stringify({ execute: command, arguments: args })}\n`);
     for (;;) {
@@ -44,7 +44,7 @@ export class Qmp implements Disposable {
   }
 }
 
-/** Null where nobody listens. */
+/** Null when the socket does not accept connections. */
 async function connected(path: string): Promise<Socket | null> {
   const socket = connect(path);
   try {

@@ -3,7 +3,7 @@ import { Machine, type Snapshot } from './machine.ts';
 
 const TOKEN = 'first';
 
-/** A guest with the machine that it runs on. */
+/** A guest with its machine. */
 export class RunningGuest extends Guest implements AsyncDisposable {
   readonly machine: Machine;
 
@@ -17,12 +17,12 @@ export class RunningGuest extends Guest implements AsyncDisposable {
   }
 }
 
-/** Goes on from a snapshot, up to the end of the platform's first call. What is written is lost with the machine. */
+/** Resumes a snapshot, including the platform's first call. Changes are lost with the machine. */
 export async function resumed(snapshot: Snapshot, more: object = {}): Promise<RunningGuest> {
   return initialised(await Machine.restore(snapshot), more);
 }
 
-/** The same in a directory of its own, so that it can be paused again. */
+/** The same in a directory of its own, so that the guest can be paused again. */
 export async function resumedIn(directory: string, snapshot: Snapshot): Promise<RunningGuest> {
   return initialised(await Machine.fork(snapshot, directory), {});
 }

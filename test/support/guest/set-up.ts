@@ -10,14 +10,14 @@ import { reasonNotToRun } from './tools.ts';
 
 declare module 'vitest' {
   interface ProvidedContext {
-    /** A machine that has booted and was stopped then, before any /init; or why no guest can be run here. */
+    /** A machine that was stopped after its boot, before any /init; or why no guest can run here. */
     booted: { snapshot: Snapshot; reason: null } | { snapshot: null; reason: string };
   }
 }
 
 const directory = mkdtempSync(join(tmpdir(), 'envd-booted-'));
 
-/** Boots a guest once for all files; each test goes on from there. */
+/** Boots a guest once for all test files; each test starts from there. */
 export async function setup(project: TestProject): Promise<void> {
   project.provide('booted', await boot());
 }
@@ -38,7 +38,7 @@ async function boot(): Promise<ProvidedContext['booted']> {
   }
   await using machine = await timed('boot', () => Machine.boot(image, directory));
   const guest = new Guest(machine.url);
-  // Whatever it comes to: a test looks at what has failed.
+  // Also with failed units: a test reports them.
   await timed('all units', () => guest.shell('systemctl is-system-running --wait || true'));
   return { snapshot: await machine.snapshot(), reason: null };
 }

@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import { programsFor, reasonAgainst } from '../machine.ts';
 
-/** Why no guest can be run here, or null when one can. Its tools are installed by `.ci/setup guest`. */
+/** Why no guest can run here, or null. `.ci/setup guest` installs the tools. */
 export function reasonNotToRun(): string | null {
   if (process.arch !== 'x64') return `the guest is x86-64, and this is ${process.arch}`;
   const reasons = ['root', ...programsFor('guest')].map((requirement) => reasonAgainst(requirement));

@@ -4,13 +4,13 @@ import { untilAborted, within } from '../../../src/base/abort.ts';
 const NEVER = new Promise<never>(() => {});
 
 describe('untilAborted', () => {
-  test('is what the work settles with', async () => {
+  test('settles as the work does', async () => {
     const { signal } = new AbortController();
     expect(await untilAborted(Promise.resolve(1), signal)).toBe(1);
     await expect(untilAborted(Promise.reject(new Error('failed')), signal)).rejects.toThrow('failed');
   });
 
-  test('throws the reason of a signal that aborts, or has aborted', async () => {
+  test('rejects with the abort reason, also when the signal was aborted before', async () => {
     const controller = new AbortController();
     const waiting = untilAborted(NEVER, controller.signal);
     controller.abort(new Error('gone'));
@@ -20,7 +20,7 @@ describe('untilAborted', () => {
 });
 
 describe('within', () => {
-  test('is what the work settles with, and leaves no timer', async () => {
+  test('settles as the work does, and clears the timer', async () => {
     vi.useFakeTimers();
     try {
       expect(await within(1000, Promise.resolve(1), () => 2)).toBe(1);
@@ -31,7 +31,7 @@ describe('within', () => {
     }
   });
 
-  test('is what `late` returns, or throws, when that takes too long', async () => {
+  test('settles as `late` does when the time is up', async () => {
     expect(await within(1, NEVER, () => 2)).toBe(2);
     expect(await within(1, NEVER, async () => 3)).toBe(3);
     const late = () => {

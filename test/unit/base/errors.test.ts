@@ -20,12 +20,12 @@ const KINDS: Readonly<Record<ErrorKind, readonly [status: number, code: Code]>> 
   unimplemented: [501, Code.Unimplemented],
 };
 
-test.each(Object.entries(KINDS) as [ErrorKind, [number, Code]][])('%s is %j', (kind, [status, code]) => {
+test.each(Object.entries(KINDS) as [ErrorKind, [number, Code]][])('%s maps to %j', (kind, [status, code]) => {
   expect(statusOf(new EnvdError(kind, 'x'))).toBe(status);
   expect(Code[connectCodeOf(kind)]).toBe(code);
 });
 
-describe('the status of an error with one of its own', () => {
+describe('the status of an error that is no EnvdError', () => {
   test.each([
     [new HttpError(405, 'x'), 405],
     [Object.assign(new Error('x'), { statusCode: 414 }), 414],

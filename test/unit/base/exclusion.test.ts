@@ -2,7 +2,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { ExclusiveLock, KeyedQueues, SerialQueue } from '../../../src/base/exclusion.ts';
 
-test('one operation at a time; the refusal names the other one', () => {
+test('the lock allows one operation at a time and names the other one in the refusal', () => {
   const lock = new ExclusiveLock();
   {
     using _ = lock.acquire('freeze');
@@ -18,7 +18,7 @@ test('one operation at a time; the refusal names the other one', () => {
   lock.acquire('freeze');
 });
 
-test('calls run one at a time, in their order, also after one that failed', async () => {
+test('a serial queue runs calls one at a time, in order, also after a failed one', async () => {
   const queue = new SerialQueue('work');
   const log: string[] = [];
   const work = (name: string, error?: Error) => async () => {
@@ -38,18 +38,18 @@ test('calls run one at a time, in their order, also after one that failed', asyn
   expect(queue.isIdle).toBe(true);
 });
 
-test('nobody overtakes one whose turn it is', async () => {
+test('a call that is queued later does not run earlier', async () => {
   const queue = new SerialQueue('work');
   const order: string[] = [];
   const first = queue.run(async () => {});
   const second = queue.run(async () => void order.push('second'));
-  // As soon as the first one has ended, before the second one goes on.
+  // When the first one has ended, and before the second one starts.
   const third = first.then(() => queue.run(async () => void order.push('third')));
   await Promise.all([second, third]);
   expect(order).toEqual(['second', 'third']);
 });
 
-test('as many as are allowed wait, and one more is refused and not run', async () => {
+test('a serial queue refuses a call beyond its limit without running it', async () => {
   const queue = new SerialQueue('init', 2);
   const gate = Promise.withResolvers<void>();
   const ran: number[] = [];
@@ -67,7 +67,7 @@ test('as many as are allowed wait, and one more is refused and not run', async (
   expect(ran).toEqual([0, 1, 2, 4]);
 });
 
-test('what has the same key runs one after the other, what has another side by side', async () => {
+test('calls with the same key run in turn, with different keys concurrently', async () => {
   const queues = new KeyedQueues('work', 1);
   const gate = Promise.withResolvers<string>();
   const first = queues.run('a', () => gate.promise);

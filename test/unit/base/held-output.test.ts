@@ -13,7 +13,7 @@ function setUp() {
   return { written, output: new HeldOutput((lines) => written.push(lines)) };
 }
 
-test('a line is written at once, and those that follow soon together', () => {
+test('the first line is written at once, and the next ones soon after, together', () => {
   const { written, output } = setUp();
   for (const line of ['1\n', '2\n', '3\n']) output.write(line);
   expect(written).toEqual(['1\n']);
@@ -29,7 +29,7 @@ test('a line is written at once, and those that follow soon together', () => {
   expect(vi.getTimerCount()).toBe(0);
 });
 
-test('lines that were held are written when they are released', () => {
+test('held lines are written on release', () => {
   const { written, output } = setUp();
   output.write('1\n');
   output.write('2\n');
@@ -43,7 +43,7 @@ test('lines that were held are written when they are released', () => {
   expect(written).toEqual(['1\n', '2\n3\n']);
 });
 
-test('no more is kept than fits, and the rest is counted', () => {
+test('lines beyond the limit are dropped and counted', () => {
   const { written, output } = setUp();
   const line = 'x'.repeat(1000);
   output.hold();

@@ -9,6 +9,6 @@ test.each([
   ['token', 'token ', false],
   ['token', '', false],
   ['', 'token', false],
-])('%j and %j: %s', (a, b, equal) => {
+])('%j and %j are equal: %s', (a, b, equal) => {
   expect(equalSecrets(a, b)).toBe(equal);
 });

@@ -27,7 +27,7 @@ test.each([
   [[], { EXAMPLE_NO_GROUPS: '1' }, { groups: false }],
   [[], { EXAMPLE_NO_GROUPS: '0' }, { groups: true }],
   [[], { EXAMPLE_NO_GROUPS: 'false' }, { groups: true }],
-  // Switches that print, and what commander adds, have no variable.
+  // Flags that print and exit, and those that commander adds, have no variable.
   [[], { EXAMPLE_PRINT: '1', EXAMPLE_VERSION: '1', EXAMPLE_HELP: '1' }, { port: 80 }],
   [['--print'], {}, { print: true }],
 ])('%j with %j is %j', (argv, env, settings) => {
@@ -45,7 +45,7 @@ test.each([
   expect(read(argv, env)).toEqual({ exitCode: 2, output: expect.stringMatching(sentence) });
 });
 
-test('what is mandatory can be a variable', () => {
+test('a mandatory setting can be given by its variable', () => {
   expect(readSettings(PROGRAM, [], {})).toMatchObject({ exitCode: 2 });
   expect(readSettings(PROGRAM, [], { EXAMPLE_API_KEY: 'k' })).toMatchObject({ settings: { apiKey: 'k' } });
 });

@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
 import { Durations } from '../../../src/base/tally.ts';
 
-test('durations: what has succeeded', async () => {
+test('Durations counts and sums successful work only', async () => {
   const durations = new Durations();
-  // What is measured.
+  // The subject of the test.
   const wait = () => new Promise<string>((resolve) => setTimeout(resolve, 20, 'done'));
   expect(await durations.measure(wait)).toBe('done');
   await durations.measure(wait);

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { expect, test } from 'vitest';
 import { native } from '../../../src/daemon/os/native.ts';
 
-test('every length and every byte, and nothing beside the text is touched', () => {
+test('any length and byte is encoded, and nothing around the text is written', () => {
   const target = Buffer.alloc(1000);
   for (let length = 0; length < 600; length++) {
     const bytes = length < 256 ? Buffer.alloc(length, length) : randomBytes(length);
@@ -18,7 +18,7 @@ test('every length and every byte, and nothing beside the text is touched', () =
   expect(target.toString('latin1', 0, length)).toBe(all.toString('base64'));
 });
 
-test('a target without room is an error, and stays as it is', () => {
+test('a target that is too small is an error, and is not changed', () => {
   const target = Buffer.alloc(8, '#');
   expect(() => native.encodeBase64(Buffer.alloc(4), target, 1)).toThrow(RangeError);
   expect(() => native.encodeBase64(Buffer.alloc(0), target, 9)).toThrow(RangeError);

@@ -13,17 +13,17 @@ const edges = files.flatMap((from) => {
   return Array.from(includes, ([, to = '']) => ({ from, to }));
 });
 
-test('every include is told from native/src on', () => {
+test('every include is relative to native/src', () => {
   expect(files.length).toBeGreaterThan(40);
   expect(edges.filter(({ to }) => !files.includes(to))).toEqual([]);
 });
 
-test('no circle between files, nor between folders', () => {
+test('there is no include cycle between files or folders', () => {
   expect(circlesOf(graphOf(edges, (file) => file))).toEqual([]);
   expect(circlesOf(graphOf(edges, dirname))).toEqual([]);
 });
 
-test('a subject uses itself and the support; addon.c alone uses all', () => {
+test('a subject includes only itself and the support; addon.c may include all', () => {
   const crossing = edges.filter(
     ({ from, to }) => from !== 'addon.c' && dirname(to) !== 'support' && dirname(to) !== dirname(from),
   );
@@ -33,7 +33,7 @@ test('a subject uses itself and the support; addon.c alone uses all', () => {
   expect(used.toSorted()).toEqual([...subjects.map((name) => `${name}/${name}.h`), 'support/napi.h'].sort());
 });
 
-test('what the addon exports is what index.d.ts declares, in the same order', () => {
+test('the exports of the addon are those of index.d.ts, in the same order', () => {
   const declared = readFileSync(join(ROOT, 'index.d.ts'), 'utf8').matchAll(/^export function (\w+)/gm);
   const exported = readFileSync(join(SOURCE, 'addon.c'), 'utf8').matchAll(/^ {4}\{"(\w+)", js_/gm);
   expect(Array.from(exported, ([, name]) => name)).toEqual(Array.from(declared, ([, name]) => name));

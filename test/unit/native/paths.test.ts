@@ -28,13 +28,13 @@ const calls: Readonly<Record<string, (path: string) => unknown>> = {
   notify: (path) => native.notify(path, 'READY=1'),
 };
 
-/** A path of `length` bytes that leads to `name` in `directory`. */
+/** A path of `length` bytes that refers to `name` in `directory`. */
 function padded(directory: string, name: string, length: number): string {
   const missing = length - directory.length - name.length - 1;
   return `${directory}${missing % 2 ? '/' : ''}${'/.'.repeat(missing >> 1)}/${name}`;
 }
 
-test.each(Object.keys(calls))('%s takes no path that is too long, or that holds a NUL', async (name) => {
+test.each(Object.keys(calls))('%s refuses a path that is too long or contains a NUL', async (name) => {
   const call = async (path: string) => calls[name]?.(path);
   for (const length of [4091, 4092, 4093, 4094, 4095]) {
     const path = `${padded(scratch(), 'x', length)}\u{1f600}/`;
@@ -43,7 +43,7 @@ test.each(Object.keys(calls))('%s takes no path that is too long, or that holds 
   await expect(call(`${scratch()}\0/x`)).rejects.toMatchObject({ code: 'EINVAL' });
 });
 
-test('a character that does not fit is not left off', async () => {
+test('a path is not cut within a character', async () => {
   const directory = scratch();
   const kept = join(directory, 'kept');
   writeFileSync(kept, '');

@@ -19,20 +19,20 @@ const HYBRID = '38 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgrou
 const PART = '40 31 0:38 /docker/abc /mnt/a\\040part rw,relatime - cgroup2 none rw';
 
 describe('findCgroupMount', () => {
-  test('finds the mount wherever it is', () => {
+  test('returns the mount point', () => {
     expect(findCgroupMount(file('hybrid', V1, HYBRID))).toBe('/sys/fs/cgroup/unified');
   });
 
-  test('prefers the whole hierarchy to a part of it', () => {
+  test('prefers a mount of the whole hierarchy', () => {
     expect(findCgroupMount(file('both', PART, HYBRID))).toBe('/sys/fs/cgroup/unified');
     expect(findCgroupMount(file('part', V1, PART))).toBe('/mnt/a part');
   });
 
-  test('is null where there is none', () => {
+  test('returns null without a cgroup2 mount', () => {
     expect(findCgroupMount(file('none', V1))).toBeNull();
   });
 
-  test('finds the one of this machine', () => {
+  test('finds the mount of this machine', () => {
     expect(existsSync(join(cgroupMount(), 'cgroup.controllers'))).toBe(true);
   });
 });
@@ -41,24 +41,24 @@ describe('ownCgroup', () => {
   const own = (mount: string, line: string) =>
     ownCgroup(mount, file('mounts', HYBRID, PART), file('self', '4:memory:/elsewhere', line)).path;
 
-  test('is below the mount', () => {
+  test('returns the path below the mount', () => {
     const path = '/sys/fs/cgroup/unified/system.slice/envd.service';
     expect(own('/sys/fs/cgroup/unified', '0::/system.slice/envd.service')).toBe(path);
     expect(own('/sys/fs/cgroup/unified', '0::/')).toBe('/sys/fs/cgroup/unified');
   });
 
-  test('takes into account that a mount may show only a part', () => {
+  test('respects the root of a mount that shows only a part', () => {
     expect(own('/mnt/a part', '0::/docker/abc/envd')).toBe('/mnt/a part/envd');
   });
 
-  test('is the mount itself when it cannot be seen from there', () => {
+  test('returns the mount for a cgroup outside of it', () => {
     expect(own('/mnt/a part', '0::/docker/abcd')).toBe('/mnt/a part');
     expect(own('/sys/fs/cgroup/unified', '0::/../sibling')).toBe('/sys/fs/cgroup/unified');
   });
 });
 
 describe('Cgroup', () => {
-  test('makes missing parents, and takes what exists', () => {
+  test('create makes missing parents, and accepts an existing cgroup', () => {
     using top = testCgroup();
     const path = join(top.path, 'a/b');
     expect(new Cgroup(path).exists()).toBe(false);
@@ -67,13 +67,13 @@ describe('Cgroup', () => {
     expect(top.children().map((child) => child.path)).toEqual([top.child('a').path]);
   });
 
-  test('makes nothing outside of cgroup v2', () => {
+  test('create makes nothing outside of cgroup v2', () => {
     const path = join(scratch, 'plain/directory');
     expect(() => Cgroup.create(path)).toThrow(`not a cgroup v2 directory: '${path}'`);
     expect(existsSync(join(scratch, 'plain'))).toBe(false);
   });
 
-  test('stops its processes and lets them go on', async () => {
+  test('freeze stops its processes, and thaw continues them', async () => {
     using top = testCgroup();
     const counter = await countIn(top);
     expect([top.freezeRequested(), top.isFrozen()]).toEqual([false, false]);
@@ -87,7 +87,7 @@ describe('Cgroup', () => {
     expect(top.isFrozen()).toBe(false);
   });
 
-  test('is frozen with its parent while its own file says otherwise', () => {
+  test('isFrozen is true below a frozen parent, while freezeRequested is false', () => {
     using top = testCgroup();
     const child = Cgroup.create(top.child('child').path);
     top.freeze();
@@ -95,7 +95,7 @@ describe('Cgroup', () => {
     expect(child.freezeRequested()).toBe(false);
   });
 
-  test('kills all processes in it, frozen ones included', async () => {
+  test('kill ends all processes in it, also frozen ones', async () => {
     using top = testCgroup();
     const child = await startIn(top, 'exec sleep 1000');
     expect(top.processes()).toEqual([child.pid]);
@@ -107,7 +107,7 @@ describe('Cgroup', () => {
     expect(top.processes()).toEqual([]);
   });
 
-  test('is removed once, and only when it is empty', () => {
+  test('remove succeeds when it is empty, also when repeated', () => {
     using top = testCgroup();
     const child = Cgroup.create(top.child('child').path);
     expect(top.remove()).toBe(false);
@@ -116,7 +116,7 @@ describe('Cgroup', () => {
     expect(child.exists()).toBe(false);
   });
 
-  test('sets a limit that there is, and says when there is none', () => {
+  test('setLimit sets an existing limit, and returns whether it exists', () => {
     using top = testCgroup();
     expect(top.setLimit('cgroup.max.descendants', '7')).toBe(true);
     expect(readFileSync(join(top.path, 'cgroup.max.descendants'), 'utf8')).toBe('7\n');
@@ -124,7 +124,7 @@ describe('Cgroup', () => {
     expect(() => top.setLimit('cgroup.max.descendants', 'x')).toThrow('EINVAL');
   });
 
-  test('hands on the controllers that there are', () => {
+  test('the available controllers are enabled for children', () => {
     using top = testCgroup();
     const child = Cgroup.create(top.child('child').path);
     const read = (cgroup: Cgroup, name: string) => readFileSync(join(cgroup.path, name), 'utf8').trim();
@@ -133,7 +133,7 @@ describe('Cgroup', () => {
     expect(read(child, 'cgroup.controllers')).toBe(available.join(' '));
   });
 
-  test('tells that it has vanished from other errors', () => {
+  test('a vanished cgroup is told from other errors', () => {
     using top = testCgroup();
     const gone = top.child('gone');
     const errorOf = (act: () => unknown) => {

@@ -3,22 +3,25 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { PooledDigest } from '../../../../src/daemon/os/digest.ts';
 
-test.each(['sha-256', 'sha-512'])('%s is what Node computes, in whatever pieces', async (algorithm) => {
-  const pieces = fc.array(fc.array(fc.uint8Array({ maxLength: 300 }), { maxLength: 5 }), { maxLength: 5 });
-  await fc.assert(
-    fc.asyncProperty(pieces, async (updates) => {
-      const digest = new PooledDigest(algorithm);
-      const hash = createHash(algorithm);
-      for (const list of updates) {
-        for (const piece of list) hash.update(piece);
-        await digest.update(list.map((piece) => Buffer.from(piece)));
-      }
-      expect(digest.finish()).toEqual(hash.digest());
-    }),
-  );
-});
+test.each(['sha-256', 'sha-512'])(
+  '%s equals that of node:crypto, however the input is split',
+  async (algorithm) => {
+    const pieces = fc.array(fc.array(fc.uint8Array({ maxLength: 300 }), { maxLength: 5 }), { maxLength: 5 });
+    await fc.assert(
+      fc.asyncProperty(pieces, async (updates) => {
+        const digest = new PooledDigest(algorithm);
+        const hash = createHash(algorithm);
+        for (const list of updates) {
+          for (const piece of list) hash.update(piece);
+          await digest.update(list.map((piece) => Buffer.from(piece)));
+        }
+        expect(digest.finish()).toEqual(hash.digest());
+      }),
+    );
+  },
+);
 
-test('the event loop goes on meanwhile', async () => {
+test('the event loop continues during an update', async () => {
   const digest = new PooledDigest('sha-256');
   let turns = 0;
   let next = setImmediate(function turn() {
@@ -30,21 +33,21 @@ test('the event loop goes on meanwhile', async () => {
   expect(turns).toBeGreaterThan(10);
 });
 
-test('what is taken in stays until it has been taken in', async () => {
+test('a piece is not freed before it was digested', async () => {
   const hash = createHash('sha-256');
   const digest = new PooledDigest('sha-256');
   for (let round = 0; round < 50; round++) {
     const piece = randomBytes(500_000);
     hash.update(piece);
     const taken = digest.update([piece]);
-    // Nobody else holds the piece: pressure makes the collector run.
+    // Nobody else holds the piece: the allocations make the garbage collector run.
     Array.from({ length: 20 }, () => Buffer.alloc(500_000));
     await taken;
   }
   expect(digest.finish()).toEqual(hash.digest());
 });
 
-test('an unknown algorithm is told, and so is what is no data', async () => {
+test('an unknown algorithm and an argument without bytes are refused', async () => {
   expect(() => new PooledDigest('md0')).toThrow('EINVAL');
   const digest = new PooledDigest('sha-256');
   await expect(digest.update(['text' as unknown as Buffer])).rejects.toThrow();

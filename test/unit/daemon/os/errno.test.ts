@@ -35,7 +35,7 @@ const MEANINGS: Readonly<Record<string, ErrorKind>> = {
   ENOMEM: 'resource_exhausted',
 };
 
-describe.each(['find', 'make'] as const)('a path to %s', (purpose) => {
+describe.each(['find', 'make'] as const)('explain, for a path to %s', (purpose) => {
   const made: Readonly<Record<string, ErrorKind>> = purpose === 'make' ? { ENOTDIR: 'invalid_argument' } : {};
 
   test.each(Object.entries({ ...MEANINGS, ...made }))('%s is %s', (code, kind) => {
@@ -49,7 +49,7 @@ describe.each(['find', 'make'] as const)('a path to %s', (purpose) => {
     });
   });
 
-  test('every other error is nobody’s doing', () => {
+  test('returns any other error unchanged', () => {
     const others = Object.keys(constants.errno).filter((code) => !(code in MEANINGS));
     expect(others.length).toBeGreaterThan(50);
     for (const error of [...others.map(failure), new Error('x'), 'thrown', null]) {
@@ -58,7 +58,7 @@ describe.each(['find', 'make'] as const)('a path to %s', (purpose) => {
   });
 });
 
-test.each(Object.entries(MEANINGS))('%s that comes from anywhere', (code, kind) => {
+test.each(Object.entries(MEANINGS))('%s without a path is a resource error or internal', (code, kind) => {
   const isExhaustion = kind === 'no_space' || kind === 'resource_exhausted';
   expect(exhaustionOf(failure(code))).toBe(isExhaustion ? kind : null);
   expect(isOutOfSpace(failure(code))).toBe(kind === 'no_space');

@@ -5,7 +5,7 @@ import { findExecutable } from '../../../../src/daemon/os/executable.ts';
 import { scratch } from '../../../support/scratch.ts';
 import { ADA, ROOT } from '../../../support/users.ts';
 
-/** Directories `a` and `b`, with the files that are asked for in them: mode, and owner if not root. */
+/** Directories `a` and `b` with the given files: mode, and owner if not root. */
 function setUp(
   files: Readonly<Record<string, number | readonly [mode: number, uid: number, gid: number]>>,
 ): string {
@@ -22,38 +22,38 @@ function setUp(
 
 const inBoth = (root: string) => `${root}/a:${root}/b`;
 
-describe('the search', () => {
-  test('takes the first of PATH', async () => {
+describe('findExecutable', () => {
+  test('returns the first match in PATH', async () => {
     const root = setUp({ 'a/tool': 0o755, 'b/tool': 0o755 });
     expect(await findExecutable('tool', inBoth(root), '/', ADA)).toBe(`${root}/a/tool`);
   });
 
-  test('goes on past what may not be executed, directories and what is no directory', async () => {
+  test('skips directories, files without execute permission, and elements that are no directories', async () => {
     const root = setUp({ 'a/tool': 0o644, 'b/tool': 0o755, file: 0o755 });
     mkdirSync(join(root, 'c/tool'), { recursive: true });
     const path = `${root}/none:${root}/file:${root}/c:${inBoth(root)}`;
     expect(await findExecutable('tool', path, '/', ADA)).toBe(`${root}/b/tool`);
   });
 
-  test('follows links, and past dangling ones', async () => {
+  test('follows links and skips dangling ones', async () => {
     const root = setUp({ 'b/real': 0o755 });
     symlinkSync('nowhere', join(root, 'a/tool'));
     symlinkSync('real', join(root, 'b/tool'));
     expect(await findExecutable('tool', inBoth(root), '/', ADA)).toBe(`${root}/b/tool`);
   });
 
-  test('an empty element is the cwd, a relative one lies below it', async () => {
+  test('takes an empty element for the cwd, and resolves relative ones against it', async () => {
     const root = setUp({ 'a/tool': 0o755, 'b/other': 0o755 });
     expect(await findExecutable('tool', '/none:', `${root}/a`, ADA)).toBe(`${root}/a/tool`);
     expect(await findExecutable('tool', '::/none', `${root}/a`, ADA)).toBe(`${root}/a/tool`);
     expect(await findExecutable('other', 'a:b', root, ADA)).toBe(`${root}/b/other`);
   });
 
-  test('without PATH, in the usual places', async () => {
+  test('without PATH searches the default directories', async () => {
     expect(await findExecutable('sh', undefined, '/', ADA)).toMatch(/^(\/usr)?\/bin\/sh$/);
   });
 
-  test('a command with a slash is that file, whatever PATH says', async () => {
+  test('returns a command with a slash as it is', async () => {
     const root = setUp({ 'b/tool': 0o755 });
     expect(await findExecutable('./tool', `${root}/b`, `${root}/a`, ADA)).toBe(`${root}/a/tool`);
     expect(await findExecutable('../b/tool', '', `${root}/a`, ADA)).toBe(`${root}/b/tool`);
@@ -61,8 +61,8 @@ describe('the search', () => {
   });
 });
 
-describe('what is not found', () => {
-  test('is not_found, or invalid_argument when there is one that may not be executed', async () => {
+describe('an error of the search', () => {
+  test('is not_found, or invalid_argument when a match is not executable', async () => {
     const root = setUp({ 'a/tool': 0o644 });
     await expect(findExecutable('none', inBoth(root), '/', ADA)).rejects.toMatchObject({
       kind: 'not_found',
@@ -75,7 +75,7 @@ describe('what is not found', () => {
   });
 });
 
-describe('who may execute: the first class that fits decides', () => {
+describe('execute permission is decided by the first class that matches', () => {
   const SUPPLEMENTARY = 2003;
   test.each([
     ['the owner', [0o100, ADA.uid, 0], ADA, true],

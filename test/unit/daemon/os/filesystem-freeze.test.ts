@@ -9,7 +9,7 @@ import { loopMount, untilUninterruptible } from '../../../support/cgroups.ts';
 import { isWritable } from '../../../support/frozen.ts';
 import { mountTmpfs } from '../../../support/mounts.ts';
 
-/** A program that writes to `file`; resolves when it sleeps in that write. */
+/** A program that writes to `file`; resolves when it is blocked in that write. */
 async function writeAndHang(file: string) {
   const writer = spawn('sh', ['-c', 'echo x > "$0"', file]);
   const ended = once(writer, 'exit');
@@ -18,7 +18,7 @@ async function writeAndHang(file: string) {
 }
 
 describe('a frozen file system', () => {
-  test('lets nobody write until it is thawed, and everybody read', async () => {
+  test('blocks writers until the thaw, but not readers', async () => {
     using filesystem = loopMount();
     writeFileSync(`${filesystem.path}/old`, 'content');
     await freezeFilesystem(filesystem.path);
@@ -29,7 +29,7 @@ describe('a frozen file system', () => {
     expect(readFileSync(`${filesystem.path}/new`, 'utf8')).toBe('x\n');
   });
 
-  test('frozen twice is thawed once, and thawed twice', async () => {
+  test('can be frozen again and thawed again', async () => {
     using filesystem = loopMount();
     await thawFilesystem(filesystem.path);
     await freezeFilesystem(filesystem.path);
@@ -39,7 +39,7 @@ describe('a frozen file system', () => {
     await thawFilesystem(filesystem.path);
   });
 
-  test('is thawed though every thread of the pool waits to write to it', async () => {
+  test('can be thawed while all pool threads are blocked in writes', async () => {
     using filesystem = loopMount();
     await freezeFilesystem(filesystem.path);
     const writes = Array.from({ length: 16 }, (_, i) => writeFile(`${filesystem.path}/${i}`, 'x'));
@@ -54,7 +54,7 @@ describe('a frozen file system', () => {
 });
 
 describe('refuses', () => {
-  test('a file system that cannot be frozen; thawing it is no error', async () => {
+  test('a file system that cannot be frozen; thawing it succeeds', async () => {
     const path = mountTmpfs('1m');
     await expect(freezeFilesystem(path)).rejects.toMatchObject({
       kind: 'failed_precondition',
@@ -63,7 +63,7 @@ describe('refuses', () => {
     await thawFilesystem(path);
   });
 
-  test('what is no directory, or a path that cannot be one', async () => {
+  test('a path that is missing, no directory, or invalid', async () => {
     await expect(freezeFilesystem('/nowhere')).rejects.toMatchObject({
       code: 'ENOENT',
       syscall: 'open',
@@ -75,7 +75,7 @@ describe('refuses', () => {
   });
 });
 
-test('a thread that ends in the middle harms nobody', async () => {
+test('workers that end during a freeze or thaw do not crash the process', async () => {
   using filesystem = loopMount();
   const fixture = fileURLToPath(new URL('../../../support/fsfreeze-worker.ts', import.meta.url));
   const child = spawn(process.execPath, [fixture, filesystem.path], { stdio: 'inherit' });

@@ -20,7 +20,7 @@ let directory: string;
 let alive: NodeJS.Timeout;
 beforeEach(() => {
   directory = mkdtempSync(join(tmpdir(), 'envd-inotify-'));
-  // The thread does not keep the process alive.
+  // Keeps the process alive, which the inotify thread does not.
   alive = setInterval(() => {}, 1000);
 });
 afterEach(() => {
@@ -28,7 +28,7 @@ afterEach(() => {
   rmSync(directory, { recursive: true });
 });
 
-/** An instance, and what it has read. */
+/** An instance and the events that it has reported. */
 class Collector implements Disposable {
   readonly inotify: Inotify;
   readonly events: InotifyEvent[] = [];
@@ -51,7 +51,7 @@ class Collector implements Disposable {
     }
   }
 
-  /** Waits for all that has happened until now. */
+  /** Waits for the events of everything that has happened so far. */
   async passed(): Promise<void> {
     const mark = this.inotify.mark();
     await this.until((events) => events.some(({ descriptor }) => descriptor === mark));
@@ -74,7 +74,7 @@ function openInotifies(): number {
 }
 
 describe('decoding', () => {
-  test('events with and without names', () => {
+  test('returns events with and without names', () => {
     const batch = Buffer.alloc(16 + 16 + 16);
     batch.writeInt32LE(1, 0);
     batch.writeUInt32LE(IN_MOVED_FROM, 4);
@@ -91,7 +91,7 @@ describe('decoding', () => {
 });
 
 describe('an instance', () => {
-  test('hands out events in order, a mark after them', async () => {
+  test('reports events in order, and the mark after them', async () => {
     using collector = new Collector();
     const descriptor = collector.inotify.add(bytePath(directory), IN_CREATE);
     for (let n = 0; n < 1000; n++) closeSync(openSync(join(directory, `${n}`), 'w'));
@@ -102,7 +102,7 @@ describe('an instance', () => {
     expect(collector.events.at(-1)?.mask).toBe(IN_IGNORED);
   });
 
-  test('loses nothing while the event loop is blocked', async () => {
+  test('loses no event while the event loop is blocked', async () => {
     using collector = new Collector();
     collector.inotify.add(bytePath(directory), IN_MOVED_TO | IN_MOVED_FROM);
     writeFileSync(join(directory, 'a'), '');
@@ -116,7 +116,7 @@ describe('an instance', () => {
     expect(collector.events).toHaveLength(count + 1);
   });
 
-  test('throws what the kernel says; removing twice is no error', () => {
+  test('throws the kernel’s errors; removing a watch twice succeeds', () => {
     using collector = new Collector();
     expect(() => collector.inotify.add(bytePath(join(directory, 'missing')), IN_CREATE)).toThrow(
       expect.objectContaining({ code: 'ENOENT', syscall: 'inotify_add_watch' }),
@@ -129,7 +129,7 @@ describe('an instance', () => {
     collector.inotify.remove(descriptor);
   });
 
-  test('is closed once, and says so afterwards', () => {
+  test('can be closed twice, and refuses calls afterwards', () => {
     const before = openInotifies();
     const collector = new Collector();
     collector.inotify.add(bytePath(directory), IN_CREATE);
@@ -140,7 +140,7 @@ describe('an instance', () => {
     expect(() => collector.inotify.take()).toThrow('inotify is closed');
   });
 
-  test('ends with the worker that opened it, at whatever time', async () => {
+  test('is closed when its worker ends, at any point', async () => {
     const before = openInotifies();
     for (let n = 0; n < 10; n++) {
       const worker = new Worker(join(import.meta.dirname, '../../../support/inotify-worker.ts'), {

@@ -12,7 +12,7 @@ const MOUNTINFO = `21 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
 26 21 0:33 / /mnt/k\\303\\244se rw - cifs //server/z rw
 `;
 
-test('the table of mounts is read, and searched by path', () => {
+test('mountinfo is parsed, and searched by path', () => {
   const directory = mkdtempSync(join(tmpdir(), 'envd-mounts-'));
   const file = join(directory, 'mountinfo');
   writeFileSync(file, MOUNTINFO);
@@ -33,7 +33,7 @@ test('the table of mounts is read, and searched by path', () => {
   expect(mountsBelow(mounts, '/')).toHaveLength(5);
 });
 
-test('the own mounts, and what they say of themselves', async () => {
+test('the mounts of this process are classified', async () => {
   expect(mountOf(readMounts(), '/proc/self')?.kind).toBe('pseudo');
   expect(await isOnNetwork('/tmp')).toBe(false);
 });

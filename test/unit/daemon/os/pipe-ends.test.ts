@@ -10,7 +10,7 @@ import { ROOT } from '../../../support/users.ts';
 const SIGPIPE = 13;
 const poller = new PipePoller();
 
-/** A shell script, with the reading end of what it writes; its stderr is left alone. */
+/** Runs a shell script; returns the reading end of its stdout. */
 async function start(script: string): Promise<{ stdout: number; exit: Promise<ProcessExit> }> {
   const launch = { file: '/bin/sh', args: ['sh', '-c', script], environment: { PATH: '/usr/bin:/bin' } };
   const { process: started, pipes } = await spawnWithPipes(
@@ -25,7 +25,7 @@ const outputOf = async (script: string) => (await start(script)).stdout;
 
 const bytesOf = (chunks: readonly Buffer[]) => chunks.reduce((sum, chunk) => sum + chunk.length, 0);
 
-test('every byte is told, and the end closes the descriptor', async () => {
+test('all bytes are reported, and the descriptor is closed at the end', async () => {
   const chunks: Buffer[] = [];
   const descriptor = await outputOf('seq 1 200000');
   const end = poller.read(descriptor, (bytes) => chunks.push(bytes));
@@ -34,13 +34,13 @@ test('every byte is told, and the end closes the descriptor', async () => {
   expect(Buffer.concat(chunks).toString() === expected).toBe(true);
   expect(() => fstatSync(descriptor)).toThrow('EBADF');
   expect(end.pending).toBe(0);
-  // Nothing that happens to it any more is an error.
+  // Calls after the end are no errors.
   end.setPaused(true);
   end.setPaused(false);
   end.unref();
 });
 
-test('what was told is nobody else’s: a later read does not change it', async () => {
+test('reported bytes are not changed by later reads', async () => {
   const told: Record<string, Buffer[]> = { a: [], b: [] };
   const readers = await Promise.all(
     Object.entries(told).map(async ([letter, chunks]) => {
@@ -54,7 +54,7 @@ test('what was told is nobody else’s: a later read does not change it', async 
   }
 });
 
-test('a pause takes effect within the turn that it comes in, and what waits can be asked for', async () => {
+test('a pause takes effect before the next chunk, and the pending bytes can be queried', async () => {
   const chunks: Buffer[] = [];
   const end: ReadEnd = poller.read(await outputOf('head -c 1000000 /dev/zero'), (bytes) => {
     chunks.push(bytes);
@@ -72,7 +72,7 @@ test('a pause takes effect within the turn that it comes in, and what waits can 
   expect(bytesOf(chunks)).toBe(1_000_000);
 });
 
-test('hundreds at once, whose numbers are used again', async () => {
+test('hundreds of pipes, whose descriptor numbers are reused, are read', async () => {
   for (let round = 0; round < 3; round++) {
     const ends = await Promise.all(
       Array.from({ length: 100 }, async (_, index) => {
@@ -88,7 +88,7 @@ test('hundreds at once, whose numbers are used again', async () => {
   }
 });
 
-/** Runs a module that has a `poller` and reads its standard input; returns its exit status and what it printed. */
+/** Runs a module that has a `poller` and reads its standard input; returns its exit status and output. */
 async function runModule(code: string, input: string | null): Promise<[number, string]> {
   const url = new URL('../../../../src/daemon/os/pipe-ends.ts', import.meta.url).href;
   const prelude = `const poller = new (await import(${JSON.stringify(url)})).PipePoller();`;
@@ -105,7 +105,7 @@ async function runModule(code: string, input: string | null): Promise<[number, s
   return [status, printed];
 }
 
-test('an error of a listener is an uncaught exception, as everywhere, and the reading goes on', async () => {
+test('an error of a listener is an uncaught exception, and reading continues', async () => {
   const code = `
     process.on('uncaughtException', ({ message }) => console.log(message));
     await poller.read(0, () => { throw new Error('of the listener'); }).closed;
@@ -113,11 +113,11 @@ test('an error of a listener is an uncaught exception, as everywhere, and the re
   expect(await runModule(code, 'input')).toEqual([0, 'of the listener\nclosed\n']);
 });
 
-test('one that is unreferenced keeps no program alive', async () => {
+test('an unreferenced pipe does not keep the process alive', async () => {
   expect(await runModule('poller.read(0, () => {}).unref();', null)).toEqual([0, '']);
 });
 
-test('an environment that ends closes its pipes: the writers learn of it', async () => {
+test('when a worker ends its pipes are closed, and the writers get SIGPIPE', async () => {
   const writers = await Promise.all([1, 2].map(() => start('exec cat /dev/zero')));
   const workerData = writers.map(({ stdout }) => stdout);
   const worker = new Worker(new URL('../../../support/pipes-worker.ts', import.meta.url), { workerData });

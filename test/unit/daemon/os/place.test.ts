@@ -17,7 +17,7 @@ import { needs } from '../../../support/needs.ts';
 import { scratch } from '../../../support/scratch.ts';
 import { ADA } from '../../../support/users.ts';
 
-/** Where the walk ends, as a path; what is missing on the way is told. */
+/** The path where the walk ends, including the missing part. */
 async function ends(path: string, follow = true): Promise<string> {
   using place = await Place.open(path, follow);
   return join(await place.directoryPath(), place.isBelowMissing ? '(missing)' : '', place.name);
@@ -29,7 +29,7 @@ async function make(path: string): Promise<boolean> {
 }
 
 describe('a walk', () => {
-  test('files, links, chains of links, and what is not there yet', async () => {
+  test('resolves files, links, chains of links, and missing names', async () => {
     const directory = scratch();
     const at = (name: string) => join(directory, name);
     mkdirSync(at('real/sub'), { recursive: true });
@@ -62,7 +62,7 @@ describe('a walk', () => {
     expect(await ends(at('dangling/a/b'))).toBe(at('(missing)/b'));
   });
 
-  test('a circle, and a file taken for a directory', async () => {
+  test('fails on a cycle of links, and on a file in place of a directory', async () => {
     const directory = scratch();
     symlinkSync('b', join(directory, 'a'));
     symlinkSync('a', join(directory, 'b'));
@@ -78,7 +78,7 @@ describe('a walk', () => {
     });
   });
 
-  test('the directory stays the one that was reached, until the walk is done again', async () => {
+  test('keeps the directory that it reached until it is repeated', async () => {
     const directory = scratch();
     mkdirSync(join(directory, 'a'));
     using place = await Place.open(join(directory, 'a/file'), true);
@@ -90,7 +90,7 @@ describe('a walk', () => {
     expect(readdirSync(join(directory, 'a'))).toEqual(['file']);
   });
 
-  test('a link that has taken the name meanwhile is not followed', async () => {
+  test('does not follow a link that has replaced the last name', async () => {
     const directory = scratch();
     using place = await Place.open(join(directory, 'x'), true);
     symlinkSync('/dev/null', join(directory, 'x'));
@@ -99,13 +99,13 @@ describe('a walk', () => {
   });
 });
 
-describe('a link of a user', () => {
+describe('a link that a user has made', () => {
   const link = (target: string, path: string, owner = ADA.uid) => {
     symlinkSync(target, path);
     lchownSync(path, owner, owner);
   };
 
-  test('leads where that user may go', async () => {
+  test('is followed with the permissions of that user', async () => {
     needs('root');
     const directory = scratch();
     chmodSync(directory, 0o755);
@@ -126,12 +126,12 @@ describe('a link of a user', () => {
     await own.assertMayChange();
   });
 
-  test('leads where the groups of that user may go', async () => {
+  test('is followed with the groups of that user', async () => {
     needs('root');
     const directory = scratch();
     chmodSync(directory, 0o755);
     const at = (name: string) => join(directory, name);
-    // Of Debian's base-passwd: a user with a group of its own.
+    // A user of Debian's base-passwd with a group of the same name.
     const [, , uid, gid] = (/^mail:.*/m.exec(readFileSync('/etc/passwd', 'utf8'))?.[0] ?? '')
       .split(':')
       .map(Number);
@@ -149,7 +149,7 @@ describe('a link of a user', () => {
     await expect(ends(at('to-others/x'))).rejects.toMatchObject({ code: 'EACCES' });
   });
 
-  test('and no link of a third one from there; root’s are followed', async () => {
+  test('does not lead on through a third user’s link, but through root’s', async () => {
     needs('root');
     const directory = scratch();
     chmodSync(directory, 0o755);
@@ -163,7 +163,7 @@ describe('a link of a user', () => {
     expect(await ends(at('by-ada/x'))).toBe(at('x'));
   });
 
-  test('gives no name in a directory with the sticky bit that is another’s', async () => {
+  test('does not allow to replace another user’s file in a sticky directory', async () => {
     needs('root');
     const directory = scratch();
     chmodSync(directory, 0o755);
@@ -185,8 +185,8 @@ describe('a link of a user', () => {
   });
 });
 
-describe('directories', () => {
-  test('what is missing is made, the user’s and with mode 0755; the rest stays', async () => {
+describe('makeDirectory', () => {
+  test('makes missing directories, which belong to the user with mode 0755, and keeps existing ones', async () => {
     const root = scratch();
     mkdirSync(join(root, 'there'), { mode: 0o700 });
     expect(await make(join(root, 'there/a/b'))).toBe(true);
@@ -198,7 +198,7 @@ describe('directories', () => {
     expect([uid, mode & 0o7777]).toEqual([0, 0o700]);
   });
 
-  test('the group and the set-group-ID bit of the directory above are not handed down', async () => {
+  test('does not inherit the group and the set-group-ID bit', async () => {
     const root = scratch();
     lchownSync(root, 0, 4000);
     chmodSync(root, 0o2755);
@@ -209,7 +209,7 @@ describe('directories', () => {
     }
   });
 
-  test('one that is there is not made', async () => {
+  test('returns false for an existing directory', async () => {
     const root = scratch();
     symlinkSync(root, join(root, 'link'));
     expect(await make(root)).toBe(false);
@@ -220,7 +220,7 @@ describe('directories', () => {
   });
 
   test.each(['file', 'file/below', 'file/below/deep', 'dangling'])(
-    'something else is refused: %s',
+    'refuses a path through something else: %s',
     async (path) => {
       const root = scratch();
       writeFileSync(join(root, 'file'), '');
@@ -230,18 +230,18 @@ describe('directories', () => {
     },
   );
 
-  test('a file system that makes no directories', async () => {
+  test('fails on a file system that allows no directories', async () => {
     await expect(make('/proc/envd-test/below')).rejects.toMatchObject({ code: 'ENOENT' });
   });
 
-  test('one is made once for many who want it', async () => {
+  test('makes a directory once when many call it', async () => {
     const path = join(scratch(), 'a/b/c');
     const made = await Promise.all(Array.from({ length: 20 }, () => make(path)));
     expect(made.filter(Boolean)).toHaveLength(1);
     expect(statSync(path).isDirectory()).toBe(true);
   });
 
-  test('near the longest path', async () => {
+  test('works up to the longest path', async () => {
     const segment = 'd'.repeat(200);
     let path = scratch();
     while (path.length + 1 + segment.length < 4095) path = join(path, segment);

@@ -23,7 +23,7 @@ async function open(recursive: boolean): Promise<[PolledWatch, Set<string>]> {
   return [await PolledWatch.open(directory, { recursive, onChange, onError }), changed];
 }
 
-test('names what was made, changed and removed after it was opened', async () => {
+test('reports entries that were created, changed and removed after it was opened', async () => {
   mkdirSync(join(directory, 'a'));
   for (const name of ['written', 'removed']) writeFileSync(join(directory, 'a', name), 'x');
   const [watch, changed] = await open(true);
@@ -35,7 +35,7 @@ test('names what was made, changed and removed after it was opened', async () =>
   await watch[Symbol.asyncDispose]();
 });
 
-test('looks no deeper than it should', async () => {
+test('polls no deeper than requested', async () => {
   mkdirSync(join(directory, 'a'));
   const [watch, changed] = await open(false);
   writeFileSync(join(directory, 'a/below'), '');
@@ -45,7 +45,7 @@ test('looks no deeper than it should', async () => {
   await watch[Symbol.asyncDispose]();
 });
 
-test('looks less often while the process has much to do', async () => {
+test('polls less often when the process is busy', async () => {
   const [watch] = await open(true);
   expect(watch.intervalMs).toBe(1000);
   const end = performance.now() + 3000;

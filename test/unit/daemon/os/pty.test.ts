@@ -20,7 +20,7 @@ const sizeOf = (terminal: Terminal) =>
   String(execFileSync('stty', ['-F', readlinkSync(`/proc/self/fd/${terminal.slave}`), 'size'])).trim();
 
 describe('size', () => {
-  test('as asked for, and as changed', () => {
+  test('is the requested one, and changes with resize', () => {
     const terminal = open({ cols: 132, rows: 43 });
     expect(sizeOf(terminal)).toBe('43 132');
     terminal.resize({ cols: 65_535, rows: 1 });
@@ -31,7 +31,7 @@ describe('size', () => {
     { cols: 0, rows: 24 },
     { cols: 80, rows: 65_536 },
     { cols: -1, rows: 24 },
-  ])('impossible: %o', (size) => {
+  ])('%o is refused', (size) => {
     const refusal = expect.objectContaining({
       kind: 'invalid_argument',
       message: `terminal size must be 1 to 65535 cells each way, not ${size.cols}x${size.rows}`,
@@ -43,26 +43,26 @@ describe('size', () => {
   });
 });
 
-test("it is the user's, as a login makes it", () => {
+test('the slave belongs to the user, with the mode of a login terminal', () => {
   const { slave } = open(undefined, ADA);
   expect(fstatSync(slave)).toMatchObject({ uid: ADA.uid, mode: constants.S_IFCHR | 0o620 });
 });
 
-test('the slave blocks, as a program expects', () => {
+test('the slave is in blocking mode, as programs expect', () => {
   const { slave } = open();
   const flags = /^flags:\s+([0-7]+)$/m.exec(readFileSync(`/proc/self/fdinfo/${slave}`, 'utf8'))?.[1] ?? '';
   expect(Number.parseInt(flags, 8) & 0o4000).toBe(0);
 });
 
 describe('drain', () => {
-  test('takes what has been written to the last byte, streamed or not', async () => {
+  test('returns all bytes written so far, also those that are not yet streamed', async () => {
     const terminal = open();
     const streamed: Buffer[] = [];
     terminal.stream.on('data', (chunk: Buffer) => streamed.push(chunk));
     const lines = Array.from({ length: 300 }, (_, index) => `line ${index}\n`);
     for (const [index, line] of lines.entries()) {
       writeSync(terminal.slave, line);
-      // Read every now and then, so that the stream holds a part and the kernel another.
+      // Read in between, so that one part is in the stream and another in the kernel.
       if (index === 100) await once(terminal.stream, 'data');
       if (index === 200) await turn();
     }
@@ -71,19 +71,19 @@ describe('drain', () => {
     expect(terminal.drain()).toEqual([]);
   });
 
-  test('of nothing is nothing, at once', () => {
+  test('returns nothing when nothing was written', () => {
     expect(open().drain()).toEqual([]);
   });
 });
 
-/** Every byte as it is, in both directions. */
+/** Sets raw mode, so that bytes pass unchanged in both directions. */
 function makeRaw(terminal: Terminal): void {
   const path = readlinkSync(`/proc/self/fd/${terminal.slave}`);
   execFileSync('stty', ['-F', path, 'raw', '-echo', 'min', '1']);
 }
 
 describe('input', () => {
-  test('that is read late arrives whole, and in order', async () => {
+  test('that is read late arrives whole and in order', async () => {
     const terminal = open();
     makeRaw(terminal);
     const wanted = randomBytes(1_000_000);
@@ -102,7 +102,7 @@ describe('input', () => {
     await expect.poll(() => taken).toBe(true);
   });
 
-  test('that nobody reads is given up with the terminal, and holds nothing open', async () => {
+  test('that is not read is dropped when the terminal is closed, and no descriptor stays open', async () => {
     const before = descriptors();
     const terminal = open();
     makeRaw(terminal);
@@ -112,7 +112,7 @@ describe('input', () => {
     await expect.poll(descriptors).toBeLessThanOrEqual(before);
   });
 
-  test('of a thread that ends while it waits harms nobody', async () => {
+  test('that is pending when its worker ends leaves no descriptor open', async () => {
     const before = descriptors();
     const worker = new Worker(new URL('../../../support/full-terminal-worker.ts', import.meta.url));
     await once(worker, 'message');
@@ -124,7 +124,7 @@ describe('input', () => {
 const descriptors = () => readdirSync('/proc/self/fd').length;
 
 describe('closing', () => {
-  test('leaves no descriptor, and twice is once', async () => {
+  test('closes the descriptors, and may be repeated', async () => {
     open()[Symbol.dispose]();
     const before = descriptors();
     const terminals = Array.from({ length: 20 }, () => new Terminal({ cols: 80, rows: 24 }, ROOT));
@@ -133,7 +133,7 @@ describe('closing', () => {
     await expect.poll(descriptors).toBeLessThanOrEqual(before);
   });
 
-  test('hangs up: who still has the terminal gets SIGHUP', async () => {
+  test('sends SIGHUP to the processes of the terminal', async () => {
     const terminal = new Terminal({ cols: 80, rows: 24 }, ROOT);
     const launch = {
       file: '/bin/sleep',

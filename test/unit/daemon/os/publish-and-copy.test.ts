@@ -24,8 +24,8 @@ function openFile(path: string, flags = 'r+'): number {
   return descriptor;
 }
 
-describe('a file without a name', () => {
-  test('gets one, its owner and its content', async () => {
+describe('an unnamed file', () => {
+  test('is published under a name, with owner and content', async () => {
     const path = join(scratch(), 'named');
     using place = await Place.open(path, false);
     await using file = await place.openUnnamed();
@@ -38,7 +38,7 @@ describe('a file without a name', () => {
     expect(statSync(path).mode & 0o7777).toBe(0o644);
   });
 
-  test('does not take a name that is taken', async () => {
+  test('is not published under an existing name', async () => {
     const directory = scratch();
     using place = await Place.open(join(directory, 'x'), false);
     await using file = await place.openUnnamed();
@@ -52,7 +52,7 @@ describe('a file without a name', () => {
     expect(readFileSync(join(directory, 'file'), 'utf8')).toBe('old');
   });
 
-  test('is not to be had everywhere', async () => {
+  test('cannot be created on /proc and /sys', async () => {
     for (const directory of ['/proc', '/sys']) {
       using place = await Place.open(`${directory}/x`, false);
       expect(await place.openUnnamed()).toBeNull();
@@ -64,7 +64,7 @@ describe('copying', () => {
   test.each([
     ['in one file system', () => scratch()],
     ['across two', () => mountTmpfs('1m')],
-  ])('%s', async (_name, elsewhere) => {
+  ])('%s appends a range', async (_name, elsewhere) => {
     const source = join(scratch(), 'source');
     const target = join(elsewhere(), 'target');
     const content = Buffer.alloc(700_001, 'abc');
@@ -78,14 +78,14 @@ describe('copying', () => {
     expect(await native.copyRange(from, to, 0, 0)).toBe(0);
   });
 
-  test('a file of /proc, which claims to be empty', async () => {
+  test('copies a file of /proc, whose size is 0', async () => {
     const target = join(scratch(), 'target');
     const to = openFile(target, 'w+');
     await native.copyRange(openFile('/proc/version', 'r'), to, 0, Number.MAX_SAFE_INTEGER);
     expect(readFileSync(target, 'utf8')).toBe(readFileSync('/proc/version', 'utf8'));
   });
 
-  test('tells what failed', async () => {
+  test('throws the error of the system call', async () => {
     await expect(native.copyRange(-1, -1, 0, 1)).rejects.toMatchObject({ code: 'EBADF' });
     const full = join(mountTmpfs('64k'), 'target');
     const source = join(scratch(), 'source');
@@ -95,8 +95,8 @@ describe('copying', () => {
   });
 });
 
-describe('reserving', () => {
-  test('takes the blocks, and neither size nor content change', async () => {
+describe('reserveSpace', () => {
+  test('allocates blocks without changing size or content', async () => {
     const path = join(scratch(), 'file');
     writeFileSync(path, 'content');
     const descriptor = openFile(path);
@@ -114,7 +114,7 @@ describe('reserving', () => {
     expect(fstatSync(descriptor).size).toBe(1_000_000);
   });
 
-  test('leaves a file that has them untouched', async () => {
+  test('does not touch a file that has the blocks', async () => {
     const descriptor = openFile(join(scratch(), 'full'), 'w+');
     writeSync(descriptor, Buffer.alloc(100_000));
     const { ctimeNs } = fstatSync(descriptor, { bigint: true });
@@ -122,7 +122,7 @@ describe('reserving', () => {
     expect(fstatSync(descriptor, { bigint: true }).ctimeNs).toBe(ctimeNs);
   });
 
-  test('without room gives back what it took', async () => {
+  test('frees what it allocated when there is no space', async () => {
     const descriptor = openFile(join(mountTmpfs('1m'), 'file'), 'w+');
     writeSync(descriptor, 'content');
     await expect(native.reserveSpace(descriptor, 2_000_000)).rejects.toMatchObject({

@@ -12,7 +12,7 @@ import {
   signalText,
 } from '../../../../src/daemon/os/signals.ts';
 
-test('every signal has the name that bash gives it', () => {
+test('every signal has the name that bash prints', () => {
   const script = `for i in $(seq ${MAX_SIGNAL}); do echo "$i SIG$(kill -l $i)"; done 2>&1`;
   const lines = String(execFileSync('bash', ['-c', script]))
     .trim()
@@ -20,24 +20,24 @@ test('every signal has the name that bash gives it', () => {
   expect(lines).toHaveLength(MAX_SIGNAL);
   for (const line of lines) {
     const [number = '', name = ''] = line.split(' ');
-    // bash counts the upper half of the real-time signals down from SIGRTMAX.
+    // bash names the upper half of the real-time signals relative to SIGRTMAX.
     const fromTop = /^SIGRTMAX(?:-(\d+))?$/.exec(name);
     const wanted = fromTop ? `SIGRTMIN+${MAX_SIGNAL - 34 - Number(fromTop[1] ?? 0)}` : name;
-    // The C library keeps 32 and 33, which have no name.
+    // The C library reserves 32 and 33, which have no name.
     expect(signalName(Number(number))).toBe(wanted === 'SIG' ? `SIG${number}` : wanted);
   }
 });
 
-test('and the number that Node gives it', () => {
+test('every signal has the number that Node knows', () => {
   for (const [name, number] of Object.entries(constants.signals)) {
-    // Two names for one number.
+    // Aliases: two names for one number.
     if (name !== 'SIGIOT' && name !== 'SIGPOLL' && name !== 'SIGUNUSED')
       expect(signalName(number)).toBe(name);
   }
   expect([SIGKILL, SIGTERM]).toEqual([constants.signals.SIGKILL, constants.signals.SIGTERM]);
 });
 
-test('the text is what Go prints', () => {
+test('the text equals that of Go', () => {
   expect([1, 2, 9, 11, 15, 19, 20].map(signalText)).toEqual([
     'hangup',
     'interrupt',
@@ -50,7 +50,7 @@ test('the text is what Go prints', () => {
   expect([32, 37, 64].map(signalText)).toEqual(['signal 32', 'signal 37', 'signal 64']);
 });
 
-test('a signal reaches a process, or a whole group', async () => {
+test('a signal reaches a process or a group', async () => {
   const one = spawn('sleep', ['300']);
   expect(signalProcess(one.pid ?? 0, 40)).toBe(true);
   await once(one, 'exit');
@@ -58,11 +58,11 @@ test('a signal reaches a process, or a whole group', async () => {
   const group = spawn('sh', ['-c', 'sleep 300 & sleep 300 & echo; wait'], { detached: true });
   await once(group.stdout, 'data');
   expect(signalGroup(group.pid ?? 0, SIGKILL)).toBe(true);
-  // Closed by the last of them.
+  // The pipe is closed when the last process of the group has ended.
   await once(group.stdout, 'close');
 });
 
-test('what is gone is no error, what is impossible is', async () => {
+test('a process that has ended is no error, an invalid signal is', async () => {
   const child = spawn('true', { detached: true });
   await once(child, 'exit');
   expect(signalProcess(child.pid ?? 0, SIGTERM)).toBe(false);

@@ -17,7 +17,7 @@ import { scratch } from '../../../support/scratch.ts';
 
 const LIMIT = 1000;
 
-/** Beside the root's file system, where it is read in the pool. */
+/** The root file system is read synchronously when cached, others always in the pool. */
 const places = { 'on the root': scratch, elsewhere: () => mountTmpfs('4m') };
 
 describe.each(Object.entries(places))('a file %s', (_, place) => {
@@ -32,7 +32,7 @@ describe.each(Object.entries(places))('a file %s', (_, place) => {
     expect(await native.readSmallFile(`${path}.link`, LIMIT)).toEqual(expected);
   });
 
-  test('that is larger is only looked at', async () => {
+  test('that is larger has its status only', async () => {
     const path = join(place(), 'file');
     writeFileSync(path, randomBytes(1001));
     expect(await native.readSmallFile(path, LIMIT)).toMatchObject({ content: null, size: 1001 });
@@ -46,7 +46,7 @@ describe.each(Object.entries(places))('a file %s', (_, place) => {
     expect(content).toEqual(Buffer.concat([Buffer.from('x'), Buffer.alloc(499)]));
   });
 
-  test('that is none is only looked at, and never opened', async () => {
+  test('that is a pipe or a directory is not opened', async () => {
     const directory = place();
     const [pipe, below] = [join(directory, 'pipe'), join(directory, 'below')];
     execFileSync('mkfifo', [pipe]);
@@ -56,30 +56,30 @@ describe.each(Object.entries(places))('a file %s', (_, place) => {
   });
 });
 
-/** The file, read after the kernel was asked to forget it: posix_fadvise(2). */
+/** Reads the file after the kernel was asked to drop it from the page cache: posix_fadvise(2). */
 function readCold(path: string) {
   execFileSync('dd', [`if=${path}`, 'iflag=nocache', 'count=0', 'status=none']);
   execFileSync('dd', [`of=${path}`, 'oflag=nocache', 'conv=notrunc,fdatasync', 'count=0', 'status=none']);
   return native.readSmallFile(path, LIMIT);
 }
 
-test('what is not in memory is read all the same', async () => {
+test('a file that is not in the page cache is read in the pool', async () => {
   const path = join(scratch(), 'cold');
   const content = randomBytes(1000);
   writeFileSync(path, content);
   let cold = readCold(path);
-  // The kernel keeps pages that it is still busy with.
+  // The kernel keeps pages that are still in use.
   for (let attempt = 0; attempt < 50 && !(cold instanceof Promise); attempt++) cold = readCold(path);
   expect((await cold).content).toEqual(content);
   const warm = native.readSmallFile(path, LIMIT);
   expect((await warm).content).toEqual(content);
-  // Where the scratch directory is on the root's own file system, as in CI.
+  // Only when the scratch directory is on the root file system, as in CI.
   if (statSync(path).dev === statSync('/').dev) {
     expect([cold, warm].map((result) => result instanceof Promise)).toEqual([true, false]);
   }
 });
 
-test('files of the kernel are read to where they end, not to where they say', async () => {
+test('files of the kernel are read to their end, whatever size they have', async () => {
   const version = await native.readSmallFile('/proc/version', LIMIT);
   expect(version).toMatchObject({ size: 0, content: readFileSync('/proc/version') });
   expect(await native.readSmallFile('/proc/kallsyms', LIMIT)).toMatchObject({ size: 0, content: null });
@@ -87,7 +87,7 @@ test('files of the kernel are read to where they end, not to where they say', as
   expect(await native.readSmallFile(sys, 4096)).toMatchObject({ size: 4096, content: readFileSync(sys) });
 });
 
-test('what cannot be read is told', async () => {
+test('a missing file and an invalid path are errors', async () => {
   const directory = scratch();
   await expect(native.readSmallFile(join(directory, 'missing'), LIMIT)).rejects.toMatchObject({
     code: 'ENOENT',

@@ -42,8 +42,8 @@ async function run(what: Launch): Promise<{ stdout: string; stderr: string; exit
 
 const descriptors = () => readdirSync('/proc/self/fd').length;
 
-describe('what was asked for arrives', () => {
-  test('arguments, environment and directory, byte for byte', async () => {
+describe('a process gets', () => {
+  test('its arguments, environment and directory, byte for byte', async () => {
     const script = 'printf "%s|" "$0" "$@"; pwd; env | sort';
     const what = launch('/bin/sh', ['-c', script, 'zero', 'ü', '', 'a b\n'], {
       environment: { PATH, EMPTY: '', UMLAUT: 'ä=ö' },
@@ -53,17 +53,17 @@ describe('what was asked for arrives', () => {
     expect(stdout).toBe(`zero|ü||a b\n|/tmp\nEMPTY=\nPATH=${PATH}\nPWD=/tmp\nUMLAUT=ä=ö\n`);
   });
 
-  test('exit codes and signals are told apart', async () => {
+  test('an exit that is told apart from a signal', async () => {
     expect((await run(sh('exit 137'))).exit).toMatchObject({ code: 137, signal: null });
     expect((await run(sh('kill -9 $$'))).exit).toMatchObject({ code: null, signal: 9 });
-    // A real-time signal: libuv would call this exit code 0.
+    // A real-time signal, which libuv reports as exit code 0.
     expect((await run(launch('/bin/bash', ['-c', 'kill -40 $$']))).exit).toMatchObject({
       code: null,
       signal: 40,
     });
   });
 
-  test('stdio are pipes that can be opened again by name', async () => {
+  test('pipes as stdio that can be opened by name', async () => {
     const { stdout } = await run(
       sh('echo a >/dev/stdout; echo b >/proc/self/fd/1; readlink /proc/self/fd/2'),
     );
@@ -74,7 +74,7 @@ describe('what was asked for arrives', () => {
 describe('identity', () => {
   const user: User = { ...NOBODY, uid: 4711, gid: 4712, groups: [4712, 4713, 60_000, 4_000_000_000] };
 
-  test('uid, gid and exactly the supplementary groups of the user', async () => {
+  test('uid, gid and the supplementary groups are exactly those of the user', async () => {
     const { stdout } = await run(
       launch('/bin/grep', ['-E', '^(Uid|Gid|Groups):', '/proc/self/status'], { user }),
     );
@@ -83,14 +83,14 @@ describe('identity', () => {
     );
   });
 
-  test('no group at all, where the user has none', async () => {
+  test('a user without supplementary groups gets none', async () => {
     const { stdout } = await run(
       launch('/bin/grep', ['^Groups:', '/proc/self/status'], { user: { ...user, groups: [] } }),
     );
     expect(stdout.trim()).toBe('Groups:');
   });
 
-  test('no capability is left to a user', async () => {
+  test('a user other than root has no capabilities', async () => {
     const { stdout } = await run(
       launch('/bin/grep', ['-E', '^Cap(Prm|Eff):', '/proc/self/status'], { user }),
     );
@@ -99,13 +99,13 @@ describe('identity', () => {
 });
 
 describe('descriptors', () => {
-  /** Whether a descriptor of this process would be inherited over execve. Source: proc_pid_fdinfo(5). */
+  /** Whether a descriptor of this process is inherited over execve. Source: proc_pid_fdinfo(5). */
   function inheritable(fd: string): boolean {
     const flags = /^flags:\s+([0-7]+)$/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, 'utf8'))?.[1] ?? '';
     return (Number.parseInt(flags, 8) & 0o2000000) === 0;
   }
 
-  test('none of the daemon’s many reaches a child, close-on-exec or not', async () => {
+  test('the daemon’s descriptors are not inherited, with or without close-on-exec', async () => {
     const files = Array.from({ length: 300 }, () => openSync('/dev/null', 'r'));
     // node-pty opens its master without close-on-exec.
     const terminals = Array.from({ length: 10 }, () => new Terminal({ cols: 80, rows: 24 }, ROOT));
@@ -122,38 +122,38 @@ describe('descriptors', () => {
       }
     });
     expect(wouldLeak.length).toBeGreaterThanOrEqual(terminals.length);
-    // Of a shell that waits for `ls`: one that has just been started may still be loading its libraries.
+    // A shell that waits for `ls` has finished starting; a new process may still be loading its libraries.
     const { stdout } = await run(sh('ls /proc/$$/fd; true'));
     expect(stdout).toBe('0\n1\n2\n');
   });
 
-  test('nothing is left open by starts, whether they fail or not', async () => {
+  test('no descriptor is left open by starts that succeed or fail', async () => {
     await run(sh('true'));
     const before = descriptors();
     for (let count = 0; count < 20; count++) {
       await run(sh('true'));
       await run(launch('/none')).catch(() => {});
     }
-    // The sockets of the last one close a moment later.
+    // The sockets of the last start are closed a moment later.
     await expect.poll(descriptors).toBeLessThanOrEqual(before);
   });
 });
 
-describe('a start that fails says at which step, and why', () => {
+describe('a failed start names the step and the error', () => {
   const failure = (what: Launch) =>
     run(what).then(
       () => null,
       (error: unknown) => error,
     );
 
-  test('no such file', async () => {
+  test('a missing file', async () => {
     expect(await failure(launch('/none/such'))).toMatchObject({
       kind: 'not_found',
       message: "cannot start '/none/such': ENOENT: No such file or directory",
     });
   });
 
-  test('a file that is not executable, or by nobody else', async () => {
+  test('a file that is not executable, or not by this user', async () => {
     const file = join(scratch(), 'file');
     writeFileSync(file, 'text');
     const message = `cannot start '${file}': EACCES: Permission denied`;
@@ -171,7 +171,7 @@ describe('a start that fails says at which step, and why', () => {
     });
   });
 
-  test('an interpreter that is missing', async () => {
+  test('a missing interpreter', async () => {
     const file = join(scratch(), 'script');
     writeFileSync(file, '#!/none/interpreter\n', { mode: 0o755 });
     expect(await failure(launch(file))).toMatchObject({ kind: 'not_found' });
@@ -195,7 +195,7 @@ describe('a start that fails says at which step, and why', () => {
     expect(await failure(sh('', { cwd }))).toMatchObject({ kind: 'invalid_argument', message });
   });
 
-  test('a cwd that only the daemon may enter: it is entered as the user', async () => {
+  test('a cwd that only root may enter is entered as the user', async () => {
     const closed = join(scratch(), 'closed');
     mkdirSync(closed, { mode: 0o700 });
     expect(await failure(sh('', { cwd: closed, user: NOBODY }))).toMatchObject({
@@ -204,7 +204,7 @@ describe('a start that fails says at which step, and why', () => {
     });
   });
 
-  test('a cgroup below a frozen one: it would stop before its execve, and with it who waits for that', async () => {
+  test('a cgroup below a frozen one, where the child would stop before execve and block its parent', async () => {
     using top = testCgroup();
     const before = descriptors();
     for (const parent of [top, Cgroup.create(`${top.path}/between`)]) {
@@ -223,7 +223,7 @@ describe('a start that fails says at which step, and why', () => {
     await expect.poll(descriptors).toBeLessThanOrEqual(before);
   });
 
-  test('a terminal that is none', async () => {
+  test('a descriptor that is no terminal', async () => {
     const fd = openSync('/dev/null', 'r+');
     onTestFinished(() => closeSync(fd));
     await expect(spawn(sh(''), fd)).rejects.toMatchObject({
@@ -233,7 +233,7 @@ describe('a start that fails says at which step, and why', () => {
   });
 });
 
-test('a terminal is the controlling one of its child', async () => {
+test('a terminal becomes the controlling terminal of the process', async () => {
   const terminal = new Terminal({ cols: 80, rows: 24 }, ROOT);
   onTestFinished(() => terminal[Symbol.dispose]());
   const started = await spawn(sh('echo from the terminal >/dev/tty'), terminal.slave);
@@ -241,7 +241,7 @@ test('a terminal is the controlling one of its child', async () => {
   expect(String(Buffer.concat(terminal.drain()))).toBe('from the terminal\r\n');
 });
 
-test('processes that live a moment do not interrupt the event loop', async () => {
+test('short-lived processes do not interrupt the event loop', async () => {
   const library = join(scratch(), 'interrupted.so');
   const fixture = (name: string) => fileURLToPath(new URL(`../../../support/${name}`, import.meta.url));
   needs('cc');

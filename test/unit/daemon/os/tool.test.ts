@@ -8,7 +8,7 @@ import { scratch } from '../../../support/scratch.ts';
 const shell = (script: string, limitMs = 10_000, ...args: string[]) =>
   runTool('sh', ['-c', script, 'sh', ...args], limitMs);
 
-test('runs a program with plain surroundings', async () => {
+test('runs a program with a minimal environment', async () => {
   const file = join(scratch(), 'out');
   await shell('{ pwd; echo "$LC_ALL"; env | grep -c VITEST; cat; } > "$1"; true', undefined, file);
   expect(readFileSync(file, 'utf8')).toBe('/\nC\n0\n');
@@ -23,7 +23,7 @@ describe('fails', () => {
     await expect(shell(script)).rejects.toMatchObject({ kind: 'unavailable', message });
   });
 
-  test('where the program is not installed', async () => {
+  test('when the program is not installed', async () => {
     await expect(runTool('no-such-tool', [], 1000)).rejects.toMatchObject({
       kind: 'failed_precondition',
       message: "'no-such-tool' is not installed",
@@ -34,7 +34,7 @@ describe('fails', () => {
   });
 });
 
-test('is killed with its helpers when its time is up', async () => {
+test('kills the program and its children at the time limit', async () => {
   const file = join(scratch(), 'pids');
   const hanging = shell('sleep 1000 & echo $$ $! > "$1"; wait', 300, file);
   await expect(hanging).rejects.toMatchObject({
@@ -46,7 +46,7 @@ test('is killed with its helpers when its time is up', async () => {
   for (const pid of pids) await expect.poll(() => runs(pid)).toBe(false);
 });
 
-test('is not waited for when a helper stays behind with its output', async () => {
+test('does not wait for a child that keeps the output open', async () => {
   const file = join(scratch(), 'pid');
   await shell('sleep 1000 & echo $! > "$1"', 5000, file);
   const pid = Number(readFileSync(file, 'utf8'));

@@ -7,7 +7,7 @@ import { scratch } from '../../../support/scratch.ts';
 import { ADA, GROUP, PASSWD, testUsers } from '../../../support/users.ts';
 
 describe('lookup', () => {
-  test('gives the user with all of its groups, the primary one first', () => {
+  test('returns the user with all groups, the primary one first', () => {
     expect(testUsers(scratch()).lookup('ada')).toEqual(ADA);
   });
 
@@ -24,12 +24,12 @@ describe('lookup', () => {
     expect(() => users.lookup('bob')).toThrow(
       expect.objectContaining({ kind: 'unauthenticated', message: "invalid username: 'bob'" }),
     );
-    // Names of what every object has are no users.
+    // Names of members that every object has.
     expect(() => users.lookup('constructor')).toThrow(/invalid username/);
     expect(() => users.lookup('')).toThrow(/invalid username/);
   });
 
-  test('counts the first entry of a name, and skips what is malformed', () => {
+  test('takes the first entry of a name and skips malformed ones', () => {
     const directory = scratch();
     const users = testUsers(directory);
     writeFileSync(
@@ -53,7 +53,7 @@ describe('lookup', () => {
     }
   });
 
-  test('names a group once, even when it lists its primary members', () => {
+  test('returns a group once, also when it lists its primary members', () => {
     const directory = scratch();
     const users = testUsers(directory);
     writeFileSync(join(directory, 'group'), 'pioneers:x:2002:ada\nalso:x:2003:ada\nagain:x:2003:ada\n');
@@ -62,7 +62,7 @@ describe('lookup', () => {
 });
 
 describe('names', () => {
-  test('gives names, or numbers as text where there are none', () => {
+  test('returns names, or the number as text when there is none', () => {
     const names = testUsers(scratch()).names();
     expect(names.userName(2001)).toBe('ada');
     expect(names.userName(4711)).toBe('4711');
@@ -70,7 +70,7 @@ describe('names', () => {
     expect(names.groupName(4711)).toBe('4711');
   });
 
-  test('gives the first name of a number', () => {
+  test('returns the first name of a number', () => {
     const directory = scratch();
     const users = testUsers(directory);
     writeFileSync(join(directory, 'passwd'), 'one:x:5:5::/:\ntwo:x:5:5::/:\n');
@@ -78,17 +78,17 @@ describe('names', () => {
   });
 });
 
-describe('files that change', () => {
+describe('changes of the files', () => {
   const bob = 'bob:x:2010:2010::/home/bob:/bin/sh\n';
 
-  test('are seen by the next call, appended to or replaced', () => {
+  test('by appending or replacing are seen by the next call', () => {
     const directory = scratch();
     const users = testUsers(directory);
     const passwd = join(directory, 'passwd');
     expect(() => users.lookup('bob')).toThrow();
     writeFileSync(passwd, PASSWD + bob);
     expect(users.lookup('bob').uid).toBe(2010);
-    // As useradd does it: another file takes the name.
+    // As useradd replaces it: by renaming another file.
     writeFileSync(`${passwd}+`, PASSWD);
     renameSync(`${passwd}+`, passwd);
     expect(() => users.lookup('bob')).toThrow();
@@ -96,7 +96,7 @@ describe('files that change', () => {
     expect(users.lookup('ada').groups).toContain(3000);
   });
 
-  test('are seen even when size and modification time stay the same', () => {
+  test('are seen when size and modification time are the same', () => {
     const directory = scratch();
     const users = testUsers(directory);
     const passwd = join(directory, 'passwd');
@@ -109,10 +109,10 @@ describe('files that change', () => {
     }
   });
 
-  test('are seen when they had been unchanged for long', () => {
+  test('are seen after a long time without changes', () => {
     const directory = scratch();
     const users = testUsers(directory);
-    // What is a second old is settled, and not read again until it changes.
+    // A file that is a second old is not read again before its status changes.
     vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 1000 });
     onTestFinished(() => void vi.useRealTimers());
     expect(users.lookup('ada').uid).toBe(2001);
@@ -122,7 +122,7 @@ describe('files that change', () => {
     expect(users.names().userName(2011)).toBe('ada');
   });
 
-  test('may be a fifo, which holds nobody up', () => {
+  test('a fifo in their place does not block', () => {
     const directory = scratch();
     const users = testUsers(directory);
     rmSync(join(directory, 'passwd'));
@@ -130,7 +130,7 @@ describe('files that change', () => {
     expect(() => users.lookup('ada')).toThrow(/invalid username/);
   });
 
-  test('may be missing: then there is nobody', () => {
+  test('missing files mean that there are no users', () => {
     const directory = scratch();
     const users = testUsers(directory);
     users.lookup('ada');

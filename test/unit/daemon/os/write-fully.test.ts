@@ -10,7 +10,7 @@ const openFile = (path: string, flags: string | number) => new OpenFile(openSync
 const never = new AbortController().signal;
 const pieces = (...texts: string[]) => texts.map((text) => Buffer.from(text));
 
-test('at a position, or where the file stands', async () => {
+test('writes at a position, or at the current one', async () => {
   const path = join(scratch(), 'file');
   await using file = openFile(path, 'w+');
   await writeFully(file, pieces('ab', '', 'cd'), null, never);
@@ -20,7 +20,7 @@ test('at a position, or where the file stands', async () => {
   expect(readFileSync(path, 'utf8')).toBe('aXcdef');
 });
 
-test('to a pipe that is full: waits for its reader', async () => {
+test('waits for the reader of a full pipe', async () => {
   const path = join(scratch(), 'pipe');
   execFileSync('mkfifo', [path]);
   await using both = openFile(path, 'r+');
@@ -34,7 +34,7 @@ test('to a pipe that is full: waits for its reader', async () => {
   expect(Buffer.concat(read).equals(Buffer.concat(batch))).toBe(true);
 });
 
-test('to a pipe that stays full: until the signal', async () => {
+test('ends with the signal while a pipe stays full', async () => {
   const path = join(scratch(), 'pipe');
   execFileSync('mkfifo', [path]);
   await using _reader = openFile(path, 'r+');

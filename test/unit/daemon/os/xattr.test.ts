@@ -15,7 +15,7 @@ function openNew(directory: string): { path: string; descriptor: number } {
   return { path, descriptor };
 }
 
-/** The process that serves a FUSE mount. */
+/** The process that serves the FUSE mount. */
 function serverOf(mounted: string): number {
   const pid = readdirSync('/proc').find((name) => {
     if (!/^\d+$/.test(name)) return false;
@@ -31,7 +31,7 @@ function serverOf(mounted: string): number {
 const places = { 'on a local file system': scratch, 'on a network mount': () => mountFuse()[0] };
 
 describe.each(Object.entries(places))('attributes %s', (_, place) => {
-  test('are set, read by their prefix and removed', async () => {
+  test('are set, read by their prefix, and removed', async () => {
     const { path, descriptor } = openNew(place());
     setAttributeSync(path, 'user.other', 'theirs');
     setAttributeSync(path, 'user.x.binary', Buffer.from([0, 0xff]));
@@ -49,7 +49,7 @@ describe.each(Object.entries(places))('attributes %s', (_, place) => {
     expect(getAttributeSync(path, 'user.other').toString()).toBe('theirs');
   });
 
-  test('are those of the open file, whatever has become of its name', async () => {
+  test('belong to the open file, whatever its name refers to', async () => {
     const { path, descriptor } = openNew(place());
     const attributes = new Attributes(descriptor);
     await attributes.set('user.a', Buffer.from('ours'));
@@ -67,7 +67,7 @@ describe.each(Object.entries(places))('attributes %s', (_, place) => {
   });
 });
 
-test('there are none of what has none', async () => {
+test('a file system without attributes has none, and set returns false', async () => {
   const descriptor = openSync('/proc/self/comm', 'r+');
   onTestFinished(() => closeSync(descriptor));
   const attributes = new Attributes(descriptor);
@@ -88,7 +88,7 @@ test('a server that does not answer holds up nobody else', async () => {
     attributes.remove('user.a'),
   ].map((promise) => promise.finally(() => settled++));
   try {
-    // What does not come has no event.
+    // No event tells that nothing has settled.
     await delay(100);
     expect(settled).toBe(0);
   } finally {

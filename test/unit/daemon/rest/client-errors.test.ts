@@ -4,7 +4,7 @@ import { type AddressInfo, connect } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
 import { clientErrorHandler } from '../../../../src/daemon/rest/client-errors.ts';
 
-test('a header that takes too long is answered with 408', async () => {
+test('a header that takes too long is 408', async () => {
   const server = createServer({ headersTimeout: 50, connectionsCheckingInterval: 10 });
   onTestFinished(() => void server.close());
   server.on('clientError', clientErrorHandler()).listen(0, '127.0.0.1');
@@ -22,7 +22,7 @@ test('a header that takes too long is answered with 408', async () => {
   expect(JSON.parse(text.split('\r\n\r\n')[1] ?? '')).toEqual({ code: 408, message });
 });
 
-test('who does not take the answer is cut off, and what follows is answered no second time', async () => {
+test('a client that does not read the response is disconnected, and gets no second response', async () => {
   const server = createServer();
   onTestFinished(() => void server.close());
   server.on('clientError', clientErrorHandler()).listen(0, '127.0.0.1');

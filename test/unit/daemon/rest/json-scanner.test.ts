@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { type JsonLimits, JsonScanner } from '../../../../src/daemon/rest/json-scanner.ts';
 
 const NAME = 'caBundle';
-/** Names like the one that counts, and strings with everything that ends and escapes them. */
+/** Names similar to the counted one, and strings with all that ends or escapes strings. */
 const names = fc.oneof(fc.constantFrom(NAME, 'caBundl', 'caBundleX', `\\${NAME}`, `"${NAME}`), fc.string());
 const strings = fc.oneof(fc.string(), fc.stringMatching(/^[\\"{}[\]:,x]*$/), names);
 const { value: values } = fc.letrec((tie) => ({
@@ -13,11 +13,11 @@ const { value: values } = fc.letrec((tie) => ({
 }));
 const bodies = fc.oneof(fc.dictionary(names, values, { maxKeys: 6 }), values);
 
-/** What the scanner should count. */
+/** The counts that the scanner should reach. */
 function countsOf(body: unknown, text: string): { bytes: number; large: number; containers: number } {
   const isObject = typeof body === 'object' && body !== null && !Array.isArray(body);
   const member = isObject && Object.hasOwn(body, NAME) ? (body as Record<string, unknown>)[NAME] : null;
-  // With the quote that ends it.
+  // Including the closing quote.
   const large = typeof member === 'string' ? Buffer.byteLength(JSON.stringify(member)) - 1 : 0;
   return { bytes: Buffer.byteLength(text) - large, large, containers: containersIn(body) };
 }
@@ -44,7 +44,7 @@ function accepts(limits: JsonLimits, text: string, cuts: readonly number[]): boo
   }
 }
 
-test('counts what JSON.parse would make of it, however it is cut', () => {
+test('the counts match the parsed JSON, however the text is split', () => {
   const cuts = fc.array(fc.double({ min: 0, max: 1, noNaN: true }), { maxLength: 6 });
   const check = (body: unknown, spaces: number, where: readonly number[]) => {
     const text = JSON.stringify(body, null, spaces);
@@ -64,7 +64,7 @@ test.each([
   `["${NAME}":"xxxxxxxx"`,
   `{"${NAME}":"xx" "xxxxxx"`,
   `{"${NAME}":"xxxxxxxx`,
-])('what is large is bounded in sum, valid or not: %s', (text) => {
+])('the sizes of large members are added up, also in invalid JSON: %s', (text) => {
   const limits = (large: number) => ({ bytes: 100, large: { name: NAME, bytes: large }, containers: 2 });
   expect(accepts(limits(7), text, [])).toBe(false);
   expect(accepts(limits(20), text, [])).toBe(true);

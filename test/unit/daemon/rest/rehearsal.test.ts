@@ -5,8 +5,8 @@ import { rehearse } from '../../../../src/daemon/rest/rehearsal.ts';
 
 const never = new AbortController().signal;
 
-test('has the daemon answer, each time over a new connection', async () => {
-  // However long that takes on this machine.
+test('sends requests to the daemon, each over a new connection', async () => {
+  // Without a time limit: the machine may be slow.
   vi.spyOn(AbortSignal, 'timeout').mockReturnValueOnce(never);
   const ports = new Set<number | undefined>();
   await using app = Fastify();
@@ -19,12 +19,12 @@ test('has the daemon answer, each time over a new connection', async () => {
   expect(ports.size).toBe(60);
 });
 
-test('does nothing when nobody listens', async () => {
+test('does nothing when the server does not listen', async () => {
   await using app = Fastify();
   await expect(rehearse(app, never)).resolves.toBeUndefined();
 });
 
-test('gives up without an error when nothing answers, or nobody wants it any more', {
+test('ends without an error on a time-out, and when the caller disconnects', {
   timeout: 10_000,
 }, async () => {
   await using app = Fastify({ forceCloseConnections: true });

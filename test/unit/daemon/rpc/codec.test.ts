@@ -10,13 +10,13 @@ import {
 } from '../../../../src/daemon/rpc/codec.ts';
 import { SendSignalRequestSchema, StartRequestSchema } from '../../../../src/gen/process/process_pb.js';
 
-test('an envelope is a byte of flags and four of length, big endian', () => {
+test('an envelope is one byte of flags and a length of four bytes, big endian', () => {
   const frame = Buffer.alloc(8, 0xff);
   expect(writeEnvelope(frame, 2, 0x01020304)).toBe(ENVELOPE_BYTES);
   expect([...frame]).toEqual([2, 1, 2, 3, 4, 0xff, 0xff, 0xff]);
 });
 
-test('a frame is its envelope and its payload', () => {
+test('a frame is an envelope and its payload', () => {
   fc.assert(
     fc.property(fc.nat(3), fc.uint8Array({ maxLength: 300 }), (flags, payload) => {
       const frame = frameOf(flags, payload);
@@ -28,7 +28,7 @@ test('a frame is its envelope and its payload', () => {
 });
 
 describe.each(['json', 'binary'] as const)('%s', (codec) => {
-  test('what is encoded is decoded', () => {
+  test('a message survives encoding and decoding', () => {
     const message = create(StartRequestSchema, {
       process: { cmd: 'bash', args: ['-c', 'echo ü'], envs: { A: '1' }, cwd: '/tmp' },
       pty: { size: { cols: 80, rows: 24 } },
@@ -39,7 +39,7 @@ describe.each(['json', 'binary'] as const)('%s', (codec) => {
     expect(decodeMessage(StartRequestSchema, frame.subarray(ENVELOPE_BYTES), codec, false)).toEqual(message);
   });
 
-  test('what cannot be decoded is refused with its reason', () => {
+  test('an undecodable message is refused with a reason', () => {
     const payload = Buffer.from(codec === 'json' ? '{"process":1}' : [0x0a, 0x7f]);
     expect(() => decodeMessage(StartRequestSchema, payload, codec, true)).toThrow(
       expect.objectContaining({
@@ -50,13 +50,13 @@ describe.each(['json', 'binary'] as const)('%s', (codec) => {
   });
 });
 
-test('unknown JSON properties are ignored or refused, as the service wants', () => {
+test('unknown JSON properties are ignored or refused, as the service specifies', () => {
   const payload = Buffer.from('{"newer":1,"tag":"t"}');
   expect(decodeMessage(StartRequestSchema, payload, 'json', true).tag).toBe('t');
   expect(() => decodeMessage(StartRequestSchema, payload, 'json', false)).toThrow('newer');
 });
 
-test('an unknown name of an enum is refused with those that there are, whatever becomes of unknown properties', () => {
+test('an unknown enum name is refused and the known ones are listed, even when unknown properties are ignored', () => {
   const decode = (json: string) => decodeMessage(SendSignalRequestSchema, Buffer.from(json), 'json', true);
   expect(decode('{"signal":"SIGNAL_SIGKILL","newer":"SIGTERM"}').signal).toBe(9);
   expect(decode('{"signal":34,"scope":null}')).toMatchObject({ signal: 34, scope: 0 });

@@ -33,7 +33,7 @@ const END: EndEvent = {
   usage: { userMicros: 0, systemMicros: 0, peakMemoryBytes: null },
 };
 
-/** The daemon's own stream of process events, with a source that the test controls, behind a real server. */
+/** The daemon's stream of process events, served by a real server from a source that the test controls. */
 let server: Server;
 let streams: StreamServer;
 let output: Output;
@@ -90,7 +90,7 @@ function call(codec: Codec, payload = body(codec), headers: Record<string, strin
   });
 }
 
-/** The frames of a whole answer: its messages, and the object of the end-of-stream frame. */
+/** The frames of a whole response: its messages, and the object of the end-of-stream frame. */
 function parse(
   answer: Buffer,
   codec: Codec,
@@ -121,7 +121,7 @@ async function opened(count: number): Promise<void> {
 }
 
 describe.each(['json', 'binary'] as const)('in %s', (codec) => {
-  test('the messages, then an empty end of stream', async () => {
+  test('a stream has the messages, then an empty end of stream', async () => {
     const response = call(codec, body(codec, { tag: 'mine' }));
     await opened(1);
     output.write('stdout', Buffer.from('one'));
@@ -140,7 +140,7 @@ describe.each(['json', 'binary'] as const)('in %s', (codec) => {
     expect(await results[0]).toBeNull();
   });
 
-  test('fast and slow readers each get every byte, from memory that is used again', async () => {
+  test('fast and slow readers each get every byte from reused buffers', async () => {
     const sockets = Array.from({ length: 4 }, (_, index) => open(codec, index));
     await opened(sockets.length);
     const written = createHash('sha256');
@@ -164,7 +164,7 @@ describe.each(['json', 'binary'] as const)('in %s', (codec) => {
   }, 60_000);
 });
 
-/** Opens a stream over a raw socket that reads the slower the higher its number is, and returns the whole body. */
+/** Opens a stream over a raw socket and reads it slowly, by `slowness`; returns the whole body. */
 async function open(codec: Codec, slowness: number): Promise<Buffer> {
   const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
   const payload = body(codec);
@@ -178,7 +178,7 @@ async function open(codec: Codec, slowness: number): Promise<Buffer> {
   return dechunk(Buffer.concat(chunks));
 }
 
-/** The body of an answer in HTTP/1.1's chunks. */
+/** The body of a response in HTTP/1.1 chunks. */
 function dechunk(answer: Buffer): Buffer {
   const parts: Buffer[] = [];
   for (let at = answer.indexOf('\r\n\r\n') + 4; ; ) {
@@ -190,10 +190,10 @@ function dechunk(answer: Buffer): Buffer {
   }
 }
 
-test('what was sent is kept no longer than until it is to be forgotten', async () => {
+test('forget frees the bytes of sent frames', async () => {
   const response = call('binary');
   await opened(1);
-  // In no other frame than this one: only the test and the stream know the bytes.
+  // Only the test and the stream refer to these bytes: they are in no other frame.
   const sent = ((bytes) => {
     output.write('stdout', bytes);
     return new WeakRef(bytes);
@@ -221,19 +221,19 @@ describe('a client that does not read', () => {
     return socket;
   }
 
-  test('stops the source', async () => {
+  test('pauses the source', async () => {
     const socket = await stalled();
     let written = 0;
     for (let quiet = 0; quiet < 1000; quiet = paused ? quiet + 1 : 0) {
       for (; !paused; written += 65_536) output.write('stdout', Buffer.alloc(65_536));
       await turn();
     }
-    // What the sockets of both sides hold is the kernel's.
+    // The limit allows for the kernel's socket buffers on both sides.
     expect(written).toBeLessThan(32 * 1024 * 1024);
     socket.destroy();
   });
 
-  test('and goes away lets the source go on', async () => {
+  test('and disconnects resumes the source', async () => {
     const socket = await stalled();
     for (let quiet = 0; quiet < 100; quiet = paused ? quiet + 1 : 0) {
       while (!paused) output.write('stdout', Buffer.alloc(65_536));
@@ -245,15 +245,15 @@ describe('a client that does not read', () => {
   });
 });
 
-describe('what ends a stream early is told in its last frame', () => {
-  test('the daemon stops', async () => {
+describe('errors and deadlines', () => {
+  test('a stop of the daemon ends the stream as unavailable', async () => {
     const response = call('json');
     await opened(1);
     shutdown.abort(new EnvdError('unavailable', 'the daemon is stopping'));
     expect(await refused(response)).toEqual({ code: 'unavailable', message: 'the daemon is stopping' });
   });
 
-  test('the stream cannot be opened', async () => {
+  test('an error on opening is in the last frame', async () => {
     refusal = new EnvdError('not_found', 'process with pid 7 not found');
     expect(await refused(call('json'))).toEqual({
       code: 'not_found',
@@ -262,7 +262,7 @@ describe('what ends a stream early is told in its last frame', () => {
     expect(await results[0]).toBe(refusal);
   });
 
-  test('the deadline of the call, where the stream does not own it', async () => {
+  test('the deadline ends the stream, unless the stream handles it', async () => {
     ownsTimeout = false;
     const response = call('json', body('json'), { 'connect-timeout-ms': '50' });
     expect(await refused(response)).toEqual({
@@ -271,7 +271,7 @@ describe('what ends a stream early is told in its last frame', () => {
     });
   });
 
-  test('where it does, the timeout is handed on', async () => {
+  test('a stream that handles its deadline gets the timeout', async () => {
     const response = call('json', body('json'), { 'connect-timeout-ms': '50' });
     await opened(1);
     output.end(END);
@@ -283,7 +283,7 @@ describe('what ends a stream early is told in its last frame', () => {
     ['0', null],
     [undefined, null],
     ['9999999999', 0x7fffffff],
-  ])('a timeout of %s', async (timeout, milliseconds) => {
+  ])('the header %s is a timeout of %s ms', async (timeout, milliseconds) => {
     const response = call('json', body('json'), timeout ? { 'connect-timeout-ms': timeout } : {});
     await opened(1);
     output.end(END);
@@ -291,7 +291,7 @@ describe('what ends a stream early is told in its last frame', () => {
     expect(calls[0]?.timeoutMs).toBe(milliseconds);
   });
 
-  test.each(['soon', '-1', '1.5', '12345678901'])('an invalid timeout: %s', async (timeout) => {
+  test.each(['soon', '-1', '1.5', '12345678901'])('an invalid timeout is refused: %s', async (timeout) => {
     expect(await refused(call('json', body('json'), { 'connect-timeout-ms': timeout }))).toEqual({
       code: 'invalid_argument',
       message: `invalid Connect-Timeout-Ms: '${timeout}'`,
@@ -329,7 +329,7 @@ describe('the request', () => {
     });
   });
 
-  test('an unknown compression is not implemented', async () => {
+  test('with an unknown compression is unimplemented', async () => {
     const frame = compressed(Buffer.from('x'));
     expect(await refused(call('json', frame, { 'connect-content-encoding': 'br' }))).toEqual({
       code: 'unimplemented',
@@ -346,6 +346,6 @@ test.each([
   ['application/connect+jsonx', null],
   ['application/grpc-web+proto', null],
   [undefined, null],
-])('content type %s', (contentType, codec) => {
+])('the content type %s selects the codec %s', (contentType, codec) => {
   expect(streamCodecOf(contentType)).toBe(codec);
 });

@@ -18,7 +18,7 @@ const ENTRY: Entry = {
   metadata: { k: 'v' },
 };
 
-test('the JSON form', () => {
+test('an entry in JSON has these members', () => {
   expect(toJson(EntryInfoSchema, entryToMessage(ENTRY))).toEqual({
     name: 'file',
     type: 'FILE_TYPE_FILE',

@@ -10,7 +10,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-/** A feed that is told what comes. */
+/** A feed whose batches the test supplies. */
 class ToldFeed implements Feed<string> {
   disposed = false;
   calls = 0;
@@ -42,7 +42,7 @@ function setUp() {
   return { feed, caller, stream: batches(feed, { keepaliveMs: 1000, signal: caller.signal }) };
 }
 
-test('passes batches on until the feed ends', async () => {
+test('forwards batches until the feed ends', async () => {
   const { feed, stream } = setUp();
   const first = stream.next();
   feed.tell(['a', 'b']);
@@ -55,7 +55,7 @@ test('passes batches on until the feed ends', async () => {
   expect(vi.getTimerCount()).toBe(0);
 });
 
-test('a keepalive for every interval without events, each batch starts it anew', async () => {
+test('sends a keepalive after each interval without events', async () => {
   const { feed, stream } = setUp();
   const late = stream.next();
   vi.advanceTimersByTime(999);
@@ -74,7 +74,7 @@ test('a keepalive for every interval without events, each batch starts it anew',
   await stream.return(undefined);
 });
 
-test('ends with the reason of the abort, and lets go of everything', async () => {
+test('ends with the abort reason and disposes of the feed', async () => {
   const { feed, caller, stream } = setUp();
   const next = stream.next();
   caller.abort(new EnvdError('aborted', 'client has gone'));
@@ -83,7 +83,7 @@ test('ends with the reason of the abort, and lets go of everything', async () =>
   expect(vi.getTimerCount()).toBe(0);
 });
 
-test('an abort while nobody waits is seen by the next wait', async () => {
+test('an abort between two waits is noticed by the next one', async () => {
   const { feed, caller, stream } = setUp();
   const first = stream.next();
   feed.tell(['a']);
@@ -93,7 +93,7 @@ test('an abort while nobody waits is seen by the next wait', async () => {
   expect(feed.disposed).toBe(true);
 });
 
-test('a feed that fails is disposed of, and its error goes on', async () => {
+test('a failing feed is disposed of, and its error is thrown', async () => {
   const { feed, stream } = setUp();
   const next = stream.next();
   feed.fail(new EnvdError('resource_exhausted', 'reader dropped'));
@@ -101,7 +101,7 @@ test('a feed that fails is disposed of, and its error goes on', async () => {
   expect(feed.disposed).toBe(true);
 });
 
-test('a feed that fails after the abort troubles nobody', async () => {
+test('an error of the feed after the abort is ignored', async () => {
   const { feed, caller, stream } = setUp();
   const next = stream.next();
   caller.abort(new Error('gone'));

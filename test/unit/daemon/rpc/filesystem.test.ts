@@ -12,7 +12,7 @@ import { Filesystem, FileType, ListDirRequestSchema } from '../../../../src/gen/
 import { scratch } from '../../../support/scratch.ts';
 import { ADA, testUsers } from '../../../support/users.ts';
 
-/** A client of the service on a real directory, which is the home of the caller, ada. */
+/** A client of the service on a real directory, the home of the calling user ada. */
 function setUp() {
   const home = scratch();
   const users = testUsers(scratch());
@@ -36,7 +36,7 @@ function setUp() {
   return { home, guest, service, client: createClient(Filesystem, transport) };
 }
 
-test('Stat tells every member', async () => {
+test('Stat returns all members', async () => {
   const { home, client } = setUp();
   writeFileSync(join(home, 'file'), 'abc');
   setAttributeSync(join(home, 'file'), 'user.svc.k', 'v');
@@ -58,7 +58,7 @@ test('Stat tells every member', async () => {
   expect(link).toMatchObject({ type: FileType.FILE, symlinkTarget: join(home, 'file') });
 });
 
-test('an empty path is the default directory, or the home', async () => {
+test('an empty path is the default directory, or else the home directory', async () => {
   const { home, guest, client } = setUp();
   expect((await client.stat({})).entry?.path).toBe(home);
   mkdirSync(join(home, 'work/x'), { recursive: true });
@@ -67,7 +67,7 @@ test('an empty path is the default directory, or the home', async () => {
   expect((await client.listDir({})).entries.map(({ name }) => name)).toEqual(['x']);
 });
 
-test('ListDir answers the levels asked for', async () => {
+test('ListDir returns the requested number of levels', async () => {
   const { home, client } = setUp();
   mkdirSync(join(home, 'a/b/c'), { recursive: true });
   const names = async (depth: number) =>
@@ -78,7 +78,7 @@ test('ListDir answers the levels asked for', async () => {
   expect(await names(0xffff_ffff)).toEqual(['a', 'b', 'c']);
 });
 
-test('MakeDir, Move and Remove', async () => {
+test('MakeDir, Move and Remove succeed', async () => {
   const { home, client } = setUp();
   const made = await client.makeDir({ path: 'x/y' });
   expect(made.entry).toMatchObject({ type: FileType.DIRECTORY, owner: 'ada', group: 'pioneers' });
@@ -88,7 +88,7 @@ test('MakeDir, Move and Remove', async () => {
   expect(readdirSync(home)).toEqual(['x']);
 });
 
-test('errors have the codes of the interface', async () => {
+test('errors have the codes of the contract', async () => {
   const { home, client } = setUp();
   writeFileSync(join(home, 'file'), '');
   mkdirSync(join(home, 'directory'));
@@ -105,7 +105,7 @@ test('errors have the codes of the interface', async () => {
   for (const [call, code] of codes) await expect(call()).rejects.toMatchObject({ code });
 });
 
-test('ListDir ends when the caller has gone away', async () => {
+test('ListDir ends when the caller disconnects', async () => {
   const { home, service } = setUp();
   const context = createHandlerContext({
     service: Filesystem,

@@ -17,8 +17,8 @@ function batchOf(...parts: (string | Buffer)[]): FrameBatch {
   return batch;
 }
 
-describe('what is written', () => {
-  test('small parts are joined, large ones go as they are, in order', () => {
+describe('a written batch', () => {
+  test('joins small parts and passes large ones through, in order', () => {
     const batch = batches.take();
     batch.add(Buffer.from('a'));
     batch.allocate(1).write('b');
@@ -28,7 +28,7 @@ describe('what is written', () => {
     expect(fake.taken.map((part) => String(part))).toEqual(['ab', String(large), 'c']);
   });
 
-  test('what does not fit into the room gets memory of its own, in order', () => {
+  test('uses other memory for what does not fit into its buffer, in order', () => {
     const batch = batches.take();
     const parts = Array.from({ length: 60 }, (_, index) =>
       Buffer.alloc(LARGE - 1, String.fromCharCode(65 + index)),
@@ -38,7 +38,7 @@ describe('what is written', () => {
     expect(Buffer.concat(fake.taken).equals(Buffer.concat(parts))).toBe(true);
   });
 
-  test('the same to several readers', () => {
+  test('can be written to several readers', () => {
     const batch = batchOf('shared', large, 'end');
     batch.hold();
     const texts = [1, 2, 3].map(() => String(Buffer.concat(send(batch).fake.taken)));
@@ -47,8 +47,8 @@ describe('what is written', () => {
   });
 });
 
-describe('its memory', () => {
-  test('is used again at once when the kernel has taken everything', () => {
+describe('the buffer of a batch', () => {
+  test('is reused at once when the kernel has taken everything', () => {
     const batch = batchOf('a');
     expect(send(batch).sent).toBeNull();
     const again = batches.take();
@@ -57,7 +57,7 @@ describe('its memory', () => {
     expect(send(again).fake.taken.map(String)).toEqual(['b']);
   });
 
-  test('is handed back once, although the callback comes late', async () => {
+  test('is returned once, even when the write callback comes late', async () => {
     const batch = batchOf('a');
     send(batch);
     await Promise.resolve();
@@ -70,7 +70,7 @@ describe('its memory', () => {
     }
   });
 
-  test('is left alone while the kernel has not taken everything', async () => {
+  test('is not reused before the kernel has taken everything', async () => {
     const batch = batchOf('slow');
     const { fake, sent } = send(batch, false);
     for (let count = 0; count < 10; count++) {
@@ -86,7 +86,7 @@ describe('its memory', () => {
     send(batch);
   });
 
-  test('is left alone while somebody holds it', () => {
+  test('is not reused while it is held', () => {
     const batch = batchOf('held');
     batch.hold();
     send(batch);
@@ -101,7 +101,7 @@ describe('its memory', () => {
     send(batch);
   });
 
-  test('is let go of when it is not to be kept', () => {
+  test('is freed by clear', () => {
     const batch = batchOf('secret');
     send(batch);
     batches.clear();

@@ -5,9 +5,9 @@ test.each([
   ['50', 50_000],
   ['1', 1000],
   ['0090', 90_000],
-  // setTimeout counts in 31 bits.
+  // The limit of setTimeout, 31 bits.
   ['99999999999', 2_147_483_000],
-  // Unusable: 90 s.
+  // Invalid values: the default of 90 s.
   ['0', 90_000],
   ['-1', 90_000],
   ['1.5', 90_000],
@@ -18,6 +18,6 @@ test.each([
   expect(keepaliveMsOf(new Headers({ 'keepalive-ping-interval': value }))).toBe(milliseconds);
 });
 
-test('without the header', () => {
+test('without the header the interval is the default', () => {
   expect(keepaliveMsOf(new Headers())).toBe(90_000);
 });

@@ -14,7 +14,7 @@ function serve(collapser: Collapser) {
   return app;
 }
 
-/** Goes on until its caller goes away. */
+/** A collapse that runs until its caller disconnects. */
 class EndlessCollapser extends Collapser {
   readonly started = Promise.withResolvers<void>();
   readonly cancelled = Promise.withResolvers<void>();
@@ -28,15 +28,15 @@ class EndlessCollapser extends Collapser {
   }
 }
 
-test('answers with the statistics, in order', async () => {
+test('answers with the statistics in the documented order', async () => {
   const answer = await serve(new Collapser()).inject({ method: 'POST', url: '/collapse' });
   expect(answer.statusCode).toBe(200);
   const keys = ['regions', 'chunks', 'collapsed', 'alreadyHuge', 'skipped', 'elapsedMs'];
   expect(Object.keys(answer.json())).toEqual(keys);
 });
 
-test('has the daemon answer itself before it is done', async () => {
-  // However long that takes on this machine.
+test('sends the rehearsal requests before it answers', async () => {
+  // Without a time limit: the machine may be slow.
   vi.spyOn(AbortSignal, 'timeout').mockReturnValueOnce(new AbortController().signal);
   const app = serve(new Collapser());
   let answered = 0;
@@ -50,13 +50,13 @@ test('has the daemon answer itself before it is done', async () => {
   await app.close();
 });
 
-test('answers 503 while another one is under way', async () => {
+test('answers 503 while another collapse is in progress', async () => {
   const app = serve(new Collapser());
   const answers = await Promise.all([1, 2].map(() => app.inject({ method: 'POST', url: '/collapse' })));
   expect(answers.map(({ statusCode }) => statusCode).sort()).toEqual([200, 503]);
 });
 
-test.each(['', '{"some":"body"}'])('ends when the caller goes away, body %j', async (body) => {
+test.each(['', '{"some":"body"}'])('ends when the caller disconnects, body %j', async (body) => {
   const collapser = new EndlessCollapser();
   const app = serve(collapser);
   const url = await app.listen({ port: 0, host: '127.0.0.1' });
@@ -72,7 +72,7 @@ test.each(['', '{"some":"body"}'])('ends when the caller goes away, body %j', as
   await app.close();
 });
 
-test('goes on while the caller waits, though its body has been read', async () => {
+test('continues after its body has been read, as long as the caller is connected', async () => {
   const collapser = new EndlessCollapser();
   const app = serve(collapser);
   const url = await app.listen({ port: 0, host: '127.0.0.1' });
@@ -83,7 +83,7 @@ test('goes on while the caller waits, though its body has been read', async () =
   call.on('error', () => {});
   call.end('{"some":"body"}');
   await collapser.started.promise;
-  // A request of its own is answered meanwhile; had the first been given up, that would be known by then.
+  // When the other request is answered, a disconnection of the first would have been noticed.
   expect((await fetch(url)).status).toBe(404);
   const ended = await Promise.race([collapser.cancelled.promise.then(() => true), Promise.resolve(false)]);
   expect(ended).toBe(false);

@@ -31,7 +31,7 @@ function serve(workload: readonly Cgroup[]) {
 }
 
 describe('POST /freeze', () => {
-  test('answers 204 at once, and 200 with statistics when it has waited', async () => {
+  test('answers 204 without waiting, and 200 with statistics after waiting', async () => {
     using top = testCgroup();
     using server = serve([top]);
     const atOnce = await server.post('/freeze');
@@ -50,14 +50,14 @@ describe('POST /freeze', () => {
     expect(top.freezeRequested()).toBe(false);
   });
 
-  test('takes the mode and the bound from the query', async () => {
+  test('takes mode and limits from the query', async () => {
     using top = testCgroup();
     using server = serve([top, top]);
     const answer = await server.post('/freeze?mode=hierarchy&maxCgroups=1&maxWaitMs=1000');
     expect(answer.json()).toMatchObject({ mode: 'hierarchy', visited: 1, truncated: true });
   });
 
-  test('a number that is not positive counts as absent', async () => {
+  test('a number that is not positive counts as missing', async () => {
     using top = testCgroup();
     using server = serve([top, top]);
     expect((await server.post('/freeze?maxWaitMs=-5')).statusCode).toBe(204);
@@ -72,7 +72,7 @@ describe('POST /freeze', () => {
     ['maxCgroups=600', 600],
     ['maxCgroups=8192', 8192],
     ['maxCgroups=999999999999', 8192],
-  ])('looks at no more cgroups than it should: %s', async (query, bound) => {
+  ])('the limit of visited cgroups is respected: %s', async (query, bound) => {
     using top = testCgroup();
     using server = serve(Array.from({ length: 8200 }, () => top));
     const answer = await server.post(`/freeze?maxWaitMs=1&${query}`);
@@ -91,7 +91,7 @@ describe('POST /freeze', () => {
     expect(answer.json()).toEqual({ code: 400, message });
   });
 
-  test('takes any content type, since there is nothing to read', async () => {
+  test('accepts any content type, as it reads no body', async () => {
     using server = serve([]);
     const headers = { 'content-type': 'application/json' };
     expect((await server.app.inject({ method: 'POST', url: '/freeze', headers })).statusCode).toBe(204);

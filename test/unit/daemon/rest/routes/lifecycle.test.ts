@@ -13,7 +13,7 @@ function setUp(audit = NOTHING_FROZEN): { app: FastifyInstance; guest: Guest } {
   onTestFinished(() => app.close());
   leaveBodies(app);
   app.setErrorHandler((error, _request, reply) => sendError(reply, error));
-  // As in the daemon: /init reads its body itself.
+  // As in the daemon, where /init reads its body itself.
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null));
   const surroundings = initSurroundings({ freezer: { audit: () => audit, thaw: async () => {} } });
@@ -48,14 +48,14 @@ describe('POST /init', () => {
     ['white space', { headers: json, payload: ' \n' }],
     ['an object of no type', { payload: '{"envVars":{}}' }],
     ['an object of another type', { headers: { 'content-type': 'text/plain' }, payload: '{}' }],
-  ])('%s is allowed', async (_, options) => {
+  ])('%s is accepted', async (_, options) => {
     const { app } = setUp();
     const response = await app.inject({ method: 'POST', url: '/init', ...options });
     expect([response.statusCode, response.body]).toEqual([204, '']);
     expect(response.headers['x-envd-version']).toBe('1.2.3');
   });
 
-  test('changes the guest, and only for who knows the token', async () => {
+  test('changes the guest, but only with the right token', async () => {
     const { app, guest } = setUp();
     const post = (payload: object) => app.inject({ method: 'POST', url: '/init', payload });
     expect((await post({ accessToken: 'one', envVars: { A: '1' } })).statusCode).toBe(204);
@@ -69,7 +69,7 @@ describe('POST /init', () => {
     expect(guest).toMatchObject({ accessToken: 'one', environment: { A: '1' } });
   });
 
-  test('tells what a freeze has left, also when a later step fails, and only to who may know', async () => {
+  test('returns the freeze audit, also when a later step fails, but only to an authorised caller', async () => {
     const { app, guest } = setUp({ requested: 3, stillFrozen: 2, notFrozen: 0, vanished: 1, late: 1 });
     const post = async (payload: object) => {
       const { statusCode, headers } = await app.inject({ method: 'POST', url: '/init', payload });
@@ -92,7 +92,7 @@ describe('POST /init', () => {
     ['{"accessToken": "secret",}', 'request body is not valid JSON'],
     ['[]', 'request body must be an object'],
     ['{"envVars": 5}', 'envVars must be an object'],
-  ])('%s: 400', async (payload, message) => {
+  ])('%s is 400', async (payload, message) => {
     const { app } = setUp();
     const response = await app.inject({ method: 'POST', url: '/init', headers: json, payload });
     expect(response.statusCode).toBe(400);

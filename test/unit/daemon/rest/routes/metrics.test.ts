@@ -27,7 +27,7 @@ function telemetry(): Telemetry {
   };
 }
 
-/** What asks a server of its own. */
+/** Requests to a server of its own. */
 function serve() {
   const app = Fastify();
   onTestFinished(() => app.close());
@@ -57,7 +57,7 @@ describe('JSON', () => {
     'image/png',
     'text/plain;version=1.0.0',
     'text/plain;q=0.5, application/json',
-  ])('for Accept: %s', async (accept) => {
+  ])('is sent for Accept: %s', async (accept) => {
     const response = await get(accept);
     expect(response.statusCode).toBe(200);
     expect(response.headers).toMatchObject({
@@ -93,13 +93,13 @@ const FIGURES = {
   'envd_pause_operation_last_seconds{operation="freeze"}': 0.25,
 };
 
-describe('the text formats', () => {
+describe('text formats', () => {
   test.each([
     'text/plain',
     'text/*',
     'text/plain;version=0.0.4;q=0.5,*/*;q=0.1',
     'text/plain, application/json;q=0.5',
-  ])('Prometheus for Accept: %s', async (accept) => {
+  ])('Prometheus is sent for Accept: %s', async (accept) => {
     const response = await get(accept);
     expect(response.headers['content-type']).toBe('text/plain; version=0.0.4; charset=utf-8');
     expect(samples(response.body)).toMatchObject(FIGURES);
@@ -110,7 +110,7 @@ describe('the text formats', () => {
   test.each([
     'application/openmetrics-text',
     'application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2',
-  ])('OpenMetrics for Accept: %s', async (accept) => {
+  ])('OpenMetrics is sent for Accept: %s', async (accept) => {
     const response = await get(accept);
     expect(response.headers['content-type']).toBe(
       'application/openmetrics-text; version=1.0.0; charset=utf-8',
@@ -120,7 +120,7 @@ describe('the text formats', () => {
     expect(response.body).toMatch(/\n# EOF\n$/);
   });
 
-  test('the daemon itself: memory, CPU time, and the turns of its loop', async () => {
+  test('have the memory, CPU time and event loop delay of the daemon', async () => {
     const ask = serve();
     await ask('text/plain');
     const deadline = performance.now() + 60;

@@ -10,7 +10,7 @@ import { Collapser, type CollapseStatistics } from '../../../../../src/daemon/se
 const WINDOW_MIB = 2;
 const never = new AbortController().signal;
 
-/** What `heap.ts` answers: a process of its own, whose huge pages are its own. */
+/** What `heap.ts` reports: it runs in a process of its own, so that its huge pages can be counted. */
 interface Collapsed {
   readonly statistics: CollapseStatistics;
   /** Growth of AnonHugePages from before the first collapse to after the last, in MiB. */
@@ -30,32 +30,32 @@ function chunksOf({ collapsed, alreadyHuge, skipped }: CollapseStatistics): numb
   return collapsed + alreadyHuge + skipped;
 }
 
-describe('a process with a large heap', () => {
-  test('grows its huge pages by exactly what was collapsed, once', async () => {
+describe('collapsing a large heap', () => {
+  test('grows the huge pages by the collapsed windows, and a second time by nothing', async () => {
     const [first, second] = await collapseInChild('twice');
     if (!first || !second) throw new Error('no answer');
     expect(first.statistics.collapsed + first.statistics.alreadyHuge).toBeGreaterThan(30);
     expect(chunksOf(first.statistics)).toBe(first.statistics.chunks);
-    // khugepaged may have collapsed a window or two of its own meanwhile.
+    // khugepaged may have collapsed a window or two meanwhile.
     expect(Math.abs(first.grownMib - first.statistics.collapsed * WINDOW_MIB)).toBeLessThanOrEqual(4);
     expect(chunksOf(second.statistics)).toBe(second.statistics.chunks);
     expect(second.statistics.alreadyHuge).toBeGreaterThanOrEqual(first.statistics.collapsed - 2);
     expect(second.statistics.collapsed).toBeLessThanOrEqual(2);
   });
 
-  test('stops at a cancel, with what is left counted as skipped', async () => {
+  test('stops when cancelled and counts the rest as skipped', async () => {
     const [cancelled, aborted] = await collapseInChild('cancel');
     if (!cancelled || !aborted) throw new Error('no answer');
     const { chunks, collapsed, skipped } = cancelled.statistics;
     expect(chunks).toBeGreaterThan(30);
     expect(collapsed + skipped).toBe(chunks);
-    // The pool thread may have been faster than the cancel, but not by all of the windows.
+    // The pool thread may collapse some windows before the cancel, but not all.
     expect(skipped).toBeGreaterThan(0);
     expect(cancelled.grownMib).toBe(collapsed * WINDOW_MIB);
     expect(aborted.grownMib).toBeLessThan(chunks * WINDOW_MIB);
   });
 
-  test('keeps every byte while threads and the garbage collector work on', { timeout: 60_000 }, async () => {
+  test('keeps the content while threads and the garbage collector run', { timeout: 60_000 }, async () => {
     const rounds = await collapseInChild('load');
     expect(rounds.length).toBe(8);
     expect(rounds.every(({ statistics }) => chunksOf(statistics) === statistics.chunks)).toBe(true);
@@ -63,14 +63,14 @@ describe('a process with a large heap', () => {
 });
 
 describe('Collapser', () => {
-  test('answers in the order of the wire, in whole milliseconds', async () => {
+  test('returns the statistics in the documented order, in whole milliseconds', async () => {
     const statistics = await new Collapser().collapse(never);
     expect(Object.keys(statistics).join(' ')).toBe('regions chunks collapsed alreadyHuge skipped elapsedMs');
     expect(Object.values(statistics).every(Number.isInteger)).toBe(true);
     expect(chunksOf(statistics)).toBe(statistics.chunks);
   });
 
-  test('refuses a second one meanwhile, not afterwards', async () => {
+  test('refuses a second collapse until the first has ended', async () => {
     const collapser = new Collapser();
     const first = collapser.collapse(never);
     await expect(collapser.collapse(never)).rejects.toMatchObject({ kind: 'unavailable' });
@@ -78,7 +78,7 @@ describe('Collapser', () => {
     await expect(collapser.collapse(never)).resolves.toHaveProperty('chunks');
   });
 
-  test('has what nobody needs any more forgotten before it collects garbage', async () => {
+  test('frees unused buffers before the garbage collection', async () => {
     const kept: object[] = [{ large: 'answer' }];
     const answer = new WeakRef(kept[0] ?? {});
     // A WeakRef keeps its target until the job that made it ends.
@@ -88,13 +88,13 @@ describe('Collapser', () => {
     expect(answer.deref()).toBeUndefined();
   });
 
-  test('ends when its signal says so', async () => {
+  test('ends when its signal is aborted', async () => {
     const collapser = new Collapser();
     await expect(collapser.collapse(AbortSignal.abort())).rejects.toMatchObject({ kind: 'aborted' });
     await expect(collapser.collapse(never)).resolves.toHaveProperty('chunks');
   });
 
-  test('collects garbage without leaving `gc` behind', async () => {
+  test('collects garbage without leaving a global `gc`', async () => {
     const collected = new WeakRef(Array.from({ length: 1000 }, () => ({})));
     // A WeakRef keeps its target until the job that made it ends.
     await nextTurn();
@@ -105,7 +105,7 @@ describe('Collapser', () => {
   });
 });
 
-test('the address space is reserved once, for all threads', () => {
+test('the address space is reserved once for all threads', () => {
   const first = native.reserveAddressSpace();
   expect(first.bytes).toBeGreaterThan(2n ** 45n);
   expect(native.reserveAddressSpace()).toEqual(first);

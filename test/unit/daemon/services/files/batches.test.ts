@@ -8,7 +8,7 @@ async function* pieces(count: number, size: number): AsyncGenerator<Buffer> {
 const bytesOf = (batch: readonly Buffer[]) => batch.reduce((sum, { length }) => sum + length, 0);
 
 describe('batches', () => {
-  test('are large, keep the order, and are written one at a time', async () => {
+  test('are large, ordered, and written one at a time', async () => {
     const written: number[] = [];
     const sizes: number[] = [];
     let underWay = 0;
@@ -24,7 +24,7 @@ describe('batches', () => {
     expect(written).toEqual(Array.from({ length: 20 }, (_, index) => index));
   });
 
-  test('of tiny pieces are bounded by their number', async () => {
+  test('of tiny pieces are limited by their number', async () => {
     const counts: number[] = [];
     await writeInBatches(pieces(2500, 1), async (batch) => {
       counts.push(batch.length);
@@ -32,7 +32,7 @@ describe('batches', () => {
     expect(counts).toEqual([1024, 1024, 452]);
   });
 
-  test('give their memory back, but not what they share', async () => {
+  test('free the memory of pieces, but not of shared buffers', async () => {
     const own = Buffer.alloc(10_000, 1);
     const shared = Buffer.alloc(10_000, 2);
     async function* content() {
@@ -46,13 +46,13 @@ describe('batches', () => {
     expect(shared.every((byte) => byte === 2)).toBe(true);
   });
 
-  test('none for no content', async () => {
+  test('without content nothing is written', async () => {
     const batches: unknown[] = [];
     await writeInBatches(pieces(0, 1), async (batch) => void batches.push(batch));
     expect(batches).toEqual([]);
   });
 
-  test('an error of the content comes after the write under way has ended', async () => {
+  test('an error of the content is thrown after the current write has ended', async () => {
     let ended = false;
     const { promise, resolve } = Promise.withResolvers<void>();
     async function* broken() {
@@ -69,7 +69,7 @@ describe('batches', () => {
     expect(ended).toBe(true);
   });
 
-  test('an error of a write ends the reading, be it the last', async () => {
+  test('an error of any write, also the last, ends the reading', async () => {
     let read = 0;
     async function* counted() {
       for await (const piece of pieces(100, 524288)) {

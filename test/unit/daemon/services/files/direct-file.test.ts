@@ -17,7 +17,7 @@ async function placeOf(path: string): Promise<Place> {
 
 const NO_METADATA = { values: {}, prefix: 'user.svc.' };
 
-test('a new file is the user’s, with its directories and metadata', async () => {
+test('a new file belongs to the user, with its directories and metadata', async () => {
   const path = join(scratch(), 'a/b/new');
   await using file = new DirectFile(await placeOf(path), ADA);
   await file.write(bytes('one '), signal);
@@ -28,7 +28,7 @@ test('a new file is the user’s, with its directories and metadata', async () =
   expect(statSync(join(path, '..'))).toMatchObject({ uid: 2001, gid: 2002 });
 });
 
-test('a new file that is not committed goes again', async () => {
+test('a new file that is not committed is removed', async () => {
   const path = join(scratch(), 'new');
   {
     await using file = new DirectFile(await placeOf(path), ADA);
@@ -38,7 +38,7 @@ test('a new file that is not committed goes again', async () => {
   expect(existsSync(path)).toBe(false);
 });
 
-test('an existing file is left alone until something is written, and keeps its owner', async () => {
+test('an existing file is unchanged before the first write, and keeps its owner', async () => {
   const path = join(scratch(), 'old');
   writeFileSync(path, 'a long old content');
   {
@@ -59,7 +59,7 @@ test('an empty upload makes an empty file', async () => {
   expect(statSync(path).size).toBe(0);
 });
 
-test('a directory is told', async () => {
+test('a directory is refused', async () => {
   const path = join(scratch(), 'directory');
   mkdirSync(path);
   await using file = new DirectFile(await placeOf(path), ADA);

@@ -29,7 +29,7 @@ async function listPaths(path: string, depth?: number): Promise<string[]> {
   return (await list(path, depth)).map((entry) => entry.path);
 }
 
-/** `b/c/d/e`, files beside each, and names whose order is not that of most alphabets. */
+/** `b/c/d/e`, files beside each, and names that sort differently by bytes and by language. */
 function tree(): string {
   const root = scratch();
   mkdirSync(join(root, 'b/c/d/e'), { recursive: true });
@@ -39,14 +39,14 @@ function tree(): string {
 }
 
 describe('order and depth', () => {
-  test('one level, sorted by bytes', async () => {
+  test('one level is sorted by bytes', async () => {
     const root = tree();
     const sorted = ['B', 'a', 'b', 'b-', 'z', 'ä'].map((name) => join(root, name));
     expect(await listPaths(root)).toEqual(sorted);
     expect(await listPaths(root, 1)).toEqual(sorted);
   });
 
-  test('parents before children, and children before what comes next', async () => {
+  test('parents precede their children, and children the next sibling', async () => {
     const root = tree();
     const expected = ['B', 'a', 'b', 'b/c', 'b/c/d', 'b/c/x', 'b/z', 'b-', 'z', 'ä'];
     expect(await listPaths(root, 3)).toEqual(expected.map((name) => join(root, name)));
@@ -58,18 +58,18 @@ describe('order and depth', () => {
     expect((await listPaths(root, 0xffff_ffff)).toSorted()).toEqual(found.toSorted());
   });
 
-  test('names beyond the basic plane are sorted as bytes too', async () => {
+  test('names with characters above U+FFFF are sorted by bytes', async () => {
     const root = scratch();
     // By UTF-16 units the second would come first.
     for (const name of ['\uff5e', '😀']) writeFileSync(join(root, name), '');
     expect((await list(root)).map(({ name }) => name)).toEqual(['\uff5e', '😀']);
   });
 
-  test('nothing', async () => {
+  test('an empty directory has no entries', async () => {
     expect(await list(scratch())).toEqual([]);
   });
 
-  test('more entries than one batch, each once', async () => {
+  test('more entries than one batch are returned once each', async () => {
     const root = scratch();
     const names = Array.from({ length: 1234 }, (_, index) => String(index).padStart(4, '0'));
     for (const name of names) writeFileSync(join(root, name), '');
@@ -80,7 +80,7 @@ describe('order and depth', () => {
 });
 
 describe('entries', () => {
-  test('are described as Stat does', async () => {
+  test('equal those of Stat', async () => {
     const root = scratch();
     writeFileSync(join(root, 'file'), 'abc');
     chmodSync(join(root, 'file'), 0o4711);
@@ -94,14 +94,14 @@ describe('entries', () => {
     ]);
   });
 
-  test('names with odd characters', async () => {
+  test('may have any characters in their names', async () => {
     const root = scratch();
     const names = ['\n', ' ', '"', '\\', 'n'.repeat(255)];
     for (const name of names) writeFileSync(join(root, name), '');
     expect((await list(root)).map(({ name }) => name)).toEqual(names);
   });
 
-  test('names that are not UTF-8 show U+FFFD, and are followed by their bytes', async () => {
+  test('with names that are not UTF-8 show U+FFFD, and are accessed by their bytes', async () => {
     const root = Buffer.from(scratch());
     const bad = (...rest: number[]) => Buffer.concat([root, Buffer.from([0x2f, ...rest])]);
     mkdirSync(bad(0xff, 0x64));
@@ -116,7 +116,7 @@ describe('entries', () => {
 });
 
 describe('links', () => {
-  test('below are not followed', async () => {
+  test('below the directory are not followed', async () => {
     const root = tree();
     symlinkSync('b', join(root, 'link'));
     symlinkSync('.', join(root, 'loop'));
@@ -125,7 +125,7 @@ describe('links', () => {
     expect(entries.filter(({ path }) => /\/(link|loop)\//.test(path))).toEqual([]);
   });
 
-  test('as the directory itself are followed, and the paths are those asked for', async () => {
+  test('to the directory itself are followed, and the paths start with the requested one', async () => {
     const root = scratch();
     mkdirSync(join(root, 'real/sub'), { recursive: true });
     writeFileSync(join(root, 'real/sub/file'), '');
@@ -140,7 +140,7 @@ describe('links', () => {
 });
 
 describe('the root directory', () => {
-  test('has paths with one slash', async () => {
+  test('has paths with a single slash', async () => {
     const paths = await listPaths('/');
     expect(paths).toContain('/proc');
     expect(paths.every((path) => /^\/[^/]+$/.test(path))).toBe(true);
@@ -167,15 +167,15 @@ describe('errors', () => {
     });
   });
 
-  test('a fifo is no directory, and is not opened', async () => {
+  test('a fifo is not opened, and refused as no directory', async () => {
     const path = join(scratch(), 'fifo');
     execFileSync('mkfifo', [path]);
     await expect(list(path)).rejects.toMatchObject({ kind: 'invalid_argument' });
   });
 });
 
-describe('trees that change or end nowhere', () => {
-  test('directories that vanish meanwhile are skipped', async () => {
+describe('trees that change, block or are very deep', () => {
+  test('directories that are removed meanwhile are skipped', async () => {
     const root = scratch();
     for (let index = 0; index < 600; index++) mkdirSync(join(root, `d${index}/x`), { recursive: true });
     const found: Entry[] = [];
@@ -183,12 +183,12 @@ describe('trees that change or end nowhere', () => {
       found.push(...batch);
       for (const name of readdirSync(root).slice(0, 590)) rmSync(join(root, name), { recursive: true });
     }
-    // The first level was read before; of what was removed then, nothing below is told.
+    // The first level was already read; nothing below the removed directories is returned.
     expect(found.filter(({ name }) => name.startsWith('d'))).toHaveLength(600);
     expect(found.filter(({ name }) => name === 'x').length).toBeLessThan(600);
   });
 
-  test('a directory that becomes a link is not followed', async () => {
+  test('a directory that is replaced by a link is not followed', async () => {
     const [root, secret] = [scratch(), scratch()];
     writeFileSync(join(secret, 'secret'), '');
     for (let index = 100; index < 700; index++) mkdirSync(join(root, `d${index}`));
@@ -203,7 +203,7 @@ describe('trees that change or end nowhere', () => {
     expect(names).not.toContain('secret');
   });
 
-  test('entries that vanish while the directory is read are skipped', async () => {
+  test('entries that are removed while the directory is read are skipped', async () => {
     const root = scratch();
     const files = Array.from({ length: 50 }, (_, index) => join(root, String(index)));
     const done = new AbortController();
@@ -224,7 +224,7 @@ describe('trees that change or end nowhere', () => {
     await churned;
   });
 
-  test('a mount whose server is dead is told, and does not hide the rest', async () => {
+  test('a FUSE mount whose server has ended is returned without attributes, and the others with', async () => {
     needs('fuse');
     const root = scratch();
     for (const name of ['dead', 'source', 'z']) mkdirSync(join(root, name));
@@ -245,25 +245,25 @@ describe('trees that change or end nowhere', () => {
     });
   });
 
-  test('/proc, where processes come and go, and /sys', async () => {
+  test('/proc, whose entries come and go, and /sys are listed', async () => {
     const processes = await list('/proc', 2);
     expect(processes.length).toBeGreaterThan(100);
     expect((await list('/sys', 3)).length).toBeGreaterThan(50);
   });
 
-  test('a tree deeper than any path can tell', async () => {
+  test('a tree with paths longer than the limit is listed as far as it can be', async () => {
     const root = scratch();
     const segment = 'd'.repeat(200);
-    // cd takes each level by a relative path, so there is no limit to the depth.
+    // Each level is entered by a relative path, so that the depth is not limited.
     const script = `cd ${root}; for i in $(seq 30); do mkdir ${segment}; cd ${segment}; done; touch end`;
     execFileSync('bash', ['-c', script]);
     const entries = await list(root, 100);
-    // What is in a directory that the kernel takes no path for is left out.
+    // Entries of a directory whose path is too long for the kernel are left out.
     expect(entries).toHaveLength(Math.floor((4095 - root.length) / 201) + 1);
     expect(entries.every(({ type }) => type === 'directory')).toBe(true);
   });
 
-  test('an entry whose path is too long for the kernel is described all the same', async () => {
+  test('an entry whose path is too long for the kernel is returned', async () => {
     const root = scratch();
     let path = root;
     while (path.length < 3900) path = join(path, 'd'.repeat(190));

@@ -7,7 +7,7 @@ import { ADA, testEntries } from '../../../../support/users.ts';
 
 const make = (path: string) => makeDir(path, ADA, testEntries(scratch()));
 
-test('makes a directory and its missing parents, the user’s', async () => {
+test('makes a directory and its missing parents, which belong to the user', async () => {
   const path = join(scratch(), 'a/b');
   expect(await make(path)).toMatchObject({
     name: 'b',
@@ -20,7 +20,7 @@ test('makes a directory and its missing parents, the user’s', async () => {
   expect(statSync(join(path, '..'))).toMatchObject({ uid: 2001, gid: 2002 });
 });
 
-test.each(['directory', 'link'])('refuses what is a directory: %s', async (name) => {
+test.each(['directory', 'link'])('an existing directory is refused: %s', async (name) => {
   const root = scratch();
   mkdirSync(join(root, 'directory'));
   symlinkSync('directory', join(root, 'link'));
@@ -30,7 +30,7 @@ test.each(['directory', 'link'])('refuses what is a directory: %s', async (name)
   });
 });
 
-test.each(['file', 'to-file', 'dangling', 'file/below'])('refuses another kind of file: %s', async (name) => {
+test.each(['file', 'to-file', 'dangling', 'file/below'])('an existing file is refused: %s', async (name) => {
   const root = scratch();
   writeFileSync(join(root, 'file'), '');
   symlinkSync('file', join(root, 'to-file'));
@@ -41,7 +41,7 @@ test.each(['file', 'to-file', 'dangling', 'file/below'])('refuses another kind o
   });
 });
 
-test('tells what the file system refuses', async () => {
+test('errors of the file system are returned', async () => {
   await expect(make('/proc/envd-test')).rejects.toMatchObject({ kind: 'not_found' });
   await expect(make(join(scratch(), 'n'.repeat(256)))).rejects.toMatchObject({ kind: 'invalid_argument' });
 });

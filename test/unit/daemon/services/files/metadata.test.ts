@@ -36,7 +36,7 @@ describe('limits', () => {
       expect.objectContaining({ kind: 'invalid_argument', message: expect.stringContaining(names) }),
     );
 
-  test('printable ASCII alone', () => {
+  test('only printable ASCII is allowed', () => {
     accept({ 'key !~': ' value~!', empty: '' });
     refuse({ key: 'caf\u00e9' }, "'key'");
     refuse({ key: 'a\tb' }, "'key'");
@@ -45,7 +45,7 @@ describe('limits', () => {
     refuse({ '': 'x' }, 'empty');
   });
 
-  test('a key and the prefix fit into a name', () => {
+  test('a key with the prefix fits into an attribute name', () => {
     accept({ ['k'.repeat(246)]: 'v' });
     refuse({ ['k'.repeat(247)]: 'v' }, '247');
     const longer = (length: number) => ({ values: { ['k'.repeat(length)]: 'v' }, prefix: 'user.longer.' });
@@ -53,7 +53,7 @@ describe('limits', () => {
     expect(() => validateMetadata(longer(244))).toThrow('at most 243');
   });
 
-  test('all together fit into 4096 bytes, the prefix counted for each key', () => {
+  test('the sum is limited to 4096 bytes, including the prefix of each key', () => {
     accept({ a: 'v'.repeat(4096 - 9 - 1) });
     refuse({ a: 'v'.repeat(4096 - 9) }, '4097');
     accept({ a: 'v'.repeat(2038), b: 'v'.repeat(2038) });
@@ -62,9 +62,9 @@ describe('limits', () => {
 });
 
 describe.each(Object.entries({ here: scratch, 'on a network mount': () => mountFuse()[0] }))(
-  'replacing %s',
+  'setting the metadata of %s',
   (_, place) => {
-    test('keys not sent are removed, what others wrote stays', async () => {
+    test('removes keys that are not sent, and keeps attributes of others', async () => {
       const { path, descriptor } = openNew(place());
       setAttributeSync(path, 'user.other', 'theirs');
       setAttributeSync(path, 'user.svc.binary', Buffer.from([0xff]));
@@ -76,7 +76,7 @@ describe.each(Object.entries({ here: scratch, 'on a network mount': () => mountF
       expect(attributesOf(path)).toEqual({ 'user.other': 'theirs' });
     });
 
-    test('the same metadata again touches nothing', async () => {
+    test('changes nothing when the metadata is the same', async () => {
       const { path, descriptor } = openNew(place());
       await replaceMetadata(descriptor, svc({ a: '1' }));
       chmodSync(path, 0o600);
@@ -87,8 +87,8 @@ describe.each(Object.entries({ here: scratch, 'on a network mount': () => mountF
       expect(statSync(path, { bigint: true }).ctimeNs).toBeGreaterThan(before);
     });
 
-    test('without room all is as it was', async () => {
-      // A file's attributes share one block there.
+    test('changes nothing when there is no space', async () => {
+      // All attributes of a file share one block.
       needs('ext4');
       const { path, descriptor } = openNew(place());
       setAttributeSync(path, 'user.other', 'x'.repeat(2500));
@@ -100,14 +100,14 @@ describe.each(Object.entries({ here: scratch, 'on a network mount': () => mountF
       expect(attributesOf(path)).not.toHaveProperty(['user.svc.c']);
     });
 
-    test('a file system without attributes carries none', async () => {
+    test('does nothing on a file system without attributes', async () => {
       const descriptor = openSync('/proc/self/comm', 'r+');
       onTestFinished(() => closeSync(descriptor));
       expect(await replaceMetadata(descriptor, svc({ a: '1' }))).toBe(false);
       expect(await replaceMetadata(descriptor, svc({}))).toBe(true);
     });
 
-    test('any metadata that is valid comes back as it was', async () => {
+    test('stores any valid metadata unchanged', async () => {
       const { path, descriptor } = openNew(place());
       const printable = fc.integer({ min: 0x20, max: 0x7e }).map((code) => String.fromCharCode(code));
       const text = fc.string({ unit: printable, maxLength: 100 });

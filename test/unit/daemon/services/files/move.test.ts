@@ -23,7 +23,7 @@ import { ADA, testEntries } from '../../../../support/users.ts';
 
 const moved = (source: string, destination: string) => move(source, destination, ADA, testEntries(scratch()));
 
-/** A directory, and in its subdirectory `tree` a mount of a small file system of its own. */
+/** A directory whose subdirectory `tree` contains a mount of a small file system. */
 function mounted(): [root: string, mount: string] {
   needs('mounts');
   const root = scratch();
@@ -35,7 +35,7 @@ function mounted(): [root: string, mount: string] {
 }
 
 describe('within a file system', () => {
-  test('gives the entry at its new place, with all it had', async () => {
+  test('keeps owner, mode and metadata, and returns the entry', async () => {
     const root = scratch();
     writeFileSync(join(root, 'from'), 'abc');
     setAttributeSync(join(root, 'from'), 'user.svc.k', 'v');
@@ -51,7 +51,7 @@ describe('within a file system', () => {
     expect(readdirSync(root)).toEqual(['to']);
   });
 
-  test('makes the missing parents, the user’s', async () => {
+  test('makes missing parents, which belong to the user', async () => {
     const root = scratch();
     writeFileSync(join(root, 'from'), '');
     await moved(join(root, 'from'), join(root, 'a/b/to'));
@@ -59,7 +59,7 @@ describe('within a file system', () => {
     expect(statSync(join(root, 'a/b/to'))).toMatchObject({ uid: 0, gid: 0 });
   });
 
-  test('moves a link, not what it leads to', async () => {
+  test('moves a link itself, not its target', async () => {
     const root = scratch();
     writeFileSync(join(root, 'file'), '');
     symlinkSync('file', join(root, 'link'));
@@ -72,7 +72,7 @@ describe('within a file system', () => {
     expect(readlinkSync(join(root, 'link2'))).toBe('file');
   });
 
-  test('replaces a file, and an empty directory', async () => {
+  test('replaces a file or an empty directory', async () => {
     const root = scratch();
     for (const name of ['a', 'b']) writeFileSync(join(root, name), name);
     await moved(join(root, 'a'), join(root, 'b'));
@@ -83,7 +83,7 @@ describe('within a file system', () => {
     expect(readdirSync(join(root, 'empty'))).toEqual(['file']);
   });
 
-  test('to itself is success', async () => {
+  test('succeeds when source and destination are the same', async () => {
     const path = join(scratch(), 'file');
     writeFileSync(path, 'x');
     expect(await moved(path, path)).toMatchObject({ path, size: 1n });
@@ -109,7 +109,7 @@ describe('errors', () => {
       "cannot replace a directory by a file or a file by a directory: 'R/file'",
     ],
     ['other', 'full', 'already_exists', "directory is not empty: 'R/full'"],
-  ])('%s to %s', async (source, destination, kind, message) => {
+  ])('%s to %s is an error', async (source, destination, kind, message) => {
     const root = scratch();
     writeFileSync(join(root, 'file'), '');
     mkdirSync(join(root, 'full/y'), { recursive: true });
@@ -138,7 +138,7 @@ describe('to another file system', () => {
     return roots;
   }
 
-  test('a file keeps owner, mode, attributes and times', async () => {
+  test('keeps owner, mode, attributes and times of a file', async () => {
     const [here, there] = twoFileSystems();
     const source = join(here, 'file');
     writeFileSync(source, 'content');
@@ -163,7 +163,7 @@ describe('to another file system', () => {
     expect(readdirSync(dirname(entry.path))).toEqual(['file']);
   });
 
-  test('a tree keeps its links, its hard links, its empty directories and its odd names', async () => {
+  test('keeps links, hard links, empty directories and odd names of a tree', async () => {
     const [here, there] = twoFileSystems();
     const source = join(here, 'tree');
     mkdirSync(join(source, 'sub/empty'), { recursive: true, mode: 0o500 });
@@ -186,7 +186,7 @@ describe('to another file system', () => {
     ).toBe('odd');
   });
 
-  test('replaces a file there', async () => {
+  test('replaces a file', async () => {
     const [here, there] = twoFileSystems();
     writeFileSync(join(here, 'a'), 'new');
     writeFileSync(join(there, 'a'), 'old');
@@ -194,7 +194,7 @@ describe('to another file system', () => {
     expect(readFileSync(join(there, 'a'), 'utf8')).toBe('new');
   });
 
-  test('without room for it there, all is as before', async () => {
+  test('changes nothing when there is no space', async () => {
     const [root, mount] = mounted();
     writeFileSync(join(root, 'large'), Buffer.alloc(100_000));
     await expect(moved(join(root, 'large'), join(mount, 'large'))).rejects.toMatchObject({
@@ -205,7 +205,7 @@ describe('to another file system', () => {
     expect(statSync(join(root, 'large')).size).toBe(100_000);
   });
 
-  test('what cannot be copied, or replaced, stays where it was, and nothing is left there', async () => {
+  test('keeps the source and leaves nothing behind when something cannot be copied or replaced', async () => {
     const [here, there] = twoFileSystems();
     mkdirSync(join(here, 'tree'));
     writeFileSync(join(here, 'tree/file'), '');
@@ -222,7 +222,7 @@ describe('to another file system', () => {
     expect(readdirSync(there)).toEqual(['full']);
   });
 
-  test('a directory into a mount below itself is refused', async () => {
+  test('refuses to move a directory into a mount below itself', async () => {
     const [root, mount] = mounted();
     await expect(moved(dirname(mount), join(mount, 'a/b'))).rejects.toMatchObject({
       kind: 'invalid_argument',

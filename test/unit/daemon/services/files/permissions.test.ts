@@ -36,7 +36,7 @@ test.each([
   expect(permissions(path)).toBe(text);
 });
 
-test('a link', () => {
+test('a link is shown as L', () => {
   const path = join(scratch(), 'link');
   symlinkSync('nowhere', path);
   expect(permissions(path)).toBe('Lrwxrwxrwx');
@@ -60,6 +60,6 @@ test('a socket', async () => {
   expect(permissions(path)).toBe('Srw-------');
 });
 
-test('what could not be looked at', () => {
+test('an unknown mode is shown as ?---------', () => {
   expect(permissionString(0)).toBe('?---------');
 });

@@ -1,7 +1,7 @@
 import { expect, test, vi } from 'vitest';
 import { remove } from '../../../../../src/daemon/services/files/remove.ts';
 
-// A test that fails must not cost the machine.
+// If this test fails, the machine must survive it.
 const { removeTree } = vi.hoisted(() => ({ removeTree: vi.fn() }));
 vi.mock('../../../../../src/daemon/os/native.ts', () => ({ native: { removeTree } }));
 

@@ -6,7 +6,7 @@ import { expect, test } from 'vitest';
 import { remove } from '../../../../../src/daemon/services/files/remove.ts';
 import { scratch } from '../../../../support/scratch.ts';
 
-test('a file, a link, a fifo, an empty directory', async () => {
+test('removes a file, a link, a fifo and an empty directory', async () => {
   const root = scratch();
   writeFileSync(join(root, 'file'), '');
   symlinkSync('nowhere', join(root, 'link'));
@@ -16,7 +16,7 @@ test('a file, a link, a fifo, an empty directory', async () => {
   expect(readdirSync(root)).toEqual([]);
 });
 
-test('a tree with all that is in it, but not what its links lead to', async () => {
+test('removes a tree, but not the targets of its links', async () => {
   const [root, kept] = [scratch(), scratch()];
   writeFileSync(join(kept, 'file'), '');
   mkdirSync(join(root, 'tree/a/b'), { recursive: true });
@@ -29,7 +29,7 @@ test('a tree with all that is in it, but not what its links lead to', async () =
   expect(readdirSync(kept)).toEqual(['file']);
 });
 
-test('a link to a directory, not the directory', async () => {
+test('removes a link to a directory, not the directory', async () => {
   const root = scratch();
   mkdirSync(join(root, 'directory/x'), { recursive: true });
   symlinkSync('directory', join(root, 'link'));
@@ -38,7 +38,7 @@ test('a link to a directory, not the directory', async () => {
   expect(readdirSync(join(root, 'directory'))).toEqual(['x']);
 });
 
-test('a tree deeper than any path, and than any number of open directories', async () => {
+test('removes a tree deeper than the longest path and the limit of descriptors', async () => {
   const root = scratch();
   const name = 'd'.repeat(100);
   const chain = `for i in $(seq 300); do mkdir ${name} side; touch side/file; cd ${name}; done`;
@@ -48,7 +48,7 @@ test('a tree deeper than any path, and than any number of open directories', asy
 });
 
 test.each(['nothing', 'nothing/below', 'file/below', 'dangling/below'])(
-  'nothing at %s: success',
+  'succeeds when nothing is at %s',
   async (name) => {
     const root = scratch();
     writeFileSync(join(root, 'file'), '');
@@ -58,14 +58,14 @@ test.each(['nothing', 'nothing/below', 'file/below', 'dangling/below'])(
   },
 );
 
-test('many at once, of the same tree', async () => {
+test('succeeds when called many times at once for one tree', async () => {
   const root = scratch();
   for (let index = 0; index < 300; index++) mkdirSync(join(root, `tree/${index}/x`), { recursive: true });
   await Promise.all(Array.from({ length: 8 }, () => remove(join(root, 'tree'))));
   expect(existsSync(join(root, 'tree'))).toBe(false);
 });
 
-test('a tree that others go on filling', async () => {
+test('removes a tree while files are added to it', async () => {
   const tree = join(scratch(), 'tree');
   mkdirSync(tree);
   const filler = spawn('bash', [
@@ -79,7 +79,7 @@ test('a tree that others go on filling', async () => {
   expect(existsSync(tree)).toBe(false);
 });
 
-test('what the kernel refuses is told', async () => {
+test('returns the errors of the kernel', async () => {
   await expect(remove('/proc/version')).rejects.toMatchObject({
     kind: 'permission_denied',
     message: "operation not permitted on path: '/proc/version'",

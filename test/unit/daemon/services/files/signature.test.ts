@@ -11,7 +11,7 @@ const NOW = 1_800_000_000;
 const unsigned = { ...FILE, signature: undefined, expiration: undefined, now: NOW };
 
 describe('signature', () => {
-  test('the published vector', () => {
+  test('equals the published test vector', () => {
     expect(signFile({ ...FILE, expiration: undefined })).toBe(VECTOR);
     verifySignature({ ...unsigned, signature: VECTOR });
   });
@@ -25,20 +25,20 @@ describe('signature', () => {
     ['signature', { signature: VECTOR.slice(0, -1) }],
     ['padding', { signature: `${VECTOR}=` }],
     ['emptiness', { signature: '' }],
-  ])('another %s is refused', (_name, change) => {
+  ])('with another %s is refused', (_name, change) => {
     const request = { ...unsigned, signature: VECTOR, ...change };
     expect(() => verifySignature(request)).toThrow(
       expect.objectContaining({ kind: 'unauthenticated', message: 'invalid signature' }),
     );
   });
 
-  test('a missing one is told', () => {
+  test('that is missing is refused with a reason', () => {
     expect(() => verifySignature(unsigned)).toThrow(
       expect.objectContaining({ kind: 'unauthenticated', message: 'missing signature query parameter' }),
     );
   });
 
-  test('an expiration ends it when it has passed, and not before', () => {
+  test('is valid until its expiration', () => {
     const at = (expiration: string) => {
       const signature = signFile({ ...FILE, expiration });
       verifySignature({ ...unsigned, signature, expiration });
@@ -51,7 +51,7 @@ describe('signature', () => {
     expect(() => at('soon')).toThrow(expect.objectContaining({ kind: 'invalid_argument' }));
   });
 
-  test('the signature is looked at before the expiry', () => {
+  test('is checked before the expiration', () => {
     const request = { ...unsigned, signature: VECTOR, expiration: String(NOW - 1) };
     expect(() => verifySignature(request)).toThrow('invalid signature');
   });
@@ -67,12 +67,12 @@ describe('authorization', () => {
     shownToken: undefined,
   } as const;
 
-  test('everything is open while no token is set', () => {
+  test('allows everything while no token is set', () => {
     const wrong = { ...credentials, shownToken: 'wrong', signature: 'wrong' };
     for (const shown of [credentials, wrong]) expect(() => authorizeFile(null, shown)).not.toThrow();
   });
 
-  test('a token that is shown decides alone', () => {
+  test('with a token does not consider the signature', () => {
     authorizeFile(TOKEN, { ...credentials, shownToken: TOKEN, signature: 'wrong' });
     expect(() => authorizeFile(TOKEN, { ...credentials, shownToken: 'wrong', signature: VECTOR })).toThrow(
       expect.objectContaining({
@@ -82,7 +82,7 @@ describe('authorization', () => {
     );
   });
 
-  test('without a token the signature decides', () => {
+  test('without a token uses the signature', () => {
     authorizeFile(TOKEN, { ...credentials, signature: VECTOR });
     expect(() => authorizeFile(TOKEN, credentials)).toThrow('missing signature query parameter');
     const expiration = '1000';

@@ -15,7 +15,7 @@ import { stat } from '../../../../../src/daemon/services/files/stat.ts';
 import { scratch } from '../../../../support/scratch.ts';
 import { testEntries } from '../../../../support/users.ts';
 
-/** A directory with a file of ada's, and a way to look at what is in it. */
+/** A directory with a file of ada's, and a function that calls Stat below it. */
 function setUp() {
   const root = scratch();
   const entries = testEntries(scratch());
@@ -26,8 +26,8 @@ function setUp() {
   return { root, path, look: (name: string) => stat(join(root, name), entries) };
 }
 
-describe('a file', () => {
-  test('with everything there is to tell', async () => {
+describe('Stat of a file', () => {
+  test('returns all members', async () => {
     const { path, look } = setUp();
     execFileSync('touch', ['-d', '2026-01-02T03:04:05.123456789Z', path]);
     expect(await look('file.txt')).toEqual({
@@ -45,25 +45,25 @@ describe('a file', () => {
     });
   });
 
-  test('modified before 1970', async () => {
+  test('returns a time before 1970', async () => {
     const { path, look } = setUp();
     execFileSync('touch', ['-d', '1969-12-31T23:59:58.25Z', path]);
     expect((await look('file.txt')).modifiedNs).toBe(-1_750_000_000n);
   });
 
-  test('of nobody who has a name', async () => {
+  test('returns numbers for an owner without a name', async () => {
     const { path, look } = setUp();
     chownSync(path, 4711, 4_000_000_000);
     expect(await look('file.txt')).toMatchObject({ owner: '4711', group: '4000000000' });
   });
 
-  test('larger than 4 GiB', async () => {
+  test('returns a size above 4 GiB', async () => {
     const { path, look } = setUp();
     execFileSync('truncate', ['-s', '5G', path]);
     expect((await look('file.txt')).size).toBe(5n * 1024n ** 3n);
   });
 
-  test('with metadata, and attributes that are none', async () => {
+  test('returns the metadata without other attributes', async () => {
     const { path, look } = setUp();
     setAttributeSync(path, 'user.svc.purpose', 'test ü');
     setAttributeSync(path, 'user.svc.empty', '');
@@ -77,7 +77,7 @@ describe('a file', () => {
     });
   });
 
-  test('with more attributes, and larger ones, than usual', async () => {
+  test('returns more and larger attributes than usual', async () => {
     const root = scratch('/dev/shm');
     const path = join(root, 'file');
     writeFileSync(path, '');
@@ -92,7 +92,7 @@ describe('a file', () => {
   });
 });
 
-describe('other kinds', () => {
+describe('Stat of another type', () => {
   test('a directory', async () => {
     const { root, look } = setUp();
     mkdirSync(join(root, 'directory'));
@@ -114,7 +114,7 @@ describe('other kinds', () => {
     });
   });
 
-  test('a fifo, which nobody opens', async () => {
+  test('does not open a fifo', async () => {
     const { root, look } = setUp();
     execFileSync('mkfifo', ['-m', '600', join(root, 'fifo')]);
     expect(await look('fifo')).toMatchObject({ type: 'unspecified', mode: 0o600, permissions: 'prw-------' });
@@ -131,8 +131,8 @@ describe('other kinds', () => {
   });
 });
 
-describe('a link', () => {
-  test('is itself, but for type, mode and metadata, which are its target’s', async () => {
+describe('Stat of a link', () => {
+  test('returns the link itself, but type, mode and metadata of its target', async () => {
     const { root, path, look } = setUp();
     setAttributeSync(path, 'user.svc.of', 'target');
     symlinkSync('file.txt', join(root, 'near'));
@@ -154,7 +154,7 @@ describe('a link', () => {
     });
   });
 
-  test('to a directory', async () => {
+  test('has the type of a directory for a link to one', async () => {
     const { root, look } = setUp();
     symlinkSync('.', join(root, 'link'));
     expect(await look('link')).toMatchObject({ type: 'directory', mode: 0o700, symlinkTarget: root });
@@ -176,7 +176,7 @@ describe('a link', () => {
     });
   });
 
-  test('in the middle of the path is followed', async () => {
+  test('follows links within the path', async () => {
     const { root, look } = setUp();
     symlinkSync(root, join(root, 'link'));
     expect(await look('link/file.txt')).toMatchObject({ type: 'file', path: join(root, 'link/file.txt') });

@@ -23,7 +23,7 @@ function freezerFor(top: Cgroup): Freezer {
   });
 }
 
-test('what a freeze has left, in the order of the wire; nothing before and after', async () => {
+test('the audit counts frozen cgroups in the documented order, and nothing before a freeze and after a thaw', async () => {
   using top = testCgroup();
   using freezer = freezerFor(top);
   expect(freezer.audit()).toEqual(NOTHING);
@@ -34,7 +34,7 @@ test('what a freeze has left, in the order of the wire; nothing before and after
   expect(freezer.audit()).toEqual(NOTHING);
 });
 
-test('what was thawed by somebody else, and what has vanished', async () => {
+test('the audit counts cgroups that were thawed by others or have vanished', async () => {
   using top = testCgroup();
   using freezer = freezerFor(top);
   await freezer.freeze(legacy, never);
@@ -43,7 +43,7 @@ test('what was thawed by somebody else, and what has vanished', async () => {
   expect(freezer.audit()).toEqual({ ...NOTHING, requested: 3, stillFrozen: 1, notFrozen: 1, vanished: 1 });
 });
 
-test('what has frozen only after the answer', async () => {
+test('the audit counts cgroups that froze after the response', async () => {
   using top = testCgroup();
   using freezer = freezerFor(top);
   using writer = await blockedWriter(top.child('user'));
@@ -57,7 +57,7 @@ test('what has frozen only after the answer', async () => {
   expect(freezer.audit()).toEqual({ ...late, late: 0 });
 });
 
-test('what a former daemon has frozen', async () => {
+test('the audit includes cgroups that a previous daemon froze', async () => {
   using top = testCgroup();
   await freezerFor(top).freeze(legacy, never);
   using next = freezerFor(top);

@@ -14,7 +14,7 @@ import { isFrozen, isWritable } from '../../../../support/frozen.ts';
 import { mountTmpfs } from '../../../../support/mounts.ts';
 import { scratch } from '../../../../support/scratch.ts';
 
-/** A freezer of a file system of its own. */
+/** A freezer for a file system of its own. */
 function setUp(options: Partial<FilesystemFreezerOptions> = {}) {
   const filesystem = loopMount();
   onTestFinished(() => filesystem[Symbol.dispose]());
@@ -38,7 +38,7 @@ function setUp(options: Partial<FilesystemFreezerOptions> = {}) {
   return { ...complete, told, create, freezer: create() };
 }
 
-test('freezes and thaws, each any number of times', async () => {
+test('freezes and thaws, also repeatedly', async () => {
   const { freezer, path, gate, told, recordFile } = setUp();
   await freezer.thaw();
   expect([freezer.active, told]).toEqual([false, []]);
@@ -57,7 +57,7 @@ test('freezes and thaws, each any number of times', async () => {
   expect(freezer.durations.count).toBe(2);
 });
 
-test('thaws what somebody else has frozen when asked to, and not by the way', async () => {
+test('thaw also thaws a file system that others froze, release does not', async () => {
   const { freezer, path } = setUp();
   await freezeFilesystem(path);
   await freezer.release();
@@ -67,7 +67,7 @@ test('thaws what somebody else has frozen when asked to, and not by the way', as
 });
 
 describe('one operation at a time', () => {
-  test('both are refused while the lock is held, a release is not', async () => {
+  test('freeze and thaw are refused while the lock is held, release is not', async () => {
     const { freezer, lock, path } = setUp();
     await freezer.freeze();
     {
@@ -84,7 +84,7 @@ describe('one operation at a time', () => {
     await freezer.thaw();
   });
 
-  test('a release waits for the freeze that is under way', async () => {
+  test('release waits for a freeze in progress', async () => {
     const { freezer, path } = setUp();
     for (let round = 0; round < 20; round++) {
       const frozen = freezer.freeze();
@@ -96,8 +96,8 @@ describe('one operation at a time', () => {
   });
 });
 
-describe('refuses, and changes nothing', () => {
-  test('what the daemon writes to itself, also below what is not there yet', async () => {
+describe('a refused freeze changes nothing', () => {
+  test('when the daemon writes to the file system, also to a directory that does not exist yet', async () => {
     for (const below of ['', 'not/there']) {
       const { create, path, told, gate } = setUp();
       const directory = join(path, below);
@@ -111,14 +111,14 @@ describe('refuses, and changes nothing', () => {
     }
   });
 
-  test('a file system that cannot be frozen', async () => {
+  test('when the file system cannot be frozen', async () => {
     const { freezer, gate, told, recordFile } = setUp({ path: mountTmpfs('1m') });
     await expect(freezer.freeze()).rejects.toMatchObject({ kind: 'failed_precondition' });
     expect([freezer.active, gate.isShut, existsSync(recordFile)]).toEqual([false, false, false]);
     expect(told).toEqual(['frozen', 'thawed']);
   });
 
-  test('while a file is being changed for long', async () => {
+  test('when a change of a file takes too long', async () => {
     const { freezer, gate } = setUp();
     const change = Promise.withResolvers<void>();
     const outcome = gate.run(() => change.promise);
@@ -129,7 +129,7 @@ describe('refuses, and changes nothing', () => {
   });
 });
 
-describe('nothing stays frozen', () => {
+describe('the file system is thawed', () => {
   test('after ten minutes without a thaw', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     onTestFinished(() => void vi.useRealTimers());
@@ -145,7 +145,7 @@ describe('nothing stays frozen', () => {
     expect(vi.getTimerCount()).toBe(0);
   });
 
-  test('when the daemon died before it could thaw: the next one does', async () => {
+  test('by the next daemon, when one was killed', async () => {
     const { freezer, create, path } = setUp();
     await freezer.freeze();
     const gate = new WriteGate();

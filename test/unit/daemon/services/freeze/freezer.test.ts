@@ -50,7 +50,7 @@ function withoutTimes({
 }
 
 describe('legacy mode', () => {
-  test('stops a counting process, which goes on after the thaw', async () => {
+  test('stops a counting process, which continues after the thaw', async () => {
     using top = testCgroup();
     using freezer = freezerFor(top);
     const counter = await countIn(top.child('user'));
@@ -65,7 +65,7 @@ describe('legacy mode', () => {
       frozen: 2,
     });
     expect(freezer.active).toBe(true);
-    // The workload needs no record: whoever comes next sees it.
+    // Legacy mode needs no record: the next daemon knows these cgroups.
     expect(existsSync(recordFile)).toBe(false);
     await outside.advances();
     await freezer.thaw();
@@ -73,7 +73,7 @@ describe('legacy mode', () => {
     expect(freezer.active).toBe(false);
   });
 
-  test('tells everything in the order of the wire', async () => {
+  test('returns the statistics in the documented order', async () => {
     using top = testCgroup();
     using freezer = freezerFor(top);
     const keys =
@@ -81,14 +81,14 @@ describe('legacy mode', () => {
     expect(Object.keys(await freezer.freeze(legacy, never)).join(' ')).toBe(`${keys} sweepMs waitMs`);
   });
 
-  test('freezes again what it has frozen', async () => {
+  test('can be repeated', async () => {
     using top = testCgroup();
     using freezer = freezerFor(top);
     await freezer.freeze(legacy, never);
     expect(await freezer.freeze(legacy, never)).toMatchObject({ preFrozen: 0, requested: 2, frozen: 2 });
   });
 
-  test('leaves alone what the guest has frozen, above, below and itself', async () => {
+  test('does not thaw cgroups that the guest froze, above, below or among its own', async () => {
     using top = testCgroup();
     using freezer = freezerFor(top);
     const [user, inner, ptys] = [top.child('user'), make(top, 'user/inner'), top.child('ptys')];
@@ -101,7 +101,7 @@ describe('legacy mode', () => {
     expect(ptys.freezeRequested()).toBe(true);
   });
 
-  test('takes a frozen parent for frozen, and leaves it so', async () => {
+  test('counts a cgroup below a frozen parent as frozen, and does not thaw the parent', async () => {
     using top = testCgroup();
     const parent = make(top, 'parent');
     using freezer = freezerFor(parent);
@@ -113,7 +113,7 @@ describe('legacy mode', () => {
     expect(parent.child('user').isFrozen()).toBe(true);
   });
 
-  test('gives up at the deadline on a process that cannot be frozen', async () => {
+  test('gives up at the deadline when a process cannot be frozen', async () => {
     using top = testCgroup();
     using freezer = freezerFor(top);
     using writer = await blockedWriter(top.child('user'));
@@ -125,7 +125,7 @@ describe('legacy mode', () => {
     expect(await freezer.freeze(legacy, never)).toMatchObject({ frozen: 2, notFrozen: 0 });
   });
 
-  test('takes cgroups that vanish for no error', async () => {
+  test('ignores cgroups that vanish', async () => {
     using top = testCgroup();
     using freezer = freezerFor(top);
     top.child('ptys').remove();
@@ -140,7 +140,7 @@ describe('legacy mode', () => {
     expect(freezer.active).toBe(false);
   });
 
-  test('refuses where nothing can be frozen', async () => {
+  test('is refused when nothing can be frozen', async () => {
     using top = testCgroup();
     using freezer = freezerFor(top, { obstacle: 'no cgroups here' });
     for (const request of [legacy, hierarchy]) {
@@ -155,7 +155,7 @@ describe('legacy mode', () => {
 });
 
 describe('hierarchy mode', () => {
-  test("freezes all but the daemon's chain and what a resume depends on", async () => {
+  test("freezes all but the daemon's ancestors and the units that a resume needs", async () => {
     using top = testCgroup();
     using freezer = freezerFor(top);
     const kept = ['init.scope', 'system.slice/systemd-journald.service', 'system.slice/rpcbind.service'];
@@ -183,7 +183,7 @@ describe('hierarchy mode', () => {
     expect(stopped.filter((path) => top.child(path).freezeRequested())).toEqual([]);
   });
 
-  test('keeps what the guest has frozen, and does not look below', async () => {
+  test('keeps cgroups that the guest froze, and skips what is below them', async () => {
     using top = testCgroup();
     using freezer = freezerFor(top);
     const paused = make(top, 'docker/paused');
@@ -197,7 +197,7 @@ describe('hierarchy mode', () => {
     expect(paused.isFrozen() && parent.isFrozen() && parent.child('child').isFrozen()).toBe(true);
   });
 
-  test('adopts what has come since, when it is asked again', async () => {
+  test('also freezes new cgroups when it is repeated', async () => {
     using top = testCgroup();
     using freezer = freezerFor(top);
     make(top, 'system.slice/cron.service');
@@ -211,7 +211,7 @@ describe('hierarchy mode', () => {
     expect(late.freezeRequested()).toBe(false);
   });
 
-  test('looks at no more than it may, the workload first', async () => {
+  test('visits no more than the maximum, the workload first', async () => {
     using top = testCgroup();
     using freezer = freezerFor(top);
     for (const name of ['a', 'b', 'c']) make(top, name);
@@ -223,8 +223,8 @@ describe('hierarchy mode', () => {
   });
 });
 
-describe('one freeze at a time', () => {
-  test('refuses a second one, but not the thaw, which ends the first', async () => {
+describe('a freeze in progress', () => {
+  test('refuses a second one, and is ended by a thaw', async () => {
     using top = testCgroup();
     using freezer = freezerFor(top);
     using writer = await blockedWriter(top.child('user'));
@@ -238,7 +238,7 @@ describe('one freeze at a time', () => {
     expect(await freezer.freeze(legacy, never)).toMatchObject({ frozen: 2 });
   });
 
-  test('waits no longer than the caller does', async () => {
+  test('ends when its caller disconnects', async () => {
     using top = testCgroup();
     using freezer = freezerFor(top);
     using _writer = await blockedWriter(top.child('user'));
@@ -250,7 +250,7 @@ describe('one freeze at a time', () => {
   });
 });
 
-describe('nothing stays frozen', () => {
+describe('the workload is thawed', () => {
   test('after ten minutes without a thaw', async () => {
     using top = testCgroup();
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
@@ -281,7 +281,7 @@ describe('nothing stays frozen', () => {
     expect(existsSync(recordFile)).toBe(false);
   });
 
-  test('when a daemon died before it could thaw: the next one does', async () => {
+  test('by the next daemon, when one was killed', async () => {
     using top = testCgroup();
     const other = make(top, 'other');
     const paused = make(top, 'paused');
@@ -298,7 +298,7 @@ describe('nothing stays frozen', () => {
     expect(existsSync(recordFile)).toBe(false);
   });
 
-  test('not even what vanished, nor with a record that makes no sense', async () => {
+  test('when the record names a vanished cgroup or is invalid', async () => {
     using top = testCgroup();
     using first = freezerFor(top);
     await first.freeze(hierarchy, never);
@@ -310,7 +310,7 @@ describe('nothing stays frozen', () => {
     expect(third.active).toBe(false);
   });
 
-  test('and what cannot be thawed is reported and kept in mind', async () => {
+  test('as far as possible; the rest is reported and stays recorded', async () => {
     using top = testCgroup();
     writeFileSync(`${scratch}/file`, '');
     writeFileSync(

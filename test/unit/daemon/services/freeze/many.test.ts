@@ -27,16 +27,16 @@ function freezerFor(top: Cgroup): Freezer {
   });
 }
 
-/** Microseconds of CPU that everything in the cgroup has used. */
+/** CPU time of all processes in the cgroup, in microseconds. */
 function cpuUsed(cgroup: Cgroup): number {
   return Number(/^usage_usec (\d+)$/m.exec(readFileSync(join(cgroup.path, 'cpu.stat'), 'utf8'))?.[1]);
 }
 
-test(`${CGROUPS} cgroups with a process in each: all stop, and all go on`, { timeout: 60_000 }, async () => {
+test(`${CGROUPS} cgroups with a process each freeze and thaw`, { timeout: 60_000 }, async () => {
   using top = testCgroup();
   using freezer = freezerFor(top);
   const cgroups = Array.from({ length: CGROUPS }, (_, index) => Cgroup.create(top.child(`c-${index}`).path));
-  // The 0 stands for whoever writes it.
+  // 0 stands for the writing process itself.
   const script = 'for c in c-*; do (echo 0 >$c/cgroup.procs && exec sleep 1000 >/dev/null) & done; wait';
   spawn('sh', ['-c', script], { cwd: top.path, stdio: ['ignore', 'ignore', 'inherit'] });
   const settled = () => cgroups.filter((cgroup) => !cgroup.populated()).length;
@@ -52,7 +52,7 @@ test(`${CGROUPS} cgroups with a process in each: all stop, and all go on`, { tim
   await expect.poll(() => cgroups.filter((cgroup) => cgroup.isFrozen()).length).toBe(0);
 });
 
-test(`${PROCESSES} busy processes stand still until the thaw`, async () => {
+test(`${PROCESSES} busy processes use no CPU until the thaw`, async () => {
   using top = testCgroup();
   using freezer = freezerFor(top);
   const user = top.child('user');
@@ -60,7 +60,7 @@ test(`${PROCESSES} busy processes stand still until the thaw`, async () => {
   await expect.poll(() => user.processes().length, { timeout: 20_000 }).toBe(PROCESSES + 1);
   expect(await freezer.freeze({ ...hierarchy, mode: 'legacy' }, never)).toMatchObject({ frozen: 2 });
   const used = cpuUsed(user);
-  // Long enough for any of them to run, if it could.
+  // Long enough for any of them to run, if it were not frozen.
   await sleep(100);
   expect(cpuUsed(user)).toBe(used);
   await freezer.thaw();
@@ -70,7 +70,7 @@ test(`${PROCESSES} busy processes stand still until the thaw`, async () => {
   await ended;
 });
 
-test('a cgroup that vanishes while it is waited for cannot be observed', async () => {
+test('a cgroup that vanishes during the wait counts as unobservable', async () => {
   using top = testCgroup();
   using freezer = freezerFor(top);
   using writer = await blockedWriter(top.child('user'));

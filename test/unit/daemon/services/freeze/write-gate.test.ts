@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { WriteGate } from '../../../../../src/daemon/services/freeze/write-gate.ts';
 
-/** A source that brings what is handed to it. */
+/** A source that yields what the test supplies. */
 function slowSource() {
   const items: PromiseWithResolvers<IteratorResult<string>>[] = [Promise.withResolvers()];
   let asked = 0;
@@ -26,7 +26,7 @@ function slowSource() {
 }
 
 describe('a shut gate', () => {
-  test('refuses changes until it is open again', async () => {
+  test('refuses changes until it is opened', async () => {
     const gate = new WriteGate();
     gate.shut();
     gate.shut();
@@ -38,7 +38,7 @@ describe('a shut gate', () => {
     expect(await gate.run(async () => 'done')).toBe('done');
   });
 
-  test('rests at once when nothing is inside, else with the last change, succeeded or not', async () => {
+  test('waits for all changes in progress, failed or not, and not at all without any', async () => {
     const gate = new WriteGate();
     await gate.rest(0);
     const changes = [Promise.withResolvers<void>(), Promise.withResolvers<void>()] as const;
@@ -56,7 +56,7 @@ describe('a shut gate', () => {
     expect((await outcomes).map(({ status }) => status)).toEqual(['rejected', 'fulfilled']);
   });
 
-  test('gives up on a change that takes too long', async () => {
+  test('gives up when a change takes too long', async () => {
     const gate = new WriteGate();
     const change = Promise.withResolvers<void>();
     const outcome = gate.run(() => change.promise);
@@ -71,7 +71,7 @@ describe('a shut gate', () => {
 });
 
 describe('a change that waits for its client', () => {
-  test('holds up no rest, and goes on when the gate is open again', async () => {
+  test('does not delay a freeze, and continues when the gate is opened', async () => {
     const gate = new WriteGate();
     const source = slowSource();
     const received: string[] = [];
@@ -98,7 +98,7 @@ describe('a change that waits for its client', () => {
     await gate.rest(0);
   });
 
-  test('is inside while it deals with what has come', async () => {
+  test('counts as in progress while it processes an item', async () => {
     const gate = new WriteGate();
     const source = slowSource();
     const dealing = Promise.withResolvers<void>();
@@ -113,7 +113,7 @@ describe('a change that waits for its client', () => {
     await change;
   });
 
-  test('passes on what ends it, either way', async () => {
+  test('forwards errors of the source and of the consumer', async () => {
     const gate = new WriteGate();
     const source = slowSource();
     const broken = gate.run(async () => {

@@ -25,7 +25,7 @@ function proc(): { path: string; setCpu: (cpu: string) => void } {
   return { path, setCpu };
 }
 
-test('figures of this machine', async () => {
+test('the metrics of this machine are plausible', async () => {
   const metrics = await new MetricsReader().read();
   expect(Object.values(metrics).every((value) => Number.isFinite(value) && value >= 0)).toBe(true);
   expect(Math.abs(metrics.ts - Date.now() / 1000)).toBeLessThan(5);
@@ -37,7 +37,7 @@ test('figures of this machine', async () => {
   expect(metrics.disk_used).toBeLessThan(metrics.disk_total);
 });
 
-test('memory: used is what is not available, cache as free(1) counts it', async () => {
+test('used memory is total minus available; cache is as free(1) counts it', async () => {
   const { path, setCpu } = proc();
   setCpu('0 0 0 0 0 0 0 0 0 0');
   expect(await new MetricsReader(path).read()).toMatchObject({
@@ -50,7 +50,7 @@ test('memory: used is what is not available, cache as free(1) counts it', async 
   });
 });
 
-test('CPU use counts from the previous reading, with two decimals', async () => {
+test('CPU use is counted since the previous reading, with two decimals', async () => {
   const { path, setCpu } = proc();
   const reader = new MetricsReader(path);
   const used = async (cpu: string) => {

@@ -15,7 +15,7 @@ import { type TrustStore, trust } from '../../../../../src/daemon/services/init/
 import { needs } from '../../../../support/needs.ts';
 import { scratch } from '../../../../support/scratch.ts';
 
-/** Certificates that nobody else has. */
+/** Certificates made for this test. */
 const PEM: Record<'system' | 'a' | 'b' | 'c', string> = { system: '', a: '', b: '', c: '' };
 
 beforeEach(() => {
@@ -52,20 +52,20 @@ function contents({ bundle, local }: TrustStore): [string, string] {
 }
 
 describe('certificates', () => {
-  test('are added to the bundle and noted for the next time it is made', async () => {
+  test('are added to the bundle, and stored for its next update', async () => {
     const files = store();
     await trust(PEM.a + PEM.b, files);
     expect(contents(files)).toEqual([PEM.system + PEM.a + PEM.b, PEM.a + PEM.b]);
   });
 
-  test('replace those of the call before', async () => {
+  test('replace those of the previous call', async () => {
     const files = store();
     await trust(PEM.a + PEM.b, files);
     await trust(PEM.b + PEM.c, files);
     expect(contents(files)).toEqual([PEM.system + PEM.b + PEM.c, PEM.b + PEM.c]);
   });
 
-  test('are found wherever update-ca-certificates has put them', async () => {
+  test('are found in a bundle by update-ca-certificates', async () => {
     const files = store();
     await trust(PEM.a, files);
     writeFileSync(files.bundle, PEM.a + PEM.system);
@@ -73,7 +73,7 @@ describe('certificates', () => {
     expect(contents(files)).toEqual([PEM.system + PEM.b, PEM.b]);
   });
 
-  test('that the system trusts are never taken away', async () => {
+  test('that the system trusts are not removed', async () => {
     const files = store();
     await trust(PEM.a + PEM.system.replaceAll('\n', '\r\n'), files);
     expect(contents(files)).toEqual([PEM.system + PEM.a, PEM.a]);
@@ -81,26 +81,26 @@ describe('certificates', () => {
     expect(contents(files)[0]).toBe(PEM.system + PEM.b);
   });
 
-  test('that the system trusts all make no file', async () => {
+  test('that the system trusts are not stored again', async () => {
     const files = store();
     await trust(PEM.system, files);
     expect(existsSync(files.local)).toBe(false);
   });
 
-  test('are added once, text around them and repetitions left out', async () => {
+  test('are added once, without the text around them', async () => {
     const files = store();
     await trust(`subject: a\n${PEM.a}\nagain:\n${PEM.a.replaceAll('\n', '\r\n')}`, files);
     expect(contents(files)).toEqual([PEM.system + PEM.a, PEM.a]);
   });
 
-  test('make the bundle where there is none', async () => {
+  test('make the bundle when it is missing', async () => {
     const files = { ...store(), bundle: join(scratch(), 'new/bundle.crt') };
     await trust(PEM.a, files);
     expect(contents(files)).toEqual([PEM.a, PEM.a]);
   });
 });
 
-test('the same again changes no file', async () => {
+test('the same certificates again change no file', async () => {
   const files = store();
   await trust(PEM.a, files);
   const before = [statSync(files.bundle).ino, statSync(files.local).ino];
@@ -108,7 +108,7 @@ test('the same again changes no file', async () => {
   expect([statSync(files.bundle).ino, statSync(files.local).ino]).toEqual(before);
 });
 
-test('files keep their mode, and nothing else is left', async () => {
+test('files keep their mode, and no temporary file is left', async () => {
   const files = store();
   chmodSync(files.bundle, 0o640);
   await trust(PEM.a, files);
@@ -117,10 +117,10 @@ test('files keep their mode, and nothing else is left', async () => {
   expect(readdirSync(dirname(files.bundle))).toEqual(['ca-certificates.crt']);
 });
 
-test('a call that failed half-way leaves nothing trusted that the next one does not know of', async () => {
+test('certificates of a failed call are removed by the next one', async () => {
   const files = store();
   await trust(PEM.a, files);
-  // The bundle cannot be replaced: what is made beside it first has its name taken.
+  // The directory takes the name of the temporary file, so that the bundle cannot be replaced.
   mkdirSync(`${files.bundle}.envd`);
   await expect(trust(PEM.b, files)).rejects.toThrow();
   expect(contents(files)[0]).toBe(PEM.system + PEM.a);
@@ -129,7 +129,7 @@ test('a call that failed half-way leaves nothing trusted that the next one does 
   expect(contents(files)).toEqual([PEM.system + PEM.c, PEM.c]);
 });
 
-test('what is no certificate is refused, and nothing changes', async () => {
+test('an invalid certificate is refused, and nothing changes', async () => {
   const files = store();
   await expect(trust('hello', files)).rejects.toMatchObject({
     kind: 'invalid_argument',

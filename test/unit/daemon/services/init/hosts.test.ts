@@ -16,7 +16,7 @@ function setUp(content: string | null = HOSTS) {
   return { file, run, read: () => readFileSync(file, 'utf8') };
 }
 
-test('adds a line, and replaces it the next time', async () => {
+test('adds a line, and replaces it in the next call', async () => {
   const { run, read } = setUp();
   await run('192.0.2.1');
   expect(read()).toBe(`${HOSTS}192.0.2.1\tloop.test # envd\n`);
@@ -24,7 +24,7 @@ test('adds a line, and replaces it the next time', async () => {
   expect(read()).toBe(`${HOSTS}2001:db8::1\tloop.test # envd\n`);
 });
 
-test('the same again changes nothing, and so does a request without an address', async () => {
+test('the same address again changes nothing, nor does a request without one', async () => {
   const { file, run } = setUp();
   await run('192.0.2.1');
   const { ino } = statSync(file);
@@ -42,7 +42,7 @@ test.each([
   expect(read()).toBe(`${kept}192.0.2.1\tloop.test # envd\n`);
 });
 
-test('a file that is a mount of its own is written in place', async () => {
+test('a bind-mounted file is written in place', async () => {
   needs('mounts');
   const { file, run, read } = setUp();
   execFileSync('mount', ['--bind', file, file]);

@@ -16,7 +16,7 @@ function setUp() {
   return { guest, directory, files, identity: new Identity(guest, directory, 'svc') };
 }
 
-test('tells the guest who it is, as variables and as files that everybody can read', async () => {
+test('the identity is set as variables and as files that everybody can read', async () => {
   const { guest, directory, files, identity } = setUp();
   guest.environment = { A: '1', SVC_SANDBOX_ID: 'mine' };
   await identity.tell({ sandboxID: 'box', templateID: 'plate' });
@@ -29,7 +29,7 @@ test('tells the guest who it is, as variables and as files that everybody can re
   expect(guest.environment).toEqual({ B: '2', ...own });
 });
 
-test('under the names that it is to have', async () => {
+test('the prefix of the names is configurable', async () => {
   const { guest, directory, files } = setUp();
   await new Identity(guest, directory, 'e2b').tell({ sandboxID: 'box', templateID: 'plate' });
   const own = { E2B_SANDBOX: 'true', E2B_SANDBOX_ID: 'box', E2B_TEMPLATE_ID: 'plate' };
@@ -37,7 +37,7 @@ test('under the names that it is to have', async () => {
   expect(files()).toEqual(own);
 });
 
-test('in place of what was told before', async () => {
+test('a new identity replaces the previous one', async () => {
   const { guest, files, identity } = setUp();
   await identity.tell({ sandboxID: 'box', templateID: 'plate' });
   await identity.tell({ sandboxID: 'other', templateID: null });
@@ -45,7 +45,7 @@ test('in place of what was told before', async () => {
   expect(files()).toEqual({ SVC_SANDBOX: 'true', SVC_SANDBOX_ID: 'other' });
 });
 
-test('the last one told stays, and the same again changes no file', async () => {
+test('the last of concurrent calls wins, and the same identity again changes no file', async () => {
   const { directory, files, identity } = setUp();
   await Promise.all(['a', 'b', 'c'].map((sandboxID) => identity.tell({ sandboxID, templateID: null })));
   expect(files()).toMatchObject({ SVC_SANDBOX_ID: 'c' });
@@ -54,7 +54,7 @@ test('the last one told stays, and the same again changes no file', async () => 
   expect(statSync(join(directory, 'SVC_SANDBOX_ID')).ino).toBe(ino);
 });
 
-test('a directory that cannot be made is an error, and none of the next', async () => {
+test('a directory that cannot be made is an error, and the variables are set', async () => {
   const { guest, directory, identity } = setUp();
   const taken = join(directory, '../../run');
   writeFileSync(taken, '');

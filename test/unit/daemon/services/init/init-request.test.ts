@@ -13,16 +13,16 @@ const NOTHING = {
   volumeMounts: null,
 };
 
-test('an empty object tells nothing', () => {
+test('an empty object has no members', () => {
   expect(parseInitRequest({})).toEqual(NOTHING);
 });
 
-test('null and empty texts count as absent, unknown members as a newer platform’s', () => {
+test('null and empty strings count as missing, and unknown members are ignored', () => {
   const body = { accessToken: '', timestamp: null, envVars: null, defaultUser: null, newer: { than: 'us' } };
   expect(parseInitRequest(body)).toEqual(NOTHING);
 });
 
-test('every member', () => {
+test('every member is read', () => {
   const body = {
     accessToken: 'token',
     timestamp: '1970-01-01T00:00:01.5Z',
@@ -47,7 +47,7 @@ test('every member', () => {
   });
 });
 
-test('a variable may be called like what every object has', () => {
+test('a variable may have the name of a member that every object has', () => {
   const { environment } = parseInitRequest(JSON.parse('{"envVars": {"__proto__": "x", "constructor": "y"}}'));
   expect(Object.entries(environment ?? {})).toEqual([
     ['__proto__', 'x'],

@@ -7,7 +7,7 @@ const EARLY = parseInitRequest({ timestamp: '2026-01-01T00:00:00Z' });
 const LATE = parseInitRequest({ timestamp: '2026-01-01T00:00:00.000000001Z' });
 const UNTIMED = parseInitRequest({});
 
-/** An Init with a step of each kind that writes down when it has run; `fail` names those that throw. */
+/** An Init with a step of each kind, which logs that it ran; `fail` has the names of steps that throw. */
 function setUp(fail = new Set<string>()) {
   const log: string[] = [];
   const step = (name: string, runs: InitStep['runs']): InitStep => ({
@@ -27,14 +27,14 @@ function setUp(fail = new Set<string>()) {
   return { init, log, fail };
 }
 
-describe('steps', () => {
-  test('run in their order', async () => {
+describe('the steps', () => {
+  test('run in order', async () => {
     const { init, log } = setUp();
     expect(await init.apply(EARLY)).toEqual({ stale: false });
     expect(log).toEqual(['auth', 'one', 'two', 'thaw']);
   });
 
-  test('that always run do so where they stand, whatever has failed before', async () => {
+  test('of the kind `always` run in their place, also after a failed step', async () => {
     const { log, fail } = setUp();
     const always = (name: string): InitStep => ({
       name,
@@ -54,7 +54,7 @@ describe('steps', () => {
     expect(log).toEqual(['early', 'late', 'last']);
   });
 
-  test('of too many calls are refused, without being run', async () => {
+  test('of too many concurrent calls are refused without being run', async () => {
     const opened = Promise.withResolvers<void>();
     let begun = 0;
     const slow: InitStep = {
@@ -73,7 +73,7 @@ describe('steps', () => {
     expect(begun).toBe(65);
   });
 
-  test('wait for those of the call before', async () => {
+  test('of a call wait for those of the previous call', async () => {
     const log: string[] = [];
     const release: (() => void)[] = [];
     const slow: InitStep = {
@@ -96,14 +96,14 @@ describe('steps', () => {
     expect(log).toEqual(['start a', 'end a', 'start b', 'end b']);
   });
 
-  test('are told how long the request has waited', async () => {
+  test('get the time that the request has waited', async () => {
     const ages: bigint[] = [];
     const init = new Init([
       {
         name: 'slow',
         runs: 'unless stale',
         run: async (call: InitCall) => {
-          // Its age is the subject.
+          // The test is about the age of the request.
           await new Promise((resolve) => setTimeout(resolve, 20));
           ages.push(call.ageNs());
         },
@@ -119,17 +119,17 @@ describe('a stale request', () => {
   test.each([
     ['the same', LATE],
     ['an older one', EARLY],
-  ])('%s: authorised, thaws, changes nothing', async (_, request) => {
+  ])('%s is authorised and thaws, and changes nothing else', async (_, request) => {
     const { init, log } = setUp();
     await init.apply(LATE);
     log.length = 0;
     expect(await init.apply(request)).toEqual({ stale: true });
     expect(log).toEqual(['auth', 'thaw']);
-    // Nor does it move the mark.
+    // Nor does it change the time of the last applied request.
     expect(await init.apply(LATE)).toEqual({ stale: true });
   });
 
-  test('is told from a newer one by the nanosecond, and from one without a time', async () => {
+  test('is recognised by the nanosecond; a request without a time is never stale', async () => {
     const { init } = setUp();
     expect(await init.apply(EARLY)).toEqual({ stale: false });
     expect(await init.apply(LATE)).toEqual({ stale: false });
@@ -137,7 +137,7 @@ describe('a stale request', () => {
     expect(await init.apply(LATE)).toEqual({ stale: true });
   });
 
-  test('is no excuse from authorisation', async () => {
+  test('is refused without authorisation', async () => {
     const { init, log, fail } = setUp();
     await init.apply(LATE);
     fail.add('auth');
@@ -148,7 +148,7 @@ describe('a stale request', () => {
 });
 
 describe('failures', () => {
-  test('of authorisation end all, and are told as they are', async () => {
+  test('of the authorisation end the call and are thrown unchanged', async () => {
     const { init, log, fail } = setUp(new Set(['auth']));
     await expect(init.apply(EARLY)).rejects.toThrow(/^auth is broken$/);
     expect(log).toEqual(['auth']);
@@ -156,7 +156,7 @@ describe('failures', () => {
     expect(await init.apply(EARLY)).toEqual({ stale: false });
   });
 
-  test('name the step; what comes after is not done, but the thaw is', async () => {
+  test('name the step; later steps are skipped, except the thaw', async () => {
     const { init, log } = setUp(new Set(['one']));
     await expect(init.apply(EARLY)).rejects.toMatchObject({
       kind: 'internal',
@@ -165,12 +165,12 @@ describe('failures', () => {
     expect(log).toEqual(['auth', 'one', 'thaw']);
   });
 
-  test('the first one is told', async () => {
+  test('after the first are not reported', async () => {
     const { init } = setUp(new Set(['two', 'thaw']));
     await expect(init.apply(EARLY)).rejects.toThrow("init step 'two' failed");
   });
 
-  test('leave the request unapplied: it is not stale when it comes again', async () => {
+  test('leave the request unapplied, so that it is not stale when it is repeated', async () => {
     const { init, log, fail } = setUp(new Set(['thaw']));
     await expect(init.apply(EARLY)).rejects.toThrow("init step 'thaw' failed");
     fail.clear();

@@ -5,7 +5,7 @@ import { startMetadataService } from '../../../../support/metadata-service.ts';
 const never = new AbortController().signal;
 const NOTHING = { sandboxID: null, templateID: null, accessTokenHash: null };
 
-test('a token for each reading, then the metadata', async () => {
+test('gets a token for each reading, then the metadata', async () => {
   await using service = await startMetadataService();
   service.metadata = { sandboxID: 'box', templateID: 'plate', accessTokenHash: 'ab', other: 1 };
   const metadata = { sandboxID: 'box', templateID: 'plate', accessTokenHash: 'ab' };
@@ -28,7 +28,7 @@ test.each([
   expect(await readMetadata(service.url, never)).toEqual(NOTHING);
 });
 
-describe('an answer that cannot be used', () => {
+describe('an unusable response is an error', () => {
   test.each([
     ['no JSON', 'secret{', 'the answer is not JSON'],
     ['another value', '["secret"]', 'the answer is not a JSON object'],
@@ -44,7 +44,7 @@ describe('an answer that cannot be used', () => {
     });
   });
 
-  test.each(['PUT', 'GET'])('a refusal of %s', async (method) => {
+  test.each(['PUT', 'GET'])('a refused %s', async (method) => {
     await using service = await startMetadataService();
     service.intercept = (request, response) => {
       response.writeHead(request.method === method ? 403 : 200).end('x');
@@ -52,13 +52,13 @@ describe('an answer that cannot be used', () => {
     await expect(readMetadata(service.url, never)).rejects.toThrow(`${method} was answered with 403`);
   });
 
-  test('a token that no header can hold', async () => {
+  test('a token that is not valid in a header', async () => {
     await using service = await startMetadataService();
     service.intercept = (_, response) => response.end('a\nb');
     await expect(readMetadata(service.url, never)).rejects.toMatchObject({ kind: 'unavailable' });
   });
 
-  test('a connection that breaks, before and in the middle', async () => {
+  test('a connection that closes before or during the response', async () => {
     await using service = await startMetadataService();
     service.intercept = (request) => request.destroy();
     await expect(readMetadata(service.url, never)).rejects.toMatchObject({ kind: 'unavailable' });
@@ -70,7 +70,7 @@ describe('an answer that cannot be used', () => {
   });
 });
 
-test('nobody there', async () => {
+test('an unreachable service is an error', async () => {
   const { url } = await startMetadataService().then(async (service) => {
     await service[Symbol.asyncDispose]();
     return service;

@@ -3,7 +3,7 @@ import { type Metadata, MetadataReader } from '../../../../../src/daemon/service
 
 const METADATA: Metadata = { sandboxID: 'box', templateID: null, accessTokenHash: null };
 
-/** A reader whose readings are answered by hand. */
+/** A reader whose readings the test answers. */
 function setUp() {
   const readings: (PromiseWithResolvers<Metadata> & { signal: AbortSignal })[] = [];
   const told: unknown[] = [];
@@ -21,11 +21,11 @@ function setUp() {
   return { reader, readings, told };
 }
 
-/** Longer than until a third attempt would come, 400 ms: one that is not made has no event. */
+/** Longer than the third attempt would take to start, 400 ms: no event tells that it did not. */
 const pastNextAttempt = () => new Promise((resolve) => setTimeout(resolve, 450));
 
 describe('in the background', () => {
-  test('reads from the start on, until it succeeds; a failure is told once', async () => {
+  test('reads until it succeeds, and reports a failure once', async () => {
     const { readings, told } = setUp();
     const failure = new Error('not there yet');
     readings[0]?.reject(failure);
@@ -38,10 +38,10 @@ describe('in the background', () => {
     expect(readings.length).toBe(3);
   });
 
-  test('reads again later', async () => {
+  test('reads again at intervals', async () => {
     vi.useFakeTimers();
     onTestFinished(() => void vi.useRealTimers());
-    // Of a module of its own, which takes the timers that there are now.
+    // A fresh module, which uses the fake timers.
     vi.resetModules();
     vi.doMock('node:timers/promises', () => ({
       setTimeout: (ms: number) => new Promise((resolve) => setTimeout(resolve, ms)),
@@ -64,7 +64,7 @@ describe('in the background', () => {
     reader[Symbol.dispose]();
   });
 
-  test('ends with the reader, in the middle of a reading', async () => {
+  test('ends with the reader, also during a reading', async () => {
     const { reader, readings, told } = setUp();
     reader[Symbol.dispose]();
     await expect(readings[0]?.promise).rejects.toThrow();
@@ -74,10 +74,10 @@ describe('in the background', () => {
 });
 
 describe('a fresh reading', () => {
-  test('is one that was begun after the call came in', async () => {
+  test('starts after the call', async () => {
     const { reader, readings, told } = setUp();
     const before = process.hrtime.bigint();
-    // The one in the background was begun before.
+    // The reading in the background started before the call.
     const fresh = reader.fresh(0n);
     readings[0]?.resolve({ ...METADATA, sandboxID: 'old' });
     readings[1]?.resolve(METADATA);
@@ -87,7 +87,7 @@ describe('a fresh reading', () => {
     expect(readings.length).toBe(2);
   });
 
-  test('is tried again until it succeeds', async () => {
+  test('is repeated until it succeeds', async () => {
     const { reader, readings } = setUp();
     const fresh = reader.fresh(0n);
     readings[1]?.reject(new Error('not yet'));
@@ -96,7 +96,7 @@ describe('a fresh reading', () => {
     expect(await fresh).toEqual(METADATA);
   });
 
-  test('is waited for a second at most, and ends its reading', async () => {
+  test('is cancelled after a second', async () => {
     const { reader, readings } = setUp();
     const started = performance.now();
     await expect(reader.fresh(0n)).rejects.toMatchObject({
@@ -118,7 +118,7 @@ describe('a fresh reading', () => {
     await expect(reader.fresh(0n)).rejects.toBe(reason);
   });
 
-  test('is given up when the reader ends', async () => {
+  test('ends with the reader', async () => {
     const { reader } = setUp();
     const fresh = expect(reader.fresh(0n)).rejects.toMatchObject({ kind: 'unavailable' });
     reader[Symbol.dispose]();

@@ -5,7 +5,7 @@ import { initSurroundings, runStep as run } from '../../../../support/init-step.
 
 const newGuest = () => initSurroundings().guest;
 
-/** A metadata service that has this hash. */
+/** A metadata service with this hash. */
 const metadataWith = (accessTokenHash: string | null) => ({
   fresh: async () => ({ sandboxID: null, templateID: null, accessTokenHash }),
 });
@@ -44,14 +44,14 @@ describe('auth', () => {
     expect(guest.accessToken).toBe(token);
   });
 
-  test('tells no token', async () => {
+  test('errors contain no token', async () => {
     const guest = newGuest();
     guest.accessToken = 'secret-1';
     const outcome = run('auth', { guest, metadata: metadataWith(null) }, { accessToken: 'secret-2' });
     await expect(outcome).rejects.not.toThrow(/secret/);
   });
 
-  test('does without the metadata service where the token is repeated', async () => {
+  test('the current token again needs no metadata service', async () => {
     const guest = newGuest();
     guest.accessToken = 'set';
     const metadata = { fresh: () => Promise.reject(new Error('unreachable')) };
@@ -64,7 +64,7 @@ describe('clock', () => {
   const MS = 1_000_000n;
   const NOW = 1_700_000_000_000n * MS;
 
-  /** What the clock is set to, or null: the machine's own is never touched. */
+  /** The time that the clock is set to, or null; the clock of the machine is not changed. */
   async function setTo(timestamp: string | null, ageNs = 0n): Promise<bigint | null> {
     const set: bigint[] = [];
     const clock = { nowNs: () => NOW, setNs: (time: bigint) => void set.push(time) };
@@ -82,22 +82,22 @@ describe('clock', () => {
     [-50, false],
     [-5000, false],
     [-5001, true],
-  ])('the platform is %d ms ahead: set %s', async (offset, isSet) => {
+  ])('the platform is %d ms ahead: the clock is set: %s', async (offset, isSet) => {
     expect(await setTo(at(offset))).toBe(isSet ? NOW + BigInt(offset) * MS : null);
   });
 
-  test('is left alone by a request without a time', async () => {
+  test('is not changed by a request without a time', async () => {
     expect(await setTo(null)).toBeNull();
   });
 
-  test('allows for the time the request has waited', async () => {
+  test('includes the time that the request has waited', async () => {
     expect(await setTo(at(-30_000), 30_000n * MS)).toBeNull();
     expect(await setTo(at(0), 100n * MS)).toBe(NOW + 100n * MS);
   });
 });
 
 describe('environment', () => {
-  test('replaces the previous set, and is left alone when none is given', async () => {
+  test('replaces the previous variables, and keeps them when none are given', async () => {
     const guest = newGuest();
     const set = (body: object) => run('environment', { guest }, body);
     await set({ envVars: { A: '1', B: '2' } });
@@ -109,7 +109,7 @@ describe('environment', () => {
     expect(guest.environment).toEqual({});
   });
 
-  test('does not override what the daemon has set, known as of the call', async () => {
+  test('keeps the daemon’s own variables, read anew for the call', async () => {
     const guest = newGuest();
     const ages: bigint[] = [];
     const metadata = {
@@ -127,7 +127,7 @@ describe('environment', () => {
   });
 });
 
-test('token: set, and cleared by a request without one', async () => {
+test('token: it is set, or cleared by a request without one', async () => {
   const guest = newGuest();
   await run('token', { guest }, { accessToken: 'new' });
   expect(guest.accessToken).toBe('new');
@@ -135,7 +135,7 @@ test('token: set, and cleared by a request without one', async () => {
   expect(guest.accessToken).toBeNull();
 });
 
-test('defaults: what is not told stays', async () => {
+test('defaults: missing members keep their value', async () => {
   const guest = newGuest();
   await run('defaults', { guest }, {});
   expect(guest).toMatchObject({ defaultUser: 'root', defaultWorkdir: null });
@@ -145,13 +145,13 @@ test('defaults: what is not told stays', async () => {
   expect(guest.user(null).uid).toBe(2001);
 });
 
-test('thaw: waits for it', async () => {
+test('thaw: its error is thrown', async () => {
   const { freezer } = initSurroundings();
   const stuck = { ...freezer, thaw: () => Promise.reject(new Error('still frozen')) };
   await expect(run('thaw', { freezer: stuck }, {})).rejects.toThrow('still frozen');
 });
 
-test('their order, and when they run', () => {
+test('the steps have this order and these conditions', () => {
   expect(initSteps(initSurroundings()).map(({ name, runs }) => `${name}: ${runs}`)).toEqual([
     'auth: first',
     'audit: always',

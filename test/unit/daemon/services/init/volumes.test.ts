@@ -18,7 +18,7 @@ import { runStep } from '../../../../support/init-step.ts';
 import { needs } from '../../../../support/needs.ts';
 import { scratch } from '../../../../support/scratch.ts';
 
-/** A mount(8) that binds the target's path below `server` instead, and writes its arguments down. */
+/** A mount(8) that bind-mounts a directory below `server`, and logs its arguments. */
 const MOUNT = `#!/bin/sh
 echo "$@" >> LOG
 shift 5; target=$1 path=$2
@@ -27,7 +27,7 @@ shift 5; target=$1 path=$2
 exec mount --bind "SERVER\${target#*:}" "$path"
 `;
 
-/** Volumes of a server of the test's own, each export with a file of its name. */
+/** Volumes of a simulated server, whose exports each have a file of the same name. */
 function setUp(tools: Partial<MountTools> = {}) {
   needs('mounts');
   const root = scratch();
@@ -62,7 +62,7 @@ function setUp(tools: Partial<MountTools> = {}) {
   };
 }
 
-test('mounts by NFS, softly, where it was asked to, making the directory', async () => {
+test('mounts by NFS with the option soft, and makes the mount point', async () => {
   const { mount, calls, shown, stages } = setUp();
   await mount({ 'data/set/': '10.0.0.1:/a' });
   expect(shown('data/set')).toBe('a');
@@ -73,8 +73,8 @@ test('mounts by NFS, softly, where it was asked to, making the directory', async
   expect(readMounts().filter(({ path }) => path.startsWith(stages))).toEqual([]);
 });
 
-describe('a volume that is mounted', () => {
-  test('is left alone in the same life', async () => {
+describe('a mounted volume', () => {
+  test('is kept within one life cycle', async () => {
     const { mount, calls, mounted } = setUp();
     await mount({ x: 'host:/a', y: 'host:/b' });
     await mount({ x: 'host:/a', y: 'host:/b' });
@@ -84,14 +84,14 @@ describe('a volume that is mounted', () => {
   test.each([
     ['in another life', 'host:/a', 'next life', 'a'],
     ['from another target', 'host:/b', 'life', 'b'],
-  ])('is mounted anew %s', async (_, target, life, name) => {
+  ])('is mounted again %s', async (_, target, life, name) => {
     const { mount, calls, mounted, shown } = setUp();
     await mount({ x: 'host:/a' });
     await mount({ x: target }, life);
     expect([calls().length, mounted().length, shown('x')]).toEqual([2, 1, name]);
   });
 
-  test('and was unmounted by somebody is mounted again', async () => {
+  test('is mounted again when it was unmounted by others', async () => {
     const { mount, guest, shown } = setUp();
     await mount({ x: 'host:/a' });
     execFileSync('umount', [`${guest}/x`]);
@@ -99,7 +99,7 @@ describe('a volume that is mounted', () => {
     expect(shown('x')).toBe('a');
   });
 
-  test('and not wanted any more is unmounted, though it is in use', async () => {
+  test('is unmounted when it is not requested, also while in use', async () => {
     const { mount, mounted, guest } = setUp();
     await mount({ x: 'host:/a', y: 'host:/b' });
     const script = '{ cd "$1" && exec sleep 1000; } > /dev/null 2>&1 & echo $!';
@@ -111,7 +111,7 @@ describe('a volume that is mounted', () => {
     expect(mounted()).toEqual([]);
   });
 
-  test('inside of another one comes after it', async () => {
+  test('is mounted after the one that contains it', async () => {
     const { mount, shown } = setUp();
     await mount({ 'x/inner': 'host:/a', x: 'host:/b' });
     expect([shown('x'), shown('x/inner')]).toEqual(['b', 'a']);
@@ -131,7 +131,7 @@ describe('a volume that is mounted', () => {
   });
 });
 
-describe('fails, and can be tried again', () => {
+describe('a failed mount can be repeated', () => {
   test('when the server refuses', async () => {
     const { mount, server, guest, shown } = setUp();
     writeFileSync(`${server}/down`, '');
@@ -155,7 +155,7 @@ describe('fails, and can be tried again', () => {
     });
   });
 
-  test('without the tools', async () => {
+  test('without mount(8)', async () => {
     const { mount } = setUp({ helpers: ['/nowhere/mount.nfs'] });
     await expect(mount({ x: 'host:/a' })).rejects.toMatchObject({
       kind: 'failed_precondition',
@@ -164,8 +164,8 @@ describe('fails, and can be tried again', () => {
   });
 });
 
-describe('in a directory of a user', () => {
-  test('a link of his is refused', async () => {
+describe('in a directory that belongs to a user', () => {
+  test('a link as the mount point is refused', async () => {
     const { mount, guest, mounted } = setUp();
     chmodSync(join(guest, '..'), 0o755);
     mkdirSync(`${guest}/etc`);
@@ -176,7 +176,7 @@ describe('in a directory of a user', () => {
     expect(mounted()).toEqual([]);
   });
 
-  test('that he exchanges for a link, nothing is mounted elsewhere', async () => {
+  test('a mount point that is exchanged for a link leads nothing elsewhere', async () => {
     needs('python3');
     const { mount, guest, volumes, mounted } = setUp();
     chmodSync(join(guest, '..'), 0o755);
@@ -191,7 +191,7 @@ describe('in a directory of a user', () => {
         () => {},
       );
       expect(mounted().filter((path) => path.startsWith(`${guest}/etc`))).toEqual([]);
-      // By a path that is exchanged as well.
+      // The path of the directory is exchanged, too.
       while (mounted().length > 0) for (const path of mounted()) spawnSync('umount', ['--lazy', path]);
     }
     expect(done).toBeGreaterThan(0);
@@ -218,7 +218,7 @@ test.each([
   expect(calls()).toEqual([]);
 });
 
-test('the step mounts what the request names, and nothing without', async () => {
+test('the step mounts the requested volumes, or none', async () => {
   const { volumes, guest, mounted } = setUp();
   const run = (body: object) => runStep('volumes', { volumes }, body);
   await run({ volumeMounts: [{ nfs_target: 'host:/a', path: `${guest}/x` }], lifecycleID: 'one' });

@@ -6,13 +6,13 @@ import { Cgroup } from '../../../../../src/daemon/os/cgroup2.ts';
 import { WorkloadCgroups } from '../../../../../src/daemon/services/process/cgroups.ts';
 import { startIn, testCgroup } from '../../../../support/cgroups.ts';
 
-test('is nothing without cgroups', () => {
+test('there are none without a root', () => {
   using cgroups = WorkloadCgroups.create(null);
   expect(cgroups).toMatchObject({ user: null, ptys: null });
   expect(cgroups.all()).toEqual([]);
 });
 
-test('makes both below the root, and removes them', () => {
+test('both are made below the root, and removed with it', () => {
   using top = testCgroup();
   const root = top.child('root');
   const cgroups = WorkloadCgroups.create(root.path);
@@ -22,14 +22,14 @@ test('makes both below the root, and removes them', () => {
   expect(root.children()).toEqual([]);
 });
 
-test('limits them as far as there are controllers', () => {
+test('limits are set for the available controllers', () => {
   using top = testCgroup();
   using cgroups = WorkloadCgroups.create(top.path);
   const [user, ptys] = cgroups.all();
-  // An eighth, 128 MiB at most, is left to the system.
+  // An eighth, at most 128 MiB, is left to the system.
   const wanted = totalmem() - Math.min(totalmem() / 8, 128 * 1024 * 1024);
   const memory = String(Math.floor(wanted / 4096) * 4096);
-  // Which ones there are is the machine's business.
+  // The available controllers depend on the machine.
   const controllers = readFileSync(join(top.path, 'cgroup.controllers'), 'utf8').trim().split(' ');
   for (const [cgroup, name, value] of [
     [user, 'memory.max', memory],
@@ -44,13 +44,13 @@ test('limits them as far as there are controllers', () => {
   }
 });
 
-/** Null where there is none. */
+/** Null when there is no such file. */
 function limitOf(cgroup: Cgroup | undefined, name: string): string | null {
   const file = join(cgroup?.path ?? '', name);
   return existsSync(file) ? readFileSync(file, 'utf8').trim() : null;
 }
 
-test('takes what a daemon before it has left, and leaves what still runs', async () => {
+test('existing cgroups of a previous daemon are used, with their processes', async () => {
   using top = testCgroup();
   const before = WorkloadCgroups.create(top.path);
   const { user } = before;
@@ -61,13 +61,13 @@ test('takes what a daemon before it has left, and leaves what still runs', async
   expect(after.user?.processes()).toEqual([child.pid]);
 });
 
-test('refuses a root that is no cgroup', () => {
+test('a root that is no cgroup is refused', () => {
   expect(() => WorkloadCgroups.create('/tmp/no-cgroup')).toThrow(
     "not a cgroup v2 directory: '/tmp/no-cgroup'",
   );
 });
 
-test('removes the empty leaves of a daemon before it, and no others', async () => {
+test('empty cgroups of a previous daemon are removed, others are kept', async () => {
   using top = testCgroup();
   const before = WorkloadCgroups.create(top.path);
   const busy = Cgroup.create(`${before.user?.path}/1-1`);

@@ -12,7 +12,7 @@ const table = new ProcessTable(new Guest(users), WorkloadCgroups.create(null), {
 });
 const LINES = Array.from({ length: 20_000 }, (_, index) => `${index + 1}`);
 
-/** What `seq 1 20000` puts out. */
+/** The output of `seq 1 20000`. */
 async function count(terminal: boolean): Promise<Buffer> {
   using feed = await table.start(
     {
@@ -36,7 +36,7 @@ test.each([
   ['pipes', false, '\n'],
   ['a terminal', true, '\r\n'],
 ])(
-  `${RUNS} runs through %s are complete, every time`,
+  `the output of ${RUNS} runs through %s is complete`,
   async (_name, terminal, end) => {
     const wanted = Buffer.from(LINES.map((line) => line + end).join(''));
     for (let run = 0; run < RUNS; run++) {

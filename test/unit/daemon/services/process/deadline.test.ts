@@ -14,7 +14,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-/** A process as far as a deadline sees it. */
+/** The part of a process that the deadline uses. */
 function setUp() {
   const output = new Output(() => {}, new History(0));
   const ended = Promise.withResolvers<EndEvent>();
@@ -35,7 +35,7 @@ function setUp() {
 
 const types = (events: readonly ProcessEvent[] | null) => events?.map(({ type }) => type);
 
-test('passes everything on when the process is faster, and stops the clock', async () => {
+test('forwards everything and stops the timer when the process ends in time', async () => {
   const { output, process, feed, end } = setUp();
   await feed.next();
   output.write('stdout', Buffer.from('a'));
@@ -48,7 +48,7 @@ test('passes everything on when the process is faster, and stops the clock', asy
   expect(process.expire).not.toHaveBeenCalled();
 });
 
-test('kills the process at its deadline, and ends with the error behind all output', async () => {
+test('kills the process at the deadline, and throws after the output', async () => {
   const { output, process, feed, end } = setUp();
   await feed.next();
   vi.advanceTimersByTime(999);
@@ -63,7 +63,7 @@ test('kills the process at its deadline, and ends with the error behind all outp
   await expect(feed.next()).rejects.toMatchObject(error);
 });
 
-test('the same when the end comes alone', async () => {
+test('throws also when there is no output', async () => {
   const { feed, end } = setUp();
   await feed.next();
   vi.advanceTimersByTime(1000);
@@ -71,7 +71,7 @@ test('the same when the end comes alone', async () => {
   await expect(feed.next()).rejects.toMatchObject({ kind: 'deadline_exceeded' });
 });
 
-test('holds when the client has gone: the deadline is the process’ own', async () => {
+test('kills the process also after the client has disconnected', async () => {
   const { feed, process } = setUp();
   await feed.next();
   feed[Symbol.dispose]();

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { buildEnvironment } from '../../../../../src/daemon/services/process/environment.ts';
 import { ADA } from '../../../../support/users.ts';
 
-test("the daemon's PATH and the user's own variables, and nothing else", () => {
+test("without variables it is the daemon's PATH and those of the user", () => {
   expect(buildEnvironment('/bin', ADA, {}, {}, '/work')).toEqual({
     PATH: '/bin',
     HOME: '/home/ada',
@@ -12,7 +12,7 @@ test("the daemon's PATH and the user's own variables, and nothing else", () => {
   });
 });
 
-test("the platform's variables win over the user's, the request's over all", () => {
+test("the platform's variables override the user's, and the request's override all", () => {
   const platform = { HOME: '/platform', REGION: 'a', STAGE: 'platform', PWD: '/image' };
   const requested = { STAGE: 'request', PATH: '/opt/bin', EMPTY: '', PWD: '/client' };
   expect(buildEnvironment('/bin', ADA, platform, requested, '/work')).toEqual({

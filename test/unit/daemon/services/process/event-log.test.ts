@@ -10,7 +10,7 @@ const output = (text: string): OutputEvent => ({
   offset: 0,
 });
 
-test('keeps the numbers of its entries, whatever has been forgotten', () => {
+test('entries keep their numbers after others were dropped', () => {
   const action = fc.oneof(
     fc.record({ append: fc.nat(1000) }),
     fc.record({ forget: fc.double({ min: 0, max: 1, noNaN: true }) }),
@@ -41,7 +41,7 @@ test('keeps the numbers of its entries, whatever has been forgotten', () => {
   );
 });
 
-test('a batch ends with the event that crosses the limit, or with the log', () => {
+test('a batch ends after the event that exceeds the limit, or at the end of the log', () => {
   const log = new EventLog();
   for (const text of ['a', 'b', 'c', 'd']) log.append(output(text), 10);
   const first = log.take({ next: 0, position: 0 }, 15);
@@ -53,7 +53,7 @@ test('a batch ends with the event that crosses the limit, or with the log', () =
   expect(log.take(second.end, 1000).events).toEqual([]);
 });
 
-test('who asks from the same place gets the same batch, until the log has grown', () => {
+test('readers at the same position share a batch until the log grows', () => {
   const log = new EventLog();
   log.append(output('a'), 1);
   const start = { next: 0, position: 0 };
@@ -64,7 +64,7 @@ test('who asks from the same place gets the same batch, until the log has grown'
   expect(batch.events).toHaveLength(1);
 });
 
-test('readers who want other amounts do not get in the way of those who keep step', () => {
+test('batches of other sizes do not displace a shared one', () => {
   const log = new EventLog();
   for (const text of ['a', 'b', 'c']) log.append(output(text), 10);
   const start = { next: 0, position: 0 };

@@ -6,7 +6,7 @@ const exit = (code: number) => ({ code, signal: null, ...used });
 const death = (signal: number) => ({ code: null, signal, ...used });
 const tree = (outOfMemory: boolean | null) => ({ peakMemoryBytes: 4096, outOfMemory });
 
-describe('how a process ended, in the words of Go', () => {
+describe('the status of the end event has the words of Go', () => {
   test.each([
     [exit(0), { exitCode: 0, exited: true, status: 'exit status 0', error: null, signal: null }],
     [exit(3), { exitCode: 3, exited: true, status: 'exit status 3', error: 'exit status 3', signal: null }],
@@ -22,24 +22,24 @@ describe('how a process ended, in the words of Go', () => {
   });
 });
 
-describe('why it ended', () => {
+describe('the reason of the end event', () => {
   test.each([
     ['exited', exit(1), false, tree(false)],
     ['signaled', death(9), false, tree(false)],
     ['signaled', death(9), false, null],
     ['signaled', death(9), false, tree(null)],
     ['out of memory', death(9), false, tree(true)],
-    // The kernel killed a child of it; it went on and ended by itself.
+    // The kernel killed a child of the process, which itself exited.
     ['exited', exit(0), false, tree(true)],
     ['signaled', death(15), false, tree(true)],
     ['deadline', death(9), true, tree(false)],
     ['deadline', exit(0), true, null],
-  ] as const)('%s: %o, deadline %s, %o', (reason, outcome, expired, usage) => {
+  ] as const)('is %s: %o, deadline %s, %o', (reason, outcome, expired, usage) => {
     expect(endEvent(outcome, expired, usage).reason).toBe(reason);
   });
 });
 
-test('what it cost', () => {
+test('the usage of the end event', () => {
   expect(endEvent(exit(0), false, tree(null)).usage).toEqual({
     userMicros: 1,
     systemMicros: 2,

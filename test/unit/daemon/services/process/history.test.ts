@@ -35,7 +35,7 @@ const each = <T>(of: (stream: OutputStream) => T): Record<OutputStream, T> => ({
 const joined = (all: readonly Write[]) =>
   each((stream) => Buffer.concat(all.filter((one) => one.stream === stream).map(({ bytes }) => bytes)));
 
-/** How far the kept bytes reach back at least: the last writes that fit even when each is alone and its store is doubled. */
+/** The least that is kept: the last writes that fit even when each is alone and its buffer has doubled. */
 function keptAtLeast(all: readonly Write[]): Record<OutputStream, number> {
   let first = all.length;
   for (let cost = 0; first > 0; first--) {
@@ -50,7 +50,7 @@ async function resume(output: Output, from: Offsets): Promise<ProcessEvent[]> {
   return [...((await output.read(7, from).next()) ?? [])];
 }
 
-test('a resume gives exactly the bytes from the offsets on, or the gap that is missing', async () => {
+test('a resume yields exactly the bytes from the offsets on, or a gap for what is missing', async () => {
   await fc.assert(
     fc.asyncProperty(writes, shares, async (all, share) => {
       const history = new History(LIMIT);
@@ -86,7 +86,7 @@ test('a resume gives exactly the bytes from the offsets on, or the gap that is m
   );
 });
 
-test('after the end, what is kept and then the end', async () => {
+test('a resume after the end yields the kept bytes and the end', async () => {
   const output = new Output(() => {}, new History(LIMIT));
   output.write('stdout', Buffer.from('abc'));
   output.end({ type: 'end' } as ProcessEvent);
@@ -97,7 +97,7 @@ test('after the end, what is kept and then the end', async () => {
   expect(await reader.next()).toBeNull();
 });
 
-test('nothing is kept with a limit of 0', async () => {
+test('a limit of 0 keeps nothing', async () => {
   const output = new Output(() => {}, new History(0));
   output.write('stdout', Buffer.from('abc'));
   expect(await resume(output, { stdout: 0, stderr: 0, pty: 0 })).toEqual([
@@ -106,7 +106,7 @@ test('nothing is kept with a limit of 0', async () => {
   ]);
 });
 
-test('an offset that has not been reached is refused', () => {
+test('an offset that was not reached is refused', () => {
   const output = new Output(() => {}, new History(LIMIT));
   output.write('stderr', Buffer.from('abc'));
   expect(() => output.read(7, { stdout: 0, stderr: 4, pty: 0 })).toThrow(
@@ -114,7 +114,7 @@ test('an offset that has not been reached is refused', () => {
   );
 });
 
-test('many tiny writes are kept nearly whole', async () => {
+test('many tiny writes use almost the whole limit', async () => {
   const history = new History(1024 * 1024);
   const output = new Output(() => {}, history);
   for (let line = 0; line < 200_000; line++) output.write('stdout', Buffer.from('ten bytes\n'));
@@ -122,7 +122,7 @@ test('many tiny writes are kept nearly whole', async () => {
   expect(kept).toBeGreaterThan(0.9 * 1024 * 1024);
 });
 
-test('what a reader has got does not change when more is written', async () => {
+test('events that a reader has received do not change by later writes', async () => {
   const output = new Output(() => {}, new History(LIMIT));
   output.write('stdout', Buffer.from('one'));
   output.write('stdout', Buffer.from('two'));
@@ -135,7 +135,7 @@ describe('a budget', () => {
   const event = (length: number) =>
     ({ type: 'output', stream: 'stdout', bytes: Buffer.alloc(length), offset: 0 }) as const;
 
-  test('gives up the history that has been silent longest, and never more than it must', () => {
+  test('drops the history that was idle longest, and no more than necessary', () => {
     const budget = new HistoryBudget(10_000);
     const [first, second, third] = Array.from({ length: 3 }, () => new History(8000, budget)) as [
       History,
@@ -153,13 +153,13 @@ describe('a budget', () => {
     expect(budget.used).toBe(0);
   });
 
-  test('a single history may have its whole limit', () => {
+  test('allows a single history its whole limit', () => {
     const history = new History(8000, new HistoryBudget(100));
     history.append(event(5000));
     expect(history.cost).toBeGreaterThan(5000);
   });
 
-  test('the used bytes are those of the histories, whatever happens', () => {
+  test('counts the bytes of all histories', () => {
     const steps = fc.array(fc.record({ of: fc.nat(3), length: fc.nat(3000), clear: fc.boolean() }));
     fc.assert(
       fc.property(steps, (all) => {

@@ -4,12 +4,12 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { Input } from '../../../../../src/daemon/services/process/input.ts';
 
-/** What waits for a process that does not read: docs/operations.md. */
+/** The size of the input queue: docs/operations.md. */
 const QUEUE_BYTES = 1024 * 1024;
 
 const never = new AbortController().signal;
 
-/** A pipe whose reader takes one write at a time, when it is told to. */
+/** A pipe whose reader takes one write at a time, when the test says so. */
 class Pipe extends Writable {
   readonly taken: Buffer[] = [];
   #next: (() => void) | null = null;
@@ -53,7 +53,7 @@ const settled = async (promise: Promise<void>) => {
   return state.done;
 };
 
-test('acknowledges what fits into the queue, and then nothing until there is room', async () => {
+test('writes are acknowledged while the queue has room, and later ones wait for it', async () => {
   const { pipe, input } = setUp();
   await input.write(Buffer.alloc(QUEUE_BYTES), never);
   const waiting = input.write(Buffer.from('next'), never);
@@ -64,7 +64,7 @@ test('acknowledges what fits into the queue, and then nothing until there is roo
   expect(String(pipe.taken.at(-1))).toBe('next');
 });
 
-test('holds no more than the queue and one write', async () => {
+test('the pipe holds no more than the queue and one write', async () => {
   const { pipe, input } = setUp();
   const block = Buffer.alloc(64 * 1024);
   for (let count = 0; count < 200; count++) void input.write(block, never).catch(() => {});
@@ -72,7 +72,7 @@ test('holds no more than the queue and one write', async () => {
   expect(pipe.writableLength).toBe(QUEUE_BYTES);
 });
 
-test('keeps the order of the calls, whatever waits and gives up', async () => {
+test('the order of calls is kept, whichever wait or are aborted', async () => {
   const calls = fc.array(
     fc.record({ size: fc.nat(QUEUE_BYTES / 2), reads: fc.nat(2), givesUp: fc.boolean() }),
     { maxLength: 25 },
@@ -96,7 +96,7 @@ test('keeps the order of the calls, whatever waits and gives up', async () => {
       await turn();
       await pipe.takeAll();
       await Promise.all(writes);
-      // Of two that are accepted in one turn, either may hear of it first.
+      // Of two writes that are accepted in one turn, either may be acknowledged first.
       expect(pipe.taken.map((block) => block.readUInt32BE())).toEqual(accepted.toSorted((a, b) => a - b));
       for (const [number, { givesUp }] of all.entries()) if (!givesUp) expect(accepted).toContain(number);
     }),
@@ -104,7 +104,7 @@ test('keeps the order of the calls, whatever waits and gives up', async () => {
   );
 });
 
-test('a caller that gives up takes its bytes with it', async () => {
+test('an aborted write is not written', async () => {
   const { pipe, input } = setUp();
   await input.write(Buffer.alloc(QUEUE_BYTES), never);
   const caller = new AbortController();
@@ -118,7 +118,7 @@ test('a caller that gives up takes its bytes with it', async () => {
   expect(pipe.taken.map(String).slice(1)).toEqual(['kept']);
 });
 
-test('closing refuses what waits and what comes, and ends after what was accepted', async () => {
+test('close refuses waiting and later writes, and ends after accepted ones', async () => {
   const { pipe, input, ends } = setUp();
   await input.write(Buffer.alloc(QUEUE_BYTES), never);
   const waiting = input.write(Buffer.from('waiting'), never);
@@ -133,7 +133,7 @@ test('closing refuses what waits and what comes, and ends after what was accepte
   expect(ends.count).toBe(1);
 });
 
-test('a program that closes its end refuses the writers', async () => {
+test('writes are refused after the program has closed its input', async () => {
   const pipe = new Duplex({ read() {}, write: (_chunk, _encoding, done) => done(new Error('EPIPE')) });
   const input = new Input({ open: () => pipe, end: () => {} }, 'stdin of process 7');
   await input.write(Buffer.from('a'), never);
@@ -141,7 +141,7 @@ test('a program that closes its end refuses the writers', async () => {
   await expect(input.write(Buffer.from('b'), never)).rejects.toThrow('stdin of process 7 is closed');
 });
 
-test('a caller that has given up before is not heard', async () => {
+test('a write with an aborted signal is refused', async () => {
   const { input, pipe } = setUp();
   const gone = AbortSignal.abort(new Error('gone'));
   expect(() => input.write(Buffer.from('a'), gone)).toThrow('gone');

@@ -5,14 +5,14 @@ import { History } from '../../../../../src/daemon/services/process/history.ts';
 import { Output } from '../../../../../src/daemon/services/process/output.ts';
 import type { Reader } from '../../../../../src/daemon/services/process/reader.ts';
 
-/** What waits for the slowest reader, and for how long: docs/operations.md. */
+/** The limits of a slow reader, in bytes and in time: docs/operations.md. */
 const WINDOW_BYTES = 1024 * 1024;
 const STALL_LIMIT_MS = 30_000;
 
 const END = { type: 'end' } as ProcessEvent;
 const KIB = Buffer.alloc(1024, 'x');
 
-/** A source that writes whenever it may, and counts how often it was stopped. */
+/** A source that writes unless it is paused, and counts the pauses. */
 function source(historyBytes = 0) {
   const state = { paused: false, pauses: 0, written: 0 };
   const output = new Output((paused) => {
@@ -29,7 +29,7 @@ function source(historyBytes = 0) {
 const texts = (events: readonly ProcessEvent[] | null) =>
   events?.map((event) => (event.type === 'output' ? String(event.bytes) : event.type));
 
-/** Reads without a pause, until the source has no more and the log is empty. */
+/** Reads until the source has ended and the log is empty. */
 async function readOutput(reader: Reader, wanted: number): Promise<number> {
   let bytes = 0;
   while (bytes < wanted) {
@@ -38,8 +38,8 @@ async function readOutput(reader: Reader, wanted: number): Promise<number> {
   return bytes;
 }
 
-describe('what a reader gets', () => {
-  test('the start, then everything from the moment it was added, in order, then the end', async () => {
+describe('a reader', () => {
+  test('gets the start, everything from then on in order, and the end', async () => {
     const { output } = source();
     output.write('stdout', Buffer.from('missed'));
     const reader = output.read(7, null);
@@ -51,7 +51,7 @@ describe('what a reader gets', () => {
     expect(await reader.next()).toBeNull();
   });
 
-  test('readers who keep step get the very same arrays', async () => {
+  test('at the same position as another one gets the same array', async () => {
     const { output } = source();
     const readers = [output.read(7, null), output.read(7, null)] as const;
     for (const reader of readers) await reader.next();
@@ -61,7 +61,7 @@ describe('what a reader gets', () => {
     expect(second).toBe(first);
   });
 
-  test('who comes after the end gets the start and the end', async () => {
+  test('that comes after the end gets the start and the end', async () => {
     const { output, fill } = source(10_000);
     fill(100);
     output.end(END);
@@ -73,7 +73,7 @@ describe('what a reader gets', () => {
 });
 
 describe('backpressure', () => {
-  test('without readers the source is never stopped, and with a gone one it goes on', async () => {
+  test('the source is not paused without readers, and resumes when a reader has gone', async () => {
     const { output, state, fill } = source();
     fill(5000);
     expect(state).toMatchObject({ pauses: 0, written: 5000 });
@@ -84,7 +84,7 @@ describe('backpressure', () => {
     expect(state.paused).toBe(false);
   });
 
-  test('a slow reader stops the source a window ahead of it, and starts it again', async () => {
+  test('a slow reader pauses the source one window ahead, and resumes it by reading', async () => {
     const { output, state, fill } = source();
     const reader = output.read(7, null);
     await reader.next();
@@ -99,7 +99,7 @@ describe('backpressure', () => {
     expect(state.pauses).toBe(2);
   });
 
-  test('many tiny events count for more than their bytes', () => {
+  test('tiny events count more than their bytes', () => {
     const { output, state } = source();
     output.read(7, null);
     let written = 0;
@@ -108,7 +108,7 @@ describe('backpressure', () => {
   });
 });
 
-describe('a reader that stalls', () => {
+describe('a stalled reader', () => {
   beforeEach(() => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
   });
@@ -116,7 +116,7 @@ describe('a reader that stalls', () => {
     vi.useRealTimers();
   });
 
-  test('is dropped after 30 s when others wait, and they get everything', async () => {
+  test('is dropped after 30 s when there are others, who get everything', async () => {
     const { output, state, fill } = source();
     const stalled = output.read(7, null);
     const other = output.read(7, null);
@@ -138,7 +138,7 @@ describe('a reader that stalls', () => {
     expect(await readOutput(other, (state.written - before) * KIB.length)).toBe(500 * KIB.length);
   });
 
-  test('is dropped out of the wait for its socket too', async () => {
+  test('is dropped also while it waits for its socket', async () => {
     const { output, fill } = source();
     const stalled = output.read(7, null);
     const other = output.read(7, null);
@@ -150,7 +150,7 @@ describe('a reader that stalls', () => {
     await expect(stalled.next()).rejects.toMatchObject({ kind: 'resource_exhausted' });
   });
 
-  test('alone it may take its time', async () => {
+  test('is not dropped when it is alone', async () => {
     const { output, state, fill } = source();
     const reader = output.read(7, null);
     fill(10_000);
@@ -159,7 +159,7 @@ describe('a reader that stalls', () => {
     expect(await readOutput(reader, state.written * KIB.length)).toBe(state.written * KIB.length);
   });
 
-  test('its clock starts anew when it has read', async () => {
+  test('is not dropped when it reads before the time is up', async () => {
     const { output, fill } = source();
     const slow = output.read(7, null);
     const other = output.read(7, null);
@@ -173,7 +173,7 @@ describe('a reader that stalls', () => {
     }
   });
 
-  test('leaves no timer behind', () => {
+  test('leaves no timer when it is disposed of', () => {
     const { output, fill } = source();
     const readers = [output.read(7, null), output.read(7, null)];
     fill(10_000);

@@ -5,7 +5,7 @@ import { needs } from '../../../../support/needs.ts';
 
 const FIXTURE = fileURLToPath(new URL('../../../../support/pid-reuse.ts', import.meta.url));
 
-test('a pid that the kernel has given to another process is that one, and is not signalled for the first', () => {
+test('a reused pid refers to the new process, and signals for the old one do not reach it', () => {
   needs('mounts', 'cgroup v2');
   const unshare = ['--pid', '--fork', '--mount-proc', '--kill-child', process.execPath, FIXTURE];
   const seen = JSON.parse(execFileSync('unshare', unshare, { encoding: 'utf8', timeout: 30_000 }));

@@ -29,7 +29,7 @@ function setUp(before: readonly ProcessEvent[] = []) {
   return { reader, state, calls, append };
 }
 
-test('gives its own events first, as one batch', async () => {
+test('yields its own events first, in one batch', async () => {
   const own = [output('a'), output('b')];
   const { reader, append, calls } = setUp(own);
   append(output('c'), 1);
@@ -55,7 +55,7 @@ test('takes about 128 KiB at a time, and a larger event whole', async () => {
   expect(reader.place).toEqual({ next: 33, position: 10_000_000 + 32 * 4096 });
 });
 
-test('waking without news goes on waiting', async () => {
+test('a wake-up without events does not end the wait', async () => {
   const { reader, append } = setUp();
   const next = reader.next();
   reader.wake();
@@ -64,7 +64,7 @@ test('waking without news goes on waiting', async () => {
   expect(await next).toHaveLength(1);
 });
 
-test('the end of the source is the end, once everything has been read', async () => {
+test('ends with its source, after everything has been read', async () => {
   const { reader, state, append } = setUp();
   append(output('last'), 1);
   state.ended = true;
@@ -72,7 +72,7 @@ test('the end of the source is the end, once everything has been read', async ()
   expect(await reader.next()).toBeNull();
 });
 
-test('disposing of it ends a wait, and it leaves its source', async () => {
+test('dispose ends the wait, and removes the reader from its source', async () => {
   const { reader, calls, append } = setUp();
   const next = reader.next();
   reader[Symbol.dispose]();

@@ -8,7 +8,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-test('a process that has ended can be connected to for 30 s', async () => {
+test('an ended process can be connected to for 30 s', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
   const users = new UserDatabase();
   const options = { path: '/usr/bin:/bin', historyBytes: 0 };

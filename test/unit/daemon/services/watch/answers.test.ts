@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { Answers } from '../../../../../src/daemon/services/watch/answers.ts';
 
-test('what waits for a file system that does not answer is bounded, and others are asked meanwhile', async () => {
+test('calls to an unresponsive file system are limited, and others are answered meanwhile', async () => {
   const answers = new Answers();
   const silence = Promise.withResolvers<string>();
   let asked = 0;

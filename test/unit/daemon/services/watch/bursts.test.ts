@@ -2,14 +2,14 @@ import { appendFileSync, chmodSync, mkdirSync, renameSync, unlinkSync, writeFile
 import { describe, expect, test } from 'vitest';
 import { WatchFixture } from '../../../../support/watch.ts';
 
-/** 2,000 operations in one turn of the event loop: all are told, once, in order. */
+/** 2,000 operations in one turn of the event loop are all reported, once and in order. */
 const OPERATIONS = 2000;
 
 interface Row {
   readonly what: string;
-  /** Makes what is there before the watch. */
+  /** Makes the initial files, before the watch. */
   readonly before?: (at: (name: string) => string) => void;
-  /** Does something, and says what is to be told. */
+  /** Does the operations, and returns the expected events. */
   readonly operate: (at: (name: string) => string, n: number) => readonly string[];
 }
 
@@ -113,7 +113,7 @@ describe.each(rows)('$what', ({ before, operate }) => {
   });
 });
 
-test('1,500 entries of new directories, filled at once: each CREATE once', async () => {
+test('1,500 entries of new directories are each reported once as CREATE', async () => {
   await using f = new WatchFixture();
   mkdirSync(f.dir);
   const watch = await f.watch();

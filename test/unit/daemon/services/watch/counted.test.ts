@@ -12,7 +12,7 @@ import { ADA } from '../../../../support/users.ts';
 
 const options = { recursive: false, allowNetworkMounts: false };
 
-test('watches: those that are open, of both kinds', async () => {
+test('open watches of both kinds are counted', async () => {
   const directory = scratch();
   using watcher = new CountedWatcher();
   using polled = new PolledWatches(watcher);
@@ -26,20 +26,20 @@ test('watches: those that are open, of both kinds', async () => {
   expect(watcher.open).toBe(0);
 });
 
-test('watches: events pass through, and the rescans among them are counted', async () => {
-  // In memory: many events are needed, and no disk.
+test('rescans are counted, and events are forwarded', async () => {
+  // A file system in memory, as many events are needed.
   const [directory, other] = [scratch('/dev/shm'), scratch()];
   using watcher = new CountedWatcher();
   using watch = await watcher.watch(directory, options);
   using after = await watcher.watch(other, options);
   writeFileSync(`${directory}/file`, '');
   expect(await watch.next()).toMatchObject([{ type: 'create', name: 'file' }]);
-  // More than waits for one reader.
+  // More than the backlog of one reader.
   for (let i = 0; i < 40_000; i++) {
     mkdirSync(`${directory}/sub`);
     rmdirSync(`${directory}/sub`);
   }
-  // Told in order: once this is, all of those have been.
+  // Events are ordered: this one follows all of those.
   writeFileSync(`${other}/file`, '');
   const events = [...((await after.next()) ?? []), ...watch.take()];
   const rescans = events.filter(({ type }) => type === 'rescan').length;
@@ -47,7 +47,7 @@ test('watches: events pass through, and the rescans among them are counted', asy
   expect(watcher.rescans).toBe(rescans);
 });
 
-test('watches: the end is told', async () => {
+test('the end of a watch is forwarded', async () => {
   const directory = `${scratch()}/gone`;
   mkdirSync(directory);
   using watcher = new CountedWatcher();
@@ -60,7 +60,7 @@ test('watches: the end is told', async () => {
   expect(watcher.open).toBe(0);
 });
 
-test('uploads: files that were made, and all bytes that came', async () => {
+test('uploads are counted by files and received bytes', async () => {
   const uploads = new Transfers();
   const received: string[] = [];
   const services: FileServices = {
@@ -76,7 +76,7 @@ test('uploads: files that were made, and all bytes that came', async () => {
     },
   };
   const counted = countUploads(services, uploads);
-  // Handed on as they are.
+  // These methods are forwarded unchanged.
   const context = { metadata: {} } as Parameters<FileServices['upload']>[2];
   const parts = async function* (...contents: string[][]): AsyncGenerator<UploadPart> {
     for (const [path = '', ...pieces] of contents) {

@@ -9,7 +9,7 @@ import { WatchFixture } from '../../../../support/watch.ts';
 
 const program = join(import.meta.dirname, '../../../../support/watch-limits.ts');
 
-/** Runs the program in a user namespace, whose limits are its own. */
+/** Runs the program in a user namespace, which has limits of its own. */
 function underLimit(limit: string, value: number, root: string): string[] {
   const script = `echo ${value} > /proc/sys/user/${limit} && exec "$0" "$@"`;
   const { stdout, stderr } = spawnSync(
@@ -29,7 +29,7 @@ function setting(name: string): string {
 describe('limits of the kernel', () => {
   beforeEach(() => needs('user namespaces'));
 
-  test('watches: setting up fails, and names the sysctl', async () => {
+  test('without watches a new watch fails and names the sysctl', async () => {
     await using f = new WatchFixture();
     for (let n = 0; n < 40; n++) mkdirSync(f.at(`${n}`), { recursive: true });
     const [failed, again] = underLimit('max_inotify_watches', 20, f.dir);
@@ -38,7 +38,7 @@ describe('limits of the kernel', () => {
     expect(again).toBe('again: 0');
   });
 
-  test('watches: a live watch ends with the error when a new directory cannot be watched', async () => {
+  test('without watches for a new directory an open watch ends with the error', async () => {
     await using f = new WatchFixture();
     mkdirSync(f.dir);
     const [watching, failed, again] = underLimit('max_inotify_watches', 20, f.dir);
@@ -47,7 +47,7 @@ describe('limits of the kernel', () => {
     expect(again).toBe('again: 0');
   });
 
-  test('instances', async () => {
+  test('without instances a new watch fails and names the sysctl', async () => {
     await using f = new WatchFixture();
     mkdirSync(f.dir);
     const [failed] = underLimit('max_inotify_instances', 0, f.dir);
@@ -59,7 +59,7 @@ describe('limits of the kernel', () => {
 });
 
 describe('many watches', () => {
-  test('a thousand at once, each told everything', async () => {
+  test('1,000 at once each report everything', async () => {
     await using f = new WatchFixture();
     mkdirSync(f.at('below'), { recursive: true });
     const watches = [];
@@ -71,7 +71,7 @@ describe('many watches', () => {
     }
   });
 
-  test('ten thousand made and removed leave nothing', async () => {
+  test('10,000 opened and closed leave nothing behind', async () => {
     await using f = new WatchFixture();
     mkdirSync(f.at('a/b'), { recursive: true });
     const kept = await f.watch({ recursive: false });
@@ -88,7 +88,7 @@ describe('many watches', () => {
 });
 
 describe('polled watches', () => {
-  test('hand out what has happened since the last time, until they are removed', async () => {
+  test('return the events since the last call, until they are removed', async () => {
     await using f = new WatchFixture();
     mkdirSync(f.dir);
     using polled = new PolledWatches(f.watcher);
@@ -104,7 +104,7 @@ describe('polled watches', () => {
     expect(() => polled.remove(id)).toThrow(expect.objectContaining({ kind: 'not_found' }));
   });
 
-  test('disposing of the watcher ends all', async () => {
+  test('all end with the watcher', async () => {
     await using f = new WatchFixture(new Watcher());
     mkdirSync(f.dir);
     const watch = await f.watch();

@@ -20,7 +20,7 @@ const ALLOWED = { allowNetworkMounts: true };
 const reason = reasonAgainst('fuse');
 const whenMounted: TestOptions = reason === null ? {} : { skip: true, meta: { notRun: reason } };
 
-/** `dir` shows what is in `behind`, through FUSE. */
+/** `dir` shows the content of `behind` through FUSE. */
 class BindFixture extends WatchFixture {
   readonly behind: string;
   readonly mount: string;
@@ -36,7 +36,7 @@ class BindFixture extends WatchFixture {
   }
 
   async bind(): Promise<this> {
-    // Nothing kept by the kernel: what polling finds does not depend on when something was looked at last.
+    // Without caching by the kernel, so that polling does not depend on earlier accesses.
     const options = ['-f', '-o', 'entry_timeout=0,attr_timeout=0,negative_timeout=0'];
     this.#server = spawn('bindfs', [...options, this.behind, this.mount], { stdio: 'ignore' });
     const isMounted = () => readFileSync('/proc/self/mountinfo', 'utf8').includes(` ${this.mount} `);
@@ -44,7 +44,7 @@ class BindFixture extends WatchFixture {
     return this;
   }
 
-  /** Reads until as much is told, and what is told after it until everything has been polled once more. */
+  /** Reads until that many events were reported, and on until everything was polled once more. */
   async exactly(watch: Watch, count: number): Promise<string[]> {
     const lines: string[] = [];
     const read = () => {
@@ -52,7 +52,7 @@ class BindFixture extends WatchFixture {
       return lines;
     };
     await until(`${count} events are told`, read, ({ length }) => length >= count);
-    // A directory is polled as often as anything: there is a round between finding a file and finding it gone.
+    // A directory is polled like everything else: a round passes between finding a file and missing it.
     const name = `polled-${this.#rounds++}`;
     const isMark = (line: string) => line.endsWith(name);
     writeFileSync(`${this.behind}/${name}`, '');
@@ -84,9 +84,9 @@ class BindFixture extends WatchFixture {
   }
 }
 
-// Side by side: what takes time in them is polling, once a second.
+// Concurrent: the time of these tests is that of polling, once a second.
 describe('a FUSE mount', { ...whenMounted, concurrent: true }, () => {
-  test('is refused without permission, whatever the way there', async ({ expect }) => {
+  test('is refused without permission, by any path', async ({ expect }) => {
     await using f = await new BindFixture().bind();
     mkdirSync(f.at('directory'));
     symlinkSync(f.at('directory'), f.outside('link'));
@@ -98,7 +98,7 @@ describe('a FUSE mount', { ...whenMounted, concurrent: true }, () => {
     }
   });
 
-  test('below the root is refused to a recursive watch', async ({ expect }) => {
+  test('below the root makes a recursive watch fail', async ({ expect }) => {
     await using f = await new BindFixture('below').bind();
     await expect(f.watch()).rejects.toMatchObject({
       kind: 'invalid_argument',
@@ -109,7 +109,7 @@ describe('a FUSE mount', { ...whenMounted, concurrent: true }, () => {
     expect(await f.told(watch)).toEqual(['create file']);
   });
 
-  test('what is done through it is told at once, and not again by polling', async ({ expect }) => {
+  test('changes made through it are reported at once, and not again by polling', async ({ expect }) => {
     await using f = await new BindFixture().bind();
     mkdirSync(f.at('a'));
     for (const name of ['old', 'written', 'changed']) writeFileSync(f.at(name), 'x');
@@ -134,7 +134,7 @@ describe('a FUSE mount', { ...whenMounted, concurrent: true }, () => {
     ]);
   });
 
-  test('what is done behind it is told: CREATE, WRITE, CHMOD, REMOVE', async ({ expect }) => {
+  test('changes made behind it are reported: CREATE, WRITE, CHMOD, REMOVE', async ({ expect }) => {
     await using f = await new BindFixture().bind();
     mkdirSync(f.at('a'));
     for (const name of ['written', 'changed', 'removed']) writeFileSync(f.at('a', name), 'x');
@@ -154,7 +154,7 @@ describe('a FUSE mount', { ...whenMounted, concurrent: true }, () => {
     ]);
   });
 
-  test('what is renamed behind it is told as renamed', async ({ expect }) => {
+  test('a rename behind it is reported as RENAME', async ({ expect }) => {
     await using f = await new BindFixture().bind();
     mkdirSync(f.at('directory'));
     writeFileSync(f.at('directory/below'), 'x');
@@ -170,7 +170,7 @@ describe('a FUSE mount', { ...whenMounted, concurrent: true }, () => {
     ]);
   });
 
-  test('what polling has found is known when it is moved through the mount', async ({ expect }) => {
+  test('a file found by polling is known when it is moved through the mount', async ({ expect }) => {
     await using f = await new BindFixture().bind();
     const watch = await f.watch(ALLOWED);
     mkdirSync(`${f.behind}/found`);
@@ -182,7 +182,7 @@ describe('a FUSE mount', { ...whenMounted, concurrent: true }, () => {
     expect(await f.exactly(watch, 1)).toEqual(['write moved/file']);
   });
 
-  test('a watch that is not recursive stays above', async ({ expect }) => {
+  test('a watch that is not recursive does not poll below the root', async ({ expect }) => {
     await using f = await new BindFixture().bind();
     mkdirSync(f.at('a'));
     const watch = await f.watch({ ...ALLOWED, recursive: false });
@@ -191,7 +191,7 @@ describe('a FUSE mount', { ...whenMounted, concurrent: true }, () => {
     expect(await f.exactly(watch, 1)).toEqual(['create file']);
   });
 
-  test('below a local root is watched with permission', async ({ expect }) => {
+  test('below a local root is watched when that is permitted', async ({ expect }) => {
     await using f = await new BindFixture('below/mount').bind();
     const watch = await f.watch(ALLOWED);
     writeFileSync(f.at('below/local'), '');
@@ -200,7 +200,7 @@ describe('a FUSE mount', { ...whenMounted, concurrent: true }, () => {
     writeFileSync(`${f.behind}/behind`, '');
     expect(await f.exactly(watch, 1)).toEqual(['create below/mount/behind']);
     f.unmount();
-    // Polling may be first to see that they are not there any more.
+    // Polling may be the first to notice that they are missing.
     const gone = ['remove below/mount/behind', 'remove below/mount/through'];
     for (let last = ''; last !== 'rescan .'; ) {
       for (const { type, name } of (await watch.next()) ?? []) {
@@ -212,7 +212,7 @@ describe('a FUSE mount', { ...whenMounted, concurrent: true }, () => {
     expect(await f.told(watch)).toEqual(['create below/mount/now local']);
   });
 
-  test('that is unmounted ends its watch', async ({ expect }) => {
+  test('ends its watch when it is unmounted', async ({ expect }) => {
     await using f = await new BindFixture().bind();
     const watch = await f.watch(ALLOWED);
     f.unmount();
@@ -220,8 +220,8 @@ describe('a FUSE mount', { ...whenMounted, concurrent: true }, () => {
   });
 });
 
-describe('a FUSE mount that does not answer', whenMounted, () => {
-  test('ends in errors, and the daemon goes on', { timeout: 60_000 }, async () => {
+describe('an unresponsive FUSE mount', whenMounted, () => {
+  test('ends its watches with errors, and the daemon continues', { timeout: 60_000 }, async () => {
     await using f = await new BindFixture().bind();
     const watch = await f.watch(ALLOWED);
     f.hang();
@@ -235,7 +235,7 @@ describe('a FUSE mount that does not answer', whenMounted, () => {
         kind: expect.stringMatching(/deadline_exceeded|unavailable/),
       });
     }
-    // Of the four threads of the pool there are some left.
+    // Some of the four threads of the pool are free.
     expect(await readFile('/proc/self/comm', 'utf8')).not.toBe('');
     await failed;
     f.answer();

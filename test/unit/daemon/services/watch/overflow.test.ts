@@ -6,7 +6,7 @@ import { WatchFixture } from '../../../../support/watch.ts';
 
 const LONG = 'n'.repeat(255);
 
-test('a blocked event loop overflows the queue: rescan, everything is watched again, events go on', async () => {
+test("after an overflow of the kernel's queue a rescan is reported, and new directories are watched", async () => {
   await using f = new WatchFixture();
   mkdirSync(f.at('old'), { recursive: true });
   const watch = await f.watch();
@@ -23,7 +23,7 @@ test('a blocked event loop overflows the queue: rescan, everything is watched ag
   expect(await f.told(watch)).toEqual(['create old/lost/below/file']);
 });
 
-test('a burst that the queue alone would not hold is told in full', async () => {
+test("a burst larger than the kernel's queue is reported completely", async () => {
   await using f = new WatchFixture();
   mkdirSync(f.dir);
   const watch = await f.watch();
@@ -36,7 +36,7 @@ test('a burst that the queue alone would not hold is told in full', async () => 
   expect(await f.told(watch)).toEqual(expected);
 });
 
-test('a reader that is too slow gets one rescan, then what came after', async () => {
+test('a slow reader gets one rescan, then the later events', async () => {
   await using f = new WatchFixture();
   mkdirSync(f.dir);
   const watch = await f.watch();
@@ -46,7 +46,7 @@ test('a reader that is too slow gets one rescan, then what came after', async ()
       closeSync(openSync(f.at('file'), 'w'));
       unlinkSync(f.at('file'));
     }
-    // One reader keeps up.
+    // The other reader keeps up.
     expect(await f.told(other)).toHaveLength(10_000);
   }
   const events = (await watch.next()) ?? [];
@@ -55,7 +55,7 @@ test('a reader that is too slow gets one rescan, then what came after', async ()
   expect(events).toHaveLength(1024);
 });
 
-test('an outbox keeps to its limit', async () => {
+test('an outbox beyond its limit is replaced by a rescan', async () => {
   using outbox = new Outbox('/root', new Backlog(), 3);
   for (const name of ['a', 'b', 'c', 'd']) outbox.push('create', bytePath(name));
   expect(outbox.take().map(({ type, path }) => `${type} ${path}`)).toEqual([
@@ -65,7 +65,7 @@ test('an outbox keeps to its limit', async () => {
   expect(outbox.take()).toEqual([]);
 });
 
-test('all outboxes together keep to theirs, at the cost of the fullest', async () => {
+test('beyond the limit of all outboxes the fullest is replaced by a rescan', async () => {
   const backlog = new Backlog(10);
   using full = new Outbox('/full', backlog);
   using other = new Outbox('/other', backlog);
@@ -76,7 +76,7 @@ test('all outboxes together keep to theirs, at the cost of the fullest', async (
   expect(backlog.size).toBe(0);
 });
 
-test('what waits is given back when a watch ends', () => {
+test('the backlog is reduced when a watch ends', () => {
   const backlog = new Backlog();
   const outbox = new Outbox('/', backlog);
   outbox.push('create', 'a');

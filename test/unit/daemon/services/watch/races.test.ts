@@ -10,14 +10,14 @@ import { changeAtRandom, generator } from '../../../../support/random-tree.ts';
 import { pathsOf, Replay } from '../../../../support/replay.ts';
 import { WatchFixture } from '../../../../support/watch.ts';
 
-/** Lets things happen around each step of the survey, with events under way. */
+/** Hooks around each step of the survey, in which the test changes the tree. */
 class RacedKernel extends KernelWatches {
-  /** Before and after new directories are looked into. */
+  /** Before and after new directories are read. */
   around: (survey: () => void) => void = (survey) => survey();
   /** Before and after a directory is watched. */
   within: () => void = () => {};
 
-  /** Events of these kinds come when it is called for: a kernel that was stopped before it told of them. */
+  /** Holds back events of these kinds until it is called, as a stopped kernel would. */
   late = 0;
   readonly #lateEvents: (() => void)[] = [];
   readonly #wrapped = new Map<Subscriber, Subscriber>();
@@ -54,7 +54,7 @@ class RacedKernel extends KernelWatches {
   }
 }
 
-/** A recursive watch by a kernel of its own, whose events are replayed. */
+/** A recursive watch with a simulated kernel, whose events are replayed. */
 class RacedWatch implements Disposable {
   readonly kernel = new RacedKernel();
   readonly replay: Replay;
@@ -198,7 +198,7 @@ test.each(races)('$what', async ({ first, before, after }) => {
   };
   first(at);
   await expect.poll(() => watch.isSettled() && raced).toBe(true);
-  // Everything there is by now is watched.
+  // Everything that exists is watched by now.
   for (const path of pathsOf(f.dir))
     if (!/one|two|three|late|^p$/.test(path)) writeFileSync(at(`${path}/last`), '');
   await expect.poll(() => watch.isSettled()).toBe(true);
@@ -206,7 +206,7 @@ test.each(races)('$what', async ({ first, before, after }) => {
   expect(replay.faults).toEqual([]);
 });
 
-test('the second half of a move comes when the directory was given up as having left', async () => {
+test('the second half of a move arrives after the directory counted as moved away', async () => {
   await using f = new WatchFixture();
   mkdirSync(f.at('a/below'), { recursive: true });
   for (const name of ['a/gone', 'a/below/gone', 'a/stays']) writeFileSync(f.at(name), '');
@@ -222,7 +222,7 @@ test('the second half of a move comes when the directory was given up as having 
   expect(watch.replay.faults).toEqual([]);
 });
 
-test('a new directory is gone before the kernel says so', async () => {
+test('a new directory is moved away before its event arrives', async () => {
   await using f = new WatchFixture();
   mkdirSync(f.at('other'), { recursive: true });
   using watch = await RacedWatch.start(f);
@@ -240,14 +240,14 @@ test('a new directory is gone before the kernel says so', async () => {
   expect(watch.replay.rescans).toBe(0);
 });
 
-test('the directory above a new one is moved long before the kernel says so', async () => {
+test('the parent of a new directory is moved long before the event arrives', async () => {
   await using f = new WatchFixture();
   mkdirSync(f.at('a'), { recursive: true });
   using watch = await RacedWatch.start(f);
   watch.kernel.late = IN_MOVED_FROM | IN_MOVED_TO;
   renameSync(f.at('a'), f.at('b'));
   fill(f.at('b/new'), 'one');
-  // Long: many times what a move's second half is waited for. Nothing is told meanwhile.
+  // Many times the wait for the second half of a move; nothing is reported meanwhile.
   await new Promise((resolve) => setTimeout(resolve, 500));
   watch.kernel.tellLate();
   await expect.poll(() => watch.isSettled()).toBe(true);
@@ -257,7 +257,7 @@ test('the directory above a new one is moved long before the kernel says so', as
 
 const seeds = Array.from({ length: Number(process.env.WATCH_SEEDS ?? 20) }, (_, index) => index + 1);
 
-test.each(seeds)('anything, between any two steps of the survey, seed %i', async (seed) => {
+test.each(seeds)('random changes between the steps of the survey, seed %i', async (seed) => {
   await using f = new WatchFixture(undefined, '/dev/shm');
   mkdirSync(f.dir);
   mkdirSync(f.outside('outside'));

@@ -25,7 +25,7 @@ async function start(f: WatchFixture, seed: number): Promise<[Watch, Replay]> {
 
 async function expectSame(f: WatchFixture, watch: Watch, replay: Replay): Promise<void> {
   const paths = pathsOf(f.dir);
-  // Looking into what is new takes some turns of the event loop.
+  // Reading new directories takes some turns of the event loop.
   for (let round = 0; round < 100 && !isDeepStrictEqual(replay.paths(), paths); round++) {
     replay.apply(await f.events(watch));
   }
@@ -34,8 +34,8 @@ async function expectSame(f: WatchFixture, watch: Watch, replay: Replay): Promis
   expect(replay.rescans).toBe(0);
 }
 
-describe.each(seeds)('3,000 random operations, seed %i', (seed) => {
-  test('all at once, before the first event is read', async () => {
+describe.each(seeds)('the replay is right after 3,000 random operations, seed %i', (seed) => {
+  test('all before the first event is read', async () => {
     await using f = new WatchFixture(undefined, '/dev/shm');
     const [watch, replay] = await start(f, seed);
     changeAtRandom(f.dir, f.outside('outside'), seed, OPERATIONS);

@@ -22,7 +22,7 @@ function fixture(...directories: string[]): WatchFixture {
   return made;
 }
 
-/** Kernel watches that this process holds. */
+/** The number of kernel watches of this process. */
 function kernelWatches(): number {
   return readdirSync('/proc/self/fdinfo')
     .map((fd) => {
@@ -36,7 +36,7 @@ function kernelWatches(): number {
 }
 
 describe('below the root', () => {
-  test('everything is told, with its path', async () => {
+  test('everything is reported with its path', async () => {
     await using f = fixture('a/b/c');
     const watch = await f.watch();
     writeFileSync(f.at('a/b/c/file'), 'x');
@@ -51,7 +51,7 @@ describe('below the root', () => {
     ]);
   });
 
-  test('everything is watched as soon as the watch is there: 2,500 directories, a change in each', async () => {
+  test('2,500 directories are watched when the watch is open', async () => {
     await using f = fixture();
     const directories = Array.from({ length: 2500 }, (_, n) => `${n % 50}/${n}`);
     for (const directory of directories) mkdirSync(f.at(directory), { recursive: true });
@@ -59,7 +59,7 @@ describe('below the root', () => {
     const watch = await f.watch();
     const made = kernelWatches() - alone;
     for (const directory of directories) mkdirSync(f.at(directory, 'new'));
-    // Those of the root and its 50, of what is above it, and one to be the next mark.
+    // The root and its 50, the directories above it, and one to learn the next watch descriptor.
     expect(made - (2500 + 51)).toBeLessThan(6);
     expect((await f.told(watch)).sort()).toEqual(directories.map((name) => `create ${name}/new`).sort());
   });
@@ -73,7 +73,7 @@ describe('below the root', () => {
     expect(await f.told(watch)).toEqual(['create a/link']);
   });
 
-  test('one kernel watch a directory, shared by all watches, and given back', async () => {
+  test('there is one kernel watch for each directory, shared by all watches and removed with the last', async () => {
     await using f = fixture('a/b', 'a/c');
     const before = await f.watch({ recursive: false });
     const alone = kernelWatches();
@@ -87,7 +87,7 @@ describe('below the root', () => {
 });
 
 describe('new directories', () => {
-  test('each entry is told once, however fast it came', async () => {
+  test('each entry is reported once, however fast it was made', async () => {
     await using f = fixture();
     const watch = await f.watch();
     const expected: string[] = [];
@@ -102,7 +102,7 @@ describe('new directories', () => {
     expect((await f.told(watch)).sort()).toEqual(expected.sort());
   });
 
-  test('also while events are read', async () => {
+  test('each entry is reported once, also while events are read', async () => {
     await using f = fixture();
     const watch = await f.watch();
     const script = 'for n in $(seq 300); do mkdir -p $n/a/b; : > $n/1; : > $n/a/2; : > $n/a/b/3; done';
@@ -118,7 +118,7 @@ describe('new directories', () => {
     expect(told.sort()).toEqual(expected.flat().sort());
   });
 
-  test('what is found in them is told as created, not as written; later changes are', async () => {
+  test('entries that are found are reported as CREATE without WRITE; later changes are reported', async () => {
     await using f = fixture();
     const watch = await f.watch();
     mkdirSync(f.at('new'));
@@ -130,7 +130,7 @@ describe('new directories', () => {
     expect(await f.told(watch)).toEqual(['write new/file', 'remove new/file', 'create new/file']);
   });
 
-  test('an entry deleted and made again meanwhile is told again', async () => {
+  test('an entry that was deleted and made again meanwhile is reported again', async () => {
     await using f = fixture();
     const watch = await f.watch();
     for (let n = 0; n < 3; n++) {
@@ -146,7 +146,7 @@ describe('new directories', () => {
     expect(await f.told(watch)).toEqual(['create new/file']);
   });
 
-  test('an ancestor renamed meanwhile loses nothing', async () => {
+  test('nothing is lost when an ancestor is renamed meanwhile', async () => {
     await using f = fixture('top');
     const watch = await f.watch();
     mkdirSync(f.at('top/a/b'), { recursive: true });
@@ -165,7 +165,7 @@ describe('new directories', () => {
 });
 
 describe('moves', () => {
-  test('inside: RENAME, CREATE, and the watches follow', async () => {
+  test('within the tree: RENAME and CREATE, and the watches follow', async () => {
     await using f = fixture('a/b/c', 'd');
     const watch = await f.watch();
     renameSync(f.at('a/b'), f.at('d/e'));
@@ -180,7 +180,7 @@ describe('moves', () => {
     ]);
   });
 
-  test('tell where an entry came from', async () => {
+  test('have the previous path', async () => {
     await using f = fixture('a');
     writeFileSync(f.outside('file'), '');
     const watch = await f.watch();
@@ -194,7 +194,7 @@ describe('moves', () => {
     ]);
   });
 
-  test('out: RENAME, and nothing of what is outside', async () => {
+  test('out of the tree: RENAME, and nothing from outside', async () => {
     await using f = fixture();
     const watch = await f.watch();
     const before = kernelWatches();
@@ -209,7 +209,7 @@ describe('moves', () => {
     expect(await f.told(watch)).toEqual([]);
   });
 
-  test('in: CREATE of all there is, once', async () => {
+  test('into the tree: CREATE for every entry, once', async () => {
     await using f = fixture();
     mkdirSync(f.outside('a/b'), { recursive: true });
     writeFileSync(f.outside('a/b/file'), 'x');
@@ -220,7 +220,7 @@ describe('moves', () => {
     expect(await f.told(watch)).toEqual(['create a/b/late']);
   });
 
-  test('out and in again', async () => {
+  test('out of the tree and back', async () => {
     await using f = fixture('a/b');
     const watch = await f.watch();
     renameSync(f.at('a'), f.outside('a'));
@@ -239,7 +239,7 @@ describe('moves', () => {
     expect(await f.told(watch)).toEqual(['rename a', 'create empty', 'create empty/b/file']);
   });
 
-  test('two directories that change places are told anew', async () => {
+  test('an exchange of two directories reports both as new', async () => {
     await using f = fixture('a/in-a', 'b/in-b');
     const watch = await f.watch();
     exchange(f.at('a'), f.at('b'));
@@ -259,7 +259,7 @@ describe('moves', () => {
   });
 });
 
-test('two files that change places, and a file with a directory', async () => {
+test('exchanges of two files, and of a file and a directory', async () => {
   await using f = fixture('a/in-a');
   for (const name of ['one', 'two']) writeFileSync(f.at(name), '');
   const watch = await f.watch();
@@ -274,7 +274,7 @@ test('two files that change places, and a file with a directory', async () => {
   expect(await f.told(watch)).toEqual(['create one/in-a/late']);
 });
 
-test('what is moved there and back has not changed places', async () => {
+test('a move there and back is not taken for an exchange', async () => {
   await using f = fixture('a/in-a');
   const watch = await f.watch();
   renameSync(f.at('a'), f.at('b'));

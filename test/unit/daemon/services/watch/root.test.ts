@@ -66,7 +66,7 @@ describe.each([true, false])('the watched directory itself, recursive: %s', (rec
     expect(await untilEnd(watch)).toEqual(['remove .']);
   });
 
-  test('what happens beside it is nobody’s business', async () => {
+  test('changes beside it are not reported', async () => {
     await using f = fixture();
     const watch = await f.watch({ recursive });
     mkdirSync(f.outside('other'));
@@ -74,7 +74,7 @@ describe.each([true, false])('the watched directory itself, recursive: %s', (rec
     expect(await f.told(watch)).toEqual([]);
   });
 
-  test('unmounted: the end', async () => {
+  test('unmounted: REMOVE of ., then the end', async () => {
     needs('mounts');
     await using f = fixture();
     execFileSync('mount', ['-t', 'tmpfs', 'tmpfs', f.dir]);
@@ -84,7 +84,7 @@ describe.each([true, false])('the watched directory itself, recursive: %s', (rec
   });
 });
 
-test('an unmount below is told as rescan; what it hid is watched', async () => {
+test('an unmount below is reported as a rescan, and the uncovered directory is watched', async () => {
   needs('mounts');
   await using f = fixture('mount/hidden');
   execFileSync('mount', ['-t', 'tmpfs', 'tmpfs', f.at('mount')]);
@@ -98,7 +98,7 @@ test('an unmount below is told as rescan; what it hid is watched', async () => {
   expect(await f.told(watch)).toEqual(['create mount/hidden/file']);
 });
 
-test('a directory mounted twice is told at both places', async () => {
+test('a directory that is mounted twice is reported at both places', async () => {
   needs('mounts');
   await using f = fixture('a/b', 'c');
   execFileSync('mount', ['--bind', f.at('a'), f.at('c')]);
@@ -111,7 +111,7 @@ test('a directory mounted twice is told at both places', async () => {
   }
 });
 
-test('the root of all is watched', async () => {
+test('/ can be watched', async () => {
   await using f = fixture();
   const watch = await f.watch({ recursive: false }, '/');
   const name = `envd-test-${process.pid}`;

@@ -18,7 +18,7 @@ function makeTree(root: string, text: string): void {
   }
 }
 
-/** Runs a program while the events are replayed, then waits until the replayed tree is the one that is there. */
+/** Runs a program and replays the events, until the replayed tree equals the real one. */
 async function follow(f: WatchFixture, watch: Watch, file: string, ...args: string[]): Promise<Replay> {
   const replay = new Replay(f.dir);
   const child = spawn(file, args, { cwd: f.dir, stdio: ['ignore', 'ignore', 'inherit'] });
@@ -29,7 +29,7 @@ async function follow(f: WatchFixture, watch: Watch, file: string, ...args: stri
   });
   while (running) {
     const events = watch.take();
-    // With entries: what is looked up is there, or is gone already.
+    // With entries, which are looked up and may be gone.
     for (const { path } of events) lstatSync(path, { throwIfNoEntry: false });
     replay.apply(events);
     await new Promise((resolve) => setImmediate(resolve));
@@ -45,7 +45,7 @@ async function follow(f: WatchFixture, watch: Watch, file: string, ...args: stri
   return replay;
 }
 
-test('a tar of 5,000 files unpacked, and removed', async () => {
+test('the replay is right when tar unpacks 5,000 files and they are removed', async () => {
   await using f = new WatchFixture();
   mkdirSync(f.dir);
   makeTree(f.outside('tree'), 'x');
@@ -56,7 +56,7 @@ test('a tar of 5,000 files unpacked, and removed', async () => {
   await follow(f, watch, 'sh', '-c', 'rm -rf *');
 });
 
-test('git going from one commit to another and back', async () => {
+test('the replay is right when git checks out one commit and another', async () => {
   needs('git');
   await using f = new WatchFixture();
   mkdirSync(f.dir);

@@ -29,7 +29,7 @@ function fixture(): WatchFixture {
 }
 
 describe('one directory', () => {
-  test('tells what happens to its entries, in order', async () => {
+  test('reports the changes of its entries in order', async () => {
     await using f = fixture();
     const watch = await f.watch({ recursive: false });
     closeSync(openSync(f.at('empty'), 'wx'));
@@ -60,12 +60,12 @@ describe('one directory', () => {
     ]);
   });
 
-  test('tells nothing of what is below, and nothing that happened before', async () => {
+  test('reports nothing from below, and nothing from before the watch', async () => {
     await using f = fixture();
     mkdirSync(f.at('below'));
     writeFileSync(f.at('a'), '');
     const first = await f.watch({ recursive: false });
-    // Not read yet when the second watch is set up.
+    // These events are not yet read when the second watch is opened.
     for (let n = 0; n < 20_000; n++) renameSync(f.at(n % 2 ? 'b' : 'a'), f.at(n % 2 ? 'a' : 'b'));
     const second = await f.watch({ recursive: false });
     writeFileSync(f.at('below', 'file'), 'x');
@@ -76,7 +76,7 @@ describe('one directory', () => {
     expect(told.slice(-2)).toEqual(['create after', 'write after']);
   });
 
-  test('tells chown, utimes and truncate as clients expect them', async () => {
+  test('reports chown and utimes as CHMOD, and truncate as WRITE', async () => {
     await using f = fixture();
     writeFileSync(f.at('file'), 'content');
     const watch = await f.watch({ recursive: false });
@@ -87,7 +87,7 @@ describe('one directory', () => {
     expect(await f.told(watch)).toEqual(['chmod file', 'write file', 'chmod file', 'chmod .']);
   });
 
-  test('ten appends are ten writes', async () => {
+  test('reports ten appends as ten writes', async () => {
     await using f = fixture();
     writeFileSync(f.at('file'), '');
     const watch = await f.watch({ recursive: false });
@@ -95,7 +95,7 @@ describe('one directory', () => {
     expect(await f.told(watch)).toEqual(Array(10).fill('write file'));
   });
 
-  test('tells no change of a file that has lost its name', async () => {
+  test('reports no change of a file without a name', async () => {
     await using f = fixture();
     await using file = await open(f.at('file'), 'w');
     const watch = await f.watch({ recursive: false });
@@ -104,7 +104,7 @@ describe('one directory', () => {
     expect(await f.told(watch)).toEqual(['remove file']);
   });
 
-  test('an upload is CREATE, CHMOD, WRITE', async () => {
+  test('reports an upload as CREATE, CHMOD, WRITE', async () => {
     await using f = fixture();
     const watch = await f.watch({ recursive: false });
     using place = await Place.open(f.at('uploaded'), true);
@@ -117,7 +117,7 @@ describe('one directory', () => {
     expect(readFileSync(f.at('uploaded'), 'utf8')).toBe('content');
   });
 
-  test('a file may be called like one without a name', async () => {
+  test('reports a file whose name looks like that of an unnamed file', async () => {
     await using f = fixture();
     const watch = await f.watch();
     writeFileSync(f.at('#12'), 'x');
@@ -125,7 +125,7 @@ describe('one directory', () => {
     expect(await f.told(watch)).toEqual(['create #12', 'write #12', 'chmod #12']);
   });
 
-  test('may be reached by a link; paths start with what was asked for', async () => {
+  test('may be given as a link; paths start with the given one', async () => {
     await using f = fixture();
     symlinkSync(f.dir, f.outside('link'));
     const watch = await f.watch({}, f.outside('link'));
@@ -134,7 +134,7 @@ describe('one directory', () => {
     expect(event).toMatchObject({ type: 'create', name: 'a', path: join(f.outside('link'), 'a') });
   });
 
-  test('names that are not UTF-8 break nothing', async () => {
+  test('may have names that are not UTF-8', async () => {
     await using f = fixture();
     const watch = await f.watch();
     const odd = Buffer.concat([Buffer.from(`${f.dir}/`), Buffer.from([0xff, 0xfe])]);
@@ -156,7 +156,7 @@ describe('one directory', () => {
 });
 
 describe('refusals', () => {
-  test('what is missing or no directory', async () => {
+  test('a missing path and a file are refused', async () => {
     await using f = fixture();
     writeFileSync(f.at('file'), '');
     symlinkSync(f.at('loop'), f.at('loop'));
@@ -169,7 +169,7 @@ describe('refusals', () => {
     });
   });
 
-  test('a signal ends the setting up', async () => {
+  test('an aborted signal ends the opening', async () => {
     await using f = fixture();
     const abort = new AbortController();
     const starting = f.watch({ signal: abort.signal });
@@ -179,7 +179,7 @@ describe('refusals', () => {
 });
 
 describe('the end', () => {
-  test('disposing ends a waiting reader and drops what waits', async () => {
+  test('dispose ends a waiting reader and drops pending events', async () => {
     await using f = fixture();
     const watch = await f.watch();
     const waiting = watch.next();

@@ -15,11 +15,11 @@ test.each([
   ['na\u00efve.txt', "inline; filename*=utf-8''na%C3%AFve.txt"],
   ['\u65e5\u672c.txt', "inline; filename*=utf-8''%E6%97%A5%E6%9C%AC.txt"],
   ['line\nbreak', "inline; filename*=utf-8''line%0Abreak"],
-])('%s: %s', (name, header) => {
+])('the disposition of %s is %s', (name, header) => {
   expect(dispositionOf(name)).toBe(header);
 });
 
-test('every name comes back, in a header that can be sent', () => {
+test('any file name survives encoding and decoding, in a valid header', () => {
   fc.assert(
     fc.property(fc.string({ unit: 'binary', minLength: 1 }), (name) => {
       const header = dispositionOf(name);
@@ -40,7 +40,7 @@ test.each([
   ['json', 'application/octet-stream'],
   ['.txt', 'application/octet-stream'],
   ['x.unknown-extension', 'application/octet-stream'],
-])('the type of %s', (name, type) => {
+])('the type of %s is %s', (name, type) => {
   expect(typeOf(name)).toBe(type);
 });
 
@@ -65,12 +65,12 @@ test.each([
   ['*;q=0', null],
   ['gzip;q=0, *;q=0', null],
   ['deflate, *;q=0', null],
-])('Accept-Encoding: %s: %s', (header, coding) => {
+])('Accept-Encoding: %s selects %s', (header, coding) => {
   expect(chooseCoding(header, 'text/plain')).toBe(coding);
 });
 
 test.each(['image/png', 'application/zip', 'video/mp4', 'font/woff2', 'application/gzip'])(
-  '%s is coded only when gzip is preferred expressly',
+  '%s is compressed only when the client prefers gzip explicitly',
   (type) => {
     expect(chooseCoding('gzip, deflate', type)).toBe('identity');
     expect(chooseCoding('gzip, identity;q=0.5', type)).toBe('gzip');
@@ -79,7 +79,7 @@ test.each(['image/png', 'application/zip', 'video/mp4', 'font/woff2', 'applicati
 );
 
 test.each(['image/svg+xml', 'application/json', 'application/octet-stream', 'text/html; charset=utf-8'])(
-  '%s gets smaller',
+  '%s is compressed',
   (type) => {
     expect(chooseCoding('gzip, deflate', type)).toBe('gzip');
   },
@@ -92,7 +92,7 @@ test('identity is acceptable unless it is excluded', () => {
   expect(acceptsIdentity('gzip, *;q=0')).toBe(false);
 });
 
-test('any header has an answer', () => {
+test('any Accept-Encoding yields a result', () => {
   const piece = fc.constantFrom(
     'gzip',
     'identity',

@@ -12,7 +12,7 @@ const VIRTUAL: DownloadFacts = { name: 'kallsyms', size: null, modified: null, t
 const get = (headers: Record<string, string> = {}, file = FILE) => planDownload('GET', headers, file);
 
 describe('the whole file', () => {
-  test('as it is', () => {
+  test('without conditions is 200', () => {
     expect(get()).toEqual({
       status: 200,
       coding: 'identity',
@@ -29,14 +29,14 @@ describe('the whole file', () => {
     });
   });
 
-  test('coded: other bytes, so a weak tag, and a length that is not known', () => {
+  test('coded has a weak ETag and no Content-Length', () => {
     const { coding, headers } = get({ 'accept-encoding': 'gzip, deflate' });
     expect(coding).toBe('gzip');
     expect(headers).toMatchObject({ etag: 'W/"tag-gzip"', 'content-encoding': 'gzip' });
     expect(headers).not.toHaveProperty('content-length');
   });
 
-  test('of unknown length: without ranges and validators', () => {
+  test('of unknown length has no ranges and no validators', () => {
     expect(get({ range: 'bytes=0-1' }, VIRTUAL)).toEqual({
       status: 200,
       coding: 'identity',
@@ -58,14 +58,14 @@ describe('conditions', () => {
     ['if-none-match', '*'],
     ['if-modified-since', LAST_MODIFIED],
     ['if-modified-since', 'Sun, 17 May 2026 10:20:31 GMT'],
-  ])('%s: %s: the client has it', (name, value) => {
+  ])('%s: %s is 304', (name, value) => {
     const { status, headers, pieces } = get({ [name]: value });
     expect(status).toBe(304);
     expect(pieces).toEqual([]);
     expect(headers).toEqual({ vary: 'Accept-Encoding', etag: '"tag"', 'last-modified': LAST_MODIFIED });
   });
 
-  test('a coded copy serves who takes that coding, and no range of it is to be had', () => {
+  test('a 304 for the coded form depends on Accept-Encoding, and ranges are of the uncoded form', () => {
     const has = { 'if-none-match': 'W/"tag-gzip"', 'accept-encoding': 'gzip' };
     expect(get(has)).toMatchObject({ status: 304, headers: { etag: 'W/"tag-gzip"' } });
     expect(get({ ...has, 'accept-encoding': 'identity' }).status).toBe(200);
@@ -81,7 +81,7 @@ describe('conditions', () => {
     ['if-match', '*'],
     ['if-unmodified-since', LAST_MODIFIED],
     ['if-unmodified-since', 'tomorrow'],
-  ])('%s: %s: the client gets it, as it is', (name, value) => {
+  ])('%s: %s is 200, uncoded', (name, value) => {
     expect(get({ [name]: value, 'accept-encoding': 'gzip' })).toMatchObject({
       status: 200,
       coding: 'identity',
@@ -92,18 +92,18 @@ describe('conditions', () => {
     ['if-match', '"other"'],
     ['if-match', 'W/"tag"'],
     ['if-unmodified-since', 'Sun, 17 May 2026 10:20:29 GMT'],
-  ])('%s: %s: it is another one', (name, value) => {
+  ])('%s: %s is failed_precondition', (name, value) => {
     expect(() => get({ [name]: value })).toThrow(expect.objectContaining({ kind: 'failed_precondition' }));
   });
 
-  test('the tag decides before the date', () => {
+  test('If-None-Match takes precedence over If-Modified-Since', () => {
     const headers = { 'if-none-match': '"other"', 'if-modified-since': LAST_MODIFIED };
     expect(get(headers).status).toBe(200);
   });
 });
 
 describe('ranges', () => {
-  test('one', () => {
+  test('a single one is 206', () => {
     const { status, headers, pieces } = get({ range: 'bytes=2-4', 'accept-encoding': 'gzip' });
     expect(status).toBe(206);
     expect(pieces).toEqual([{ start: 2, end: 5 }]);
@@ -116,7 +116,7 @@ describe('ranges', () => {
     });
   });
 
-  test('several: parts with their own headers, and the length of all of it', () => {
+  test('several are multipart, with the total length', () => {
     const { status, headers, pieces } = get({ range: 'bytes=0-1,-2' });
     expect(status).toBe(206);
     const boundary = /^multipart\/byteranges; boundary=(.+)$/.exec(String(headers['content-type']))?.[1];
@@ -129,7 +129,7 @@ describe('ranges', () => {
     expect(headers).not.toHaveProperty('content-range');
   });
 
-  test('none in the file', () => {
+  test('outside of the file are 416', () => {
     expect(get({ range: 'bytes=10-' })).toMatchObject({
       status: 416,
       headers: { 'content-range': 'bytes */10' },
@@ -149,17 +149,17 @@ describe('ranges', () => {
     expect(get({ range: 'bytes=0-1', 'if-range': condition }).status).toBe(status);
   });
 
-  test('are for GET alone', () => {
+  test('are ignored unless the method is GET', () => {
     expect(planDownload('HEAD', { range: 'bytes=0-1' }, FILE).status).toBe(200);
   });
 
-  test('are not for a client that does not take the file as it is', () => {
+  test('are ignored when the client excludes the uncoded form', () => {
     const headers = { range: 'bytes=0-1', 'accept-encoding': 'gzip, identity;q=0' };
     expect(get(headers)).toMatchObject({ status: 200, coding: 'gzip' });
   });
 });
 
-test('no acceptable coding', () => {
+test('a client that excludes all codings gets not_acceptable', () => {
   expect(() => get({ 'accept-encoding': 'identity;q=0' })).toThrow(
     expect.objectContaining({ kind: 'not_acceptable' }),
   );

@@ -5,7 +5,7 @@ import { expect, test } from 'vitest';
 import { sendDownload } from '../../../../../../src/daemon/rest/routes/files/download-response.ts';
 import type { Download } from '../../../../../../src/daemon/services/files/download.ts';
 
-test('a download whose client has gone is closed, even when Node does not call back for what was written', async () => {
+test('a download is closed when its client disconnects, even if Node never calls back for a write', async () => {
   const closed = Promise.withResolvers<void>();
   async function* content(): AsyncGenerator<Buffer> {
     try {
@@ -16,7 +16,7 @@ test('a download whose client has gone is closed, even when Node does not call b
   }
   await using app = Fastify({ forceCloseConnections: true });
   app.get('/', (request, reply) => {
-    // As it happens once in about a hundred connections that are lost in the middle of a write.
+    // Node omits the callback in about one of a hundred connections that break during a write.
     reply.raw.write = (piece: unknown) => piece !== null;
     reply.raw.writeHead(200).flushHeaders();
     reply.raw.writeHead = () => reply.raw;

@@ -35,27 +35,27 @@ test.each([
       [2, 6],
     ],
   ],
-])('%s: %j', (header, expected) => {
+])('%s selects %j', (header, expected) => {
   expect(select(header)?.map(({ start, end }) => [start, end])).toEqual(expected);
 });
 
-test.each(['bytes=10-', 'bytes=50-60', 'bytes=-0', 'bytes=5-2'])('%s: none in the file', (header) => {
+test.each(['bytes=10-', 'bytes=50-60', 'bytes=-0', 'bytes=5-2'])('%s: outside of the file', (header) => {
   expect(select(header)).toEqual([]);
 });
 
 test.each([undefined, '', 'bytes', 'bytes=', 'bytes=a-b', 'lines=0-1', 'lines=50-', 'bytes=1'])(
-  '%s: is ignored',
+  '%s is ignored',
   (header) => {
     expect(select(header)).toBeNull();
   },
 );
 
-test('of an empty file there are none', () => {
+test('an empty file has no ranges', () => {
   expect(select('bytes=0-', 0)).toEqual([]);
   expect(select('bytes=-5', 0)).toEqual([]);
 });
 
-test('any header: ranges in the file, together not larger than it', () => {
+test('any header yields ranges within the file that together are no larger than it', () => {
   const number = fc.oneof(fc.constant(''), fc.nat(120).map(String));
   const range = fc.tuple(number, number).map((pair) => pair.join('-'));
   fc.assert(
