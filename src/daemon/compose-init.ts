@@ -8,16 +8,16 @@ import { SYSTEM_TRUST_STORE } from './services/init/ca-bundle.ts';
 import { Identity } from './services/init/identity.ts';
 import { Init } from './services/init/init.ts';
 import { MetadataReader, readMetadata } from './services/init/metadata.ts';
-import { type InitSurroundings, initSteps } from './services/init/steps.ts';
+import { type InitDependencies, initSteps } from './services/init/steps.ts';
 import { SYSTEM_TOOLS, Volumes } from './services/init/volumes.ts';
 
 /** /init with the guest's own clock, certificates, hosts and mounts. */
 export function createInit(
   { namePrefix, runtimeDirectory }: Config,
-  surroundings: Pick<InitSurroundings, 'guest' | 'freezer' | 'filesystemFreezer' | 'metadata'>,
+  dependencies: Pick<InitDependencies, 'guest' | 'freezer' | 'filesystemFreezer' | 'metadata'>,
 ): Init {
   const steps = initSteps({
-    ...surroundings,
+    ...dependencies,
     clock: wallClock,
     trustStore: SYSTEM_TRUST_STORE,
     // What /init calls hyperloopIP the guest finds under this name.
@@ -39,9 +39,9 @@ export function createMetadataReader(config: Config, guest: Guest, logger: Logge
   const identity = new Identity(guest, identityDirectory(config), namePrefix);
   return new MetadataReader({
     read: (signal) => readMetadata(url, signal),
-    async onReading(metadata) {
+    async onRead(metadata) {
       try {
-        await identity.tell(metadata);
+        await identity.publish(metadata);
       } catch (error) {
         logger.warn({ reason: messageOf(error) }, 'the identity of the guest cannot be written');
       }

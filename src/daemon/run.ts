@@ -9,7 +9,7 @@ import { INTERFACE_VERSION } from '../base/version.ts';
 import { compose, type Daemon } from './compose.ts';
 import type { Config } from './config.ts';
 import { forbidCoreDumps, protectFromOomKiller } from './os/self.ts';
-import { leadsToJournal, notifyServiceManager, type ServiceState, withPriority } from './os/systemd.ts';
+import { isJournal, notifyServiceManager, type ServiceState, withPriority } from './os/systemd.ts';
 
 /** The last one makes way for a new daemon and leaves the processes running. */
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR2'] as const;
@@ -55,7 +55,7 @@ function openLog({ journalStream, logLevel }: Config): { logger: Logger; output:
   const output = new HeldOutput((lines) => standardOutput.write(lines));
   // Before the destination's own, which writes the last of what it has.
   process.prependOnceListener('exit', () => output.flush());
-  const inJournal = leadsToJournal(1, journalStream);
+  const inJournal = isJournal(1, journalStream);
   const write = (line: string) => output.write(inJournal ? withPriority(line) : line);
   return { logger: pino({ level: logLevel }, { write }), output };
 }

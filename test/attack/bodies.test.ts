@@ -173,7 +173,7 @@ test('caBundle may be larger than other members', async () => {
   const response = await post('/init', `{"accessToken":"${TOKEN}","caBundle":"${comment}n"}`);
   expect(await response.json()).toEqual({
     code: 400,
-    message: "init step 'CA bundle' failed: caBundle holds no certificate",
+    message: "init step 'CA bundle' failed: caBundle must contain a certificate in PEM",
   });
   const asToken = await post('/init', `{"accessToken":"${comment}n","caBundle":""}`);
   expect(asToken.status).toBe(413);

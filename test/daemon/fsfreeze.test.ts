@@ -13,7 +13,7 @@ import { freePort } from '../support/free-port.ts';
 import { isWritable } from '../support/frozen.ts';
 
 const MAIN = fileURLToPath(new URL('../../src/daemon/main.ts', import.meta.url));
-const FROZEN = 'cannot change files now: the file system is frozen';
+const FROZEN = 'cannot change files: the file system is frozen, try again after the thaw';
 
 /** A daemon that freezes a file system of the test, not that of the machine. */
 async function setUp() {
@@ -220,7 +220,7 @@ test('fsfreeze is refused when the runtime directory is on that file system', as
     412,
     {
       code: 412,
-      message: `cannot freeze the file system of '${path}': the daemon itself writes to '${path}/run' on it`,
+      message: `cannot freeze the file system of '${path}': the daemon writes to '${path}/run', which must be on another file system`,
     },
   ]);
   expect((await upload(daemon, `${path}/new`)).status).toBe(200);

@@ -70,14 +70,15 @@ describe('the hash in the metadata', () => {
   test('is waited for a second; without it /init is 503', () => {
     expect(seen.silent).toMatchObject({
       status: 503,
-      message: 'metadata service did not answer in time',
+      message: 'metadata service did not answer within 1000 ms',
     });
     expect(seen.silent.milliseconds).toBeGreaterThan(900);
     expect(seen.silent.milliseconds).toBeLessThan(5000);
     expect(seen.health).toBe(204);
     expect(seen.broken).toMatchObject({
       status: 503,
-      message: "metadata service 'http://169.254.169.254/' cannot be read: PUT was answered with 500",
+      message:
+        "metadata service 'http://169.254.169.254/' cannot be read: PUT returned status 500, expected 200",
     });
   });
 });

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { Guest } from '../../src/daemon/services/guest/guest.ts';
 import { parseInitRequest } from '../../src/daemon/services/init/init-request.ts';
-import { type InitSurroundings, initSteps } from '../../src/daemon/services/init/steps.ts';
+import { type InitDependencies, initSteps } from '../../src/daemon/services/init/steps.ts';
 import { Volumes } from '../../src/daemon/services/init/volumes.ts';
 import { scratch } from './scratch.ts';
 import { testUsers } from './users.ts';
@@ -9,7 +9,7 @@ import { testUsers } from './users.ts';
 export const NOTHING_FROZEN = { requested: 0, stillFrozen: 0, notFrozen: 0, vanished: 0, late: 0 };
 
 /** The state that /init changes, simulated: nothing of the machine. */
-export function initSurroundings(own: Partial<InitSurroundings> = {}): InitSurroundings {
+export function initDependencies(own: Partial<InitDependencies> = {}): InitDependencies {
   const directory = scratch();
   return {
     guest: new Guest(testUsers(directory)),
@@ -30,11 +30,11 @@ export function initSurroundings(own: Partial<InitSurroundings> = {}): InitSurro
 /** Runs the step of this name with a request with this body. */
 export async function runStep(
   name: string,
-  own: Partial<InitSurroundings>,
+  own: Partial<InitDependencies>,
   body: object,
   ageNs = 0n,
 ): Promise<void> {
-  const step = initSteps(initSurroundings(own)).find((known) => known.name === name);
+  const step = initSteps(initDependencies(own)).find((known) => known.name === name);
   if (!step) throw new Error(`no step '${name}'`);
   await step.run({ request: parseInitRequest(body), report: { freezeAudit: null }, ageNs: () => ageNs });
 }

@@ -1,6 +1,6 @@
 /**
- * A path or name as the kernel knows it, one character for each byte: names that are not UTF-8 keep their identity,
- * and joining, comparing and using them as keys stay plain string operations.
+ * A path or name as bytes, one character per byte (Latin-1). Names that are not valid UTF-8 are preserved; joining,
+ * comparing and use as keys are plain string operations.
  */
 export type BytePath = string;
 
@@ -15,12 +15,12 @@ export function pathBuffer(path: BytePath): Buffer {
   return Buffer.from(path, 'latin1');
 }
 
-/** The path for people: UTF-8, with U+FFFD for what is not. */
+/** The path decoded as UTF-8; invalid bytes become U+FFFD. */
 export function displayPath(path: BytePath): string {
   return BEYOND_ASCII.test(path) ? Buffer.from(path, 'latin1').toString() : path;
 }
 
-/** `directory` and `name` joined; an empty one leaves the other. */
+/** `directory` and `name` joined; if one is empty, the other. */
 export function joinBytes(directory: BytePath, name: BytePath): BytePath {
   if (directory === '' || name === '') return directory + name;
   return directory.endsWith('/') ? directory + name : `${directory}/${name}`;

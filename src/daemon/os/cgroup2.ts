@@ -13,19 +13,19 @@ import { EnvdError, isSystemError } from '../../base/errors.ts';
 import { native } from './native.ts';
 import { SIGKILL, signalProcess } from './signals.ts';
 
-/** Type of the filesystem, `CGROUP2_SUPER_MAGIC`. Source: statfs(2). */
+/** File system type, `CGROUP2_SUPER_MAGIC`. Source: statfs(2). */
 const CGROUP2_MAGIC = 0x63677270;
 
 /**
- * Where cgroup v2 is mounted, or null where it is not (a host may have it at /sys/fs/cgroup/unified).
- * A mount of the whole hierarchy goes before one of a part of it. Source: proc_pid_mountinfo(5).
+ * The mount point of cgroup v2, or null (some hosts mount it at /sys/fs/cgroup/unified). A mount of the whole hierarchy
+ * is preferred to a mount of a subtree. Source: proc_pid_mountinfo(5).
  */
 export function findCgroupMount(mountinfo = '/proc/self/mountinfo'): string | null {
   const mounts = cgroupMounts(mountinfo);
   return (mounts.find(({ root }) => root === '/') ?? mounts[0])?.path ?? null;
 }
 
-/** The daemon's own cgroup below `mount`; `mount` itself when its cgroup cannot be seen from there. */
+/** The daemon's own cgroup below `mount`; `mount` itself when the cgroup is outside of that mount. */
 export function ownCgroup(
   mount: string,
   mountinfo = '/proc/self/mountinfo',
@@ -39,7 +39,7 @@ export function ownCgroup(
   );
 }
 
-/** `36 35 98:0 /root /mount/point options … - type source options`, blanks written as `\040`. */
+/** `36 35 98:0 /root /mount/point options … - type source options`; blanks are escaped as `\040`. */
 function cgroupMounts(mountinfo: string): { root: string; path: string }[] {
   const mounts = readFileSync(mountinfo, 'utf8').matchAll(/^\d+ \d+ \S+ (\S+) (\S+) .* - cgroup2 /gm);
   return Array.from(mounts, ([, root = '/', path = '/']) => ({
@@ -52,13 +52,13 @@ function decodeOctal(field: string): string {
   return field.replace(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)));
 }
 
-/** Whether `error` says that the cgroup is gone, before or after its file was opened. */
+/** Whether `error` means that the cgroup was removed: ENOENT before its file was opened, ENODEV after. */
 export function hasVanished(error: unknown): boolean {
   return isSystemError(error, 'ENOENT', 'ENODEV');
 }
 
 /**
- * A directory of the cgroup v2 hierarchy. All methods are synchronous: the kernel answers soon.
+ * A directory of the cgroup v2 hierarchy. All methods are synchronous: control files do not block for long.
  * Source: Documentation/admin-guide/cgroup-v2.rst.
  */
 export class Cgroup {
@@ -68,7 +68,7 @@ export class Cgroup {
     this.path = path;
   }
 
-  /** Makes the cgroup and its missing parents. Throws `failed_precondition` outside of cgroup v2. */
+  /** Creates the cgroup and its missing parents. Throws `failed_precondition` outside of cgroup v2. */
   static create(path: string): Cgroup {
     if (!isOnCgroup2(path))
       throw new EnvdError('failed_precondition', `not a cgroup v2 directory: '${path}'`);
@@ -80,7 +80,7 @@ export class Cgroup {
     return existsSync(join(this.path, 'cgroup.controllers'));
   }
 
-  /** The cgroup of that name below; it need not exist. */
+  /** The child cgroup `name`, which need not exist. */
   child(name: string): Cgroup {
     return new Cgroup(join(this.path, name));
   }
@@ -90,12 +90,12 @@ export class Cgroup {
     return entries.filter((entry) => entry.isDirectory()).map(({ name }) => this.child(name));
   }
 
-  /** Whether the kernel can freeze it, as from Linux 5.2 on. */
+  /** Whether the kernel can freeze it (Linux 5.2 and later). */
   isFreezable(): boolean {
     return existsSync(join(this.path, 'cgroup.freeze'));
   }
 
-  /** Asks for every process in it and below to be stopped; that takes effect soon after. */
+  /** Requests that every process in it and below be frozen; the kernel does so asynchronously. */
   freeze(): void {
     native.writeFreeze(this.path, true);
   }
@@ -104,19 +104,19 @@ export class Cgroup {
     native.writeFreeze(this.path, false);
   }
 
-  /** Whether all its processes are stopped, on its own or an ancestor's account; true when it has none. */
+  /** Whether all its processes are frozen, by its own or an ancestor's request; true when it has none. */
   isFrozen(): boolean {
     return native.isFrozen(this.path);
   }
 
-  /** Whether this very cgroup, not an ancestor, has been asked to freeze. */
+  /** Whether a freeze of this cgroup itself, not of an ancestor, was requested. */
   freezeRequested(): boolean {
     return this.#read('cgroup.freeze').startsWith('1');
   }
 
   /**
-   * Signals every process in it. SIGKILL is one act of the kernel's that no fork escapes, and reaches those below it
-   * and the frozen ones too.
+   * Signals every process in it. SIGKILL is sent through cgroup.kill: atomic with respect to fork(2), including child
+   * cgroups and frozen processes.
    */
   signal(signal: number): void {
     if (signal === SIGKILL) this.kill();
@@ -128,29 +128,29 @@ export class Cgroup {
     this.#write('cgroup.kill', '1');
   }
 
-  /** The process ids in it, those below not included. */
+  /** The process ids in it, excluding child cgroups. */
   processes(): number[] {
     return words(this.#read('cgroup.procs')).map(Number);
   }
 
-  /** Whether any process is in it or below; false when it is gone. */
+  /** Whether any process is in it or below; false when it does not exist. */
   populated(): boolean {
-    return /^populated 1$/m.test(this.#readIfThere('cgroup.events') ?? '');
+    return /^populated 1$/m.test(this.#readIfPresent('cgroup.events') ?? '');
   }
 
-  /** Most bytes of memory used at a time; null without the memory controller, or on a kernel before 5.19. */
+  /** Peak memory usage in bytes; null without the memory controller, or on a kernel before 5.19. */
   memoryPeak(): number | null {
-    const text = this.#readIfThere('memory.peak');
+    const text = this.#readIfPresent('memory.peak');
     return text === null ? null : Number(text);
   }
 
-  /** How many processes in it or below the kernel has killed for memory; null without the memory controller. */
+  /** Number of out-of-memory kills in it and below; null without the memory controller. */
   outOfMemoryKills(): number | null {
-    const kills = /^oom_kill (\d+)$/m.exec(this.#readIfThere('memory.events') ?? '')?.[1];
+    const kills = /^oom_kill (\d+)$/m.exec(this.#readIfPresent('memory.events') ?? '')?.[1];
     return kills === undefined ? null : Number(kills);
   }
 
-  /** Writes a control file; false when there is none (its controller is not available). */
+  /** Writes a control file; false when it does not exist (its controller is not available). */
   setLimit(file: string, value: string): boolean {
     try {
       this.#write(file, value);
@@ -161,7 +161,7 @@ export class Cgroup {
     }
   }
 
-  /** Lets its children use those of `controllers` that are available to it; returns the ones they can use. */
+  /** Enables those of `controllers` for its children that are available; returns the ones that are enabled. */
   enableControllers(controllers: readonly string[]): string[] {
     const available = words(this.#read('cgroup.controllers'));
     const wanted = controllers.filter((name) => available.includes(name));
@@ -169,7 +169,7 @@ export class Cgroup {
       try {
         this.#write('cgroup.subtree_control', `+${name}`);
       } catch (error) {
-        // Processes of its own (EBUSY) or threads (EOPNOTSUPP) rule it out; bound to v1 meanwhile (ENOENT).
+        // EBUSY: it has processes. EOPNOTSUPP: it is threaded. ENOENT: the controller has been mounted as v1.
         if (!isSystemError(error, 'EBUSY', 'EOPNOTSUPP', 'ENOENT')) throw error;
       }
     }
@@ -177,7 +177,7 @@ export class Cgroup {
     return controllers.filter((name) => enabled.includes(name));
   }
 
-  /** Removes it; true when it is gone, false while it has processes or children. */
+  /** Removes it; false if it still has processes or children. */
   remove(): boolean {
     try {
       rmdirSync(this.path);
@@ -188,7 +188,7 @@ export class Cgroup {
     return true;
   }
 
-  #readIfThere(file: string): string | null {
+  #readIfPresent(file: string): string | null {
     try {
       return this.#read(file);
     } catch (error) {
@@ -201,13 +201,13 @@ export class Cgroup {
     return readFileSync(join(this.path, file), 'utf8');
   }
 
-  /** `r+`: never creates, where a missing file would otherwise be a refused creation. */
+  /** `r+` does not create the file, so that a missing one is ENOENT. */
   #write(file: string, value: string): void {
     writeFileSync(join(this.path, file), value, { flag: 'r+' });
   }
 }
 
-/** Removes cgroups without holding up the event loop; resolves with those that have processes or children still. */
+/** Removes cgroups without blocking the event loop; resolves with those that still have processes or children. */
 export async function removeCgroups(paths: readonly string[]): Promise<readonly string[]> {
   const left = await Promise.all(paths.map(async (path) => ((await isRemoved(path)) ? [] : [path])));
   return left.flat();
@@ -224,7 +224,7 @@ function words(text: string): string[] {
   return text.split(/\s+/).filter(Boolean);
 }
 
-/** Node's own recursive mkdir says ENOENT where the file system is read-only. */
+/** Recursive. Node's own recursive mkdir reports ENOENT on a read-only file system. */
 function makeDirectory(path: string): void {
   try {
     mkdirSync(path);
@@ -236,7 +236,7 @@ function makeDirectory(path: string): void {
   }
 }
 
-/** Whether `path`, or what it would be made in, lies in a mount of cgroup v2. */
+/** Whether `path`, or its nearest existing ancestor, is on cgroup v2. */
 function isOnCgroup2(path: string): boolean {
   try {
     return statfsSync(path).type === CGROUP2_MAGIC;

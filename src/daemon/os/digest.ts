@@ -1,23 +1,23 @@
 import { native } from './native.ts';
 
 /**
- * A digest that is computed in the thread pool: at 1 to 2 ms a MiB, a large file would take the event loop for itself.
- * Node's own `createHash` works where it is called.
+ * A digest that is computed in the thread pool: at 1 to 2 ms per MiB, a large file would block the event loop. Node's
+ * own `createHash` computes on the calling thread.
  */
 export class PooledDigest {
   readonly #digest: ReturnType<typeof native.createDigest>;
 
-  /** @param algorithm as OpenSSL calls it; throws EINVAL for an unknown one */
+  /** @param algorithm OpenSSL's name of it; throws EINVAL if unknown */
   constructor(algorithm: string) {
     this.#digest = native.createDigest(algorithm);
   }
 
-  /** Takes in the pieces, which nobody may change or give back meanwhile; one call at a time. */
+  /** Adds the pieces, which must not be modified or released until it resolves. One call at a time. */
   async update(pieces: readonly Buffer[]): Promise<void> {
     await native.updateDigest(this.#digest, pieces);
   }
 
-  /** What has been computed; the end of this object's use. */
+  /** The digest; the object must not be used afterwards. */
   finish(): Buffer {
     return native.finishDigest(this.#digest);
   }

@@ -2,20 +2,20 @@ import { closeSync } from 'node:fs';
 import { type BytePath, pathBuffer } from './byte-path.ts';
 import { type DirectoryRecords, native } from './native.ts';
 
-/** What the kernel tells about one name in the file system; names are bytes, not always UTF-8. */
+/** One directory entry and its attributes, as the kernel reports them. The name may not be valid UTF-8. */
 export interface RawEntry {
   readonly name: Buffer;
-  /** `st_mode`, inode(7); 0 when the entry could not be looked at, all numbers are then. */
+  /** `st_mode`, inode(7); 0, like all other numbers, when lstat(2) of the entry failed. */
   readonly mode: number;
-  /** Of a link: its target's, 0 when there is none. Of all others: theirs. */
+  /** For a symbolic link the target's mode, 0 when there is no target; otherwise `mode`. */
   readonly targetMode: number;
   readonly uid: number;
   readonly gid: number;
   /** In bytes. */
   readonly size: bigint;
-  /** Since the epoch. */
+  /** Nanoseconds since the epoch. */
   readonly modifiedNs: bigint;
-  /** Of a link: the path it leads to in the end, or null when that cannot be told. */
+  /** For a symbolic link the path it finally resolves to, or null when it cannot be resolved. */
   readonly resolved: Buffer | null;
   readonly attributes: readonly Attribute[];
 }
@@ -32,16 +32,16 @@ const ATTRIBUTE_HEAD = 8;
 const NO_ATTRIBUTES: readonly Attribute[] = [];
 
 /**
- * Looks at `path` without following its last link. Of the extended attributes, those of the file itself or of the
- * link's target whose names start with `prefix` are told. Throws lstat(2)'s errors.
+ * Reads the entry at `path` without following a final symbolic link. Attributes: those of the file, or of the link's
+ * target, whose names start with `prefix`. Throws lstat(2)'s errors.
  */
 export async function readRawEntry(path: string, prefix: string): Promise<RawEntry> {
   return decode(await native.readEntry(Buffer.from(path), prefix), 0);
 }
 
-/** A directory that is being listed, and those below it. */
+/** A listing of a directory and, on request, of those below it. */
 export class DirectoryListing implements Disposable {
-  /** Sorted by the bytes of their names, and decoded as they are taken. */
+  /** Sorted by the bytes of the names; decoded lazily. */
   readonly entries: Iterable<RawEntry>;
   readonly #prefix: string;
   readonly #descriptor: number;
@@ -54,12 +54,15 @@ export class DirectoryListing implements Disposable {
     this.#owner = listed.owner;
   }
 
-  /** Looks at all entries of the directory, which may be a link; `isDeep`: others below it follow. Throws open(2)'s errors. */
+  /**
+   * Reads all entries of the directory, which may be a symbolic link; `isDeep`: `below` will be called. Throws
+   * open(2)'s errors.
+   */
   static async open(path: string, prefix: string, isDeep: boolean): Promise<DirectoryListing> {
     return new DirectoryListing(await native.readDirectory(Buffer.from(path), prefix, isDeep), prefix);
   }
 
-  /** The same for a directory below, by its path from here, which no link is on. */
+  /** Reads the directory at the relative `path`, which must not contain symbolic links. */
   async below(path: BytePath): Promise<Iterable<RawEntry>> {
     const { readDirectoryBelow } = native;
     return decodeAll(await readDirectoryBelow(this.#descriptor, pathBuffer(path), this.#prefix, this.#owner));
@@ -91,7 +94,7 @@ function decode(records: Buffer, at: number): RawEntry {
   };
 }
 
-/** Attributes as they end a record, and as `native.readAttributes` has them. */
+/** Decodes attributes from the end of a record or from the result of `native.readAttributes`. */
 export function decodeAttributes(records: Buffer, start = 0, end = records.length): Attribute[] {
   const attributes: Attribute[] = [];
   let at = start;

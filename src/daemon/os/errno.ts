@@ -3,13 +3,13 @@ import { EnvdError, type ErrorKind, isSystemError } from '../../base/errors.ts';
 type Meaning = readonly [kind: ErrorKind, text: string];
 
 /**
- * What the kernel's refusals mean to a client who named a path, over RPCs and `/files` alike; the path is added to the
- * text. Source: the ERRORS sections of open(2), stat(2), mkdir(2), rename(2), write(2). What is not here is no
- * client's doing, and stays an internal error.
+ * The client's error for a system call that failed at a path, the same for RPCs and `/files`; the path is appended to
+ * the text. Source: the ERRORS sections of open(2), stat(2), mkdir(2), rename(2), write(2). All others are internal
+ * errors.
  */
 const MEANINGS: Readonly<Record<string, Meaning>> = {
   ENOENT: ['not_found', 'path not found'],
-  // A parent of the path is no directory, so that nothing can be there.
+  // A parent of the path is not a directory, so the path does not exist.
   ENOTDIR: ['not_found', 'path not found'],
   EEXIST: ['already_exists', 'path already exists'],
   ENOTEMPTY: ['already_exists', 'directory is not empty'],
@@ -20,8 +20,8 @@ const MEANINGS: Readonly<Record<string, Meaning>> = {
   ELOOP: ['failed_precondition', 'too many levels of symbolic links in path'],
   EBUSY: ['failed_precondition', 'path is in use'],
   ETXTBSY: ['failed_precondition', 'file is being executed'],
-  ENXIO: ['failed_precondition', 'nobody reads from the pipe or socket'],
-  EPIPE: ['failed_precondition', 'nobody reads from the pipe any more'],
+  ENXIO: ['failed_precondition', 'no process reads from the pipe or socket'],
+  EPIPE: ['failed_precondition', 'no process reads from the pipe any more'],
   ENOTCONN: ['failed_precondition', 'file system is not connected at path'],
   EACCES: ['permission_denied', 'permission denied for path'],
   EPERM: ['permission_denied', 'operation not permitted on path'],
@@ -33,22 +33,22 @@ const MEANINGS: Readonly<Record<string, Meaning>> = {
   ENOMEM: ['resource_exhausted', 'not enough memory to reach path'],
 };
 
-/** What means something else when the path is to be made, as an upload's is. */
-const MEANINGS_IN_MAKING: typeof MEANINGS = {
+/** Different meanings for operations that create the path, such as uploads. */
+const MEANINGS_FOR_CREATION: typeof MEANINGS = {
   ENOTDIR: ['invalid_argument', 'a part of the path is not a directory'],
 };
 
 /**
- * The error that a client sees for what went wrong at `path`, which is to be found there or made; what has no meaning to
- * a client stays as it is.
+ * Translates a system error at `path` to the error that the client gets; returns all other errors unchanged.
+ * `purpose`: whether the operation was to find the path or to create it.
  */
 export function explain(error: unknown, path: string, purpose: 'find' | 'make' = 'find'): unknown {
   if (!isSystemError(error)) return error;
-  const meaning = (purpose === 'make' && MEANINGS_IN_MAKING[error.code]) || MEANINGS[error.code];
+  const meaning = (purpose === 'make' && MEANINGS_FOR_CREATION[error.code]) || MEANINGS[error.code];
   return meaning ? new EnvdError(meaning[0], `${meaning[1]}: '${path}'`, { cause: error }) : error;
 }
 
-/** Runs `operation`, whose failing system calls are about `path`. */
+/** Runs `operation` and translates its system errors as `explain` does. */
 export async function about<T>(path: string, operation: () => Promise<T>): Promise<T> {
   try {
     return await operation();
@@ -57,7 +57,7 @@ export async function about<T>(path: string, operation: () => Promise<T>): Promi
   }
 }
 
-/** What has run out, when `error` is a system call that failed for want of room, descriptors or memory; null otherwise. */
+/** The kind of a system error that means lack of disk space, file descriptors or memory; otherwise null. */
 export function exhaustionOf(error: unknown): 'no_space' | 'resource_exhausted' | null {
   const kind = isSystemError(error) ? MEANINGS[error.code]?.[0] : null;
   return kind === 'no_space' || kind === 'resource_exhausted' ? kind : null;

@@ -7,9 +7,9 @@ import type { User } from './users.ts';
 const DEFAULT_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
 /**
- * The file that `command` means: itself when it has a slash (below `cwd` when relative), else the first entry of
- * `path` (the PATH of the process to be) that the user may execute. An empty element of PATH is `cwd`.
- * Throws `not_found` or `invalid_argument` naming the errno, as execvp(3) would choose between them.
+ * The file to execute for `command`: with a slash, that path (relative to `cwd`); otherwise the first match in `path`,
+ * the PATH of the new process, that the user may execute. An empty element of PATH is `cwd`. Throws `not_found`
+ * (ENOENT) or `invalid_argument` (EACCES), as execvp(3) decides.
  */
 export async function findExecutable(
   command: string,
@@ -30,7 +30,7 @@ export async function findExecutable(
   throw new EnvdError('not_found', `cannot start '${command}': ${reason}`);
 }
 
-/** What to say of a command that is not there: how a whole line is to be sent, if it looks like one. */
+/** A hint for a command that was not found and looks like a whole command line; otherwise empty. */
 export function lineHint(command: string): string {
   const program = /^\s*(\S+)\s+\S/.exec(command)?.[1];
   if (program === undefined) return '';
@@ -49,7 +49,7 @@ async function inspect(file: string, user: User): Promise<'executable' | 'denied
   }
 }
 
-/** The permission check of execve(2): owner, else group, else others; root needs any one of the bits. */
+/** The permission check of execve(2): owner, else group, else others; root needs any execute bit. */
 function mayExecute(status: Stats, user: User): boolean {
   const { S_IXUSR, S_IXGRP, S_IXOTH } = fsConstants;
   if (user.uid === 0) return (status.mode & (S_IXUSR | S_IXGRP | S_IXOTH)) !== 0;

@@ -24,7 +24,7 @@ export const IN_ISDIR = 0x4000_0000;
 
 /** `struct inotify_event`. */
 export interface InotifyEvent {
-  /** The watch, or -1 for IN_Q_OVERFLOW. */
+  /** Watch descriptor, or -1 for IN_Q_OVERFLOW. */
   readonly descriptor: number;
   readonly mask: number;
   /** Connects IN_MOVED_FROM with its IN_MOVED_TO; else 0. */
@@ -35,7 +35,7 @@ export interface InotifyEvent {
 
 const HEAD = 16;
 
-/** Decodes whole events, one when it is asked for. */
+/** Decodes a buffer of complete events, lazily. */
 export function* decodeEvents(batch: Buffer): Generator<InotifyEvent, void> {
   for (let at = 0; at < batch.length; ) {
     const start = at + HEAD;
@@ -53,12 +53,12 @@ export function* decodeEvents(batch: Buffer): Generator<InotifyEvent, void> {
   }
 }
 
-/** One inotify instance, read by a thread of its own. */
+/** One inotify instance, read by its own thread. */
 export class Inotify implements Disposable {
   readonly #native: ReturnType<typeof native.openInotify>;
 
   /**
-   * `onReadable` is called when there is something to take again after `take` has returned null.
+   * `onReadable` is called when events arrive after `take` has returned null.
    * Throws `resource_exhausted` at the limit of instances.
    */
   constructor(onReadable: () => void) {
@@ -69,7 +69,7 @@ export class Inotify implements Disposable {
     }
   }
 
-  /** Watches an inode; the same one again gives the same descriptor. Throws `resource_exhausted` at the limit. */
+  /** Adds a watch; the same inode gives the same descriptor. Throws `resource_exhausted` at the limit of watches. */
   add(path: BytePath, mask: number): number {
     try {
       return this.#native.add(pathBuffer(path), mask);
@@ -78,14 +78,14 @@ export class Inotify implements Disposable {
     }
   }
 
-  /** No error when the kernel has dropped the watch already. */
+  /** Removes a watch; not an error when the kernel has removed it already. */
   remove(descriptor: number): void {
     this.#native.remove(descriptor);
   }
 
   /**
-   * Has IN_IGNORED of the returned descriptor follow all that has happened until now; lost on overflow.
-   * Throws `resource_exhausted` at the limit.
+   * Queues IN_IGNORED for the returned descriptor, after all events up to now; lost on overflow.
+   * Throws `resource_exhausted` at the limit of watches.
    */
   mark(): number {
     try {
@@ -95,7 +95,7 @@ export class Inotify implements Disposable {
     }
   }
 
-  /** Whole events that were read, in order, or null when there are none. */
+  /** Takes the events read so far, in order; null when there are none. */
   take(): Buffer | null {
     return this.#native.take();
   }

@@ -1,4 +1,4 @@
-// What the daemon sets for the guest as a whole: its clock, and whether a file system takes writes.
+// System-wide settings of the guest: the clock, and freezing of file systems.
 import { EnvdError, isSystemError } from '../../base/errors.ts';
 import { native } from './native.ts';
 
@@ -11,16 +11,16 @@ export const wallClock = {
     return BigInt(Date.now()) * 1_000_000n;
   },
 
-  /** Throws EPERM where the daemon may not set the clock, EINVAL for a time before the epoch. */
+  /** Throws EPERM without CAP_SYS_TIME, EINVAL for a time before the epoch. */
   setNs(timeNs: bigint): void {
     native.setRealtimeClock(timeNs / SECOND, Number(timeNs % SECOND));
   },
 };
 
 /**
- * Freezes the file system that the directory `path` is on, once it has written everything to its device: it can be
- * read, and whoever writes to it sleeps until the thaw. One that is frozen already stays so. Neither this nor the
- * thaw needs a thread of the pool. Throws `failed_precondition` where it cannot be frozen, EPERM without the right.
+ * Syncs and freezes the file system of the directory `path` (FIFREEZE): reads succeed, writes block until the thaw.
+ * Already frozen is not an error. Neither this nor the thaw uses a pool thread. Throws `failed_precondition` where the
+ * file system does not support it, EPERM without CAP_SYS_ADMIN.
  */
 export async function freezeFilesystem(path: string): Promise<void> {
   try {
@@ -34,7 +34,7 @@ export async function freezeFilesystem(path: string): Promise<void> {
   }
 }
 
-/** Lets all go on that waits to write; one that is not frozen is no error. Throws EPERM without the right. */
+/** Thaws the file system (FITHAW); not frozen is not an error. Throws EPERM without CAP_SYS_ADMIN. */
 export async function thawFilesystem(path: string): Promise<void> {
   try {
     await native.setFilesystemFrozen(path, false);

@@ -3,8 +3,8 @@ import { statfs } from 'node:fs/promises';
 import { type BytePath, bytePath, pathBuffer } from './byte-path.ts';
 
 /**
- * `network`: NFS, SMB and FUSE, where others may change things unseen. `pseudo`: what the kernel shows of itself; no
- * events come from there.
+ * `network`: NFS, SMB and FUSE, where changes by other hosts cause no inotify events. `pseudo`: file systems of the
+ * kernel such as proc, which report no events.
  */
 export type MountKind = 'local' | 'network' | 'pseudo';
 
@@ -16,7 +16,7 @@ export interface Mount {
 /** NFS_SUPER_MAGIC, SMB_SUPER_MAGIC, CIFS_SUPER_MAGIC, SMB2_SUPER_MAGIC, FUSE_SUPER_MAGIC. Source: statfs(2). */
 const NETWORK_TYPES: ReadonlySet<number> = new Set([0x6969, 0x517b, 0xff534d42, 0xfe534d42, 0x65735546]);
 
-/** The same, as they are called in mountinfo; FUSE file systems add their own name. */
+/** The same types by their names in mountinfo; FUSE file systems append a subtype. */
 const NETWORK_NAMES = /^(nfs4?|smbfs|cifs|smb3|fuse|fuseblk|fuse\..*)$/;
 
 const PSEUDO_NAMES = new Set(
@@ -26,13 +26,13 @@ const PSEUDO_NAMES = new Set(
   ).split(' '),
 );
 
-/** All mounts, the later over the earlier. Does not touch them, so none can hang. Source: proc_pid_mountinfo(5). */
+/** All mounts in mount order. Reads only mountinfo, so it never blocks. Source: proc_pid_mountinfo(5). */
 export function readMounts(mountinfo = '/proc/self/mountinfo'): Mount[] {
   const lines = bytePath(readFileSync(mountinfo)).split('\n');
   return lines.filter((line) => line !== '').map(parse);
 }
 
-/** The mount that `path`, absolute and normalised, is on. */
+/** The mount of `path`, which is absolute and normalised. */
 export function mountOf(mounts: readonly Mount[], path: BytePath): Mount | undefined {
   return mounts.reduce<Mount | undefined>(
     (best, mount) =>
@@ -46,10 +46,10 @@ export function mountsBelow(mounts: readonly Mount[], path: BytePath): Mount[] {
   return mounts.filter((mount) => mount.path !== path && isAtOrBelow(path, mount.path));
 }
 
-/** Whether `path` is on a network file system, as the file system itself says. */
+/** Whether `path` is on a network file system, by statfs(2). */
 export async function isOnNetwork(path: BytePath): Promise<boolean> {
   const { type } = await statfs(pathBuffer(path));
-  // A signed number on some platforms.
+  // Signed on some architectures.
   return NETWORK_TYPES.has(type >>> 0);
 }
 
@@ -57,7 +57,7 @@ function isAtOrBelow(directory: BytePath, path: BytePath): boolean {
   return directory === '/' || path === directory || path.startsWith(`${directory}/`);
 }
 
-/** `36 35 98:0 /root /path options [optional fields] - type source options`; blanks are octal. */
+/** `36 35 98:0 /root /path options [optional fields] - type source options`; blanks are escaped as `\040`. */
 function parse(line: string): Mount {
   const [fields = '', rest = ''] = line.split(' - ');
   const path = (fields.split(' ')[4] ?? '').replace(/\\([0-7]{3})/g, (_, octal: string) =>

@@ -15,11 +15,11 @@ export type {
   StartedProcess,
 } from '../../../native/index.d.ts';
 
-/** Where the addon is: beside the bundle, or where a clone builds it. */
+/** The addon's location: beside the bundle, or in the build directory of a clone. */
 const LOCATIONS = ['./build/Release/envd.node', '../../../native/build/Release/envd.node'];
 const SUPPORTED = new Set(['linux-x64', 'linux-arm64']);
 
-/** Loads the addon; the error says what to do when it cannot be loaded. */
+/** Loads the addon. Throws `unimplemented` on other platforms, `unavailable` when it cannot be loaded. */
 function load(): Native {
   const platform = `${process.platform}-${process.arch}`;
   if (!SUPPORTED.has(platform)) {
@@ -42,5 +42,5 @@ function locate(): string {
   return paths.find((path) => existsSync(path)) ?? paths.join(' or ');
 }
 
-/** The native addon. Importing this file throws a sentence, never crashes, where it cannot be loaded. */
+/** The native addon. Importing this file throws when it cannot be loaded. */
 export const native: Native = load();

@@ -25,10 +25,10 @@ const statFile = promisify(fstat);
 /** S_ISUID and S_ISGID of inode(7). */
 const SET_ID = 0o6000;
 
-/** An open file by its descriptor, which it owns. Methods throw the system calls' errors. */
+/** An open file, owner of its descriptor. Methods throw the system calls' errors. */
 export class OpenFile implements AsyncDisposable {
   readonly fd: number;
-  /** Calls that have not returned: until then the number must not become another file's. */
+  /** Calls in progress: the descriptor must not be closed, and its number reused, before they return. */
   readonly #underWay = new Set<Promise<unknown>>();
 
   constructor(descriptor: number) {
@@ -39,7 +39,7 @@ export class OpenFile implements AsyncDisposable {
     return this.during(statFile(this.fd));
   }
 
-  /** With numbers that do not lose digits. */
+  /** With 64-bit numbers. */
   exactStat(): Promise<BigIntStats> {
     return this.during(statFile(this.fd, { bigint: true }));
   }
@@ -48,7 +48,7 @@ export class OpenFile implements AsyncDisposable {
     return (await this.during(readFile(this.fd, buffer, 0, length, position))).bytesRead;
   }
 
-  /** Writes at `position`, or where the file stands when that is null; returns the bytes written. */
+  /** Writes at `position`, or at the current file offset if null; returns the bytes written. */
   async writev(batch: readonly Buffer[], position: number | null): Promise<number> {
     return (await this.during(writeBuffers(this.fd, batch, position ?? undefined))).bytesWritten;
   }
@@ -65,7 +65,7 @@ export class OpenFile implements AsyncDisposable {
     return this.during(changeOwner(this.fd, uid, gid));
   }
 
-  /** Keeps the descriptor open until `call`, which uses it, is settled. */
+  /** Keeps the descriptor open until `call`, which uses it, has settled. */
   async during<T>(call: Promise<T>): Promise<T> {
     this.#underWay.add(call);
     try {
@@ -76,8 +76,8 @@ export class OpenFile implements AsyncDisposable {
   }
 
   /**
-   * Takes the set-user-ID and set-group-ID bits away. The kernel does so when somebody without privileges writes to a file
-   * and, but for one case, when its owner changes (chown(2)); not when root writes to it.
+   * Clears the set-user-ID and set-group-ID bits. The kernel clears them when an unprivileged process writes to the
+   * file and, with one exception, when its owner changes (chown(2)), but not when root writes to it.
    */
   async dropSetIdBits(): Promise<void> {
     const { mode } = await this.stat();
@@ -85,8 +85,8 @@ export class OpenFile implements AsyncDisposable {
   }
 
   /**
-   * Waits until the storage has what the file holds. Pipes, devices and the kernel's own files have none, and say
-   * EINVAL: fsync(2).
+   * Flushes the file to storage. Pipes, devices and pseudo files do not support fsync(2) (EINVAL), which is not an
+   * error.
    */
   async sync(): Promise<void> {
     try {
@@ -96,7 +96,7 @@ export class OpenFile implements AsyncDisposable {
     }
   }
 
-  /** Waits for calls that are under way. */
+  /** Closes the descriptor after the calls in progress have returned. */
   async close(): Promise<void> {
     await Promise.allSettled(this.#underWay);
     await closeFile(this.fd);

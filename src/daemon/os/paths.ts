@@ -3,7 +3,7 @@ import { EnvdError } from '../../base/errors.ts';
 import type { User } from './users.ts';
 
 /**
- * The absolute, normalised form of a path that a client sent. Empty: `defaultWorkdir`, else the home.
+ * The absolute, normalised form of a path from a client. Empty: `defaultWorkdir`, or else the user's home.
  * `~`, `~/…` and relative paths: below the user's home.
  * Throws `invalid_argument` for another user's home (`~other`) and for a NUL byte.
  */

@@ -3,30 +3,30 @@ import { Socket } from 'node:net';
 import type { Writable } from 'node:stream';
 import { native, type PipeReader } from './native.ts';
 
-/** What one read takes, in bytes. */
-const ROOM_BYTES = 64 * 1024;
+/** Maximum size of one read, in bytes. */
+const BUFFER_BYTES = 64 * 1024;
 
-/** Reads pipes, all of them into one buffer; what was read is copied out at once, so that no read makes one of its own. */
+/** Reads all pipes into one shared buffer and copies each result out of it, instead of allocating 64 KiB per read. */
 export class PipePoller {
-  readonly #room = Buffer.allocUnsafeSlow(ROOM_BYTES);
-  /** Those that are open, by the reader's number. */
+  readonly #buffer = Buffer.allocUnsafeSlow(BUFFER_BYTES);
+  /** Open pipes by the reader's number. */
   readonly #open = new Map<number, ReadEnd>();
   #reader: PipeReader | null = null;
 
-  /** Reads a pipe from now on. Its descriptor is the result's. */
+  /** Starts to read a pipe. The result owns the descriptor. */
   read(descriptor: number, onBytes: (bytes: Buffer) => void): ReadEnd {
-    this.#reader ??= native.pipeReader(this.#room, (pipe, length) => this.#take(pipe, length));
+    this.#reader ??= native.pipeReader(this.#buffer, (pipe, length) => this.#take(pipe, length));
     const pipe = this.#reader.open(descriptor);
     const end = new ReadEnd(this.#reader, pipe, descriptor, onBytes);
     this.#open.set(pipe, end);
     return end;
   }
 
-  /** What the reader tells: the first `length` bytes of the room, or the end. */
+  /** A read has put `length` bytes into the buffer; 0: end of file. */
   #take(pipe: number, length: number): void {
     const end = this.#open.get(pipe);
     if (length > 0) {
-      end?.take(Buffer.from(this.#room.subarray(0, length)));
+      end?.take(Buffer.from(this.#buffer.subarray(0, length)));
       return;
     }
     this.#open.delete(pipe);
@@ -36,9 +36,9 @@ export class PipePoller {
 
 /** The reading end of a pipe, which owns its descriptor. */
 export class ReadEnd {
-  /** Settles when nobody holds the writing end any more and all was read. */
+  /** Resolves at end of file: all write ends are closed and everything was read. */
   readonly closed: Promise<void>;
-  /** Takes what was read. */
+  /** Receives the bytes read. */
   readonly take: (bytes: Buffer) => void;
   readonly #reader: PipeReader;
   readonly #pipe: number;
@@ -46,7 +46,7 @@ export class ReadEnd {
   readonly #onClosed: () => void;
   #isClosed = false;
 
-  /** Made by `PipePoller.read`. `pipe`: its number there. */
+  /** Called by `PipePoller.read`. `pipe`: the reader's number for it. */
   constructor(reader: PipeReader, pipe: number, descriptor: number, onBytes: (bytes: Buffer) => void) {
     const { promise, resolve } = Promise.withResolvers<void>();
     this.closed = promise;
@@ -61,7 +61,7 @@ export class ReadEnd {
     if (!this.#isClosed) this.#reader.setPaused(this.#pipe, paused);
   }
 
-  /** Bytes that were written and have not been told. Source: FIONREAD, pipe(7). */
+  /** Bytes in the pipe that have not been read. Source: FIONREAD, pipe(7). */
   get pending(): number {
     return this.#isClosed ? 0 : native.pendingBytes(this.#descriptor);
   }
@@ -71,14 +71,16 @@ export class ReadEnd {
     if (!this.#isClosed) this.#reader.unref(this.#pipe);
   }
 
-  /** Takes note that its descriptor has been closed. */
+  /** Marks it as closed, after the reader has closed the descriptor. */
   finish(): void {
     this.#isClosed = true;
     this.#onClosed();
   }
 }
 
-/** The writing end of a pipe, which owns its descriptor; most are never written to. */
+/**
+ * The writing end of a pipe, which owns its descriptor. The socket is created on first use: most are never written to.
+ */
 export class WriteEnd {
   readonly #descriptor: number;
   #socket: Socket | null = null;
@@ -93,7 +95,7 @@ export class WriteEnd {
     return this.#socket;
   }
 
-  /** Closes it when all has been written; idempotent. */
+  /** Closes it after pending writes; idempotent. */
   end(): void {
     if (this.#ended) return;
     this.#ended = true;
@@ -101,7 +103,7 @@ export class WriteEnd {
     else if (!this.#socket.destroyed) this.#socket.end();
   }
 
-  /** Closes it at once; what has not been written is lost. */
+  /** Closes it at once; pending writes are lost. */
   destroy(): void {
     this.#socket?.destroy();
     this.end();

@@ -6,18 +6,19 @@ import { type NativePlace, native } from './native.ts';
 import { OpenFile } from './open-file.ts';
 import type { User } from './users.ts';
 
-/** Whose a new file or directory is. */
+/** Owner of a new file or directory. */
 type Owner = Pick<User, 'uid' | 'gid'>;
 
 /** O_TMPFILE of asm-generic/fcntl.h, which Node does not name; O_DIRECTORY differs between architectures. */
 const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;
 
-/** EISDIR: kernels and file systems that take O_TMPFILE for a plain open of a directory. */
-const WITHOUT_UNNAMED = ['ENOTSUP', 'EOPNOTSUPP', 'EISDIR', 'EINVAL', 'EROFS', 'EPERM'];
+/** Errors where O_TMPFILE is not supported; EISDIR: it was taken for a plain open of a directory. */
+const NO_TMPFILE = ['ENOTSUP', 'EOPNOTSUPP', 'EISDIR', 'EINVAL', 'EROFS', 'EPERM'];
 
 /**
- * A name in a directory that is held by a descriptor: whoever exchanges a part of the path leads nobody elsewhere. Where
- * a link of a user was followed, his rights hold. See `native.openPlace`; methods throw the system calls' errors.
+ * A name in an open directory. Replacing a part of the path afterwards does not redirect operations on it. If the path
+ * led through a symbolic link owned by another user than root, operations have that user's permissions. See
+ * `native.openPlace`; methods throw the system calls' errors.
  */
 export class Place implements Disposable {
   readonly #path: string;
@@ -30,12 +31,12 @@ export class Place implements Disposable {
     this.#at = at;
   }
 
-  /** Walks along the absolute `path`; `follow`: also its last part, when that is a link. */
+  /** Resolves the absolute `path`; `follow`: including a symbolic link as its last part. */
   static async open(path: string, follow: boolean): Promise<Place> {
     return new Place(path, follow, await native.openPlace(Buffer.from(path), follow));
   }
 
-  /** The directory, open for its path alone. */
+  /** Descriptor of the directory, opened with O_PATH. */
   get directory(): number {
     return this.#at.directory;
   }
@@ -44,32 +45,34 @@ export class Place implements Disposable {
     return this.#at.name;
   }
 
-  /** Whether directories on the way to the name are missing. */
+  /** Whether parent directories of the name are missing. */
   get isBelowMissing(): boolean {
     return this.#at.missing !== '';
   }
 
-  /** The user whose rights hold here; null: the daemon's. */
+  /**
+   * The user whose permissions apply, the owner of a symbolic link on the path; null: the daemon's permissions apply.
+   */
   get owner(): number | null {
     return this.#at.owner;
   }
 
-  /** By which this process reaches the name, for calls that do not follow it. */
+  /** Path of the name through the descriptor, for calls that do not follow symbolic links. */
   get path(): Buffer {
     return this.beside(this.name);
   }
 
-  /** The same for another name in the directory. */
+  /** The same for `name` in the directory. */
   beside(name: BytePath): Buffer {
     return pathBuffer(`/proc/self/fd/${this.directory}/${name}`);
   }
 
-  /** Where the directory is now, as text. */
+  /** The directory's current path. */
   async directoryPath(): Promise<string> {
     return readlink(`/proc/self/fd/${this.directory}`);
   }
 
-  /** Null when there is nothing. */
+  /** Status of the entry; null when it does not exist. */
   async status(): Promise<Stats | null> {
     if (this.isBelowMissing) return null;
     try {
@@ -80,34 +83,34 @@ export class Place implements Disposable {
     }
   }
 
-  /** Opens the name, never a link; what is made gets mode 0666 less the umask. */
+  /** Opens the name without following a symbolic link; a new file has mode 0666 & ~umask. */
   async openFile(flags: number, name = this.name): Promise<OpenFile> {
     const noFollow = this.#at.isMagic ? 0 : constants.O_NOFOLLOW;
     return new OpenFile(await native.openAt(this.directory, pathBuffer(name), flags | noFollow, this.owner));
   }
 
   /**
-   * Opens a new file without a name in the directory's file system, for reading and writing, mode 0666 less the umask; it
-   * is gone when closed without `publish`, which asks whether it may have one. Null where the file system cannot do that.
-   * Source: open(2), O_TMPFILE.
+   * Opens an unnamed temporary file (O_TMPFILE) on the directory's file system for reading and writing, with mode
+   * 0666 & ~umask. `publish` checks permissions and links it; closing it without that deletes it. Null where the file
+   * system does not support it. Source: open(2).
    */
   async openUnnamed(): Promise<OpenFile | null> {
     try {
       const flags = constants.O_RDWR | O_TMPFILE;
       return new OpenFile(await native.openAt(this.directory, DOT, flags, null));
     } catch (error) {
-      if (isSystemError(error, ...WITHOUT_UNNAMED)) return null;
+      if (isSystemError(error, ...NO_TMPFILE)) return null;
       throw error;
     }
   }
 
-  /** Gives a file without a name this one, or another in the directory. Throws EEXIST when it is taken. */
+  /** Links an unnamed file as `name` and sets its owner. Throws EEXIST when the name exists. */
   async publish(file: OpenFile, { uid, gid }: Owner, name = this.name): Promise<void> {
     await this.assertMayChange();
     await native.publishFile(file.fd, this.directory, pathBuffer(name), uid, gid);
   }
 
-  /** Renames another name of the directory to this one, in place of what has it. */
+  /** Renames `name` of the same directory to this name, replacing what is there. */
   async replaceBy(name: BytePath): Promise<void> {
     await rename(this.beside(name), this.path);
   }
@@ -116,12 +119,12 @@ export class Place implements Disposable {
     await unlink(this.beside(name));
   }
 
-  /** Makes the missing directories on the way, with mode 0755 and the user's; what exists stays as it is. */
+  /** Creates missing parent directories with mode 0755 and owner `user`; existing ones are not changed. */
   async makeParents(user: Owner): Promise<void> {
     if (this.isBelowMissing) await this.#enter(this.#at.missing, user);
   }
 
-  /** Makes the name a directory, and its missing parents; false when it is one. ENOTDIR: it is something else. */
+  /** Creates the directory and its missing parents; false when it exists. Throws ENOTDIR when it is not a directory. */
   async makeDirectory(user: Owner): Promise<boolean> {
     const { missing, name } = this.#at;
     return this.#enter(missing === '' ? name : `${missing}/${name}`, user);
@@ -140,14 +143,14 @@ export class Place implements Disposable {
     return isNew;
   }
 
-  /** Throws EACCES or EPERM when the user whose rights hold here may not give or take the name away. */
+  /** Throws EACCES or EPERM when `owner` may not create or remove the name. */
   async assertMayChange(): Promise<void> {
     if (this.owner !== null) await native.assertMayChange(this.directory, pathBuffer(this.name), this.owner);
   }
 
   /**
-   * Throws EACCES or EPERM when the user whose rights hold here may neither write to the regular file nor make one: before
-   * its content is sent.
+   * Throws EACCES or EPERM when `owner` may not write to the existing regular file `status`, or create one if null. To
+   * be called before content is received.
    */
   async assertMayWrite(status: Stats | null): Promise<void> {
     if (this.owner === null || this.isBelowMissing) return;
@@ -155,7 +158,7 @@ export class Place implements Disposable {
     else await this.assertMayChange();
   }
 
-  /** Walks once more: the directory has been removed meanwhile. */
+  /** Resolves the path again, after the directory has been removed or the name became a symbolic link. */
   async renew(): Promise<void> {
     const at = await native.openPlace(Buffer.from(this.#path), this.#follow);
     closeSync(this.directory);

@@ -2,23 +2,23 @@ import { type ChokidarOptions, FSWatcher, type Scheduler } from 'chokidar';
 
 export interface PolledWatchOptions {
   readonly recursive: boolean;
-  /** Something has changed about the entry at `path`, which may be gone. */
+  /** The entry at `path` was changed, created or removed. */
   readonly onChange: (path: string) => void;
   readonly onError: (error: unknown) => void;
 }
 
-/** Between two looks at an entry, in ms, when there is little to look at. */
+/** Polling interval per entry while the load is low, in milliseconds. */
 const INTERVAL_MS = 1000;
-/** Delays from here on are those of looking, not of internal affairs. */
-const LONG_MS = INTERVAL_MS / 2;
+/** Chokidar's delays of at least this length are polling intervals; only those are stretched. In milliseconds. */
+const MIN_POLLING_MS = INTERVAL_MS / 2;
 const MEASURE_MS = 2000;
-/** Looking takes no more of a core than this: with more entries or under load it gets slower. */
+/** Maximum CPU use of the process, as a share of one core; above it the interval is stretched. */
 const SHARE_OF_CORE = 0.08;
-const SLOWEST = 60;
+const MAX_FACTOR = 60;
 
 /**
- * Finds changes by looking again and again. Compares size, time of modification and inode; does not follow links.
- * Names that are not UTF-8 are not found.
+ * Finds changes by polling. Compares size, modification time and inode number; does not follow symbolic links.
+ * Entries whose names are not valid UTF-8 are not found.
  */
 export class PolledWatch implements AsyncDisposable {
   readonly #watcher: FSWatcher;
@@ -40,7 +40,7 @@ export class PolledWatch implements AsyncDisposable {
     this.#watcher.add(root);
   }
 
-  /** Resolves when every entry has been looked at once. */
+  /** Resolves when every entry has been polled once. */
   static async open(root: string, options: PolledWatchOptions): Promise<PolledWatch> {
     const watch = new PolledWatch(root, options);
     await new Promise<void>((resolve) => watch.#watcher.once('ready', resolve));
@@ -48,7 +48,7 @@ export class PolledWatch implements AsyncDisposable {
     return watch;
   }
 
-  /** How long a change may go unnoticed, in ms. */
+  /** The current polling interval, in milliseconds. */
   get intervalMs(): number {
     return INTERVAL_MS * this.#pace.factor;
   }
@@ -59,13 +59,13 @@ export class PolledWatch implements AsyncDisposable {
   }
 }
 
-/** The clock that looking goes by; it slows down when looking costs too much. */
+/** Chokidar's timers, with polling intervals stretched by a factor that grows with the process' CPU use. */
 class Pace implements Scheduler, Disposable {
   factor = 1;
   #used = process.cpuUsage();
   #measuring: NodeJS.Timeout | null = null;
 
-  /** Begins to measure: starting up costs more than looking does. */
+  /** Starts to measure; not earlier, because the first scan costs more than polling. */
   start(): void {
     this.#used = process.cpuUsage();
     this.#measuring = setInterval(() => this.#measure(), MEASURE_MS);
@@ -76,7 +76,7 @@ class Pace implements Scheduler, Disposable {
   }
 
   setTimeout(callback: () => void, delay: number): NodeJS.Timeout {
-    return setTimeout(callback, delay < LONG_MS ? delay : delay * this.factor);
+    return setTimeout(callback, delay < MIN_POLLING_MS ? delay : delay * this.factor);
   }
 
   clearTimeout(timer: NodeJS.Timeout | undefined): void {
@@ -92,6 +92,6 @@ class Pace implements Scheduler, Disposable {
     this.#used = process.cpuUsage();
     const share = (user + system) / 1000 / MEASURE_MS;
     const change = Math.min(2, share / SHARE_OF_CORE);
-    this.factor = Math.min(SLOWEST, Math.max(1, this.factor * change));
+    this.factor = Math.min(MAX_FACTOR, Math.max(1, this.factor * change));
   }
 }

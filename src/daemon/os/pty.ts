@@ -5,7 +5,7 @@ import * as nodePty from 'node-pty';
 import { EnvdError, isSystemError } from '../../base/errors.ts';
 import { native } from './native.ts';
 
-// node-pty exports its native half for embedders; the typings leave it out.
+// node-pty exports its native functions, but its type definitions omit them.
 interface PtyNative {
   open(cols: number, rows: number): { master: number; slave: number; pty: string };
   resize(fd: number, cols: number, rows: number): void;
@@ -18,34 +18,34 @@ export interface TerminalSize {
   readonly rows: number;
 }
 
-/** Whose a terminal is. */
+/** Owner of a terminal. */
 export interface Owner {
   readonly uid: number;
   readonly gid: number;
 }
 
-/** Between attempts to write to a full terminal whose readiness cannot be waited for, in milliseconds. */
+/** Interval of attempts to write to a full terminal when no descriptor is left to wait for it, in milliseconds. */
 const RETRY_MS = 50;
 const DRAIN_CHUNK_BYTES = 64 * 1024;
-/** Read and written by its owner, written by its group; as login(1) leaves it. */
+/** As login(1) sets it. */
 const TERMINAL_MODE = 0o620;
 
 /**
- * A pseudoterminal by node-pty: allocation and window size. The child is started on `slave` by our own spawn,
- * and the stream on the master is Node's own (docs/decisions/006-terminals.md).
+ * A pseudoterminal. node-pty allocates it and sets the window size; `spawn` starts the child on `slave`; a tty stream
+ * of Node reads the master (docs/decisions/006-terminals.md).
  */
 export class Terminal implements Disposable {
   /** The slave side, blocking; kept open so that the master does not hang up before it has been drained. */
   readonly slave: number;
   /** Its output. */
   readonly stream: ReadStream;
-  /** Its input; a program that does not read it costs nothing. */
+  /** Its input; never blocks the event loop, even if the program does not read. */
   readonly input: Writable;
   readonly #master: number;
   #closed = false;
 
   /**
-   * The terminal belongs to `owner`, as after a login: so that programs can open it by name.
+   * The terminal is owned by `owner`, as after a login, so that programs can open it by name.
    * Throws `resource_exhausted` when the kernel has no more terminals, `invalid_argument` for a size of 0.
    */
   constructor(size: TerminalSize, owner: Owner) {
@@ -64,8 +64,8 @@ export class Terminal implements Disposable {
   }
 
   /**
-   * Takes what is left to read, to the last byte: the kernel flushes what was written to the slave before a
-   * non-blocking read of the master says EAGAIN (n_tty_read). For the time after the process has ended.
+   * Reads all remaining output, after the process has ended. Complete: the kernel flushes output of the slave before a
+   * non-blocking read of the master returns EAGAIN (n_tty_read).
    */
   drain(): Buffer[] {
     this.stream.pause();
@@ -83,11 +83,11 @@ export class Terminal implements Disposable {
     try {
       return readSync(this.#master, buffer);
     } catch {
-      return 0; // EAGAIN: nothing more; EIO: hung up, and nothing more.
+      return 0; // EAGAIN: no more data; EIO: hung up.
     }
   }
 
-  /** Hangs up: what still runs in the terminal's session gets SIGHUP. */
+  /** Hangs up: the kernel sends SIGHUP to the terminal's session. */
   [Symbol.dispose](): void {
     if (this.#closed) return;
     this.#closed = true;
@@ -98,8 +98,8 @@ export class Terminal implements Disposable {
 }
 
 /**
- * The writing side of the master. No stream of Node's: libuv writes to a terminal that it cannot reopen as if it
- * blocked, in a loop that ends when all is taken, and a program that does not read would stop the whole daemon.
+ * The writing side of the master. Not a tty stream of Node: libuv writes to a terminal that it cannot reopen in a busy
+ * loop until everything is written, so a program that does not read would block the event loop.
  */
 class TerminalInput extends Writable {
   readonly #master: number;
@@ -123,7 +123,7 @@ class TerminalInput extends Writable {
     }
   }
 
-  /** Waiting takes a descriptor: when there is none, it is tried again in a while. */
+  /** Waiting needs a descriptor; if none is available, `retry` is called after a delay. */
   #whenWritable(retry: () => void): () => void {
     try {
       return native.awaitWritable(this.#master, retry);
@@ -157,7 +157,7 @@ function openPair({ cols, rows }: TerminalSize): { master: number; slave: number
     return pty.open(cols, rows);
   } catch (error) {
     const text =
-      'cannot open a terminal: the kernel has no more terminals, or the daemon no more descriptors';
+      'cannot open a terminal: no pseudoterminal (kernel.pty.max) or file descriptor is left, close some';
     throw new EnvdError('resource_exhausted', text, { cause: error });
   }
 }

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { isSystemError } from '../../base/errors.ts';
 
-/** Name and, as Go prints it, text of the standard signals, by number: signal(7) on x86-64 and arm64. */
+/** Names of the standard signals and their texts as in Go, ordered by number: signal(7) on x86-64 and arm64. */
 const STANDARD: readonly (readonly [name: string, text: string])[] = [
   ['SIGHUP', 'hangup'],
   ['SIGINT', 'interrupt'],
@@ -36,12 +36,12 @@ const STANDARD: readonly (readonly [name: string, text: string])[] = [
   ['SIGSYS', 'bad system call'],
 ];
 
-/** The first real-time signal that programs may use; the C library keeps 32 and 33. */
+/** The first real-time signal for programs; the C library reserves 32 and 33. */
 const SIGRTMIN = 34;
 
 export const SIGKILL = 9;
 export const SIGTERM = 15;
-/** Signals are numbered from 1 to this. */
+/** The highest signal number; the lowest is 1. */
 export const MAX_SIGNAL = 64;
 
 /** `SIGKILL`, `SIGRTMIN+3`. */
@@ -52,25 +52,25 @@ export function signalName(signal: number): string {
   return signal === SIGRTMIN ? 'SIGRTMIN' : `SIGRTMIN+${signal - SIGRTMIN}`;
 }
 
-/** `killed`; `signal 37` where there is no text. Clients match these. */
+/** `killed`, or `signal 37` if there is no text. Clients compare these texts. */
 export function signalText(signal: number): string {
   return STANDARD[signal - 1]?.[1] ?? `signal ${signal}`;
 }
 
-/** Sends a signal to a whole process group; false when the group is gone. Source: kill(2). */
+/** Sends a signal to a process group; false when it does not exist. Source: kill(2). */
 export function signalGroup(group: number, signal: number): boolean {
   return send(-group, signal);
 }
 
-/** Sends a signal to one process; false when it is gone. */
+/** Sends a signal to a process; false when it does not exist. */
 export function signalProcess(pid: number, signal: number): boolean {
   return send(pid, signal);
 }
 
-/** The process group of a process, or null when it is gone. Source: proc_pid_stat(5). */
+/** The process group of a process, or null when it does not exist. Source: proc_pid_stat(5). */
 export function groupOf(pid: number): number | null {
   try {
-    // The name in parentheses may hold anything, parentheses included.
+    // The command name, in parentheses, may contain any characters, parentheses included.
     const [, , group] = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
     return Number(group);
   } catch (error) {

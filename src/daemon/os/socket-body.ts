@@ -3,18 +3,18 @@ import type { IncomingMessage } from 'node:http';
 import { onAbort } from '../../base/abort.ts';
 import { native } from './native.ts';
 
-/** What Node's sockets have and its types do not tell. */
+/** The handle of a Node socket, which its type definitions omit. */
 interface Handle {
   readonly fd: number;
   readStop(): void;
 }
 
 /**
- * The rest of a request's body, taken from Node's parser to be moved from the socket to a file by the kernel. Node reads
- * nothing more of the connection, which therefore ends with the answer.
+ * A request's body, detached from Node's parser so that a pool thread can copy it from the socket to a file. Node reads
+ * no more from the connection, which is therefore closed after the response.
  */
 export class SocketBody implements Disposable {
-  /** What Node had read already, in order. */
+  /** Content that Node had already read, in order. */
   readonly before: readonly Buffer[];
   readonly #socket: number;
   #left: number;
@@ -25,14 +25,14 @@ export class SocketBody implements Disposable {
     this.#left = left;
   }
 
-  /** Takes a body of which nobody has read anything yet; null, and nothing taken, where that cannot be done. */
+  /** Detaches a body that has not been read from; null, without effect, where that is not possible. */
   static take(request: IncomingMessage): SocketBody | null {
     const length = announcedLength(request);
     const handle = handleOf(request);
     if (length === null || !handle || request.complete || request.readableDidRead) return null;
     const socket = native.duplicate(handle.fd);
     handle.readStop();
-    // Reading from the request would start the socket again.
+    // Otherwise reading from the request would resume the socket.
     request._read = () => {};
     const before: Buffer[] = [];
     for (let piece = request.read(); piece !== null; piece = request.read()) before.push(piece);
@@ -40,14 +40,14 @@ export class SocketBody implements Disposable {
     return new SocketBody(socket, before, left);
   }
 
-  /** Bytes that have not been moved yet. */
+  /** Bytes that are still to be moved. */
   get left(): number {
     return this.#left;
   }
 
   /**
-   * Moves what has arrived to an open file, or drops it when that is null; resolves with the bytes, none when nothing had
-   * come. Rejects with ECONNRESET when nothing more will come, and with the errors of writing.
+   * Moves received bytes to an open file, or discards them if `file` is null; resolves with their number, 0 if none
+   * have arrived. Rejects with ECONNRESET when the connection has ended, and with write(2)'s errors.
    */
   async moveTo(file: number | null, position: number): Promise<number> {
     const moved = await native.receive(this.#socket, file, position, this.#left);
@@ -55,7 +55,7 @@ export class SocketBody implements Disposable {
     return moved;
   }
 
-  /** Resolves when something has arrived, or the connection has ended; throws the reason of `signal`. */
+  /** Resolves when bytes have arrived or the connection has ended; throws the reason of `signal`. */
   async arrival(signal: AbortSignal): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const cancel = native.awaitReadable(this.#socket, resolve);
@@ -73,7 +73,7 @@ export class SocketBody implements Disposable {
   }
 }
 
-/** Null for a body in chunks: its frames are the parser's to read. */
+/** Content-Length; null for a chunked body, which only the parser can decode. */
 function announcedLength({ headers }: IncomingMessage): number | null {
   const { 'content-length': length, 'transfer-encoding': coding } = headers;
   return length === undefined || coding !== undefined ? null : Number(length);

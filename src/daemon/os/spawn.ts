@@ -6,15 +6,15 @@ import type { User } from './users.ts';
 
 export type { ProcessExit } from './native.ts';
 
-/** What to start, as whom and where; nothing is looked up or expanded any more. */
+/** A process to start; all names and paths are resolved. */
 export interface Launch {
   readonly file: string;
-  /** argv, the first included. */
+  /** argv, including argv[0]. */
   readonly args: readonly string[];
   readonly environment: Readonly<Record<string, string>>;
   readonly cwd: string;
   readonly user: User;
-  /** The cgroup v2 directory to make and to start in, or null for the daemon's own; it is the caller's to remove. */
+  /** The cgroup v2 directory to create and start in, which the caller removes; null: the daemon's own. */
   readonly cgroup: string | null;
 }
 
@@ -24,7 +24,7 @@ export interface Spawned {
   readonly exit: Promise<ProcessExit>;
 }
 
-/** The daemon's ends of a process' pipes: descriptors, which are the caller's. */
+/** Descriptors of the daemon's ends of a process' pipes; the caller owns them. */
 export interface Pipes {
   /** Null when stdin is /dev/null. */
   readonly stdin: number | null;
@@ -32,24 +32,23 @@ export interface Pipes {
   readonly stderr: number;
 }
 
-/** The cgroup that the process was to get one in is not there. */
+/** The parent of the cgroup to create does not exist. */
 export class NoCgroup extends EnvdError {}
 
-/** Every process is an ordinary one, whatever the daemon's own privileges are. */
+/** Defaults for every process, independent of the daemon's own priorities. */
 const ORDINARY = { nice: 0, ioPriority: 4, oomScoreAdj: 100 };
 
 /**
- * Starts a process in a terminal, whose descriptor stays the caller's.
- * Throws `invalid_argument`, `not_found` or `permission_denied` with the errno when the command or its cwd cannot
- * be had, `unavailable` below a frozen cgroup, `resource_exhausted` when there is no room for one more process, or no
- * descriptor for it.
+ * Starts a process on the slave descriptor of a terminal, which the caller keeps. Throws `invalid_argument`,
+ * `not_found` or `permission_denied` with the errno when the command cannot be executed or its cwd not entered,
+ * `unavailable` below a frozen cgroup, `resource_exhausted` at a limit of processes or descriptors.
  */
 export async function spawn(launch: Launch, terminal: number): Promise<Spawned> {
   const [{ pid }, exit] = await start(launch, { terminal, stdin: false });
   return { pid, exit };
 }
 
-/** Starts a process on pipes of its own, or on /dev/null for its stdin. Throws the same. */
+/** Starts a process on pipes; without `withStdin` its stdin is /dev/null. Throws as `spawn` does. */
 export async function spawnWithPipes(
   launch: Launch,
   withStdin: boolean,
@@ -75,7 +74,7 @@ async function start(
   }
 }
 
-/** The addon's error, in the terms of the request. */
+/** Translates an error of the addon to one about the request. */
 function describe(error: unknown, launch: Launch): unknown {
   if (!isSystemError(error)) return error;
   const step = 'step' in error ? error.step : '';
@@ -99,7 +98,7 @@ function describe(error: unknown, launch: Launch): unknown {
 }
 
 function kindOf(error: SystemError): ErrorKind {
-  // A limit on processes.
+  // clone3(2): RLIMIT_NPROC, pids.max or another limit of processes.
   if (error.code === 'EAGAIN') return 'resource_exhausted';
   return exhaustionOf(error) ?? 'internal';
 }

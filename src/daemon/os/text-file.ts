@@ -1,7 +1,7 @@
 import { chmod, chown, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { isSystemError } from '../../base/errors.ts';
 
-/** The content of a small text file; null when there is none. Throws open(2)'s other errors. */
+/** The content of a small text file; null if it does not exist. Throws open(2)'s other errors. */
 export async function readIfPresent(path: string): Promise<string | null> {
   try {
     return await readFile(path, 'utf8');
@@ -12,8 +12,8 @@ export async function readIfPresent(path: string): Promise<string | null> {
 }
 
 /**
- * Gives a small file new content in one step: readers see all of the old or all of the new. Permissions and owner stay;
- * a new file is root's, with mode 0644. One that is a mount of its own, as containers have, is written in place.
+ * Replaces the content of a small file atomically by rename(2), keeping permissions and owner; a new file is owned by
+ * root, with mode 0644. A file that is a mount point, as in containers, is written in place.
  */
 export async function replaceFile(path: string, content: string): Promise<void> {
   const stage = `${path}.envd`;

@@ -2,24 +2,24 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { within } from '../../base/abort.ts';
 import { EnvdError, isSystemError } from '../../base/errors.ts';
 
-/** Of what a tool prints, the first characters are kept. */
+/** Maximum length of the output that is kept, in characters. */
 const MAX_OUTPUT = 1000;
-/** What a tool has printed is waited for so long after its end: helpers that stay may hold the pipe, ms. */
+/** Time to wait for output after the exit, in milliseconds: remaining helpers may hold the pipe open. */
 const OUTPUT_GRACE_MS = 100;
 
 const ENVIRONMENT = { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', LC_ALL: 'C' };
 
 /**
- * Runs a program of the guest's own system as the daemon itself. After `limitMs` it is killed with the helpers that it
- * has started. Throws `failed_precondition` when it is not installed, `deadline_exceeded` when it was killed,
- * `unavailable` with what it has printed when it fails.
+ * Runs a program of the guest with the daemon's privileges. After `limitMs` it is killed with its process group. Throws
+ * `failed_precondition` when it is not installed, `deadline_exceeded` when it was killed, `unavailable` with its stderr
+ * when it fails.
  */
 export async function runTool(file: string, args: readonly string[], limitMs: number): Promise<void> {
   const tool = spawn(file, args, {
     stdio: ['ignore', 'ignore', 'pipe'],
     cwd: '/',
     env: ENVIRONMENT,
-    // A group of its own: a helper is not killed with the program that waits for it.
+    // Its own process group, so that helpers can be killed with it.
     detached: true,
   });
   let output = '';
@@ -29,7 +29,10 @@ export async function runTool(file: string, args: readonly string[], limitMs: nu
   try {
     const status = await endOf(tool, limitMs);
     if (status === null) {
-      throw new EnvdError('deadline_exceeded', `'${file}' was killed after ${limitMs / 1000} s`);
+      throw new EnvdError(
+        'deadline_exceeded',
+        `'${file}' did not finish within ${limitMs / 1000} s and was killed`,
+      );
     }
     if (status !== '0') throw new EnvdError('unavailable', `'${file}' failed (${status}): ${output.trim()}`);
   } finally {
@@ -37,7 +40,7 @@ export async function runTool(file: string, args: readonly string[], limitMs: nu
   }
 }
 
-/** Exit code or signal; null when the tool was killed because its time was up. */
+/** Exit code or signal; null when the tool was killed at the deadline. */
 async function endOf(tool: ChildProcess, limitMs: number): Promise<string | null> {
   const { promise: ended, resolve, reject } = Promise.withResolvers<string>();
   const closed = new Promise((done) => tool.once('close', done));
@@ -49,7 +52,7 @@ async function endOf(tool: ChildProcess, limitMs: number): Promise<string | null
   return status;
 }
 
-/** Not waited for: one that hangs in the kernel may take its time to die. */
+/** Does not wait for the exit: a process blocked in the kernel may take long to die. */
 function killGroup({ pid }: ChildProcess): void {
   try {
     if (pid) process.kill(-pid, 'SIGKILL');

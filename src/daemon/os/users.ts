@@ -1,29 +1,29 @@
 import { readFileSync, statSync } from 'node:fs';
 import { EnvdError } from '../../base/errors.ts';
 
-/** A user of the guest, as a login would see it. */
+/** A user of the guest. */
 export interface User {
   readonly name: string;
   readonly uid: number;
   readonly gid: number;
-  /** The primary group and all supplementary ones, as `id -G` lists them. */
+  /** Group ids, primary group first, as `id -G` lists them. */
   readonly groups: readonly number[];
   readonly home: string;
   readonly shell: string;
 }
 
-/** The names of owners at one moment. */
+/** A snapshot of user and group names. */
 export interface Names {
-  /** The user's name, or the number as text when there is none. */
+  /** The user's name, or the uid as text if there is none. */
   userName(uid: number): string;
-  /** The group's name, or the number as text when there is none. */
+  /** The group's name, or the gid as text if there is none. */
   groupName(gid: number): string;
 }
 
-/** A file changed more recently than this may change again without its times showing it. */
+/** A file changed within this time may change again without a new timestamp; it is read again. In milliseconds. */
 const RACY_MS = 100;
 
-/** A file that is read again only when it has changed: `current()` costs one stat. */
+/** A file that is parsed again only when it has changed: `current()` costs one stat(2). */
 class ParsedFile<T> {
   readonly #path: string;
   readonly #parse: (text: string) => T;
@@ -36,7 +36,7 @@ class ParsedFile<T> {
     this.#value = parse('');
   }
 
-  /** The file's content now; that of an empty one when there is none, or a fifo in its place that would never end. */
+  /** The current content; as of an empty file if it is missing or not a regular file (a fifo would block). */
   current(): T {
     const status = statSync(this.#path, { bigint: true, throwIfNoEntry: false });
     if (!status?.isFile()) return this.#parse('');
@@ -60,7 +60,7 @@ interface Groups {
   readonly nameOf: ReadonlyMap<number, string>;
 }
 
-/** passwd(5): `name:password:uid:gid:gecos:home:shell`; the first entry of a name or number counts. */
+/** passwd(5): `name:password:uid:gid:gecos:home:shell`; the first entry of a name or uid wins. */
 function parsePasswd(text: string): Passwd {
   const byName = new Map<string, PasswdEntry>();
   const nameOf = new Map<number, string>();
@@ -93,7 +93,7 @@ function lines(text: string): string[][] {
     .map((line) => line.split(':'));
 }
 
-/** The highest number means "leave as it is" to chown(2) and setresuid(2), and is nobody's. */
+/** (uid_t)-1: not a valid id; chown(2) and setresuid(2) take it as "do not change". */
 const NO_ID = 0xffff_ffff;
 
 function parseId(text: string | undefined): number | null {
@@ -102,8 +102,8 @@ function parseId(text: string | undefined): number | null {
 }
 
 /**
- * The guest's users and groups, read from its files at the time of each call: users appear while the sandbox
- * runs. Unchanged files are not read again.
+ * The guest's users and groups, as the files are at the time of each call: users are added while the sandbox runs.
+ * Unchanged files are not read again.
  */
 export class UserDatabase {
   readonly #passwd: ParsedFile<Passwd>;
@@ -114,7 +114,7 @@ export class UserDatabase {
     this.#groups = new ParsedFile(group, parseGroups);
   }
 
-  /** Throws `unauthenticated` when there is no such user. */
+  /** Throws `unauthenticated` if the user does not exist. */
   lookup(name: string): User {
     const entry = this.#passwd.current().byName.get(name);
     if (!entry) throw new EnvdError('unauthenticated', `invalid username: '${name}'`);
@@ -125,7 +125,7 @@ export class UserDatabase {
     return { ...entry, groups: [...new Set([entry.gid, ...supplementary])] };
   }
 
-  /** The names as they are now, for the many look-ups of one call. */
+  /** A snapshot of all names, for many look-ups in one call. */
   names(): Names {
     const users = this.#passwd.current().nameOf;
     const groups = this.#groups.current().nameOf;

@@ -2,12 +2,12 @@ import { setTimeout } from 'node:timers/promises';
 import { isSystemError } from '../../base/errors.ts';
 import type { OpenFile } from './open-file.ts';
 
-/** How long to wait for the reader of a full pipe, ms: twice as long each time, up to the second number. */
+/** First and longest wait for the reader of a full pipe, in milliseconds; doubles each time. */
 const FULL_PIPE_WAIT = [1, 64] as const;
 
 /**
- * Writes all of `batch` at `position`, or where the file stands when that is null, however little the kernel takes
- * at a time. A descriptor in non-blocking mode is tried again until it takes some, or `signal` aborts.
+ * Writes all of `batch` at `position`, or at the current file offset if null, repeating after short writes. EAGAIN of a
+ * non-blocking descriptor is retried until `signal` aborts.
  */
 export async function writeFully(
   file: OpenFile,
@@ -28,7 +28,7 @@ export async function writeFully(
   }
 }
 
-/** Bytes written; none when a pipe is full. */
+/** Bytes written; 0 when a pipe is full. */
 async function writeSome(file: OpenFile, batch: readonly Buffer[], position: number | null): Promise<number> {
   try {
     return await file.writev(batch, position);
@@ -38,7 +38,7 @@ async function writeSome(file: OpenFile, batch: readonly Buffer[], position: num
   }
 }
 
-/** What is left of `batch` after `count` bytes. */
+/** `batch` without its first `count` bytes. */
 function skip(batch: readonly Buffer[], count: number): readonly Buffer[] {
   let left = count;
   for (const [index, buffer] of batch.entries()) {

@@ -2,13 +2,13 @@ import { isSystemError } from '../../base/errors.ts';
 import { decodeAttributes } from './entries.ts';
 import { native } from './native.ts';
 
-/** What the kernel answers where there can be no `user.*` attributes: the file system or the kind of file. */
-const NOT_HERE = ['ENOTSUP', 'EOPNOTSUPP', 'EPERM', 'ENOSYS'];
+/** Errors where the file system or the file type does not support `user.*` attributes. */
+const UNSUPPORTED = ['ENOTSUP', 'EOPNOTSUPP', 'EPERM', 'ENOSYS'];
 
 /**
- * Extended attributes of one open file, whatever has become of its name; those of the `user.*` namespace, xattr(7). In the
- * thread pool: a writer holds the lock that setting one waits for, and a server may not answer. Methods throw the system
- * calls' errors. See docs/decisions/005-staged-uploads.md for why they are not those of fs-xattr.
+ * Extended attributes (`user.*`, xattr(7)) of an open file, by its descriptor. The calls run in the thread pool:
+ * setting one waits for the inode lock that a writer holds, and a file server may not answer. Methods throw the system
+ * calls' errors. See docs/decisions/005-staged-uploads.md for why fs-xattr is not used.
  */
 export class Attributes {
   readonly #descriptor: number;
@@ -17,21 +17,21 @@ export class Attributes {
     this.#descriptor = descriptor;
   }
 
-  /** Those whose names start with `prefix`, by the rest of the name; none where there are no attributes. */
+  /** Attributes whose names start with `prefix`, keyed by the rest of the name; empty where unsupported. */
   async read(prefix: string): Promise<Map<string, Buffer>> {
-    const read = await attempt(native.readAttributes(this.#descriptor, prefix), NOT_HERE);
+    const read = await attempt(native.readAttributes(this.#descriptor, prefix), UNSUPPORTED);
     const attributes = read ? decodeAttributes(read) : [];
     return new Map(attributes.map(({ name, value }) => [name.slice(prefix.length), value]));
   }
 
-  /** Returns false where there are no attributes. */
+  /** Returns false where attributes are not supported. */
   async set(name: string, value: Buffer): Promise<boolean> {
-    return (await attempt(native.writeAttribute(this.#descriptor, name, value), NOT_HERE)) !== null;
+    return (await attempt(native.writeAttribute(this.#descriptor, name, value), UNSUPPORTED)) !== null;
   }
 
-  /** One that is missing already is no error. */
+  /** Removes an attribute; a missing one is not an error. */
   async remove(name: string): Promise<void> {
-    await attempt(native.writeAttribute(this.#descriptor, name, null), [...NOT_HERE, 'ENODATA']);
+    await attempt(native.writeAttribute(this.#descriptor, name, null), [...UNSUPPORTED, 'ENODATA']);
   }
 }
 

@@ -82,7 +82,7 @@ function fileQuery(request: FastifyRequest): FileQuery {
     username: parameter(request, 'username') ?? '',
     signature: parameter(request, 'signature'),
     expiration: parameter(request, 'signature_expiration'),
-    shownToken: [request.headers['x-access-token']].flat()[0] || undefined,
+    presentedToken: [request.headers['x-access-token']].flat()[0] || undefined,
   };
 }
 

@@ -7,30 +7,30 @@ import { exposeCollector } from '../../os/self.ts';
 
 export type { CollapseStatistics } from '../../os/native.ts';
 
-/** Uses the daemon as its first caller after a resume will. */
+/** Calls the daemon's API so that code and caches for the first request after a resume exist before the pause. */
 export type Rehearsal = (signal: AbortSignal) => Promise<void>;
 
-/** Makes the daemon's memory small and dense before a pause, and what answers ready, so that a resume touches few frames. */
+/** Compacts the daemon's memory before a pause, so that a resume touches few page frames. */
 export class Collapser {
   readonly durations = new Durations();
   readonly #lock: ExclusiveLock;
-  readonly #forget: () => void;
+  readonly #dropCaches: () => void;
   #collectGarbage: (() => void) | null = null;
 
   /**
-   * `lock`: for one operation before a pause at a time. `forget`: lets go of what the daemon keeps of former answers,
-   * so that it is garbage.
+   * `lock` excludes other operations before a pause. `dropCaches` releases what is cached of previous requests, so that
+   * it can be collected.
    */
-  constructor(lock = new ExclusiveLock(), forget: () => void = () => {}) {
+  constructor(lock = new ExclusiveLock(), dropCaches: () => void = () => {}) {
     this.#lock = lock;
-    this.#forget = forget;
+    this.#dropCaches = dropCaches;
   }
 
   /**
-   * Collects garbage, has `rehearse` make anew what the next answer needs of what that threw away, trims the heap, then
-   * collapses it into huge pages in a pool thread. The order of the members is that of the wire; `elapsedMs` is whole
-   * and covers all of it.
-   * Throws `unavailable` while another operation holds the lock, `aborted` when `signal` ends it.
+   * Collects garbage, calls `rehearse` to rebuild the code and caches that were collected but the next request needs,
+   * trims the heap, then collapses it into huge pages in a pool thread. The order of the members is that of the wire;
+   * `elapsedMs` is an integer and covers all steps.
+   * Throws `unavailable` while another operation holds the lock, `aborted` when `signal` aborts.
    */
   async collapse(signal: AbortSignal, rehearse: Rehearsal = async () => {}): Promise<CollapseStatistics> {
     using _ = this.#lock.acquire('collapse');
@@ -39,7 +39,7 @@ export class Collapser {
 
   async #collapse(signal: AbortSignal, rehearse: Rehearsal): Promise<CollapseStatistics> {
     const started = performance.now();
-    this.#forget();
+    this.#dropCaches();
     this.#collectGarbage ??= exposeCollector();
     this.#collectGarbage();
     await rehearse(signal);
@@ -52,12 +52,12 @@ export class Collapser {
 
 async function collapseHeap(signal: AbortSignal): Promise<CollapseStatistics> {
   const job = native.collapseHeap();
-  const forget = onAbort(signal, () => job.cancel());
+  const removeListener = onAbort(signal, () => job.cancel());
   try {
     const statistics = await job.done;
     if (signal.aborted) throw new EnvdError('aborted', 'collapse was cancelled', { cause: signal.reason });
     return statistics;
   } finally {
-    forget();
+    removeListener();
   }
 }

@@ -4,8 +4,8 @@ import { type FileOperation, verifySignature } from './signature.ts';
 
 export interface FileCredentials {
   readonly operation: FileOperation;
-  /** The token that the caller shows, or undefined. */
-  readonly shownToken: string | undefined;
+  /** The access token of the request, or undefined. */
+  readonly presentedToken: string | undefined;
   /** `path` and `username` exactly as in the query, empty when absent. */
   readonly path: string;
   readonly username: string;
@@ -15,15 +15,15 @@ export interface FileCredentials {
 }
 
 /**
- * Lets a download or an upload through: anybody while no token is set, then who shows the token, then who bears a
- * signature made with it. A token that is shown decides alone. Throws `unauthenticated`.
+ * Authorises a download or an upload. Passes if no access token is set; otherwise the request needs the token or a
+ * signature made with it. If it has a token, the signature is ignored. Throws `unauthenticated`.
  */
 export function authorizeFile(accessToken: string | null, credentials: FileCredentials): void {
   if (accessToken === null) return;
-  const { shownToken, ...request } = credentials;
-  if (shownToken === undefined) {
+  const { presentedToken, ...request } = credentials;
+  if (presentedToken === undefined) {
     verifySignature({ ...request, token: accessToken, now: Math.floor(Date.now() / 1000) });
-  } else if (!equalSecrets(shownToken, accessToken)) {
+  } else if (!equalSecrets(presentedToken, accessToken)) {
     throw new EnvdError('unauthenticated', 'access token present in header but does not match');
   }
 }

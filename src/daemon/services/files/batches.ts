@@ -1,13 +1,12 @@
 import { giveBack } from '../../../base/buffers.ts';
 
-/** Bytes and pieces collected before they are written at once: larger writes are what makes uploads fast. */
+/** Limits of one batch, in bytes and pieces: larger writes make uploads faster. */
 const BATCH_BYTES = 512 * 1024;
 const BATCH_PIECES = 1024;
 
 /**
- * Hands `content` to `write` in batches, the next one being collected while one is written. The pieces are gone
- * when they have been written. Settles when no write is under way any more; fails with the first error of either
- * side.
+ * Writes `content` in batches; collects the next batch while one is written. Pieces are released after they have been
+ * written. Settles when no write is in progress; rejects with the first error of `content` or `write`.
  */
 export async function writeInBatches(
   content: AsyncIterable<Buffer>,
@@ -18,8 +17,8 @@ export async function writeInBatches(
   let underWay: Promise<void> = Promise.resolve();
   const flush = async () => {
     await underWay;
-    underWay = writeAndForget(batch, write);
-    underWay.catch(() => {}); // Seen at the next flush, or at the end.
+    underWay = writeAndRelease(batch, write);
+    underWay.catch(() => {}); // Thrown at the next flush or at the end.
     batch = [];
     bytes = 0;
   };
@@ -36,7 +35,7 @@ export async function writeInBatches(
   await underWay;
 }
 
-async function writeAndForget(
+async function writeAndRelease(
   batch: readonly Buffer[],
   write: (batch: readonly Buffer[]) => Promise<void>,
 ): Promise<void> {

@@ -8,34 +8,35 @@ import type { User } from '../../os/users.ts';
 import { type FileMetadata, replaceMetadata } from './metadata.ts';
 import type { StagedFile } from './staged-file.ts';
 
-/** What can be written over a file. */
+/** Content that can be written over a file. */
 export interface Content {
   /** In bytes. */
   readonly size: number;
-  /** Writes all of it over the start of an open file. */
+  /** Writes all of it to an open file, at offset 0. */
   copyTo(target: OpenFile): Promise<void>;
 }
 
 export interface Destination {
   readonly place: Place;
-  /** As the client sees it. */
+  /** The path in errors. */
   readonly path: string;
-  /** Whether there was a file when the upload began. */
+  /** Whether the file existed when the upload began. */
   readonly exists: boolean;
   readonly user: User;
   readonly metadata: FileMetadata;
-  /** Overwrites of one inode take turns, so that one of them wins whole. */
+  /** Serialises overwrites of one inode, so that contents are not mixed. */
   readonly overwrites: KeyedQueues;
-  /** Whether the storage must have the content first; the name is the caller's to see to. */
+  /** Whether to fsync(2) the content first; the caller syncs the directory. */
   readonly durable: boolean;
 }
 
-/** Others may create and remove the destination between two steps, but not for ever. */
+/** Attempts when other processes create and remove the destination between two steps. */
 const MAX_ATTEMPTS = 16;
 
 /**
- * Makes the staged content the file at the destination. A new file appears complete; an existing one keeps its
- * inode, links and mode, but for set-id bits. Returns whether the file carries the metadata.
+ * Creates or overwrites the file at the destination with the staged content. A new file appears complete; an existing
+ * one keeps its inode, hard links and mode except set-id bits. Returns whether the metadata was stored. Throws
+ * `aborted` after 16 attempts.
  */
 export async function commit(staged: StagedFile, destination: Destination): Promise<boolean> {
   const steps = destination.exists ? [overwrite, create] : [create, overwrite];
@@ -45,17 +46,20 @@ export async function commit(staged: StagedFile, destination: Destination): Prom
       if (carriesMetadata !== null) return carriesMetadata;
     }
   }
-  throw new EnvdError('aborted', `path is created and removed all the time: '${destination.path}'`);
+  throw new EnvdError(
+    'aborted',
+    `path was created and removed by other processes on each of ${MAX_ATTEMPTS} attempts: '${destination.path}'`,
+  );
 }
 
-/** Null when the destination exists, or when its directory was missing and is there now. */
+/** Null when the destination exists, or when its directory was removed meanwhile. */
 async function create(
   staged: StagedFile,
   { place, user, metadata, durable }: Destination,
 ): Promise<boolean | null> {
-  // What has just been made carries nothing that would have to go.
+  // A new file has no old metadata to remove.
   const carriesMetadata = isEmpty(metadata) || (await replaceMetadata(staged.descriptor, metadata));
-  // Before it has a name: one that is stored is never without its content.
+  // Before it is linked, so that after a crash the name never refers to missing content.
   if (durable) await staged.sync();
   try {
     await place.makeParents(user);
@@ -73,8 +77,8 @@ function isEmpty({ values }: FileMetadata): boolean {
 }
 
 /**
- * Makes `content` that of the file at the destination, or leaves that as it is. Returns whether the file carries the
- * metadata; null when there is nothing at the destination.
+ * Overwrites the file at the destination with `content`. Returns whether the metadata was stored; null if the
+ * destination does not exist. Throws `invalid_argument` if it is not a regular file.
  */
 export async function overwrite(content: Content, destination: Destination): Promise<boolean | null> {
   const target = await openExisting(destination.place);
@@ -82,7 +86,7 @@ export async function overwrite(content: Content, destination: Destination): Pro
   try {
     const status = await target.stat();
     if (!status.isFile()) {
-      throw new EnvdError('invalid_argument', `path is not a regular file any more: '${destination.path}'`);
+      throw new EnvdError('invalid_argument', `path is no longer a regular file: '${destination.path}'`);
     }
     const inode = `${status.dev}:${status.ino}`;
     return await destination.overwrites.run(inode, () => replace(target, content, destination));
@@ -97,14 +101,14 @@ async function openExisting(place: Place): Promise<OpenFile | null> {
     return await place.openFile(constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
   } catch (error) {
     if (isSystemError(error, 'ENOENT')) return null;
-    // A link by now.
+    // Replaced by a symbolic link.
     if (!isSystemError(error, 'ELOOP')) throw error;
     await place.renew();
     return null;
   }
 }
 
-/** Whatever may fail for want of room comes first, while the old content can be kept. */
+/** Everything that may fail with ENOSPC comes first, so that the old content is kept then. */
 async function replace(
   target: OpenFile,
   content: Content,
@@ -112,7 +116,7 @@ async function replace(
 ): Promise<boolean> {
   await native.reserveSpace(target.fd, content.size);
   const carriesMetadata = await replaceMetadataOrRelease(target, metadata);
-  await giveTo(target, user, place);
+  await changeOwner(target, user, place);
   await content.copyTo(target);
   const { size } = await target.stat();
   if (size > content.size || content.size === 0) await target.truncate(content.size);
@@ -121,16 +125,16 @@ async function replace(
 }
 
 /**
- * Before the content is there, and without set-id bits, which the last owner could set until now. What a link of a user
- * leads to stays whose it is: he could have others' files given away.
+ * Sets the owner before the content is written, and clears set-id bits that the previous owner may have set. Behind a
+ * user's symbolic link the owner is kept: otherwise the link could be used to change the owner of other users' files.
  */
-async function giveTo(target: OpenFile, { uid, gid }: User, { owner }: Place): Promise<void> {
+async function changeOwner(target: OpenFile, { uid, gid }: User, { owner }: Place): Promise<void> {
   const status = await target.stat();
   if (owner === null && (status.uid !== uid || status.gid !== gid)) await target.chown(uid, gid);
   await target.dropSetIdBits();
 }
 
-/** What was reserved behind the end of the file goes back when the metadata does not fit. */
+/** On failure releases the blocks that were reserved beyond the end of the file. */
 async function replaceMetadataOrRelease(target: OpenFile, metadata: FileMetadata): Promise<boolean> {
   try {
     return await replaceMetadata(target.fd, metadata);

@@ -12,7 +12,7 @@ import { StagedFile } from './staged-file.ts';
 import type { UploadedFile } from './upload.ts';
 
 export interface ComposeRequest {
-  /** As the client sent them, in the order of their contents. */
+  /** As the client sent them, in the order of concatenation. */
   readonly sourcePaths: readonly string[];
   readonly destination: string;
 }
@@ -23,9 +23,9 @@ interface Source {
 }
 
 /**
- * Concatenates files into one, which appears complete or not at all, and deletes them then.
- * Throws `invalid_argument` for no sources, no destination, a source that is the destination or no regular file;
- * `not_found` for a missing source; `no_space`.
+ * Concatenates the sources into the destination, which appears atomically, then deletes them. Throws `invalid_argument`
+ * without sources or destination, or for a source that is the destination or not a regular file; `not_found` for a
+ * missing source; `aborted` for one that was replaced meanwhile; `no_space`.
  */
 export async function compose(
   request: ComposeRequest,
@@ -67,7 +67,7 @@ async function writeDestination(path: string, sources: readonly Source[], user: 
   }
 }
 
-/** What is at the destination now, or null. */
+/** Status of the destination, or null. Throws `invalid_argument` if it cannot be replaced. */
 async function checkDestination(
   place: Place,
   shown: string,
@@ -94,10 +94,10 @@ async function append(staged: StagedFile, { path, status }: Source): Promise<voi
 
 async function assertUnchanged(path: string, file: OpenFile, status: Stats): Promise<void> {
   if (isSameFile(await file.stat(), status)) return;
-  throw new EnvdError('aborted', `source '${path}' was replaced by another file meanwhile`);
+  throw new EnvdError('aborted', `source '${path}' was replaced by another file while it was read`);
 }
 
-/** What has taken the source's place since was not copied, and stays. Of a link that leads to it, the link goes. */
+/** Removes the source, or the symbolic link to it, unless it was replaced: another file was not copied. */
 async function removeSource({ path, status }: Source): Promise<void> {
   try {
     using target = await Place.open(path, true);

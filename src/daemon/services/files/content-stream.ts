@@ -2,7 +2,7 @@ import { Readable } from 'node:stream';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import type { OpenFile } from '../../os/open-file.ts';
 
-/** Bytes of a file, from `start` to before `end`; null: to wherever the file ends. */
+/** Bytes of a file from `start` up to, excluding, `end`; null: to the end of the file. */
 export interface ByteRange {
   readonly start: number;
   readonly end: number | null;
@@ -11,8 +11,8 @@ export interface ByteRange {
 const CHUNK = 256 * 1024;
 
 /**
- * Reads pieces of an open file, one after the other, and closes it. A file that has become too short is an error:
- * the reader has been told the length, and must not take the next answer for the missing bytes.
+ * Streams pieces of an open file in order, then closes it. Throws `aborted` if the file has been truncated: its length
+ * was already sent, so the response must not end early.
  */
 export class ContentStream extends Readable {
   readonly #file: OpenFile;
@@ -32,7 +32,7 @@ export class ContentStream extends Readable {
   }
 
   override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
-    // Waits for a read that is under way.
+    // Waits for a read in progress.
     this.#file.close().then(
       () => callback(error),
       (closing) => callback(error ?? closing),
@@ -48,7 +48,7 @@ export class ContentStream extends Readable {
 
     const chunk = await this.#readAt(start, Math.min(CHUNK, (end ?? Number.MAX_SAFE_INTEGER) - start));
     if (chunk.length > 0) this.#pieces.unshift({ start: start + chunk.length, end });
-    else if (end !== null) throw new EnvdError('aborted', 'file has become shorter while it was read');
+    else if (end !== null) throw new EnvdError('aborted', 'file was truncated while it was read');
     return chunk.length > 0 ? chunk : this.#next();
   }
 
@@ -57,7 +57,7 @@ export class ContentStream extends Readable {
     try {
       return buffer.subarray(0, await this.#file.read(buffer, length, position));
     } catch (error) {
-      // A file of /proc that would wait for content still to come.
+      // A file of /proc without data at present.
       if (isSystemError(error, 'EAGAIN')) return buffer.subarray(0, 0);
       throw error;
     }

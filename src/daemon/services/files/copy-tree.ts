@@ -5,18 +5,17 @@ import { type BytePath, bytePath, displayPath, joinBytes, pathBuffer } from '../
 import { native } from '../../os/native.ts';
 
 const { O_RDONLY, O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_DIRECTORY } = constants;
-/** Of asm-generic/fcntl.h, which Node does not name. */
+/** From asm-generic/fcntl.h; Node has no constant for it. */
 const O_PATH = 0o10000000;
 
-/** Files of the tree that have several names, by device and inode: where the first of them has been copied to. */
+/** Target paths of files with several hard links, by device and inode. */
 type Copied = Map<string, BytePath>;
 
 /**
- * Copies the entry at `source` (`/proc/self/fd/…/name`), with everything below it, to `target`, in a directory that
- * nobody else may enter: content, owners, modes, extended attributes, times, links as links, names of one file as names
- * of one file. All that is read of an entry is read from one descriptor: whoever exchanges entries meanwhile gives
- * nothing the attributes of something else. Set-id bits of files stay behind. `shown`: the source's path in errors.
- * Throws `failed_precondition` for what has no content to copy: fifos, sockets, devices.
+ * Copies the tree at `source` (`/proc/self/fd/…/name`) to `target`, which must be in a directory that only root can
+ * enter. Keeps content, owners, modes without set-id bits, extended attributes, times, symbolic and hard links. Each
+ * entry is read through one descriptor, so that replacing it meanwhile cannot mix the attributes of two files. `shown`:
+ * the source's path in errors. Throws `failed_precondition` for fifos, sockets and devices.
  */
 export async function copyTree(
   source: BytePath,
@@ -42,7 +41,7 @@ function withoutContent(path: string): EnvdError {
   return new EnvdError('failed_precondition', message);
 }
 
-/** By which an open entry is opened again. */
+/** Path to reopen an open entry. */
 function pathOf({ fd }: FileHandle): BytePath {
   return `/proc/self/fd/${fd}`;
 }
@@ -71,6 +70,6 @@ async function copyDirectory(
       copied,
     );
   }
-  // Last: what is put into a directory changes its times.
+  // Last, because adding entries changes the directory's times.
   await native.copyStatus(from.fd, to.fd);
 }

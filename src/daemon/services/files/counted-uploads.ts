@@ -1,9 +1,9 @@
 import type { Transfers } from '../../../base/tally.ts';
 import type { FileServices } from './services.ts';
 import type { Move } from './staged-file.ts';
-import { throughout, type UploadPart } from './upload.ts';
+import { mapContent, type UploadPart } from './upload.ts';
 
-/** The same, with the files that were uploaded counted, and the bytes of all that was received for them. */
+/** Wraps `files` to count uploaded files and received bytes in `uploads`. */
 export function countUploads(files: FileServices, uploads: Transfers): FileServices {
   return {
     admit: (query, operation) => files.admit(query, operation),
@@ -18,7 +18,7 @@ export function countUploads(files: FileServices, uploads: Transfers): FileServi
 }
 
 async function* counted(parts: AsyncIterable<UploadPart>, uploads: Transfers): AsyncGenerator<UploadPart> {
-  for await (const part of parts) yield throughout(part, (pieces) => countedPieces(pieces, uploads));
+  for await (const part of parts) yield mapContent(part, (pieces) => countedPieces(pieces, uploads));
 }
 
 async function* countedPieces<Piece extends Buffer | Move>(

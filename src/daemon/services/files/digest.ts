@@ -2,14 +2,14 @@ import { EnvdError } from '../../../base/errors.ts';
 import { PooledDigest } from '../../os/digest.ts';
 import type { OpenFile } from '../../os/open-file.ts';
 
-/** Those that RFC 9530's registry calls active, by their names there, which OpenSSL knows as well. */
+/** The active algorithms of RFC 9530's registry; OpenSSL uses the same names. */
 export const DIGEST_ALGORITHMS = ['sha-256', 'sha-512'] as const;
 export type DigestAlgorithm = (typeof DIGEST_ALGORITHMS)[number];
 
-/** Read and taken in at once, in bytes. */
+/** Bytes per read. */
 const CHUNK = 1024 * 1024;
 
-/** Of the first `size` bytes of an open file, read in pieces that share one buffer. Throws `aborted` with `signal`. */
+/** Digest of the first `size` bytes of an open file. Throws `aborted` when `signal` aborts. */
 export async function digestOf(
   file: OpenFile,
   size: number,
@@ -19,9 +19,9 @@ export async function digestOf(
   const digest = new PooledDigest(algorithm);
   const buffer = Buffer.allocUnsafeSlow(Math.min(CHUNK, size));
   for (let position = 0; position < size; ) {
-    if (signal.aborted) throw new EnvdError('aborted', 'nobody waits for the digest any more');
+    if (signal.aborted) throw new EnvdError('aborted', 'digest was cancelled');
     const bytesRead = await file.read(buffer, Math.min(CHUNK, size - position), position);
-    // Shorter by now: the download, which has announced its length, will break off as well.
+    // The file was truncated: the download, which has sent its length, fails too.
     if (bytesRead === 0) break;
     await digest.update([buffer.subarray(0, bytesRead)]);
     position += bytesRead;

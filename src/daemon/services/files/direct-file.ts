@@ -9,9 +9,9 @@ import { type FileMetadata, replaceMetadata } from './metadata.ts';
 const { O_WRONLY, O_TRUNC, O_CREAT, O_EXCL, O_NONBLOCK, O_NOCTTY } = constants;
 
 /**
- * A file written in place, for where content cannot be staged: /proc, /sys, pipes, devices, network mounts. It is
- * opened with the first batch, so that what breaks off before leaves it alone. What exists keeps its owner: these
- * are mostly interfaces of the kernel, and no user's files.
+ * A file written in place, where content cannot be staged: /proc, /sys, pipes, devices, network mounts. It is opened
+ * with the first batch, so that an upload that fails earlier does not truncate it. An existing file keeps its owner:
+ * most are kernel interfaces, not users' files.
  */
 export class DirectFile implements AsyncDisposable {
   readonly #place: Place;
@@ -28,10 +28,10 @@ export class DirectFile implements AsyncDisposable {
     await writeFully(await this.#open(), batch, null, signal);
   }
 
-  /** Returns whether the file carries the metadata; `durable`: once the storage has the content. */
+  /** Returns whether the metadata was stored; `durable`: calls fsync(2). */
   async commit(metadata: FileMetadata, durable: boolean): Promise<boolean> {
     const file = await this.#open();
-    if (this.#isNew) await this.#giveToUser(file);
+    if (this.#isNew) await this.#changeOwner(file);
     const isRegular = (await file.stat()).isFile();
     const carriesMetadata = isRegular && (await replaceMetadata(file.fd, metadata));
     if (durable) await file.sync();
@@ -39,7 +39,7 @@ export class DirectFile implements AsyncDisposable {
     return carriesMetadata;
   }
 
-  /** Closes the file, and removes it when it was made for an upload that was not committed. */
+  /** Closes the file; removes it if it was created and not committed. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#file?.close();
     if (this.#isNew) await this.#place.unlink().catch(() => {});
@@ -69,8 +69,8 @@ export class DirectFile implements AsyncDisposable {
     return file;
   }
 
-  /** Servers of network mounts may refuse it (root squash): the file is theirs then. */
-  async #giveToUser(file: OpenFile): Promise<void> {
+  /** A file server may refuse it (root squash); the owner is then the server's choice. */
+  async #changeOwner(file: OpenFile): Promise<void> {
     try {
       await file.chown(this.#user.uid, this.#user.gid);
     } catch (error) {

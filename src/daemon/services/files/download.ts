@@ -10,10 +10,10 @@ import { Place } from '../../os/place.ts';
 import { type ByteRange, ContentStream } from './content-stream.ts';
 import { type DigestAlgorithm, digestOf } from './digest.ts';
 
-/** Up to this size, in bytes, a file is read at once, and its descriptor is closed before the answer begins. */
-const SMALL = 128 * 1024;
+/** Up to this size, in bytes, a file is read completely and closed before the response begins. */
+const SMALL_BYTES = 128 * 1024;
 
-/** What tells one content of a file from another. */
+/** Identifies the content of a file. */
 interface Status {
   readonly size: number;
   readonly inode: bigint;
@@ -21,14 +21,14 @@ interface Status {
   readonly modifiedNs: bigint;
 }
 
-/** One file, opened once: what is served stays this file when its path is replaced meanwhile. */
+/** A file opened for download; replacing its path does not change what is sent. */
 export class Download implements AsyncDisposable {
   readonly name: string;
-  /** Bytes; null when only reading it to its end can tell, as with large files of /proc. */
+  /** In bytes; null if unknown before the end of file, as for large files in /proc. */
   readonly size: number | null;
-  /** Null for files that the kernel writes while they are read, which have no history. */
+  /** Modification time; null for files that the kernel generates on each read. */
   readonly modified: Date | null;
-  /** A strong validator, without quotes: another content has another one. Null as above. */
+  /** Strong validator (RFC 9110, section 8.8.1) without quotes; null like `modified`. */
   readonly tag: string | null;
   readonly #content: Buffer | OpenFile;
 
@@ -42,7 +42,7 @@ export class Download implements AsyncDisposable {
     this.tag = isVirtual ? null : tagOf(status);
   }
 
-  /** The pieces one after the other, literal bytes or ranges of the file; closes the download at its end. */
+  /** Returns the pieces in order, literal bytes or ranges of the file; closes the file at the end. */
   read(pieces: readonly (Buffer | ByteRange)[]): Buffer | Readable {
     const content = this.#content;
     if (!Buffer.isBuffer(content)) return new ContentStream(content, pieces);
@@ -53,14 +53,14 @@ export class Download implements AsyncDisposable {
     return only && bytes.length === 1 ? only : Buffer.concat(bytes);
   }
 
-  /** Of the whole content, which is read for it; null when its length is not known. Throws `aborted` with `signal`. */
+  /** Reads the whole content; null if the size is not known. Throws `aborted` when `signal` aborts. */
   async digest(algorithm: DigestAlgorithm, signal: AbortSignal): Promise<Buffer | null> {
     const content = this.#content;
     if (Buffer.isBuffer(content)) return hash(algorithm, content, 'buffer');
     return this.size === null ? null : digestOf(content, this.size, algorithm, signal);
   }
 
-  /** Closes what was not read. */
+  /** Closes the file if it has not been read. */
   async [Symbol.asyncDispose](): Promise<void> {
     if (!Buffer.isBuffer(this.#content)) await this.#content.close();
   }
@@ -71,12 +71,12 @@ function tagOf({ modifiedNs, size, inode }: Status): string {
 }
 
 /**
- * Opens the file at an absolute path. Throws `not_found`, and `invalid_argument` for a directory and for pipes,
- * sockets and devices: opening one of those can already have effects, and reading it may never end.
+ * Opens the file at an absolute path. Throws `not_found`; `invalid_argument` for directories, and for pipes, sockets
+ * and devices: opening those may have side effects, and reading them may block forever.
  */
 export async function openDownload(path: string): Promise<Download> {
   try {
-    const small = await native.readSmallFile(path, SMALL);
+    const small = await native.readSmallFile(path, SMALL_BYTES);
     assertRegular(path, small.mode);
     return small.content ? new Download(basename(path), small, small.content) : await openLarge(path);
   } catch (error) {
@@ -87,7 +87,7 @@ export async function openDownload(path: string): Promise<Download> {
   }
 }
 
-/** Whatever has taken the place of the file that was looked at: also a pipe, which must not hold the daemon up. */
+/** Checks the type again: the file may have been replaced, for instance by a pipe, whose open(2) must not block. */
 async function openLarge(path: string): Promise<Download> {
   using place = await Place.open(path, true);
   const file = await place.openFile(constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);

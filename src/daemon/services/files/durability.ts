@@ -3,8 +3,8 @@ import { dirname } from 'node:path';
 import { Place } from '../../os/place.ts';
 
 /**
- * Waits until the storage has the names in these directories and in all above them, since those may be new as well. One
- * that is stored already costs microseconds.
+ * Calls fsync(2) on these directories and all their parents, which may be new too. A clean directory costs
+ * microseconds.
  */
 export async function syncDirectories(paths: Iterable<string>): Promise<void> {
   const synced = new Set<string>();

@@ -6,49 +6,49 @@ import type { Names, UserDatabase } from '../../os/users.ts';
 import { permissionString } from './permissions.ts';
 
 /**
- * `unspecified`: a link without a target, a fifo, a socket, a device, or what could not be looked at. Links have
- * the type of their target, so that `symlink` is for those who have only seen the name.
+ * `unspecified`: a dangling symbolic link, a fifo, a socket, a device, or lstat(2) failed. A symbolic link has the type
+ * of its target; `symlink` is for callers that know only the directory entry.
  */
 export type EntryType = 'file' | 'directory' | 'symlink' | 'unspecified';
 
-/** One name in the file system, described as it is itself; of a link, type, mode and metadata are its target's. */
+/** A directory entry. For a symbolic link, type, mode and metadata are its target's, all others its own. */
 export interface Entry {
   readonly name: string;
   readonly type: EntryType;
   readonly path: string;
   /** In bytes. */
   readonly size: bigint;
-  /** The nine permission bits; 0 when a link has no target. */
+  /** The nine permission bits; 0 for a dangling link. */
   readonly mode: number;
   /** Go-style, see `permissionString`. */
   readonly permissions: string;
-  /** A name, or the number as text when there is none. */
+  /** Name, or the uid or gid as text if it has none. */
   readonly owner: string;
   readonly group: string;
-  /** Since the epoch. */
+  /** Nanoseconds since the epoch. */
   readonly modifiedNs: bigint;
-  /** Where a link leads to in the end, its own path when that cannot be told; null for all others. */
+  /** For a symbolic link the resolved path, or its own if it cannot be resolved; otherwise null. */
   readonly symlinkTarget: string | null;
   readonly metadata: Readonly<Record<string, string>>;
 }
 
-/** What entries are described from, beside the file system. */
+/** What describing an entry needs besides the file system. */
 export interface EntrySource {
   readonly users: UserDatabase;
-  /** Of the attributes that carry metadata, like `user.svc.`, so that nobody else's are shown. */
+  /** Prefix of the attributes that hold metadata, such as `user.svc.`; others are not reported. */
   readonly metadataPrefix: string;
 }
 
 /**
- * Describes what is at `path`, without following the last link. Throws lstat(2)'s errors, for the path itself
- * only: a link's target and the metadata are never a reason to fail.
+ * Describes the entry at `path` without following a final symbolic link. Throws lstat(2)'s errors for the path;
+ * failures to read a link's target or the metadata are ignored.
  */
 export async function readEntry(path: string, { users, metadataPrefix }: EntrySource): Promise<Entry> {
   const raw = await readRawEntry(path, metadataPrefix);
   return describe(raw, basename(path) || '/', path, { names: users.names(), metadataPrefix });
 }
 
-/** What the kernel told, in the words of the service. Bytes that are not UTF-8 have become U+FFFD. */
+/** Converts a raw entry. Bytes that are not valid UTF-8 become U+FFFD. */
 export function describe(
   raw: RawEntry,
   name: string,

@@ -4,12 +4,12 @@ import { dirname } from 'node:path';
 import { EnvdError, isSystemError, type SystemError } from '../../../base/errors.ts';
 import { isOutOfSpace } from '../../os/errno.ts';
 
-/** Whether there was no room, by the kernel's word or in an error that tells the client so. */
+/** Whether `error` means a full disk: a system error, or one already translated. */
 export function isNoSpace(error: unknown): boolean {
   return isOutOfSpace(error) || (error instanceof EnvdError && error.kind === 'no_space');
 }
 
-/** The error for content that does not fit at `path`; `length` in bytes, null when it is not known. */
+/** The error for content that does not fit at `path`; `length` in bytes, null if unknown. */
 export async function noSpace(length: number | null, path: string, cause: unknown): Promise<EnvdError> {
   if (isSystemError(cause) && (await lacksInodes(cause, path))) {
     return new EnvdError('no_space', 'not enough inodes available', { cause });
@@ -18,14 +18,14 @@ export async function noSpace(length: number | null, path: string, cause: unknow
   return new EnvdError('no_space', `${attempt}not enough disk space available`, { cause });
 }
 
-/** Whether what failed is the making of a file or directory, for want of an inode. */
+/** Whether creating a file or directory failed because no inodes are left. */
 async function lacksInodes({ syscall }: SystemError, path: string): Promise<boolean> {
   if (!['open', 'mkdir'].includes(syscall)) return false;
   const { files, ffree } = await statfsNear(path);
   return files > 0 && ffree === 0;
 }
 
-/** Of what is there, at the path or above. */
+/** statfs(2) of the path or its nearest existing ancestor. */
 async function statfsNear(path: string): Promise<StatsFs> {
   return statfs(path).catch((error) => {
     if (path === '/') throw error;

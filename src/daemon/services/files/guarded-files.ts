@@ -1,8 +1,8 @@
 import type { WriteGate } from '../freeze/write-gate.ts';
 import type { FileServices } from './services.ts';
-import { throughout, type UploadPart } from './upload.ts';
+import { mapContent, type UploadPart } from './upload.ts';
 
-/** The same, with its changes going through the gate; downloads read, and are never in the way. */
+/** Wraps `files` so that changes pass the gate; downloads only read and do not. */
 export function guardFiles(files: FileServices, gate: WriteGate): FileServices {
   return {
     admit: (query, operation) => files.admit(query, operation),
@@ -17,5 +17,5 @@ async function* withContentOutside(
   parts: AsyncIterable<UploadPart>,
   gate: WriteGate,
 ): AsyncGenerator<UploadPart> {
-  for await (const part of parts) yield throughout(part, (pieces) => gate.outside(pieces));
+  for await (const part of parts) yield mapContent(part, (pieces) => gate.outside(pieces));
 }

@@ -6,39 +6,39 @@ import { type Content, commit, type Destination, overwrite } from './commit.ts';
 import { isNoSpace } from './errors.ts';
 import { type Move, StagedFile } from './staged-file.ts';
 
-/** The most that is kept in memory of one file, in bytes. */
-const MOST = 1024 * 1024;
+/** Maximum content of one file in memory, in bytes. */
+const MAX_IN_MEMORY = 1024 * 1024;
 
-/** Whether content that finds no room to be staged can be kept in memory. */
-export interface WithoutRoom {
-  /** Whether there is a file to write it over. */
+/** Conditions for keeping content in memory that cannot be staged on a full disk. */
+export interface MemoryFallback {
+  /** Whether the file to overwrite exists. */
   readonly exists: boolean;
   /** Bytes announced, or null. */
   readonly length: number | null;
-  /** Bytes that all files together may have in memory. */
+  /** Bytes in memory of all files together. */
   readonly memory: Allowance;
 }
 
 /**
- * Content on its way to a file: staged beside it or, where there is no room for that, kept in memory until all of it has
- * arrived and can be written over the file that is there.
+ * Content of an upload: staged in an unnamed temporary file or, if the disk is full, kept in memory until it is
+ * complete and can overwrite the existing file.
  */
 export class IncomingFile implements AsyncDisposable {
-  #content: StagedFile | HeldContent;
-  readonly #withoutRoom: WithoutRoom;
+  #content: StagedFile | MemoryContent;
+  readonly #fallback: MemoryFallback;
 
-  private constructor(content: StagedFile | HeldContent, withoutRoom: WithoutRoom) {
+  private constructor(content: StagedFile | MemoryContent, fallback: MemoryFallback) {
     this.#content = content;
-    this.#withoutRoom = withoutRoom;
+    this.#fallback = fallback;
   }
 
-  /** Null where the file system cannot stage. */
-  static async open(place: Place, withoutRoom: WithoutRoom): Promise<IncomingFile | null> {
+  /** Null where the file system does not support unnamed temporary files. */
+  static async open(place: Place, fallback: MemoryFallback): Promise<IncomingFile | null> {
     try {
       const staged = await StagedFile.open(place);
-      return staged && new IncomingFile(staged, withoutRoom);
+      return staged && new IncomingFile(staged, fallback);
     } catch (error) {
-      return new IncomingFile(HeldContent.open(0, error, withoutRoom), withoutRoom);
+      return new IncomingFile(MemoryContent.open(0, error, fallback), fallback);
     }
   }
 
@@ -46,29 +46,29 @@ export class IncomingFile implements AsyncDisposable {
     try {
       await this.#content.write(batch, signal);
     } catch (error) {
-      await this.#hold(error);
+      await this.#moveToMemory(error);
       await this.#content.write(batch, signal);
     }
   }
 
-  /** Appends what has arrived, of content with more bytes than are kept in memory. */
+  /** Appends a piece of content that is too large for memory. */
   async take(piece: Buffer | Move, signal: AbortSignal): Promise<void> {
-    if (this.#content instanceof HeldContent) throw this.#content.cause;
+    if (this.#content instanceof MemoryContent) throw this.#content.cause;
     await this.#content.take(piece, signal);
   }
 
-  /** To be called when all has arrived. */
+  /** To be called when all content has been received. */
   complete(): void {
-    if (this.#content instanceof HeldContent) this.#content.complete();
+    if (this.#content instanceof MemoryContent) this.#content.complete();
   }
 
-  /** Makes it the file at the destination. Returns whether that carries the metadata. */
+  /** Writes it to the destination. Returns whether the metadata was stored. */
   async commit(destination: Destination): Promise<boolean> {
     try {
       return await commitAny(this.#content, destination);
     } catch (error) {
-      // There may be room for what the file grows by, but not beside what is staged.
-      await this.#hold(error);
+      // Without the staged copy there may be enough space for the growth of the file.
+      await this.#moveToMemory(error);
       return commitAny(this.#content, destination);
     }
   }
@@ -77,48 +77,48 @@ export class IncomingFile implements AsyncDisposable {
     await this.#content[Symbol.asyncDispose]();
   }
 
-  /** Takes what was staged into memory, which makes room. Throws `cause` when that cannot be done. */
-  async #hold(cause: unknown): Promise<void> {
+  /** Moves staged content to memory, which frees disk space. Throws `cause` if that is not possible. */
+  async #moveToMemory(cause: unknown): Promise<void> {
     const staged = this.#content;
-    if (staged instanceof HeldContent) throw cause;
-    const held = HeldContent.open(staged.size, cause, this.#withoutRoom);
-    this.#content = held;
+    if (staged instanceof MemoryContent) throw cause;
+    const inMemory = MemoryContent.open(staged.size, cause, this.#fallback);
+    this.#content = inMemory;
     try {
-      await held.write([await staged.read()]);
+      await inMemory.write([await staged.read()]);
     } finally {
       await staged[Symbol.asyncDispose]();
     }
   }
 }
 
-async function commitAny(content: StagedFile | HeldContent, destination: Destination): Promise<boolean> {
+async function commitAny(content: StagedFile | MemoryContent, destination: Destination): Promise<boolean> {
   if (content instanceof StagedFile) return commit(content, destination);
   const carriesMetadata = await overwrite(content, destination);
   if (carriesMetadata === null) throw content.cause;
   return carriesMetadata;
 }
 
-/** Content in memory; what is more than may be kept there is refused with the reason why it is there. */
-class HeldContent implements Content, AsyncDisposable {
+/** Content in memory. If it grows too large, writing throws `cause`, the reason why it could not be staged. */
+class MemoryContent implements Content, AsyncDisposable {
   readonly cause: unknown;
   readonly #memory: Allowance;
-  /** Bytes that have been taken of it. */
-  #most: number;
+  /** Bytes reserved of the allowance. */
+  #reserved: number;
   #batches: Buffer[] = [];
   #size = 0;
 
-  private constructor(cause: unknown, memory: Allowance, most: number) {
+  private constructor(cause: unknown, memory: Allowance, reserved: number) {
     this.cause = cause;
     this.#memory = memory;
-    this.#most = most;
+    this.#reserved = reserved;
   }
 
-  /** Takes the memory for all of it, of which `size` bytes have arrived. Throws `cause` when it cannot be kept there. */
-  static open(size: number, cause: unknown, { exists, length, memory }: WithoutRoom): HeldContent {
-    const most = length ?? MOST;
-    const fits = exists && isNoSpace(cause) && size <= most && most <= MOST;
-    if (!fits || !memory.take(most)) throw cause;
-    return new HeldContent(cause, memory, most);
+  /** Reserves memory for all of it; `size` bytes have been received. Throws `cause` if it cannot be kept in memory. */
+  static open(size: number, cause: unknown, { exists, length, memory }: MemoryFallback): MemoryContent {
+    const reserved = length ?? MAX_IN_MEMORY;
+    const fits = exists && isNoSpace(cause) && size <= reserved && reserved <= MAX_IN_MEMORY;
+    if (!fits || !memory.take(reserved)) throw cause;
+    return new MemoryContent(cause, memory, reserved);
   }
 
   get size(): number {
@@ -127,7 +127,7 @@ class HeldContent implements Content, AsyncDisposable {
 
   async write(batch: readonly Buffer[]): Promise<void> {
     this.#size += batch.reduce((sum, { length }) => sum + length, 0);
-    if (this.#size > this.#most) throw this.cause;
+    if (this.#size > this.#reserved) throw this.cause;
     this.#batches.push(Buffer.concat(batch));
   }
 
@@ -135,15 +135,15 @@ class HeldContent implements Content, AsyncDisposable {
     await writeFully(target, this.#batches, 0, AbortSignal.any([]));
   }
 
-  /** Gives back what is not needed when all has arrived. */
+  /** Releases the memory that was reserved and not used. */
   complete(): void {
-    this.#memory.giveBack(this.#most - this.#size);
-    this.#most = this.#size;
+    this.#memory.giveBack(this.#reserved - this.#size);
+    this.#reserved = this.#size;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#memory.giveBack(this.#most);
-    this.#most = 0;
+    this.#memory.giveBack(this.#reserved);
+    this.#reserved = 0;
     this.#batches = [];
   }
 }

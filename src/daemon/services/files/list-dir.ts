@@ -7,21 +7,23 @@ import { DirectoryListing, type RawEntry } from '../../os/entries.ts';
 import { explain } from '../../os/errno.ts';
 import { describe, type Entry, type EntrySource } from './entry.ts';
 
-/** So many entries are described, and encoded, in one turn of the event loop: in about 2 ms. */
+/** Entries that are described and encoded per turn of the event loop, which takes about 2 ms. */
 const BATCH = 250;
 
-/** A directory that is being listed: its path from the first one, how the answer calls it, what is left of it. */
+/** A directory that is being listed, with its remaining entries. */
 interface Level {
+  /** Relative to the root of the listing. */
   readonly path: BytePath;
+  /** Path in the response. */
   readonly shown: string;
   readonly entries: Iterator<RawEntry>;
 }
 
 /**
- * Lists a directory `depth` levels deep (0 means 1), in batches: sorted by the bytes of the names, parents before
- * children. Links below it are described, not followed; the directory itself may be a link, and the paths start
- * with the one asked for. What vanishes meanwhile is left out, and so is what is in a directory below that cannot
- * be read. Throws `not_found`, `invalid_argument` when it is no directory, `failed_precondition` for a link cycle.
+ * Lists a directory `depth` levels deep (0 means 1) in batches, sorted by the bytes of the names, parents before
+ * children. `path` may be a symbolic link and is the prefix of the listed paths; links below it are not followed.
+ * Entries that vanish meanwhile and subdirectories that cannot be read are omitted. Throws `not_found`,
+ * `invalid_argument` if it is not a directory, `failed_precondition` for a loop of symbolic links.
  */
 export async function* listDir(
   path: string,
@@ -63,7 +65,7 @@ async function openRoot(path: string, metadataPrefix: string, isDeep: boolean): 
   }
 }
 
-/** ENOTDIR is told for the path itself and for a part of it alike. */
+/** ENOTDIR may concern the path itself or one of its parents. */
 async function listError(error: unknown, path: string): Promise<unknown> {
   if (!isSystemError(error, 'ENOTDIR') || !(await exists(path))) return explain(error, path);
   return new EnvdError('invalid_argument', `path is not a directory: '${path}'`, { cause: error });
@@ -76,14 +78,14 @@ async function exists(path: string): Promise<boolean> {
   );
 }
 
-/** Null when the directory has vanished, has become something else, or cannot be read. */
+/** Null when the directory has vanished, was replaced, or cannot be read. */
 async function openBelow(root: DirectoryListing, level: Level, name: Buffer): Promise<Level | null> {
   const path = joinBytes(level.path, bytePath(name));
   const shown = `${level.shown}/${name}`;
   try {
     return { path, shown, entries: (await root.below(path))[Symbol.iterator]() };
   } catch (error) {
-    // Then it is this process that is in trouble, and the listing would be short for no reason of the tree's.
+    // Limits of the daemon, not properties of the tree: the listing must not be silently incomplete.
     if (isSystemError(error, 'EMFILE', 'ENFILE', 'ENOMEM')) throw explain(error, shown);
     return null;
   }

@@ -7,8 +7,8 @@ import type { Entry, EntrySource } from './entry.ts';
 import { stat as describe } from './stat.ts';
 
 /**
- * Makes a directory and its missing parents, the user's and with mode 0755. Throws `already_exists` when the
- * directory, or a link to one, is there, `invalid_argument` when something else is.
+ * Creates a directory and its missing parents, owned by `user`, with mode 0755. Throws `already_exists` if the path is
+ * a directory or a symbolic link to one, `invalid_argument` if it is anything else.
  */
 export async function makeDir(path: string, user: User, entries: EntrySource): Promise<Entry> {
   if (!(await about(path, () => make(path, user)))) {
@@ -17,7 +17,7 @@ export async function makeDir(path: string, user: User, entries: EntrySource): P
   return describe(path, entries);
 }
 
-/** Returns whether the directory was made, and not there. */
+/** Returns false when the directory exists already. */
 async function make(path: string, user: User): Promise<boolean> {
   try {
     using place = await Place.open(path, false);

@@ -1,23 +1,23 @@
 import { EnvdError } from '../../../base/errors.ts';
 import { Attributes } from '../../os/xattr.ts';
 
-/** What clients have attached to a file: keys without the prefix, in the order the file system lists them. */
+/** Metadata of a file: values by key, without the prefix, in the order of the file system. */
 export type Metadata = Readonly<Record<string, string>>;
 
-/** Metadata as a file carries it. */
+/** Metadata to store as extended attributes. */
 export interface FileMetadata {
   readonly values: Metadata;
-  /** Of the names of the attributes, like `user.svc.`, so that nobody else's are touched. */
+  /** Prefix of the attribute names, such as `user.svc.`; other attributes are not touched. */
   readonly prefix: string;
 }
 
-/** Bytes of the name of an attribute, XATTR_NAME_MAX of linux/limits.h. */
+/** Maximum length of an attribute name in bytes, XATTR_NAME_MAX of linux/limits.h. */
 const MAX_NAME = 255;
-/** Names and values of one file together, the prefix counted for each key. */
+/** Maximum bytes of names, including prefixes, and values of one file. */
 const MAX_TOTAL = 4096;
 const PRINTABLE_ASCII = /^[\x20-\x7e]*$/;
 
-/** Throws `invalid_argument`, naming the key, when the file could not carry this metadata. */
+/** Throws `invalid_argument` that names the key if this metadata cannot be stored. */
 export function validateMetadata({ values, prefix }: FileMetadata): void {
   const longest = MAX_NAME - prefix.length;
   let total = 0;
@@ -40,9 +40,9 @@ function invalid(message: string): EnvdError {
 }
 
 /**
- * Makes `values` the open file's metadata: changes only what differs, and puts all back when that fails half-way.
- * Returns whether the file carries it now: false on a file system without attributes.
- * Throws `no_space` when the file system has no room for it.
+ * Replaces the open file's metadata by `values`; sets and removes only attributes that differ, and restores the
+ * previous ones on failure. Returns whether it was stored: false on a file system without extended attributes. Throws
+ * `no_space`.
  */
 export async function replaceMetadata(
   descriptor: number,
@@ -79,7 +79,7 @@ async function change(attributes: Attributes, prefix: string, from: Encoded, to:
   return true;
 }
 
-/** ext4 keeps a file's attributes in one block, and says ENOSPC when they do not fit. */
+/** ENOSPC on ext4 also means that the attributes do not fit into their single block. */
 function isFull(error: unknown): boolean {
   const full = ['ENOSPC', 'EDQUOT', 'E2BIG', 'ERANGE'];
   return error instanceof Error && 'code' in error && full.includes(String(error.code));

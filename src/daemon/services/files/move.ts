@@ -11,9 +11,9 @@ import type { Entry, EntrySource } from './entry.ts';
 import { stat } from './stat.ts';
 
 /**
- * Renames `source`, a link itself, to `destination`, and makes the destination's missing parents. A file or an
- * empty directory at the destination is replaced, as rename(2) says. To another file system: copied beside the
- * destination with all attributes, renamed, then removed at the source. Throws `not_found` for the source.
+ * Renames `source`, not following a symbolic link, to `destination`, whose missing parents are created. A file or an
+ * empty directory at the destination is replaced as by rename(2). Across file systems it is copied with all attributes
+ * next to the destination, renamed, then removed at the source. Throws `not_found` if the source does not exist.
  */
 export async function move(
   source: string,
@@ -22,7 +22,7 @@ export async function move(
   entries: EntrySource,
 ): Promise<Entry> {
   using from = await about(source, () => Place.open(source, false));
-  // Asked first, so that a missing source leaves no new directories behind.
+  // Before parents of the destination are created.
   await about(source, () => lstat(from.isBelowMissing ? source : from.path));
   await about(source, () => from.assertMayChange());
   using to = await openDestination(destination, user);
@@ -38,7 +38,7 @@ export async function move(
   return stat(destination, entries);
 }
 
-/** With its missing parents made. */
+/** Opens the destination and creates its missing parents. */
 async function openDestination(path: string, user: User): Promise<Place> {
   try {
     const place = await Place.open(path, false);
@@ -56,11 +56,11 @@ async function openDestination(path: string, user: User): Promise<Place> {
   }
 }
 
-/** `shown`: both paths as the client sees them. */
+/** `shown`: source and destination in errors. */
 async function moveAcross(from: Place, to: Place, shown: readonly [string, string]): Promise<void> {
-  if (await leadsInto(from, to)) throw intoItself(...shown);
+  if (await isInside(to, from)) throw intoItself(...shown);
   const before = await lstat(from.path);
-  // Nobody else may enter it: its mode is 0700.
+  // Mode 0700: only root can enter it.
   const stage = await mkdtemp(`/proc/self/fd/${to.directory}/.envd-move-`);
   try {
     using copy = await Place.open(`${stage}/copy`, false);
@@ -73,17 +73,17 @@ async function moveAcross(from: Place, to: Place, shown: readonly [string, strin
   } finally {
     await rmdir(stage);
   }
-  await removeUnlessExchanged(from, before.ino);
+  await removeIfUnchanged(from, before.ino);
 }
 
-/** What has taken the source's place meanwhile was not copied, and stays. */
-async function removeUnlessExchanged(from: Place, inode: number): Promise<void> {
+/** Does not remove an entry that has replaced the source meanwhile: it was not copied. */
+async function removeIfUnchanged(from: Place, inode: number): Promise<void> {
   const now = await from.status();
   if (now?.ino === inode) await native.removeTree(from.path);
 }
 
-/** Whether the directory of `to` lies in the tree at `from`, which would then be copied without end. */
-async function leadsInto(from: Place, to: Place): Promise<boolean> {
+/** Whether the directory of `to` is in the tree at `from`; the copy would then recurse forever. */
+async function isInside(to: Place, from: Place): Promise<boolean> {
   const above = await from.directoryPath();
   const source = `${above === '/' ? '' : above}/${displayPath(from.name)}`;
   const directory = await to.directoryPath();

@@ -1,6 +1,6 @@
 import { constants } from 'node:fs';
 
-/** In the order in which Go prints them: the kinds of file mixed with the special bits; `?` could not be told. */
+/** File types and special bits in Go's order; `?`: unknown. */
 const LETTERS: readonly (readonly [letter: string, holds: (mode: number) => boolean])[] = [
   ['d', (mode) => kind(mode) === constants.S_IFDIR],
   ['L', (mode) => kind(mode) === constants.S_IFLNK],
@@ -18,14 +18,14 @@ function kind(mode: number): number {
   return mode & constants.S_IFMT;
 }
 
-/** What the nine lowest bits look like, computed once for each of the 512 cases. */
+/** `rwxrwxrwx` for each of the 512 permission values. */
 const RWX = Array.from({ length: 0o1000 }, (_, bits) =>
   Array.from('rwxrwxrwx', (letter, place) => ((bits >> (8 - place)) & 1 ? letter : '-')).join(''),
 );
 
 /**
- * `st_mode` of inode(7) as Go's `fs.FileMode.String` prints it: a letter for each trait (`-` when there is
- * none), then `rwx` three times. Unlike in `ls -l`, setuid, setgid and sticky do not change the `x`.
+ * Formats `st_mode`, inode(7), as Go's `fs.FileMode.String`: a letter for the file type and each special bit (`-` if
+ * none), then `rwx` three times. Unlike in `ls -l`, set-id and sticky bits do not change the `x`.
  */
 export function permissionString(mode: number): string {
   return lettersOf(mode) + RWX[mode & 0o777];

@@ -7,7 +7,8 @@ import type { StagedFile } from './staged-file.ts';
 const MAX_ATTEMPTS = 16;
 
 /**
- * Gives the staged file its name in one step, in place of what was there; the mode of that is kept, its links are not.
+ * Publishes the staged file atomically, replacing a file `previous`, whose mode is kept. Its other hard links keep the
+ * old content. Throws `aborted` after 16 attempts.
  */
 export async function replaceFile(
   staged: StagedFile,
@@ -27,5 +28,8 @@ export async function replaceFile(
       else throw error;
     }
   }
-  throw new EnvdError('aborted', 'path is created and removed all the time');
+  throw new EnvdError(
+    'aborted',
+    `path was created and removed by other processes on each of ${MAX_ATTEMPTS} attempts`,
+  );
 }

@@ -7,9 +7,15 @@ import { type ComposeRequest, compose } from './compose.ts';
 import { type Download, openDownload } from './download.ts';
 import type { Metadata } from './metadata.ts';
 import type { FileOperation } from './signature.ts';
-import { type UploadContext, type UploadedFile, type UploadPart, upload, uploadsInCommon } from './upload.ts';
+import {
+  createUploadResources,
+  type UploadContext,
+  type UploadedFile,
+  type UploadPart,
+  upload,
+} from './upload.ts';
 
-/** Which file a caller means, and by what right. */
+/** The file of a request, and the caller's credentials. */
 export interface FileQuery {
   /** As sent, empty when absent. */
   readonly path: string;
@@ -17,34 +23,34 @@ export interface FileQuery {
   readonly signature: string | undefined;
   /** Unix time in seconds, as sent. */
   readonly expiration: string | undefined;
-  readonly shownToken: string | undefined;
+  readonly presentedToken: string | undefined;
 }
 
-/** What comes with the files of an upload. */
+/** Options of an upload. */
 export type UploadOptions = Pick<UploadContext, 'durable' | 'verified' | 'signal'> & {
   readonly metadata: Metadata;
 };
 
-/** Files in and out of the guest. */
+/** Downloads, uploads and compositions of files. */
 export interface FileServices {
   /**
-   * The user that a caller acts as. Throws `unauthenticated` for one who shows neither the token nor a signature, and for
-   * an unknown user.
+   * Authorises a request and returns the user it runs as. Throws `unauthenticated` without a valid token or signature,
+   * and for an unknown user.
    */
   admit(query: FileQuery, operation: FileOperation): User;
-  /** The caller owns the download until it has read or disposed of it. */
+  /** The caller must read the download to its end or dispose of it. */
   download(user: User, path: string): Promise<Download>;
   upload(user: User, parts: AsyncIterable<UploadPart>, options: UploadOptions): Promise<UploadedFile[]>;
   /** Throws `unauthenticated` for an unknown user. */
   compose(username: string, request: ComposeRequest): Promise<UploadedFile>;
 }
 
-/** `metadataPrefix`: of the attributes that carry metadata, like `user.svc.`. */
+/** `metadataPrefix`: prefix of the attributes that hold metadata, such as `user.svc.`. */
 export function createFileServices(guest: Guest, metadataPrefix: string): FileServices {
-  const common = uploadsInCommon();
+  const shared = createUploadResources();
   return {
-    admit({ shownToken, ...query }, operation) {
-      authorizeFile(guest.accessToken, { ...query, shownToken, operation });
+    admit({ presentedToken, ...query }, operation) {
+      authorizeFile(guest.accessToken, { ...query, presentedToken, operation });
       return userOf(guest, query.username);
     },
     async download(user, path) {
@@ -53,7 +59,7 @@ export function createFileServices(guest: Guest, metadataPrefix: string): FileSe
     async upload(user, parts, { metadata: values, ...options }) {
       const metadata = { values, prefix: metadataPrefix };
       const { defaultWorkdir } = guest;
-      return upload(parts, { user, defaultWorkdir, common, metadata, ...options });
+      return upload(parts, { user, defaultWorkdir, shared, metadata, ...options });
     },
     async compose(username, request) {
       return compose(request, userOf(guest, username), guest.defaultWorkdir);
@@ -66,8 +72,8 @@ function userOf(guest: Guest, name: string): User {
     return guest.user(name);
   } catch (error) {
     if (!(error instanceof EnvdError)) throw error;
-    const looked = name || guest.defaultUser;
-    throw new EnvdError(error.kind, `error looking up user '${looked}': ${messageOf(error)}`, {
+    const username = name || guest.defaultUser;
+    throw new EnvdError(error.kind, `error looking up user '${username}': ${messageOf(error)}`, {
       cause: error,
     });
   }

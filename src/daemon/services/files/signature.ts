@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import { EnvdError } from '../../../base/errors.ts';
 import { equalSecrets } from '../../../base/secrets.ts';
 
-/** What a signature lets its bearer do: `read` is a download, `write` an upload. */
+/** Operation that a signature allows: `read` is a download, `write` an upload. */
 export type FileOperation = 'read' | 'write';
 
 export interface SignedRequest {
@@ -19,7 +19,7 @@ export interface SignedRequest {
   readonly now: number;
 }
 
-/** The signature with which the holder of `token` lets others do one operation on one path. */
+/** The signature, made with `token`, that allows one operation on one path. */
 function signFile(request: Omit<SignedRequest, 'signature' | 'now'>): string {
   const { path, operation, username, token, expiration } = request;
   const fields = [path, operation, username, token, ...(expiration === undefined ? [] : [expiration])];
@@ -27,7 +27,7 @@ function signFile(request: Omit<SignedRequest, 'signature' | 'now'>): string {
   return `v1_${digest.replace(/=+$/, '')}`;
 }
 
-/** Throws `unauthenticated` unless the request bears a valid signature that has not expired. */
+/** Throws `unauthenticated` unless the request has a valid signature that has not expired. */
 export function verifySignature(request: SignedRequest): void {
   const { signature, expiration, now } = request;
   if (signature === undefined) throw refused('missing signature query parameter');

@@ -7,17 +7,17 @@ import type { Place } from '../../os/place.ts';
 import type { User } from '../../os/users.ts';
 import { writeFully } from '../../os/write-fully.ts';
 
-/** Moves content that has arrived to an open file at a position, past JavaScript; resolves with the bytes moved. */
+/** Moves received content to an open file at `position`, bypassing JavaScript; resolves with the number of bytes. */
 export type Move = (descriptor: number, position: number) => Promise<number>;
 
 /**
- * Content on its way into a file. It has no name (O_TMPFILE): nobody can open it, and it is gone with its descriptor,
- * however the daemon ends. `commit` and `replaceFile` make it a file.
+ * Content in an unnamed temporary file (O_TMPFILE): other processes cannot open it, and the kernel deletes it when the
+ * descriptor is closed, also after a crash. `commit` and `replaceFile` write it to its destination.
  */
 export class StagedFile implements AsyncDisposable {
   readonly #file: OpenFile;
   readonly #place: Place;
-  /** Another name in the place's directory, until it is renamed. */
+  /** Temporary name in the place's directory, until it is renamed. */
   #temporary: string | null;
   #size = 0;
 
@@ -28,15 +28,15 @@ export class StagedFile implements AsyncDisposable {
   }
 
   /**
-   * Stages what is to get the name, in its directory or, while that is missing, in the nearest one above.
-   * Null where the file system cannot.
+   * Opens an unnamed file in the destination's directory or its nearest existing ancestor. Null where the file system
+   * does not support O_TMPFILE.
    */
   static async open(place: Place): Promise<StagedFile | null> {
     const file = await place.openUnnamed();
     return file && new StagedFile(file, place, null);
   }
 
-  /** The same under a temporary name, for file systems that know no files without one. */
+  /** The same under a temporary name, for file systems without O_TMPFILE. */
   static async openNamed(place: Place, user: User): Promise<StagedFile> {
     await place.makeParents(user);
     const temporary = temporaryName();
@@ -58,7 +58,7 @@ export class StagedFile implements AsyncDisposable {
     for (const piece of batch) this.#size += piece.length;
   }
 
-  /** Appends what has arrived. */
+  /** Appends a received piece. */
   async take(piece: Buffer | Move, signal: AbortSignal): Promise<void> {
     if (typeof piece === 'function') this.#size += await piece(this.#file.fd, this.#size);
     else await this.write([piece], signal);
@@ -69,18 +69,18 @@ export class StagedFile implements AsyncDisposable {
     this.#size += await native.copyRange(source.fd, this.#file.fd, this.#size, Number.MAX_SAFE_INTEGER);
   }
 
-  /** All of it, for content that fits into memory. */
+  /** Reads the whole content into memory. */
   async read(): Promise<Buffer> {
     const content = Buffer.alloc(this.#size);
     return content.subarray(0, await this.#file.read(content, this.#size, 0));
   }
 
-  /** Writes the content over the start of an open file. */
+  /** Writes the content to an open file, at offset 0. */
   async copyTo(target: OpenFile): Promise<void> {
     await native.copyRange(this.#file.fd, target.fd, 0, this.#size);
   }
 
-  /** Waits until the storage has the content. */
+  /** Flushes the content to storage, fsync(2). */
   async sync(): Promise<void> {
     await this.#file.sync();
   }
@@ -89,13 +89,13 @@ export class StagedFile implements AsyncDisposable {
     await this.#file.chmod(mode);
   }
 
-  /** Gives it the name; fails with EEXIST when that is taken. */
+  /** Links it at the destination, owned by `user`. Throws EEXIST when the name exists. */
   async publish(user: User): Promise<void> {
     if (this.#temporary) await this.replace(user);
     else await this.#place.publish(this.#file, user);
   }
 
-  /** Gives it the name in place of what has it. Throws `aborted` when others have exchanged the temporary one. */
+  /** Replaces the destination by it. Throws `aborted` when another process has replaced the temporary name. */
   async replace(user: User): Promise<void> {
     if (this.#temporary) {
       await this.#file.chown(user.uid, user.gid);
@@ -109,7 +109,10 @@ export class StagedFile implements AsyncDisposable {
     this.#temporary = null;
     const [own, named] = await Promise.all([this.#file.stat(), this.#place.status()]);
     if (named?.ino !== own.ino) {
-      throw new EnvdError('aborted', 'another file has taken the place of the one that was written');
+      throw new EnvdError(
+        'aborted',
+        'the temporary file was replaced by another process before it was renamed',
+      );
     }
   }
 
@@ -119,7 +122,7 @@ export class StagedFile implements AsyncDisposable {
   }
 }
 
-/** Short, whatever the length of the file's own name. */
+/** Does not contain the file's name, so that it never exceeds NAME_MAX. */
 function temporaryName(): string {
   return `.envd-${randomBytes(8).toString('hex')}`;
 }

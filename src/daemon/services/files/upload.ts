@@ -14,20 +14,20 @@ import { IncomingFile } from './incoming-file.ts';
 import { type FileMetadata, type Metadata, validateMetadata } from './metadata.ts';
 import type { Move } from './staged-file.ts';
 
-/** One file of an upload, its content as it arrives. */
+/** One file of an upload. */
 export interface UploadPart {
   /** As the client sent it. */
   readonly path: string;
-  /** Nobody else may use the pieces. */
+  /** The reader owns the pieces. */
   readonly content: AsyncIterable<Buffer>;
-  /** The same content for a file that can take moves, in place of `content`; null where there is but that. */
+  /** The same content, including moves that bypass JavaScript; used instead of `content`. Null if not available. */
   direct(): AsyncIterable<Buffer | Move> | null;
-  /** Bytes announced, or null. */
+  /** Announced size in bytes, or null. */
   readonly length: number | null;
 }
 
-/** The same part, with all of its pieces going through `step`. */
-export function throughout(
+/** The same part with its content passed through `step`. */
+export function mapContent(
   part: UploadPart,
   step: <Piece extends Buffer | Move>(pieces: AsyncIterable<Piece>) => AsyncIterable<Piece>,
 ): UploadPart {
@@ -41,31 +41,31 @@ export function throughout(
 export interface UploadContext {
   readonly user: User;
   readonly defaultWorkdir: string | null;
-  /** Put on every file, in place of what it had. */
+  /** Replaces the metadata of every file. */
   readonly metadata: FileMetadata;
-  /** Whether to return only when files and names would outlive a crash of the guest. */
+  /** Whether to fsync(2) files and directories before returning. */
   readonly durable: boolean;
-  /** Whether nothing may be kept before `parts` has come to its end, which tells if what arrived is right. */
+  /** Whether files may be committed only after `parts` has ended: reading its end verifies a digest. */
   readonly verified: boolean;
-  /** Aborts when the client is gone. */
+  /** Aborts when the client disconnects. */
   readonly signal: AbortSignal;
-  readonly common: UploadsInCommon;
+  readonly shared: UploadResources;
 }
 
-/** Overwrites of one file that may wait for the one under way. */
+/** Maximum number of overwrites waiting for the same file. */
 const MAX_OVERWRITES = 1024;
 
-/** What all uploads have in common. */
-export interface UploadsInCommon {
-  /** By inode. */
+/** Queues and limits that all uploads share. */
+export interface UploadResources {
+  /** Overwrites in progress, by device and inode. */
   readonly overwrites: KeyedQueues;
-  /** Bytes that are kept in memory for want of room on the disk. */
+  /** Bytes kept in memory because the disk is full. */
   readonly memory: Allowance;
-  /** Files that have been received and not committed: each holds a descriptor. */
+  /** Files that have been received and not committed. */
   readonly uncommitted: Allowance;
 }
 
-export function uploadsInCommon(): UploadsInCommon {
+export function createUploadResources(): UploadResources {
   return {
     overwrites: new KeyedQueues('overwrite the file', MAX_OVERWRITES),
     memory: new Allowance(16 * 1024 * 1024),
@@ -80,32 +80,35 @@ export interface UploadedFile {
   readonly metadata?: Metadata;
 }
 
-/** Content that has been received, and its way to the path. */
+/** A file that has been received and not committed. */
 interface Received {
   readonly path: string;
-  /** Where it leads to. */
+  /** The resolved path. */
   readonly place: Place;
   readonly length: number | null;
   readonly file: AsyncDisposable;
   readonly commit: () => Promise<boolean>;
 }
 
-/** Received files hold two descriptors each, that of their directory, too: beyond this number, in one upload and in all, they are committed early. */
+/**
+ * Maximum number of uncommitted files, per upload and in total; beyond it they are committed early. Each holds two
+ * descriptors, its own and its directory's.
+ */
 const MAX_UNCOMMITTED = 256;
 const MAX_ALL_UNCOMMITTED = 2048;
 const TOO_MANY_WITH_DIGEST = [
   'invalid_argument',
-  `an upload with a digest can have at most ${MAX_UNCOMMITTED - 1} files`,
+  `an upload with a digest can have at most ${MAX_UNCOMMITTED - 1} files: send several uploads`,
 ] as const;
 const TOO_MANY_UNCOMMITTED = [
   'resource_exhausted',
-  'too many files are being uploaded to hold back those of an upload with a digest: send it again later',
+  'too many uploads in progress: an upload with a digest cannot be received now, try again later',
 ] as const;
 
 /**
- * Receives all parts, then makes them files: an upload that breaks off has changed nothing.
- * Throws `invalid_argument` for a path that comes twice (what came before is kept), a directory, bad metadata or
- * more files than can be held back, and `no_space`.
+ * Receives all parts, then commits them: an upload that is interrupted changes nothing, unless files were committed
+ * early. Throws `invalid_argument` for a duplicate path (earlier parts are committed), a directory, invalid metadata or
+ * too many files with a digest; `resource_exhausted`; `no_space`.
  */
 export async function upload(
   parts: AsyncIterable<UploadPart>,
@@ -132,26 +135,26 @@ class UploadBatch implements AsyncDisposable {
   readonly #context: UploadContext;
   readonly #paths = new Set<string>();
   #received: Received[] = [];
-  /** How many of them the allowance of all uploads knows of. */
+  /** How many of them are counted in `shared.uncommitted`. */
   #counted = 0;
 
   constructor(context: UploadContext) {
     this.#context = context;
   }
 
-  /** False, with nothing of it read, for a path that was received before. */
+  /** Receives a part; false, without reading it, for a duplicate path. */
   async receive(part: UploadPart): Promise<boolean> {
     const path = resolvePath(part.path, this.#context.user, this.#context.defaultWorkdir);
     if (this.#paths.has(path)) return false;
     this.#paths.add(path);
     this.#received.push(await withExplanation(path, part.length, () => receive(path, part, this.#context)));
     if (this.#received.length >= MAX_UNCOMMITTED) await this.#commitEarly(TOO_MANY_WITH_DIGEST);
-    else if (this.#context.common.uncommitted.take(1)) this.#counted++;
+    else if (this.#context.shared.uncommitted.take(1)) this.#counted++;
     else await this.#commitEarly(TOO_MANY_UNCOMMITTED);
     return true;
   }
 
-  /** Fails with the reason where everything has to be held back. */
+  /** Commits what was received; throws the given error if nothing may be committed before the end. */
   async #commitEarly([kind, message]: readonly [ErrorKind, string]): Promise<void> {
     if (this.#context.verified) throw new EnvdError(kind, message);
     await this.commit();
@@ -161,8 +164,8 @@ class UploadBatch implements AsyncDisposable {
     for (const { path, length, commit } of this.#received) {
       const carriesMetadata = await withExplanation(path, length, commit);
       const { values } = this.#context.metadata;
-      const shown = carriesMetadata && Object.keys(values).length > 0 ? { metadata: values } : {};
-      this.files.push({ path, name: basename(path), type: 'file', ...shown });
+      const stored = carriesMetadata && Object.keys(values).length > 0 ? { metadata: values } : {};
+      this.files.push({ path, name: basename(path), type: 'file', ...stored });
     }
     if (this.#context.durable) {
       await syncDirectories(await Promise.all(this.#received.map(({ place }) => place.directoryPath())));
@@ -173,7 +176,7 @@ class UploadBatch implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     const received = this.#received;
     this.#received = [];
-    this.#context.common.uncommitted.giveBack(this.#counted);
+    this.#context.shared.uncommitted.giveBack(this.#counted);
     this.#counted = 0;
     await Promise.all(received.map(({ file }) => file[Symbol.asyncDispose]()));
     for (const { place } of received) place[Symbol.dispose]();
@@ -199,12 +202,12 @@ async function receiveAt(
   const status = await place.status();
   if (status?.isDirectory()) throw new EnvdError('invalid_argument', `path is a directory: ${path}`);
   const { user, metadata, durable, signal } = context;
-  const { overwrites, memory } = context.common;
+  const { overwrites, memory } = context.shared;
   const exists = status !== null;
 
   if (!status || status.isFile()) await place.assertMayWrite(status);
-  const withoutRoom = { exists, length: part.length, memory };
-  const incoming = status && !status.isFile() ? null : await IncomingFile.open(place, withoutRoom);
+  const fallback = { exists, length: part.length, memory };
+  const incoming = status && !status.isFile() ? null : await IncomingFile.open(place, fallback);
   const file = incoming ?? new DirectFile(place, user);
   try {
     const direct = incoming && part.direct();

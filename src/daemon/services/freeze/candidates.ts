@@ -1,15 +1,15 @@
 import { dirname } from 'node:path';
 import { type Cgroup, hasVanished } from '../../os/cgroup2.ts';
 
-/** A cgroup that a sweep comes by, and whether it has to go on running. */
+/** A cgroup that a sweep visits; `keep`: on the allowlist, stays running. */
 export interface Candidate {
   readonly cgroup: Cgroup;
   readonly keep: boolean;
 }
 
 /**
- * What a resume depends on, below the top of the hierarchy: init, the journal that services write to, NFS locking
- * and port mapping (remounting hangs without), the forwarding of the guest's ports.
+ * Allowlist of cgroups that a resume depends on, relative to the top of the hierarchy: init, the journal, NFS locking
+ * and port mapping (remounting hangs without them), port forwarding.
  */
 const RESUME_DEPENDS_ON: readonly string[] = [
   'init.scope',
@@ -21,8 +21,8 @@ const RESUME_DEPENDS_ON: readonly string[] = [
 ];
 
 /**
- * Everything below `top`, the workload first. Freezing a cgroup freezes what is below it, now and later, so the
- * walk goes down only where something must go on running: along the daemon's own chain, and to the list above.
+ * All cgroups below `top`, the workload first. Freezing a cgroup includes its descendants, so the walk descends only
+ * into ancestors of cgroups that must keep running: the daemon's own and the allowlist.
  */
 export function* hierarchyCandidates(
   top: Cgroup,
@@ -44,7 +44,7 @@ export function* hierarchyCandidates(
   }
 }
 
-/** `path` and all directories above it. */
+/** `path` and all its ancestors. */
 function chainOf(path: string): string[] {
   const parent = dirname(path);
   return parent === path ? [path] : [path, ...chainOf(parent)];

@@ -7,69 +7,72 @@ import { freezeFilesystem, thawFilesystem } from '../../os/machine.ts';
 import { FrozenRecord, WATCHDOG_MS, Watchdog } from './recovery.ts';
 import type { WriteGate } from './write-gate.ts';
 
-/** How long a freeze waits for changes to files that are under way, in milliseconds. */
-const REST_LIMIT_MS = 2000;
+/** How long a freeze waits for changes in progress, in milliseconds. */
+const IDLE_LIMIT_MS = 2000;
 
 export interface FilesystemFreezerOptions {
-  /** A directory of the file system that is frozen: `/`. */
+  /** A directory of the file system to freeze: `/`. */
   readonly path: string;
-  /** Directories that the daemon writes to by itself, which must be on other file systems. */
+  /** Directories that the daemon itself writes to; they must be on other file systems. */
   readonly ownDirectories: readonly string[];
-  /** File that tells a restarted daemon what is frozen; on a file system that is not. */
+  /** File that tells a restarted daemon what is frozen; on another file system. */
   readonly recordFile: string;
-  /** One operation before a pause at a time. */
+  /** Excludes other operations before a pause. */
   readonly lock: ExclusiveLock;
   readonly gate: WriteGate;
-  /** Told before the file system is frozen, and after it was thawed: from one to the other nothing may be logged. */
+  /** Called before the file system is frozen and after it was thawed; in between the log must not be written. */
   readonly onFrozen: (frozen: boolean) => void;
-  /** Told that the watchdog has thawed (null), or of the error when it could not. */
+  /** Called when the watchdog has thawed, with null or the error of a failed attempt. */
   readonly onWatchdog: (error: unknown) => void;
 }
 
-/** Stops all writing to a file system before a pause; the daemon itself goes on, and does not stay stopped for good. */
+/** Freezes a file system before a pause, without blocking the daemon's own writes; a watchdog thaws it. */
 export class FilesystemFreezer implements Disposable {
   readonly durations = new Durations();
   readonly #options: FilesystemFreezerOptions;
   readonly #record: FrozenRecord;
   readonly #watchdog = new Watchdog(WATCHDOG_MS, () => void this.#expire());
   #frozen = false;
-  /** The kernel takes no thaw in the middle of a freeze. */
+  /** Serialises freezes and thaws: the kernel rejects a thaw during a freeze. */
   readonly #queue = new SerialQueue('freeze or thaw a file system');
 
   constructor(options: FilesystemFreezerOptions) {
     this.#options = options;
     this.#record = new FrozenRecord(options.recordFile);
-    if (this.#record.read().includes(options.path)) this.#prepare();
+    if (this.#record.read().includes(options.path)) this.#markFrozen();
   }
 
-  /** Whether this daemon, or one before it, has frozen the file system and not thawed it. */
+  /** Whether this daemon, or a previous one, has frozen the file system and not thawed it. */
   get active(): boolean {
     return this.#frozen;
   }
 
   /**
-   * Freezes; does nothing more when it is frozen already. Throws `unavailable` while another operation holds the lock
-   * or files are being changed, `failed_precondition` where the file system cannot be frozen.
+   * Freezes the file system; idempotent. Throws `unavailable` while another operation holds the lock or files are being
+   * changed, `failed_precondition` where the file system cannot be frozen.
    */
   async freeze(): Promise<void> {
     using _ = this.#options.lock.acquire('fsfreeze');
     await this.durations.measure(() => this.#queue.run(() => this.#freeze()));
   }
 
-  /** Thaws, whoever has frozen; not frozen is no error. Throws `unavailable` while another operation holds the lock. */
+  /**
+   * Thaws the file system, also if another process has frozen it; idempotent. Throws `unavailable` while another
+   * operation holds the lock.
+   */
   async thaw(): Promise<void> {
     using _ = this.#options.lock.acquire('fsthaw');
     await this.#queue.run(() => this.#thaw());
   }
 
-  /** Thaws what this daemon, or one before it, has frozen, whatever else is under way. */
+  /** Thaws what this daemon, or a previous one, has frozen, without taking the lock. */
   async release(): Promise<void> {
     await this.#queue.run(async () => {
       if (this.#frozen) await this.#thaw();
     });
   }
 
-  /** To be called when everything is thawed. */
+  /** Disarms the watchdog. To be called after the thaw. */
   [Symbol.dispose](): void {
     this.#watchdog.disarm();
   }
@@ -78,33 +81,33 @@ export class FilesystemFreezer implements Disposable {
     const { path, gate, ownDirectories } = this.#options;
     const wasFrozen = this.#frozen;
     if (!wasFrozen) {
-      await refuseOwn(path, ownDirectories);
-      await quiet(gate, path);
+      await assertNotOwn(path, ownDirectories);
+      await stopOwnWrites(gate, path);
     }
-    this.#prepare();
+    this.#markFrozen();
     this.#record.write([path]);
     try {
       await freezeFilesystem(path);
     } catch (error) {
-      if (!wasFrozen) this.#settle();
+      if (!wasFrozen) this.#markThawed();
       throw error;
     }
   }
 
   async #thaw(): Promise<void> {
     await thawFilesystem(this.#options.path);
-    this.#settle();
+    this.#markThawed();
   }
 
-  /** First told, then done: a freeze that a crash leaves behind is known to the next daemon. */
-  #prepare(): void {
+  /** Before the freeze, so that after a crash the next daemon knows of it. */
+  #markFrozen(): void {
     this.#options.gate.shut();
     if (!this.#frozen) this.#options.onFrozen(true);
     this.#frozen = true;
     this.#watchdog.arm();
   }
 
-  #settle(): void {
+  #markThawed(): void {
     this.#watchdog.disarm();
     this.#record.write([]);
     this.#options.gate.open();
@@ -123,12 +126,12 @@ export class FilesystemFreezer implements Disposable {
   }
 }
 
-/** Brings the daemon's own writing to rest. */
-async function quiet(gate: WriteGate, path: string): Promise<void> {
+/** Shuts the gate and waits for the daemon's own writes to finish. */
+async function stopOwnWrites(gate: WriteGate, path: string): Promise<void> {
   gate.shut();
   try {
-    await gate.rest(REST_LIMIT_MS);
-    // The pool takes its work in order: what uploads have handed to it has been begun when this is done.
+    await gate.whenIdle(IDLE_LIMIT_MS);
+    // The thread pool is FIFO: when this returns, all writes that uploads queued before have started.
     await stat(path);
   } catch (error) {
     gate.open();
@@ -136,17 +139,18 @@ async function quiet(gate: WriteGate, path: string): Promise<void> {
   }
 }
 
-/** The daemon would stop with what it has frozen, and thaw nothing any more. */
-async function refuseOwn(path: string, directories: readonly string[]): Promise<void> {
+/** Throws if the daemon itself would block on the frozen file system, and could not thaw it. */
+async function assertNotOwn(path: string, directories: readonly string[]): Promise<void> {
   const { dev } = await stat(path);
   for (const directory of directories) {
     if ((await deviceOf(directory)) !== dev) continue;
-    const text = `cannot freeze the file system of '${path}': the daemon itself writes to '${directory}' on it`;
+    const reason = `the daemon writes to '${directory}', which must be on another file system`;
+    const text = `cannot freeze the file system of '${path}': ${reason}`;
     throw new EnvdError('failed_precondition', text);
   }
 }
 
-/** Of the directory, or of the nearest one above it that exists. */
+/** Device of the directory or its nearest existing ancestor. */
 async function deviceOf(directory: string): Promise<number> {
   try {
     return (await stat(directory)).dev;

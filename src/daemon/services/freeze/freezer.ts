@@ -6,73 +6,74 @@ import { type Candidate, hierarchyCandidates } from './candidates.ts';
 import { FrozenRecord, WATCHDOG_MS, Watchdog } from './recovery.ts';
 import { auditFrozen, type FreezeAudit, freezeAll, observe, survey, thawAll } from './sweep.ts';
 
-/** `legacy`: the daemon's own `user` and `ptys`; `hierarchy`: everything but what the daemon and a resume need. */
+/** `legacy`: the cgroups `user` and `ptys`; `hierarchy`: all cgroups except the daemon's own and the allowlist. */
 export type FreezeMode = 'legacy' | 'hierarchy';
 
 export const FREEZE_MODES: readonly FreezeMode[] = ['legacy', 'hierarchy'];
 
 /**
- * What a freeze has met and done, in the order of the wire.
+ * Counts of a freeze, in the order of the wire.
  * visited = allowlisted + preFrozen + requested + failed; requested = frozen + notFrozen + unobservable.
  */
 export interface FreezeStatistics {
   readonly mode: FreezeMode;
-  /** Cgroups looked at; those below a cgroup that is frozen as a whole are not. */
+  /** Cgroups examined, without the descendants of frozen ones. */
   readonly visited: number;
-  /** Left running: the daemon's own chain, and what a resume depends on. */
+  /** Left running: the daemon's own cgroup, its ancestors, and the allowlist. */
   readonly allowlisted: number;
-  /** Whether there were more cgroups than the caller allowed to visit. */
+  /** Whether there are more cgroups than `maxCgroups`. */
   readonly truncated: boolean;
-  /** Left alone: the guest had frozen them itself. */
+  /** Not touched: the guest itself had frozen them. */
   readonly preFrozen: number;
-  /** Asked to freeze. */
+  /** A freeze was requested. */
   readonly requested: number;
   readonly frozen: number;
-  /** Still not frozen when the wait was over. */
+  /** Not frozen by the end of the wait. */
   readonly notFrozen: number;
   /** Refused by the kernel. */
   readonly failed: number;
-  /** Gone, or unreadable, before they were seen frozen. */
+  /** Removed or unreadable before they were seen frozen. */
   readonly unobservable: number;
-  /** Whole milliseconds, as `waitMs`. */
+  /** Time to request the freezes, in whole milliseconds. */
   readonly sweepMs: number;
+  /** Time to wait until they were frozen, in whole milliseconds. */
   readonly waitMs: number;
 }
 
 export interface FreezerOptions {
-  /** The daemon's own cgroups that clients' processes run in; none without cgroup v2. */
+  /** The cgroups of clients' processes; empty without cgroup v2. */
   readonly workload: readonly Cgroup[];
-  /** The top of what hierarchy mode freezes and the daemon's own cgroup; null without cgroup v2. */
+  /** The root of hierarchy mode and the daemon's own cgroup; null without cgroup v2. */
   readonly hierarchy: { readonly top: Cgroup; readonly own: Cgroup } | null;
-  /** Why the workload cannot be frozen here at all, or null. */
+  /** Why the workload cannot be frozen, or null. */
   readonly obstacle: string | null;
-  /** File that tells a restarted daemon what is frozen; on a filesystem that no fsfreeze stops. */
+  /** File that tells a restarted daemon what is frozen; on a file system that is never frozen. */
   readonly recordFile: string;
-  /** One operation before a pause at a time. */
+  /** Excludes other operations before a pause. */
   readonly lock: ExclusiveLock;
-  /** Told that the watchdog has thawed (null), or of the error when it could not. */
+  /** Called when the watchdog has thawed, with null or the error of a failed attempt. */
   readonly onWatchdog: (error: unknown) => void;
 }
 
 export interface FreezeRequest {
   readonly mode: FreezeMode;
-  /** How many cgroups to look at, at most. */
+  /** Maximum number of cgroups to examine. */
   readonly maxCgroups: number;
-  /** How long to wait until all read back frozen; 0: they are read once. */
+  /** Maximum wait until all are frozen; 0: their state is read once. */
   readonly maxWaitMs: number;
 }
 
-/** Stops the workload before a pause and lets it go on after; whatever happens, nothing stays frozen for good. */
+/** Freezes the workload before a pause and thaws it afterwards; a watchdog thaws it if nobody else does. */
 export class Freezer implements Disposable {
   readonly durations = new Durations();
   readonly #options: FreezerOptions;
   readonly #record: FrozenRecord;
   readonly #watchdog = new Watchdog(WATCHDOG_MS, () => this.#expire());
-  /** What this daemon, or one before it, has asked to freeze, by path. */
+  /** Cgroups that this daemon, or a previous one, has frozen and not thawed, by path. */
   readonly #frozen = new Map<string, Cgroup>();
-  /** Those that were not seen frozen before the answer. */
+  /** Paths of those that were not frozen at the end of the wait. */
   #late: ReadonlySet<string> = new Set();
-  /** Ends the wait of the freeze that is under way. */
+  /** Ends the wait of a freeze in progress. */
   #wait = new AbortController();
 
   constructor(options: FreezerOptions) {
@@ -84,15 +85,15 @@ export class Freezer implements Disposable {
     if (this.active) this.#watchdog.arm();
   }
 
-  /** Whether a freeze has not been undone yet: starting a process in a frozen cgroup would block the daemon. */
+  /** Whether anything is frozen: starting a process in a frozen cgroup would block. */
   get active(): boolean {
     return this.#frozen.size > 0;
   }
 
   /**
-   * Freezes, and waits up to `maxWaitMs` until all that was asked to freeze has done so; what has not by then stays
-   * asked. Throws `failed_precondition` where nothing can be frozen, `unavailable` while another operation holds the
-   * lock, `aborted` when `signal` or a thaw ends the wait.
+   * Requests the freezes and waits up to `maxWaitMs` until all cgroups are frozen; those that are not by then stay
+   * requested. Throws `failed_precondition` where nothing can be frozen, `unavailable` while another operation holds
+   * the lock, `aborted` when `signal` or a thaw ends the wait.
    */
   async freeze(request: FreezeRequest, signal: AbortSignal): Promise<FreezeStatistics> {
     const { lock, obstacle } = this.#options;
@@ -101,20 +102,20 @@ export class Freezer implements Disposable {
     return await this.durations.measure(() => this.#freeze(request, signal));
   }
 
-  /** What has become of the cgroups that were frozen, before they are thawed. */
+  /** The current state of the cgroups that were frozen. To be called before the thaw. */
   audit(): FreezeAudit {
     return auditFrozen([...this.#frozen.values()], this.#late);
   }
 
   /**
-   * Thaws what a freeze has frozen, this daemon's or that of one that died before it could; ends a freeze that is
-   * still waiting. What the guest froze itself stays frozen. Throws `internal` when a cgroup cannot be thawed.
+   * Thaws what this daemon, or a previous one that died, has frozen; ends the wait of a freeze in progress. Cgroups
+   * that the guest itself has frozen stay frozen. Throws `internal` when a cgroup cannot be thawed.
    */
   async thaw(): Promise<void> {
     this.#thaw();
   }
 
-  /** Leaves nothing frozen behind. */
+  /** Thaws everything. */
   [Symbol.dispose](): void {
     this.#watchdog.disarm();
     this.#thaw();
@@ -159,7 +160,7 @@ export class Freezer implements Disposable {
     return workload.map((cgroup) => ({ cgroup, keep: false }));
   }
 
-  /** Before the first is frozen: a daemon that dies right after it can still be followed by one that thaws. */
+  /** Before the first freeze, so that after a crash the next daemon can thaw. */
   #remember(targets: readonly Cgroup[]): void {
     for (const cgroup of targets) this.#frozen.set(cgroup.path, cgroup);
     this.#writeRecord();
@@ -172,7 +173,7 @@ export class Freezer implements Disposable {
     if (!this.active) this.#watchdog.disarm();
   }
 
-  /** The workload is left out: a new daemon finds it, and sees by itself whether it is frozen. */
+  /** Without the workload, whose cgroups a new daemon knows and examines itself. */
   #writeRecord(): void {
     const own = new Set(this.#options.workload.map(({ path }) => path));
     this.#record.write([...this.#frozen.keys()].filter((path) => !own.has(path)));

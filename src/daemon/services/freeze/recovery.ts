@@ -1,12 +1,12 @@
-// What undoes a freeze that nobody undoes: a watchdog, and a record for the next daemon.
+// Undoing of a freeze that is never thawed: a watchdog, and a record for the next daemon.
 import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { isSystemError } from '../../../base/errors.ts';
 
-/** What is frozen and not thawed by anybody is thawed after this time. */
+/** Time after which everything frozen is thawed, in milliseconds. */
 export const WATCHDOG_MS = 10 * 60 * 1000;
 
-/** Calls `expire` once, `timeoutMs` after it was last armed, unless it has been disarmed. */
+/** Calls `expire` once, `timeoutMs` after it was last armed, unless it is disarmed. */
 export class Watchdog {
   readonly #timeoutMs: number;
   readonly #expire: () => void;
@@ -30,8 +30,8 @@ export class Watchdog {
 }
 
 /**
- * The frozen cgroups that are not the daemon's own, in a small file on a volatile filesystem (`/run`): what a
- * daemon that died between freeze and thaw leaves to its successor.
+ * A list of frozen paths in a small file on a volatile file system (`/run`), for the next daemon if this one dies
+ * between freeze and thaw.
  */
 export class FrozenRecord {
   readonly #file: string;
@@ -40,7 +40,7 @@ export class FrozenRecord {
     this.#file = file;
   }
 
-  /** Paths of cgroups; none when there is no readable record. */
+  /** The recorded paths; empty if the file is missing or invalid. */
   read(): string[] {
     try {
       const paths: unknown = JSON.parse(readFileSync(this.#file, 'utf8'));
@@ -51,7 +51,7 @@ export class FrozenRecord {
     }
   }
 
-  /** Replaces the record, as a whole or not at all. */
+  /** Replaces the record atomically. */
   write(paths: readonly string[]): void {
     if (paths.length === 0) {
       rmSync(this.#file, { force: true });

@@ -8,13 +8,13 @@ export interface Survey {
   readonly allowlisted: number;
   readonly truncated: boolean;
   readonly preFrozen: number;
-  /** What is to be frozen. */
+  /** Cgroups to freeze. */
   readonly targets: readonly Cgroup[];
 }
 
 /**
- * Sorts out at most `maxCgroups` candidates, without changing anything. A cgroup that has been asked to freeze is
- * the guest's doing, unless it `isOurs`. One that vanishes meanwhile does not count.
+ * Classifies at most `maxCgroups` candidates, without changing anything. A cgroup whose freeze is already requested
+ * counts as frozen by the guest, unless `isOurs`. One that is removed meanwhile is not counted.
  */
 export function survey(
   candidates: Iterable<Candidate>,
@@ -42,7 +42,7 @@ export function survey(
   };
 }
 
-/** Null when the cgroup is gone. */
+/** Null when the cgroup does not exist. */
 function freezeRequested(cgroup: Cgroup): boolean | null {
   try {
     return cgroup.freezeRequested();
@@ -57,12 +57,12 @@ export interface CgroupFailure {
   readonly error: unknown;
 }
 
-/** Asks all to freeze; returns those that the kernel refused. One that has vanished is not among them. */
+/** Requests a freeze of all; returns the failures. A removed cgroup is not a failure. */
 export function freezeAll(cgroups: Iterable<Cgroup>): CgroupFailure[] {
   return failuresOf(cgroups, (cgroup) => cgroup.freeze());
 }
 
-/** Thaws all, whatever happens to one of them; returns those that failed. One that has vanished did not. */
+/** Thaws all, continuing after errors; returns the failures. A removed cgroup is not a failure. */
 export function thawAll(cgroups: Iterable<Cgroup>): CgroupFailure[] {
   return failuresOf(cgroups, (cgroup) => cgroup.thaw());
 }
@@ -81,17 +81,17 @@ function failuresOf(cgroups: Iterable<Cgroup>, change: (cgroup: Cgroup) => void)
 
 export interface Observation {
   readonly frozen: number;
-  /** Still not frozen when the wait was over. */
+  /** Not frozen by the end of the wait. */
   readonly pending: readonly Cgroup[];
   readonly unobservable: number;
 }
 
-/** Polling beats waiting for cgroup.events with epoll: a hundred processes stop within 10 ms. */
+/** Polling interval, in milliseconds. Cheaper than epoll on cgroup.events: a hundred processes stop within 10 ms. */
 const INTERVAL_MS = 1;
 
 /**
- * Reads the cgroups back, at once and then every millisecond, until all are frozen or `maxWaitMs` have passed.
- * Throws `aborted` when `signal` ends the wait; that undoes nothing.
+ * Reads the state of the cgroups, immediately and then every millisecond, until all are frozen or `maxWaitMs` have
+ * passed. Throws `aborted` when `signal` aborts; the freeze stays requested.
  */
 export async function observe(
   cgroups: readonly Cgroup[],
@@ -115,27 +115,27 @@ async function pause(signal: AbortSignal): Promise<void> {
   try {
     await sleep(INTERVAL_MS, undefined, { signal });
   } catch (error) {
-    throw new EnvdError('aborted', 'freeze was not waited for to the end', { cause: error });
+    throw new EnvdError('aborted', 'wait for the freeze was cancelled', { cause: error });
   }
 }
 
 /**
- * What has become of a freeze by the time it is undone, for the platform's eyes.
+ * State of the frozen cgroups before the thaw, reported to the platform.
  * requested = stillFrozen + notFrozen + vanished.
  */
 export interface FreezeAudit {
-  /** Cgroups that were asked to freeze and have not been thawed since. */
+  /** Cgroups that the daemon has requested to freeze and not thawed. */
   readonly requested: number;
   readonly stillFrozen: number;
-  /** Thawed by somebody else, or never frozen because a process could not be stopped. */
+  /** Thawed by another process, or never frozen because a task did not stop. */
   readonly notFrozen: number;
-  /** Gone, or not to be read. */
+  /** Removed or unreadable. */
   readonly vanished: number;
-  /** Of those still frozen: not seen frozen yet when the freeze was answered. */
+  /** Of `stillFrozen`: not frozen at the end of the wait. */
   readonly late: number;
 }
 
-/** `late`: paths of those that were not seen frozen by the end of their freeze. */
+/** `late`: paths of cgroups that were not frozen at the end of the wait. */
 export function auditFrozen(cgroups: readonly Cgroup[], late: ReadonlySet<string>): FreezeAudit {
   const states = Map.groupBy(cgroups, stateOf);
   const frozen = states.get('frozen') ?? [];
@@ -148,7 +148,7 @@ export function auditFrozen(cgroups: readonly Cgroup[], late: ReadonlySet<string
   };
 }
 
-/** `vanished`: gone, or not to be read. */
+/** `vanished`: removed or unreadable. */
 function stateOf(cgroup: Cgroup): 'frozen' | 'running' | 'vanished' {
   try {
     return cgroup.isFrozen() ? 'frozen' : 'running';

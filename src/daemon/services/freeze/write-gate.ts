@@ -2,13 +2,13 @@ import { within } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
 
 /**
- * What the daemon's own changes to files go through. A shut gate refuses new ones and makes those under way wait, so
- * that no thread of the daemon ever sleeps in a write to a frozen file system.
+ * Gate for the daemon's own changes to files. While it is shut, new changes are rejected and those in progress wait, so
+ * that no thread of the daemon blocks in a write to a frozen file system.
  */
 export class WriteGate {
   #inside = 0;
   #opened: PromiseWithResolvers<void> | null = null;
-  #rested: PromiseWithResolvers<void> | null = null;
+  #idle: PromiseWithResolvers<void> | null = null;
 
   get isShut(): boolean {
     return this.#opened !== null;
@@ -16,7 +16,11 @@ export class WriteGate {
 
   /** Runs a change inside the gate. Throws `unavailable` while it is shut. */
   async run<T>(change: () => Promise<T>): Promise<T> {
-    if (this.isShut) throw new EnvdError('unavailable', 'cannot change files now: the file system is frozen');
+    if (this.isShut)
+      throw new EnvdError(
+        'unavailable',
+        'cannot change files: the file system is frozen, try again after the thaw',
+      );
     this.#inside++;
     try {
       return await change();
@@ -26,8 +30,8 @@ export class WriteGate {
   }
 
   /**
-   * For a change that runs inside: what `source` brings, outside of the gate while it is waited for and inside again
-   * when it is there. A client that is slow holds up no freeze, and what it sends waits for the thaw.
+   * The items of `source`, for a change inside the gate: leaves the gate while waiting for an item and enters it again
+   * afterwards. A slow client therefore does not delay a freeze, and its data waits for the thaw.
    */
   async *outside<T>(source: AsyncIterable<T>): AsyncGenerator<T> {
     const items = source[Symbol.asyncIterator]();
@@ -51,12 +55,12 @@ export class WriteGate {
     this.#opened = null;
   }
 
-  /** Resolves when nothing is inside. Throws `unavailable` when that takes longer than `limitMs`. */
-  async rest(limitMs: number): Promise<void> {
+  /** Resolves when no change is inside. Throws `unavailable` after `limitMs` milliseconds. */
+  async whenIdle(limitMs: number): Promise<void> {
     if (this.#inside === 0) return;
-    this.#rested ??= Promise.withResolvers();
-    await within(limitMs, this.#rested.promise, () => {
-      throw new EnvdError('unavailable', 'cannot fsfreeze now: files are being changed');
+    this.#idle ??= Promise.withResolvers();
+    await within(limitMs, this.#idle.promise, () => {
+      throw new EnvdError('unavailable', 'cannot fsfreeze now: files are being changed, try again later');
     });
   }
 
@@ -72,7 +76,7 @@ export class WriteGate {
 
   #leave(): void {
     if (--this.#inside > 0) return;
-    this.#rested?.resolve();
-    this.#rested = null;
+    this.#idle?.resolve();
+    this.#idle = null;
   }
 }

@@ -2,12 +2,12 @@ import type { User, UserDatabase } from '../../os/users.ts';
 
 type Variables = Readonly<Record<string, string>>;
 
-/** What /init has told the daemon about its guest; one value for the daemon's whole life. */
+/** Settings of the guest from /init; one instance for the lifetime of the daemon. */
 export class Guest {
-  /** The token that callers must show, or null while every operation is open. */
+  /** The token that requests need; null: every operation is open. */
   accessToken: string | null = null;
   defaultUser = 'root';
-  /** The directory that an empty path means, or null for the user's home. */
+  /** The directory for an empty path; null: the user's home. */
   defaultWorkdir: string | null = null;
 
   #platformVariables: Variables = {};
@@ -19,7 +19,7 @@ export class Guest {
     this.#users = users;
   }
 
-  /** The variables that every process gets: the platform's, and the daemon's own over them. */
+  /** Variables of every process: the platform's, overridden by the daemon's own. */
   get environment(): Variables {
     return this.#environment;
   }
@@ -37,8 +37,8 @@ export class Guest {
   }
 
   /**
-   * The user that a call is made as; `name` empty or null: the default user.
-   * Throws `unauthenticated` when there is no such user at the time of the call.
+   * The user that a request runs as; `name` empty or null: the default user.
+   * Throws `unauthenticated` if the user does not exist.
    */
   user(name: string | null): User {
     return this.#users.lookup(name || this.defaultUser);

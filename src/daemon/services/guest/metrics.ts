@@ -1,20 +1,20 @@
 import { readFile, statfs } from 'node:fs/promises';
 
-/** The guest's use of its resources; sizes in bytes. */
+/** Resource usage of the guest; sizes in bytes. */
 export interface Metrics {
   /** Unix time in seconds. */
   readonly ts: number;
   readonly cpu_count: number;
-  /** Of all CPUs together, 0 to 100 with two decimals, since the previous reading. */
+  /** Usage of all CPUs together since the previous call, 0 to 100 with two decimals. */
   readonly cpu_used_pct: number;
   readonly mem_total: number;
-  /** What programs could not get any more: total less available. */
+  /** MemTotal − MemAvailable. */
   readonly mem_used: number;
   /** Page cache and reclaimable slabs, as free(1) counts its cache. */
   readonly mem_cache: number;
   readonly mem_total_mib: number;
   readonly mem_used_mib: number;
-  /** Of `/`: total less what is available to users. */
+  /** Of `/`: total − available to unprivileged users. */
   readonly disk_used: number;
   readonly disk_total: number;
 }
@@ -36,7 +36,7 @@ export class MetricsReader {
     this.#proc = proc;
   }
 
-  /** The first reading tells the CPU use since the guest has booted. */
+  /** The first call returns the CPU usage since boot. */
   async read(): Promise<Metrics> {
     const [stat, meminfo, disk] = await Promise.all([
       readFile(`${this.#proc}/stat`, 'utf8'),
@@ -65,7 +65,7 @@ export class MetricsReader {
 /** proc_stat(5): `cpu  user nice system idle iowait irq softirq steal guest guest_nice` in clock ticks. */
 function parseCpuTimes(text: string): CpuTimes {
   const lines = text.split('\n').filter((line) => line.startsWith('cpu'));
-  // The guests' ticks are part of user and nice already.
+  // guest and guest_nice are already included in user and nice.
   const ticks = (lines[0] ?? '').trim().split(/\s+/).slice(1, 9).map(Number);
   const total = ticks.reduce((sum, value) => sum + value, 0);
   const [, , , idle = 0, iowait = 0] = ticks;
@@ -74,7 +74,7 @@ function parseCpuTimes(text: string): CpuTimes {
 
 function percentBetween(before: CpuTimes, after: CpuTimes): number {
   const total = after.total - before.total;
-  // Idle and iowait of the kernel may step back a little, proc_stat(5).
+  // idle and iowait may decrease, proc_stat(5).
   const share = total > 0 ? (after.busy - before.busy) / total : 0;
   return Math.round(Math.min(Math.max(share, 0), 1) * 10_000) / 100;
 }

@@ -4,11 +4,11 @@ import { dirname } from 'node:path';
 import { EnvdError } from '../../../base/errors.ts';
 import { readIfPresent, replaceFile } from '../../os/text-file.ts';
 
-/** Where a Debian guest keeps the certificates that its programs trust. */
+/** Files of a Debian guest's trusted certificates. */
 export interface TrustStore {
-  /** All certificates in one file, which programs read. */
+  /** All certificates in one file; programs read this one. */
   readonly bundle: string;
-  /** What update-ca-certificates(8) adds when it makes the bundle anew. */
+  /** Input of update-ca-certificates(8), which rebuilds the bundle. */
   readonly local: string;
 }
 
@@ -17,23 +17,24 @@ export const SYSTEM_TRUST_STORE: TrustStore = {
   local: '/usr/local/share/ca-certificates/envd.crt',
 };
 
-/** RFC 7468, section 5: what stands between the blocks is commentary. */
+/** RFC 7468, section 5: text between the blocks is explanatory. */
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[A-Za-z\d+/=\s]+-----END CERTIFICATE-----\n?/g;
 
 /**
- * Makes the guest trust the certificates in `pem`, and no longer those given before; the system's own stay.
- * Throws `invalid_argument` when there is no certificate in it, or one that cannot be read.
+ * Adds the certificates in `pem` to the guest's trust store and removes those of the previous call; the system's own
+ * are kept. Throws `invalid_argument` if `pem` contains no certificate or an invalid one.
  */
 export async function trust(pem: string, { bundle, local }: TrustStore): Promise<void> {
   const wanted = certificatesIn(pem);
-  if (wanted.length === 0) throw new EnvdError('invalid_argument', 'caBundle holds no certificate');
+  if (wanted.length === 0)
+    throw new EnvdError('invalid_argument', 'caBundle must contain a certificate in PEM');
   wanted.forEach(verify);
 
   const previous = certificatesIn((await readIfPresent(local)) ?? '');
   const system = remove(previous, (await readIfPresent(bundle)) ?? '').trimEnd();
-  // One that the system trusts anyway is not ours to take away later.
+  // Not those that the system trusts anyway: a later call must not remove them.
   const ours = subtract(wanted, certificatesIn(system));
-  // First noted, then done: what this call leaves behind when it fails, the next one takes away.
+  // Recorded first, so that after a failure the next call removes what this one has added.
   await write(local, join([...previous, ...subtract(ours, previous)]));
   await write(bundle, join(system === '' ? ours : [system, ...ours]));
   await write(local, join(ours));
@@ -51,7 +52,7 @@ function remove(blocks: readonly string[], pem: string): string {
   return pem.replaceAll(CERTIFICATE, (block) => (subtract([block], blocks).length === 0 ? '' : block));
 }
 
-/** Those of `blocks` that are not among `others`, each once; lines may be broken differently. */
+/** `blocks` without `others` and duplicates; whitespace is ignored. */
 function subtract(blocks: readonly string[], others: readonly string[]): string[] {
   const seen = new Set(others.map(normal));
   return blocks.filter((block) => !seen.has(normal(block)) && seen.add(normal(block)));
@@ -65,9 +66,13 @@ function verify(block: string, index: number): void {
   try {
     new X509Certificate(block);
   } catch (error) {
-    throw new EnvdError('invalid_argument', `certificate ${index + 1} of caBundle cannot be read`, {
-      cause: error,
-    });
+    throw new EnvdError(
+      'invalid_argument',
+      `certificate ${index + 1} of caBundle is not a valid X.509 certificate`,
+      {
+        cause: error,
+      },
+    );
   }
 }
 

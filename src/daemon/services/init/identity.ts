@@ -6,8 +6,8 @@ import type { Guest } from '../guest/guest.ts';
 import type { Metadata } from './metadata.ts';
 
 /**
- * Tells the programs of the guest who it is: as variables of every process, and as files of the same names, each
- * with the bare value.
+ * Publishes the sandbox and template ids to programs of the guest: as environment variables of every process, and as
+ * files of the same names that contain the bare value.
  */
 export class Identity {
   readonly #guest: Guest;
@@ -15,15 +15,15 @@ export class Identity {
   readonly #prefix: string;
   readonly #queue = new SerialQueue('write the identity');
 
-  /** `directory`: `/run/svc`; `prefix`, like `svc`, is what the names begin with, in upper case. */
+  /** `directory`: such as `/run/svc`. `prefix`: of the names, such as `svc`; converted to upper case. */
   constructor(guest: Guest, directory: string, prefix: string) {
     this.#guest = guest;
     this.#directory = directory;
     this.#prefix = prefix.toUpperCase();
   }
 
-  /** Replaces what was told before. */
-  async tell({ sandboxID, templateID }: Pick<Metadata, 'sandboxID' | 'templateID'>): Promise<void> {
+  /** Replaces the published ids; null removes one. */
+  async publish({ sandboxID, templateID }: Pick<Metadata, 'sandboxID' | 'templateID'>): Promise<void> {
     const prefix = this.#prefix;
     const names = {
       [`${prefix}_SANDBOX`]: 'true',

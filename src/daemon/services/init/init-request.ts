@@ -6,7 +6,7 @@ export interface VolumeMount {
   readonly path: string;
 }
 
-/** What the platform tells the daemon about its guest; null: not told. */
+/** Body of /init; null: absent. */
 export interface InitRequest {
   /** Null or never empty. */
   readonly accessToken: string | null;
@@ -34,8 +34,8 @@ type MemberName =
   | 'volumeMounts';
 
 /**
- * Reads the body of /init, parsed JSON. `null` and the empty string count as absent, unknown members as a newer
- * platform's. Throws `invalid_argument` that names the member.
+ * Validates the body of /init, parsed JSON. `null` and the empty string count as absent; unknown members are ignored.
+ * Throws `invalid_argument` that names the member.
  */
 export function parseInitRequest(body: unknown): InitRequest {
   const members = asObject<MemberName>(body, 'request body');
@@ -67,12 +67,12 @@ function asText(value: unknown, name: string): string | null {
   return value;
 }
 
-/** Names and values as environ(7) can hold them. */
+/** Validates names and values for environ(7). */
 function asEnvironment(value: unknown): Record<string, string> | null {
   if (value === undefined || value === null) return null;
   const entries = Object.entries(asObject(value, 'envVars')).map(([name, member]): [string, string] => {
     const where = `envVars['${name}']`;
-    if (name === '' || /[=\0]/.test(name)) throw invalid(where, 'named without = and NUL');
+    if (name === '' || /[=\0]/.test(name)) throw invalid(where, 'a non-empty name without = and NUL');
     if (typeof member !== 'string') throw invalid(where, 'a string without NUL');
     return [name, asText(member, where) ?? ''];
   });
@@ -106,13 +106,13 @@ function invalid(name: string, wanted: string): EnvdError {
 const RFC3339 = /^(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d+))?(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))$/;
 
 /**
- * Nanoseconds since the epoch; further digits are cut off. Throws `invalid_argument`, naming the member that the
- * text came from, also for a leap second: Unix time has none.
+ * Nanoseconds since the epoch; further digits are truncated. Throws `invalid_argument` that names the member, also for
+ * a leap second, which Unix time cannot represent.
  */
 function parseTimestamp(text: string, member: string): bigint {
   const [, date, time, fraction = '', sign, hours = '0', minutes = '0'] = RFC3339.exec(text) ?? [];
   const local = Date.parse(`${date}T${time}Z`);
-  // Date.parse takes 30 February for 2 March.
+  // Date.parse accepts 30 February as 2 March.
   if (Number.isNaN(local) || !new Date(local).toISOString().startsWith(`${date}T${time}`)) {
     throw new EnvdError('invalid_argument', `${member} must be an RFC 3339 time: '${text}'`);
   }

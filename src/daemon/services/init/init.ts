@@ -3,34 +3,34 @@ import { SerialQueue } from '../../../base/exclusion.ts';
 import type { FreezeAudit } from '../freeze/sweep.ts';
 import type { InitRequest } from './init-request.ts';
 
-/** What steps have to tell, also when a later one has failed. */
+/** Results of steps, also available when a later step fails. */
 export interface InitReport {
-  /** Null when the caller was not allowed to do this at all. */
+  /** Null if the request was not authorised. */
   freezeAudit: FreezeAudit | null;
 }
 
-/** What a step may need to know beside the request. */
+/** Arguments of a step. */
 export interface InitCall {
   readonly request: InitRequest;
   readonly report: InitReport;
-  /** How long ago the request came in, in nanoseconds: it may have waited for another one. */
+  /** Time since the request arrived, in nanoseconds; it may have waited for another one. */
   ageNs(): bigint;
 }
 
-/** One thing that /init does; doing it twice is the same as doing it once. */
+/** One idempotent step of /init. */
 export interface InitStep {
   readonly name: string;
   /**
-   * `first`: decides whether the caller may do this at all; when it throws, nothing else is run.
-   * `unless stale`: not for a request that is no newer than the last one applied, nor after a failure.
-   * `always`: for every authorised request, even when a step before it has failed.
+   * `first`: authorises the request; if it throws, no other step runs.
+   * `unless stale`: skipped for a request not newer than the last one applied, and after a failed step.
+   * `always`: runs for every authorised request, also after a failed step.
    */
   readonly runs: 'first' | 'unless stale' | 'always';
   run(call: InitCall): Promise<void> | void;
 }
 
 export interface InitResult {
-  /** Whether the request was no newer than the last one applied and so has changed nothing. */
+  /** Whether the request was not newer than the last one applied and has therefore changed nothing. */
   readonly stale: boolean;
 }
 
@@ -45,9 +45,9 @@ export class Init {
   }
 
   /**
-   * Applies a request after those that came before it. Throws the error of the first step that failed, named.
-   * A request that failed counts as not applied: it may be sent again. Throws `resource_exhausted` while too many wait.
-   * @param report filled in meanwhile
+   * Applies requests in order of arrival. Throws the error of the first failed step, with the step's name; a failed
+   * request counts as not applied and may be sent again. Throws `resource_exhausted` if too many requests wait.
+   * @param report filled in by the steps
    */
   apply(request: InitRequest, report: InitReport = { freezeAudit: null }): Promise<InitResult> {
     const arrived = process.hrtime.bigint();

@@ -2,22 +2,25 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { EnvdError, messageOf } from '../../../base/errors.ts';
 import { exchange } from '../../os/http-exchange.ts';
 
-/** What the platform's metadata service tells; null: nothing. */
+/** Response of the platform's metadata service; null: absent. */
 export interface Metadata {
   readonly sandboxID: string | null;
   readonly templateID: string | null;
-  /** SHA-512 in hex of the access token that /init may set; of the empty string: it may be reset. */
+  /** SHA-512 in hex of the access token that /init may set; the hash of the empty string allows resetting it. */
   readonly accessTokenHash: string | null;
 }
 
 const TOKEN_PATH = '/latest/api/token';
-/** One token serves one reading: after a resume the service may be another one, which does not know it. */
+/**
+ * Lifetime of a session token. Each read requests a new one: after a resume another service may answer, which does not
+ * know it.
+ */
 const TOKEN_TTL_S = 30;
 
 /**
  * Reads the metadata: a session token by PUT, then with it the JSON at `url`
- * (docs/decisions/011-metadata-service.md). Throws `unavailable` when the service cannot be reached or does not
- * answer as it should, and the reason of `signal`.
+ * (docs/decisions/011-metadata-service.md). Throws `unavailable` if the service cannot be reached or its response is
+ * invalid, and the reason of `signal`.
  */
 export async function readMetadata(url: URL, signal: AbortSignal): Promise<Metadata> {
   try {
@@ -39,7 +42,7 @@ export async function readMetadata(url: URL, signal: AbortSignal): Promise<Metad
   }
 }
 
-/** Unknown members are a newer platform's; nothing of the answer gets into an error. */
+/** Ignores unknown members. Errors do not quote the response, which is secret. */
 function parse(text: string): Metadata {
   const members = parseObject(text);
   const member = (name: keyof Metadata): string | null => {
@@ -59,47 +62,47 @@ function parseObject(text: string): Readonly<Partial<Record<keyof Metadata, unkn
   try {
     value = JSON.parse(text);
   } catch {
-    throw new Error('the answer is not JSON');
+    throw new Error('the response is not JSON');
   }
   if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value;
-  throw new Error('the answer is not a JSON object');
+  throw new Error('the response is not a JSON object');
 }
 
-/** How long a caller waits for a reading, and the background for an answer, in milliseconds. */
+/** Timeout of a caller of `fresh`, and of a background read, in milliseconds. */
 const READ_LIMIT_MS = 1000;
-/** Between readings in the background; the requests that depend on one make their own. */
+/** Interval of background reads, in milliseconds. */
 const INTERVAL_MS = 30_000;
-/** Between attempts of a caller that waits. */
+/** Interval of attempts while a caller waits, in milliseconds. */
 const RETRY_MS = 50;
-/** Between attempts in the background: twice as long each time, up to the second number. */
+/** First and longest interval of background attempts after a failure, in milliseconds; doubles each time. */
 const BACKGROUND_RETRY_MS = [100, 5000] as const;
 
 export interface MetadataReaderOptions {
   read(signal: AbortSignal): Promise<Metadata>;
-  /** Told every reading before a caller gets it. */
-  onReading(metadata: Metadata): Promise<void>;
-  /** Told why readings in the background fail, once until the next one that does not. */
+  /** Called with each result before `fresh` returns it. */
+  onRead(metadata: Metadata): Promise<void>;
+  /** Called with the first error of a series of failed background reads. */
   onFailure(error: unknown): void;
 }
 
-/** Reads the metadata in the background from the start on, and again for whoever needs to know what it is now. */
+/** Reads the metadata periodically, and on demand for callers that need a current value. */
 export class MetadataReader implements Disposable {
   readonly #options: MetadataReaderOptions;
   readonly #stop = new AbortController();
-  #latest: { readonly metadata: Metadata; readonly begunNs: bigint } | null = null;
+  #latest: { readonly metadata: Metadata; readonly startedNs: bigint } | null = null;
 
   constructor(options: MetadataReaderOptions) {
     this.#options = options;
-    void this.#readOn();
+    void this.#readPeriodically();
   }
 
   /**
-   * A reading that was begun no longer than `ageNs` ago. Throws `unavailable` when there is none within a second,
-   * and what `onReading` throws.
+   * The result of a read that started at most `ageNs` ago. Throws `unavailable` if there is none within 1 s, and errors
+   * of `onRead`.
    */
   async fresh(ageNs: bigint): Promise<Metadata> {
     const oldestNs = process.hrtime.bigint() - ageNs;
-    if (this.#latest && this.#latest.begunNs >= oldestNs) return this.#latest.metadata;
+    if (this.#latest && this.#latest.startedNs >= oldestNs) return this.#latest.metadata;
     const limit = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(READ_LIMIT_MS)]);
     let failure: unknown = null;
     while (!limit.aborted) {
@@ -110,7 +113,9 @@ export class MetadataReader implements Disposable {
       }
       await delay(RETRY_MS, undefined, { signal: limit }).catch(() => {});
     }
-    throw failure ?? new EnvdError('unavailable', 'metadata service did not answer in time');
+    throw (
+      failure ?? new EnvdError('unavailable', `metadata service did not answer within ${READ_LIMIT_MS} ms`)
+    );
   }
 
   [Symbol.dispose](): void {
@@ -118,28 +123,28 @@ export class MetadataReader implements Disposable {
   }
 
   async #read(signal: AbortSignal): Promise<Metadata> {
-    const begunNs = process.hrtime.bigint();
+    const startedNs = process.hrtime.bigint();
     const metadata = await this.#options.read(signal);
-    this.#latest = { metadata, begunNs };
-    await this.#options.onReading(metadata);
+    this.#latest = { metadata, startedNs };
+    await this.#options.onRead(metadata);
     return metadata;
   }
 
-  async #readOn(): Promise<void> {
+  async #readPeriodically(): Promise<void> {
     const { signal } = this.#stop;
     const [shortest, longest] = BACKGROUND_RETRY_MS;
     let retry: number = shortest;
-    let told = false;
+    let reported = false;
     while (!signal.aborted) {
       try {
         await this.#read(AbortSignal.any([signal, AbortSignal.timeout(READ_LIMIT_MS)]));
-        [retry, told] = [shortest, false];
+        [retry, reported] = [shortest, false];
       } catch (error) {
-        if (!told && !signal.aborted) this.#options.onFailure(error);
-        told = true;
+        if (!reported && !signal.aborted) this.#options.onFailure(error);
+        reported = true;
       }
-      await delay(told ? retry : INTERVAL_MS, undefined, { signal, ref: false }).catch(() => {});
-      if (told) retry = Math.min(retry * 2, longest);
+      await delay(reported ? retry : INTERVAL_MS, undefined, { signal, ref: false }).catch(() => {});
+      if (reported) retry = Math.min(retry * 2, longest);
     }
   }
 }

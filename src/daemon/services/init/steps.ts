@@ -18,36 +18,36 @@ export interface Clock {
   setNs(timeNs: bigint): void;
 }
 
-/** What the steps of /init work on. */
-export interface InitSurroundings {
+/** Dependencies of the steps of /init. */
+export interface InitDependencies {
   readonly guest: Guest;
-  /** Null when there is no metadata service. */
+  /** Null without a metadata service. */
   readonly metadata: Pick<MetadataReader, 'fresh'> | null;
   readonly freezer: Pick<Freezer, 'audit' | 'thaw'>;
   readonly filesystemFreezer: Pick<FilesystemFreezer, 'release'>;
   readonly clock: Clock;
   readonly trustStore: TrustStore;
-  /** hosts(5), and the name that the platform's hyperloop gets in it. */
+  /** Path of hosts(5), and the host name of the platform's hyperloop. */
   readonly hosts: { readonly file: string; readonly name: string };
   readonly volumes: Volumes;
 }
 
-/** What /init does, in this order. */
-export function initSteps(surroundings: InitSurroundings): readonly InitStep[] {
-  const { guest, metadata, freezer, filesystemFreezer, clock, trustStore, hosts, volumes } = surroundings;
+/** The steps of /init, in order of execution. */
+export function initSteps(dependencies: InitDependencies): readonly InitStep[] {
+  const { guest, metadata, freezer, filesystemFreezer, clock, trustStore, hosts, volumes } = dependencies;
   const unlessStale = (name: string, run: InitStep['run']): InitStep => ({ name, runs: 'unless stale', run });
   const always = (name: string, run: InitStep['run']): InitStep => ({ name, runs: 'always', run });
   return [
     { name: 'auth', runs: 'first', run: (call) => authorize(guest, metadata, call) },
-    // While it can still be seen what has become of a freeze.
+    // Before the thaw, which changes what the audit reports.
     always('audit', ({ report }) => {
       report.freezeAudit = freezer.audit();
     }),
-    // Before the steps that write to the file system, which would wait for the last step otherwise.
+    // Before the steps that write to the file system, which would block while it is frozen.
     always('fsthaw', () => filesystemFreezer.release()),
     unlessStale('clock', (call) => setClock(clock, call)),
     unlessStale('environment', (call) => setEnvironment(guest, metadata, call)),
-    // A request without one opens every operation.
+    // A request without a token opens every operation.
     unlessStale('token', ({ request }) => {
       guest.accessToken = request.accessToken;
     }),
@@ -56,32 +56,33 @@ export function initSteps(surroundings: InitSurroundings): readonly InitStep[] {
       if (caBundle !== null) await trust(caBundle, trustStore);
     }),
     unlessStale('hosts entry', async ({ request: { hyperloopIP } }) => {
-      if (hyperloopIP !== null) await nameAddress(hyperloopIP, hosts);
+      if (hyperloopIP !== null) await writeHostsEntry(hyperloopIP, hosts);
     }),
-    // Again for each life of the guest, whose connections are new.
+    // Mounted again after each resume: its connections are gone.
     unlessStale('volumes', async ({ request: { volumeMounts, lifecycleID } }) => {
       if (volumeMounts !== null) await volumes.mount(volumeMounts, lifecycleID);
     }),
-    // The workload goes on when everything is ready for it, and whatever has gone wrong.
+    // Last, when everything is ready for the workload; also after a failed step.
     always('thaw', () => freezer.thaw()),
   ];
 }
 
 /**
- * Whether the request may change the guest: it repeats the token that is set; or the metadata service has the hash of
- * its token (SHA-512 in hex; of the empty string: for none); or there is neither a token nor a hash yet. Throws
- * `unauthenticated` when it may not, `unavailable` when that cannot be known.
+ * Authorises the request. Passes if its token is the one that is set; or if the metadata service has the hash of its
+ * token (SHA-512 in hex; of the empty string for no token); or if there is neither a token nor a hash. Throws
+ * `unauthenticated` otherwise, `unavailable` if the metadata cannot be read.
  */
 async function authorize(
   guest: Guest,
-  metadata: InitSurroundings['metadata'],
+  metadata: InitDependencies['metadata'],
   { request: { accessToken }, ageNs }: InitCall,
 ): Promise<void> {
   const current = guest.accessToken;
   if (current !== null && accessToken !== null && equalSecrets(accessToken, current)) return;
-  const vouched = metadata ? (await metadata.fresh(ageNs())).accessTokenHash : null;
-  if (vouched === null && current === null) return;
-  if (vouched !== null && equalSecrets(hash('sha512', accessToken ?? ''), vouched.toLowerCase())) return;
+  const expectedHash = metadata ? (await metadata.fresh(ageNs())).accessTokenHash : null;
+  if (expectedHash === null && current === null) return;
+  if (expectedHash !== null && equalSecrets(hash('sha512', accessToken ?? ''), expectedHash.toLowerCase()))
+    return;
   throw new EnvdError(
     'unauthenticated',
     accessToken === null
@@ -94,8 +95,8 @@ const BEHIND_NS = 50_000_000n;
 const AHEAD_NS = 5_000_000_000n;
 
 /**
- * Sets a clock that a pause has left behind. One that is ahead is left alone for longer: the request itself was
- * under way for some time, and setting a clock back harms programs.
+ * Sets the clock if it is more than 50 ms behind, as after a pause, or 5 s ahead. More tolerant ahead: the request was
+ * in transit for some time, and programs do not expect the clock to go back.
  */
 function setClock(clock: Clock, { request: { timestampNs }, ageNs }: InitCall): void {
   if (timestampNs === null) return;
@@ -104,29 +105,29 @@ function setClock(clock: Clock, { request: { timestampNs }, ageNs }: InitCall): 
   if (behind > BEHIND_NS || behind < -AHEAD_NS) clock.setNs(target);
 }
 
-/** The request's variables replace those of the request before; the daemon's own stay and win. */
+/** Replaces the variables of the previous request; the daemon's own take precedence. */
 async function setEnvironment(
   guest: Guest,
-  metadata: InitSurroundings['metadata'],
+  metadata: InitDependencies['metadata'],
   { request: { environment }, ageNs }: InitCall,
 ): Promise<void> {
-  // Brings the daemon's own up to date; without an answer they stay as they were told last.
+  // Updates the daemon's own variables; if the metadata cannot be read, they stay as they are.
   await metadata?.fresh(ageNs()).catch(() => {});
   if (environment !== null) guest.environment = environment;
 }
 
-/** The user and the directory of calls that name none; what the request does not tell stays as it is. */
+/** Sets the default user and directory; absent members leave them unchanged. */
 function setDefaults(guest: Guest, { request: { defaultUser, defaultWorkdir } }: InitCall): void {
-  // The user need not exist yet: it is looked up when a call is made.
+  // The user need not exist yet: it is looked up for each request.
   guest.defaultUser = defaultUser ?? guest.defaultUser;
   guest.defaultWorkdir = defaultWorkdir ?? guest.defaultWorkdir;
 }
 
-/** Ends the line that is ours, so that the next call finds it. */
+/** Ends the daemon's line, so that the next call finds it. */
 const MARK = '# envd';
 
-/** Gives an address a name, in place of the one before. */
-async function nameAddress(address: string, { file, name }: InitSurroundings['hosts']): Promise<void> {
+/** Writes the hosts(5) entry, replacing that of the previous call. */
+async function writeHostsEntry(address: string, { file, name }: InitDependencies['hosts']): Promise<void> {
   if (isIP(address) === 0) {
     throw new EnvdError('invalid_argument', `hyperloopIP must be an IP address: '${address}'`);
   }

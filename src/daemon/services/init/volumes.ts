@@ -10,15 +10,15 @@ import { Place } from '../../os/place.ts';
 import { runTool } from '../../os/tool.ts';
 import type { VolumeMount } from './init-request.ts';
 
-/** The guest's own tools for network mounts, mount(8) and umount(8). */
+/** The guest's tools for network mounts, mount(8) and umount(8). */
 export interface MountTools {
-  /** For NFS; `bind` puts what it has mounted in its place. */
+  /** Mounts NFS; `bind` then binds the mount to its mount point. */
   readonly mount: string;
   readonly bind: string;
   readonly unmount: string;
-  /** Where the helper for NFS may be, mount.nfs(8): one of these. */
+  /** Possible paths of the NFS helper, mount.nfs(8). */
   readonly helpers: readonly string[];
-  /** A server that is not there would be waited for longer than a minute; in milliseconds. */
+  /** Timeout of each tool in milliseconds; mount(8) waits over a minute for a missing server. */
   readonly limitMs: number;
 }
 
@@ -31,42 +31,41 @@ export const SYSTEM_TOOLS: MountTools = {
 };
 
 /**
- * nfs(5): programs get an error after 2 × 10 s without an answer instead of hanging for good; a mount that cannot be
- * had fails at once.
+ * nfs(5): operations fail after 2 × 10 s without a response instead of blocking forever; a mount that fails is not
+ * retried.
  */
 const OPTIONS = 'soft,proto=tcp,timeo=100,retrans=2,retry=0';
 
-/** umount(8), without looking at what is mounted: it may hang. */
+/** Options of umount(8) that avoid any access to the mounted file system, which may block. */
 const LAZILY = ['--lazy', '--internal-only', '--no-canonicalize', '--'];
 
-/** Who owns a directory that has to be made on the way. */
+/** Owner of directories that are created. */
 const ROOT = { uid: 0, gid: 0 };
 
 interface MountedVolume {
   readonly nfsTarget: string;
   readonly lifecycleID: string | null;
-  /** Without links, as the kernel names it. */
+  /** Resolved path of the mount point, as in mountinfo. */
   readonly path: string;
 }
 
-/** The NFS volumes that the platform has asked for, by the path that it has named. */
+/** The NFS volumes that the platform has requested, by requested path. */
 export class Volumes {
   readonly #tools: MountTools;
-  /** A directory in which only root can make names. */
-  readonly #stages: string;
+  /** A directory that only root can write to, for temporary mount points. */
+  readonly #stagingDirectory: string;
   readonly #mounted = new Map<string, MountedVolume>();
 
-  constructor(tools: MountTools, stages: string) {
+  constructor(tools: MountTools, stagingDirectory: string) {
     this.#tools = tools;
-    this.#stages = stages;
+    this.#stagingDirectory = stagingDirectory;
   }
 
   /**
-   * Mounts these volumes and unmounts those of the call before that are not among them. One that is mounted in this
-   * life of the guest already stays as it is. Throws `invalid_argument` for a target or path that cannot be one,
-   * `permission_denied` for a path that leads over a link of a user's, `failed_precondition` without the tools,
-   * `deadline_exceeded` and `unavailable` when a volume cannot be mounted.
-   * One call at a time.
+   * Mounts these volumes and unmounts those of the previous call that are not among them. A volume that was mounted
+   * with the same `lifecycleID` stays mounted. Throws `invalid_argument` for an invalid target or path,
+   * `permission_denied` for a path through a user's symbolic link, `failed_precondition` without the tools,
+   * `deadline_exceeded` and `unavailable` when a volume cannot be mounted. One call at a time.
    */
   async mount(wanted: readonly VolumeMount[], lifecycleID: string | null): Promise<void> {
     wanted.forEach(verify);
@@ -81,12 +80,12 @@ export class Volumes {
     const ours = this.#mounted.get(path);
     const current = mountAt(ours?.path ?? path);
     if (current && ours?.nfsTarget === nfsTarget && ours.lifecycleID === lifecycleID) return;
-    // One that is not known is a former daemon's; its server may be gone, so it is not touched before.
+    // An unknown one was mounted by a previous daemon; it is unmounted unread, because its server may be gone.
     if (current && (ours || current.kind === 'network')) await this.#unmount(path, ours?.path ?? path);
     if (!this.#tools.helpers.some((helper) => existsSync(helper))) {
       throw new EnvdError(
         'failed_precondition',
-        "'mount.nfs' is not installed: it is in nfs-common on Debian",
+        "'mount.nfs' is not installed: install it (Debian: apt-get install nfs-common)",
       );
     }
     const resolved = await this.#mountAt(path, nfsTarget);
@@ -94,14 +93,15 @@ export class Volumes {
   }
 
   /**
-   * Mounts in two steps: mount(8) takes paths, and who owns a directory on the way could exchange it for a link to
-   * /etc. So it mounts where nobody can, and that is bound to a directory that is held open. Returns the path of that.
+   * Mounts in two steps, because mount(8) takes paths: the owner of a parent directory could replace it by a symbolic
+   * link to /etc. The volume is mounted in the staging directory, then bound to the mount point, which is held open.
+   * Returns the resolved path of the mount point.
    */
   async #mountAt(path: string, nfsTarget: string): Promise<string> {
     using place = await openMountPoint(path);
     const action = `cannot mount '${nfsTarget}' at '${path}'`;
-    await mkdir(this.#stages, { recursive: true, mode: 0o700 });
-    const stage = await mkdtemp(join(this.#stages, 'volume-'));
+    await mkdir(this.#stagingDirectory, { recursive: true, mode: 0o700 });
+    const stage = await mkdtemp(join(this.#stagingDirectory, 'volume-'));
     try {
       await this.#run(action, this.#tools.mount, ['-t', 'nfs', '-o', OPTIONS, '--', nfsTarget, stage]);
       try {
@@ -116,7 +116,7 @@ export class Volumes {
     return await place.directoryPath();
   }
 
-  /** Lazily, and without looking at what is mounted: it may hang. */
+  /** Unmounts lazily, without access to the mounted file system, which may block. */
   async #unmount(path: string, resolved: string): Promise<void> {
     if (mountAt(resolved)) {
       await this.#run(`cannot unmount '${path}'`, this.#tools.unmount, [...LAZILY, resolved]);
@@ -134,12 +134,12 @@ export class Volumes {
   }
 }
 
-/** The directory at `path`, made if it is missing, held open. */
+/** Opens the directory at `path`; creates it if it is missing. */
 async function openMountPoint(path: string): Promise<Place> {
   const place = await about(path, () => Place.open(path, true));
   try {
     if (place.owner !== null) {
-      const message = `path of a volume leads over a link of user ${place.owner}: '${path}'`;
+      const message = `path of a volume must not pass through a symbolic link of user ${place.owner}: '${path}'`;
       throw new EnvdError('permission_denied', message);
     }
     await about(path, () => place.makeDirectory(ROOT));
@@ -150,7 +150,7 @@ async function openMountPoint(path: string): Promise<Place> {
   }
 }
 
-/** Anything else could be taken for an option, or for another kind of mount. */
+/** Rejects all that mount(8) could take for an option or another type of mount. */
 function verify({ nfsTarget, path }: VolumeMount): void {
   if (!/^(\[[\da-fA-F:.%\w]+\]|[^-:/\s][^:/\s]*):\/\S*$/.test(nfsTarget)) {
     throw new EnvdError('invalid_argument', `nfs_target must be host:/path: '${nfsTarget}'`);
@@ -160,7 +160,7 @@ function verify({ nfsTarget, path }: VolumeMount): void {
   }
 }
 
-/** What is mounted at exactly this path, the uppermost. */
+/** The topmost mount at exactly this path. */
 function mountAt(path: string): Mount | undefined {
   const bytes = bytePath(Buffer.from(path));
   return readMounts().findLast((mount) => mount.path === bytes);

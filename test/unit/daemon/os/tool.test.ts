@@ -39,7 +39,7 @@ test('kills the program and its children at the time limit', async () => {
   const hanging = shell('sleep 1000 & echo $$ $! > "$1"; wait', 300, file);
   await expect(hanging).rejects.toMatchObject({
     kind: 'deadline_exceeded',
-    message: "'sh' was killed after 0.3 s",
+    message: "'sh' did not finish within 0.3 s and was killed",
   });
   const pids = readFileSync(file, 'utf8').trim().split(' ').map(Number);
   expect(pids.length).toBe(2);

@@ -6,7 +6,7 @@ import { envsRoutes, healthRoutes, initRoutes } from '../../../../../src/daemon/
 import type { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
 import { Init } from '../../../../../src/daemon/services/init/init.ts';
 import { initSteps } from '../../../../../src/daemon/services/init/steps.ts';
-import { initSurroundings, NOTHING_FROZEN } from '../../../../support/init-step.ts';
+import { initDependencies, NOTHING_FROZEN } from '../../../../support/init-step.ts';
 
 function setUp(audit = NOTHING_FROZEN): { app: FastifyInstance; guest: Guest } {
   const app = Fastify();
@@ -16,11 +16,11 @@ function setUp(audit = NOTHING_FROZEN): { app: FastifyInstance; guest: Guest } {
   // As in the daemon, where /init reads its body itself.
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null));
-  const surroundings = initSurroundings({ freezer: { audit: () => audit, thaw: async () => {} } });
-  const { guest } = surroundings;
+  const dependencies = initDependencies({ freezer: { audit: () => audit, thaw: async () => {} } });
+  const { guest } = dependencies;
   healthRoutes(app);
   envsRoutes(app, guest);
-  initRoutes(app, new Init(initSteps(surroundings)), '1.2.3');
+  initRoutes(app, new Init(initSteps(dependencies)), '1.2.3');
   return { app, guest };
 }
 

@@ -64,17 +64,19 @@ describe('authorization', () => {
     username: 'user',
     signature: undefined,
     expiration: undefined,
-    shownToken: undefined,
+    presentedToken: undefined,
   } as const;
 
   test('allows everything while no token is set', () => {
-    const wrong = { ...credentials, shownToken: 'wrong', signature: 'wrong' };
+    const wrong = { ...credentials, presentedToken: 'wrong', signature: 'wrong' };
     for (const shown of [credentials, wrong]) expect(() => authorizeFile(null, shown)).not.toThrow();
   });
 
   test('with a token does not consider the signature', () => {
-    authorizeFile(TOKEN, { ...credentials, shownToken: TOKEN, signature: 'wrong' });
-    expect(() => authorizeFile(TOKEN, { ...credentials, shownToken: 'wrong', signature: VECTOR })).toThrow(
+    authorizeFile(TOKEN, { ...credentials, presentedToken: TOKEN, signature: 'wrong' });
+    expect(() =>
+      authorizeFile(TOKEN, { ...credentials, presentedToken: 'wrong', signature: VECTOR }),
+    ).toThrow(
       expect.objectContaining({
         kind: 'unauthenticated',
         message: 'access token present in header but does not match',

@@ -104,7 +104,7 @@ describe('a refused freeze changes nothing', () => {
       const freezer = create({ ownDirectories: ['/proc', directory] });
       await expect(freezer.freeze()).rejects.toMatchObject({
         kind: 'failed_precondition',
-        message: `cannot freeze the file system of '${path}': the daemon itself writes to '${directory}' on it`,
+        message: `cannot freeze the file system of '${path}': the daemon writes to '${directory}', which must be on another file system`,
       });
       expect([freezer.active, gate.isShut, told]).toEqual([false, false, []]);
       expect(await isWritable(path)).toBe(true);

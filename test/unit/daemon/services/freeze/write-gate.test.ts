@@ -32,7 +32,7 @@ describe('a shut gate', () => {
     gate.shut();
     await expect(gate.run(async () => 'done')).rejects.toMatchObject({
       kind: 'unavailable',
-      message: 'cannot change files now: the file system is frozen',
+      message: 'cannot change files: the file system is frozen, try again after the thaw',
     });
     gate.open();
     expect(await gate.run(async () => 'done')).toBe('done');
@@ -40,12 +40,12 @@ describe('a shut gate', () => {
 
   test('waits for all changes in progress, failed or not, and not at all without any', async () => {
     const gate = new WriteGate();
-    await gate.rest(0);
+    await gate.whenIdle(0);
     const changes = [Promise.withResolvers<void>(), Promise.withResolvers<void>()] as const;
     const outcomes = Promise.allSettled(changes.map(({ promise }) => gate.run(() => promise)));
     gate.shut();
     let rested = false;
-    const rest = gate.rest(60_000).then(() => {
+    const rest = gate.whenIdle(60_000).then(() => {
       rested = true;
     });
     changes[0].reject(new Error('failed'));
@@ -60,13 +60,13 @@ describe('a shut gate', () => {
     const gate = new WriteGate();
     const change = Promise.withResolvers<void>();
     const outcome = gate.run(() => change.promise);
-    await expect(gate.rest(5)).rejects.toMatchObject({
+    await expect(gate.whenIdle(5)).rejects.toMatchObject({
       kind: 'unavailable',
-      message: 'cannot fsfreeze now: files are being changed',
+      message: 'cannot fsfreeze now: files are being changed, try again later',
     });
     change.resolve();
     await outcome;
-    await gate.rest(0);
+    await gate.whenIdle(0);
   });
 });
 
@@ -82,7 +82,7 @@ describe('a change that waits for its client', () => {
     source.bring('a');
     await expect.poll(() => received).toEqual(['a']);
     gate.shut();
-    await gate.rest(0);
+    await gate.whenIdle(0);
     source.bring('b');
     await new Promise(setImmediate);
     expect(received).toEqual(['a']);
@@ -95,7 +95,7 @@ describe('a change that waits for its client', () => {
     gate.open();
     await change;
     expect(received).toEqual(['a', 'b', 'end']);
-    await gate.rest(0);
+    await gate.whenIdle(0);
   });
 
   test('counts as in progress while it processes an item', async () => {
@@ -107,7 +107,7 @@ describe('a change that waits for its client', () => {
     });
     source.bring('a');
     await expect.poll(source.asked).toBe(1);
-    await expect(gate.rest(5)).rejects.toMatchObject({ kind: 'unavailable' });
+    await expect(gate.whenIdle(5)).rejects.toMatchObject({ kind: 'unavailable' });
     dealing.resolve();
     source.end();
     await change;
@@ -130,6 +130,6 @@ describe('a change that waits for its client', () => {
       for await (const _ of gate.outside(failing)) expect.unreachable();
     });
     await expect(gone).rejects.toThrow('client gone');
-    await gate.rest(0);
+    await gate.whenIdle(0);
   });
 });

@@ -133,12 +133,12 @@ test('an invalid certificate is refused, and nothing changes', async () => {
   const files = store();
   await expect(trust('hello', files)).rejects.toMatchObject({
     kind: 'invalid_argument',
-    message: 'caBundle holds no certificate',
+    message: 'caBundle must contain a certificate in PEM',
   });
   const broken = PEM.b.replace(/M[A-Za-z]/, 'AA');
   await expect(trust(PEM.a + broken, files)).rejects.toMatchObject({
     kind: 'invalid_argument',
-    message: 'certificate 2 of caBundle cannot be read',
+    message: 'certificate 2 of caBundle is not a valid X.509 certificate',
   });
   expect(readFileSync(files.bundle, 'utf8')).toBe(PEM.system);
   expect(existsSync(files.local)).toBe(false);

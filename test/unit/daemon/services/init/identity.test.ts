@@ -19,7 +19,7 @@ function setUp() {
 test('the identity is set as variables and as files that everybody can read', async () => {
   const { guest, directory, files, identity } = setUp();
   guest.environment = { A: '1', SVC_SANDBOX_ID: 'mine' };
-  await identity.tell({ sandboxID: 'box', templateID: 'plate' });
+  await identity.publish({ sandboxID: 'box', templateID: 'plate' });
   const own = { SVC_SANDBOX: 'true', SVC_SANDBOX_ID: 'box', SVC_TEMPLATE_ID: 'plate' };
   expect(guest.environment).toEqual({ A: '1', ...own });
   expect(files()).toEqual(own);
@@ -31,7 +31,7 @@ test('the identity is set as variables and as files that everybody can read', as
 
 test('the prefix of the names is configurable', async () => {
   const { guest, directory, files } = setUp();
-  await new Identity(guest, directory, 'e2b').tell({ sandboxID: 'box', templateID: 'plate' });
+  await new Identity(guest, directory, 'e2b').publish({ sandboxID: 'box', templateID: 'plate' });
   const own = { E2B_SANDBOX: 'true', E2B_SANDBOX_ID: 'box', E2B_TEMPLATE_ID: 'plate' };
   expect(guest.environment).toEqual(own);
   expect(files()).toEqual(own);
@@ -39,18 +39,18 @@ test('the prefix of the names is configurable', async () => {
 
 test('a new identity replaces the previous one', async () => {
   const { guest, files, identity } = setUp();
-  await identity.tell({ sandboxID: 'box', templateID: 'plate' });
-  await identity.tell({ sandboxID: 'other', templateID: null });
+  await identity.publish({ sandboxID: 'box', templateID: 'plate' });
+  await identity.publish({ sandboxID: 'other', templateID: null });
   expect(guest.environment).toEqual({ SVC_SANDBOX: 'true', SVC_SANDBOX_ID: 'other' });
   expect(files()).toEqual({ SVC_SANDBOX: 'true', SVC_SANDBOX_ID: 'other' });
 });
 
 test('the last of concurrent calls wins, and the same identity again changes no file', async () => {
   const { directory, files, identity } = setUp();
-  await Promise.all(['a', 'b', 'c'].map((sandboxID) => identity.tell({ sandboxID, templateID: null })));
+  await Promise.all(['a', 'b', 'c'].map((sandboxID) => identity.publish({ sandboxID, templateID: null })));
   expect(files()).toMatchObject({ SVC_SANDBOX_ID: 'c' });
   const { ino } = statSync(join(directory, 'SVC_SANDBOX_ID'));
-  await identity.tell({ sandboxID: 'c', templateID: null });
+  await identity.publish({ sandboxID: 'c', templateID: null });
   expect(statSync(join(directory, 'SVC_SANDBOX_ID')).ino).toBe(ino);
 });
 
@@ -58,7 +58,7 @@ test('a directory that cannot be made is an error, and the variables are set', a
   const { guest, directory, identity } = setUp();
   const taken = join(directory, '../../run');
   writeFileSync(taken, '');
-  await expect(identity.tell({ sandboxID: 'box', templateID: null })).rejects.toMatchObject({
+  await expect(identity.publish({ sandboxID: 'box', templateID: null })).rejects.toMatchObject({
     code: 'ENOTDIR',
   });
   expect(guest.environment).toMatchObject({ SVC_SANDBOX_ID: 'box' });

@@ -30,11 +30,11 @@ test.each([
 
 describe('an unusable response is an error', () => {
   test.each([
-    ['no JSON', 'secret{', 'the answer is not JSON'],
-    ['another value', '["secret"]', 'the answer is not a JSON object'],
+    ['no JSON', 'secret{', 'the response is not JSON'],
+    ['another value', '["secret"]', 'the response is not a JSON object'],
     ['another type', { sandboxID: { secret: 1 } }, 'sandboxID is not a string'],
     ['a NUL', { templateID: 'secret\0' }, 'templateID is not a string'],
-    ['too much', `{"secret": "${'x'.repeat(70_000)}"}`, 'GET was answered with too much'],
+    ['too much', `{"secret": "${'x'.repeat(70_000)}"}`, 'GET returned more than 65536 characters'],
   ])('%s', async (_, metadata, reason) => {
     await using service = await startMetadataService();
     service.metadata = metadata;
@@ -49,7 +49,9 @@ describe('an unusable response is an error', () => {
     service.intercept = (request, response) => {
       response.writeHead(request.method === method ? 403 : 200).end('x');
     };
-    await expect(readMetadata(service.url, never)).rejects.toThrow(`${method} was answered with 403`);
+    await expect(readMetadata(service.url, never)).rejects.toThrow(
+      `${method} returned status 403, expected 200`,
+    );
   });
 
   test('a token that is not valid in a header', async () => {

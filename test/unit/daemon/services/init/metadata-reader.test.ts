@@ -14,7 +14,7 @@ function setUp() {
       readings.push(reading);
       return reading.promise;
     },
-    onReading: async (metadata) => void told.push(metadata),
+    onRead: async (metadata) => void told.push(metadata),
     onFailure: (error) => void told.push(error),
   });
   onTestFinished(() => reader[Symbol.dispose]());
@@ -54,7 +54,7 @@ describe('in the background', () => {
         count++;
         return METADATA;
       },
-      onReading: async () => {},
+      onRead: async () => {},
       onFailure: () => {},
     });
     await vi.advanceTimersByTimeAsync(29_999);
@@ -101,7 +101,7 @@ describe('a fresh reading', () => {
     const started = performance.now();
     await expect(reader.fresh(0n)).rejects.toMatchObject({
       kind: 'unavailable',
-      message: 'metadata service did not answer in time',
+      message: 'metadata service did not answer within 1000 ms',
     });
     expect(performance.now() - started).toBeGreaterThanOrEqual(995);
     expect(readings[1]?.signal.aborted).toBe(true);
@@ -111,7 +111,7 @@ describe('a fresh reading', () => {
     const reason = new Error('refused');
     const reader = new MetadataReader({
       read: () => Promise.reject(reason),
-      onReading: async () => {},
+      onRead: async () => {},
       onFailure: () => {},
     });
     onTestFinished(() => reader[Symbol.dispose]());

@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import { initSteps } from '../../../../../src/daemon/services/init/steps.ts';
-import { initSurroundings, runStep as run } from '../../../../support/init-step.ts';
+import { initDependencies, runStep as run } from '../../../../support/init-step.ts';
 
-const newGuest = () => initSurroundings().guest;
+const newGuest = () => initDependencies().guest;
 
 /** A metadata service with this hash. */
 const metadataWith = (accessTokenHash: string | null) => ({
@@ -146,13 +146,13 @@ test('defaults: missing members keep their value', async () => {
 });
 
 test('thaw: its error is thrown', async () => {
-  const { freezer } = initSurroundings();
+  const { freezer } = initDependencies();
   const stuck = { ...freezer, thaw: () => Promise.reject(new Error('still frozen')) };
   await expect(run('thaw', { freezer: stuck }, {})).rejects.toThrow('still frozen');
 });
 
 test('the steps have this order and these conditions', () => {
-  expect(initSteps(initSurroundings()).map(({ name, runs }) => `${name}: ${runs}`)).toEqual([
+  expect(initSteps(initDependencies()).map(({ name, runs }) => `${name}: ${runs}`)).toEqual([
     'auth: first',
     'audit: always',
     'fsthaw: always',
