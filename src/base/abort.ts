@@ -1,7 +1,4 @@
-/**
- * Calls `listener` once when `signal` aborts, at once if it has already. Returns what removes the listener:
- * a signal may outlive its many users.
- */
+/** Calls `listener` when `signal` aborts, immediately if it has. Returns a function that removes the listener. */
 export function onAbort(signal: AbortSignal, listener: () => void): () => void {
   if (signal.aborted) {
     listener();
@@ -11,17 +8,14 @@ export function onAbort(signal: AbortSignal, listener: () => void): () => void {
   return () => signal.removeEventListener('abort', listener);
 }
 
-/** What `work` settles with, unless `signal` aborts first: then its reason is thrown. */
+/** Settles as `work` does. Throws the reason of `signal` if it aborts first. */
 export async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   const { promise: aborted, reject } = Promise.withResolvers<never>();
-  const forget = onAbort(signal, () => reject(signal.reason));
-  return Promise.race([work, aborted]).finally(forget);
+  const removeListener = onAbort(signal, () => reject(signal.reason));
+  return Promise.race([work, aborted]).finally(removeListener);
 }
 
-/**
- * What `work` settles with, unless it takes longer than `milliseconds`: then what `late` returns, or throws. Waiting keeps
- * no process alive.
- */
+/** Settles as `work` does, or after `milliseconds` as `late` does. The timer does not keep the process alive. */
 export async function within<T>(
   milliseconds: number,
   work: Promise<T>,

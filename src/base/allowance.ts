@@ -1,4 +1,4 @@
-/** A number of things that may be taken at a time, all takers together. */
+/** A limit on the number of units (bytes, for instance) in use at the same time. */
 export class Allowance {
   #left: number;
 
@@ -6,14 +6,14 @@ export class Allowance {
     this.#left = most;
   }
 
-  /** False, with nothing taken, when there are not so many left. */
+  /** Takes `count` units; returns false and takes none when fewer are left. */
   take(count: number): boolean {
     if (count > this.#left) return false;
     this.#left -= count;
     return true;
   }
 
-  giveBack(count: number): void {
+  release(count: number): void {
     this.#left += count;
   }
 }

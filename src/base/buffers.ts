@@ -1,8 +1,8 @@
 /**
- * Gives the memory of a piece of data back at once, which must not be used by anybody any more. Data in bulk lies
- * outside of the heap: left to the garbage collector, it piles up, and each 64 MB of it cost a full collection.
- * Pieces that share their memory with others are left alone.
+ * Frees the memory of a buffer immediately; the buffer must not be used afterwards. Buffers are allocated outside the
+ * heap: without this, every 64 MB of them cause a full garbage collection. Does nothing for a buffer that is a part of a
+ * larger one.
  */
-export function giveBack({ buffer, byteLength }: Buffer): void {
+export function freeBuffer({ buffer, byteLength }: Buffer): void {
   if (buffer instanceof ArrayBuffer && buffer.byteLength === byteLength) buffer.transfer(0);
 }

@@ -1,9 +1,9 @@
-/** Owns what is to be released together: the last added goes first, each once, even when one of them throws. */
+/** Releases resources together: each once, in reverse order of addition, also when one of them throws. */
 export class Disposables implements Disposable {
   #releases: (() => void)[] = [];
   #disposed = false;
 
-  /** Adds a release; runs it at once when the owner has been disposed of already. */
+  /** Adds a release function; calls it immediately if this object has been disposed of already. */
   add(release: () => void): void {
     if (this.#disposed) release();
     else this.#releases.push(release);
@@ -19,6 +19,6 @@ export class Disposables implements Disposable {
         errors.push(error);
       }
     }
-    if (errors.length > 0) throw new AggregateError(errors, 'cannot release everything');
+    if (errors.length > 0) throw new AggregateError(errors, 'cannot release all resources');
   }
 }

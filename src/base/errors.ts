@@ -1,8 +1,8 @@
-/** What can go wrong, in our own words: with the status that HTTP has for it, and the name of Connect's code. */
-const ANSWERS = {
+/** The kinds of errors, with the HTTP status and the name of the Connect code of each. */
+const KINDS = {
   aborted: [409, 'Aborted'],
   already_exists: [409, 'AlreadyExists'],
-  /** It is in a state that does not go with what is asked for; `failed_precondition` is about everything around it. */
+  /** The state of the object itself does not allow the operation; `failed_precondition`: the state of the system. */
   conflict: [409, 'FailedPrecondition'],
   deadline_exceeded: [504, 'DeadlineExceeded'],
   failed_precondition: [412, 'FailedPrecondition'],
@@ -18,10 +18,10 @@ const ANSWERS = {
   unimplemented: [501, 'Unimplemented'],
 } as const satisfies Readonly<Record<string, readonly [status: number, code: string]>>;
 
-export type ErrorKind = keyof typeof ANSWERS;
-type ConnectCode = (typeof ANSWERS)[ErrorKind][1];
+export type ErrorKind = keyof typeof KINDS;
+type ConnectCode = (typeof KINDS)[ErrorKind][1];
 
-/** An error that a caller may see: its message names what was wrong, without a final period. */
+/** An error whose message is shown to clients: without a final period. */
 export class EnvdError extends Error {
   override readonly name = 'EnvdError';
   readonly kind: ErrorKind;
@@ -32,7 +32,7 @@ export class EnvdError extends Error {
   }
 }
 
-/** A refusal that only HTTP has a status for. */
+/** An error with an HTTP status that none of the kinds has. */
 export class HttpError extends Error {
   override readonly name = 'HttpError';
   readonly statusCode: number;
@@ -43,32 +43,32 @@ export class HttpError extends Error {
   }
 }
 
-/** The HTTP status that stands for anything that was thrown. */
+/** The HTTP status for any thrown value; 500 when it has none. */
 export function statusOf(error: unknown): number {
-  if (error instanceof EnvdError) return ANSWERS[error.kind][0];
-  // Fastify's own have one as well: a malformed URL or content type.
+  if (error instanceof EnvdError) return KINDS[error.kind][0];
+  // Fastify's errors have one too: a malformed URL or content type.
   const own = error instanceof Error && 'statusCode' in error ? error.statusCode : null;
   return typeof own === 'number' && own >= 400 ? own : 500;
 }
 
-/** The name of the Connect code that stands for errors of this kind. */
+/** The name of the Connect code for this kind. */
 export function connectCodeOf(kind: ErrorKind): ConnectCode {
-  return ANSWERS[kind][1];
+  return KINDS[kind][1];
 }
 
-/** What goes with every error over HTTP but those of RPCs. */
+/** The headers of every error response, except those of RPCs. */
 export const ERROR_HEADERS = {
   'content-type': 'application/json; charset=utf-8',
   'x-content-type-options': 'nosniff',
   'cache-control': 'no-store',
 } as const;
 
-/** The one shape of these errors. */
+/** The body of these error responses. */
 export function errorBody(code: number, message: string): string {
   return JSON.stringify({ code, message });
 }
 
-/** A failed system call, as Node and the native addon throw it. */
+/** The error of a failed system call, thrown by Node and by the native addon. */
 export interface SystemError extends Error {
   readonly code: string;
   readonly errno: number;
@@ -76,13 +76,13 @@ export interface SystemError extends Error {
   readonly path?: string;
 }
 
-/** Whether `error` is a failed system call, and with one of `codes` if any are given. */
+/** Whether `error` is a failed system call with one of `codes`, or with any code when none is given. */
 export function isSystemError(error: unknown, ...codes: readonly string[]): error is SystemError {
   if (!(error instanceof Error) || !('code' in error) || !('syscall' in error)) return false;
   return codes.length === 0 || codes.includes(String(error.code));
 }
 
-/** The text of anything that was thrown. */
+/** The message of any thrown value. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

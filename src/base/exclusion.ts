@@ -1,6 +1,6 @@
 import { EnvdError } from './errors.ts';
 
-/** Lets one operation run at a time; the others are refused, not queued. */
+/** A lock that one operation can hold; others are refused, not queued. */
 export class ExclusiveLock {
   #holder: string | null = null;
 
@@ -19,35 +19,35 @@ export class ExclusiveLock {
   }
 }
 
-/** Calls of a queue that may wait while one is under way, unless the queue is told otherwise. */
+/** The default maximum of waiting calls. */
 const WAITING_LIMIT = 64;
 
-/** Runs one call at a time, in the order in which they came; how many may wait is bounded. */
+/** Runs calls one at a time, in order; the number of waiting calls is bounded. */
 export class SerialQueue {
   readonly #name: string;
   readonly #limit: number;
   readonly #waiting: (() => void)[] = [];
   #isBusy = false;
 
-  /** `name` is what the refusal calls the operation, like `init`. */
+  /** `name`: the operation in error messages, like `init`. */
   constructor(name: string, limit = WAITING_LIMIT) {
     this.#name = name;
     this.#limit = limit;
   }
 
-  /** Whether nothing is under way and nothing waits. */
+  /** Whether no call is running or waiting. */
   get isIdle(): boolean {
     return !this.#isBusy;
   }
 
-  /** Settles as `work` does. Throws `resource_exhausted`, without running it, while too many others wait. */
+  /** Settles as `work` does. Throws `resource_exhausted` immediately while too many calls wait. */
   async run<T>(work: () => Promise<T>): Promise<T> {
     if (this.#isBusy) await this.#turn();
     this.#isBusy = true;
     try {
       return await work();
     } finally {
-      // The turn is handed over: nobody who comes meanwhile can take it.
+      // The queue remains busy, so that a new call cannot overtake the next one.
       const next = this.#waiting.shift();
       if (next) next();
       else this.#isBusy = false;
@@ -65,19 +65,19 @@ export class SerialQueue {
   }
 }
 
-/** Runs what has the same key one after the other, in the order of the calls, and different keys side by side. */
+/** Runs calls with the same key one at a time, in order, and calls with different keys concurrently. */
 export class KeyedQueues {
   readonly #queues = new Map<string, SerialQueue>();
   readonly #name: string;
   readonly #limit: number;
 
-  /** `name`, as of a queue; `limit`: how many calls may wait for each key. */
+  /** `name`: the operation in error messages; `limit`: the maximum of waiting calls per key. */
   constructor(name: string, limit: number) {
     this.#name = name;
     this.#limit = limit;
   }
 
-  /** Settles as `work` does. Throws `resource_exhausted` while too many others with this key wait. */
+  /** Settles as `work` does. Throws `resource_exhausted` immediately while too many calls with this key wait. */
   async run<T>(key: string, work: () => Promise<T>): Promise<T> {
     const queue = this.#queues.get(key) ?? new SerialQueue(this.#name, this.#limit);
     this.#queues.set(key, queue);

@@ -1,11 +1,11 @@
 /**
- * A bounded stream of events that its reader pulls. What is behind a feed slows down, or drops and says so, when
- * nobody pulls: a feed never grows without bound. Disposing of it ends a `next` that waits with null.
+ * A bounded queue of events that is pulled by one reader. When the reader is slow, the source slows down, or drops events
+ * and reports that. A pending `next` resolves with null when the feed is disposed of.
  */
 export interface Feed<Event> extends Disposable {
   /**
-   * Waits for events and takes them in order, at least one, and about `bytes` of them where there is more to choose from;
-   * null after the last. One call at a time. Throws what ended the feed early.
+   * Waits for events and takes them in order: at least one, about `bytes` of output if more is queued. Null after the
+   * last. One call at a time. Throws the error that ended the feed.
    */
   next(bytes?: number): Promise<readonly Event[] | null>;
 }

@@ -1,25 +1,25 @@
-/** What is kept while output is held, in characters; what comes then is dropped, and counted. */
+/** The maximum of buffered characters; further lines are dropped and counted. */
 const LIMIT = 1024 * 1024;
-/** Lines go out together with those that come within this time, in ms: a write costs more than a line does. */
-const TOGETHER_MS = 20;
+/** After a write, lines are collected for this time and written together: few writes use less CPU. */
+const BATCH_INTERVAL_MS = 20;
 
-/** Writes lines, one at once and many together, but keeps them while it is held: for when writing would have to wait. */
+/** Writes lines in batches; buffers them while held, for times at which a write would block. */
 export class HeldOutput {
   readonly #write: (lines: string) => void;
   #held = false;
-  #kept = '';
+  #buffered = '';
   #dropped = 0;
-  #next: NodeJS.Timeout | null = null;
+  #timer: NodeJS.Timeout | null = null;
 
   constructor(write: (lines: string) => void) {
     this.#write = write;
   }
 
-  /** `line` with its end. */
+  /** `line` includes its newline. */
   write(line: string): void {
-    if (this.#kept.length + line.length <= LIMIT) this.#kept += line;
+    if (this.#buffered.length + line.length <= LIMIT) this.#buffered += line;
     else this.#dropped++;
-    if (this.#next === null) this.flush();
+    if (this.#timer === null) this.flush();
   }
 
   /** Writes nothing until `release`. */
@@ -27,7 +27,7 @@ export class HeldOutput {
     this.#held = true;
   }
 
-  /** Writes what was kept; returns the number of lines that were dropped. */
+  /** Writes the buffered lines; returns the number of dropped ones. */
   release(): number {
     const dropped = this.#dropped;
     this.#held = false;
@@ -36,15 +36,15 @@ export class HeldOutput {
     return dropped;
   }
 
-  /** Writes what waits for more, unless it is held. */
+  /** Writes the buffered lines now, unless held. */
   flush(): void {
-    if (this.#held || this.#kept === '') return;
-    const lines = this.#kept;
-    this.#kept = '';
+    if (this.#held || this.#buffered === '') return;
+    const lines = this.#buffered;
+    this.#buffered = '';
     this.#write(lines);
-    this.#next ??= setTimeout(() => {
-      this.#next = null;
+    this.#timer ??= setTimeout(() => {
+      this.#timer = null;
       this.flush();
-    }, TOGETHER_MS);
+    }, BATCH_INTERVAL_MS);
   }
 }

@@ -1,10 +1,10 @@
 import process from 'node:process';
 import pino from 'pino';
 
-/** What waits while the log cannot be written, in bytes; what comes then is dropped. */
+/** The maximum of buffered bytes while the log cannot be written; further lines are dropped. */
 const LIMIT = 1024 * 1024;
 
-/** Where the log goes, as much of pino's destination as is used. */
+/** The part of pino's destination that is used. */
 interface LogOutput {
   write(lines: string): void;
   on(event: 'error' | 'drain', listener: () => void): unknown;
@@ -12,20 +12,20 @@ interface LogOutput {
 }
 
 /**
- * Standard output for the log. It is written by the thread pool: a journal that does not read must not stop the
- * program. To be called before anybody else waits for the exit.
+ * Opens standard output for the log. The thread pool writes it, so that a reader that stalls does not block the program.
+ * Call this before other listeners for `exit` are added.
  */
 export function openLogOutput(): LogOutput {
   const output = pino.destination({ dest: 1, sync: false, maxLength: LIMIT });
-  surviveFullDisk(output);
+  surviveWriteErrors(output);
   return output;
 }
 
 /**
- * Lets the process go on while its log cannot be written, and end then, too: what is kept for the log is tried again
- * for ever at the exit otherwise.
+ * Keeps the process running while its log cannot be written (full disk), and lets it exit: pino would retry the last
+ * write forever.
  */
-function surviveFullDisk(output: LogOutput): void {
+function surviveWriteErrors(output: LogOutput): void {
   let fails = false;
   output.on('error', () => {
     fails = true;

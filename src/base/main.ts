@@ -5,8 +5,8 @@ import { EnvdError, messageOf } from './errors.ts';
 const THREADS = '/proc/self/task';
 
 /**
- * Runs a program under a name of its own. What it throws ends it with a sentence: exit code 2 for a value that was
- * understood and cannot be used, like an address that is not this machine's, otherwise 1.
+ * Names the process and runs the program. An error is printed; the exit code is then 2 for an unusable setting, like an
+ * address of another machine, otherwise 1.
  */
 export async function runAs(name: string, run: () => Promise<void>): Promise<void> {
   try {
@@ -23,12 +23,11 @@ function isBadUsage(error: unknown): boolean {
 }
 
 /**
- * Names the process and its threads, of which the kernel keeps 15 bytes. Node calls its main thread 'node-MainThread'
- * when it starts, whatever the program's file is called, and `pkill node` ends what is called so
- * (docs/decisions/024-own-name.md).
+ * Names the process and its threads; the kernel keeps 15 bytes. Node names its main thread 'node-MainThread', which
+ * `pkill node` of a user would match (docs/decisions/024-own-name.md).
  */
 export function nameProcess(name: string): void {
-  // Where an image is built it may be missing.
+  // /proc may be missing while an image is built.
   if (!existsSync(THREADS)) return;
   for (const thread of readdirSync(THREADS)) nameThread(`${THREADS}/${thread}/comm`, name);
 }

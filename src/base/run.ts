@@ -3,10 +3,10 @@ import type { Logger } from 'pino';
 import { EnvdError, isSystemError } from './errors.ts';
 import type { Invocation } from './settings.ts';
 
-/** A stop that takes longer than this is cut short, in milliseconds. */
+/** The maximum duration of an orderly stop. */
 const STOP_LIMIT_MS = 10_000;
 
-/** The configuration to run with; null when the command line asked for something that has been printed now. */
+/** The configuration to run with; otherwise prints the output, sets the exit code and returns null. */
 export function configOrPrint<Config>(invocation: Invocation<Config>): Config | null {
   if ('run' in invocation) return invocation.run;
   const stream = invocation.exitCode === 0 ? process.stdout : process.stderr;
@@ -15,7 +15,7 @@ export function configOrPrint<Config>(invocation: Invocation<Config>): Config | 
   return null;
 }
 
-/** What a server could not listen for: `unavailable` when the port is taken, `invalid_argument` for an unusable address. */
+/** Explains an error of listen(2): `unavailable` when the port is taken, `invalid_argument` for an unusable address. */
 export function listenError(error: unknown, host: string, port: number): unknown {
   const text = `cannot listen on ${host} port ${port}`;
   if (isSystemError(error, 'EADDRINUSE'))
@@ -25,20 +25,20 @@ export function listenError(error: unknown, host: string, port: number): unknown
   return error;
 }
 
-/** What is told of an error that nobody has caught; `origin` tells whether it was thrown or a promise's. */
+/** Receives an uncaught error; `origin`: an exception or a rejected promise. */
 export type OnUncaught = (error: unknown, origin: NodeJS.UncaughtExceptionOrigin) => void;
 
 /**
- * Lets the process go on after an error that nobody has caught, instead of ending it for everybody whom it serves; for
- * programs whose callers share nothing that such an error could leave half done. `report` logs it.
+ * Keeps the process running after uncaught errors. Only for programs whose requests share no state that such an error
+ * could leave inconsistent. `report` logs the error.
  */
 export function surviveUncaught(report: OnUncaught): void {
-  // Rejections come here, too, as long as nobody listens for them alone.
+  // Includes rejections, as there is no listener for 'unhandledRejection'.
   process.on('uncaughtException', (error, origin) => {
     try {
       report(error, origin);
     } catch {
-      // What is thrown here would end the process after all.
+      // An error in this handler would end the process.
     }
   });
 }
@@ -46,24 +46,24 @@ export function surviveUncaught(report: OnUncaught): void {
 /** How a program stops. */
 export interface Stopping<Signal extends NodeJS.Signals> {
   readonly signals: readonly Signal[];
-  /** In order, for the first signal. */
+  /** The orderly stop, at the first signal. */
   stop(signal: Signal): Promise<void>;
-  /** What is done before the exit when that was cut short; `signal` is the first one. */
-  cutShort?(signal: Signal): void;
+  /** Called before the exit when the orderly stop did not complete; `signal` is the first one. */
+  beforeForcedExit?(signal: Signal): void;
 }
 
 /**
- * The first signal stops the program in order; a second one, a failure or too long a stop ends it at once, with exit
- * code 1.
+ * Stops the program in order at the first signal. Exits immediately with code 1 at a second signal, when the stop fails,
+ * and when it takes longer than 10 s.
  */
 export function stopOnSignals<Signal extends NodeJS.Signals>(
-  { signals, stop, cutShort }: Stopping<Signal>,
+  { signals, stop, beforeForcedExit }: Stopping<Signal>,
   logger: Logger,
 ): void {
   let first: Signal | null = null;
   const exit = (signal: Signal) => {
     try {
-      cutShort?.(signal);
+      beforeForcedExit?.(signal);
     } finally {
       process.exit(1);
     }

@@ -1,6 +1,6 @@
 import { hash, timingSafeEqual } from 'node:crypto';
 
-/** Whether two secrets are equal; how long it takes tells neither where they differ nor how long they are. */
+/** Compares two secrets in constant time, independent of their lengths. */
 export function equalSecrets(a: string, b: string): boolean {
   return timingSafeEqual(digest(a), digest(b));
 }

@@ -3,7 +3,7 @@ import { Command, CommanderError, InvalidArgumentError, Option } from 'commander
 const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
 
-/** What the command line asks for: to run, or to print something and exit. */
+/** The result of reading the command line: a configuration to run with, or output to print before the exit. */
 export type Invocation<Config> = { readonly run: Config } | Printed;
 
 interface Printed {
@@ -11,46 +11,45 @@ interface Printed {
   readonly output: string;
 }
 
-/** PATH of a program that was started without one. */
+/** Used when the environment has no PATH. */
 export const DEFAULT_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
-/** One flag of a command line and what is known of its value. */
+/** A flag of the command line. */
 export interface Setting {
-  /** Like `--port <number>`; without a value it is a switch. */
+  /** Like `--port <number>`; a switch has no value. */
   readonly flags: string;
   readonly help: string;
-  /** Throws `InvalidArgumentError`: the parsers below. */
+  /** Throws `InvalidArgumentError`. */
   readonly parse?: (text: string) => unknown;
   readonly choices?: readonly string[];
-  /** What it is unless told. */
-  readonly standard?: unknown;
+  readonly defaultValue?: unknown;
   readonly mandatory?: boolean;
-  /** Another one, by the name of its member, that cannot be given as well. */
+  /** The member name of a setting that excludes this one. */
   readonly conflicts?: string;
 }
 
-/** The setting that both programs have. */
+/** The log level, a setting of both programs. */
 export const LOG_LEVEL: Setting = {
   ...{ flags: '--log-level <level>', help: 'least severe level to log' },
-  ...{ choices: LOG_LEVELS, standard: 'info' },
+  ...{ choices: LOG_LEVELS, defaultValue: 'info' },
 };
 
 /** A program's command line. */
 export interface Program {
   readonly name: string;
   readonly description: string;
-  /** What `--version` prints, and what the help says about that. */
+  /** The output of `--version`, and its line in the help. */
   readonly version: readonly [printed: string, help: string];
-  /** What its variables begin with: with `ENVD_`, `ENVD_LOG_LEVEL` stands for `--log-level`. */
+  /** Prefix of environment variables: with `ENVD_`, `ENVD_LOG_LEVEL` sets `--log-level`. */
   readonly prefix: string;
   readonly settings: readonly Setting[];
-  /** Switches without a variable. */
+  /** Switches that have no environment variable. */
   readonly switches?: readonly Setting[];
 }
 
 /**
- * Reads flags, without node and script, and variables; a flag goes before its variable, and an empty variable is none.
- * Help and what is wrong are to be printed.
+ * Reads flags (`argv` without node and script) and environment variables. A flag overrides its variable; an empty
+ * variable counts as unset. Returns the output to print for `--help` and for errors.
  */
 export function readSettings<Settings extends object>(
   program: Program,
@@ -59,7 +58,7 @@ export function readSettings<Settings extends object>(
 ): { readonly settings: Settings } | Printed {
   const output: string[] = [];
   const command = buildCommand(program, (text) => output.push(text));
-  // commander reads the variables of the process alone: hand ours over as flags that come first instead.
+  // commander cannot read `env`: variables are passed as flags, before the flags that override them.
   const variables = program.settings.flatMap(({ flags }) => flagOf(flags, env[variableOf(program, flags)]));
   try {
     command.parse([...variables, ...argv], { from: 'user' });
@@ -86,11 +85,14 @@ function buildCommand(program: Program, print: (text: string) => void): Command 
   return command;
 }
 
-function optionOf({ flags, help, parse, choices, standard, mandatory, conflicts }: Setting, more: string) {
+function optionOf(
+  { flags, help, parse, choices, defaultValue, mandatory, conflicts }: Setting,
+  more: string,
+) {
   const option = new Option(flags, help + more).makeOptionMandatory(mandatory ?? false);
   if (choices) option.choices(choices);
   if (parse) option.argParser(parse);
-  if (standard !== undefined) option.default(standard);
+  if (defaultValue !== undefined) option.default(defaultValue);
   if (conflicts) option.conflicts(conflicts);
   return option;
 }
@@ -113,7 +115,7 @@ function isSwitch(flags: string): boolean {
   return !flags.includes(' ');
 }
 
-/** A TCP port; 0 stands for a free one. */
+/** A TCP port; 0: any free port. */
 export function parsePort(text: string): number {
   const port = Number(text);
   if (/^\d{1,5}$/.test(text) && port <= 65535) return port;
@@ -125,7 +127,7 @@ export function parseBytes(text: string): number {
   throw new InvalidArgumentError('It must be a whole number of bytes.');
 }
 
-/** A number of things, at least 1. */
+/** A whole number, at least 1. */
 export function parseCount(text: string): number {
   if (/^\d{1,8}$/.test(text) && Number(text) > 0) return Number(text);
   throw new InvalidArgumentError('It must be a whole number, at least 1.');
@@ -136,7 +138,7 @@ export function parseSeconds(text: string): number {
   throw new InvalidArgumentError('It must be a whole number of seconds, at least 1.');
 }
 
-/** A URL of one of these schemes (`http:`), with a user and password only where that is allowed. */
+/** A URL with one of `schemes` (like `http:`); user and password only if allowed. `sentence` is the error message. */
 export function parseUrl(schemes: readonly string[], credentials: 'allowed' | 'refused', sentence: string) {
   return (text: string): string => {
     const { protocol = '', username = '', password = '' } = URL.parse(text) ?? {};
@@ -145,7 +147,7 @@ export function parseUrl(schemes: readonly string[], credentials: 'allowed' | 'r
   };
 }
 
-/** Text of a form; the sentence says of which. */
+/** Text that matches `form`; `sentence` is the error message. */
 export function matching(form: RegExp, sentence: string): (text: string) => string {
   return (text) => {
     if (form.test(text)) return text;

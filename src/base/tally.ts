@@ -1,11 +1,11 @@
-/** How often something was done, and how long it took. */
+/** Number and durations of an operation. */
 export class Durations {
   count = 0;
-  /** All together, in seconds. */
+  /** Sum of all durations, in seconds. */
   seconds = 0;
   lastSeconds = 0;
 
-  /** Counts `work` when it has succeeded. */
+  /** Runs `work`; counts it if it succeeds. */
   async measure<T>(work: () => Promise<T>): Promise<T> {
     const started = performance.now();
     const result = await work();
@@ -16,7 +16,7 @@ export class Durations {
   }
 }
 
-/** How often something was transferred, and how much in all. */
+/** Number and total size of transfers. */
 export class Transfers {
   count = 0;
   bytes = 0;

@@ -4,22 +4,22 @@ import { findPackageJSON } from 'node:module';
 import { dirname, join } from 'node:path';
 
 /**
- * The level of the interface between daemon, platforms and clients: who calls compares it to learn what there is. Not
- * the version of this build.
+ * The version of the interface to platforms and clients, which compare it to detect features. Not the version of this
+ * build.
  */
 export const INTERFACE_VERSION = '0.6.13';
 
 const UNKNOWN_COMMIT = 'unknown';
 const PROGRAMS = '/usr/local/bin:/usr/bin:/bin';
 
-/** The version of this build: what the nearest package.json says, in a checkout as in the built image. */
+/** The version of this build, from the nearest package.json. */
 export function packageVersion(): string {
   return String(readDescription().version);
 }
 
 /**
- * The commit that this was built from: what the image's package.json says, in a checkout what git says, with `-dirty`
- * where files were changed since. `unknown` when neither knows.
+ * The commit of this build: from the image's package.json, or in a checkout from git, with `-dirty` if files have been
+ * changed. Otherwise `unknown`.
  */
 export function buildCommit(): string {
   const { commit } = readDescription();
@@ -27,7 +27,7 @@ export function buildCommit(): string {
 }
 
 function checkedOut(directory: string): string | null {
-  // Not that of a repository around this one.
+  // git would search the parent directories for a repository.
   if (!existsSync(join(directory, '.git'))) return null;
   const trusted = ['-C', directory, '-c', 'safe.directory=*'];
   const describe = ['describe', '--always', '--abbrev=40', '--exclude=*', '--dirty'];

@@ -6,10 +6,10 @@ import { EnvdError, HttpError } from '../base/errors.ts';
 import type { Transfers } from '../base/tally.ts';
 import { INTERFACE_VERSION } from '../base/version.ts';
 import { countDownloads, logOperations } from './rest/accounting.ts';
-import { gate } from './rest/auth.ts';
+import { requireAccessToken } from './rest/auth.ts';
 import { clientErrorHandler, refuseExpectation } from './rest/client-errors.ts';
 import { sendError } from './rest/errors.ts';
-import { leaveBodies } from './rest/requests.ts';
+import { disableBodyParsing } from './rest/requests.ts';
 import { fileRoutes } from './rest/routes/files.ts';
 import { envsRoutes, healthRoutes, initRoutes, metricsRoutes } from './rest/routes/guest.ts';
 import { collapseRoutes, freezeRoutes, fsfreezeRoutes } from './rest/routes/pause.ts';
@@ -23,7 +23,7 @@ import type { MetricsReader } from './services/guest/metrics.ts';
 import type { Init } from './services/init/init.ts';
 import type { CountedWatcher } from './services/watch/counted-watcher.ts';
 
-/** What the routes and RPCs call. */
+/** The services that routes and RPCs call. */
 export interface AppServices extends RpcDependencies {
   readonly init: Init;
   readonly metrics: MetricsReader;
@@ -37,48 +37,48 @@ export interface AppServices extends RpcDependencies {
 }
 
 export interface AppOptions {
-  /** Of the build. */
+  /** The version of the build. */
   readonly version: string;
   readonly logger: Logger;
-  /** Aborts when the daemon stops: its reason ends the streams. */
+  /** Aborts when the daemon stops; open streams end with its reason. */
   readonly shutdown: AbortSignal;
 }
 
-// Longer than the 620 s of a proxy in front, so that it is always the proxy that closes an idle connection.
+// Idle timeout; longer than the 620 s of a proxy in front, so that the proxy always closes idle connections first.
 const KEEP_ALIVE_MS = 640_000;
-/** Those that operations have. */
+/** The methods of operations. */
 const METHODS = ['GET', 'HEAD', 'POST'] as const;
 const CORS_MAX_AGE_S = 7200;
-/** What a page may read beside the protocols' own: the contract's, then what resuming and checking a download takes. */
+/** Response headers exposed by CORS, besides Connect's: the second line is for resuming and verifying downloads. */
 const EXPOSED_HEADERS = [
   ...['Location', 'Cache-Control', 'X-Content-Type-Options'],
   ...['Accept-Ranges', 'Content-Disposition', 'Content-Range', 'ETag', 'Repr-Digest'],
 ];
 
-/** The HTTP server, not listening yet. Hooks run in the order in which they stand here. */
+/** Builds the HTTP server, not listening yet. Hooks run in the order in which they are added. */
 export function buildApp(services: AppServices, { version, logger, shutdown }: AppOptions): FastifyInstance {
   const app = Fastify({
-    // Fastify's own lines about requests and listening are ours to write.
+    // Fastify's own lines about requests and listening are suppressed; `logOperations` and `run` write them.
     loggerInstance: logger.child({}, { level: logger.isLevelEnabled('warn') ? 'warn' : logger.level }),
-    // One for all: numbering the requests costs more than it tells.
+    // One logger for all requests: a child logger for each is expensive.
     childLoggerFactory: (parent) => parent,
     keepAliveTimeout: KEEP_ALIVE_MS,
     requestTimeout: 0,
     connectionTimeout: 0,
     forceCloseConnections: true,
-    // Node's own refusal has no body.
+    // `requireHost` checks it: Node's own response has no body.
     http: { requireHostHeader: false },
     clientErrorHandler: clientErrorHandler(),
     frameworkErrors: (error, _request, reply) => void sendError(reply, error),
   }) as unknown as FastifyInstance;
   app.server.on('checkExpectation', refuseExpectation);
 
-  leaveBodies(app);
+  disableBodyParsing(app);
   logOperations(app, logger);
   allowAnyOrigin(app);
   forbidCaching(app);
   requireHost(app);
-  gate(app, services.guest);
+  requireAccessToken(app, services.guest);
   countDownloads(app, services.downloads);
   shapeErrors(app);
 
@@ -97,7 +97,7 @@ export function buildApp(services: AppServices, { version, logger, shutdown }: A
 function allowAnyOrigin(app: FastifyInstance): void {
   app.register(cors, {
     origin: '*',
-    // Not every OPTIONS is a browser's.
+    // OPTIONS requests that are no preflights are accepted.
     strictPreflight: false,
     methods: ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'],
     exposedHeaders: [...connectCors.exposedHeaders, ...EXPOSED_HEADERS].join(', '),
@@ -105,7 +105,7 @@ function allowAnyOrigin(app: FastifyInstance): void {
   });
 }
 
-/** File downloads take the header away again: they have validators. */
+/** File downloads remove the header: they have validators. */
 function forbidCaching(app: FastifyInstance): void {
   app.addHook('onRequest', (_request, reply, done) => {
     reply.header('cache-control', 'no-store');

@@ -11,7 +11,7 @@ import { MetadataReader, readMetadata } from './services/init/metadata.ts';
 import { type InitDependencies, initSteps } from './services/init/steps.ts';
 import { SYSTEM_TOOLS, Volumes } from './services/init/volumes.ts';
 
-/** /init with the guest's own clock, certificates, hosts and mounts. */
+/** Creates /init for this machine: its clock, certificates, hosts file and mounts. */
 export function createInit(
   { namePrefix, runtimeDirectory }: Config,
   dependencies: Pick<InitDependencies, 'guest' | 'freezer' | 'filesystemFreezer' | 'metadata'>,
@@ -20,19 +20,19 @@ export function createInit(
     ...dependencies,
     clock: wallClock,
     trustStore: SYSTEM_TRUST_STORE,
-    // What /init calls hyperloopIP the guest finds under this name.
+    // The guest resolves this name to the `hyperloopIP` of /init.
     hosts: { file: '/etc/hosts', name: `hyperloop.${namePrefix}.internal` },
     volumes: new Volumes(SYSTEM_TOOLS, join(runtimeDirectory, 'volumes')),
   });
   return new Init(steps);
 }
 
-/** Where programs of the guest find what it is: `/run/svc`. */
+/** The directory of the files that identify the sandbox to programs in the guest: `/run/svc`. */
 export function identityDirectory({ namePrefix }: Config): string {
   return `/run/${namePrefix}`;
 }
 
-/** Null when there is no metadata service. */
+/** Null when no metadata service is configured. */
 export function createMetadataReader(config: Config, guest: Guest, logger: Logger): MetadataReader | null {
   const { metadataService: url, namePrefix } = config;
   if (url === null) return null;
@@ -43,9 +43,9 @@ export function createMetadataReader(config: Config, guest: Guest, logger: Logge
       try {
         await identity.publish(metadata);
       } catch (error) {
-        logger.warn({ reason: messageOf(error) }, 'the identity of the guest cannot be written');
+        logger.warn({ reason: messageOf(error) }, 'cannot write the identity of the guest');
       }
     },
-    onFailure: (error) => logger.warn({ reason: messageOf(error) }, 'metadata cannot be read yet'),
+    onFailure: (error) => logger.warn({ reason: messageOf(error) }, 'cannot read the metadata: trying again'),
   });
 }

@@ -11,41 +11,41 @@ import { Freezer } from './services/freeze/freezer.ts';
 import { WriteGate } from './services/freeze/write-gate.ts';
 import type { WorkloadCgroups } from './services/process/cgroups.ts';
 
-/** What makes the guest ready for a pause. */
+/** The operations before a pause. */
 export interface Pause {
   readonly freezer: Freezer;
   readonly filesystemFreezer: FilesystemFreezer;
   readonly collapser: Collapser;
-  /** What the daemon's changes to files go through. */
+  /** Blocks the daemon's own changes to files during a freeze of the file system. */
   readonly gate: WriteGate;
 }
 
-export interface PauseSurroundings {
-  /** Of cgroup v2, or null. */
+export interface PauseDependencies {
+  /** Mount point of cgroup v2, or null. */
   readonly mount: string | null;
   readonly cgroups: WorkloadCgroups;
   /** Why the workload cannot be frozen, or null. */
   readonly obstacle: string | null;
   readonly logger: Logger;
   readonly output: HeldOutput;
-  /** Lets go of what the daemon keeps of former answers. */
-  readonly forget: () => void;
+  /** Drops buffers kept for reuse. */
+  readonly dropBuffers: () => void;
 }
 
-export function createPause(config: Config, surroundings: PauseSurroundings): Pause {
+export function createPause(config: Config, dependencies: PauseDependencies): Pause {
   const lock = new ExclusiveLock();
   const gate = new WriteGate();
   return {
-    freezer: createFreezer(config, surroundings, lock),
-    filesystemFreezer: createFilesystemFreezer(config, surroundings, lock, gate),
-    collapser: new Collapser(lock, surroundings.forget),
+    freezer: createFreezer(config, dependencies, lock),
+    filesystemFreezer: createFilesystemFreezer(config, dependencies, lock, gate),
+    collapser: new Collapser(lock, dependencies.dropBuffers),
     gate,
   };
 }
 
 function createFreezer(
   config: Config,
-  { mount, cgroups, obstacle, logger }: PauseSurroundings,
+  { mount, cgroups, obstacle, logger }: PauseDependencies,
   lock: ExclusiveLock,
 ): Freezer {
   return new Freezer({
@@ -54,13 +54,13 @@ function createFreezer(
     hierarchy: mount === null ? null : { top: new Cgroup(mount), own: ownCgroup(mount) },
     recordFile: join(config.runtimeDirectory, 'frozen.json'),
     lock,
-    onWatchdog: (error) => tellWatchdog(logger, 'a freeze', error),
+    onWatchdog: (error) => logWatchdog(logger, 'a freeze', error),
   });
 }
 
 function createFilesystemFreezer(
   config: Config,
-  { logger, output }: PauseSurroundings,
+  { logger, output }: PauseDependencies,
   lock: ExclusiveLock,
   gate: WriteGate,
 ): FilesystemFreezer {
@@ -74,13 +74,13 @@ function createFilesystemFreezer(
     onFrozen: (frozen) => {
       if (frozen) return output.hold();
       const dropped = output.release();
-      if (dropped > 0) logger.warn({ dropped }, 'lines of the log were dropped during a freeze');
+      if (dropped > 0) logger.warn({ dropped }, 'log lines were dropped during a freeze');
     },
-    onWatchdog: (error) => tellWatchdog(logger, `a freeze of the file system of '${path}'`, error),
+    onWatchdog: (error) => logWatchdog(logger, `a freeze of the file system of '${path}'`, error),
   });
 }
 
-function tellWatchdog(logger: Logger, what: string, error: unknown): void {
-  if (error === null) logger.warn(`${what} that nobody undid was undone`);
-  else logger.error({ err: error }, `${what} that nobody undid could not be undone`);
+function logWatchdog(logger: Logger, what: string, error: unknown): void {
+  if (error === null) logger.warn(`watchdog: ${what} was not followed by a thaw and has been undone`);
+  else logger.error({ err: error }, `watchdog: ${what} was not followed by a thaw and cannot be undone`);
 }

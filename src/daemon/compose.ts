@@ -22,18 +22,18 @@ import { ProcessTable } from './services/process/table.ts';
 import { CountedWatcher } from './services/watch/counted-watcher.ts';
 import { PolledWatches } from './services/watch/polled.ts';
 
-/** The whole daemon, wired and not listening yet. */
+/** The composed daemon, not listening yet. */
 export interface Daemon {
   readonly app: FastifyInstance;
-  /** Ends streams, watches, the server and, unless they are to be left running, processes; thaws what is frozen. */
+  /** Thaws, ends streams, watches and the server; ends the processes or leaves them running. */
   stop(processes: 'end' | 'leave'): Promise<void>;
-  /** Kills all processes at once, for a stop that has no more time. */
+  /** Sends SIGKILL to all processes, when an orderly stop did not complete. */
   kill(): void;
 }
 
 /**
- * The only place, with the folder of its name, where services are made and learn of each other.
- * @param output where the log goes, which is held while it could not be written
+ * Creates all services and connects them, together with `compose-init.ts` and `compose-pause.ts`.
+ * @param output the output of the log; held while the file system is frozen
  */
 export function compose(config: Config, logger: Logger, output: HeldOutput): Daemon {
   const owned = new Disposables();
@@ -49,9 +49,9 @@ export function compose(config: Config, logger: Logger, output: HeldOutput): Dae
   const { cgroups, obstacle } = createCgroups(config, mount);
   own(cgroups);
   const streams = new StreamServer();
-  const forget = () => streams.forget();
-  const pause = createPause(config, { mount, cgroups, obstacle, logger, output, forget });
-  // Not before: the file system that the log is on may still be frozen, and from here on the output is held then.
+  const dropBuffers = () => streams.dropBuffers();
+  const pause = createPause(config, { mount, cgroups, obstacle, logger, output, dropBuffers });
+  // After `createPause`: it holds the log's output if the file system is still frozen from an earlier run.
   if (obstacle !== null)
     logger.warn({ reason: obstacle }, 'the workload cannot be frozen: /freeze is refused');
   const freezer = own(pause.freezer);
@@ -74,11 +74,11 @@ export function compose(config: Config, logger: Logger, output: HeldOutput): Dae
   );
   return {
     app,
-    async stop(fate) {
+    async stop(action) {
       shutdown.abort(new EnvdError('unavailable', 'the daemon is stopping'));
       await filesystemFreezer.release();
       await freezer.thaw();
-      if (fate === 'end') await processes.stop();
+      if (action === 'end') await processes.stop();
       await app.close();
       owned[Symbol.dispose]();
     },
@@ -88,11 +88,11 @@ export function compose(config: Config, logger: Logger, output: HeldOutput): Dae
 
 interface UsableCgroups {
   readonly cgroups: WorkloadCgroups;
-  /** Why there are none that can be frozen, or null. */
+  /** Why the workload cannot be frozen, or null. */
   readonly obstacle: string | null;
 }
 
-/** A root that was asked for must work; one that was only found may turn out not to be ours. */
+/** Throws if the configured root is unusable; if the discovered one is, continues without cgroups. */
 function createCgroups({ cgroups: wanted, cgroupRoot }: Config, mount: string | null): UsableCgroups {
   if (!wanted) return withoutCgroups('the daemon was started with --no-cgroups');
   if (cgroupRoot !== null) return withCgroups(cgroupRoot);
@@ -107,7 +107,7 @@ function createCgroups({ cgroups: wanted, cgroupRoot }: Config, mount: string | 
 function withCgroups(root: string): UsableCgroups {
   const cgroups = WorkloadCgroups.create(root);
   const freezable = cgroups.all().every((cgroup) => cgroup.isFreezable());
-  return { cgroups, obstacle: freezable ? null : 'the kernel cannot freeze cgroups: Linux 5.2 can' };
+  return { cgroups, obstacle: freezable ? null : 'the kernel cannot freeze cgroups: use Linux 5.2 or later' };
 }
 
 function withoutCgroups(obstacle: string): UsableCgroups {

@@ -14,36 +14,36 @@ import {
 } from '../base/settings.ts';
 import { buildCommit, INTERFACE_VERSION, packageVersion } from '../base/version.ts';
 
-/** Everything that can be set from outside, validated; nothing else reads argv or the environment. */
+/** The validated configuration; only this file reads argv and the environment. */
 export interface Config {
-  /** 0: a free one. */
+  /** 0: any free port. */
   readonly port: number;
   readonly host: string;
-  /** The cgroup v2 directory below which `user` and `ptys` are made; null: discovered. */
+  /** The cgroup v2 directory in which `user` and `ptys` are created; null: `envd` at the mount point. */
   readonly cgroupRoot: string | null;
   readonly cgroups: boolean;
   readonly logLevel: LogLevel;
-  /** Where state lives that must outlive the daemon but not the boot. */
+  /** The directory of state that is kept across restarts of the daemon, but not across boots. */
   readonly runtimeDirectory: string;
-  /** Where the platform's metadata is; null: nowhere. */
+  /** The URL of the platform's metadata service; null: none. */
   readonly metadataService: URL | null;
   /** A directory of the file system that /fsfreeze freezes. */
   readonly fsfreezePath: string;
-  /** Bytes of output kept of each process, for clients that come back. */
+  /** Bytes of output kept per process, for clients that resume a stream. */
   readonly historyBytes: number;
-  /** PATH of the daemon, the base of every process' own. */
+  /** PATH of the daemon and, by default, of the processes it starts. */
   readonly path: string;
-  /** What the daemon's names in the guest begin with: attributes of files, variables, a directory in /run. */
+  /** Prefix of names in the guest: extended attributes, variables, the directory in /run. */
   readonly namePrefix: string;
-  /** Of the build. */
+  /** The version of the build. */
   readonly version: string;
-  /** Where the service manager listens, sd_notify(3); null: there is none. */
+  /** NOTIFY_SOCKET, see sd_notify(3); null: no service manager. */
   readonly notifySocket: string | null;
-  /** What standard output is when it is the journal, systemd.exec(5); null: it is not. */
+  /** JOURNAL_STREAM, see systemd.exec(5); null: standard output is not the journal. */
   readonly journalStream: string | null;
 }
 
-/** What is read from the flags; one without a default may be absent. */
+/** The values of flags; optional if they have no default. */
 type Settings = Omit<
   Config,
   'version' | 'path' | 'notifySocket' | 'journalStream' | 'cgroupRoot' | 'metadataService'
@@ -56,42 +56,42 @@ type Settings = Omit<
 const PROGRAM: Program = {
   name: 'envd',
   description: 'The agent inside a sandbox: commands, terminals, files and watches for a remote client.',
-  version: [INTERFACE_VERSION, 'print the level of the interface'],
+  version: [INTERFACE_VERSION, 'print the version of the interface'],
   prefix: 'ENVD_',
-  switches: [{ flags: '--commit', help: 'print the commit that this was built from' }],
+  switches: [{ flags: '--commit', help: 'print the commit of this build' }],
   settings: [
-    { flags: '--port <number>', help: 'port to listen on', parse: parsePort, standard: 49983 },
-    { flags: '--host <address>', help: 'address to listen on', parse: nonEmpty, standard: '0.0.0.0' },
+    { flags: '--port <number>', help: 'port to listen on', parse: parsePort, defaultValue: 49983 },
+    { flags: '--host <address>', help: 'address to listen on', parse: nonEmpty, defaultValue: '0.0.0.0' },
     LOG_LEVEL,
     {
-      ...{ flags: '--history-bytes <number>', help: 'output kept for clients that come back' },
-      ...{ parse: parseBytes, standard: 1024 * 1024 },
+      ...{ flags: '--history-bytes <number>', help: 'bytes of output kept per process' },
+      ...{ parse: parseBytes, defaultValue: 1024 * 1024 },
     },
     { flags: '--cgroup-root <path>', help: 'cgroup v2 directory of the workload', parse: parsePath },
     { flags: '--no-cgroups', help: 'start processes in the cgroup of the daemon' },
     {
-      ...{ flags: '--runtime-directory <path>', help: 'state of this boot' },
-      ...{ parse: parsePath, standard: '/run/envd' },
+      ...{ flags: '--runtime-directory <path>', help: 'directory of the daemon state' },
+      ...{ parse: parsePath, defaultValue: '/run/envd' },
     },
     {
-      ...{ flags: '--metadata-service <url>', help: 'what tells the guest who it is' },
+      ...{ flags: '--metadata-service <url>', help: 'URL of the metadata service' },
       parse: parseUrl(['http:'], 'refused', 'It must be an http URL.'),
     },
     {
-      ...{ flags: '--name-prefix <prefix>', help: 'what names in the guest begin with', standard: 'svc' },
+      ...{ flags: '--name-prefix <prefix>', help: 'prefix of names in the guest', defaultValue: 'svc' },
       parse: matching(
         /^[a-z][a-z\d]{0,31}$/,
-        'It must be of lower case letters and digits, a letter first, at most 32.',
+        'It must be 1 to 32 lower case letters and digits and start with a letter.',
       ),
     },
     {
       ...{ flags: '--fsfreeze-path <path>', help: 'file system that /fsfreeze freezes' },
-      ...{ parse: parsePath, standard: '/' },
+      ...{ parse: parsePath, defaultValue: '/' },
     },
   ],
 };
 
-/** Reads argv (without node and script) and the environment; a flag goes before its `ENVD_*` variable. */
+/** Reads argv (without node and script) and the environment; a flag overrides its `ENVD_*` variable. */
 export function readConfig(
   argv: readonly string[] = process.argv.slice(2),
   env = process.env,
@@ -112,7 +112,7 @@ export function readConfig(
   return { run: Object.freeze(config) };
 }
 
-/** Long flags may be given as those of the reference are: `-version`, `-port=1`. */
+/** Accepts long flags with one dash, as Go programs do: `-version`, `-port=1`. */
 function withTwoDashes(argument: string): string {
   return /^-[a-z][a-z-]/.test(argument) ? `-${argument}` : argument;
 }

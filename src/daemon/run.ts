@@ -11,26 +11,26 @@ import type { Config } from './config.ts';
 import { forbidCoreDumps, protectFromOomKiller } from './os/self.ts';
 import { isJournal, notifyServiceManager, type ServiceState, withPriority } from './os/systemd.ts';
 
-/** The last one makes way for a new daemon and leaves the processes running. */
+/** SIGUSR2 leaves the processes running, for the replacement of the daemon. */
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR2'] as const;
 
 /**
- * Runs the daemon: composition, listening; it goes on until a signal stops it. Throws when the daemon cannot run: `unavailable` when the port is taken,
- * `invalid_argument` or `failed_precondition` when a setting cannot be used here.
+ * Starts the daemon, which runs until a signal stops it. Throws `unavailable` when the port is taken, `invalid_argument` or
+ * `failed_precondition` when a setting cannot be used on this machine.
  */
 export async function run(config: Config): Promise<void> {
-  // Files and directories of clients get the usual modes, whatever the daemon was started with.
+  // The modes of clients' files must not depend on the umask that the daemon was started with.
   process.umask(0o022);
   const { logger, output } = openLog(config);
   const daemon = compose(config, logger, output);
   protect(logger);
   warnWithoutRoot(logger);
   await listen(daemon, config, logger);
-  outlive(logger);
+  surviveErrors(logger);
   const notify = (state: ServiceState) =>
     attempt(
       () => notifyServiceManager(config.notifySocket, state),
-      'the service manager was not told',
+      'cannot notify the service manager',
       logger,
     );
   stopOnSignals(
@@ -38,10 +38,10 @@ export async function run(config: Config): Promise<void> {
       signals: STOP_SIGNALS,
       stop: (signal) => {
         notify('stopping');
-        return stop(daemon, fateOf(signal), logger);
+        return stop(daemon, actionFor(signal), logger);
       },
-      cutShort: (signal) => {
-        if (fateOf(signal) === 'end') daemon.kill();
+      beforeForcedExit: (signal) => {
+        if (actionFor(signal) === 'end') daemon.kill();
       },
     },
     logger,
@@ -49,11 +49,11 @@ export async function run(config: Config): Promise<void> {
   notify('ready');
 }
 
-/** The log, whose output can be held. */
+/** Opens the log, with an output that can be held. */
 function openLog({ journalStream, logLevel }: Config): { logger: Logger; output: HeldOutput } {
   const standardOutput = openLogOutput();
   const output = new HeldOutput((lines) => standardOutput.write(lines));
-  // Before the destination's own, which writes the last of what it has.
+  // Before the `exit` listener of the destination, which writes its last lines.
   process.prependOnceListener('exit', () => output.flush());
   const inJournal = isJournal(1, journalStream);
   const write = (line: string) => output.write(inJournal ? withPriority(line) : line);
@@ -61,36 +61,36 @@ function openLog({ journalStream, logLevel }: Config): { logger: Logger; output:
 }
 
 /**
- * What nobody has caught ends what it was thrown in and no more: with the daemon would go the pipes and terminals of
- * every process. Not before it listens: a daemon that cannot begin ends.
+ * Continues after uncaught errors: the exit of the daemon would close the pipes and terminals of all processes. Called
+ * after the daemon listens, because a failed start must end it.
  */
-function outlive(logger: Logger): void {
+function surviveErrors(logger: Logger): void {
   surviveUncaught((error, origin) => {
-    logger.error({ err: error, origin }, 'unexpected error: the daemon goes on');
+    logger.error({ err: error, origin }, 'unexpected error: the daemon continues');
   });
 }
 
-/** Both are the daemon's alone: processes of clients are started with a score and a limit of their own. */
+/** Neither setting is inherited by processes of clients: they are started with their own score and limit. */
 function protect(logger: Logger): void {
-  attempt(protectFromOomKiller, 'the out-of-memory killer may choose the daemon', logger);
-  attempt(forbidCoreDumps, 'the access token may get into a core dump', logger);
+  attempt(protectFromOomKiller, 'cannot protect the daemon from the out-of-memory killer', logger);
+  attempt(forbidCoreDumps, 'cannot disable core dumps: they may contain the access token', logger);
 }
 
-/** What follows from it comes to clients as errors of single calls, which do not tell why. */
+/** The errors that clients get for single calls do not name this cause. */
 function warnWithoutRoot(logger: Logger): void {
   const uid = process.geteuid?.();
   if (uid === 0) return;
   logger.warn(
     { uid },
-    'not root: no process can be started, files can be made and changed as this user alone, and nothing can be frozen, mounted or set',
+    'not root: cannot start processes, write files as another user, freeze, mount or set the clock',
   );
 }
 
-function attempt(action: () => void, otherwise: string, logger: Logger): void {
+function attempt(action: () => void, failure: string, logger: Logger): void {
   try {
     action();
   } catch (error) {
-    logger.warn({ reason: messageOf(error) }, otherwise);
+    logger.warn({ reason: messageOf(error) }, failure);
   }
 }
 
@@ -105,14 +105,14 @@ async function listen(daemon: Daemon, config: Config, logger: Logger): Promise<v
   logger.info({ address, port, version: config.version, interface: INTERFACE_VERSION }, 'ready');
 }
 
-/** What becomes of the processes. */
-function fateOf(signal: (typeof STOP_SIGNALS)[number]): 'end' | 'leave' {
+/** Whether this signal ends the processes or leaves them running. */
+function actionFor(signal: (typeof STOP_SIGNALS)[number]): 'end' | 'leave' {
   return signal === 'SIGUSR2' ? 'leave' : 'end';
 }
 
-async function stop(daemon: Daemon, fate: 'end' | 'leave', logger: Logger): Promise<void> {
-  await daemon.stop(fate);
-  logger.info({ processes: fate }, 'stopped');
-  // Nothing else would end a daemon whose processes go on.
-  if (fate === 'leave') process.exit();
+async function stop(daemon: Daemon, processes: 'end' | 'leave', logger: Logger): Promise<void> {
+  await daemon.stop(processes);
+  logger.info({ processes }, 'stopped');
+  // The pipes of running processes would keep the event loop alive.
+  if (processes === 'leave') process.exit();
 }

@@ -56,11 +56,15 @@ type Settings = Omit<Config, 'version' | 'path' | 'registry' | 'redis' | 'hook'>
 };
 
 const SETTINGS: Program['settings'] = [
-  { flags: '--port <number>', help: 'port to listen on', parse: parsePort, standard: 49980 },
-  { flags: '--host <address>', help: 'address to listen on', parse: nonEmpty, standard: '0.0.0.0' },
+  { flags: '--port <number>', help: 'port to listen on', parse: parsePort, defaultValue: 49980 },
+  { flags: '--host <address>', help: 'address to listen on', parse: nonEmpty, defaultValue: '0.0.0.0' },
   { flags: '--api-key <key>', help: 'key of the platform operations', parse: nonEmpty, mandatory: true },
   {
-    ...{ flags: '--header-prefix <name>', help: 'prefix of -Sandbox-Id and -Sandbox-Port', standard: 'Svc' },
+    ...{
+      flags: '--header-prefix <name>',
+      help: 'prefix of -Sandbox-Id and -Sandbox-Port',
+      defaultValue: 'Svc',
+    },
     parse: matching(
       /^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$/,
       'It must be letters and digits, as headers begin with.',
@@ -77,24 +81,24 @@ const SETTINGS: Program['settings'] = [
   },
   {
     ...{ flags: '--max-requests <number>', help: 'limit of requests in flight to one sandbox' },
-    ...{ parse: parseCount, standard: 4096 },
+    ...{ parse: parseCount, defaultValue: 4096 },
   },
   { flags: '--hook <command|url>', help: 'called when a sandbox has expired', parse: nonEmpty },
   {
     ...{ flags: '--hook-timeout <seconds>', help: 'time after which a hook is killed' },
-    ...{ parse: parseSeconds, standard: 60 },
+    ...{ parse: parseSeconds, defaultValue: 60 },
   },
   {
     ...{ flags: '--hook-directory <path>', help: 'keeps the runs of the hook command' },
-    ...{ parse: parsePath, standard: '/var/lib/envd-gateway/hooks' },
+    ...{ parse: parsePath, defaultValue: '/var/lib/envd-gateway/hooks' },
   },
   {
     ...{ flags: '--on-expiry <outcome>', help: 'what the hook does to an expired sandbox' },
-    ...{ choices: OUTCOMES, standard: 'pause' },
+    ...{ choices: OUTCOMES, defaultValue: 'pause' },
   },
   {
     ...{ flags: '--default-timeout <seconds>', help: 'time to live of registrations without one' },
-    ...{ parse: parseSeconds, standard: 300 },
+    ...{ parse: parseSeconds, defaultValue: 300 },
   },
 ];
 

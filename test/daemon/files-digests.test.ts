@@ -64,7 +64,7 @@ describe('an upload with a digest', () => {
       const { ino } = statSync(at('old'));
       for (const file of ['old', 'new/deep']) {
         const message = await refusal(await uploadRaw(daemon, at(file), content, { [name]: field('other') }));
-        expect(message).toBe(`${name} announced '${field('other')}', what arrived has '${field(content)}'`);
+        expect(message).toBe(`${name} is '${field('other')}', but the received body has '${field(content)}'`);
       }
       expect(readFileSync(at('old'), 'utf8')).toBe('old');
       expect(statSync(at('old')).ino).toBe(ino);

@@ -202,7 +202,7 @@ describe('a multipart upload', () => {
       ]);
       expect(await failure(response)).toEqual({
         code: 400,
-        message: "a part named 'file' has no file name: give it one, or the request a path",
+        message: "a part named 'file' has no file name: add one, or the query parameter path",
       });
       expect(readdirSync(directory)).toEqual([]);
     }

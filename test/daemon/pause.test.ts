@@ -74,10 +74,10 @@ test('freeze and collapse are logged when they begin, and write nothing after th
     daemon.log.flatMap(({ operation, msg, status }) => (operation ? [[operation, msg, status]] : []));
   await expect.poll(() => told().at(-1)).toEqual(['POST /freeze', 'operation', 400]);
   expect(told()).toEqual([
-    ['POST /freeze', 'operation begins', undefined],
-    ['POST /collapse', 'operation begins', undefined],
+    ['POST /freeze', 'operation started', undefined],
+    ['POST /collapse', 'operation started', undefined],
     ['POST /unfreeze', 'operation', 204],
-    ['POST /freeze', 'operation begins', undefined],
+    ['POST /freeze', 'operation started', undefined],
     ['POST /freeze', 'operation', 400],
   ]);
 });

@@ -49,7 +49,7 @@ test.each([
 test('an unreachable notify socket is logged, and the daemon runs', async () => {
   await using daemon = await startDaemon({ env: { NOTIFY_SOCKET: join(scratch(), 'nobody') } });
   expect((await fetch(`${daemon.url}/health`)).status).toBe(204);
-  expect(daemon.log.find(({ msg }) => msg === 'the service manager was not told')).toMatchObject({
+  expect(daemon.log.find(({ msg }) => msg === 'cannot notify the service manager')).toMatchObject({
     level: 40,
   });
 });

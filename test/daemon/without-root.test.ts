@@ -36,9 +36,7 @@ test('a daemon without root logs at its start what will not work, and that is wh
   expect(warning).toMatchObject({
     level: 40,
     uid: UID,
-    msg: expect.stringContaining(
-      'no process can be started, files can be made and changed as this user alone',
-    ),
+    msg: expect.stringContaining('cannot start processes, write files as another user'),
   });
   const { process } = connectTo(daemon.url);
   await expect(transcribe(process.start({ process: { cmd: 'true' } }))).rejects.toThrow('EPERM');

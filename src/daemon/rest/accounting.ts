@@ -5,30 +5,30 @@ import type { Transfers } from '../../base/tally.ts';
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** Connect's code of the error that ended an RPC. */
+    /** The Connect code of the error that ended an RPC. */
     rpcCode?: string;
-    /** The error that an operation was answered with. */
+    /** The error that ended the operation. */
     failure?: unknown;
   }
 }
 
 /**
- * What the platform calls last before a pause. These are told when they begin: a line that is written once they have
- * been answered is written, and read by the journal, when the guest resumes, and the first caller waits for that.
+ * The last operations before a pause. They are logged when they start: the line at their end would be written after the
+ * resume, and delay the first caller.
  */
 const BEFORE_A_PAUSE: readonly string[] = ['/freeze', '/fsfreeze', '/collapse'];
 
-/** So much of an error's text is logged, in characters. */
+/** The maximum of characters of an error's text in the log. */
 const REASON_LENGTH = 300;
 
-/** One line an operation, when it is over: no payloads, no queries (they carry signatures), no headers. */
+/** Logs one line per operation, at its end: without payloads, headers and queries (which contain signatures). */
 export function logOperations(app: FastifyInstance, logger: Logger): void {
   app.addHook('onRequest', (request, reply, done) => {
     const started = performance.now();
     const { url = 'unknown' } = request.routeOptions;
     const operation = `${request.method} ${url}`;
-    if (BEFORE_A_PAUSE.includes(url)) logger.info({ operation }, 'operation begins');
-    // 'close' comes in every case, also when the client has gone half-way.
+    if (BEFORE_A_PAUSE.includes(url)) logger.info({ operation }, 'operation started');
+    // 'close' is emitted in every case, also when the client disconnects.
     reply.raw.once('close', () => {
       const { statusCode: status, writableFinished: completed } = reply.raw;
       const { rpcCode, failure } = request;
@@ -50,13 +50,13 @@ export function logOperations(app: FastifyInstance, logger: Logger): void {
 
 function levelOf(url: string, status: number, completed: boolean): 'warn' | 'info' | 'debug' {
   if (status >= 500) return 'warn';
-  const isTold = completed && status < 300 && BEFORE_A_PAUSE.includes(url);
-  return isTold || url === '/health' ? 'debug' : 'info';
+  const isLoggedAlready = completed && status < 300 && BEFORE_A_PAUSE.includes(url);
+  return isLoggedAlready || url === '/health' ? 'debug' : 'info';
 }
 
 /**
- * The text of an error without what is quoted in it: that comes from the request, and may be a part of a body or a
- * query. Of what a message could not be decoded for, JSON's own words quote some of it without quotes.
+ * The text of an error without quoted values, which may be parts of a body or a query. For messages that could not be
+ * decoded the details are dropped: JSON.parse repeats parts of the text without quotes.
  */
 function reasonOf(error: unknown): string {
   const text = messageOf(error).replace(/^(cannot decode [^:]*):.*$/s, '$1');
@@ -65,8 +65,7 @@ function reasonOf(error: unknown): string {
 }
 
 /**
- * Counts the answers to downloads and what was sent of them, heads and codings included: what comes from a file's
- * descriptor passes no code of ours that could count it.
+ * Counts downloads and the bytes sent for them, as written to the socket: with headers, after content coding.
  */
 export function countDownloads(app: FastifyInstance, downloads: Transfers): void {
   app.addHook('onRequest', (request, reply, done) => {

@@ -7,10 +7,10 @@ import { endUnlessComplete } from './requests.ts';
 const UNAUTHORIZED =
   'unauthorized access, please provide a valid access token or method signing if supported';
 
-/** How long and how much a caller may go on sending that was refused, so that it gets to read why. */
+/** A refused client may send this much more, so that it can read the response before the connection is closed. */
 export const LINGER = { milliseconds: 5000, bytes: 16 * 1024 * 1024 };
 
-/** What is open without a token: `/init` judges its own, file transfers may carry a signature instead. */
+/** Operations that need no token here: `/init` and file transfers check tokens and signatures themselves. */
 const EXEMPT = new Set([
   'GET /health',
   'HEAD /health',
@@ -20,8 +20,8 @@ const EXEMPT = new Set([
   'POST /files',
 ]);
 
-/** The one gate for REST and RPC alike. Answers `unauthenticated`; the error takes the shape of each protocol. */
-export function gate(app: FastifyInstance, guest: Guest): void {
+/** Authorises requests, REST and RPC: fails with `unauthenticated` unless the access token matches. */
+export function requireAccessToken(app: FastifyInstance, guest: Guest): void {
   app.addHook('onRequest', (request, reply, done) => {
     if (guest.accessToken === null || isExempt(request)) return done();
     const shown = request.headers['x-access-token'];

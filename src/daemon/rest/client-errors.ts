@@ -2,10 +2,10 @@ import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:ht
 import type { Socket } from 'node:net';
 import { ERROR_HEADERS, errorBody, messageOf } from '../../base/errors.ts';
 
-/** How long a client has to take the answer before its connection is cut, in milliseconds. */
+/** Time for the client to read the response before the connection is destroyed. */
 const LINGER_MS = 1000;
 
-/** What Node's HTTP parser and its timers find wrong; everything else is a bad request. */
+/** Responses to errors of Node's HTTP parser and its timers; the response to all others is 400. */
 const REFUSALS: Readonly<Record<string, readonly [status: number, message: string]>> = {
   ERR_HTTP_REQUEST_TIMEOUT: [408, 'request header took too long: send all of it at once'],
   HPE_HEADER_OVERFLOW: [431, 'request line and headers are larger than 16384 bytes: send less'],
@@ -15,15 +15,15 @@ const REFUSALS: Readonly<Record<string, readonly [status: number, message: strin
 type ClientError = Error & { readonly code?: string };
 
 /**
- * Returns what answers a request that could not be read as one, in the shape of REST errors, and ends the connection:
- * a handler of a server's `clientError`.
+ * Returns a handler of a server's `clientError`: it responds to an unreadable request with a REST error and closes the
+ * connection.
  */
 export function clientErrorHandler(): (error: ClientError, socket: Socket) => void {
   const answered = new WeakSet<Socket>();
   return (error, socket) => {
-    // Each further piece of what follows is an error again.
+    // The event is emitted again for each further chunk.
     if (answered.has(socket)) return;
-    if (error.code === 'ECONNRESET' || !socket.writable || hasBegunToAnswer(socket)) {
+    if (error.code === 'ECONNRESET' || !socket.writable || hasStartedResponse(socket)) {
       socket.destroy();
       return;
     }
@@ -34,18 +34,18 @@ export function clientErrorHandler(): (error: ClientError, socket: Socket) => vo
   };
 }
 
-/** Answers an `Expect` that is not `100-continue`, which Node refuses before any handler. RFC 9110, section 10.1.1. */
+/** A handler of `checkExpectation`: an `Expect` other than `100-continue`. RFC 9110, section 10.1.1. */
 export function refuseExpectation({ headers }: IncomingMessage, response: ServerResponse): void {
   const body = errorBody(417, `expectation '${headers.expect}' is not supported: use 100-continue or none`);
   response.writeHead(417, headersOf(body)).end(body);
 }
 
-/** A second answer in the middle of the first would be read as a part of that. Node's own default looks here, too. */
-function hasBegunToAnswer(socket: Socket & { readonly _httpMessage?: ServerResponse | null }): boolean {
+/** A second response would be read as a part of the first. Node's default handler checks `_httpMessage`, too. */
+function hasStartedResponse(socket: Socket & { readonly _httpMessage?: ServerResponse | null }): boolean {
   return socket._httpMessage?.headersSent === true;
 }
 
-/** The parser's own words for what was wrong. */
+/** The message of the parser. */
 function reasonOf(error: Error & { readonly reason?: unknown }): string {
   return typeof error.reason === 'string' && error.reason !== '' ? error.reason : messageOf(error);
 }

@@ -2,7 +2,7 @@ import type { FastifyReply } from 'fastify';
 import { EnvdError, ERROR_HEADERS, errorBody, messageOf, statusOf } from '../../base/errors.ts';
 import { exhaustionOf } from '../os/errno.ts';
 
-/** Answers with the error in the one shape. */
+/** Responds with an error in the shape of REST errors. */
 export function sendError(reply: FastifyReply, error: unknown): FastifyReply {
   const message = messageOf(error);
   const exhaustion = exhaustionOf(error);

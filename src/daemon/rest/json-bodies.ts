@@ -3,19 +3,19 @@ import { EnvdError, HttpError } from '../../base/errors.ts';
 import { type JsonLimits, JsonScanner } from './json-scanner.ts';
 import { endUnlessComplete } from './requests.ts';
 
-/** How many bodies of a kind may be on their way at a time. */
+/** Maximum number of bodies in flight. */
 const OPEN_LIMIT = 16;
-/** How long a body may be on its way, in milliseconds. */
+/** Maximum time to receive a body. */
 const TIME_LIMIT_MS = 5000;
 const LINGER = { milliseconds: 1000, bytes: 16 * 1024 * 1024 };
 
 /**
- * Reads JSON bodies of callers that need not be known yet: bounded in size, number, time and what there is to parse.
- * One body too many costs the one that has been on its way for longest its place, not a client that sends at once.
+ * Reads JSON bodies of clients that may be unauthorised: bounded in size, number, time and complexity. When too many
+ * bodies are in flight, the oldest is refused, so that slow clients cannot lock out others.
  */
 export class JsonBodies {
   readonly #limits: JsonLimits;
-  /** What ends each body that is on its way, the oldest first. */
+  /** A function for each body in flight that refuses it, the oldest first. */
   readonly #open = new Set<(reason: HttpError) => void>();
 
   constructor(limits: JsonLimits) {
@@ -23,9 +23,8 @@ export class JsonBodies {
   }
 
   /**
-   * The value of the body of `request`, whatever its type says; undefined when it is empty. Throws `invalid_argument`
-   * when it is not JSON, errors with the status 413, 408 or 503 when a limit is reached, and `aborted` when the client
-   * goes away.
+   * Parses the body of `request`, whatever its content type; undefined when it is empty. Throws `invalid_argument` when it
+   * is not JSON, errors with status 413, 408 or 503 when a limit is reached, and `aborted` when the client disconnects.
    */
   async read(request: IncomingMessage, response: ServerResponse): Promise<unknown> {
     try {
@@ -54,7 +53,9 @@ export class JsonBodies {
     const timer = setTimeout(() => refuse(late), TIME_LIMIT_MS);
     request.on('data', take);
     request.once('end', () => resolve(text.toString()));
-    request.once('close', () => reject(new EnvdError('aborted', 'request broke off before its end')));
+    request.once('close', () =>
+      reject(new EnvdError('aborted', 'request ended before its body was complete')),
+    );
     return promise.finally(() => {
       clearTimeout(timer);
       this.#open.delete(refuse);
@@ -73,7 +74,7 @@ export class JsonBodies {
   }
 }
 
-/** A text that arrives in pieces; however small those are, it takes about its own size. */
+/** Text received in chunks. Copied into one buffer, because many small chunks would take far more memory. */
 class BoundedText {
   readonly #scanner: JsonScanner;
   #bytes = Buffer.alloc(0);
@@ -105,7 +106,7 @@ function parse(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch (error) {
-    // V8's own message quotes the text, and with it a token.
+    // V8's message quotes the text, which may contain a token.
     throw new EnvdError('invalid_argument', 'request body is not valid JSON', { cause: error });
   }
 }

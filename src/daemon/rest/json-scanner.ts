@@ -1,14 +1,14 @@
 import { HttpError } from '../../base/errors.ts';
 
-/** What the text of a JSON body may be made of. */
+/** The limits of a JSON body. */
 export interface JsonLimits {
-  /** Bytes as they are sent, but for the large member. */
+  /** Bytes as received, without the large member. */
   readonly bytes: number;
-  /** A member of the outermost object whose string has a limit of its own, in bytes as they are sent. */
+  /** A member of the outermost object whose string has a limit of its own, in bytes as received. */
   readonly large: { readonly name: string; readonly bytes: number } | null;
   /**
-   * Objects and arrays. V8 takes microseconds for each, and garbage collections that grow with their number: a body
-   * of 16 MiB that is `{},{},…` is parsed for half a minute, one that is a string for 20 ms.
+   * Number of objects and arrays. Parsing takes V8 microseconds for each, and longer the more there are: half a minute
+   * for 16 MiB of `{},{},…`, 20 ms for one string of that size.
    */
   readonly containers: number;
 }
@@ -16,7 +16,7 @@ export interface JsonLimits {
 const [QUOTE, BACKSLASH, COLON, COMMA, OPEN_OBJECT, CLOSE_OBJECT, OPEN_ARRAY, CLOSE_ARRAY] =
   Buffer.from('"\\:,{}[]');
 
-/** Holds a JSON text to its limits while it arrives, before it is parsed. It need not be valid. */
+/** Checks the limits of a JSON text while it is received, before it is parsed. The text may be invalid. */
 export class JsonScanner {
   readonly #limits: JsonLimits;
   readonly #name: Buffer;
@@ -26,13 +26,13 @@ export class JsonScanner {
   #depth = 0;
   #isString = false;
   #isEscaped = false;
-  /** Whether the string that is being read is the large member's. */
+  /** Whether the current string is the value of the large member. */
   #isLarge = false;
-  /** How many bytes of the name of the large member the string that is being read begins with; -1: it is another. */
+  /** Number of bytes of the current string that match the name of the large member; -1: it does not match. */
   #matched = -1;
   /** Whether the last name in the outermost object was that of the large member. */
   #isNamed = false;
-  /** The last byte outside of strings that separates values. */
+  /** The last structural character. */
   #separator: number | undefined = 0;
 
   constructor(limits: JsonLimits) {
@@ -40,7 +40,7 @@ export class JsonScanner {
     this.#name = Buffer.from(limits.large?.name ?? '');
   }
 
-  /** Throws an error with the status 413 when there is too much of something. */
+  /** Throws an error with status 413 when a limit is exceeded. */
   add(chunk: Buffer): void {
     for (let at = 0; at < chunk.length; ) {
       if (this.#isString) at = this.#readString(chunk, at);
@@ -49,7 +49,7 @@ export class JsonScanner {
     const { bytes, large, containers } = this.#limits;
     if (large && this.#largeBytes > large.bytes)
       throw tooMuch(`${large.name} of at most ${large.bytes} bytes`);
-    if (this.#bytes > bytes) throw tooMuch(`at most ${bytes} bytes${large ? ` beside ${large.name}` : ''}`);
+    if (this.#bytes > bytes) throw tooMuch(`at most ${bytes} bytes${large ? ` besides ${large.name}` : ''}`);
     if (this.#containers > containers) throw tooMuch(`at most ${containers} objects and arrays`);
   }
 
@@ -85,7 +85,7 @@ export class JsonScanner {
     this.#matched = isMember && !isValue && this.#name.length > 0 ? 0 : -1;
   }
 
-  /** Reads up to the end of the string, or of the chunk; returns where it goes on. */
+  /** Reads to the end of the string or of the chunk; returns the next position. */
   #readString(chunk: Buffer, start: number): number {
     let end = start;
     if (this.#isEscaped) end++;

@@ -1,10 +1,10 @@
-/** The part of negotiator that we use; the package has no types of its own. */
+/** The used part of negotiator, which has no types of its own. */
 declare module 'negotiator' {
   export class Negotiator {
     constructor(request: { headers: Readonly<Record<string, string | undefined>> });
-    /** The acceptable ones of `available`, best first; of equals, `preferred` ones first. */
+    /** The acceptable ones of `available`, best first; `preferred` orders those of equal quality. */
     encodings(available: readonly string[], options?: { preferred?: readonly string[] }): string[];
-    /** As `encodings`, of media types. */
+    /** As `encodings`, for media types. */
     mediaTypes(available: readonly string[]): string[];
   }
 }

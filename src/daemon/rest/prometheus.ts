@@ -4,9 +4,9 @@ import type { Durations, Transfers } from '../../base/tally.ts';
 import { INTERFACE_VERSION } from '../../base/version.ts';
 import type { ProcessCounts } from '../services/process/table.ts';
 
-/** What the daemon tells of itself. */
+/** The sources of the daemon's own metrics. */
 export interface Telemetry {
-  /** Of the build. */
+  /** The version of the build. */
   readonly version: string;
   readonly processes: { readonly counts: ProcessCounts; list(): { readonly length: number } };
   readonly watcher: { readonly open: number; readonly rescans: number };
@@ -27,12 +27,12 @@ const CONTENT_TYPES = {
 type Values = number | readonly (readonly [labels: Readonly<Record<string, string>>, value: number])[];
 
 /**
- * Everything in Prometheus' text format or in OpenMetrics. The figures are plain numbers all over the daemon, and put
- * into the library's terms only here, for one answer.
+ * Exports the metrics in Prometheus' text format or in OpenMetrics. The daemon counts in plain numbers; a registry of
+ * the library is built for each response.
  */
 export class Exporter {
   readonly #telemetry: Telemetry;
-  /** Without a timer: the loop's own turns are measured, from now on. */
+  /** Measures each iteration of the loop from now on, without a timer. */
   readonly #loopDelay = monitorEventLoopDelay({ samplePerIteration: true });
 
   constructor(telemetry: Telemetry) {
@@ -51,7 +51,7 @@ export class Exporter {
   }
 }
 
-/** One answer. */
+/** The metrics of one response. */
 class Page {
   readonly #registry = new Registry<RegistryContentType>();
 
@@ -92,29 +92,25 @@ function addProcesses(page: Page, { processes }: Telemetry): void {
   const { started, ended, output } = processes.counts;
   page.gauge(
     'envd_processes_running',
-    'Processes that clients have started and that run.',
+    'Running processes that were started by clients.',
     processes.list().length,
   );
-  page.counter('envd_processes_started_total', 'Processes that were started.', started);
-  page.counter('envd_processes_ended_total', 'Processes that have ended, by reason.', by('reason', ended));
-  page.counter('envd_process_output_bytes_total', 'Bytes that processes have written.', by('stream', output));
+  page.counter('envd_processes_started_total', 'Processes started.', started);
+  page.counter('envd_processes_ended_total', 'Processes ended, by reason.', by('reason', ended));
+  page.counter('envd_process_output_bytes_total', 'Bytes written by processes.', by('stream', output));
 }
 
 function addFiles(page: Page, { watcher, uploads, downloads }: Telemetry): void {
-  page.gauge('envd_watches', 'Watches that clients have open.', watcher.open);
+  page.gauge('envd_watches', 'Open watches.', watcher.open);
   page.counter(
     'envd_watch_rescans_total',
-    'Times that events were dropped and a reader told so.',
+    'Rescan events taken by readers, each for dropped events.',
     watcher.rescans,
   );
-  page.counter('envd_uploads_total', 'Files that were uploaded.', uploads.count);
-  page.counter('envd_upload_bytes_total', 'Bytes that were received for uploads.', uploads.bytes);
-  page.counter('envd_downloads_total', 'Downloads that were answered.', downloads.count);
-  page.counter(
-    'envd_download_bytes_total',
-    'Bytes that were sent for downloads, heads included.',
-    downloads.bytes,
-  );
+  page.counter('envd_uploads_total', 'Files uploaded.', uploads.count);
+  page.counter('envd_upload_bytes_total', 'Bytes received for uploads.', uploads.bytes);
+  page.counter('envd_downloads_total', 'Downloads answered.', downloads.count);
+  page.counter('envd_download_bytes_total', 'Bytes sent for downloads, including headers.', downloads.bytes);
 }
 
 function addPauses(page: Page, { freezer, filesystemFreezer, collapser }: Telemetry): void {
@@ -128,13 +124,17 @@ function addPauses(page: Page, { freezer, filesystemFreezer, collapser }: Teleme
       'operation',
       Object.fromEntries(Object.entries(operations).map(([name, durations]) => [name, durations[figure]])),
     );
-  page.counter('envd_pause_operations_total', 'Operations before a pause that succeeded.', figures('count'));
-  page.counter('envd_pause_operation_seconds_total', 'Time that they took.', figures('seconds'));
-  page.gauge('envd_pause_operation_last_seconds', 'Time that the last one took.', figures('lastSeconds'));
+  page.counter('envd_pause_operations_total', 'Successful operations before a pause.', figures('count'));
+  page.counter(
+    'envd_pause_operation_seconds_total',
+    'Total duration of these operations.',
+    figures('seconds'),
+  );
+  page.gauge('envd_pause_operation_last_seconds', 'Duration of the last operation.', figures('lastSeconds'));
 }
 
 function addSelf(page: Page, { version }: Telemetry): void {
-  page.gauge('envd_build_info', 'The version of the build, and the level of its interface.', [
+  page.gauge('envd_build_info', 'Versions of the build and of the interface.', [
     [{ version, interface: INTERFACE_VERSION }, 1],
   ]);
   const memory = process.memoryUsage();
@@ -142,8 +142,8 @@ function addSelf(page: Page, { version }: Telemetry): void {
   const started = Math.round(Date.now() / 1000 - process.uptime());
   page.counter('process_cpu_seconds_total', 'CPU time of the daemon.', (userCPUTime + systemCPUTime) / 1e6);
   page.gauge('process_resident_memory_bytes', 'Resident memory of the daemon.', memory.rss);
-  page.gauge('process_start_time_seconds', 'Start of the daemon, Unix time.', started);
-  page.gauge('envd_heap_bytes', 'Memory of JavaScript objects.', [
+  page.gauge('process_start_time_seconds', 'Start time of the daemon, Unix time.', started);
+  page.gauge('envd_heap_bytes', 'Memory of the JavaScript heap.', [
     [{ kind: 'used' }, memory.heapUsed],
     [{ kind: 'total' }, memory.heapTotal],
     [{ kind: 'external' }, memory.external],
@@ -152,7 +152,7 @@ function addSelf(page: Page, { version }: Telemetry): void {
 
 function addLoopDelay(page: Page, loopDelay: ELDHistogram): void {
   const seconds = (quantile: number) => loopDelay.percentile(quantile * 100) / 1e9;
-  page.gauge('envd_event_loop_delay_seconds', 'Turns of the event loop since they were first asked for.', [
+  page.gauge('envd_event_loop_delay_seconds', 'Delay of the event loop since the first scrape.', [
     [{ quantile: '0.5' }, seconds(0.5)],
     [{ quantile: '0.99' }, seconds(0.99)],
     [{ quantile: '1' }, loopDelay.max / 1e9],

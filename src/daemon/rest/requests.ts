@@ -2,8 +2,8 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 
 /**
- * Runs `work` with a signal that aborts when the client goes away before it has its answer. (Fastify's own
- * `request.signal` aborts as soon as a request's body has been read.)
+ * Runs `work` with a signal that aborts when the client disconnects before the response is complete. (Fastify's
+ * `request.signal` aborts as soon as the body of the request has been read.)
  */
 export async function withClientSignal<T>(
   reply: FastifyReply,
@@ -20,7 +20,7 @@ export async function withClientSignal<T>(
   }
 }
 
-/** Lets the routes of `scope` take a request with any body, or with none under any content type, and drop it. */
+/** Makes the routes of `scope` accept and discard any body of any content type. */
 export function ignoreBody(scope: FastifyInstance): void {
   scope.removeAllContentTypeParsers();
   scope.addContentTypeParser('*', (_request, payload, parsed) => {
@@ -30,25 +30,25 @@ export function ignoreBody(scope: FastifyInstance): void {
 }
 
 /**
- * Nothing is read of a body before its handler asks for it, whatever its type: each knows what it may be, and who
- * sends it. What is left of it when the answer is out, Node reads and drops.
+ * Disables Fastify's parsing of bodies: handlers read them, with the limits that fit. Node discards the unread rest after
+ * the response.
  */
-export function leaveBodies(app: FastifyInstance): void {
+export function disableBodyParsing(app: FastifyInstance): void {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null));
 }
 
-/** What a client that was refused may go on sending, so that it gets to read why. */
+/** Limits of a lingering close: what a refused client may still send, so that it can read the response. */
 export interface Linger {
   readonly milliseconds: number;
   readonly bytes: number;
 }
 
-const LOOK_EVERY_MS = 100;
+const CHECK_INTERVAL_MS = 100;
 
 /**
- * Ends the connection a while after the answer, unless the client has sent the rest of its request by then: for callers
- * who have no right to be listened to. What comes until then is dropped.
+ * Lingering close: after the response, discards the rest of the request, and destroys the connection at the limits of
+ * `linger`.
  */
 export function endUnlessComplete(request: IncomingMessage, response: ServerResponse, linger: Linger): void {
   response.once('finish', () => {
@@ -59,7 +59,7 @@ export function endUnlessComplete(request: IncomingMessage, response: ServerResp
     const timer = setInterval(() => {
       if (request.complete) clearInterval(timer);
       else if (performance.now() > latest || socket.bytesRead > most) request.destroy();
-    }, LOOK_EVERY_MS);
+    }, CHECK_INTERVAL_MS);
     request.once('close', () => clearInterval(timer));
   });
 }

@@ -3,26 +3,30 @@ import { onAbort } from '../../base/abort.ts';
 import { EnvdError } from '../../base/errors.ts';
 
 /**
- * What ends a call before its time: its client goes, the daemon stops, its deadline passes. One controller for all of
- * that, aborted only when it comes to it.
+ * Aborts a call when its client disconnects, the daemon stops or its deadline passes.
  */
 export class CallScope implements Disposable {
   readonly #controller = new AbortController();
-  readonly #cut = Promise.withResolvers<never>();
-  readonly #forget: () => void;
+  readonly #aborted = Promise.withResolvers<never>();
+  readonly #removeListeners: () => void;
   readonly #timer: NodeJS.Timeout | null;
 
-  /** @param late what a client is told whose deadline has passed, after `timeoutMs`; null: there is none */
-  constructor(response: ServerResponse, shutdown: AbortSignal, timeoutMs: number | null, late: string) {
-    this.#cut.promise.catch(() => {}); // Nobody may be waiting.
-    const onClose = () => this.#abort(new EnvdError('aborted', 'client has gone'));
+  /** `timeoutMs`: null for no deadline; `timeoutMessage`: the message of its `deadline_exceeded`. */
+  constructor(
+    response: ServerResponse,
+    shutdown: AbortSignal,
+    timeoutMs: number | null,
+    timeoutMessage: string,
+  ) {
+    this.#aborted.promise.catch(() => {}); // Otherwise an unhandled rejection if nothing is raced.
+    const onClose = () => this.#abort(new EnvdError('aborted', 'client disconnected'));
     response.once('close', onClose);
-    const forgetShutdown = onAbort(shutdown, () => this.#abort(shutdown.reason));
-    this.#forget = () => {
+    const removeShutdownListener = onAbort(shutdown, () => this.#abort(shutdown.reason));
+    this.#removeListeners = () => {
       response.removeListener('close', onClose);
-      forgetShutdown();
+      removeShutdownListener();
     };
-    const expire = () => this.#abort(new EnvdError('deadline_exceeded', late));
+    const expire = () => this.#abort(new EnvdError('deadline_exceeded', timeoutMessage));
     this.#timer = timeoutMs === null ? null : setTimeout(expire, timeoutMs);
   }
 
@@ -31,20 +35,20 @@ export class CallScope implements Disposable {
   }
 
   /**
-   * What `work` settles with, unless the call ends before. For a few times a call: what is raced is kept until the scope
-   * is disposed of.
+   * Settles as `work` does, or throws the reason when the call is aborted. Use it only a few times per call: each use
+   * holds memory until the scope is disposed of.
    */
   race<T>(work: Promise<T>): Promise<T> {
-    return Promise.race([work, this.#cut.promise]);
+    return Promise.race([work, this.#aborted.promise]);
   }
 
   [Symbol.dispose](): void {
     if (this.#timer) clearTimeout(this.#timer);
-    this.#forget();
+    this.#removeListeners();
   }
 
   #abort(reason: unknown): void {
     this.#controller.abort(reason);
-    this.#cut.reject(reason);
+    this.#aborted.reject(reason);
   }
 }

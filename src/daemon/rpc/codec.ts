@@ -9,16 +9,16 @@ import {
 } from '@bufbuild/protobuf';
 import { EnvdError, messageOf } from '../../base/errors.ts';
 
-/** The two codecs of Connect's streams: `application/connect+json` and `application/connect+proto`. */
+/** The codecs of Connect: JSON and binary protobuf. */
 export type Codec = 'json' | 'binary';
 
-/** A frame begins with one byte of flags and four of length, big endian. */
+/** The envelope of a frame: one byte of flags, four bytes of length, big endian. */
 export const ENVELOPE_BYTES = 5;
 /** Flags of a frame. Source: Connect protocol, "Streaming RPCs". */
 export const COMPRESSED_FLAG = 0b01;
 export const END_STREAM_FLAG = 0b10;
 
-/** Begins a frame with the envelope of a payload of `length` bytes; returns where the payload goes. */
+/** Writes the envelope of a payload of `length` bytes; returns the offset of the payload. */
 export function writeEnvelope(frame: Buffer, flags: number, length: number): number {
   frame.writeUInt8(flags, 0);
   return frame.writeUInt32BE(length, 1);
@@ -46,7 +46,7 @@ export function encodeMessage<Desc extends DescMessage>(
   return codec === 'json' ? Buffer.from(toJsonString(schema, message)) : toBinary(schema, message);
 }
 
-/** Throws `invalid_argument` with what the payload has wrong. */
+/** Throws `invalid_argument` for a payload that is not a valid message. */
 export function decodeMessage<Desc extends DescMessage>(
   schema: Desc,
   payload: Buffer,
@@ -61,25 +61,25 @@ export function decodeMessage<Desc extends DescMessage>(
     return message;
   } catch (error) {
     if (error instanceof EnvdError) throw error;
-    // Of JSON, protobuf-es says itself which message or field it was.
+    // For JSON, the errors of protobuf-es name the message or the field.
     const name = codec === 'json' ? '' : `cannot decode message ${schema.typeName}: `;
     const text = `${name}${messageOf(error)}`;
     throw new EnvdError('invalid_argument', text, { cause: error });
   }
 }
 
-/** An unknown name is quoted up to this length. */
+/** Maximum length of a quoted value. */
 const MAX_QUOTED = 64;
 
-/** The values of an enum, for an error that says what to send. */
+/** The values of an enum, for error messages. */
 export function choicesOf({ values }: DescEnum): string {
   const names = values.filter(({ number }) => number !== 0).map(({ name, number }) => `${name} (${number})`);
   return `${names.join(', ')} or a number`;
 }
 
 /**
- * Throws `invalid_argument` when a field of the message, not of those inside it, has the name of no value of its enum.
- * protobuf-es passes over such names together with unknown properties, as if nothing had been sent.
+ * Throws `invalid_argument` for an unknown enum value in a top-level field. protobuf-es ignores such values when unknown
+ * fields are ignored.
  */
 function refuseUnknownNames({ fields }: DescMessage, json: string): void {
   const enums = fields.filter((field) => field.fieldKind === 'enum');

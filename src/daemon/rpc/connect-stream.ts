@@ -21,21 +21,21 @@ import { type FrameBatch, FrameBatches } from './frame-batch.ts';
 import { keepaliveMsOf, REQUEST_LIMIT_BYTES, readBody, timeoutOf, tooLarge } from './request.ts';
 
 /**
- * What is written at once, in bytes of output. The kernel's share of a byte falls with the size of a write: at 1 MiB a
- * socket costs a third of what it costs at 64 KiB. JSON is copied once more, and wins only what stays in the cache.
+ * Bytes of output per write. The kernel's cost per byte falls with the size of a write: at 1 MiB it is a third of that
+ * at 64 KiB. JSON is copied once more, which is faster when the batch fits into the CPU cache.
  */
 const BATCH_BYTES: Record<Codec, number> = { binary: 1024 * 1024, json: 128 * 1024 };
 
 const CONTENT_TYPE = /^application\/connect\+(json|proto) *(?:;.*)?$/i;
 
-/** The codec of a request that this path serves, or null: another protocol, or no stream. */
+/** The codec of a streaming request in the Connect protocol; null for any other. */
 export function streamCodecOf(contentType: string | undefined): Codec | null {
   const match = CONTENT_TYPE.exec(contentType ?? '');
   if (!match) return null;
   return match[1]?.toLowerCase() === 'json' ? 'json' : 'binary';
 }
 
-/** A request as the router hands it over. */
+/** A streaming request and its response. */
 export interface StreamExchange {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
@@ -44,23 +44,22 @@ export interface StreamExchange {
   readonly shutdown: AbortSignal;
 }
 
-/** What was encoded last in a codec. */
+/** The batch encoded last. */
 interface Encoded {
   readonly stream: unknown;
   readonly events: unknown;
   readonly batch: FrameBatch;
 }
 
-/** Serves streams in the Connect protocol, all of a daemon's: they share what is encoded, and its memory. */
+/** Serves all streams in the Connect protocol; they share encoded batches and buffers. */
 export class StreamServer {
   readonly #batches = new FrameBatches();
-  /** Readers of one source who keep step are given the very same events. */
+  /** Several readers of a process take the same array of events in turn: it is encoded once. */
   readonly #recent: Record<Codec, Encoded | null> = { json: null, binary: null };
 
   /**
-   * Serves a stream. Each event is encoded once for all readers, what is ready together is written together, and
-   * nothing is taken from the feed before the kernel has taken what came before. Resolves with the error that ended
-   * the stream, or null.
+   * Serves a stream: encodes each event once for all readers, writes queued events together, and takes events from the
+   * feed only after the kernel has taken the previous batch. Resolves with the error that ended the stream, or null.
    */
   async serve<Event, Input extends DescMessage, Output extends DescMessage>(
     stream: EventStream<Event, Input, Output>,
@@ -79,8 +78,8 @@ export class StreamServer {
     return error;
   }
 
-  /** Lets go of everything that was sent, but for what is still on its way: it would get into a snapshot. */
-  forget(): void {
+  /** Drops all buffers that are not in flight, to keep them out of a snapshot. */
+  dropBuffers(): void {
     for (const codec of ['json', 'binary'] as const) {
       this.#recent[codec]?.batch.release();
       this.#recent[codec] = null;
@@ -94,7 +93,7 @@ export class StreamServer {
   ): Promise<void> {
     const timeoutMs = timeoutOf(headers);
     const limitMs = stream.ownsTimeout ? null : timeoutMs;
-    using scope = new CallScope(response, shutdown, limitMs, `stream was open for ${limitMs} ms`);
+    using scope = new CallScope(response, shutdown, limitMs, `stream exceeded its timeout of ${limitMs} ms`);
     const { signal } = scope;
     const payload = await readMessage(request, headers.get('connect-content-encoding'));
     const message = decodeMessage(stream.method.input, payload, codec, stream.ignoreUnknownFields);
@@ -106,7 +105,7 @@ export class StreamServer {
     }
   }
 
-  /** Null stands for a keepalive. */
+  /** `events`: null for a keepalive. */
   #framesOf<Event, Input extends DescMessage, Output extends DescMessage>(
     stream: EventStream<Event, Input, Output>,
     events: readonly Event[] | null,
@@ -124,14 +123,14 @@ export class StreamServer {
   }
 }
 
-/** The one message of the request. */
+/** Reads the single message of the request. */
 async function readMessage(request: IncomingMessage, encoding: string | null): Promise<Buffer> {
   const body = await readBody(request);
   const length = body.length >= ENVELOPE_BYTES ? body.readUInt32BE(1) : -1;
   if (body.length !== ENVELOPE_BYTES + length) {
     throw new EnvdError(
       'invalid_argument',
-      `request must be one enveloped message, not ${body.length} bytes of others`,
+      `request must be one enveloped message: the length in its envelope does not match a body of ${body.length} bytes`,
     );
   }
   const payload = body.subarray(ENVELOPE_BYTES);
@@ -156,7 +155,7 @@ async function decompress(payload: Buffer, encoding: string | null): Promise<Buf
   }
 }
 
-/** The last frame: what went wrong, or an empty object. Source: Connect protocol, "EndStreamResponse". */
+/** The end-of-stream frame: the error, or an empty object. Source: Connect protocol, "EndStreamResponse". */
 export function endOfStream(error: unknown): Buffer {
   const json = endStreamToJson(new Headers(), error === null ? undefined : toConnectError(error), {});
   return frameOf(END_STREAM_FLAG, Buffer.from(JSON.stringify(json)));

@@ -14,42 +14,43 @@ import { type Encoding, sendAnswer, sendError } from './unary-answer.ts';
 
 const CONTENT_TYPE = /^application\/(json|proto)(?: *; *charset=utf-?8)?$/i;
 
-/** The codec of a call that this path serves, or null: another protocol, or a request that is compressed. */
+/** The codec of an uncompressed unary request in the Connect protocol; null for any other. */
 export function unaryCodecOf(request: IncomingMessage): Codec | null {
   const type = CONTENT_TYPE.exec(request.headers['content-type'] ?? '')?.[1]?.toLowerCase();
   if (!type || request.headers['content-encoding'] !== undefined) return null;
   return type === 'json' ? 'json' : 'binary';
 }
 
-/** What a call brings with it, beside its message. */
+/** The context of a unary call. */
 export interface UnaryCall {
   readonly requestHeader: Headers;
-  /** Aborts when the client has gone, the call's deadline has passed, or the daemon stops. */
+  /** Aborts when the client disconnects, the deadline passes or the daemon stops. */
   readonly signal: AbortSignal;
-  /** Takes a large answer in slices, instead of what is returned. */
+  /** Encodes a large response in slices, which replace the returned message. */
   readonly list?: ListAnswer;
 }
 
-/** A request as the router hands it over. */
+/** A unary request and its response. */
 export interface UnaryExchange {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   readonly headers: Headers;
   readonly codec: Codec;
-  /** What the answer may be compressed with. */
+  /** The compression of the response, or null. */
   readonly encoding: Encoding | null;
   readonly shutdown: AbortSignal;
 }
 
-/** A call that has a path of its own for Connect's codecs; resolves with the error that it was answered, or null. */
+/** A unary call that is served without connect-node. */
 export interface UnaryRoute {
   readonly path: string;
+  /** Resolves with the error in the response, or null. */
   serve(exchange: UnaryExchange): Promise<unknown>;
 }
 
 type Implementation = (message: never, call: UnaryCall) => unknown;
 
-/** Those unary calls of a service that are implemented. */
+/** The routes of all unary methods in `implementations`. */
 export function unaryRoutes(
   service: DescService,
   implementations: object,
@@ -70,7 +71,7 @@ function isUnary(method: DescMethod): method is DescMethodUnary {
   return method.methodKind === 'unary';
 }
 
-/** Answers as connect-node would, without its adapters between Node's streams, fetch and iterables: a third of the CPU. */
+/** Serves as connect-node would, without its adapters between Node's streams, fetch and iterables: a third of the CPU. */
 async function serveUnary(
   method: DescMethodUnary,
   implementation: Implementation,

@@ -17,9 +17,9 @@ const FILE_TYPE: Readonly<Record<EntryType, FileType>> = {
 
 const SECOND = 1_000_000_000n;
 
-/** The wire form of an entry, for the unary calls and for the events of a watch. */
+/** Converts an entry to its message. */
 export function entryToMessage(entry: Entry): EntryInfo {
-  // Before 1970 the seconds are negative, and the nanoseconds still count forward.
+  // Timestamp: nanoseconds are never negative, also before 1970.
   const nanos = ((entry.modifiedNs % SECOND) + SECOND) % SECOND;
   return create(EntryInfoSchema, {
     name: entry.name,
@@ -40,8 +40,8 @@ const HEAD = '{"entries":[';
 const TAIL = ']}';
 
 /**
- * The answer of ListDir, encoded slice by slice while it is gathered, so that the event loop goes on in between. It
- * is what the whole message would be, byte for byte.
+ * The response of ListDir, encoded slice by slice to keep the event loop responsive; byte for byte that of encoding the
+ * whole message.
  */
 export class ListAnswer {
   readonly #codec: Codec;
@@ -55,7 +55,7 @@ export class ListAnswer {
     if (entries.length === 0) return;
     const slice = create(ListDirResponseSchema, { entries });
     if (this.#codec === 'binary') {
-      // Encoded messages that follow each other are one message, with the entries of all.
+      // Concatenated protobuf messages are one message, with the entries of all.
       this.#chunks.push(Buffer.from(toBinary(ListDirResponseSchema, slice)));
     } else {
       const list = toJsonString(ListDirResponseSchema, slice).slice(HEAD.length, -TAIL.length);

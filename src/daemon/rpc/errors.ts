@@ -2,7 +2,7 @@ import { Code, ConnectError } from '@connectrpc/connect';
 import { connectCodeOf, EnvdError, messageOf } from '../../base/errors.ts';
 import { exhaustionOf } from '../os/errno.ts';
 
-/** Anything that was thrown, as the protocol tells it. */
+/** Converts any thrown value to an error of Connect. */
 export function toConnectError(error: unknown): ConnectError {
   if (error instanceof ConnectError) return error;
   const kind = error instanceof EnvdError ? error.kind : (exhaustionOf(error) ?? 'internal');

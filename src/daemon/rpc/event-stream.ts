@@ -6,40 +6,39 @@ import type { Codec } from './codec.ts';
 import type { FrameBatch } from './frame-batch.ts';
 import { keepaliveMsOf } from './request.ts';
 
-/** What a call brings with it, beside its message. */
+/** The context of a streaming call. */
 export interface StreamCall {
   readonly headers: Headers;
-  /** Aborts when the client has gone, the call's deadline has passed, or the daemon stops. */
+  /** Aborts when the client disconnects, the deadline passes or the daemon stops. */
   readonly signal: AbortSignal;
   /** `Connect-Timeout-Ms`, or null. */
   readonly timeoutMs: number | null;
 }
 
-/** One of the long streams: opening it, and how its events become messages. */
+/** A server-streaming RPC: opens a feed of events and converts events to messages. */
 export interface EventStream<Event, Input extends DescMessage, Output extends DescMessage> {
   readonly method: DescMethodServerStreaming<Input, Output>;
-  /** JSON properties that the schema does not have: ignored, or refused. */
+  /** Whether unknown JSON properties are ignored or refused. */
   readonly ignoreUnknownFields: boolean;
-  /** Whether the timeout belongs to what the stream opens, instead of to the call. */
+  /** Whether `open` applies the timeout itself (Start: to the process); otherwise it ends the stream. */
   readonly ownsTimeout: boolean;
   open(request: MessageShape<Input>, call: StreamCall): Promise<Feed<Event>>;
   message(event: Event): MessageShape<Output>;
-  /** Adds the event as one frame to what goes out next. */
+  /** Adds the event to `batch` as one frame. */
   addFrame(event: Event, codec: Codec, batch: FrameBatch): void;
   readonly keepalive: MessageShape<Output>;
 }
 
 interface BatchOptions {
   readonly keepaliveMs: number;
-  /** The feed's own choice when it is missing. */
+  /** Default: the feed's own batch size. */
   readonly batchBytes?: number;
   readonly signal: AbortSignal;
 }
 
 /**
- * THE loop of every stream: each batch of events as soon as there is one, of about `batchBytes` when more has piled up;
- * after `keepaliveMs` without any, null for a keepalive. Ends with the feed; a client that goes away ends the reading
- * and nothing else.
+ * Yields batches of events, of about `batchBytes` if more are queued, and null for a keepalive after `keepaliveMs` without
+ * events. Ends with the feed. Throws the signal's reason when it aborts; the source of the feed is not affected.
  */
 export async function* batches<Event>(
   feed: Feed<Event>,
@@ -56,21 +55,21 @@ export async function* batches<Event>(
   }
 }
 
-/** What cuts a wait short: one timer and one listener for all the waits of a stream, since those come in thousands. */
+/** Interrupts waits by a timeout or a signal. One timer and one listener serve all waits of a stream. */
 class Interruptions implements Disposable {
   readonly #timer: NodeJS.Timeout;
   readonly #signal: AbortSignal;
-  readonly #forget: () => void;
+  readonly #removeListener: () => void;
   #late: () => void = () => {};
   #fail: (reason: unknown) => void = () => {};
 
   constructor(keepaliveMs: number, signal: AbortSignal) {
     this.#signal = signal;
     this.#timer = setTimeout(() => this.#late(), keepaliveMs);
-    this.#forget = onAbort(signal, () => this.#fail(signal.reason));
+    this.#removeListener = onAbort(signal, () => this.#fail(signal.reason));
   }
 
-  /** What `promise` settles with, or `late` when that takes longer; throws the signal's reason when it aborts. */
+  /** Settles as `promise` does, or with `late` after the timeout. Throws the signal's reason when it aborts. */
   during<T>(promise: Promise<T>): Promise<T | 'late'> {
     const { promise: result, resolve, reject } = Promise.withResolvers<T | 'late'>();
     if (this.#signal.aborted) reject(this.#signal.reason);
@@ -83,11 +82,11 @@ class Interruptions implements Disposable {
 
   [Symbol.dispose](): void {
     clearTimeout(this.#timer);
-    this.#forget();
+    this.#removeListener();
   }
 }
 
-/** The stream as connect-node serves it, for the protocols that have no path of their own (gRPC-Web). */
+/** The implementation of the stream for connect-node, which serves the other protocols (gRPC-Web). */
 export function viaConnect<Event, Input extends DescMessage, Output extends DescMessage>(
   stream: EventStream<Event, Input, Output>,
 ): (request: MessageShape<Input>, context: HandlerContext) => AsyncGenerator<MessageShape<Output>> {

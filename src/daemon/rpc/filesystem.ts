@@ -16,9 +16,9 @@ import { entryToMessage } from './entry.ts';
 export interface FilesystemDependencies {
   readonly guest: Guest;
   readonly entries: EntrySource;
-  /** What changes to files go through. */
+  /** Refuses changes to files during a freeze of the file system. */
   readonly gate: WriteGate;
-  /** The user that a call is made as. */
+  /** The user on whose behalf a call runs. */
   userOf(call: { readonly requestHeader: Headers }): User;
 }
 

@@ -1,25 +1,25 @@
 import type { ServerResponse } from 'node:http';
 
 /**
- * Room for the frames of a batch in either codec, even if all of them are small; what does not fit gets memory of its
- * own. Only as much as was once filled is resident.
+ * Size of the buffer of a batch: enough for a full batch of small frames in either codec. Frames that do not fit are
+ * allocated separately. Unused pages of the buffer are not resident.
  */
-const ROOM_BYTES = 1088 * 1024;
-/** Bytes from which on a part goes out from where it lies, instead of being joined to its neighbours. */
+const BUFFER_BYTES = 1088 * 1024;
+/** Parts of at least this size are written without being copied into the buffer. */
 const REFERENCE_BYTES = 8 * 1024;
-/** Batches kept for the next use: few are on their way while sockets take what they are given. */
+/** Maximum number of batches kept for reuse; usually few are in flight. */
 const SPARE_LIMIT = 4;
 
-/** The batches of many streams, whose memory is used again. */
+/** A pool of batches, shared by all streams. */
 export class FrameBatches {
   readonly #spare: FrameBatch[] = [];
 
-  /** An empty batch. It belongs to those who hold it or have sent it, until the last of them is done. */
+  /** Takes an empty batch. It returns to the pool after its last `release` and its last `send`. */
   take(): FrameBatch {
     return this.#spare.pop() ?? new FrameBatch((batch) => this.#keep(batch));
   }
 
-  /** Lets go of the memory that is kept for the next use, and of what was sent from it. */
+  /** Drops the batches kept for reuse. */
   clear(): void {
     this.#spare.length = 0;
   }
@@ -30,42 +30,42 @@ export class FrameBatches {
 }
 
 /**
- * Frames that go out in one write, to one reader or to many: small ones joined, large ones as they are. Its memory is
- * used again as soon as the kernel has taken the bytes, so that a stream at full speed leaves nothing to collect.
+ * Frames that are written together, to one or several readers. Small ones are copied into a buffer, large ones
+ * referenced. The buffer is reused when the kernel has taken the bytes, so that streams produce no garbage.
  */
 export class FrameBatch {
-  readonly #room = Buffer.allocUnsafeSlow(ROOM_BYTES);
+  readonly #buffer = Buffer.allocUnsafeSlow(BUFFER_BYTES);
   #parts: Uint8Array[] = [];
-  /** Where the joined frames that are no part yet begin, and where they end. */
+  /** The range of the buffer that has been filled but is not in `#parts` yet. */
   #begin = 0;
   #end = 0;
   #holders = 0;
   readonly #onDone: (batch: FrameBatch) => void;
 
-  /** Made by `FrameBatches.take`. */
+  /** Created only by `FrameBatches.take`. */
   constructor(onDone: (batch: FrameBatch) => void) {
     this.#onDone = onDone;
   }
 
-  /** Uninitialised memory behind what is there already, to be filled before the batch is sent. */
+  /** Appends `length` uninitialised bytes, to be filled before the batch is sent. */
   allocate(length: number): Buffer {
-    if (length > ROOM_BYTES - this.#end) {
+    if (length > BUFFER_BYTES - this.#end) {
       const own = Buffer.allocUnsafe(length);
       this.#reference(own);
       return own;
     }
     const begin = this.#end;
     this.#end += length;
-    return this.#room.subarray(begin, this.#end);
+    return this.#buffer.subarray(begin, this.#end);
   }
 
-  /** Adds bytes that nobody changes any more. */
+  /** Appends bytes, which must not change afterwards. */
   add(bytes: Uint8Array): void {
     if (bytes.length >= REFERENCE_BYTES) this.#reference(bytes);
     else this.allocate(bytes.length).set(bytes);
   }
 
-  /** Writes everything at once. Returns null when the kernel has taken it already, else what settles when it has. */
+  /** Writes all frames. Returns null if the kernel has taken them already, else a promise that resolves when it has. */
   send(response: ServerResponse): Promise<void> | null {
     this.#join();
     this.hold();
@@ -80,17 +80,17 @@ export class FrameBatch {
     response.cork();
     this.#parts.forEach((part, index) => {
       if (index < this.#parts.length - 1) response.write(part);
-      // Node may never call it when the client has gone: then the batch is not used again, and garbage.
+      // Node may never call back after a disconnect: the batch is then garbage-collected instead of reused.
       else response.write(part, onTaken);
     });
     response.uncork();
     if (response.writableLength > 0) return promise;
-    // The callback comes only when the microtasks have run out, many batches later.
+    // Node calls back only after all microtasks, many batches later.
     onTaken();
     return null;
   }
 
-  /** Keeps the frames until `release`. */
+  /** Keeps the frames until the matching `release`. */
   hold(): void {
     this.#holders += 1;
   }
@@ -110,7 +110,7 @@ export class FrameBatch {
   }
 
   #join(): void {
-    if (this.#end > this.#begin) this.#parts.push(this.#room.subarray(this.#begin, this.#end));
+    if (this.#end > this.#begin) this.#parts.push(this.#buffer.subarray(this.#begin, this.#end));
     this.#begin = this.#end;
   }
 }

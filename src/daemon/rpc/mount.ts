@@ -19,15 +19,15 @@ import type { Encoding } from './unary-answer.ts';
 
 const PROTOCOL_VERSION = '1';
 const COMPRESSIONS = [compressionGzip, compressionBrotli];
-/** What RPCs may be sent as over HTTP/1.1, the ones that are told first; not every call takes all. */
+/** Content types of RPCs over HTTP/1.1, those of Connect first; each call accepts some of them. */
 const CONTENT_TYPES = [
   ...['application/json', 'application/proto', 'application/connect+json', 'application/connect+proto'],
   ...['application/grpc-web+proto', 'application/grpc-web+json'],
 ];
 
 /**
- * Mounts the RPCs inside Fastify, so that its hooks (the gate, CORS, the log) see them as they see REST. The
- * streams go their own way for Connect's codecs, everything else through connect-node.
+ * Mounts the RPCs inside Fastify, so that its hooks (authorisation, CORS, log) apply to them as to REST. Requests in the
+ * Connect protocol are served directly, all others by connect-node.
  */
 export function mountConnect(app: FastifyInstance, services: RpcDependencies, shutdown: AbortSignal): void {
   app.register((scope, _options, done) => {
@@ -35,7 +35,7 @@ export function mountConnect(app: FastifyInstance, services: RpcDependencies, sh
     const types = new Map<string, readonly string[]>();
     scope.setErrorHandler((error, request, reply) => {
       const { url = '' } = request.routeOptions;
-      // Fastify's own, for a type that is none.
+      // Fastify's error for a malformed content type.
       if (error instanceof Error && 'statusCode' in error && error.statusCode === 415)
         return refuseType(request, reply, types.get(url) ?? []);
       return refuse(error, request, reply);
@@ -54,23 +54,23 @@ export function mountConnect(app: FastifyInstance, services: RpcDependencies, sh
       const accepted = CONTENT_TYPES.filter((type) => handler.supportedContentType(type));
       types.set(path, accepted);
       const routes = { stream: streams.get(path) ?? null, unary: unary.get(path) ?? null, handler, accepted };
-      scope.post(path, (request, reply) => guarded(request, reply, routes, shutdown));
+      scope.post(path, (request, reply) => serveOrDestroy(request, reply, routes, shutdown));
     }
     done();
   });
 }
 
-/** The ways in which an RPC can be served. */
+/** The implementations of an RPC for the different protocols. */
 interface Routes {
   readonly stream: StreamRoute | null;
   readonly unary: UnaryRoute | null;
   readonly handler: UniversalHandler;
-  /** Content types. */
+  /** Accepted content types. */
   readonly accepted: readonly string[];
 }
 
-/** The answer is ours, and Fastify ends it no more: what was not expected breaks it off. */
-async function guarded(
+/** Destroys the connection after an unexpected error: Fastify does not end a hijacked response. */
+async function serveOrDestroy(
   request: FastifyRequest,
   reply: FastifyReply,
   routes: Routes,
@@ -79,7 +79,7 @@ async function guarded(
   try {
     await serve(request, reply, routes, shutdown);
   } catch (error) {
-    tell(request, error);
+    recordFailure(request, error);
     reply.raw.destroy();
   }
 }
@@ -97,7 +97,7 @@ async function serve(
     refuseType(request, reply, accepted);
     return;
   }
-  takeOver(reply);
+  hijack(reply);
   const headers = new Headers(request.headers as Record<string, string>);
   const exchange = { request: request.raw, response: reply.raw, headers, shutdown };
   let error: unknown = null;
@@ -109,34 +109,34 @@ async function serve(
   } else {
     await serveOthers(request, reply, handler);
   }
-  if (error !== null) tell(request, error);
+  if (error !== null) recordFailure(request, error);
 }
 
-/** For the log. */
-function tell(request: FastifyRequest, error: unknown): void {
+/** Stores the error for the log line of the operation. */
+function recordFailure(request: FastifyRequest, error: unknown): void {
   request.failure = error;
   request.rpcCode = codeToString(toConnectError(error).code);
 }
 
-/** The other protocols and encodings, by connect-node. */
+/** Serves the other protocols and encodings by connect-node. */
 async function serveOthers(
   request: FastifyRequest,
   reply: FastifyReply,
   handler: UniversalHandler,
 ): Promise<void> {
-  const values = createContextValues().set(ON_FAILURE, (error) => tell(request, error));
+  const values = createContextValues().set(ON_FAILURE, (error) => recordFailure(request, error));
   try {
     const response = await handler(
       universalRequestFromNodeRequest(request.raw, reply.raw, undefined, values),
     );
     await universalResponseToNodeResponse(response, reply.raw);
   } catch (error) {
-    tell(request, error);
+    recordFailure(request, error);
     reply.raw.destroy();
   }
 }
 
-/** What an answer may be compressed with. */
+/** The compression of the response, or null. */
 function encodingOf(headers: IncomingHttpHeaders): Encoding | null {
   const accepted = headers['accept-encoding'];
   if (accepted === undefined) return null;
@@ -144,8 +144,8 @@ function encodingOf(headers: IncomingHttpHeaders): Encoding | null {
   return response && (response.name as Encoding);
 }
 
-/** From here on the answer is written to the raw response; what the hooks have set goes with it. */
-function takeOver(reply: FastifyReply): void {
+/** Takes the response over from Fastify, with the headers set by hooks. */
+function hijack(reply: FastifyReply): void {
   reply.hijack();
   for (const [name, value] of Object.entries(reply.getHeaders())) {
     if (value !== undefined) reply.raw.setHeader(name, value);
@@ -161,10 +161,10 @@ function requireProtocolVersion(request: FastifyRequest): void {
   );
 }
 
-/** An error from before the call itself, in the shape that the client's protocol gives to errors. */
+/** Sends an error that occurred before the call, in the shape of the client's protocol. */
 function refuse(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
   const failure = toConnectError(error);
-  tell(request, error);
+  recordFailure(request, error);
   if (streamCodecOf(request.headers['content-type'])) {
     return reply
       .code(200)
@@ -177,12 +177,12 @@ function refuse(error: unknown, request: FastifyRequest, reply: FastifyReply): F
     .send(JSON.stringify(errorToJson(toConnectError(failure), {})));
 }
 
-/** Connect, "Unary-Response": 415. The first two types are those of Connect itself. */
+/** Sends 415 (Connect protocol, "Unary-Response"); the message names the first two accepted types, those of Connect. */
 function refuseType(request: FastifyRequest, reply: FastifyReply, accepted: readonly string[]): FastifyReply {
   const type = request.headers['content-type'] ?? '';
   const text = `content type '${type}' is not supported by this call: use ${accepted.slice(0, 2).join(' or ')}`;
   const failure = new EnvdError('invalid_argument', text);
-  tell(request, failure);
+  recordFailure(request, failure);
   return reply
     .code(415)
     .header('accept-post', accepted.join(', '))

@@ -4,8 +4,8 @@ import { type Codec, ENVELOPE_BYTES, writeEnvelope } from './codec.ts';
 import type { FrameBatch } from './frame-batch.ts';
 
 /**
- * Adds the frame of a data event, by hand: this is the one message that is sent by the hundred thousand. A message of
- * StartResponse and one of ConnectResponse are the same bytes.
+ * Adds the frame of a data event, encoded by hand, because these are by far the most frequent messages. StartResponse and
+ * ConnectResponse have the same encoding.
  */
 export function addOutputFrame(event: OutputEvent, codec: Codec, batch: FrameBatch): void {
   if (codec === 'json') addJsonFrame(event, batch);
@@ -20,7 +20,7 @@ function addJsonFrame({ stream, bytes }: OutputEvent, batch: FrameBatch): void {
   const frame = batch.allocate(ENVELOPE_BYTES + length);
   let at = writeEnvelope(frame, 0, length);
   at += frame.write(head, at, 'latin1');
-  // Strings would be garbage by the gigabyte, and collecting them a third of the time of a stream (test/bench/stream.ts).
+  // Base64 strings would be garbage; collecting them would take a third of a stream's time (test/bench/stream.ts).
   at += native.encodeBase64(bytes, frame, at);
   frame.write(JSON_TAIL, at, 'latin1');
 }
@@ -39,7 +39,7 @@ function addBinaryFrame({ stream, bytes }: OutputEvent, batch: FrameBatch): void
   const output = 1 + varintLength(bytes.length) + bytes.length;
   const data = 1 + varintLength(output) + output;
   const event = 1 + varintLength(data) + data;
-  // Everything ahead of the bytes, which are the last of the innermost message.
+  // Everything before the bytes, which are at the end of the innermost message.
   const head = batch.allocate(ENVELOPE_BYTES + event - bytes.length);
   let at = writeEnvelope(head, 0, event);
   at = writeHeader(head, at, EVENT_TAG, data);

@@ -34,7 +34,7 @@ export function configOf(message: ConfigMessage | undefined): ProcessConfig {
   return { command: message.cmd, args: message.args, environment: message.envs, cwd: message.cwd ?? null };
 }
 
-/** What a terminal has no size of, or one of 0, gets the usual one. */
+/** The size of a terminal; 80 × 24 where it is missing or 0. */
 export function sizeOf({ size }: PTY): TerminalSize {
   return { cols: size?.cols || DEFAULT_SIZE.cols, rows: size?.rows || DEFAULT_SIZE.rows };
 }
@@ -94,7 +94,7 @@ function offsets({ stdout, stderr, pty }: Offsets) {
   return { stdout: BigInt(stdout), stderr: BigInt(stderr), pty: BigInt(pty) };
 }
 
-/** Where a client wants to go on; null when it does not ask for that. */
+/** The offsets at which a client resumes; null when it does not resume. */
 export function offsetsOf(message: StreamOffsets | undefined): Offsets | null {
   if (!message) return null;
   return { stdout: Number(message.stdout), stderr: Number(message.stderr), pty: Number(message.pty) };

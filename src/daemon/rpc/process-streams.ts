@@ -20,7 +20,7 @@ import { callerOf } from './request.ts';
 
 type ResponseSchema = typeof StartResponseSchema | typeof ConnectResponseSchema;
 
-/** What Start and Connect have in common: the events of a process. */
+/** The common part of Start and Connect: the events of a process. */
 function processEvents<Output extends ResponseSchema & DescMessage>(schema: Output) {
   const message = (event: ProcessEvent) =>
     create(schema, { event: eventMessage(event) } as never) as MessageShape<Output>;
@@ -37,7 +37,7 @@ function processEvents<Output extends ResponseSchema & DescMessage>(schema: Outp
   };
 }
 
-/** Start: the timeout is the process' own, and a client that goes away leaves the process running. */
+/** Start: the timeout applies to the process, which keeps running when the client disconnects. */
 export function startStream(
   processes: ProcessTable,
   guest: Guest,
@@ -67,7 +67,7 @@ async function openStart(
   return processes.start(start, timeoutMs);
 }
 
-/** Connect: what comes from now on, of a process that runs or has just ended. */
+/** Connect: the further events of a process that is running or has just ended. */
 export function connectStream(
   processes: ProcessTable,
 ): EventStream<ProcessEvent, typeof ConnectRequestSchema, typeof ConnectResponseSchema> {

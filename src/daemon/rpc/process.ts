@@ -13,7 +13,7 @@ import type { ProcessTable } from '../services/process/table.ts';
 import { choicesOf } from './codec.ts';
 import { inputOf, selectorOf, sizeOf } from './process-messages.ts';
 
-/** The calls of `process.Process` that are no event streams. */
+/** The calls of `process.Process`, except its event streams. */
 export function processService(processes: ProcessTable) {
   return {
     list() {
@@ -54,7 +54,7 @@ export function processService(processes: ProcessTable) {
       }
       if (scope === SignalScope.TREE) target.signalTree(number);
       else target.signal(number);
-      // Who kills looks at once whether it is gone.
+      // Clients check immediately after SIGKILL that the process is gone.
       if (number === SIGKILL) await target.endedAfterKill();
       return {};
     },
@@ -65,7 +65,7 @@ export function processService(processes: ProcessTable) {
   } satisfies Partial<ServiceImpl<typeof Process>>;
 }
 
-/** Writes to the process that was meant at the start, whatever its tag means by then. */
+/** Writes to the process selected by the first message, even if its tag is reused later. */
 async function writeStream(
   requests: AsyncIterable<StreamInputRequest>,
   processes: ProcessTable,

@@ -1,17 +1,17 @@
-// What the requests of all RPCs bring: a user, a timeout and an interval in their headers, and a body.
+// Reading the requests of RPCs: user, timeout and keepalive interval in the headers, and the body.
 import type { IncomingMessage } from 'node:http';
 import { EnvdError } from '../../base/errors.ts';
 import type { User } from '../os/users.ts';
 import type { Guest } from '../services/guest/guest.ts';
 
-/** setTimeout counts milliseconds in 31 bits: a little less than 25 days. */
+/** The maximum of setTimeout, almost 25 days. */
 const MAX_TIMER_MS = 0x7fffffff;
-/** The largest message that a client may send, also once it is decompressed. */
+/** Maximum size of a request message, also after decompression. */
 export const REQUEST_LIMIT_BYTES = 64 * 1024 * 1024;
 
 /**
- * The user that an RPC is made as: HTTP basic authentication with a name and no password (RFC 7617), or the
- * default user without it. Throws `unauthenticated` for an unknown user and for another scheme.
+ * The user on whose behalf an RPC runs: from HTTP basic authentication with a name and no password (RFC 7617), otherwise
+ * the default user. Throws `unauthenticated` for an unknown user and for another scheme.
  */
 export function callerOf(headers: Headers, guest: Guest): User {
   const authorization = headers.get('authorization');
@@ -27,28 +27,28 @@ function userNameOf(authorization: string): string {
 }
 
 /**
- * `Connect-Timeout-Ms`: at most ten digits; absent or 0 means no limit, null. Throws `invalid_argument`.
+ * `Connect-Timeout-Ms`: at most ten digits; null (no limit) when absent or 0. Throws `invalid_argument`.
  */
 export function timeoutOf(headers: Headers): number | null {
   const text = headers.get('connect-timeout-ms');
   if (text === null) return null;
   if (!/^\d{1,10}$/.test(text))
-    throw new EnvdError('invalid_argument', `invalid Connect-Timeout-Ms: '${text}'`);
+    throw new EnvdError('invalid_argument', `invalid Connect-Timeout-Ms '${text}': send at most 10 digits`);
   const milliseconds = Number(text);
   return milliseconds === 0 ? null : Math.min(milliseconds, MAX_TIMER_MS);
 }
 
-/** Between keepalive messages, unless the client asks for another interval. */
+/** Default interval of keepalive messages. */
 const KEEPALIVE_SECONDS = 90;
 
-/** The interval of keepalive messages that a request asks for, in milliseconds; unusable values mean 90 s. */
+/** `Keepalive-Ping-Interval` in milliseconds; the default when absent or unusable. */
 export function keepaliveMsOf(headers: Headers): number {
   const asked = headers.get('keepalive-ping-interval') ?? '';
   const seconds = /^\d+$/.test(asked) ? Number(asked) : 0;
   return (seconds > 0 ? Math.min(seconds, Math.trunc(MAX_TIMER_MS / 1000)) : KEEPALIVE_SECONDS) * 1000;
 }
 
-/** The whole body. Throws `resource_exhausted` when it is too large, `aborted` when the client goes away. */
+/** Reads the whole body. Throws `resource_exhausted` when it is too large, `aborted` when the client disconnects. */
 export function readBody(request: IncomingMessage): Promise<Buffer> {
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
   const chunks: Buffer[] = [];
@@ -61,7 +61,7 @@ export function readBody(request: IncomingMessage): Promise<Buffer> {
     reject(tooLarge());
   });
   request.on('end', () => resolve(chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks)));
-  request.on('error', (cause) => reject(new EnvdError('aborted', 'client has gone', { cause })));
+  request.on('error', (cause) => reject(new EnvdError('aborted', 'client disconnected', { cause })));
   return promise;
 }
 

@@ -27,13 +27,14 @@ export interface RpcDependencies extends WatchDependencies {
   readonly streams: StreamServer;
 }
 
-/** A stream that has a path of its own for Connect's codecs; resolves with the error that ended it, or null. */
+/** A stream that is served without connect-node. */
 export interface StreamRoute {
   readonly path: string;
+  /** Resolves with the error that ended the stream, or null. */
   serve(exchange: StreamExchange): Promise<unknown>;
 }
 
-/** Every RPC through connect-node; in Connect's own codecs, the long streams and the unary calls by paths of their own. */
+/** Creates all RPCs: `streams` and `unary` for the Connect protocol; `register` adds them to connect-node for the others. */
 export function createRpc(dependencies: RpcDependencies): {
   register(router: ConnectRouter): void;
   readonly streams: readonly StreamRoute[];
@@ -51,7 +52,7 @@ export function createRpc(dependencies: RpcDependencies): {
   };
   return {
     streams: [route(streams, start), route(streams, connect), route(streams, watchDir)],
-    // The interface allows Filesystem no properties beside its own; newer clients of Process bring some.
+    // The interface forbids unknown properties for Filesystem; newer clients of Process send some.
     unary: [...unaryRoutes(Process, processCalls, true), ...unaryRoutes(Filesystem, filesystemCalls, false)],
     register(router) {
       const interceptors = [translateErrors];
@@ -74,10 +75,10 @@ function route<E, I extends DescMessage, O extends DescMessage>(
   return { path: `/${parent.typeName}/${name}`, serve: (exchange) => streams.serve(stream, exchange) };
 }
 
-/** Told what a call that connect-node serves fails with, before that is answered. */
+/** Receives the error of a call served by connect-node, before the response is sent. */
 export const ON_FAILURE = createContextKey<(error: unknown) => void>(() => {});
 
-/** Domain errors become Connect's, and a unary call ends with its deadline whatever it waits for. */
+/** Converts errors to errors of Connect, and ends unary calls at their deadline. */
 const translateErrors: Interceptor = (next) => async (request) => {
   try {
     const response = await untilAborted(next(request), request.signal);

@@ -7,14 +7,14 @@ import { EnvdError } from '../../base/errors.ts';
 import type { Codec } from './codec.ts';
 import { toConnectError } from './errors.ts';
 
-/** What an answer is compressed with, if the client accepts it. */
+/** Compression of a response. */
 export type Encoding = 'gzip' | 'br';
 
 const ENCODERS: Readonly<Record<Encoding, () => Transform>> = { gzip: createGzip, br: createBrotliCompress };
-/** Smaller answers are not compressed; connect-node's own limit. */
+/** Minimum size of a compressed response; the same as connect-node's. */
 const COMPRESSED_BYTES = 1024;
 
-/** Sends an encoded message. Throws `aborted` when the client has gone. */
+/** Sends an encoded message. Throws `aborted` when the client disconnects. */
 export async function sendAnswer(
   response: ServerResponse,
   codec: Codec,
@@ -34,7 +34,7 @@ export async function sendAnswer(
   else await flow(chunks, response, null);
 }
 
-/** Sends an error in the shape of the protocol's unary calls. */
+/** Sends an error in the shape of Connect's unary calls. */
 export function sendError(response: ServerResponse, error: unknown): void {
   const failure = toConnectError(error);
   const body = JSON.stringify(errorToJson(failure, {}));
@@ -55,6 +55,6 @@ async function flow(
     if (encoder) await pipeline(body, encoder, response);
     else await pipeline(body, response);
   } catch (error) {
-    throw new EnvdError('aborted', 'client has gone', { cause: error });
+    throw new EnvdError('aborted', 'client disconnected', { cause: error });
   }
 }

@@ -34,7 +34,7 @@ const EVENT_TYPE: Readonly<Record<WatchEventType, EventType>> = {
   rescan: EventType.UNSPECIFIED,
 };
 
-/** Events whose entry is still there to be described. */
+/** Events that include the entry if requested. */
 const DESCRIBED: ReadonlySet<WatchEventType> = new Set<WatchEventType>(['create', 'write', 'chmod']);
 
 export interface WatchDependencies {
@@ -44,7 +44,7 @@ export interface WatchDependencies {
   readonly entries: EntrySource;
 }
 
-/** WatchDir: start once everything is watched, then the events. */
+/** WatchDir: `start` when everything is watched, then the events. */
 export function watchDirStream(
   dependencies: WatchDependencies,
 ): EventStream<WatchDirResponse, typeof WatchDirRequestSchema, typeof WatchDirResponseSchema> {
@@ -65,13 +65,13 @@ export function watchDirStream(
   };
 }
 
-/** The events of a watch as messages, `start` before them. */
+/** The events of a watch as messages, after `start`. */
 class WatchFeed implements Feed<WatchDirResponse> {
   readonly #watch: Watch;
   readonly #entries: EntrySource | null;
   #started = false;
 
-  /** With `entries`, what events are about is described. */
+  /** `entries`: to include entries in events, or null. */
   constructor(watch: Watch, entries: EntrySource | null) {
     this.#watch = watch;
     this.#entries = entries;
@@ -94,7 +94,7 @@ class WatchFeed implements Feed<WatchDirResponse> {
 }
 
 async function eventMessage(event: WatchEvent, entries: EntrySource | null): Promise<FilesystemEvent> {
-  // Gone again already, or not to be read: the event is true all the same.
+  // If the entry has been removed or cannot be read, the event is reported without it.
   const entry =
     entries && DESCRIBED.has(event.type) ? await stat(event.path, entries).catch(() => null) : null;
   return create(FilesystemEventSchema, {
@@ -104,28 +104,28 @@ async function eventMessage(event: WatchEvent, entries: EntrySource | null): Pro
   });
 }
 
-/** The watches that are polled: create, take, remove. */
+/** The calls for polled watches. */
 export function watcherService({ polled, guest, entries }: WatchDependencies) {
   const pathOf = (request: Pick<WatchDirRequest, 'path'>, user: User) =>
     resolvePath(request.path, user, guest.defaultWorkdir);
-  /** Which polled watches want their entries described. */
-  const described = new Set<string>();
+  /** The watches that include entries in events. */
+  const withEntries = new Set<string>();
   return {
     async createWatcher(request, context: UnaryCall) {
       const path = pathOf(request, callerOf(context.requestHeader, guest));
       const { recursive, allowNetworkMounts, includeEntry } = request;
       const watcherId = await polled.create(path, { recursive, allowNetworkMounts });
-      if (includeEntry) described.add(watcherId);
+      if (includeEntry) withEntries.add(watcherId);
       return { watcherId };
     },
     async getWatcherEvents({ watcherId }) {
       const events = polled.take(watcherId);
-      const describer = described.has(watcherId) ? entries : null;
-      return { events: await Promise.all(events.map((event) => eventMessage(event, describer))) };
+      const source = withEntries.has(watcherId) ? entries : null;
+      return { events: await Promise.all(events.map((event) => eventMessage(event, source))) };
     },
     removeWatcher({ watcherId }) {
       polled.remove(watcherId);
-      described.delete(watcherId);
+      withEntries.delete(watcherId);
       return {};
     },
   } satisfies Partial<ServiceImpl<typeof Filesystem>>;

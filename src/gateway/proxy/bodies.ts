@@ -1,5 +1,5 @@
 import type { IncomingMessage, OutgoingMessage } from 'node:http';
-import { giveBack } from '../../base/buffers.ts';
+import { freeBuffer } from '../../base/buffers.ts';
 
 /** Chunks from this size on are freed at once, in bytes; smaller ones may share their memory. */
 const FREED_FROM = 32 * 1024;
@@ -26,6 +26,6 @@ export function freeWhenSent(message: OutgoingMessage): void {
   const write = message.write.bind(message) as (chunk: unknown, onSent?: () => void) => boolean;
   message.write = (chunk: unknown) =>
     chunk instanceof Buffer && chunk.length >= FREED_FROM
-      ? write(chunk, () => giveBack(chunk))
+      ? write(chunk, () => freeBuffer(chunk))
       : write(chunk);
 }

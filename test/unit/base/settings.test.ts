@@ -8,7 +8,7 @@ const PROGRAM: Program = {
   prefix: 'EXAMPLE_',
   switches: [{ flags: '--print', help: 'prints' }],
   settings: [
-    { flags: '--port <number>', help: 'port to listen on', parse: parsePort, standard: 80 },
+    { flags: '--port <number>', help: 'port to listen on', parse: parsePort, defaultValue: 80 },
     { flags: '--some-url <url>', help: 'a place', parse: parseUrl(['http:'], 'refused', 'It must be http.') },
     { flags: '--api-key <key>', help: 'opens', parse: nonEmpty, mandatory: true },
     { flags: '--no-groups', help: 'without groups' },

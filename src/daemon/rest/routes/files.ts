@@ -13,7 +13,7 @@ import { isUpload, metadataOf, unsupportedType, uploadParts } from './files/uplo
 
 const COMPOSE_LIMITS = { bytes: 1024 * 1024, large: null, containers: 16 };
 
-/** Files in and out of the guest, and the joining of parts to one file. */
+/** Registers download and upload of files, and `/files/compose`, which concatenates files. */
 export function fileRoutes(app: FastifyInstance, files: FileServices): void {
   app.register((scope, _options, done) => {
     scope.register(multipart, MULTIPART_OPTIONS);
@@ -47,7 +47,7 @@ function uploadRoute(app: FastifyInstance, files: FileServices): void {
   app.route({
     method: 'POST',
     url: '/files',
-    // Before Fastify, which has an opinion of its own about malformed types.
+    // Checked before Fastify does, which refuses malformed content types with errors of its own.
     onRequest: async (request, reply) => {
       if (isUpload(request)) return;
       admit(request, reply);
@@ -86,7 +86,7 @@ function fileQuery(request: FastifyRequest): FileQuery {
   };
 }
 
-/** The first of a parameter that repeats. */
+/** The first value if the parameter repeats. */
 function parameter(request: FastifyRequest, name: string): string | undefined {
   const value = (request.query as Readonly<Record<string, string | string[] | undefined>>)[name];
   return Array.isArray(value) ? value[0] : value;
@@ -96,7 +96,7 @@ function parameter(request: FastifyRequest, name: string): string | undefined {
 function flag(request: FastifyRequest, name: string): boolean {
   const value = parameter(request, name) ?? 'false';
   if (value === 'true' || value === 'false') return value === 'true';
-  throw new EnvdError('invalid_argument', `query parameter ${name} must be true or false: '${value}'`);
+  throw new EnvdError('invalid_argument', `query parameter ${name} must be true or false, not '${value}'`);
 }
 
 function parseComposeRequest(body: unknown): ComposeRequest & { readonly username: string } {

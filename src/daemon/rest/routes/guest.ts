@@ -7,25 +7,25 @@ import { parseInitRequest } from '../../services/init/init-request.ts';
 import { JsonBodies } from '../json-bodies.ts';
 import type { Exporter, Telemetry, TextFormat } from '../prometheus.ts';
 
-/** Whether the daemon answers; open to everybody. */
+/** Registers `/health`; it needs no token. */
 export function healthRoutes(app: FastifyInstance): void {
   app.get('/health', (_request, reply) => reply.code(204).send());
 }
 
-/** The variables that every process gets. */
+/** Registers `/envs`: the environment variables of every process. */
 export function envsRoutes(app: FastifyInstance, guest: Guest): void {
   app.get('/envs', () => guest.environment);
 }
 
-/** The caller shows who he is in the body itself. */
+/** Strict, because the token is in the body: callers are not authorised before it has been read. */
 const INIT_LIMITS = {
   bytes: 64 * 1024,
-  // All of Mozilla's certificates are 220 KiB.
+  // Mozilla's complete bundle has 220 KiB.
   large: { name: 'caBundle', bytes: 512 * 1024 },
   containers: 512,
 };
 
-/** The platform's call after each boot and resume. It carries its own authorisation, see `services/init/steps.ts`. */
+/** Registers `/init`, called by the platform after each boot and resume. `services/init/steps.ts` authorises it. */
 export function initRoutes(app: FastifyInstance, init: Init, version: string): void {
   const bodies = new JsonBodies(INIT_LIMITS);
   app.post('/init', async (request, reply) => {
@@ -47,9 +47,9 @@ const TEXT_FORMATS: Readonly<Record<string, TextFormat>> = {
   'application/openmetrics-text; version=1.0.0': 'openmetrics',
 };
 
-/** The guest's resources as JSON; for a client that prefers one of Prometheus' formats, the daemon's own figures. */
+/** Registers `/metrics`: resources of the guest as JSON, or metrics of the daemon in one of Prometheus' formats. */
 export function metricsRoutes(app: FastifyInstance, metrics: MetricsReader, telemetry: Telemetry): void {
-  // Most daemons are never asked: the library is loaded with the first question.
+  // Most daemons are never scraped: the library is loaded at the first request.
   let exporter: Promise<Exporter> | null = null;
   const load = async () => new (await import('../prometheus.ts')).Exporter(telemetry);
   app.get('/metrics', async (request, reply) => {
@@ -62,7 +62,7 @@ export function metricsRoutes(app: FastifyInstance, metrics: MetricsReader, tele
   });
 }
 
-/** Null: JSON, which is also for a client that names nothing we have. */
+/** The preferred text format; null: JSON, also when the client accepts none of the available types. */
 function textFormatOf({ headers }: FastifyRequest): TextFormat | null {
   const negotiator = new Negotiator({ headers: { accept: headers.accept } });
   const best = negotiator.mediaTypes([JSON_TYPE, ...Object.keys(TEXT_FORMATS)])[0] ?? JSON_TYPE;

@@ -8,16 +8,16 @@ import {
   type FreezeRequest,
   type Freezer,
 } from '../../services/freeze/freezer.ts';
-import { rehearse } from '../rehearsal.ts';
 import { ignoreBody, withClientSignal } from '../requests.ts';
+import { warmUp } from '../warm-up.ts';
 
-/** How many cgroups a freeze looks at: when the caller sets no bound, and whatever bound he sets. */
+/** Default and upper limit of `maxCgroups`, the number of cgroups that a freeze visits. */
 const DEFAULT_MAX_CGROUPS = 512;
-const MOST_CGROUPS = 8192;
+const LIMIT_OF_MAX_CGROUPS = 8192;
 
 type Query = Readonly<Record<string, unknown>>;
 
-/** Stopping the workload before a pause, and undoing that when the pause has failed. */
+/** Registers `/freeze` and `/unfreeze`: stop the workload before a pause, and undo that when the pause has failed. */
 export function freezeRoutes(app: FastifyInstance, freezer: Freezer): void {
   app.register((scope, _options, done) => {
     ignoreBody(scope);
@@ -34,7 +34,7 @@ export function freezeRoutes(app: FastifyInstance, freezer: Freezer): void {
   });
 }
 
-/** Stopping all writing to the guest's root file system before a snapshot, and undoing that. */
+/** Registers `/fsfreeze` and `/fsthaw`: block writes to the guest's root file system for a snapshot. */
 export function fsfreezeRoutes(app: FastifyInstance, freezer: FilesystemFreezer): void {
   app.register((scope, _options, done) => {
     ignoreBody(scope);
@@ -50,25 +50,25 @@ export function fsfreezeRoutes(app: FastifyInstance, freezer: FilesystemFreezer)
   });
 }
 
-/** Making the daemon's memory dense before a snapshot; ends when the caller goes away. */
+/** Registers `/collapse`: compacts the memory of the daemon before a snapshot. Cancelled when the client disconnects. */
 export function collapseRoutes(app: FastifyInstance, collapser: Collapser): void {
   app.register((scope, _options, done) => {
     ignoreBody(scope);
     scope.post('/collapse', (_request, reply) =>
-      withClientSignal(reply, (gone) => collapser.collapse(gone, (signal) => rehearse(app, signal))),
+      withClientSignal(reply, (gone) => collapser.collapse(gone, (signal) => warmUp(app, signal))),
     );
     done();
   });
 }
 
 /**
- * A number that is not positive counts as absent. Throws `invalid_argument` naming the parameter: also for a mode that
- * is not known, since a platform learns from X-Envd-Version which ones are, and would take another for its own.
+ * A number that is not positive counts as absent. Throws `invalid_argument` naming the parameter. An unknown mode is
+ * refused instead of replaced: platforms infer the known ones from X-Envd-Version.
  */
 function parseFreezeRequest(query: Query): FreezeRequest {
   return {
     mode: parseMode(query),
-    maxCgroups: Math.min(parsePositive(query, 'maxCgroups') ?? DEFAULT_MAX_CGROUPS, MOST_CGROUPS),
+    maxCgroups: Math.min(parsePositive(query, 'maxCgroups') ?? DEFAULT_MAX_CGROUPS, LIMIT_OF_MAX_CGROUPS),
     maxWaitMs: parsePositive(query, 'maxWaitMs') ?? 0,
   };
 }

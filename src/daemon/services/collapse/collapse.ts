@@ -8,7 +8,7 @@ import { exposeCollector } from '../../os/self.ts';
 export type { CollapseStatistics } from '../../os/native.ts';
 
 /** Calls the daemon's API so that code and caches for the first request after a resume exist before the pause. */
-export type Rehearsal = (signal: AbortSignal) => Promise<void>;
+export type WarmUp = (signal: AbortSignal) => Promise<void>;
 
 /** Compacts the daemon's memory before a pause, so that a resume touches few page frames. */
 export class Collapser {
@@ -27,22 +27,22 @@ export class Collapser {
   }
 
   /**
-   * Collects garbage, calls `rehearse` to rebuild the code and caches that were collected but the next request needs,
+   * Collects garbage, calls `warmUp` to rebuild the code and caches that were collected but the next request needs,
    * trims the heap, then collapses it into huge pages in a pool thread. The order of the members is that of the wire;
    * `elapsedMs` is an integer and covers all steps.
    * Throws `unavailable` while another operation holds the lock, `aborted` when `signal` aborts.
    */
-  async collapse(signal: AbortSignal, rehearse: Rehearsal = async () => {}): Promise<CollapseStatistics> {
+  async collapse(signal: AbortSignal, warmUp: WarmUp = async () => {}): Promise<CollapseStatistics> {
     using _ = this.#lock.acquire('collapse');
-    return await this.durations.measure(() => this.#collapse(signal, rehearse));
+    return await this.durations.measure(() => this.#collapse(signal, warmUp));
   }
 
-  async #collapse(signal: AbortSignal, rehearse: Rehearsal): Promise<CollapseStatistics> {
+  async #collapse(signal: AbortSignal, warmUp: WarmUp): Promise<CollapseStatistics> {
     const started = performance.now();
     this.#dropCaches();
     this.#collectGarbage ??= exposeCollector();
     this.#collectGarbage();
-    await rehearse(signal);
+    await warmUp(signal);
     native.trimHeap();
     const { regions, chunks, collapsed, alreadyHuge, skipped } = await collapseHeap(signal);
     const elapsedMs = Math.round(performance.now() - started);

@@ -1,4 +1,4 @@
-import { giveBack } from '../../../base/buffers.ts';
+import { freeBuffer } from '../../../base/buffers.ts';
 
 /** Limits of one batch, in bytes and pieces: larger writes make uploads faster. */
 const BATCH_BYTES = 512 * 1024;
@@ -40,5 +40,5 @@ async function writeAndRelease(
   write: (batch: readonly Buffer[]) => Promise<void>,
 ): Promise<void> {
   await write(batch);
-  for (const piece of batch) giveBack(piece);
+  for (const piece of batch) freeBuffer(piece);
 }

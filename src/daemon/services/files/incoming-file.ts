@@ -137,12 +137,12 @@ class MemoryContent implements Content, AsyncDisposable {
 
   /** Releases the memory that was reserved and not used. */
   complete(): void {
-    this.#memory.giveBack(this.#reserved - this.#size);
+    this.#memory.release(this.#reserved - this.#size);
     this.#reserved = this.#size;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#memory.giveBack(this.#reserved);
+    this.#memory.release(this.#reserved);
     this.#reserved = 0;
     this.#batches = [];
   }

@@ -176,7 +176,7 @@ class UploadBatch implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     const received = this.#received;
     this.#received = [];
-    this.#context.shared.uncommitted.giveBack(this.#counted);
+    this.#context.shared.uncommitted.release(this.#counted);
     this.#counted = 0;
     await Promise.all(received.map(({ file }) => file[Symbol.asyncDispose]()));
     for (const { place } of received) place[Symbol.dispose]();

@@ -204,7 +204,7 @@ test('forget frees the bytes of sent frames', async () => {
   output = new Output(() => {}, new History(0));
   calls = [];
   const collect = exposeCollector();
-  streams.forget();
+  streams.dropBuffers();
   await turn();
   collect();
   expect(sent.deref()).toBeUndefined();
@@ -240,7 +240,7 @@ describe('a client that does not read', () => {
       await turn();
     }
     socket.destroy();
-    expect(await results[0]).toMatchObject({ kind: 'aborted', message: 'client has gone' });
+    expect(await results[0]).toMatchObject({ kind: 'aborted', message: 'client disconnected' });
     expect(paused).toBe(false);
   });
 });
@@ -267,7 +267,7 @@ describe('errors and deadlines', () => {
     const response = call('json', body('json'), { 'connect-timeout-ms': '50' });
     expect(await refused(response)).toEqual({
       code: 'deadline_exceeded',
-      message: 'stream was open for 50 ms',
+      message: 'stream exceeded its timeout of 50 ms',
     });
   });
 
@@ -294,7 +294,7 @@ describe('errors and deadlines', () => {
   test.each(['soon', '-1', '1.5', '12345678901'])('an invalid timeout is refused: %s', async (timeout) => {
     expect(await refused(call('json', body('json'), { 'connect-timeout-ms': timeout }))).toEqual({
       code: 'invalid_argument',
-      message: `invalid Connect-Timeout-Ms: '${timeout}'`,
+      message: `invalid Connect-Timeout-Ms '${timeout}': send at most 10 digits`,
     });
   });
 });

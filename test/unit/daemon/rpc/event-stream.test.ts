@@ -77,8 +77,8 @@ test('sends a keepalive after each interval without events', async () => {
 test('ends with the abort reason and disposes of the feed', async () => {
   const { feed, caller, stream } = setUp();
   const next = stream.next();
-  caller.abort(new EnvdError('aborted', 'client has gone'));
-  await expect(next).rejects.toThrow('client has gone');
+  caller.abort(new EnvdError('aborted', 'client disconnected'));
+  await expect(next).rejects.toThrow('client disconnected');
   expect(feed.disposed).toBe(true);
   expect(vi.getTimerCount()).toBe(0);
 });
@@ -88,8 +88,8 @@ test('an abort between two waits is noticed by the next one', async () => {
   const first = stream.next();
   feed.tell(['a']);
   await first;
-  caller.abort(new EnvdError('aborted', 'client has gone'));
-  await expect(stream.next()).rejects.toThrow('client has gone');
+  caller.abort(new EnvdError('aborted', 'client disconnected'));
+  await expect(stream.next()).rejects.toThrow('client disconnected');
   expect(feed.disposed).toBe(true);
 });
 

@@ -7,8 +7,8 @@ import { announcedDigests, DigestCheck } from './digests.ts';
 const CHUNK = 64 * 1024;
 
 /**
- * A request's body with its content coding undone. Throws `invalid_argument` for a coding we do not know and for
- * digests that cannot be read.
+ * The decoded body of a request. The constructor throws `invalid_argument` for an unsupported content coding and for
+ * malformed digests.
  */
 export class RequestBody {
   readonly stream: Readable;
@@ -20,34 +20,33 @@ export class RequestBody {
     const digests = announcedDigests(request.headers);
     this.#isCoded = isGzip(request.headers['content-encoding']);
     this.#request = request;
-    // Of the bytes as they are sent: what a digest is about has its content coding.
+    // Before decoding: digests are of the coded content.
     this.#check = digests.length > 0 ? through(request, request, new DigestCheck(digests)) : null;
     const sent = this.#check ?? request;
     this.stream = this.#isCoded ? through(request, sent, createGunzip({ chunkSize: CHUNK })) : sent;
   }
 
-  /** Bytes that will come, when that is announced. */
+  /** Content-Length in bytes; null when it is unknown or the body is coded. */
   get length(): number | null {
     const announced = this.#request.headers['content-length'];
     return announced === undefined || this.#isCoded ? null : Number(announced);
   }
 
-  /** Whether the bytes that are sent are the ones that are wanted. */
+  /** Whether the body needs neither decoding nor verification. */
   get isPlain(): boolean {
     return !this.#isCoded && this.#check === null;
   }
 
   /**
-   * Takes in the rest of the body. Throws `invalid_argument` when it is not the one whose digest was announced, and
-   * `aborted` when it breaks off.
+   * Reads the rest of the body and verifies its digests. Throws `invalid_argument` when one does not match, `aborted`
+   * when the body is incomplete.
    */
   async verify(): Promise<void> {
     await this.#check?.verify();
   }
 
   /**
-   * Lets what is left of the request run into the void: the client gets to read the answer only when it has been
-   * able to send everything.
+   * Discards the rest of the request: many clients read the response only after they have sent everything.
    */
   drain(): void {
     this.#request.unpipe();
@@ -64,18 +63,18 @@ function isGzip(contentEncoding: string | undefined): boolean {
   throw new EnvdError('invalid_argument', `content coding '${coding}' is not supported: use gzip`);
 }
 
-/** `source`, which comes from `request`, piped through `step`; a request that breaks off breaks that off too. */
+/** Pipes `source`, a stream of `request`, through `step`; destroys `step` when the request ends prematurely. */
 function through<Step extends Transform>(request: IncomingMessage, source: Readable, step: Step): Step {
-  const breakOff = () => {
-    if (!request.readableEnded) step.destroy(brokenOff());
+  const onEnd = () => {
+    if (!request.readableEnded) step.destroy(incompleteBody());
   };
-  request.once('error', breakOff).once('close', breakOff);
-  // Whoever reads gets the error as well; this is for when nobody does any more.
+  request.once('error', onEnd).once('close', onEnd);
+  // Readers get the error; without a reader it would be uncaught.
   step.on('error', () => {});
   return source.pipe(step);
 }
 
-/** The bytes of `source`, which is left open when nobody wants more: it may be the request. */
+/** Reads `source`. Leaving the loop early does not destroy it: it may be the request. */
 export async function* bytesOf(source: Readable): AsyncGenerator<Buffer> {
   try {
     yield* source.iterator({ destroyOnReturn: false });
@@ -84,11 +83,11 @@ export async function* bytesOf(source: Readable): AsyncGenerator<Buffer> {
   }
 }
 
-/** What went wrong while a body was read, in words about the body. */
+/** Translates an error of reading a body. */
 export function bodyError(error: unknown): EnvdError | HttpError {
   if (error instanceof EnvdError || error instanceof HttpError) return error;
   const code = error instanceof Error && 'code' in error ? String(error.code) : '';
-  if (CONNECTION_CODES.has(code)) return brokenOff(error);
+  if (CONNECTION_CODES.has(code)) return incompleteBody(error);
   const kind = code.startsWith('Z_') ? 'gzip' : 'multipart';
   const message = `request body is not valid ${kind}: ${messageOf(error)}`;
   return new EnvdError('invalid_argument', message, { cause: error });
@@ -102,7 +101,7 @@ const CONNECTION_CODES = new Set([
   'FST_MP_PREMATURE_CLOSE',
 ]);
 
-/** The error for a body that ends before its end. */
-export function brokenOff(cause?: unknown): EnvdError {
-  return new EnvdError('aborted', 'request broke off before its end', { cause });
+/** The error for a body that ends prematurely. */
+export function incompleteBody(cause?: unknown): EnvdError {
+  return new EnvdError('aborted', 'request ended before its body was complete', { cause });
 }

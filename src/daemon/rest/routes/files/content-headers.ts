@@ -3,13 +3,13 @@ import { create } from 'content-disposition';
 import mime from 'mime-types';
 import { Negotiator } from 'negotiator';
 
-/** By the name's extension; text is taken for UTF-8. */
+/** The Content-Type, by the extension of the name; text is assumed to be UTF-8. */
 export function typeOf(name: string): string {
   const type = mime.lookup(extname(name)) || 'application/octet-stream';
   return type.startsWith('text/') ? `${type}; charset=utf-8` : type;
 }
 
-/** Names that are not ASCII as RFC 8187 has it, without a second spelling. */
+/** The Content-Disposition. Names that are not ASCII are coded as in RFC 8187, without an ASCII fallback. */
 export function dispositionOf(name: string): string {
   const header = create(name.toWellFormed(), { type: 'inline', fallback: false });
   return header.replace("*=UTF-8''", "*=utf-8''");
@@ -17,25 +17,25 @@ export function dispositionOf(name: string): string {
 
 export type Coding = 'identity' | 'gzip';
 
-/** What would not get smaller: media, archives, fonts. */
+/** Types that are compressed already: media, archives, fonts. */
 const COMPRESSED =
   /^(audio|video|font)\/|^image\/(?!svg|bmp|x-ms-bmp|tiff)|^application\/(gzip|zip|zstd|x-(7z|xz|bzip|gzip|rar|zip)|vnd\.(rar|openxml|oasis)|java-archive|epub)/;
 
 /**
- * The coding that the client likes best, of equals the first it names; null when it accepts none (RFC 9110,
- * section 12.5.3). What is compressed already is coded only for a client that prefers that expressly.
+ * The coding that the client prefers, of equal ones the first named; null when it accepts none (RFC 9110, section
+ * 12.5.3). Compressed types are coded only if the client prefers gzip to identity.
  */
 export function chooseCoding(acceptEncoding: string | undefined, contentType: string): Coding | null {
   const preferred: Coding[] = COMPRESSED.test(contentType) ? ['identity', 'gzip'] : [];
   return accepted(acceptEncoding, preferred)[0] ?? null;
 }
 
-/** Whether the client takes the file as it is. */
+/** Whether the client accepts the identity coding. */
 export function acceptsIdentity(acceptEncoding: string | undefined): boolean {
   return accepted(acceptEncoding, []).includes('identity');
 }
 
-/** Best first; of equals, those in `preferred` first. */
+/** Best first; `preferred` orders those of equal quality. */
 function accepted(acceptEncoding: string | undefined, preferred: readonly Coding[]): Coding[] {
   const negotiator = new Negotiator({ headers: { 'accept-encoding': acceptEncoding } });
   return negotiator.encodings(['identity', 'gzip'], { preferred }) as Coding[];

@@ -4,7 +4,7 @@ import { EnvdError } from '../../../../base/errors.ts';
 import { PooledDigest } from '../../../os/digest.ts';
 import { DIGEST_ALGORITHMS, type DigestAlgorithm } from '../../../services/files/digest.ts';
 
-/** A digest that a client has announced for the body it sends. */
+/** A digest that the client has sent for its body. */
 export interface AnnouncedDigest {
   /** The header field, in lower case. */
   readonly field: string;
@@ -14,17 +14,17 @@ export interface AnnouncedDigest {
 
 type Headers = Readonly<Record<string, string | string[] | undefined>>;
 
-/** Both are about the same bytes here: an upload sends a whole representation (RFC 9530, section 3). */
+/** Equivalent here: the content of an upload is a whole representation (RFC 9530, section 3). */
 const FIELDS = ['content-digest', 'repr-digest'];
 
-// A dictionary of structured fields (RFC 9651, section 3.2); parameters mean nothing here.
+// A dictionary of structured fields (RFC 9651, section 3.2); parameters are ignored.
 const PARAMETERS = /(?:; *[a-z*][\w.*-]*(?:=(?:"(?:[^"\\]|\\["\\])*"|[^\s",;]+))?)*/.source;
 const DIGEST = new RegExp(`^([a-z*][a-z0-9_.*-]*)=:([A-Za-z0-9+/]*={0,2}):${PARAMETERS}$`);
 const PREFERENCE = new RegExp(`^([a-z*][a-z0-9_.*-]*)=(10|[0-9])${PARAMETERS}$`);
 
 /**
- * The digests that the headers of an upload announce, by algorithms we know: of the others RFC 9530 wants nothing
- * said. Throws `invalid_argument` for a field that cannot be read, rather than take what it was to protect.
+ * The digests in the headers of an upload. Unknown algorithms are ignored (RFC 9530). Throws `invalid_argument` for a
+ * malformed field, because its body could not be verified.
  */
 export function announcedDigests(headers: Headers): readonly AnnouncedDigest[] {
   return FIELDS.flatMap((field) => {
@@ -34,7 +34,7 @@ export function announcedDigests(headers: Headers): readonly AnnouncedDigest[] {
 }
 
 function parseDigests(field: string, value: string): AnnouncedDigest[] {
-  // The last of a key that repeats counts.
+  // The last value counts if a key repeats.
   const digests = new Map<string, Buffer>();
   for (const member of membersOf(value)) {
     const [, algorithm, base64] = DIGEST.exec(member) ?? [];
@@ -49,7 +49,7 @@ function parseDigests(field: string, value: string): AnnouncedDigest[] {
   });
 }
 
-/** The algorithm that `Want-Repr-Digest` likes best of ours; null when it wants none, or cannot be read. */
+/** The supported algorithm that `Want-Repr-Digest` prefers; null when there is none or the field is malformed. */
 export function wantedDigest(headers: Headers): DigestAlgorithm | null {
   const wish = headers['want-repr-digest'];
   if (wish === undefined) return null;
@@ -64,14 +64,14 @@ export function wantedDigest(headers: Headers): DigestAlgorithm | null {
   return best && preferenceOf(best) > 0 ? best : null;
 }
 
-/** Throws `invalid_argument` when what arrived is not what was announced. */
+/** Throws `invalid_argument` when the digest of the received body does not match. */
 function assertDigest({ field, algorithm, digest }: AnnouncedDigest, found: Buffer): void {
   if (found.equals(digest)) return;
   const [expected, actual] = [digest, found].map((bytes) => formatDigest(algorithm, bytes));
-  throw new EnvdError('invalid_argument', `${field} announced '${expected}', what arrived has '${actual}'`);
+  throw new EnvdError('invalid_argument', `${field} is '${expected}', but the received body has '${actual}'`);
 }
 
-/** As a header field has it. */
+/** The digest in the syntax of the header fields. */
 export function formatDigest(algorithm: DigestAlgorithm, digest: Buffer): string {
   return `${algorithm}=:${digest.toString('base64')}:`;
 }
@@ -80,10 +80,10 @@ function membersOf(value: string): string[] {
   return value.trim() === '' ? [] : value.split(',').map((member) => member.trim());
 }
 
-/** Taken in at once, in bytes: a trip to the thread pool for each. */
+/** Bytes hashed at once, in one job of the thread pool. */
 const BATCH = 256 * 1024;
 
-/** Hands a body on as it is, and compares it with its digests when it has ended. */
+/** Passes a body through unchanged and verifies its digests at the end. */
 export class DigestCheck extends Transform {
   readonly #digests: ReadonlyMap<AnnouncedDigest, PooledDigest>;
   #batch: Buffer[] = [];
@@ -98,15 +98,15 @@ export class DigestCheck extends Transform {
     this.#batch.push(piece);
     this.#bytes += piece.length;
     if (this.#bytes < BATCH) done();
-    else this.#takeIn().then(() => done(), done);
+    else this.#hash().then(() => done(), done);
   }
 
   override _flush(done: TransformCallback): void {
-    this.#takeIn().then(() => done(), done);
+    this.#hash().then(() => done(), done);
   }
 
-  /** The pieces are handed on when they have been taken in: who gets them gives their memory back. */
-  async #takeIn(): Promise<void> {
+  /** Passes the pieces on only after they have been hashed: the reader frees their memory. */
+  async #hash(): Promise<void> {
     const batch = this.#batch;
     this.#batch = [];
     this.#bytes = 0;
@@ -115,8 +115,8 @@ export class DigestCheck extends Transform {
   }
 
   /**
-   * Takes in what nobody has read: the epilogue of a multipart body, or what follows the end of gzip.
-   * Throws `invalid_argument` when the body is another than was announced, and what the stream was destroyed with.
+   * Reads the rest (the epilogue of a multipart body, or bytes after the end of gzip) and verifies the digests.
+   * Throws `invalid_argument` when one does not match, and the error that the stream was destroyed with.
    */
   async verify(): Promise<void> {
     this.unpipe();

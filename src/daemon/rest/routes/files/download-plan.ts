@@ -15,7 +15,7 @@ import { contentRange, multipartRanges, type Range, selectRanges } from './range
 
 type Headers = Readonly<Record<string, string | number>>;
 
-/** How a download is answered. */
+/** The response to a download. */
 export interface DownloadPlan {
   readonly status: 200 | 206 | 304 | 416;
   readonly headers: Headers;
@@ -24,12 +24,12 @@ export interface DownloadPlan {
   readonly coding: Coding;
 }
 
-/** What of a download matters to its answer. */
+/** The properties of a download that determine the response. */
 export type DownloadFacts = Pick<Download, 'name' | 'size' | 'modified' | 'tag'>;
 
 /**
- * Decides by the request what a download answers: the file, parts of it, or that the client has it (RFC 9110).
- * Throws `failed_precondition`, and `not_acceptable` when the client accepts no coding that there is.
+ * Plans the response to a download: the file, ranges of it, or 304 (RFC 9110). Throws `failed_precondition`, and
+ * `not_acceptable` when the client accepts none of the available codings.
  */
 export function planDownload(
   method: string,
@@ -43,15 +43,15 @@ export function planDownload(
   const type = typeOf(file.name);
   if (isConditional(headers)) {
     assertPreconditions(headers, validators);
-    const kept = possibleCopies(headers, type).find((coding) =>
+    const cached = cacheableCodings(headers, type).find((coding) =>
       isNotModified(headers, { ...validators, etag: tagOf(validators, coding) }),
     );
-    if (kept)
-      return { status: 304, headers: commonHeaders(validators, kept), pieces: [], coding: 'identity' };
+    if (cached)
+      return { status: 304, headers: commonHeaders(validators, cached), pieces: [], coding: 'identity' };
   }
   const coding = codingFor(headers, type);
   const common = commonHeaders(validators, coding);
-  // Ranges are defined for GET alone, and here for the file as it is.
+  // Ranges are defined for GET only (RFC 9110), and are supported for the identity coding.
   const mayHaveRanges = method === 'GET' && coding === 'identity' && isSameForRange(headers, validators);
   if (file.size !== null && mayHaveRanges) {
     const ranges = selectRanges(headers.range, file.size);
@@ -60,7 +60,7 @@ export function planDownload(
   return planWhole(file, coding, common);
 }
 
-/** As it is for ranges, and for conditions and digests, which are about the file as it is. */
+/** Identity for requests with ranges, conditions or a wanted digest, which apply to the uncoded file. */
 function codingFor(headers: IncomingHttpHeaders, contentType: string): Coding {
   const accept = headers['accept-encoding'];
   const isAboutFile = headers.range !== undefined || isConditional(headers) || wantedDigest(headers) !== null;
@@ -75,14 +75,17 @@ function codingFor(headers: IncomingHttpHeaders, contentType: string): Coding {
   return coding;
 }
 
-/** In which codings a copy serves the client. Never coded when it wants ranges: browsers take them out of the copy. */
-function possibleCopies(headers: IncomingHttpHeaders, contentType: string): readonly Coding[] {
+/**
+ * The codings of a cached copy that the client can use. Not gzip when it requests ranges: browsers take them from the
+ * copy.
+ */
+function cacheableCodings(headers: IncomingHttpHeaders, contentType: string): readonly Coding[] {
   const coded =
     headers.range === undefined && chooseCoding(headers['accept-encoding'], contentType) === 'gzip';
   return coded ? ['identity', 'gzip'] : ['identity'];
 }
 
-/** Coded, it is the same content but other bytes: a tag of its own, and a weak one. */
+/** The entity tag; for gzip a weak one of its own, because the compressed bytes may vary. */
 function tagOf({ etag }: Validators, coding: Coding): string | null {
   return etag === null || coding === 'identity' ? etag : `W/${etag.slice(0, -1)}-${coding}"`;
 }

@@ -3,7 +3,7 @@ import { pipeline, type Readable } from 'node:stream';
 import { promisify } from 'node:util';
 import zlib from 'node:zlib';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { giveBack } from '../../../../base/buffers.ts';
+import { freeBuffer } from '../../../../base/buffers.ts';
 import { EnvdError } from '../../../../base/errors.ts';
 import type { DigestAlgorithm } from '../../../services/files/digest.ts';
 import type { Download } from '../../../services/files/download.ts';
@@ -12,12 +12,12 @@ import { withClientSignal } from '../../requests.ts';
 import { formatDigest, wantedDigest } from './digests.ts';
 import { type DownloadPlan, planDownload } from './download-plan.ts';
 
-/** A guest's network is faster than a better compression. */
+/** The fastest level: the network of a guest is faster than better compression. */
 const GZIP = { level: zlib.constants.Z_BEST_SPEED, chunkSize: 64 * 1024 };
 
 const gzip = promisify<Buffer, zlib.ZlibOptions, Buffer>(zlib.gzip);
 
-/** Answers with the download, which it takes over. */
+/** Sends the download, and closes it in every case. */
 export async function sendDownload(
   request: FastifyRequest,
   reply: FastifyReply,
@@ -55,8 +55,8 @@ async function planOrClose(
 }
 
 /**
- * What `Want-Repr-Digest` asks for (RFC 9530, section 4): of the whole file, also with a part of it. Null when
- * nothing is wanted, or what is sent is coded: nobody knows those bytes before they are sent.
+ * The algorithm wanted by `Want-Repr-Digest` (RFC 9530, section 4); the digest is of the whole file, also with ranges.
+ * Null when none is wanted, or the response is coded: those bytes are unknown before they are sent.
  */
 function digestAlgorithm(request: FastifyRequest, { status, coding }: DownloadPlan): DigestAlgorithm | null {
   return coding === 'identity' && status < 300 ? wantedDigest(request.headers) : null;
@@ -64,7 +64,7 @@ function digestAlgorithm(request: FastifyRequest, { status, coding }: DownloadPl
 
 async function compress(body: Buffer | Readable): Promise<Buffer | Readable> {
   if (Buffer.isBuffer(body)) return gzip(body, GZIP);
-  // Errors reach the reader of the stream; the callback is there for the destruction of both ends.
+  // Errors reach the reader of the returned stream; `pipeline` destroys both streams.
   return pipeline(body, zlib.createGzip(GZIP), () => {});
 }
 
@@ -73,9 +73,8 @@ function rangeNotSatisfiable(): Error {
 }
 
 /**
- * Sends `content`, of which nobody else may use the pieces, as the body of an answer whose headers have been set.
- * Throws when not even the first piece can be had; later, a failure ends the connection, so that nobody takes what
- * was sent for the whole.
+ * Sends `content` as the body, and frees its chunks afterwards. The headers have been set. Throws when the first chunk
+ * cannot be read; a later error destroys the connection, so that the client sees an incomplete body.
  */
 async function sendStream(reply: FastifyReply, content: Readable): Promise<FastifyReply> {
   const pieces: AsyncIterator<Buffer> = content[Symbol.asyncIterator]();
@@ -87,11 +86,11 @@ async function sendStream(reply: FastifyReply, content: Readable): Promise<Fasti
   try {
     for (let next = first; !next.done; next = await pieces.next()) {
       await write(next.value);
-      giveBack(next.value);
+      freeBuffer(next.value);
     }
     response.end();
   } catch (error) {
-    if (!response.destroyed) reply.log.warn({ err: error }, 'download broke off');
+    if (!response.destroyed) reply.log.warn({ err: error }, 'download aborted');
     response.destroy();
   } finally {
     await pieces.return?.();
@@ -100,12 +99,12 @@ async function sendStream(reply: FastifyReply, content: Readable): Promise<Fasti
 }
 
 /**
- * Returns a function that writes a piece and resolves when it has left the process. It throws `aborted` when the client
- * is gone: Node may never call back for a write that was under way when its connection was destroyed.
+ * Returns a function that writes a piece and resolves when the kernel has taken it. It throws `aborted` when the client
+ * disconnects: Node may never call back for a write in progress when its connection is destroyed.
  */
 function writerOf(response: ServerResponse): (piece: Buffer) => Promise<void> {
   let fail: (reason: Error) => void = () => {};
-  response.once('close', () => fail(new EnvdError('aborted', 'client has gone')));
+  response.once('close', () => fail(new EnvdError('aborted', 'client disconnected')));
   return (piece) =>
     new Promise((resolve, reject) => {
       fail = reject;

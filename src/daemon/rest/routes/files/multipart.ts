@@ -4,16 +4,16 @@ import type { FastifyRequest } from 'fastify';
 import { HttpError } from '../../../../base/errors.ts';
 import { bodyError } from './body.ts';
 
-/** Parts of one body, those that are skipped included: the plugin keeps something of each. */
+/** Maximum number of parts of a body, including skipped ones: the plugin uses memory for each. */
 const MAX_PARTS = 10_000;
-/** Bytes of the headers of one part, which hold a path (PATH_MAX); what is beyond is not seen. */
+/** Maximum bytes of the headers of a part, enough for a path (PATH_MAX); the rest is ignored. */
 const MAX_HEADERS = 16 * 1024;
-/** Bytes of one part that are kept before the network is told to wait. */
+/** Bytes of a part that are buffered before reading from the connection stops. */
 const HIGH_WATER_MARK = 256 * 1024;
 
 const LIMITS = { parts: MAX_PARTS, headerSize: MAX_HEADERS, fileSize: Number.POSITIVE_INFINITY };
 
-/** Every part is a stream, so that none is collected in memory; file names keep their directories. */
+/** Treats every part as a file, so that none is collected in memory; file names keep their directories. */
 export const MULTIPART_OPTIONS = {
   limits: LIMITS,
   throwFileSizeLimit: false,
@@ -23,7 +23,7 @@ export const MULTIPART_OPTIONS = {
   highWaterMark: HIGH_WATER_MARK,
 };
 
-/** One part of a multipart body; names as the client sent them, undefined when it sent none. */
+/** A part of a multipart body; names as sent by the client. */
 export interface Part {
   readonly name: string | undefined;
   readonly fileName: string | undefined;
@@ -33,38 +33,38 @@ export interface Part {
 }
 
 /**
- * The parts of a multipart body, `body` being the request's own or decoded from it. Throws an error with the status 413
- * for too many parts, and the errors of the parser and of `body`, as their contents do.
+ * The parts of `body`, the multipart body of `request` after decoding. Throws an error with status 413 for too many parts,
+ * and the errors of the parser and of `body`; reading the content of a part throws these, too.
  */
 export async function* partsOf(request: FastifyRequest, body: Readable): AsyncGenerator<Part> {
-  const gate = new Gate();
-  const forget = finished(body, { writable: false }, (error) => {
-    if (error) gate.destroy(error);
+  const throttle = new Throttle();
+  const removeListeners = finished(body, { writable: false }, (error) => {
+    if (error) throttle.destroy(error);
   });
-  const parts = viewOf(request, body.pipe(gate)).parts() as AsyncIterableIterator<MultipartFile>;
+  const parts = withBody(request, body.pipe(throttle)).parts() as AsyncIterableIterator<MultipartFile>;
   try {
     for (;;) {
-      const { value: part, done } = await gate.during(parts.next());
+      const { value: part, done } = await throttle.openUntil(parts.next());
       if (done) return;
       const { fieldname: name, filename: fileName, file } = part;
-      yield { name, fileName, content: contentOf(file, gate), skip: () => void file.resume() };
+      yield { name, fileName, content: contentOf(file, throttle), skip: () => void file.resume() };
     }
   } catch (error) {
     throw isTooMany(error)
       ? new HttpError(413, `multipart body has more than ${MAX_PARTS} parts`)
       : bodyError(error);
   } finally {
-    forget();
-    body.unpipe(gate);
-    gate.destroy();
+    removeListeners();
+    body.unpipe(throttle);
+    throttle.destroy();
   }
 }
 
-async function* contentOf(file: Readable, gate: Gate): AsyncGenerator<Buffer> {
+async function* contentOf(file: Readable, throttle: Throttle): AsyncGenerator<Buffer> {
   const pieces: AsyncIterator<Buffer> = file.iterator({ destroyOnReturn: false });
   try {
     for (;;) {
-      const { value, done } = await gate.during(pieces.next());
+      const { value, done } = await throttle.openUntil(pieces.next());
       if (done) return;
       yield value;
     }
@@ -74,21 +74,21 @@ async function* contentOf(file: Readable, gate: Gate): AsyncGenerator<Buffer> {
 }
 
 /**
- * Lets bytes through while somebody waits for what is in them. The plugin would go on by itself, and keep the contents
- * of small parts, thousands of them, that nobody has asked for yet.
+ * Passes bytes to the parser only while a reader waits for a result. Otherwise the plugin would read ahead and buffer the
+ * contents of thousands of small parts.
  */
-class Gate extends Transform {
+class Throttle extends Transform {
   #waiting = 0;
   #pass: (() => void) | null = null;
 
   constructor() {
     super();
-    // Whoever reads gets the error as well; this is for when nobody does any more.
+    // Readers get the error; without a reader it would be uncaught.
     this.on('error', () => {});
   }
 
-  /** Open until `result` is there. */
-  async during<T>(result: Promise<T>): Promise<T> {
+  /** Passes bytes until `result` settles. */
+  async openUntil<T>(result: Promise<T>): Promise<T> {
     this.#waiting++;
     this.#pass?.();
     try {
@@ -103,15 +103,15 @@ class Gate extends Transform {
       this.#pass = null;
       done(null, chunk);
     };
-    // Not at once: what has been let through may hold what is waited for.
+    // Deferred: the chunks passed so far may complete the awaited result.
     setImmediate(() => {
       if (this.#waiting > 0) this.#pass?.();
     });
   }
 }
 
-/** The plugin reads `raw` of what it is called on, and looks for the boundary in its headers. */
-function viewOf(request: FastifyRequest, body: Readable): FastifyRequest {
+/** A request with `body` for the plugin, which reads `raw` and takes the boundary from its headers. */
+function withBody(request: FastifyRequest, body: Readable): FastifyRequest {
   const raw = Object.assign(body, { headers: request.raw.headers });
   return Object.create(request, { raw: { value: raw } });
 }

@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import fresh from 'fresh';
 import { EnvdError } from '../../../../base/errors.ts';
 
-/** What tells one content of a file from another; null where nothing does. */
+/** The validators of a file (RFC 9110, section 8.8); null when unavailable. */
 export interface Validators {
   /** A strong entity tag, with its quotes. */
   readonly etag: string | null;
@@ -22,19 +22,21 @@ export function isConditional(headers: IncomingHttpHeaders): boolean {
   return CONDITIONAL.some((name) => headers[name] !== undefined);
 }
 
-/** Throws `failed_precondition` when the client wants the file only as it was (RFC 9110, 13.1.1 and 13.1.4). */
+/** Throws `failed_precondition` when If-Match or If-Unmodified-Since does not hold (RFC 9110, 13.1.1 and 13.1.4). */
 export function assertPreconditions(headers: IncomingHttpHeaders, { etag, lastModified }: Validators): void {
   const { 'if-match': match, 'if-unmodified-since': since } = headers;
   const holds =
     match === undefined
       ? since === undefined || lastModified === null || !(Date.parse(lastModified) > Date.parse(since))
       : match.trim() === '*' || match.split(',').some((tag) => tag.trim() === etag);
-  if (!holds) throw new EnvdError('failed_precondition', 'file is not the one that the request is meant for');
+  if (holds) return;
+  const header = match === undefined ? 'If-Unmodified-Since' : 'If-Match';
+  throw new EnvdError('failed_precondition', `file has changed: ${header} does not match it`);
 }
 
 /**
- * Whether the client has this content already (13.1.2 and 13.1.3). `Cache-Control: no-cache`, which browsers and
- * fetch add to conditions, is for caches: it asks them to come here.
+ * Whether the client's copy is current (13.1.2 and 13.1.3). `Cache-Control: no-cache`, which browsers and fetch add to
+ * conditional requests, is ignored: it is meant for caches.
  */
 export function isNotModified(headers: IncomingHttpHeaders, { etag, lastModified }: Validators): boolean {
   const { 'if-none-match': match, 'if-modified-since': since } = headers;
@@ -44,7 +46,7 @@ export function isNotModified(headers: IncomingHttpHeaders, { etag, lastModified
   );
 }
 
-/** Whether the part that the client has belongs to this content, so that ranges of it may follow (13.1.5). */
+/** Whether If-Range allows ranges: the client's part belongs to the current content (13.1.5). */
 export function isSameForRange(headers: IncomingHttpHeaders, { etag, lastModified }: Validators): boolean {
   const condition = headers['if-range'];
   if (condition === undefined) return true;

@@ -8,9 +8,9 @@ export interface Range extends ByteRange {
 }
 
 /**
- * The parts that a Range header asks for, in its order; null when it is to be ignored: absent, another unit, or
- * malformed (RFC 9110, section 14.2). Empty when none of it lies in the file. Ranges that add up to more than the
- * file are joined where they overlap.
+ * The ranges of a Range header, in its order; null when it is ignored: absent, another unit, or malformed (RFC 9110,
+ * section 14.2). Empty when no range lies within the file. Overlapping ranges are merged if their sum exceeds the size
+ * of the file.
  */
 export function selectRanges(header: string | undefined, size: number): readonly Range[] | null {
   if (header === undefined) return null;
@@ -25,7 +25,7 @@ export function selectRanges(header: string | undefined, size: number): readonly
   return chosen.map(({ start, end }) => ({ start, end: end + 1 }));
 }
 
-/** `-n` means the whole file when that is shorter; range-parser takes it for unsatisfiable. */
+/** `-n` means the whole file if that is shorter; range-parser reports it as unsatisfiable. */
 function clampSuffixes(header: string, size: number): string {
   return header.replace(/(?<=[=,]\s*)-(\d+)/g, (_, length: string) => `-${Math.min(Number(length), size)}`);
 }
@@ -34,7 +34,7 @@ function isBytes(header: string): boolean {
   return /^\s*bytes\s*=/i.test(header);
 }
 
-/** A body of several ranges: multipart/byteranges, RFC 9110, section 14.6. */
+/** A multipart/byteranges body, RFC 9110, section 14.6. */
 export interface MultipartRanges {
   readonly contentType: string;
   /** Bytes of the body. */

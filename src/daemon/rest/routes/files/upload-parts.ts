@@ -11,16 +11,16 @@ const RAW = 'application/octet-stream';
 const MULTIPART = 'multipart/form-data';
 /** PATH_MAX of linux/limits.h less the NUL, in bytes. */
 const MAX_NAME = 4095;
-/** In bytes: paths, names and metadata of all files of an upload, as JSON. */
-const MAX_ANSWER = 4 * 1024 * 1024;
+/** Maximum bytes of the response to an upload: paths, names and metadata of all its files as JSON. */
+const MAX_RESPONSE = 4 * 1024 * 1024;
 
-/** Whether the body is of a type that an upload can have. */
+/** Whether the content type is one of those accepted for uploads. */
 export function isUpload(request: FastifyRequest): boolean {
   const type = uploadType(request);
   return type === RAW || type === MULTIPART;
 }
 
-/** The error for a body of another type. */
+/** The error for another content type. */
 export function unsupportedType(request: FastifyRequest): EnvdError {
   const message = `content type '${uploadType(request)}' is not supported: use ${MULTIPART} or ${RAW}`;
   return new EnvdError('invalid_argument', message);
@@ -32,9 +32,9 @@ function uploadType(request: FastifyRequest): string {
 }
 
 /**
- * The files of the request that `reply` answers, as they arrive; `path` from the query, empty when absent. Each must be read to its end
- * before the next is asked for. However it ends, the rest of the request is read and dropped. Throws at the end
- * when the body is not the one whose digest was announced.
+ * The files in the body of `reply`'s request; `path`: from the query, empty when absent. Each file must be read to its end
+ * before the next is requested. Afterwards the rest of the body is discarded. Throws at the end when a digest does not
+ * match.
  */
 export async function* uploadParts(reply: FastifyReply, path: string): AsyncGenerator<UploadPart> {
   const { request } = reply;
@@ -59,7 +59,7 @@ async function* multipartParts(
   body: RequestBody,
   path: string,
 ): AsyncGenerator<UploadPart> {
-  const answer = new AnswerSize(request);
+  const response = new ResponseSize(request);
   for await (const part of partsOf(request, body.stream)) {
     const { content } = part;
     const destination = destinationOf(part, path);
@@ -67,20 +67,20 @@ async function* multipartParts(
       part.skip();
       continue;
     }
-    answer.add(destination);
+    response.add(destination);
     yield { path: destination, content, direct: () => null, length: null };
   }
 }
 
-/** Where a part goes, or null when it is no file to keep. Throws `invalid_argument` for a file without a usable name. */
+/** The path for a part, or null when it is not a file to store. Throws `invalid_argument` for an unusable file name. */
 function destinationOf({ name, fileName = '' }: Part, path: string): string | null {
   if (name !== 'file') return null;
   if (path !== '') return path;
   if (fileName === '') {
-    const wish = 'give it one, or the request a path';
-    throw new EnvdError('invalid_argument', `a part named 'file' has no file name: ${wish}`);
+    const advice = 'add one, or the query parameter path';
+    throw new EnvdError('invalid_argument', `a part named 'file' has no file name: ${advice}`);
   }
-  // As it was sent: the parser may have cut it off, and what is normalised later may be short.
+  // Checked before normalisation, which may shorten a name that the parser has truncated.
   const length = Buffer.byteLength(fileName);
   if (length > MAX_NAME) {
     throw new EnvdError(
@@ -88,14 +88,13 @@ function destinationOf({ name, fileName = '' }: Part, path: string): string | nu
       `file name of a part is longer than ${MAX_NAME} bytes: ${length}`,
     );
   }
-  // As browsers write it; all else is raw UTF-8.
+  // Browsers encode quotes like this, and nothing else.
   return fileName.replaceAll('%22', '"');
 }
 
-/** Ahead of a key, in the names of headers. */
 const METADATA = 'x-metadata-';
 
-/** What the `X-Metadata-<key>` headers say, keys in lower case and not empty; the first counts when one repeats. */
+/** The metadata in `X-Metadata-<key>` headers; keys in lower case, empty ones ignored; the first value if one repeats. */
 export function metadataOf(request: IncomingMessage): Metadata {
   const metadata = new Map<string, string>();
   for (const [name, [first = '']] of Object.entries(request.headersDistinct) as [string, string[]][]) {
@@ -105,8 +104,8 @@ export function metadataOf(request: IncomingMessage): Metadata {
   return Object.fromEntries(metadata);
 }
 
-/** Adds up what the answer to an upload takes, which is sent as a whole. */
-class AnswerSize {
+/** Estimates the size of the response to an upload, which is built in memory. */
+class ResponseSize {
   readonly #each: number;
   #total = 0;
 
@@ -114,13 +113,13 @@ class AnswerSize {
     this.#each = JSON.stringify(metadataOf(request.raw)).length + 64;
   }
 
-  /** Throws an error with the status 413 when the answer would be too large. */
+  /** Throws an error with status 413 when the response would be too large. */
   add(path: string): void {
     this.#total += this.#each + JSON.stringify(path).length * 2;
-    if (this.#total <= MAX_ANSWER) return;
+    if (this.#total <= MAX_RESPONSE) return;
     throw new HttpError(
       413,
-      `answer to this upload has more than ${MAX_ANSWER} bytes: send fewer files at once`,
+      `response to this upload would exceed ${MAX_RESPONSE} bytes: send fewer files per request`,
     );
   }
 }

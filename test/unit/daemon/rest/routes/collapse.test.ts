@@ -35,7 +35,7 @@ test('answers with the statistics in the documented order', async () => {
   expect(Object.keys(answer.json())).toEqual(keys);
 });
 
-test('sends the rehearsal requests before it answers', async () => {
+test('warms up before it responds', async () => {
   // Without a time limit: the machine may be slow.
   vi.spyOn(AbortSignal, 'timeout').mockReturnValueOnce(new AbortController().signal);
   const app = serve(new Collapser());

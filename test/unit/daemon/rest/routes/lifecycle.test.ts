@@ -1,7 +1,7 @@
 import Fastify, { type FastifyInstance } from 'fastify';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { sendError } from '../../../../../src/daemon/rest/errors.ts';
-import { leaveBodies } from '../../../../../src/daemon/rest/requests.ts';
+import { disableBodyParsing } from '../../../../../src/daemon/rest/requests.ts';
 import { envsRoutes, healthRoutes, initRoutes } from '../../../../../src/daemon/rest/routes/guest.ts';
 import type { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
 import { Init } from '../../../../../src/daemon/services/init/init.ts';
@@ -11,7 +11,7 @@ import { initDependencies, NOTHING_FROZEN } from '../../../../support/init-step.
 function setUp(audit = NOTHING_FROZEN): { app: FastifyInstance; guest: Guest } {
   const app = Fastify();
   onTestFinished(() => app.close());
-  leaveBodies(app);
+  disableBodyParsing(app);
   app.setErrorHandler((error, _request, reply) => sendError(reply, error));
   // As in the daemon, where /init reads its body itself.
   app.removeAllContentTypeParsers();

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import Fastify from 'fastify';
 import { expect, test, vi } from 'vitest';
-import { rehearse } from '../../../../src/daemon/rest/rehearsal.ts';
+import { warmUp } from '../../../../src/daemon/rest/warm-up.ts';
 
 const never = new AbortController().signal;
 
@@ -15,13 +15,13 @@ test('sends requests to the daemon, each over a new connection', async () => {
     return reply.code(204).send();
   });
   await app.listen({ port: 0, host: '0.0.0.0' });
-  await rehearse(app, never);
+  await warmUp(app, never);
   expect(ports.size).toBe(60);
 });
 
 test('does nothing when the server does not listen', async () => {
   await using app = Fastify();
-  await expect(rehearse(app, never)).resolves.toBeUndefined();
+  await expect(warmUp(app, never)).resolves.toBeUndefined();
 });
 
 test('ends without an error on a time-out, and when the caller disconnects', {
@@ -30,11 +30,11 @@ test('ends without an error on a time-out, and when the caller disconnects', {
   await using app = Fastify({ forceCloseConnections: true });
   app.get('/health', () => new Promise(() => {}));
   await app.listen({ port: 0, host: '127.0.0.1' });
-  await expect(rehearse(app, never)).resolves.toBeUndefined();
+  await expect(warmUp(app, never)).resolves.toBeUndefined();
 
   const caller = new AbortController();
-  const rehearsed = rehearse(app, caller.signal);
+  const result = warmUp(app, caller.signal);
   await once(app.server, 'request');
   caller.abort();
-  await expect(rehearsed).resolves.toBeUndefined();
+  await expect(result).resolves.toBeUndefined();
 });
