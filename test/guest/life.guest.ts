@@ -67,6 +67,17 @@ describe('the life of a guest', whenBooted, () => {
     expect(await guest.shell('ls -A /var/log/journal 2>/dev/null || true')).toBe('');
   });
 
+  test('the journal has warnings as warnings', async () => {
+    await guest.shell('mkdir /run/small && mount -t tmpfs -o size=64k tmpfs /run/small');
+    expect((await guest.call('POST', '/files?path=/run/small/f', 'x'.repeat(1_000_000))).status).toBe(507);
+    const lines = (level: string) =>
+      guest.shell(`journalctl --boot --unit=envd --priority=${level}..${level} --output=cat --no-pager`);
+    await expect.poll(() => lines('warning')).toMatch(/"status":507/);
+    expect(await lines('info')).toMatch(/"msg":"ready"/);
+    expect(await lines('info')).not.toMatch(/"status":507/);
+    await guest.shell('umount /run/small && rmdir /run/small');
+  });
+
   test('systemd does not restart a daemon that refuses its configuration', async () => {
     const bad = "sed 's/^Restart=/Environment=ENVD_PORT=none\\n&/' /etc/systemd/system/envd.service";
     await guest.shell(`${bad} >/run/systemd/system/bad.service && systemctl daemon-reload`);
