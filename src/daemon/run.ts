@@ -70,7 +70,7 @@ function surviveErrors(logger: Logger): void {
   });
 }
 
-/** Neither setting is inherited by processes of clients: they are started with their own score and limit. */
+/** Applies to the daemon only: processes of clients are started with their own OOM score and core limit. */
 function protect(logger: Logger): void {
   attempt(protectFromOomKiller, 'cannot protect the daemon from the out-of-memory killer', logger);
   attempt(forbidCoreDumps, 'cannot disable core dumps: they may contain the access token', logger);

@@ -2,9 +2,7 @@ import type { ServerResponse } from 'node:http';
 import { onAbort } from '../../base/abort.ts';
 import { EnvdError } from '../../base/errors.ts';
 
-/**
- * Aborts a call when its client disconnects, the daemon stops or its deadline passes.
- */
+/** Aborts a call when its client disconnects, the daemon stops or its deadline passes. */
 export class CallScope implements Disposable {
   readonly #controller = new AbortController();
   readonly #aborted = Promise.withResolvers<never>();

@@ -78,8 +78,8 @@ export function choicesOf({ values }: DescEnum): string {
 }
 
 /**
- * Throws `invalid_argument` for an unknown enum value in a top-level field. protobuf-es ignores such values when unknown
- * fields are ignored.
+ * Throws `invalid_argument` for an unknown name of an enum value in a top-level field. protobuf-es ignores such names when
+ * unknown fields are ignored.
  */
 function refuseUnknownNames({ fields }: DescMessage, json: string): void {
   const enums = fields.filter((field) => field.fieldKind === 'enum');

@@ -26,9 +26,7 @@ function userNameOf(authorization: string): string {
   return Buffer.from(credentials, 'base64').toString('utf8').split(':', 1)[0] ?? '';
 }
 
-/**
- * `Connect-Timeout-Ms`: at most ten digits; null (no limit) when absent or 0. Throws `invalid_argument`.
- */
+/** `Connect-Timeout-Ms`: at most ten digits; null (no limit) when absent or 0. Throws `invalid_argument`. */
 export function timeoutOf(headers: Headers): number | null {
   const text = headers.get('connect-timeout-ms');
   if (text === null) return null;

@@ -27,7 +27,7 @@ export const MULTIPART_OPTIONS = {
 export interface Part {
   readonly name: string | undefined;
   readonly fileName: string | undefined;
-  /** To be read to its end, or skipped, before the next part is asked for. */
+  /** To be read to its end, or skipped, before the next part is requested. */
   readonly content: AsyncIterable<Buffer>;
   skip(): void;
 }

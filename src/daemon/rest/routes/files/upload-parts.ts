@@ -88,7 +88,7 @@ function destinationOf({ name, fileName = '' }: Part, path: string): string | nu
       `file name of a part is longer than ${MAX_NAME} bytes: ${length}`,
     );
   }
-  // Browsers encode quotes like this, and nothing else.
+  // Browsers encode quotes like this; other characters are raw UTF-8.
   return fileName.replaceAll('%22', '"');
 }
 
