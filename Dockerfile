@@ -1,9 +1,9 @@
-# An image of a sandbox: Debian with systemd and the daemon. What the second stage does, the guest test does too
-# (npm run test:guest), with the same packages and the same scripts.
+# An image of a sandbox: Debian with systemd and the daemon. The guest test (npm run test:guest) builds its image like the
+# second stage, with the same packages and scripts.
 
 FROM node:24-bookworm AS build
 WORKDIR /envd
-# The dependencies in a layer of their own: sources change more often.
+# Dependencies are in a layer of their own, as sources change more often.
 COPY package.json package-lock.json .npmrc ./
 COPY .ci .ci
 COPY native native

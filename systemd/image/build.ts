@@ -8,8 +8,8 @@ import { writeCompileCache } from './compile-cache.ts';
 import { licencesOf } from './licences.ts';
 
 /*
- * Builds dist/, which runs by itself: the daemon in one file, V8's cache of it, the addons where their loaders look
- * for them, the pinned Node as `envd`, and the licences of all of it. Why so: docs/decisions/010-image-bundle.md
+ * Builds dist/, which is self-contained: the daemon in one file, V8's cache of it, the addons where their loaders look
+ * for them, the pinned Node as `envd`, and all licences. See docs/decisions/010-image-bundle.md
  */
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
@@ -21,7 +21,7 @@ const PROGRAMS = [
   ['src/daemon/services/watch/network-program.ts', 'lib/watch-network.js'],
 ] as const;
 
-/** What is copied, and where to; the addons are beside the bundle as `build/Release/*.node`. */
+/** Copied files and their destinations; the addons are beside the bundle as `build/Release/*.node`. */
 const COPIES = [
   [join(ROOT, 'systemd/image/envd.sh'), 'bin/envd'],
   [join(ROOT, 'native/build/Release/envd.node'), 'lib/build/Release/envd.node'],
@@ -40,7 +40,7 @@ for (const [source, destination] of PROGRAMS) {
 put('package.json', description());
 put('LICENSES', licencesOf([...packages].sort()));
 for (const [source, destination] of COPIES) copy(source, destination);
-// Its symbols are a quarter of it.
+// The symbols are a quarter of its size.
 execFileSync('strip', ['-o', join(DIST, 'lib/envd'), process.execPath]);
 chmodSync(join(DIST, 'bin/envd'), 0o755);
 await writeCompileCache(join(DIST, 'bin/envd'), join(DIST, 'run'));

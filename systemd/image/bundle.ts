@@ -8,13 +8,13 @@ export interface Bundle {
 
 /**
  * Bundles the program that starts at `entry`. Names are kept, so that a stack trace in a log can be read. Dynamic
- * imports stay lazy: what follows one is evaluated when it is reached. Throws when an import cannot be resolved.
+ * imports stay lazy: the imported code is evaluated when the import is reached. Throws when an import cannot be resolved.
  */
 export async function bundle(entry: string): Promise<Bundle> {
   await using program = await rolldown({
     input: entry,
     platform: 'node',
-    // CommonJS packages find themselves by these.
+    // CommonJS packages locate their own files by these.
     transform: { define: { __dirname: 'import.meta.dirname', __filename: 'import.meta.filename' } },
     onLog(_level, log) {
       if (log.code === 'UNRESOLVED_IMPORT') throw new Error(log.message);

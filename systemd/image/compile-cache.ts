@@ -2,14 +2,14 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 
-/** What the daemon is asked for, so that the cache holds the functions of its first calls too. */
+/** Requests to the daemon, so that the cache also holds the functions of its first calls. */
 const FIRST_CALLS = [
   ['GET', '/health'],
   ['POST', '/process.Process/List'],
 ] as const;
 
 /**
- * Runs the built daemon once, on loopback, for V8's cache of the compiled bundle, which Node writes when it ends.
+ * Runs the built daemon once, on loopback, to make V8's cache of the compiled bundle, which Node writes at exit.
  * Throws when the daemon does not run.
  */
 export async function writeCompileCache(program: string, runtimeDirectory: string): Promise<void> {

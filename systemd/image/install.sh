@@ -1,6 +1,7 @@
 #!/bin/sh
 # Puts the built daemon into the root file system of an image: systemd/image/install.sh DIST ROOT
-# It is enabled; units that a sandbox does not need are masked, as most of the boot would be theirs; etc/ is for others.
+# Enables its unit, masks units that a sandbox does not need, which would take most of the boot, and copies etc/, the
+# configuration of other units.
 set -eu
 dist=$1
 root=$2
