@@ -119,7 +119,8 @@ describe('a multipart body', () => {
     const received = () => kept().length + (descriptors() - before) / 2 >= uploads * (files - 1);
     await until('all have been received', received);
     expect(descriptors() - before).toBeLessThan(4096 + 10 * uploads);
-    expect(descriptors() - before).toBeGreaterThan(4000);
+    // An upload that finds the number used up commits all of its own.
+    expect(descriptors() - before).toBeGreaterThan(2000);
     const answers = sockets.map((socket) => once(socket, 'data'));
     for (const socket of sockets) socket.write(end);
     for (const [answer] of await Promise.all(answers)) expect(String(answer)).toMatch(/^HTTP\/1\.1 200 /);

@@ -334,7 +334,8 @@ describe('readers', () => {
       if (event.case === 'keepalive') await process.sendSignal({ process: byPid(pid), signal: 9 });
     });
     const [started = 0, keptAlive = 0] = times;
-    expect(keptAlive - started).toBeGreaterThan(900);
+    // A second after the start was sent; a busy machine lets the client see that late.
+    expect(keptAlive - started).toBeGreaterThan(500);
   });
 });
 
