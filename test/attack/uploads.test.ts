@@ -179,7 +179,7 @@ describe('a multipart body', () => {
     const parts = Array.from({ length: 2000 }, (_, index) => filePart(at(`${index}`), 'x'));
     const response = await post(daemon, {}, headers, multipartBody(parts));
     expect(response.status).toBe(413);
-    expect(await messageOf(response)).toMatch(/^answer .* more than 4194304 bytes/);
+    expect(await messageOf(response)).toMatch(/^response .* would exceed 4194304 bytes/);
     expect(readdirSync(directory).length % 256).toBe(0);
   });
 });

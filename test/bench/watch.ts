@@ -1,6 +1,6 @@
 /**
  * The watcher beside chokidar, each in a process of its own, on the same trees: setting up (time, memory, kernel
- * watches), bursts of 2,000 operations (how many are told, in the first three rows of the table), latency of a CREATE.
+ * watches), bursts of 2,000 operations (the reported share, in the first three rows of the table), latency of a CREATE.
  * Run: `npm run bench -- watch`
  */
 import { fork } from 'node:child_process';

@@ -133,7 +133,7 @@ describe('Cgroup', () => {
     expect(read(child, 'cgroup.controllers')).toBe(available.join(' '));
   });
 
-  test('a vanished cgroup is told from other errors', () => {
+  test('the error of a vanished cgroup is distinguished from others', () => {
     using top = testCgroup();
     const gone = top.child('gone');
     const errorOf = (act: () => unknown) => {

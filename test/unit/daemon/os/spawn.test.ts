@@ -53,7 +53,7 @@ describe('a process gets', () => {
     expect(stdout).toBe(`zero|ü||a b\n|/tmp\nEMPTY=\nPATH=${PATH}\nPWD=/tmp\nUMLAUT=ä=ö\n`);
   });
 
-  test('an exit that is told apart from a signal', async () => {
+  test('an exit status that distinguishes codes and signals', async () => {
     expect((await run(sh('exit 137'))).exit).toMatchObject({ code: 137, signal: null });
     expect((await run(sh('kill -9 $$'))).exit).toMatchObject({ code: null, signal: 9 });
     // A real-time signal, which libuv reports as exit code 0.

@@ -76,7 +76,7 @@ test('a file system without attributes has none, and set returns false', async (
   await attributes.remove('user.a');
 });
 
-test('a server that does not answer holds up nobody else', async () => {
+test('an unresponsive server does not block the event loop', async () => {
   const [mounted] = mountFuse();
   const attributes = new Attributes(openNew(mounted).descriptor);
   const server = serverOf(mounted);
