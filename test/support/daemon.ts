@@ -56,7 +56,14 @@ export async function startDaemon(options: DaemonOptions = {}): Promise<TestDaem
     env: { PATH, NODE_COMPILE_CACHE, TMPDIR: scratch, ...options.env },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
-  return new RunningDaemon(child, scratch, cgroupRoot).ready();
+  const daemon = new RunningDaemon(child, scratch, cgroupRoot);
+  try {
+    return await daemon.ready();
+  } catch (error) {
+    // Without its cgroups left behind; the reason is what the test is told.
+    await daemon[Symbol.asyncDispose]().catch(() => {});
+    throw error;
+  }
 }
 
 const cgroupMount = usableCgroupMount();
