@@ -123,14 +123,18 @@ export class Cgroup {
     else for (const pid of this.processes()) signalProcess(pid, signal);
   }
 
-  /** Kills every process in it and below, frozen ones included. */
+  /** Kills every process in it and below, frozen ones included; none when it does not exist any more. */
   kill(): void {
-    this.#write('cgroup.kill', '1');
+    try {
+      this.#write('cgroup.kill', '1');
+    } catch (error) {
+      if (!hasVanished(error)) throw error;
+    }
   }
 
-  /** The process ids in it, excluding child cgroups. */
+  /** The process ids in it, excluding child cgroups; none when it does not exist any more. */
   processes(): number[] {
-    return words(this.#read('cgroup.procs')).map(Number);
+    return words(this.#readIfPresent('cgroup.procs') ?? '').map(Number);
   }
 
   /** Whether any process is in it or below; false when it does not exist. */

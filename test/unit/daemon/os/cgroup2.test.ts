@@ -116,6 +116,15 @@ describe('Cgroup', () => {
     expect(child.exists()).toBe(false);
   });
 
+  test('a removed cgroup has no processes, and killing them is no error', () => {
+    using top = testCgroup();
+    const cgroup = Cgroup.create(top.child('child').path);
+    expect(cgroup.remove()).toBe(true);
+    expect(cgroup.processes()).toEqual([]);
+    expect(() => cgroup.kill()).not.toThrow();
+    expect(() => cgroup.signal(15)).not.toThrow();
+  });
+
   test('setLimit sets an existing limit, and returns whether it exists', () => {
     using top = testCgroup();
     expect(top.setLimit('cgroup.max.descendants', '7')).toBe(true);
