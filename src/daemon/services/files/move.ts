@@ -1,5 +1,6 @@
 import { lstat, mkdtemp, rename, rmdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import process from 'node:process';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { bytePath, displayPath } from '../../os/byte-path.ts';
 import { about, explain } from '../../os/errno.ts';
@@ -64,6 +65,7 @@ async function moveAcross(from: Place, to: Place, shown: readonly [string, strin
   const stage = await mkdtemp(`/proc/self/fd/${to.directory}/.envd-move-`);
   try {
     using copy = await Place.open(`${stage}/copy`, false);
+    await assertPrivate(copy, shown[1]);
     try {
       await copyTree(bytePath(from.path), bytePath(copy.path), shown[0]);
       await rename(copy.path, to.path);
@@ -74,6 +76,13 @@ async function moveAcross(from: Place, to: Place, shown: readonly [string, strin
     await rmdir(stage);
   }
   await removeIfUnchanged(from, before.ino);
+}
+
+/** The owner of the destination's directory may have replaced the new one by another, or by a symbolic link. */
+async function assertPrivate(place: Place, shown: string): Promise<void> {
+  const { uid, mode } = await lstat(place.beside('.'));
+  if (uid === process.geteuid?.() && (mode & 0o777) === 0o700) return;
+  throw new EnvdError('aborted', `temporary directory was replaced by another process: '${shown}'`);
 }
 
 /** Does not remove an entry that has replaced the source meanwhile: it was not copied. */
