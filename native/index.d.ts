@@ -318,25 +318,6 @@ export function writeAttribute(descriptor: number, name: string, value: Buffer |
  */
 export function removeTree(path: string | Buffer): Promise<void>;
 
-// --- files/digest.c ---------------------------------------------------------------------------------------
-
-/** A digest in progress. */
-export interface NativeDigest {
-  readonly kind: unique symbol;
-}
-
-/** Starts a digest by an algorithm of OpenSSL's, such as `sha256`. Throws EINVAL for an unknown one. */
-export function createDigest(algorithm: string): NativeDigest;
-
-/**
- * Hashes the pieces in a pool thread. The digest must not be used and the pieces must not be changed until the promise
- * is settled.
- */
-export function updateDigest(digest: NativeDigest, pieces: readonly Buffer[]): Promise<void>;
-
-/** Returns the result. The digest cannot be used afterwards. */
-export function finishDigest(digest: NativeDigest): Buffer;
-
 // --- watch/inotify.c --------------------------------------------------------------------------------------
 
 export interface Inotify {

@@ -34,9 +34,6 @@ static const export EXPORTS[] = {
     {"readAttributes", js_read_attributes},
     {"writeAttribute", js_write_attribute},
     {"removeTree", js_remove_tree},
-    {"createDigest", js_create_digest},
-    {"updateDigest", js_update_digest},
-    {"finishDigest", js_finish_digest},
     // watch
     {"openInotify", js_open_inotify},
     {"listNames", js_list_names},

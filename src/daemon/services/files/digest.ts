@@ -1,13 +1,13 @@
+import { createHash } from 'node:crypto';
 import { EnvdError } from '../../../base/errors.ts';
-import { PooledDigest } from '../../os/digest.ts';
 import type { OpenFile } from '../../os/open-file.ts';
 
 /** The active algorithms of RFC 9530's registry; OpenSSL uses the same names. */
 export const DIGEST_ALGORITHMS = ['sha-256', 'sha-512'] as const;
 export type DigestAlgorithm = (typeof DIGEST_ALGORITHMS)[number];
 
-/** Bytes per read. */
-const CHUNK = 1024 * 1024;
+/** Bytes per read; hashing them blocks the event loop for about 0.4 ms. */
+const CHUNK = 256 * 1024;
 
 /** Digest of the first `size` bytes of an open file. Throws `aborted` when `signal` aborts. */
 export async function digestOf(
@@ -16,15 +16,15 @@ export async function digestOf(
   algorithm: DigestAlgorithm,
   signal: AbortSignal,
 ): Promise<Buffer> {
-  const digest = new PooledDigest(algorithm);
+  const hash = createHash(algorithm);
   const buffer = Buffer.allocUnsafeSlow(Math.min(CHUNK, size));
   for (let position = 0; position < size; ) {
     if (signal.aborted) throw new EnvdError('aborted', 'digest was cancelled');
     const bytesRead = await file.read(buffer, Math.min(CHUNK, size - position), position);
     // The file was truncated: the download, which has sent its length, fails too.
     if (bytesRead === 0) break;
-    await digest.update([buffer.subarray(0, bytesRead)]);
+    hash.update(buffer.subarray(0, bytesRead));
     position += bytesRead;
   }
-  return digest.finish();
+  return hash.digest();
 }

@@ -1,7 +1,7 @@
+import { createHash, type Hash } from 'node:crypto';
 import { Transform, type TransformCallback } from 'node:stream';
 import { finished } from 'node:stream/promises';
 import { EnvdError } from '../../../../base/errors.ts';
-import { PooledDigest } from '../../../os/digest.ts';
 import { DIGEST_ALGORITHMS, type DigestAlgorithm } from '../../../services/files/digest.ts';
 
 /** A digest that the client has sent for its body. */
@@ -80,38 +80,22 @@ function membersOf(value: string): string[] {
   return value.trim() === '' ? [] : value.split(',').map((member) => member.trim());
 }
 
-/** Bytes hashed at once, in one job of the thread pool. */
-const BATCH = 256 * 1024;
-
-/** Passes a body through unchanged and verifies its digests at the end. */
+/**
+ * Passes a body through unchanged and verifies its digests at the end. The pieces are hashed on the event loop, each of
+ * them, as it was read from the connection, in about 0.1 ms.
+ */
 export class DigestCheck extends Transform {
-  readonly #digests: ReadonlyMap<AnnouncedDigest, PooledDigest>;
-  #batch: Buffer[] = [];
-  #bytes = 0;
+  readonly #hashes: ReadonlyMap<AnnouncedDigest, Hash>;
 
   constructor(digests: readonly AnnouncedDigest[]) {
-    super({ highWaterMark: BATCH });
-    this.#digests = new Map(digests.map((digest) => [digest, new PooledDigest(digest.algorithm)]));
+    super();
+    this.#hashes = new Map(digests.map((digest) => [digest, createHash(digest.algorithm)]));
   }
 
   override _transform(piece: Buffer, _encoding: BufferEncoding, done: TransformCallback): void {
-    this.#batch.push(piece);
-    this.#bytes += piece.length;
-    if (this.#bytes < BATCH) done();
-    else this.#hash().then(() => done(), done);
-  }
-
-  override _flush(done: TransformCallback): void {
-    this.#hash().then(() => done(), done);
-  }
-
-  /** Passes the pieces on only after they have been hashed: the reader frees their memory. */
-  async #hash(): Promise<void> {
-    const batch = this.#batch;
-    this.#batch = [];
-    this.#bytes = 0;
-    await Promise.all(Array.from(this.#digests.values(), (digest) => digest.update(batch)));
-    for (const piece of batch) this.push(piece);
+    // Before it is passed on: the reader frees its memory.
+    for (const hash of this.#hashes.values()) hash.update(piece);
+    done(null, piece);
   }
 
   /**
@@ -122,6 +106,6 @@ export class DigestCheck extends Transform {
     this.unpipe();
     this.resume();
     await finished(this);
-    for (const [digest, arrived] of this.#digests) assertDigest(digest, arrived.finish());
+    for (const [digest, hash] of this.#hashes) assertDigest(digest, hash.digest());
   }
 }
