@@ -30,24 +30,30 @@ export async function cpuOf(pid: number, work: () => Promise<unknown>): Promise<
   return cpuMs(pid) - before;
 }
 
-/** The median of each contestant over `rounds`, run in turns so that changes of the machine's speed affect all. */
-export async function takeTurns<Name extends string>(
+/** The samples of each contestant, run in turns so that changes of the machine's speed affect all. */
+export async function samplesOf<Name extends string>(
   contestants: Readonly<Record<Name, () => Promise<number>>>,
   rounds: number,
-): Promise<Record<Name, number>> {
+): Promise<Record<Name, number[]>> {
   const names = Object.keys(contestants) as Name[];
-  const samples = new Map<Name, number[]>(names.map((name) => [name, []]));
+  const samples = Object.fromEntries(names.map((name) => [name, []])) as unknown as Record<Name, number[]>;
   // The first round warms up.
   for (let round = 0; round <= rounds; round++) {
     for (const name of names) {
       const value = await contestants[name]();
-      if (round > 0) samples.get(name)?.push(value);
+      if (round > 0) samples[name].push(value);
     }
   }
-  return Object.fromEntries(names.map((name) => [name, median(samples.get(name) ?? [])])) as Record<
-    Name,
-    number
-  >;
+  return samples;
+}
+
+/** The median of each contestant over `rounds`, run in turns. */
+export async function takeTurns<Name extends string>(
+  contestants: Readonly<Record<Name, () => Promise<number>>>,
+  rounds: number,
+): Promise<Record<Name, number>> {
+  const samples = Object.entries<number[]>(await samplesOf(contestants, rounds));
+  return Object.fromEntries(samples.map(([name, values]) => [name, median(values)])) as Record<Name, number>;
 }
 
 /** A number for a table: three significant digits. */

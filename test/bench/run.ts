@@ -19,6 +19,7 @@ const BENCHES: Readonly<Record<string, Bench>> = {
   'collapse-soak': { what: 'collapses of a daemon that works, again and again', args: '[SECONDS]' },
   'fan-out': { what: 'CPU of each further reader of a process', flags: COLLECTS },
   files: { what: 'uploads beside cat, downloads beside nginx', args: '[MIB] [ROUNDS]', packages: 'bench' },
+  floor: { what: 'CPU of the calls beside a bare node:http server', args: '[CALL…]' },
   frames: {
     what: 'the frames of a guest that a resume touches',
     args: '[BOOTS] [PAUSES] [RESTORES] [ROUNDS OF WORK]',

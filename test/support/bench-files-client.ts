@@ -57,7 +57,7 @@ export async function filesPerSecond(
   return requests.length / ((performance.now() - started) / 1000);
 }
 
-/** A client with little overhead: one response at a time, each with Content-Length. */
+/** A client with little overhead: one response at a time, each with Content-Length or 204. */
 class Connection {
   readonly #socket: Socket;
   #head = '';
@@ -104,8 +104,8 @@ class Connection {
     const end = this.#head.indexOf('\r\n\r\n') + 4;
     if (end < 4) return;
     const head = this.#head.slice(0, end);
-    if (!head.startsWith('HTTP/1.1 200')) throw new Error(head);
-    this.#length = Number(/^content-length: (\d+)/im.exec(head)?.[1]);
+    if (!/^HTTP\/1.1 20[04]/.test(head)) throw new Error(head);
+    this.#length = head.startsWith('HTTP/1.1 204') ? 0 : Number(/^content-length: (\d+)/im.exec(head)?.[1]);
     this.#left = this.#length - (before + bytes.length - end);
   }
 }
