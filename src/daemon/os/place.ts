@@ -36,6 +36,11 @@ export class Place implements Disposable {
     return new Place(path, follow, await native.openPlace(Buffer.from(path), follow));
   }
 
+  /** The path that was resolved, for errors. */
+  get requested(): string {
+    return this.#path;
+  }
+
   /** Descriptor of the directory, opened with O_PATH. */
   get directory(): number {
     return this.#at.directory;

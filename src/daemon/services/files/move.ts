@@ -61,34 +61,53 @@ async function openDestination(path: string, user: User): Promise<Place> {
 async function moveAcross(from: Place, to: Place, shown: readonly [string, string]): Promise<void> {
   if (await isInside(to, from)) throw intoItself(...shown);
   const before = await lstat(from.path);
-  // Mode 0700: only root can enter it.
-  const stage = await mkdtemp(`/proc/self/fd/${to.directory}/.envd-move-`);
-  try {
-    using copy = await Place.open(`${stage}/copy`, false);
-    await assertPrivate(copy, shown[1]);
-    try {
-      await copyTree(bytePath(from.path), bytePath(copy.path), shown[0]);
-      await rename(copy.path, to.path);
-    } finally {
-      await native.removeTree(copy.path);
-    }
-  } finally {
-    await rmdir(stage);
-  }
-  await removeIfUnchanged(from, before.ino);
+  await inStage(to, shown[1], async (copy) => {
+    await copyTree(bytePath(from.path), bytePath(copy.path), shown[0]);
+    await rename(copy.path, to.path);
+  });
+  await removeIfUnchanged(from, before.ino, shown[0]);
 }
 
-/** The owner of the destination's directory may have replaced the new one by another, or by a symbolic link. */
+/**
+ * Runs `work` with a name in a new directory beside `place` that only root can enter, and removes what has that name
+ * and the directory afterwards.
+ */
+async function inStage(place: Place, shown: string, work: (staged: Place) => Promise<void>): Promise<void> {
+  // Mode 0700.
+  const stage = await mkdtemp(`/proc/self/fd/${place.directory}/.envd-move-`);
+  try {
+    using staged = await Place.open(`${stage}/staged`, false);
+    await assertPrivate(staged, shown);
+    try {
+      await work(staged);
+    } finally {
+      await native.removeTree(staged.path);
+    }
+  } finally {
+    // It is gone if the owner of the directory has moved it.
+    await rmdir(stage).catch(() => {});
+  }
+}
+
+/** The owner of the directory may have replaced the new one by another, or by a symbolic link. */
 async function assertPrivate(place: Place, shown: string): Promise<void> {
   const { uid, mode } = await lstat(place.beside('.'));
   if (uid === process.geteuid?.() && (mode & 0o777) === 0o700) return;
   throw new EnvdError('aborted', `temporary directory was replaced by another process: '${shown}'`);
 }
 
-/** Does not remove an entry that has replaced the source meanwhile: it was not copied. */
-async function removeIfUnchanged(from: Place, inode: number): Promise<void> {
+/**
+ * Does not remove an entry that has replaced the source meanwhile: it was not copied. A directory is first moved to
+ * where nobody can exchange it for a directory of root's.
+ */
+async function removeIfUnchanged(from: Place, inode: number, shown: string): Promise<void> {
   const now = await from.status();
-  if (now?.ino === inode) await native.removeTree(from.path);
+  if (now?.ino !== inode) return;
+  if (!now.isDirectory()) return from.unlink();
+  await inStage(from, shown, async (staged) => {
+    await rename(from.path, staged.path);
+    if ((await lstat(staged.path)).ino !== inode) await rename(staged.path, from.path);
+  });
 }
 
 /** Whether the directory of `to` is in the tree at `from`; the copy would then recurse forever. */

@@ -30,6 +30,6 @@ export async function replaceFile(
   }
   throw new EnvdError(
     'aborted',
-    `path was created and removed by other processes on each of ${MAX_ATTEMPTS} attempts`,
+    `path was created and removed by other processes on each of ${MAX_ATTEMPTS} attempts: '${place.requested}'`,
   );
 }

@@ -111,7 +111,7 @@ export class StagedFile implements AsyncDisposable {
     if (named?.ino !== own.ino) {
       throw new EnvdError(
         'aborted',
-        'the temporary file was replaced by another process before it was renamed',
+        `temporary file was replaced by another process before it was renamed: '${this.#place.requested}'`,
       );
     }
   }
