@@ -283,19 +283,6 @@ export function copyRange(
  */
 export function reserveSpace(descriptor: number, length: number): Promise<void>;
 
-// --- files/copy_status.c ----------------------------------------------------------------------------------
-
-/**
- * Copies owner, mode, extended attributes and times from one open file or directory to another, in a pool thread.
- * Set-id bits of files, and attributes and owners that the target's file system does not support, are not copied.
- */
-export function copyStatus(source: number, target: number): Promise<void>;
-
-/**
- * Creates a symbolic link at `path` with the text, owner and times of one that is open with O_PATH, in a pool thread.
- */
-export function copyLink(source: number, path: Buffer): Promise<void>;
-
 // --- files/open_attributes.c ------------------------------------------------------------------------------
 
 /**
@@ -308,7 +295,20 @@ export function readAttributes(descriptor: number, prefix: string): Promise<Buff
  * Sets an extended attribute of an open file, or removes it when the value is null, in a pool thread. Rejects with
  * fsetxattr(2)'s and fremovexattr(2)'s errors.
  */
-export function writeAttribute(descriptor: number, name: string, value: Buffer | null): Promise<void>;
+export function writeAttribute(
+  descriptor: number,
+  name: string | Buffer,
+  value: Buffer | null,
+): Promise<void>;
+
+/**
+ * Sets the times of an open file of any kind, also of a symbolic link that is open with O_PATH, in nanoseconds since
+ * the epoch. Source: utimensat(2), AT_EMPTY_PATH.
+ */
+export function writeTimes(descriptor: number, accessed: bigint, modified: bigint): Promise<void>;
+
+/** Reads the text of a symbolic link that is open with O_PATH. Source: readlinkat(2). */
+export function readLink(descriptor: number): Promise<Buffer>;
 
 // --- files/remove.c ---------------------------------------------------------------------------------------
 

@@ -29,10 +29,10 @@ static const export EXPORTS[] = {
     {"publishFile", js_publish_file},
     {"copyRange", js_copy_range},
     {"reserveSpace", js_reserve_space},
-    {"copyStatus", js_copy_status},
-    {"copyLink", js_copy_link},
     {"readAttributes", js_read_attributes},
     {"writeAttribute", js_write_attribute},
+    {"writeTimes", js_write_times},
+    {"readLink", js_read_link},
     {"removeTree", js_remove_tree},
     // watch
     {"openInotify", js_open_inotify},

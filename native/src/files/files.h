@@ -4,9 +4,7 @@
 #include "support/napi.h"
 
 exported js_assert_may_change;
-exported js_copy_link;
 exported js_copy_range;
-exported js_copy_status;
 exported js_duplicate;
 exported js_make_directories;
 exported js_open_at;
@@ -16,8 +14,10 @@ exported js_read_attributes;
 exported js_read_directory;
 exported js_read_directory_below;
 exported js_read_entry;
+exported js_read_link;
 exported js_read_small_file;
 exported js_receive;
 exported js_remove_tree;
 exported js_reserve_space;
 exported js_write_attribute;
+exported js_write_times;

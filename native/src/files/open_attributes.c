@@ -1,10 +1,13 @@
-// Extended attributes of an open file, in a pool thread, because a network mount waits for its server.
-// Sources: fsetxattr(2), fremovexattr(2), and see record.c.
+// Extended attributes, times and link text of an open file, in a pool thread, because a network mount waits for its
+// server. Sources: fsetxattr(2), fremovexattr(2), utimensat(2), readlinkat(2), and see record.c.
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/xattr.h>
+#include <unistd.h>
 
 #include "files/files.h"
 #include "files/record.h"
@@ -18,16 +21,17 @@ typedef struct {
   records found;
   char* value;  // NULL: remove the attribute
   size_t length;
-} access;
+  struct timespec times[2];
+} attribute_job;
 
 static void read_all(job* j) {
-  access* a = (access*)j;
+  attribute_job* a = (attribute_job*)j;
   errno = record_attributes(&a->found, a->descriptor, a->name);
   if (errno) job_fail(j, "listxattr");
 }
 
 static void write_one(job* j) {
-  const access* a = (access*)j;
+  const attribute_job* a = (attribute_job*)j;
   if (!a->value) {
     if (fremovexattr(a->descriptor, a->name) < 0) job_fail(j, "fremovexattr");
   } else if (fsetxattr(a->descriptor, a->name, a->value, a->length, 0) < 0) {
@@ -35,19 +39,32 @@ static void write_one(job* j) {
   }
 }
 
+static void write_times(job* j) {
+  const attribute_job* a = (attribute_job*)j;
+  if (utimensat(a->descriptor, "", a->times, AT_EMPTY_PATH) < 0) job_fail(j, "utimensat");
+}
+
+static void read_link(job* j) {
+  attribute_job* a = (attribute_job*)j;
+  char text[PATH_MAX];
+  ssize_t length = readlinkat(a->descriptor, "", text, sizeof text);
+  if (length < 0) job_fail(j, "readlink");
+  else records_append(&a->found, text, (size_t)length);
+}
+
 static napi_value found(napi_env env, job* j) {
-  const records* out = &((access*)j)->found;
+  const records* out = &((attribute_job*)j)->found;
   napi_value buffer;
   return napi_create_buffer_copy(env, out->length, out->bytes, NULL, &buffer) == napi_ok ? buffer : NULL;
 }
 
 static void release(job* j) {
-  access* a = (access*)j;
+  attribute_job* a = (attribute_job*)j;
   free(a->found.bytes);
   free(a->value);
 }
 
-static bool read_target(napi_env env, const napi_value* arguments, access* a) {
+static bool read_target(napi_env env, const napi_value* arguments, attribute_job* a) {
   if (napi_get_value_int32(env, arguments[0], &a->descriptor) == napi_ok)
     return arg_text(env, arguments[1], "fsetxattr", ERANGE, a->name, sizeof a->name);
   envd_throw_last_napi_error(env);
@@ -56,7 +73,7 @@ static bool read_target(napi_env env, const napi_value* arguments, access* a) {
 
 napi_value js_read_attributes(napi_env env, napi_callback_info info) {
   napi_value arguments[2];
-  access plan = {.head = {.run = read_all, .value = found, .release = release}};
+  attribute_job plan = {.head = {.run = read_all, .value = found, .release = release}};
   if (!arg_values(env, info, 2, arguments) || !read_target(env, arguments, &plan)) return NULL;
   return job_in_pool(env, "readAttributes", &plan.head, sizeof plan);
 }
@@ -65,7 +82,7 @@ napi_value js_write_attribute(napi_env env, napi_callback_info info) {
   napi_value arguments[3];
   napi_valuetype type;
   void* value;
-  access plan = {.head = {.run = write_one, .release = release}};
+  attribute_job plan = {.head = {.run = write_one, .release = release}};
   if (!arg_values(env, info, 3, arguments) || !read_target(env, arguments, &plan)) return NULL;
   NAPI_CALL(env, napi_typeof(env, arguments[2], &type));
   if (type != napi_null) {
@@ -76,4 +93,32 @@ napi_value js_write_attribute(napi_env env, napi_callback_info info) {
     if (plan.length > 0) memcpy(plan.value, value, plan.length);
   }
   return job_in_pool(env, "writeAttribute", &plan.head, sizeof plan);
+}
+
+static bool read_time(napi_env env, napi_value nanoseconds, struct timespec* time) {
+  int64_t value;
+  bool is_exact;
+  if (napi_get_value_bigint_int64(env, nanoseconds, &value, &is_exact) != napi_ok) return false;
+  *time = (struct timespec){.tv_sec = value / 1000000000, .tv_nsec = value % 1000000000};
+  // Before 1970.
+  if (time->tv_nsec < 0) *time = (struct timespec){.tv_sec = time->tv_sec - 1, .tv_nsec = time->tv_nsec + 1000000000};
+  return true;
+}
+
+napi_value js_write_times(napi_env env, napi_callback_info info) {
+  napi_value arguments[3];
+  attribute_job plan = {.head.run = write_times};
+  if (!arg_values(env, info, 3, arguments)) return NULL;
+  NAPI_CALL(env, napi_get_value_int32(env, arguments[0], &plan.descriptor));
+  for (int i = 0; i < 2; i++)
+    if (!read_time(env, arguments[i + 1], &plan.times[i])) NAPI_CALL(env, napi_bigint_expected);
+  return job_in_pool(env, "writeTimes", &plan.head, sizeof plan);
+}
+
+napi_value js_read_link(napi_env env, napi_callback_info info) {
+  napi_value arguments[1];
+  attribute_job plan = {.head = {.run = read_link, .value = found, .release = release}};
+  if (!arg_values(env, info, 1, arguments)) return NULL;
+  NAPI_CALL(env, napi_get_value_int32(env, arguments[0], &plan.descriptor));
+  return job_in_pool(env, "readLink", &plan.head, sizeof plan);
 }

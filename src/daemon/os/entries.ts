@@ -96,13 +96,23 @@ function decode(records: Buffer, at: number): RawEntry {
 
 /** Decodes attributes from the end of a record or from the result of `native.readAttributes`. */
 export function decodeAttributes(records: Buffer, start = 0, end = records.length): Attribute[] {
-  const attributes: Attribute[] = [];
+  return Array.from(rawAttributes(records, start, end), ([name, value]) => ({
+    name: name.toString(),
+    value,
+  }));
+}
+
+/** The same with names as bytes, which may not be valid UTF-8. */
+export function* rawAttributes(
+  records: Buffer,
+  start = 0,
+  end = records.length,
+): Generator<[Buffer, Buffer]> {
   let at = start;
   while (at < end) {
     const name = at + ATTRIBUTE_HEAD;
     const value = name + records.readUInt32LE(at);
     at = value + records.readUInt32LE(name - 4);
-    attributes.push({ name: records.toString('utf8', name, value), value: records.subarray(value, at) });
+    yield [records.subarray(name, value), records.subarray(value, at)];
   }
-  return attributes;
 }

@@ -1,5 +1,5 @@
 import { isSystemError } from '../../base/errors.ts';
-import { decodeAttributes } from './entries.ts';
+import { decodeAttributes, rawAttributes } from './entries.ts';
 import { native } from './native.ts';
 
 /** Errors where the file system or the file type does not support `user.*` attributes. */
@@ -32,6 +32,20 @@ export class Attributes {
   /** Removes an attribute; a missing one is not an error. */
   async remove(name: string): Promise<void> {
     await attempt(native.writeAttribute(this.#descriptor, name, null), [...UNSUPPORTED, 'ENODATA']);
+  }
+}
+
+/**
+ * Copies all attributes from one open file to another, except `omitted` and those that the target's file system does not
+ * support. Throws ENOSPC and EDQUOT.
+ */
+export async function copyAttributes(from: number, to: number, omitted: string): Promise<void> {
+  const read = await native.readAttributes(from, '').catch(() => Buffer.alloc(0));
+  for (const [name, value] of rawAttributes(read)) {
+    if (name.toString() === omitted) continue;
+    await native.writeAttribute(to, name, value).catch((error) => {
+      if (isSystemError(error, 'ENOSPC', 'EDQUOT')) throw error;
+    });
   }
 }
 

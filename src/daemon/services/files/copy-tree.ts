@@ -3,10 +3,9 @@ import { type FileHandle, link, mkdir, open, readdir } from 'node:fs/promises';
 import { EnvdError } from '../../../base/errors.ts';
 import { type BytePath, bytePath, displayPath, joinBytes, pathBuffer } from '../../os/byte-path.ts';
 import { native } from '../../os/native.ts';
+import { copyLink, copyStatus, O_ENTRY } from './copy-status.ts';
 
-const { O_RDONLY, O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_DIRECTORY } = constants;
-/** From asm-generic/fcntl.h; Node has no constant for it. */
-const O_PATH = 0o10000000;
+const { O_RDONLY, O_WRONLY, O_CREAT, O_EXCL, O_NONBLOCK, O_DIRECTORY } = constants;
 
 /** Target paths of files with several hard links, by device and inode. */
 type Copied = Map<string, BytePath>;
@@ -23,7 +22,7 @@ export async function copyTree(
   shown: string,
   copied: Copied = new Map(),
 ): Promise<void> {
-  await using entry = await open(pathBuffer(source), O_PATH | O_NOFOLLOW);
+  await using entry = await open(pathBuffer(source), O_ENTRY);
   const status = await entry.stat({ bigint: true });
   const key = `${status.dev}:${status.ino}`;
   const first = copied.get(key);
@@ -32,7 +31,7 @@ export async function copyTree(
 
   if (status.isFile()) await copyFile(entry, target);
   else if (status.isDirectory()) await copyDirectory(entry, target, shown, copied);
-  else if (status.isSymbolicLink()) await native.copyLink(entry.fd, pathBuffer(target));
+  else if (status.isSymbolicLink()) await copyLink(entry, target);
   else throw withoutContent(shown);
 }
 
@@ -50,7 +49,7 @@ async function copyFile(entry: FileHandle, target: BytePath): Promise<void> {
   await using from = await open(pathOf(entry), O_RDONLY | O_NONBLOCK);
   await using to = await open(pathBuffer(target), O_WRONLY | O_CREAT | O_EXCL, 0o600);
   await native.copyRange(from.fd, to.fd, 0, Number.MAX_SAFE_INTEGER);
-  await native.copyStatus(from.fd, to.fd);
+  await copyStatus(from, to);
 }
 
 async function copyDirectory(
@@ -71,5 +70,5 @@ async function copyDirectory(
     );
   }
   // Last, because adding entries changes the directory's times.
-  await native.copyStatus(from.fd, to.fd);
+  await copyStatus(from, to);
 }

@@ -13,9 +13,11 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
+import { open } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { getAttributeSync, setAttributeSync } from 'fs-xattr';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import { native } from '../../../../../src/daemon/os/native.ts';
 import { move } from '../../../../../src/daemon/services/files/move.ts';
 import { needs } from '../../../../support/needs.ts';
 import { scratch } from '../../../../support/scratch.ts';
@@ -161,6 +163,21 @@ describe('to another file system', () => {
     expect(readFileSync(entry.path, 'utf8')).toBe('content');
     expect(readdirSync(here)).toEqual([]);
     expect(readdirSync(dirname(entry.path))).toEqual(['file']);
+  });
+
+  test('keeps times before 1970 and attributes whose names are not UTF-8', async () => {
+    const [here, there] = twoFileSystems();
+    const source = join(here, 'file');
+    writeFileSync(source, '');
+    execFileSync('touch', ['-d', '1960-01-02T03:04:05.25Z', source]);
+    const name = Buffer.from('user.\xff', 'latin1');
+    await using file = await open(source);
+    await native.writeAttribute(file.fd, name, Buffer.alloc(0));
+    const { path, modifiedNs } = await moved(source, join(there, 'file'));
+    expect(modifiedNs).toBe(lstatSync(path, { bigint: true }).mtimeNs);
+    expect(modifiedNs).toBe(BigInt(Date.parse('1960-01-02T03:04:05.250Z')) * 1_000_000n);
+    await using copy = await open(path);
+    expect((await native.readAttributes(copy.fd, 'user.')).subarray(8)).toEqual(name);
   });
 
   test('keeps links, hard links, empty directories and odd names of a tree', async () => {
