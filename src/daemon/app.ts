@@ -1,10 +1,13 @@
+import { createServer } from 'node:http';
 import { cors as connectCors } from '@connectrpc/connect';
 import cors from '@fastify/cors';
 import Fastify, { type FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
+import { AbortRelay } from '../base/abort.ts';
 import { EnvdError, HttpError } from '../base/errors.ts';
 import type { Transfers } from '../base/tally.ts';
 import { INTERFACE_VERSION } from '../base/version.ts';
+import { DirectCalls } from './direct-calls.ts';
 import { countDownloads, logOperations } from './rest/accounting.ts';
 import { requireAccessToken } from './rest/auth.ts';
 import { clientErrorHandler, refuseExpectation } from './rest/client-errors.ts';
@@ -14,7 +17,7 @@ import { fileRoutes } from './rest/routes/files.ts';
 import { envsRoutes, healthRoutes, initRoutes, metricsRoutes } from './rest/routes/guest.ts';
 import { collapseRoutes, freezeRoutes, fsfreezeRoutes } from './rest/routes/pause.ts';
 import { mountConnect } from './rpc/mount.ts';
-import type { RpcDependencies } from './rpc/router.ts';
+import { createRpc, type RpcDependencies } from './rpc/router.ts';
 import type { Collapser } from './services/collapse/collapse.ts';
 import type { FileServices } from './services/files/services.ts';
 import type { FilesystemFreezer } from './services/freeze/filesystem-freezer.ts';
@@ -46,6 +49,12 @@ export interface AppOptions {
 
 // Idle timeout; longer than the 620 s of a proxy in front, so that the proxy always closes idle connections first.
 const KEEP_ALIVE_MS = 640_000;
+const SERVER_OPTIONS = {
+  keepAliveTimeout: KEEP_ALIVE_MS,
+  requestTimeout: 0,
+  // `requireHost` checks it: Node's own response has no body.
+  requireHostHeader: false,
+};
 /** The methods of operations. */
 const METHODS = ['GET', 'HEAD', 'POST'] as const;
 const CORS_MAX_AGE_S = 7200;
@@ -55,19 +64,29 @@ const EXPOSED_HEADERS = [
   ...['Accept-Ranges', 'Content-Disposition', 'Content-Range', 'ETag', 'Repr-Digest'],
 ];
 
+/** What the hooks `allowAnyOrigin` and `forbidCaching` set. */
+const DIRECT_HEAD = [
+  ...['access-control-allow-origin', '*'],
+  ...['access-control-expose-headers', [...connectCors.exposedHeaders, ...EXPOSED_HEADERS].join(', ')],
+  ...['cache-control', 'no-store'],
+];
+
 /** Builds the HTTP server, not listening yet. Hooks run in the order in which they are added. */
 export function buildApp(services: AppServices, { version, logger, shutdown }: AppOptions): FastifyInstance {
+  const rpc = createRpc(services);
+  const relay = new AbortRelay(shutdown);
+  const { guest } = services;
+  const direct = new DirectCalls({ unary: rpc.unary, guest, logger, shutdown: relay, head: DIRECT_HEAD });
   const app = Fastify({
     // Fastify's own lines about requests and listening are suppressed; `logOperations` and `run` write them.
     loggerInstance: logger.child({}, { level: logger.isLevelEnabled('warn') ? 'warn' : logger.level }),
     // One logger for all requests: a child logger for each is expensive.
     childLoggerFactory: (parent) => parent,
-    keepAliveTimeout: KEEP_ALIVE_MS,
-    requestTimeout: 0,
-    connectionTimeout: 0,
     forceCloseConnections: true,
-    // `requireHost` checks it: Node's own response has no body.
-    http: { requireHostHeader: false },
+    serverFactory: (serveOthers) =>
+      createServer(SERVER_OPTIONS, (request, response) => {
+        if (!direct.serve(request, response)) serveOthers(request, response);
+      }),
     clientErrorHandler: clientErrorHandler(),
     frameworkErrors: (error, _request, reply) => void sendError(reply, error),
   }) as unknown as FastifyInstance;
@@ -90,7 +109,7 @@ export function buildApp(services: AppServices, { version, logger, shutdown }: A
   freezeRoutes(app, services.freezer);
   fsfreezeRoutes(app, services.filesystemFreezer);
   collapseRoutes(app, services.collapser);
-  mountConnect(app, services, shutdown);
+  mountConnect(app, rpc, relay);
   return app;
 }
 

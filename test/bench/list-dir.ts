@@ -110,7 +110,8 @@ async function answers(root: string): Promise<void> {
     round = await measure(async () => {
       const codec = headers['content-type'] === 'application/json' ? 'json' : 'binary';
       const [chunks] = await answer(root, codec);
-      await sendAnswer(response, codec, chunks, headers['accept-encoding'] === 'gzip' ? 'gzip' : null);
+      const encoding = headers['accept-encoding'] === 'gzip' ? 'gzip' : null;
+      await sendAnswer({ response, head: [], codec, encoding }, chunks);
     });
   }).listen(0, '127.0.0.1');
   await once(server, 'listening');

@@ -7,8 +7,10 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { type AddressInfo, createServer as createSocketServer, type Socket } from 'node:net';
 import { create } from '@bufbuild/protobuf';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
+import { AbortRelay } from '../../src/base/abort.ts';
 import { StreamServer } from '../../src/daemon/rpc/connect-stream.ts';
 import { startStream } from '../../src/daemon/rpc/process-streams.ts';
+import { headersOf } from '../../src/daemon/rpc/request.ts';
 import type { EndEvent } from '../../src/daemon/services/process/events.ts';
 import { History } from '../../src/daemon/services/process/history.ts';
 import { Output } from '../../src/daemon/services/process/output.ts';
@@ -103,9 +105,9 @@ async function* plain(request: StartRequest): AsyncGenerator<StartResponse> {
 }
 
 function serveOurs(request: IncomingMessage, response: ServerResponse): void {
-  const headers = new Headers(request.headers as Record<string, string>);
-  const codec = headers.get('content-type')?.endsWith('json') ? 'json' : 'binary';
-  const shutdown = new AbortController().signal;
+  const headers = headersOf(request);
+  const codec = request.headers['content-type']?.endsWith('json') ? 'json' : 'binary';
+  const shutdown = new AbortRelay(new AbortController().signal);
   void streams.serve(ours, { request, response, headers, codec, shutdown });
 }
 

@@ -1,4 +1,4 @@
-import { readFileSync, statSync } from 'node:fs';
+import { type BigIntStats, readFileSync, statSync } from 'node:fs';
 import { EnvdError } from '../../base/errors.ts';
 
 /** A user of the guest. */
@@ -23,12 +23,14 @@ export interface Names {
 /** A file changed within this time may change again without a new timestamp; it is read again. In milliseconds. */
 const RACY_MS = 100;
 
-/** A file that is parsed again only when it has changed: `current()` costs one stat(2). */
+/** A file that is parsed again only when it has changed: `current()` costs one stat(2) in a turn of the event loop. */
 class ParsedFile<T> {
   readonly #path: string;
   readonly #parse: (text: string) => T;
-  #identity = '';
+  #identity: BigIntStats | null = null;
   #value: T;
+  /** Whether the file was looked at in this turn of the event loop. */
+  #isFresh = false;
 
   constructor(path: string, parse: (text: string) => T) {
     this.#path = path;
@@ -38,14 +40,27 @@ class ParsedFile<T> {
 
   /** The current content; as of an empty file if it is missing or not a regular file (a fifo would block). */
   current(): T {
+    if (this.#isFresh) return this.#value;
     const status = statSync(this.#path, { bigint: true, throwIfNoEntry: false });
     if (!status?.isFile()) return this.#parse('');
-    const identity = `${status.dev}:${status.ino}:${status.size}:${status.mtimeNs}:${status.ctimeNs}`;
-    if (identity === this.#identity) return this.#value;
-    this.#value = this.#parse(readFileSync(this.#path, 'utf8'));
-    this.#identity = Date.now() - Number(status.ctimeMs) > RACY_MS ? identity : '';
+    if (this.#identity === null || !isSame(status, this.#identity)) {
+      this.#value = this.#parse(readFileSync(this.#path, 'utf8'));
+      this.#identity = Date.now() - Number(status.ctimeMs) > RACY_MS ? status : null;
+    }
+    this.#isFresh = this.#identity !== null;
+    if (this.#isFresh) setImmediate(this.#expire);
     return this.#value;
   }
+
+  readonly #expire = () => {
+    this.#isFresh = false;
+  };
+}
+
+const IDENTITY = ['dev', 'ino', 'size', 'mtimeNs', 'ctimeNs'] as const;
+
+function isSame(a: BigIntStats, b: BigIntStats): boolean {
+  return IDENTITY.every((name) => a[name] === b[name]);
 }
 
 type PasswdEntry = Omit<User, 'groups'>;
@@ -102,8 +117,8 @@ function parseId(text: string | undefined): number | null {
 }
 
 /**
- * The guest's users and groups, as the files are at the time of each call: users are added while the sandbox runs.
- * Unchanged files are not read again.
+ * The guest's users and groups, as the files are in the turn of the event loop in which a call comes: users are added
+ * while the sandbox runs. Unchanged files are not read again.
  */
 export class UserDatabase {
   readonly #passwd: ParsedFile<Passwd>;

@@ -1,15 +1,11 @@
+import type { ServerResponse } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Logger } from 'pino';
 import { messageOf } from '../../base/errors.ts';
 import type { Transfers } from '../../base/tally.ts';
 
 declare module 'fastify' {
-  interface FastifyRequest {
-    /** The Connect code of the error that ended an RPC. */
-    rpcCode?: string;
-    /** The error that ended the operation. */
-    failure?: unknown;
-  }
+  interface FastifyRequest extends Outcome {}
 }
 
 /**
@@ -21,30 +17,50 @@ const BEFORE_A_PAUSE: readonly string[] = ['/freeze', '/fsfreeze', '/collapse'];
 /** The maximum of characters of an error's text in the log. */
 const REASON_LENGTH = 300;
 
+/** How an operation ended, as far as its response does not tell. */
+export interface Outcome {
+  /** The Connect code of the error that ended an RPC. */
+  rpcCode?: string | undefined;
+  /** The error that ended the operation. */
+  failure?: unknown;
+}
+
 /** Logs one line per operation, at its end: without payloads, headers and queries (which contain signatures). */
 export function logOperations(app: FastifyInstance, logger: Logger): void {
   app.addHook('onRequest', (request, reply, done) => {
-    const started = performance.now();
-    const { url = 'unknown' } = request.routeOptions;
-    const operation = `${request.method} ${url}`;
-    if (BEFORE_A_PAUSE.includes(url)) logger.info({ operation }, 'operation started');
-    // 'close' is emitted in every case, also when the client disconnects.
-    reply.raw.once('close', () => {
-      const { statusCode: status, writableFinished: completed } = reply.raw;
-      const { rpcCode, failure } = request;
-      const isUnexpected = rpcCode === undefined ? status === 500 : rpcCode === 'internal';
-      const line = {
-        operation,
-        status,
-        ...(rpcCode !== undefined && { code: rpcCode }),
-        ...(failure !== undefined && { reason: reasonOf(failure) }),
-        ...(failure !== undefined && isUnexpected && { err: failure }),
-        ...(completed ? {} : { aborted: true }),
-        milliseconds: Math.round((performance.now() - started) * 10) / 10,
-      };
-      logger[isUnexpected ? 'error' : levelOf(url, status, completed)](line, 'operation');
-    });
+    logAtEnd(logger, request.method, request.routeOptions.url ?? 'unknown', reply.raw, request);
     done();
+  });
+}
+
+/** Logs the operation when its response has been sent, or its client has disconnected. `url`: of the route. */
+export function logAtEnd(
+  logger: Logger,
+  method: string,
+  url: string,
+  response: ServerResponse,
+  outcome: Outcome,
+): void {
+  const started = performance.now();
+  const operation = `${method} ${url}`;
+  if (BEFORE_A_PAUSE.includes(url)) logger.info({ operation }, 'operation started');
+  // 'close' is emitted in every case, also when the client disconnects.
+  response.on('close', () => {
+    const { statusCode: status, writableFinished: completed } = response;
+    const { rpcCode, failure } = outcome;
+    const isUnexpected = rpcCode === undefined ? status === 500 : rpcCode === 'internal';
+    const level = isUnexpected ? 'error' : levelOf(url, status, completed);
+    if (!logger.isLevelEnabled(level)) return;
+    const line = {
+      operation,
+      status,
+      ...(rpcCode !== undefined && { code: rpcCode }),
+      ...(failure !== undefined && { reason: reasonOf(failure) }),
+      ...(failure !== undefined && isUnexpected && { err: failure }),
+      ...(completed ? {} : { aborted: true }),
+      milliseconds: Math.round((performance.now() - started) * 10) / 10,
+    };
+    logger[level](line, 'operation');
   });
 }
 

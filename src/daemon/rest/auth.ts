@@ -1,3 +1,4 @@
+import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../base/errors.ts';
 import { equalSecrets } from '../../base/secrets.ts';
@@ -23,12 +24,16 @@ const EXEMPT = new Set([
 /** Authorises requests, REST and RPC: fails with `unauthenticated` unless the access token matches. */
 export function requireAccessToken(app: FastifyInstance, guest: Guest): void {
   app.addHook('onRequest', (request, reply, done) => {
-    if (guest.accessToken === null || isExempt(request)) return done();
-    const shown = request.headers['x-access-token'];
-    if (typeof shown === 'string' && equalSecrets(shown, guest.accessToken)) return done();
+    if (isExempt(request) || hasAccess(request.headers, guest)) return done();
     endUnlessComplete(request.raw, reply.raw, LINGER);
     done(new EnvdError('unauthenticated', UNAUTHORIZED));
   });
+}
+
+/** Whether a request has the access token, if there is one. */
+export function hasAccess({ 'x-access-token': shown }: IncomingHttpHeaders, guest: Guest): boolean {
+  if (guest.accessToken === null) return true;
+  return typeof shown === 'string' && equalSecrets(shown, guest.accessToken);
 }
 
 function isExempt({ method, routeOptions }: FastifyRequest): boolean {

@@ -1,52 +1,61 @@
 import type { ServerResponse } from 'node:http';
-import { onAbort } from '../../base/abort.ts';
+import type { AbortRelay } from '../../base/abort.ts';
 import { EnvdError } from '../../base/errors.ts';
 
 /** Aborts a call when its client disconnects, the daemon stops or its deadline passes. */
 export class CallScope implements Disposable {
-  readonly #controller = new AbortController();
-  readonly #aborted = Promise.withResolvers<never>();
-  readonly #removeListeners: () => void;
+  readonly #response: ServerResponse;
+  readonly #shutdown: AbortRelay;
   readonly #timer: NodeJS.Timeout | null;
+  /** Made for the calls that ask for the signal. */
+  #controller: AbortController | null = null;
+  #aborted: { readonly reason: unknown } | null = null;
+  #reject: (reason: unknown) => void = () => {};
 
   /** `timeoutMs`: null for no deadline; `timeoutMessage`: the message of its `deadline_exceeded`. */
   constructor(
     response: ServerResponse,
-    shutdown: AbortSignal,
+    shutdown: AbortRelay,
     timeoutMs: number | null,
     timeoutMessage: string,
   ) {
-    this.#aborted.promise.catch(() => {}); // Otherwise an unhandled rejection if nothing is raced.
-    const onClose = () => this.#abort(new EnvdError('aborted', 'client disconnected'));
-    response.once('close', onClose);
-    const removeShutdownListener = onAbort(shutdown, () => this.#abort(shutdown.reason));
-    this.#removeListeners = () => {
-      response.removeListener('close', onClose);
-      removeShutdownListener();
-    };
+    this.#response = response;
+    this.#shutdown = shutdown;
+    response.on('close', this.#onClose);
+    shutdown.add(this.#abort);
     const expire = () => this.#abort(new EnvdError('deadline_exceeded', timeoutMessage));
     this.#timer = timeoutMs === null ? null : setTimeout(expire, timeoutMs);
   }
 
   get signal(): AbortSignal {
+    if (this.#controller === null) {
+      this.#controller = new AbortController();
+      if (this.#aborted) this.#controller.abort(this.#aborted.reason);
+    }
     return this.#controller.signal;
   }
 
-  /**
-   * Settles as `work` does, or throws the reason when the call is aborted. Use it only a few times per call: each use
-   * holds memory until the scope is disposed of.
-   */
+  /** Settles as `work` does, or throws the reason when the call is aborted. One at a time. */
   race<T>(work: Promise<T>): Promise<T> {
-    return Promise.race([work, this.#aborted.promise]);
+    const { promise, resolve, reject } = Promise.withResolvers<T>();
+    work.then(resolve, reject);
+    this.#reject = reject;
+    if (this.#aborted) reject(this.#aborted.reason);
+    return promise;
   }
 
   [Symbol.dispose](): void {
     if (this.#timer) clearTimeout(this.#timer);
-    this.#removeListeners();
+    this.#response.removeListener('close', this.#onClose);
+    this.#shutdown.remove(this.#abort);
   }
 
-  #abort(reason: unknown): void {
-    this.#controller.abort(reason);
-    this.#aborted.reject(reason);
-  }
+  readonly #onClose = () => this.#abort(new EnvdError('aborted', 'client disconnected'));
+
+  readonly #abort = (reason: unknown) => {
+    if (this.#aborted) return;
+    this.#aborted = { reason };
+    this.#controller?.abort(reason);
+    this.#reject(reason);
+  };
 }

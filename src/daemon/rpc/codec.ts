@@ -38,7 +38,7 @@ export function encodeFrame<Desc extends DescMessage>(
   return frameOf(0, encodeMessage(schema, message, codec));
 }
 
-export function encodeMessage<Desc extends DescMessage>(
+function encodeMessage<Desc extends DescMessage>(
   schema: Desc,
   message: MessageShape<Desc>,
   codec: Codec,

@@ -3,7 +3,7 @@ import { promisify } from 'node:util';
 import { gunzip } from 'node:zlib';
 import type { DescMessage } from '@bufbuild/protobuf';
 import { endStreamToJson } from '@connectrpc/connect/protocol-connect';
-import { untilAborted } from '../../base/abort.ts';
+import { type AbortRelay, untilAborted } from '../../base/abort.ts';
 import { EnvdError, messageOf } from '../../base/errors.ts';
 import { CallScope } from './call-scope.ts';
 import {
@@ -18,7 +18,14 @@ import {
 import { toConnectError } from './errors.ts';
 import { batches, type EventStream } from './event-stream.ts';
 import { type FrameBatch, FrameBatches } from './frame-batch.ts';
-import { keepaliveMsOf, REQUEST_LIMIT_BYTES, readBody, timeoutOf, tooLarge } from './request.ts';
+import {
+  keepaliveMsOf,
+  REQUEST_LIMIT_BYTES,
+  type RequestHeaders,
+  readBody,
+  timeoutOf,
+  tooLarge,
+} from './request.ts';
 
 /**
  * Bytes of output per write. The kernel's cost per byte falls with the size of a write: at 1 MiB it is a third of that
@@ -39,9 +46,9 @@ export function streamCodecOf(contentType: string | undefined): Codec | null {
 export interface StreamExchange {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
-  readonly headers: Headers;
+  readonly headers: RequestHeaders;
   readonly codec: Codec;
-  readonly shutdown: AbortSignal;
+  readonly shutdown: AbortRelay;
 }
 
 /** The batch encoded last. */

@@ -4,11 +4,11 @@ import { onAbort } from '../../base/abort.ts';
 import type { Feed } from '../../base/feed.ts';
 import type { Codec } from './codec.ts';
 import type { FrameBatch } from './frame-batch.ts';
-import { keepaliveMsOf } from './request.ts';
+import { keepaliveMsOf, type RequestHeaders } from './request.ts';
 
 /** The context of a streaming call. */
 export interface StreamCall {
-  readonly headers: Headers;
+  readonly headers: RequestHeaders;
   /** Aborts when the client disconnects, the deadline passes or the daemon stops. */
   readonly signal: AbortSignal;
   /** `Connect-Timeout-Ms`, or null. */

@@ -12,6 +12,7 @@ import type { WriteGate } from '../services/freeze/write-gate.ts';
 import type { Guest } from '../services/guest/guest.ts';
 import type { UnaryCall } from './connect-unary.ts';
 import { entryToMessage } from './entry.ts';
+import type { RequestHeaders } from './request.ts';
 
 export interface FilesystemDependencies {
   readonly guest: Guest;
@@ -19,7 +20,7 @@ export interface FilesystemDependencies {
   /** Refuses changes to files during a freeze of the file system. */
   readonly gate: WriteGate;
   /** The user on whose behalf a call runs. */
-  userOf(call: { readonly requestHeader: Headers }): User;
+  userOf(call: { readonly requestHeader: RequestHeaders }): User;
 }
 
 /** The unary calls of `filesystem.Filesystem`. */

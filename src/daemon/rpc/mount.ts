@@ -9,15 +9,16 @@ import {
   universalResponseToNodeResponse,
 } from '@connectrpc/connect-node';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { AbortRelay } from '../../base/abort.ts';
 import { EnvdError } from '../../base/errors.ts';
 import { endOfStream, streamCodecOf } from './connect-stream.ts';
 import { type UnaryRoute, unaryCodecOf } from './connect-unary.ts';
 import { toConnectError } from './errors.ts';
-import { REQUEST_LIMIT_BYTES } from './request.ts';
-import { createRpc, ON_FAILURE, type RpcDependencies, type StreamRoute } from './router.ts';
+import { headersOf, REQUEST_LIMIT_BYTES } from './request.ts';
+import { ON_FAILURE, type Rpc, type StreamRoute } from './router.ts';
 import type { Encoding } from './unary-answer.ts';
 
-const PROTOCOL_VERSION = '1';
+export const PROTOCOL_VERSION = '1';
 const COMPRESSIONS = [compressionGzip, compressionBrotli];
 /** Content types of RPCs over HTTP/1.1, those of Connect first; each call accepts some of them. */
 const CONTENT_TYPES = [
@@ -29,7 +30,7 @@ const CONTENT_TYPES = [
  * Mounts the RPCs inside Fastify, so that its hooks (authorisation, CORS, log) apply to them as to REST. Requests in the
  * Connect protocol are served directly, all others by connect-node.
  */
-export function mountConnect(app: FastifyInstance, services: RpcDependencies, shutdown: AbortSignal): void {
+export function mountConnect(app: FastifyInstance, rpc: Rpc, shutdown: AbortRelay): void {
   app.register((scope, _options, done) => {
     scope.addHook('onRequest', async (request) => requireProtocolVersion(request));
     const types = new Map<string, readonly string[]>();
@@ -42,10 +43,9 @@ export function mountConnect(app: FastifyInstance, services: RpcDependencies, sh
     });
     const router = createConnectRouter({
       acceptCompression: COMPRESSIONS,
-      shutdownSignal: shutdown,
+      shutdownSignal: shutdown.signal,
       readMaxBytes: REQUEST_LIMIT_BYTES,
     });
-    const rpc = createRpc(services);
     rpc.register(router);
     const streams = new Map(rpc.streams.map((stream) => [stream.path, stream]));
     const unary = new Map(rpc.unary.map((call) => [call.path, call]));
@@ -74,7 +74,7 @@ async function serveOrDestroy(
   request: FastifyRequest,
   reply: FastifyReply,
   routes: Routes,
-  shutdown: AbortSignal,
+  shutdown: AbortRelay,
 ): Promise<void> {
   try {
     await serve(request, reply, routes, shutdown);
@@ -88,7 +88,7 @@ async function serve(
   request: FastifyRequest,
   reply: FastifyReply,
   { stream, unary, handler, accepted }: Routes,
-  shutdown: AbortSignal,
+  shutdown: AbortRelay,
 ): Promise<void> {
   const contentType = request.headers['content-type'] ?? '';
   const streamCodec = stream && streamCodecOf(contentType);
@@ -98,14 +98,14 @@ async function serve(
     return;
   }
   hijack(reply);
-  const headers = new Headers(request.headers as Record<string, string>);
+  const headers = headersOf(request.raw);
   const exchange = { request: request.raw, response: reply.raw, headers, shutdown };
   let error: unknown = null;
   if (stream && streamCodec) {
     error = await stream.serve({ ...exchange, codec: streamCodec });
   } else if (unary && unaryCodec) {
     const encoding = encodingOf(request.headers);
-    error = await unary.serve({ ...exchange, codec: unaryCodec, encoding });
+    error = await unary.serve({ ...exchange, head: [], codec: unaryCodec, encoding });
   } else {
     await serveOthers(request, reply, handler);
   }
@@ -137,7 +137,7 @@ async function serveOthers(
 }
 
 /** The compression of the response, or null. */
-function encodingOf(headers: IncomingHttpHeaders): Encoding | null {
+export function encodingOf(headers: IncomingHttpHeaders): Encoding | null {
   const accepted = headers['accept-encoding'];
   if (accepted === undefined) return null;
   const { response } = compressionNegotiate(COMPRESSIONS, null, accepted, 'accept-encoding');

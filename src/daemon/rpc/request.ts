@@ -4,6 +4,22 @@ import { EnvdError } from '../../base/errors.ts';
 import type { User } from '../os/users.ts';
 import type { Guest } from '../services/guest/guest.ts';
 
+/** The headers of a request: those of fetch, or of Node by `headersOf`. */
+export interface RequestHeaders {
+  /** The value of a header, its name in lower case; null when it is absent. */
+  get(name: string): string | null;
+}
+
+/** The headers as Node has parsed them; making fetch's of them takes longer than all else about a small call. */
+export function headersOf({ headers }: IncomingMessage): RequestHeaders {
+  return {
+    get: (name) => {
+      const value = headers[name];
+      return value === undefined ? null : String(value);
+    },
+  };
+}
+
 /** The maximum of setTimeout, almost 25 days. */
 const MAX_TIMER_MS = 0x7fffffff;
 /** Maximum size of a request message, also after decompression. */
@@ -13,7 +29,7 @@ export const REQUEST_LIMIT_BYTES = 64 * 1024 * 1024;
  * The user on whose behalf an RPC runs: from HTTP basic authentication with a name and no password (RFC 7617), otherwise
  * the default user. Throws `unauthenticated` for an unknown user and for another scheme.
  */
-export function callerOf(headers: Headers, guest: Guest): User {
+export function callerOf(headers: RequestHeaders, guest: Guest): User {
   const authorization = headers.get('authorization');
   return guest.user(authorization === null ? null : userNameOf(authorization));
 }
@@ -27,7 +43,7 @@ function userNameOf(authorization: string): string {
 }
 
 /** `Connect-Timeout-Ms`: at most ten digits; null (no limit) when absent or 0. Throws `invalid_argument`. */
-export function timeoutOf(headers: Headers): number | null {
+export function timeoutOf(headers: RequestHeaders): number | null {
   const text = headers.get('connect-timeout-ms');
   if (text === null) return null;
   if (!/^\d{1,10}$/.test(text))
@@ -40,7 +56,7 @@ export function timeoutOf(headers: Headers): number | null {
 const KEEPALIVE_SECONDS = 90;
 
 /** `Keepalive-Ping-Interval` in milliseconds; the default when absent or unusable. */
-export function keepaliveMsOf(headers: Headers): number {
+export function keepaliveMsOf(headers: RequestHeaders): number {
   const asked = headers.get('keepalive-ping-interval') ?? '';
   const seconds = /^\d+$/.test(asked) ? Number(asked) : 0;
   return (seconds > 0 ? Math.min(seconds, Math.trunc(MAX_TIMER_MS / 1000)) : KEEPALIVE_SECONDS) * 1000;

@@ -18,7 +18,7 @@ import { type EventStream, viaConnect } from './event-stream.ts';
 import { filesystemService } from './filesystem.ts';
 import { processService } from './process.ts';
 import { connectStream, startStream } from './process-streams.ts';
-import { callerOf } from './request.ts';
+import { callerOf, type RequestHeaders } from './request.ts';
 import { type WatchDependencies, watchDirStream, watcherService } from './watch.ts';
 
 export interface RpcDependencies extends WatchDependencies {
@@ -34,17 +34,19 @@ export interface StreamRoute {
   serve(exchange: StreamExchange): Promise<unknown>;
 }
 
-/** Creates all RPCs: `streams` and `unary` for the Connect protocol; `register` adds them to connect-node for the others. */
-export function createRpc(dependencies: RpcDependencies): {
+/** All RPCs: `streams` and `unary` for the Connect protocol; `register` adds them to connect-node for the others. */
+export interface Rpc {
   register(router: ConnectRouter): void;
   readonly streams: readonly StreamRoute[];
   readonly unary: readonly UnaryRoute[];
-} {
+}
+
+export function createRpc(dependencies: RpcDependencies): Rpc {
   const { processes, guest, streams } = dependencies;
   const start = startStream(processes, guest);
   const connect = connectStream(processes);
   const watchDir = watchDirStream(dependencies);
-  const userOf = (context: { requestHeader: Headers }) => callerOf(context.requestHeader, guest);
+  const userOf = (context: { requestHeader: RequestHeaders }) => callerOf(context.requestHeader, guest);
   const processCalls = processService(processes);
   const filesystemCalls = {
     ...filesystemService({ ...dependencies, userOf }),

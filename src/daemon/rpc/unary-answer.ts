@@ -1,4 +1,4 @@
-import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import type { ServerResponse } from 'node:http';
 import { Readable, type Transform } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createBrotliCompress, createGzip } from 'node:zlib';
@@ -10,38 +10,61 @@ import { toConnectError } from './errors.ts';
 /** Compression of a response. */
 export type Encoding = 'gzip' | 'br';
 
+/** Where an answer goes. */
+export interface Destination {
+  readonly response: ServerResponse;
+  /** Headers of every response, names and values in turn. */
+  readonly head: readonly string[];
+  readonly codec: Codec;
+  /** The compression of the response, or null. */
+  readonly encoding: Encoding | null;
+}
+
 const ENCODERS: Readonly<Record<Encoding, () => Transform>> = { gzip: createGzip, br: createBrotliCompress };
 /** Minimum size of a compressed response; the same as connect-node's. */
 const COMPRESSED_BYTES = 1024;
 
 /** Sends an encoded message. Throws `aborted` when the client disconnects. */
-export async function sendAnswer(
-  response: ServerResponse,
-  codec: Codec,
-  chunks: readonly Uint8Array[],
-  encoding: Encoding | null,
-): Promise<void> {
+export async function sendAnswer(to: Destination, chunks: readonly Uint8Array[]): Promise<void> {
+  const { response, encoding } = to;
   const length = chunks.reduce((sum, chunk) => sum + chunk.length, 0);
-  const headers: OutgoingHttpHeaders = {
-    'content-type': codec === 'json' ? 'application/json' : 'application/proto',
-  };
   if (encoding !== null && length >= COMPRESSED_BYTES) {
-    response.writeHead(200, { ...headers, 'content-encoding': encoding });
+    response.writeHead(200, [...headOf(to), 'content-encoding', encoding]);
     return flow(chunks, response, ENCODERS[encoding]());
   }
-  response.writeHead(200, { ...headers, 'content-length': length });
-  if (chunks.length === 1) response.end(chunks[0]);
+  response.writeHead(200, [...headOf(to), 'content-length', String(length)]);
+  const [only] = chunks;
+  if (only && chunks.length === 1) endWith(response, only);
   else await flow(chunks, response, null);
 }
 
+/** Sends a message that is encoded as text. Throws `aborted` when the client disconnects. */
+export function sendText(to: Destination, text: string): Promise<void> | void {
+  const { response, encoding } = to;
+  if (encoding !== null) return sendAnswer(to, [Buffer.from(text)]);
+  response.writeHead(200, [...headOf(to), 'content-length', String(Buffer.byteLength(text))]);
+  response.end(text);
+}
+
+function headOf({ head, codec }: Destination): string[] {
+  return [...head, 'content-type', codec === 'json' ? 'application/json' : 'application/proto'];
+}
+
+/** Maximum of bytes that are copied to be sent with the headers: one small write costs half of a writev(2). */
+const SMALL_BYTES = 4096;
+
+function endWith(response: ServerResponse, bytes: Uint8Array): void {
+  if (bytes.length > SMALL_BYTES) response.end(bytes);
+  else response.end(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('latin1'), 'latin1');
+}
+
 /** Sends an error in the shape of Connect's unary calls. */
-export function sendError(response: ServerResponse, error: unknown): void {
+export function sendError(response: ServerResponse, head: readonly string[], error: unknown): void {
   const failure = toConnectError(error);
   const body = JSON.stringify(errorToJson(failure, {}));
-  response.writeHead(codeToHttpStatus(failure.code), {
-    'content-type': 'application/json',
-    'content-length': Buffer.byteLength(body),
-  });
+  const length = String(Buffer.byteLength(body));
+  const own = ['content-type', 'application/json', 'content-length', length];
+  response.writeHead(codeToHttpStatus(failure.code), [...head, ...own]);
   response.end(body);
 }
 

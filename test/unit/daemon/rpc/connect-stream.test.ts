@@ -6,6 +6,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
 import { create } from '@bufbuild/protobuf';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { AbortRelay } from '../../../../src/base/abort.ts';
 import { EnvdError } from '../../../../src/base/errors.ts';
 import { exposeCollector } from '../../../../src/daemon/os/self.ts';
 import { type Codec, decodeMessage, encodeFrame } from '../../../../src/daemon/rpc/codec.ts';
@@ -67,7 +68,8 @@ beforeEach(async () => {
         return output.read(7, null);
       },
     };
-    results.push(streams.serve(stream, { request, response, headers, codec, shutdown: shutdown.signal }));
+    const relay = new AbortRelay(shutdown.signal);
+    results.push(streams.serve(stream, { request, response, headers, codec, shutdown: relay }));
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');

@@ -1,0 +1,74 @@
+import { once } from 'node:events';
+import { type IncomingHttpHeaders, request } from 'node:http';
+import { text } from 'node:stream/consumers';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+
+// Fastify's routes serve the same calls: with a query, a request is left to them.
+const TOKEN = 'secret';
+
+let daemon: TestDaemon;
+beforeAll(async () => {
+  daemon = await startDaemon();
+  await fetch(`${daemon.url}/init`, { method: 'POST', body: JSON.stringify({ accessToken: TOKEN }) });
+});
+afterAll(() => daemon[Symbol.asyncDispose]());
+
+interface Answer {
+  readonly status: number | undefined;
+  readonly headers: IncomingHttpHeaders;
+  readonly body: string;
+}
+
+type Headers = Readonly<Record<string, string>>;
+
+async function ask(method: string, path: string, headers: Headers, body = ''): Promise<Answer> {
+  const outgoing = request(daemon.url + path, { method, agent: false, headers });
+  outgoing.end(body);
+  const [response] = await once(outgoing, 'response');
+  // The only header that may differ between two answers.
+  const { date: _, ...answered } = response.headers;
+  return { status: response.statusCode, headers: answered, body: await text(response) };
+}
+
+const json = { 'content-type': 'application/json' };
+const trusted = { ...json, 'x-access-token': TOKEN };
+const STAT = '/filesystem.Filesystem/Stat';
+
+const cases: [string, string, string, Headers, string][] = [
+  ['health', 'GET', '/health', {}, ''],
+  ['health with a body', 'GET', '/health', { 'content-length': '3' }, 'abc'],
+  ['Stat', 'POST', STAT, trusted, '{"path":"/etc"}'],
+  ['Stat for a page of another origin', 'POST', STAT, { ...trusted, origin: 'http://a' }, '{"path":"/etc"}'],
+  ['an error', 'POST', STAT, trusted, '{"path":"/none"}'],
+  ['an invalid timeout', 'POST', STAT, { ...trusted, 'connect-timeout-ms': 'x' }, '{}'],
+  ['no token', 'POST', STAT, json, '{"path":"/etc"}'],
+  ['another token', 'POST', STAT, { ...json, 'x-access-token': 'other' }, '{"path":"/etc"}'],
+  ['another version', 'POST', STAT, { ...trusted, 'connect-protocol-version': '2' }, '{}'],
+  ['an unsupported type', 'POST', STAT, { ...trusted, 'content-type': 'text/plain' }, '{}'],
+  ['no type', 'POST', STAT, { 'x-access-token': TOKEN }, '{}'],
+  ['another method', 'GET', STAT, trusted, ''],
+  [
+    'a listing that is compressed',
+    'POST',
+    '/filesystem.Filesystem/ListDir',
+    { ...trusted, 'accept-encoding': 'gzip' },
+    '{"path":"/etc"}',
+  ],
+];
+
+test.each(cases)('%s: answered as by the route', async (_name, method, path, headers, body) => {
+  const direct = await ask(method, path, headers, body);
+  expect(direct).toEqual(await ask(method, `${path}?`, headers, body));
+});
+
+test('a call is logged once', async () => {
+  await ask('POST', '/process.Process/SendSignal', trusted, '{"process":{"pid":1},"signal":9}');
+  await ask('POST', '/process.Process/List', trusted, '{}');
+  const lines = () => daemon.log.filter((line) => String(line.operation).includes('/process.Process/'));
+  await expect.poll(() => lines().length).toBeGreaterThanOrEqual(2);
+  expect(lines()).toMatchObject([
+    { operation: 'POST /process.Process/SendSignal', status: 404, code: 'not_found' },
+    { operation: 'POST /process.Process/List', status: 200 },
+  ]);
+});
