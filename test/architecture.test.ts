@@ -18,6 +18,7 @@ const LAYERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
     ['os'],
     ['services'],
     ['rest', 'rpc'],
+    ['direct-calls'],
     ['app'],
     ['config'],
     ['compose-init'],

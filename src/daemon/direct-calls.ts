@@ -1,11 +1,10 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { codeToString } from '@connectrpc/connect/protocol-connect';
 import type { Logger } from 'pino';
 import type { AbortRelay } from '../base/abort.ts';
 import { logAtEnd, type Outcome } from './rest/accounting.ts';
 import { hasAccess } from './rest/auth.ts';
 import { type UnaryExchange, type UnaryRoute, unaryCodecOf } from './rpc/connect-unary.ts';
-import { toConnectError } from './rpc/errors.ts';
+import { codeNameOf } from './rpc/errors.ts';
 import { encodingOf, PROTOCOL_VERSION } from './rpc/mount.ts';
 import { headersOf } from './rpc/request.ts';
 import type { Guest } from './services/guest/guest.ts';
@@ -75,7 +74,7 @@ async function run(route: UnaryRoute, exchange: UnaryExchange, outcome: Outcome)
 
 function note(error: unknown, outcome: Outcome): void {
   outcome.failure = error;
-  outcome.rpcCode = codeToString(toConnectError(error).code);
+  outcome.rpcCode = codeNameOf(error);
 }
 
 function speaksOurVersion({ headers: { 'connect-protocol-version': version } }: IncomingMessage): boolean {

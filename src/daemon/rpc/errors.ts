@@ -1,4 +1,5 @@
 import { Code, ConnectError } from '@connectrpc/connect';
+import { codeToString } from '@connectrpc/connect/protocol-connect';
 import { connectCodeOf, EnvdError, messageOf } from '../../base/errors.ts';
 import { exhaustionOf } from '../os/errno.ts';
 
@@ -7,4 +8,9 @@ export function toConnectError(error: unknown): ConnectError {
   if (error instanceof ConnectError) return error;
   const kind = error instanceof EnvdError ? error.kind : (exhaustionOf(error) ?? 'internal');
   return new ConnectError(messageOf(error), Code[connectCodeOf(kind)], undefined, undefined, error);
+}
+
+/** The name of the Connect code of an error, for the log. */
+export function codeNameOf(error: unknown): string {
+  return codeToString(toConnectError(error).code);
 }

@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { createConnectRouter, createContextValues } from '@connectrpc/connect';
 import { compressionNegotiate, type UniversalHandler } from '@connectrpc/connect/protocol';
-import { codeToHttpStatus, codeToString, errorToJson } from '@connectrpc/connect/protocol-connect';
+import { codeToHttpStatus, errorToJson } from '@connectrpc/connect/protocol-connect';
 import {
   compressionBrotli,
   compressionGzip,
@@ -13,7 +13,7 @@ import type { AbortRelay } from '../../base/abort.ts';
 import { EnvdError } from '../../base/errors.ts';
 import { endOfStream, streamCodecOf } from './connect-stream.ts';
 import { type UnaryRoute, unaryCodecOf } from './connect-unary.ts';
-import { toConnectError } from './errors.ts';
+import { codeNameOf, toConnectError } from './errors.ts';
 import { headersOf, REQUEST_LIMIT_BYTES } from './request.ts';
 import { ON_FAILURE, type Rpc, type StreamRoute } from './router.ts';
 import type { Encoding } from './unary-answer.ts';
@@ -115,7 +115,7 @@ async function serve(
 /** Stores the error for the log line of the operation. */
 function recordFailure(request: FastifyRequest, error: unknown): void {
   request.failure = error;
-  request.rpcCode = codeToString(toConnectError(error).code);
+  request.rpcCode = codeNameOf(error);
 }
 
 /** Serves the other protocols and encodings by connect-node. */
