@@ -179,7 +179,7 @@ export function assertMayChange(directory: number, name: Buffer, owner: number):
  * Layout of a record, little-endian, unaligned: u32 length of the record, mode (0: stat failed), mode of the link's
  * target (0: dangling; for an entry that is no link: its own mode), uid, gid, nanoseconds of the modification time; i64
  * seconds of the modification time, size; u32 length of the name, length of the link's resolved path (0: cannot be
- * resolved); the name; the resolved path. Attributes fill the rest: u32 length of the name, length of the value; the
+ * resolved); u64 device, inode, `st_rdev`; u32 number of links, unused; the name; the resolved path. Attributes fill the rest: u32 length of the name, length of the value; the
  * name; the value.
  */
 export function readEntry(path: Buffer, attributes: string): Promise<Buffer>;
@@ -206,6 +206,15 @@ export function readDirectoryBelow(
   attributes: string,
   owner: number | null,
 ): Promise<Buffer>;
+
+/**
+ * Describes the next entries of an open directory in a pool thread, some hundred at most, for an archive; an empty
+ * buffer at the end of the directory. Records in the order of the directory, with all attributes. Instead of the
+ * resolved path of a link its text. After the attributes and in their layout, for a regular file, what is known: of less
+ * than 64 KiB its `content`; of a larger file with holes the `map` of the ranges that hold data, i64 offset and length
+ * each. Rejects with getdents(2)'s errors.
+ */
+export function readNext(directory: number, owner: number | null): Promise<Buffer>;
 
 // --- files/small_file.c -----------------------------------------------------------------------------------
 

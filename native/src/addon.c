@@ -23,6 +23,7 @@ static const export EXPORTS[] = {
     {"readEntry", js_read_entry},
     {"readDirectory", js_read_directory},
     {"readDirectoryBelow", js_read_directory_below},
+    {"readNext", js_read_next},
     {"readSmallFile", js_read_small_file},
     {"duplicate", js_duplicate},
     {"receive", js_receive},

@@ -16,7 +16,7 @@
 #include "support/arguments.h"
 #include "support/job.h"
 
-enum { LARGE = 64 * 1024 };
+enum { LARGE = 64 * 1024, NAMES = 8 * 1024, ENOUGH = 512 * 1024 };
 
 typedef struct {
   job head;
@@ -24,6 +24,7 @@ typedef struct {
   int root;      // directory that `path` is relative to; -1: `path` is absolute
   uid_t owner;   // whose rights are used
   bool is_kept;  // whether the directory stays open
+  bool is_full;  // whether records are those for an archive
   int descriptor;
   char path[PATH_MAX];
   char prefix[XATTR_NAME_MAX + 1];
@@ -69,7 +70,7 @@ static const char** sorted(const records* names) {
 
 static void record_all(reading* r, int directory, const char** names) {
   for (; *names && !r->found.failed; names++) {
-    int error = record_entry(&r->found, directory, *names, *names, r->prefix);
+    int error = record_entry(&r->found, directory, *names, *names, r->is_full ? NULL : r->prefix);
     // These are problems of the daemon and not of the entry: fail.
     if (error == EMFILE || error == ENFILE) return job_fail_with(&r->head, error, "open");
     if (error && error != ENOENT) record_name(&r->found, *names);
@@ -122,6 +123,34 @@ static void read_all(job* j) {
   walk_end(&at);
   if (!j->error && r->is_kept) r->descriptor = descriptor;
   else if (descriptor >= 0) close(descriptor);
+}
+
+// Stops behind an entry when much has been read.
+static void record_batch(reading* r, const char* names, ssize_t length) {
+  for (ssize_t at = 0; at < length && !r->head.error;) {
+    const struct dirent64* entry = (const struct dirent64*)(names + at);
+    const char* listed[] = {entry->d_name, NULL};
+    if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) record_all(r, r->root, listed);
+    at += entry->d_reclen;
+    if (r->found.length < ENOUGH) continue;
+    if (lseek(r->root, entry->d_off, SEEK_SET) < 0) job_fail(&r->head, "lseek");
+    return;
+  }
+}
+
+// The next entries of `root`, none only at its end.
+static void read_next(job* j) {
+  reading* r = (reading*)j;
+  rights before = {0};
+  char names[NAMES];
+  errno = r->owner == OWN_RIGHTS ? 0 : rights_of_user(&before, r->owner);
+  ssize_t length = errno ? -1 : 1;
+  while (length > 0 && r->found.length == 0 && !j->error) {
+    length = getdents64(r->root, names, sizeof names);
+    record_batch(r, names, length);
+  }
+  if (length < 0) job_fail(j, "getdents64");
+  rights_restore(&before);
 }
 
 static void free_bytes(napi_env env, void* bytes, void* hint) {
@@ -192,4 +221,13 @@ napi_value js_read_directory_below(napi_env env, napi_callback_info info) {
   NAPI_CALL(env, napi_get_value_int32(env, arguments[0], &plan.root));
   if (!place_arg_owner(env, arguments[3], &plan.owner)) return NULL;
   return job_in_pool(env, "readDirectoryBelow", &plan.head, sizeof plan);
+}
+
+napi_value js_read_next(napi_env env, napi_callback_info info) {
+  napi_value arguments[2];
+  reading plan = {.head = {.run = read_next, .value = found, .release = release}, .descriptor = -1, .is_full = true};
+  if (!arg_values(env, info, 2, arguments)) return NULL;
+  NAPI_CALL(env, napi_get_value_int32(env, arguments[0], &plan.root));
+  if (!place_arg_owner(env, arguments[1], &plan.owner)) return NULL;
+  return job_in_pool(env, "readNext", &plan.head, sizeof plan);
 }

@@ -15,6 +15,7 @@ exported js_read_directory;
 exported js_read_directory_below;
 exported js_read_entry;
 exported js_read_link;
+exported js_read_next;
 exported js_read_small_file;
 exported js_receive;
 exported js_remove_tree;

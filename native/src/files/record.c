@@ -23,6 +23,11 @@ typedef struct {
   int64_t size;
   uint32_t name_length;
   uint32_t target_length;
+  uint64_t device;
+  uint64_t inode;
+  uint64_t node_device;  // st_rdev
+  uint32_t links;
+  uint32_t unused;
 } record_head;
 
 typedef struct {
@@ -31,7 +36,7 @@ typedef struct {
 } attribute_head;
 
 // Extended attributes cannot be read through an O_PATH descriptor, but through its link in /proc.
-enum { FD_PATH = 32 };
+enum { FD_PATH = 32, SMALL = 64 * 1024, MOST_RANGES = 2048 };
 
 static void fd_path(char path[FD_PATH], int descriptor) {
   snprintf(path, FD_PATH, "/proc/self/fd/%d", descriptor);
@@ -53,6 +58,13 @@ void records_append(records* out, const void* bytes, size_t length) {
   out->length += length;
 }
 
+static void append_pair(records* out, const char* name, const void* value, size_t length) {
+  attribute_head head = {.name_length = (uint32_t)strlen(name), .value_length = (uint32_t)length};
+  records_append(out, &head, sizeof head);
+  records_append(out, name, head.name_length);
+  records_append(out, value, length);
+}
+
 static void append_attribute(records* out, const char* path, const char* name) {
   char small[4096];
   char* value = small;
@@ -61,12 +73,7 @@ static void append_attribute(records* out, const char* path, const char* name) {
     value = malloc(XATTR_SIZE_MAX);
     length = value ? getxattr(path, name, value, XATTR_SIZE_MAX) : -1;
   }
-  if (length >= 0) {
-    attribute_head head = {.name_length = (uint32_t)strlen(name), .value_length = (uint32_t)length};
-    records_append(out, &head, sizeof head);
-    records_append(out, name, head.name_length);
-    records_append(out, value, head.value_length);
-  }
+  if (length >= 0) append_pair(out, name, value, (size_t)length);
   if (value != small) free(value);
 }
 
@@ -76,7 +83,8 @@ int record_attributes(records* out, int file, const char* prefix) {
   // Most files have no attributes, and the kernel allocates a buffer of the size that is offered.
   char small[256];
   char* names = small;
-  ssize_t length = listxattr(path, small, sizeof small);
+  ssize_t length = flistxattr(file, small, sizeof small);
+  if (length < 0 && errno == EBADF) length = listxattr(path, small, sizeof small);
   if (length < 0 && errno == ERANGE) {
     names = malloc(XATTR_LIST_MAX);
     length = names ? listxattr(path, names, XATTR_LIST_MAX) : -1;
@@ -106,6 +114,29 @@ static int follow(int directory, const char* name, struct stat* status, char pat
   return target;
 }
 
+// The ranges of a file that hold data, as pairs of offset and length; of many, the last one includes the holes behind it.
+static void append_map(records* out, int file, off_t size) {
+  int64_t map[MOST_RANGES][2];
+  size_t count = 0;
+  for (off_t start, end = 0; count < MOST_RANGES && (start = lseek(file, end, SEEK_DATA)) >= 0; count++) {
+    end = lseek(file, start, SEEK_HOLE);
+    if (end < 0 || count == MOST_RANGES - 1) end = size;
+    map[count][0] = start;
+    map[count][1] = end - start;
+  }
+  append_pair(out, "map", map, count * sizeof *map);
+}
+
+static void append_content(records* out, int file, const struct stat* status) {
+  char content[SMALL];
+  if (status->st_size >= SMALL) {
+    if (status->st_blocks * 512 < status->st_size) append_map(out, file, status->st_size);
+    return;
+  }
+  ssize_t length = read(file, content, SMALL);
+  if (length >= 0 && length < SMALL) append_pair(out, "content", content, (size_t)length);
+}
+
 // `file`: descriptor of the entry, or of the target of a link.
 static void append_entry(records* out, const struct stat* own, const struct stat* target, const char* name,
                          const char* resolved, int file, const char* prefix) {
@@ -120,23 +151,41 @@ static void append_entry(records* out, const struct stat* own, const struct stat
       .size = own->st_size,
       .name_length = (uint32_t)strlen(name),
       .target_length = (uint32_t)strlen(resolved),
+      .device = own->st_dev,
+      .inode = own->st_ino,
+      .node_device = own->st_rdev,
+      .links = (uint32_t)own->st_nlink,
   };
   records_append(out, &head, sizeof head);
   records_append(out, name, head.name_length);
   records_append(out, resolved, head.target_length);
   // Errors of attributes are ignored.
-  if (S_ISREG(target->st_mode) || S_ISDIR(target->st_mode)) (void)record_attributes(out, file, prefix);
+  if (S_ISREG(target->st_mode) || S_ISDIR(target->st_mode)) (void)record_attributes(out, file, prefix ? prefix : "");
+  if (!prefix && S_ISREG(own->st_mode)) append_content(out, file, own);
   finish(out, start, &head);
+}
+
+// A regular file is opened for reading if its content is wanted. Stat first: opening a device can have side effects.
+static int open_entry(int directory, const char* name, bool is_read) {
+  struct stat status;
+  if (is_read && fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(status.st_mode)) {
+    int file = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (file >= 0) return file;
+  }
+  return openat(directory, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 }
 
 int record_entry(records* out, int directory, const char* name, const char* shown, const char* prefix) {
   struct stat own, target;
   char resolved[PATH_MAX] = "";
-  int entry = openat(directory, name, O_PATH | O_NOFOLLOW | O_CLOEXEC), followed = -1;
+  int entry = open_entry(directory, name, !prefix), followed = -1;
   if (entry < 0) return errno;
   int error = fstat(entry, &own) < 0 ? errno : 0;
   target = own;
-  if (!error && S_ISLNK(own.st_mode)) followed = follow(directory, name, &target, resolved);
+  if (!error && S_ISLNK(own.st_mode)) {
+    if (!prefix) (void)!readlinkat(entry, "", resolved, sizeof resolved - 1);
+    else followed = follow(directory, name, &target, resolved);
+  }
   if (!error) append_entry(out, &own, &target, shown, resolved, followed < 0 ? entry : followed, prefix);
   if (followed >= 0) close(followed);
   close(entry);

@@ -15,7 +15,8 @@ typedef struct {
 void records_append(records* out, const void* bytes, size_t length);
 
 // Appends the record of `name` in the open directory, without following a symbolic link. Includes the attributes whose
-// names start with `prefix`. `shown`: the name in the record. Returns 0 or errno.
+// names start with `prefix`. `shown`: the name in the record. For an archive `prefix` is NULL: all attributes, the text of
+// a link instead of its target, small content, the map of a sparse file. Returns 0 or errno.
 int record_entry(records* out, int directory, const char* name, const char* shown, const char* prefix);
 
 // Appends the attributes of an open file whose names start with `prefix`, in the layout of a record. Attributes that

@@ -27,8 +27,8 @@ export interface Attribute {
 }
 
 /** Bytes before the name; the layout is in `native/index.d.ts`. */
-const HEAD = 48;
-const ATTRIBUTE_HEAD = 8;
+export const HEAD = 80;
+export const ATTRIBUTE_HEAD = 8;
 const NO_ATTRIBUTES: readonly Attribute[] = [];
 
 /**

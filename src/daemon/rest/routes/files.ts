@@ -6,6 +6,7 @@ import type { FileQuery, FileServices } from '../../services/files/services.ts';
 import { LINGER } from '../auth.ts';
 import { JsonBodies } from '../json-bodies.ts';
 import { endUnlessComplete, withClientSignal } from '../requests.ts';
+import { sendArchive } from './files/archive-response.ts';
 import { announcedDigests } from './files/digests.ts';
 import { sendDownload } from './files/download-response.ts';
 import { MULTIPART_OPTIONS } from './files/multipart.ts';
@@ -30,7 +31,11 @@ function downloadRoute(app: FastifyInstance, files: FileServices): void {
     url: '/files',
     handler: async (request, reply) => {
       const query = fileQuery(request);
-      return sendDownload(request, reply, await files.download(files.admit(query, 'read'), query.path));
+      const user = files.admit(query, 'read');
+      const format = parameter(request, 'format');
+      if (format !== undefined)
+        return sendArchive(request, reply, { format, ...query, chunks: files.pack(user, query.path) });
+      return sendDownload(request, reply, await files.download(user, query.path));
     },
   });
 }

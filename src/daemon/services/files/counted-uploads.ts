@@ -8,6 +8,7 @@ export function countUploads(files: FileServices, uploads: Transfers): FileServi
   return {
     admit: (query, operation) => files.admit(query, operation),
     download: (user, path) => files.download(user, path),
+    pack: (user, path) => files.pack(user, path),
     compose: (username, request) => files.compose(username, request),
     async upload(user, parts, options) {
       const uploaded = await files.upload(user, counted(parts, uploads), options);

@@ -7,6 +7,7 @@ export function guardFiles(files: FileServices, gate: WriteGate): FileServices {
   return {
     admit: (query, operation) => files.admit(query, operation),
     download: (user, path) => files.download(user, path),
+    pack: (user, path) => files.pack(user, path),
     upload: (user, parts, options) =>
       gate.run(() => files.upload(user, gate.outside(withContentOutside(parts, gate)), options)),
     compose: (username, request) => gate.run(() => files.compose(username, request)),

@@ -7,6 +7,7 @@ import { type ComposeRequest, compose } from './compose.ts';
 import { type Download, openDownload } from './download.ts';
 import type { Metadata } from './metadata.ts';
 import type { FileOperation } from './signature.ts';
+import { Archives } from './tar/archives.ts';
 import {
   createUploadResources,
   type UploadContext,
@@ -40,6 +41,8 @@ export interface FileServices {
   admit(query: FileQuery, operation: FileOperation): User;
   /** The caller must read the download to its end or dispose of it. */
   download(user: User, path: string): Promise<Download>;
+  /** The directory and all below it as an archive; see `packDirectory`. The caller owns the chunks. */
+  pack(user: User, path: string): AsyncGenerator<Buffer>;
   upload(user: User, parts: AsyncIterable<UploadPart>, options: UploadOptions): Promise<UploadedFile[]>;
   /** Throws `unauthenticated` for an unknown user. */
   compose(username: string, request: ComposeRequest): Promise<UploadedFile>;
@@ -48,6 +51,7 @@ export interface FileServices {
 /** `metadataPrefix`: prefix of the attributes that hold metadata, such as `user.svc.`. */
 export function createFileServices(guest: Guest, metadataPrefix: string): FileServices {
   const shared = createUploadResources();
+  const archives = new Archives();
   return {
     admit({ presentedToken, ...query }, operation) {
       authorizeFile(guest.accessToken, { ...query, presentedToken, operation });
@@ -56,6 +60,7 @@ export function createFileServices(guest: Guest, metadataPrefix: string): FileSe
     async download(user, path) {
       return openDownload(resolvePath(path, user, guest.defaultWorkdir));
     },
+    pack: (user, path) => archives.pack(resolvePath(path, user, guest.defaultWorkdir)),
     async upload(user, parts, { metadata: values, ...options }) {
       const metadata = { values, prefix: metadataPrefix };
       const { defaultWorkdir } = guest;

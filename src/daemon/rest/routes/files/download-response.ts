@@ -13,7 +13,7 @@ import { formatDigest, wantedDigest } from './digests.ts';
 import { type DownloadPlan, planDownload } from './download-plan.ts';
 
 /** The fastest level: the network of a guest is faster than better compression. */
-const GZIP = { level: zlib.constants.Z_BEST_SPEED, chunkSize: 64 * 1024 };
+export const GZIP = { level: zlib.constants.Z_BEST_SPEED, chunkSize: 64 * 1024 };
 
 const gzip = promisify<Buffer, zlib.ZlibOptions, Buffer>(zlib.gzip);
 
@@ -76,7 +76,7 @@ function rangeNotSatisfiable(): Error {
  * Sends `content` as the body, and frees its chunks afterwards. The headers have been set. Throws when the first chunk
  * cannot be read; a later error destroys the connection, so that the client sees an incomplete body.
  */
-async function sendStream(reply: FastifyReply, content: Readable): Promise<FastifyReply> {
+export async function sendStream(reply: FastifyReply, content: AsyncIterable<Buffer>): Promise<FastifyReply> {
   const pieces: AsyncIterator<Buffer> = content[Symbol.asyncIterator]();
   const first = await pieces.next();
   reply.hijack();

@@ -66,6 +66,9 @@ test('uploads are counted by files and received bytes', async () => {
   const services: FileServices = {
     admit: () => ADA,
     download: () => Promise.reject(new Error('a download')),
+    pack: () => {
+      throw new Error('an archive');
+    },
     compose: () => Promise.reject(new Error('a composition')),
     async upload(_user, parts) {
       for await (const { path, content } of parts) {

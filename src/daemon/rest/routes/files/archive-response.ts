@@ -1,0 +1,44 @@
+import { basename } from 'node:path';
+import { pipeline } from 'node:stream';
+import zlib from 'node:zlib';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { EnvdError } from '../../../../base/errors.ts';
+import { chooseCoding, dispositionOf } from './content-headers.ts';
+import { GZIP, sendStream } from './download-response.ts';
+
+/** The values of the query parameter `format`, and what they are called. */
+const TYPES: Readonly<Record<string, string>> = { tar: 'application/x-tar', 'tar.gz': 'application/gzip' };
+
+/** Sends a directory as an archive; breaks the connection when it could not be read completely. */
+export async function sendArchive(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  { format, path, chunks }: { format: string; path: string; chunks: AsyncGenerator<Buffer> },
+): Promise<FastifyReply> {
+  const type = TYPES[format];
+  if (type === undefined)
+    throw new EnvdError('invalid_argument', `format must be tar or tar.gz, not '${format}'`);
+  const coding = format === 'tar' ? codingFor(request, type) : 'identity';
+  reply.headers({
+    'content-type': type,
+    'content-disposition': dispositionOf(`${basename(path) || 'root'}.${format}`),
+    vary: 'Accept-Encoding',
+    ...(coding === 'gzip' && { 'content-encoding': coding }),
+  });
+  const isCompressed = coding === 'gzip' || format === 'tar.gz';
+  if (request.method === 'HEAD') {
+    // Reads the first chunk, so that the status is that of a GET.
+    await chunks.next();
+    await chunks.return(undefined);
+    return reply.send();
+  }
+  return sendStream(reply, isCompressed ? pipeline(chunks, zlib.createGzip(GZIP), () => {}) : chunks);
+}
+
+function codingFor(request: FastifyRequest, type: string): 'identity' | 'gzip' {
+  const accept = request.headers['accept-encoding'];
+  const coding = chooseCoding(accept, type);
+  if (coding !== null) return coding;
+  const message = `no acceptable content coding: '${accept}' excludes identity and gzip`;
+  throw new EnvdError('not_acceptable', message);
+}

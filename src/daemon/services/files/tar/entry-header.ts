@@ -1,0 +1,44 @@
+import { constants } from 'node:fs';
+import type { BytePath } from '../../../os/byte-path.ts';
+import type { FullEntry } from '../../../os/directory-reader.ts';
+import type { Attribute } from '../../../os/entries.ts';
+import type { Header, PaxRecord } from './header-writer.ts';
+
+/** Type flags by file type; sockets cannot be stored. */
+export const TYPES: Readonly<Record<number, string>> = {
+  [constants.S_IFREG]: '0',
+  [constants.S_IFLNK]: '2',
+  [constants.S_IFCHR]: '3',
+  [constants.S_IFBLK]: '4',
+  [constants.S_IFIFO]: '6',
+};
+
+/** The header of an entry under its name in the archive. */
+export function headerOf(entry: FullEntry, name: BytePath, type: string, size: number): Header {
+  const { link, uid, gid, seconds, nanoseconds } = entry;
+  const device = type === '3' || type === '4' ? numbersOf(entry.nodeDevice) : null;
+  return { type, name, link, mode: entry.mode & 0o7777, uid, gid, size, seconds, nanoseconds, device };
+}
+
+/** Major and minor number, makedev(3). */
+function numbersOf(device: bigint): readonly [number, number] {
+  const major = ((device >> 8n) & 0xfffn) | ((device >> 32n) & ~0xfffn);
+  const minor = (device & 0xffn) | ((device >> 12n) & 0xffffff00n);
+  return [Number(major), Number(minor)];
+}
+
+/** Attributes that an archive stores: those of users, and capabilities. */
+const STORED = /^user\.|^security\.capability$/;
+
+/** The records of its extended attributes. */
+export function recordsOf(attributes: readonly Attribute[]): PaxRecord[] {
+  if (attributes.length === 0) return [];
+  return attributes
+    .filter(({ name }) => STORED.test(name))
+    .map(({ name, value }) => [`SCHILY.xattr.${keyOf(name)}`, value.toString('latin1')]);
+}
+
+/** As GNU tar does: `=` ends the key. */
+function keyOf(name: string): string {
+  return name.replaceAll('%', '%25').replaceAll('=', '%3D');
+}

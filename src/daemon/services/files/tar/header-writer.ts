@@ -1,0 +1,119 @@
+import { isUtf8 } from 'node:buffer';
+import { type BytePath, pathBuffer } from '../../../os/byte-path.ts';
+import { BLOCK, type BlockWriter } from './block-writer.ts';
+
+/** What a header of an archive says; names are bytes. */
+export interface Header {
+  /** The type flag of tar(5): `0` file, `1` hard link, `2` symbolic link, `3` and `4` devices, `5` directory, `6` fifo. */
+  readonly type: string;
+  readonly name: BytePath;
+  /** The target of a link, else empty. */
+  readonly link: BytePath;
+  /** The permission bits, with set-id and sticky bits. */
+  readonly mode: number;
+  readonly uid: number;
+  readonly gid: number;
+  /** Bytes that follow the header. */
+  readonly size: number;
+  readonly seconds: number;
+  readonly nanoseconds: number;
+  /** Major and minor number of a device, else null. */
+  readonly device: readonly [number, number] | null;
+}
+
+/** A record of an extended header; both parts are bytes, one character each. */
+export type PaxRecord = readonly [key: string, value: string];
+
+const LONGEST_NAME = 100;
+/** The largest numbers in fields of 7 and 11 octal digits. */
+const MAX_ID = 0o7777777;
+const MAX_SIZE = 0o77777777777;
+
+/**
+ * Writes the header of a member, after an extended header for `records` and for all that does not fit into its fields.
+ * Formats: ustar and pax of POSIX.1-2017, pax(1).
+ */
+export function writeHeader(out: BlockWriter, header: Header, records: readonly PaxRecord[] = []): void {
+  const extended = extensionsOf(header) + records.map(paxRecord).join('');
+  if (extended !== '') {
+    writeBlock(out, header, 'x', extended.length);
+    out.bytes(pathBuffer(extended));
+    out.pad();
+  }
+  writeBlock(out, header, header.type, header.size);
+}
+
+function extensionsOf({ name, link, uid, gid, size, seconds, nanoseconds }: Header): string {
+  let records = '';
+  if (nanoseconds > 0 || seconds < 0 || seconds > MAX_SIZE)
+    records += paxRecord(['mtime', timeText(seconds, nanoseconds)]);
+  if (uid > MAX_ID) records += paxRecord(['uid', String(uid)]);
+  if (gid > MAX_ID) records += paxRecord(['gid', String(gid)]);
+  if (size > MAX_SIZE) records += paxRecord(['size', String(size)]);
+  const long = [name, link].filter((bytes) => bytes.length > LONGEST_NAME);
+  // Names are UTF-8 unless this says otherwise.
+  if (!long.every(isText)) records += paxRecord(['hdrcharset', 'BINARY']);
+  if (name.length > LONGEST_NAME) records += paxRecord(['path', name]);
+  if (link.length > LONGEST_NAME) records += paxRecord(['linkpath', link]);
+  return records;
+}
+
+function isText(bytes: BytePath): boolean {
+  return isUtf8(pathBuffer(bytes));
+}
+
+/** Seconds with a decimal fraction; `nanoseconds` count forwards also before the epoch. */
+function timeText(seconds: number, nanoseconds: number): string {
+  const isBefore = seconds < 0 && nanoseconds > 0;
+  const whole = isBefore ? seconds + 1 : seconds;
+  const fraction = isBefore ? 1_000_000_000 - nanoseconds : nanoseconds;
+  const sign = isBefore && whole === 0 ? '-' : '';
+  const digits = fraction > 0 ? `.${String(fraction).padStart(9, '0')}` : '';
+  return sign + whole + digits;
+}
+
+/** `LENGTH KEY=VALUE\n`, where the length, in decimal digits, includes itself. */
+function paxRecord([key, value]: PaxRecord): string {
+  const rest = key.length + value.length + 3;
+  let length = rest + String(rest).length;
+  if (String(length).length > String(rest).length) length++;
+  return `${length} ${key}=${value}\n`;
+}
+
+/** A header block; numbers that do not fit are 0 and names are cut, since an extended header has them. */
+function writeBlock(out: BlockWriter, header: Header, type: string, size: number): void {
+  const { uid, gid, seconds } = header;
+  const block = out.block();
+  block.write(header.name, 0, LONGEST_NAME, 'latin1');
+  writeOctal(block, 100, 7, header.mode);
+  writeOctal(block, 108, 7, uid > MAX_ID ? 0 : uid);
+  writeOctal(block, 116, 7, gid > MAX_ID ? 0 : gid);
+  writeOctal(block, 124, 11, size > MAX_SIZE ? 0 : size);
+  writeOctal(block, 136, 11, seconds < 0 || seconds > MAX_SIZE ? 0 : seconds);
+  block[156] = type.charCodeAt(0);
+  if (header.link !== '') block.write(header.link, 157, LONGEST_NAME, 'latin1');
+  block.write('ustar\x0000', 257, 8, 'latin1');
+  if (header.device !== null) {
+    writeOctal(block, 329, 7, header.device[0]);
+    writeOctal(block, 337, 7, header.device[1]);
+  }
+  writeOctal(block, 148, 6, checksumOf(block));
+  block[155] = 0x20;
+}
+
+/** Digits with leading zeros; the byte after them stays NUL. */
+function writeOctal(block: Buffer, at: number, digits: number, value: number): void {
+  let rest = value;
+  for (let index = at + digits - 1; index >= at; index--) {
+    block[index] = 0x30 + (rest % 8);
+    rest = Math.floor(rest / 8);
+  }
+}
+
+/** The sum of all bytes of a header, with the field of the checksum, bytes 148 to 155, taken as blanks. */
+function checksumOf(block: Buffer): number {
+  let sum = 8 * 0x20;
+  for (let index = 0; index < 148; index++) sum += block[index] ?? 0;
+  for (let index = 156; index < BLOCK; index++) sum += block[index] ?? 0;
+  return sum;
+}

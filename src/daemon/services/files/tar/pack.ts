@@ -1,0 +1,203 @@
+import { constants } from 'node:fs';
+import { readlink } from 'node:fs/promises';
+import { EnvdError, isSystemError } from '../../../../base/errors.ts';
+import { type BytePath, bytePath, displayPath } from '../../../os/byte-path.ts';
+import { attributesOf, DirectoryReader, type FullEntry, statusOf } from '../../../os/directory-reader.ts';
+import { explain } from '../../../os/errno.ts';
+import { type Mount, mountOf, readMounts } from '../../../os/mounts.ts';
+import { Place } from '../../../os/place.ts';
+import { BLOCK, BlockWriter } from './block-writer.ts';
+import { headerOf, recordsOf, TYPES } from './entry-header.ts';
+import { copyRanges, layoutOf } from './file-layout.ts';
+import { writeHeader } from './header-writer.ts';
+import { Links } from './links.ts';
+
+/** Directories within each other: each level holds a descriptor. */
+const MAX_DEPTH = 256;
+
+/** Errors that concern the daemon and not the entry: the archive cannot go on. */
+const EXHAUSTED = ['EMFILE', 'ENFILE', 'ENOMEM'];
+/** Errors of entries that were removed, or replaced by another kind, after they were listed. */
+const VANISHED = ['ENOENT', 'ENOTDIR', 'ELOOP', 'ESTALE'];
+
+/**
+ * The directory at an absolute path, which may be a symbolic link, and everything below it as an archive (tar, pax),
+ * in chunks that own their memory. Links below are not followed. Entries that vanish meanwhile and sockets are left
+ * out; of mounted file systems of the kernel (proc, sysfs, …) only the mount point is there. When something could not
+ * be read, the archive is completed and the generator throws `aborted`. Throws `not_found` and `invalid_argument`
+ * before the first chunk.
+ */
+export async function* packDirectory(path: string): AsyncGenerator<Buffer> {
+  await using root = await openRoot(path);
+  const packer = new Packer(root, path);
+  yield* packer.pack();
+}
+
+async function openRoot(path: string): Promise<DirectoryReader> {
+  try {
+    using place = await Place.open(path, true);
+    const flags = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NONBLOCK;
+    return new DirectoryReader(await place.openFile(flags), place.owner);
+  } catch (error) {
+    if (isSystemError(error, 'ENOTDIR'))
+      throw new EnvdError('invalid_argument', `path is not a directory: '${path}'`, { cause: error });
+    throw explain(error, path);
+  }
+}
+
+class Packer {
+  readonly #root: DirectoryReader;
+  readonly #shown: string;
+  readonly #mounts: readonly Mount[] = readMounts();
+  readonly #out = new BlockWriter();
+  readonly #links = new Links();
+  /** The first entry that could not be read. */
+  #failure: EnvdError | null = null;
+
+  constructor(root: DirectoryReader, shown: string) {
+    this.#root = root;
+    this.#shown = shown;
+  }
+
+  async *pack(): AsyncGenerator<Buffer> {
+    const status = await statusOf(this.#root.file);
+    if (await this.#isPseudo(this.#root))
+      throw new EnvdError('invalid_argument', `path is a file system of the kernel: '${this.#shown}'`);
+    const root = { ...status, name: '.', link: '', attributes: [], content: null, map: null };
+    writeHeader(this.#out, headerOf(root, './', '5', 0), recordsOf(await attributesOf(this.#root.file)));
+    yield* this.#directory(this.#root, '.', status.device, 1);
+    for (let left = 2 * BLOCK; left > 0; ) left -= this.#out.zeros(left);
+    yield* this.#out.takeFull();
+    yield this.#out.takeRest();
+    if (this.#failure) throw this.#failure;
+  }
+
+  /** The entries of a directory whose path is `path`: of each batch first what is no directory. */
+  async *#directory(
+    reader: DirectoryReader,
+    path: BytePath,
+    device: bigint,
+    depth: number,
+  ): AsyncGenerator<Buffer> {
+    let reading = this.#next(reader, path);
+    for (let batch = await reading; batch.length > 0; batch = await reading) {
+      const below = batch.filter(isDirectory).map(withoutAttributes);
+      // Memory is needed for one batch at each level, so the next one is read early only without levels below.
+      if (below.length === 0) reading = catchLater(this.#next(reader, path));
+      yield* this.#files(reader, path, batch);
+      batch = [];
+      for (const entry of below) yield* this.#below(reader, entry, `${path}/${entry.name}`, device, depth);
+      if (below.length > 0) reading = this.#next(reader, path);
+    }
+  }
+
+  async *#files(
+    reader: DirectoryReader,
+    path: BytePath,
+    batch: readonly FullEntry[],
+  ): AsyncGenerator<Buffer> {
+    for (const entry of batch) {
+      const name = `${path}/${entry.name}`;
+      if (!isDirectory(entry) && !this.#write(entry, name)) yield* this.#large(reader, entry, name);
+      if (this.#out.isFull) yield* this.#out.takeFull();
+    }
+  }
+
+  async #next(reader: DirectoryReader, path: BytePath): Promise<FullEntry[]> {
+    return (await this.#attempt(path, () => reader.next())) ?? [];
+  }
+
+  async *#below(
+    parent: DirectoryReader,
+    entry: Subdirectory,
+    path: BytePath,
+    device: bigint,
+    depth: number,
+  ): AsyncGenerator<Buffer> {
+    const reader = await this.#attempt(path, () => parent.openDirectory(entry.name));
+    if (!reader) return;
+    await using _ = reader;
+    const attributes = entry.hasAttributes ? await attributesOf(reader.file) : [];
+    writeHeader(this.#out, headerOf(entry, `${path}/`, '5', 0), recordsOf(attributes));
+    if (entry.device !== device && (await this.#isPseudo(reader))) return;
+    if (depth === MAX_DEPTH) return this.#fail(path, `directory is more than ${MAX_DEPTH} levels deep`);
+    yield* this.#directory(reader, path, entry.device, depth + 1);
+  }
+
+  /** Writes an entry; false when its content has to be read first. */
+  #write(entry: FullEntry, name: BytePath): boolean {
+    const type = TYPES[entry.mode & constants.S_IFMT];
+    if (entry.mode === 0) this.#fail(name, 'entry could not be read');
+    // A socket.
+    if (type === undefined) return true;
+    const earlier = type === '0' ? this.#links.earlier(entry, name) : null;
+    if (earlier !== null) writeHeader(this.#out, { ...headerOf(entry, name, '1', 0), link: earlier });
+    else if (type !== '0') writeHeader(this.#out, headerOf(entry, name, type, 0));
+    else if (entry.content !== null) this.#small(entry, name, entry.content);
+    else return false;
+    return true;
+  }
+
+  #small(entry: FullEntry, name: BytePath, content: Buffer): void {
+    writeHeader(this.#out, headerOf(entry, name, '0', content.length), recordsOf(entry.attributes));
+    this.#out.bytes(content);
+    this.#out.pad();
+  }
+
+  async *#large(reader: DirectoryReader, entry: FullEntry, name: BytePath): AsyncGenerator<Buffer> {
+    const file = await this.#attempt(name, () => reader.openFile(entry.name));
+    if (!file) return this.#links.forget(entry);
+    await using _ = file;
+    const now = await statusOf(file);
+    if ((now.mode & constants.S_IFMT) !== constants.S_IFREG || now.inode !== entry.inode)
+      return this.#links.forget(entry);
+    const layout = layoutOf(name, now.size, entry.map);
+    const records = [...layout.records, ...recordsOf(entry.attributes)];
+    writeHeader(this.#out, headerOf(entry, layout.name, '0', layout.stored), records);
+    if (layout.before) this.#out.bytes(layout.before);
+    if (!(yield* copyRanges(this.#out, file, layout.ranges)))
+      this.#fail(name, 'file was truncated, or could not be read');
+  }
+
+  /** Null when the entry has vanished or, with the failure noted, cannot be read. */
+  async #attempt<T>(path: BytePath, step: () => Promise<T>): Promise<T | null> {
+    try {
+      return await step();
+    } catch (error) {
+      if (isSystemError(error, ...EXHAUSTED)) throw explain(error, this.#shownPath(path));
+      if (!isSystemError(error, ...VANISHED)) this.#fail(path, 'entry could not be read', error);
+      return null;
+    }
+  }
+
+  #fail(path: BytePath, problem: string, cause?: unknown): void {
+    const message = `archive is incomplete: ${problem}: '${this.#shownPath(path)}'`;
+    this.#failure ??= new EnvdError('aborted', message, { cause });
+  }
+
+  #shownPath(path: BytePath): string {
+    return `${this.#shown === '/' ? '' : this.#shown}${displayPath(path.slice(1))}`;
+  }
+
+  async #isPseudo({ file }: DirectoryReader): Promise<boolean> {
+    const path = bytePath(await readlink(`/proc/self/fd/${file.fd}`, { encoding: 'buffer' }));
+    return mountOf(this.#mounts, path)?.kind === 'pseudo';
+  }
+}
+
+/** A directory of a batch; its attributes are read again, because they would keep the whole batch in memory. */
+type Subdirectory = FullEntry & { readonly hasAttributes: boolean };
+
+function withoutAttributes(entry: FullEntry): Subdirectory {
+  return { ...entry, attributes: [], hasAttributes: entry.attributes.length > 0 };
+}
+
+function isDirectory({ mode }: FullEntry): boolean {
+  return (mode & constants.S_IFMT) === constants.S_IFDIR;
+}
+
+/** The promise, whose rejection nobody may be left to handle. */
+function catchLater<T>(promise: Promise<T>): Promise<T> {
+  promise.catch(() => {});
+  return promise;
+}
