@@ -362,10 +362,23 @@ export interface DirectoryNames {
 }
 
 /**
- * Lists the open directory `descriptor` from its current offset; `others` is filled only if `withOthers`. Throws
- * getdents(2)'s errors.
+ * Reads the next names of an open directory, about a thousand, without a stat of each entry where the file system
+ * reports types; null at the end. Without `withOthers` only directories are returned. Throws getdents(2)'s errors.
  */
-export function listNames(descriptor: number, withOthers: boolean): DirectoryNames;
+export function nextNames(descriptor: number, withOthers: boolean): DirectoryNames | null;
+
+/**
+ * Opens `path` below a directory with the rights of `owner`, without following any link (ELOOP; with O_PATH a link as
+ * the last component is opened itself). Unless `crosses`, a mount point on the path is EXDEV. Without openat2(2) only
+ * the last component is checked. Throws open(2)'s errors.
+ */
+export function openBelow(
+  directory: number,
+  path: Buffer,
+  flags: number,
+  crosses: boolean,
+  owner: number | null,
+): number;
 
 // --- memory/address_space.c -------------------------------------------------------------------------------
 

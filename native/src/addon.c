@@ -37,7 +37,8 @@ static const export EXPORTS[] = {
     {"removeTree", js_remove_tree},
     // watch
     {"openInotify", js_open_inotify},
-    {"listNames", js_list_names},
+    {"nextNames", js_next_names},
+    {"openBelow", js_open_below},
     // memory
     {"reserveAddressSpace", js_reserve_address_space},
     {"collapseHeap", js_collapse_heap},

@@ -3,5 +3,6 @@
 
 #include "support/napi.h"
 
-exported js_list_names;
+exported js_next_names;
+exported js_open_below;
 exported js_open_inotify;

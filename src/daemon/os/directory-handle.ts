@@ -1,33 +1,75 @@
-import { closeSync, constants, openSync } from 'node:fs';
+import { closeSync, constants, fstatSync } from 'node:fs';
+import { isSystemError } from '../../base/errors.ts';
 import { type BytePath, pathBuffer } from './byte-path.ts';
 import { native } from './native.ts';
 
-const FLAGS = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
+/** Of fcntl.h; Node does not name them. */
+const AT_FDCWD = -100;
+const O_PATH = 0o10000000;
 
-/** The names in a directory. */
+/** Names in a directory. */
 export interface Names {
   readonly directories: readonly BytePath[];
   readonly others: readonly BytePath[];
 }
 
-/** An open directory, whose path stays valid when the directory is moved. */
+/** How a directory is opened: `locate` accesses nothing but the path, and names cannot be read then (O_PATH). */
+export type Access = 'locate' | 'read';
+
+export interface Opening {
+  readonly access: Access;
+  /** The user whose permissions apply; null: the daemon's. */
+  readonly owner: number | null;
+  /** Whether mount points on the path are entered; otherwise they are EXDEV. */
+  readonly crosses: boolean;
+}
+
+/** An open directory. No symbolic link is followed on the way to it; ELOOP or ENOTDIR where one is met. */
 export class DirectoryHandle implements Disposable {
   readonly #descriptor: number;
-  /** Refers to the directory itself, not to a symbolic link. */
+  /** Refers to the directory itself, wherever it is moved to. */
   readonly path: BytePath;
 
-  /** Throws open(2)'s errors; ENOTDIR for a symbolic link. */
-  constructor(path: BytePath) {
-    this.#descriptor = openSync(pathBuffer(path), FLAGS);
-    this.path = `/proc/self/fd/${this.#descriptor}/.`;
+  private constructor(descriptor: number) {
+    this.#descriptor = descriptor;
+    this.path = `/proc/self/fd/${descriptor}/.`;
   }
 
-  /** Reads its names, once; without `withOthers` only directories. Throws getdents(2)'s errors. */
-  names(withOthers: boolean): Names {
-    return native.listNames(this.#descriptor, withOthers);
+  /** Opens an absolute path. Throws open(2)'s errors. */
+  static open(path: BytePath, access: Access, owner: number | null): DirectoryHandle {
+    return new DirectoryHandle(open(AT_FDCWD, path, { access, owner, crosses: true }));
+  }
+
+  /** Opens a relative path. Throws open(2)'s errors. */
+  below(path: BytePath, how: Opening): DirectoryHandle {
+    return new DirectoryHandle(open(this.#descriptor, path, how));
+  }
+
+  /** Reads its next names, about a thousand; null at the end. Without `withOthers` only directories. */
+  nextNames(withOthers: boolean): Names | null {
+    return native.nextNames(this.#descriptor, withOthers);
+  }
+
+  /** What has this name; null if nothing has. A mount point is not accessed: it is a directory. */
+  kindOf(name: BytePath): 'directory' | 'other' | null {
+    try {
+      const descriptor = native.openBelow(this.#descriptor, pathBuffer(name), O_PATH, false, null);
+      try {
+        return fstatSync(descriptor).isDirectory() ? 'directory' : 'other';
+      } finally {
+        closeSync(descriptor);
+      }
+    } catch (error) {
+      return isSystemError(error, 'EXDEV') ? 'directory' : null;
+    }
   }
 
   [Symbol.dispose](): void {
     closeSync(this.#descriptor);
   }
+}
+
+function open(directory: number, path: BytePath, { access, owner, crosses }: Opening): number {
+  const flags = (access === 'read' ? constants.O_RDONLY : O_PATH) | constants.O_DIRECTORY;
+  return native.openBelow(directory, pathBuffer(path), flags, crosses, owner);
 }

@@ -69,12 +69,15 @@ export class Inotify implements Disposable {
     }
   }
 
-  /** Adds a watch; the same inode gives the same descriptor. Throws `resource_exhausted` at the limit of watches. */
-  add(path: BytePath, mask: number): number {
+  /**
+   * Adds a watch; the same inode gives the same descriptor. `shown`: the path in errors. Throws `resource_exhausted` at
+   * the limit of watches.
+   */
+  add(path: BytePath, mask: number, shown = path): number {
     try {
       return this.#native.add(pathBuffer(path), mask);
     } catch (error) {
-      throw watchError(error, ` for '${displayPath(path)}'`);
+      throw watchError(error, ` for '${displayPath(shown)}'`);
     }
   }
 

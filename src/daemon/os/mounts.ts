@@ -53,7 +53,8 @@ export async function isOnNetwork(path: BytePath): Promise<boolean> {
   return NETWORK_TYPES.has(type >>> 0);
 }
 
-function isAtOrBelow(directory: BytePath, path: BytePath): boolean {
+/** Whether `path` is `directory` or below it; both absolute and normalised. */
+export function isAtOrBelow(directory: BytePath, path: BytePath): boolean {
   return directory === '/' || path === directory || path.startsWith(`${directory}/`);
 }
 

@@ -1,23 +1,44 @@
-import { type BytePath, joinBytes } from '../../os/byte-path.ts';
-import type { Names } from '../../os/directory-handle.ts';
+import type { BytePath } from '../../os/byte-path.ts';
 import type { InotifyEvent } from '../../os/inotify.ts';
 import type { Subscriber } from './kernel-watches.ts';
+import type { Releasable } from './releases.ts';
 
-/** Receives the events of the directories of a tree. */
+/** PATH_MAX of limits.h: no system call takes a longer path. */
+const LONGEST_PATH = 4096;
+
+/** What a directory needs of its tree. */
 export interface EventSink {
   handle(directory: Directory, event: InotifyEvent): void;
+  /** Removes the directory's kernel watch. */
+  release(directory: Directory): void;
 }
 
 /** The result of reading a directory, kept until all older events have been handled. */
-export interface Look {
-  /** Null when the directory was not found. */
-  names: Names | null;
+export class Look {
+  /** `unknown`: its parent was not at its path. */
+  outcome: 'found' | 'missing' | 'unknown' = 'unknown';
+  /** The directory's moves so far: a later move makes the result void. */
+  readonly moves: number;
+  /** The names found, and whether each is a directory. */
+  readonly known = new Map<BytePath, boolean>();
+  /** Those that have not been reported yet. */
+  readonly unreported = this.known.entries();
   /** Events since the watch was added, to be replayed afterwards. */
-  readonly events: InotifyEvent[];
+  readonly events: InotifyEvent[] = [];
+  #replayed = 0;
+
+  constructor(moves: number) {
+    this.moves = moves;
+  }
+
+  /** Takes the next of `events`. */
+  nextEvent(): InotifyEvent | null {
+    return this.events[this.#replayed++] ?? null;
+  }
 }
 
 /** A directory of a watched tree, at the path that follows from the events handled so far. */
-export class Directory implements Subscriber {
+export class Directory implements Subscriber, Releasable {
   parent: Directory | null;
   name: BytePath;
   readonly children = new Map<BytePath, Directory>();
@@ -25,13 +46,17 @@ export class Directory implements Subscriber {
   descriptor: number | null = null;
   /** Whether its entries are known; from then on its events are applied. */
   surveyed = false;
-  /** The read in progress; discarded when the directory or an ancestor moves. */
+  /** The read in progress. */
   look: Look | null = null;
   /** Number of failed attempts to find it. */
   misses = 0;
-  /** Events of the subtree between IN_MOVED_FROM and IN_MOVED_TO. */
-  held: [Directory, InotifyEvent][] | null = null;
-  /** Removed from the tree: its events are ignored. */
+  /** Number of attempts that changes of the file system have outrun. */
+  outran = 0;
+  /** How often it was moved. */
+  moves = 0;
+  /** Between IN_MOVED_FROM and IN_MOVED_TO, of the directory that moves: what waits for its arrival. */
+  moving: Moving | null = null;
+  /** Removed from the tree, with all below. */
   gone = false;
 
   readonly #sink: EventSink;
@@ -46,6 +71,10 @@ export class Directory implements Subscriber {
     this.#sink.handle(this, event);
   }
 
+  release(): void {
+    this.#sink.release(this);
+  }
+
   /** Adds a directory below. */
   addChild(name: BytePath): Directory {
     const child = new Directory(this, name, this.#sink);
@@ -53,16 +82,24 @@ export class Directory implements Subscriber {
     return child;
   }
 
-  /** The topmost ancestor: the tree's root, unless a move has detached this directory. */
+  /** The topmost ancestor: the tree's root, unless a move or removal has detached it. */
   top(): Directory {
     let directory: Directory = this;
     while (directory.parent) directory = directory.parent;
     return directory;
   }
 
-  /** Path relative to the topmost ancestor, whose own path is empty. */
-  path(): BytePath {
-    return this.parent ? joinBytes(this.parent.path(), this.name) : '';
+  /**
+   * Path of `entry`, or of itself, relative to the topmost ancestor, whose own path is empty. Null when no system call
+   * would take it: many moves can make such paths.
+   */
+  path(entry: BytePath = ''): BytePath | null {
+    let path = entry;
+    for (let directory: Directory = this; directory.parent; directory = directory.parent) {
+      path = path === '' ? directory.name : `${directory.name}/${path}`;
+      if (path.length >= LONGEST_PATH) return null;
+    }
+    return path;
   }
 
   /** Removes it from its parent. */
@@ -75,12 +112,15 @@ export class Directory implements Subscriber {
   place(parent: Directory, name: BytePath): void {
     this.parent = parent;
     this.name = name;
+    this.moves++;
     parent.children.set(name, this);
   }
+}
 
-  /** Itself, then all below, parents first. */
-  *all(): Generator<Directory, void> {
-    yield this;
-    for (const child of this.children.values()) yield* child.all();
-  }
+/** What waits for the arrival of a directory that moves. */
+export interface Moving {
+  /** Events of the subtree. */
+  readonly events: [Directory, InotifyEvent][];
+  /** Directories of the subtree that are to be surveyed. */
+  readonly unsurveyed: Directory[];
 }

@@ -1,5 +1,4 @@
-import { lstatSync, type Stats } from 'node:fs';
-import { type BytePath, joinBytes, pathBuffer } from '../../os/byte-path.ts';
+import type { BytePath } from '../../os/byte-path.ts';
 import {
   IN_ATTRIB,
   IN_CREATE,
@@ -10,7 +9,7 @@ import {
   IN_MOVED_TO,
   type InotifyEvent,
 } from '../../os/inotify.ts';
-import type { Directory } from './directory.ts';
+import type { Directory, Look, Moving } from './directory.ts';
 import type { WatchEventType } from './event.ts';
 import type { KernelWatches } from './kernel-watches.ts';
 import type { PendingMoves } from './pending-moves.ts';
@@ -34,6 +33,8 @@ const DEPARTURES = IN_DELETE | IN_MOVED_FROM;
 /** The name of an unnamed temporary file (O_TMPFILE) in inotify events: `#` and the inode number. */
 const UNNAMED = /^#\d+$/;
 
+const NOTHING: Moving = { events: [], unsurveyed: [] };
+
 /** Applies events of entries to the tree and reports each change to the reader once. */
 export class EntryEvents {
   readonly #context: EntryEventsContext;
@@ -46,7 +47,7 @@ export class EntryEvents {
   /** Applies an event of an entry of a surveyed directory. */
   apply(directory: Directory, { mask, name, cookie }: InotifyEvent): void {
     const isDirectory = (mask & IN_ISDIR) !== 0 && this.#context.recursive;
-    if (mask & (ARRIVALS | DEPARTURES)) this.#renames.dropCandidates(directory, name);
+    if (mask & (ARRIVALS | DEPARTURES)) this.#renames.dropCandidate(directory, name);
     if (mask & IN_CREATE) this.#appeared(directory, name, isDirectory);
     if (mask & IN_MOVED_TO) this.#movedTo(directory, name, isDirectory, cookie);
     if (mask & IN_MODIFY) this.#changed(directory, name, 'write');
@@ -59,11 +60,11 @@ export class EntryEvents {
    * Applies an event that was queued during the survey, which has found the entries `known`, unless the survey has
    * already seen its result.
    */
-  replay(directory: Directory, event: InotifyEvent, known: Set<BytePath>): void {
+  replay(directory: Directory, event: InotifyEvent, known: Look['known']): void {
     const { mask, name } = event;
     const isArrival = (mask & ARRIVALS) !== 0;
     if (known.has(name) === isArrival) return;
-    if (isArrival) known.add(name);
+    if (isArrival) known.set(name, (mask & IN_ISDIR) !== 0);
     else if (mask & DEPARTURES) known.delete(name);
     this.apply(directory, event);
   }
@@ -73,8 +74,10 @@ export class EntryEvents {
     if (directory.parent) this.#deleted(directory.parent, directory.name);
   }
 
+  /** Tells an event, unless the path is longer than any that a client can name. */
   tell(type: WatchEventType, directory: Directory, name: BytePath, movedFrom: BytePath | null = null): void {
-    this.#context.tell(type, joinBytes(directory.path(), name), movedFrom);
+    const path = directory.path(name);
+    if (path !== null) this.#context.tell(type, path, movedFrom);
   }
 
   /** Adds a directory and requests its survey. */
@@ -89,17 +92,8 @@ export class EntryEvents {
   }
 
   #changed(directory: Directory, name: BytePath, type: 'write' | 'chmod'): void {
-    if (UNNAMED.test(name) && !this.#find(joinBytes(directory.path(), name))) return;
+    if (UNNAMED.test(name) && !this.#context.placement.kindOf(directory, name)) return;
     this.tell(type, directory, name);
-  }
-
-  /** lstat(2) of a path relative to the root; null when it fails. */
-  #find(path: BytePath): Stats | null {
-    try {
-      return lstatSync(pathBuffer(this.#context.placement.resolve(path)), { throwIfNoEntry: false }) ?? null;
-    } catch {
-      return null;
-    }
   }
 
   #deleted(directory: Directory, name: BytePath): void {
@@ -114,11 +108,11 @@ export class EntryEvents {
 
   #movedFrom(directory: Directory, name: BytePath, cookie: number): void {
     const child = directory.children.get(name);
-    const path = joinBytes(directory.path(), name);
+    const path = directory.path(name);
     this.#renames.add(cookie, { directory, name, path, isFollowed: child !== undefined });
     this.tell('rename', directory, name);
     if (!child) return;
-    this.#context.placement.detach(child);
+    child.detach();
     this.#context.moves.add(cookie, child);
   }
 
@@ -130,34 +124,51 @@ export class EntryEvents {
     this.tell('create', directory, name, rename && (moved || !rename.isFollowed) ? rename.path : null);
     if (moved) this.#arrived(moved, directory, name);
     else if (isDirectory) this.#addDirectory(directory, name);
-    if (rename && this.#renames.isReverse(rename, joinBytes(directory.path(), name))) {
+    if (rename && this.#renames.isReverse(rename, directory.path(name))) {
       this.#checkExchange(rename, directory, name, isDirectory);
     }
   }
 
-  /** Reports an exchange if an entry exists at the old path and no other event explains it. */
+  /**
+   * Reports an exchange if an entry exists at the old path and no other event explains it. The events up to now are
+   * awaited first: there may be many such renames, and most are explained.
+   */
   #checkExchange(rename: Rename, directory: Directory, name: BytePath, isDirectory: boolean): void {
-    const other = this.#find(rename.path);
-    if (!other) return;
+    const { kernel, placement } = this.#context;
     this.#renames.addCandidate(rename);
-    this.#context.kernel.whenPassed(() => {
-      const { placement } = this.#context;
-      if (!this.#renames.takeCandidate(rename)) return;
-      if (!placement.locate(directory) || !placement.locate(rename.directory)) return;
-      if (isDirectory || directory.children.has(name)) {
-        this.#deleted(directory, name);
-        this.#appeared(directory, name, isDirectory);
-      }
-      this.#appeared(rename.directory, rename.name, other.isDirectory() && this.#context.recursive);
+    kernel.whenSettled(() => {
+      if (!this.#renames.isCandidate(rename)) return;
+      const other = placement.kindOf(rename.directory, rename.name);
+      if (!other) return this.#renames.dropCandidate(rename.directory, rename.name);
+      kernel.whenSettled(() => {
+        if (!this.#renames.isCandidate(rename)) return;
+        this.#renames.dropCandidate(rename.directory, rename.name);
+        if (!placement.locate(directory) || !placement.locate(rename.directory)) return;
+        this.#exchanged(rename, directory, name, isDirectory, other === 'directory');
+      });
     });
   }
 
-  /** Attaches a moved directory at its new path and handles the events held since IN_MOVED_FROM. */
+  #exchanged(
+    rename: Rename,
+    directory: Directory,
+    name: BytePath,
+    isDirectory: boolean,
+    isOther: boolean,
+  ): void {
+    if (isDirectory || directory.children.has(name)) {
+      this.#deleted(directory, name);
+      this.#appeared(directory, name, isDirectory);
+    }
+    this.#appeared(rename.directory, rename.name, isOther && this.#context.recursive);
+  }
+
+  /** Attaches a moved directory at its new path, and handles what has waited since IN_MOVED_FROM. */
   #arrived(moved: Directory, directory: Directory, name: BytePath): void {
     moved.place(directory, name);
-    for (const each of moved.all()) if (!each.surveyed) this.#context.survey.request(each);
-    const held = moved.held ?? [];
-    moved.held = null;
-    for (const [below, event] of held) below.onEvent(event);
+    const { events, unsurveyed } = moved.moving ?? NOTHING;
+    moved.moving = null;
+    for (const each of unsurveyed) this.#context.survey.request(each);
+    for (const [below, event] of events) below.onEvent(event);
   }
 }

@@ -12,6 +12,7 @@ import {
   Inotify,
   type InotifyEvent,
 } from '../../os/inotify.ts';
+import { Releases } from './releases.ts';
 
 /** Receives the events of one directory. */
 export interface Subscriber {
@@ -20,26 +21,32 @@ export interface Subscriber {
 
 /** Time after which event handling yields to the event loop, in milliseconds. */
 const SLICE_MS = 8;
-const EVENTS_BETWEEN_CLOCK_READS = 64;
+const CALLS_BETWEEN_CLOCK_READS = 64;
 const RETRY_MS = 10;
+/** Maximum number of callbacks for one mark of `whenSettled`. */
+const SETTLED_AT_ONCE = 1000;
 
 /** A mask that does not change an existing watch. */
 const IDENTIFY = IN_MASK_ADD | IN_MOVE_SELF | IN_ONLYDIR | IN_DONT_FOLLOW;
 
 /** The daemon's only inotify instance: one kernel watch per directory, shared by all its subscribers. */
 export class KernelWatches implements Disposable {
+  /** Directories that have left their trees. */
+  readonly releases = new Releases((slice) => this.inTurn(slice));
   #inotify: Inotify | null = null;
   /** By watch descriptor. */
   readonly #subscribers = new Map<number, Set<Subscriber>>();
   readonly #marks = new Map<number, () => void>();
   readonly #slices: (() => void)[] = [];
+  readonly #unsettled: (() => void)[] = [];
+  #isSettling = false;
   readonly #overflowListeners = new Set<() => void>();
   readonly #whenDrained: (() => void)[] = [];
   #events: Generator<InotifyEvent, void> | null = null;
   /** Whether a batch is being handed out. */
   #working = false;
-  /** Whether the last event handed out was IN_MOVED_FROM. */
-  #halfMoved = false;
+  /** How many of the last events handed out were IN_MOVED_FROM. The IN_MOVED_TO of the same move follows immediately. */
+  #halfMoves = 0;
   #disposed = false;
 
   /** Number of kernel watches. */
@@ -47,9 +54,12 @@ export class KernelWatches implements Disposable {
     return this.#subscribers.size;
   }
 
-  /** Watches the directory at `path`; returns its descriptor. Throws `resource_exhausted` at the kernel's limits. */
-  subscribe(path: BytePath, mask: number, subscriber: Subscriber): number {
-    const descriptor = this.#open().add(path, mask | IN_ONLYDIR | IN_DONT_FOLLOW);
+  /**
+   * Watches the directory at `path`, called `shown` in errors; returns its descriptor. Throws `resource_exhausted` at
+   * the kernel's limits.
+   */
+  subscribe(path: BytePath, mask: number, subscriber: Subscriber, shown = path): number {
+    const descriptor = this.#open().add(path, mask | IN_ONLYDIR | IN_DONT_FOLLOW, shown);
     const subscribers = this.#subscribers.get(descriptor);
     if (subscribers) subscribers.add(subscriber);
     else this.#subscribers.set(descriptor, new Set([subscriber]));
@@ -77,6 +87,15 @@ export class KernelWatches implements Disposable {
     return null;
   }
 
+  /** Whether the directory at `path` has this watch descriptor. */
+  isWatch(descriptor: number, path: BytePath): boolean {
+    try {
+      return this.identify(path) === descriptor;
+    } catch {
+      return false;
+    }
+  }
+
   /** Calls back once, when all events that have occurred so far have been handed out or lost. */
   whenPassed(callback: () => void): void {
     if (this.#disposed) return;
@@ -89,7 +108,13 @@ export class KernelWatches implements Disposable {
     }
   }
 
-  /** Calls back once, when all events read from the kernel have been handed out. */
+  /** The same, for callers that may be many: one mark at a time serves up to a thousand of them. */
+  whenSettled(callback: () => void): void {
+    this.#unsettled.push(callback);
+    this.#settle();
+  }
+
+  /** Calls back once, in its own turn, when all events read from the kernel have been handed out. */
   whenDrained(callback: () => void): void {
     if (this.#working) this.#whenDrained.push(callback);
     else this.inTurn(callback);
@@ -119,20 +144,32 @@ export class KernelWatches implements Disposable {
     return this.#inotify;
   }
 
+  #settle(): void {
+    if (this.#isSettling || this.#unsettled.length === 0) return;
+    this.#isSettling = true;
+    const callbacks = this.#unsettled.splice(0, SETTLED_AT_ONCE);
+    this.whenPassed(() => {
+      this.#isSettling = false;
+      for (const callback of callbacks) callback();
+      this.#settle();
+    });
+  }
+
   /** Hands out the events read from the kernel, in slices. */
   #work(): void {
     this.#working = true;
     const deadline = performance.now() + SLICE_MS;
-    for (let count = 1; !this.#disposed; count++) {
+    for (let calls = 0; !this.#disposed; calls++) {
       this.#events ??= this.#takeEvents();
       if (!this.#events) break;
       const event = this.#events.next().value;
-      if (event) this.#handOut(event);
+      if (event) calls += this.#handOut(event);
       else this.#events = null;
-      if (count % EVENTS_BETWEEN_CLOCK_READS === 0 && !this.#halfMoved && performance.now() > deadline) {
-        setImmediate(() => this.#work());
-        return;
-      }
+      if (calls < CALLS_BETWEEN_CLOCK_READS || this.#halfMoves === 1) continue;
+      calls = 0;
+      if (performance.now() < deadline) continue;
+      setImmediate(() => this.#work());
+      return;
     }
     this.#finishBatch();
   }
@@ -142,8 +179,9 @@ export class KernelWatches implements Disposable {
     return batch ? decodeEvents(batch) : null;
   }
 
-  #handOut(event: InotifyEvent): void {
-    this.#halfMoved = (event.mask & IN_MOVED_FROM) !== 0;
+  /** Returns the number of subscribers. */
+  #handOut(event: InotifyEvent): number {
+    this.#halfMoves = event.mask & IN_MOVED_FROM ? this.#halfMoves + 1 : 0;
     const subscribers = this.#subscribers.get(event.descriptor);
     if (subscribers) {
       if (event.mask & IN_IGNORED) this.#subscribers.delete(event.descriptor);
@@ -155,6 +193,7 @@ export class KernelWatches implements Disposable {
       this.#marks.delete(event.descriptor);
       passed?.();
     }
+    return subscribers?.size ?? 0;
   }
 
   /** Marks may be among the lost events. */
@@ -176,8 +215,8 @@ export class KernelWatches implements Disposable {
 
   /** Ends the batch; after IN_MOVED_FROM continues, because IN_MOVED_TO follows immediately. */
   #finishBatch(): void {
-    if (this.#halfMoved) {
-      this.#halfMoved = false;
+    if (this.#halfMoves > 0) {
+      this.#halfMoves = 0;
       setImmediate(() => this.#work());
     } else {
       this.#drained();
@@ -186,6 +225,6 @@ export class KernelWatches implements Disposable {
 
   #drained(): void {
     this.#working = false;
-    for (const callback of this.#whenDrained.splice(0)) if (!this.#disposed) callback();
+    for (const callback of this.#whenDrained.splice(0)) this.inTurn(callback);
   }
 }

@@ -1,6 +1,7 @@
 import { onAbort } from '../../../base/abort.ts';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { type BytePath, displayPath } from '../../os/byte-path.ts';
+import type { Ground } from './descent.ts';
 import type { WatchEventType, WatchSink } from './event.ts';
 import type { KernelWatches } from './kernel-watches.ts';
 import { RootGuard } from './root-guard.ts';
@@ -8,8 +9,7 @@ import { Tree, type TreeOwner } from './tree.ts';
 
 export interface LocalWatchOptions {
   readonly kernel: KernelWatches;
-  /** Without symbolic links. */
-  readonly rootPath: BytePath;
+  readonly ground: Ground;
   readonly recursive: boolean;
   readonly sink: WatchSink;
   /** Whether the directory at this path is to be watched. */
@@ -22,7 +22,7 @@ export interface LocalWatchOptions {
  */
 export class LocalWatch implements TreeOwner, Disposable {
   readonly kernel: KernelWatches;
-  readonly rootPath: BytePath;
+  readonly ground: Ground;
   readonly recursive: boolean;
   readonly enters: (path: BytePath) => boolean;
 
@@ -35,7 +35,7 @@ export class LocalWatch implements TreeOwner, Disposable {
 
   constructor(options: LocalWatchOptions) {
     this.kernel = options.kernel;
-    this.rootPath = options.rootPath;
+    this.ground = options.ground;
     this.recursive = options.recursive;
     this.enters = options.enters;
     this.#sink = options.sink;
@@ -85,7 +85,7 @@ export class LocalWatch implements TreeOwner, Disposable {
 
   rootLeft(type: 'remove' | 'rename'): void {
     if (this.#state === 'starting') {
-      this.fail(new EnvdError('not_found', `path not found: '${displayPath(this.rootPath)}'`));
+      this.fail(new EnvdError('not_found', `path not found: '${displayPath(this.ground.path)}'`));
     } else if (this.#state === 'live') {
       this.#sink.push(type, '.');
       this.#sink.end();
@@ -112,7 +112,7 @@ export class LocalWatch implements TreeOwner, Disposable {
   #startTree(): void {
     if (this.#state === 'over') return;
     this.#releases.push(this.kernel.onOverflow(() => this.lost()));
-    const guard = new RootGuard(this.kernel, this.rootPath, (type) => this.#checkRoot(type));
+    const guard = new RootGuard(this.kernel, this.ground.path, (type) => this.#checkRoot(type));
     this.#releases.push(() => guard[Symbol.dispose]());
     this.#tree.start();
   }

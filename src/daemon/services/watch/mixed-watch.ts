@@ -26,7 +26,7 @@ export class MixedWatch implements Disposable {
     this.#options = options;
     this.#excluded = new Set([...root.networkMounts, ...root.pseudoMounts]);
     const enters = (path: BytePath) => !this.#excluded.has(path);
-    this.#local = new LocalWatch({ kernel, rootPath: root.path, recursive, sink, enters });
+    this.#local = new LocalWatch({ kernel, ground: root, recursive, sink, enters });
   }
 
   /** Resolves when everything is watched. Throws as `LocalWatch.start` and `NetworkWatch.start` do. */

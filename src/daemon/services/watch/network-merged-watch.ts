@@ -59,7 +59,13 @@ export class MergedWatch implements WatchSink, Disposable {
     this.#reconciler = new Reconciler(this.#ledger, (type, name, movedFrom = null) =>
       this.#outgoing.push([type, name, movedFrom]),
     );
-    this.#local = new LocalWatch({ kernel, rootPath: root, recursive, sink: this, enters: () => true });
+    this.#local = new LocalWatch({
+      kernel,
+      ground: { path: root, owner: null },
+      recursive,
+      sink: this,
+      enters: () => true,
+    });
   }
 
   /** Resolves when every further change will be reported. Throws `resource_exhausted` for more than 100,000 entries. */

@@ -1,5 +1,5 @@
-import { isSystemError } from '../../../base/errors.ts';
 import { type BytePath, joinBytes } from '../../os/byte-path.ts';
+import type { DirectoryHandle } from '../../os/directory-handle.ts';
 import {
   IN_ATTRIB,
   IN_CLOSE_WRITE,
@@ -12,6 +12,7 @@ import {
   IN_MOVED_FROM,
   IN_MOVED_TO,
 } from '../../os/inotify.ts';
+import { Descent, type Ground } from './descent.ts';
 import type { Directory } from './directory.ts';
 import type { KernelWatches } from './kernel-watches.ts';
 
@@ -34,39 +35,42 @@ const MASK = EVENTS | IN_DELETE_SELF | IN_MOVE_SELF;
 export class Placement {
   readonly #kernel: KernelWatches;
   readonly #root: Directory;
-  readonly #rootPath: BytePath;
+  readonly #ground: Ground;
 
-  constructor(kernel: KernelWatches, root: Directory, rootPath: BytePath) {
+  constructor(kernel: KernelWatches, root: Directory, ground: Ground) {
     this.#kernel = kernel;
     this.#root = root;
-    this.#rootPath = rootPath;
+    this.#ground = ground;
+  }
+
+  /** Whether permissions of a user apply. */
+  get isRestricted(): boolean {
+    return this.#ground.owner !== null;
   }
 
   /** The directory's path in the file system, or null while it is not part of the tree. */
   locate(directory: Directory): BytePath | null {
     if (directory.gone || directory.top() !== this.#root) return null;
-    return this.resolve(directory.path());
+    const path = directory.path();
+    return path === null ? null : joinBytes(this.#ground.path, path);
   }
 
-  /** The path in the file system of `path` in the tree. */
-  resolve(path: BytePath): BytePath {
-    return joinBytes(this.#rootPath, path);
+  /** To open directories in this turn of the event loop. */
+  descend(): Descent {
+    return new Descent(this.#kernel, this.#root, this.#ground);
   }
 
-  /** Watches the root. Throws inotify_add_watch(2)'s errors. */
+  /** Watches the root. Throws open(2)'s and inotify_add_watch(2)'s errors. */
   watchRoot(): void {
-    this.#root.descriptor = this.#kernel.subscribe(this.#rootPath, MASK, this.#root);
+    using descent = this.descend();
+    using handle = descent.openRoot();
+    this.watch(this.#root, handle);
   }
 
-  /** Watches `path` of the file system for `directory`, which has no watch; false when there is no directory. */
-  watch(directory: Directory, path: BytePath): boolean {
-    try {
-      directory.descriptor = this.#kernel.subscribe(path, MASK, directory);
-      return true;
-    } catch (error) {
-      if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return false;
-      throw error;
-    }
+  /** Watches the open directory for `directory`, which has no watch. Throws `resource_exhausted`. */
+  watch(directory: Directory, handle: DirectoryHandle): void {
+    const shown = this.locate(directory) ?? handle.path;
+    directory.descriptor = this.#kernel.subscribe(handle.path, MASK, directory, shown);
   }
 
   /** Whether the directory's kernel watch has other subscribers. */
@@ -76,17 +80,14 @@ export class Placement {
 
   /** Whether the watched directory is at its path in the tree. */
   isInPlace(directory: Directory): boolean {
-    const path = this.locate(directory);
-    return path !== null && this.isAt(directory, path);
+    using descent = this.descend();
+    return descent.find(directory) !== null;
   }
 
-  /** Whether the watched directory is at `path` of the file system. */
-  isAt(directory: Directory, path: BytePath): boolean {
-    try {
-      return directory.descriptor !== null && this.#kernel.identify(path) === directory.descriptor;
-    } catch {
-      return false;
-    }
+  /** What has this name in a directory; null if nothing has, or the directory is not at its path. */
+  kindOf(directory: Directory, name: BytePath): 'directory' | 'other' | null {
+    using descent = this.descend();
+    return descent.find(directory)?.kindOf(name) ?? null;
   }
 
   /** Removes the watch, not those below. */
@@ -99,23 +100,15 @@ export class Placement {
 
   /** Discards the read in progress of a directory. */
   cancel(directory: Directory): void {
-    if (!directory.look) return;
     directory.look = null;
     if (directory !== this.#root) this.release(directory);
   }
 
-  /** Detaches a directory from its parent, for a move. */
-  detach(directory: Directory): void {
-    for (const each of directory.all()) this.cancel(each);
-    directory.detach();
-  }
-
   /** Removes a directory and all below from the tree. */
   discard(directory: Directory): void {
-    for (const each of directory.all()) {
-      each.gone = true;
-      this.release(each);
-    }
+    directory.gone = true;
+    directory.moving = null;
     directory.detach();
+    this.#kernel.releases.add(directory);
   }
 }

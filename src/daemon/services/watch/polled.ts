@@ -3,6 +3,9 @@ import { EnvdError } from '../../../base/errors.ts';
 import type { WatchEvent } from './event.ts';
 import type { Watch, Watcher, WatchOptions } from './watcher.ts';
 
+/** Maximum number of events in one answer, which is encoded in one turn of the event loop. */
+const MOST_TAKEN = 8192;
+
 /** Watches whose events are polled by clients; the queues between polls are bounded. */
 export class PolledWatches implements Disposable {
   readonly #watcher: Watcher;
@@ -21,13 +24,17 @@ export class PolledWatches implements Disposable {
   }
 
   /**
-   * All events since the last call, in order; empty after the watched directory is gone. Throws `not_found`, and
+   * The events since the last call, in order, at most 8192; empty after the watched directory is gone. Throws `not_found`, and
    * `resource_exhausted` when a new directory could not be watched.
    */
   take(id: string): WatchEvent[] {
     const watch = this.#find(id);
     const events: WatchEvent[] = [];
-    for (let batch = watch.take(); batch.length > 0; batch = watch.take()) events.push(...batch);
+    while (events.length < MOST_TAKEN) {
+      const batch = watch.take();
+      if (batch.length === 0) break;
+      events.push(...batch);
+    }
     return events;
   }
 

@@ -7,8 +7,8 @@ const MAX_RENAMES = 16;
 export interface Rename {
   readonly directory: Directory;
   readonly name: BytePath;
-  /** The old path, relative to the root. */
-  readonly path: BytePath;
+  /** The old path, relative to the root; null: too long to be told. */
+  readonly path: BytePath | null;
   /** Whether it is a directory of the tree. */
   readonly isFollowed: boolean;
 }
@@ -17,8 +17,9 @@ export interface Rename {
 export class Renames {
   /** The last renames without IN_MOVED_TO, by cookie. */
   readonly #halves = new Map<number, Rename>();
-  readonly #candidates = new Set<Rename>();
-  #last: { readonly from: BytePath; readonly to: BytePath } | null = null;
+  /** By directory and name of the old path. */
+  readonly #candidates = new Map<Directory, Map<BytePath, Rename>>();
+  #last: { readonly from: BytePath | null; readonly to: BytePath | null } | null = null;
 
   add(cookie: number, rename: Rename): void {
     this.#halves.set(cookie, rename);
@@ -35,25 +36,27 @@ export class Renames {
   }
 
   /** Whether a move is the reverse of the one before, as the kernel reports an exchange. */
-  isReverse(rename: Rename, to: BytePath): boolean {
+  isReverse(rename: Rename, to: BytePath | null): boolean {
     const last = this.#last;
     this.#last = { from: rename.path, to };
-    return last?.from === to && last.to === rename.path;
+    return to !== null && last?.from === to && last.to === rename.path;
   }
 
   addCandidate(rename: Rename): void {
-    this.#candidates.add(rename);
+    const names = this.#candidates.get(rename.directory) ?? new Map<BytePath, Rename>();
+    names.set(rename.name, rename);
+    this.#candidates.set(rename.directory, names);
   }
 
-  /** Drops candidates with this old path: another event explains the entry that exists there. */
-  dropCandidates(directory: Directory, name: BytePath): void {
-    for (const candidate of this.#candidates) {
-      if (candidate.directory === directory && candidate.name === name) this.#candidates.delete(candidate);
-    }
+  /** Drops the candidate with this old path: another event explains the entry that exists there. */
+  dropCandidate(directory: Directory, name: BytePath): void {
+    const names = this.#candidates.get(directory);
+    names?.delete(name);
+    if (names?.size === 0) this.#candidates.delete(directory);
   }
 
-  /** Removes a candidate; false when it has been dropped. */
-  takeCandidate(rename: Rename): boolean {
-    return this.#candidates.delete(rename);
+  /** Whether a candidate has not been dropped. */
+  isCandidate(rename: Rename): boolean {
+    return this.#candidates.get(rename.directory)?.get(rename.name) === rename;
   }
 }

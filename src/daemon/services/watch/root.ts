@@ -11,6 +11,8 @@ import type { Answers } from './answers.ts';
 export interface WatchRoot {
   /** Without symbolic links. */
   readonly path: BytePath;
+  /** The owner of a user's link that was followed, whose permissions apply; null: the daemon's. */
+  readonly owner: number | null;
   /** The mount point it is on. */
   readonly mount: BytePath;
   readonly isNetwork: boolean;
@@ -35,7 +37,9 @@ export async function findRoot(
   // Checked against the mount table first, so that a refused file system is not accessed.
   const nominal = mountOf(mounts, bytePath(path));
   allow(nominal?.kind === 'network', bytePath(path));
-  const resolved = await about(path, () => answers.ask(keyOf(nominal, path), path, () => resolve(path)));
+  const { resolved, owner } = await about(path, () =>
+    answers.ask(keyOf(nominal, path), path, () => resolve(path)),
+  );
 
   const actual = mountOf(mounts, resolved);
   const isNetwork = await answers.ask(keyOf(actual, path), path, () => isOnNetwork(resolved));
@@ -47,6 +51,7 @@ export async function findRoot(
   for (const mount of networkMounts) allow(true, mount);
   return {
     path: resolved,
+    owner,
     mount: actual?.path ?? '/',
     isNetwork,
     networkMounts,
@@ -55,13 +60,14 @@ export async function findRoot(
 }
 
 /** With the rights of a link's owner, where a user's link was followed: he must be able to list the directory. */
-async function resolve(path: string): Promise<BytePath> {
+async function resolve(path: string): Promise<{ resolved: BytePath; owner: number | null }> {
   using place = await Place.open(path, true);
   const status = await place.status();
   if (!status) throw new EnvdError('not_found', `path not found: '${path}'`);
   if (!status.isDirectory()) throw new EnvdError('invalid_argument', `path is not a directory: '${path}'`);
   await using directory = await place.openFile(constants.O_RDONLY | constants.O_DIRECTORY);
-  return bytePath(await readlink(`/proc/self/fd/${directory.fd}`, 'buffer'));
+  const resolved = bytePath(await readlink(`/proc/self/fd/${directory.fd}`, 'buffer'));
+  return { resolved, owner: place.owner };
 }
 
 /** Requests to a network file system are serialised; those to local ones are keyed by path. */

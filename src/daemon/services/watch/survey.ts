@@ -1,13 +1,13 @@
-import { isSystemError } from '../../../base/errors.ts';
 import type { BytePath } from '../../os/byte-path.ts';
-import { DirectoryHandle, type Names } from '../../os/directory-handle.ts';
 import type { InotifyEvent } from '../../os/inotify.ts';
 import type { Directory, Look } from './directory.ts';
 import type { KernelWatches } from './kernel-watches.ts';
 import type { Placement } from './placement.ts';
+import { type Read, Reader } from './reader.ts';
 
-/** Time after which reading directories yields to the event loop, in milliseconds. */
+/** Time after which a slice ends, in milliseconds. */
 const SLICE_MS = 5;
+const STEPS_BETWEEN_CLOCK_READS = 64;
 /** Delay before a directory that was not found is tried again, in milliseconds; doubles each time. */
 const RETRY_MS = 5;
 /** The number of attempts (0.3 s) that the start of a watch waits for. */
@@ -15,19 +15,11 @@ const PATIENT_MISSES = 6;
 /** The number of attempts (10 s) after which a directory counts as removed. */
 const MAX_MISSES = 11;
 
-const NOTHING: Names = { directories: [], others: [] };
-
 /** What a survey needs of its tree. */
-export interface Surveyed {
-  readonly root: Directory;
-  readonly recursive: boolean;
-  /** Whether entries that are found are reported. */
-  readonly live: boolean;
-  /** Whether the directory at this path is to be surveyed. */
-  enters(path: BytePath): boolean;
+export interface Surveyed extends Read {
   tellCreated(directory: Directory, name: BytePath): void;
   /** Applies an event that was queued during the survey, which has found the entries `known`. */
-  replay(directory: Directory, event: InotifyEvent, known: Set<BytePath>): void;
+  replay(directory: Directory, event: InotifyEvent, known: Look['known']): void;
   /** The directory is not at its path in the tree, and no event explains that. */
   vanished(directory: Directory): void;
   /** All directories have been surveyed. */
@@ -36,17 +28,20 @@ export interface Surveyed {
 }
 
 /**
- * Surveys directories: adds a watch to each, then reads its names. The tree follows the events and lags behind the file
- * system. The names are therefore accepted only after all events up to the read have been handled, and only if none of
- * them moved or removed the directory or an ancestor. Otherwise the directory is surveyed again.
- * See `docs/decisions/004-own-inotify.md`.
+ * Surveys directories, in slices: adds a watch to each, then reads its names. The tree follows the events and lags
+ * behind the file system. A directory is therefore opened through its parent, which is known to be the watched one. Its
+ * names are accepted only after all events up to the read have been handled, and only if none of them moved or removed
+ * it; otherwise it is surveyed again. See `docs/decisions/004-own-inotify.md`.
  */
 export class Survey {
   readonly #kernel: KernelWatches;
   readonly #placement: Placement;
   readonly #tree: Surveyed;
+  readonly #reader: Reader;
   readonly #queue: Directory[] = [];
-  /** Reads and delays in progress. */
+  /** Directories that have been read, and whose events up to the read have been handled. */
+  readonly #read: Directory[] = [];
+  /** Reads whose events have not been handled yet, and delays. */
   #pending = 0;
   #scheduled = false;
   #stopped = false;
@@ -55,6 +50,7 @@ export class Survey {
     this.#kernel = kernel;
     this.#placement = placement;
     this.#tree = tree;
+    this.#reader = new Reader(kernel, placement, tree);
   }
 
   /** Surveys the root and all below. */
@@ -71,6 +67,7 @@ export class Survey {
 
   stop(): void {
     this.#stopped = true;
+    this.#reader[Symbol.dispose]();
   }
 
   #schedule(later: (run: () => void) => void): void {
@@ -93,107 +90,105 @@ export class Survey {
 
   #slice(): void {
     const deadline = performance.now() + SLICE_MS;
-    const looks = new Map<Directory, Look>();
-    let next = 0;
-    for (; next < this.#queue.length && performance.now() < deadline; next++) {
-      const directory = this.#queue[next];
-      const look = directory && this.#look(directory);
-      if (look) looks.set(directory, look);
-    }
-    this.#queue.splice(0, next);
-    if (looks.size > 0) this.#concludeLater(looks);
+    drain(this.#read, deadline, (directory) => this.#conclude(directory, deadline));
+    const done: Directory[] = [];
+    using descent = this.#placement.descend();
+    drain(this.#queue, deadline, (directory) => {
+      let result = this.#reader.step(directory, descent);
+      while (result === 'more' && performance.now() < deadline)
+        result = this.#reader.step(directory, descent);
+      if (result === 'done') done.push(directory);
+      else if (result === 'later') this.#wait(directory, (run) => this.#kernel.releases.whenDone(run));
+      return result !== 'more';
+    });
+    if (done.length > 0) this.#concludeLater(done);
     this.#goOn();
   }
 
   #goOn(): void {
-    if (this.#queue.length > 0) this.#schedule((run) => this.#kernel.inTurn(run));
+    if (this.#queue.length + this.#read.length > 0) this.#schedule((run) => this.#kernel.inTurn(run));
     else if (this.#pending === 0) this.#tree.surveyed();
   }
 
-  /** Null when the directory need not or cannot be surveyed now. */
-  #look(directory: Directory): Look | null {
-    if (directory.surveyed || directory.look) return null;
-    const path = this.#placement.locate(directory);
-    if (path === null || !(directory === this.#tree.root || this.#tree.enters(path))) return null;
-    const look: Look = { names: null, events: [] };
-    directory.look = look;
-    using handle = open(path);
-    if (handle && this.#watch(directory, look, handle)) {
-      look.names = this.#tree.recursive ? handle.names(this.#tree.live) : NOTHING;
-    }
-    return look;
-  }
-
-  /** Watches the open directory; false when it is not at its path any more. */
-  #watch(directory: Directory, look: Look, handle: DirectoryHandle): boolean {
-    if (directory.descriptor !== null) return this.#placement.isAt(directory, handle.path);
-    if (!this.#placement.watch(directory, handle.path)) return false;
-    // A shared kernel watch also delivers events from before this subscription.
-    if (this.#placement.isShared(directory)) {
-      this.#kernel.whenPassed(() => {
-        look.events.length = 0;
-      });
-    }
-    return true;
-  }
-
   /** Concludes the reads when all events up to now have been handled. */
-  #concludeLater(looks: ReadonlyMap<Directory, Look>): void {
+  #concludeLater(directories: readonly Directory[]): void {
     this.#pending++;
     this.#kernel.whenPassed(() => {
       this.#pending--;
-      this.#attempt(() => {
-        for (const [directory, look] of looks) this.#conclude(directory, look);
-        this.#goOn();
-      });
+      for (const directory of directories) this.#read.push(directory);
+      this.#attempt(() => this.#goOn());
     });
   }
 
-  #conclude(directory: Directory, look: Look): void {
-    if (directory.gone) return;
-    // The directory or an ancestor has moved.
-    if (directory.look !== look) this.request(directory);
-    else if (look.names) this.#accept(directory, look.names, look.events);
-    else this.#miss(directory);
+  /** False when it has to be continued. */
+  #conclude(directory: Directory, deadline: number): boolean {
+    const { look } = directory;
+    const top = directory.top();
+    if (!look || top.gone) return true;
+    if (top === this.#tree.root && look.moves === directory.moves && look.outcome === 'found') {
+      return this.#accept(directory, look, deadline);
+    }
+    this.#placement.cancel(directory);
+    if (top !== this.#tree.root) top.moving?.unsurveyed.push(directory);
+    else if (look.moves === directory.moves && look.outcome === 'missing') this.#missed(directory);
+    else this.#outran(directory);
+    return true;
   }
 
-  #accept(directory: Directory, { directories, others }: Names, events: readonly InotifyEvent[]): void {
+  #accept(directory: Directory, look: Look, deadline: number): boolean {
+    let steps = 0;
+    const isLate = () => ++steps % STEPS_BETWEEN_CLOCK_READS === 0 && performance.now() > deadline;
+    for (let next = look.unreported.next(); !next.done; next = look.unreported.next()) {
+      const [name, isDirectory] = next.value;
+      this.#tree.tellCreated(directory, name);
+      if (isDirectory) this.request(directory.addChild(name));
+      if (isLate()) return false;
+    }
+    for (let event = look.nextEvent(); event; event = look.nextEvent()) {
+      this.#tree.replay(directory, event, look.known);
+      if (isLate()) return false;
+    }
     directory.look = null;
     directory.surveyed = true;
-    for (const name of directories) {
-      this.#tree.tellCreated(directory, name);
-      this.request(directory.addChild(name));
-    }
-    for (const name of others) this.#tree.tellCreated(directory, name);
-    if (events.length === 0) return;
-    const known = new Set([...directories, ...others]);
-    for (const event of events) this.#tree.replay(directory, event, known);
+    return true;
   }
 
   /** Tries again later: the event of a move or removal comes shortly after it, later on a busy system. */
-  #miss(directory: Directory): void {
-    this.#placement.cancel(directory);
+  #missed(directory: Directory): void {
     const count = ++directory.misses;
-    if (count > (directory === this.#tree.root ? PATIENT_MISSES : MAX_MISSES)) {
-      this.#tree.vanished(directory);
-      return;
-    }
-    const awaited = count <= PATIENT_MISSES ? 1 : 0;
-    this.#pending += awaited;
-    const again = () => {
-      this.#pending -= awaited;
+    if (count > (directory === this.#tree.root ? PATIENT_MISSES : MAX_MISSES)) this.#tree.vanished(directory);
+    else this.#retry(directory, count, RETRY_MS * 2 ** (count - 1));
+  }
+
+  /** The tree lags behind changes: tries again, as long as they go on. */
+  #outran(directory: Directory): void {
+    const count = directory.outran++;
+    if (count === 0) this.request(directory);
+    else this.#retry(directory, count, RETRY_MS * 2 ** Math.min(count - 1, PATIENT_MISSES));
+  }
+
+  #retry(directory: Directory, count: number, delayMs: number): void {
+    const later = (run: () => void) => setTimeout(run, delayMs).unref();
+    if (count <= PATIENT_MISSES) this.#wait(directory, later);
+    else later(() => this.#attempt(() => this.request(directory)));
+  }
+
+  /** Surveys the directory later; the start of a watch waits for it. */
+  #wait(directory: Directory, later: (run: () => void) => void): void {
+    this.#pending++;
+    later(() => {
+      this.#pending--;
       this.#attempt(() => this.request(directory));
-    };
-    setTimeout(again, RETRY_MS * 2 ** (count - 1)).unref();
+    });
   }
 }
 
-/** Null when there is no directory at `path`. */
-function open(path: BytePath): DirectoryHandle | null {
-  try {
-    return new DirectoryHandle(path);
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return null;
-    throw error;
+/** Removes items from the head of a list until a step returns false or the time is over. */
+function drain<T>(list: T[], deadline: number, step: (item: T) => boolean): void {
+  let done = 0;
+  for (const item of list) {
+    if (performance.now() > deadline || !step(item)) break;
+    done++;
   }
+  list.splice(0, done);
 }

@@ -7,7 +7,8 @@ import {
   IN_UNMOUNT,
   type InotifyEvent,
 } from '../../os/inotify.ts';
-import { Directory, type EventSink } from './directory.ts';
+import type { Ground } from './descent.ts';
+import { Directory, type EventSink, type Look } from './directory.ts';
 import { EntryEvents } from './entry-events.ts';
 import type { WatchEventType } from './event.ts';
 import type { KernelWatches } from './kernel-watches.ts';
@@ -15,11 +16,13 @@ import { PendingMoves } from './pending-moves.ts';
 import { Placement } from './placement.ts';
 import { Survey, type Surveyed } from './survey.ts';
 
+/** Maximum number of events that wait for the survey or the arrival of a directory. */
+const MOST_KEPT = 65_536;
+
 /** The owner of a tree, to which it reports. */
 export interface TreeOwner {
   readonly kernel: KernelWatches;
-  /** Without symbolic links. */
-  readonly rootPath: BytePath;
+  readonly ground: Ground;
   readonly recursive: boolean;
   /** Whether the directory at this path is to be watched. */
   enters(path: BytePath): boolean;
@@ -50,7 +53,7 @@ export class Tree implements EventSink, Surveyed, Disposable {
     this.#owner = owner;
     this.recursive = owner.recursive;
     this.root = new Directory(null, '', this);
-    this.#placement = new Placement(owner.kernel, this.root, owner.rootPath);
+    this.#placement = new Placement(owner.kernel, this.root, owner.ground);
     this.#survey = new Survey(owner.kernel, this.#placement, this);
     this.#moves = new PendingMoves(owner.kernel, (directory) => this.#placement.discard(directory));
     this.#entries = new EntryEvents({
@@ -75,7 +78,7 @@ export class Tree implements EventSink, Surveyed, Disposable {
   }
 
   handle(directory: Directory, event: InotifyEvent): void {
-    if (this.#stopped || directory.gone) return;
+    if (this.#stopped) return;
     try {
       this.#dispatch(directory, event);
     } catch (error) {
@@ -91,8 +94,12 @@ export class Tree implements EventSink, Surveyed, Disposable {
     this.#entries.tell('create', directory, name);
   }
 
-  replay(directory: Directory, event: InotifyEvent, known: Set<BytePath>): void {
+  replay(directory: Directory, event: InotifyEvent, known: Look['known']): void {
     this.#entries.replay(directory, event, known);
+  }
+
+  release(directory: Directory): void {
+    this.#placement.release(directory);
   }
 
   surveyed(): void {
@@ -128,11 +135,16 @@ export class Tree implements EventSink, Surveyed, Disposable {
 
   #dispatch(directory: Directory, event: InotifyEvent): void {
     const top = directory.top();
-    if (top !== this.root) top.held?.push([directory, event]);
+    if (top !== this.root) this.#keep(top.moving?.events, [directory, event]);
     else if (event.name === '') this.#handleSelf(directory, event.mask);
-    else if (directory.look) directory.look.events.push(event);
+    else if (directory.look) this.#keep(directory.look.events, event);
     // Events before the survey are ignored: the survey sees their result.
     else if (directory.surveyed) this.#entries.apply(directory, event);
+  }
+
+  /** Keeps an event for later. */
+  #keep<T>(events: T[] | undefined, event: T): void {
+    if (events && events.push(event) > MOST_KEPT) this.#owner.lost();
   }
 
   /** Events of a watched directory itself. Except for the root, the watch of its parent reports them too. */

@@ -67,7 +67,7 @@ class RacedWatch implements Disposable {
     this.#outbox = new Outbox(fixture.dir, new Backlog());
     this.#watch = new LocalWatch({
       kernel: this.kernel,
-      rootPath: bytePath(fixture.dir),
+      ground: { path: bytePath(fixture.dir), owner: null },
       recursive: true,
       sink: this.#outbox,
       enters: () => true,
