@@ -102,9 +102,9 @@ function attributesOf(path: string): unknown {
     .map((name) => [name, getAttributeSync(path, name).toString('latin1')]);
 }
 
-/** Debian's tar with all attributes. */
+/** Debian's tar, with all attributes where the format has them. */
 export function tar(...args: readonly string[]): Buffer {
-  return execFileSync('tar', ['--xattrs', '--xattrs-include=*', '--numeric-owner', ...args], {
-    maxBuffer: 2 ** 30,
-  });
+  const hasAttributes = !args.some((arg) => /^--format=(v7|ustar)$/.test(arg));
+  const options = hasAttributes ? ['--xattrs', '--xattrs-include=*'] : [];
+  return execFileSync('tar', [...options, '--numeric-owner', ...args], { maxBuffer: 2 ** 30 });
 }

@@ -7,6 +7,7 @@ import { LINGER } from '../auth.ts';
 import { JsonBodies } from '../json-bodies.ts';
 import { endUnlessComplete, withClientSignal } from '../requests.ts';
 import { sendArchive } from './files/archive-response.ts';
+import { isArchive, receiveArchive } from './files/archive-upload.ts';
 import { announcedDigests } from './files/digests.ts';
 import { sendDownload } from './files/download-response.ts';
 import { MULTIPART_OPTIONS } from './files/multipart.ts';
@@ -54,13 +55,18 @@ function uploadRoute(app: FastifyInstance, files: FileServices): void {
     url: '/files',
     // Checked before Fastify does, which refuses malformed content types with errors of its own.
     onRequest: async (request, reply) => {
-      if (isUpload(request)) return;
+      if (isUpload(request) || isArchive(request)) return;
       admit(request, reply);
       throw unsupportedType(request);
     },
     handler: (request, reply) => {
       const user = admit(request, reply);
       const { path } = fileQuery(request);
+      if (isArchive(request)) {
+        return withClientSignal(reply, (signal) =>
+          receiveArchive(reply, path, (source) => files.unpack(user, path, source, signal)),
+        );
+      }
       const options = {
         metadata: metadataOf(request.raw),
         durable: flag(request, 'durable'),

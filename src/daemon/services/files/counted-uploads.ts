@@ -10,6 +10,11 @@ export function countUploads(files: FileServices, uploads: Transfers): FileServi
     download: (user, path) => files.download(user, path),
     pack: (user, path) => files.pack(user, path),
     compose: (username, request) => files.compose(username, request),
+    async unpack(user, path, source, signal) {
+      const unpacked = await files.unpack(user, path, countedPieces(source, uploads), signal);
+      uploads.count += unpacked.files;
+      return unpacked;
+    },
     async upload(user, parts, options) {
       const uploaded = await files.upload(user, counted(parts, uploads), options);
       uploads.count += uploaded.length;

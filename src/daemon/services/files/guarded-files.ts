@@ -8,6 +8,8 @@ export function guardFiles(files: FileServices, gate: WriteGate): FileServices {
     admit: (query, operation) => files.admit(query, operation),
     download: (user, path) => files.download(user, path),
     pack: (user, path) => files.pack(user, path),
+    unpack: (user, path, source, signal) =>
+      gate.run(() => files.unpack(user, path, gate.outside(source), signal)),
     upload: (user, parts, options) =>
       gate.run(() => files.upload(user, gate.outside(withContentOutside(parts, gate)), options)),
     compose: (username, request) => gate.run(() => files.compose(username, request)),

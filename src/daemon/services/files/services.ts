@@ -8,6 +8,7 @@ import { type Download, openDownload } from './download.ts';
 import type { Metadata } from './metadata.ts';
 import type { FileOperation } from './signature.ts';
 import { Archives } from './tar/archives.ts';
+import type { Unpacked } from './tar/unpack.ts';
 import {
   createUploadResources,
   type UploadContext,
@@ -27,6 +28,9 @@ export interface FileQuery {
   readonly presentedToken: string | undefined;
 }
 
+/** What was unpacked, and where. */
+export type UnpackedArchive = Unpacked & { readonly path: string };
+
 /** Options of an upload. */
 export type UploadOptions = Pick<UploadContext, 'durable' | 'verified' | 'signal'> & {
   readonly metadata: Metadata;
@@ -43,6 +47,13 @@ export interface FileServices {
   download(user: User, path: string): Promise<Download>;
   /** The directory and all below it as an archive; see `packDirectory`. The caller owns the chunks. */
   pack(user: User, path: string): AsyncGenerator<Buffer>;
+  /** Unpacks an archive in a directory; see `unpack`. */
+  unpack(
+    user: User,
+    path: string,
+    source: AsyncIterable<Buffer>,
+    signal: AbortSignal,
+  ): Promise<UnpackedArchive>;
   upload(user: User, parts: AsyncIterable<UploadPart>, options: UploadOptions): Promise<UploadedFile[]>;
   /** Throws `unauthenticated` for an unknown user. */
   compose(username: string, request: ComposeRequest): Promise<UploadedFile>;
@@ -61,6 +72,10 @@ export function createFileServices(guest: Guest, metadataPrefix: string): FileSe
       return openDownload(resolvePath(path, user, guest.defaultWorkdir));
     },
     pack: (user, path) => archives.pack(resolvePath(path, user, guest.defaultWorkdir)),
+    async unpack(user, given, source, signal) {
+      const path = resolvePath(given, user, guest.defaultWorkdir);
+      return { path, ...(await archives.unpack(path, user, source, signal)) };
+    },
     async upload(user, parts, { metadata: values, ...options }) {
       const metadata = { values, prefix: metadataPrefix };
       const { defaultWorkdir } = guest;

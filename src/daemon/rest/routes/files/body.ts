@@ -16,9 +16,10 @@ export class RequestBody {
   readonly #check: DigestCheck | null;
   readonly #isCoded: boolean;
 
-  constructor(request: IncomingMessage) {
+  /** `isCompressed`: whether the content itself is a gzip file, which is decoded like a coding. */
+  constructor(request: IncomingMessage, isCompressed = false) {
     const digests = announcedDigests(request.headers);
-    this.#isCoded = isGzip(request.headers['content-encoding']);
+    this.#isCoded = isGzip(request.headers['content-encoding']) || isCompressed;
     this.#request = request;
     // Before decoding: digests are of the coded content.
     this.#check = digests.length > 0 ? through(request, request, new DigestCheck(digests)) : null;

@@ -111,7 +111,7 @@ function writeOctal(block: Buffer, at: number, digits: number, value: number): v
 }
 
 /** The sum of all bytes of a header, with the field of the checksum, bytes 148 to 155, taken as blanks. */
-function checksumOf(block: Buffer): number {
+export function checksumOf(block: Buffer): number {
   let sum = 8 * 0x20;
   for (let index = 0; index < 148; index++) sum += block[index] ?? 0;
   for (let index = 156; index < BLOCK; index++) sum += block[index] ?? 0;

@@ -69,6 +69,7 @@ test('uploads are counted by files and received bytes', async () => {
     pack: () => {
       throw new Error('an archive');
     },
+    unpack: () => Promise.reject(new Error('an archive')),
     compose: () => Promise.reject(new Error('a composition')),
     async upload(_user, parts) {
       for await (const { path, content } of parts) {

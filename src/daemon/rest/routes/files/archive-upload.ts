@@ -1,0 +1,51 @@
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { EnvdError } from '../../../../base/errors.ts';
+import type { UnpackedArchive } from '../../../services/files/services.ts';
+import { bodyError, RequestBody } from './body.ts';
+import { metadataOf } from './upload-parts.ts';
+
+const TAR = 'application/x-tar';
+const GZIP = 'application/gzip';
+
+/** Whether the body of an upload is an archive. */
+export function isArchive(request: FastifyRequest): boolean {
+  const type = typeOf(request);
+  return type === TAR || type === GZIP;
+}
+
+function typeOf({ headers }: FastifyRequest): string {
+  const [type = ''] = (headers['content-type'] ?? '').split(';', 1);
+  return type.trim().toLowerCase();
+}
+
+/**
+ * Passes the archive in the body of `reply`'s request to `unpack`; afterwards discards the rest. Throws
+ * `invalid_argument` for what cannot apply to an archive, and for a digest that does not match what was unpacked.
+ */
+export async function receiveArchive(
+  { request }: FastifyReply,
+  path: string,
+  unpack: (source: AsyncIterable<Buffer>) => Promise<UnpackedArchive>,
+): Promise<UnpackedArchive> {
+  const type = typeOf(request);
+  if (path === '') throw new EnvdError('invalid_argument', `path is required with ${type}`);
+  if (Object.keys(metadataOf(request.raw)).length > 0)
+    throw new EnvdError('invalid_argument', `metadata in headers cannot be used with ${type}`);
+  const body = new RequestBody(request.raw, type === GZIP);
+  try {
+    const unpacked = await unpack(piecesOf(body));
+    await body.verify();
+    return unpacked;
+  } finally {
+    body.drain();
+  }
+}
+
+/** Leaving the loop early does not destroy the stream: it may be the request. */
+async function* piecesOf({ stream }: RequestBody): AsyncGenerator<Buffer> {
+  try {
+    yield* stream.iterator({ destroyOnReturn: false });
+  } catch (error) {
+    throw bodyError(error);
+  }
+}

@@ -1,0 +1,143 @@
+import type { BytePath } from '../../../os/byte-path.ts';
+import type { DirectoryWriter } from '../../../os/directory-writer.ts';
+import type { Attribute } from '../../../os/entries.ts';
+import type { User } from '../../../os/users.ts';
+
+type Owner = Pick<User, 'uid' | 'gid'>;
+
+/** Entries that are stored at the same time. */
+const MAX_TASKS = 16;
+
+/** A directory that entries are unpacked into. */
+export interface Level {
+  readonly name: BytePath;
+  readonly writer: DirectoryWriter;
+  /** What is being stored in it, by name. */
+  readonly tasks: Map<BytePath, Promise<void>>;
+  /** Completes the directory when all entries are in it. */
+  finish: (() => Promise<void>) | null;
+}
+
+/** What an archive says about a directory. */
+export interface DirectoryFacts {
+  readonly mode: number;
+  readonly owner: Owner;
+  readonly attributes: readonly Attribute[];
+  /** Nanoseconds since the epoch. */
+  readonly modified: bigint;
+}
+
+/**
+ * The directories on the path to the current entry, each open, so that it does not matter what other processes put in
+ * their place; and the entries that are being stored. Directories are completed when the archive leaves them.
+ */
+export class DirectoryStack {
+  readonly #root: DirectoryWriter;
+  readonly #levels: Level[];
+  readonly #user: Owner;
+  readonly #running = new Set<Promise<void>>();
+  #failure: { readonly reason: unknown } | null = null;
+
+  constructor(root: DirectoryWriter, user: Owner) {
+    this.#root = root;
+    this.#levels = [{ name: '', writer: root, tasks: new Map(), finish: null }];
+    this.#user = user;
+  }
+
+  /** Goes to a directory; missing ones are made for the user. */
+  async enter(path: readonly BytePath[]): Promise<Level> {
+    let depth = 0;
+    while (depth < path.length && this.#levels[depth + 1]?.name === path[depth]) depth++;
+    while (this.#levels.length > depth + 1) await this.#leave();
+    for (const name of path.slice(depth)) {
+      await this.settled(this.#top, name);
+      const { directory } = await this.#top.writer.makeDirectory(name, this.#user);
+      this.#levels.push({ name, writer: directory, tasks: new Map(), finish: null });
+    }
+    return this.#top;
+  }
+
+  /** Makes a directory and goes there; false when it exists, and is then kept as it is. */
+  async make(level: Level, name: BytePath, facts: DirectoryFacts): Promise<boolean> {
+    const { directory, isNew } = await level.writer.makeDirectory(name, facts.owner);
+    const made: Level = { name, writer: directory, tasks: new Map(), finish: null };
+    this.#levels.push(made);
+    if (!isNew) return false;
+    const { mode, attributes } = facts;
+    // The user's own permissions may be needed to fill it.
+    if (mode !== 0o755) await directory.setFirstMode(mode | 0o700, facts.owner.uid);
+    for (const { name: key, value } of attributes) await directory.setAttribute(key, value);
+    made.finish = async () => {
+      if ((mode | 0o700) !== mode) await directory.setMode(mode);
+      await directory.setTime(facts.modified);
+    };
+    return true;
+  }
+
+  /** Opens a directory that exists. The caller closes it. */
+  async open(path: readonly BytePath[]): Promise<DirectoryWriter> {
+    let directory = await this.#root.openDirectory('.');
+    for (const name of path) {
+      await using parent = directory;
+      directory = await parent.openDirectory(name);
+    }
+    return directory;
+  }
+
+  /** Runs a task in the background as soon as there are few enough. Its failure is thrown by `assertNoFailure`. */
+  async start(level: Level, name: BytePath, task: () => Promise<void>): Promise<void> {
+    await this.#room();
+    const run = this.#run(task).finally(() => level.tasks.delete(name));
+    level.tasks.set(name, run);
+  }
+
+  /** Resolves when nothing is being stored under this name. */
+  async settled(level: Level, name: BytePath): Promise<void> {
+    await level.tasks.get(name);
+  }
+
+  async allSettled(): Promise<void> {
+    await Promise.all(this.#running);
+  }
+
+  async leaveAll(): Promise<void> {
+    while (this.#levels.length > 1) await this.#leave();
+    await this.allSettled();
+  }
+
+  assertNoFailure(): void {
+    if (this.#failure) throw this.#failure.reason;
+  }
+
+  get #top(): Level {
+    const top = this.#levels.at(-1);
+    if (!top) throw new Error('the root is never left');
+    return top;
+  }
+
+  /** Leaves the top directory; it is completed in the background. */
+  async #leave(): Promise<void> {
+    const level = this.#levels.pop();
+    if (!level) return;
+    await this.#room();
+    void this.#run(async () => {
+      await using _ = level.writer;
+      await Promise.all(level.tasks.values());
+      await level.finish?.();
+    });
+  }
+
+  async #room(): Promise<void> {
+    while (this.#running.size >= MAX_TASKS) await Promise.race(this.#running);
+  }
+
+  #run(task: () => Promise<void>): Promise<void> {
+    const run = task()
+      .catch((reason: unknown) => {
+        this.#failure ??= { reason };
+      })
+      .finally(() => this.#running.delete(run));
+    this.#running.add(run);
+    return run;
+  }
+}

@@ -1,0 +1,61 @@
+import type { BytePath } from '../../../os/byte-path.ts';
+import type { DirectoryWriter, NewFile } from '../../../os/directory-writer.ts';
+import { native } from '../../../os/native.ts';
+import type { User } from '../../../os/users.ts';
+import { writeFully } from '../../../os/write-fully.ts';
+import { Attributes } from '../../../os/xattr.ts';
+import type { Member, TarReader } from './reader.ts';
+import { timeOf } from './times.ts';
+
+/** Where and how a file is stored. */
+export interface FileTarget {
+  readonly directory: DirectoryWriter;
+  readonly name: BytePath;
+  readonly owner: Pick<User, 'uid' | 'gid'>;
+  readonly mode: number;
+  readonly signal: AbortSignal;
+}
+
+/** Bytes that are received before they are written. */
+const PIECE = 512 * 1024;
+
+/** Stores a file whose stored content is in memory. It appears complete, or not at all. */
+export async function storeFile(content: Buffer, member: Member, target: FileTarget): Promise<void> {
+  await using made = await target.directory.createFile();
+  let at = 0;
+  for (const { start, length } of member.ranges) {
+    if (length > 0) await writeFully(made.file, [content.subarray(at, at + length)], start, target.signal);
+    at += length;
+  }
+  await complete(made, member, target);
+}
+
+/** Stores a file whose content is taken from the archive as it comes. */
+export async function storeLargeFile(reader: TarReader, member: Member, target: FileTarget): Promise<void> {
+  await using made = await target.directory.createFile();
+  for (const { start, length } of member.ranges) {
+    for (let done = 0; done < length; ) {
+      const piece = await reader.someContent(Math.min(PIECE, length - done));
+      await writeFully(made.file, [piece], start + done, target.signal);
+      done += piece.length;
+    }
+  }
+  await complete(made, member, target);
+}
+
+async function complete(made: NewFile, member: Member, target: FileTarget): Promise<void> {
+  const { file } = made;
+  if (member.realSize !== endOf(member)) await file.truncate(member.realSize);
+  await file.chmod(target.mode);
+  const attributes = new Attributes(file.fd);
+  for (const { name, value } of member.attributes) await attributes.set(name, value);
+  target.signal.throwIfAborted();
+  await made.publish(target.name, target.owner);
+  await file.during(native.writeTimes(file.fd, timeOf(member), timeOf(member)));
+}
+
+/** The end of the last stored range. */
+function endOf({ ranges }: Member): number {
+  const last = ranges.at(-1);
+  return last ? last.start + last.length : 0;
+}

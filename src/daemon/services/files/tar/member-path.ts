@@ -1,0 +1,29 @@
+import { EnvdError } from '../../../../base/errors.ts';
+import { type BytePath, displayPath } from '../../../os/byte-path.ts';
+
+/** Directories within each other: each level holds a descriptor. */
+const MAX_DEPTH = 256;
+/** PATH_MAX of linux/limits.h less the NUL, in bytes. */
+const MAX_NAME = 4095;
+
+/**
+ * The components of a name in an archive; none for the top. Throws `invalid_argument` for names that are absolute or
+ * lead upwards, that are too long or too deep.
+ */
+export function memberPath(name: BytePath): BytePath[] {
+  const problem = problemOf(name);
+  if (problem !== null) throw new EnvdError('invalid_argument', `entry '${displayPath(name)}' ${problem}`);
+  const path = name.split('/').filter((part) => part !== '' && part !== '.');
+  if (path.length > MAX_DEPTH) {
+    const shown = displayPath(name.slice(0, 100));
+    throw new EnvdError('invalid_argument', `entry '${shown}…' is more than ${MAX_DEPTH} levels deep`);
+  }
+  return path;
+}
+
+function problemOf(name: BytePath): string | null {
+  if (name === '') return 'has no name';
+  if (name.startsWith('/')) return 'has an absolute name';
+  if (name.length > MAX_NAME) return `has a name of more than ${MAX_NAME} bytes`;
+  return name.split('/').includes('..') ? "has a name with '..'" : null;
+}

@@ -1,0 +1,56 @@
+import type { BytePath } from '../../../os/byte-path.ts';
+
+const FIRST_CAPACITY = 1024;
+
+/**
+ * A set of names that keeps 8 bytes of each: a hash of 53 bits. A million names take 16 MiB, where the names
+ * themselves would take 100. Open addressing.
+ */
+export class NameSet {
+  #slots = new Float64Array(FIRST_CAPACITY);
+  #count = 0;
+
+  add(name: BytePath): void {
+    if (this.#count * 2 > this.#slots.length) this.#grow();
+    this.#insert(hashOf(name));
+  }
+
+  has(name: BytePath): boolean {
+    const hash = hashOf(name);
+    return this.#slots[this.#slotOf(hash)] === hash;
+  }
+
+  #insert(hash: number): void {
+    const slot = this.#slotOf(hash);
+    if (this.#slots[slot] === hash) return;
+    this.#slots[slot] = hash;
+    this.#count++;
+  }
+
+  /** The slot that has the hash, or the free one for it. */
+  #slotOf(hash: number): number {
+    let slot = hash % this.#slots.length;
+    while (this.#slots[slot] !== 0 && this.#slots[slot] !== hash) slot = (slot + 1) % this.#slots.length;
+    return slot;
+  }
+
+  #grow(): void {
+    const old = this.#slots;
+    this.#slots = new Float64Array(old.length * 2);
+    this.#count = 0;
+    for (const hash of old) if (hash !== 0) this.#insert(hash);
+  }
+}
+
+/** Never 0. Two hashes of 32 and 21 bits. */
+function hashOf(name: BytePath): number {
+  let low = 0x811c9dc5;
+  let high = 0x01000193;
+  for (let index = 0; index < name.length; index++) {
+    const byte = name.charCodeAt(index);
+    low = Math.imul(low ^ byte, 0x01000193);
+    high = Math.imul(high ^ (byte + index), 0x85ebca6b);
+    high ^= high >>> 13;
+  }
+  return (high >>> 11) * 2 ** 32 + (low >>> 0) || 1;
+}

@@ -1,0 +1,66 @@
+import type { Attribute } from '../../../os/entries.ts';
+import type { Refuse } from './header-reader.ts';
+
+/** Records of extended headers by key; both are bytes, one character each. A later record replaces an earlier one. */
+export type PaxRecords = Map<string, string>;
+
+/**
+ * Decodes the body of an extended header into `records`. Repeated pairs of the oldest sparse format are joined as those
+ * of `GNU.sparse.map`. Source: pax(1), "pax Extended Header".
+ */
+export function readPax(body: Buffer, records: PaxRecords, refuse: Refuse): void {
+  const pairs: string[] = [];
+  for (let at = 0; at < body.length; ) {
+    const blank = body.indexOf(0x20, at);
+    const digits = body.toString('latin1', at, blank < 0 ? at : Math.min(blank, at + 8));
+    const end = at + (/^\d+$/.test(digits) ? Number(digits) : 0);
+    const equals = body.indexOf(0x3d, blank);
+    if (equals < 0 || equals >= end || end > body.length || body[end - 1] !== 0x0a)
+      refuse('a record of the extended header is malformed');
+    const key = body.toString('latin1', blank + 1, equals);
+    const value = body.toString('latin1', equals + 1, end - 1);
+    if (key === 'GNU.sparse.offset' || key === 'GNU.sparse.numbytes') pairs.push(value);
+    else records.set(key, value);
+    at = end;
+  }
+  if (pairs.length > 0) records.set('GNU.sparse.map', pairs.join(','));
+}
+
+/** The number of a record, or null; decimal digits. */
+export function paxNumber(records: PaxRecords, key: string, refuse: Refuse): number | null {
+  const text = records.get(key);
+  if (text === undefined || text === '') return null;
+  const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN;
+  return Number.isSafeInteger(value) ? value : refuse(`${key} of the extended header is no usable number`);
+}
+
+/** Seconds since the epoch and nanoseconds, which count forwards. */
+export interface Time {
+  readonly seconds: number;
+  readonly nanoseconds: number;
+}
+
+/** The modification time, or null. Digits beyond nanoseconds are ignored. */
+export function paxTime(records: PaxRecords, refuse: Refuse): Time | null {
+  const text = records.get('mtime');
+  if (text === undefined || text === '') return null;
+  const [, sign = '', whole = '', fraction = ''] = /^(-?)(\d{1,15})(?:\.(\d*))?$/.exec(text) ?? [];
+  if (whole === '') return refuse('mtime of the extended header is no usable number');
+  const nanoseconds = Number(fraction.slice(0, 9).padEnd(9, '0'));
+  if (sign === '') return { seconds: Number(whole), nanoseconds };
+  if (nanoseconds === 0) return { seconds: -Number(whole), nanoseconds };
+  return { seconds: -Number(whole) - 1, nanoseconds: 1_000_000_000 - nanoseconds };
+}
+
+const ATTRIBUTE = 'SCHILY.xattr.';
+
+/** The extended attributes of users; others would give rights. */
+export function paxAttributes(records: PaxRecords): Attribute[] {
+  const attributes: Attribute[] = [];
+  for (const [key, value] of records) {
+    if (!key.startsWith(`${ATTRIBUTE}user.`)) continue;
+    const name = key.slice(ATTRIBUTE.length).replaceAll('%3D', '=').replaceAll('%25', '%');
+    attributes.push({ name, value: Buffer.from(value, 'latin1') });
+  }
+  return attributes;
+}

@@ -1,0 +1,148 @@
+import { EnvdError } from '../../../../base/errors.ts';
+import { type BytePath, displayPath } from '../../../os/byte-path.ts';
+import type { DataRange } from '../../../os/directory-reader.ts';
+import type { Attribute } from '../../../os/entries.ts';
+import { BLOCK } from './block-writer.ts';
+import type { ByteSource } from './byte-source.ts';
+import { type RawHeader, type Refuse, readHeader, textAt } from './header-reader.ts';
+import { type PaxRecords, paxAttributes, paxNumber, paxTime, readPax } from './pax-reader.ts';
+import { readGnuSparse, readPaxSparse } from './sparse-reader.ts';
+
+/** Most bytes of all headers that describe one member, and of those that hold for all. */
+const MAX_HEADERS = 1024 * 1024;
+/** Most headers in one archive. */
+const MAX_MEMBERS = 5_000_000;
+
+/** A member of an archive. */
+export interface Member extends RawHeader {
+  readonly nanoseconds: number;
+  /** Extended attributes of users, `user.*`. */
+  readonly attributes: readonly Attribute[];
+  /** The parts of a file's content that are stored, in order, `size` bytes in all. */
+  readonly ranges: readonly DataRange[];
+  /** The size of a file with its holes, in bytes. */
+  readonly realSize: number;
+}
+
+/** What the headers before a member say about it. */
+interface Extensions {
+  readonly records: PaxRecords;
+  name: BytePath | null;
+  link: BytePath | null;
+  bytes: number;
+}
+
+/** Reads the members of an archive, one after the other. Errors name the offset or the member. */
+export class TarReader {
+  readonly #source: ByteSource;
+  /** Records that hold for all members from here on. */
+  readonly #common: PaxRecords = new Map();
+  #commonBytes = 0;
+  #members = 0;
+  /** Bytes of the current member's content, and of its padding. */
+  #left = 0;
+  #padding = 0;
+
+  constructor(source: ByteSource) {
+    this.#source = source;
+  }
+
+  /** Bytes of the current member's content that were not taken. */
+  get left(): number {
+    return this.#left;
+  }
+
+  /** Takes the whole content if it has been received. */
+  contentReceived(): Buffer | null {
+    const content = this.#source.takeReceived(this.#left);
+    if (content) this.#left = 0;
+    return content;
+  }
+
+  /** Takes the whole content, which should be small. */
+  async content(): Promise<Buffer> {
+    const content = await this.#source.take(this.#left);
+    this.#left = 0;
+    return content;
+  }
+
+  /** Takes between 1 and `most` bytes of the content. */
+  async someContent(most: number): Promise<Buffer> {
+    const piece = await this.#source.takeSome(Math.min(most, this.#left));
+    this.#left -= piece.length;
+    return piece;
+  }
+
+  /** The next member, after what is left of the current one; null at the end of the archive. */
+  async next(): Promise<Member | null> {
+    await this.#skipRest();
+    const extensions: Extensions = { records: new Map(this.#common), name: null, link: null, bytes: 0 };
+    for (;;) {
+      const start = this.#source.position;
+      const refuse = refuser(`archive is malformed at byte ${start}`);
+      const block = this.#source.takeReceived(BLOCK) ?? (await this.#source.take(BLOCK));
+      const header = readHeader(block, refuse);
+      if (!header) return null;
+      if (++this.#members > MAX_MEMBERS) refuse(`archive has more than ${MAX_MEMBERS} members`);
+      if (!(await this.#extend(header, extensions, refuse))) return this.#member(header, block, extensions);
+    }
+  }
+
+  async #skipRest(): Promise<void> {
+    const rest = this.#left + this.#padding;
+    this.#left = 0;
+    this.#padding = 0;
+    if (rest > 0 && !this.#source.takeReceived(rest)) await this.#source.skip(rest);
+  }
+
+  /** Takes the body of a header that describes others; false for a member. */
+  async #extend(header: RawHeader, extensions: Extensions, refuse: Refuse): Promise<boolean> {
+    if (!'xgLKXV'.includes(header.type)) return false;
+    extensions.bytes += header.size + BLOCK;
+    if (extensions.bytes > MAX_HEADERS) refuse(`headers of one member have more than ${MAX_HEADERS} bytes`);
+    const padded = Math.ceil(header.size / BLOCK) * BLOCK;
+    const body = (await this.#source.take(padded)).subarray(0, header.size);
+    if (header.type === 'x' || header.type === 'X') readPax(body, extensions.records, refuse);
+    if (header.type === 'L') extensions.name = textAt(body, 0, body.length);
+    if (header.type === 'K') extensions.link = textAt(body, 0, body.length);
+    if (header.type !== 'g') return true;
+    this.#commonBytes += header.size;
+    if (this.#commonBytes > MAX_HEADERS) refuse(`global headers have more than ${MAX_HEADERS} bytes`);
+    readPax(body, this.#common, refuse);
+    readPax(body, extensions.records, refuse);
+    return true;
+  }
+
+  async #member(header: RawHeader, block: Buffer, extensions: Extensions): Promise<Member> {
+    const { records } = extensions;
+    const name = records.get('GNU.sparse.name') || records.get('path') || extensions.name || header.name;
+    const link = records.get('linkpath') || extensions.link || header.link;
+    const refuse = refuser(`entry '${displayPath(name)}' of the archive`);
+    if (name.includes('\0') || link.includes('\0')) refuse('name contains NUL');
+    const size = header.type === '1' ? 0 : (paxNumber(records, 'size', refuse) ?? header.size);
+    this.#left = size;
+    this.#padding = (BLOCK - (size % BLOCK)) % BLOCK;
+    const sparse =
+      header.type === 'S'
+        ? await readGnuSparse(block, this.#source, refuse)
+        : await readPaxSparse(records, this.#source, refuse);
+    if (sparse) this.#left -= sparse.taken;
+    const ranges = sparse?.ranges ?? [{ start: 0, length: size }];
+    if (sparse && ranges.reduce((sum, { length }) => sum + length, 0) !== this.#left)
+      refuse('the map of a sparse file does not fit its size');
+    const time = paxTime(records, refuse) ?? { seconds: header.seconds, nanoseconds: 0 };
+    return {
+      ...{ ...header, ...time, name, link, size, ranges },
+      uid: paxNumber(records, 'uid', refuse) ?? header.uid,
+      gid: paxNumber(records, 'gid', refuse) ?? header.gid,
+      attributes: paxAttributes(records),
+      realSize: sparse?.size ?? size,
+    };
+  }
+}
+
+function refuser(prefix: string): Refuse {
+  return (problem) => {
+    throw new EnvdError('invalid_argument', `${prefix}: ${problem}`);
+  };
+}

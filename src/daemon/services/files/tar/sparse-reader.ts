@@ -1,0 +1,88 @@
+import type { DataRange } from '../../../os/directory-reader.ts';
+import { BLOCK } from './block-writer.ts';
+import type { ByteSource } from './byte-source.ts';
+import { numberAt, type Refuse } from './header-reader.ts';
+import { type PaxRecords, paxNumber } from './pax-reader.ts';
+
+/** Most ranges of one file. */
+const MAX_RANGES = 100_000;
+
+/** A file of which only some ranges are stored. */
+export interface SparseFile {
+  /** Its size in bytes. */
+  readonly size: number;
+  readonly ranges: readonly DataRange[];
+  /** Bytes of the archive that the map took. */
+  readonly taken: number;
+}
+
+/** The map of a file with a header of GNU's type `S`: four ranges, and 21 in each block that follows. */
+export async function readGnuSparse(header: Buffer, source: ByteSource, refuse: Refuse): Promise<SparseFile> {
+  const numbers: number[] = [];
+  const read = (block: Buffer, at: number, count: number) => {
+    for (let index = 0; index < count * 2; index++)
+      numbers.push(numberAt(block, at + index * 12, 12, refuse));
+  };
+  read(header, 386, 4);
+  let hasMore = header[482] !== 0;
+  while (hasMore) {
+    const block = await source.take(BLOCK);
+    read(block, 0, 21);
+    hasMore = block[504] !== 0;
+    if (numbers.length > MAX_RANGES * 2) refuse('a sparse file has too many ranges');
+  }
+  return sparseFile(numbers, numberAt(header, 483, 12, refuse), 0, refuse);
+}
+
+/** The map of a file with GNU's records in its extended header; null when it has none. */
+export async function readPaxSparse(
+  records: PaxRecords,
+  source: ByteSource,
+  refuse: Refuse,
+): Promise<SparseFile | null> {
+  const size =
+    paxNumber(records, 'GNU.sparse.realsize', refuse) ?? paxNumber(records, 'GNU.sparse.size', refuse);
+  if (size === null) return null;
+  const map = records.get('GNU.sparse.map');
+  if (map !== undefined)
+    return sparseFile(map === '' ? [] : map.split(',').map(digits(refuse)), size, 0, refuse);
+  if (records.get('GNU.sparse.major') !== '1') return refuse('the format of a sparse file is not known');
+  return readMap(size, source, refuse);
+}
+
+/** Numbers, one a line, before the content: their count, then start and length of each range; padded to a block. */
+async function readMap(size: number, source: ByteSource, refuse: Refuse): Promise<SparseFile> {
+  const parse = digits(refuse);
+  const start = source.position;
+  const numbers: number[] = [];
+  const isComplete = () => numbers.length > 2 * (numbers[0] ?? MAX_RANGES);
+  for (let text = ''; !isComplete(); ) {
+    text += (await source.take(BLOCK)).toString('latin1');
+    const lines = text.split('\n');
+    text = lines.pop() ?? '';
+    for (const line of lines) if (!isComplete()) numbers.push(parse(line));
+    if ((numbers[0] ?? 0) > MAX_RANGES || text.length > BLOCK) refuse('a sparse file has too many ranges');
+  }
+  return sparseFile(numbers.slice(1), size, source.position - start, refuse);
+}
+
+function digits(refuse: Refuse): (text: string) => number {
+  return (text) => {
+    const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN;
+    return Number.isSafeInteger(value) ? value : refuse('the map of a sparse file is malformed');
+  };
+}
+
+function sparseFile(numbers: readonly number[], size: number, taken: number, refuse: Refuse): SparseFile {
+  const ranges: DataRange[] = [];
+  let end = 0;
+  for (let index = 0; index + 1 < numbers.length; index += 2) {
+    const [start = 0, length = 0] = numbers.slice(index, index + 2);
+    if (length === 0) continue;
+    if (start < end || length < 0 || start + length > size) refuse('the map of a sparse file is malformed');
+    end = start + length;
+    ranges.push({ start, length });
+  }
+  if (size < 0 || ranges.length > MAX_RANGES) refuse('the map of a sparse file is malformed');
+  return { size, ranges, taken };
+}
