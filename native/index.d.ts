@@ -256,6 +256,16 @@ export function receive(
   length: number,
 ): Promise<number>;
 
+// --- files/send.c -----------------------------------------------------------------------------------------
+
+/**
+ * Sends at most `length` bytes of an open file from `position` to a non-blocking socket, in a pool thread: sendfile(2).
+ * Returns when the socket takes no more or after 16 MiB. Resolves with the number of bytes moved, or -1 when the file
+ * has none at `position`. Rejects with sendfile(2)'s errors: EINVAL for a file that does not support it. Both
+ * descriptors must stay open until the promise is settled.
+ */
+export function sendFile(socket: number, source: number, position: number, length: number): Promise<number>;
+
 // --- files/publish.c --------------------------------------------------------------------------------------
 
 /**

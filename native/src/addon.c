@@ -27,6 +27,7 @@ static const export EXPORTS[] = {
     {"readSmallFile", js_read_small_file},
     {"duplicate", js_duplicate},
     {"receive", js_receive},
+    {"sendFile", js_send_file},
     {"publishFile", js_publish_file},
     {"copyRange", js_copy_range},
     {"reserveSpace", js_reserve_space},

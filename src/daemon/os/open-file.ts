@@ -30,6 +30,7 @@ export class OpenFile implements AsyncDisposable {
   readonly fd: number;
   /** Calls in progress: the descriptor must not be closed, and its number reused, before they return. */
   readonly #underWay = new Set<Promise<unknown>>();
+  #closed: Promise<void> | null = null;
 
   constructor(descriptor: number) {
     this.fd = descriptor;
@@ -96,10 +97,10 @@ export class OpenFile implements AsyncDisposable {
     }
   }
 
-  /** Closes the descriptor after the calls in progress have returned. */
-  async close(): Promise<void> {
-    await Promise.allSettled(this.#underWay);
-    await closeFile(this.fd);
+  /** Closes the descriptor once, after the calls in progress have returned. */
+  close(): Promise<void> {
+    this.#closed ??= Promise.allSettled(this.#underWay).then(() => closeFile(this.fd));
+    return this.#closed;
   }
 
   [Symbol.asyncDispose](): Promise<void> {

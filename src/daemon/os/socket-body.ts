@@ -1,13 +1,7 @@
 import { closeSync } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
-import { onAbort } from '../../base/abort.ts';
 import { native } from './native.ts';
-
-/** The handle of a Node socket, which its type definitions omit. */
-interface Handle {
-  readonly fd: number;
-  readStop(): void;
-}
+import { handleOf, readiness } from './socket-handle.ts';
 
 /**
  * A request's body, detached from Node's parser so that a pool thread can copy it from the socket to a file. Node reads
@@ -28,7 +22,7 @@ export class SocketBody implements Disposable {
   /** Detaches a body that has not been read from; null, without effect, where that is not possible. */
   static take(request: IncomingMessage): SocketBody | null {
     const length = announcedLength(request);
-    const handle = handleOf(request);
+    const handle = handleOf(request.socket);
     if (length === null || !handle || request.complete || request.readableDidRead) return null;
     const socket = native.duplicate(handle.fd);
     handle.readStop();
@@ -56,16 +50,8 @@ export class SocketBody implements Disposable {
   }
 
   /** Resolves when bytes have arrived or the connection has ended; throws the reason of `signal`. */
-  async arrival(signal: AbortSignal): Promise<void> {
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
-    const cancel = native.awaitReadable(this.#socket, resolve);
-    const forget = onAbort(signal, () => reject(signal.reason));
-    try {
-      await promise;
-    } finally {
-      forget();
-      cancel();
-    }
+  arrival(signal: AbortSignal): Promise<void> {
+    return readiness(native.awaitReadable, this.#socket, signal);
   }
 
   [Symbol.dispose](): void {
@@ -77,11 +63,4 @@ export class SocketBody implements Disposable {
 function announcedLength({ headers }: IncomingMessage): number | null {
   const { 'content-length': length, 'transfer-encoding': coding } = headers;
   return length === undefined || coding !== undefined ? null : Number(length);
-}
-
-function handleOf({ socket }: IncomingMessage): Handle | null {
-  const { _handle: handle } = socket as { _handle?: Partial<Handle> | null };
-  return handle && Number(handle.fd) >= 0 && typeof handle.readStop === 'function'
-    ? (handle as Handle)
-    : null;
 }

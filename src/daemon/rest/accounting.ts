@@ -5,7 +5,10 @@ import { messageOf } from '../../base/errors.ts';
 import type { Transfers } from '../../base/tally.ts';
 
 declare module 'fastify' {
-  interface FastifyRequest extends Outcome {}
+  interface FastifyRequest extends Outcome {
+    /** Bytes that the kernel has sent from a file to the connection, which Node does not count. */
+    sentFromFile?: number;
+  }
 }
 
 /**
@@ -91,15 +94,12 @@ export function countDownloads(app: FastifyInstance, downloads: Transfers): void
   });
 }
 
-function countOne(
-  { raw: { socket } }: FastifyRequest,
-  { raw: response }: FastifyReply,
-  downloads: Transfers,
-): void {
+function countOne(request: FastifyRequest, { raw: response }: FastifyReply, downloads: Transfers): void {
+  const { socket } = request.raw;
   const before = socket.bytesWritten;
   response.once('close', () => {
     if (response.statusCode >= 300) return;
     downloads.count++;
-    downloads.bytes += socket.bytesWritten - before;
+    downloads.bytes += socket.bytesWritten - before + (request.sentFromFile ?? 0);
   });
 }

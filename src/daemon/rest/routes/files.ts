@@ -9,6 +9,7 @@ import { endUnlessComplete, withClientSignal } from '../requests.ts';
 import { sendArchive } from './files/archive-response.ts';
 import { isArchive, receiveArchive } from './files/archive-upload.ts';
 import { announcedDigests } from './files/digests.ts';
+import { DownloadLimits } from './files/download-limits.ts';
 import { sendDownload } from './files/download-response.ts';
 import { MULTIPART_OPTIONS } from './files/multipart.ts';
 import { isUpload, metadataOf, unsupportedType, uploadParts } from './files/upload-parts.ts';
@@ -27,6 +28,7 @@ export function fileRoutes(app: FastifyInstance, files: FileServices): void {
 }
 
 function downloadRoute(app: FastifyInstance, files: FileServices): void {
+  const limits = new DownloadLimits();
   app.route({
     method: ['GET', 'HEAD'],
     url: '/files',
@@ -36,7 +38,7 @@ function downloadRoute(app: FastifyInstance, files: FileServices): void {
       const format = parameter(request, 'format');
       if (format !== undefined)
         return sendArchive(request, reply, { format, ...query, chunks: files.pack(user, query.path) });
-      return sendDownload(request, reply, await files.download(user, query.path));
+      return sendDownload(request, reply, await files.download(user, query.path), limits);
     },
   });
 }

@@ -8,7 +8,7 @@ export interface ByteRange {
   readonly end: number | null;
 }
 
-const CHUNK = 256 * 1024;
+const CHUNK = 64 * 1024;
 
 /**
  * Streams pieces of an open file in order, then closes it. Throws `aborted` if the file has been truncated: its length

@@ -21,6 +21,13 @@ interface Status {
   readonly modifiedNs: bigint;
 }
 
+/** Bytes of an open file from `start` up to, excluding, `end`. */
+export interface FileRange {
+  readonly file: OpenFile;
+  readonly start: number;
+  readonly end: number;
+}
+
 /** A file opened for download; replacing its path does not change what is sent. */
 export class Download implements AsyncDisposable {
   readonly name: string;
@@ -51,6 +58,19 @@ export class Download implements AsyncDisposable {
     );
     const [only] = bytes;
     return only && bytes.length === 1 ? only : Buffer.concat(bytes);
+  }
+
+  /** The open file, if `pieces` are one range of it with a known end; otherwise null. The download still owns it. */
+  rangeOf([only, ...others]: readonly (Buffer | ByteRange)[]): FileRange | null {
+    const file = this.#content;
+    if (Buffer.isBuffer(file) || only === undefined || Buffer.isBuffer(only) || others.length > 0)
+      return null;
+    return only.end === null ? null : { file, start: only.start, end: only.end };
+  }
+
+  /** Whether the whole content has been read already. */
+  get isSmall(): boolean {
+    return Buffer.isBuffer(this.#content);
   }
 
   /** Reads the whole content; null if the size is not known. Throws `aborted` when `signal` aborts. */

@@ -3,8 +3,9 @@ import { pipeline } from 'node:stream';
 import zlib from 'node:zlib';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../../../base/errors.ts';
+import { sendStream } from './body-writer.ts';
 import { chooseCoding, dispositionOf } from './content-headers.ts';
-import { GZIP, sendStream } from './download-response.ts';
+import { GZIP } from './download-response.ts';
 
 /** The values of the query parameter `format`, and what they are called. */
 const TYPES: Readonly<Record<string, string>> = { tar: 'application/x-tar', 'tar.gz': 'application/gzip' };

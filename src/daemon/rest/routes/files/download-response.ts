@@ -1,15 +1,18 @@
-import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { pipeline, type Readable } from 'node:stream';
 import { promisify } from 'node:util';
 import zlib from 'node:zlib';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { freeBuffer } from '../../../../base/buffers.ts';
 import { EnvdError } from '../../../../base/errors.ts';
+import type { OpenFile } from '../../../os/open-file.ts';
+import { SocketOutput } from '../../../os/socket-output.ts';
 import type { DigestAlgorithm } from '../../../services/files/digest.ts';
-import type { Download } from '../../../services/files/download.ts';
+import type { Download, FileRange } from '../../../services/files/download.ts';
 import { sendError } from '../../errors.ts';
 import { withClientSignal } from '../../requests.ts';
+import { sendBody, sendStream, writeAndFree } from './body-writer.ts';
+import { acceptsIdentity } from './content-headers.ts';
 import { formatDigest, wantedDigest } from './digests.ts';
+import { type DownloadLimits, exhausted } from './download-limits.ts';
 import { type DownloadPlan, planDownload } from './download-plan.ts';
 
 /** The fastest level: the network of a guest is faster than better compression. */
@@ -17,41 +20,59 @@ export const GZIP = { level: zlib.constants.Z_BEST_SPEED, chunkSize: 64 * 1024 }
 
 const gzip = promisify<Buffer, zlib.ZlibOptions, Buffer>(zlib.gzip);
 
-/** Sends the download, and closes it in every case. */
+/** Sends the download, and closes it in every case. Throws `resource_exhausted` at the limits of all downloads. */
 export async function sendDownload(
   request: FastifyRequest,
   reply: FastifyReply,
   download: Download,
+  limits: DownloadLimits,
 ): Promise<FastifyReply> {
-  const plan = await planOrClose(request, reply, download);
-  if (plan.status === 416 || plan.status === 304 || request.method === 'HEAD') {
-    await download[Symbol.asyncDispose]();
-    reply.headers(plan.headers);
-    if (plan.status === 416) return sendError(reply, rangeNotSatisfiable());
-    return reply.removeHeader('cache-control').code(plan.status).send();
-  }
+  await using _ = download;
+  const plan = await planWith(request, reply, download, limits);
+  const range = plan.coding === 'identity' ? download.rangeOf(plan.pieces) : null;
+  if (plan.status === 416) return sendError(reply.headers(plan.headers), rangeNotSatisfiable());
+  if (plan.status === 304 || request.method === 'HEAD') return begin(reply, plan).send();
+  if (range) return await sendRange(reply, plan, { download, range, limits });
   const body = download.read(plan.pieces);
   const coded = plan.coding === 'gzip' ? await compress(body) : body;
-  reply.headers(plan.headers).removeHeader('cache-control').code(plan.status);
-  return Buffer.isBuffer(coded) ? reply.send(coded) : sendStream(reply, coded);
+  if (!Buffer.isBuffer(coded)) return await sendStream(begin(reply, plan), coded);
+  limits.hold(coded.length, reply.raw);
+  return begin(reply, plan).send(coded);
 }
 
-async function planOrClose(
+/** Sets status and headers. */
+function begin(reply: FastifyReply, { status, headers }: DownloadPlan): FastifyReply {
+  return reply.headers(headers).removeHeader('cache-control').code(status);
+}
+
+async function planWith(
   request: FastifyRequest,
   reply: FastifyReply,
   download: Download,
+  limits: DownloadLimits,
 ): Promise<DownloadPlan> {
-  try {
-    const plan = planDownload(request.method, request.headers, download);
-    const algorithm = digestAlgorithm(request, plan);
-    if (algorithm === null) return plan;
-    const digest = await withClientSignal(reply, (signal) => download.digest(algorithm, signal));
-    if (digest === null) return plan;
-    return { ...plan, headers: { ...plan.headers, 'repr-digest': formatDigest(algorithm, digest) } };
-  } catch (error) {
-    await download[Symbol.asyncDispose]();
-    throw error;
-  }
+  const plan = planWithin(request, reply, download, limits);
+  const algorithm = digestAlgorithm(request, plan);
+  if (algorithm === null) return plan;
+  const digest = await withClientSignal(reply, (signal) => download.digest(algorithm, signal));
+  if (digest === null) return plan;
+  return { ...plan, headers: { ...plan.headers, 'repr-digest': formatDigest(algorithm, digest) } };
+}
+
+/** Without compression, if the client accepts that, when too many other bodies are being compressed. */
+function planWithin(
+  { method, headers }: FastifyRequest,
+  { raw: response }: FastifyReply,
+  download: Download,
+  limits: DownloadLimits,
+): DownloadPlan {
+  const plan = planDownload(method, headers, download);
+  const isDirect = plan.coding === 'identity' && download.rangeOf(plan.pieces) !== null;
+  if (method === 'HEAD' || plan.status >= 300 || download.isSmall || isDirect) return plan;
+  if (limits.mayStream(response)) return plan;
+  if (plan.coding !== 'identity' && acceptsIdentity(headers['accept-encoding']) && download.size !== null)
+    return planDownload(method, { ...headers, 'accept-encoding': 'identity' }, download);
+  throw exhausted('all places for compressed bodies and several ranges are taken');
 }
 
 /**
@@ -72,42 +93,57 @@ function rangeNotSatisfiable(): Error {
   return Object.assign(new Error('none of the ranges lies in the file'), { statusCode: 416 });
 }
 
+interface Sent {
+  readonly download: Download;
+  readonly range: FileRange;
+  readonly limits: DownloadLimits;
+}
+
+/** Bytes of a range that are sent with the head, whose errors are still answered. */
+const FIRST_BYTES = 16 * 1024;
+
 /**
- * Sends `content` as the body, and frees its chunks afterwards. The headers have been set. Throws when the first chunk
- * cannot be read; a later error destroys the connection, so that the client sees an incomplete body.
+ * Sends a range of a file as the body. After the first bytes the kernel sends from the file to the connection, so that a
+ * client that does not read keeps no memory of the daemon. Throws as `sendStream`.
  */
-export async function sendStream(reply: FastifyReply, content: AsyncIterable<Buffer>): Promise<FastifyReply> {
-  const pieces: AsyncIterator<Buffer> = content[Symbol.asyncIterator]();
-  const first = await pieces.next();
-  reply.hijack();
-  const response = reply.raw;
-  response.writeHead(reply.statusCode, reply.getHeaders() as OutgoingHttpHeaders);
-  const write = writerOf(response);
+async function sendRange(
+  reply: FastifyReply,
+  plan: DownloadPlan,
+  { download, range, limits }: Sent,
+): Promise<FastifyReply> {
+  const { file, start, end } = range;
+  const head = Math.min(FIRST_BYTES, end - start);
+  const release = limits.take(head);
   try {
-    for (let next = first; !next.done; next = await pieces.next()) {
-      await write(next.value);
-      freeBuffer(next.value);
-    }
-    response.end();
-  } catch (error) {
-    if (!response.destroyed) reply.log.warn({ err: error }, 'download aborted');
-    response.destroy();
+    const first = await readFirst(file, start, head);
+    await sendBody(begin(reply, plan), async (write) => {
+      await write(first);
+      release();
+      const position = await sendFromFile(reply, { file, start: start + first.length, end });
+      // Also tells that the file has been truncated.
+      if (position === end) return;
+      for await (const piece of download.read([{ start: position, end }])) await writeAndFree(write, piece);
+    });
   } finally {
-    await pieces.return?.();
+    release();
   }
   return reply;
 }
 
-/**
- * Returns a function that writes a piece and resolves when the kernel has taken it. It throws `aborted` when the client
- * disconnects: Node may never call back for a write in progress when its connection is destroyed.
- */
-function writerOf(response: ServerResponse): (piece: Buffer) => Promise<void> {
-  let fail: (reason: Error) => void = () => {};
-  response.once('close', () => fail(new EnvdError('aborted', 'client disconnected')));
-  return (piece) =>
-    new Promise((resolve, reject) => {
-      fail = reject;
-      response.write(piece, (error) => (error ? reject(error) : resolve()));
-    });
+async function readFirst(file: OpenFile, position: number, length: number): Promise<Buffer> {
+  const buffer = Buffer.allocUnsafeSlow(length);
+  const got = await file.read(buffer, length, position);
+  if (got === 0) throw new EnvdError('aborted', 'file was truncated while it was read');
+  return buffer.subarray(0, got);
+}
+
+/** Returns the position of the first byte that was not sent. */
+async function sendFromFile(reply: FastifyReply, { file, start, end }: FileRange): Promise<number> {
+  using output = SocketOutput.of(reply.raw);
+  if (!output) return start;
+  try {
+    return await withClientSignal(reply, (signal) => output.send(file, start, end, signal));
+  } finally {
+    reply.request.sentFromFile = output.sent;
+  }
 }

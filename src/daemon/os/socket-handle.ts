@@ -1,0 +1,33 @@
+import type { Socket } from 'node:net';
+import { onAbort } from '../../base/abort.ts';
+
+/** The handle of a Node socket, which its type definitions omit. */
+interface Handle {
+  readonly fd: number;
+  readStop(): void;
+}
+
+/** Null for a socket that is closed, or has no descriptor of its own. */
+export function handleOf(socket: Socket | null): Handle | null {
+  const { _handle: handle } = (socket ?? {}) as { _handle?: Partial<Handle> | null };
+  return handle && Number(handle.fd) >= 0 && typeof handle.readStop === 'function'
+    ? (handle as Handle)
+    : null;
+}
+
+/** Resolves when `wait`, `awaitReadable` or `awaitWritable` of the addon, calls back; throws the reason of `signal`. */
+export async function readiness(
+  wait: (descriptor: number, onReady: () => void) => () => void,
+  descriptor: number,
+  signal: AbortSignal,
+): Promise<void> {
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const cancel = wait(descriptor, resolve);
+  const forget = onAbort(signal, () => reject(signal.reason));
+  try {
+    await promise;
+  } finally {
+    forget();
+    cancel();
+  }
+}

@@ -1,0 +1,61 @@
+import { closeSync } from 'node:fs';
+import type { ServerResponse } from 'node:http';
+import { isSystemError } from '../../base/errors.ts';
+import { native } from './native.ts';
+import type { OpenFile } from './open-file.ts';
+import { handleOf, readiness } from './socket-handle.ts';
+
+/**
+ * The connection of a response, for a body that a pool thread sends from a file. Everything that was written to the
+ * response must have been taken by the kernel, and nothing may be written meanwhile.
+ */
+export class SocketOutput implements Disposable {
+  readonly #socket: number;
+  #sent = 0;
+
+  private constructor(socket: number) {
+    this.#socket = socket;
+  }
+
+  /** Null where that is not possible. */
+  static of({ socket }: ServerResponse): SocketOutput | null {
+    const handle = handleOf(socket);
+    return handle && new SocketOutput(native.duplicate(handle.fd));
+  }
+
+  /** Bytes that the kernel has taken. */
+  get sent(): number {
+    return this.#sent;
+  }
+
+  /**
+   * Sends the bytes of `file` from `start` up to, excluding, `end`; no thread waits for the client. Resolves with the
+   * position of the first byte that was not sent: less than `end` if the file has been truncated or does not support it.
+   * Throws the reason of `signal`, and sendfile(2)'s errors.
+   */
+  async send(file: OpenFile, start: number, end: number, signal: AbortSignal): Promise<number> {
+    let position = start;
+    while (position < end) {
+      signal.throwIfAborted();
+      const moved = await this.#move(file, position, end - position);
+      if (moved < 0) return position;
+      position += moved;
+      this.#sent += moved;
+      if (position < end) await readiness(native.awaitWritable, this.#socket, signal);
+    }
+    return position;
+  }
+
+  [Symbol.dispose](): void {
+    closeSync(this.#socket);
+  }
+
+  async #move(file: OpenFile, position: number, length: number): Promise<number> {
+    try {
+      return await file.during(native.sendFile(this.#socket, file.fd, position, length));
+    } catch (error) {
+      if (isSystemError(error, 'EINVAL', 'ENOSYS')) return -1;
+      throw error;
+    }
+  }
+}

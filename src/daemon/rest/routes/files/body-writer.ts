@@ -1,0 +1,58 @@
+import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import type { FastifyReply } from 'fastify';
+import { freeBuffer } from '../../../../base/buffers.ts';
+import { EnvdError } from '../../../../base/errors.ts';
+
+/**
+ * Sends `content` as the body, and frees its chunks afterwards. The headers have been set. Throws when the first chunk
+ * cannot be read; a later error destroys the connection, so that the client sees an incomplete body.
+ */
+export async function sendStream(reply: FastifyReply, content: AsyncIterable<Buffer>): Promise<FastifyReply> {
+  const pieces: AsyncIterator<Buffer> = content[Symbol.asyncIterator]();
+  const first = await pieces.next();
+  try {
+    await sendBody(reply, async (write) => {
+      for (let next = first; !next.done; next = await pieces.next()) await writeAndFree(write, next.value);
+    });
+  } finally {
+    await pieces.return?.();
+  }
+  return reply;
+}
+
+/** Writes a piece and resolves when the kernel has taken it. */
+export type Write = (piece: Buffer) => Promise<void>;
+
+/** Sends the head and the body that `send` writes. An error destroys the connection. */
+export async function sendBody(reply: FastifyReply, send: (write: Write) => Promise<void>): Promise<void> {
+  reply.hijack();
+  const response = reply.raw;
+  response.writeHead(reply.statusCode, reply.getHeaders() as OutgoingHttpHeaders);
+  try {
+    await send(writerOf(response));
+    response.end();
+  } catch (error) {
+    if (!response.destroyed) reply.log.warn({ err: error }, 'download aborted');
+    response.destroy();
+  }
+}
+
+/** Frees the memory of the piece afterwards. */
+export async function writeAndFree(write: Write, piece: Buffer): Promise<void> {
+  await write(piece);
+  freeBuffer(piece);
+}
+
+/**
+ * Returns a function that writes a piece and resolves when the kernel has taken it. It throws `aborted` when the client
+ * disconnects: Node may never call back for a write in progress when its connection is destroyed.
+ */
+function writerOf(response: ServerResponse): (piece: Buffer) => Promise<void> {
+  let fail: (reason: Error) => void = () => {};
+  response.once('close', () => fail(new EnvdError('aborted', 'client disconnected')));
+  return (piece) =>
+    new Promise((resolve, reject) => {
+      fail = reject;
+      response.write(piece, (error) => (error ? reject(error) : resolve()));
+    });
+}
