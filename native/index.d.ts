@@ -6,69 +6,34 @@
 
 // --- process/spawn.c --------------------------------------------------------------------------------------
 
-export interface SpawnOptions {
-  /** Absolute or relative to `cwd`; not looked up in PATH. A script without `#!` is run by /bin/sh. */
-  readonly file: string;
-  /** argv, including argv[0]. */
-  readonly args: readonly string[];
-  /** `NAME=value` each. */
-  readonly env: readonly string[];
-  /** Working directory. chdir(2) is called after the change of user, so the user needs search permission. */
-  readonly cwd: string;
-  readonly uid: number;
-  readonly gid: number;
-  readonly groups: readonly number[];
-  /**
-   * Terminal that becomes descriptors 0, 1 and 2 and the controlling terminal; null for pipes. The caller keeps
-   * ownership.
-   */
-  readonly terminal: number | null;
-  /** Without a terminal: true makes descriptor 0 a pipe, false /dev/null. */
-  readonly stdin: boolean;
-  /**
-   * The cgroup v2 directory to create and to start in, or null. The caller removes it, also after a failed start. Below
-   * a frozen cgroup the start fails with the step `frozen`.
-   */
-  readonly cgroup: string | null;
-  /** Nice value, -20 to 19. */
-  readonly nice: number;
-  /** Level of the best-effort I/O class, 0 to 7. */
-  readonly ioPriority: number;
-  readonly oomScoreAdj: number;
-}
-
-export interface ProcessExit {
-  /** Exit code, or null when a signal ended the process. */
-  readonly code: number | null;
-  /** Signal number, or null. */
-  readonly signal: number | null;
-  readonly userMicros: number;
-  readonly systemMicros: number;
-  /**
-   * Peak resident memory in KiB. At least that of the daemon at the start: a vfork child shares the daemon's memory.
-   */
-  readonly maxRssKib: number;
-}
+/**
+ * What `spawn` reports: `started` (pid; the caller's ends of stdin, stdout and stderr: close-on-exec, blocking, owned by
+ * the caller; -1: none), then `exited` or `signaled` (exit code or signal; microseconds of user and of system time; peak
+ * resident memory in KiB); or else the step
+ * that failed (errno). Unused numbers are 0.
+ */
+export type OnProcess = (event: string, a: number, b: number, c: number, d: number) => void;
 
 /**
- * `stdin`, `stdout`, `stderr`: the caller's ends of the pipes (close-on-exec, blocking, owned by the caller); null for
- * a terminal.
+ * Starts a process in a new session. A small program of our own, `envd-start`, forks it, as a child of this process: no
+ * thread waits for its execve, which others can delay by signals, a freeze, or a file system that does not answer
+ * (docs/decisions/034-starter.md). After a failure no process and no descriptor is left.
+ *
+ * `numbers`: u32 each, in this order: uid, gid, descriptor of the terminal (becomes descriptors 0 to 2 and the
+ * controlling terminal; the caller keeps ownership; -1: pipes), whether descriptor 0 is a pipe and not /dev/null, nice
+ * value, level of the best-effort I/O class, oom_score_adj, limit in milliseconds, number of arguments (at least 1) and
+ * of variables; then the supplementary groups.
+ *
+ * `strings`, each ended by NUL: the cgroup v2 directory to create and to start in (empty: none; the caller removes it,
+ * also after a failed start; below a frozen cgroup the start fails with the step `frozen`); the file (not looked up in
+ * PATH; a script without `#!` is run by /bin/sh); the working directory (chdir(2) is called as the user); the arguments;
+ * the variables as `NAME=value`.
+ *
+ * If the execve does not happen within the limit, which is not counted while the cgroup is frozen, the process is killed,
+ * and the step `execve` fails with ETIMEDOUT. The process gets the soft limit of descriptors that this process was started
+ * with, if the addon was preloaded (Node raises its own). Throws EINVAL when the number of strings is wrong.
  */
-export interface StartedProcess {
-  readonly pid: number;
-  readonly stdin: number | null;
-  readonly stdout: number | null;
-  readonly stderr: number | null;
-}
-
-/**
- * Starts a process in a new session: clone3(CLONE_VM | CLONE_VFORK | CLONE_PIDFD [| CLONE_INTO_CGROUP]).
- * Runs in a pool thread, which blocks until the child's execve; a cwd on a hung mount can delay that.
- * The child gets the soft limit of descriptors that this process was started with, if the addon was preloaded (Node
- * raises its own). Rejects with `step` (the operation that failed) besides `code` and `errno`; then no process and no
- * descriptor is left. `onExit` is called once, after the process has been reaped and the promise has been settled.
- */
-export function spawn(options: SpawnOptions, onExit: (exit: ProcessExit) => void): Promise<StartedProcess>;
+export function spawn(numbers: Buffer, strings: Buffer, onEvent: OnProcess): void;
 
 // --- process/pipe.c ---------------------------------------------------------------------------------------
 

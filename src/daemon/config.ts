@@ -9,6 +9,7 @@ import {
   parseBytes,
   parsePath,
   parsePort,
+  parseSeconds,
   parseUrl,
   readSettings,
 } from '../base/settings.ts';
@@ -31,6 +32,8 @@ export interface Config {
   readonly fsfreezePath: string;
   /** Bytes of output kept per process, for clients that resume a stream. */
   readonly historyBytes: number;
+  /** Time until a started program must run, in seconds; then it is killed. */
+  readonly startTimeout: number;
   /** PATH of the daemon and, by default, of the processes it starts. */
   readonly path: string;
   /** Prefix of names in the guest: extended attributes, variables, the directory in /run. */
@@ -66,6 +69,10 @@ const PROGRAM: Program = {
     {
       ...{ flags: '--history-bytes <number>', help: 'bytes of output kept per process' },
       ...{ parse: parseBytes, defaultValue: 1024 * 1024 },
+    },
+    {
+      ...{ flags: '--start-timeout <seconds>', help: 'time until a started program must run' },
+      ...{ parse: parseSeconds, defaultValue: 10 },
     },
     { flags: '--cgroup-root <path>', help: 'cgroup v2 directory of the workload', parse: parsePath },
     { flags: '--no-cgroups', help: 'start processes in the cgroup of the daemon' },

@@ -25,6 +25,7 @@ const PROGRAMS = [
 const COPIES = [
   [join(ROOT, 'systemd/image/envd.sh'), 'bin/envd'],
   [join(ROOT, 'native/build/Release/envd.node'), 'lib/build/Release/envd.node'],
+  [join(ROOT, 'native/build/Release/envd-start'), 'lib/build/Release/envd-start'],
   [join(ROOT, 'node_modules/node-pty/build/Release/pty.node'), 'lib/build/Release/pty.node'],
   [join(ROOT, 'systemd/envd.service'), 'systemd/envd.service'],
   [join(ROOT, 'LICENSE'), 'LICENSE'],

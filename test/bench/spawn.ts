@@ -63,7 +63,7 @@ const REQUEST: StartRequest = {
 };
 
 function ours(cgroups: WorkloadCgroups, request = REQUEST): () => Promise<void> {
-  const options = { path: '/usr/bin:/bin', historyBytes: MIB };
+  const options = { path: '/usr/bin:/bin', historyBytes: MIB, startTimeout: 10 };
   const table = new ProcessTable(new Guest(new UserDatabase()), cgroups, options);
   return async () => {
     using feed = await table.start(request, null);

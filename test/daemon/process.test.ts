@@ -363,7 +363,7 @@ describe('bad input is refused', () => {
       'no executable',
       ({ process }) => transcribe(process.start({ process: { cmd: '/etc/passwd' } })),
       Code.InvalidArgument,
-      "cannot start '/etc/passwd': EACCES: Permission denied",
+      "cannot start '/etc/passwd': EACCES: permission denied",
     ],
     [
       'a missing cwd',
@@ -420,7 +420,7 @@ describe('bad input is refused', () => {
     const headers = { authorization: `Basic ${Buffer.from('daemon:').toString('base64')}` };
     const call = () => transcribe(process.start({ process: { ...sh(''), cwd: '/root' } }, { headers }));
     expect((await failure(call)).message).toBe(
-      "cannot enter cwd '/root' as user 'daemon': EACCES: Permission denied",
+      "cannot enter cwd '/root' as user 'daemon': EACCES: permission denied",
     );
   });
 

@@ -15,7 +15,7 @@ import { until } from './until.ts';
 const users = new UserDatabase();
 using cgroup = testCgroup();
 using cgroups = WorkloadCgroups.create(`${cgroup.path}/workload`);
-const options = { path: '/usr/bin:/bin', historyBytes: 0 };
+const options = { path: '/usr/bin:/bin', historyBytes: 0, startTimeout: 10 };
 const table = new ProcessTable(new Guest(users), cgroups, options);
 
 async function start(command: string): Promise<ManagedProcess> {

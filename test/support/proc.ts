@@ -24,12 +24,25 @@ export function listeningSockets(pid: number): string[] {
   });
 }
 
-/** The children of a process, including zombies, of all its threads. Source: proc_pid_task(5). */
+/**
+ * The children of a process, including zombies, of all its threads, except the daemon's starter. Source:
+ * proc_pid_task(5).
+ */
 export function childrenOf(pid: number): number[] {
-  return readdirSync(`/proc/${pid}/task`).flatMap((thread) => {
-    const children = readFileSync(`/proc/${pid}/task/${thread}/children`, 'utf8');
-    return children.split(/\s+/).filter(Boolean).map(Number);
+  const children = readdirSync(`/proc/${pid}/task`).flatMap((thread) => {
+    const pids = readFileSync(`/proc/${pid}/task/${thread}/children`, 'utf8');
+    return pids.split(/\s+/).filter(Boolean).map(Number);
   });
+  return children.filter((child) => nameOf(child) !== 'envd-start');
+}
+
+/** The name of a process; empty when it has gone. Source: proc_pid_comm(5). */
+function nameOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/comm`, 'utf8').trim();
+  } catch {
+    return '';
+  }
 }
 
 /** Whether a process runs; a zombie does not. Source: proc_pid_stat(5). */

@@ -9,7 +9,15 @@ const poller = new PipePoller();
 const [, , parent = '', starts = ''] = process.argv;
 for (let count = 0; count < Number(starts); count++) {
   const cgroup = `${parent}/${count}`;
-  const launch = { file: '/bin/true', args: ['true'], environment: {}, cwd: '/', user: ROOT, cgroup };
+  const launch = {
+    file: '/bin/true',
+    args: ['true'],
+    environment: {},
+    cwd: '/',
+    user: ROOT,
+    cgroup,
+    limitMs: 10_000,
+  };
   const { process: started, pipes } = await spawnWithPipes(launch, false);
   const ends = [pipes.stdout, pipes.stderr].map((descriptor) => poller.read(descriptor, () => {}).closed);
   await Promise.all([started.exit, ...ends]);

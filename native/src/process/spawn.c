@@ -1,10 +1,12 @@
-// spawn: the JavaScript side of a start, and the report of the exit by pidfd.
+// spawn: the daemon's side of a start. The event loop waits for the execve, which other processes can delay, by a pipe
+// that closes on it, and for the exit by pidfd.
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -12,93 +14,123 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "process/child.h"
+#include "process/core_dumps.h"
 #include "process/process.h"
+#include "process/starter.h"
+#include "starter/protocol.h"
 #include "support/arguments.h"
 
 #ifndef P_PIDFD
 #define P_PIDFD 3
 #endif
 
+// Time to wait for the end of a child that has been killed because its start took too long, in milliseconds.
+enum { KILL_MS = 1000 };
+
+typedef enum {
+  STARTING,  // before the execve
+  RUNNING,   // reported as started
+  FAILED,    // about to end; then the failure is reported
+  GIVEN_UP,  // the failure is reported, but the child has not ended
+} start_state;
+
+// The numbers in the argument of `spawn`, before the groups; in the order of `src/daemon/os/spawn.ts`.
+typedef struct {
+  uint32_t uid, gid, terminal, stdin_pipe, nice, io_priority, oom_score_adj, limit_ms, arg_count, env_count;
+} numbers;
+
 // One start, from the call to the report of the exit.
 typedef struct {
   napi_env env;
   napi_async_work work;
-  napi_deferred deferred;
-  napi_ref on_exit;
+  napi_ref on_event;
   napi_async_context context;
   napi_async_cleanup_hook_handle cleanup;
-  child_plan plan;
-  arena strings;
-  char oom_score_adj[16];
-  char* cgroup;  // NULL: that of the daemon
-  int terminal;  // -1: pipes
-  bool stdin_pipe;
-  int ours[3];  // our ends of the pipes, until the promise hands them to the caller
-  pid_t pid;
+  numbers given;
+  int theirs[MOST_DESCRIPTORS];  // for the starter
+  int ours[3];                   // our ends of the pipes, until the caller gets them
+  int reports;
   int pidfd;
-  uv_poll_t poll;
+  pid_t pid;
+  int failed_errno;
+  char failed_step[sizeof((start_report*)0)->event];  // "": none
+  start_state state;
+  uv_poll_t reporting;
+  uv_poll_t exit;
+  uv_timer_t limit;
+  int open_handles;
+  const char* cgroup;  // "": that of the daemon
+  size_t plan_size;
+  plan_head plan[];  // with its groups and strings
 } start;
 
+// The soft limit of descriptors that the process was started with, if this library was preloaded. Node raises the soft
+// limit to the hard limit before it loads addons.
+static rlim_t inherited_descriptors = RLIM_INFINITY;
+
+__attribute__((constructor)) static void learn_descriptor_limit(void) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) inherited_descriptors = limit.rlim_cur;
+}
+
+static bool fail(start* s, int error, const char* step) {
+  s->failed_errno = error;
+  snprintf(s->failed_step, sizeof s->failed_step, "%s", step);
+  return false;
+}
+
+static void close_descriptor(int* descriptor) {
+  if (*descriptor >= 0) close(*descriptor);
+  *descriptor = -1;
+}
+
 static void start_free(start* s) {
-  if (s->on_exit) napi_delete_reference(s->env, s->on_exit);
+  if (s->on_event) napi_delete_reference(s->env, s->on_event);
   if (s->context) napi_async_destroy(s->env, s->context);
-  if (s->pidfd >= 0) close(s->pidfd);
-  for (int i = 0; i < 3; i++)
-    if (s->ours[i] >= 0) close(s->ours[i]);
-  arena_free(&s->strings);
+  close_descriptor(&s->pidfd);
+  close_descriptor(&s->reports);
+  for (int i = 0; i < 3; i++) close_descriptor(&s->ours[i]);
   free(s);
 }
 
-static void on_poll_closed(uv_handle_t* handle) {
+static void on_handle_closed(uv_handle_t* handle) {
   start* s = handle->data;
+  if (--s->open_handles > 0) return;
   napi_remove_async_cleanup_hook(s->cleanup);
   start_free(s);
+}
+
+static void close_handles(start* s) {
+  uv_handle_t* const handles[] = {(uv_handle_t*)&s->reporting, (uv_handle_t*)&s->exit, (uv_handle_t*)&s->limit};
+  for (int i = 0; i < 3; i++)
+    if (handles[i]->type != UV_UNKNOWN_HANDLE && !uv_is_closing(handles[i])) uv_close(handles[i], on_handle_closed);
 }
 
 // The environment is torn down (a terminated worker, exit of the process): the child runs on, its exit is not reported.
 static void on_cleanup(napi_async_cleanup_hook_handle handle, void* data) {
   (void)handle;
-  start* s = data;
-  if (!uv_is_closing((uv_handle_t*)&s->poll)) uv_close((uv_handle_t*)&s->poll, on_poll_closed);
+  close_handles(data);
+}
+
+static void report(start* s, const char* event, const double values[4]) {
+  napi_handle_scope scope;
+  napi_value arguments[5];
+  if (napi_open_handle_scope(s->env, &scope) != napi_ok) return;
+  bool made = napi_create_string_utf8(s->env, event, NAPI_AUTO_LENGTH, &arguments[0]) == napi_ok;
+  for (int i = 0; made && i < 4; i++) made = napi_create_double(s->env, values[i], &arguments[i + 1]) == napi_ok;
+  if (made) envd_call_back(s->env, s->context, s->on_event, 5, arguments);
+  napi_close_handle_scope(s->env, scope);
+}
+
+static void report_failure(start* s) {
+  report(s, s->failed_step, (double[4]){s->failed_errno});
 }
 
 static double micros(struct timeval t) {
   return (double)t.tv_sec * 1e6 + (double)t.tv_usec;
 }
 
-static void set_number(napi_env env, napi_value object, const char* name, double number) {
-  napi_value value;
-  if (napi_create_double(env, number, &value) == napi_ok) napi_set_named_property(env, object, name, value);
-}
-
-static void set_number_or_null(napi_env env, napi_value object, const char* name, bool present, int number) {
-  napi_value value;
-  if (present) {
-    set_number(env, object, name, number);
-  } else if (napi_get_null(env, &value) == napi_ok) {
-    napi_set_named_property(env, object, name, value);
-  }
-}
-
-static void report_exit(start* s, const siginfo_t* info, const struct rusage* usage) {
-  napi_env env = s->env;
-  napi_handle_scope scope;
-  if (napi_open_handle_scope(env, &scope) != napi_ok) return;
-  napi_value exit;
-  if (napi_create_object(env, &exit) == napi_ok) {
-    bool exited = info->si_code == CLD_EXITED;
-    set_number_or_null(env, exit, "code", exited, info->si_status);
-    set_number_or_null(env, exit, "signal", !exited, info->si_status);
-    set_number(env, exit, "userMicros", micros(usage->ru_utime));
-    set_number(env, exit, "systemMicros", micros(usage->ru_stime));
-    set_number(env, exit, "maxRssKib", (double)usage->ru_maxrss);
-    envd_call_back(env, s->context, s->on_exit, 1, &exit);
-  }
-  napi_close_handle_scope(env, scope);
-}
-
-static void on_pidfd_readable(uv_poll_t* poll, int status, int events) {
+static void on_exit_readable(uv_poll_t* poll, int status, int events) {
   (void)status, (void)events;
   start* s = poll->data;
   siginfo_t info = {0};
@@ -107,41 +139,68 @@ static void on_pidfd_readable(uv_poll_t* poll, int status, int events) {
   long result = syscall(SYS_waitid, P_PIDFD, s->pidfd, &info, WEXITED | WNOHANG, &usage);
   if (result < 0 && errno == EINTR) return;
   if (result == 0 && info.si_pid == 0) return;
-  uv_poll_stop(poll);
-  uv_close((uv_handle_t*)poll, on_poll_closed);
-  report_exit(s, &info, &usage);
+  close_handles(s);
+  if (s->state == RUNNING)
+    report(s, info.si_code == CLD_EXITED ? "exited" : "signaled",
+           (double[4]){info.si_status, micros(usage.ru_utime), micros(usage.ru_stime), (double)usage.ru_maxrss});
+  if (s->state == FAILED) report_failure(s);
 }
 
-// One end for the child, owned by its user so that it can reopen it by name (`echo x >/dev/stdout`), and one for us.
-static bool open_pipe(start* s, int number) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) < 0) return false;
-  int theirs = number == 0 ? 0 : 1;
-  s->plan.stdio[number] = ends[theirs];
-  s->ours[number] = ends[1 - theirs];
-  return fchown(ends[theirs], s->plan.uid, s->plan.gid) == 0;
+static int open_poll(start* s, uv_poll_t* poll, int descriptor, uv_poll_cb on_readable) {
+  uv_loop_t* loop;
+  napi_get_uv_event_loop(s->env, &loop);
+  int result = uv_poll_init(loop, poll, descriptor);
+  if (result < 0) return -result;
+  s->open_handles++;
+  poll->data = s;
+  return -uv_poll_start(poll, UV_READABLE, on_readable);
 }
 
-static bool open_stdio(start* s) {
-  int* stdio = s->plan.stdio;
-  if (s->terminal >= 0) {
-    for (int i = 0; i < 3; i++) stdio[i] = s->terminal;
-    return true;
+// The descriptors that are needed to follow the child cannot be had.
+static void abandon(start* s, int error) {
+  fail(s, error, "poll");
+  if (s->pid > 0 && kill(s->pid, SIGKILL) == 0) waitpid(s->pid, NULL, 0);
+  report_failure(s);
+  close_handles(s);
+}
+
+// The child has called execve, or has ended; if it did not say why, it was killed like any running process.
+static void on_last_report(start* s) {
+  uv_poll_stop(&s->reporting);
+  uv_timer_stop(&s->limit);
+  if (s->pid == 0) {
+    if (!s->failed_step[0]) fail(s, EPIPE, "fork");
+    report_failure(s);
+    return close_handles(s);
   }
-  bool opened = s->stdin_pipe ? open_pipe(s, 0) : (stdio[0] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;
-  if (opened && open_pipe(s, 1) && open_pipe(s, 2)) return true;
-  s->plan.failed_errno = errno;
-  s->plan.failed_step = "pipe";
-  return false;
+  int error = open_poll(s, &s->exit, s->pidfd, on_exit_readable);
+  if (error) return abandon(s, error);
+  s->state = s->failed_step[0] ? FAILED : RUNNING;
+  if (s->state == FAILED) return;
+  const double started[4] = {s->pid, s->ours[0], s->ours[1], s->ours[2]};
+  for (int i = 0; i < 3; i++) s->ours[i] = -1;
+  report(s, "started", started);
 }
 
-static void close_stdio(start* s) {
-  for (int i = 0; s->terminal < 0 && i < 3; i++)
-    if (s->plan.stdio[i] >= 0) close(s->plan.stdio[i]);
+static void on_report(uv_poll_t* poll, int status, int events) {
+  (void)status, (void)events;
+  start* s = poll->data;
+  start_report r;
+  ssize_t length;
+  while ((length = read(s->reports, &r, sizeof r)) == sizeof r) {
+    if (strcmp(r.event, "forked") != 0) {
+      fail(s, r.value, r.event);
+      continue;
+    }
+    s->pid = r.value;
+    s->pidfd = (int)syscall(SYS_pidfd_open, s->pid, 0);
+    if (s->pidfd < 0) return abandon(s, errno);
+  }
+  if (length == 0) on_last_report(s);
 }
 
-// EAGAIN when the cgroup is frozen: a process started in it would stop before its execve and block this thread. A new
-// cgroup below a frozen one is frozen at once. 0 when it is not frozen, else the errno of reading its state.
+// EAGAIN when the cgroup is frozen: a process started in it would stop before its execve. A new cgroup below a frozen
+// one is frozen at once. 0 when it is not frozen, else the errno of reading its state.
 // Source: Documentation/admin-guide/cgroup-v2.rst, "cgroup.events".
 static int frozen_error(int cgroup) {
   char events[128] = "";
@@ -152,118 +211,154 @@ static int frozen_error(int cgroup) {
   return length > 0 && strstr(events, "frozen 1") ? EAGAIN : 0;
 }
 
-// Creates the cgroup and opens it for clone3; true when none was requested.
+static void on_limit(uv_timer_t* timer) {
+  start* s = timer->data;
+  if (s->state == FAILED) {
+    s->state = GIVEN_UP;
+    return report_failure(s);
+  }
+  int cgroup = s->cgroup[0] ? open(s->cgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+  bool waits = s->pid == 0 || (cgroup >= 0 && frozen_error(cgroup) == EAGAIN);
+  close_descriptor(&cgroup);
+  uv_timer_start(timer, on_limit, waits ? s->given.limit_ms : KILL_MS, 0);
+  if (waits) return;
+  uv_poll_stop(&s->reporting);
+  fail(s, ETIMEDOUT, "execve");
+  s->state = FAILED;
+  syscall(SYS_pidfd_send_signal, s->pidfd, SIGKILL, NULL, 0);
+  int error = open_poll(s, &s->exit, s->pidfd, on_exit_readable);
+  if (error) abandon(s, error);
+}
+
+// One end for the child, owned by its user so that it can reopen it by name (`echo x >/dev/stdout`), and one for us.
+static bool open_pipe(start* s, int number) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) < 0) return false;
+  int theirs = number == 0 ? 0 : 1;
+  s->theirs[STDIN + number] = ends[theirs];
+  s->ours[number] = ends[1 - theirs];
+  return fchown(ends[theirs], s->given.uid, s->given.gid) == 0;
+}
+
+static bool open_stdio(start* s) {
+  int* stdio = &s->theirs[STDIN];
+  for (int i = 0; s->plan->has_terminal && i < 3; i++) stdio[i] = (int)s->given.terminal;
+  if (s->plan->has_terminal) return true;
+  bool opened = s->given.stdin_pipe ? open_pipe(s, 0) : (stdio[0] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;
+  return (opened && open_pipe(s, 1) && open_pipe(s, 2)) || fail(s, errno, "pipe");
+}
+
+static bool open_reports(start* s) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0) return fail(s, errno, "pipe");
+  s->reports = ends[0];
+  s->theirs[REPORTS] = ends[1];
+  return true;
+}
+
+static bool write_plan(start* s) {
+  int file = s->theirs[PLAN] = memfd_create("plan", MFD_CLOEXEC);
+  return (file >= 0 && write(file, s->plan, s->plan_size) == (ssize_t)s->plan_size) || fail(s, errno, "memfd_create");
+}
+
+// Creates the cgroup and opens it; true when none was requested.
 static bool make_cgroup(start* s) {
-  if (!s->cgroup) return true;
-  s->plan.failed_step = "cgroup";
-  if (mkdir(s->cgroup, 0755) == 0) s->plan.cgroup = open(s->cgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  s->plan.failed_errno = errno;
-  if (s->plan.cgroup < 0) return false;
-  s->plan.failed_errno = frozen_error(s->plan.cgroup);
-  if (s->plan.failed_errno == EAGAIN) s->plan.failed_step = "frozen";
-  return s->plan.failed_errno == 0;
+  if (!s->cgroup[0]) return true;
+  int* cgroup = &s->theirs[CGROUP];
+  if (mkdir(s->cgroup, 0755) == 0) *cgroup = open(s->cgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (*cgroup < 0) return fail(s, errno, "cgroup");
+  int error = frozen_error(*cgroup);
+  return !error || fail(s, error, error == EAGAIN ? "frozen" : "cgroup");
 }
 
 static void work_execute(napi_env env, void* data) {
   (void)env;
   start* s = data;
-  s->plan.cgroup = -1;
-  s->pid = open_stdio(s) && make_cgroup(s) ? envd_start_child(&s->plan, &s->pidfd) : -1;
-  if (s->plan.cgroup >= 0) close(s->plan.cgroup);
-  close_stdio(s);
-}
-
-static void reject_start(start* s, int error, const char* step) {
-  napi_value reason = envd_errno_error(s->env, error, "spawn", s->plan.file), text;
-  if (napi_create_string_utf8(s->env, step, NAPI_AUTO_LENGTH, &text) == napi_ok)
-    napi_set_named_property(s->env, reason, "step", text);
-  napi_reject_deferred(s->env, s->deferred, reason);
-  start_free(s);
+  if (make_cgroup(s) && open_stdio(s) && open_reports(s) && write_plan(s)) {
+    int error = starter_request(s->theirs, s->theirs[CGROUP] >= 0 ? CGROUP + 1 : CGROUP);
+    if (error) fail(s, error, "fork");
+  }
+  if (s->plan->has_terminal) s->theirs[STDIN] = s->theirs[STDOUT] = s->theirs[STDERR] = -1;
+  for (int i = 0; i < MOST_DESCRIPTORS; i++) close_descriptor(&s->theirs[i]);
 }
 
 static void work_complete(napi_env env, napi_status status, void* data) {
   start* s = data;
   napi_delete_async_work(env, s->work);
   if (status == napi_cancelled) return start_free(s);
-  if (s->pid < 0) return reject_start(s, s->plan.failed_errno, s->plan.failed_step);
-
+  if (s->failed_step[0]) {
+    report_failure(s);
+    return start_free(s);
+  }
   uv_loop_t* loop;
   napi_get_uv_event_loop(env, &loop);
-  int result = uv_poll_init(loop, &s->poll, s->pidfd);
-  if (result < 0) {
-    syscall(SYS_pidfd_send_signal, s->pidfd, SIGKILL, NULL, 0);
-    siginfo_t info;
-    waitid((idtype_t)P_PIDFD, (id_t)s->pidfd, &info, WEXITED);
-    return reject_start(s, -result, "poll");
-  }
-  s->poll.data = s;
+  uv_timer_init(loop, &s->limit);
+  uv_timer_start(&s->limit, on_limit, s->given.limit_ms, 0);
+  s->limit.data = s;
+  s->open_handles = 1;
   napi_add_async_cleanup_hook(env, on_cleanup, s, &s->cleanup);
-  uv_poll_start(&s->poll, UV_READABLE, on_pidfd_readable);
-  napi_value started;
-  if (napi_create_object(env, &started) != napi_ok) return;
-  set_number(env, started, "pid", s->pid);
-  static const char* const names[3] = {"stdin", "stdout", "stderr"};
-  for (int i = 0; i < 3; i++) {
-    set_number_or_null(env, started, names[i], s->ours[i] >= 0, s->ours[i]);
-    s->ours[i] = -1;
-  }
-  napi_resolve_deferred(env, s->deferred, started);
+  int error = open_poll(s, &s->reporting, s->reports, on_report);
+  if (error) abandon(s, error);
 }
 
-// `/bin/sh FILE ARGUMENT…`: argv[0] is dropped, as execvp(3) does.
-static bool make_script_argv(start* s) {
-  child_plan* plan = &s->plan;
+static void make_plan(start* s, const void* groups, size_t group_count, const char* strings, size_t length) {
+  const numbers* given = &s->given;
+  const struct rlimit* core = envd_inherited_core_limit();
+  plan_head* plan = s->plan;
+  *plan = (plan_head){
+      .uid = given->uid,
+      .gid = given->gid,
+      .has_terminal = (int)given->terminal >= 0,
+      .nice = given->nice,
+      .io_priority = given->io_priority,
+      .oom_score_adj = given->oom_score_adj,
+      .group_count = (uint32_t)group_count,
+      .arg_count = given->arg_count,
+      .env_count = given->env_count,
+  };
+  getrlimit(RLIMIT_NOFILE, &plan->descriptors);
+  if (plan->descriptors.rlim_cur > inherited_descriptors) plan->descriptors.rlim_cur = inherited_descriptors;
+  if (core) plan->core = *core;
+  else getrlimit(RLIMIT_CORE, &plan->core);
+  char* end = mempcpy(plan + 1, groups, group_count * sizeof(uint32_t));
+  memcpy(end, strings, length);
+}
+
+static size_t count_nuls(const char* text, size_t length) {
   size_t count = 0;
-  while (plan->argv[count]) count++;
-  plan->script_argv = arena_alloc(&s->strings, (count + 3) * sizeof(char*));
-  if (!plan->script_argv) return false;
-  plan->script_argv[0] = "/bin/sh";
-  plan->script_argv[1] = (char*)plan->file;
-  memcpy(&plan->script_argv[2], &plan->argv[count > 0], (count - (count > 0) + 1) * sizeof(char*));
-  return true;
-}
-
-static bool read_plan(napi_env env, napi_value options, start* s) {
-  child_plan* plan = &s->plan;
-  int32_t uid, gid, oom_score_adj;
-  bool ok = arg_string(env, options, "file", &s->strings, (char**)&plan->file) &&
-            arg_string(env, options, "cwd", &s->strings, (char**)&plan->cwd) &&
-            arg_strings(env, options, "args", &s->strings, &plan->argv) && make_script_argv(s) &&
-            arg_strings(env, options, "env", &s->strings, &plan->envp) && arg_int32(env, options, "uid", &uid) &&
-            arg_int32(env, options, "gid", &gid) &&
-            arg_ids(env, options, "groups", &s->strings, &plan->groups, &plan->group_count) &&
-            arg_int32_or_null(env, options, "terminal", -1, &s->terminal) &&
-            arg_bool(env, options, "stdin", &s->stdin_pipe) &&
-            arg_string_or_null(env, options, "cgroup", &s->strings, &s->cgroup) &&
-            arg_int32(env, options, "nice", &plan->nice) && arg_int32(env, options, "ioPriority", &plan->io_priority) &&
-            arg_int32(env, options, "oomScoreAdj", &oom_score_adj);
-  if (!ok) return false;
-  snprintf(s->oom_score_adj, sizeof s->oom_score_adj, "%d", oom_score_adj);
-  plan->oom_score_adj = s->oom_score_adj;
-  plan->terminal = s->terminal >= 0;
-  for (int i = 0; i < 3; i++) plan->stdio[i] = -1;
-  plan->uid = (uid_t)uid;
-  plan->gid = (gid_t)gid;
-  return true;
+  for (size_t i = 0; i < length; i++) count += text[i] == '\0';
+  return count;
 }
 
 napi_value js_spawn(napi_env env, napi_callback_info info) {
-  napi_value arguments[2], promise, name;
-  if (!arg_values(env, info, 2, arguments)) return NULL;
-  start* s = envd_allocate(env, sizeof *s);
+  napi_value arguments[3], name;
+  void *given, *text;
+  size_t size, length;
+  numbers n;
+  if (!arg_values(env, info, 3, arguments)) return NULL;
+  NAPI_CALL(env, napi_get_buffer_info(env, arguments[0], &given, &size));
+  NAPI_CALL(env, napi_get_buffer_info(env, arguments[1], &text, &length));
+  if (size >= sizeof n) memcpy(&n, given, sizeof n);
+  if (size < sizeof n || n.arg_count < 1 || count_nuls(text, length) != (size_t)n.arg_count + n.env_count + 3 ||
+      ((char*)text)[length - 1] != '\0')
+    return envd_throw_errno(env, EINVAL, "spawn", NULL);
+  const size_t cgroup = strlen(text) + 1, plan_size = sizeof(plan_head) + (size - sizeof n) + (length - cgroup);
+  start* s = envd_allocate(env, sizeof *s + plan_size + cgroup);
   if (!s) return NULL;
   s->env = env;
-  s->pidfd = -1;
-  for (int i = 0; i < 3; i++) s->ours[i] = -1;
-  if (!read_plan(env, arguments[0], s) || napi_create_reference(env, arguments[1], 1, &s->on_exit) != napi_ok ||
-      napi_create_string_utf8(env, "envd.spawn", NAPI_AUTO_LENGTH, &name) != napi_ok ||
-      napi_async_init(env, NULL, name, &s->context) != napi_ok ||
-      napi_create_promise(env, &s->deferred, &promise) != napi_ok ||
-      napi_create_async_work(env, NULL, name, work_execute, work_complete, s, &s->work) != napi_ok ||
-      napi_queue_async_work(env, s->work) != napi_ok) {
-    envd_throw_last_napi_error(env);
-    start_free(s);
+  s->given = n;
+  s->plan_size = plan_size;
+  s->reports = s->pidfd = -1;
+  for (int i = 0; i < MOST_DESCRIPTORS; i++) s->theirs[i] = s->ours[i % 3] = -1;
+  make_plan(s, (char*)given + sizeof n, (size - sizeof n) / sizeof(uint32_t), (char*)text + cgroup, length - cgroup);
+  s->cgroup = memcpy((char*)s->plan + plan_size, text, cgroup);
+  if (napi_create_reference(env, arguments[2], 1, &s->on_event) == napi_ok &&
+      napi_create_string_utf8(env, "envd.spawn", NAPI_AUTO_LENGTH, &name) == napi_ok &&
+      napi_async_init(env, NULL, name, &s->context) == napi_ok &&
+      napi_create_async_work(env, NULL, name, work_execute, work_complete, s, &s->work) == napi_ok &&
+      napi_queue_async_work(env, s->work) == napi_ok)
     return NULL;
-  }
-  return promise;
+  envd_throw_last_napi_error(env);
+  start_free(s);
+  return NULL;
 }

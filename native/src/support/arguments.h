@@ -17,21 +17,3 @@ bool arg_text(napi_env env, napi_value value, const char* syscall, int too_long,
 
 // The same for a path; `too_long` is ENAMETOOLONG.
 bool arg_path(napi_env env, napi_value value, const char* syscall, char path[PATH_MAX]);
-
-// The properties of an object. Strings and arrays are allocated in an arena, which one call frees.
-typedef struct arena_block arena_block;
-typedef struct {
-  arena_block* blocks;
-} arena;
-
-void* arena_alloc(arena* a, size_t size);
-void arena_free(arena* a);
-
-bool arg_string(napi_env env, napi_value object, const char* name, arena* a, char** out);
-bool arg_string_or_null(napi_env env, napi_value object, const char* name, arena* a, char** out);
-// A NULL-terminated vector, as execve(2) takes it.
-bool arg_strings(napi_env env, napi_value object, const char* name, arena* a, char*** out);
-bool arg_ids(napi_env env, napi_value object, const char* name, arena* a, gid_t** out, size_t* count);
-bool arg_bool(napi_env env, napi_value object, const char* name, bool* out);
-bool arg_int32(napi_env env, napi_value object, const char* name, int32_t* out);
-bool arg_int32_or_null(napi_env env, napi_value object, const char* name, int32_t fallback, int32_t* out);

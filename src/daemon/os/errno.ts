@@ -59,7 +59,12 @@ export async function about<T>(path: string, operation: () => Promise<T>): Promi
 
 /** The kind of a system error that means lack of disk space, file descriptors or memory; otherwise null. */
 export function exhaustionOf(error: unknown): 'no_space' | 'resource_exhausted' | null {
-  const kind = isSystemError(error) ? MEANINGS[error.code]?.[0] : null;
+  return isSystemError(error) ? exhaustionBy(error.code) : null;
+}
+
+/** The same for the name of an errno. */
+export function exhaustionBy(code: string): 'no_space' | 'resource_exhausted' | null {
+  const kind = MEANINGS[code]?.[0];
   return kind === 'no_space' || kind === 'resource_exhausted' ? kind : null;
 }
 

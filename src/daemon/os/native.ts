@@ -10,9 +10,6 @@ export type {
   DirectoryRecords,
   PipeReader,
   Place as NativePlace,
-  ProcessExit,
-  SpawnOptions,
-  StartedProcess,
 } from '../../../native/index.d.ts';
 
 /** The addon's location: beside the bundle, or in the build directory of a clone. */

@@ -1,10 +1,20 @@
-import { EnvdError, type ErrorKind, isSystemError, type SystemError } from '../../base/errors.ts';
-import { exhaustionOf } from './errno.ts';
+import { getSystemErrorMap } from 'node:util';
+import { EnvdError, type ErrorKind } from '../../base/errors.ts';
+import { exhaustionBy } from './errno.ts';
 import { lineHint } from './executable.ts';
-import { native, type ProcessExit, type SpawnOptions, type StartedProcess } from './native.ts';
+import { native } from './native.ts';
 import type { User } from './users.ts';
 
-export type { ProcessExit } from './native.ts';
+export interface ProcessExit {
+  /** Exit code, or null when a signal ended the process. */
+  readonly code: number | null;
+  /** Signal number, or null. */
+  readonly signal: number | null;
+  readonly userMicros: number;
+  readonly systemMicros: number;
+  /** Peak resident memory in KiB. */
+  readonly maxRssKib: number;
+}
 
 /** A process to start; all names and paths are resolved. */
 export interface Launch {
@@ -16,6 +26,8 @@ export interface Launch {
   readonly user: User;
   /** The cgroup v2 directory to create and start in, which the caller removes; null: the daemon's own. */
   readonly cgroup: string | null;
+  /** Time until the program must run, in milliseconds. */
+  readonly limitMs: number;
 }
 
 /** A started process: `exit` settles once it has been reaped. */
@@ -35,17 +47,21 @@ export interface Pipes {
 /** The parent of the cgroup to create does not exist. */
 export class NoCgroup extends EnvdError {}
 
-/** Defaults for every process, independent of the daemon's own priorities. */
-const ORDINARY = { nice: 0, ioPriority: 4, oomScoreAdj: 100 };
+/** Of every process, independent of the daemon's own priorities; the level of the best-effort I/O class. */
+const NICE = 0;
+const IO_PRIORITY = 4;
+const OOM_SCORE_ADJUSTMENT = 100;
+/** In place of a descriptor. */
+const NONE = -1;
 
 /**
  * Starts a process on the slave descriptor of a terminal, which the caller keeps. Throws `invalid_argument`,
  * `not_found` or `permission_denied` with the errno when the command cannot be executed or its cwd not entered,
- * `unavailable` below a frozen cgroup, `resource_exhausted` at a limit of processes or descriptors.
+ * `unavailable` below a frozen cgroup, `resource_exhausted` at a limit of processes or descriptors, `deadline_exceeded`
+ * when the program does not run within the limit.
  */
 export async function spawn(launch: Launch, terminal: number): Promise<Spawned> {
-  const [{ pid }, exit] = await start(launch, { terminal, stdin: false });
-  return { pid, exit };
+  return (await start(launch, { terminal, stdin: false })).process;
 }
 
 /** Starts a process on pipes; without `withStdin` its stdin is /dev/null. Throws as `spawn` does. */
@@ -53,54 +69,76 @@ export async function spawnWithPipes(
   launch: Launch,
   withStdin: boolean,
 ): Promise<{ process: Spawned; pipes: Pipes }> {
-  const [{ pid, stdin, stdout, stderr }, exit] = await start(launch, { terminal: null, stdin: withStdin });
-  if (stdout === null || stderr === null) throw new EnvdError('internal', `process ${pid} has no pipes`);
-  return { process: { pid, exit }, pipes: { stdin, stdout, stderr } };
+  const { process, ends } = await start(launch, { terminal: NONE, stdin: withStdin });
+  const [stdin, stdout, stderr] = ends;
+  return { process, pipes: { stdin: stdin === NONE ? null : stdin, stdout, stderr } };
 }
 
-async function start(
-  launch: Launch,
-  stdio: Pick<SpawnOptions, 'terminal' | 'stdin'>,
-): Promise<[StartedProcess, Promise<ProcessExit>]> {
-  const { promise: exit, resolve } = Promise.withResolvers<ProcessExit>();
-  const { file, args, cwd, user, cgroup } = launch;
-  const { uid, gid, groups } = user;
-  const env = Object.entries(launch.environment).map(([name, value]) => `${name}=${value}`);
-  const options = { file, args, env, cwd, uid, gid, groups, cgroup, ...stdio, ...ORDINARY };
-  try {
-    return [await native.spawn(options, resolve), exit];
-  } catch (error) {
-    throw describe(error, launch);
-  }
+interface Started {
+  readonly process: Spawned;
+  /** Descriptors of stdin, stdout and stderr; -1: none. */
+  readonly ends: readonly [number, number, number];
 }
 
-/** Translates an error of the addon to one about the request. */
-function describe(error: unknown, launch: Launch): unknown {
-  if (!isSystemError(error)) return error;
-  const step = 'step' in error ? error.step : '';
-  const reason = error.message.replace(/, spawn .*$/s, '');
+function start(launch: Launch, stdio: { terminal: number; stdin: boolean }): Promise<Started> {
+  const started = Promise.withResolvers<Started>();
+  const exit = Promise.withResolvers<ProcessExit>();
+  const [numbers, strings] = encode(launch, stdio);
+  native.spawn(numbers, strings, (event, a, b, c, d) => {
+    const isExit = event === 'exited';
+    if (event === 'started') started.resolve({ process: { pid: a, exit: exit.promise }, ends: [b, c, d] });
+    else if (isExit || event === 'signaled')
+      exit.resolve({
+        ...{ code: isExit ? a : null, signal: isExit ? null : a },
+        ...{ userMicros: b, systemMicros: c, maxRssKib: d },
+      });
+    else started.reject(describe(event, a, launch));
+  });
+  return started.promise;
+}
+
+/** The arguments of `native.spawn`. */
+function encode(launch: Launch, { terminal, stdin }: { terminal: number; stdin: boolean }): [Buffer, Buffer] {
+  const { file, args, cwd, user, cgroup, limitMs } = launch;
+  const variables = Object.entries(launch.environment).map(([name, value]) => `${name}=${value}`);
+  const numbers = Uint32Array.of(
+    ...[user.uid, user.gid, terminal, Number(stdin), NICE, IO_PRIORITY, OOM_SCORE_ADJUSTMENT],
+    ...[limitMs, args.length, variables.length, ...user.groups],
+  );
+  const strings = [cgroup ?? '', file, cwd, ...args, ...variables, ''].join('\0');
+  return [Buffer.from(numbers.buffer), Buffer.from(strings)];
+}
+
+/** Translates the failure of a step of `native.spawn` to an error about the request. */
+function describe(step: string, errno: number, launch: Launch): EnvdError {
+  const [code, text] = getSystemErrorMap().get(-errno) ?? [`E${errno}`, 'unknown error'];
+  const reason = `${code}: ${text}`;
   if (step === 'chdir') {
-    const kind = error.code === 'EACCES' ? 'permission_denied' : 'invalid_argument';
-    return new EnvdError(kind, describeDirectory(error.code, reason, launch), { cause: error });
+    const kind = code === 'EACCES' ? 'permission_denied' : 'invalid_argument';
+    return new EnvdError(kind, describeDirectory(code, reason, launch));
+  }
+  if (code === 'ETIMEDOUT') {
+    const text = `cannot start '${launch.file}': it did not run within ${launch.limitMs / 1000} s`;
+    return new EnvdError('deadline_exceeded', `${text}: another process stopped it, or a file system hangs`);
   }
   if (step === 'execve') {
-    const isMissing = error.code === 'ENOENT';
+    const isMissing = code === 'ENOENT';
     const hint = isMissing ? lineHint(launch.args[0] ?? '') : '';
     const text = `cannot start '${launch.file}': ${reason}${hint}`;
-    return new EnvdError(isMissing ? 'not_found' : 'invalid_argument', text, { cause: error });
+    return new EnvdError(isMissing ? 'not_found' : 'invalid_argument', text);
   }
   if (step === 'frozen')
-    return new EnvdError('unavailable', 'cannot start a process: the workload is frozen', { cause: error });
-  if (step === 'cgroup' && error.code === 'ENOENT') {
-    return new NoCgroup('unavailable', `cannot start '${launch.file}': its cgroup is gone`, { cause: error });
+    return new EnvdError('unavailable', 'cannot start a process: the workload is frozen');
+  if (step === 'cgroup' && code === 'ENOENT') {
+    return new NoCgroup('unavailable', `cannot start '${launch.file}': its cgroup is gone`);
   }
-  return new EnvdError(kindOf(error), `cannot start '${launch.file}': ${step}: ${reason}`, { cause: error });
+  return new EnvdError(kindOf(code), `cannot start '${launch.file}': ${step}: ${reason}`);
 }
 
-function kindOf(error: SystemError): ErrorKind {
+function kindOf(code: string): ErrorKind {
   // clone3(2): RLIMIT_NPROC, pids.max or another limit of processes.
-  if (error.code === 'EAGAIN') return 'resource_exhausted';
-  return exhaustionOf(error) ?? 'internal';
+  if (code === 'EAGAIN') return 'resource_exhausted';
+  return exhaustionBy(code) ?? 'internal';
 }
 
 function describeDirectory(code: string, reason: string, { cwd, user }: Launch): string {

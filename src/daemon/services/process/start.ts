@@ -28,7 +28,7 @@ export interface StartRequest {
 }
 
 /** A complete launch except for its cgroup. */
-export type Plan = Omit<Launch, 'cgroup'>;
+export type Plan = Omit<Launch, 'cgroup' | 'limitMs'>;
 
 /** Resolves a request to program, arguments, environment and directory. Throws the first error. */
 export async function planLaunch(request: StartRequest, guest: Guest, daemonPath: string): Promise<Plan> {
@@ -56,18 +56,19 @@ export interface OutputPath {
   readonly written: Record<OutputStream, number>;
 }
 
-/** Starts a planned process, in `leaf` unless that is null. */
+/** Starts a planned process within `limitMs`, in `leaf` unless that is null. */
 export async function launchProcess(
   request: StartRequest,
   plan: Plan,
   leaf: Leaf | null,
+  limitMs: number,
   { poller, history, written }: OutputPath,
 ): Promise<ManagedProcess> {
   let opened: Channels | null = null;
   const output = new Output((paused) => opened?.setPaused(paused), history);
   const { process: spawned, channels } = await open(
     request,
-    { ...plan, cgroup: leaf?.path ?? null },
+    { ...plan, cgroup: leaf?.path ?? null, limitMs },
     poller,
     (stream, bytes) => {
       written[stream] += bytes.length;

@@ -33,6 +33,8 @@ export interface ProcessOptions {
   readonly path: string;
   /** Output that is kept of each process for clients that reconnect, in bytes. */
   readonly historyBytes: number;
+  /** Time until a started program must run, in seconds. */
+  readonly startTimeout: number;
 }
 
 /** Counters since the start of the daemon. */
@@ -141,7 +143,7 @@ export class ProcessTable {
   async #launchIn(cgroup: Cgroup | null, request: StartRequest, plan: Plan): Promise<ManagedProcess> {
     const leaf = cgroup && this.#leaves.create(cgroup);
     try {
-      const process = await launchProcess(request, plan, leaf, {
+      const process = await launchProcess(request, plan, leaf, this.#options.startTimeout * 1000, {
         poller: this.#poller,
         history: new History(this.#options.historyBytes, this.#histories),
         written: this.counts.output,

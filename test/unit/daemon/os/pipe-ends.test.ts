@@ -14,7 +14,7 @@ const poller = new PipePoller();
 async function start(script: string): Promise<{ stdout: number; exit: Promise<ProcessExit> }> {
   const launch = { file: '/bin/sh', args: ['sh', '-c', script], environment: { PATH: '/usr/bin:/bin' } };
   const { process: started, pipes } = await spawnWithPipes(
-    { ...launch, cwd: '/', user: ROOT, cgroup: null },
+    { ...launch, cwd: '/', user: ROOT, cgroup: null, limitMs: 10_000 },
     false,
   );
   closeSync(pipes.stderr);

@@ -142,6 +142,7 @@ describe('closing', () => {
       cwd: '/',
       user: ROOT,
       cgroup: null,
+      limitMs: 10_000,
     };
     const started = await spawn(launch, terminal.slave);
     terminal[Symbol.dispose]();

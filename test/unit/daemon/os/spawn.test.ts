@@ -19,7 +19,16 @@ const NOBODY: User = { ...ROOT, name: 'nobody', uid: 65534, gid: 65534, groups: 
 const PATH = '/usr/bin:/bin';
 
 function launch(file: string, args: readonly string[] = [], rest: Partial<Launch> = {}): Launch {
-  return { file, args: [file, ...args], environment: { PATH }, cwd: '/', user: ROOT, cgroup: null, ...rest };
+  return {
+    file,
+    args: [file, ...args],
+    environment: { PATH },
+    cwd: '/',
+    user: ROOT,
+    cgroup: null,
+    limitMs: 10_000,
+    ...rest,
+  };
 }
 
 const sh = (script: string, rest: Partial<Launch> = {}) => launch('/bin/sh', ['-c', script], rest);
@@ -149,14 +158,14 @@ describe('a failed start names the step and the error', () => {
   test('a missing file', async () => {
     expect(await failure(launch('/none/such'))).toMatchObject({
       kind: 'not_found',
-      message: "cannot start '/none/such': ENOENT: No such file or directory",
+      message: "cannot start '/none/such': ENOENT: no such file or directory",
     });
   });
 
   test('a file that is not executable, or not by this user', async () => {
     const file = join(scratch(), 'file');
     writeFileSync(file, 'text');
-    const message = `cannot start '${file}': EACCES: Permission denied`;
+    const message = `cannot start '${file}': EACCES: permission denied`;
     expect(await failure(launch(file))).toMatchObject({ kind: 'invalid_argument', message });
     chmodSync(file, 0o700);
     expect(await failure(launch(file, [], { user: NOBODY }))).toMatchObject({ message });
@@ -167,7 +176,7 @@ describe('a failed start names the step and the error', () => {
     writeFileSync(file, '\0text', { mode: 0o755 });
     expect(await failure(launch(file))).toMatchObject({
       kind: 'invalid_argument',
-      message: `cannot start '${file}': ENOEXEC: Exec format error`,
+      message: `cannot start '${file}': ENOEXEC: exec format error`,
     });
   });
 
@@ -180,7 +189,7 @@ describe('a failed start names the step and the error', () => {
   test('arguments that are too long', async () => {
     expect(await failure(launch('/bin/true', ['x'.repeat(200_000)]))).toMatchObject({
       kind: 'invalid_argument',
-      message: "cannot start '/bin/true': E2BIG: Argument list too long",
+      message: "cannot start '/bin/true': E2BIG: argument list too long",
     });
   });
 
@@ -189,7 +198,7 @@ describe('a failed start names the step and the error', () => {
     ['/etc/passwd', "cwd '/etc/passwd' is not a directory"],
     [
       `/${'x'.repeat(300)}`,
-      `cannot enter cwd '/${'x'.repeat(300)}' as user 'root': ENAMETOOLONG: File name too long`,
+      `cannot enter cwd '/${'x'.repeat(300)}' as user 'root': ENAMETOOLONG: name too long`,
     ],
   ])('a cwd that cannot be entered: %s', async (cwd, message) => {
     expect(await failure(sh('', { cwd }))).toMatchObject({ kind: 'invalid_argument', message });
@@ -200,7 +209,7 @@ describe('a failed start names the step and the error', () => {
     mkdirSync(closed, { mode: 0o700 });
     expect(await failure(sh('', { cwd: closed, user: NOBODY }))).toMatchObject({
       kind: 'permission_denied',
-      message: `cannot enter cwd '${closed}' as user 'nobody': EACCES: Permission denied`,
+      message: `cannot enter cwd '${closed}' as user 'nobody': EACCES: permission denied`,
     });
   });
 

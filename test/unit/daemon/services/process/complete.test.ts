@@ -9,6 +9,7 @@ const users = new UserDatabase();
 const table = new ProcessTable(new Guest(users), WorkloadCgroups.create(null), {
   path: '/usr/bin:/bin',
   historyBytes: 1024 * 1024,
+  startTimeout: 10,
 });
 const LINES = Array.from({ length: 20_000 }, (_, index) => `${index + 1}`);
 

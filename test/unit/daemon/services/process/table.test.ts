@@ -11,7 +11,7 @@ afterEach(() => {
 test('an ended process can be connected to for 30 s', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
   const users = new UserDatabase();
-  const options = { path: '/usr/bin:/bin', historyBytes: 0 };
+  const options = { path: '/usr/bin:/bin', historyBytes: 0, startTimeout: 10 };
   const table = new ProcessTable(new Guest(users), WorkloadCgroups.create(null), options);
   const config = { command: 'true', args: [], environment: {}, cwd: '/' };
   const user = users.lookup('root');

@@ -1,0 +1,97 @@
+// The connection to the starter, one for this process. Its program is beside the addon.
+#include "process/starter.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "starter/protocol.h"
+
+// One request at a time: in turns, and so that one starter is started. Environments in several threads share it.
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int connection = -1;
+static pid_t starter;
+
+static bool find_program(char path[PATH_MAX]) {
+  Dl_info info;
+  if (!dladdr((void*)starter_request, &info)) return false;
+  const char* slash = strrchr(info.dli_fname, '/');
+  int length = slash ? (int)(slash - info.dli_fname) : 0;
+  return snprintf(path, PATH_MAX, "%.*s/envd-start", length, info.dli_fname) < PATH_MAX;
+}
+
+// In a session of its own, without environment and blocked signals.
+static int spawn_starter(const char* path, int socket) {
+  posix_spawn_file_actions_t files;
+  posix_spawnattr_t attributes;
+  sigset_t none;
+  char* const nothing[] = {NULL};
+  char* const arguments[] = {"envd-start", NULL};
+  sigemptyset(&none);
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_addopen(&files, 0, "/dev/null", 0, 0);
+  posix_spawn_file_actions_addopen(&files, 1, "/dev/null", 1, 0);
+  posix_spawn_file_actions_adddup2(&files, socket, 3);
+  int error = posix_spawn(&starter, path, &files, &attributes, arguments, nothing);
+  posix_spawn_file_actions_destroy(&files);
+  posix_spawnattr_destroy(&attributes);
+  return error;
+}
+
+static int connect_starter(void) {
+  char path[PATH_MAX];
+  int ends[2];
+  if (!find_program(path)) return ENOENT;
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) return errno;
+  int error = spawn_starter(path, ends[1]);
+  close(ends[1]);
+  if (error) close(ends[0]);
+  else connection = ends[0];
+  return error;
+}
+
+static void disconnect_starter(void) {
+  close(connection);
+  connection = -1;
+  waitpid(starter, NULL, 0);
+}
+
+static int send_request(const int* descriptors, int count) {
+  union {
+    struct cmsghdr header;
+    char room[CMSG_SPACE(MOST_DESCRIPTORS * sizeof(int))];
+  } control = {0};
+  const size_t size = (size_t)count * sizeof(int);
+  struct iovec part = {.iov_base = "", .iov_len = 1};
+  struct msghdr message = {
+      .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_SPACE(size)};
+  struct cmsghdr* header = CMSG_FIRSTHDR(&message);
+  *header = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(size)};
+  memcpy(CMSG_DATA(header), descriptors, size);
+  return sendmsg(connection, &message, MSG_NOSIGNAL) < 0 ? errno : 0;
+}
+
+int starter_request(const int* descriptors, int count) {
+  pthread_mutex_lock(&lock);
+  int error = connection < 0 ? connect_starter() : 0;
+  if (!error) error = send_request(descriptors, count);
+  // It has ended.
+  if (error == EPIPE || error == ECONNRESET) {
+    disconnect_starter();
+    error = connect_starter();
+    if (!error) error = send_request(descriptors, count);
+  }
+  pthread_mutex_unlock(&lock);
+  return error;
+}

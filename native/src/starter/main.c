@@ -1,0 +1,158 @@
+// Forks processes for the daemon: small, single-threaded, with no descriptors but those of a request. A child can be
+// stopped by others before its execve; then it holds up nobody, and nothing of the daemon is in its memory.
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "starter/protocol.h"
+
+#ifndef CLONE_INTO_CGROUP
+#define CLONE_INTO_CGROUP 0x200000000ULL
+#endif
+
+enum { SOCKET = 3, IOPRIO_WHO_PROCESS = 1, IOPRIO_CLASS_BE = 2, IOPRIO_CLASS_SHIFT = 13 };
+
+static void report(int reports, int value, const char* event) {
+  start_report r = {.value = value};
+  snprintf(r.event, sizeof r.event, "%s", event);
+  (void)!write(reports, &r, sizeof r);
+}
+
+static _Noreturn void fail(int reports, const char* step) {
+  report(reports, errno, step);
+  _exit(127);
+}
+
+static bool write_oom_score(int score) {
+  char text[16];
+  int length = snprintf(text, sizeof text, "%d", score);
+  int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+  return file >= 0 && write(file, text, (size_t)length) == length;
+}
+
+// Whether the first bytes of the file contain no NUL: a program for another architecture does.
+static bool is_script(const char* file) {
+  char start[128];
+  int descriptor = open(file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  ssize_t length = descriptor < 0 ? -1 : read(descriptor, start, sizeof start);
+  return length >= 0 && !memchr(start, '\0', (size_t)length);
+}
+
+// Takes strings into a vector with NULL at its end, behind `before` free places.
+static char** take_strings(size_t before, size_t count, char** strings) {
+  char** vector = calloc(before + count + 1, sizeof *vector);
+  for (size_t i = 0; vector && i < count; i++, *strings += strlen(*strings) + 1) vector[before + i] = *strings;
+  return vector;
+}
+
+// As execvp(3) and shells do, a script without #! is run by /bin/sh: `/bin/sh FILE ARGUMENT…`.
+static void execute(char* file, char** vector, char** environment) {
+  execve(file, vector + 1, environment);
+  if (errno != ENOEXEC) return;
+  vector[0] = "/bin/sh";
+  vector[1] = file;
+  if (is_script(file)) execve(vector[0], vector, environment);
+  errno = ENOEXEC;
+}
+
+static void set_up(const plan_head* plan, const gid_t* groups, const int* descriptors) {
+  const int reports = descriptors[REPORTS],
+            io_priority = IOPRIO_CLASS_BE << IOPRIO_CLASS_SHIFT | (int)plan->io_priority;
+  if (setsid() < 0) fail(reports, "setsid");
+  if (plan->has_terminal && ioctl(descriptors[STDIN], TIOCSCTTY, 0) < 0) fail(reports, "set controlling terminal");
+  for (int i = 0; i < 3; i++)
+    if (dup2(descriptors[STDIN + i], i) < 0) fail(reports, "dup2");
+  // Operations that need root come first.
+  if (!write_oom_score((int)plan->oom_score_adj)) fail(reports, "oom_score_adj");
+  if (setpriority(PRIO_PROCESS, 0, (int)plan->nice) < 0) fail(reports, "setpriority");
+  if (syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, io_priority) < 0) fail(reports, "ioprio_set");
+  if (setrlimit(RLIMIT_CORE, &plan->core) < 0) fail(reports, "setrlimit");
+  if (setrlimit(RLIMIT_NOFILE, &plan->descriptors) < 0) fail(reports, "setrlimit");
+  if (setgroups(plan->group_count, groups) < 0) fail(reports, "setgroups");
+  if (setresgid(plan->gid, plan->gid, plan->gid) < 0) fail(reports, "setresgid");
+  if (setresuid(plan->uid, plan->uid, plan->uid) < 0) fail(reports, "setresuid");
+  umask(022);
+}
+
+static _Noreturn void run_child(const int* descriptors) {
+  const int reports = descriptors[REPORTS];
+  struct stat status;
+  if (fstat(descriptors[PLAN], &status) < 0) fail(reports, "fstat");
+  const plan_head* plan = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE, descriptors[PLAN], 0);
+  if (plan == MAP_FAILED) fail(reports, "mmap");
+  gid_t* groups = (gid_t*)(plan + 1);
+  char* file = (char*)(groups + plan->group_count);
+  char* directory = file + strlen(file) + 1;
+  char* strings = directory + strlen(directory) + 1;
+  char** vector = take_strings(1, plan->arg_count, &strings);
+  char** environment = take_strings(0, plan->env_count, &strings);
+  if (!vector || !environment) fail(reports, "malloc");
+  set_up(plan, groups, descriptors);
+  if (chdir(directory) < 0) fail(reports, "chdir");
+  execute(file, vector, environment);
+  fail(reports, "execve");
+}
+
+// The child's parent is the daemon. Source: clone(2).
+static void start(const int* descriptors) {
+  const bool has_cgroup = descriptors[CGROUP] >= 0;
+  struct clone_args clone = {
+      .flags = CLONE_PARENT | (has_cgroup ? CLONE_INTO_CGROUP : 0),
+      .cgroup = has_cgroup ? (uint64_t)descriptors[CGROUP] : 0,
+  };
+  long pid = syscall(SYS_clone3, &clone, sizeof clone);
+  if (pid == 0) run_child(descriptors);
+  report(descriptors[REPORTS], pid > 0 ? (int)pid : errno, pid > 0 ? "forked" : "clone3");
+}
+
+// False when the daemon has closed its end.
+static bool take_request(int* descriptors) {
+  char byte;
+  union {
+    struct cmsghdr header;
+    char room[CMSG_SPACE(MOST_DESCRIPTORS * sizeof(int))];
+  } control;
+  struct iovec part = {.iov_base = &byte, .iov_len = 1};
+  struct msghdr message = {
+      .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+  ssize_t length = recvmsg(SOCKET, &message, MSG_CMSG_CLOEXEC);
+  if (length < 0) return errno == EINTR || errno == EMFILE;
+  const struct cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (length > 0 && header) memcpy(descriptors, CMSG_DATA(header), header->cmsg_len - CMSG_LEN(0));
+  return length > 0;
+}
+
+// The raw system call, as posix_spawn(3) leaves two signals of glibc's own ignored.
+static void reset_signals(void) {
+  struct {
+    void (*handler)(int);
+    unsigned long flags;
+    void (*restorer)(void);
+    uint64_t mask;
+  } action = {.handler = SIG_DFL};
+  for (int signal = 1; signal <= 64; signal++) syscall(SYS_rt_sigaction, signal, &action, NULL, sizeof action.mask);
+}
+
+int main(void) {
+  reset_signals();
+  syscall(SYS_close_range, SOCKET + 1, ~0U, 0);
+  if (fcntl(SOCKET, F_SETFD, FD_CLOEXEC) < 0 || chdir("/") < 0) return 1;
+  for (;;) {
+    int descriptors[MOST_DESCRIPTORS] = {-1, -1, -1, -1, -1, -1};
+    if (!take_request(descriptors)) return 0;
+    if (descriptors[STDERR] >= 0) start(descriptors);
+    for (int i = 0; i < MOST_DESCRIPTORS; i++)
+      if (descriptors[i] >= 0) close(descriptors[i]);
+  }
+}
