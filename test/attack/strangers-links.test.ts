@@ -247,3 +247,21 @@ test('a user’s link to /proc/self/fd does not reach the daemon’s descriptors
     expect(['403', '404', '400']).toContain(await outcome(download(work(name))));
   }
 });
+
+test.each([
+  ['kernel/printk', '/proc/sys of the kernel checks the effective user, not that of the file system'],
+  ['net/ipv4/ip_default_ttl', '/proc/sys/net checks capabilities'],
+])('a user’s link to /proc/sys/%s cannot be written through: %s', async (name) => {
+  const path = join('/proc/sys', name);
+  linkOfStranger(path, 'setting');
+  const before = readFileSync(path, 'utf8');
+  // What is there already: the machine is not changed, whatever happens.
+  expect((await uploadRaw(daemon, work('setting'), before)).status).toBe(403);
+  expect((await uploadRaw(daemon, path, before)).status).toBe(200);
+  expect(readFileSync(path, 'utf8')).toBe(before);
+});
+
+test('a user’s link to the memory map of a process of root is not followed', async () => {
+  linkOfStranger(`/proc/${process.pid}/maps`, 'maps');
+  expect((await download(work('maps'))).status).toBe(403);
+});

@@ -70,18 +70,22 @@ static bool save_groups(rights* before) {
   return before->groups && getgroups(before->group_count, before->groups) == before->group_count;
 }
 
+// For this thread only, unlike glibc's functions; -1 leaves an identity as it is.
+static bool set_effective(uid_t uid, gid_t gid) {
+  return syscall(SYS_setresgid, -1, gid, -1) == 0 && syscall(SYS_setresuid, -1, uid, -1) == 0;
+}
+
 int rights_of_user(rights* before, uid_t uid) {
   if (geteuid() != 0 || before->is_changed) return geteuid() != 0 ? 0 : EACCES;
   membership* m = malloc(sizeof *m);
-  bool is_known = m && read_membership(uid, m) && save_groups(before);
-  if (is_known && set_groups(m->count, m->groups) == 0) {
-    before->is_changed = true;
-    setfsgid(m->groups[0]);
-    setfsuid(uid);  // also drops the capabilities that override permissions
+  before->gid = getegid();
+  if (m && read_membership(uid, m) && save_groups(before)) {
+    before->is_changed = set_groups(m->count, m->groups) == 0;
+    // Not setfsuid(2), which keeps most capabilities, and the effective user that /proc/sys checks.
+    if (before->is_changed && set_effective(uid, m->groups[0])) uid = 0;
   }
   free(m);
-  // Neither call reports a failure: a second one returns the identity that holds.
-  if (before->is_changed && (uid_t)setfsuid(OWN_RIGHTS) == uid) return 0;
+  if (uid == 0) return 0;
   rights_restore(before);
   return EACCES;
 }
@@ -91,6 +95,7 @@ void rights_to_make_for(rights* before, uid_t uid, gid_t gid) {
   struct __user_cap_data_struct powers[_LINUX_CAPABILITY_U32S_3];
   if (geteuid() != 0 || before->is_changed || syscall(SYS_capget, &head, powers) < 0) return;
   before->is_changed = true;
+  before->gid = getegid();
   setfsgid(gid);
   setfsuid(uid);
   // Restores the capabilities that setfsuid has dropped.
@@ -99,11 +104,10 @@ void rights_to_make_for(rights* before, uid_t uid, gid_t gid) {
 
 void rights_restore(rights* before) {
   if (before->is_changed) {
-    setfsuid(geteuid());
-    setfsgid(getegid());
-    // A pool thread with another user's groups, or without its capabilities, must not continue.
+    // The user first, and with it the capabilities to do the rest. A pool thread with another user's rights must not
+    // continue.
+    if (syscall(SYS_setresuid, -1, 0, -1) < 0 || !set_effective(0, before->gid)) abort();
     if (before->groups && set_groups(before->group_count, before->groups) < 0) abort();
-    if ((uid_t)setfsuid(OWN_RIGHTS) != geteuid()) abort();
   }
   free(before->groups);
   *before = (rights){0};

@@ -1,4 +1,4 @@
-// The file system identity of the calling thread. The kernel keeps it per thread: credentials(7), setfsuid(2).
+// The identity of the calling thread. The kernel keeps it per thread: credentials(7), setresuid(2), setfsuid(2).
 #pragma once
 
 #include <stdbool.h>
@@ -10,6 +10,7 @@
 // The identity to be restored; zeroed when unchanged.
 typedef struct {
   bool is_changed;
+  gid_t gid;
   int group_count;
   gid_t* groups;
 } rights;

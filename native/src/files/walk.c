@@ -84,7 +84,7 @@ static int follow(walker* w, int link, const char* name, bool is_last) {
   }
   ssize_t length = readlinkat(link, "", target, sizeof target - 1);
   if (length < 0) return errno;
-  if ((size_t)length + strlen(w->rest) + 1 >= sizeof target) return ENAMETOOLONG;
+  if ((size_t)length + strlen(w->rest) >= sizeof target) return ENAMETOOLONG;
   target[length] = '\0';
   strcat(target, w->rest);
   strcpy(w->rest, target);

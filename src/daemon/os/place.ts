@@ -12,8 +12,8 @@ type Owner = Pick<User, 'uid' | 'gid'>;
 /** O_TMPFILE of asm-generic/fcntl.h, which Node does not name; O_DIRECTORY differs between architectures. */
 const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;
 
-/** Errors where O_TMPFILE is not supported; EISDIR: it was taken for a plain open of a directory. */
-const NO_TMPFILE = ['ENOTSUP', 'EOPNOTSUPP', 'EISDIR', 'EINVAL', 'EROFS', 'EPERM'];
+/** Errors where O_TMPFILE is not supported. EISDIR: it was taken for a plain open of a directory; EACCES: /proc/sys. */
+const NO_TMPFILE = ['EACCES', 'ENOTSUP', 'EOPNOTSUPP', 'EISDIR', 'EINVAL', 'EROFS', 'EPERM'];
 
 /**
  * A name in an open directory. Replacing a part of the path afterwards does not redirect operations on it. If the path
@@ -151,6 +151,13 @@ export class Place implements Disposable {
   /** Throws EACCES or EPERM when `owner` may not create or remove the name. */
   async assertMayChange(): Promise<void> {
     if (this.owner !== null) await native.assertMayChange(this.directory, pathBuffer(this.name), this.owner);
+  }
+
+  /** Throws EACCES when `owner` may not move the directory of this name into another one. Source: rename(2). */
+  async assertMayMove(): Promise<void> {
+    if (this.owner === null) return;
+    await using moved = await this.openFile(constants.O_RDONLY | constants.O_DIRECTORY);
+    await native.assertMayChange(moved.fd, Buffer.alloc(0), this.owner);
   }
 
   /**
