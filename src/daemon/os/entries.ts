@@ -35,8 +35,8 @@ const NO_ATTRIBUTES: readonly Attribute[] = [];
  * Reads the entry at `path` without following a final symbolic link. Attributes: those of the file, or of the link's
  * target, whose names start with `prefix`. Throws lstat(2)'s errors.
  */
-export async function readRawEntry(path: string, prefix: string): Promise<RawEntry> {
-  return decode(await native.readEntry(Buffer.from(path), prefix), 0);
+export async function readRawEntry(path: Buffer, prefix: string): Promise<RawEntry> {
+  return decode(await native.readEntry(path, prefix), 0);
 }
 
 /** A listing of a directory and, on request, of those below it. */

@@ -51,6 +51,11 @@ async function describeSource(path: string): Promise<Source> {
   });
   if (!status) throw new EnvdError('not_found', `source '${path}' does not exist`);
   if (!status.isFile()) throw new EnvdError('invalid_argument', `source '${path}' is not a regular file`);
+  // It is removed at the end, when it is too late to refuse.
+  await aboutSource(path, async () => {
+    using place = await Place.open(path, false);
+    await place.assertMayChange();
+  });
   return { path, status };
 }
 

@@ -40,11 +40,15 @@ export interface EntrySource {
 }
 
 /**
- * Describes the entry at `path` without following a final symbolic link. Throws lstat(2)'s errors for the path;
+ * Describes the entry at `path`, read at `at`, without following a final symbolic link. Throws lstat(2)'s errors;
  * failures to read a link's target or the metadata are ignored.
  */
-export async function readEntry(path: string, { users, metadataPrefix }: EntrySource): Promise<Entry> {
-  const raw = await readRawEntry(path, metadataPrefix);
+export async function readEntry(
+  path: string,
+  { users, metadataPrefix }: EntrySource,
+  at: Buffer,
+): Promise<Entry> {
+  const raw = await readRawEntry(at, metadataPrefix);
   return describe(raw, basename(path) || '/', path, { names: users.names(), metadataPrefix });
 }
 

@@ -1,10 +1,10 @@
 import { constants } from 'node:fs';
-import { lstat } from 'node:fs/promises';
 import { setImmediate } from 'node:timers/promises';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { type BytePath, bytePath, joinBytes } from '../../os/byte-path.ts';
 import { DirectoryListing, type RawEntry } from '../../os/entries.ts';
 import { explain } from '../../os/errno.ts';
+import { Place } from '../../os/place.ts';
 import { describe, type Entry, type EntrySource } from './entry.ts';
 
 /** Entries that are described and encoded per turn of the event loop, which takes about 2 ms. */
@@ -72,10 +72,12 @@ async function listError(error: unknown, path: string): Promise<unknown> {
 }
 
 async function exists(path: string): Promise<boolean> {
-  return lstat(path).then(
-    () => true,
-    () => false,
-  );
+  try {
+    using place = await Place.open(path, false);
+    return (await place.status()) !== null;
+  } catch {
+    return false;
+  }
 }
 
 /** Null when the directory has vanished, was replaced, or cannot be read. */

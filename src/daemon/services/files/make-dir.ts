@@ -1,10 +1,9 @@
-import { stat } from 'node:fs/promises';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { about } from '../../os/errno.ts';
 import { Place } from '../../os/place.ts';
 import type { User } from '../../os/users.ts';
 import type { Entry, EntrySource } from './entry.ts';
-import { stat as describe } from './stat.ts';
+import { stat } from './stat.ts';
 
 /**
  * Creates a directory and its missing parents, owned by `user`, with mode 0755. Throws `already_exists` if the path is
@@ -14,7 +13,7 @@ export async function makeDir(path: string, user: User, entries: EntrySource): P
   if (!(await about(path, () => make(path, user)))) {
     throw new EnvdError('already_exists', `directory already exists: '${path}'`);
   }
-  return describe(path, entries);
+  return stat(path, entries);
 }
 
 /** Returns false when the directory exists already. */
@@ -30,8 +29,10 @@ async function make(path: string, user: User): Promise<boolean> {
 }
 
 async function isDirectory(path: string): Promise<boolean> {
-  return stat(path).then(
-    (status) => status.isDirectory(),
-    () => false,
-  );
+  try {
+    using place = await Place.open(path, true);
+    return (await place.status())?.isDirectory() ?? false;
+  } catch {
+    return false;
+  }
 }

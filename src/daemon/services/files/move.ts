@@ -24,11 +24,13 @@ export async function move(
 ): Promise<Entry> {
   using from = await about(source, () => Place.open(source, false));
   // Before parents of the destination are created.
-  await about(source, () => lstat(from.isBelowMissing ? source : from.path));
+  const status = await about(source, () => from.status());
+  if (!status) throw new EnvdError('not_found', `path not found: '${source}'`);
   await about(source, () => from.assertMayChange());
   using to = await openDestination(destination, user);
   try {
     await to.assertMayChange();
+    if (status.isDirectory()) await about(source, () => assertMayLeave(from, to));
     await rename(from.path, to.path).catch(async (error: unknown) => {
       if (!isSystemError(error, 'EXDEV')) throw error;
       await moveAcross(from, to, [source, destination]);
@@ -36,7 +38,15 @@ export async function move(
   } catch (error) {
     throw moveError(error, source, destination);
   }
-  return stat(destination, entries);
+  // Not by its path again, which may have led through the source.
+  return await stat(destination, entries, to.path);
+}
+
+/** A directory of another user can be renamed, but not moved to another directory: rename(2), EACCES. */
+async function assertMayLeave(from: Place, to: Place): Promise<void> {
+  if (from.owner === null) return;
+  const [old, next] = await Promise.all([lstat(from.beside('.')), lstat(to.beside('.'))]);
+  if (old.dev !== next.dev || old.ino !== next.ino) await from.assertMayMove();
 }
 
 /** Opens the destination and creates its missing parents. */
