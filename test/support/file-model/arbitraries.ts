@@ -51,7 +51,7 @@ const pathSpec = (parts: readonly string[], by: fc.Arbitrary<PathSpec['by']>): f
 };
 
 /** A path as a client sends it. */
-export const clientPath = pathSpec(NAMES, fc.oneof({ weight: 12, arbitrary: common }, throughProc));
+const clientPath = pathSpec(NAMES, fc.oneof({ weight: 12, arbitrary: common }, throughProc));
 /** The text of a link. */
 const target = pathSpec(
   [...NAMES, '..', '..', '.', ''],

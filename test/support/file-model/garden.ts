@@ -142,7 +142,7 @@ function fillWithNames(path: Bytes, length: number | null): Bytes {
 }
 
 /** As the daemon does before it looks at the disk. */
-export function normalised(path: Bytes): Bytes {
+function normalised(path: Bytes): Bytes {
   const names: Bytes[] = [];
   for (const name of path.split('/')) {
     if (name === '..') names.pop();

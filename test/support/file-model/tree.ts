@@ -99,5 +99,4 @@ export function* walkTree(directory: Directory, path: Bytes): Generator<[path: B
   }
 }
 
-export const latin = (text: string): Bytes => Buffer.from(text).toString('latin1');
 export const bytesOf = (path: Bytes): Buffer => Buffer.from(path, 'latin1');
