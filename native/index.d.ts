@@ -88,7 +88,15 @@ export function encodeBase64(source: Buffer, target: Buffer, offset: number): nu
  */
 export function forbidCoreDumps(): void;
 
-// --- files/place.c, files/walk.c, files/rights.c ----------------------------------------------------------
+// --- files/place.c, files/walk.c, files/rights.c, support/mounts.c ----------------------------------------
+
+/**
+ * Sets which mounts the calls that follow may enter although their servers may not answer (FUSE, NFS, all but the
+ * kernel's own and local disks'): at most 8, by their ids in proc_pid_mountinfo(5). At first none. A call that
+ * meets another one rejects with EREMOTE and its id as `mount`, without a request to its server. Pool jobs keep what was
+ * set when they were started.
+ */
+export function allowMounts(ids: Uint32Array): void;
 
 /** A name in an open directory. Names are bytes, one character per byte (Latin-1). */
 export interface Place {
@@ -155,6 +163,11 @@ export interface DirectoryRecords {
   readonly descriptor: number;
   /** See `Place`. */
   readonly owner: number | null;
+  /**
+   * The id of a mount that an entry, or the target of a link, is on and that was not allowed (`allowMounts`): such entries
+   * have the mode 0, such links are described as ones that cannot be resolved. 0: there is none.
+   */
+  readonly mount: number;
 }
 
 /**
@@ -164,13 +177,16 @@ export interface DirectoryRecords {
  */
 export function readDirectory(path: Buffer, attributes: string, isKept: boolean): Promise<DirectoryRecords>;
 
-/** The records of a directory below an open one, with the rights of `owner`; no component may be a link. */
+/**
+ * The same for a directory below an open one, with the rights of `owner`. No component may be a link (ELOOP) or a mount
+ * (EXDEV).
+ */
 export function readDirectoryBelow(
   descriptor: number,
   path: Buffer,
   attributes: string,
   owner: number | null,
-): Promise<Buffer>;
+): Promise<DirectoryRecords>;
 
 /**
  * Describes the next entries of an open directory in a pool thread, some hundred at most, for an archive; an empty
@@ -249,9 +265,9 @@ export function publishFile(
 // --- files/copy.c -----------------------------------------------------------------------------------------
 
 /**
- * Copies at most `length` bytes from the start of `source` to `targetOffset` of `target`, in the kernel where the file
- * systems support it; resolves with the number of bytes copied, less than `length` at the end of the source. Both
- * descriptors must stay open until the promise is settled. Source: copy_file_range(2).
+ * Copies at most `length` bytes from the start of `source` to `targetOffset` of `target`, in the kernel; resolves with the
+ * number of bytes copied, less than `length` at the end of the source, and 0 for files of /proc. Both descriptors must
+ * stay open until the promise is settled. Rejects with copy_file_range(2)'s errors: EXDEV on two file systems.
  */
 export function copyRange(
   source: number,
@@ -393,17 +409,6 @@ export function collapseHeap(): CollapseJob;
 
 /** Returns free heap pages to the kernel: `malloc_trim(3)`. True when memory was released. */
 export function trimHeap(): boolean;
-
-// --- guest/freeze.c ---------------------------------------------------------------------------------------
-
-/**
- * Writes `1` or `0` to `<cgroup>/cgroup.freeze`; does not wait until the cgroup is frozen.
- * Source: Documentation/admin-guide/cgroup-v2.rst, "cgroup.freeze".
- */
-export function writeFreeze(cgroup: string, frozen: boolean): void;
-
-/** Whether `<cgroup>/cgroup.events` contains `frozen 1`. An empty cgroup with a freeze requested counts as frozen. */
-export function isFrozen(cgroup: string): boolean;
 
 // --- guest/fsfreeze.c -------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ static const export EXPORTS[] = {
     {"encodeBase64", js_encode_base64},
     {"forbidCoreDumps", js_forbid_core_dumps},
     // files
+    {"allowMounts", js_allow_mounts},
     {"openPlace", js_open_place},
     {"openAt", js_open_at},
     {"makeDirectories", js_make_directories},
@@ -45,8 +46,6 @@ static const export EXPORTS[] = {
     {"collapseHeap", js_collapse_heap},
     {"trimHeap", js_trim_heap},
     // guest
-    {"writeFreeze", js_write_freeze},
-    {"isFrozen", js_is_frozen},
     {"setFilesystemFrozen", js_set_filesystem_frozen},
     {"setRealtimeClock", js_set_realtime_clock},
     {"notify", js_notify},

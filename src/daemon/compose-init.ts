@@ -2,6 +2,7 @@ import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { messageOf } from '../base/errors.ts';
 import type { Config } from './config.ts';
+import type { Lanes } from './os/lanes.ts';
 import { wallClock } from './os/machine.ts';
 import type { Guest } from './services/guest/guest.ts';
 import { SYSTEM_TRUST_STORE } from './services/init/ca-bundle.ts';
@@ -14,6 +15,7 @@ import { SYSTEM_TOOLS, Volumes } from './services/init/volumes.ts';
 /** Creates /init for this machine: its clock, certificates, hosts file and mounts. */
 export function createInit(
   { namePrefix, runtimeDirectory }: Config,
+  lanes: Lanes,
   dependencies: Pick<InitDependencies, 'guest' | 'freezer' | 'filesystemFreezer' | 'metadata'>,
 ): Init {
   const steps = initSteps({
@@ -22,7 +24,7 @@ export function createInit(
     trustStore: SYSTEM_TRUST_STORE,
     // The guest resolves this name to the `hyperloopIP` of /init.
     hosts: { file: '/etc/hosts', name: `hyperloop.${namePrefix}.internal` },
-    volumes: new Volumes(SYSTEM_TOOLS, join(runtimeDirectory, 'volumes')),
+    volumes: new Volumes(SYSTEM_TOOLS, join(runtimeDirectory, 'volumes'), lanes),
   });
   return new Init(steps);
 }

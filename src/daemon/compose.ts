@@ -10,6 +10,7 @@ import { createInit, createMetadataReader } from './compose-init.ts';
 import { createPause } from './compose-pause.ts';
 import type { Config } from './config.ts';
 import { findCgroupMount } from './os/cgroup2.ts';
+import { Lanes } from './os/lanes.ts';
 import { UserDatabase } from './os/users.ts';
 import { StreamServer } from './rpc/connect-stream.ts';
 import { countUploads } from './services/files/counted-uploads.ts';
@@ -44,7 +45,8 @@ export function compose(config: Config, logger: Logger, output: HeldOutput): Dae
   const shutdown = new AbortController();
   const users = new UserDatabase();
   const guest = new Guest(users);
-  const entries = { users, metadataPrefix: `user.${config.namePrefix}.` };
+  const lanes = new Lanes({ limitMs: config.fileTimeout * 1000, threads: config.threads });
+  const entries = { users, lanes, metadataPrefix: `user.${config.namePrefix}.` };
   const mount = config.cgroups ? findCgroupMount() : null;
   const { cgroups, obstacle } = createCgroups(config, mount);
   own(cgroups);
@@ -58,16 +60,16 @@ export function compose(config: Config, logger: Logger, output: HeldOutput): Dae
   const filesystemFreezer = own(pause.filesystemFreezer);
   const metadata = createMetadataReader(config, guest, logger);
   if (metadata) own(metadata);
-  const processes = new ProcessTable(guest, cgroups, config);
-  const watcher = own(new CountedWatcher());
+  const processes = new ProcessTable(guest, cgroups, { ...config, lanes });
+  const watcher = own(new CountedWatcher(lanes));
   const polled = own(new PolledWatches(watcher));
   const uploads = new Transfers();
   const app = buildApp(
     {
       ...{ guest, entries, processes, watcher, polled, uploads, streams, ...pause },
-      init: createInit(config, { guest, metadata, ...pause }),
+      init: createInit(config, lanes, { guest, metadata, ...pause }),
       metrics: new MetricsReader(),
-      files: guardFiles(countUploads(createFileServices(guest, entries.metadataPrefix), uploads), pause.gate),
+      files: guardFiles(countUploads(createFileServices(guest, entries), uploads), pause.gate),
       downloads: new Transfers(),
     },
     { version: config.version, logger, shutdown: shutdown.signal },

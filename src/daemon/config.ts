@@ -34,6 +34,10 @@ export interface Config {
   readonly historyBytes: number;
   /** Time until a started program must run, in seconds; then it is killed. */
   readonly startTimeout: number;
+  /** The longest time that a request to a file system which may not answer, such as FUSE or NFS, may take, in seconds. */
+  readonly fileTimeout: number;
+  /** UV_THREADPOOL_SIZE: threads in libuv's pool. */
+  readonly threads: number;
   /** PATH of the daemon and, by default, of the processes it starts. */
   readonly path: string;
   /** Prefix of names in the guest: extended attributes, variables, the directory in /run. */
@@ -49,7 +53,7 @@ export interface Config {
 /** The values of flags; optional if they have no default. */
 type Settings = Omit<
   Config,
-  'version' | 'path' | 'notifySocket' | 'journalStream' | 'cgroupRoot' | 'metadataService'
+  'version' | 'path' | 'threads' | 'notifySocket' | 'journalStream' | 'cgroupRoot' | 'metadataService'
 > & {
   readonly cgroupRoot?: string;
   readonly metadataService?: string;
@@ -72,6 +76,10 @@ const PROGRAM: Program = {
     },
     {
       ...{ flags: '--start-timeout <seconds>', help: 'time until a started program must run' },
+      ...{ parse: parseSeconds, defaultValue: 10 },
+    },
+    {
+      ...{ flags: '--file-timeout <seconds>', help: 'longest time that FUSE and NFS may take to answer' },
       ...{ parse: parseSeconds, defaultValue: 10 },
     },
     { flags: '--cgroup-root <path>', help: 'cgroup v2 directory of the workload', parse: parsePath },
@@ -112,6 +120,7 @@ export function readConfig(
     cgroupRoot,
     metadataService: metadataService === undefined ? null : new URL(metadataService),
     path: env.PATH || DEFAULT_PATH,
+    threads: Number(env.UV_THREADPOOL_SIZE) || 4,
     version: packageVersion(),
     notifySocket: env.NOTIFY_SOCKET || null,
     journalStream: env.JOURNAL_STREAM || null,

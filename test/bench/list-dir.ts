@@ -15,10 +15,11 @@ import { entryToMessage, ListAnswer } from '../../src/daemon/rpc/entry.ts';
 import { sendAnswer } from '../../src/daemon/rpc/unary-answer.ts';
 import { listDir } from '../../src/daemon/services/files/list-dir.ts';
 import { stat } from '../../src/daemon/services/files/stat.ts';
+import { testLanes } from '../support/lanes.ts';
 
 const ROUNDS = 5;
 const FORMAT = '%f %y %p %s %m %M %u %g %T@ %l\n';
-const entries = { users: new UserDatabase(), metadataPrefix: 'user.svc.' };
+const entries = { users: new UserDatabase(), lanes: testLanes, metadataPrefix: 'user.svc.' };
 
 interface Measured {
   readonly ms: number;

@@ -16,6 +16,7 @@ import { Guest } from '../../src/daemon/services/guest/guest.ts';
 import { WorkloadCgroups } from '../../src/daemon/services/process/cgroups.ts';
 import type { StartRequest } from '../../src/daemon/services/process/start.ts';
 import { ProcessTable } from '../../src/daemon/services/process/table.ts';
+import { testLanes } from '../support/lanes.ts';
 import { drain, startRequest } from '../support/raw-client.ts';
 import { DAEMON_FLAGS, startBenchDaemon } from './daemon.ts';
 import { median, printTable, residentMib, show, takeTurns } from './figures.ts';
@@ -63,7 +64,7 @@ const REQUEST: StartRequest = {
 };
 
 function ours(cgroups: WorkloadCgroups, request = REQUEST): () => Promise<void> {
-  const options = { path: '/usr/bin:/bin', historyBytes: MIB, startTimeout: 10 };
+  const options = { path: '/usr/bin:/bin', historyBytes: MIB, startTimeout: 10, lanes: testLanes };
   const table = new ProcessTable(new Guest(new UserDatabase()), cgroups, options);
   return async () => {
     using feed = await table.start(request, null);

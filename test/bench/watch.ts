@@ -22,6 +22,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { FSWatcher } from 'chokidar';
 import { Watcher } from '../../src/daemon/services/watch/watcher.ts';
+import { testLanes } from '../support/lanes.ts';
 import { median } from './figures.ts';
 
 const RUNS = 3;
@@ -50,7 +51,7 @@ async function start(kind: Kind, root: string): Promise<Live> {
     watcher.add(root);
     await once(watcher, 'ready');
   } else {
-    const watch = await new Watcher().watch(root, { recursive: true, allowNetworkMounts: false });
+    const watch = await new Watcher(testLanes).watch(root, { recursive: true, allowNetworkMounts: false });
     void read(watch.next.bind(watch), count);
   }
   return live;

@@ -3,6 +3,7 @@ import { Guest } from '../../src/daemon/services/guest/guest.ts';
 import { parseInitRequest } from '../../src/daemon/services/init/init-request.ts';
 import { type InitDependencies, initSteps } from '../../src/daemon/services/init/steps.ts';
 import { Volumes } from '../../src/daemon/services/init/volumes.ts';
+import { testLanes } from './lanes.ts';
 import { scratch } from './scratch.ts';
 import { testUsers } from './users.ts';
 
@@ -22,6 +23,7 @@ export function initDependencies(own: Partial<InitDependencies> = {}): InitDepen
     volumes: new Volumes(
       { mount: '/nowhere', bind: '/nowhere', unmount: '/nowhere', helpers: [], limitMs: 1000 },
       '/nowhere',
+      testLanes,
     ),
     ...own,
   };

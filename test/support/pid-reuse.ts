@@ -8,6 +8,7 @@ import { WorkloadCgroups } from '../../src/daemon/services/process/cgroups.ts';
 import type { ManagedProcess } from '../../src/daemon/services/process/process.ts';
 import { ProcessTable } from '../../src/daemon/services/process/table.ts';
 import { testCgroup } from './cgroups.ts';
+import { testLanes } from './lanes.ts';
 import { until } from './until.ts';
 
 // Starts processes that get the pid of a reaped one whose pipes a background child holds open. Runs in a pid namespace,
@@ -15,7 +16,7 @@ import { until } from './until.ts';
 const users = new UserDatabase();
 using cgroup = testCgroup();
 using cgroups = WorkloadCgroups.create(`${cgroup.path}/workload`);
-const options = { path: '/usr/bin:/bin', historyBytes: 0, startTimeout: 10 };
+const options = { path: '/usr/bin:/bin', historyBytes: 0, startTimeout: 10, lanes: testLanes };
 const table = new ProcessTable(new Guest(users), cgroups, options);
 
 async function start(command: string): Promise<ManagedProcess> {

@@ -8,6 +8,7 @@ import { filesystemService } from '../../src/daemon/rpc/filesystem.ts';
 import { WriteGate } from '../../src/daemon/services/freeze/write-gate.ts';
 import { Guest } from '../../src/daemon/services/guest/guest.ts';
 import { Filesystem } from '../../src/gen/filesystem/filesystem_pb.js';
+import { testLanes } from './lanes.ts';
 
 /** The unary calls of Filesystem as connect-node alone answers them. */
 export interface PlainServer {
@@ -18,7 +19,7 @@ export interface PlainServer {
 export async function startPlain(): Promise<PlainServer> {
   const users = new UserDatabase();
   const userOf = () => ({ uid: 0, gid: 0, name: 'root', home: '/root', groups: [0], shell: '/bin/sh' });
-  const entries = { users, metadataPrefix: 'user.svc.' };
+  const entries = { users, lanes: testLanes, metadataPrefix: 'user.svc.' };
   const service = filesystemService({ guest: new Guest(users), entries, gate: new WriteGate(), userOf });
   const adapter = connectNodeAdapter({
     acceptCompression: [compressionGzip, compressionBrotli],

@@ -2,6 +2,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type User, UserDatabase } from '../../src/daemon/os/users.ts';
 import type { EntrySource } from '../../src/daemon/services/files/entry.ts';
+import { testLanes } from './lanes.ts';
 
 export const PASSWD = `root:x:0:0:root:/root:/bin/bash
 ada:x:2001:2002:Ada:/home/ada:/bin/sh
@@ -31,5 +32,5 @@ export const ROOT: User = { name: 'root', uid: 0, gid: 0, groups: [0], home: '/r
 
 /** The context of directory entries, with these users. */
 export function testEntries(directory: string): EntrySource {
-  return { users: testUsers(directory), metadataPrefix: 'user.svc.' };
+  return { users: testUsers(directory), lanes: testLanes, metadataPrefix: 'user.svc.' };
 }

@@ -2,6 +2,7 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { Watcher } from '../../src/daemon/services/watch/watcher.ts';
+import { testLanes } from './lanes.ts';
 
 const root = process.argv[2] ?? '';
 const options = { recursive: true, allowNetworkMounts: false };
@@ -12,7 +13,7 @@ function say(what: string, error: unknown): void {
   process.stdout.write(`${what}: ${kind}: ${message}\n`);
 }
 
-using watcher = new Watcher();
+using watcher = new Watcher(testLanes);
 try {
   using watch = await watcher.watch(root, options);
   process.stdout.write('watching\n');

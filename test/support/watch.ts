@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { WatchEvent } from '../../src/daemon/services/watch/event.ts';
 import { type Watch, Watcher, type WatchOptions } from '../../src/daemon/services/watch/watcher.ts';
+import { testLanes } from './lanes.ts';
 
 const SENTINEL = '.sentinel-';
 const QUIET_ROUNDS = 5;
@@ -17,7 +18,7 @@ export class WatchFixture implements AsyncDisposable {
   readonly #alive = setInterval(() => {}, 1000);
   #sentinels = 0;
 
-  constructor(watcher = new Watcher(), parent = tmpdir()) {
+  constructor(watcher = new Watcher(testLanes), parent = tmpdir()) {
     this.watcher = watcher;
     this.base = realpathSync(mkdtempSync(join(parent, 'envd-watch-')));
     this.dir = join(this.base, 'root');

@@ -6,12 +6,10 @@
 #include <unistd.h>
 
 #include "files/files.h"
-#include "files/write_at.h"
 #include "support/arguments.h"
 #include "support/job.h"
 
 #define CHUNK ((int64_t)1 << 30)
-#define BUFFER ((int64_t)256 << 10)
 
 typedef struct {
   job head;  // result: the bytes copied
@@ -26,34 +24,13 @@ static int64_t rest_of(const transfer* t, int64_t most) {
   return rest < most ? rest : most;
 }
 
-// For files that copy_file_range refuses (on two file systems) or treats as empty (in /proc).
-static void copy_by_hand(transfer* t) {
-  char* buffer = malloc((size_t)BUFFER);
-  if (!buffer) return job_fail(&t->head, "malloc");
-  while (t->head.result < t->length) {
-    ssize_t got = pread(t->source, buffer, (size_t)rest_of(t, BUFFER), t->head.result);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) job_fail(&t->head, "pread");
-    if (got <= 0) break;
-    if (!write_at(t->target, buffer, (size_t)got, t->offset, &t->head.result)) {
-      job_fail(&t->head, "pwrite");
-      break;
-    }
-  }
-  free(buffer);
-}
-
-static bool is_final(int error) {
-  return error == ENOSPC || error == EDQUOT || error == EFBIG || error == EIO;
-}
-
 static void copy(job* j) {
   transfer* t = (transfer*)j;
   while (j->result < t->length) {
     off_t in = j->result, out = t->offset + j->result;
     ssize_t moved = copy_file_range(t->source, &in, t->target, &out, (size_t)rest_of(t, CHUNK), 0);
     if (moved > 0) j->result += moved;
-    else if (moved == 0 || !(errno == EINTR || is_final(errno))) return copy_by_hand(t);
+    else if (moved == 0) return;
     else if (errno != EINTR) return job_fail(j, "copy_file_range");
   }
 }

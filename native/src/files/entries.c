@@ -15,6 +15,7 @@
 #include "files/walk.h"
 #include "support/arguments.h"
 #include "support/job.h"
+#include "support/mounts.h"
 
 enum { LARGE = 64 * 1024, NAMES = 8 * 1024, ENOUGH = 512 * 1024 };
 
@@ -34,7 +35,7 @@ static void read_one(job* j) {
   reading* r = (reading*)j;
   place at;
   j->path = r->path;
-  errno = walk_to(r->path, WALK_TO_LINK, &at);
+  errno = walk_to(r->path, WALK_TO_NAME, &at);
   if (!errno) errno = record_entry(&r->found, at.directory, at.name, r->path, r->prefix);
   if (errno) job_fail(j, "lstat");
   walk_end(&at);
@@ -72,7 +73,8 @@ static void record_all(reading* r, int directory, const char** names) {
   for (; *names && !r->found.failed; names++) {
     int error = record_entry(&r->found, directory, *names, *names, r->is_full ? NULL : r->prefix);
     // These are problems of the daemon and not of the entry: fail.
-    if (error == EMFILE || error == ENFILE) return job_fail_with(&r->head, error, "open");
+    if (error == EMFILE || error == ENFILE || (error == EREMOTE && r->is_full))
+      return job_fail_with(&r->head, error, "open");
     if (error && error != ENOENT) record_name(&r->found, *names);
   }
   if (r->found.failed) job_fail_with(&r->head, ENOMEM, "malloc");
@@ -120,7 +122,7 @@ static int open_by_parts(const reading* r) {
 static int open_below(const reading* r, rights* before) {
   struct open_how how = {
       .flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
-      .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS,
+      .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV,
   };
   errno = r->owner == OWN_RIGHTS ? 0 : rights_of_user(before, r->owner);
   if (errno) return -1;
@@ -132,6 +134,7 @@ static void read_all(job* j) {
   reading* r = (reading*)j;
   place at = {.directory = -1};
   j->path = r->path;
+  mounts_leave.is_soft = true;
   int descriptor = r->root < 0 ? open_absolute(r, &at) : open_below(r, &at.before);
   if (descriptor < 0) job_fail(j, "open");
   else read_open(r, descriptor);
@@ -158,6 +161,7 @@ static void read_next(job* j) {
   reading* r = (reading*)j;
   rights before = {0};
   char names[NAMES];
+  off_t start = lseek(r->root, 0, SEEK_CUR);
   errno = r->owner == OWN_RIGHTS ? 0 : rights_of_user(&before, r->owner);
   ssize_t length = errno ? -1 : 1;
   while (length > 0 && r->found.length == 0 && !j->error) {
@@ -165,6 +169,8 @@ static void read_next(job* j) {
     record_batch(r, names, length);
   }
   if (length < 0) job_fail(j, "getdents64");
+  // Read again with leave to enter the mount.
+  if (j->error == EREMOTE && lseek(r->root, start, SEEK_SET) < 0) job_fail(j, "lseek");
   rights_restore(&before);
 }
 
@@ -193,12 +199,12 @@ static void release(job* j) {
 
 static napi_value found_directory(napi_env env, job* j) {
   reading* r = (reading*)j;
-  napi_value object, records, descriptor, owner;
-  if (!(records = found(env, j)) || napi_create_object(env, &object) != napi_ok ||
-      napi_create_int32(env, r->descriptor, &descriptor) != napi_ok || !(owner = place_owner(env, r->owner)) ||
-      napi_set_named_property(env, object, "records", records) != napi_ok ||
-      napi_set_named_property(env, object, "descriptor", descriptor) != napi_ok ||
-      napi_set_named_property(env, object, "owner", owner) != napi_ok)
+  napi_value object, value;
+  if (napi_create_object(env, &object) != napi_ok || !(value = found(env, j)) ||
+      !envd_set(env, object, "records", napi_ok, &value) || !(value = place_owner(env, r->owner)) ||
+      !envd_set(env, object, "owner", napi_ok, &value) ||
+      !envd_set(env, object, "mount", napi_create_uint32(env, j->leave.met, &value), &value) ||
+      !envd_set(env, object, "descriptor", napi_create_int32(env, r->descriptor, &value), &value))
     return NULL;
   r->descriptor = -1;
   return object;
@@ -231,7 +237,7 @@ napi_value js_read_directory(napi_env env, napi_callback_info info) {
 
 napi_value js_read_directory_below(napi_env env, napi_callback_info info) {
   napi_value arguments[4];
-  reading plan = {.head = {.run = read_all, .value = found, .release = release}, .descriptor = -1};
+  reading plan = {.head = {.run = read_all, .value = found_directory, .release = release}, .descriptor = -1};
   if (!arg_values(env, info, 4, arguments) || !parse(env, arguments[1], arguments[2], &plan)) return NULL;
   NAPI_CALL(env, napi_get_value_int32(env, arguments[0], &plan.root));
   if (!place_arg_owner(env, arguments[3], &plan.owner)) return NULL;

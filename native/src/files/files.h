@@ -3,6 +3,7 @@
 
 #include "support/napi.h"
 
+exported js_allow_mounts;
 exported js_assert_may_change;
 exported js_copy_range;
 exported js_duplicate;

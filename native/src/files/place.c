@@ -15,6 +15,7 @@
 #include "files/walk.h"
 #include "support/arguments.h"
 #include "support/job.h"
+#include "support/mounts.h"
 
 typedef struct {
   job head;  // result: a descriptor
@@ -51,13 +52,9 @@ static void run_walk(job* j) {
   rights_restore(&s->at.before);
 }
 
-static bool set(napi_env env, napi_value object, const char* name, napi_status made, const napi_value* value) {
-  return made == napi_ok && napi_set_named_property(env, object, name, *value) == napi_ok;
-}
-
 static bool set_text(napi_env env, napi_value object, const char* name, const char* text) {
   napi_value value;
-  return set(env, object, name, napi_create_string_latin1(env, text, NAPI_AUTO_LENGTH, &value), &value);
+  return envd_set(env, object, name, napi_create_string_latin1(env, text, NAPI_AUTO_LENGTH, &value), &value);
 }
 
 static napi_value reached(napi_env env, job* j) {
@@ -65,9 +62,9 @@ static napi_value reached(napi_env env, job* j) {
   napi_value object, value;
   if (napi_create_object(env, &object) != napi_ok || !set_text(env, object, "name", s->at.name) ||
       !set_text(env, object, "missing", s->at.missing) ||
-      !set(env, object, "isMagic", napi_get_boolean(env, s->at.is_magic, &value), &value) ||
-      !(value = place_owner(env, s->at.owner)) || !set(env, object, "owner", napi_ok, &value) ||
-      !set(env, object, "directory", napi_create_int32(env, s->at.directory, &value), &value))
+      !envd_set(env, object, "isMagic", napi_get_boolean(env, s->at.is_magic, &value), &value) ||
+      !(value = place_owner(env, s->at.owner)) || !envd_set(env, object, "owner", napi_ok, &value) ||
+      !envd_set(env, object, "directory", napi_create_int32(env, s->at.directory, &value), &value))
     return NULL;
   s->at.directory = -1;  // owned by the caller now
   return object;
@@ -101,8 +98,8 @@ static napi_value made(napi_env env, job* j) {
   step* s = (step*)j;
   napi_value object, value;
   if (napi_create_object(env, &object) != napi_ok ||
-      !set(env, object, "isNew", napi_get_boolean(env, s->is_made, &value), &value) ||
-      !set(env, object, "directory", napi_create_int32(env, s->at.directory, &value), &value))
+      !envd_set(env, object, "isNew", napi_get_boolean(env, s->is_made, &value), &value) ||
+      !envd_set(env, object, "directory", napi_create_int32(env, s->at.directory, &value), &value))
     return NULL;
   s->at.directory = -1;
   return object;
@@ -138,7 +135,7 @@ static void run_open(job* j) {
   j->path = s->path;
   errno = s->at.owner == OWN_RIGHTS ? 0 : rights_of_user(&s->at.before, s->at.owner);
   if (errno) return job_fail(j, "open");
-  j->result = openat(s->at.directory, s->path, s->flags | O_CLOEXEC, 0666);
+  j->result = walk_open(s->at.directory, s->path, s->flags);
   if (j->result < 0) job_fail(j, "open");
   rights_restore(&s->at.before);
 }
@@ -181,4 +178,15 @@ napi_value js_assert_may_change(napi_env env, napi_callback_info info) {
       !parse_base(env, arguments[0], arguments[2], &plan))
     return NULL;
   return job_in_pool(env, "assertMayChange", &plan.head, sizeof plan);
+}
+
+napi_value js_allow_mounts(napi_env env, napi_callback_info info) {
+  napi_value ids;
+  void* values;
+  size_t count;
+  if (!arg_values(env, info, 1, &ids)) return NULL;
+  NAPI_CALL(env, napi_get_typedarray_info(env, ids, NULL, &count, &values, NULL, NULL));
+  mounts_leave = (mount_leave){.count = count < MOST_MOUNTS ? (int)count : MOST_MOUNTS};
+  if (count > 0) memcpy(mounts_leave.ids, values, sizeof *mounts_leave.ids * (size_t)mounts_leave.count);
+  return NULL;
 }

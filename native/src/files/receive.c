@@ -4,9 +4,9 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "files/files.h"
-#include "files/write_at.h"
 #include "support/arguments.h"
 #include "support/job.h"
 
@@ -31,6 +31,19 @@ static bool more_comes(int socket) {
   return poll(&polled, 1, LINGER_MS) > 0;
 }
 
+// Writes all of it, and counts; false with errno set.
+static bool keep(reception* r, const char* bytes, size_t size) {
+  while (size > 0) {
+    ssize_t written = pwrite(r->target, bytes, size, r->position + r->head.result);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    r->head.result += written;
+    bytes += written;
+    size -= (size_t)written;
+  }
+  return true;
+}
+
 static void receive(reception* r, char* buffer) {
   int flags = MSG_DONTWAIT | (r->target < 0 ? MSG_TRUNC : 0);
   ssize_t last = 0;
@@ -50,8 +63,7 @@ static void receive(reception* r, char* buffer) {
     }
     last = got;
     if (r->target < 0) r->head.result += got;
-    else if (!write_at(r->target, buffer, (size_t)got, r->position, &r->head.result))
-      return job_fail(&r->head, "pwrite");
+    else if (!keep(r, buffer, (size_t)got)) return job_fail(&r->head, "pwrite");
   }
 }
 

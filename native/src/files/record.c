@@ -12,6 +12,9 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "files/walk.h"
+#include "support/mounts.h"
+
 typedef struct {
   uint32_t length;  // of the whole record
   uint32_t mode;
@@ -105,7 +108,11 @@ static void finish(records* out, size_t start, record_head* head) {
 // Opens the file that a link resolves to and stores its path; -1, with mode 0, when it cannot be resolved.
 static int follow(int directory, const char* name, struct stat* status, char path[PATH_MAX]) {
   char own[FD_PATH];
-  int target = openat(directory, name, O_PATH | O_CLOEXEC);
+  place at;
+  errno = walk_link(directory, name, &at);
+  int target = errno ? -1 : walk_open(at.directory, at.name, O_PATH | (at.is_magic ? 0 : O_NOFOLLOW)), error = errno;
+  walk_end(&at);
+  errno = error;
   if (target < 0 || fstat(target, status) < 0) status->st_mode = 0;
   if (target < 0) return -1;
   fd_path(own, target);
@@ -168,11 +175,12 @@ static void append_entry(records* out, const struct stat* own, const struct stat
 // A regular file is opened for reading if its content is wanted. Stat first: opening a device can have side effects.
 static int open_entry(int directory, const char* name, bool is_read) {
   struct stat status;
-  if (is_read && fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(status.st_mode)) {
-    int file = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    if (file >= 0) return file;
-  }
-  return openat(directory, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+  int entry = walk_open(directory, name, O_PATH | O_NOFOLLOW);
+  if (entry < 0 || !is_read || fstat(entry, &status) < 0 || !S_ISREG(status.st_mode)) return entry;
+  int file = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (file < 0) return entry;
+  close(entry);
+  return file;
 }
 
 int record_entry(records* out, int directory, const char* name, const char* shown, const char* prefix) {
@@ -184,7 +192,8 @@ int record_entry(records* out, int directory, const char* name, const char* show
   target = own;
   if (!error && S_ISLNK(own.st_mode)) {
     if (!prefix) (void)!readlinkat(entry, "", resolved, sizeof resolved - 1);
-    else followed = follow(directory, name, &target, resolved);
+    else if ((followed = follow(directory, name, &target, resolved)) < 0 && errno == EREMOTE && !mounts_leave.is_soft)
+      error = EREMOTE;
   }
   if (!error) append_entry(out, &own, &target, shown, resolved, followed < 0 ? entry : followed, prefix);
   if (followed >= 0) close(followed);

@@ -63,7 +63,7 @@ static bool lift(removal* r, int parent, const char* name) {
 
 static bool remove_directory(removal* r, int parent, const char* name, int depth) {
   if (depth == DEEPEST) return lift(r, parent, name);
-  int directory = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  int directory = walk_open(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
   if (directory < 0) return false;
   if (depth == 0) r->top = directory;
   return empty(r, directory, depth) && unlinkat(parent, name, AT_REMOVEDIR) == 0;
@@ -90,7 +90,7 @@ static void run(job* j) {
   removal* r = (removal*)j;
   place at;
   j->path = r->path;
-  errno = walk(r->path, WALK_TO_LINK, &at);
+  errno = walk(r->path, WALK_TO_NAME, &at);
   bool gone = errno == ENOENT || (!errno && at.missing[0]);
   // A directory without a name, like the root.
   if (!errno && strcmp(at.name, ".") == 0) errno = EBUSY;

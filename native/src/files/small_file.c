@@ -119,11 +119,6 @@ static bool read_now(reading* r) {
   return r->content != NULL;
 }
 
-// Sets a property to `value` if `created`, the status of creating it, is napi_ok.
-static bool set(napi_env env, napi_value object, const char* name, napi_status created, const napi_value* value) {
-  return created == napi_ok && napi_set_named_property(env, object, name, *value) == napi_ok;
-}
-
 static napi_value found(napi_env env, job* j) {
   reading* r = (reading*)j;
   const struct stat* status = &r->status;
@@ -132,11 +127,11 @@ static napi_value found(napi_env env, job* j) {
   if (napi_create_object(env, &object) != napi_ok) return NULL;
   napi_status content =
       r->content ? napi_create_buffer_copy(env, r->length, r->content, NULL, &value) : napi_get_null(env, &value);
-  bool done = set(env, object, "content", content, &value) &&
-              set(env, object, "mode", napi_create_uint32(env, status->st_mode, &value), &value) &&
-              set(env, object, "size", napi_create_int64(env, status->st_size, &value), &value) &&
-              set(env, object, "inode", napi_create_bigint_uint64(env, status->st_ino, &value), &value) &&
-              set(env, object, "modifiedNs", napi_create_bigint_int64(env, modified, &value), &value);
+  bool done = envd_set(env, object, "content", content, &value) &&
+              envd_set(env, object, "mode", napi_create_uint32(env, status->st_mode, &value), &value) &&
+              envd_set(env, object, "size", napi_create_int64(env, status->st_size, &value), &value) &&
+              envd_set(env, object, "inode", napi_create_bigint_uint64(env, status->st_ino, &value), &value) &&
+              envd_set(env, object, "modifiedNs", napi_create_bigint_int64(env, modified, &value), &value);
   return done ? object : NULL;
 }
 

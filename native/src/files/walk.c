@@ -11,14 +11,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "support/mounts.h"
+
 // MOST_LINKS: MAXSYMLINKS of the kernel. MOST_TRIES: attempts to enter a directory that others remove after each mkdir.
 enum { MOST_LINKS = 40, MOST_TRIES = 16 };
-
-#define STEP (O_PATH | O_NOFOLLOW | O_CLOEXEC)
 
 typedef struct {
   place* at;
   walk_mode mode;
+  bool keeps_rights;
   int links;
   char rest[PATH_MAX];  // the part of the path that is not resolved yet
 } walker;
@@ -30,8 +31,25 @@ static bool step_into(place* at, int directory) {
   return true;
 }
 
+static int open_in_mount(int directory, const char* path, int flags, uint64_t resolve) {
+  struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC), .resolve = RESOLVE_NO_XDEV | resolve};
+  if (flags & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY))) how.mode = 0666;
+  return (int)syscall(SYS_openat2, directory, path, &how, sizeof how);
+}
+
+int walk_open(int directory, const char* name, int flags) {
+  int file = open_in_mount(directory, name, flags, 0);
+  if (file >= 0 || errno != EXDEV) return file;
+  // Opening the root of a mount with O_PATH sends no request to its server.
+  file = openat(directory, name, O_PATH | O_CLOEXEC | (flags & (O_NOFOLLOW | O_DIRECTORY)));
+  int error = file < 0 ? errno : mounts_check(file);
+  if (file >= 0 && (error || !(flags & O_PATH))) close(file);
+  errno = error;
+  return error ? -1 : flags & O_PATH ? file : openat(directory, name, flags | O_CLOEXEC);
+}
+
 static int step_by_name(place* at, const char* name) {
-  return step_into(at, openat(at->directory, name, O_PATH | O_DIRECTORY | O_CLOEXEC)) ? 0 : errno;
+  return step_into(at, walk_open(at->directory, name, O_PATH | O_DIRECTORY)) ? 0 : errno;
 }
 
 static int start_at_root(place* at) {
@@ -75,10 +93,13 @@ static int follow(walker* w, int link, const char* name, bool is_last) {
   char target[PATH_MAX];
   if (++w->links > MOST_LINKS) return ELOOP;
   if (fstat(link, &status) < 0) return errno;
-  int error = take_owners_rights(at, status.st_uid);
+  int error = w->keeps_rights ? 0 : take_owners_rights(at, status.st_uid);
   if (error) return error;
   if (at->owner == OWN_RIGHTS && is_in_proc(at->directory)) {
     if (!is_last) return step_by_name(at, name);
+    int file = walk_open(at->directory, name, O_PATH);
+    if (file < 0) return errno;
+    close(file);
     at->is_magic = true;
     return 0;
   }
@@ -125,9 +146,9 @@ static int step(walker* w, bool* done) {
   }
   *done = is_last;
   if (is_last) strcpy(at->name, name);
-  if (is_last && w->mode == WALK_TO_LINK) return 0;
+  if (is_last && w->mode == WALK_TO_NAME) return 0;
 
-  int part = openat(at->directory, name, STEP);
+  int part = walk_open(at->directory, name, O_PATH | O_NOFOLLOW);
   if (part < 0 && errno == ENOENT) {
     if (is_last) return 0;
     *done = true;
@@ -139,7 +160,7 @@ static int step(walker* w, bool* done) {
     if (part >= 0) close(part);
     return error;
   }
-  if (S_ISLNK(status.st_mode)) {
+  if (S_ISLNK(status.st_mode) && !(is_last && w->mode == WALK_TO_LINK)) {
     error = follow(w, part, name, is_last);
     *done = at->is_magic;
     if (!at->is_magic) strcpy(at->name, ".");
@@ -156,16 +177,25 @@ static int step(walker* w, bool* done) {
 
 // Resolves all directories of the path in one system call, if none of them is a link, as in most paths.
 static bool walk_directories_at_once(walker* w) {
-  struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
+  const char* path = w->rest + strspn(w->rest, "/");
   char* slash = strrchr(w->rest, '/');
-  if (!slash || slash == w->rest) return false;
+  if (!slash || slash <= path) return false;
   *slash = '\0';
-  if (step_into(w->at, (int)syscall(SYS_openat2, w->at->directory, w->rest, &how, sizeof how))) {
+  if (step_into(w->at, open_in_mount(w->at->directory, path, O_PATH | O_DIRECTORY, RESOLVE_NO_SYMLINKS))) {
     memmove(w->rest, slash + 1, strlen(slash + 1) + 1);
     return true;
   }
   *slash = '/';
   return false;
+}
+
+static int go(walker* w) {
+  int error = 0;
+  for (bool done = false; !error && !done;) {
+    (void)walk_directories_at_once(w);
+    error = step(w, &done);
+  }
+  return error;
 }
 
 int walk(const char* path, walk_mode mode, place* at) {
@@ -174,9 +204,16 @@ int walk(const char* path, walk_mode mode, place* at) {
   if (strlen(path) >= sizeof w.rest) return ENAMETOOLONG;
   strcpy(w.rest, path);
   int error = start_at_root(at);
-  if (!error) (void)walk_directories_at_once(&w);
-  for (bool done = false; !error && !done;) error = step(&w, &done);
-  return error;
+  return error ? error : go(&w);
+}
+
+int walk_link(int directory, const char* name, place* at) {
+  walker w = {.at = at, .mode = WALK_FOLLOW, .keeps_rights = true};
+  *at = (place){.directory = fcntl(directory, F_DUPFD_CLOEXEC, 3), .name = ".", .owner = OWN_RIGHTS};
+  if (at->directory < 0) return errno;
+  strcpy(w.rest, name);
+  int error = go(&w);
+  return error ? error : at->missing[0] ? ENOENT : 0;
 }
 
 int walk_to(const char* path, walk_mode mode, place* at) {
@@ -213,7 +250,7 @@ static int make_and_enter(place* at, const char* name, uid_t uid, gid_t gid, boo
     int error = make_directory(at, name, uid, gid);
     if (error && error != EEXIST) return error;
     *is_made = !error;
-    if (step_into(at, openat(at->directory, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC))) return 0;
+    if (step_into(at, walk_open(at->directory, name, O_PATH | O_DIRECTORY | O_NOFOLLOW))) return 0;
     if (errno != ENOENT) return errno;
   }
   return ENOENT;

@@ -19,17 +19,25 @@ typedef struct {
 } place;
 
 typedef enum {
-  WALK_TO_LINK = 0,
-  WALK_FOLLOW = 1,  // follow the last component too, while it is a link
+  WALK_TO_NAME = 0,  // the last component is not looked at; it may be a mount that must not be entered
+  WALK_TO_LINK,      // the last component is not followed
+  WALK_FOLLOW,       // follow the last component too, while it is a link
 } walk_mode;
 
 // Resolves the absolute `path`. A link owned by root is followed with the daemon's rights. After a link owned by
 // another user the thread has the rights of that user until `walk_end`, and a link of a third user is refused (EACCES).
-// Returns 0 or errno; `walk_end` must be called in any case.
+// Returns 0 or errno, EREMOTE for a mount that must not be entered (mounts.h); `walk_end` must be called in any case.
 int walk(const char* path, walk_mode mode, place* at);
 
 // The same, but ENOENT when a directory on the path is missing.
 int walk_to(const char* path, walk_mode mode, place* at);
+
+// Resolves the link `name` of an open directory with the thread's rights.
+int walk_link(int directory, const char* name, place* at);
+
+// Opens a name, close-on-exec and if new with mode 0666 less the umask, unless that enters a mount that the thread must
+// not enter: EREMOTE. Returns the descriptor, or -1 with errno set.
+int walk_open(int directory, const char* name, int flags);
 
 // Creates the missing directories of `path` below the place's directory, owned by the user and the group, and moves the
 // place to the last one. Overwrites `path`. Sets `is_made` if the last one was created. Returns 0 or errno: ENOTDIR

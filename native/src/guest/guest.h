@@ -3,8 +3,6 @@
 
 #include "support/napi.h"
 
-exported js_is_frozen;
 exported js_notify;
 exported js_set_filesystem_frozen;
 exported js_set_realtime_clock;
-exported js_write_freeze;

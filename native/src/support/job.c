@@ -35,7 +35,9 @@ static napi_value value_of(napi_env env, job* j) {
 
 // While the environment is torn down, no value can be created; the promise stays unsettled.
 static void settle(napi_env env, job* j) {
-  napi_value value = j->error ? envd_errno_error(env, j->error, j->syscall, j->path) : value_of(env, j);
+  napi_value id, value = j->error ? envd_errno_error(env, j->error, j->syscall, j->path) : value_of(env, j);
+  if (value && j->error == EREMOTE && napi_create_uint32(env, j->leave.met, &id) == napi_ok)
+    napi_set_named_property(env, value, "mount", id);
   if (value && j->error) napi_reject_deferred(env, j->deferred, value);
   if (value && !j->error) napi_resolve_deferred(env, j->deferred, value);
   free_job(j);
@@ -43,6 +45,7 @@ static void settle(napi_env env, job* j) {
 
 static job* copy(napi_env env, job* plan, size_t size) {
   job* j = envd_allocate(env, size);
+  plan->leave = mounts_leave;
   if (j) memcpy(j, plan, size);
   else if (plan->release) plan->release(plan);
   return j;
@@ -51,7 +54,9 @@ static job* copy(napi_env env, job* plan, size_t size) {
 static void execute(napi_env env, void* data) {
   (void)env;
   job* j = data;
+  mounts_leave = j->leave;
   j->run(j);
+  j->leave = mounts_leave;
 }
 
 // Also called, with napi_cancelled, when the environment is torn down before the job has started.

@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "support/mounts.h"
+
 typedef struct job job;
 
 // The first member of every kind of job.
@@ -18,6 +20,7 @@ struct job {
   int error;            // or errno: the promise is rejected
   const char* syscall;  // the call that failed
   const char* path;     // named in the error, or NULL
+  mount_leave leave;    // of the thread that starts the job, and of the one that runs it
   napi_async_work work;
   napi_threadsafe_function done;
   napi_deferred deferred;

@@ -44,6 +44,10 @@ napi_value envd_throw_errno(napi_env env, int error, const char* syscall, const 
   return NULL;
 }
 
+bool envd_set(napi_env env, napi_value object, const char* name, napi_status made, const napi_value* value) {
+  return made == napi_ok && napi_set_named_property(env, object, name, *value) == napi_ok;
+}
+
 void* envd_allocate(napi_env env, size_t size) {
   void* memory = calloc(1, size);
   if (!memory) envd_throw_errno(env, ENOMEM, "malloc", NULL);

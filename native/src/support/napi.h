@@ -24,6 +24,9 @@ napi_value envd_throw_errno(napi_env env, int error, const char* syscall, const 
 // The same Error as a value, to reject a promise with.
 napi_value envd_errno_error(napi_env env, int error, const char* syscall, const char* path);
 
+// Sets a property to `value` if `made`, the status of creating it, is napi_ok.
+bool envd_set(napi_env env, napi_value object, const char* name, napi_status made, const napi_value* value);
+
 // Zeroed memory, freed with free(3); NULL with ENOMEM thrown.
 void* envd_allocate(napi_env env, size_t size);
 

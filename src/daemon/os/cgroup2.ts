@@ -10,7 +10,6 @@ import {
 import { rmdir } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { EnvdError, isSystemError } from '../../base/errors.ts';
-import { native } from './native.ts';
 import { SIGKILL, signalProcess } from './signals.ts';
 
 /** File system type, `CGROUP2_SUPER_MAGIC`. Source: statfs(2). */
@@ -97,16 +96,16 @@ export class Cgroup {
 
   /** Requests that every process in it and below be frozen; the kernel does so asynchronously. */
   freeze(): void {
-    native.writeFreeze(this.path, true);
+    this.#write('cgroup.freeze', '1');
   }
 
   thaw(): void {
-    native.writeFreeze(this.path, false);
+    this.#write('cgroup.freeze', '0');
   }
 
   /** Whether all its processes are frozen, by its own or an ancestor's request; true when it has none. */
   isFrozen(): boolean {
-    return native.isFrozen(this.path);
+    return this.#read('cgroup.events').includes('frozen 1');
   }
 
   /** Whether a freeze of this cgroup itself, not of an ancestor, was requested. */

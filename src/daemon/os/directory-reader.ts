@@ -2,7 +2,7 @@ import { constants } from 'node:fs';
 import { type BytePath, pathBuffer } from './byte-path.ts';
 import { ATTRIBUTE_HEAD, type Attribute, HEAD } from './entries.ts';
 import { native } from './native.ts';
-import { OpenFile } from './open-file.ts';
+import type { OpenFile } from './open-file.ts';
 
 /** Bytes `start` to `start + length` of a file. */
 export interface DataRange {
@@ -59,7 +59,7 @@ export class DirectoryReader implements AsyncDisposable {
 
   /** The next entries in the order of the directory, some hundred at most; none at its end. */
   async next(): Promise<FullEntry[]> {
-    const records = await this.file.during(native.readNext(this.file.fd, this.#owner));
+    const { value: records } = await this.file.find(() => native.readNext(this.file.fd, this.#owner));
     const entries: FullEntry[] = [];
     for (let at = 0; at < records.length; at += records.readUInt32LE(at)) entries.push(decode(records, at));
     return entries;
@@ -75,8 +75,8 @@ export class DirectoryReader implements AsyncDisposable {
   }
 
   async #open(name: BytePath, flags: number): Promise<OpenFile> {
-    const open = native.openAt(this.file.fd, pathBuffer(name), flags, this.#owner);
-    return new OpenFile(await this.file.during(open));
+    const open = () => native.openAt(this.file.fd, pathBuffer(name), flags, this.#owner);
+    return this.file.openOther(open);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -104,7 +104,7 @@ export async function statusOf(file: OpenFile): Promise<FileStatus> {
 
 /** All extended attributes of an open file. */
 export async function attributesOf(file: OpenFile): Promise<Attribute[]> {
-  const pairs = await file.during(native.readAttributes(file.fd, ''));
+  const pairs = await file.run(() => native.readAttributes(file.fd, ''));
   return decodePairs(pairs, 0, pairs.length);
 }
 

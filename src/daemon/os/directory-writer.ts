@@ -1,11 +1,12 @@
 import { randomBytes } from 'node:crypto';
-import { constants } from 'node:fs';
+import { closeSync, constants } from 'node:fs';
 import { chmod, chown, lstat, rename, symlink, unlink } from 'node:fs/promises';
 import process from 'node:process';
 import { EnvdError, isSystemError } from '../../base/errors.ts';
 import { type BytePath, pathBuffer } from './byte-path.ts';
+import { locking } from './lanes.ts';
 import { native } from './native.ts';
-import { OpenFile } from './open-file.ts';
+import type { OpenFile } from './open-file.ts';
 import type { User } from './users.ts';
 
 type Owner = Pick<User, 'uid' | 'gid'>;
@@ -37,11 +38,12 @@ export class DirectoryWriter implements AsyncDisposable {
     name: BytePath,
     { uid, gid }: Owner,
   ): Promise<{ readonly directory: DirectoryWriter; readonly isNew: boolean }> {
-    const made = await this.#during(
-      native.makeDirectories(this.#file.fd, pathBuffer(name), uid, gid, this.#owner),
+    const { value, lane } = await this.#file.find(
+      () => native.makeDirectories(this.#file.fd, pathBuffer(name), uid, gid, this.#owner),
+      (late) => closeSync(late.directory),
     );
-    const directory = new DirectoryWriter(new OpenFile(made.directory), this.#owner);
-    return { directory, isNew: made.isNew };
+    const directory = new DirectoryWriter(this.#file.own(value.directory, lane), this.#owner);
+    return { directory, isNew: value.isNew };
   }
 
   /** Creates a file that has no name yet, or a temporary one where O_TMPFILE is not supported. */
@@ -60,7 +62,9 @@ export class DirectoryWriter implements AsyncDisposable {
   /** Gives an open file without a name, or with other names only, an owner and then this name. */
   async nameFile(file: OpenFile, name: BytePath, { uid, gid }: Owner): Promise<void> {
     await this.#replacing(name, async (free) => {
-      await file.during(native.publishFile(file.fd, this.#file.fd, pathBuffer(free), uid, gid));
+      await this.#run(() =>
+        file.during(native.publishFile(file.fd, this.#file.fd, pathBuffer(free), uid, gid)),
+      );
       return file;
     });
   }
@@ -69,13 +73,13 @@ export class DirectoryWriter implements AsyncDisposable {
   async linkFile(file: OpenFile, name: BytePath): Promise<void> {
     const { uid, gid, atimeNs, mtimeNs } = await file.exactStat();
     await this.nameFile(file, name, { uid: Number(uid), gid: Number(gid) });
-    await file.during(native.writeTimes(file.fd, atimeNs, mtimeNs));
+    await file.run(() => native.writeTimes(file.fd, atimeNs, mtimeNs));
   }
 
   /** Creates a symbolic link, replacing what has the name; `modified`: nanoseconds since the epoch. */
   async makeLink(name: BytePath, text: BytePath, owner: Owner, modified: bigint): Promise<void> {
     await using made = await this.#replacing(name, async (free) => {
-      await symlink(pathBuffer(text), this.#path(free));
+      await this.#run(() => symlink(pathBuffer(text), this.#path(free)));
       const made = await this.#open(free, O_PATH | constants.O_NOFOLLOW);
       try {
         await giveLink(made, text, owner);
@@ -85,7 +89,7 @@ export class DirectoryWriter implements AsyncDisposable {
         throw error;
       }
     });
-    await made.during(native.writeTimes(made.fd, modified, modified));
+    await made.run(() => native.writeTimes(made.fd, modified, modified));
   }
 
   /** Opens a regular file to give it another name. Throws ELOOP for a symbolic link. */
@@ -98,13 +102,14 @@ export class DirectoryWriter implements AsyncDisposable {
 
   /** Renames a temporary name of `file` to `name`. Throws `aborted` when that name led to another file by then. */
   async rename(temporary: BytePath, name: BytePath, file: OpenFile): Promise<void> {
-    await rename(this.#path(temporary), this.#path(name));
-    const [meant, named] = await Promise.all([file.exactStat(), lstat(this.#path(name), { bigint: true })]);
+    await this.#run(() => rename(this.#path(temporary), this.#path(name)), true);
+    const named = await this.#run(() => lstat(this.#path(name), { bigint: true }));
+    const meant = await file.exactStat();
     if (meant.ino !== named.ino || meant.dev !== named.dev) throw replaced('a temporary file');
   }
 
   async unlink(name: BytePath): Promise<void> {
-    await unlink(this.#path(name));
+    await this.#run(() => unlink(this.#path(name)), true);
   }
 
   /** The directory below, which must not be a symbolic link. */
@@ -121,23 +126,23 @@ export class DirectoryWriter implements AsyncDisposable {
     await using file = await this.#open('.', constants.O_RDONLY | constants.O_DIRECTORY);
     const status = await file.exactStat();
     const isAsMade = (Number(status.mode) & 0o7777) === 0o755 && Number(status.uid) === (this.#owner ?? uid);
-    if (!isAsMade || (await file.during(native.readNext(file.fd, null))).length > 0)
+    if (!isAsMade || (await file.run(() => native.readNext(file.fd, null))).length > 0)
       throw replaced('a new directory');
     await file.chmod(mode);
   }
 
   async setMode(mode: number): Promise<void> {
-    await this.#during(chmod(`/proc/self/fd/${this.#file.fd}`, mode));
+    await this.#run(() => chmod(`/proc/self/fd/${this.#file.fd}`, mode));
   }
 
   async setAttribute(name: string, value: Buffer): Promise<void> {
     await using file = await this.#open('.', constants.O_RDONLY | constants.O_DIRECTORY);
-    await file.during(native.writeAttribute(file.fd, pathBuffer(name), value));
+    await file.run(() => native.writeAttribute(file.fd, pathBuffer(name), value));
   }
 
   /** Sets the modification time, in nanoseconds since the epoch. */
   async setTime(time: bigint): Promise<void> {
-    await this.#during(native.writeTimes(this.#file.fd, time, time));
+    await this.#run(() => native.writeTimes(this.#file.fd, time, time));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -164,14 +169,12 @@ export class DirectoryWriter implements AsyncDisposable {
   }
 
   async #assertMayChange(name: BytePath): Promise<void> {
-    if (this.#owner !== null)
-      await this.#during(native.assertMayChange(this.#file.fd, pathBuffer(name), this.#owner));
+    const owner = this.#owner;
+    if (owner !== null) await this.#run(() => native.assertMayChange(this.#file.fd, pathBuffer(name), owner));
   }
 
   async #open(name: BytePath, flags: number): Promise<OpenFile> {
-    return new OpenFile(
-      await this.#during(native.openAt(this.#file.fd, pathBuffer(name), flags, this.#owner)),
-    );
+    return this.#file.openOther(() => native.openAt(this.#file.fd, pathBuffer(name), flags, this.#owner));
   }
 
   /** Path of a name through the descriptor, for calls that do not follow symbolic links. */
@@ -179,8 +182,9 @@ export class DirectoryWriter implements AsyncDisposable {
     return pathBuffer(`/proc/self/fd/${this.#file.fd}/${name}`);
   }
 
-  #during<T>(call: Promise<T>): Promise<T> {
-    return this.#file.during(call);
+  /** `isLocking`: the job waits for the lock of a file that others may hold. */
+  #run<T>(job: () => Promise<T>, isLocking = false): Promise<T> {
+    return this.#file.run(job, {}, isLocking ? locking(this.#file.lane) : this.#file.lane);
   }
 }
 
@@ -215,10 +219,10 @@ async function giveLink(made: OpenFile, text: BytePath, { uid, gid }: Owner): Pr
   const status = await made.exactStat();
   if (Number(status.uid) === uid && Number(status.gid) === gid) return;
   const isOurs = status.isSymbolicLink() && Number(status.uid) === process.geteuid?.() && status.nlink === 1n;
-  if (!isOurs || !pathBuffer(text).equals(await made.during(native.readLink(made.fd))))
+  if (!isOurs || !pathBuffer(text).equals(await made.run(() => native.readLink(made.fd))))
     throw replaced('a new symbolic link');
   // Leads to the link itself, because it is open with O_PATH.
-  await made.during(chown(`/proc/self/fd/${made.fd}`, uid, gid));
+  await made.run(() => chown(`/proc/self/fd/${made.fd}`, uid, gid));
 }
 
 function temporaryName(): BytePath {

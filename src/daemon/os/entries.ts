@@ -1,5 +1,6 @@
 import { closeSync } from 'node:fs';
 import { type BytePath, pathBuffer } from './byte-path.ts';
+import { entering, type FindOptions, type Lane, type Lanes, MAX_MOUNTS, NoAnswer } from './lanes.ts';
 import { type DirectoryRecords, native } from './native.ts';
 
 /** One directory entry and its attributes, as the kernel reports them. The name may not be valid UTF-8. */
@@ -35,42 +36,88 @@ const NO_ATTRIBUTES: readonly Attribute[] = [];
  * Reads the entry at `path` without following a final symbolic link. Attributes: those of the file, or of the link's
  * target, whose names start with `prefix`. Throws lstat(2)'s errors.
  */
-export async function readRawEntry(path: Buffer, prefix: string): Promise<RawEntry> {
-  return decode(await native.readEntry(path, prefix), 0);
+export async function readRawEntry(path: Buffer, prefix: string, lanes: Lanes): Promise<RawEntry> {
+  const { value } = await lanes.find(() => native.readEntry(path, prefix));
+  return decode(value, 0);
 }
 
 /** A listing of a directory and, on request, of those below it. */
 export class DirectoryListing implements Disposable {
   /** Sorted by the bytes of the names; decoded lazily. */
   readonly entries: Iterable<RawEntry>;
+  /** As it was opened. */
+  readonly path: BytePath;
   readonly #prefix: string;
-  readonly #descriptor: number;
-  readonly #owner: number | null;
+  readonly #directory: Listed;
+  readonly #lanes: Lanes;
 
-  private constructor(listed: DirectoryRecords, prefix: string) {
-    this.entries = decodeAll(listed.records);
+  private constructor(path: BytePath, directory: Listed, prefix: string, lanes: Lanes) {
+    this.path = path;
+    this.entries = decodeAll(directory.records);
     this.#prefix = prefix;
-    this.#descriptor = listed.descriptor;
-    this.#owner = listed.owner;
+    this.#directory = directory;
+    this.#lanes = lanes;
   }
 
   /**
    * Reads all entries of the directory, which may be a symbolic link; `isDeep`: `below` will be called. Throws
    * open(2)'s errors.
    */
-  static async open(path: string, prefix: string, isDeep: boolean): Promise<DirectoryListing> {
-    return new DirectoryListing(await native.readDirectory(Buffer.from(path), prefix, isDeep), prefix);
+  static async open(
+    path: BytePath,
+    prefix: string,
+    isDeep: boolean,
+    lanes: Lanes,
+  ): Promise<DirectoryListing> {
+    const read = () => native.readDirectory(pathBuffer(path), prefix, isDeep);
+    const ask = () => native.readEntry(pathBuffer(path), prefix);
+    return new DirectoryListing(path, await list(read, lanes, { ask }), prefix, lanes);
   }
 
-  /** Reads the directory at the relative `path`, which must not contain symbolic links. */
+  /** Reads the directory at the relative `path`, which must not contain symbolic links (ELOOP) and mounts (EXDEV). */
   async below(path: BytePath): Promise<Iterable<RawEntry>> {
-    const { readDirectoryBelow } = native;
-    return decodeAll(await readDirectoryBelow(this.#descriptor, pathBuffer(path), this.#prefix, this.#owner));
+    const { descriptor, owner, lane: base } = this.#directory;
+    const read = () => native.readDirectoryBelow(descriptor, pathBuffer(path), this.#prefix, owner);
+    const ask = async () => {};
+    return decodeAll((await list(read, this.#lanes, { ask, base })).records);
   }
 
+  /** Closing a directory asks no server: only files have FUSE_FLUSH. */
   [Symbol.dispose](): void {
-    if (this.#descriptor >= 0) closeSync(this.#descriptor);
+    if (this.#directory.descriptor >= 0) closeSync(this.#directory.descriptor);
   }
+}
+
+type Listed = DirectoryRecords & { readonly lane: Lane };
+
+/**
+ * Where entries, or the targets of links, are on mounts that may not answer, reads again with leave to ask these. If they
+ * do not answer, such entries are left without a status.
+ */
+async function list(
+  read: () => Promise<DirectoryRecords>,
+  lanes: Lanes,
+  options: Pick<FindOptions<DirectoryRecords>, 'ask' | 'base'>,
+): Promise<Listed> {
+  const discard = ({ descriptor }: DirectoryRecords) => {
+    if (descriptor >= 0) closeSync(descriptor);
+  };
+  const { value, lane } = await lanes.find(read, { ...options, discard });
+  let best = value;
+  let wider = lane;
+  while (best.mount > 0 && wider.mounts.length < MAX_MOUNTS) {
+    wider = entering(wider, best.mount);
+    try {
+      const next = await lanes.run(wider, read, { discard });
+      discard(best);
+      best = next;
+    } catch (error) {
+      if (error instanceof NoAnswer) break;
+      discard(best);
+      throw error;
+    }
+  }
+  return { ...best, lane };
 }
 
 function* decodeAll(records: Buffer): Generator<RawEntry> {

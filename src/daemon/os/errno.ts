@@ -25,6 +25,8 @@ const MEANINGS: Readonly<Record<string, Meaning>> = {
   ENOTCONN: ['failed_precondition', 'file system is not connected at path'],
   EACCES: ['permission_denied', 'permission denied for path'],
   EPERM: ['permission_denied', 'operation not permitted on path'],
+  ETIMEDOUT: ['deadline_exceeded', 'file system does not answer'],
+  EAGAIN: ['deadline_exceeded', 'another process holds a lease on the file'],
   EROFS: ['permission_denied', 'file system is read-only at path'],
   ENOSPC: ['no_space', 'not enough disk space or inodes for path'],
   EDQUOT: ['no_space', 'disk quota exceeded for path'],

@@ -1,8 +1,16 @@
 import { constants as fsConstants, type Stats } from 'node:fs';
-import { stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { EnvdError, isSystemError } from '../../base/errors.ts';
+import { readRawEntry } from './entries.ts';
+import { explain } from './errno.ts';
+import { type Lanes, NoAnswer, QUICK } from './lanes.ts';
+import { Place } from './place.ts';
 import type { User } from './users.ts';
+
+type Status = Pick<Stats, 'mode' | 'uid' | 'gid'>;
+
+/** A prefix that no attribute has. */
+const NO_ATTRIBUTES = 'none';
 
 const DEFAULT_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
@@ -16,12 +24,13 @@ export async function findExecutable(
   path: string | undefined,
   cwd: string,
   user: User,
+  lanes: Lanes,
 ): Promise<string> {
   if (command.includes('/')) return resolve(cwd, command);
   let denied = false;
   for (const directory of (path ?? DEFAULT_PATH).split(':')) {
     const file = resolve(cwd, join(directory, command));
-    const verdict = await inspect(file, user);
+    const verdict = await inspect(file, user, lanes);
     if (verdict === 'executable') return file;
     denied ||= verdict === 'denied';
   }
@@ -37,20 +46,46 @@ export function lineHint(command: string): string {
   return ` (cmd is the program alone: put '${program}' into cmd and what follows into args)`;
 }
 
-async function inspect(file: string, user: User): Promise<'executable' | 'denied' | 'absent'> {
+/**
+ * Throws `deadline_exceeded` when a path is on a file system that does not answer: chdir(2) or execve(2) of the new
+ * process would wait for it. Does nothing on local disks, and about other errors, which those calls report.
+ */
+export async function assertAnswers(path: string, lanes: Lanes): Promise<void> {
   try {
-    const status = await stat(file);
-    if (!status.isFile()) return 'denied';
+    using place = await Place.open(path, true, lanes);
+    if (place.lane !== QUICK) await place.status();
+  } catch (error) {
+    if (error instanceof NoAnswer || error instanceof EnvdError) throw explain(error, path);
+  }
+}
+
+async function inspect(file: string, user: User, lanes: Lanes): Promise<'executable' | 'denied' | 'absent'> {
+  try {
+    const status = await statusOf(file, lanes);
+    if (!status) return 'absent';
+    if (kind(status.mode) !== fsConstants.S_IFREG) return 'denied';
     return mayExecute(status, user) ? 'executable' : 'denied';
   } catch (error) {
+    if (error instanceof NoAnswer) throw explain(error, file);
     if (isSystemError(error, 'EACCES')) return 'denied';
     if (isSystemError(error)) return 'absent';
     throw error;
   }
 }
 
+async function statusOf(file: string, lanes: Lanes): Promise<Status | null> {
+  const entry = await readRawEntry(Buffer.from(file), NO_ATTRIBUTES, lanes);
+  if (kind(entry.mode) !== fsConstants.S_IFLNK) return entry;
+  using place = await Place.open(file, true, lanes);
+  return await place.status();
+}
+
+function kind(mode: number): number {
+  return mode & fsConstants.S_IFMT;
+}
+
 /** The permission check of execve(2): owner, else group, else others; root needs any execute bit. */
-function mayExecute(status: Stats, user: User): boolean {
+function mayExecute(status: Status, user: User): boolean {
   const { S_IXUSR, S_IXGRP, S_IXOTH } = fsConstants;
   if (user.uid === 0) return (status.mode & (S_IXUSR | S_IXGRP | S_IXOTH)) !== 0;
   if (status.uid === user.uid) return (status.mode & S_IXUSR) !== 0;

@@ -46,6 +46,11 @@ export function mountsBelow(mounts: readonly Mount[], path: BytePath): Mount[] {
   return mounts.filter((mount) => mount.path !== path && isAtOrBelow(path, mount.path));
 }
 
+/** Whether the mount with this id is a FUSE file system, which users of the guest can mount. */
+export function isFuseMount(id: number, mountinfo = '/proc/self/mountinfo'): boolean {
+  return new RegExp(`^${id} .* - fuse`, 'm').test(readFileSync(mountinfo, 'latin1'));
+}
+
 /** Whether `path` is on a network file system, by statfs(2). */
 export async function isOnNetwork(path: BytePath): Promise<boolean> {
   const { type } = await statfs(pathBuffer(path));

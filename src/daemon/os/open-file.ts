@@ -12,6 +12,7 @@ import {
 } from 'node:fs';
 import { promisify } from 'node:util';
 import { isSystemError } from '../../base/errors.ts';
+import type { Lane, Lanes, RunOptions } from './lanes.ts';
 
 const closeFile = promisify(close);
 const changeMode = promisify(fchmod);
@@ -25,45 +26,80 @@ const statFile = promisify(fstat);
 /** S_ISUID and S_ISGID of inode(7). */
 const SET_ID = 0o6000;
 
-/** An open file, owner of its descriptor. Methods throw the system calls' errors. */
+/**
+ * An open file, owner of its descriptor. All calls wait in its lane. Methods throw the system calls' errors, and
+ * `NoAnswer`.
+ */
 export class OpenFile implements AsyncDisposable {
   readonly fd: number;
+  readonly lane: Lane;
+  readonly #lanes: Lanes;
   /** Calls in progress: the descriptor must not be closed, and its number reused, before they return. */
   readonly #underWay = new Set<Promise<unknown>>();
   #closed: Promise<void> | null = null;
 
-  constructor(descriptor: number) {
+  constructor(descriptor: number, lanes: Lanes, lane: Lane) {
     this.fd = descriptor;
+    this.lane = lane;
+    this.#lanes = lanes;
   }
 
   stat(): Promise<Stats> {
-    return this.during(statFile(this.fd));
+    return this.run(() => statFile(this.fd));
   }
 
   /** With 64-bit numbers. */
   exactStat(): Promise<BigIntStats> {
-    return this.during(statFile(this.fd, { bigint: true }));
+    return this.run(() => statFile(this.fd, { bigint: true }));
   }
 
   async read(buffer: Buffer, length: number, position: number): Promise<number> {
-    return (await this.during(readFile(this.fd, buffer, 0, length, position))).bytesRead;
+    return (await this.run(() => readFile(this.fd, buffer, 0, length, position))).bytesRead;
   }
 
   /** Writes at `position`, or at the current file offset if null; returns the bytes written. */
   async writev(batch: readonly Buffer[], position: number | null): Promise<number> {
-    return (await this.during(writeBuffers(this.fd, batch, position ?? undefined))).bytesWritten;
+    return (await this.run(() => writeBuffers(this.fd, batch, position ?? undefined))).bytesWritten;
   }
 
   truncate(length: number): Promise<void> {
-    return this.during(truncateFile(this.fd, length));
+    return this.run(() => truncateFile(this.fd, length));
   }
 
   chmod(mode: number): Promise<void> {
-    return this.during(changeMode(this.fd, mode));
+    return this.run(() => changeMode(this.fd, mode));
   }
 
   chown(uid: number, gid: number): Promise<void> {
-    return this.during(changeOwner(this.fd, uid, gid));
+    return this.run(() => changeOwner(this.fd, uid, gid));
+  }
+
+  /** Runs a job that uses the descriptor, which stays open meanwhile, in the lane of the file or in `lane`. */
+  run<T>(job: () => Promise<T>, options?: RunOptions<T>, lane = this.lane): Promise<T> {
+    return this.#lanes.run(lane, () => this.during(job()), options);
+  }
+
+  /** Runs a job that looks up something below the descriptor, perhaps on a mount that does not answer. */
+  find<T>(
+    job: () => Promise<T>,
+    discard?: (late: T) => void,
+  ): Promise<{ readonly value: T; readonly lane: Lane }> {
+    return this.#lanes.find(() => this.during(job()), { base: this.lane, discard });
+  }
+
+  /** The file that `open` opens below the descriptor. */
+  async openOther(open: () => Promise<number>): Promise<OpenFile> {
+    const { value, lane } = await this.find(open, (late) => {
+      this.own(late, this.lane)
+        .close()
+        .catch(() => {});
+    });
+    return this.own(value, lane);
+  }
+
+  /** A descriptor that was opened below this one. */
+  own(descriptor: number, lane: Lane): OpenFile {
+    return new OpenFile(descriptor, this.#lanes, lane);
   }
 
   /** Keeps the descriptor open until `call`, which uses it, has settled. */
@@ -91,16 +127,32 @@ export class OpenFile implements AsyncDisposable {
    */
   async sync(): Promise<void> {
     try {
-      await this.during(syncFile(this.fd));
+      await this.run(() => syncFile(this.fd), { long: true });
     } catch (error) {
       if (!isSystemError(error, 'EINVAL', 'ENOTSUP', 'EROFS')) throw error;
     }
   }
 
-  /** Closes the descriptor once, after the calls in progress have returned. */
+  /**
+   * Closes the descriptor once, after the calls in progress have returned. Where they may never return, on a mount that
+   * does not answer, that is not waited for; close(2) itself asks the server, too.
+   */
   close(): Promise<void> {
-    this.#closed ??= Promise.allSettled(this.#underWay).then(() => closeFile(this.fd));
+    this.#closed ??= this.#close();
     return this.#closed;
+  }
+
+  async #close(): Promise<void> {
+    const isTimed = this.lane.mounts.length > 0;
+    const isStuck = isTimed && this.#underWay.size > 0;
+    const closed = this.#closeAtLast();
+    if (isStuck) closed.catch(() => {});
+    else await (isTimed ? this.#lanes.inTime(closed) : closed);
+  }
+
+  async #closeAtLast(): Promise<void> {
+    await Promise.allSettled(this.#underWay);
+    await this.#lanes.runAtLast(this.lane, () => closeFile(this.fd));
   }
 
   [Symbol.asyncDispose](): Promise<void> {

@@ -1,7 +1,9 @@
-import { closeSync, constants, type Stats } from 'node:fs';
-import { lstat, readlink, rename, stat, unlink } from 'node:fs/promises';
+import { closeSync, constants, type Stats, type StatsFs } from 'node:fs';
+import { lstat, readlink, rename, stat, statfs, unlink } from 'node:fs/promises';
 import { isSystemError } from '../../base/errors.ts';
-import { type BytePath, pathBuffer } from './byte-path.ts';
+import { type BytePath, bytePath, pathBuffer } from './byte-path.ts';
+import { both, type Lane, type Lanes, locking, type RunOptions } from './lanes.ts';
+import { untilReleased } from './leases.ts';
 import { type NativePlace, native } from './native.ts';
 import { OpenFile } from './open-file.ts';
 import type { User } from './users.ts';
@@ -18,22 +20,34 @@ const NO_TMPFILE = ['EACCES', 'ENOTSUP', 'EOPNOTSUPP', 'EISDIR', 'EINVAL', 'EROF
 /**
  * A name in an open directory. Replacing a part of the path afterwards does not redirect operations on it. If the path
  * led through a symbolic link owned by another user than root, operations have that user's permissions. See
- * `native.openPlace`; methods throw the system calls' errors.
+ * `native.openPlace`; methods throw the system calls' errors, and `NoAnswer`.
  */
 export class Place implements Disposable {
   readonly #path: string;
   readonly #follow: boolean;
+  readonly #lanes: Lanes;
   #at: NativePlace;
+  #lane: Lane;
+  /** Calls in progress, which use the directory. */
+  #underWay = 0;
+  #isDisposed = false;
 
-  private constructor(path: string, follow: boolean, at: NativePlace) {
+  private constructor(path: string, follow: boolean, lanes: Lanes, [at, lane]: [NativePlace, Lane]) {
     this.#path = path;
     this.#follow = follow;
+    this.#lanes = lanes;
     this.#at = at;
+    this.#lane = lane;
   }
 
   /** Resolves the absolute `path`; `follow`: including a symbolic link as its last part. */
-  static async open(path: string, follow: boolean): Promise<Place> {
-    return new Place(path, follow, await native.openPlace(Buffer.from(path), follow));
+  static async open(path: string, follow: boolean, lanes: Lanes): Promise<Place> {
+    return new Place(path, follow, lanes, await find(path, follow, lanes));
+  }
+
+  /** Where calls on it wait: it may be on a mount that does not answer. */
+  get lane(): Lane {
+    return this.#lane;
   }
 
   /** The path that was resolved, for errors. */
@@ -81,17 +95,71 @@ export class Place implements Disposable {
   async status(): Promise<Stats | null> {
     if (this.isBelowMissing) return null;
     try {
-      return await (this.#at.isMagic ? stat(this.path) : lstat(this.path));
+      return await this.run(() => (this.#at.isMagic ? stat(this.path) : lstat(this.path)));
     } catch (error) {
       if (isSystemError(error, 'ENOENT')) return null;
       throw error;
     }
   }
 
-  /** Opens the name without following a symbolic link; a new file has mode 0666 & ~umask. */
+  /** Status of the directory. */
+  directoryStatus(): Promise<Stats> {
+    return this.run(() => lstat(this.beside('.')));
+  }
+
+  /** Status of the file system. */
+  statfs(): Promise<StatsFs> {
+    return this.run(() => statfs(this.beside('.')));
+  }
+
+  /**
+   * Opens the name without following a symbolic link; a new file has mode 0666 & ~umask. While another process holds a
+   * lease on the file (fcntl(2), F_SETLEASE), an open with O_NONBLOCK is repeated, at last with EAGAIN.
+   */
   async openFile(flags: number, name = this.name): Promise<OpenFile> {
     const noFollow = this.#at.isMagic ? 0 : constants.O_NOFOLLOW;
-    return new OpenFile(await native.openAt(this.directory, pathBuffer(name), flags | noFollow, this.owner));
+    // A file that is written to is changed under the lock of its inode; a new one is not locked by others.
+    const isNew = (flags & constants.O_EXCL) !== 0;
+    const lane = isNew || (flags & WRITING) === 0 ? this.#lane : locking(this.#lane);
+    return untilReleased(this.#lanes.limitMs, () =>
+      this.#open(pathBuffer(name), flags | noFollow, this.owner, lane),
+    );
+  }
+
+  /** A file that is created when its creator has given up is removed. */
+  async #open(name: Buffer, flags: number, owner: number | null, lane: Lane): Promise<OpenFile> {
+    const owned = (descriptor: number) => new OpenFile(descriptor, this.#lanes, lane);
+    let isGivenUp = false;
+    const open = async () => {
+      const descriptor = await native.openAt(this.directory, name, flags, owner);
+      if (isGivenUp && flags & constants.O_EXCL) await unlink(this.beside(bytePath(name))).catch(() => {});
+      return descriptor;
+    };
+    const discard = (late: number) =>
+      void owned(late)
+        .close()
+        .catch(() => {});
+    try {
+      return owned(await this.run(open, { discard }, lane));
+    } catch (error) {
+      isGivenUp = true;
+      throw error;
+    }
+  }
+
+  /** Runs a job that uses the directory, which stays open meanwhile. */
+  run<T>(job: () => Promise<T>, options?: RunOptions<T>, lane = this.#lane): Promise<T> {
+    return this.#lanes.run(lane, () => this.#during(job), options);
+  }
+
+  async #during<T>(job: () => Promise<T>): Promise<T> {
+    this.#underWay++;
+    try {
+      return await job();
+    } finally {
+      this.#underWay--;
+      if (this.#isDisposed) this[Symbol.dispose]();
+    }
   }
 
   /**
@@ -101,8 +169,7 @@ export class Place implements Disposable {
    */
   async openUnnamed(): Promise<OpenFile | null> {
     try {
-      const flags = constants.O_RDWR | O_TMPFILE;
-      return new OpenFile(await native.openAt(this.directory, DOT, flags, null));
+      return await this.#open(DOT, constants.O_RDWR | O_TMPFILE, null, this.#lane);
     } catch (error) {
       if (isSystemError(error, ...NO_TMPFILE)) return null;
       throw error;
@@ -112,16 +179,24 @@ export class Place implements Disposable {
   /** Links an unnamed file as `name` and sets its owner. Throws EEXIST when the name exists. */
   async publish(file: OpenFile, { uid, gid }: Owner, name = this.name): Promise<void> {
     await this.assertMayChange();
-    await native.publishFile(file.fd, this.directory, pathBuffer(name), uid, gid);
+    await this.run(() =>
+      file.during(native.publishFile(file.fd, this.directory, pathBuffer(name), uid, gid)),
+    );
   }
 
   /** Renames `name` of the same directory to this name, replacing what is there. */
   async replaceBy(name: BytePath): Promise<void> {
-    await rename(this.beside(name), this.path);
+    await this.run(() => rename(this.beside(name), this.path), {}, locking(this.#lane));
+  }
+
+  /** Renames `source` to this name, replacing what is there. */
+  async moveHere(source: Place): Promise<void> {
+    const lane = locking(both(this.#lane, source.lane));
+    await this.run(() => source.#during(() => rename(source.path, this.path)), {}, lane);
   }
 
   async unlink(name = this.name): Promise<void> {
-    await unlink(this.beside(name));
+    await this.run(() => unlink(this.beside(name)), {}, locking(this.#lane));
   }
 
   /** Creates missing parent directories with mode 0755 and owner `user`; existing ones are not changed. */
@@ -136,12 +211,9 @@ export class Place implements Disposable {
   }
 
   async #enter(path: BytePath, { uid, gid }: Owner): Promise<boolean> {
-    const { directory, isNew } = await native.makeDirectories(
-      this.directory,
-      pathBuffer(path),
-      uid,
-      gid,
-      this.owner,
+    const { directory, isNew } = await this.run(
+      () => native.makeDirectories(this.directory, pathBuffer(path), uid, gid, this.owner),
+      { discard: (late) => closeSync(late.directory) },
     );
     closeSync(this.directory);
     this.#at = { ...this.#at, directory, missing: '' };
@@ -150,14 +222,17 @@ export class Place implements Disposable {
 
   /** Throws EACCES or EPERM when `owner` may not create or remove the name. */
   async assertMayChange(): Promise<void> {
-    if (this.owner !== null) await native.assertMayChange(this.directory, pathBuffer(this.name), this.owner);
+    const { owner } = this;
+    if (owner === null) return;
+    await this.run(() => native.assertMayChange(this.directory, pathBuffer(this.name), owner));
   }
 
   /** Throws EACCES when `owner` may not move the directory of this name into another one. Source: rename(2). */
   async assertMayMove(): Promise<void> {
-    if (this.owner === null) return;
+    const { owner } = this;
+    if (owner === null) return;
     await using moved = await this.openFile(constants.O_RDONLY | constants.O_DIRECTORY);
-    await native.assertMayChange(moved.fd, Buffer.alloc(0), this.owner);
+    await moved.run(() => native.assertMayChange(moved.fd, Buffer.alloc(0), owner));
   }
 
   /**
@@ -172,14 +247,25 @@ export class Place implements Disposable {
 
   /** Resolves the path again, after the directory has been removed or the name became a symbolic link. */
   async renew(): Promise<void> {
-    const at = await native.openPlace(Buffer.from(this.#path), this.#follow);
+    const [at, lane] = await find(this.#path, this.#follow, this.#lanes);
     closeSync(this.directory);
     this.#at = at;
+    this.#lane = lane;
   }
 
+  /** Closes the directory when no call uses it. With O_PATH, close(2) asks no server. */
   [Symbol.dispose](): void {
-    closeSync(this.directory);
+    this.#isDisposed = true;
+    if (this.#underWay === 0) closeSync(this.directory);
   }
 }
 
 const DOT = Buffer.from('.');
+const WRITING = constants.O_WRONLY | constants.O_RDWR;
+
+async function find(path: string, follow: boolean, lanes: Lanes): Promise<[NativePlace, Lane]> {
+  const { value, lane } = await lanes.find(() => native.openPlace(Buffer.from(path), follow), {
+    discard: (late) => closeSync(late.directory),
+  });
+  return [value, lane];
+}

@@ -52,7 +52,7 @@ export class SocketOutput implements Disposable {
 
   async #move(file: OpenFile, position: number, length: number): Promise<number> {
     try {
-      return await file.during(native.sendFile(this.#socket, file.fd, position, length));
+      return await file.run(() => native.sendFile(this.#socket, file.fd, position, length));
     } catch (error) {
       if (isSystemError(error, 'EINVAL', 'ENOSYS')) return -1;
       throw error;

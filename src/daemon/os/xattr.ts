@@ -1,6 +1,7 @@
 import { isSystemError } from '../../base/errors.ts';
 import { decodeAttributes, rawAttributes } from './entries.ts';
 import { native } from './native.ts';
+import type { OpenFile } from './open-file.ts';
 
 /** Errors where the file system or the file type does not support `user.*` attributes. */
 const UNSUPPORTED = ['ENOTSUP', 'EOPNOTSUPP', 'EPERM', 'ENOSYS'];
@@ -11,27 +12,34 @@ const UNSUPPORTED = ['ENOTSUP', 'EOPNOTSUPP', 'EPERM', 'ENOSYS'];
  * calls' errors. See docs/decisions/005-staged-uploads.md for why fs-xattr is not used.
  */
 export class Attributes {
-  readonly #descriptor: number;
+  readonly #file: OpenFile;
 
-  constructor(descriptor: number) {
-    this.#descriptor = descriptor;
+  constructor(file: OpenFile) {
+    this.#file = file;
   }
 
   /** Attributes whose names start with `prefix`, keyed by the rest of the name; empty where unsupported. */
   async read(prefix: string): Promise<Map<string, Buffer>> {
-    const read = await attempt(native.readAttributes(this.#descriptor, prefix), UNSUPPORTED);
+    const read = await attempt(
+      this.#file.run(() => native.readAttributes(this.#file.fd, prefix)),
+      UNSUPPORTED,
+    );
     const attributes = read ? decodeAttributes(read) : [];
     return new Map(attributes.map(({ name, value }) => [name.slice(prefix.length), value]));
   }
 
   /** Returns false where attributes are not supported. */
   async set(name: string, value: Buffer): Promise<boolean> {
-    return (await attempt(native.writeAttribute(this.#descriptor, name, value), UNSUPPORTED)) !== null;
+    return (await attempt(this.#write(name, value), UNSUPPORTED)) !== null;
   }
 
   /** Removes an attribute; a missing one is not an error. */
   async remove(name: string): Promise<void> {
-    await attempt(native.writeAttribute(this.#descriptor, name, null), [...UNSUPPORTED, 'ENODATA']);
+    await attempt(this.#write(name, null), [...UNSUPPORTED, 'ENODATA']);
+  }
+
+  #write(name: string, value: Buffer | null): Promise<void> {
+    return this.#file.run(() => native.writeAttribute(this.#file.fd, name, value));
   }
 }
 
@@ -39,13 +47,15 @@ export class Attributes {
  * Copies all attributes from one open file to another, except `omitted` and those that the target's file system does not
  * support. Throws ENOSPC and EDQUOT.
  */
-export async function copyAttributes(from: number, to: number, omitted: string): Promise<void> {
-  const read = await native.readAttributes(from, '').catch(() => Buffer.alloc(0));
+export async function copyAttributes(from: OpenFile, to: OpenFile, omitted: string): Promise<void> {
+  const read = await from.run(() => native.readAttributes(from.fd, '')).catch(() => Buffer.alloc(0));
   for (const [name, value] of rawAttributes(read)) {
     if (name.toString() === omitted) continue;
-    await native.writeAttribute(to, name, value).catch((error) => {
-      if (isSystemError(error, 'ENOSPC', 'EDQUOT')) throw error;
-    });
+    await to
+      .run(() => native.writeAttribute(to.fd, name, value))
+      .catch((error) => {
+        if (isSystemError(error, 'ENOSPC', 'EDQUOT', 'ETIMEDOUT')) throw error;
+      });
   }
 }
 

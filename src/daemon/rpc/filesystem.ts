@@ -56,7 +56,7 @@ export function filesystemService({ guest, entries, gate, userOf }: FilesystemDe
     },
     async remove({ path }, context) {
       const user = userOf(context);
-      await gate.run(() => remove(resolve(path, user)));
+      await gate.run(() => remove(resolve(path, user), entries.lanes));
       return {};
     },
   } satisfies Partial<ServiceImpl<typeof Filesystem>>;

@@ -16,8 +16,6 @@ const calls: Readonly<Record<string, (path: string) => unknown>> = {
   readEntry: (path) => native.readEntry(Buffer.from(path), 'user.'),
   readDirectory: (path) => native.readDirectory(Buffer.from(path), 'user.', false),
   readDirectoryBelow: (path) => native.readDirectoryBelow(0, Buffer.from(path), 'user.', null),
-  isFrozen: (path) => native.isFrozen(path),
-  writeFreeze: (path) => native.writeFreeze(path, false),
   setFilesystemFrozen: (path) => native.setFilesystemFrozen(path, false),
   'inotify.add': (path) => {
     const inotify = native.openInotify(() => undefined);

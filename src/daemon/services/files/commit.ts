@@ -58,7 +58,7 @@ async function create(
   { place, user, metadata, durable }: Destination,
 ): Promise<boolean | null> {
   // A new file has no old metadata to remove.
-  const carriesMetadata = isEmpty(metadata) || (await replaceMetadata(staged.descriptor, metadata));
+  const carriesMetadata = isEmpty(metadata) || (await replaceMetadata(staged.file, metadata));
   // Before it is linked, so that after a crash the name never refers to missing content.
   if (durable) await staged.sync();
   try {
@@ -114,7 +114,7 @@ async function replace(
   content: Content,
   { place, user, metadata, durable }: Destination,
 ): Promise<boolean> {
-  await native.reserveSpace(target.fd, content.size);
+  await target.run(() => native.reserveSpace(target.fd, content.size), { long: true });
   const carriesMetadata = await replaceMetadataOrRelease(target, metadata);
   await changeOwner(target, user, place);
   await content.copyTo(target);
@@ -137,7 +137,7 @@ async function changeOwner(target: OpenFile, { uid, gid }: User, { owner }: Plac
 /** On failure releases the blocks that were reserved beyond the end of the file. */
 async function replaceMetadataOrRelease(target: OpenFile, metadata: FileMetadata): Promise<boolean> {
   try {
-    return await replaceMetadata(target.fd, metadata);
+    return await replaceMetadata(target, metadata);
   } catch (error) {
     const { size } = await target.stat();
     await target.truncate(size);

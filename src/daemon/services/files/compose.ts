@@ -2,6 +2,7 @@ import { constants, type Stats } from 'node:fs';
 import { basename } from 'node:path';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { explain, isOutOfSpace } from '../../os/errno.ts';
+import type { Lanes } from '../../os/lanes.ts';
 import type { OpenFile } from '../../os/open-file.ts';
 import { resolvePath } from '../../os/paths.ts';
 import { Place } from '../../os/place.ts';
@@ -31,44 +32,50 @@ export async function compose(
   request: ComposeRequest,
   user: User,
   defaultWorkdir: string | null,
+  lanes: Lanes,
 ): Promise<UploadedFile> {
   if (request.sourcePaths.length === 0) throw new EnvdError('invalid_argument', 'source_paths is empty');
   if (request.destination === '') throw new EnvdError('invalid_argument', 'destination is empty');
   const path = resolvePath(request.destination, user, defaultWorkdir);
   const sources: Source[] = [];
   for (const source of request.sourcePaths) {
-    sources.push(await describeSource(resolvePath(source, user, defaultWorkdir)));
+    sources.push(await describeSource(resolvePath(source, user, defaultWorkdir), lanes));
   }
-  await writeDestination(path, sources, user);
-  for (const source of sources) await removeSource(source);
+  await writeDestination(path, sources, user, lanes);
+  for (const source of sources) await removeSource(source, lanes);
   return { path, name: basename(path), type: 'file' };
 }
 
-async function describeSource(path: string): Promise<Source> {
+async function describeSource(path: string, lanes: Lanes): Promise<Source> {
   const status = await aboutSource(path, async () => {
-    using place = await Place.open(path, true);
+    using place = await Place.open(path, true, lanes);
     return await place.status();
   });
   if (!status) throw new EnvdError('not_found', `source '${path}' does not exist`);
   if (!status.isFile()) throw new EnvdError('invalid_argument', `source '${path}' is not a regular file`);
   // It is removed at the end, when it is too late to refuse.
   await aboutSource(path, async () => {
-    using place = await Place.open(path, false);
+    using place = await Place.open(path, false, lanes);
     await place.assertMayChange();
   });
   return { path, status };
 }
 
-async function writeDestination(path: string, sources: readonly Source[], user: User): Promise<void> {
+async function writeDestination(
+  path: string,
+  sources: readonly Source[],
+  user: User,
+  lanes: Lanes,
+): Promise<void> {
   const length = sources.reduce((sum, { status }) => sum + status.size, 0);
   try {
-    using place = await Place.open(path, true);
+    using place = await Place.open(path, true, lanes);
     const previous = await checkDestination(place, path, sources);
     await using staged = (await StagedFile.open(place)) ?? (await StagedFile.openNamed(place, user));
-    for (const source of sources) await append(staged, source);
+    for (const source of sources) await append(staged, source, lanes);
     await replaceFile(staged, place, previous, user);
   } catch (error) {
-    throw isOutOfSpace(error) ? await noSpace(length, path, error) : explain(error, path, 'make');
+    throw isOutOfSpace(error) ? await noSpace(length, path, error, lanes) : explain(error, path, 'make');
   }
 }
 
@@ -88,9 +95,9 @@ async function checkDestination(
   return previous;
 }
 
-async function append(staged: StagedFile, { path, status }: Source): Promise<void> {
+async function append(staged: StagedFile, { path, status }: Source, lanes: Lanes): Promise<void> {
   await using file = await aboutSource(path, async () => {
-    using place = await Place.open(path, true);
+    using place = await Place.open(path, true, lanes);
     return await place.openFile(constants.O_RDONLY | constants.O_NONBLOCK);
   });
   await assertUnchanged(path, file, status);
@@ -103,12 +110,12 @@ async function assertUnchanged(path: string, file: OpenFile, status: Stats): Pro
 }
 
 /** Removes the source, or the symbolic link to it, unless it was replaced: another file was not copied. */
-async function removeSource({ path, status }: Source): Promise<void> {
+async function removeSource({ path, status }: Source, lanes: Lanes): Promise<void> {
   try {
-    using target = await Place.open(path, true);
+    using target = await Place.open(path, true, lanes);
     const now = await target.status();
     if (!now || !isSameFile(now, status)) return;
-    using place = await Place.open(path, false);
+    using place = await Place.open(path, false, lanes);
     await place.assertMayChange();
     await place.unlink();
   } catch (error) {

@@ -1,8 +1,9 @@
 import { constants } from 'node:fs';
-import { type FileHandle, lchown, open, symlink } from 'node:fs/promises';
+import { lchown, open, symlink } from 'node:fs/promises';
 import { isSystemError } from '../../../base/errors.ts';
-import { type BytePath, pathBuffer } from '../../os/byte-path.ts';
+import { both, type Lane } from '../../os/lanes.ts';
 import { native } from '../../os/native.ts';
+import type { OpenFile } from '../../os/open-file.ts';
 import { copyAttributes } from '../../os/xattr.ts';
 
 /** O_PATH of asm-generic/fcntl.h, which Node does not name: opens an entry of any kind, also a symbolic link. */
@@ -15,28 +16,31 @@ const CAPABILITIES = 'security.capability';
  * Copies owner, mode, extended attributes and times from one open file or directory to another. Set-id bits of files,
  * and attributes and owners that the target's file system does not support, are not copied.
  */
-export async function copyStatus(from: FileHandle, to: FileHandle): Promise<void> {
-  const status = await from.stat({ bigint: true });
+export async function copyStatus(from: OpenFile, to: OpenFile): Promise<void> {
+  const status = await from.exactStat();
   const { uid, gid, atimeNs, mtimeNs } = status;
   const isGiven = await unlessOwnerless(to.chown(Number(uid), Number(gid)));
   // Not the set-id bits of files, because the file system may have refused the owner. On a directory set-group-ID grants
   // no rights; it makes new entries inherit the group.
   await to.chmod(Number(status.mode) & (status.isDirectory() && isGiven ? 0o3777 : 0o1777));
-  await copyAttributes(from.fd, to.fd, CAPABILITIES);
-  await native.writeTimes(to.fd, atimeNs, mtimeNs);
+  await copyAttributes(from, to, CAPABILITIES);
+  await to.run(() => native.writeTimes(to.fd, atimeNs, mtimeNs));
 }
 
 /**
- * Creates a symbolic link at `target`, in a directory that only root can enter, with the text, owner and times of the
- * one that is open.
+ * Creates a symbolic link at `path`, in a directory that only root can enter and that belongs into `lane`, with the
+ * text, owner and times of the one that is open.
  */
-export async function copyLink(link: FileHandle, target: BytePath): Promise<void> {
-  const path = pathBuffer(target);
-  const { uid, gid, atimeNs, mtimeNs } = await link.stat({ bigint: true });
-  await symlink(await native.readLink(link.fd), path);
-  await unlessOwnerless(lchown(path, Number(uid), Number(gid)));
-  await using made = await open(path, O_ENTRY);
-  await native.writeTimes(made.fd, atimeNs, mtimeNs);
+export async function copyLink(link: OpenFile, path: Buffer, lane: Lane): Promise<void> {
+  const { uid, gid, atimeNs, mtimeNs } = await link.exactStat();
+  const text = await link.run(() => native.readLink(link.fd));
+  const make = async () => {
+    await symlink(text, path);
+    await unlessOwnerless(lchown(path, Number(uid), Number(gid)));
+    await using made = await open(path, O_ENTRY);
+    await native.writeTimes(made.fd, atimeNs, mtimeNs);
+  };
+  await link.run(make, {}, both(link.lane, lane));
 }
 
 /** False when the file system has no owners, or its server refuses to change them. */

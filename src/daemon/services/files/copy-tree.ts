@@ -1,38 +1,114 @@
-import { constants } from 'node:fs';
-import { type FileHandle, link, mkdir, open, readdir } from 'node:fs/promises';
+import { constants, open } from 'node:fs';
+import { link, mkdir, readdir } from 'node:fs/promises';
+import { promisify } from 'node:util';
 import { EnvdError } from '../../../base/errors.ts';
 import { type BytePath, bytePath, displayPath, joinBytes, pathBuffer } from '../../os/byte-path.ts';
+import { copyContent } from '../../os/copy-content.ts';
+import type { Lane, Lanes } from '../../os/lanes.ts';
+import { untilReleased } from '../../os/leases.ts';
 import { native } from '../../os/native.ts';
+import { OpenFile } from '../../os/open-file.ts';
 import { copyLink, copyStatus, O_ENTRY } from './copy-status.ts';
 
 const { O_RDONLY, O_WRONLY, O_CREAT, O_EXCL, O_NONBLOCK, O_DIRECTORY } = constants;
 
-/** Target paths of files with several hard links, by device and inode. */
-type Copied = Map<string, BytePath>;
+const openFile = promisify(open);
+
+/** A name in an open directory. */
+export interface TreeSource {
+  readonly directory: number;
+  readonly name: BytePath;
+  readonly lane: Lane;
+}
+
+export interface TreeTarget {
+  readonly path: BytePath;
+  readonly lane: Lane;
+}
 
 /**
- * Copies the tree at `source` (`/proc/self/fd/…/name`) to `target`, which must be in a directory that only root can
- * enter. Keeps content, owners, modes without set-id bits, extended attributes, times, symbolic and hard links. Each
- * entry is read through one descriptor, so that replacing it meanwhile cannot mix the attributes of two files. `shown`:
- * the source's path in errors. Throws `failed_precondition` for fifos, sockets and devices.
+ * Copies the tree at `source` to `target`, which must be in a directory that only root can enter. Keeps content, owners,
+ * modes without set-id bits, extended attributes, times, symbolic and hard links. Each entry is read through one
+ * descriptor, so that replacing it meanwhile cannot mix the attributes of two files. `shown`: the source's path in
+ * errors. Throws `failed_precondition` for fifos, sockets and devices.
  */
 export async function copyTree(
-  source: BytePath,
-  target: BytePath,
+  source: TreeSource,
+  target: TreeTarget,
   shown: string,
-  copied: Copied = new Map(),
+  lanes: Lanes,
 ): Promise<void> {
-  await using entry = await open(pathBuffer(source), O_ENTRY);
-  const status = await entry.stat({ bigint: true });
-  const key = `${status.dev}:${status.ino}`;
-  const first = copied.get(key);
-  if (first !== undefined) return link(pathBuffer(first), pathBuffer(target));
-  if (status.nlink > 1n && !status.isDirectory()) copied.set(key, target);
+  await new TreeCopy(target.lane, lanes).copy(source, target.path, shown);
+}
 
-  if (status.isFile()) await copyFile(entry, target);
-  else if (status.isDirectory()) await copyDirectory(entry, target, shown, copied);
-  else if (status.isSymbolicLink()) await copyLink(entry, target);
-  else throw withoutContent(shown);
+class TreeCopy {
+  readonly #targetLane: Lane;
+  readonly #lanes: Lanes;
+  /** Target paths of files with several hard links, by device and inode. */
+  readonly #copied = new Map<string, BytePath>();
+
+  constructor(targetLane: Lane, lanes: Lanes) {
+    this.#targetLane = targetLane;
+    this.#lanes = lanes;
+  }
+
+  async copy(source: TreeSource, target: BytePath, shown: string): Promise<void> {
+    await using entry = await this.#enter(source);
+    const status = await entry.exactStat();
+    const key = `${status.dev}:${status.ino}`;
+    const first = this.#copied.get(key);
+    if (first !== undefined) {
+      return this.#lanes.run(this.#targetLane, () => link(pathBuffer(first), pathBuffer(target)));
+    }
+    if (status.nlink > 1n && !status.isDirectory()) this.#copied.set(key, target);
+
+    if (status.isFile()) await this.#copyFile(entry, target);
+    else if (status.isDirectory()) await this.#copyDirectory(entry, target, shown);
+    else if (status.isSymbolicLink()) await copyLink(entry, pathBuffer(target), this.#targetLane);
+    else throw withoutContent(shown);
+  }
+
+  /** Opens an entry with O_PATH; it may be a mount that does not answer. */
+  async #enter({ directory, name, lane: base }: TreeSource): Promise<OpenFile> {
+    const { value, lane } = await this.#lanes.find(
+      () => native.openAt(directory, pathBuffer(name), O_ENTRY, null),
+      { base, discard: (late) => this.#close(late, base) },
+    );
+    return new OpenFile(value, this.#lanes, lane);
+  }
+
+  async #copyFile(entry: OpenFile, target: BytePath): Promise<void> {
+    await using from = await untilReleased(this.#lanes.limitMs, () =>
+      this.#open(pathOf(entry), O_RDONLY | O_NONBLOCK, entry.lane),
+    );
+    await using to = await this.#open(target, O_WRONLY | O_CREAT | O_EXCL, this.#targetLane);
+    await copyContent(from, to);
+    await copyStatus(from, to);
+  }
+
+  async #copyDirectory(entry: OpenFile, target: BytePath, shown: string): Promise<void> {
+    await using from = await this.#open(pathOf(entry), O_RDONLY | O_DIRECTORY, entry.lane);
+    await this.#lanes.run(this.#targetLane, () => mkdir(pathBuffer(target), { mode: 0o700 }));
+    await using to = await this.#open(target, O_RDONLY | O_DIRECTORY, this.#targetLane);
+    const names = await from.run(() => readdir(pathOf(from), 'buffer'));
+    for (const name of names.map(bytePath)) {
+      const source = { directory: from.fd, name, lane: from.lane };
+      await this.copy(source, joinBytes(target, name), `${shown}/${displayPath(name)}`);
+    }
+    // Last, because adding entries changes the directory's times.
+    await copyStatus(from, to);
+  }
+
+  async #open(path: BytePath, flags: number, lane: Lane): Promise<OpenFile> {
+    const open = () => openFile(pathBuffer(path), flags, 0o600);
+    const descriptor = await this.#lanes.run(lane, open, { discard: (late) => this.#close(late, lane) });
+    return new OpenFile(descriptor, this.#lanes, lane);
+  }
+
+  /** Closes what was opened too late. */
+  #close(descriptor: number, lane: Lane): void {
+    new OpenFile(descriptor, this.#lanes, lane).close().catch(() => {});
+  }
 }
 
 function withoutContent(path: string): EnvdError {
@@ -41,34 +117,6 @@ function withoutContent(path: string): EnvdError {
 }
 
 /** Path to reopen an open entry. */
-function pathOf({ fd }: FileHandle): BytePath {
+function pathOf({ fd }: OpenFile): BytePath {
   return `/proc/self/fd/${fd}`;
-}
-
-async function copyFile(entry: FileHandle, target: BytePath): Promise<void> {
-  await using from = await open(pathOf(entry), O_RDONLY | O_NONBLOCK);
-  await using to = await open(pathBuffer(target), O_WRONLY | O_CREAT | O_EXCL, 0o600);
-  await native.copyRange(from.fd, to.fd, 0, Number.MAX_SAFE_INTEGER);
-  await copyStatus(from, to);
-}
-
-async function copyDirectory(
-  entry: FileHandle,
-  target: BytePath,
-  shown: string,
-  copied: Copied,
-): Promise<void> {
-  await using from = await open(pathOf(entry), O_RDONLY | O_DIRECTORY);
-  await mkdir(pathBuffer(target), { mode: 0o700 });
-  await using to = await open(pathBuffer(target), O_RDONLY | O_DIRECTORY);
-  for (const name of (await readdir(pathOf(from), 'buffer')).map(bytePath)) {
-    await copyTree(
-      `${pathOf(from)}/${name}`,
-      joinBytes(target, name),
-      `${shown}/${displayPath(name)}`,
-      copied,
-    );
-  }
-  // Last, because adding entries changes the directory's times.
-  await copyStatus(from, to);
 }

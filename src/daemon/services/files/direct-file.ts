@@ -33,7 +33,7 @@ export class DirectFile implements AsyncDisposable {
     const file = await this.#open();
     if (this.#isNew) await this.#changeOwner(file);
     const isRegular = (await file.stat()).isFile();
-    const carriesMetadata = isRegular && (await replaceMetadata(file.fd, metadata));
+    const carriesMetadata = isRegular && (await replaceMetadata(file, metadata));
     if (durable) await file.sync();
     this.#isNew = false;
     return carriesMetadata;

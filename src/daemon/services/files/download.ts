@@ -4,6 +4,8 @@ import { basename } from 'node:path';
 import type { Readable } from 'node:stream';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { explain } from '../../os/errno.ts';
+import type { Lanes } from '../../os/lanes.ts';
+import { untilReleased } from '../../os/leases.ts';
 import { native } from '../../os/native.ts';
 import type { OpenFile } from '../../os/open-file.ts';
 import { Place } from '../../os/place.ts';
@@ -94,11 +96,13 @@ function tagOf({ modifiedNs, size, inode }: Status): string {
  * Opens the file at an absolute path. Throws `not_found`; `invalid_argument` for directories, and for pipes, sockets
  * and devices: opening those may have side effects, and reading them may block forever.
  */
-export async function openDownload(path: string): Promise<Download> {
+export async function openDownload(path: string, lanes: Lanes): Promise<Download> {
   try {
-    const small = await native.readSmallFile(path, SMALL_BYTES);
+    const small = await untilReleased(lanes.limitMs, () =>
+      lanes.find(() => native.readSmallFile(path, SMALL_BYTES)),
+    ).then(({ value }) => value);
     assertRegular(path, small.mode);
-    return small.content ? new Download(basename(path), small, small.content) : await openLarge(path);
+    return small.content ? new Download(basename(path), small, small.content) : await openLarge(path, lanes);
   } catch (error) {
     if (isSystemError(error, 'ENOENT', 'ENOTDIR')) {
       throw new EnvdError('not_found', `path '${path}' does not exist`, { cause: error });
@@ -108,8 +112,8 @@ export async function openDownload(path: string): Promise<Download> {
 }
 
 /** Checks the type again: the file may have been replaced, for instance by a pipe, whose open(2) must not block. */
-async function openLarge(path: string): Promise<Download> {
-  using place = await Place.open(path, true);
+async function openLarge(path: string, lanes: Lanes): Promise<Download> {
+  using place = await Place.open(path, true, lanes);
   const file = await place.openFile(constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
   try {
     const { mode, size, ino, mtimeNs } = await file.exactStat();

@@ -1,23 +1,24 @@
 import { constants } from 'node:fs';
 import { dirname } from 'node:path';
+import type { Lanes } from '../../os/lanes.ts';
 import { Place } from '../../os/place.ts';
 
 /**
  * Calls fsync(2) on these directories and all their parents, which may be new too. A clean directory costs
  * microseconds.
  */
-export async function syncDirectories(paths: Iterable<string>): Promise<void> {
+export async function syncDirectories(paths: Iterable<string>, lanes: Lanes): Promise<void> {
   const synced = new Set<string>();
   for (const path of paths) {
     for (let directory = path; !synced.has(directory); directory = dirname(directory)) {
       synced.add(directory);
-      await syncDirectory(directory);
+      await syncDirectory(directory, lanes);
     }
   }
 }
 
-async function syncDirectory(path: string): Promise<void> {
-  using place = await Place.open(path, false);
+async function syncDirectory(path: string, lanes: Lanes): Promise<void> {
+  using place = await Place.open(path, false, lanes);
   await using directory = await place.openFile(constants.O_RDONLY | constants.O_DIRECTORY);
   await directory.sync();
 }

@@ -2,6 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import { constants } from 'node:fs';
 import { basename } from 'node:path';
 import { type Attribute, type RawEntry, readRawEntry } from '../../os/entries.ts';
+import type { Lanes } from '../../os/lanes.ts';
 import type { Names, UserDatabase } from '../../os/users.ts';
 import { permissionString } from './permissions.ts';
 
@@ -35,6 +36,7 @@ export interface Entry {
 /** What describing an entry needs besides the file system. */
 export interface EntrySource {
   readonly users: UserDatabase;
+  readonly lanes: Lanes;
   /** Prefix of the attributes that hold metadata, such as `user.svc.`; others are not reported. */
   readonly metadataPrefix: string;
 }
@@ -45,10 +47,10 @@ export interface EntrySource {
  */
 export async function readEntry(
   path: string,
-  { users, metadataPrefix }: EntrySource,
+  { users, lanes, metadataPrefix }: EntrySource,
   at: Buffer,
 ): Promise<Entry> {
-  const raw = await readRawEntry(at, metadataPrefix);
+  const raw = await readRawEntry(at, metadataPrefix, lanes);
   return describe(raw, basename(path) || '/', path, { names: users.names(), metadataPrefix });
 }
 

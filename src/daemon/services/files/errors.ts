@@ -1,8 +1,7 @@
-import type { StatsFs } from 'node:fs';
-import { statfs } from 'node:fs/promises';
-import { dirname } from 'node:path';
 import { EnvdError, isSystemError, type SystemError } from '../../../base/errors.ts';
 import { isOutOfSpace } from '../../os/errno.ts';
+import type { Lanes } from '../../os/lanes.ts';
+import { Place } from '../../os/place.ts';
 
 /** Whether `error` means a full disk: a system error, or one already translated. */
 export function isNoSpace(error: unknown): boolean {
@@ -10,8 +9,13 @@ export function isNoSpace(error: unknown): boolean {
 }
 
 /** The error for content that does not fit at `path`; `length` in bytes, null if unknown. */
-export async function noSpace(length: number | null, path: string, cause: unknown): Promise<EnvdError> {
-  if (isSystemError(cause) && (await lacksInodes(cause, path))) {
+export async function noSpace(
+  length: number | null,
+  path: string,
+  cause: unknown,
+  lanes: Lanes,
+): Promise<EnvdError> {
+  if (isSystemError(cause) && (await lacksInodes(cause, path, lanes))) {
     return new EnvdError('no_space', 'not enough inodes available', { cause });
   }
   const attempt = length === null ? '' : `attempted to write ${length} bytes: `;
@@ -19,16 +23,9 @@ export async function noSpace(length: number | null, path: string, cause: unknow
 }
 
 /** Whether creating a file or directory failed because no inodes are left. */
-async function lacksInodes({ syscall }: SystemError, path: string): Promise<boolean> {
+async function lacksInodes({ syscall }: SystemError, path: string, lanes: Lanes): Promise<boolean> {
   if (!['open', 'mkdir'].includes(syscall)) return false;
-  const { files, ffree } = await statfsNear(path);
+  using place = await Place.open(path, true, lanes);
+  const { files, ffree } = await place.statfs();
   return files > 0 && ffree === 0;
-}
-
-/** statfs(2) of the path or its nearest existing ancestor. */
-async function statfsNear(path: string): Promise<StatsFs> {
-  return statfs(path).catch((error) => {
-    if (path === '/') throw error;
-    return statfsNear(dirname(path));
-  });
 }

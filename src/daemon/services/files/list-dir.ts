@@ -1,5 +1,6 @@
 import { constants } from 'node:fs';
 import { setImmediate } from 'node:timers/promises';
+import { Disposables } from '../../../base/disposables.ts';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { type BytePath, bytePath, joinBytes } from '../../os/byte-path.ts';
 import { DirectoryListing, type RawEntry } from '../../os/entries.ts';
@@ -12,7 +13,9 @@ const BATCH = 250;
 
 /** A directory that is being listed, with its remaining entries. */
 interface Level {
-  /** Relative to the root of the listing. */
+  /** Its mount. */
+  readonly top: DirectoryListing;
+  /** Relative to that. */
   readonly path: BytePath;
   /** Path in the response. */
   readonly shown: string;
@@ -25,16 +28,10 @@ interface Level {
  * Entries that vanish meanwhile and subdirectories that cannot be read are omitted. Throws `not_found`,
  * `invalid_argument` if it is not a directory, `failed_precondition` for a loop of symbolic links.
  */
-export async function* listDir(
-  path: string,
-  depth: number,
-  { users, metadataPrefix }: EntrySource,
-): AsyncGenerator<Entry[]> {
-  const described = { names: users.names(), metadataPrefix };
-  using root = await openRoot(path, metadataPrefix, depth > 1);
-  const levels: Level[] = [
-    { path: '', shown: path === '/' ? '' : path, entries: root.entries[Symbol.iterator]() },
-  ];
+export async function* listDir(path: string, depth: number, source: EntrySource): AsyncGenerator<Entry[]> {
+  const described = { names: source.users.names(), metadataPrefix: source.metadataPrefix };
+  using owned = new Disposables();
+  const levels: Level[] = [await openRoot(path, depth > 1, source, owned)];
   let batch: Entry[] = [];
   for (let level = levels.at(-1); level; level = levels.at(-1)) {
     const { value: raw, done } = level.entries.next();
@@ -45,7 +42,7 @@ export async function* listDir(
     const name = raw.name.toString();
     batch.push(describe(raw, name, `${level.shown}/${name}`, described));
     if (levels.length < depth && isDirectory(raw)) {
-      const below = await openBelow(root, level, raw.name);
+      const below = await openBelow(level, raw.name, source, owned);
       if (below) levels.push(below);
     }
     if (batch.length === BATCH) {
@@ -57,23 +54,41 @@ export async function* listDir(
   yield batch;
 }
 
-async function openRoot(path: string, metadataPrefix: string, isDeep: boolean): Promise<DirectoryListing> {
+async function openRoot(
+  path: string,
+  isDeep: boolean,
+  source: EntrySource,
+  owned: Disposables,
+): Promise<Level> {
   try {
-    return await DirectoryListing.open(path, metadataPrefix, isDeep);
+    return await openMount(bytePath(path), path === '/' ? '' : path, isDeep, source, owned);
   } catch (error) {
-    throw await listError(error, path);
+    throw await listError(error, path, source);
   }
 }
 
+/** Opens a directory by its absolute path. */
+async function openMount(
+  path: BytePath,
+  shown: string,
+  isDeep: boolean,
+  { metadataPrefix, lanes }: EntrySource,
+  owned: Disposables,
+): Promise<Level> {
+  const top = await DirectoryListing.open(path, metadataPrefix, isDeep, lanes);
+  owned.add(() => top[Symbol.dispose]());
+  return { top, path: '', shown, entries: top.entries[Symbol.iterator]() };
+}
+
 /** ENOTDIR may concern the path itself or one of its parents. */
-async function listError(error: unknown, path: string): Promise<unknown> {
-  if (!isSystemError(error, 'ENOTDIR') || !(await exists(path))) return explain(error, path);
+async function listError(error: unknown, path: string, source: EntrySource): Promise<unknown> {
+  if (!isSystemError(error, 'ENOTDIR') || !(await exists(path, source))) return explain(error, path);
   return new EnvdError('invalid_argument', `path is not a directory: '${path}'`, { cause: error });
 }
 
-async function exists(path: string): Promise<boolean> {
+async function exists(path: string, { lanes }: EntrySource): Promise<boolean> {
   try {
-    using place = await Place.open(path, false);
+    using place = await Place.open(path, false, lanes);
     return (await place.status()) !== null;
   } catch {
     return false;
@@ -81,16 +96,42 @@ async function exists(path: string): Promise<boolean> {
 }
 
 /** Null when the directory has vanished, was replaced, or cannot be read. */
-async function openBelow(root: DirectoryListing, level: Level, name: Buffer): Promise<Level | null> {
-  const path = joinBytes(level.path, bytePath(name));
-  const shown = `${level.shown}/${name}`;
+async function openBelow(
+  { top, path: above, shown: shownAbove }: Level,
+  name: Buffer,
+  source: EntrySource,
+  owned: Disposables,
+): Promise<Level | null> {
+  const path = joinBytes(above, bytePath(name));
+  const shown = `${shownAbove}/${name}`;
   try {
-    return { path, shown, entries: (await root.below(path))[Symbol.iterator]() };
+    return { top, path, shown, entries: (await top.below(path))[Symbol.iterator]() };
   } catch (error) {
-    // Limits of the daemon, not properties of the tree: the listing must not be silently incomplete.
-    if (isSystemError(error, 'EMFILE', 'ENFILE', 'ENOMEM')) throw explain(error, shown);
-    return null;
+    if (isSystemError(error, 'EXDEV')) return openOtherMount(top, path, shown, source, owned);
+    return unlessLimited(error, shown);
   }
+}
+
+/** A mount below the root of the listing, which may be one that does not answer. */
+async function openOtherMount(
+  top: DirectoryListing,
+  path: BytePath,
+  shown: string,
+  source: EntrySource,
+  owned: Disposables,
+): Promise<Level | null> {
+  try {
+    return await openMount(joinBytes(top.path, path), shown, true, source, owned);
+  } catch (error) {
+    return unlessLimited(error, shown);
+  }
+}
+
+/** Limits of the daemon and of time are not properties of the tree: the listing must not be silently incomplete. */
+function unlessLimited(error: unknown, shown: string): null {
+  if (isSystemError(error, 'EMFILE', 'ENFILE', 'ENOMEM', 'ETIMEDOUT')) throw explain(error, shown);
+  if (error instanceof EnvdError) throw error;
+  return null;
 }
 
 function isDirectory({ mode }: RawEntry): boolean {

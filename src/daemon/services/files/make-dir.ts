@@ -1,5 +1,6 @@
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { about } from '../../os/errno.ts';
+import type { Lanes } from '../../os/lanes.ts';
 import { Place } from '../../os/place.ts';
 import type { User } from '../../os/users.ts';
 import type { Entry, EntrySource } from './entry.ts';
@@ -10,29 +11,30 @@ import { stat } from './stat.ts';
  * a directory or a symbolic link to one, `invalid_argument` if it is anything else.
  */
 export async function makeDir(path: string, user: User, entries: EntrySource): Promise<Entry> {
-  if (!(await about(path, () => make(path, user)))) {
+  if (!(await about(path, () => make(path, user, entries.lanes)))) {
     throw new EnvdError('already_exists', `directory already exists: '${path}'`);
   }
   return stat(path, entries);
 }
 
 /** Returns false when the directory exists already. */
-async function make(path: string, user: User): Promise<boolean> {
+async function make(path: string, user: User, lanes: Lanes): Promise<boolean> {
   try {
-    using place = await Place.open(path, false);
+    using place = await Place.open(path, false, lanes);
     return await place.makeDirectory(user);
   } catch (error) {
     if (!isSystemError(error, 'ENOTDIR')) throw error;
-    if (await isDirectory(path)) return false;
+    if (await isDirectory(path, lanes)) return false;
     throw new EnvdError('invalid_argument', `path is not a directory: '${path}'`, { cause: error });
   }
 }
 
-async function isDirectory(path: string): Promise<boolean> {
+async function isDirectory(path: string, lanes: Lanes): Promise<boolean> {
   try {
-    using place = await Place.open(path, true);
+    using place = await Place.open(path, true, lanes);
     return (await place.status())?.isDirectory() ?? false;
-  } catch {
+  } catch (error) {
+    if (isSystemError(error, 'ETIMEDOUT')) throw error;
     return false;
   }
 }

@@ -1,4 +1,5 @@
 import { EnvdError } from '../../../base/errors.ts';
+import type { OpenFile } from '../../os/open-file.ts';
 import { Attributes } from '../../os/xattr.ts';
 
 /** Metadata of a file: values by key, without the prefix, in the order of the file system. */
@@ -44,11 +45,8 @@ function invalid(message: string): EnvdError {
  * previous ones on failure. Returns whether it was stored: false on a file system without extended attributes. Throws
  * `no_space`.
  */
-export async function replaceMetadata(
-  descriptor: number,
-  { values, prefix }: FileMetadata,
-): Promise<boolean> {
-  const attributes = new Attributes(descriptor);
+export async function replaceMetadata(file: OpenFile, { values, prefix }: FileMetadata): Promise<boolean> {
+  const attributes = new Attributes(file);
   const previous = await attributes.read(prefix);
   try {
     return await change(attributes, prefix, previous, encode(values));

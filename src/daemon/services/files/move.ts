@@ -1,9 +1,10 @@
-import { lstat, mkdtemp, rename, rmdir } from 'node:fs/promises';
+import { mkdtemp, rmdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import process from 'node:process';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { bytePath, displayPath } from '../../os/byte-path.ts';
 import { about, explain } from '../../os/errno.ts';
+import type { Lanes } from '../../os/lanes.ts';
 import { native } from '../../os/native.ts';
 import { Place } from '../../os/place.ts';
 import type { User } from '../../os/users.ts';
@@ -22,18 +23,19 @@ export async function move(
   user: User,
   entries: EntrySource,
 ): Promise<Entry> {
-  using from = await about(source, () => Place.open(source, false));
+  const { lanes } = entries;
+  using from = await about(source, () => Place.open(source, false, lanes));
   // Before parents of the destination are created.
   const status = await about(source, () => from.status());
-  if (!status) throw new EnvdError('not_found', `path not found: '${source}'`);
+  if (!status) throw notFound(source);
   await about(source, () => from.assertMayChange());
-  using to = await openDestination(destination, user);
+  using to = await openDestination(destination, user, lanes);
   try {
     await to.assertMayChange();
     if (status.isDirectory()) await about(source, () => assertMayLeave(from, to));
-    await rename(from.path, to.path).catch(async (error: unknown) => {
+    await to.moveHere(from).catch(async (error: unknown) => {
       if (!isSystemError(error, 'EXDEV')) throw error;
-      await moveAcross(from, to, [source, destination]);
+      await moveAcross(from, to, [source, destination], lanes);
     });
   } catch (error) {
     throw moveError(error, source, destination);
@@ -45,14 +47,14 @@ export async function move(
 /** A directory of another user can be renamed, but not moved to another directory: rename(2), EACCES. */
 async function assertMayLeave(from: Place, to: Place): Promise<void> {
   if (from.owner === null) return;
-  const [old, next] = await Promise.all([lstat(from.beside('.')), lstat(to.beside('.'))]);
+  const [old, next] = await Promise.all([from.directoryStatus(), to.directoryStatus()]);
   if (old.dev !== next.dev || old.ino !== next.ino) await from.assertMayMove();
 }
 
 /** Opens the destination and creates its missing parents. */
-async function openDestination(path: string, user: User): Promise<Place> {
+async function openDestination(path: string, user: User, lanes: Lanes): Promise<Place> {
   try {
-    const place = await Place.open(path, false);
+    const place = await Place.open(path, false, lanes);
     try {
       await place.makeParents(user);
       return place;
@@ -68,40 +70,67 @@ async function openDestination(path: string, user: User): Promise<Place> {
 }
 
 /** `shown`: source and destination in errors. */
-async function moveAcross(from: Place, to: Place, shown: readonly [string, string]): Promise<void> {
+async function moveAcross(
+  from: Place,
+  to: Place,
+  shown: readonly [string, string],
+  lanes: Lanes,
+): Promise<void> {
   if (await isInside(to, from)) throw intoItself(...shown);
-  const before = await lstat(from.path);
-  await inStage(to, shown[1], async (copy) => {
-    await copyTree(bytePath(from.path), bytePath(copy.path), shown[0]);
-    await rename(copy.path, to.path);
+  const before = await from.status();
+  if (!before) throw notFound(shown[0]);
+  await inStage(to, shown[1], lanes, async (copy) => {
+    const source = { directory: from.directory, name: from.name, lane: from.lane };
+    await copyTree(source, { path: bytePath(copy.path), lane: copy.lane }, shown[0], lanes);
+    await to.moveHere(copy);
   });
-  await removeIfUnchanged(from, before.ino, shown[0]);
+  await removeIfUnchanged(from, before.ino, shown[0], lanes);
 }
 
 /**
  * Runs `work` with a name in a new directory beside `place` that only root can enter, and removes what has that name
  * and the directory afterwards.
  */
-async function inStage(place: Place, shown: string, work: (staged: Place) => Promise<void>): Promise<void> {
-  // Mode 0700.
-  const stage = await mkdtemp(`/proc/self/fd/${place.directory}/.envd-move-`);
+async function inStage(
+  place: Place,
+  shown: string,
+  lanes: Lanes,
+  work: (staged: Place) => Promise<void>,
+): Promise<void> {
+  const stage = await makeStage(place);
   try {
-    using staged = await Place.open(`${stage}/staged`, false);
+    using staged = await Place.open(`${stage}/staged`, false, lanes);
     await assertPrivate(staged, shown);
     try {
       await work(staged);
     } finally {
-      await native.removeTree(staged.path);
+      await staged.run(() => native.removeTree(staged.path), { long: true });
     }
   } finally {
     // It is gone if the owner of the directory has moved it.
-    await rmdir(stage).catch(() => {});
+    await place.run(() => rmdir(stage)).catch(() => {});
+  }
+}
+
+/** Creates a directory of mode 0700 beside the place. */
+async function makeStage(place: Place): Promise<string> {
+  let isGivenUp = false;
+  const make = async () => {
+    const stage = await mkdtemp(`/proc/self/fd/${place.directory}/.envd-move-`);
+    if (isGivenUp) await rmdir(stage);
+    return stage;
+  };
+  try {
+    return await place.run(make);
+  } catch (error) {
+    isGivenUp = true;
+    throw error;
   }
 }
 
 /** The owner of the directory may have replaced the new one by another, or by a symbolic link. */
 async function assertPrivate(place: Place, shown: string): Promise<void> {
-  const { uid, mode } = await lstat(place.beside('.'));
+  const { uid, mode } = await place.directoryStatus();
   if (uid === process.geteuid?.() && (mode & 0o777) === 0o700) return;
   throw new EnvdError('aborted', `temporary directory was replaced by another process: '${shown}'`);
 }
@@ -110,13 +139,13 @@ async function assertPrivate(place: Place, shown: string): Promise<void> {
  * Does not remove an entry that has replaced the source meanwhile: it was not copied. A directory is first moved to
  * where nobody can exchange it for a directory of root's.
  */
-async function removeIfUnchanged(from: Place, inode: number, shown: string): Promise<void> {
+async function removeIfUnchanged(from: Place, inode: number, shown: string, lanes: Lanes): Promise<void> {
   const now = await from.status();
   if (now?.ino !== inode) return;
   if (!now.isDirectory()) return from.unlink();
-  await inStage(from, shown, async (staged) => {
-    await rename(from.path, staged.path);
-    if ((await lstat(staged.path)).ino !== inode) await rename(staged.path, from.path);
+  await inStage(from, shown, lanes, async (staged) => {
+    await staged.moveHere(from);
+    if ((await staged.status())?.ino !== inode) await from.moveHere(staged);
   });
 }
 
@@ -126,6 +155,10 @@ async function isInside(to: Place, from: Place): Promise<boolean> {
   const source = `${above === '/' ? '' : above}/${displayPath(from.name)}`;
   const directory = await to.directoryPath();
   return directory === source || directory.startsWith(`${source}/`);
+}
+
+function notFound(path: string): EnvdError {
+  return new EnvdError('not_found', `path not found: '${path}'`);
 }
 
 function moveError(error: unknown, source: string, destination: string): unknown {

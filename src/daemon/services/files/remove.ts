@@ -1,15 +1,17 @@
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { explain } from '../../os/errno.ts';
+import { type Lanes, REMOVING } from '../../os/lanes.ts';
 import { native } from '../../os/native.ts';
 
 /**
  * Removes `path` and everything below it, without following symbolic links. A missing path is not an error. Throws
  * `invalid_argument` for `/`.
  */
-export async function remove(path: string): Promise<void> {
+export async function remove(path: string, lanes: Lanes): Promise<void> {
   if (path === '/') throw new EnvdError('invalid_argument', "cannot remove the root directory: '/'");
   try {
-    await native.removeTree(path);
+    const ask = () => native.readEntry(Buffer.from(path), '');
+    await lanes.find(() => native.removeTree(path), { base: REMOVING, ask });
   } catch (error) {
     // ENOTDIR: a parent is a file, so the path does not exist.
     if (!isSystemError(error, 'ENOTDIR')) throw explain(error, path);

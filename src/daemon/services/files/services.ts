@@ -5,6 +5,7 @@ import type { Guest } from '../guest/guest.ts';
 import { authorizeFile } from './authorize.ts';
 import { type ComposeRequest, compose } from './compose.ts';
 import { type Download, openDownload } from './download.ts';
+import type { EntrySource } from './entry.ts';
 import type { Metadata } from './metadata.ts';
 import type { FileOperation } from './signature.ts';
 import { Archives } from './tar/archives.ts';
@@ -59,17 +60,19 @@ export interface FileServices {
   compose(username: string, request: ComposeRequest): Promise<UploadedFile>;
 }
 
-/** `metadataPrefix`: prefix of the attributes that hold metadata, such as `user.svc.`. */
-export function createFileServices(guest: Guest, metadataPrefix: string): FileServices {
-  const shared = createUploadResources();
-  const archives = new Archives();
+export function createFileServices(
+  guest: Guest,
+  { metadataPrefix, lanes }: Pick<EntrySource, 'metadataPrefix' | 'lanes'>,
+): FileServices {
+  const shared = createUploadResources(lanes);
+  const archives = new Archives(lanes);
   return {
     admit({ presentedToken, ...query }, operation) {
       authorizeFile(guest.accessToken, { ...query, presentedToken, operation });
       return userOf(guest, query.username);
     },
     async download(user, path) {
-      return openDownload(resolvePath(path, user, guest.defaultWorkdir));
+      return openDownload(resolvePath(path, user, guest.defaultWorkdir), lanes);
     },
     pack: (user, path) => archives.pack(resolvePath(path, user, guest.defaultWorkdir)),
     async unpack(user, given, source, signal) {
@@ -82,7 +85,7 @@ export function createFileServices(guest: Guest, metadataPrefix: string): FileSe
       return upload(parts, { user, defaultWorkdir, shared, metadata, ...options });
     },
     async compose(username, request) {
-      return compose(request, userOf(guest, username), guest.defaultWorkdir);
+      return compose(request, userOf(guest, username), guest.defaultWorkdir, lanes);
     },
   };
 }

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { constants } from 'node:fs';
 import { EnvdError } from '../../../base/errors.ts';
-import { native } from '../../os/native.ts';
+import { copyContent } from '../../os/copy-content.ts';
 import type { OpenFile } from '../../os/open-file.ts';
 import type { Place } from '../../os/place.ts';
 import type { User } from '../../os/users.ts';
@@ -15,14 +15,14 @@ export type Move = (descriptor: number, position: number) => Promise<number>;
  * descriptor is closed, also after a crash. `commit` and `replaceFile` write it to its destination.
  */
 export class StagedFile implements AsyncDisposable {
-  readonly #file: OpenFile;
+  readonly file: OpenFile;
   readonly #place: Place;
   /** Temporary name in the place's directory, until it is renamed. */
   #temporary: string | null;
   #size = 0;
 
   private constructor(file: OpenFile, place: Place, temporary: string | null) {
-    this.#file = file;
+    this.file = file;
     this.#place = place;
     this.#temporary = temporary;
   }
@@ -44,70 +44,66 @@ export class StagedFile implements AsyncDisposable {
     return new StagedFile(await place.openFile(flags, temporary), place, temporary);
   }
 
-  get descriptor(): number {
-    return this.#file.fd;
-  }
-
   /** Bytes written so far. */
   get size(): number {
     return this.#size;
   }
 
   async write(batch: readonly Buffer[], signal: AbortSignal): Promise<void> {
-    await writeFully(this.#file, batch, this.#size, signal);
+    await writeFully(this.file, batch, this.#size, signal);
     for (const piece of batch) this.#size += piece.length;
   }
 
   /** Appends a received piece. */
   async take(piece: Buffer | Move, signal: AbortSignal): Promise<void> {
-    if (typeof piece === 'function') this.#size += await piece(this.#file.fd, this.#size);
+    if (typeof piece === 'function') this.#size += await this.file.run(() => piece(this.file.fd, this.#size));
     else await this.write([piece], signal);
   }
 
   /** Appends the whole content of an open file. */
   async append(source: OpenFile): Promise<void> {
-    this.#size += await native.copyRange(source.fd, this.#file.fd, this.#size, Number.MAX_SAFE_INTEGER);
+    this.#size += await copyContent(source, this.file, this.#size);
   }
 
   /** Reads the whole content into memory. */
   async read(): Promise<Buffer> {
     const content = Buffer.alloc(this.#size);
-    return content.subarray(0, await this.#file.read(content, this.#size, 0));
+    return content.subarray(0, await this.file.read(content, this.#size, 0));
   }
 
   /** Writes the content to an open file, at offset 0. */
   async copyTo(target: OpenFile): Promise<void> {
-    await native.copyRange(this.#file.fd, target.fd, 0, this.#size);
+    await copyContent(this.file, target, 0, this.#size);
   }
 
   /** Flushes the content to storage, fsync(2). */
   async sync(): Promise<void> {
-    await this.#file.sync();
+    await this.file.sync();
   }
 
   async setMode(mode: number): Promise<void> {
-    await this.#file.chmod(mode);
+    await this.file.chmod(mode);
   }
 
   /** Links it at the destination, owned by `user`. Throws EEXIST when the name exists. */
   async publish(user: User): Promise<void> {
     if (this.#temporary) await this.replace(user);
-    else await this.#place.publish(this.#file, user);
+    else await this.#place.publish(this.file, user);
   }
 
   /** Replaces the destination by it. Throws `aborted` when another process has replaced the temporary name. */
   async replace(user: User): Promise<void> {
     if (this.#temporary) {
-      await this.#file.chown(user.uid, user.gid);
+      await this.file.chown(user.uid, user.gid);
     } else {
       const temporary = temporaryName();
-      await this.#place.publish(this.#file, user, temporary);
+      await this.#place.publish(this.file, user, temporary);
       this.#temporary = temporary;
     }
     await this.#place.assertMayChange();
     await this.#place.replaceBy(this.#temporary);
     this.#temporary = null;
-    const [own, named] = await Promise.all([this.#file.stat(), this.#place.status()]);
+    const [own, named] = await Promise.all([this.file.stat(), this.#place.status()]);
     if (named?.ino !== own.ino) {
       throw new EnvdError(
         'aborted',
@@ -117,7 +113,7 @@ export class StagedFile implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#file.close();
+    await this.file.close();
     if (this.#temporary) await this.#place.unlink(this.#temporary).catch(() => {});
   }
 }

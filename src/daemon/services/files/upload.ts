@@ -3,6 +3,7 @@ import { Allowance } from '../../../base/allowance.ts';
 import { EnvdError, type ErrorKind } from '../../../base/errors.ts';
 import { KeyedQueues } from '../../../base/exclusion.ts';
 import { explain, isOutOfSpace } from '../../os/errno.ts';
+import type { Lanes } from '../../os/lanes.ts';
 import { resolvePath } from '../../os/paths.ts';
 import { Place } from '../../os/place.ts';
 import type { User } from '../../os/users.ts';
@@ -57,6 +58,7 @@ const MAX_OVERWRITES = 1024;
 
 /** Queues and limits that all uploads share. */
 export interface UploadResources {
+  readonly lanes: Lanes;
   /** Overwrites in progress, by device and inode. */
   readonly overwrites: KeyedQueues;
   /** Bytes kept in memory because the disk is full. */
@@ -65,8 +67,9 @@ export interface UploadResources {
   readonly uncommitted: Allowance;
 }
 
-export function createUploadResources(): UploadResources {
+export function createUploadResources(lanes: Lanes): UploadResources {
   return {
+    lanes,
     overwrites: new KeyedQueues('overwrite the file', MAX_OVERWRITES),
     memory: new Allowance(16 * 1024 * 1024),
     uncommitted: new Allowance(MAX_ALL_UNCOMMITTED),
@@ -147,7 +150,7 @@ class UploadBatch implements AsyncDisposable {
     const path = resolvePath(part.path, this.#context.user, this.#context.defaultWorkdir);
     if (this.#paths.has(path)) return false;
     this.#paths.add(path);
-    this.#received.push(await withExplanation(path, part.length, () => receive(path, part, this.#context)));
+    this.#received.push(await this.#explained(path, part.length, () => receive(path, part, this.#context)));
     if (this.#received.length >= MAX_UNCOMMITTED) await this.#commitEarly(TOO_MANY_WITH_DIGEST);
     else if (this.#context.shared.uncommitted.take(1)) this.#counted++;
     else await this.#commitEarly(TOO_MANY_UNCOMMITTED);
@@ -162,15 +165,25 @@ class UploadBatch implements AsyncDisposable {
 
   async commit(): Promise<void> {
     for (const { path, length, commit } of this.#received) {
-      const carriesMetadata = await withExplanation(path, length, commit);
+      const carriesMetadata = await this.#explained(path, length, commit);
       const { values } = this.#context.metadata;
       const stored = carriesMetadata && Object.keys(values).length > 0 ? { metadata: values } : {};
       this.files.push({ path, name: basename(path), type: 'file', ...stored });
     }
     if (this.#context.durable) {
-      await syncDirectories(await Promise.all(this.#received.map(({ place }) => place.directoryPath())));
+      const directories = await Promise.all(this.#received.map(({ place }) => place.directoryPath()));
+      await syncDirectories(directories, this.#context.shared.lanes);
     }
     await this[Symbol.asyncDispose]();
+  }
+
+  async #explained<T>(path: string, length: number | null, work: () => Promise<T>): Promise<T> {
+    try {
+      return await work();
+    } catch (error) {
+      if (!isOutOfSpace(error)) throw explain(error, path, 'make');
+      throw await noSpace(length, path, error, this.#context.shared.lanes);
+    }
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -184,7 +197,7 @@ class UploadBatch implements AsyncDisposable {
 }
 
 async function receive(path: string, part: UploadPart, context: UploadContext): Promise<Received> {
-  const place = await Place.open(path, true);
+  const place = await Place.open(path, true, context.shared.lanes);
   try {
     return await receiveAt(place, path, part, context);
   } catch (error) {
@@ -222,12 +235,4 @@ async function receiveAt(
   const commit =
     file instanceof DirectFile ? () => file.commit(metadata, durable) : () => file.commit(target);
   return { path, place, length: part.length, file, commit };
-}
-
-async function withExplanation<T>(path: string, length: number | null, work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    throw isOutOfSpace(error) ? await noSpace(length, path, error) : explain(error, path, 'make');
-  }
 }

@@ -5,6 +5,7 @@ import process from 'node:process';
 import { EnvdError } from '../../../base/errors.ts';
 import { bytePath } from '../../os/byte-path.ts';
 import { about } from '../../os/errno.ts';
+import type { Lanes } from '../../os/lanes.ts';
 import { type Mount, readMounts } from '../../os/mounts.ts';
 import { Place } from '../../os/place.ts';
 import { runTool } from '../../os/tool.ts';
@@ -51,12 +52,14 @@ interface MountedVolume {
 
 /** The NFS volumes that the platform has requested, by requested path. */
 export class Volumes {
+  readonly #lanes: Lanes;
   readonly #tools: MountTools;
   /** A directory that only root can write to, for temporary mount points. */
   readonly #stagingDirectory: string;
   readonly #mounted = new Map<string, MountedVolume>();
 
-  constructor(tools: MountTools, stagingDirectory: string) {
+  constructor(tools: MountTools, stagingDirectory: string, lanes: Lanes) {
+    this.#lanes = lanes;
     this.#tools = tools;
     this.#stagingDirectory = stagingDirectory;
   }
@@ -98,7 +101,7 @@ export class Volumes {
    * Returns the resolved path of the mount point.
    */
   async #mountAt(path: string, nfsTarget: string): Promise<string> {
-    using place = await openMountPoint(path);
+    using place = await openMountPoint(path, this.#lanes);
     const action = `cannot mount '${nfsTarget}' at '${path}'`;
     await mkdir(this.#stagingDirectory, { recursive: true, mode: 0o700 });
     const stage = await mkdtemp(join(this.#stagingDirectory, 'volume-'));
@@ -135,8 +138,8 @@ export class Volumes {
 }
 
 /** Opens the directory at `path`; creates it if it is missing. */
-async function openMountPoint(path: string): Promise<Place> {
-  const place = await about(path, () => Place.open(path, true));
+async function openMountPoint(path: string, lanes: Lanes): Promise<Place> {
+  const place = await about(path, () => Place.open(path, true, lanes));
   try {
     if (place.owner !== null) {
       const message = `path of a volume must not pass through a symbolic link of user ${place.owner}: '${path}'`;

@@ -1,5 +1,6 @@
 import { EnvdError } from '../../../base/errors.ts';
-import { findExecutable } from '../../os/executable.ts';
+import { assertAnswers, findExecutable } from '../../os/executable.ts';
+import type { Lanes } from '../../os/lanes.ts';
 import { resolvePath } from '../../os/paths.ts';
 import type { PipePoller } from '../../os/pipe-ends.ts';
 import type { TerminalSize } from '../../os/pty.ts';
@@ -31,7 +32,12 @@ export interface StartRequest {
 export type Plan = Omit<Launch, 'cgroup' | 'limitMs'>;
 
 /** Resolves a request to program, arguments, environment and directory. Throws the first error. */
-export async function planLaunch(request: StartRequest, guest: Guest, daemonPath: string): Promise<Plan> {
+export async function planLaunch(
+  request: StartRequest,
+  guest: Guest,
+  daemonPath: string,
+  lanes: Lanes,
+): Promise<Plan> {
   const { config, user } = request;
   if (config.command === '') throw new EnvdError('invalid_argument', 'cmd is empty');
   const cwd = resolvePath(config.cwd ?? '', user, guest.defaultWorkdir);
@@ -43,7 +49,9 @@ export async function planLaunch(request: StartRequest, guest: Guest, daemonPath
       'invalid_argument',
       `invalid name of an environment variable: '${bad}': it must not be empty or contain '='`,
     );
-  const file = await findExecutable(config.command, environment.PATH, cwd, user);
+  const file = await findExecutable(config.command, environment.PATH, cwd, user, lanes);
+  await assertAnswers(cwd, lanes);
+  if (config.command.includes('/')) await assertAnswers(file, lanes);
   return { file, args: [config.command, ...config.args], environment, cwd, user };
 }
 

@@ -3,6 +3,7 @@ import { within } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
 import type { Feed } from '../../../base/feed.ts';
 import type { Cgroup } from '../../os/cgroup2.ts';
+import type { Lanes } from '../../os/lanes.ts';
 import { PipePoller } from '../../os/pipe-ends.ts';
 import { SIGKILL, SIGTERM } from '../../os/signals.ts';
 import { NoCgroup } from '../../os/spawn.ts';
@@ -35,6 +36,7 @@ export interface ProcessOptions {
   readonly historyBytes: number;
   /** Time until a started program must run, in seconds. */
   readonly startTimeout: number;
+  readonly lanes: Lanes;
 }
 
 /** Counters since the start of the daemon. */
@@ -130,7 +132,7 @@ export class ProcessTable {
 
   async #launch(request: StartRequest): Promise<ManagedProcess> {
     if (this.#stopping) throw new EnvdError('unavailable', 'cannot start a process: the daemon is stopping');
-    const plan = await planLaunch(request, this.#guest, this.#options.path);
+    const plan = await planLaunch(request, this.#guest, this.#options.path, this.#options.lanes);
     try {
       return await this.#launchIn(this.#cgroupOf(request), request, plan);
     } catch (error) {

@@ -3,9 +3,9 @@ import { readlink } from 'node:fs/promises';
 import { EnvdError } from '../../../base/errors.ts';
 import { type BytePath, bytePath, displayPath } from '../../os/byte-path.ts';
 import { about } from '../../os/errno.ts';
+import type { Lanes } from '../../os/lanes.ts';
 import { isOnNetwork, type Mount, mountOf, mountsBelow, readMounts } from '../../os/mounts.ts';
 import { Place } from '../../os/place.ts';
-import type { Answers } from './answers.ts';
 
 /** A directory that can be watched. */
 export interface WatchRoot {
@@ -28,7 +28,7 @@ export interface WatchRoot {
 export async function findRoot(
   path: string,
   { recursive, allowNetworkMounts }: { readonly recursive: boolean; readonly allowNetworkMounts: boolean },
-  answers: Answers,
+  lanes: Lanes,
 ): Promise<WatchRoot> {
   const mounts = readMounts();
   const allow = (isNetwork: boolean, where: BytePath) => {
@@ -37,12 +37,8 @@ export async function findRoot(
   // Checked against the mount table first, so that a refused file system is not accessed.
   const nominal = mountOf(mounts, bytePath(path));
   allow(nominal?.kind === 'network', bytePath(path));
-  const { resolved, owner } = await about(path, () =>
-    answers.ask(keyOf(nominal, path), path, () => resolve(path)),
-  );
-
+  const { resolved, owner, isNetwork } = await about(path, () => resolve(path, lanes));
   const actual = mountOf(mounts, resolved);
-  const isNetwork = await answers.ask(keyOf(actual, path), path, () => isOnNetwork(resolved));
   allow(isNetwork, bytePath(path));
   const below = recursive && !isNetwork ? mountsBelow(mounts, resolved) : [];
   const pathsOf = (kind: Mount['kind']) =>
@@ -60,19 +56,18 @@ export async function findRoot(
 }
 
 /** With the rights of a link's owner, where a user's link was followed: he must be able to list the directory. */
-async function resolve(path: string): Promise<{ resolved: BytePath; owner: number | null }> {
-  using place = await Place.open(path, true);
+async function resolve(
+  path: string,
+  lanes: Lanes,
+): Promise<{ resolved: BytePath; owner: number | null; isNetwork: boolean }> {
+  using place = await Place.open(path, true, lanes);
   const status = await place.status();
   if (!status) throw new EnvdError('not_found', `path not found: '${path}'`);
   if (!status.isDirectory()) throw new EnvdError('invalid_argument', `path is not a directory: '${path}'`);
   await using directory = await place.openFile(constants.O_RDONLY | constants.O_DIRECTORY);
-  const resolved = bytePath(await readlink(`/proc/self/fd/${directory.fd}`, 'buffer'));
-  return { resolved, owner: place.owner };
-}
-
-/** Requests to a network file system are serialised; those to local ones are keyed by path. */
-function keyOf(mount: Mount | undefined, path: string): string {
-  return mount?.kind === 'network' ? mount.path : path;
+  const name: BytePath = `/proc/self/fd/${directory.fd}`;
+  const isNetwork = await directory.run(() => isOnNetwork(name));
+  return { resolved: bytePath(await readlink(name, 'buffer')), owner: place.owner, isNetwork };
 }
 
 function refusal(path: BytePath): EnvdError {

@@ -1,5 +1,5 @@
 import { about } from '../../os/errno.ts';
-import { Answers } from './answers.ts';
+import type { Lanes } from '../../os/lanes.ts';
 import type { WatchEvent, WatchSink } from './event.ts';
 import { KernelWatches } from './kernel-watches.ts';
 import { MixedWatch } from './mixed-watch.ts';
@@ -33,9 +33,13 @@ export interface Watch extends Disposable {
 export class Watcher implements Disposable {
   readonly #kernel = new KernelWatches();
   readonly #processes = new NetworkProcesses();
-  readonly #answers = new Answers();
+  readonly #lanes: Lanes;
   readonly #backlog = new Backlog();
   readonly #watches = new Set<Watch>();
+
+  constructor(lanes: Lanes) {
+    this.#lanes = lanes;
+  }
 
   /**
    * Watches the directory at `path`, absolute and normalised. Links are resolved once. Resolves when everything
@@ -44,7 +48,7 @@ export class Watcher implements Disposable {
    * system does not answer).
    */
   async watch(path: string, options: WatchOptions): Promise<Watch> {
-    const root = await findRoot(path, options, this.#answers);
+    const root = await findRoot(path, options, this.#lanes);
     options.signal?.throwIfAborted();
     const outbox = new Outbox(path, this.#backlog);
     const source = this.#source(root, options.recursive, outbox);

@@ -27,6 +27,8 @@ const MEANINGS: Readonly<Record<string, ErrorKind>> = {
   ENOTCONN: 'failed_precondition',
   EACCES: 'permission_denied',
   EPERM: 'permission_denied',
+  ETIMEDOUT: 'deadline_exceeded',
+  EAGAIN: 'deadline_exceeded',
   EROFS: 'permission_denied',
   ENOSPC: 'no_space',
   EDQUOT: 'no_space',

@@ -2,6 +2,7 @@ import { chmodSync, chownSync, mkdirSync, symlinkSync, writeFileSync } from 'nod
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { findExecutable } from '../../../../src/daemon/os/executable.ts';
+import { testLanes } from '../../../support/lanes.ts';
 import { scratch } from '../../../support/scratch.ts';
 import { ADA, ROOT } from '../../../support/users.ts';
 
@@ -25,50 +26,50 @@ const inBoth = (root: string) => `${root}/a:${root}/b`;
 describe('findExecutable', () => {
   test('returns the first match in PATH', async () => {
     const root = setUp({ 'a/tool': 0o755, 'b/tool': 0o755 });
-    expect(await findExecutable('tool', inBoth(root), '/', ADA)).toBe(`${root}/a/tool`);
+    expect(await findExecutable('tool', inBoth(root), '/', ADA, testLanes)).toBe(`${root}/a/tool`);
   });
 
   test('skips directories, files without execute permission, and elements that are no directories', async () => {
     const root = setUp({ 'a/tool': 0o644, 'b/tool': 0o755, file: 0o755 });
     mkdirSync(join(root, 'c/tool'), { recursive: true });
     const path = `${root}/none:${root}/file:${root}/c:${inBoth(root)}`;
-    expect(await findExecutable('tool', path, '/', ADA)).toBe(`${root}/b/tool`);
+    expect(await findExecutable('tool', path, '/', ADA, testLanes)).toBe(`${root}/b/tool`);
   });
 
   test('follows links and skips dangling ones', async () => {
     const root = setUp({ 'b/real': 0o755 });
     symlinkSync('nowhere', join(root, 'a/tool'));
     symlinkSync('real', join(root, 'b/tool'));
-    expect(await findExecutable('tool', inBoth(root), '/', ADA)).toBe(`${root}/b/tool`);
+    expect(await findExecutable('tool', inBoth(root), '/', ADA, testLanes)).toBe(`${root}/b/tool`);
   });
 
   test('takes an empty element for the cwd, and resolves relative ones against it', async () => {
     const root = setUp({ 'a/tool': 0o755, 'b/other': 0o755 });
-    expect(await findExecutable('tool', '/none:', `${root}/a`, ADA)).toBe(`${root}/a/tool`);
-    expect(await findExecutable('tool', '::/none', `${root}/a`, ADA)).toBe(`${root}/a/tool`);
-    expect(await findExecutable('other', 'a:b', root, ADA)).toBe(`${root}/b/other`);
+    expect(await findExecutable('tool', '/none:', `${root}/a`, ADA, testLanes)).toBe(`${root}/a/tool`);
+    expect(await findExecutable('tool', '::/none', `${root}/a`, ADA, testLanes)).toBe(`${root}/a/tool`);
+    expect(await findExecutable('other', 'a:b', root, ADA, testLanes)).toBe(`${root}/b/other`);
   });
 
   test('without PATH searches the default directories', async () => {
-    expect(await findExecutable('sh', undefined, '/', ADA)).toMatch(/^(\/usr)?\/bin\/sh$/);
+    expect(await findExecutable('sh', undefined, '/', ADA, testLanes)).toMatch(/^(\/usr)?\/bin\/sh$/);
   });
 
   test('returns a command with a slash as it is', async () => {
     const root = setUp({ 'b/tool': 0o755 });
-    expect(await findExecutable('./tool', `${root}/b`, `${root}/a`, ADA)).toBe(`${root}/a/tool`);
-    expect(await findExecutable('../b/tool', '', `${root}/a`, ADA)).toBe(`${root}/b/tool`);
-    expect(await findExecutable('/none/tool', '', '/', ADA)).toBe('/none/tool');
+    expect(await findExecutable('./tool', `${root}/b`, `${root}/a`, ADA, testLanes)).toBe(`${root}/a/tool`);
+    expect(await findExecutable('../b/tool', '', `${root}/a`, ADA, testLanes)).toBe(`${root}/b/tool`);
+    expect(await findExecutable('/none/tool', '', '/', ADA, testLanes)).toBe('/none/tool');
   });
 });
 
 describe('an error of the search', () => {
   test('is not_found, or invalid_argument when a match is not executable', async () => {
     const root = setUp({ 'a/tool': 0o644 });
-    await expect(findExecutable('none', inBoth(root), '/', ADA)).rejects.toMatchObject({
+    await expect(findExecutable('none', inBoth(root), '/', ADA, testLanes)).rejects.toMatchObject({
       kind: 'not_found',
       message: "cannot start 'none': ENOENT: executable file not found in PATH",
     });
-    await expect(findExecutable('tool', inBoth(root), '/', ADA)).rejects.toMatchObject({
+    await expect(findExecutable('tool', inBoth(root), '/', ADA, testLanes)).rejects.toMatchObject({
       kind: 'invalid_argument',
       message: "cannot start 'tool': EACCES: permission denied",
     });
@@ -89,7 +90,7 @@ describe('execute permission is decided by the first class that matches', () => 
     ['root, when nobody may', [0o666, 0, 0], ROOT, false],
   ] as const)('%s', async (_name, file, user, allowed) => {
     const root = setUp({ 'a/tool': file });
-    const found = findExecutable('tool', `${root}/a`, '/', user).then(
+    const found = findExecutable('tool', `${root}/a`, '/', user, testLanes).then(
       () => true,
       () => false,
     );

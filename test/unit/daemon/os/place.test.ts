@@ -13,18 +13,19 @@ import {
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { Place } from '../../../../src/daemon/os/place.ts';
+import { testLanes } from '../../../support/lanes.ts';
 import { needs } from '../../../support/needs.ts';
 import { scratch } from '../../../support/scratch.ts';
 import { ADA } from '../../../support/users.ts';
 
 /** The path where the walk ends, including the missing part. */
 async function ends(path: string, follow = true): Promise<string> {
-  using place = await Place.open(path, follow);
+  using place = await Place.open(path, follow, testLanes);
   return join(await place.directoryPath(), place.isBelowMissing ? '(missing)' : '', place.name);
 }
 
 async function make(path: string): Promise<boolean> {
-  using place = await Place.open(path, false);
+  using place = await Place.open(path, false, testLanes);
   return await place.makeDirectory(ADA);
 }
 
@@ -81,7 +82,7 @@ describe('a walk', () => {
   test('keeps the directory that it reached until it is repeated', async () => {
     const directory = scratch();
     mkdirSync(join(directory, 'a'));
-    using place = await Place.open(join(directory, 'a/file'), true);
+    using place = await Place.open(join(directory, 'a/file'), true, testLanes);
     rmSync(join(directory, 'a'), { recursive: true });
     mkdirSync(join(directory, 'a'));
     await expect(place.openFile(0o101)).rejects.toMatchObject({ code: 'ENOENT' });
@@ -92,7 +93,7 @@ describe('a walk', () => {
 
   test('does not follow a link that has replaced the last name', async () => {
     const directory = scratch();
-    using place = await Place.open(join(directory, 'x'), true);
+    using place = await Place.open(join(directory, 'x'), true, testLanes);
     symlinkSync('/dev/null', join(directory, 'x'));
     await expect(place.openFile(1)).rejects.toMatchObject({ code: 'ELOOP' });
     expect((await place.status())?.isSymbolicLink()).toBe(true);
@@ -115,13 +116,13 @@ describe('a link that a user has made', () => {
     link('closed', at('to-closed'));
     link('open', at('to-open'));
     await expect(ends(at('to-closed/x'))).rejects.toMatchObject({ code: 'EACCES' });
-    using open = await Place.open(at('to-open/x'), true);
+    using open = await Place.open(at('to-open/x'), true, testLanes);
     expect(open.owner).toBe(ADA.uid);
     await expect(open.openFile(0o101)).rejects.toMatchObject({ code: 'EACCES' });
     await expect(open.assertMayChange()).rejects.toMatchObject({ code: 'EACCES' });
     await expect(open.makeDirectory(ADA)).rejects.toMatchObject({ code: 'EACCES' });
     expect(readdirSync(at('open'))).toEqual([]);
-    using own = await Place.open(at('open/x'), true);
+    using own = await Place.open(at('open/x'), true, testLanes);
     expect(own.owner).toBeNull();
     await own.assertMayChange();
   });
@@ -176,7 +177,7 @@ describe('a link that a user has made', () => {
     lchownSync(at('sticky/hers'), ADA.uid, ADA.gid);
     link('sticky', at('to-sticky'));
     const check = async (name: string) => {
-      using place = await Place.open(at(`to-sticky/${name}`), false);
+      using place = await Place.open(at(`to-sticky/${name}`), false, testLanes);
       await place.assertMayChange();
     };
     await check('new');

@@ -12,8 +12,10 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import { copyContent } from '../../../../src/daemon/os/copy-content.ts';
 import { native } from '../../../../src/daemon/os/native.ts';
 import { Place } from '../../../../src/daemon/os/place.ts';
+import { quickFile, testLanes } from '../../../support/lanes.ts';
 import { mountTmpfs } from '../../../support/mounts.ts';
 import { scratch } from '../../../support/scratch.ts';
 import { ADA } from '../../../support/users.ts';
@@ -27,7 +29,7 @@ function openFile(path: string, flags = 'r+'): number {
 describe('an unnamed file', () => {
   test('is published under a name, with owner and content', async () => {
     const path = join(scratch(), 'named');
-    using place = await Place.open(path, false);
+    using place = await Place.open(path, false, testLanes);
     await using file = await place.openUnnamed();
     if (!file) throw new Error('no O_TMPFILE here');
     await file.writev([Buffer.from('content')], null);
@@ -40,7 +42,7 @@ describe('an unnamed file', () => {
 
   test('is not published under an existing name', async () => {
     const directory = scratch();
-    using place = await Place.open(join(directory, 'x'), false);
+    using place = await Place.open(join(directory, 'x'), false, testLanes);
     await using file = await place.openUnnamed();
     const publish = async (name: string) =>
       native.publishFile(file?.fd ?? -1, place.directory, Buffer.from(name), 0, 0);
@@ -54,7 +56,7 @@ describe('an unnamed file', () => {
 
   test('cannot be created on /proc and /sys', async () => {
     for (const directory of ['/proc', '/sys']) {
-      using place = await Place.open(`${directory}/x`, false);
+      using place = await Place.open(`${directory}/x`, false, testLanes);
       expect(await place.openUnnamed()).toBeNull();
     }
   });
@@ -70,27 +72,30 @@ describe('copying', () => {
     const content = Buffer.alloc(700_001, 'abc');
     writeFileSync(source, content);
     writeFileSync(target, 'start|');
-    const [from, to] = [openFile(source), openFile(target)];
-    expect(await native.copyRange(from, to, 6, Number.MAX_SAFE_INTEGER)).toBe(content.length);
+    const from = quickFile(openFile(source));
+    const to = quickFile(openFile(target));
+    expect(await copyContent(from, to, 6)).toBe(content.length);
     expect(readFileSync(target).equals(Buffer.concat([Buffer.from('start|'), content]))).toBe(true);
-    expect(await native.copyRange(from, to, 0, 3)).toBe(3);
+    expect(await copyContent(from, to, 0, 3)).toBe(3);
     expect(readFileSync(target, 'latin1').slice(0, 6)).toBe('abcrt|');
-    expect(await native.copyRange(from, to, 0, 0)).toBe(0);
+    expect(await copyContent(from, to, 0, 0)).toBe(0);
   });
 
   test('copies a file of /proc, whose size is 0', async () => {
     const target = join(scratch(), 'target');
-    const to = openFile(target, 'w+');
-    await native.copyRange(openFile('/proc/version', 'r'), to, 0, Number.MAX_SAFE_INTEGER);
+    const to = quickFile(openFile(target, 'w+'));
+    await copyContent(quickFile(openFile('/proc/version', 'r')), to);
     expect(readFileSync(target, 'utf8')).toBe(readFileSync('/proc/version', 'utf8'));
   });
 
   test('throws the error of the system call', async () => {
-    await expect(native.copyRange(-1, -1, 0, 1)).rejects.toMatchObject({ code: 'EBADF' });
+    await expect(copyContent(quickFile(99_999), quickFile(99_999), 0, 1)).rejects.toMatchObject({
+      code: 'EBADF',
+    });
     const full = join(mountTmpfs('64k'), 'target');
     const source = join(scratch(), 'source');
     writeFileSync(source, Buffer.alloc(100_000));
-    const copy = native.copyRange(openFile(source), openFile(full, 'w+'), 0, 100_000);
+    const copy = copyContent(quickFile(openFile(source)), quickFile(openFile(full, 'w+')));
     await expect(copy).rejects.toMatchObject({ code: 'ENOSPC' });
   });
 });

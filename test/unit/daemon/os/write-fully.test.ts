@@ -2,11 +2,11 @@ import { execFileSync } from 'node:child_process';
 import { constants, createReadStream, openSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { OpenFile } from '../../../../src/daemon/os/open-file.ts';
 import { writeFully } from '../../../../src/daemon/os/write-fully.ts';
+import { quickFile } from '../../../support/lanes.ts';
 import { scratch } from '../../../support/scratch.ts';
 
-const openFile = (path: string, flags: string | number) => new OpenFile(openSync(path, flags));
+const openFile = (path: string, flags: string | number) => quickFile(openSync(path, flags));
 const never = new AbortController().signal;
 const pieces = (...texts: string[]) => texts.map((text) => Buffer.from(text));
 

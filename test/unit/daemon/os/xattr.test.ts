@@ -1,10 +1,11 @@
-import { closeSync, openSync, readdirSync, readFileSync, unlinkSync, writeFileSync } from 'node:fs';
+import { closeSync, openSync, unlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { getAttributeSync, setAttributeSync } from 'fs-xattr';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { Attributes } from '../../../../src/daemon/os/xattr.ts';
-import { mountFuse } from '../../../support/mounts.ts';
+import { quickFile } from '../../../support/lanes.ts';
+import { mountFuse, serverOf } from '../../../support/mounts.ts';
 import { scratch } from '../../../support/scratch.ts';
 
 function openNew(directory: string): { path: string; descriptor: number } {
@@ -15,19 +16,6 @@ function openNew(directory: string): { path: string; descriptor: number } {
   return { path, descriptor };
 }
 
-/** The process that serves the FUSE mount. */
-function serverOf(mounted: string): number {
-  const pid = readdirSync('/proc').find((name) => {
-    if (!/^\d+$/.test(name)) return false;
-    try {
-      return readFileSync(`/proc/${name}/cmdline`, 'utf8').split('\0').includes(mounted);
-    } catch {
-      return false;
-    }
-  });
-  return Number(pid);
-}
-
 const places = { 'on a local file system': scratch, 'on a network mount': () => mountFuse()[0] };
 
 describe.each(Object.entries(places))('attributes %s', (_, place) => {
@@ -35,7 +23,7 @@ describe.each(Object.entries(places))('attributes %s', (_, place) => {
     const { path, descriptor } = openNew(place());
     setAttributeSync(path, 'user.other', 'theirs');
     setAttributeSync(path, 'user.x.binary', Buffer.from([0, 0xff]));
-    const attributes = new Attributes(descriptor);
+    const attributes = new Attributes(quickFile(descriptor));
     expect(await attributes.set('user.x.empty', Buffer.alloc(0))).toBe(true);
     expect(await attributes.set('user.x.long', Buffer.alloc(3000, 'v'))).toBe(true);
     expect(Object.fromEntries(await attributes.read('user.x.'))).toEqual({
@@ -51,7 +39,7 @@ describe.each(Object.entries(places))('attributes %s', (_, place) => {
 
   test('belong to the open file, whatever its name refers to', async () => {
     const { path, descriptor } = openNew(place());
-    const attributes = new Attributes(descriptor);
+    const attributes = new Attributes(quickFile(descriptor));
     await attributes.set('user.a', Buffer.from('ours'));
     unlinkSync(path);
     writeFileSync(path, 'another');
@@ -59,7 +47,7 @@ describe.each(Object.entries(places))('attributes %s', (_, place) => {
   });
 
   test('fail with the error of the system call', async () => {
-    const attributes = new Attributes(openNew(place()).descriptor);
+    const attributes = new Attributes(quickFile(openNew(place()).descriptor));
     await expect(attributes.set(`user.${'x'.repeat(251)}`, Buffer.from(''))).rejects.toMatchObject({
       code: 'ERANGE',
       syscall: expect.any(String),
@@ -70,7 +58,7 @@ describe.each(Object.entries(places))('attributes %s', (_, place) => {
 test('a file system without attributes has none, and set returns false', async () => {
   const descriptor = openSync('/proc/self/comm', 'r+');
   onTestFinished(() => closeSync(descriptor));
-  const attributes = new Attributes(descriptor);
+  const attributes = new Attributes(quickFile(descriptor));
   expect(await attributes.set('user.a', Buffer.from('x'))).toBe(false);
   expect(await attributes.read('user.')).toEqual(new Map());
   await attributes.remove('user.a');
@@ -78,7 +66,7 @@ test('a file system without attributes has none, and set returns false', async (
 
 test('an unresponsive server does not block the event loop', async () => {
   const [mounted] = mountFuse();
-  const attributes = new Attributes(openNew(mounted).descriptor);
+  const attributes = new Attributes(quickFile(openNew(mounted).descriptor));
   const server = serverOf(mounted);
   process.kill(server, 'SIGSTOP');
   let settled = 0;

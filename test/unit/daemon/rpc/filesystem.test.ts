@@ -9,6 +9,7 @@ import { filesystemService } from '../../../../src/daemon/rpc/filesystem.ts';
 import { WriteGate } from '../../../../src/daemon/services/freeze/write-gate.ts';
 import { Guest } from '../../../../src/daemon/services/guest/guest.ts';
 import { Filesystem, FileType, ListDirRequestSchema } from '../../../../src/gen/filesystem/filesystem_pb.js';
+import { testLanes } from '../../../support/lanes.ts';
 import { scratch } from '../../../support/scratch.ts';
 import { ADA, testUsers } from '../../../support/users.ts';
 
@@ -19,7 +20,7 @@ function setUp() {
   const guest = new Guest(users);
   const service = filesystemService({
     guest,
-    entries: { users, metadataPrefix: 'user.svc.' },
+    entries: { users, lanes: testLanes, metadataPrefix: 'user.svc.' },
     gate: new WriteGate(),
     userOf: () => ({ ...ADA, home }),
   });

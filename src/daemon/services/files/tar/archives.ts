@@ -3,6 +3,7 @@ import { Allowance } from '../../../../base/allowance.ts';
 import { EnvdError, isSystemError } from '../../../../base/errors.ts';
 import { DirectoryWriter, O_PATH } from '../../../os/directory-writer.ts';
 import { explain } from '../../../os/errno.ts';
+import type { Lanes } from '../../../os/lanes.ts';
 import { Place } from '../../../os/place.ts';
 import type { User } from '../../../os/users.ts';
 import { packDirectory } from './pack.ts';
@@ -14,11 +15,16 @@ const MAX_ARCHIVES = 32;
 /** Packs and unpacks directories; methods throw `resource_exhausted` when too many do. */
 export class Archives {
   readonly #free = new Allowance(MAX_ARCHIVES);
+  readonly #lanes: Lanes;
+
+  constructor(lanes: Lanes) {
+    this.#lanes = lanes;
+  }
 
   /** See `packDirectory`. */
   async *pack(path: string): AsyncGenerator<Buffer> {
     using _ = this.#take();
-    yield* packDirectory(path);
+    yield* packDirectory(path, this.#lanes);
   }
 
   /** Unpacks an archive in a directory, which is made if it is missing; see `unpack`. */
@@ -29,7 +35,7 @@ export class Archives {
     signal: AbortSignal,
   ): Promise<Unpacked> {
     using _ = this.#take();
-    await using root = await openTarget(path, user);
+    await using root = await openTarget(path, user, this.#lanes);
     return await unpack(source, root, { shown: path, user, signal });
   }
 
@@ -42,9 +48,9 @@ export class Archives {
   }
 }
 
-async function openTarget(path: string, user: User): Promise<DirectoryWriter> {
+async function openTarget(path: string, user: User, lanes: Lanes): Promise<DirectoryWriter> {
   try {
-    using place = await Place.open(path, true);
+    using place = await Place.open(path, true, lanes);
     await place.makeDirectory(user);
     const flags = constants.O_DIRECTORY | O_PATH;
     return new DirectoryWriter(await place.openFile(flags, '.'), place.owner);

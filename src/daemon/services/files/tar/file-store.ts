@@ -47,11 +47,11 @@ async function complete(made: NewFile, member: Member, target: FileTarget): Prom
   const { file } = made;
   if (member.realSize !== endOf(member)) await file.truncate(member.realSize);
   await file.chmod(target.mode);
-  const attributes = new Attributes(file.fd);
+  const attributes = new Attributes(file);
   for (const { name, value } of member.attributes) await attributes.set(name, value);
   target.signal.throwIfAborted();
   await made.publish(target.name, target.owner);
-  await file.during(native.writeTimes(file.fd, timeOf(member), timeOf(member)));
+  await file.run(() => native.writeTimes(file.fd, timeOf(member), timeOf(member)));
 }
 
 /** The end of the last stored range. */

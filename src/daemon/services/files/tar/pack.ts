@@ -4,6 +4,7 @@ import { EnvdError, isSystemError } from '../../../../base/errors.ts';
 import { type BytePath, bytePath, displayPath } from '../../../os/byte-path.ts';
 import { attributesOf, DirectoryReader, type FullEntry, statusOf } from '../../../os/directory-reader.ts';
 import { explain } from '../../../os/errno.ts';
+import type { Lanes } from '../../../os/lanes.ts';
 import { type Mount, mountOf, readMounts } from '../../../os/mounts.ts';
 import { Place } from '../../../os/place.ts';
 import { BLOCK, BlockWriter } from './block-writer.ts';
@@ -16,7 +17,7 @@ import { Links } from './links.ts';
 const MAX_DEPTH = 256;
 
 /** Errors that concern the daemon and not the entry: the archive cannot go on. */
-const EXHAUSTED = ['EMFILE', 'ENFILE', 'ENOMEM'];
+const EXHAUSTED = ['EMFILE', 'ENFILE', 'ENOMEM', 'ETIMEDOUT'];
 /** Errors of entries that were removed, or replaced by another kind, after they were listed. */
 const VANISHED = ['ENOENT', 'ENOTDIR', 'ELOOP', 'ESTALE'];
 
@@ -27,15 +28,15 @@ const VANISHED = ['ENOENT', 'ENOTDIR', 'ELOOP', 'ESTALE'];
  * be read, the archive is completed and the generator throws `aborted`. Throws `not_found` and `invalid_argument`
  * before the first chunk.
  */
-export async function* packDirectory(path: string): AsyncGenerator<Buffer> {
-  await using root = await openRoot(path);
+export async function* packDirectory(path: string, lanes: Lanes): AsyncGenerator<Buffer> {
+  await using root = await openRoot(path, lanes);
   const packer = new Packer(root, path);
   yield* packer.pack();
 }
 
-async function openRoot(path: string): Promise<DirectoryReader> {
+async function openRoot(path: string, lanes: Lanes): Promise<DirectoryReader> {
   try {
-    using place = await Place.open(path, true);
+    using place = await Place.open(path, true, lanes);
     const flags = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NONBLOCK;
     return new DirectoryReader(await place.openFile(flags), place.owner);
   } catch (error) {

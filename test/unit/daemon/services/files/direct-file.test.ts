@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { Place } from '../../../../../src/daemon/os/place.ts';
 import { DirectFile } from '../../../../../src/daemon/services/files/direct-file.ts';
+import { testLanes } from '../../../../support/lanes.ts';
 import { scratch } from '../../../../support/scratch.ts';
 import { ADA } from '../../../../support/users.ts';
 
@@ -10,7 +11,7 @@ const signal = new AbortController().signal;
 const bytes = (text: string) => [Buffer.from(text)];
 
 async function placeOf(path: string): Promise<Place> {
-  const place = await Place.open(path, true);
+  const place = await Place.open(path, true, testLanes);
   onTestFinished(() => place[Symbol.dispose]());
   return place;
 }

@@ -3,12 +3,14 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { getAttributeSync, listAttributesSync, setAttributeSync } from 'fs-xattr';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import type { OpenFile } from '../../../../../src/daemon/os/open-file.ts';
 import {
   type FileMetadata,
   type Metadata,
   replaceMetadata,
   validateMetadata,
 } from '../../../../../src/daemon/services/files/metadata.ts';
+import { quickFile } from '../../../../support/lanes.ts';
 import { mountFuse } from '../../../../support/mounts.ts';
 import { needs } from '../../../../support/needs.ts';
 import { scratch } from '../../../../support/scratch.ts';
@@ -16,12 +18,12 @@ import { scratch } from '../../../../support/scratch.ts';
 const PREFIX = 'user.svc.';
 const svc = (values: Metadata): FileMetadata => ({ values, prefix: PREFIX });
 
-function openNew(directory = scratch()): { path: string; descriptor: number } {
+function openNew(directory = scratch()): { path: string; file: OpenFile } {
   const path = join(directory, 'file');
   writeFileSync(path, 'content');
   const descriptor = openSync(path, 'r+');
   onTestFinished(() => closeSync(descriptor));
-  return { path, descriptor };
+  return { path, file: quickFile(descriptor) };
 }
 
 function attributesOf(path: string): Record<string, string> {
@@ -65,35 +67,35 @@ describe.each(Object.entries({ here: scratch, 'on a network mount': () => mountF
   'setting the metadata of %s',
   (_, place) => {
     test('removes keys that are not sent, and keeps attributes of others', async () => {
-      const { path, descriptor } = openNew(place());
+      const { path, file } = openNew(place());
       setAttributeSync(path, 'user.other', 'theirs');
       setAttributeSync(path, 'user.svc.binary', Buffer.from([0xff]));
-      expect(await replaceMetadata(descriptor, svc({ a: '1', b: '2' }))).toBe(true);
+      expect(await replaceMetadata(file, svc({ a: '1', b: '2' }))).toBe(true);
       expect(attributesOf(path)).toEqual({ 'user.other': 'theirs', 'user.svc.a': '1', 'user.svc.b': '2' });
-      expect(await replaceMetadata(descriptor, svc({ b: '3', c: '' }))).toBe(true);
+      expect(await replaceMetadata(file, svc({ b: '3', c: '' }))).toBe(true);
       expect(attributesOf(path)).toEqual({ 'user.other': 'theirs', 'user.svc.b': '3', 'user.svc.c': '' });
-      await replaceMetadata(descriptor, svc({}));
+      await replaceMetadata(file, svc({}));
       expect(attributesOf(path)).toEqual({ 'user.other': 'theirs' });
     });
 
     test('changes nothing when the metadata is the same', async () => {
-      const { path, descriptor } = openNew(place());
-      await replaceMetadata(descriptor, svc({ a: '1' }));
+      const { path, file } = openNew(place());
+      await replaceMetadata(file, svc({ a: '1' }));
       chmodSync(path, 0o600);
       const before = statSync(path, { bigint: true }).ctimeNs;
-      await replaceMetadata(descriptor, svc({ a: '1' }));
+      await replaceMetadata(file, svc({ a: '1' }));
       expect(statSync(path, { bigint: true }).ctimeNs).toBe(before);
-      await replaceMetadata(descriptor, svc({ a: '2' }));
+      await replaceMetadata(file, svc({ a: '2' }));
       expect(statSync(path, { bigint: true }).ctimeNs).toBeGreaterThan(before);
     });
 
     test('changes nothing when there is no space', async () => {
       // All attributes of a file share one block.
       needs('ext4');
-      const { path, descriptor } = openNew(place());
+      const { path, file } = openNew(place());
       setAttributeSync(path, 'user.other', 'x'.repeat(2500));
-      await replaceMetadata(descriptor, svc({ a: 'old', b: 'old' }));
-      await expect(replaceMetadata(descriptor, svc({ a: 'new', c: 'x'.repeat(2500) }))).rejects.toThrow(
+      await replaceMetadata(file, svc({ a: 'old', b: 'old' }));
+      await expect(replaceMetadata(file, svc({ a: 'new', c: 'x'.repeat(2500) }))).rejects.toThrow(
         expect.objectContaining({ kind: 'no_space' }),
       );
       expect(attributesOf(path)).toMatchObject({ 'user.svc.a': 'old', 'user.svc.b': 'old' });
@@ -103,19 +105,20 @@ describe.each(Object.entries({ here: scratch, 'on a network mount': () => mountF
     test('does nothing on a file system without attributes', async () => {
       const descriptor = openSync('/proc/self/comm', 'r+');
       onTestFinished(() => closeSync(descriptor));
-      expect(await replaceMetadata(descriptor, svc({ a: '1' }))).toBe(false);
-      expect(await replaceMetadata(descriptor, svc({}))).toBe(true);
+      const file = quickFile(descriptor);
+      expect(await replaceMetadata(file, svc({ a: '1' }))).toBe(false);
+      expect(await replaceMetadata(file, svc({}))).toBe(true);
     });
 
     test('stores any valid metadata unchanged', async () => {
-      const { path, descriptor } = openNew(place());
+      const { path, file } = openNew(place());
       const printable = fc.integer({ min: 0x20, max: 0x7e }).map((code) => String.fromCharCode(code));
       const text = fc.string({ unit: printable, maxLength: 100 });
       const key = text.filter((name) => name !== '');
       await fc.assert(
         fc.asyncProperty(fc.dictionary(key, text, { maxKeys: 8 }), async (metadata) => {
           validateMetadata(svc(metadata));
-          expect(await replaceMetadata(descriptor, svc(metadata))).toBe(true);
+          expect(await replaceMetadata(file, svc(metadata))).toBe(true);
           const carried = Object.entries(metadata).map(([name, value]) => [PREFIX + name, value]);
           expect(attributesOf(path)).toEqual(Object.fromEntries(carried));
         }),

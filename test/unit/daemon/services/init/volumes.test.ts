@@ -15,6 +15,7 @@ import { readMounts } from '../../../../../src/daemon/os/mounts.ts';
 import { type MountTools, SYSTEM_TOOLS, Volumes } from '../../../../../src/daemon/services/init/volumes.ts';
 import { exchanger, STRANGER } from '../../../../support/exchanger.ts';
 import { runStep } from '../../../../support/init-step.ts';
+import { testLanes } from '../../../../support/lanes.ts';
 import { needs } from '../../../../support/needs.ts';
 import { scratch } from '../../../../support/scratch.ts';
 
@@ -49,7 +50,7 @@ function setUp(tools: Partial<MountTools> = {}) {
   });
   const mounted = () => readMounts().flatMap(({ path }) => (path.startsWith(guest) ? [path] : []));
   const stages = scratch();
-  const volumes = new Volumes({ ...SYSTEM_TOOLS, mount: tool, helpers: [tool], ...tools }, stages);
+  const volumes = new Volumes({ ...SYSTEM_TOOLS, mount: tool, helpers: [tool], ...tools }, stages, testLanes);
   return {
     ...{ server, guest, mounted, volumes, stages },
     calls: () => (existsSync(log) ? readFileSync(log, 'utf8').trim().split('\n') : []),

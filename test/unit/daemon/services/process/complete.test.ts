@@ -3,6 +3,7 @@ import { UserDatabase } from '../../../../../src/daemon/os/users.ts';
 import { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
 import { WorkloadCgroups } from '../../../../../src/daemon/services/process/cgroups.ts';
 import { ProcessTable } from '../../../../../src/daemon/services/process/table.ts';
+import { testLanes } from '../../../../support/lanes.ts';
 
 const RUNS = 200;
 const users = new UserDatabase();
@@ -10,6 +11,7 @@ const table = new ProcessTable(new Guest(users), WorkloadCgroups.create(null), {
   path: '/usr/bin:/bin',
   historyBytes: 1024 * 1024,
   startTimeout: 10,
+  lanes: testLanes,
 });
 const LINES = Array.from({ length: 20_000 }, (_, index) => `${index + 1}`);
 

@@ -3,6 +3,7 @@ import { UserDatabase } from '../../../../../src/daemon/os/users.ts';
 import { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
 import { WorkloadCgroups } from '../../../../../src/daemon/services/process/cgroups.ts';
 import { ProcessTable } from '../../../../../src/daemon/services/process/table.ts';
+import { testLanes } from '../../../../support/lanes.ts';
 
 afterEach(() => {
   vi.useRealTimers();
@@ -11,7 +12,7 @@ afterEach(() => {
 test('an ended process can be connected to for 30 s', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
   const users = new UserDatabase();
-  const options = { path: '/usr/bin:/bin', historyBytes: 0, startTimeout: 10 };
+  const options = { path: '/usr/bin:/bin', historyBytes: 0, startTimeout: 10, lanes: testLanes };
   const table = new ProcessTable(new Guest(users), WorkloadCgroups.create(null), options);
   const config = { command: 'true', args: [], environment: {}, cwd: '/' };
   const user = users.lookup('root');

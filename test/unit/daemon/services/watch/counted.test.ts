@@ -7,6 +7,7 @@ import type { UploadPart } from '../../../../../src/daemon/services/files/upload
 import { CountedWatcher } from '../../../../../src/daemon/services/watch/counted-watcher.ts';
 import { PolledWatches } from '../../../../../src/daemon/services/watch/polled.ts';
 import { Watcher } from '../../../../../src/daemon/services/watch/watcher.ts';
+import { testLanes } from '../../../../support/lanes.ts';
 import { scratch } from '../../../../support/scratch.ts';
 import { ADA } from '../../../../support/users.ts';
 
@@ -14,7 +15,7 @@ const options = { recursive: false, allowNetworkMounts: false };
 
 test('open watches of both kinds are counted', async () => {
   const directory = scratch();
-  using watcher = new CountedWatcher();
+  using watcher = new CountedWatcher(testLanes);
   using polled = new PolledWatches(watcher);
   const first = await watcher.watch(directory, options);
   const second = await polled.create(directory, options);
@@ -29,7 +30,7 @@ test('open watches of both kinds are counted', async () => {
 test('rescans are counted, and events are forwarded', async () => {
   // A file system in memory, as many events are needed.
   const [directory, other] = [scratch('/dev/shm'), scratch()];
-  using watcher = new CountedWatcher();
+  using watcher = new CountedWatcher(testLanes);
   using watch = await watcher.watch(directory, options);
   using after = await watcher.watch(other, options);
   writeFileSync(`${directory}/file`, '');
@@ -50,7 +51,7 @@ test('rescans are counted, and events are forwarded', async () => {
 test('the end of a watch is forwarded', async () => {
   const directory = `${scratch()}/gone`;
   mkdirSync(directory);
-  using watcher = new CountedWatcher();
+  using watcher = new CountedWatcher(testLanes);
   const watch = await watcher.watch(directory, options);
   expect(watcher).toBeInstanceOf(Watcher);
   rmdirSync(directory);

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { beforeEach, describe, expect, test } from 'vitest';
 import { PolledWatches } from '../../../../../src/daemon/services/watch/polled.ts';
 import { Watcher } from '../../../../../src/daemon/services/watch/watcher.ts';
+import { testLanes } from '../../../../support/lanes.ts';
 import { needs } from '../../../../support/needs.ts';
 import { WatchFixture } from '../../../../support/watch.ts';
 
@@ -105,7 +106,7 @@ describe('polled watches', () => {
   });
 
   test('all end with the watcher', async () => {
-    await using f = new WatchFixture(new Watcher());
+    await using f = new WatchFixture(new Watcher(testLanes));
     mkdirSync(f.dir);
     const watch = await f.watch();
     f.watcher[Symbol.dispose]();

@@ -19,6 +19,7 @@ import { open } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { Place } from '../../../../../src/daemon/os/place.ts';
+import { testLanes } from '../../../../support/lanes.ts';
 import { ADA } from '../../../../support/users.ts';
 import { WatchFixture } from '../../../../support/watch.ts';
 
@@ -107,7 +108,7 @@ describe('one directory', () => {
   test('reports an upload as CREATE, CHMOD, WRITE', async () => {
     await using f = fixture();
     const watch = await f.watch({ recursive: false });
-    using place = await Place.open(f.at('uploaded'), true);
+    using place = await Place.open(f.at('uploaded'), true, testLanes);
     await using file = await place.openUnnamed();
     if (!file) throw new Error('no O_TMPFILE here');
     await file.writev([Buffer.from('content')], null);

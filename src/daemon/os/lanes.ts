@@ -1,0 +1,258 @@
+import { EnvdError } from '../../base/errors.ts';
+import { isFuseMount } from './mounts.ts';
+import { native } from './native.ts';
+
+/** Where a job of the thread pool waits for its turn. */
+export interface Lane {
+  /** The ids of the mounts that it enters although their servers may not answer. */
+  readonly mounts: readonly number[];
+  /** What it is counted under; see `Lanes`. */
+  readonly keys: readonly string[];
+}
+
+/** Of jobs that wait only for a local disk. */
+export const QUICK: Lane = { mounts: [], keys: [] };
+/** Of jobs that wait for an inode lock, which another process may hold for seconds: write(2), unlink(2), rename(2). */
+const LOCKING: Lane = { mounts: [], keys: ['locks'] };
+/** Of jobs that remove a tree. */
+export const REMOVING: Lane = { mounts: [], keys: ['trees'] };
+
+export interface LaneOptions {
+  /** The longest time that a request to a file system may take. */
+  readonly limitMs: number;
+  /** Threads in libuv's pool. */
+  readonly threads: number;
+}
+
+/** A file system did not answer in time; shaped like a system error, so that `explain` adds the path. */
+export class NoAnswer extends Error {
+  readonly code = 'ETIMEDOUT';
+  readonly errno = -110;
+  readonly syscall = 'wait';
+}
+
+/** A job that reads or copies all of something may take this many times as long. */
+const LONG = 6;
+/** The most jobs that wait. */
+const MAX_WAITING = 4096;
+/** The most mounts that may not answer, on one path. */
+export const MAX_MOUNTS = 8;
+
+interface Waiting {
+  readonly lane: Lane;
+  readonly start: () => void;
+}
+
+/**
+ * Limits the jobs in the thread pool that wait for files of the guest, so that a file system that does not answer, or a
+ * process that keeps a file locked, takes few threads, and the daemon always has some for the rest. A place is given
+ * back when the job has really ended, not when its caller was told that it takes too long.
+ *
+ * At once: two jobs for each mount that may not answer; 3/16 of the threads for all FUSE mounts, which users of the guest
+ * can make; 3/16 for all others, such as NFS; 3/16 for jobs that wait for inode locks, and for removals; 13/16 in total.
+ */
+export class Lanes {
+  readonly #limitMs: number;
+  readonly #most: number;
+  readonly #share: number;
+  readonly #running = new Map<string, number>();
+  readonly #waiting = new Set<Waiting>();
+  #total = 0;
+
+  constructor({ limitMs, threads }: LaneOptions) {
+    this.#limitMs = limitMs;
+    this.#share = Math.max(1, Math.floor((threads * 3) / 16));
+    this.#most = Math.max(1, threads - this.#share);
+  }
+
+  get limitMs(): number {
+    return this.#limitMs;
+  }
+
+  /**
+   * Runs a job that looks up a path, and returns the lane that the file belongs into. The path is not followed into
+   * mounts that may not answer before the job has a place in their lanes. Throws as `run` does.
+   */
+  async find<T>(
+    job: () => T | Promise<T>,
+    { discard, base = QUICK, ask }: FindOptions<T> = {},
+  ): Promise<{ readonly value: T; readonly lane: Lane }> {
+    for (let lane = base; ; ) {
+      try {
+        if (ask && lane.mounts.length > 0) await this.#ask(lane, ask);
+        return { value: await this.run(lane, job, { discard, long: ask !== undefined }), lane };
+      } catch (error) {
+        const mount = mountOf(error);
+        if (mount === null || lane.mounts.length === MAX_MOUNTS || lane.mounts.includes(mount)) throw error;
+        lane = entering(lane, mount);
+      }
+    }
+  }
+
+  /**
+   * Runs a job in a lane. In that of a mount throws `NoAnswer` when the job does not begin, or does not end, in time; what
+   * the job returns later is passed to `discard`. `job` must start its call of the addon at once. Throws
+   * `resource_exhausted` when too many jobs wait.
+   */
+  async run<T>(
+    lane: Lane,
+    job: () => T | Promise<T>,
+    { discard, long = false }: RunOptions<T> = {},
+  ): Promise<T> {
+    const isTimed = lane.mounts.length > 0;
+    if (!this.#take(lane)) await this.#turn(lane, isTimed ? this.#limitMs : null);
+    const work = this.#perform(lane, job);
+    return isTimed ? this.inTime(work, discard, long ? this.#limitMs * LONG : this.#limitMs) : work;
+  }
+
+  /** Runs a job that must be done at some time, such as close(2), however long it waits. */
+  async runAtLast(lane: Lane, job: () => Promise<unknown>): Promise<void> {
+    if (!this.#take(lane)) await this.#queue(lane, null);
+    await this.#perform(lane, job);
+  }
+
+  /** Settles as `work` does, or throws `NoAnswer` when that takes too long; a later result is passed to `discard`. */
+  async inTime<T>(
+    work: Promise<T>,
+    discard: (late: T) => void = () => {},
+    limitMs = this.#limitMs,
+  ): Promise<T> {
+    const { promise, reject } = Promise.withResolvers<never>();
+    const timer = setTimeout(() => {
+      reject(new NoAnswer('no answer'));
+      work.then(discard, () => {});
+    }, limitMs);
+    try {
+      return await Promise.race([work, promise]);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** Other errors than silence come again in the job itself. */
+  async #ask(lane: Lane, question: () => Promise<unknown>): Promise<void> {
+    await this.run(lane, question).catch((error: unknown) => {
+      if (error instanceof NoAnswer || error instanceof EnvdError) throw error;
+    });
+  }
+
+  async #turn(lane: Lane, limitMs: number | null): Promise<void> {
+    if (this.#waiting.size >= MAX_WAITING) {
+      throw new EnvdError('resource_exhausted', 'too many calls wait for file systems: try again later');
+    }
+    await this.#queue(lane, limitMs);
+  }
+
+  /** Waits for a place. */
+  #queue(lane: Lane, limitMs: number | null): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const waiting: Waiting = { lane, start: resolve };
+    this.#waiting.add(waiting);
+    if (limitMs === null) return promise;
+    const timer = setTimeout(() => {
+      if (this.#waiting.delete(waiting)) reject(new NoAnswer('no place'));
+    }, limitMs);
+    return promise.finally(() => clearTimeout(timer));
+  }
+
+  /** Takes a place if there is one. */
+  #take(lane: Lane): boolean {
+    if (!this.#hasRoom(lane)) return false;
+    this.#add(lane, 1);
+    return true;
+  }
+
+  async #perform<T>(lane: Lane, job: () => T | Promise<T>): Promise<T> {
+    try {
+      return await begin(lane, job);
+    } finally {
+      this.#add(lane, -1);
+      if (this.#waiting.size > 0) this.#startWaiting();
+    }
+  }
+
+  #hasRoom({ keys }: Lane): boolean {
+    return this.#total < this.#most && keys.every((key) => this.#count(key) < this.#mostOf(key));
+  }
+
+  #count(key: string): number {
+    return this.#running.get(key) ?? 0;
+  }
+
+  #mostOf(key: string): number {
+    return key.startsWith('mount ') ? Math.min(2, this.#share) : this.#share;
+  }
+
+  #add({ keys }: Lane, change: number): void {
+    this.#total += change;
+    for (const key of keys) {
+      const count = this.#count(key) + change;
+      if (count > 0) this.#running.set(key, count);
+      else this.#running.delete(key);
+    }
+  }
+
+  /** In order; those whose lane is full do not hold up others. */
+  #startWaiting(): void {
+    for (const waiting of this.#waiting) {
+      if (this.#total >= this.#most) return;
+      if (!this.#take(waiting.lane)) continue;
+      this.#waiting.delete(waiting);
+      waiting.start();
+    }
+  }
+}
+
+export interface RunOptions<T> {
+  /** Releases what a job returns after its caller has given up. */
+  readonly discard?: ((late: T) => void) | undefined;
+  /** Whether the job reads or copies all of something. */
+  readonly long?: boolean;
+}
+
+export interface FindOptions<T> extends Pick<RunOptions<T>, 'discard'> {
+  /** The lane of the directory that the job begins in. */
+  readonly base?: Lane;
+  /** For a long job: a short one that finds out whether the file system answers at all. */
+  readonly ask?: () => Promise<unknown>;
+}
+
+/** The lane for operations on a file of `lane` that wait for the lock of an inode which others may hold. */
+export function locking(lane: Lane): Lane {
+  return lane === QUICK ? LOCKING : lane;
+}
+
+/** The lane for jobs that use files of both. */
+export function both(left: Lane, right: Lane): Lane {
+  if (right.mounts.length === 0) return left === QUICK ? right : left;
+  if (left.mounts.length === 0) return right;
+  return {
+    mounts: [...new Set([...left.mounts, ...right.mounts])],
+    keys: [...new Set([...left.keys, ...right.keys])],
+  };
+}
+
+/** The mount that a look-up was not allowed to enter, or null. */
+function mountOf(error: unknown): number | null {
+  const mount = error instanceof Error && 'mount' in error ? error.mount : null;
+  return typeof mount === 'number' && mount > 0 ? mount : null;
+}
+
+/** `lane` with one more mount. */
+export function entering({ mounts, keys }: Lane, mount: number): Lane {
+  const own = [`mount ${mount}`, isFuseMount(mount) ? 'fuse' : 'network'];
+  // A job on a mount must not keep others from the lanes of local files.
+  const before = mounts.length > 0 ? keys : [];
+  return { mounts: [...mounts, mount], keys: [...new Set([...before, ...own])] };
+}
+
+/** Calls the job with leave to enter the mounts of its lane. */
+function begin<T>({ mounts }: Lane, job: () => T | Promise<T>): T | Promise<T> {
+  if (mounts.length === 0) return job();
+  native.allowMounts(Uint32Array.from(mounts));
+  try {
+    return job();
+  } finally {
+    native.allowMounts(new Uint32Array());
+  }
+}

@@ -1,0 +1,8 @@
+import { Lanes, QUICK } from '../../src/daemon/os/lanes.ts';
+import { OpenFile } from '../../src/daemon/os/open-file.ts';
+
+/** Lanes as the daemon has them in a pool of Node's own size. */
+export const testLanes = new Lanes({ limitMs: 10_000, threads: 4 });
+
+/** An open file on a file system that answers. */
+export const quickFile = (descriptor: number): OpenFile => new OpenFile(descriptor, testLanes, QUICK);
