@@ -39,6 +39,10 @@ const BENCHES: Readonly<Record<string, Bench>> = {
     args: '[ROUNDS] [NAME=COMMAND…]',
   },
   stream: { what: 'CPU of streamed events beside connect-node and a bare socket', flags: COLLECTS },
+  tar: {
+    what: 'a directory of small files as an archive, each way, beside tar',
+    args: '[FILES] [BYTES] [ROUNDS]',
+  },
   unary: { what: 'CPU of a unary call beside connect-node' },
   watch: { what: 'the watcher beside chokidar' },
   'watch-daemon': { what: 'watches of the daemon over its socket' },
