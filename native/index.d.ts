@@ -241,7 +241,7 @@ export function receive(
 
 /**
  * Sends at most `length` bytes of an open file from `position` to a non-blocking socket, in a pool thread: sendfile(2).
- * Returns when the socket takes no more or after 16 MiB. Resolves with the number of bytes moved, or -1 when the file
+ * Returns when the socket takes no more (after a large write: for 1 ms, 8 times at most) or after 16 MiB. Resolves with the number of bytes moved, or -1 when the file
  * has none at `position`. Rejects with sendfile(2)'s errors: EINVAL for a file that does not support it. Both
  * descriptors must stay open until the promise is settled.
  */
