@@ -218,7 +218,7 @@ export interface SmallFile {
  */
 export function readSmallFile(path: string, limit: number): SmallFile | Promise<SmallFile>;
 
-// --- files/receive.c --------------------------------------------------------------------------------------
+// --- files/transfer.c -------------------------------------------------------------------------------------
 
 /** A descriptor of the same open file or socket, close-on-exec: dup(2). */
 export function duplicate(descriptor: number): number;
@@ -237,13 +237,11 @@ export function receive(
   length: number,
 ): Promise<number>;
 
-// --- files/send.c -----------------------------------------------------------------------------------------
-
 /**
  * Sends at most `length` bytes of an open file from `position` to a non-blocking socket, in a pool thread: sendfile(2).
- * Returns when the socket takes no more (after a large write: for 1 ms, 8 times at most) or after 16 MiB. Resolves with the number of bytes moved, or -1 when the file
- * has none at `position`. Rejects with sendfile(2)'s errors: EINVAL for a file that does not support it. Both
- * descriptors must stay open until the promise is settled.
+ * Returns when the socket takes no more (after a large write: for 2 ms, 4 times at most) or after 16 MiB. Resolves with
+ * the number of bytes moved, or -1 when the file has none at `position`. Rejects with sendfile(2)'s errors: EINVAL for a
+ * file that does not support it. Both descriptors must stay open until the promise is settled.
  */
 export function sendFile(socket: number, source: number, position: number, length: number): Promise<number>;
 

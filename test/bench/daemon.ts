@@ -1,7 +1,7 @@
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 
 /** The flags of `npm start`, unless the environment has others to compare. */
-export const DAEMON_FLAGS = (process.env.DAEMON_FLAGS ?? '--max-semi-space-size=1')
+export const DAEMON_FLAGS = (process.env.DAEMON_FLAGS ?? '--max-semi-space-size=2')
   .split(' ')
   .filter(Boolean);
 

@@ -11,6 +11,7 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { filesPerSecond, type Request, received, sendAndWait } from '../support/bench-files-client.ts';
 import { startDaemon } from '../support/daemon.ts';
+import { DAEMON_FLAGS } from './daemon.ts';
 import { cpuMs, median, printTable, show, takeTurns } from './figures.ts';
 import { startNginx } from './nginx.ts';
 
@@ -19,7 +20,7 @@ const SIZE = Number(mib) * 1024 ** 2;
 const ROUNDS = Number(rounds);
 const SMALL_FILES = 500;
 
-await using daemon = await startDaemon({ env: { NODE_OPTIONS: '--max-semi-space-size=1' } });
+await using daemon = await startDaemon({ env: { NODE_OPTIONS: DAEMON_FLAGS.join(' ') } });
 const root = join(daemon.scratch, 'served');
 mkdirSync(root);
 await using nginx = await startNginx(root);

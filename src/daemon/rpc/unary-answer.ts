@@ -3,6 +3,7 @@ import { Readable, type Transform } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createBrotliCompress, createGzip } from 'node:zlib';
 import { codeToHttpStatus, errorToJson } from '@connectrpc/connect/protocol-connect';
+import { endWith } from '../../base/buffers.ts';
 import { EnvdError } from '../../base/errors.ts';
 import type { Codec } from './codec.ts';
 import { toConnectError } from './errors.ts';
@@ -34,7 +35,7 @@ export async function sendAnswer(to: Destination, chunks: readonly Uint8Array[])
   }
   response.writeHead(200, [...headOf(to), 'content-length', String(length)]);
   const [only] = chunks;
-  if (only && chunks.length === 1) endWith(response, only);
+  if (only && chunks.length === 1) endWith(response, Buffer.from(only.buffer, only.byteOffset, only.length));
   else await flow(chunks, response, null);
 }
 
@@ -48,14 +49,6 @@ export function sendText(to: Destination, text: string): Promise<void> | void {
 
 function headOf({ head, codec }: Destination): string[] {
   return [...head, 'content-type', codec === 'json' ? 'application/json' : 'application/proto'];
-}
-
-/** Maximum of bytes that are copied to be sent with the headers: one small write costs half of a writev(2). */
-const SMALL_BYTES = 4096;
-
-function endWith(response: ServerResponse, bytes: Uint8Array): void {
-  if (bytes.length > SMALL_BYTES) response.end(bytes);
-  else response.end(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('latin1'), 'latin1');
 }
 
 /** Sends an error in the shape of Connect's unary calls. */

@@ -1,6 +1,6 @@
 import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { FastifyReply } from 'fastify';
-import { freeBuffer } from '../../../../base/buffers.ts';
+import { endWith, freeBuffer } from '../../../../base/buffers.ts';
 import { EnvdError } from '../../../../base/errors.ts';
 
 /**
@@ -18,6 +18,14 @@ export async function sendStream(reply: FastifyReply, content: AsyncIterable<Buf
     await pieces.return?.();
   }
   return reply;
+}
+
+/** Sends `body`, without the way of Fastify through its hooks. The other headers have been set. */
+export function sendWhole(reply: FastifyReply, body: Buffer): void {
+  reply.hijack();
+  const headers = { ...reply.getHeaders(), 'content-length': body.length };
+  reply.raw.writeHead(reply.statusCode, headers as OutgoingHttpHeaders);
+  endWith(reply.raw, body);
 }
 
 /** Writes a piece and resolves when the kernel has taken it. */

@@ -9,7 +9,7 @@ import type { DigestAlgorithm } from '../../../services/files/digest.ts';
 import type { Download, FileRange } from '../../../services/files/download.ts';
 import { sendError } from '../../errors.ts';
 import { withClientSignal } from '../../requests.ts';
-import { sendBody, sendStream, writeAndFree } from './body-writer.ts';
+import { sendBody, sendStream, sendWhole, writeAndFree } from './body-writer.ts';
 import { acceptsIdentity } from './content-headers.ts';
 import { formatDigest, wantedDigest } from './digests.ts';
 import { type DownloadLimits, exhausted } from './download-limits.ts';
@@ -37,7 +37,8 @@ export async function sendDownload(
   const coded = plan.coding === 'gzip' ? await compress(body) : body;
   if (!Buffer.isBuffer(coded)) return await sendStream(begin(reply, plan), coded);
   limits.hold(coded.length, reply.raw);
-  return begin(reply, plan).send(coded);
+  sendWhole(begin(reply, plan), coded);
+  return reply;
 }
 
 /** Sets status and headers. */

@@ -1,8 +1,10 @@
-// receive: moves bytes from a socket to a file without passing through JavaScript. Sources: recv(2), tcp(7) MSG_TRUNC.
+// receive, sendFile: move bytes between a socket and a file without passing through JavaScript. Sources: recv(2),
+// tcp(7) MSG_TRUNC, sendfile(2).
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,29 +14,32 @@
 
 // Fits a core's cache, so that received bytes are still cached when they are written.
 #define BUFFER ((size_t)256 << 10)
-// Bounds the time that one sender occupies a pool thread: MOST bytes per job, and LINGER_MS of waiting only after a
-// read of at least FAST bytes.
+// Bounds the time that one client occupies a pool thread: MOST bytes per job, and LINGER_MS of waiting only after at
+// least FAST bytes; when sending, for MOST_WAITS times.
 #define MOST ((int64_t)16 << 20)
 #define FAST ((ssize_t)64 << 10)
 #define LINGER_MS 2
+#define MOST_WAITS 4
+// Of one sendfile(2): it looks for space in the socket only at its start.
+#define PIECE ((size_t)1 << 20)
 
 typedef struct {
   job head;  // result: the bytes moved
   int socket;
-  int target;  // -1: what comes is dropped
+  int file;  // -1: what comes is dropped
   int64_t position;
   int64_t length;
-} reception;
+} transfer;
 
-static bool more_comes(int socket) {
-  struct pollfd polled = {.fd = socket, .events = POLLIN};
+static bool is_soon(int socket, short events) {
+  struct pollfd polled = {.fd = socket, .events = events};
   return poll(&polled, 1, LINGER_MS) > 0;
 }
 
 // Writes all of it, and counts; false with errno set.
-static bool keep(reception* r, const char* bytes, size_t size) {
+static bool keep(transfer* r, const char* bytes, size_t size) {
   while (size > 0) {
-    ssize_t written = pwrite(r->target, bytes, size, r->position + r->head.result);
+    ssize_t written = pwrite(r->file, bytes, size, r->position + r->head.result);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return false;
     r->head.result += written;
@@ -44,15 +49,15 @@ static bool keep(reception* r, const char* bytes, size_t size) {
   return true;
 }
 
-static void receive(reception* r, char* buffer) {
-  int flags = MSG_DONTWAIT | (r->target < 0 ? MSG_TRUNC : 0);
+static void receive(transfer* r, char* buffer) {
+  int flags = MSG_DONTWAIT | (r->file < 0 ? MSG_TRUNC : 0);
   ssize_t last = 0;
   while (r->head.result < r->length) {
     int64_t left = r->length - r->head.result;
     ssize_t got = recv(r->socket, buffer, left < (int64_t)BUFFER ? (size_t)left : BUFFER, flags);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) {
-      if (last >= FAST && more_comes(r->socket)) continue;
+      if (last >= FAST && is_soon(r->socket, POLLIN)) continue;
       return;
     }
     if (got <= 0) {
@@ -62,38 +67,69 @@ static void receive(reception* r, char* buffer) {
       return job_fail(&r->head, "recv");
     }
     last = got;
-    if (r->target < 0) r->head.result += got;
+    if (r->file < 0) r->head.result += got;
     else if (!keep(r, buffer, (size_t)got)) return job_fail(&r->head, "pwrite");
   }
 }
 
-static void run(job* j) {
-  reception* r = (reception*)j;
+static void receive_bytes(job* j) {
+  transfer* r = (transfer*)j;
   char* buffer = malloc(BUFFER);
   if (!buffer) return job_fail(j, "malloc");
   receive(r, buffer);
   free(buffer);
 }
 
-static bool parse(napi_env env, napi_callback_info info, reception* r) {
+static void send_file(job* j) {
+  transfer* s = (transfer*)j;
+  off_t position = (off_t)s->position;
+  int64_t waited_at = 0;
+  for (int waits = 0; j->result < s->length;) {
+    int64_t left = s->length - j->result;
+    ssize_t moved = sendfile(s->socket, s->file, &position, left < (int64_t)PIECE ? (size_t)left : PIECE);
+    if (moved < 0 && errno == EINTR) continue;
+    if (moved > 0) {
+      j->result += moved;
+    } else if (moved < 0 && errno == EAGAIN) {
+      if (j->result - waited_at < FAST || ++waits > MOST_WAITS || !is_soon(s->socket, POLLOUT)) return;
+      waited_at = j->result;
+    } else {
+      // Report the bytes moved so far; the next call sees the end or the error again.
+      if (j->result > 0) return;
+      if (moved < 0) job_fail(j, "sendfile");
+      else j->result = -1;
+      return;
+    }
+  }
+}
+
+static bool parse(napi_env env, napi_callback_info info, transfer* r) {
   napi_value arguments[4];
   napi_valuetype type;
-  r->target = -1;
+  r->file = -1;
   return arg_values(env, info, 4, arguments) && napi_get_value_int32(env, arguments[0], &r->socket) == napi_ok &&
          napi_typeof(env, arguments[1], &type) == napi_ok &&
-         (type == napi_null || napi_get_value_int32(env, arguments[1], &r->target) == napi_ok) &&
+         (type == napi_null || napi_get_value_int32(env, arguments[1], &r->file) == napi_ok) &&
          napi_get_value_int64(env, arguments[2], &r->position) == napi_ok &&
          napi_get_value_int64(env, arguments[3], &r->length) == napi_ok;
 }
 
-napi_value js_receive(napi_env env, napi_callback_info info) {
-  reception plan = {.head = {.run = run, .value = job_result}};
+static napi_value begin(napi_env env, napi_callback_info info, const char* name, void (*run)(job* j)) {
+  transfer plan = {.head = {.run = run, .value = job_result}};
   if (!parse(env, info, &plan)) {
     envd_throw_last_napi_error(env);
     return NULL;
   }
   if (plan.length > MOST) plan.length = MOST;
-  return job_in_pool(env, "receive", &plan.head, sizeof plan);
+  return job_in_pool(env, name, &plan.head, sizeof plan);
+}
+
+napi_value js_receive(napi_env env, napi_callback_info info) {
+  return begin(env, info, "receive", receive_bytes);
+}
+
+napi_value js_send_file(napi_env env, napi_callback_info info) {
+  return begin(env, info, "sendFile", send_file);
 }
 
 napi_value js_duplicate(napi_env env, napi_callback_info info) {
