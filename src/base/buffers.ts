@@ -1,4 +1,4 @@
-import type { ServerResponse } from 'node:http';
+import type { Writable } from 'node:stream';
 
 /**
  * Frees the memory of a buffer, which must not be used afterwards. Large buffers are allocated outside the heap: left to
@@ -12,7 +12,7 @@ export function freeBuffer({ buffer, byteLength }: Buffer): void {
 const COPIED_BYTES = 8 * 1024;
 
 /** Ends a response with these bytes. Node joins a text to the head, and sends a buffer beside it by writev(2). */
-export function endWith(response: ServerResponse, bytes: Buffer): void {
+export function endWith(response: Writable, bytes: Buffer): void {
   if (bytes.length > COPIED_BYTES) response.end(bytes);
   else response.end(bytes.toString('latin1'), 'latin1');
 }
