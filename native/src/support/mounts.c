@@ -59,7 +59,8 @@ static bool has_changed(void) {
 static bool is_quick(uint32_t id) {
   bool found = false;
   pthread_mutex_lock(&table.lock);
-  if (has_changed()) read_table();
+  // Once for a job, which takes microseconds.
+  if (mounts_leave.known == 0 && has_changed()) read_table();
   for (size_t i = 0; i < table.count && !found; i++) found = table.ids[i] == id;
   pthread_mutex_unlock(&table.lock);
   return found;
@@ -71,7 +72,11 @@ int mounts_check(int file) {
   uint32_t id = (uint32_t)status.stx_mnt_id;
   for (int i = 0; i < mounts_leave.count; i++)
     if (mounts_leave.ids[i] == id) return 0;
-  if (is_quick(id)) return 0;
+  if (id == mounts_leave.known) return 0;
+  if (is_quick(id)) {
+    mounts_leave.known = id;
+    return 0;
+  }
   if (mounts_leave.met == 0) mounts_leave.met = id;
   return EREMOTE;
 }

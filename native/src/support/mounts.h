@@ -11,6 +11,7 @@ typedef struct {
   int count;
   uint32_t ids[MOST_MOUNTS];  // the mounts that may be entered, by proc_pid_mountinfo(5)
   uint32_t met;               // the first other one; 0: none
+  uint32_t known;             // one that this job has found to be quick; 0: none
 } mount_leave;
 
 // Of this thread. Jobs inherit that of the thread which starts them.

@@ -1,0 +1,114 @@
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { connectTo } from '../support/clients.ts';
+import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { get, uploadRaw } from '../support/files-client.ts';
+import { holder } from '../support/holder.ts';
+import { mountTmpfs } from '../support/mounts.ts';
+import { scratch } from '../support/scratch.ts';
+
+/*
+ * Processes of the guest that hold a lease on a file, or keep the lock of its inode: calls on it wait or are refused in
+ * time, all others go on.
+ */
+
+let daemon: TestDaemon;
+beforeAll(async () => {
+  daemon = await startDaemon({ args: ['--file-timeout=1'], env: { UV_THREADPOOL_SIZE: '16' } });
+});
+afterAll(async () => {
+  await daemon[Symbol.asyncDispose]();
+});
+
+/** Takes a lease on the file and does not give it back when it is asked to. */
+const lease = (path: string, type: 'F_RDLCK' | 'F_WRLCK') =>
+  holder(`
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+file = os.open(${JSON.stringify(path)}, os.O_RDONLY if ${type === 'F_RDLCK' ? 'True' : 'False'} else os.O_RDWR)
+fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.${type})
+print('held')
+time.sleep(600)
+`);
+
+describe('a file with a lease', () => {
+  const HELD = (path: string) => ({
+    code: 504,
+    message: `another process holds a lease on the file: '${path}'`,
+  });
+
+  test.each([
+    ['download', (path: string) => get(daemon, path)],
+    ['overwrite', (path: string) => uploadRaw(daemon, path, 'new')],
+  ])('%s: each of 100 calls is refused in time, and all goes on when it is released', async (_, call) => {
+    const path = join(scratch(), 'file');
+    writeFileSync(path, 'old');
+    const { release } = await lease(path, 'F_WRLCK');
+    const answers = Array.from({ length: 100 }, () => call(path));
+    await expectTheRestToGoOn();
+    for (const answer of await Promise.all(answers)) {
+      expect(answer.status).toBe(504);
+      expect(await answer.json()).toEqual(HELD(path));
+    }
+    await release();
+    expect((await call(path)).status).toBe(200);
+  });
+
+  test('that is released in time is written', async () => {
+    const path = join(scratch(), 'file');
+    writeFileSync(path, 'old');
+    const { release } = await lease(path, 'F_RDLCK');
+    const answer = uploadRaw(daemon, path, 'new');
+    await release();
+    expect((await answer).status).toBe(200);
+    expect(readFileSync(path, 'utf8')).toBe('new');
+  });
+});
+
+/** Writes large blocks to all files at once; each write(2) holds the lock of its inode for some 100 ms. */
+const writer = (paths: readonly string[]) =>
+  holder(`
+block = b'x' * (64 << 20)
+def write(path):
+    while True:
+        file = os.open(path, os.O_WRONLY)
+        os.pwrite(file, block, 0)
+        os.close(file)
+for path in ${JSON.stringify(paths)}:
+    threading.Thread(target=write, args=(path,), daemon=True).start()
+print('writing')
+time.sleep(600)
+`);
+
+async function expectTheRestToGoOn(): Promise<void> {
+  const { filesystem } = connectTo(daemon.url);
+  const path = join(scratch(), 'other');
+  expect((await fetch(`${daemon.url}/health`)).status).toBe(204);
+  expect((await fetch(`${daemon.url}/metrics`)).status).toBe(200);
+  expect((await uploadRaw(daemon, path, 'content', { 'x-metadata-a': 'b' })).status).toBe(200);
+  expect((await filesystem.stat({ path })).entry?.size).toBe(7n);
+  expect(await (await get(daemon, path)).text()).toBe('content');
+  if (!daemon.cgroupRoot) return;
+  expect((await fetch(`${daemon.url}/freeze`, { method: 'POST' })).status).toBe(204);
+  expect((await fetch(`${daemon.url}/unfreeze`, { method: 'POST' })).status).toBe(204);
+}
+
+test('files whose inodes are locked: 64 overwrites wait for them, and all else goes on', {
+  timeout: 120_000,
+}, async () => {
+  const directory = mountTmpfs('2g');
+  const paths = Array.from({ length: 20 }, (_, index) => join(directory, `locked-${index}`));
+  for (const path of paths) writeFileSync(path, '');
+  const { release } = await writer(paths);
+  let open = 64;
+  const calls = Array.from({ length: 64 }, async (_, index) => {
+    const path = paths[index % paths.length] ?? '';
+    const answer = await uploadRaw(daemon, path, 'content', { 'x-metadata-a': String(index) });
+    open--;
+    return answer.status;
+  });
+  for (let round = 0; round < 5; round++) await expectTheRestToGoOn();
+  expect(open).toBeGreaterThan(0);
+  await release();
+  expect(new Set(await Promise.all(calls))).toEqual(new Set([200]));
+});

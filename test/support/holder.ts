@@ -1,0 +1,22 @@
+import { spawn } from 'node:child_process';
+import process from 'node:process';
+import { onTestFinished } from 'vitest';
+
+/** A process that runs this Python program until the test has finished; resolves at its first line of output. */
+export async function holder(program: string): Promise<{ release: () => Promise<void> }> {
+  const script = `import fcntl, os, signal, sys, threading, time\n${program}`;
+  const child = spawn('python3', ['-u', '-c', script], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: { ...process.env, PYTHONUNBUFFERED: '1' },
+  });
+  const gone = new Promise<void>((done) => child.once('exit', () => done()));
+  const { promise, resolve } = Promise.withResolvers<void>();
+  child.stdout.once('data', () => resolve());
+  const release = async () => {
+    child.kill('SIGKILL');
+    await gone;
+  };
+  onTestFinished(release);
+  await Promise.race([promise, gone]);
+  return { release };
+}
