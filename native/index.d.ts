@@ -88,6 +88,9 @@ export function encodeBase64(source: Buffer, target: Buffer, offset: number): nu
  */
 export function forbidCoreDumps(): void;
 
+/** Ends this process without waiting for its threads, as Node does. Source: _exit(2). */
+export function exitNow(code: number): void;
+
 // --- files/place.c, files/walk.c, files/rights.c, support/mounts.c ----------------------------------------
 
 /**

@@ -15,6 +15,7 @@ static const export EXPORTS[] = {
     {"awaitReadable", js_await_readable},
     {"encodeBase64", js_encode_base64},
     {"forbidCoreDumps", js_forbid_core_dumps},
+    {"exitNow", js_exit_now},
     // files
     {"allowMounts", js_allow_mounts},
     {"openPlace", js_open_place},

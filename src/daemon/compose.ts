@@ -30,6 +30,8 @@ export interface Daemon {
   stop(processes: 'end' | 'leave'): Promise<void>;
   /** Sends SIGKILL to all processes, when an orderly stop did not complete. */
   kill(): void;
+  /** Whether a file system keeps threads of the pool. */
+  isHeldUp(): boolean;
 }
 
 /**
@@ -85,6 +87,7 @@ export function compose(config: Config, logger: Logger, output: HeldOutput): Dae
       owned[Symbol.dispose]();
     },
     kill: () => processes.kill(),
+    isHeldUp: () => lanes.isBusy,
   };
 }
 

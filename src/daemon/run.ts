@@ -8,7 +8,7 @@ import { listenError, stopOnSignals, surviveUncaught } from '../base/run.ts';
 import { INTERFACE_VERSION } from '../base/version.ts';
 import { compose, type Daemon } from './compose.ts';
 import type { Config } from './config.ts';
-import { forbidCoreDumps, protectFromOomKiller } from './os/self.ts';
+import { exitWithoutThreads, forbidCoreDumps, protectFromOomKiller } from './os/self.ts';
 import { isJournal, notifyServiceManager, type ServiceState, withPriority } from './os/systemd.ts';
 
 /** SIGUSR2 leaves the processes running, for the replacement of the daemon. */
@@ -23,6 +23,7 @@ export async function run(config: Config): Promise<void> {
   process.umask(0o022);
   const { logger, output } = openLog(config);
   const daemon = compose(config, logger, output);
+  exitWithoutThreads(() => daemon.isHeldUp());
   protect(logger);
   warnWithoutRoot(logger);
   await listen(daemon, config, logger);
@@ -113,6 +114,6 @@ function actionFor(signal: (typeof STOP_SIGNALS)[number]): 'end' | 'leave' {
 async function stop(daemon: Daemon, processes: 'end' | 'leave', logger: Logger): Promise<void> {
   await daemon.stop(processes);
   logger.info({ processes }, 'stopped');
-  // The pipes of running processes would keep the event loop alive.
-  if (processes === 'leave') process.exit();
+  // The pipes of running processes, and file systems that do not answer, would keep the event loop alive.
+  if (processes === 'leave' || daemon.isHeldUp()) process.exit();
 }

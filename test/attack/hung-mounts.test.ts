@@ -1,7 +1,9 @@
+import { execFileSync } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, readlinkSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import { Code, ConnectError } from '@connectrpc/connect';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { FileType } from '../../src/gen/filesystem/filesystem_pb.js';
 import { type Clients, connectTo, transcribe } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
@@ -196,3 +198,38 @@ test('a listing shows a mount that does not answer, and a link to it, without a 
 function raise(): never {
   throw new Error('no such call');
 }
+
+test('a mount that hangs within another, and many that hang, leave threads for others', async () => {
+  const scenes = Array.from({ length: 12 }, prepare);
+  const inner = join(scenes[0]?.mounted ?? '', 'directory');
+  execFileSync('bindfs', ['--no-allow-other', scenes[1]?.behind ?? '', inner]);
+  onTestFinished(() => {
+    execFileSync('umount', ['-l', inner]);
+  });
+  expect((await clients.filesystem.stat({ path: join(inner, 'file') })).entry?.size).toBe(7n);
+  for (const { mounted } of scenes) hang(mounted);
+  const nested = hang(inner);
+  const paths = [...scenes.map(({ mounted }) => mounted), inner];
+  const calls = paths.flatMap((mounted) =>
+    Array.from({ length: 10 }, () => verdict(clients.filesystem.stat({ path: join(mounted, 'file') }))),
+  );
+  await expectTheRestToGoOn(scenes[0]?.elsewhere ?? '');
+  expect([...new Set(await Promise.all(calls))]).toEqual([SILENT[0]]);
+  expect(waitingThreads()).toBeLessThanOrEqual(3);
+  nested();
+});
+
+test('the daemon stops while a mount hangs', async () => {
+  const { mounted } = prepare();
+  const stopped = await startDaemon({ args: ['--file-timeout=1'] });
+  const goOn = hang(mounted);
+  const { filesystem } = connectTo(stopped.url);
+  const calls = Array.from({ length: 10 }, () =>
+    filesystem.stat({ path: join(mounted, 'file') }).catch(() => {}),
+  );
+  await Promise.all(calls);
+  const stopping = stopped.stop();
+  expect(await Promise.race([stopping, delay(20_000, 'hangs')])).not.toBe('hangs');
+  goOn();
+  await stopped[Symbol.asyncDispose]();
+});

@@ -6,6 +6,7 @@
 exported js_await_readable;
 exported js_await_writable;
 exported js_encode_base64;
+exported js_exit_now;
 exported js_forbid_core_dumps;
 exported js_pending_bytes;
 exported js_pipe_reader;

@@ -69,6 +69,11 @@ export class Lanes {
     return this.#limitMs;
   }
 
+  /** Whether a job is running. */
+  get isBusy(): boolean {
+    return this.#total > 0;
+  }
+
   /**
    * Runs a job that looks up a path, and returns the lane that the file belongs into. The path is not followed into
    * mounts that may not answer before the job has a place in their lanes. Throws as `run` does.

@@ -20,6 +20,16 @@ export function forbidCoreDumps(): void {
   native.forbidCoreDumps();
 }
 
+/**
+ * Makes the exit of this process wait for no thread of the pool, if `isHeldUp` by then: Node waits for all, and one that
+ * waits for a file server may never return. Called after the listeners of `exit` that must run.
+ */
+export function exitWithoutThreads(isHeldUp: () => boolean): void {
+  process.on('exit', (code) => {
+    if (isHeldUp()) native.exitNow(code);
+  });
+}
+
 /** Exempts a process from the out-of-memory killer. Source: proc_pid_oom_score_adj(5). */
 const OOM_SCORE_ADJ_MIN = '-1000';
 
