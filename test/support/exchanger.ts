@@ -5,16 +5,20 @@ import { onTestFinished } from 'vitest';
 /** An untrusted user of the guest. */
 export const STRANGER = 65_534;
 
-/** A process of that user that exchanges two names of his directory until the test has finished. */
-export async function exchanger(left: string, right: string): Promise<ChildProcess> {
+/**
+ * A process of that user that exchanges two names of his directory until the test has finished, with pauses in
+ * milliseconds.
+ */
+export async function exchanger(left: string, right: string, pauseMs = 0): Promise<ChildProcess> {
   const script = `
-import ctypes, os
+import ctypes, os, time
 os.setgroups([]); os.setgid(${STRANGER}); os.setuid(${STRANGER})
 libc = ctypes.CDLL(None)
 left, right = ${JSON.stringify(left)}.encode(), ${JSON.stringify(right)}.encode()
 print("ready", flush=True)
 while os.getppid() == ${process.pid}:
     libc.renameat2(-100, left, -100, right, 2)
+    if ${pauseMs}: time.sleep(${pauseMs} / 1000)
 `;
   const child = spawn('python3', ['-c', script], { stdio: ['ignore', 'pipe', 'inherit'] });
   const { promise, resolve } = Promise.withResolvers<void>();

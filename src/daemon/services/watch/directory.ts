@@ -25,6 +25,8 @@ export class Look {
   readonly unreported = this.known.entries();
   /** Events since the watch was added, to be replayed afterwards. */
   readonly events: InotifyEvent[] = [];
+  /** Entries have been reported: the result stays valid when the directory moves. */
+  isAccepted = false;
   #replayed = 0;
 
   constructor(moves: number) {

@@ -10,6 +10,8 @@ const SLICE_MS = 5;
 const STEPS_BETWEEN_CLOCK_READS = 64;
 /** Delay before a directory that was not found is tried again, in milliseconds; doubles each time. */
 const RETRY_MS = 5;
+/** For how long the start of a watch waits for directories that are made meanwhile, in milliseconds. */
+const PATIENCE_MS = 1000;
 /** The number of attempts (0.3 s) that the start of a watch waits for. */
 const PATIENT_MISSES = 6;
 /** The number of attempts (10 s) after which a directory counts as removed. */
@@ -41,8 +43,10 @@ export class Survey {
   readonly #queue: Directory[] = [];
   /** Directories that have been read, and whose events up to the read have been handled. */
   readonly #read: Directory[] = [];
-  /** Reads whose events have not been handled yet, and delays. */
-  #pending = 0;
+  /** Directories that the start of the watch waits for. */
+  readonly #awaited = new Set<Directory>();
+  /** Until then it also waits for new directories. */
+  #patientUntil = 0;
   #scheduled = false;
   #stopped = false;
 
@@ -55,13 +59,21 @@ export class Survey {
 
   /** Surveys the root and all below. */
   start(): void {
+    this.#patientUntil = performance.now() + PATIENCE_MS;
+    this.#awaited.add(this.#tree.root);
     this.#queue.push(this.#tree.root);
     this.#goOn();
   }
 
   /** Surveys `directory` and all below after the queued events, which may affect it, have been handled. */
   request(directory: Directory): void {
-    this.#queue.push(directory);
+    if (!this.#tree.live && performance.now() < this.#patientUntil) this.#awaited.add(directory);
+    this.#enqueue(directory);
+  }
+
+  #enqueue(directory: Directory): void {
+    if (directory.look?.isAccepted) this.#read.push(directory);
+    else this.#queue.push(directory);
     this.#schedule((run) => this.#kernel.whenDrained(run));
   }
 
@@ -90,7 +102,7 @@ export class Survey {
 
   #slice(): void {
     const deadline = performance.now() + SLICE_MS;
-    drain(this.#read, deadline, (directory) => this.#conclude(directory, deadline));
+    this.#concludeRead(deadline);
     const done: Directory[] = [];
     using descent = this.#placement.descend();
     drain(this.#queue, deadline, (directory) => {
@@ -98,7 +110,9 @@ export class Survey {
       while (result === 'more' && performance.now() < deadline)
         result = this.#reader.step(directory, descent);
       if (result === 'done') done.push(directory);
-      else if (result === 'later') this.#wait(directory, (run) => this.#kernel.releases.whenDone(run));
+      else if (result === 'later')
+        this.#requestLater(directory, (run) => this.#kernel.releases.whenDone(run));
+      else if (result === 'none' && !directory.look) this.#awaited.delete(directory);
       return result !== 'more';
     });
     if (done.length > 0) this.#concludeLater(done);
@@ -107,28 +121,33 @@ export class Survey {
 
   #goOn(): void {
     if (this.#queue.length + this.#read.length > 0) this.#schedule((run) => this.#kernel.inTurn(run));
-    else if (this.#pending === 0) this.#tree.surveyed();
+    if (this.#awaited.size === 0) this.#tree.surveyed();
   }
 
   /** Concludes the reads when all events up to now have been handled. */
   #concludeLater(directories: readonly Directory[]): void {
-    this.#pending++;
     this.#kernel.whenPassed(() => {
-      this.#pending--;
       for (const directory of directories) this.#read.push(directory);
-      this.#attempt(() => this.#goOn());
+      this.#attempt(() => {
+        this.#concludeRead(performance.now() + SLICE_MS);
+        this.#goOn();
+      });
     });
+  }
+
+  #concludeRead(deadline: number): void {
+    drain(this.#read, deadline, (directory) => this.#conclude(directory, deadline));
   }
 
   /** False when it has to be continued. */
   #conclude(directory: Directory, deadline: number): boolean {
     const { look } = directory;
     const top = directory.top();
+    if (top !== this.#tree.root) this.#awaited.delete(directory);
     if (!look || top.gone) return true;
-    if (top === this.#tree.root && look.moves === directory.moves && look.outcome === 'found') {
-      return this.#accept(directory, look, deadline);
-    }
-    this.#placement.cancel(directory);
+    const isValid = look.isAccepted || (look.moves === directory.moves && look.outcome === 'found');
+    if (top === this.#tree.root && isValid) return this.#accept(directory, look, deadline);
+    if (!look.isAccepted) this.#placement.cancel(directory);
     if (top !== this.#tree.root) top.moving?.unsurveyed.push(directory);
     else if (look.moves === directory.moves && look.outcome === 'missing') this.#missed(directory);
     else this.#outran(directory);
@@ -136,12 +155,13 @@ export class Survey {
   }
 
   #accept(directory: Directory, look: Look, deadline: number): boolean {
+    look.isAccepted = true;
     let steps = 0;
     const isLate = () => ++steps % STEPS_BETWEEN_CLOCK_READS === 0 && performance.now() > deadline;
     for (let next = look.unreported.next(); !next.done; next = look.unreported.next()) {
       const [name, isDirectory] = next.value;
       this.#tree.tellCreated(directory, name);
-      if (isDirectory) this.request(directory.addChild(name));
+      if (isDirectory) this.#found(directory, directory.addChild(name));
       if (isLate()) return false;
     }
     for (let event = look.nextEvent(); event; event = look.nextEvent()) {
@@ -150,7 +170,13 @@ export class Survey {
     }
     directory.look = null;
     directory.surveyed = true;
+    this.#awaited.delete(directory);
     return true;
+  }
+
+  #found(parent: Directory, directory: Directory): void {
+    if (this.#awaited.has(parent)) this.#awaited.add(directory);
+    this.#enqueue(directory);
   }
 
   /** Tries again later: the event of a move or removal comes shortly after it, later on a busy system. */
@@ -163,23 +189,17 @@ export class Survey {
   /** The tree lags behind changes: tries again, as long as they go on. */
   #outran(directory: Directory): void {
     const count = directory.outran++;
-    if (count === 0) this.request(directory);
+    if (count === 0) this.#enqueue(directory);
     else this.#retry(directory, count, RETRY_MS * 2 ** Math.min(count - 1, PATIENT_MISSES));
   }
 
   #retry(directory: Directory, count: number, delayMs: number): void {
-    const later = (run: () => void) => setTimeout(run, delayMs).unref();
-    if (count <= PATIENT_MISSES) this.#wait(directory, later);
-    else later(() => this.#attempt(() => this.request(directory)));
+    if (count > PATIENT_MISSES) this.#awaited.delete(directory);
+    this.#requestLater(directory, (run) => setTimeout(run, delayMs).unref());
   }
 
-  /** Surveys the directory later; the start of a watch waits for it. */
-  #wait(directory: Directory, later: (run: () => void) => void): void {
-    this.#pending++;
-    later(() => {
-      this.#pending--;
-      this.#attempt(() => this.request(directory));
-    });
+  #requestLater(directory: Directory, later: (run: () => void) => void): void {
+    later(() => this.#attempt(() => this.#enqueue(directory)));
   }
 }
 
