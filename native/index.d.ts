@@ -263,6 +263,30 @@ export function publishFile(
   gid: number,
 ): Promise<void>;
 
+// --- files/store.c ----------------------------------------------------------------------------------------
+
+/**
+ * Stores a file in one pool job; resolves `path`, which is absolute, as `openPlace` does.
+ *
+ * `inode` is empty: writes a new file to an unnamed temporary one and publishes it as `publishFile` does. If a regular
+ * file exists, resolves with its inode, `dev:ino`.
+ *
+ * With that inode: overwrites the file if it is still this one: reserves the space, sets the owner, clears set-id bits,
+ * writes and truncates. Not if the file has attributes whose names start with `prefix`.
+ *
+ * Resolves with true when the file is stored, and with false when it cannot be stored in this way, for whatever reason:
+ * an error, missing directories, links of other users than root, a file system without O_TMPFILE. Then it has changed
+ * nothing, unless writing itself has failed.
+ */
+export function storeFile(
+  path: string,
+  inode: string,
+  content: Buffer,
+  prefix: string,
+  uid: number,
+  gid: number,
+): Promise<boolean | string>;
+
 // --- files/copy.c -----------------------------------------------------------------------------------------
 
 /**

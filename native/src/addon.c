@@ -31,6 +31,7 @@ static const export EXPORTS[] = {
     {"receive", js_receive},
     {"sendFile", js_send_file},
     {"publishFile", js_publish_file},
+    {"storeFile", js_store_file},
     {"copyRange", js_copy_range},
     {"reserveSpace", js_reserve_space},
     {"readAttributes", js_read_attributes},

@@ -13,8 +13,6 @@ import { findCgroupMount } from './os/cgroup2.ts';
 import { Lanes } from './os/lanes.ts';
 import { UserDatabase } from './os/users.ts';
 import { StreamServer } from './rpc/connect-stream.ts';
-import { countUploads } from './services/files/counted-uploads.ts';
-import { guardFiles } from './services/files/guarded-files.ts';
 import { createFileServices } from './services/files/services.ts';
 import { Guest } from './services/guest/guest.ts';
 import { MetricsReader } from './services/guest/metrics.ts';
@@ -71,7 +69,7 @@ export function compose(config: Config, logger: Logger, output: HeldOutput): Dae
       ...{ guest, entries, processes, watcher, polled, uploads, streams, ...pause },
       init: createInit(config, lanes, { guest, metadata, ...pause }),
       metrics: new MetricsReader(),
-      files: guardFiles(countUploads(createFileServices(guest, entries), uploads), pause.gate),
+      files: createFileServices(guest, { ...entries, ...pause, uploads }),
       downloads: new Transfers(),
     },
     { version: config.version, logger, shutdown: shutdown.signal },

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "files/files.h"
+#include "files/store.h"
 #include "support/arguments.h"
 #include "support/job.h"
 
@@ -35,18 +36,24 @@ static void copy(job* j) {
   }
 }
 
-static void reserve(job* j) {
-  const transfer* t = (transfer*)j;
+bool reserve_space(int file, int64_t length) {
   // No hole: nothing to reserve. Skipping fallocate also avoids an inotify event.
-  if (t->length == 0 || lseek(t->target, 0, SEEK_HOLE) >= t->length) return;
+  if (length == 0 || lseek(file, 0, SEEK_HOLE) >= length) return true;
   int result;
-  do result = fallocate(t->target, FALLOC_FL_KEEP_SIZE, 0, t->length);
+  do result = fallocate(file, FALLOC_FL_KEEP_SIZE, 0, length);
   while (result < 0 && errno == EINTR);
-  if (result == 0 || errno == EOPNOTSUPP || errno == ENOSYS) return;
-  job_fail(j, "fallocate");
+  if (result == 0 || errno == EOPNOTSUPP || errno == ENOSYS) return true;
+  int error = errno;
   // Frees the blocks that were allocated beyond the end of the file before space ran out.
   struct stat status;
-  if (fstat(t->target, &status) == 0 && ftruncate(t->target, status.st_size) < 0) return;
+  if (fstat(file, &status) == 0) (void)!ftruncate(file, status.st_size);
+  errno = error;
+  return false;
+}
+
+static void reserve(job* j) {
+  const transfer* t = (transfer*)j;
+  if (!reserve_space(t->target, t->length)) job_fail(j, "fallocate");
 }
 
 napi_value js_copy_range(napi_env env, napi_callback_info info) {

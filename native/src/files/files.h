@@ -22,5 +22,6 @@ exported js_receive;
 exported js_remove_tree;
 exported js_reserve_space;
 exported js_send_file;
+exported js_store_file;
 exported js_write_attribute;
 exported js_write_times;

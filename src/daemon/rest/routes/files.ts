@@ -12,7 +12,7 @@ import { announcedDigests } from './files/digests.ts';
 import { DownloadLimits } from './files/download-limits.ts';
 import { sendDownload } from './files/download-response.ts';
 import { MULTIPART_OPTIONS } from './files/multipart.ts';
-import { isUpload, metadataOf, unsupportedType, uploadParts } from './files/upload-parts.ts';
+import { isUpload, metadataOf, unsupportedType, uploadSource } from './files/upload-parts.ts';
 
 const COMPOSE_LIMITS = { bytes: 1024 * 1024, large: null, containers: 16 };
 
@@ -20,10 +20,10 @@ const COMPOSE_LIMITS = { bytes: 1024 * 1024, large: null, containers: 16 };
 export function fileRoutes(app: FastifyInstance, files: FileServices): void {
   app.register((scope, _options, done) => {
     scope.register(multipart, MULTIPART_OPTIONS);
-    downloadRoute(scope, files);
     uploadRoute(scope, files);
     done();
   });
+  downloadRoute(app, files);
   composeRoute(app, files);
 }
 
@@ -75,7 +75,7 @@ function uploadRoute(app: FastifyInstance, files: FileServices): void {
         verified: announcedDigests(request.headers).length > 0,
       };
       return withClientSignal(reply, (signal) =>
-        files.upload(user, uploadParts(reply, path), { ...options, signal }),
+        files.upload(user, uploadSource(reply, path), { ...options, signal }),
       );
     },
   });

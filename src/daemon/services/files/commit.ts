@@ -5,7 +5,7 @@ import { native } from '../../os/native.ts';
 import type { OpenFile } from '../../os/open-file.ts';
 import type { Place } from '../../os/place.ts';
 import type { User } from '../../os/users.ts';
-import { type FileMetadata, replaceMetadata } from './metadata.ts';
+import { type FileMetadata, isEmpty, replaceMetadata } from './metadata.ts';
 import type { StagedFile } from './staged-file.ts';
 
 /** Content that can be written over a file. */
@@ -72,10 +72,6 @@ async function create(
   }
 }
 
-function isEmpty({ values }: FileMetadata): boolean {
-  return Object.keys(values).length === 0;
-}
-
 /**
  * Overwrites the file at the destination with `content`. Returns whether the metadata was stored; null if the
  * destination does not exist. Throws `invalid_argument` if it is not a regular file.
@@ -84,7 +80,7 @@ export async function overwrite(content: Content, destination: Destination): Pro
   const target = await openExisting(destination.place);
   if (!target) return null;
   try {
-    const status = await target.stat();
+    const status = await target.exactStat();
     if (!status.isFile()) {
       throw new EnvdError('invalid_argument', `path is no longer a regular file: '${destination.path}'`);
     }

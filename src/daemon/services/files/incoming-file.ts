@@ -4,7 +4,8 @@ import type { Place } from '../../os/place.ts';
 import { writeFully } from '../../os/write-fully.ts';
 import { type Content, commit, type Destination, overwrite } from './commit.ts';
 import { isNoSpace } from './errors.ts';
-import { type Move, StagedFile } from './staged-file.ts';
+import type { Arrivals } from './sink.ts';
+import { StagedFile } from './staged-file.ts';
 
 /** Maximum content of one file in memory, in bytes. */
 const MAX_IN_MEMORY = 1024 * 1024;
@@ -51,10 +52,10 @@ export class IncomingFile implements AsyncDisposable {
     }
   }
 
-  /** Appends a piece of content that is too large for memory. */
-  async take(piece: Buffer | Move, signal: AbortSignal): Promise<void> {
+  /** Appends what has arrived at a socket, of content that is too large for memory; returns the number of bytes. */
+  async receive(from: Arrivals): Promise<number> {
     if (this.#content instanceof MemoryContent) throw this.#content.cause;
-    await this.#content.take(piece, signal);
+    return this.#content.receive(from);
   }
 
   /** To be called when all content has been received. */

@@ -12,6 +12,10 @@ export interface FileMetadata {
   readonly prefix: string;
 }
 
+export function isEmpty({ values }: FileMetadata): boolean {
+  return Object.keys(values).length === 0;
+}
+
 /** Maximum length of an attribute name in bytes, XATTR_NAME_MAX of linux/limits.h. */
 const MAX_NAME = 255;
 /** Maximum bytes of names, including prefixes, and values of one file. */

@@ -1,6 +1,8 @@
 import { EnvdError, messageOf } from '../../../base/errors.ts';
+import type { Transfers } from '../../../base/tally.ts';
 import { resolvePath } from '../../os/paths.ts';
 import type { User } from '../../os/users.ts';
+import type { WriteGate } from '../freeze/write-gate.ts';
 import type { Guest } from '../guest/guest.ts';
 import { authorizeFile } from './authorize.ts';
 import { type ComposeRequest, compose } from './compose.ts';
@@ -14,7 +16,7 @@ import {
   createUploadResources,
   type UploadContext,
   type UploadedFile,
-  type UploadPart,
+  type UploadSource,
   upload,
 } from './upload.ts';
 
@@ -55,16 +57,21 @@ export interface FileServices {
     source: AsyncIterable<Buffer>,
     signal: AbortSignal,
   ): Promise<UnpackedArchive>;
-  upload(user: User, parts: AsyncIterable<UploadPart>, options: UploadOptions): Promise<UploadedFile[]>;
+  upload(user: User, source: UploadSource, options: UploadOptions): Promise<UploadedFile[]>;
   /** Throws `unauthenticated` for an unknown user. */
   compose(username: string, request: ComposeRequest): Promise<UploadedFile>;
 }
 
-export function createFileServices(
-  guest: Guest,
-  { metadataPrefix, lanes }: Pick<EntrySource, 'metadataPrefix' | 'lanes'>,
-): FileServices {
-  const shared = createUploadResources(lanes);
+export interface FileSettings extends Pick<EntrySource, 'metadataPrefix' | 'lanes'> {
+  /** Changes of files pass it; downloads only read and do not. */
+  readonly gate: WriteGate;
+  /** Counts uploaded files and received bytes. */
+  readonly uploads: Transfers;
+}
+
+export function createFileServices(guest: Guest, settings: FileSettings): FileServices {
+  const { metadataPrefix, lanes, gate, uploads } = settings;
+  const shared = createUploadResources({ lanes, gate, tally: uploads });
   const archives = new Archives(lanes);
   return {
     admit({ presentedToken, ...query }, operation) {
@@ -77,17 +84,28 @@ export function createFileServices(
     pack: (user, path) => archives.pack(resolvePath(path, user, guest.defaultWorkdir)),
     async unpack(user, given, source, signal) {
       const path = resolvePath(given, user, guest.defaultWorkdir);
-      return { path, ...(await archives.unpack(path, user, source, signal)) };
+      const pieces = counted(gate.outside(source), uploads);
+      const unpacked = await gate.run(() => archives.unpack(path, user, pieces, signal));
+      uploads.count += unpacked.files;
+      return { path, ...unpacked };
     },
-    async upload(user, parts, { metadata: values, ...options }) {
+    async upload(user, source, { metadata: values, ...options }) {
       const metadata = { values, prefix: metadataPrefix };
       const { defaultWorkdir } = guest;
-      return upload(parts, { user, defaultWorkdir, shared, metadata, ...options });
+      return upload(source, { user, defaultWorkdir, shared, metadata, ...options });
     },
     async compose(username, request) {
-      return compose(request, userOf(guest, username), guest.defaultWorkdir, lanes);
+      const user = userOf(guest, username);
+      return gate.run(() => compose(request, user, guest.defaultWorkdir, lanes));
     },
   };
+}
+
+async function* counted(pieces: AsyncIterable<Buffer>, uploads: Transfers): AsyncGenerator<Buffer> {
+  for await (const piece of pieces) {
+    uploads.bytes += piece.length;
+    yield piece;
+  }
 }
 
 function userOf(guest: Guest, name: string): User {

@@ -6,9 +6,7 @@ import type { OpenFile } from '../../os/open-file.ts';
 import type { Place } from '../../os/place.ts';
 import type { User } from '../../os/users.ts';
 import { writeFully } from '../../os/write-fully.ts';
-
-/** Moves received content to an open file at `position`, bypassing JavaScript; resolves with the number of bytes. */
-export type Move = (descriptor: number, position: number) => Promise<number>;
+import type { Arrivals } from './sink.ts';
 
 /**
  * Content in an unnamed temporary file (O_TMPFILE): other processes cannot open it, and the kernel deletes it when the
@@ -54,10 +52,11 @@ export class StagedFile implements AsyncDisposable {
     for (const piece of batch) this.#size += piece.length;
   }
 
-  /** Appends a received piece. */
-  async take(piece: Buffer | Move, signal: AbortSignal): Promise<void> {
-    if (typeof piece === 'function') this.#size += await this.file.run(() => piece(this.file.fd, this.#size));
-    else await this.write([piece], signal);
+  /** Appends what has arrived at a socket; returns the number of bytes. */
+  async receive(from: Arrivals): Promise<number> {
+    const moved = await this.file.run(() => from.moveTo(this.file.fd, this.#size));
+    this.#size += moved;
+    return moved;
   }
 
   /** Appends the whole content of an open file. */

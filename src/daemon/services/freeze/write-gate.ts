@@ -14,16 +14,28 @@ export class WriteGate {
     return this.#opened !== null;
   }
 
+  /** Throws `unavailable` while it is shut. */
+  assertOpen(): void {
+    if (!this.isShut) return;
+    const text = 'cannot change files: the file system is frozen, try again after the thaw';
+    throw new EnvdError('unavailable', text);
+  }
+
   /** Runs a change inside the gate. Throws `unavailable` while it is shut. */
   async run<T>(change: () => Promise<T>): Promise<T> {
-    if (this.isShut)
-      throw new EnvdError(
-        'unavailable',
-        'cannot change files: the file system is frozen, try again after the thaw',
-      );
+    this.assertOpen();
+    return this.inside(change);
+  }
+
+  /**
+   * Runs one step of a change that waits for its client between its steps; while the gate is shut, waits first. A slow
+   * client therefore does not delay a freeze, and its data waits for the thaw.
+   */
+  async inside<T>(step: () => Promise<T>): Promise<T> {
+    while (this.#opened) await this.#opened.promise;
     this.#inside++;
     try {
-      return await change();
+      return await step();
     } finally {
       this.#leave();
     }
@@ -31,7 +43,7 @@ export class WriteGate {
 
   /**
    * The items of `source`, for a change inside the gate: leaves the gate while waiting for an item and enters it again
-   * afterwards. A slow client therefore does not delay a freeze, and its data waits for the thaw.
+   * afterwards.
    */
   async *outside<T>(source: AsyncIterable<T>): AsyncGenerator<T> {
     const items = source[Symbol.asyncIterator]();

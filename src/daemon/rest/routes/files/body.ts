@@ -2,7 +2,9 @@ import type { IncomingMessage } from 'node:http';
 import type { Readable, Transform } from 'node:stream';
 import { createGunzip } from 'node:zlib';
 import { EnvdError, HttpError, messageOf } from '../../../../base/errors.ts';
+import type { Sink } from '../../../services/files/sink.ts';
 import { announcedDigests, DigestCheck } from './digests.ts';
+import { pump } from './pump.ts';
 
 const CHUNK = 64 * 1024;
 
@@ -36,6 +38,11 @@ export class RequestBody {
   /** Whether the body needs neither decoding nor verification. */
   get isPlain(): boolean {
     return !this.#isCoded && this.#check === null;
+  }
+
+  /** Pushes all of it into the sink. Throws `aborted` when it is incomplete, `invalid_argument` for malformed gzip. */
+  async pump(sink: Sink): Promise<void> {
+    await pump(this.stream, sink).catch((error) => Promise.reject(bodyError(error)));
   }
 
   /**
@@ -73,15 +80,6 @@ function through<Step extends Transform>(request: IncomingMessage, source: Reada
   // Readers get the error; without a reader it would be uncaught.
   step.on('error', () => {});
   return source.pipe(step);
-}
-
-/** Reads `source`. Leaving the loop early does not destroy it: it may be the request. */
-export async function* bytesOf(source: Readable): AsyncGenerator<Buffer> {
-  try {
-    yield* source.iterator({ destroyOnReturn: false });
-  } catch (error) {
-    throw bodyError(error);
-  }
 }
 
 /** Translates an error of reading a body. */

@@ -1,41 +1,47 @@
 import type { FastifyReply } from 'fastify';
 import { isSystemError } from '../../../../base/errors.ts';
 import { SocketBody } from '../../../os/socket-body.ts';
-import type { Move } from '../../../services/files/staged-file.ts';
+import type { Sink } from '../../../services/files/sink.ts';
 import { incompleteBody } from './body.ts';
 
-/** Larger bodies are moved directly; the connection cannot be reused afterwards. */
+/** Larger bodies are received directly; the connection cannot be reused afterwards. */
 const MIN_BYTES = 1024 * 1024;
 /** Idle timeout while the rest of a body is discarded. */
 const DRAIN_TIMEOUT_MS = 10_000;
 
 /**
- * The body of `length` bytes of `reply`'s request, moved from the socket to the file without passing through JavaScript:
- * first the bytes that have been read already, then functions that move what has arrived. Null when that is not possible.
+ * Makes `sink` receive the body of `reply`'s request from the socket, without passing it through JavaScript; `length`:
+ * its bytes. Returns false, without effect on the request, when that is not possible or not worthwhile.
  */
-export function directBody(
+export async function receiveDirectly(
   { request, raw: response }: FastifyReply,
   length: number | null,
-): AsyncIterable<Buffer | Move> | null {
-  const body = length !== null && length > MIN_BYTES ? SocketBody.take(request.raw) : null;
-  if (!body) return null;
+  sink: Sink,
+): Promise<boolean> {
+  if (length === null || length <= MIN_BYTES || !(await sink.canReceive())) return false;
+  const body = SocketBody.take(request.raw);
+  if (!body) return false;
   response.shouldKeepAlive = false;
   const gone = new AbortController();
   request.raw.socket.once('close', () => gone.abort(incompleteBody()));
-  return piecesOf(body, gone.signal);
-}
-
-async function* piecesOf(body: SocketBody, gone: AbortSignal): AsyncGenerator<Buffer | Move> {
-  const move: Move = (file, position) =>
-    body.moveTo(file, position).catch((error) => Promise.reject(explain(error)));
+  if (request.raw.socket.destroyed) gone.abort(incompleteBody());
   try {
-    yield* body.before;
-    while (body.left > 0) {
-      await body.arrival(gone);
-      yield move;
-    }
+    await receiveAll(body, sink, gone.signal);
   } finally {
     void drain(body);
+  }
+  return true;
+}
+
+async function receiveAll(body: SocketBody, sink: Sink, gone: AbortSignal): Promise<void> {
+  if (body.before.length > 0) await sink.write(body.before);
+  const arrivals = {
+    moveTo: (file: number, position: number) =>
+      body.moveTo(file, position).catch((error) => Promise.reject(explain(error))),
+  };
+  while (body.left > 0) {
+    await body.arrival(gone);
+    await sink.receive(arrivals);
   }
 }
 

@@ -1,8 +1,11 @@
-import { finished, type Readable, Transform, type TransformCallback } from 'node:stream';
+import { EventEmitter } from 'node:events';
+import { finished, type Readable, type Writable } from 'node:stream';
 import type { MultipartFile } from '@fastify/multipart';
 import type { FastifyRequest } from 'fastify';
 import { HttpError } from '../../../../base/errors.ts';
+import type { Sink } from '../../../services/files/sink.ts';
 import { bodyError } from './body.ts';
+import { pump } from './pump.ts';
 
 /** Maximum number of parts of a body, including skipped ones: the plugin uses memory for each. */
 const MAX_PARTS = 10_000;
@@ -27,93 +30,158 @@ export const MULTIPART_OPTIONS = {
 export interface Part {
   readonly name: string | undefined;
   readonly fileName: string | undefined;
-  /** To be read to its end, or skipped, before the next part is requested. */
-  readonly content: AsyncIterable<Buffer>;
-  skip(): void;
+  /** Pushes the content into the sink. What is not pumped is skipped. */
+  pump(sink: Sink): Promise<void>;
 }
 
 /**
- * The parts of `body`, the multipart body of `request` after decoding. Throws an error with status 413 for too many parts,
- * and the errors of the parser and of `body`; reading the content of a part throws these, too.
+ * Calls `receive` for one part after the other of `body`, the multipart body of `request` after decoding. Throws an
+ * error with status 413 for too many parts, and the errors of the parser and of `body`.
  */
-export async function* partsOf(request: FastifyRequest, body: Readable): AsyncGenerator<Part> {
-  const throttle = new Throttle();
-  const removeListeners = finished(body, { writable: false }, (error) => {
-    if (error) throttle.destroy(error);
-  });
-  const parts = withBody(request, body.pipe(throttle)).parts() as AsyncIterableIterator<MultipartFile>;
+export async function deliverParts(
+  request: FastifyRequest,
+  body: Readable,
+  receive: (part: Part) => Promise<void>,
+): Promise<void> {
+  const feed = new Feed(request, body);
   try {
-    for (;;) {
-      const { value: part, done } = await throttle.openUntil(parts.next());
-      if (done) return;
+    for (let part = await feed.next(); part !== null; part = await feed.next()) {
       const { fieldname: name, filename: fileName, file } = part;
-      yield { name, fileName, content: contentOf(file, throttle), skip: () => void file.resume() };
+      await receive({ name, fileName, pump: (sink) => feed.pump(file, sink) });
+      file.resume();
     }
-  } catch (error) {
-    throw isTooMany(error)
-      ? new HttpError(413, `multipart body has more than ${MAX_PARTS} parts`)
-      : bodyError(error);
   } finally {
-    removeListeners();
-    body.unpipe(throttle);
-    throttle.destroy();
-  }
-}
-
-async function* contentOf(file: Readable, throttle: Throttle): AsyncGenerator<Buffer> {
-  const pieces: AsyncIterator<Buffer> = file.iterator({ destroyOnReturn: false });
-  try {
-    for (;;) {
-      const { value, done } = await throttle.openUntil(pieces.next());
-      if (done) return;
-      yield value;
-    }
-  } catch (error) {
-    throw bodyError(error);
+    feed.end();
   }
 }
 
 /**
- * Passes bytes to the parser only while a reader waits for a result. Otherwise the plugin would read ahead and buffer the
- * contents of thousands of small parts.
+ * Stands for the request at the plugin, which pipes it to its parser: passes chunks of the body to the parser only while
+ * something waits for them. Otherwise the plugin would read ahead and buffer the contents of thousands of small parts.
  */
-class Throttle extends Transform {
-  #waiting = 0;
-  #pass: (() => void) | null = null;
+class Feed extends EventEmitter {
+  readonly headers: Readonly<Record<string, string | undefined>>;
+  readonly aborted = false;
+  readableEnded = false;
+  readonly #body: Readable;
+  readonly #parts: AsyncIterator<MultipartFile>;
+  readonly #removeListeners: () => void;
+  #parser: Writable | null = null;
+  /** A chunk that nothing waits for yet. */
+  #held: Buffer | null = null;
+  /** Whether the next part is awaited. */
+  #isAwaited = false;
+  /** The part that is being pumped. */
+  #file: Readable | null = null;
+  /** Bytes of the part that the last chunk has brought. */
+  #brought = 0;
 
-  constructor() {
+  constructor(request: FastifyRequest, body: Readable) {
     super();
-    // Readers get the error; without a reader it would be uncaught.
-    this.on('error', () => {});
+    this.headers = { 'content-type': request.headers['content-type'] };
+    this.#body = body;
+    const standIn: FastifyRequest = Object.create(request, { raw: { value: this } });
+    this.#parts = standIn.parts() as AsyncIterableIterator<MultipartFile>;
+    this.#removeListeners = finished(body, { writable: false }, (error) => this.#finish(error));
+    body.on('data', this.#take);
   }
 
-  /** Passes bytes until `result` settles. */
-  async openUntil<T>(result: Promise<T>): Promise<T> {
-    this.#waiting++;
-    this.#pass?.();
+  /** Called by the plugin. */
+  pipe(parser: Writable): void {
+    this.#parser = parser;
+  }
+
+  /** Called by the plugin, at the end. */
+  unpipe(): void {
+    this.#parser = null;
+  }
+
+  /** The next part; null at the end. */
+  async next(): Promise<MultipartFile | null> {
+    this.#isAwaited = true;
     try {
-      return await result;
+      const next = this.#parts.next();
+      this.#check();
+      const { value, done } = await next;
+      return done ? null : value;
+    } catch (error) {
+      throw isTooMany(error)
+        ? new HttpError(413, `multipart body has more than ${MAX_PARTS} parts`)
+        : bodyError(error);
     } finally {
-      this.#waiting--;
+      this.#isAwaited = false;
     }
   }
 
-  override _transform(chunk: Buffer, _encoding: BufferEncoding, done: TransformCallback): void {
-    this.#pass = () => {
-      this.#pass = null;
-      done(null, chunk);
+  async pump(file: Readable, sink: Sink): Promise<void> {
+    const count = (piece: Buffer) => {
+      this.#brought += piece.length;
     };
-    // Deferred: the chunks passed so far may complete the awaited result.
-    setImmediate(() => {
-      if (this.#waiting > 0) this.#pass?.();
-    });
+    this.#file = file.on('data', count).on('resume', this.#check);
+    try {
+      await pump(file, sink);
+    } catch (error) {
+      throw bodyError(error);
+    } finally {
+      this.#file = null;
+      file.off('data', count).off('resume', this.#check);
+    }
   }
-}
 
-/** A request with `body` for the plugin, which reads `raw` and takes the boundary from its headers. */
-function withBody(request: FastifyRequest, body: Readable): FastifyRequest {
-  const raw = Object.assign(body, { headers: request.raw.headers });
-  return Object.create(request, { raw: { value: raw } });
+  /** Leaves the rest of the body unread. */
+  end(): void {
+    this.#removeListeners();
+    this.#body.off('data', this.#take);
+    this.#parser = null;
+  }
+
+  #isWanted(): boolean {
+    const file = this.#file;
+    return this.#isAwaited || (file?.readableFlowing === true && !file.readableEnded);
+  }
+
+  readonly #take = (chunk: Buffer): void => {
+    if (!this.#isWanted()) {
+      this.#held = chunk;
+      this.#body.pause();
+      return;
+    }
+    this.#pass(chunk);
+    // Nothing else than content of the awaiting part: it awaits more.
+    if (this.#brought === chunk.length) return;
+    this.#body.pause();
+    setImmediate(this.#check);
+  };
+
+  #pass(chunk: Buffer): void {
+    this.#brought = 0;
+    this.emit('data', chunk);
+    this.#parser?.write(chunk);
+  }
+
+  /**
+   * Goes on reading if something waits. Called when promises and streams have settled, as only then it is known whether
+   * the last chunk has brought what was awaited.
+   */
+  readonly #check = (): void => {
+    if (!this.#isWanted()) return;
+    const chunk = this.#held;
+    this.#held = null;
+    if (chunk) {
+      this.#pass(chunk);
+      setImmediate(this.#check);
+    } else if (this.readableEnded) this.#parser?.end();
+    else this.#body.resume();
+  };
+
+  #finish(error: Error | null | undefined): void {
+    if (error) {
+      this.emit('error', error);
+      return;
+    }
+    this.readableEnded = true;
+    this.#check();
+  }
 }
 
 function isTooMany(error: unknown): boolean {

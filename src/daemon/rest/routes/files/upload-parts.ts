@@ -2,10 +2,10 @@ import type { IncomingMessage } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError, HttpError } from '../../../../base/errors.ts';
 import type { Metadata } from '../../../services/files/metadata.ts';
-import type { UploadPart } from '../../../services/files/upload.ts';
-import { bytesOf, RequestBody } from './body.ts';
-import { directBody } from './direct-body.ts';
-import { type Part, partsOf } from './multipart.ts';
+import type { UploadPart, UploadSource } from '../../../services/files/upload.ts';
+import { RequestBody } from './body.ts';
+import { receiveDirectly } from './direct-body.ts';
+import { deliverParts, type Part } from './multipart.ts';
 
 const RAW = 'application/octet-stream';
 const MULTIPART = 'multipart/form-data';
@@ -32,44 +32,50 @@ function uploadType(request: FastifyRequest): string {
 }
 
 /**
- * The files in the body of `reply`'s request; `path`: from the query, empty when absent. Each file must be read to its end
- * before the next is requested. Afterwards the rest of the body is discarded. Throws at the end when a digest does not
- * match.
+ * The files in the body of `reply`'s request; `path`: from the query, empty when absent. After them the rest of the body
+ * is discarded. Throws at the end when a digest does not match.
  */
-export async function* uploadParts(reply: FastifyReply, path: string): AsyncGenerator<UploadPart> {
-  const { request } = reply;
-  const body = new RequestBody(request.raw);
-  try {
-    if (uploadType(request) === RAW) yield rawPart(body, reply, path);
-    else yield* multipartParts(request, body, path);
-    await body.verify();
-  } finally {
-    body.drain();
-  }
+export function uploadSource(reply: FastifyReply, path: string): UploadSource {
+  return {
+    async deliver(receive) {
+      const { request } = reply;
+      const body = new RequestBody(request.raw);
+      try {
+        if (uploadType(request) === RAW) await receive(rawPart(body, reply, path));
+        else await deliverFiles(request, body, path, receive);
+        await body.verify();
+      } finally {
+        body.drain();
+      }
+    },
+  };
 }
 
 function rawPart(body: RequestBody, reply: FastifyReply, path: string): UploadPart {
   if (path === '') throw new EnvdError('invalid_argument', `path is required with ${RAW}`);
-  const direct = () => (body.isPlain ? directBody(reply, body.length) : null);
-  return { path, content: bytesOf(body.stream), direct, length: body.length };
+  return {
+    path,
+    length: body.length,
+    async pump(sink) {
+      if (body.isPlain && (await receiveDirectly(reply, body.length, sink))) return;
+      await body.pump(sink);
+    },
+  };
 }
 
-async function* multipartParts(
+async function deliverFiles(
   request: FastifyRequest,
   body: RequestBody,
   path: string,
-): AsyncGenerator<UploadPart> {
+  receive: (part: UploadPart) => Promise<void>,
+): Promise<void> {
   const response = new ResponseSize(request);
-  for await (const part of partsOf(request, body.stream)) {
-    const { content } = part;
+  await deliverParts(request, body.stream, async (part) => {
     const destination = destinationOf(part, path);
-    if (destination === null) {
-      part.skip();
-      continue;
-    }
+    if (destination === null) return;
     response.add(destination);
-    yield { path: destination, content, direct: () => null, length: null };
-  }
+    await receive({ path: destination, length: null, pump: part.pump });
+  });
 }
 
 /** The path for a part, or null when it is not a file to store. Throws `invalid_argument` for an unusable file name. */

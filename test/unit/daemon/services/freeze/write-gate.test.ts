@@ -70,7 +70,41 @@ describe('a shut gate', () => {
   });
 });
 
-describe('a change that waits for its client', () => {
+describe('a step of a change that waits for its client', () => {
+  test('waits for the gate to be opened, and the change does not delay a freeze between its steps', async () => {
+    const gate = new WriteGate();
+    expect(await gate.inside(async () => 'first')).toBe('first');
+    gate.shut();
+    await gate.whenIdle(0);
+    let isDone = false;
+    const step = gate.inside(async () => {
+      isDone = true;
+    });
+    await new Promise(setImmediate);
+    expect(isDone).toBe(false);
+    gate.open();
+    // Shut again at once: the step goes on waiting.
+    gate.shut();
+    await new Promise(setImmediate);
+    expect(isDone).toBe(false);
+    gate.open();
+    await step;
+    expect(isDone).toBe(true);
+    await gate.whenIdle(0);
+  });
+
+  test('counts as in progress, and forwards its error', async () => {
+    const gate = new WriteGate();
+    const { promise, reject } = Promise.withResolvers<void>();
+    const step = gate.inside(() => promise);
+    await expect(gate.whenIdle(5)).rejects.toMatchObject({ kind: 'unavailable' });
+    reject(new Error('no room'));
+    await expect(step).rejects.toThrow('no room');
+    await gate.whenIdle(0);
+  });
+});
+
+describe('a change that reads from its client', () => {
   test('does not delay a freeze, and continues when the gate is opened', async () => {
     const gate = new WriteGate();
     const source = slowSource();

@@ -1,0 +1,83 @@
+import { finished, type Readable } from 'node:stream';
+import type { Sink } from '../../../services/files/sink.ts';
+
+/** Limits of one batch, in bytes and pieces: larger writes make uploads faster. */
+const BATCH_BYTES = 512 * 1024;
+const BATCH_PIECES = 1024;
+
+/**
+ * Pushes the rest of `source` into `sink`; collects the next batch while one is written. Settles when no write is in
+ * progress; rejects with the first error of `source` or `sink`. Does not destroy `source`, which may be a request.
+ */
+export function pump(source: Readable, sink: Sink): Promise<void> {
+  return new Pump(source, sink).run();
+}
+
+class Pump {
+  readonly #source: Readable;
+  readonly #sink: Sink;
+  readonly #done = Promise.withResolvers<void>();
+  #batch: Buffer[] = [];
+  #bytes = 0;
+  #isWriting = false;
+  #hasEnded = false;
+  #error: unknown = null;
+
+  constructor(source: Readable, sink: Sink) {
+    this.#source = source;
+    this.#sink = sink;
+  }
+
+  async run(): Promise<void> {
+    const removeListeners = finished(this.#source, { writable: false }, (error) => this.#end(error));
+    this.#source.on('data', this.#take);
+    try {
+      await this.#done.promise;
+    } finally {
+      removeListeners();
+      this.#source.off('data', this.#take);
+    }
+  }
+
+  readonly #take = (piece: Buffer): void => {
+    this.#batch.push(piece);
+    this.#bytes += piece.length;
+    if (!this.#isFull()) return;
+    if (this.#isWriting) this.#source.pause();
+    else this.#write();
+  };
+
+  #isFull(): boolean {
+    return this.#bytes >= BATCH_BYTES || this.#batch.length >= BATCH_PIECES;
+  }
+
+  #write(): void {
+    const batch = this.#batch;
+    this.#batch = [];
+    this.#bytes = 0;
+    this.#isWriting = true;
+    this.#sink.write(batch).then(
+      () => this.#written(),
+      (error) => this.#written(error),
+    );
+  }
+
+  #written(error: unknown = null): void {
+    this.#isWriting = false;
+    this.#error ??= error;
+    if (this.#error !== null) this.#end(this.#error);
+    else if (this.#batch.length > 0 && (this.#hasEnded || this.#isFull())) this.#write();
+    else if (this.#hasEnded) this.#done.resolve();
+    if (this.#source.isPaused() && !this.#hasEnded) this.#source.resume();
+  }
+
+  #end(error: unknown): void {
+    this.#hasEnded = true;
+    this.#error ??= error ?? null;
+    if (this.#error !== null) this.#source.pause();
+    if (this.#isWriting) return;
+    if (this.#error !== null) this.#done.reject(this.#error);
+    else if (this.#batch.length > 0) this.#write();
+    else this.#done.resolve();
+  }
+}
