@@ -19,7 +19,7 @@ interface Setting {
   readonly execArgv: string[];
 }
 
-const SMALL_YOUNG_GENERATION = ['--max-semi-space-size=1'];
+const SMALL_YOUNG_GENERATION = ['--max-semi-space-size=2'];
 const SETTINGS: readonly Setting[] = [
   { reserve: false, execArgv: [] },
   { reserve: true, execArgv: [] },
@@ -100,7 +100,7 @@ async function row(setting: Setting, objects: number): Promise<Record<string, st
   for (let count = 0; count < RUNS; count++) results.push(await runInChild(setting, objects));
   return {
     reserved: setting.reserve ? 'yes' : 'no',
-    'young generation': setting.execArgv.length > 0 ? '1 MB' : 'default',
+    'young generation': setting.execArgv.length > 0 ? '2 MB' : 'default',
     'MB loaded': median(results.map(({ loaded }) => loaded.mib)).toFixed(0),
     'in windows': percent(results.map(({ loaded }) => loaded.share)),
     'MB collected': median(results.map(({ collected }) => collected.mib)).toFixed(0),

@@ -16,7 +16,7 @@ const [files = '10000', bytes = '4096', rounds = '7'] = process.argv.slice(2);
 const COUNT = Number(files);
 const NOTHING = Buffer.alloc(0);
 
-await using daemon = await startDaemon({ env: { NODE_OPTIONS: '--max-semi-space-size=1' } });
+await using daemon = await startDaemon({ env: { NODE_OPTIONS: '--max-semi-space-size=2' } });
 const from = join(daemon.scratch, 'from');
 const to = join(daemon.scratch, 'to');
 mkdirSync(from);
