@@ -16,6 +16,7 @@ import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { filesUrl, openRequest, post, uploadHead } from '../support/files-client.ts';
+import { mountTmpfs } from '../support/mounts.ts';
 import { needs } from '../support/needs.ts';
 import { openFiles } from '../support/proc.ts';
 import { describeTree, makeTree, tar } from '../support/tar-trees.ts';
@@ -238,6 +239,17 @@ describe('refusals', () => {
       expect(readdirSync(at('to'))).toEqual(['a', 'b', 'c'].slice(0, complete));
       rmSync(at('to'), { recursive: true });
     }
+  });
+
+  test('a full disk: what fitted stays, and nothing else', async () => {
+    const disk = mountTmpfs('1m');
+    for (const name of ['a', 'b', 'c']) writeFileSync(at('from', name), Buffer.alloc(400_000, name));
+    const answer = await upload(tar('-C', at('from'), '-cf', '-', 'a', 'b', 'c'), { path: disk });
+    expect(await answer.json()).toEqual({
+      code: 507,
+      message: `not enough disk space or inodes for path: '${disk}/c'; unpacked before: 2 files (800000 bytes), 0 directories and 0 links`,
+    });
+    expect(readdirSync(disk)).toEqual(['a', 'b']);
   });
 
   test('a client that goes away leaves no half file', async () => {
