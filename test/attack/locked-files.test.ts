@@ -6,6 +6,7 @@ import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { get, uploadRaw } from '../support/files-client.ts';
 import { holder } from '../support/holder.ts';
 import { mountTmpfs } from '../support/mounts.ts';
+import { threadsIn } from '../support/proc.ts';
 import { scratch } from '../support/scratch.ts';
 
 /*
@@ -65,6 +66,9 @@ describe('a file with a lease', () => {
   });
 });
 
+/** Where a thread waits for the lock of an inode: the caller of the lock, or the lock. */
+const LOCKED = /rwsem|xattr|llseek|chown|chmod|notify_change|truncate|fallocate/;
+
 /** Writes large blocks to all files at once; each write(2) holds the lock of its inode for some 100 ms. */
 const writer = (paths: readonly string[]) =>
   holder(`
@@ -107,7 +111,13 @@ test('files whose inodes are locked: 64 overwrites wait for them, and all else g
     open--;
     return answer.status;
   });
+  let most = 0;
+  const sample = setInterval(() => {
+    most = Math.max(most, threadsIn(daemon.pid, LOCKED));
+  }, 5);
   for (let round = 0; round < 5; round++) await expectTheRestToGoOn();
+  clearInterval(sample);
+  expect(most).toBeOneOf([1, 2, 3]);
   expect(open).toBeGreaterThan(0);
   await release();
   expect(new Set(await Promise.all(calls))).toEqual(new Set([200]));

@@ -69,3 +69,14 @@ export async function growthOf(pid: number, work: () => Promise<unknown>): Promi
   await work();
   return memoryOf(pid).peak - now;
 }
+
+/** How many threads of a process sleep in a function of the kernel; proc_pid_wchan(5). */
+export function threadsIn(pid: number, where: RegExp): number {
+  return readdirSync(`/proc/${pid}/task`).filter((id) => {
+    try {
+      return where.test(readFileSync(`/proc/${pid}/task/${id}/wchan`, 'utf8'));
+    } catch {
+      return false;
+    }
+  }).length;
+}
