@@ -19,7 +19,6 @@ enum { MOST_LINKS = 40, MOST_TRIES = 16 };
 typedef struct {
   place* at;
   walk_mode mode;
-  bool keeps_rights;
   int links;
   char rest[PATH_MAX];  // the part of the path that is not resolved yet
 } walker;
@@ -39,13 +38,15 @@ static int open_in_mount(int directory, const char* path, int flags, uint64_t re
 
 int walk_open(int directory, const char* name, int flags) {
   int file = open_in_mount(directory, name, flags, 0);
-  if (file >= 0 || errno != EXDEV) return file;
+  // ENOSYS, EPERM: kernels and sandboxes without openat2.
+  if (file >= 0 || (errno != EXDEV && errno != ENOSYS && errno != EPERM)) return file;
+  if (flags & O_CREAT) return openat(directory, name, flags | O_CLOEXEC, 0666);
   // Opening the root of a mount with O_PATH sends no request to its server.
   file = openat(directory, name, O_PATH | O_CLOEXEC | (flags & (O_NOFOLLOW | O_DIRECTORY)));
   int error = file < 0 ? errno : mounts_check(file);
   if (file >= 0 && (error || !(flags & O_PATH))) close(file);
   errno = error;
-  return error ? -1 : flags & O_PATH ? file : openat(directory, name, flags | O_CLOEXEC);
+  return error ? -1 : flags & O_PATH ? file : openat(directory, name, flags | O_CLOEXEC, 0666);
 }
 
 static int step_by_name(place* at, const char* name) {
@@ -93,7 +94,7 @@ static int follow(walker* w, int link, const char* name, bool is_last) {
   char target[PATH_MAX];
   if (++w->links > MOST_LINKS) return ELOOP;
   if (fstat(link, &status) < 0) return errno;
-  int error = w->keeps_rights ? 0 : take_owners_rights(at, status.st_uid);
+  int error = take_owners_rights(at, status.st_uid);
   if (error) return error;
   if (at->owner == OWN_RIGHTS && is_in_proc(at->directory)) {
     if (!is_last) return step_by_name(at, name);
@@ -208,8 +209,10 @@ int walk(const char* path, walk_mode mode, place* at) {
 }
 
 int walk_link(int directory, const char* name, place* at) {
-  walker w = {.at = at, .mode = WALK_FOLLOW, .keeps_rights = true};
-  *at = (place){.directory = fcntl(directory, F_DUPFD_CLOEXEC, 3), .name = ".", .owner = OWN_RIGHTS};
+  walker w = {.at = at, .mode = WALK_FOLLOW};
+  // The rights of the user whose link led to the directory.
+  uid_t owner = getuid() == 0 && geteuid() != 0 ? geteuid() : OWN_RIGHTS;
+  *at = (place){.directory = fcntl(directory, F_DUPFD_CLOEXEC, 3), .name = ".", .owner = owner};
   if (at->directory < 0) return errno;
   strcpy(w.rest, name);
   int error = go(&w);

@@ -32,7 +32,7 @@ int walk(const char* path, walk_mode mode, place* at);
 // The same, but ENOENT when a directory on the path is missing.
 int walk_to(const char* path, walk_mode mode, place* at);
 
-// Resolves the link `name` of an open directory with the thread's rights.
+// Resolves the link `name` of an open directory, beginning with the thread's rights; the rest as `walk_to`.
 int walk_link(int directory, const char* name, place* at);
 
 // Opens a name, close-on-exec and if new with mode 0666 less the umask, unless that enters a mount that the thread must
