@@ -5,7 +5,7 @@ type Meaning = readonly [kind: ErrorKind, text: string];
 /**
  * The client's error for a system call that failed at a path, the same for RPCs and `/files`; the path is appended to
  * the text. Source: the ERRORS sections of open(2), stat(2), mkdir(2), rename(2), write(2). All others are internal
- * errors.
+ * errors, named by their codes.
  */
 const MEANINGS: Readonly<Record<string, Meaning>> = {
   ENOENT: ['not_found', 'path not found'],
@@ -41,13 +41,14 @@ const MEANINGS_FOR_CREATION: typeof MEANINGS = {
 };
 
 /**
- * Translates a system error at `path` to the error that the client gets; returns all other errors unchanged.
+ * Translates a system error at `path` to the error that the client gets; returns other values unchanged.
  * `purpose`: whether the operation was to find the path or to create it.
  */
 export function explain(error: unknown, path: string, purpose: 'find' | 'make' = 'find'): unknown {
   if (!isSystemError(error)) return error;
-  const meaning = (purpose === 'make' && MEANINGS_FOR_CREATION[error.code]) || MEANINGS[error.code];
-  return meaning ? new EnvdError(meaning[0], `${meaning[1]}: '${path}'`, { cause: error }) : error;
+  const [kind, text] = (purpose === 'make' && MEANINGS_FOR_CREATION[error.code]) ||
+    MEANINGS[error.code] || ['internal', `${error.code} at path`];
+  return new EnvdError(kind, `${text}: '${path}'`, { cause: error });
 }
 
 /** Runs `operation` and translates its system errors as `explain` does. */

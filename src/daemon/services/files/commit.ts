@@ -1,4 +1,4 @@
-import { constants } from 'node:fs';
+import { constants, type Stats } from 'node:fs';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import type { KeyedQueues } from '../../../base/exclusion.ts';
 import { native } from '../../os/native.ts';
@@ -110,14 +110,28 @@ async function replace(
   content: Content,
   { place, user, metadata, durable }: Destination,
 ): Promise<boolean> {
-  await target.run(() => native.reserveSpace(target.fd, content.size), { long: true });
-  const carriesMetadata = await replaceMetadataOrRelease(target, metadata);
-  await changeOwner(target, user, place);
-  await content.copyTo(target);
+  const before = await target.stat();
+  let carriesMetadata = false;
+  try {
+    await target.run(() => native.reserveSpace(target.fd, content.size), { long: true });
+    carriesMetadata = await replaceMetadata(target, metadata);
+    await changeOwner(target, user, place);
+    await content.copyTo(target);
+  } catch (error) {
+    await restore(target, before).catch(() => {});
+    throw error;
+  }
   const { size } = await target.stat();
   if (size > content.size || content.size === 0) await target.truncate(content.size);
   if (durable) await target.sync();
   return carriesMetadata;
+}
+
+/** Gives the file back to its owner, and releases the blocks that were reserved beyond its end. */
+async function restore(target: OpenFile, before: Stats): Promise<void> {
+  const { uid, gid, size } = await target.stat();
+  if (uid !== before.uid || gid !== before.gid) await target.chown(before.uid, before.gid);
+  await target.truncate(Math.min(size, before.size));
 }
 
 /**
@@ -128,15 +142,4 @@ async function changeOwner(target: OpenFile, { uid, gid }: User, { owner }: Plac
   const status = await target.stat();
   if (owner === null && (status.uid !== uid || status.gid !== gid)) await target.chown(uid, gid);
   await target.dropSetIdBits();
-}
-
-/** On failure releases the blocks that were reserved beyond the end of the file. */
-async function replaceMetadataOrRelease(target: OpenFile, metadata: FileMetadata): Promise<boolean> {
-  try {
-    return await replaceMetadata(target, metadata);
-  } catch (error) {
-    const { size } = await target.stat();
-    await target.truncate(size);
-    throw error;
-  }
 }

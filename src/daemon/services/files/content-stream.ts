@@ -1,5 +1,6 @@
 import { Readable } from 'node:stream';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
+import { explain } from '../../os/errno.ts';
 import type { OpenFile } from '../../os/open-file.ts';
 
 /** Bytes of a file from `start` up to, excluding, `end`; null: to the end of the file. */
@@ -17,9 +18,12 @@ const CHUNK = 64 * 1024;
 export class ContentStream extends Readable {
   readonly #file: OpenFile;
   readonly #pieces: (Buffer | ByteRange)[];
+  readonly #path: string;
 
-  constructor(file: OpenFile, pieces: readonly (Buffer | ByteRange)[]) {
+  /** `path`: in errors. */
+  constructor(path: string, file: OpenFile, pieces: readonly (Buffer | ByteRange)[]) {
     super({ highWaterMark: CHUNK });
+    this.#path = path;
     this.#file = file;
     this.#pieces = [...pieces];
   }
@@ -59,7 +63,7 @@ export class ContentStream extends Readable {
     } catch (error) {
       // A file of /proc without data at present.
       if (isSystemError(error, 'EAGAIN')) return buffer.subarray(0, 0);
-      throw error;
+      throw explain(error, this.#path);
     }
   }
 }

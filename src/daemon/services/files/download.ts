@@ -32,6 +32,7 @@ export interface FileRange {
 
 /** A file opened for download; replacing its path does not change what is sent. */
 export class Download implements AsyncDisposable {
+  readonly path: string;
   readonly name: string;
   /** In bytes; null if unknown before the end of file, as for large files in /proc. */
   readonly size: number | null;
@@ -41,8 +42,9 @@ export class Download implements AsyncDisposable {
   readonly tag: string | null;
   readonly #content: Buffer | OpenFile;
 
-  constructor(name: string, status: Status, content: Buffer | OpenFile) {
-    this.name = name;
+  constructor(path: string, status: Status, content: Buffer | OpenFile) {
+    this.path = path;
+    this.name = basename(path);
     this.#content = content;
     const known = status.size > 0 ? status.size : null;
     this.size = Buffer.isBuffer(content) ? content.length : known;
@@ -54,7 +56,7 @@ export class Download implements AsyncDisposable {
   /** Returns the pieces in order, literal bytes or ranges of the file; closes the file at the end. */
   read(pieces: readonly (Buffer | ByteRange)[]): Buffer | Readable {
     const content = this.#content;
-    if (!Buffer.isBuffer(content)) return new ContentStream(content, pieces);
+    if (!Buffer.isBuffer(content)) return new ContentStream(this.path, content, pieces);
     const bytes = pieces.map((piece) =>
       Buffer.isBuffer(piece) ? piece : content.subarray(piece.start, piece.end ?? undefined),
     );
@@ -102,7 +104,7 @@ export async function openDownload(path: string, lanes: Lanes): Promise<Download
       lanes.find(() => native.readSmallFile(path, SMALL_BYTES)),
     ).then(({ value }) => value);
     assertRegular(path, small.mode);
-    return small.content ? new Download(basename(path), small, small.content) : await openLarge(path, lanes);
+    return small.content ? new Download(path, small, small.content) : await openLarge(path, lanes);
   } catch (error) {
     if (isSystemError(error, 'ENOENT', 'ENOTDIR')) {
       throw new EnvdError('not_found', `path '${path}' does not exist`, { cause: error });
@@ -118,7 +120,7 @@ async function openLarge(path: string, lanes: Lanes): Promise<Download> {
   try {
     const { mode, size, ino, mtimeNs } = await file.exactStat();
     assertRegular(path, Number(mode));
-    return new Download(basename(path), { size: Number(size), inode: ino, modifiedNs: mtimeNs }, file);
+    return new Download(path, { size: Number(size), inode: ino, modifiedNs: mtimeNs }, file);
   } catch (error) {
     await file.close();
     throw error;

@@ -1,5 +1,6 @@
 import { constants } from 'node:fs';
 import { dirname } from 'node:path';
+import { about } from '../../os/errno.ts';
 import type { Lanes } from '../../os/lanes.ts';
 import { Place } from '../../os/place.ts';
 
@@ -12,7 +13,7 @@ export async function syncDirectories(paths: Iterable<string>, lanes: Lanes): Pr
   for (const path of paths) {
     for (let directory = path; !synced.has(directory); directory = dirname(directory)) {
       synced.add(directory);
-      await syncDirectory(directory, lanes);
+      await about(directory, () => syncDirectory(directory, lanes));
     }
   }
 }

@@ -108,7 +108,7 @@ async function openBelow(
     return { top, path, shown, entries: (await top.below(path))[Symbol.iterator]() };
   } catch (error) {
     if (isSystemError(error, 'EXDEV')) return openOtherMount(top, path, shown, source, owned);
-    return unlessLimited(error, shown);
+    return unlessUnreadable(error, shown);
   }
 }
 
@@ -123,15 +123,14 @@ async function openOtherMount(
   try {
     return await openMount(joinBytes(top.path, path), shown, true, source, owned);
   } catch (error) {
-    return unlessLimited(error, shown);
+    return unlessUnreadable(error, shown);
   }
 }
 
-/** Limits of the daemon and of time are not properties of the tree: the listing must not be silently incomplete. */
-function unlessLimited(error: unknown, shown: string): null {
-  if (isSystemError(error, 'EMFILE', 'ENFILE', 'ENOMEM', 'ETIMEDOUT')) throw explain(error, shown);
-  if (error instanceof EnvdError) throw error;
-  return null;
+/** What has vanished, was replaced, or cannot be reached is left out. Nothing else is: a listing is complete, or fails. */
+function unlessUnreadable(error: unknown, shown: string): null {
+  if (isSystemError(error, 'ENOENT', 'ENOTDIR', 'ELOOP', 'ENAMETOOLONG', 'EACCES', 'EPERM')) return null;
+  throw explain(error, shown);
 }
 
 function isDirectory({ mode }: RawEntry): boolean {

@@ -104,12 +104,21 @@ async function inStage(
     try {
       await work(staged);
     } finally {
-      await staged.run(() => native.removeTree(staged.path), { long: true });
+      await twice(() => removeAll(staged));
     }
   } finally {
     // It is gone if the owner of the directory has moved it.
-    await place.run(() => rmdir(stage)).catch(() => {});
+    await twice(() => place.run(() => rmdir(stage))).catch(() => {});
   }
+}
+
+async function removeAll(place: Place): Promise<void> {
+  await place.run(() => native.removeTree(place.path), { long: true });
+}
+
+/** Tries again once, so that a shortage of a moment leaves no temporary name. */
+function twice(work: () => Promise<void>): Promise<void> {
+  return work().catch(work);
 }
 
 /** Creates a directory of mode 0700 beside the place. */
@@ -145,7 +154,15 @@ async function removeIfUnchanged(from: Place, inode: number, shown: string, lane
   if (!now.isDirectory()) return from.unlink();
   await inStage(from, shown, lanes, async (staged) => {
     await staged.moveHere(from);
-    if ((await staged.status())?.ino !== inode) await from.moveHere(staged);
+    let isRemoved = false;
+    try {
+      if ((await staged.status())?.ino !== inode) return;
+      await twice(() => removeAll(staged));
+      isRemoved = true;
+    } finally {
+      // Another one, or what cannot be removed, goes back to where it was.
+      if (!isRemoved) await from.moveHere(staged);
+    }
   });
 }
 

@@ -51,12 +51,15 @@ describe.each(['find', 'make'] as const)('explain, for a path to %s', (purpose) 
     });
   });
 
-  test('returns any other error unchanged', () => {
+  test('any other system error is internal, and what is none is returned unchanged', () => {
     const others = Object.keys(constants.errno).filter((code) => !(code in MEANINGS));
     expect(others.length).toBeGreaterThan(50);
-    for (const error of [...others.map(failure), new Error('x'), 'thrown', null]) {
-      expect(explain(error, '/path', purpose)).toBe(error);
+    for (const code of others) {
+      const expected = { kind: 'internal', message: `${code} at path: '/path'` };
+      expect(explain(failure(code), '/path', purpose)).toMatchObject(expected);
     }
+    for (const error of [new Error('x'), 'thrown', null])
+      expect(explain(error, '/path', purpose)).toBe(error);
   });
 });
 

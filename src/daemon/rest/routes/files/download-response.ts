@@ -3,6 +3,7 @@ import { promisify } from 'node:util';
 import zlib from 'node:zlib';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../../../base/errors.ts';
+import { about } from '../../../os/errno.ts';
 import type { OpenFile } from '../../../os/open-file.ts';
 import { SocketOutput } from '../../../os/socket-output.ts';
 import type { DigestAlgorithm } from '../../../services/files/digest.ts';
@@ -116,7 +117,7 @@ async function sendRange(
   const head = Math.min(FIRST_BYTES, end - start);
   const release = limits.take(head);
   try {
-    const first = await readFirst(file, start, head);
+    const first = await about(download.path, () => readFirst(file, start, head));
     await sendBody(begin(reply, plan), async (write) => {
       await write(first);
       release();
