@@ -45,7 +45,7 @@ export function isFailure(result: object): result is Failure {
 /** Resolves an absolute path; `follows`: a link at its end too. */
 export function resolve(world: World, path: Bytes, follows: boolean): Place | Failure {
   if (path.length > LONGEST_PATH) return fail('ENAMETOOLONG');
-  return new Walk(world, { directory: world.root, rest: path, rights: null, follows, keeps: false }).end();
+  return new Walk(world, { directory: world.root, rest: path, rights: null, follows }).end();
 }
 
 /** What a link in a directory refers to; `rights`: those that the directory was reached with. */
@@ -55,7 +55,7 @@ export function resolveLink(
   name: Bytes,
   rights: Rights,
 ): Place | Failure {
-  return new Walk(world, { directory, rest: name, rights, follows: true, keeps: true }).end();
+  return new Walk(world, { directory, rest: name, rights, follows: true }).end();
 }
 
 interface Start {
@@ -63,23 +63,19 @@ interface Start {
   readonly rest: Bytes;
   readonly rights: Rights;
   readonly follows: boolean;
-  /** Whether links do not change the rights. */
-  readonly keeps: boolean;
 }
 
 class Walk {
   readonly #world: World;
   readonly #follows: boolean;
-  readonly #keeps: boolean;
   #directory: Directory;
   #rest: Bytes;
   #rights: Rights;
   #links = 0;
 
-  constructor(world: World, { directory, rest, rights, follows, keeps }: Start) {
+  constructor(world: World, { directory, rest, rights, follows }: Start) {
     this.#world = world;
     this.#follows = follows;
-    this.#keeps = keeps;
     this.#directory = directory;
     this.#rest = rest;
     this.#rights = rights;
@@ -142,7 +138,7 @@ class Walk {
   #follow(link: Link, name: Bytes, isLast: boolean): Place | Failure | null {
     this.#links += 1;
     if (this.#links > MOST_LINKS) return fail('ELOOP');
-    if (!this.#keeps && link.uid !== 0 && link.uid !== this.#rights) {
+    if (link.uid !== 0 && link.uid !== this.#rights) {
       if (this.#rights !== null) return fail('EACCES');
       this.#rights = link.uid;
     }
@@ -150,7 +146,7 @@ class Walk {
     const target = this.#textOf(link);
     if (target === null) return fail('EACCES');
     // A limit of the daemon, which the kernel does not have: a target and the rest of the path fit in one path.
-    if (!this.#keeps && target.length + this.#rest.length > LONGEST_PATH) return fail('ENAMETOOLONG');
+    if (target.length + this.#rest.length > LONGEST_PATH) return fail('ENAMETOOLONG');
     this.#rest = target + this.#rest;
     if (target.startsWith('/')) this.#directory = this.#world.root;
     return null;
