@@ -1,7 +1,6 @@
-import { closeSync } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
 import { native } from './native.ts';
-import { handleOf, readiness } from './socket-handle.ts';
+import { closeAfter, handleOf, readiness } from './socket-handle.ts';
 
 /**
  * A request's body, detached from Node's parser so that a pool thread can copy it from the socket to a file. Node reads
@@ -12,6 +11,8 @@ export class SocketBody implements Disposable {
   readonly before: readonly Buffer[];
   readonly #socket: number;
   #left: number;
+  /** May last longer than its caller waits: on a file system that does not answer. */
+  #underWay: Promise<unknown> = Promise.resolve();
 
   private constructor(socket: number, before: readonly Buffer[], left: number) {
     this.#socket = socket;
@@ -44,7 +45,9 @@ export class SocketBody implements Disposable {
    * have arrived. Rejects with ECONNRESET when the connection has ended, and with write(2)'s errors.
    */
   async moveTo(file: number | null, position: number): Promise<number> {
-    const moved = await native.receive(this.#socket, file, position, this.#left);
+    const job = native.receive(this.#socket, file, position, this.#left);
+    this.#underWay = Promise.allSettled([this.#underWay, job]);
+    const moved = await job;
     this.#left -= moved;
     return moved;
   }
@@ -54,8 +57,9 @@ export class SocketBody implements Disposable {
     return readiness(native.awaitReadable, this.#socket, signal);
   }
 
+  /** Closes it when the last job has returned: until then the number must not be another connection's. */
   [Symbol.dispose](): void {
-    closeSync(this.#socket);
+    closeAfter(this.#underWay, this.#socket);
   }
 }
 

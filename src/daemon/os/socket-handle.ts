@@ -1,3 +1,4 @@
+import { closeSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { onAbort } from '../../base/abort.ts';
 
@@ -13,6 +14,12 @@ export function handleOf(socket: Socket | null): Handle | null {
   return handle && Number(handle.fd) >= 0 && typeof handle.readStop === 'function'
     ? (handle as Handle)
     : null;
+}
+
+/** Closes a descriptor when `job`, which uses it, has settled. */
+export function closeAfter(job: Promise<unknown>, descriptor: number): void {
+  const close = () => closeSync(descriptor);
+  job.then(close, close);
 }
 
 /** Resolves when `wait`, `awaitReadable` or `awaitWritable` of the addon, calls back; throws the reason of `signal`. */

@@ -1,9 +1,8 @@
-import { closeSync } from 'node:fs';
 import type { ServerResponse } from 'node:http';
 import { isSystemError } from '../../base/errors.ts';
 import { native } from './native.ts';
 import type { OpenFile } from './open-file.ts';
-import { handleOf, readiness } from './socket-handle.ts';
+import { closeAfter, handleOf, readiness } from './socket-handle.ts';
 
 /**
  * The connection of a response, for a body that a pool thread sends from a file. Everything that was written to the
@@ -12,6 +11,8 @@ import { handleOf, readiness } from './socket-handle.ts';
 export class SocketOutput implements Disposable {
   readonly #socket: number;
   #sent = 0;
+  /** May last longer than its caller waits: on a file system that does not answer. */
+  #underWay: Promise<unknown> = Promise.resolve();
 
   private constructor(socket: number) {
     this.#socket = socket;
@@ -46,13 +47,18 @@ export class SocketOutput implements Disposable {
     return position;
   }
 
+  /** Closes it when the last job has returned: until then the number must not be another connection's. */
   [Symbol.dispose](): void {
-    closeSync(this.#socket);
+    closeAfter(this.#underWay, this.#socket);
   }
 
   async #move(file: OpenFile, position: number, length: number): Promise<number> {
     try {
-      return await file.run(() => native.sendFile(this.#socket, file.fd, position, length));
+      return await file.run(() => {
+        const job = native.sendFile(this.#socket, file.fd, position, length);
+        this.#underWay = job;
+        return job;
+      });
     } catch (error) {
       if (isSystemError(error, 'EINVAL', 'ENOSYS')) return -1;
       throw error;
