@@ -72,7 +72,7 @@ export interface FileSettings extends Pick<EntrySource, 'metadataPrefix' | 'lane
 export function createFileServices(guest: Guest, settings: FileSettings): FileServices {
   const { metadataPrefix, lanes, gate, uploads } = settings;
   const shared = createUploadResources({ lanes, gate, tally: uploads });
-  const archives = new Archives(lanes);
+  const archives = new Archives(lanes, gate);
   return {
     admit({ presentedToken, ...query }, operation) {
       authorizeFile(guest.accessToken, { ...query, presentedToken, operation });
@@ -84,8 +84,7 @@ export function createFileServices(guest: Guest, settings: FileSettings): FileSe
     pack: (user, path) => archives.pack(resolvePath(path, user, guest.defaultWorkdir)),
     async unpack(user, given, source, signal) {
       const path = resolvePath(given, user, guest.defaultWorkdir);
-      const pieces = counted(gate.outside(source), uploads);
-      const unpacked = await gate.run(() => archives.unpack(path, user, pieces, signal));
+      const unpacked = await archives.unpack(path, user, counted(source, uploads), signal);
       uploads.count += unpacked.files;
       return { path, ...unpacked };
     },

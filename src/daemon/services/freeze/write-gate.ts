@@ -58,6 +58,19 @@ export class WriteGate {
     }
   }
 
+  /**
+   * Runs a step of a change that is inside the gate when the step begins, and may have left it before the step ends. It
+   * does not wait: the change may itself wait for it.
+   */
+  async beside<T>(step: () => Promise<T>): Promise<T> {
+    this.#inside++;
+    try {
+      return await step();
+    } finally {
+      this.#leave();
+    }
+  }
+
   shut(): void {
     this.#opened ??= Promise.withResolvers();
   }

@@ -6,6 +6,7 @@ import { explain } from '../../../os/errno.ts';
 import type { Lanes } from '../../../os/lanes.ts';
 import { Place } from '../../../os/place.ts';
 import type { User } from '../../../os/users.ts';
+import type { WriteGate } from '../../freeze/write-gate.ts';
 import { packDirectory } from './pack.ts';
 import { type Unpacked, unpack } from './unpack.ts';
 
@@ -16,9 +17,11 @@ const MAX_ARCHIVES = 32;
 export class Archives {
   readonly #free = new Allowance(MAX_ARCHIVES);
   readonly #lanes: Lanes;
+  readonly #gate: WriteGate;
 
-  constructor(lanes: Lanes) {
+  constructor(lanes: Lanes, gate: WriteGate) {
     this.#lanes = lanes;
+    this.#gate = gate;
   }
 
   /** See `packDirectory`. */
@@ -27,7 +30,10 @@ export class Archives {
     yield* packDirectory(path, this.#lanes);
   }
 
-  /** Unpacks an archive in a directory, which is made if it is missing; see `unpack`. */
+  /**
+   * Unpacks an archive in a directory, which is made if it is missing; see `unpack`. Leaves the gate while it waits for the
+   * client. Throws `unavailable` while the gate is shut.
+   */
   async unpack(
     path: string,
     user: User,
@@ -35,8 +41,11 @@ export class Archives {
     signal: AbortSignal,
   ): Promise<Unpacked> {
     using _ = this.#take();
-    await using root = await openTarget(path, user, this.#lanes);
-    return await unpack(source, root, { shown: path, user, signal });
+    return await this.#gate.run(async () => {
+      await using root = await openTarget(path, user, this.#lanes);
+      const beside = <T>(step: () => Promise<T>) => this.#gate.beside(step);
+      return await unpack(this.#gate.outside(source), root, { shown: path, user, signal, beside });
+    });
   }
 
   #take(): Disposable {

@@ -5,6 +5,9 @@ import type { User } from '../../../os/users.ts';
 
 type Owner = Pick<User, 'uid' | 'gid'>;
 
+/** Runs a task in the background. */
+type Beside = (task: () => Promise<void>) => Promise<void>;
+
 /** Entries that are stored at the same time. */
 const MAX_TASKS = 16;
 
@@ -35,10 +38,12 @@ export class DirectoryStack {
   readonly #root: DirectoryWriter;
   readonly #levels: Level[];
   readonly #user: Owner;
+  readonly #beside: Beside;
   readonly #running = new Set<Promise<void>>();
   #failure: { readonly reason: unknown } | null = null;
 
-  constructor(root: DirectoryWriter, user: Owner) {
+  constructor(root: DirectoryWriter, user: Owner, beside: Beside) {
+    this.#beside = beside;
     this.#root = root;
     this.#levels = [{ name: '', writer: root, tasks: new Map(), finish: null }];
     this.#user = user;
@@ -132,7 +137,7 @@ export class DirectoryStack {
   }
 
   #run(task: () => Promise<void>): Promise<void> {
-    const run = task()
+    const run = this.#beside(task)
       .catch((reason: unknown) => {
         this.#failure ??= { reason };
       })

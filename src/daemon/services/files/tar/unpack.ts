@@ -33,6 +33,8 @@ export interface UnpackOptions {
   readonly user: User;
   /** Aborts when the client disconnects. */
   readonly signal: AbortSignal;
+  /** Runs what goes on while the next bytes are waited for. */
+  readonly beside: <T>(step: () => Promise<T>) => Promise<T>;
 }
 
 /**
@@ -68,7 +70,7 @@ class Unpacker {
   constructor(reader: TarReader, root: DirectoryWriter, options: UnpackOptions) {
     this.#reader = reader;
     this.#options = options;
-    this.#stack = new DirectoryStack(root, options.user);
+    this.#stack = new DirectoryStack(root, options.user, options.beside);
   }
 
   async run(): Promise<void> {

@@ -1,0 +1,29 @@
+import { readdirSync } from 'node:fs';
+import { expect, test } from 'vitest';
+import { Archives } from '../../../../../../src/daemon/services/files/tar/archives.ts';
+import { WriteGate } from '../../../../../../src/daemon/services/freeze/write-gate.ts';
+import { testLanes } from '../../../../../support/lanes.ts';
+import { scratch } from '../../../../../support/scratch.ts';
+import { archiveOf } from '../../../../../support/tar-archive.ts';
+import { ROOT } from '../../../../../support/users.ts';
+
+test('an archive leaves the gate for its client only when nothing is being written', async () => {
+  const path = scratch();
+  const gate = new WriteGate();
+  const files = Array.from({ length: 100 }, (_, index) => ({ name: `${index}`, content: 'x'.repeat(1000) }));
+  const archive = archiveOf(...files);
+  let atRest = 0;
+  async function* source() {
+    yield archive.subarray(0, -1024);
+    gate.shut();
+    await gate.whenIdle(10_000);
+    atRest = readdirSync(path).length;
+    gate.open();
+    yield archive.subarray(-1024);
+  }
+  const archives = new Archives(testLanes, gate);
+  const user = { ...ROOT, uid: process.geteuid?.() ?? 0, gid: process.getegid?.() ?? 0 };
+  const unpacked = await archives.unpack(path, user, source(), AbortSignal.any([]));
+  expect(unpacked.files).toBe(100);
+  expect(atRest).toBe(100);
+});
