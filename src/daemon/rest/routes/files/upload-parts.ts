@@ -102,6 +102,8 @@ const METADATA = 'x-metadata-';
 
 /** The metadata in `X-Metadata-<key>` headers; keys in lower case, empty ones ignored; the first value if one repeats. */
 export function metadataOf(request: IncomingMessage): Metadata {
+  // Most requests have none; `headersDistinct` is made on demand.
+  if (!Object.keys(request.headers).some((name) => name.startsWith(METADATA))) return {};
   const metadata = new Map<string, string>();
   for (const [name, [first = '']] of Object.entries(request.headersDistinct) as [string, string[]][]) {
     const key = name.startsWith(METADATA) ? name.slice(METADATA.length) : '';
