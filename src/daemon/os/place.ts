@@ -14,6 +14,9 @@ type Owner = Pick<User, 'uid' | 'gid'>;
 /** O_TMPFILE of asm-generic/fcntl.h, which Node does not name; O_DIRECTORY differs between architectures. */
 const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;
 
+/** From asm-generic/fcntl.h; Node has no constant for it. */
+const O_PATH = 0o10000000;
+
 /** Errors where O_TMPFILE is not supported. EISDIR: it was taken for a plain open of a directory; EACCES: /proc/sys. */
 const NO_TMPFILE = ['EACCES', 'ENOTSUP', 'EOPNOTSUPP', 'EISDIR', 'EINVAL', 'EROFS', 'EPERM'];
 
@@ -231,7 +234,7 @@ export class Place implements Disposable {
   async assertMayMove(): Promise<void> {
     const { owner } = this;
     if (owner === null) return;
-    await using moved = await this.openFile(constants.O_RDONLY | constants.O_DIRECTORY);
+    await using moved = await this.openFile(O_PATH | constants.O_DIRECTORY);
     await moved.run(() => native.assertMayChange(moved.fd, Buffer.alloc(0), owner));
   }
 

@@ -265,9 +265,9 @@ export function move(world: World, source: Bytes, destination: Bytes, caller: Ca
   const parents = makeDirectories(world, to, to.missing, caller);
   if (typeof parents === 'string') return make(parents);
   if (!mayChange(to.rights, parents.directory, to.name, world.groups)) return 'permission_denied';
-  // Its `..` changes: rename(2), EACCES.
+  // Its `..` changes: rename(2), EACCES. The daemon asks for search permission too.
   const isMovedAway = node.kind === 'directory' && parents.directory !== from.directory;
-  if (isMovedAway && !may(from.rights, WRITE, node, world.groups)) return 'permission_denied';
+  if (isMovedAway && !may(from.rights, WRITE | SEARCH, node, world.groups)) return 'permission_denied';
   return rename(from, node, parents.directory, to.name);
 }
 
