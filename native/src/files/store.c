@@ -70,16 +70,22 @@ static bool give(int file, uid_t uid, gid_t gid, struct stat* status) {
   return !(status->st_mode & (S_ISUID | S_ISGID)) || fchmod(file, status->st_mode & 01777) == 0;
 }
 
-// What may fail for lack of space comes first, so that the old content is kept then.
+// What may fail for lack of space comes first, so that the old content is kept then. A failure leaves the old owner.
 static bool overwrite(const storing* s, int file) {
-  struct stat status;
+  struct stat before, status;
   char inode[48];
   int64_t length = (int64_t)s->length;
-  if (fstat(file, &status) < 0 || !is_ordinary(file) || has_attributes(s, file)) return false;
-  name_inode(&status, inode);
-  return strcmp(inode, s->inode) == 0 && reserve_space(file, length) && give(file, s->uid, s->gid, &status) &&
-         write_content(s, file) && fstat(file, &status) == 0 &&
-         ((status.st_size <= length && length > 0) || ftruncate(file, length) == 0);
+  if (fstat(file, &before) < 0 || !is_ordinary(file) || has_attributes(s, file)) return false;
+  name_inode(&before, inode);
+  if (strcmp(inode, s->inode) != 0 || !reserve_space(file, length)) return false;
+  status = before;
+  bool done = give(file, s->uid, s->gid, &status) && write_content(s, file) && fstat(file, &status) == 0 &&
+              ((status.st_size <= length && length > 0) || ftruncate(file, length) == 0);
+  if (done || fstat(file, &status) < 0) return done;
+  (void)!fchown(file, before.st_uid, before.st_gid);
+  // Frees the space that was reserved beyond its end.
+  (void)!ftruncate(file, status.st_size < before.st_size ? status.st_size : before.st_size);
+  return false;
 }
 
 static bool store_at(storing* s, const place* at) {
