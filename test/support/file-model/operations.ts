@@ -258,6 +258,8 @@ export function move(world: World, source: Bytes, destination: Bytes, caller: Ca
   const from = resolve(world, source, false);
   if (isFailure(from)) return find(from.errno);
   const node = entryOf(from);
+  const isHidden = from.missing.length === 0 && !may(from.rights, SEARCH, from.directory, world.groups);
+  if (isHidden) return 'permission_denied';
   if (!node) return 'not_found';
   if (!mayChange(from.rights, from.directory, from.name, world.groups)) return 'permission_denied';
   const to = resolve(world, destination, false);
