@@ -80,7 +80,7 @@ export function awaitReadable(descriptor: number, onReadable: () => void): () =>
  */
 export function encodeBase64(source: Buffer, target: Buffer, offset: number): number;
 
-// --- process/core_dumps.c ---------------------------------------------------------------------------------
+// --- process/limits.c ---------------------------------------------------------------------------------
 
 /**
  * Disables core dumps of this process, both to files and to a piped program (core(5)). Processes that `spawn` starts
@@ -203,23 +203,18 @@ export function readNext(directory: number, owner: number | null): Promise<Buffe
 // --- files/small_file.c -----------------------------------------------------------------------------------
 
 export interface SmallFile {
-  /** `st_mode`, inode(7). */
-  readonly mode: number;
-  /** `st_size`, in bytes; not the length of what can be read for files of /proc and /sys. */
-  readonly size: number;
   readonly inode: bigint;
   /** Nanoseconds since the epoch. */
   readonly modifiedNs: bigint;
-  /** Null when the file is not a regular file or is larger than the limit. */
-  readonly content: Buffer | null;
+  readonly content: Buffer;
 }
 
 /**
- * Stats the file at an absolute path, resolved as by `openPlace`, and reads it if it is a regular file of at most
- * `limit` bytes. Returns the result synchronously when all of it is in the page cache, else a promise of one pool job:
- * a pool job costs more than the system calls. Rejects with stat(2)'s, open(2)'s and read(2)'s errors.
+ * Reads the regular file at an absolute path if it has 1 to `limit` bytes, all of it is in the page cache, no part of the
+ * path is a link, and the file system is one that answers at once; otherwise null. A pool job costs more than the system
+ * calls. Throws EINVAL or ENAMETOOLONG for an impossible path.
  */
-export function readSmallFile(path: string, limit: number): SmallFile | Promise<SmallFile>;
+export function readSmallFile(path: string, limit: number): SmallFile | null;
 
 // --- files/transfer.c -------------------------------------------------------------------------------------
 
@@ -228,17 +223,12 @@ export function duplicate(descriptor: number): number;
 
 /**
  * Receives at most `length` bytes from a socket and writes them to `target` at `position`, or discards them when
- * `target` is null, in a pool thread. Returns when the socket is empty (after a large read: empty for 2 ms) or after 16
+ * `target` is -1, in a pool thread. Returns when the socket is empty (after a large read: empty for 2 ms) or after 16
  * MiB. Resolves with the number of bytes moved. Rejects with recv(2)'s errors, ECONNRESET at end of file, and with
  * pwrite(2)'s errors; received bytes that were not written are lost. Both descriptors must stay open until the promise
  * is settled.
  */
-export function receive(
-  socket: number,
-  target: number | null,
-  position: number,
-  length: number,
-): Promise<number>;
+export function receive(socket: number, target: number, position: number, length: number): Promise<number>;
 
 /**
  * Sends at most `length` bytes of an open file from `position` to a non-blocking socket, in a pool thread: sendfile(2).
@@ -371,17 +361,11 @@ export function openInotify(onReadable: () => void): Inotify;
 
 // --- watch/names.c ----------------------------------------------------------------------------------------
 
-/** Names of entries, one character per byte (Latin-1). */
-export interface DirectoryNames {
-  readonly directories: string[];
-  readonly others: string[];
-}
-
 /**
- * Reads the next names of an open directory, about a thousand, without a stat of each entry where the file system
- * reports types; null at the end. Without `withOthers` only directories are returned. Throws getdents(2)'s errors.
+ * Reads the next entries of an open directory: whole `struct linux_dirent64`s; null at the end. Throws getdents64(2)'s
+ * errors.
  */
-export function nextNames(descriptor: number, withOthers: boolean): DirectoryNames | null;
+export function nextNames(descriptor: number): Buffer | null;
 
 /**
  * Opens `path` below a directory with the rights of `owner`, without following any link (ELOOP; with O_PATH a link as

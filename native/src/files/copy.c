@@ -57,21 +57,13 @@ static void reserve(job* j) {
 }
 
 napi_value js_copy_range(napi_env env, napi_callback_info info) {
-  napi_value arguments[4];
   transfer plan = {.head = {.run = copy, .value = job_result}};
-  if (!arg_values(env, info, 4, arguments)) return NULL;
-  NAPI_CALL(env, napi_get_value_int32(env, arguments[0], &plan.source));
-  NAPI_CALL(env, napi_get_value_int32(env, arguments[1], &plan.target));
-  NAPI_CALL(env, napi_get_value_int64(env, arguments[2], &plan.offset));
-  NAPI_CALL(env, napi_get_value_int64(env, arguments[3], &plan.length));
+  if (!arg_parse(env, info, "ddll", &plan.source, &plan.target, &plan.offset, &plan.length)) return NULL;
   return job_in_pool(env, "copyRange", &plan.head, sizeof plan);
 }
 
 napi_value js_reserve_space(napi_env env, napi_callback_info info) {
-  napi_value arguments[2];
   transfer plan = {.head.run = reserve};
-  if (!arg_values(env, info, 2, arguments)) return NULL;
-  NAPI_CALL(env, napi_get_value_int32(env, arguments[0], &plan.target));
-  NAPI_CALL(env, napi_get_value_int64(env, arguments[1], &plan.length));
+  if (!arg_parse(env, info, "dl", &plan.target, &plan.length)) return NULL;
   return job_in_pool(env, "reserveSpace", &plan.head, sizeof plan);
 }

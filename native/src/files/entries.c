@@ -210,45 +210,34 @@ static napi_value found_directory(napi_env env, job* j) {
   return object;
 }
 
-// Arguments: the path, the prefix of the attributes.
-static bool parse(napi_env env, napi_value path, napi_value prefix, reading* r) {
-  return arg_path(env, path, "open", r->path) &&
-         arg_text(env, prefix, "listxattr", ERANGE, r->prefix, sizeof r->prefix);
-}
-
 napi_value js_read_entry(napi_env env, napi_callback_info info) {
-  napi_value arguments[2];
   reading plan = {.head = {.run = read_one, .value = found, .release = release}, .descriptor = -1};
-  if (!arg_values(env, info, 2, arguments) || !parse(env, arguments[0], arguments[1], &plan)) return NULL;
+  if (!arg_parse(env, info, "pt", "open", plan.path, "listxattr", ERANGE, plan.prefix, sizeof plan.prefix)) return NULL;
   return job_in_pool(env, "readEntry", &plan.head, sizeof plan);
 }
 
 napi_value js_read_directory(napi_env env, napi_callback_info info) {
-  napi_value arguments[3];
   reading plan = {
       .head = {.run = read_all, .value = found_directory, .release = release},
       .root = -1,
       .descriptor = -1,
   };
-  if (!arg_values(env, info, 3, arguments) || !parse(env, arguments[0], arguments[1], &plan)) return NULL;
-  NAPI_CALL(env, napi_get_value_bool(env, arguments[2], &plan.is_kept));
+  if (!arg_parse(env, info, "ptb", "open", plan.path, "listxattr", ERANGE, plan.prefix, sizeof plan.prefix,
+                 &plan.is_kept))
+    return NULL;
   return job_in_pool(env, "readDirectory", &plan.head, sizeof plan);
 }
 
 napi_value js_read_directory_below(napi_env env, napi_callback_info info) {
-  napi_value arguments[4];
   reading plan = {.head = {.run = read_all, .value = found_directory, .release = release}, .descriptor = -1};
-  if (!arg_values(env, info, 4, arguments) || !parse(env, arguments[1], arguments[2], &plan)) return NULL;
-  NAPI_CALL(env, napi_get_value_int32(env, arguments[0], &plan.root));
-  if (!place_arg_owner(env, arguments[3], &plan.owner)) return NULL;
+  if (!arg_parse(env, info, "dpto", &plan.root, "open", plan.path, "listxattr", ERANGE, plan.prefix, sizeof plan.prefix,
+                 &plan.owner))
+    return NULL;
   return job_in_pool(env, "readDirectoryBelow", &plan.head, sizeof plan);
 }
 
 napi_value js_read_next(napi_env env, napi_callback_info info) {
-  napi_value arguments[2];
   reading plan = {.head = {.run = read_next, .value = found, .release = release}, .descriptor = -1, .is_full = true};
-  if (!arg_values(env, info, 2, arguments)) return NULL;
-  NAPI_CALL(env, napi_get_value_int32(env, arguments[0], &plan.root));
-  if (!place_arg_owner(env, arguments[1], &plan.owner)) return NULL;
+  if (!arg_parse(env, info, "do", &plan.root, &plan.owner)) return NULL;
   return job_in_pool(env, "readNext", &plan.head, sizeof plan);
 }

@@ -64,29 +64,22 @@ static void release(job* j) {
   free(a->value);
 }
 
-static bool read_target(napi_env env, const napi_value* arguments, attribute_job* a) {
-  if (napi_get_value_int32(env, arguments[0], &a->descriptor) == napi_ok)
-    return arg_text(env, arguments[1], "fsetxattr", ERANGE, a->name, sizeof a->name);
-  envd_throw_last_napi_error(env);
-  return false;
-}
-
 napi_value js_read_attributes(napi_env env, napi_callback_info info) {
-  napi_value arguments[2];
   attribute_job plan = {.head = {.run = read_all, .value = found, .release = release}};
-  if (!arg_values(env, info, 2, arguments) || !read_target(env, arguments, &plan)) return NULL;
+  if (!arg_parse(env, info, "dt", &plan.descriptor, "listxattr", ERANGE, plan.name, sizeof plan.name)) return NULL;
   return job_in_pool(env, "readAttributes", &plan.head, sizeof plan);
 }
 
 napi_value js_write_attribute(napi_env env, napi_callback_info info) {
-  napi_value arguments[3];
+  napi_value given;
   napi_valuetype type;
   void* value;
   attribute_job plan = {.head = {.run = write_one, .release = release}};
-  if (!arg_values(env, info, 3, arguments) || !read_target(env, arguments, &plan)) return NULL;
-  NAPI_CALL(env, napi_typeof(env, arguments[2], &type));
+  if (!arg_parse(env, info, "dtv", &plan.descriptor, "fsetxattr", ERANGE, plan.name, sizeof plan.name, &given))
+    return NULL;
+  NAPI_CALL(env, napi_typeof(env, given, &type));
   if (type != napi_null) {
-    NAPI_CALL(env, napi_get_buffer_info(env, arguments[2], &value, &plan.length));
+    NAPI_CALL(env, napi_get_buffer_info(env, given, &value, &plan.length));
     // A copy, so that the caller need not keep the buffer. One byte more, because malloc(0) may return NULL.
     plan.value = envd_allocate(env, plan.length + 1);
     if (!plan.value) return NULL;
@@ -106,19 +99,16 @@ static bool read_time(napi_env env, napi_value nanoseconds, struct timespec* tim
 }
 
 napi_value js_write_times(napi_env env, napi_callback_info info) {
-  napi_value arguments[3];
+  napi_value times[2];
   attribute_job plan = {.head.run = write_times};
-  if (!arg_values(env, info, 3, arguments)) return NULL;
-  NAPI_CALL(env, napi_get_value_int32(env, arguments[0], &plan.descriptor));
+  if (!arg_parse(env, info, "dvv", &plan.descriptor, &times[0], &times[1])) return NULL;
   for (int i = 0; i < 2; i++)
-    if (!read_time(env, arguments[i + 1], &plan.times[i])) NAPI_CALL(env, napi_bigint_expected);
+    if (!read_time(env, times[i], &plan.times[i])) NAPI_CALL(env, napi_bigint_expected);
   return job_in_pool(env, "writeTimes", &plan.head, sizeof plan);
 }
 
 napi_value js_read_link(napi_env env, napi_callback_info info) {
-  napi_value arguments[1];
   attribute_job plan = {.head = {.run = read_link, .value = found, .release = release}};
-  if (!arg_values(env, info, 1, arguments)) return NULL;
-  NAPI_CALL(env, napi_get_value_int32(env, arguments[0], &plan.descriptor));
+  if (!arg_parse(env, info, "d", &plan.descriptor)) return NULL;
   return job_in_pool(env, "readLink", &plan.head, sizeof plan);
 }

@@ -34,16 +34,6 @@ napi_value place_owner(napi_env env, uid_t owner) {
   return status == napi_ok ? value : NULL;
 }
 
-bool place_arg_owner(napi_env env, napi_value value, uid_t* owner) {
-  napi_valuetype type;
-  *owner = OWN_RIGHTS;
-  if (napi_typeof(env, value, &type) == napi_ok &&
-      (type == napi_null || napi_get_value_uint32(env, value, owner) == napi_ok))
-    return true;
-  envd_throw_last_napi_error(env);
-  return false;
-}
-
 static void run_walk(job* j) {
   step* s = (step*)j;
   j->path = s->path;
@@ -75,11 +65,9 @@ static void release(job* j) {
 }
 
 napi_value js_open_place(napi_env env, napi_callback_info info) {
-  napi_value arguments[2];
   bool follow;
   step plan = {.head = {.run = run_walk, .value = reached, .release = release}, .at.directory = -1};
-  if (!arg_values(env, info, 2, arguments) || !arg_path(env, arguments[0], "open", plan.path)) return NULL;
-  NAPI_CALL(env, napi_get_value_bool(env, arguments[1], &follow));
+  if (!arg_parse(env, info, "pb", "open", plan.path, &follow)) return NULL;
   plan.mode = follow ? WALK_FOLLOW : WALK_TO_LINK;
   return job_in_pool(env, "openPlace", &plan.head, sizeof plan);
 }
@@ -105,29 +93,18 @@ static napi_value made(napi_env env, job* j) {
   return object;
 }
 
-// The arguments directory and owner.
-static bool parse_base(napi_env env, napi_value directory, napi_value owner, step* s) {
-  int given;
-  if (!place_arg_owner(env, owner, &s->at.owner)) return false;
-  if (napi_get_value_int32(env, directory, &given) != napi_ok) {
-    envd_throw_last_napi_error(env);
-    return false;
-  }
-  // A duplicate, because the caller may close its own during the job.
-  s->at.directory = fcntl(given, F_DUPFD_CLOEXEC, 3);
-  if (s->at.directory >= 0) return true;
-  envd_throw_errno(env, errno, "dup", NULL);
-  return false;
+// Runs the step in a duplicate of its directory, because the caller may close its own during the job.
+static napi_value begin(napi_env env, const char* name, step* s) {
+  s->at.directory = fcntl(s->at.directory, F_DUPFD_CLOEXEC, 3);
+  if (s->at.directory < 0) return envd_throw_errno(env, errno, "dup", NULL);
+  return job_in_pool(env, name, &s->head, sizeof *s);
 }
 
 napi_value js_make_directories(napi_env env, napi_callback_info info) {
-  napi_value arguments[5];
   step plan = {.head = {.run = run_make, .value = made, .release = release}};
-  if (!arg_values(env, info, 5, arguments) || !arg_path(env, arguments[1], "mkdir", plan.path)) return NULL;
-  NAPI_CALL(env, napi_get_value_uint32(env, arguments[2], &plan.uid));
-  NAPI_CALL(env, napi_get_value_uint32(env, arguments[3], &plan.gid));
-  if (!parse_base(env, arguments[0], arguments[4], &plan)) return NULL;
-  return job_in_pool(env, "makeDirectories", &plan.head, sizeof plan);
+  if (!arg_parse(env, info, "dpuuo", &plan.at.directory, "mkdir", plan.path, &plan.uid, &plan.gid, &plan.at.owner))
+    return NULL;
+  return begin(env, "makeDirectories", &plan);
 }
 
 static void run_open(job* j) {
@@ -141,12 +118,9 @@ static void run_open(job* j) {
 }
 
 napi_value js_open_at(napi_env env, napi_callback_info info) {
-  napi_value arguments[4];
   step plan = {.head = {.run = run_open, .value = job_result, .release = release}};
-  if (!arg_values(env, info, 4, arguments) || !arg_path(env, arguments[1], "open", plan.path)) return NULL;
-  NAPI_CALL(env, napi_get_value_int32(env, arguments[2], &plan.flags));
-  if (!parse_base(env, arguments[0], arguments[3], &plan)) return NULL;
-  return job_in_pool(env, "openAt", &plan.head, sizeof plan);
+  if (!arg_parse(env, info, "dpdo", &plan.at.directory, "open", plan.path, &plan.flags, &plan.at.owner)) return NULL;
+  return begin(env, "openAt", &plan);
 }
 
 // Whether the thread may create, remove or replace the name: EACCES and EPERM of unlink(2).
@@ -172,19 +146,16 @@ static void run_check(job* j) {
 }
 
 napi_value js_assert_may_change(napi_env env, napi_callback_info info) {
-  napi_value arguments[3];
   step plan = {.head = {.run = run_check, .release = release}};
-  if (!arg_values(env, info, 3, arguments) || !arg_path(env, arguments[1], "access", plan.path) ||
-      !parse_base(env, arguments[0], arguments[2], &plan))
-    return NULL;
-  return job_in_pool(env, "assertMayChange", &plan.head, sizeof plan);
+  if (!arg_parse(env, info, "dpo", &plan.at.directory, "access", plan.path, &plan.at.owner)) return NULL;
+  return begin(env, "assertMayChange", &plan);
 }
 
 napi_value js_allow_mounts(napi_env env, napi_callback_info info) {
   napi_value ids;
   void* values;
   size_t count;
-  if (!arg_values(env, info, 1, &ids)) return NULL;
+  if (!arg_parse(env, info, "v", &ids)) return NULL;
   NAPI_CALL(env, napi_get_typedarray_info(env, ids, NULL, &count, &values, NULL, NULL));
   mounts_leave = (mount_leave){.count = count < MOST_MOUNTS ? (int)count : MOST_MOUNTS};
   if (count > 0) memcpy(mounts_leave.ids, values, sizeof *mounts_leave.ids * (size_t)mounts_leave.count);

@@ -6,6 +6,5 @@
 
 #include <node_api.h>
 
-// Reads the owner whose rights are used: a number, or null for the daemon's own.
+// The owner whose rights are used: a number, or null for the daemon's own.
 napi_value place_owner(napi_env env, uid_t owner);
-bool place_arg_owner(napi_env env, napi_value value, uid_t* owner);

@@ -63,14 +63,9 @@ static void publish(job* j) {
 }
 
 napi_value js_publish_file(napi_env env, napi_callback_info info) {
-  napi_value arguments[5];
   publication plan = {.head.run = publish};
-  if (!arg_values(env, info, 5, arguments) ||
-      !arg_text(env, arguments[2], "linkat", ENAMETOOLONG, plan.name, sizeof plan.name))
+  if (!arg_parse(env, info, "ddtuu", &plan.descriptor, &plan.directory, "linkat", ENAMETOOLONG, plan.name,
+                 sizeof plan.name, &plan.uid, &plan.gid))
     return NULL;
-  NAPI_CALL(env, napi_get_value_int32(env, arguments[0], &plan.descriptor));
-  NAPI_CALL(env, napi_get_value_int32(env, arguments[1], &plan.directory));
-  NAPI_CALL(env, napi_get_value_uint32(env, arguments[3], &plan.uid));
-  NAPI_CALL(env, napi_get_value_uint32(env, arguments[4], &plan.gid));
   return job_in_pool(env, "publishFile", &plan.head, sizeof plan);
 }

@@ -99,8 +99,7 @@ static void run(job* j) {
 }
 
 napi_value js_remove_tree(napi_env env, napi_callback_info info) {
-  napi_value arguments[1];
   removal plan = {.head.run = run};
-  if (!arg_values(env, info, 1, arguments) || !arg_path(env, arguments[0], "unlink", plan.path)) return NULL;
+  if (!arg_parse(env, info, "p", "unlink", plan.path)) return NULL;
   return job_in_pool(env, "removeTree", &plan.head, sizeof plan);
 }

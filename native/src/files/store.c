@@ -126,16 +126,11 @@ static void release(job* j) {
 }
 
 napi_value js_store_file(napi_env env, napi_callback_info info) {
-  napi_value arguments[6];
   void* content;
   storing plan = {.head = {.run = run, .value = stored, .release = release}};
-  if (!arg_values(env, info, 6, arguments) || !arg_path(env, arguments[0], "open", plan.path) ||
-      !arg_text(env, arguments[1], "open", EINVAL, plan.inode, sizeof plan.inode) ||
-      !arg_text(env, arguments[3], "listxattr", ERANGE, plan.prefix, sizeof plan.prefix))
+  if (!arg_parse(env, info, "ptBtuu", "open", plan.path, "open", EINVAL, plan.inode, sizeof plan.inode, &content,
+                 &plan.length, "listxattr", ERANGE, plan.prefix, sizeof plan.prefix, &plan.uid, &plan.gid))
     return NULL;
-  NAPI_CALL(env, napi_get_buffer_info(env, arguments[2], &content, &plan.length));
-  NAPI_CALL(env, napi_get_value_uint32(env, arguments[4], &plan.uid));
-  NAPI_CALL(env, napi_get_value_uint32(env, arguments[5], &plan.gid));
   // A copy, so that the caller need not keep the buffer.
   plan.content = envd_allocate(env, plan.length + 1);
   if (!plan.content) return NULL;

@@ -103,23 +103,9 @@ static void send_file(job* j) {
   }
 }
 
-static bool parse(napi_env env, napi_callback_info info, transfer* r) {
-  napi_value arguments[4];
-  napi_valuetype type;
-  r->file = -1;
-  return arg_values(env, info, 4, arguments) && napi_get_value_int32(env, arguments[0], &r->socket) == napi_ok &&
-         napi_typeof(env, arguments[1], &type) == napi_ok &&
-         (type == napi_null || napi_get_value_int32(env, arguments[1], &r->file) == napi_ok) &&
-         napi_get_value_int64(env, arguments[2], &r->position) == napi_ok &&
-         napi_get_value_int64(env, arguments[3], &r->length) == napi_ok;
-}
-
 static napi_value begin(napi_env env, napi_callback_info info, const char* name, void (*run)(job* j)) {
   transfer plan = {.head = {.run = run, .value = job_result}};
-  if (!parse(env, info, &plan)) {
-    envd_throw_last_napi_error(env);
-    return NULL;
-  }
+  if (!arg_parse(env, info, "ddll", &plan.socket, &plan.file, &plan.position, &plan.length)) return NULL;
   if (plan.length > MOST) plan.length = MOST;
   return job_in_pool(env, name, &plan.head, sizeof plan);
 }
@@ -133,10 +119,9 @@ napi_value js_send_file(napi_env env, napi_callback_info info) {
 }
 
 napi_value js_duplicate(napi_env env, napi_callback_info info) {
-  napi_value arguments[1], result;
-  int32_t descriptor;
-  if (!arg_values(env, info, 1, arguments)) return NULL;
-  NAPI_CALL(env, napi_get_value_int32(env, arguments[0], &descriptor));
+  napi_value result;
+  int descriptor;
+  if (!arg_parse(env, info, "d", &descriptor)) return NULL;
   int duplicate = fcntl(descriptor, F_DUPFD_CLOEXEC, 3);
   if (duplicate < 0) return envd_throw_errno(env, errno, "dup", NULL);
   NAPI_CALL(env, napi_create_int32(env, duplicate, &result));

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "files/rights.h"
+#include "support/rights.h"
 
 // A name in an open directory.
 typedef struct {

@@ -6,12 +6,11 @@
 #include "support/arguments.h"
 
 napi_value js_set_realtime_clock(napi_env env, napi_callback_info info) {
-  napi_value arguments[2];
+  napi_value whole;
   int64_t seconds, nanoseconds;
   bool lossless;
-  if (!arg_values(env, info, 2, arguments)) return NULL;
-  NAPI_CALL(env, napi_get_value_bigint_int64(env, arguments[0], &seconds, &lossless));
-  NAPI_CALL(env, napi_get_value_int64(env, arguments[1], &nanoseconds));
+  if (!arg_parse(env, info, "vl", &whole, &nanoseconds)) return NULL;
+  NAPI_CALL(env, napi_get_value_bigint_int64(env, whole, &seconds, &lossless));
   // Truncated to 64 bits it would be another time.
   struct timespec time = {.tv_sec = seconds, .tv_nsec = nanoseconds};
   if (!lossless || clock_settime(CLOCK_REALTIME, &time) < 0)

@@ -27,9 +27,7 @@ static void run(job* j) {
 }
 
 napi_value js_set_filesystem_frozen(napi_env env, napi_callback_info info) {
-  napi_value arguments[2];
   change plan = {.head.run = run};
-  if (!arg_values(env, info, 2, arguments) || !arg_path(env, arguments[0], "open", plan.path)) return NULL;
-  NAPI_CALL(env, napi_get_value_bool(env, arguments[1], &plan.freeze));
+  if (!arg_parse(env, info, "pb", "open", plan.path, &plan.freeze)) return NULL;
   return job_in_thread(env, "fsfreeze", &plan.head, sizeof plan);
 }

@@ -28,12 +28,10 @@ static int send_datagram(const struct sockaddr_un* address, socklen_t address_le
 }
 
 napi_value js_notify(napi_env env, napi_callback_info info) {
-  napi_value arguments[2];
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   char text[256];
-  if (!arg_values(env, info, 2, arguments) ||
-      !arg_text(env, arguments[0], "sendto", ENAMETOOLONG, address.sun_path, sizeof address.sun_path) ||
-      !arg_text(env, arguments[1], "sendto", ENAMETOOLONG, text, sizeof text))
+  if (!arg_parse(env, info, "tt", "sendto", ENAMETOOLONG, address.sun_path, sizeof address.sun_path, "sendto",
+                 ENAMETOOLONG, text, sizeof text))
     return NULL;
   int error = send_datagram(&address, fill_address(&address, strlen(address.sun_path)), text, strlen(text));
   if (error) envd_throw_errno(env, error, "sendto", NULL);

@@ -89,13 +89,10 @@ static bool has_blocks(void) {
 
 napi_value js_encode_base64(napi_env env, napi_callback_info info) {
   size_t length, room;
-  napi_value arguments[3], result;
+  napi_value result;
   void *in, *out;
   uint32_t offset;
-  if (!arg_values(env, info, 3, arguments)) return NULL;
-  NAPI_CALL(env, napi_get_buffer_info(env, arguments[0], &in, &length));
-  NAPI_CALL(env, napi_get_buffer_info(env, arguments[1], &out, &room));
-  NAPI_CALL(env, napi_get_value_uint32(env, arguments[2], &offset));
+  if (!arg_parse(env, info, "BBu", &in, &length, &out, &room, &offset)) return NULL;
   size_t wanted = encoded_length(length);
   if (offset > room || wanted > room - offset) {
     napi_throw_range_error(env, NULL, "base64 does not fit into the target");

@@ -6,11 +6,9 @@
 #include "support/arguments.h"
 
 napi_value js_pending_bytes(napi_env env, napi_callback_info info) {
-  napi_value arguments[1], result;
-  int32_t descriptor;
-  int pending;
-  if (!arg_values(env, info, 1, arguments)) return NULL;
-  NAPI_CALL(env, napi_get_value_int32(env, arguments[0], &descriptor));
+  napi_value result;
+  int descriptor, pending;
+  if (!arg_parse(env, info, "d", &descriptor)) return NULL;
   if (ioctl(descriptor, FIONREAD, &pending) < 0) return envd_throw_errno(env, errno, "ioctl FIONREAD", NULL);
   NAPI_CALL(env, napi_create_int32(env, pending, &result));
   return result;

@@ -143,34 +143,33 @@ static int open_reading(reader* r, int fd, uint32_t* id) {
 }
 
 // The reading with the id `argument`, or NULL when it has ended.
-static reading* named(napi_env env, reader* r, napi_value argument) {
-  uint32_t id;
-  if (napi_get_value_uint32(env, argument, &id) != napi_ok || id >= r->capacity) return NULL;
-  return r->table[id];
+static reader* reader_of(napi_env env, napi_callback_info info) {
+  void* data = NULL;
+  napi_get_cb_info(env, info, NULL, NULL, NULL, &data);
+  return data;
+}
+
+static reading* named(napi_env env, napi_callback_info info, uint32_t id) {
+  const reader* r = reader_of(env, info);
+  return id < r->capacity ? r->table[id] : NULL;
 }
 
 static napi_value js_open(napi_env env, napi_callback_info info) {
-  size_t argc = 1;
-  napi_value argv[1], result;
-  void* data;
-  int32_t fd;
+  napi_value result;
+  int fd;
   uint32_t id;
-  NAPI_CALL(env, napi_get_cb_info(env, info, &argc, argv, NULL, &data));
-  NAPI_CALL(env, napi_get_value_int32(env, argv[0], &fd));
-  int error = open_reading(data, fd, &id);
+  if (!arg_parse(env, info, "d", &fd)) return NULL;
+  int error = open_reading(reader_of(env, info), fd, &id);
   if (error) return envd_throw_errno(env, error, "poll", NULL);
   NAPI_CALL(env, napi_create_uint32(env, id, &result));
   return result;
 }
 
 static napi_value js_set_paused(napi_env env, napi_callback_info info) {
-  size_t argc = 2;
-  napi_value argv[2];
-  void* data;
+  uint32_t id;
   bool paused;
-  NAPI_CALL(env, napi_get_cb_info(env, info, &argc, argv, NULL, &data));
-  NAPI_CALL(env, napi_get_value_bool(env, argv[1], &paused));
-  reading* p = named(env, data, argv[0]);
+  if (!arg_parse(env, info, "ub", &id, &paused)) return NULL;
+  reading* p = named(env, info, id);
   if (!p || p->paused == paused) return NULL;
   if (paused) uv_poll_stop(&p->poll);
   else uv_poll_start(&p->poll, UV_READABLE, on_readable);
@@ -179,11 +178,9 @@ static napi_value js_set_paused(napi_env env, napi_callback_info info) {
 }
 
 static napi_value js_unref(napi_env env, napi_callback_info info) {
-  size_t argc = 1;
-  napi_value argv[1];
-  void* data;
-  NAPI_CALL(env, napi_get_cb_info(env, info, &argc, argv, NULL, &data));
-  reading* p = named(env, data, argv[0]);
+  uint32_t id;
+  if (!arg_parse(env, info, "u", &id)) return NULL;
+  reading* p = named(env, info, id);
   if (p) uv_unref((uv_handle_t*)&p->poll);
   return NULL;
 }
@@ -191,15 +188,15 @@ static napi_value js_unref(napi_env env, napi_callback_info info) {
 // The reader lives until the environment is torn down; the three functions share it and have no finalizer.
 napi_value js_pipe_reader(napi_env env, napi_callback_info info) {
   static const export methods[] = {{"open", js_open}, {"setPaused", js_set_paused}, {"unref", js_unref}};
-  napi_value arguments[2], name, object;
-  if (!arg_values(env, info, 2, arguments)) return NULL;
+  napi_value room, on_read, name, object;
+  if (!arg_parse(env, info, "vv", &room, &on_read)) return NULL;
   reader* r = envd_allocate(env, sizeof *r);
   if (!r) return NULL;
   r->env = env;
   r->owners = 1;
-  if (napi_get_buffer_info(env, arguments[0], (void**)&r->buffer, &r->size) == napi_ok &&
-      napi_create_reference(env, arguments[0], 1, &r->room) == napi_ok &&
-      napi_create_reference(env, arguments[1], 1, &r->on_read) == napi_ok &&
+  if (napi_get_buffer_info(env, room, (void**)&r->buffer, &r->size) == napi_ok &&
+      napi_create_reference(env, room, 1, &r->room) == napi_ok &&
+      napi_create_reference(env, on_read, 1, &r->on_read) == napi_ok &&
       napi_create_string_utf8(env, "envd.pipe", NAPI_AUTO_LENGTH, &name) == napi_ok &&
       napi_async_init(env, NULL, name, &r->context) == napi_ok && napi_create_object(env, &object) == napi_ok &&
       envd_export(env, object, methods, sizeof methods / sizeof *methods, r) &&

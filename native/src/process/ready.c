@@ -86,10 +86,9 @@ static int start(waiting* w, int32_t fd, int events) {
 }
 
 static napi_value await_events(napi_env env, napi_callback_info info, int events) {
-  napi_value arguments[2], name, result;
-  int32_t fd;
-  if (!arg_values(env, info, 2, arguments)) return NULL;
-  NAPI_CALL(env, napi_get_value_int32(env, arguments[0], &fd));
+  napi_value callback, name, result;
+  int fd;
+  if (!arg_parse(env, info, "dv", &fd, &callback)) return NULL;
   NAPI_CALL(env, napi_create_string_utf8(env, "envd.ready", NAPI_AUTO_LENGTH, &name));
   waiting* w = envd_allocate(env, sizeof *w);
   if (!w) return NULL;
@@ -97,7 +96,7 @@ static napi_value await_events(napi_env env, napi_callback_info info, int events
   w->owners = 1;
   int error = ENOMEM;
   if (napi_create_function(env, "cancel", NAPI_AUTO_LENGTH, cancel, w, &result) == napi_ok &&
-      napi_create_reference(env, arguments[1], 1, &w->callback) == napi_ok &&
+      napi_create_reference(env, callback, 1, &w->callback) == napi_ok &&
       napi_async_init(env, NULL, name, &w->context) == napi_ok && (error = start(w, fd, events)) == 0) {
     napi_add_finalizer(env, result, w, on_cancel_collected, NULL, NULL);
     return result;

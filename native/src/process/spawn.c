@@ -14,11 +14,11 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "process/core_dumps.h"
+#include "process/limits.h"
 #include "process/process.h"
 #include "process/starter.h"
-#include "starter/protocol.h"
 #include "support/arguments.h"
+#include "support/starter_protocol.h"
 
 #ifndef P_PIDFD
 #define P_PIDFD 3
@@ -34,11 +34,6 @@ typedef enum {
   GIVEN_UP,  // the failure is reported, but the child has not ended
 } start_state;
 
-// The numbers in the argument of `spawn`, before the groups; in the order of `src/daemon/os/spawn.ts`.
-typedef struct {
-  uint32_t uid, gid, terminal, stdin_pipe, nice, io_priority, oom_score_adj, limit_ms, arg_count, env_count;
-} numbers;
-
 // One start, from the call to the report of the exit.
 typedef struct {
   napi_env env;
@@ -46,7 +41,7 @@ typedef struct {
   napi_ref on_event;
   napi_async_context context;
   napi_async_cleanup_hook_handle cleanup;
-  numbers given;
+  plan_numbers given;
   int theirs[MOST_DESCRIPTORS];  // for the starter
   int ours[3];                   // our ends of the pipes, until the caller gets them
   int reports;
@@ -63,15 +58,6 @@ typedef struct {
   size_t plan_size;
   plan_head plan[];  // with its groups and strings
 } start;
-
-// The soft limit of descriptors that the process was started with, if this library was preloaded. Node raises the soft
-// limit to the hard limit before it loads addons.
-static rlim_t inherited_descriptors = RLIM_INFINITY;
-
-__attribute__((constructor)) static void learn_descriptor_limit(void) {
-  struct rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) inherited_descriptors = limit.rlim_cur;
-}
 
 static bool fail(start* s, int error, const char* step) {
   s->failed_errno = error;
@@ -230,6 +216,10 @@ static void on_limit(uv_timer_t* timer) {
   if (error) abandon(s, error);
 }
 
+static bool has_terminal(const start* s) {
+  return (int)s->given.terminal >= 0;
+}
+
 // One end for the child, owned by its user so that it can reopen it by name (`echo x >/dev/stdout`), and one for us.
 static bool open_pipe(start* s, int number) {
   int ends[2];
@@ -242,8 +232,8 @@ static bool open_pipe(start* s, int number) {
 
 static bool open_stdio(start* s) {
   int* stdio = &s->theirs[STDIN];
-  for (int i = 0; s->plan->has_terminal && i < 3; i++) stdio[i] = (int)s->given.terminal;
-  if (s->plan->has_terminal) return true;
+  for (int i = 0; has_terminal(s) && i < 3; i++) stdio[i] = (int)s->given.terminal;
+  if (has_terminal(s)) return true;
   bool opened = s->given.stdin_pipe ? open_pipe(s, 0) : (stdio[0] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;
   return (opened && open_pipe(s, 1) && open_pipe(s, 2)) || fail(s, errno, "pipe");
 }
@@ -278,7 +268,7 @@ static void work_execute(napi_env env, void* data) {
     int error = starter_request(s->theirs, s->theirs[CGROUP] >= 0 ? CGROUP + 1 : CGROUP);
     if (error) fail(s, error, "fork");
   }
-  if (s->plan->has_terminal) s->theirs[STDIN] = s->theirs[STDOUT] = s->theirs[STDERR] = -1;
+  if (has_terminal(s)) s->theirs[STDIN] = s->theirs[STDOUT] = s->theirs[STDERR] = -1;
   for (int i = 0; i < MOST_DESCRIPTORS; i++) close_descriptor(&s->theirs[i]);
 }
 
@@ -302,24 +292,10 @@ static void work_complete(napi_env env, napi_status status, void* data) {
 }
 
 static void make_plan(start* s, const void* groups, size_t group_count, const char* strings, size_t length) {
-  const numbers* given = &s->given;
-  const struct rlimit* core = envd_inherited_core_limit();
   plan_head* plan = s->plan;
-  *plan = (plan_head){
-      .uid = given->uid,
-      .gid = given->gid,
-      .has_terminal = (int)given->terminal >= 0,
-      .nice = given->nice,
-      .io_priority = given->io_priority,
-      .oom_score_adj = given->oom_score_adj,
-      .group_count = (uint32_t)group_count,
-      .arg_count = given->arg_count,
-      .env_count = given->env_count,
-  };
-  getrlimit(RLIMIT_NOFILE, &plan->descriptors);
-  if (plan->descriptors.rlim_cur > inherited_descriptors) plan->descriptors.rlim_cur = inherited_descriptors;
-  if (core) plan->core = *core;
-  else getrlimit(RLIMIT_CORE, &plan->core);
+  plan->given = s->given;
+  plan->group_count = (uint32_t)group_count;
+  inherited_limits(&plan->descriptors, &plan->core);
   char* end = mempcpy(plan + 1, groups, group_count * sizeof(uint32_t));
   memcpy(end, strings, length);
 }
@@ -331,13 +307,11 @@ static size_t count_nuls(const char* text, size_t length) {
 }
 
 napi_value js_spawn(napi_env env, napi_callback_info info) {
-  napi_value arguments[3], name;
+  napi_value on_event, name;
   void *given, *text;
   size_t size, length;
-  numbers n;
-  if (!arg_values(env, info, 3, arguments)) return NULL;
-  NAPI_CALL(env, napi_get_buffer_info(env, arguments[0], &given, &size));
-  NAPI_CALL(env, napi_get_buffer_info(env, arguments[1], &text, &length));
+  plan_numbers n;
+  if (!arg_parse(env, info, "BBv", &given, &size, &text, &length, &on_event)) return NULL;
   if (size >= sizeof n) memcpy(&n, given, sizeof n);
   if (size < sizeof n || n.arg_count < 1 || count_nuls(text, length) != (size_t)n.arg_count + n.env_count + 3 ||
       ((char*)text)[length - 1] != '\0')
@@ -352,7 +326,7 @@ napi_value js_spawn(napi_env env, napi_callback_info info) {
   for (int i = 0; i < MOST_DESCRIPTORS; i++) s->theirs[i] = s->ours[i % 3] = -1;
   make_plan(s, (char*)given + sizeof n, (size - sizeof n) / sizeof(uint32_t), (char*)text + cgroup, length - cgroup);
   s->cgroup = memcpy((char*)s->plan + plan_size, text, cgroup);
-  if (napi_create_reference(env, arguments[2], 1, &s->on_event) == napi_ok &&
+  if (napi_create_reference(env, on_event, 1, &s->on_event) == napi_ok &&
       napi_create_string_utf8(env, "envd.spawn", NAPI_AUTO_LENGTH, &name) == napi_ok &&
       napi_async_init(env, NULL, name, &s->context) == napi_ok &&
       napi_create_async_work(env, NULL, name, work_execute, work_complete, s, &s->work) == napi_ok &&

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "starter/protocol.h"
+#include "support/starter_protocol.h"
 
 // One request at a time: in turns, and so that one starter is started. Environments in several threads share it.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "starter/protocol.h"
+#include "support/starter_protocol.h"
 
 #ifndef CLONE_INTO_CGROUP
 #define CLONE_INTO_CGROUP 0x200000000ULL
@@ -68,20 +68,21 @@ static void execute(char* file, char** vector, char** environment) {
 
 static void set_up(const plan_head* plan, const gid_t* groups, const int* descriptors) {
   const int reports = descriptors[REPORTS],
-            io_priority = IOPRIO_CLASS_BE << IOPRIO_CLASS_SHIFT | (int)plan->io_priority;
+            io_priority = IOPRIO_CLASS_BE << IOPRIO_CLASS_SHIFT | (int)plan->given.io_priority;
   if (setsid() < 0) fail(reports, "setsid");
-  if (plan->has_terminal && ioctl(descriptors[STDIN], TIOCSCTTY, 0) < 0) fail(reports, "set controlling terminal");
+  if ((int)plan->given.terminal >= 0 && ioctl(descriptors[STDIN], TIOCSCTTY, 0) < 0)
+    fail(reports, "set controlling terminal");
   for (int i = 0; i < 3; i++)
     if (dup2(descriptors[STDIN + i], i) < 0) fail(reports, "dup2");
   // Operations that need root come first.
-  if (!write_oom_score((int)plan->oom_score_adj)) fail(reports, "oom_score_adj");
-  if (setpriority(PRIO_PROCESS, 0, (int)plan->nice) < 0) fail(reports, "setpriority");
+  if (!write_oom_score((int)plan->given.oom_score_adj)) fail(reports, "oom_score_adj");
+  if (setpriority(PRIO_PROCESS, 0, (int)plan->given.nice) < 0) fail(reports, "setpriority");
   if (syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, io_priority) < 0) fail(reports, "ioprio_set");
   if (setrlimit(RLIMIT_CORE, &plan->core) < 0) fail(reports, "setrlimit");
   if (setrlimit(RLIMIT_NOFILE, &plan->descriptors) < 0) fail(reports, "setrlimit");
   if (setgroups(plan->group_count, groups) < 0) fail(reports, "setgroups");
-  if (setresgid(plan->gid, plan->gid, plan->gid) < 0) fail(reports, "setresgid");
-  if (setresuid(plan->uid, plan->uid, plan->uid) < 0) fail(reports, "setresuid");
+  if (setresgid(plan->given.gid, plan->given.gid, plan->given.gid) < 0) fail(reports, "setresgid");
+  if (setresuid(plan->given.uid, plan->given.uid, plan->given.uid) < 0) fail(reports, "setresuid");
   umask(022);
 }
 
@@ -95,8 +96,8 @@ static _Noreturn void run_child(const int* descriptors) {
   char* file = (char*)(groups + plan->group_count);
   char* directory = file + strlen(file) + 1;
   char* strings = directory + strlen(directory) + 1;
-  char** vector = take_strings(1, plan->arg_count, &strings);
-  char** environment = take_strings(0, plan->env_count, &strings);
+  char** vector = take_strings(1, plan->given.arg_count, &strings);
+  char** environment = take_strings(0, plan->given.env_count, &strings);
   if (!vector || !environment) fail(reports, "malloc");
   set_up(plan, groups, descriptors);
   if (chdir(directory) < 0) fail(reports, "chdir");

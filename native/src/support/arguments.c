@@ -1,15 +1,14 @@
 #include "support/arguments.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "support/napi.h"
+#include "support/rights.h"
 
-bool arg_values(napi_env env, napi_callback_info info, size_t count, napi_value* values) {
-  if (napi_get_cb_info(env, info, &count, values, NULL, NULL) == napi_ok) return true;
-  envd_throw_last_napi_error(env);
-  return false;
-}
+enum { MOST_ARGUMENTS = 8 };
 
 // Copies as much as fits and reports the length of the whole.
 static napi_status copy_text(napi_env env, napi_value value, char* text, size_t size, size_t* length) {
@@ -29,17 +28,58 @@ static napi_status copy_text(napi_env env, napi_value value, char* text, size_t 
   return napi_ok;
 }
 
-bool arg_text(napi_env env, napi_value value, const char* syscall, int too_long, char* text, size_t size) {
+static napi_status text_of(napi_env env, napi_value value, const char* syscall, int too_long, char* text, size_t size) {
   size_t length;
-  if (copy_text(env, value, text, size, &length) != napi_ok) {
-    envd_throw_last_napi_error(env);
-    return false;
-  }
+  napi_status status = copy_text(env, value, text, size, &length);
+  if (status != napi_ok) return status;
   int error = length >= size ? too_long : strlen(text) != length ? EINVAL : 0;
   if (error) envd_throw_errno(env, error, syscall, text);
-  return error == 0;
+  return error ? napi_pending_exception : napi_ok;
 }
 
-bool arg_path(napi_env env, napi_value value, const char* syscall, char path[PATH_MAX]) {
-  return arg_text(env, value, syscall, ENAMETOOLONG, path, PATH_MAX);
+static napi_status owner_of(napi_env env, napi_value value, uid_t* owner) {
+  napi_valuetype type;
+  *owner = OWN_RIGHTS;
+  napi_status status = napi_typeof(env, value, &type);
+  return status == napi_ok && type != napi_null ? napi_get_value_uint32(env, value, owner) : status;
+}
+
+static napi_status parse(napi_env env, char kind, napi_value value, va_list* out) {
+  void* target = va_arg(*out, void*);
+  switch (kind) {
+    case 'd':
+      return napi_get_value_int32(env, value, target);
+    case 'u':
+      return napi_get_value_uint32(env, value, target);
+    case 'l':
+      return napi_get_value_int64(env, value, target);
+    case 'b':
+      return napi_get_value_bool(env, value, target);
+    case 'o':
+      return owner_of(env, value, target);
+    case 'B':
+      return napi_get_buffer_info(env, value, target, va_arg(*out, size_t*));
+    case 'p':
+      return text_of(env, value, target, ENAMETOOLONG, va_arg(*out, char*), PATH_MAX);
+    case 't': {
+      int too_long = va_arg(*out, int);
+      char* text = va_arg(*out, char*);
+      return text_of(env, value, target, too_long, text, va_arg(*out, size_t));
+    }
+    default:
+      *(napi_value*)target = value;
+      return napi_ok;
+  }
+}
+
+bool arg_parse(napi_env env, napi_callback_info info, const char* kinds, ...) {
+  napi_value values[MOST_ARGUMENTS];
+  size_t count = MOST_ARGUMENTS;
+  va_list out;
+  va_start(out, kinds);
+  napi_status status = napi_get_cb_info(env, info, &count, values, NULL, NULL);
+  for (int i = 0; status == napi_ok && kinds[i]; i++) status = parse(env, kinds[i], values[i], &out);
+  va_end(out);
+  if (status != napi_ok) envd_throw_last_napi_error(env);
+  return status == napi_ok;
 }

@@ -1,5 +1,4 @@
-// Converts JavaScript values to C. Each function returns false with an exception pending when a value is missing or has
-// the wrong type.
+// Converts the arguments of a call from JavaScript.
 #pragma once
 
 #include <limits.h>
@@ -8,12 +7,12 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-// The arguments of a call; missing ones are undefined.
-bool arg_values(napi_env env, napi_callback_info info, size_t count, napi_value* values);
-
-// Copies a string, or the bytes of a buffer, NUL-terminated. Throws `too_long` when the text does not fit and EINVAL
-// when it contains NUL, each as an error of `syscall`: a truncated name would name another file.
-bool arg_text(napi_env env, napi_value value, const char* syscall, int too_long, char* text, size_t size);
-
-// The same for a path; `too_long` is ENAMETOOLONG.
-bool arg_path(napi_env env, napi_value value, const char* syscall, char path[PATH_MAX]);
+// Stores the arguments at the pointers that follow, one for each letter of `kinds`. Returns false with an exception
+// pending when one is missing or has the wrong type, and when a text does not fit or contains NUL: a truncated name would
+// name another file. Such an error is one of `syscall`.
+//   d int*, u uint32_t*, l int64_t*, b bool*, v napi_value*
+//   o uid_t*: whose rights are used; OWN_RIGHTS for null
+//   B void**, size_t*: the bytes of a buffer, which belong to it
+//   p const char* syscall, char[PATH_MAX]: a string, or the bytes of a buffer; ENAMETOOLONG
+//   t const char* syscall, int error when it is too long, char*, size_t: the same, of another size
+bool arg_parse(napi_env env, napi_callback_info info, const char* kinds, ...);

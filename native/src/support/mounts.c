@@ -80,3 +80,8 @@ int mounts_check(int file) {
   if (mounts_leave.met == 0) mounts_leave.met = id;
   return EREMOTE;
 }
+
+bool mounts_is_quick(int file) {
+  mounts_leave = (mount_leave){0};
+  return mounts_check(file) == 0;
+}

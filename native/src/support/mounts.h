@@ -20,3 +20,6 @@ extern _Thread_local mount_leave mounts_leave;
 // 0 when an open file (also O_PATH) is on a mount that answers at once or may be entered, else EREMOTE. Asks no server.
 // Unknown kinds of file systems count as slow, as do the mounts of other namespaces.
 int mounts_check(int file);
+
+// Whether an open file is on a mount that answers at once; to be asked by the event loop, whose leave it ends.
+bool mounts_is_quick(int file);

@@ -27,10 +27,10 @@ static void tell_readable(void* data) {
 
 // --- what JavaScript calls
 
-static instance* instance_of(napi_env env, napi_callback_info info, size_t count, napi_value* arguments) {
+static instance* instance_of(napi_env env, napi_callback_info info) {
   napi_value self;
   instance* i = NULL;
-  NAPI_CALL(env, napi_get_cb_info(env, info, &count, arguments, &self, NULL));
+  NAPI_CALL(env, napi_get_cb_info(env, info, NULL, NULL, &self, NULL));
   NAPI_CALL(env, napi_unwrap(env, self, (void**)&i));
   if (i->open) return i;
   napi_throw_error(env, NULL, "inotify is closed");
@@ -44,23 +44,19 @@ static napi_value number(napi_env env, int value) {
 }
 
 static napi_value add(napi_env env, napi_callback_info info) {
-  napi_value arguments[2];
-  instance* i = instance_of(env, info, 2, arguments);
+  instance* i = instance_of(env, info);
   uint32_t mask;
   char path[PATH_MAX];
-  if (!i || !arg_path(env, arguments[0], "inotify_add_watch", path)) return NULL;
-  NAPI_CALL(env, napi_get_value_uint32(env, arguments[1], &mask));
+  if (!i || !arg_parse(env, info, "pu", "inotify_add_watch", path, &mask)) return NULL;
   int descriptor = inotify_add_watch(i->reader.inotify, path, mask);
   if (descriptor < 0) return envd_throw_errno(env, errno, "inotify_add_watch", path);
   return number(env, descriptor);
 }
 
 static napi_value remove_watch(napi_env env, napi_callback_info info) {
-  napi_value arguments[1];
-  instance* i = instance_of(env, info, 1, arguments);
-  if (!i) return NULL;
-  int32_t descriptor;
-  NAPI_CALL(env, napi_get_value_int32(env, arguments[0], &descriptor));
+  instance* i = instance_of(env, info);
+  int descriptor;
+  if (!i || !arg_parse(env, info, "d", &descriptor)) return NULL;
   if (inotify_rm_watch(i->reader.inotify, descriptor) < 0 && errno != EINVAL)
     envd_throw_errno(env, errno, "inotify_rm_watch", NULL);
   return NULL;
@@ -75,7 +71,7 @@ static int watch_anchor(instance* i) {
 // Removing a watch queues IN_IGNORED immediately. The watch for the next mark is added in advance, so that a mark
 // does not fail at the limit of watches.
 static napi_value mark(napi_env env, napi_callback_info info) {
-  instance* i = instance_of(env, info, 0, NULL);
+  instance* i = instance_of(env, info);
   if (!i) return NULL;
   if (i->next_mark < 0) i->next_mark = watch_anchor(i);
   if (i->next_mark < 0) return envd_throw_errno(env, errno, "inotify_add_watch", NULL);
@@ -86,7 +82,7 @@ static napi_value mark(napi_env env, napi_callback_info info) {
 }
 
 static napi_value take(napi_env env, napi_callback_info info) {
-  instance* i = instance_of(env, info, 0, NULL);
+  instance* i = instance_of(env, info);
   if (!i) return NULL;
   napi_value result;
   size_t length;
@@ -171,11 +167,11 @@ static bool open_instance(napi_env env, napi_value callback, instance* i) {
 }
 
 napi_value js_open_inotify(napi_env env, napi_callback_info info) {
-  napi_value arguments[1], object;
-  if (!arg_values(env, info, 1, arguments)) return NULL;
+  napi_value on_readable, object;
+  if (!arg_parse(env, info, "v", &on_readable)) return NULL;
   instance* i = envd_allocate(env, sizeof *i);
   if (!i) return NULL;
-  if (open_instance(env, arguments[0], i) && (object = wrap(env, i))) return object;
+  if (open_instance(env, on_readable, i) && (object = wrap(env, i))) return object;
   unhook_and_close(env, i);
   free(i);
   envd_throw_last_napi_error(env);

@@ -7,6 +7,10 @@ import { native } from './native.ts';
 const AT_FDCWD = -100;
 const O_PATH = 0o10000000;
 
+/** Offsets in a `struct linux_dirent64`, and values of its type: getdents64(2). */
+const [RECORD_LENGTH, TYPE, NAME] = [16, 18, 19];
+const [DT_UNKNOWN, DT_DIR] = [0, 4];
+
 /** Names in a directory. */
 export interface Names {
   readonly directories: readonly BytePath[];
@@ -47,7 +51,19 @@ export class DirectoryHandle implements Disposable {
 
   /** Reads its next names, about a thousand; null at the end. Without `withOthers` only directories. */
   nextNames(withOthers: boolean): Names | null {
-    return native.nextNames(this.#descriptor, withOthers);
+    const batch = native.nextNames(this.#descriptor);
+    if (!batch) return null;
+    const names = { directories: [] as BytePath[], others: [] as BytePath[] };
+    for (let at = 0; at < batch.length; at += batch.readUInt16LE(at + RECORD_LENGTH)) {
+      const type = batch[at + TYPE];
+      if (!withOthers && type !== DT_DIR && type !== DT_UNKNOWN) continue;
+      const name = batch.toString('latin1', at + NAME, batch.indexOf(0, at + NAME));
+      if (name === '.' || name === '..') continue;
+      const isDirectory = type === DT_DIR || (type === DT_UNKNOWN && this.kindOf(name) === 'directory');
+      if (isDirectory) names.directories.push(name);
+      else if (withOthers) names.others.push(name);
+    }
+    return names;
   }
 
   /** What has this name; null if nothing has. A mount point is not accessed: it is a directory. */

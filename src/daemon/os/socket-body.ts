@@ -45,7 +45,7 @@ export class SocketBody implements Disposable {
    * have arrived. Rejects with ECONNRESET when the connection has ended, and with write(2)'s errors.
    */
   async moveTo(file: number | null, position: number): Promise<number> {
-    const job = native.receive(this.#socket, file, position, this.#left);
+    const job = native.receive(this.#socket, file ?? -1, position, this.#left);
     this.#underWay = Promise.allSettled([this.#underWay, job]);
     const moved = await job;
     this.#left -= moved;

@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
-import { explain } from '../../os/errno.ts';
+import { about } from '../../os/errno.ts';
 import type { OpenFile } from '../../os/open-file.ts';
 
 /** Bytes of a file from `start` up to, excluding, `end`; null: to the end of the file. */
@@ -50,20 +50,21 @@ export class ContentStream extends Readable {
     const { start, end } = piece;
     if (start === end) return this.#next();
 
-    const chunk = await this.#readAt(start, Math.min(CHUNK, (end ?? Number.MAX_SAFE_INTEGER) - start));
+    const buffer = Buffer.allocUnsafeSlow(Math.min(CHUNK, (end ?? Number.MAX_SAFE_INTEGER) - start));
+    const chunk = buffer.subarray(0, await about(this.#path, () => readChunk(this.#file, buffer, start)));
     if (chunk.length > 0) this.#pieces.unshift({ start: start + chunk.length, end });
     else if (end !== null) throw new EnvdError('aborted', 'file was truncated while it was read');
     return chunk.length > 0 ? chunk : this.#next();
   }
+}
 
-  async #readAt(position: number, length: number): Promise<Buffer> {
-    const buffer = Buffer.allocUnsafeSlow(length);
-    try {
-      return buffer.subarray(0, await this.#file.read(buffer, length, position));
-    } catch (error) {
-      // A file of /proc without data at present.
-      if (isSystemError(error, 'EAGAIN')) return buffer.subarray(0, 0);
-      throw explain(error, this.#path);
-    }
+/** Reads at `position` into `buffer`; returns the number of bytes, 0 at the end. */
+export async function readChunk(file: OpenFile, buffer: Buffer, position: number): Promise<number> {
+  try {
+    return await file.read(buffer, buffer.length, position);
+  } catch (error) {
+    // A file of /proc without data at present.
+    if (isSystemError(error, 'EAGAIN')) return 0;
+    throw error;
   }
 }

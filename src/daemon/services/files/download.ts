@@ -5,11 +5,10 @@ import type { Readable } from 'node:stream';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { explain } from '../../os/errno.ts';
 import type { Lanes } from '../../os/lanes.ts';
-import { untilReleased } from '../../os/leases.ts';
 import { native } from '../../os/native.ts';
 import type { OpenFile } from '../../os/open-file.ts';
 import { Place } from '../../os/place.ts';
-import { type ByteRange, ContentStream } from './content-stream.ts';
+import { type ByteRange, ContentStream, readChunk } from './content-stream.ts';
 import { type DigestAlgorithm, digestOf } from './digest.ts';
 
 /** Up to this size, in bytes, a file is read completely and closed before the response begins. */
@@ -99,12 +98,14 @@ function tagOf({ modifiedNs, size, inode }: Status): string {
  * and devices: opening those may have side effects, and reading them may block forever.
  */
 export async function openDownload(path: string, lanes: Lanes): Promise<Download> {
+  const small = native.readSmallFile(path, SMALL_BYTES);
+  if (small) return new Download(path, { ...small, size: small.content.length }, small.content);
   try {
-    const small = await untilReleased(lanes.limitMs, () =>
-      lanes.find(() => native.readSmallFile(path, SMALL_BYTES)),
-    ).then(({ value }) => value);
-    assertRegular(path, small.mode);
-    return small.content ? new Download(path, small, small.content) : await openLarge(path, lanes);
+    using place = await Place.open(path, true, lanes);
+    // Before it is opened: opening a device or a pipe can have side effects.
+    const status = await place.status();
+    if (status) assertRegular(path, status.mode);
+    return await openFile(path, place);
   } catch (error) {
     if (isSystemError(error, 'ENOENT', 'ENOTDIR')) {
       throw new EnvdError('not_found', `path '${path}' does not exist`, { cause: error });
@@ -114,17 +115,32 @@ export async function openDownload(path: string, lanes: Lanes): Promise<Download
 }
 
 /** Checks the type again: the file may have been replaced, for instance by a pipe, whose open(2) must not block. */
-async function openLarge(path: string, lanes: Lanes): Promise<Download> {
-  using place = await Place.open(path, true, lanes);
+async function openFile(path: string, place: Place): Promise<Download> {
   const file = await place.openFile(constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
   try {
     const { mode, size, ino, mtimeNs } = await file.exactStat();
     assertRegular(path, Number(mode));
-    return new Download(path, { size: Number(size), inode: ino, modifiedNs: mtimeNs }, file);
+    const status = { size: Number(size), inode: ino, modifiedNs: mtimeNs };
+    const content = status.size > SMALL_BYTES ? null : await readSmall(file, status.size);
+    if (content) await file.close();
+    return new Download(path, status, content ?? file);
   } catch (error) {
     await file.close();
     throw error;
   }
+}
+
+/**
+ * The content of a file of this size; null when it has more than `SMALL_BYTES`: files of /proc have the size 0, and those
+ * of /sys one that is too large.
+ */
+async function readSmall(file: OpenFile, size: number): Promise<Buffer | null> {
+  const room = Buffer.allocUnsafeSlow(size || SMALL_BYTES + 1);
+  let length = 0;
+  for (let got = 1; got > 0 && length < room.length; length += got) {
+    got = await readChunk(file, room.subarray(length), length);
+  }
+  return length > SMALL_BYTES ? null : room.subarray(0, length);
 }
 
 function assertRegular(path: string, mode: number): void {

@@ -1,4 +1,4 @@
-#include "files/rights.h"
+#include "support/rights.h"
 
 #include <errno.h>
 #include <grp.h>

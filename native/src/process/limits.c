@@ -1,6 +1,6 @@
 // The end of this process: without a core dump, which would have its secrets, and at once. Sources: core(5), prlimit(2),
 // _exit(2).
-#include "process/core_dumps.h"
+#include "process/limits.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -15,8 +15,19 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rlimit inherited;
 static bool changed;
 
-const struct rlimit* envd_inherited_core_limit(void) {
-  return changed ? &inherited : NULL;
+// The soft limit of descriptors, if this library was preloaded. Node raises it to the hard limit before it loads addons.
+static rlim_t inherited_descriptors = RLIM_INFINITY;
+
+__attribute__((constructor)) static void learn_descriptor_limit(void) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) inherited_descriptors = limit.rlim_cur;
+}
+
+void inherited_limits(struct rlimit* descriptors, struct rlimit* core) {
+  getrlimit(RLIMIT_NOFILE, descriptors);
+  if (descriptors->rlim_cur > inherited_descriptors) descriptors->rlim_cur = inherited_descriptors;
+  if (changed) *core = inherited;
+  else getrlimit(RLIMIT_CORE, core);
 }
 
 // 1 rather than 0: with core_pattern set to a pipe the kernel ignores every limit but 1, which it takes for a crash of
@@ -39,9 +50,7 @@ napi_value js_forbid_core_dumps(napi_env env, napi_callback_info info) {
 }
 
 napi_value js_exit_now(napi_env env, napi_callback_info info) {
-  napi_value code;
-  int32_t status;
-  if (!arg_values(env, info, 1, &code)) return NULL;
-  NAPI_CALL(env, napi_get_value_int32(env, code, &status));
+  int status;
+  if (!arg_parse(env, info, "d", &status)) return NULL;
   _exit(status);
 }

@@ -9,8 +9,14 @@
 
 enum { PLAN, REPORTS, STDIN, STDOUT, STDERR, CGROUP, MOST_DESCRIPTORS };
 
+// The argument `numbers` of `spawn`, in native/index.d.ts, without the groups.
 typedef struct {
-  uint32_t uid, gid, has_terminal, nice, io_priority, oom_score_adj, group_count, arg_count, env_count;
+  uint32_t uid, gid, terminal, stdin_pipe, nice, io_priority, oom_score_adj, limit_ms, arg_count, env_count;
+} plan_numbers;
+
+typedef struct {
+  plan_numbers given;
+  uint32_t group_count;
   struct rlimit descriptors;
   struct rlimit core;
 } plan_head;
