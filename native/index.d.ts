@@ -35,7 +35,7 @@ export type OnProcess = (event: string, a: number, b: number, c: number, d: numb
  */
 export function spawn(numbers: Buffer, strings: Buffer, onEvent: OnProcess): void;
 
-// --- process/pipe.c ---------------------------------------------------------------------------------------
+// --- process/ready.c ---------------------------------------------------------------------------------------
 
 /** Number of unread bytes in a pipe. Source: FIONREAD, ioctl_tty(2) and pipe(7). */
 export function pendingBytes(fd: number): number;
@@ -238,7 +238,7 @@ export function receive(socket: number, target: number, position: number, length
  */
 export function sendFile(socket: number, source: number, position: number, length: number): Promise<number>;
 
-// --- files/publish.c --------------------------------------------------------------------------------------
+// --- files/store.c -----------------------------------------------------------------------------------------
 
 /**
  * Sets the owner of an unnamed temporary file (O_TMPFILE) and links it in an open directory. A watcher of the directory
@@ -277,7 +277,7 @@ export function storeFile(
   gid: number,
 ): Promise<boolean | string>;
 
-// --- files/copy.c -----------------------------------------------------------------------------------------
+// --- files/store.c -----------------------------------------------------------------------------------------
 
 /**
  * Copies at most `length` bytes from the start of `source` to `targetOffset` of `target`, in the kernel; resolves with the
@@ -419,7 +419,7 @@ export function collapseHeap(): CollapseJob;
 /** Returns free heap pages to the kernel: `malloc_trim(3)`. True when memory was released. */
 export function trimHeap(): boolean;
 
-// --- guest/fsfreeze.c -------------------------------------------------------------------------------------
+// --- guest/guest.c -----------------------------------------------------------------------------------------
 
 /**
  * Freezes or thaws the file system of the directory `path`, in a dedicated thread. A frozen file system can be read;
@@ -428,12 +428,12 @@ export function trimHeap(): boolean;
  */
 export function setFilesystemFrozen(path: string, frozen: boolean): Promise<void>;
 
-// --- guest/clock.c ----------------------------------------------------------------------------------------
+// --- guest/guest.c -----------------------------------------------------------------------------------------
 
 /** Sets CLOCK_REALTIME to `seconds` and `nanoseconds` since the epoch. Source: clock_settime(2). */
 export function setRealtimeClock(seconds: bigint, nanoseconds: number): void;
 
-// --- guest/notify.c ---------------------------------------------------------------------------------------
+// --- guest/guest.c -----------------------------------------------------------------------------------------
 
 /**
  * Sends `text`, at most 255 bytes, as one datagram to the Unix socket `address` (`@` begins an abstract name). Does not

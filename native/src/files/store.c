@@ -1,7 +1,5 @@
-// Stores a file whose content is complete in memory, in one job. Whatever is unusual is left to the caller's other way.
-// Sources: open(2) O_TMPFILE; see walk.h, store.h.
-#include "files/store.h"
-
+// Contents of files: stored, published, copied, reserved. Sources: open(2) O_TMPFILE, linkat(2) AT_SYMLINK_FOLLOW,
+// inotify(7), copy_file_range(2), fallocate(2), lseek(2) SEEK_HOLE; see walk.h.
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -19,6 +17,127 @@
 #include "files/walk.h"
 #include "support/arguments.h"
 #include "support/job.h"
+
+// --- an unnamed temporary file gets a name
+
+typedef struct {
+  job head;
+  int descriptor;
+  uid_t uid;
+  gid_t gid;
+  int directory;
+  char name[NAME_MAX + 1];
+} publication;
+
+// Opens the file by its new name; -1 when the name refers to another file by now. inotify events carry the name by
+// which a file was opened, and the first descriptor has none.
+static int reopen(int file, int directory, const char* name) {
+  struct stat ours, theirs;
+  int named = openat(directory, name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (named < 0) return -1;
+  if (fstat(named, &theirs) == 0 && fstat(file, &ours) == 0 && theirs.st_dev == ours.st_dev &&
+      theirs.st_ino == ours.st_ino)
+    return named;
+  close(named);
+  return -1;
+}
+
+static const char* publish_file(int file, int directory, const char* name, uid_t uid, gid_t gid) {
+  char source[32];
+  snprintf(source, sizeof source, "/proc/self/fd/%d", file);
+  // Before linkat, because a quota may refuse the owner.
+  if (fchown(file, uid, gid) < 0) return "fchown";
+  // Causes IN_CREATE. AT_EMPTY_PATH would not need /proc, but needs CAP_DAC_READ_SEARCH.
+  if (linkat(AT_FDCWD, source, directory, name, AT_SYMLINK_FOLLOW) < 0) return "linkat";
+
+  int named = reopen(file, directory, name);
+  if (named < 0) return NULL;
+  struct stat status;
+  // Causes IN_ATTRIB and IN_MODIFY, as chown and write of a named file would have. Neither call changes the file, so a
+  // failure is ignored.
+  int failed = fchown(named, uid, gid);
+  if (!failed && fstat(named, &status) == 0) failed = ftruncate(named, status.st_size);
+  (void)failed;
+  close(named);
+  return NULL;
+}
+
+static void publish(job* j) {
+  publication* p = (publication*)j;
+  j->path = p->name;
+  const char* failed = publish_file(p->descriptor, p->directory, p->name, p->uid, p->gid);
+  if (failed) job_fail(j, failed);
+}
+
+napi_value js_publish_file(napi_env env, napi_callback_info info) {
+  publication plan = {.head.run = publish};
+  if (!arg_parse(env, info, "ddtuu", &plan.descriptor, &plan.directory, "linkat", ENAMETOOLONG, plan.name,
+                 sizeof plan.name, &plan.uid, &plan.gid))
+    return NULL;
+  return job_in_pool(env, "publishFile", &plan.head, sizeof plan);
+}
+
+// --- in the kernel
+
+#define CHUNK ((int64_t)1 << 30)
+
+typedef struct {
+  job head;  // result: the bytes copied
+  int source;
+  int target;
+  int64_t offset;
+  int64_t length;
+} transfer;
+
+static int64_t rest_of(const transfer* t, int64_t most) {
+  int64_t rest = t->length - t->head.result;
+  return rest < most ? rest : most;
+}
+
+static void copy(job* j) {
+  transfer* t = (transfer*)j;
+  while (j->result < t->length) {
+    off_t in = j->result, out = t->offset + j->result;
+    ssize_t moved = copy_file_range(t->source, &in, t->target, &out, (size_t)rest_of(t, CHUNK), 0);
+    if (moved > 0) j->result += moved;
+    else if (moved == 0) return;
+    else if (errno != EINTR) return job_fail(j, "copy_file_range");
+  }
+}
+
+static bool reserve_space(int file, int64_t length) {
+  // No hole: nothing to reserve. Skipping fallocate also avoids an inotify event.
+  if (length == 0 || lseek(file, 0, SEEK_HOLE) >= length) return true;
+  int result;
+  do result = fallocate(file, FALLOC_FL_KEEP_SIZE, 0, length);
+  while (result < 0 && errno == EINTR);
+  if (result == 0 || errno == EOPNOTSUPP || errno == ENOSYS) return true;
+  int error = errno;
+  // Frees the blocks that were allocated beyond the end of the file before space ran out.
+  struct stat status;
+  if (fstat(file, &status) == 0) (void)!ftruncate(file, status.st_size);
+  errno = error;
+  return false;
+}
+
+static void reserve(job* j) {
+  const transfer* t = (transfer*)j;
+  if (!reserve_space(t->target, t->length)) job_fail(j, "fallocate");
+}
+
+napi_value js_copy_range(napi_env env, napi_callback_info info) {
+  transfer plan = {.head = {.run = copy, .value = job_result}};
+  if (!arg_parse(env, info, "ddll", &plan.source, &plan.target, &plan.offset, &plan.length)) return NULL;
+  return job_in_pool(env, "copyRange", &plan.head, sizeof plan);
+}
+
+napi_value js_reserve_space(napi_env env, napi_callback_info info) {
+  transfer plan = {.head.run = reserve};
+  if (!arg_parse(env, info, "dl", &plan.target, &plan.length)) return NULL;
+  return job_in_pool(env, "reserveSpace", &plan.head, sizeof plan);
+}
+
+// --- a file whose content is complete in memory is stored in one job; whatever is unusual is left to the caller
 
 typedef struct {
   job head;  // result: whether it is stored
@@ -106,7 +225,7 @@ static bool store_at(storing* s, const place* at) {
   return done;
 }
 
-static void run(job* j) {
+static void store(job* j) {
   storing* s = (storing*)j;
   place at;
   j->result = walk_to(s->path, WALK_FOLLOW, &at) == 0 && at.owner == OWN_RIGHTS && !at.is_magic && store_at(s, &at);
@@ -127,7 +246,7 @@ static void release(job* j) {
 
 napi_value js_store_file(napi_env env, napi_callback_info info) {
   void* content;
-  storing plan = {.head = {.run = run, .value = stored, .release = release}};
+  storing plan = {.head = {.run = store, .value = stored, .release = release}};
   if (!arg_parse(env, info, "ptBtuu", "open", plan.path, "open", EINVAL, plan.inode, sizeof plan.inode, &content,
                  &plan.length, "listxattr", ERANGE, plan.prefix, sizeof plan.prefix, &plan.uid, &plan.gid))
     return NULL;

@@ -1,7 +1,8 @@
-// awaitReadable, awaitWritable: waits for a descriptor that is not a stream of Node.
+// awaitReadable, awaitWritable: waits for a descriptor that is not a stream of Node; pendingBytes: what can be read from it.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -113,4 +114,13 @@ napi_value js_await_readable(napi_env env, napi_callback_info info) {
 
 napi_value js_await_writable(napi_env env, napi_callback_info info) {
   return await_events(env, info, UV_WRITABLE);
+}
+
+napi_value js_pending_bytes(napi_env env, napi_callback_info info) {
+  napi_value result;
+  int descriptor, pending;
+  if (!arg_parse(env, info, "d", &descriptor)) return NULL;
+  if (ioctl(descriptor, FIONREAD, &pending) < 0) return envd_throw_errno(env, errno, "ioctl FIONREAD", NULL);
+  NAPI_CALL(env, napi_create_int32(env, pending, &result));
+  return result;
 }

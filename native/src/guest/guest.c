@@ -1,0 +1,82 @@
+// The file system, the clock and the service manager of the guest. Sources: FIFREEZE and FITHAW of linux/fs.h,
+// clock_settime(2), sd_notify(3), unix(7).
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/fs.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "guest/guest.h"
+#include "support/arguments.h"
+#include "support/job.h"
+
+typedef struct {
+  job head;
+  bool freeze;
+  char path[PATH_MAX];
+} change;
+
+static void run(job* j) {
+  const change* c = (const change*)j;
+  j->path = c->path;
+  int directory = open(c->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) return job_fail(j, "open");
+  if (ioctl(directory, c->freeze ? FIFREEZE : FITHAW, 0) < 0) job_fail(j, c->freeze ? "FIFREEZE" : "FITHAW");
+  close(directory);
+}
+
+// In a dedicated thread: while a file system is frozen, all pool threads may be blocked in writes to it, and a thaw
+// queued behind them would never run.
+napi_value js_set_filesystem_frozen(napi_env env, napi_callback_info info) {
+  change plan = {.head.run = run};
+  if (!arg_parse(env, info, "pb", "open", plan.path, &plan.freeze)) return NULL;
+  return job_in_thread(env, "fsfreeze", &plan.head, sizeof plan);
+}
+
+napi_value js_set_realtime_clock(napi_env env, napi_callback_info info) {
+  napi_value whole;
+  int64_t seconds, nanoseconds;
+  bool lossless;
+  if (!arg_parse(env, info, "vl", &whole, &nanoseconds)) return NULL;
+  NAPI_CALL(env, napi_get_value_bigint_int64(env, whole, &seconds, &lossless));
+  // Truncated to 64 bits it would be another time.
+  struct timespec time = {.tv_sec = seconds, .tv_nsec = nanoseconds};
+  if (!lossless || clock_settime(CLOCK_REALTIME, &time) < 0)
+    envd_throw_errno(env, lossless ? errno : EINVAL, "clock_settime", NULL);
+  return NULL;
+}
+
+// A path, or after "@" an abstract name, which is not NUL-terminated.
+static socklen_t fill_address(struct sockaddr_un* address, size_t length) {
+  bool abstract = address->sun_path[0] == '@';
+  if (abstract) address->sun_path[0] = '\0';
+  return offsetof(struct sockaddr_un, sun_path) + length + (abstract ? 0 : 1);
+}
+
+// Returns 0 or an errno; does not block when the queue is full.
+static int send_datagram(const struct sockaddr_un* address, socklen_t address_length, const char* text, size_t length) {
+  int descriptor = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (descriptor < 0) return errno;
+  ssize_t sent =
+      sendto(descriptor, text, length, MSG_NOSIGNAL | MSG_DONTWAIT, (const struct sockaddr*)address, address_length);
+  int error = sent < 0 ? errno : 0;
+  close(descriptor);
+  return error;
+}
+
+napi_value js_notify(napi_env env, napi_callback_info info) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  char text[256];
+  if (!arg_parse(env, info, "tt", "sendto", ENAMETOOLONG, address.sun_path, sizeof address.sun_path, "sendto",
+                 ENAMETOOLONG, text, sizeof text))
+    return NULL;
+  int error = send_datagram(&address, fill_address(&address, strlen(address.sun_path)), text, strlen(text));
+  if (error) envd_throw_errno(env, error, "sendto", NULL);
+  return NULL;
+}
