@@ -91,7 +91,7 @@ export function forbidCoreDumps(): void;
 /** Ends this process without waiting for its threads, as Node does. Source: _exit(2). */
 export function exitNow(code: number): void;
 
-// --- files/place.c, files/walk.c, files/rights.c, support/mounts.c ----------------------------------------
+// --- files/place.c, files/walk.c, support/rights.c, support/mounts.c ----------------------------------------
 
 /**
  * Sets which mounts the calls that follow may enter although their servers may not answer (FUSE, NFS, all but the

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "files/files.h"
-#include "files/place.h"
 #include "files/record.h"
 #include "files/walk.h"
 #include "support/arguments.h"

@@ -1,7 +1,12 @@
 // Exported functions for files; documented in native/index.d.ts.
 #pragma once
 
+#include <sys/types.h>
+
 #include "support/napi.h"
+
+// The user whose rights are used: a number, or null for the daemon's own.
+napi_value place_owner(napi_env env, uid_t owner);
 
 exported js_allow_mounts;
 exported js_assert_may_change;

@@ -1,7 +1,5 @@
 // Resolves paths to places, and operations on a name in an open directory. Sources: see walk.h; mkdir(2), openat(2),
 // access(2).
-#include "files/place.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
