@@ -20,6 +20,13 @@ const O_PATH = 0o10000000;
 /** Errors where O_TMPFILE is not supported. EISDIR: it was taken for a plain open of a directory; EACCES: /proc/sys. */
 const NO_TMPFILE = ['EACCES', 'ENOTSUP', 'EOPNOTSUPP', 'EISDIR', 'EINVAL', 'EROFS', 'EPERM'];
 
+/** Shaped like a system error. */
+class MissingParent extends Error {
+  readonly code = 'ENOENT';
+  readonly errno = -2;
+  readonly syscall = 'open';
+}
+
 /**
  * A name in an open directory. Replacing a part of the path afterwards does not redirect operations on it. If the path
  * led through a symbolic link owned by another user than root, operations have that user's permissions. See
@@ -120,6 +127,8 @@ export class Place implements Disposable {
    * lease on the file (fcntl(2), F_SETLEASE), an open with O_NONBLOCK is repeated, at last with EAGAIN.
    */
   async openFile(flags: number, name = this.name): Promise<OpenFile> {
+    // The name is not one of the directory that is open.
+    if (this.isBelowMissing) throw new MissingParent('ENOENT: no such file or directory, open');
     const noFollow = this.#at.isMagic ? 0 : constants.O_NOFOLLOW;
     // A file that is written to is changed under the lock of its inode; a new one is not locked by others.
     const isNew = (flags & constants.O_EXCL) !== 0;

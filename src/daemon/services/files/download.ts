@@ -104,14 +104,16 @@ export async function openDownload(path: string, lanes: Lanes): Promise<Download
     using place = await Place.open(path, true, lanes);
     // Before it is opened: opening a device or a pipe can have side effects.
     const status = await place.status();
-    if (status) assertRegular(path, status.mode);
+    if (!status) throw missing(path);
+    assertRegular(path, status.mode);
     return await openFile(path, place);
   } catch (error) {
-    if (isSystemError(error, 'ENOENT', 'ENOTDIR')) {
-      throw new EnvdError('not_found', `path '${path}' does not exist`, { cause: error });
-    }
-    throw explain(error, path);
+    throw isSystemError(error, 'ENOENT', 'ENOTDIR') ? missing(path, error) : explain(error, path);
   }
+}
+
+function missing(path: string, cause?: unknown): EnvdError {
+  return new EnvdError('not_found', `path '${path}' does not exist`, { cause });
 }
 
 /** Checks the type again: the file may have been replaced, for instance by a pipe, whose open(2) must not block. */

@@ -99,8 +99,11 @@ test('files of the kernel are read to their end, whatever size they have', async
 });
 
 test('a missing file and an invalid path are errors', async () => {
-  const missing = join(scratch(), 'missing');
-  await expect(read(missing)).rejects.toThrow(`path '${missing}' does not exist`);
+  const directory = scratch();
+  writeFileSync(join(directory, 'file'), 'x');
+  for (const missing of [join(directory, 'missing'), join(directory, 'missing/file')]) {
+    await expect(read(missing)).rejects.toThrow(`path '${missing}' does not exist`);
+  }
   expect(() => native.readSmallFile('/x\0y', 1000)).toThrow('EINVAL');
   expect(() => native.readSmallFile(`/${'x'.repeat(5000)}`, 1000)).toThrow('ENAMETOOLONG');
 });
