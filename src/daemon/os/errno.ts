@@ -40,6 +40,13 @@ const MEANINGS_FOR_CREATION: typeof MEANINGS = {
   ENOTDIR: ['invalid_argument', 'a part of the path is not a directory'],
 };
 
+/** A directory on the way to a file is missing. Shaped like a system error. */
+export class MissingParent extends Error {
+  readonly code = 'ENOENT';
+  readonly errno = -2;
+  readonly syscall = 'open';
+}
+
 /**
  * Translates a system error at `path` to the error that the client gets; returns other values unchanged.
  * `purpose`: whether the operation was to find the path or to create it.

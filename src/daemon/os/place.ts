@@ -2,6 +2,7 @@ import { closeSync, constants, type Stats, type StatsFs } from 'node:fs';
 import { lstat, readlink, rename, stat, statfs, unlink } from 'node:fs/promises';
 import { isSystemError } from '../../base/errors.ts';
 import { type BytePath, bytePath, pathBuffer } from './byte-path.ts';
+import { MissingParent } from './errno.ts';
 import { both, type Lane, type Lanes, locking, type RunOptions } from './lanes.ts';
 import { untilReleased } from './leases.ts';
 import { type NativePlace, native } from './native.ts';
@@ -19,13 +20,6 @@ const O_PATH = 0o10000000;
 
 /** Errors where O_TMPFILE is not supported. EISDIR: it was taken for a plain open of a directory; EACCES: /proc/sys. */
 const NO_TMPFILE = ['EACCES', 'ENOTSUP', 'EOPNOTSUPP', 'EISDIR', 'EINVAL', 'EROFS', 'EPERM'];
-
-/** Shaped like a system error. */
-class MissingParent extends Error {
-  readonly code = 'ENOENT';
-  readonly errno = -2;
-  readonly syscall = 'open';
-}
 
 /**
  * A name in an open directory. Replacing a part of the path afterwards does not redirect operations on it. If the path
@@ -127,7 +121,6 @@ export class Place implements Disposable {
    * lease on the file (fcntl(2), F_SETLEASE), an open with O_NONBLOCK is repeated, at last with EAGAIN.
    */
   async openFile(flags: number, name = this.name): Promise<OpenFile> {
-    // The name is not one of the directory that is open.
     if (this.isBelowMissing) throw new MissingParent('ENOENT: no such file or directory, open');
     const noFollow = this.#at.isMagic ? 0 : constants.O_NOFOLLOW;
     // A file that is written to is changed under the lock of its inode; a new one is not locked by others.

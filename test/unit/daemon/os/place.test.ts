@@ -29,6 +29,13 @@ async function make(path: string): Promise<boolean> {
   return await place.makeDirectory(ADA);
 }
 
+test('a name below a missing directory is not one of the directory above it', async () => {
+  const directory = scratch();
+  writeFileSync(join(directory, 'file'), '');
+  using place = await Place.open(join(directory, 'missing/file'), true, testLanes);
+  await expect(place.openFile(0)).rejects.toMatchObject({ code: 'ENOENT' });
+});
+
 describe('a walk', () => {
   test('resolves files, links, chains of links, and missing names', async () => {
     const directory = scratch();
