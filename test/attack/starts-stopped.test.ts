@@ -5,7 +5,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import { connectTo, transcribe } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { needs } from '../support/needs.ts';
-import { childrenOf, openFiles } from '../support/proc.ts';
+import { childrenOf, openFiles, runs, starterOf } from '../support/proc.ts';
 import { until } from '../support/until.ts';
 
 /*
@@ -119,4 +119,15 @@ test('a freeze in the middle of starts holds nobody up; they go on after it', as
   await until('leaves are gone', () =>
     readdirSync(`${cgroupRoot}/user`, { withFileTypes: true }).every((e) => !e.isDirectory()),
   );
+});
+
+test('when the starter was killed, the next start starts another', async () => {
+  await using daemon = await startDaemon();
+  expect(await start(daemon, '/', {})).toBe('exit status 0');
+  const first = starterOf(daemon.pid);
+  if (first === undefined) throw new Error('no starter was found');
+  process.kill(first, 'SIGKILL');
+  await until('it has ended', () => !runs(first));
+  expect(await start(daemon, '/', {})).toBe('exit status 0');
+  expect(starterOf(daemon.pid)).not.toBe(first);
 });

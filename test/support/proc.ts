@@ -29,11 +29,21 @@ export function listeningSockets(pid: number): string[] {
  * proc_pid_task(5).
  */
 export function childrenOf(pid: number): number[] {
-  const children = readdirSync(`/proc/${pid}/task`).flatMap((thread) => {
+  return allChildrenOf(pid).filter((child) => nameOf(child) !== STARTER);
+}
+
+/** The daemon's starter; undefined before the first start. */
+export function starterOf(pid: number): number | undefined {
+  return allChildrenOf(pid).find((child) => nameOf(child) === STARTER);
+}
+
+const STARTER = 'envd-start';
+
+function allChildrenOf(pid: number): number[] {
+  return readdirSync(`/proc/${pid}/task`).flatMap((thread) => {
     const pids = readFileSync(`/proc/${pid}/task/${thread}/children`, 'utf8');
     return pids.split(/\s+/).filter(Boolean).map(Number);
   });
-  return children.filter((child) => nameOf(child) !== 'envd-start');
 }
 
 /** The name of a process; empty when it has gone. Source: proc_pid_comm(5). */
