@@ -84,6 +84,19 @@ describe('RPCs and /files report the same kernel error in the same words', () =>
     expect(await ways(path).composeTo(join(directory, 'source'))).toEqual([412, text(path)]);
   });
 
+  test('ENAMETOOLONG: PATH_MAX counts the bytes of a path and its end', async () => {
+    const directory = scratch();
+    const path = `${directory}${'/x'.repeat(2048)}`;
+    const to = ways(path);
+    const text = `path is too long: '${path}'`;
+    for (const way of [to.stat, to.list, to.watch, to.makeDir, to.remove])
+      expect(await way()).toEqual(['InvalidArgument', text]);
+    expect(await to.moveFrom()).toEqual(['InvalidArgument', text]);
+    for (const way of [to.download, to.upload, to.composeFrom]) expect(await way()).toEqual([400, text]);
+    writeFileSync(join(directory, 'source'), 'x');
+    expect(await to.composeTo(join(directory, 'source'))).toEqual([400, text]);
+  });
+
   test('EROFS: a read-only file system', async () => {
     const mount = mountTmpfs('1m', 'ro');
     const path = join(mount, 'new');

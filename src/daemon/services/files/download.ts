@@ -98,9 +98,9 @@ function tagOf({ modifiedNs, size, inode }: Status): string {
  * and devices: opening those may have side effects, and reading them may block forever.
  */
 export async function openDownload(path: string, lanes: Lanes): Promise<Download> {
-  const small = native.readSmallFile(path, SMALL_BYTES);
-  if (small) return new Download(path, { ...small, size: small.content.length }, small.content);
   try {
+    const small = native.readSmallFile(path, SMALL_BYTES);
+    if (small) return new Download(path, { ...small, size: small.content.length }, small.content);
     using place = await Place.open(path, true, lanes);
     // Before it is opened: opening a device or a pipe can have side effects.
     const status = await place.status();
