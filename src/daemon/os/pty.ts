@@ -26,7 +26,8 @@ export interface Owner {
 
 /** Interval of attempts to write to a full terminal when no descriptor is left to wait for it, in milliseconds. */
 const RETRY_MS = 50;
-const DRAIN_CHUNK_BYTES = 64 * 1024;
+/** More than the kernel holds of a terminal's output, some 20 KiB. Source: drivers/tty/pty.c and n_tty.c. */
+const DRAIN_BYTES = 64 * 1024;
 /** As login(1) sets it. */
 const TERMINAL_MODE = 0o620;
 
@@ -64,19 +65,18 @@ export class Terminal implements Disposable {
   }
 
   /**
-   * Reads all remaining output, after the process has ended. Complete: the kernel flushes output of the slave before a
-   * non-blocking read of the master returns EAGAIN (n_tty_read).
+   * Reads the remaining output, after the process has ended: all that was written until then, and at most 64 KiB, since
+   * others may go on writing. The kernel flushes output of the slave before a non-blocking read of the master returns
+   * EAGAIN (n_tty_read).
    */
   drain(): Buffer[] {
     this.stream.pause();
     const chunks: Buffer[] = [];
     for (let chunk = this.stream.read(); chunk !== null; chunk = this.stream.read()) chunks.push(chunk);
-    for (;;) {
-      const buffer = Buffer.allocUnsafe(DRAIN_CHUNK_BYTES);
-      const length = this.#read(buffer);
-      if (length === 0) return chunks;
-      chunks.push(buffer.subarray(0, length));
-    }
+    const buffer = Buffer.allocUnsafe(DRAIN_BYTES);
+    let end = 0;
+    for (let length = -1; length !== 0; end += length) length = this.#read(buffer.subarray(end));
+    return end === 0 ? chunks : [...chunks, Buffer.from(buffer.subarray(0, end))];
   }
 
   #read(buffer: Buffer): number {

@@ -153,7 +153,7 @@ class TerminalChannels implements Channels {
     else this.#terminal.stream.resume();
   }
 
-  // Synchronously: the kernel buffers a few pages at most, less than the window of a reader.
+  // At once: it is less than the window of a reader.
   drained(): Promise<void> {
     for (const bytes of this.#terminal.drain()) this.#onOutput('pty', bytes);
     this.#closed.resolve();

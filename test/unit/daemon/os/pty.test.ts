@@ -1,7 +1,16 @@
 import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { constants, fstatSync, readdirSync, readFileSync, readlinkSync, writeSync } from 'node:fs';
+import {
+  closeSync,
+  constants,
+  fstatSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  writeSync,
+} from 'node:fs';
 import { open as openFile } from 'node:fs/promises';
 import { setImmediate as turn } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
@@ -69,6 +78,21 @@ describe('drain', () => {
     const whole = Buffer.concat([...streamed, ...terminal.drain()]);
     expect(String(whole)).toBe(lines.join('').replaceAll('\n', '\r\n'));
     expect(terminal.drain()).toEqual([]);
+  });
+
+  test('returns all that a terminal holds', () => {
+    const terminal = open();
+    const path = readlinkSync(`/proc/self/fd/${terminal.slave}`);
+    const slave = openSync(path, constants.O_WRONLY | constants.O_NOCTTY | constants.O_NONBLOCK);
+    onTestFinished(() => closeSync(slave));
+    let written = 0;
+    const fill = () => {
+      for (;;) written += writeSync(slave, 'x'.repeat(1000));
+    };
+    expect(fill).toThrow(expect.objectContaining({ code: 'EAGAIN' }));
+    const held = Buffer.concat(terminal.drain());
+    expect(held.length).toBe(written);
+    expect(written).toBeGreaterThan(8192);
   });
 
   test('returns nothing when nothing was written', () => {
