@@ -209,13 +209,13 @@ static napi_value found_directory(napi_env env, job* j) {
   return object;
 }
 
-napi_value js_read_entry(napi_env env, napi_callback_info info) {
+EXPORTED(readEntry) {
   reading plan = {.head = {.run = read_one, .value = found, .release = release}, .descriptor = -1};
   if (!arg_parse(env, info, "pt", "open", plan.path, "listxattr", ERANGE, plan.prefix, sizeof plan.prefix)) return NULL;
   return job_in_pool(env, "readEntry", &plan.head, sizeof plan);
 }
 
-napi_value js_read_directory(napi_env env, napi_callback_info info) {
+EXPORTED(readDirectory) {
   reading plan = {
       .head = {.run = read_all, .value = found_directory, .release = release},
       .root = -1,
@@ -227,7 +227,7 @@ napi_value js_read_directory(napi_env env, napi_callback_info info) {
   return job_in_pool(env, "readDirectory", &plan.head, sizeof plan);
 }
 
-napi_value js_read_directory_below(napi_env env, napi_callback_info info) {
+EXPORTED(readDirectoryBelow) {
   reading plan = {.head = {.run = read_all, .value = found_directory, .release = release}, .descriptor = -1};
   if (!arg_parse(env, info, "dpto", &plan.root, "open", plan.path, "listxattr", ERANGE, plan.prefix, sizeof plan.prefix,
                  &plan.owner))
@@ -235,7 +235,7 @@ napi_value js_read_directory_below(napi_env env, napi_callback_info info) {
   return job_in_pool(env, "readDirectoryBelow", &plan.head, sizeof plan);
 }
 
-napi_value js_read_next(napi_env env, napi_callback_info info) {
+EXPORTED(readNext) {
   reading plan = {.head = {.run = read_next, .value = found, .release = release}, .descriptor = -1, .is_full = true};
   if (!arg_parse(env, info, "do", &plan.root, &plan.owner)) return NULL;
   return job_in_pool(env, "readNext", &plan.head, sizeof plan);

@@ -9,7 +9,6 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "files/files.h"
 #include "files/record.h"
 #include "support/arguments.h"
 #include "support/job.h"
@@ -64,13 +63,13 @@ static void release(job* j) {
   free(a->value);
 }
 
-napi_value js_read_attributes(napi_env env, napi_callback_info info) {
+EXPORTED(readAttributes) {
   attribute_job plan = {.head = {.run = read_all, .value = found, .release = release}};
   if (!arg_parse(env, info, "dt", &plan.descriptor, "listxattr", ERANGE, plan.name, sizeof plan.name)) return NULL;
   return job_in_pool(env, "readAttributes", &plan.head, sizeof plan);
 }
 
-napi_value js_write_attribute(napi_env env, napi_callback_info info) {
+EXPORTED(writeAttribute) {
   napi_value given;
   napi_valuetype type;
   void* value;
@@ -98,7 +97,7 @@ static bool read_time(napi_env env, napi_value nanoseconds, struct timespec* tim
   return true;
 }
 
-napi_value js_write_times(napi_env env, napi_callback_info info) {
+EXPORTED(writeTimes) {
   napi_value times[2];
   attribute_job plan = {.head.run = write_times};
   if (!arg_parse(env, info, "dvv", &plan.descriptor, &times[0], &times[1])) return NULL;
@@ -107,7 +106,7 @@ napi_value js_write_times(napi_env env, napi_callback_info info) {
   return job_in_pool(env, "writeTimes", &plan.head, sizeof plan);
 }
 
-napi_value js_read_link(napi_env env, napi_callback_info info) {
+EXPORTED(readLink) {
   attribute_job plan = {.head = {.run = read_link, .value = found, .release = release}};
   if (!arg_parse(env, info, "d", &plan.descriptor)) return NULL;
   return job_in_pool(env, "readLink", &plan.head, sizeof plan);

@@ -62,7 +62,7 @@ static void release(job* j) {
   walk_end(&((step*)j)->at);
 }
 
-napi_value js_open_place(napi_env env, napi_callback_info info) {
+EXPORTED(openPlace) {
   bool follow;
   step plan = {.head = {.run = run_walk, .value = reached, .release = release}, .at.directory = -1};
   if (!arg_parse(env, info, "pb", "open", plan.path, &follow)) return NULL;
@@ -98,7 +98,7 @@ static napi_value begin(napi_env env, const char* name, step* s) {
   return job_in_pool(env, name, &s->head, sizeof *s);
 }
 
-napi_value js_make_directories(napi_env env, napi_callback_info info) {
+EXPORTED(makeDirectories) {
   step plan = {.head = {.run = run_make, .value = made, .release = release}};
   if (!arg_parse(env, info, "dpuuo", &plan.at.directory, "mkdir", plan.path, &plan.uid, &plan.gid, &plan.at.owner))
     return NULL;
@@ -115,7 +115,7 @@ static void run_open(job* j) {
   rights_restore(&s->at.before);
 }
 
-napi_value js_open_at(napi_env env, napi_callback_info info) {
+EXPORTED(openAt) {
   step plan = {.head = {.run = run_open, .value = job_result, .release = release}};
   if (!arg_parse(env, info, "dpdo", &plan.at.directory, "open", plan.path, &plan.flags, &plan.at.owner)) return NULL;
   return begin(env, "openAt", &plan);
@@ -143,13 +143,13 @@ static void run_check(job* j) {
   rights_restore(&s->at.before);
 }
 
-napi_value js_assert_may_change(napi_env env, napi_callback_info info) {
+EXPORTED(assertMayChange) {
   step plan = {.head = {.run = run_check, .release = release}};
   if (!arg_parse(env, info, "dpo", &plan.at.directory, "access", plan.path, &plan.at.owner)) return NULL;
   return begin(env, "assertMayChange", &plan);
 }
 
-napi_value js_allow_mounts(napi_env env, napi_callback_info info) {
+EXPORTED(allowMounts) {
   napi_value ids;
   void* values;
   size_t count;

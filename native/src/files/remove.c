@@ -9,7 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "files/files.h"
 #include "files/walk.h"
 #include "support/arguments.h"
 #include "support/job.h"
@@ -98,7 +97,7 @@ static void run(job* j) {
   walk_end(&at);
 }
 
-napi_value js_remove_tree(napi_env env, napi_callback_info info) {
+EXPORTED(removeTree) {
   removal plan = {.head.run = run};
   if (!arg_parse(env, info, "p", "unlink", plan.path)) return NULL;
   return job_in_pool(env, "removeTree", &plan.head, sizeof plan);

@@ -11,7 +11,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "files/files.h"
 #include "support/arguments.h"
 #include "support/mounts.h"
 
@@ -55,7 +54,7 @@ static napi_value found(napi_env env, const struct stat* status, const char* con
   return NULL;
 }
 
-napi_value js_read_small_file(napi_env env, napi_callback_info info) {
+EXPORTED(readSmallFile) {
   struct stat status;
   char path[PATH_MAX];
   int64_t limit;

@@ -12,7 +12,6 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "files/files.h"
 #include "files/record.h"
 #include "files/walk.h"
 #include "support/arguments.h"
@@ -69,7 +68,7 @@ static void publish(job* j) {
   if (failed) job_fail(j, failed);
 }
 
-napi_value js_publish_file(napi_env env, napi_callback_info info) {
+EXPORTED(publishFile) {
   publication plan = {.head.run = publish};
   if (!arg_parse(env, info, "ddtuu", &plan.descriptor, &plan.directory, "linkat", ENAMETOOLONG, plan.name,
                  sizeof plan.name, &plan.uid, &plan.gid))
@@ -125,13 +124,13 @@ static void reserve(job* j) {
   if (!reserve_space(t->target, t->length)) job_fail(j, "fallocate");
 }
 
-napi_value js_copy_range(napi_env env, napi_callback_info info) {
+EXPORTED(copyRange) {
   transfer plan = {.head = {.run = copy, .value = job_result}};
   if (!arg_parse(env, info, "ddll", &plan.source, &plan.target, &plan.offset, &plan.length)) return NULL;
   return job_in_pool(env, "copyRange", &plan.head, sizeof plan);
 }
 
-napi_value js_reserve_space(napi_env env, napi_callback_info info) {
+EXPORTED(reserveSpace) {
   transfer plan = {.head.run = reserve};
   if (!arg_parse(env, info, "dl", &plan.target, &plan.length)) return NULL;
   return job_in_pool(env, "reserveSpace", &plan.head, sizeof plan);
@@ -244,7 +243,7 @@ static void release(job* j) {
   free(((storing*)j)->content);
 }
 
-napi_value js_store_file(napi_env env, napi_callback_info info) {
+EXPORTED(storeFile) {
   void* content;
   storing plan = {.head = {.run = store, .value = stored, .release = release}};
   if (!arg_parse(env, info, "ptBtuu", "open", plan.path, "open", EINVAL, plan.inode, sizeof plan.inode, &content,

@@ -8,7 +8,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "files/files.h"
 #include "support/arguments.h"
 #include "support/job.h"
 
@@ -110,15 +109,15 @@ static napi_value begin(napi_env env, napi_callback_info info, const char* name,
   return job_in_pool(env, name, &plan.head, sizeof plan);
 }
 
-napi_value js_receive(napi_env env, napi_callback_info info) {
+EXPORTED(receive) {
   return begin(env, info, "receive", receive_bytes);
 }
 
-napi_value js_send_file(napi_env env, napi_callback_info info) {
+EXPORTED(sendFile) {
   return begin(env, info, "sendFile", send_file);
 }
 
-napi_value js_duplicate(napi_env env, napi_callback_info info) {
+EXPORTED(duplicate) {
   napi_value result;
   int descriptor;
   if (!arg_parse(env, info, "d", &descriptor)) return NULL;

@@ -12,7 +12,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "guest/guest.h"
 #include "support/arguments.h"
 #include "support/job.h"
 
@@ -33,13 +32,13 @@ static void run(job* j) {
 
 // In a dedicated thread: while a file system is frozen, all pool threads may be blocked in writes to it, and a thaw
 // queued behind them would never run.
-napi_value js_set_filesystem_frozen(napi_env env, napi_callback_info info) {
+EXPORTED(setFilesystemFrozen) {
   change plan = {.head.run = run};
   if (!arg_parse(env, info, "pb", "open", plan.path, &plan.freeze)) return NULL;
   return job_in_thread(env, "fsfreeze", &plan.head, sizeof plan);
 }
 
-napi_value js_set_realtime_clock(napi_env env, napi_callback_info info) {
+EXPORTED(setRealtimeClock) {
   napi_value whole;
   int64_t seconds, nanoseconds;
   bool lossless;
@@ -70,7 +69,7 @@ static int send_datagram(const struct sockaddr_un* address, socklen_t address_le
   return error;
 }
 
-napi_value js_notify(napi_env env, napi_callback_info info) {
+EXPORTED(notify) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   char text[256];
   if (!arg_parse(env, info, "tt", "sendto", ENAMETOOLONG, address.sun_path, sizeof address.sun_path, "sendto",

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include "memory/memory.h"
+#include "support/napi.h"
 
 // Missing in older headers; kernels before 4.17 treat the address as a hint.
 #ifndef MAP_FIXED_NOREPLACE
@@ -115,8 +115,7 @@ __attribute__((constructor)) static void reserve_when_preloaded(void) {
   pthread_once(&once, reserve_all);
 }
 
-napi_value js_reserve_address_space(napi_env env, napi_callback_info info) {
-  (void)info;
+EXPORTED(reserveAddressSpace) {
   napi_value result, regions, bytes;
   pthread_once(&once, reserve_all);
   NAPI_CALL(env, napi_create_object(env, &result));

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "memory/memory.h"
 #include "memory/window.h"
 #include "support/job.h"
+#include "support/napi.h"
 
 // Whole windows of one mapping.
 struct region {
@@ -159,8 +159,7 @@ static napi_value cancel_function(napi_env env, control* c) {
   return function;
 }
 
-napi_value js_collapse_heap(napi_env env, napi_callback_info info) {
-  (void)info;
+EXPORTED(collapseHeap) {
   napi_value object, function, done;
   NAPI_CALL(env, napi_create_object(env, &object));
   collapse plan = {.head = {.run = run, .value = statistics, .release = release}};
@@ -179,8 +178,7 @@ napi_value js_collapse_heap(napi_env env, napi_callback_info info) {
   return object;
 }
 
-napi_value js_trim_heap(napi_env env, napi_callback_info info) {
-  (void)info;
+EXPORTED(trimHeap) {
   napi_value result;
   NAPI_CALL(env, napi_get_boolean(env, malloc_trim(0) == 1, &result));
   return result;

@@ -2,7 +2,6 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "process/process.h"
 #include "support/arguments.h"
 
 static const char ALPHABET[65] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -87,7 +86,7 @@ static bool has_blocks(void) {
 }
 #endif
 
-napi_value js_encode_base64(napi_env env, napi_callback_info info) {
+EXPORTED(encodeBase64) {
   size_t length, room;
   napi_value result;
   void *in, *out;

@@ -7,7 +7,6 @@
 #include <stdbool.h>
 #include <unistd.h>
 
-#include "process/process.h"
 #include "support/arguments.h"
 
 // Process-wide, like the limit. Node environments in several threads may call concurrently.
@@ -39,8 +38,7 @@ static bool forbid(void) {
   return setrlimit(RLIMIT_CORE, &none) == 0;
 }
 
-napi_value js_forbid_core_dumps(napi_env env, napi_callback_info info) {
-  (void)info;
+EXPORTED(forbidCoreDumps) {
   pthread_mutex_lock(&lock);
   if (!changed) changed = forbid();
   int error = changed ? 0 : errno;
@@ -49,7 +47,7 @@ napi_value js_forbid_core_dumps(napi_env env, napi_callback_info info) {
   return NULL;
 }
 
-napi_value js_exit_now(napi_env env, napi_callback_info info) {
+EXPORTED(exitNow) {
   int status;
   if (!arg_parse(env, info, "d", &status)) return NULL;
   _exit(status);

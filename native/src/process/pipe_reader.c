@@ -7,7 +7,6 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "process/process.h"
 #include "support/arguments.h"
 
 // Consecutive reads from one pipe per event.
@@ -186,7 +185,7 @@ static napi_value js_unref(napi_env env, napi_callback_info info) {
 }
 
 // The reader lives until the environment is torn down; the three functions share it and have no finalizer.
-napi_value js_pipe_reader(napi_env env, napi_callback_info info) {
+EXPORTED(pipeReader) {
   static const export methods[] = {{"open", js_open}, {"setPaused", js_set_paused}, {"unref", js_unref}};
   napi_value room, on_read, name, object;
   if (!arg_parse(env, info, "vv", &room, &on_read)) return NULL;

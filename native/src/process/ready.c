@@ -6,7 +6,6 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "process/process.h"
 #include "support/arguments.h"
 
 // One wait. Owned by the poll handle until that is closed, and by the function that cancels it.
@@ -108,15 +107,15 @@ static napi_value await_events(napi_env env, napi_callback_info info, int events
   return envd_throw_errno(env, error, "poll", NULL);
 }
 
-napi_value js_await_readable(napi_env env, napi_callback_info info) {
+EXPORTED(awaitReadable) {
   return await_events(env, info, UV_READABLE);
 }
 
-napi_value js_await_writable(napi_env env, napi_callback_info info) {
+EXPORTED(awaitWritable) {
   return await_events(env, info, UV_WRITABLE);
 }
 
-napi_value js_pending_bytes(napi_env env, napi_callback_info info) {
+EXPORTED(pendingBytes) {
   napi_value result;
   int descriptor, pending;
   if (!arg_parse(env, info, "d", &descriptor)) return NULL;

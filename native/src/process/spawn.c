@@ -15,7 +15,6 @@
 #include <uv.h>
 
 #include "process/limits.h"
-#include "process/process.h"
 #include "process/starter.h"
 #include "support/arguments.h"
 #include "support/starter_protocol.h"
@@ -306,7 +305,7 @@ static size_t count_nuls(const char* text, size_t length) {
   return count;
 }
 
-napi_value js_spawn(napi_env env, napi_callback_info info) {
+EXPORTED(spawn) {
   napi_value on_event, name;
   void *given, *text;
   size_t size, length;

@@ -5,7 +5,6 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "support/napi.h"
 #include "support/rights.h"
 
 enum { MOST_ARGUMENTS = 8 };

@@ -2,10 +2,11 @@
 #pragma once
 
 #include <limits.h>
-#include <node_api.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
+
+#include "support/napi.h"
 
 // Stores the arguments at the pointers that follow, one for each letter of `kinds`. Returns false with an exception
 // pending when one is missing or has the wrong type, and when a text does not fit or contains NUL: a truncated name would

@@ -43,3 +43,10 @@ typedef struct {
 
 // Defines functions as properties of `object`, each called with `data`; false when that fails.
 bool envd_export(napi_env env, napi_value object, const export* exports, size_t count, void* data);
+
+// Begins a function of the addon, which JavaScript calls by this name; declared in native/index.d.ts. The linker collects
+// them in one section.
+#define EXPORTED(name)                                                                                   \
+  static exported js_##name;                                                                             \
+  static const export export_##name __attribute__((used, section("envd_exports"))) = {#name, js_##name}; \
+  static napi_value js_##name(napi_env env, __attribute__((unused)) napi_callback_info info)

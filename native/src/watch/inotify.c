@@ -11,7 +11,6 @@
 
 #include "support/arguments.h"
 #include "watch/inotify_reader.h"
-#include "watch/watch.h"
 
 typedef struct {
   inotify_reader reader;
@@ -166,7 +165,7 @@ static bool open_instance(napi_env env, napi_value callback, instance* i) {
   return false;
 }
 
-napi_value js_open_inotify(napi_env env, napi_callback_info info) {
+EXPORTED(openInotify) {
   napi_value on_readable, object;
   if (!arg_parse(env, info, "v", &on_readable)) return NULL;
   instance* i = envd_allocate(env, sizeof *i);

@@ -8,11 +8,10 @@
 
 #include "support/arguments.h"
 #include "support/rights.h"
-#include "watch/watch.h"
 
 enum { BUFFER_SIZE = 32 * 1024 };
 
-napi_value js_next_names(napi_env env, napi_callback_info info) {
+EXPORTED(nextNames) {
   char names[BUFFER_SIZE];
   napi_value result;
   int descriptor;
@@ -31,7 +30,7 @@ static int open_below(int directory, const char* path, const struct open_how* ho
   return descriptor < 0 && errno == ENOSYS ? openat(directory, path, (int)how->flags) : descriptor;
 }
 
-napi_value js_open_below(napi_env env, napi_callback_info info) {
+EXPORTED(openBelow) {
   napi_value result;
   int directory, flags;
   bool crosses;
