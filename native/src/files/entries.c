@@ -9,7 +9,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "files/files.h"
 #include "files/record.h"
 #include "files/walk.h"
 #include "support/arguments.h"
@@ -183,8 +182,7 @@ static void free_bytes(napi_env env, void* bytes, void* hint) {
 static napi_value found(napi_env env, job* j) {
   records* f = &((reading*)j)->found;
   napi_value buffer;
-  if (f->length < LARGE)
-    return napi_create_buffer_copy(env, f->length, f->bytes, NULL, &buffer) == napi_ok ? buffer : NULL;
+  if (f->length < LARGE) return envd_value(env, 'B', f->bytes, f->length);
   if (napi_create_external_buffer(env, f->length, f->bytes, free_bytes, NULL, &buffer) != napi_ok) return NULL;
   f->bytes = NULL;
   return buffer;
@@ -198,14 +196,9 @@ static void release(job* j) {
 
 static napi_value found_directory(napi_env env, job* j) {
   reading* r = (reading*)j;
-  napi_value object, value;
-  if (napi_create_object(env, &object) != napi_ok || !(value = found(env, j)) ||
-      !envd_set(env, object, "records", napi_ok, &value) || !(value = place_owner(env, r->owner)) ||
-      !envd_set(env, object, "owner", napi_ok, &value) ||
-      !envd_set(env, object, "mount", napi_create_uint32(env, j->leave.met, &value), &value) ||
-      !envd_set(env, object, "descriptor", napi_create_int32(env, r->descriptor, &value), &value))
-    return NULL;
-  r->descriptor = -1;
+  napi_value object = envd_object(env, "voud", "records", found(env, j), "owner", r->owner, "mount", j->leave.met,
+                                  "descriptor", r->descriptor);
+  if (object) r->descriptor = -1;
   return object;
 }
 

@@ -53,8 +53,7 @@ static void read_link(job* j) {
 
 static napi_value found(napi_env env, job* j) {
   const records* out = &((attribute_job*)j)->found;
-  napi_value buffer;
-  return napi_create_buffer_copy(env, out->length, out->bytes, NULL, &buffer) == napi_ok ? buffer : NULL;
+  return envd_value(env, 'B', out->bytes, out->length);
 }
 
 static void release(job* j) {

@@ -9,7 +9,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "files/files.h"
 #include "files/walk.h"
 #include "support/arguments.h"
 #include "support/job.h"
@@ -26,12 +25,6 @@ typedef struct {
   char path[PATH_MAX];
 } step;
 
-napi_value place_owner(napi_env env, uid_t owner) {
-  napi_value value;
-  napi_status status = owner == OWN_RIGHTS ? napi_get_null(env, &value) : napi_create_uint32(env, owner, &value);
-  return status == napi_ok ? value : NULL;
-}
-
 static void run_walk(job* j) {
   step* s = (step*)j;
   j->path = s->path;
@@ -40,21 +33,11 @@ static void run_walk(job* j) {
   rights_restore(&s->at.before);
 }
 
-static bool set_text(napi_env env, napi_value object, const char* name, const char* text) {
-  napi_value value;
-  return envd_set(env, object, name, napi_create_string_latin1(env, text, NAPI_AUTO_LENGTH, &value), &value);
-}
-
 static napi_value reached(napi_env env, job* j) {
-  step* s = (step*)j;
-  napi_value object, value;
-  if (napi_create_object(env, &object) != napi_ok || !set_text(env, object, "name", s->at.name) ||
-      !set_text(env, object, "missing", s->at.missing) ||
-      !envd_set(env, object, "isMagic", napi_get_boolean(env, s->at.is_magic, &value), &value) ||
-      !(value = place_owner(env, s->at.owner)) || !envd_set(env, object, "owner", napi_ok, &value) ||
-      !envd_set(env, object, "directory", napi_create_int32(env, s->at.directory, &value), &value))
-    return NULL;
-  s->at.directory = -1;  // owned by the caller now
+  place* at = &((step*)j)->at;
+  napi_value object = envd_object(env, "ssbod", "name", at->name, "missing", at->missing, "isMagic", at->is_magic,
+                                  "owner", at->owner, "directory", at->directory);
+  if (object) at->directory = -1;  // owned by the caller now
   return object;
 }
 
@@ -82,12 +65,8 @@ static void run_make(job* j) {
 
 static napi_value made(napi_env env, job* j) {
   step* s = (step*)j;
-  napi_value object, value;
-  if (napi_create_object(env, &object) != napi_ok ||
-      !envd_set(env, object, "isNew", napi_get_boolean(env, s->is_made, &value), &value) ||
-      !envd_set(env, object, "directory", napi_create_int32(env, s->at.directory, &value), &value))
-    return NULL;
-  s->at.directory = -1;
+  napi_value object = envd_object(env, "bd", "isNew", s->is_made, "directory", s->at.directory);
+  if (object) s->at.directory = -1;
   return object;
 }
 

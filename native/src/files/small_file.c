@@ -43,28 +43,19 @@ static char* read_now(int file, int64_t limit, struct stat* status) {
 
 static napi_value found(napi_env env, const struct stat* status, const char* content) {
   int64_t modified = (int64_t)status->st_mtim.tv_sec * 1000000000 + status->st_mtim.tv_nsec;
-  napi_value object, value;
-  NAPI_CALL(env, napi_create_object(env, &object));
-  napi_status copied = napi_create_buffer_copy(env, (size_t)status->st_size, content, NULL, &value);
-  if (envd_set(env, object, "content", copied, &value) &&
-      envd_set(env, object, "inode", napi_create_bigint_uint64(env, status->st_ino, &value), &value) &&
-      envd_set(env, object, "modifiedNs", napi_create_bigint_int64(env, modified, &value), &value))
-    return object;
-  envd_throw_last_napi_error(env);
-  return NULL;
+  return envd_object(env, "BUI", "content", content, (size_t)status->st_size, "inode", (uint64_t)status->st_ino,
+                     "modifiedNs", modified);
 }
 
 EXPORTED(readSmallFile) {
   struct stat status;
   char path[PATH_MAX];
   int64_t limit;
-  napi_value result;
   if (!arg_parse(env, info, "pl", "open", path, &limit)) return NULL;
   int file = open_now(path);
   char* content = file < 0 ? NULL : read_now(file, limit, &status);
   if (file >= 0) close(file);
-  if (content) result = found(env, &status, content);
-  else NAPI_CALL(env, napi_get_null(env, &result));
+  napi_value result = content ? found(env, &status, content) : envd_value(env, 'n');
   free(content);
   return result;
 }

@@ -232,11 +232,8 @@ static void store(job* j) {
 }
 
 static napi_value stored(napi_env env, job* j) {
-  storing* s = (storing*)j;
-  napi_value value;
-  napi_status status = s->inode[0] && !j->result ? napi_create_string_latin1(env, s->inode, NAPI_AUTO_LENGTH, &value)
-                                                 : napi_get_boolean(env, j->result, &value);
-  return status == napi_ok ? value : NULL;
+  const storing* s = (storing*)j;
+  return s->inode[0] && !j->result ? envd_value(env, 's', s->inode) : envd_value(env, 'b', (bool)j->result);
 }
 
 static void release(job* j) {

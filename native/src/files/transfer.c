@@ -118,11 +118,9 @@ EXPORTED(sendFile) {
 }
 
 EXPORTED(duplicate) {
-  napi_value result;
   int descriptor;
   if (!arg_parse(env, info, "d", &descriptor)) return NULL;
   int duplicate = fcntl(descriptor, F_DUPFD_CLOEXEC, 3);
   if (duplicate < 0) return envd_throw_errno(env, errno, "dup", NULL);
-  NAPI_CALL(env, napi_create_int32(env, duplicate, &result));
-  return result;
+  return envd_value(env, 'd', duplicate);
 }

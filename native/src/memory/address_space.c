@@ -116,12 +116,6 @@ __attribute__((constructor)) static void reserve_when_preloaded(void) {
 }
 
 EXPORTED(reserveAddressSpace) {
-  napi_value result, regions, bytes;
   pthread_once(&once, reserve_all);
-  NAPI_CALL(env, napi_create_object(env, &result));
-  NAPI_CALL(env, napi_create_uint32(env, reserved.regions, &regions));
-  NAPI_CALL(env, napi_create_bigint_uint64(env, reserved.bytes, &bytes));
-  NAPI_CALL(env, napi_set_named_property(env, result, "regions", regions));
-  NAPI_CALL(env, napi_set_named_property(env, result, "bytes", bytes));
-  return result;
+  return envd_object(env, "uU", "regions", reserved.regions, "bytes", reserved.bytes);
 }

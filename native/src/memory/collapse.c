@@ -113,25 +113,13 @@ static void run(job* j) {
   c->elapsed_ms = now_ms() - started;
 }
 
-static bool set_number(napi_env env, napi_value object, const char* name, double number) {
-  napi_value value;
-  return napi_create_double(env, number, &value) == napi_ok &&
-         napi_set_named_property(env, object, name, value) == napi_ok;
-}
-
 static napi_value statistics(napi_env env, job* j) {
   const collapse* c = (const collapse*)j;
-  uint64_t collapsed = c->outcomes[WINDOW_COLLAPSED];
-  uint64_t already_huge = c->outcomes[WINDOW_ALREADY_HUGE];
-  uint64_t skipped = c->outcomes[WINDOW_SKIPPED];
-  napi_value result;
-  bool done = napi_create_object(env, &result) == napi_ok && set_number(env, result, "regions", (double)c->regions) &&
-              set_number(env, result, "chunks", (double)(collapsed + already_huge + skipped)) &&
-              set_number(env, result, "collapsed", (double)collapsed) &&
-              set_number(env, result, "alreadyHuge", (double)already_huge) &&
-              set_number(env, result, "skipped", (double)skipped) &&
-              set_number(env, result, "elapsedMs", c->elapsed_ms);
-  return done ? result : NULL;
+  double collapsed = (double)c->outcomes[WINDOW_COLLAPSED], already_huge = (double)c->outcomes[WINDOW_ALREADY_HUGE],
+         skipped = (double)c->outcomes[WINDOW_SKIPPED];
+  return envd_object(env, "ffffff", "regions", (double)c->regions, "chunks", collapsed + already_huge + skipped,
+                     "collapsed", collapsed, "alreadyHuge", already_huge, "skipped", skipped, "elapsedMs",
+                     c->elapsed_ms);
 }
 
 static void release(job* j) {
@@ -160,26 +148,18 @@ static napi_value cancel_function(napi_env env, control* c) {
 }
 
 EXPORTED(collapseHeap) {
-  napi_value object, function, done;
-  NAPI_CALL(env, napi_create_object(env, &object));
   collapse plan = {.head = {.run = run, .value = statistics, .release = release}};
   plan.control = envd_allocate(env, sizeof *plan.control);
   if (!plan.control) return NULL;
   plan.control->references = 1;
-  function = cancel_function(env, plan.control);
+  napi_value function = cancel_function(env, plan.control);
   if (!function) {
     release(&plan.head);
     return NULL;
   }
-  done = job_in_pool(env, "collapseHeap", &plan.head, sizeof plan);
-  if (!done) return NULL;
-  NAPI_CALL(env, napi_set_named_property(env, object, "done", done));
-  NAPI_CALL(env, napi_set_named_property(env, object, "cancel", function));
-  return object;
+  return envd_object(env, "vv", "done", job_in_pool(env, "collapseHeap", &plan.head, sizeof plan), "cancel", function);
 }
 
 EXPORTED(trimHeap) {
-  napi_value result;
-  NAPI_CALL(env, napi_get_boolean(env, malloc_trim(0) == 1, &result));
-  return result;
+  return envd_value(env, 'b', malloc_trim(0) == 1);
 }

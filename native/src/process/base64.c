@@ -88,7 +88,6 @@ static bool has_blocks(void) {
 
 EXPORTED(encodeBase64) {
   size_t length, room;
-  napi_value result;
   void *in, *out;
   uint32_t offset;
   if (!arg_parse(env, info, "BBu", &in, &length, &out, &room, &offset)) return NULL;
@@ -100,6 +99,5 @@ EXPORTED(encodeBase64) {
   uint8_t* target = (uint8_t*)out + offset;
   size_t done = has_blocks() ? encode_blocks(in, length, target) : 0;
   encode_rest((const uint8_t*)in + done, length - done, target + done / 3 * 4);
-  NAPI_CALL(env, napi_create_uint32(env, (uint32_t)wanted, &result));
-  return result;
+  return envd_value(env, 'u', (uint32_t)wanted);
 }

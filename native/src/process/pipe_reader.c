@@ -154,14 +154,12 @@ static reading* named(napi_env env, napi_callback_info info, uint32_t id) {
 }
 
 static napi_value js_open(napi_env env, napi_callback_info info) {
-  napi_value result;
   int fd;
   uint32_t id;
   if (!arg_parse(env, info, "d", &fd)) return NULL;
   int error = open_reading(reader_of(env, info), fd, &id);
   if (error) return envd_throw_errno(env, error, "poll", NULL);
-  NAPI_CALL(env, napi_create_uint32(env, id, &result));
-  return result;
+  return envd_value(env, 'u', id);
 }
 
 static napi_value js_set_paused(napi_env env, napi_callback_info info) {

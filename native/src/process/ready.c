@@ -116,10 +116,8 @@ EXPORTED(awaitWritable) {
 }
 
 EXPORTED(pendingBytes) {
-  napi_value result;
   int descriptor, pending;
   if (!arg_parse(env, info, "d", &descriptor)) return NULL;
   if (ioctl(descriptor, FIONREAD, &pending) < 0) return envd_throw_errno(env, errno, "ioctl FIONREAD", NULL);
-  NAPI_CALL(env, napi_create_int32(env, pending, &result));
-  return result;
+  return envd_value(env, 'd', pending);
 }

@@ -1,10 +1,13 @@
 #include "support/napi.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uv.h>
+
+#include "support/rights.h"
 
 void envd_throw_last_napi_error(napi_env env) {
   bool pending = false;
@@ -44,8 +47,61 @@ napi_value envd_throw_errno(napi_env env, int error, const char* syscall, const 
   return NULL;
 }
 
-bool envd_set(napi_env env, napi_value object, const char* name, napi_status made, const napi_value* value) {
-  return made == napi_ok && napi_set_named_property(env, object, name, *value) == napi_ok;
+static napi_status create(napi_env env, char kind, va_list* in, napi_value* value) {
+  switch (kind) {
+    case 'n':
+      return napi_get_null(env, value);
+    case 'd':
+      return napi_create_int32(env, va_arg(*in, int), value);
+    case 'u':
+      return napi_create_uint32(env, va_arg(*in, uint32_t), value);
+    case 'f':
+      return napi_create_double(env, va_arg(*in, double), value);
+    case 'b':
+      return napi_get_boolean(env, va_arg(*in, int), value);
+    case 'I':
+      return napi_create_bigint_int64(env, va_arg(*in, int64_t), value);
+    case 'U':
+      return napi_create_bigint_uint64(env, va_arg(*in, uint64_t), value);
+    case 's':
+      return napi_create_string_latin1(env, va_arg(*in, const char*), NAPI_AUTO_LENGTH, value);
+    case 'o': {
+      uid_t owner = va_arg(*in, uid_t);
+      return owner == OWN_RIGHTS ? napi_get_null(env, value) : napi_create_uint32(env, owner, value);
+    }
+    case 'B': {
+      const void* bytes = va_arg(*in, const void*);
+      return napi_create_buffer_copy(env, va_arg(*in, size_t), bytes, NULL, value);
+    }
+    default:
+      *value = va_arg(*in, napi_value);
+      return *value ? napi_ok : napi_pending_exception;
+  }
+}
+
+napi_value envd_value(napi_env env, char kind, ...) {
+  napi_value value;
+  va_list in;
+  va_start(in, kind);
+  napi_status status = create(env, kind, &in, &value);
+  va_end(in);
+  NAPI_CALL(env, status);
+  return value;
+}
+
+napi_value envd_object(napi_env env, const char* kinds, ...) {
+  napi_value object, value;
+  va_list in;
+  va_start(in, kinds);
+  napi_status status = napi_create_object(env, &object);
+  for (; status == napi_ok && *kinds; kinds++) {
+    const char* name = va_arg(in, const char*);
+    status = create(env, *kinds, &in, &value);
+    if (status == napi_ok) status = napi_set_named_property(env, object, name, value);
+  }
+  va_end(in);
+  NAPI_CALL(env, status);
+  return object;
 }
 
 void* envd_allocate(napi_env env, size_t size) {

@@ -1,4 +1,4 @@
-// Shared by all files of the addon: errors, calls into JavaScript, exported functions.
+// Shared by all files of the addon: errors, values, calls into JavaScript, exported functions.
 #pragma once
 
 #include <stdbool.h>
@@ -24,8 +24,15 @@ napi_value envd_throw_errno(napi_env env, int error, const char* syscall, const 
 // The same Error as a value, to reject a promise with.
 napi_value envd_errno_error(napi_env env, int error, const char* syscall, const char* path);
 
-// Sets a property to `value` if `made`, the status of creating it, is napi_ok.
-bool envd_set(napi_env env, napi_value object, const char* name, napi_status made, const napi_value* value);
+// Creates a value of `kind` from what follows; NULL with an exception pending.
+//   n null, d int, u uint32_t, f double, b bool, I int64_t and U uint64_t as BigInt, s const char* in Latin-1
+//   o uid_t: null for OWN_RIGHTS
+//   B const void*, size_t: a buffer with a copy
+//   v napi_value: as it is; NULL when that could not be created, with its exception
+napi_value envd_value(napi_env env, char kind, ...);
+
+// Creates an object: for each letter of `kinds` a name follows, and its value.
+napi_value envd_object(napi_env env, const char* kinds, ...);
 
 // Zeroed memory, freed with free(3); NULL with ENOMEM thrown.
 void* envd_allocate(napi_env env, size_t size);

@@ -36,12 +36,6 @@ static instance* instance_of(napi_env env, napi_callback_info info) {
   return NULL;
 }
 
-static napi_value number(napi_env env, int value) {
-  napi_value result;
-  NAPI_CALL(env, napi_create_int32(env, value, &result));
-  return result;
-}
-
 static napi_value add(napi_env env, napi_callback_info info) {
   instance* i = instance_of(env, info);
   uint32_t mask;
@@ -49,7 +43,7 @@ static napi_value add(napi_env env, napi_callback_info info) {
   if (!i || !arg_parse(env, info, "pu", "inotify_add_watch", path, &mask)) return NULL;
   int descriptor = inotify_add_watch(i->reader.inotify, path, mask);
   if (descriptor < 0) return envd_throw_errno(env, errno, "inotify_add_watch", path);
-  return number(env, descriptor);
+  return envd_value(env, 'd', descriptor);
 }
 
 static napi_value remove_watch(napi_env env, napi_callback_info info) {
@@ -77,19 +71,16 @@ static napi_value mark(napi_env env, napi_callback_info info) {
   int descriptor = i->next_mark;
   inotify_rm_watch(i->reader.inotify, descriptor);
   i->next_mark = watch_anchor(i);
-  return number(env, descriptor);
+  return envd_value(env, 'd', descriptor);
 }
 
 static napi_value take(napi_env env, napi_callback_info info) {
   instance* i = instance_of(env, info);
   if (!i) return NULL;
-  napi_value result;
   size_t length;
   char* backlog = inotify_reader_take(&i->reader, &length);
-  napi_status status =
-      length > 0 ? napi_create_buffer_copy(env, length, backlog, NULL, &result) : napi_get_null(env, &result);
+  napi_value result = length > 0 ? envd_value(env, 'B', backlog, length) : envd_value(env, 'n');
   free(backlog);
-  NAPI_CALL(env, status);
   return result;
 }
 

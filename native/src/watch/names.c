@@ -13,15 +13,12 @@ enum { BUFFER_SIZE = 32 * 1024 };
 
 EXPORTED(nextNames) {
   char names[BUFFER_SIZE];
-  napi_value result;
   int descriptor;
   if (!arg_parse(env, info, "d", &descriptor)) return NULL;
   long size = syscall(SYS_getdents64, descriptor, names, sizeof names);
   // ENOENT: the directory has been deleted meanwhile.
   if (size < 0 && errno != ENOENT) return envd_throw_errno(env, errno, "getdents64", NULL);
-  if (size <= 0) NAPI_CALL(env, napi_get_null(env, &result));
-  else NAPI_CALL(env, napi_create_buffer_copy(env, (size_t)size, names, NULL, &result));
-  return result;
+  return size > 0 ? envd_value(env, 'B', names, (size_t)size) : envd_value(env, 'n');
 }
 
 // Kernels and sandboxes without openat2(2) protect only the last component.
@@ -31,7 +28,6 @@ static int open_below(int directory, const char* path, const struct open_how* ho
 }
 
 EXPORTED(openBelow) {
-  napi_value result;
   int directory, flags;
   bool crosses;
   uid_t owner;
@@ -45,6 +41,5 @@ EXPORTED(openBelow) {
   if (!error && descriptor < 0) error = errno;
   rights_restore(&before);
   if (error) return envd_throw_errno(env, error, "open", path);
-  NAPI_CALL(env, napi_create_int32(env, descriptor, &result));
-  return result;
+  return envd_value(env, 'd', descriptor);
 }
