@@ -84,12 +84,14 @@ export function makeDir(world: World, path: Bytes, caller: Caller): Code {
   return !isFailure(target) && target.node?.kind === 'directory' ? 'already_exists' : 'invalid_argument';
 }
 
-/** The node at a path, all links followed, and with whose rights; or the code. `.` in a directory is looked up. */
-function reach(world: World, path: Bytes): { node: Node; place: Place } | Code {
+/** The regular file at a path, all links followed, and with whose rights; or the code. */
+function fileAt(world: World, path: Bytes): { node: File; place: Place } | Code {
   const place = resolve(world, path, true);
   if (isFailure(place)) return find(place.errno);
-  if (!place.node) return 'not_found';
-  return mayLookUp(world, place) ? { node: place.node, place } : 'permission_denied';
+  const { node } = place;
+  if (!node) return 'not_found';
+  // Whatever the rights: who may go there may look at it.
+  return node.kind === 'file' ? { node, place } : 'invalid_argument';
 }
 
 /** Whether `.` may be looked up; other names were, when they were resolved. */
@@ -98,19 +100,20 @@ function mayLookUp(world: World, { name, rights, directory }: Place): boolean {
 }
 
 export function download(world: World, path: Bytes): Code | { content: string } {
-  const reached = reach(world, path);
-  if (typeof reached === 'string') return reached;
-  const { node, place } = reached;
-  if (node.kind !== 'file') return 'invalid_argument';
+  const found = fileAt(world, path);
+  if (typeof found === 'string') return found;
+  const { node, place } = found;
   return may(place.rights, READ, node, world.groups) ? { content: node.content } : 'permission_denied';
 }
 
 export function watch(world: World, path: Bytes): Code {
-  const reached = reach(world, path);
-  if (typeof reached === 'string') return reached;
-  const { node, place } = reached;
+  const place = resolve(world, path, true);
+  if (isFailure(place)) return find(place.errno);
+  const { node, rights } = place;
+  if (!node) return 'not_found';
+  if (!mayLookUp(world, place)) return 'permission_denied';
   if (node.kind !== 'directory') return 'invalid_argument';
-  return may(place.rights, READ, node, world.groups) ? 'ok' : 'permission_denied';
+  return may(rights, READ, node, world.groups) ? 'ok' : 'permission_denied';
 }
 
 /** What Stat and ListDir say of an entry. */
@@ -235,17 +238,12 @@ export function compose(world: World, paths: readonly Bytes[], to: Bytes, caller
 
 /** A source must be readable, and removable, since it is removed at the end. */
 function composeSource(world: World, path: Bytes): { node: File; place: Place } | Code {
-  const target = resolve(world, path, true);
-  // Whatever the rights, it is not a regular file.
-  if (!isFailure(target) && target.node?.kind === 'directory') return 'invalid_argument';
-  const reached = reach(world, path);
-  if (typeof reached === 'string') return reached;
-  const { node, place } = reached;
-  if (node.kind !== 'file') return 'invalid_argument';
+  const found = fileAt(world, path);
+  if (typeof found === 'string') return found;
   const link = resolve(world, path, false);
   if (isFailure(link)) throw new Error('resolved further before');
   const mayRemove = mayChange(link.rights, link.directory, link.name, world.groups);
-  return mayRemove ? { node, place } : 'permission_denied';
+  return mayRemove ? found : 'permission_denied';
 }
 
 function removeSource(world: World, path: Bytes, node: File): void {
