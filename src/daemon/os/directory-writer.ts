@@ -7,14 +7,10 @@ import { type BytePath, pathBuffer } from './byte-path.ts';
 import { locking } from './lanes.ts';
 import { native } from './native.ts';
 import type { OpenFile } from './open-file.ts';
+import { O_PATH, O_TMPFILE } from './open-flags.ts';
 import type { User } from './users.ts';
 
 type Owner = Pick<User, 'uid' | 'gid'>;
-
-/** O_TMPFILE of asm-generic/fcntl.h, which Node does not name. */
-const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;
-/** O_PATH, likewise. */
-export const O_PATH = 0o10000000;
 
 /** Errors where O_TMPFILE is not supported; EISDIR: it was taken for a plain open of a directory. */
 const NO_TMPFILE = ['ENOTSUP', 'EOPNOTSUPP', 'EISDIR', 'EINVAL'];

@@ -9,6 +9,12 @@ import { type BytePath, bytePath, pathBuffer } from './byte-path.ts';
 export type MountKind = 'local' | 'network' | 'pseudo';
 
 export interface Mount {
+  /** May be given to another mount after this one. */
+  readonly id: number;
+  /** The id of the mount that it is mounted on. */
+  readonly parent: number;
+  /** Device number, root, type and source: what is mounted. */
+  readonly content: string;
   readonly path: BytePath;
   readonly kind: MountKind;
 }
@@ -46,6 +52,11 @@ export function mountsBelow(mounts: readonly Mount[], path: BytePath): Mount[] {
   return mounts.filter((mount) => mount.path !== path && isAtOrBelow(path, mount.path));
 }
 
+/** The id of the mount that an open file is on; NaN if unknown. Source: proc_pid_fdinfo(5). */
+export function mountIdOf(descriptor: number): number {
+  return Number(/^mnt_id:\s*(\d+)$/m.exec(readFileSync(`/proc/self/fdinfo/${descriptor}`, 'latin1'))?.[1]);
+}
+
 /** Whether the mount with this id is a FUSE file system, which users of the guest can mount. */
 export function isFuseMount(id: number, mountinfo = '/proc/self/mountinfo'): boolean {
   return new RegExp(`^${id} .* - fuse`, 'm').test(readFileSync(mountinfo, 'latin1'));
@@ -66,10 +77,13 @@ export function isAtOrBelow(directory: BytePath, path: BytePath): boolean {
 /** `36 35 98:0 /root /path options [optional fields] - type source options`; blanks are escaped as `\040`. */
 function parse(line: string): Mount {
   const [fields = '', rest = ''] = line.split(' - ');
-  const path = (fields.split(' ')[4] ?? '').replace(/\\([0-7]{3})/g, (_, octal: string) =>
+  const [id, parent, device, root, encoded = ''] = fields.split(' ');
+  const [type = '', source] = rest.split(' ');
+  const path = encoded.replace(/\\([0-7]{3})/g, (_, octal: string) =>
     String.fromCharCode(Number.parseInt(octal, 8)),
   );
-  return { path, kind: kindOf(rest.split(' ')[0] ?? '') };
+  const content = [device, root, type, source].join(' ');
+  return { id: Number(id), parent: Number(parent), content, path, kind: kindOf(type) };
 }
 
 function kindOf(type: string): MountKind {

@@ -7,16 +7,11 @@ import { both, type Lane, type Lanes, locking, type RunOptions } from './lanes.t
 import { untilReleased } from './leases.ts';
 import { type NativePlace, native } from './native.ts';
 import { OpenFile } from './open-file.ts';
+import { O_PATH, O_TMPFILE } from './open-flags.ts';
 import type { User } from './users.ts';
 
 /** Owner of a new file or directory. */
 type Owner = Pick<User, 'uid' | 'gid'>;
-
-/** O_TMPFILE of asm-generic/fcntl.h, which Node does not name; O_DIRECTORY differs between architectures. */
-const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;
-
-/** From asm-generic/fcntl.h; Node has no constant for it. */
-const O_PATH = 0o10000000;
 
 /** Errors where O_TMPFILE is not supported. EISDIR: it was taken for a plain open of a directory; EACCES: /proc/sys. */
 const NO_TMPFILE = ['EACCES', 'ENOTSUP', 'EOPNOTSUPP', 'EISDIR', 'EINVAL', 'EROFS', 'EPERM'];
@@ -27,7 +22,7 @@ const NO_TMPFILE = ['EACCES', 'ENOTSUP', 'EOPNOTSUPP', 'EISDIR', 'EINVAL', 'EROF
  * `native.openPlace`; methods throw the system calls' errors, and `NoAnswer`.
  */
 export class Place implements Disposable {
-  readonly #path: string;
+  readonly #path: string | Buffer;
   readonly #follow: boolean;
   readonly #lanes: Lanes;
   #at: NativePlace;
@@ -36,7 +31,7 @@ export class Place implements Disposable {
   #underWay = 0;
   #isDisposed = false;
 
-  private constructor(path: string, follow: boolean, lanes: Lanes, [at, lane]: [NativePlace, Lane]) {
+  private constructor(path: string | Buffer, follow: boolean, lanes: Lanes, [at, lane]: [NativePlace, Lane]) {
     this.#path = path;
     this.#follow = follow;
     this.#lanes = lanes;
@@ -45,7 +40,7 @@ export class Place implements Disposable {
   }
 
   /** Resolves the absolute `path`; `follow`: including a symbolic link as its last part. */
-  static async open(path: string, follow: boolean, lanes: Lanes): Promise<Place> {
+  static async open(path: string | Buffer, follow: boolean, lanes: Lanes): Promise<Place> {
     return new Place(path, follow, lanes, await find(path, follow, lanes));
   }
 
@@ -56,7 +51,7 @@ export class Place implements Disposable {
 
   /** The path that was resolved, for errors. */
   get requested(): string {
-    return this.#path;
+    return this.#path.toString();
   }
 
   /** Descriptor of the directory, opened with O_PATH. */
@@ -268,8 +263,9 @@ export class Place implements Disposable {
 const DOT = Buffer.from('.');
 const WRITING = constants.O_WRONLY | constants.O_RDWR;
 
-async function find(path: string, follow: boolean, lanes: Lanes): Promise<[NativePlace, Lane]> {
-  const { value, lane } = await lanes.find(() => native.openPlace(Buffer.from(path), follow), {
+async function find(path: string | Buffer, follow: boolean, lanes: Lanes): Promise<[NativePlace, Lane]> {
+  const bytes = typeof path === 'string' ? Buffer.from(path) : path;
+  const { value, lane } = await lanes.find(() => native.openPlace(bytes, follow), {
     discard: (late) => closeSync(late.directory),
   });
   return [value, lane];

@@ -4,10 +4,11 @@ import { isSystemError } from '../../../base/errors.ts';
 import { both, type Lane } from '../../os/lanes.ts';
 import { native } from '../../os/native.ts';
 import type { OpenFile } from '../../os/open-file.ts';
+import { O_PATH } from '../../os/open-flags.ts';
 import { copyAttributes } from '../../os/xattr.ts';
 
-/** O_PATH of asm-generic/fcntl.h, which Node does not name: opens an entry of any kind, also a symbolic link. */
-export const O_ENTRY = 0o10000000 | constants.O_NOFOLLOW;
+/** Opens an entry of any kind, also a symbolic link. */
+export const O_ENTRY = O_PATH | constants.O_NOFOLLOW;
 
 /** File capabilities (capabilities(7)): like set-id bits they grant rights. */
 const CAPABILITIES = 'security.capability';

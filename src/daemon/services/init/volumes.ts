@@ -10,6 +10,7 @@ import { type Mount, readMounts } from '../../os/mounts.ts';
 import { Place } from '../../os/place.ts';
 import { runTool } from '../../os/tool.ts';
 import type { VolumeMount } from './init-request.ts';
+import { findMount, unmount } from './unmount.ts';
 
 /** The guest's tools for network mounts, mount(8) and umount(8). */
 export interface MountTools {
@@ -46,8 +47,7 @@ const ROOT = { uid: 0, gid: 0 };
 interface MountedVolume {
   readonly nfsTarget: string;
   readonly lifecycleID: string | null;
-  /** Resolved path of the mount point, as in mountinfo. */
-  readonly path: string;
+  readonly mount: Mount;
 }
 
 /** The NFS volumes that the platform has requested, by requested path. */
@@ -73,7 +73,7 @@ export class Volumes {
   async mount(wanted: readonly VolumeMount[], lifecycleID: string | null): Promise<void> {
     wanted.forEach(verify);
     const paths = new Set(wanted.map(({ path }) => resolve(path)));
-    for (const [path, volume] of this.#mounted) if (!paths.has(path)) await this.#unmount(path, volume.path);
+    for (const [path, volume] of this.#mounted) if (!paths.has(path)) await this.#unmount(path, volume.mount);
     // Parents first: a volume may be mounted inside of another one.
     const sorted = [...wanted].sort((a, b) => (resolve(a.path) < resolve(b.path) ? -1 : 1));
     for (const volume of sorted) await this.#ensure({ ...volume, path: resolve(volume.path) }, lifecycleID);
@@ -81,26 +81,26 @@ export class Volumes {
 
   async #ensure({ nfsTarget, path }: VolumeMount, lifecycleID: string | null): Promise<void> {
     const ours = this.#mounted.get(path);
-    const current = mountAt(ours?.path ?? path);
-    if (current && ours?.nfsTarget === nfsTarget && ours.lifecycleID === lifecycleID) return;
+    const current = ours ? findMount(ours.mount) : mountAt(path);
+    const isKept = ours?.nfsTarget === nfsTarget && ours.lifecycleID === lifecycleID;
+    if (isKept && current?.path === ours.mount.path) return;
     // An unknown one was mounted by a previous daemon; it is unmounted unread, because its server may be gone.
-    if (current && (ours || current.kind === 'network')) await this.#unmount(path, ours?.path ?? path);
+    if (current && (ours || current.kind === 'network')) await this.#unmount(path, current);
     if (!this.#tools.helpers.some((helper) => existsSync(helper))) {
       throw new EnvdError(
         'failed_precondition',
         "'mount.nfs' is not installed: install it (Debian: apt-get install nfs-common)",
       );
     }
-    const resolved = await this.#mountAt(path, nfsTarget);
-    this.#mounted.set(path, { nfsTarget, lifecycleID, path: resolved });
+    const mount = await this.#mountAt(path, nfsTarget);
+    this.#mounted.set(path, { nfsTarget, lifecycleID, mount });
   }
 
   /**
    * Mounts in two steps, because mount(8) takes paths: the owner of a parent directory could replace it by a symbolic
    * link to /etc. The volume is mounted in the staging directory, then bound to the mount point, which is held open.
-   * Returns the resolved path of the mount point.
    */
-  async #mountAt(path: string, nfsTarget: string): Promise<string> {
+  async #mountAt(path: string, nfsTarget: string): Promise<Mount> {
     using place = await openMountPoint(path, this.#lanes);
     const action = `cannot mount '${nfsTarget}' at '${path}'`;
     await mkdir(this.#stagingDirectory, { recursive: true, mode: 0o700 });
@@ -109,31 +109,36 @@ export class Volumes {
       await this.#run(action, this.#tools.mount, ['-t', 'nfs', '-o', OPTIONS, '--', nfsTarget, stage]);
       try {
         const target = `/proc/${process.pid}/fd/${place.directory}/.`;
+        const before = new Set(readMounts().map(({ id }) => id));
         await this.#run(action, this.#tools.bind, ['--no-canonicalize', '--bind', stage, target]);
+        return newMount(before, stage);
       } finally {
         await this.#run(action, this.#tools.unmount, [...LAZILY, stage]);
       }
     } finally {
       await rmdir(stage);
     }
-    return await place.directoryPath();
   }
 
   /** Unmounts lazily, without access to the mounted file system, which may block. */
-  async #unmount(path: string, resolved: string): Promise<void> {
-    if (mountAt(resolved)) {
-      await this.#run(`cannot unmount '${path}'`, this.#tools.unmount, [...LAZILY, resolved]);
-    }
+  async #unmount(path: string, mount: Mount): Promise<void> {
+    const { unmount: tool, limitMs } = this.#tools;
+    const detach = (target: string) => runTool(tool, [...LAZILY, target], limitMs);
+    await doing(`cannot unmount '${path}'`, () => unmount(mount, this.#lanes, detach));
     this.#mounted.delete(path);
   }
 
-  async #run(action: string, tool: string, args: readonly string[]): Promise<void> {
-    try {
-      await runTool(tool, args, this.#tools.limitMs);
-    } catch (error) {
-      if (!(error instanceof EnvdError)) throw error;
-      throw new EnvdError(error.kind, `${action}: ${error.message}`, { cause: error });
-    }
+  #run(action: string, tool: string, args: readonly string[]): Promise<void> {
+    return doing(action, () => runTool(tool, args, this.#tools.limitMs));
+  }
+}
+
+async function doing(action: string, work: () => Promise<void>): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
+    if (!(error instanceof EnvdError)) throw error;
+    throw new EnvdError(error.kind, `${action}: ${error.message}`, { cause: error });
   }
 }
 
@@ -161,6 +166,14 @@ function verify({ nfsTarget, path }: VolumeMount): void {
   if (!isAbsolute(path) || resolve(path) === '/') {
     throw new EnvdError('invalid_argument', `path of a volume must be absolute and not '/': '${path}'`);
   }
+}
+
+/** What is mounted at `stage`, at its other place, which is new. */
+function newMount(before: ReadonlySet<number>, stage: string): Mount {
+  const staged = mountAt(stage);
+  const made = readMounts().find(({ id, content }) => !before.has(id) && content === staged?.content);
+  if (!made) throw new EnvdError('unavailable', `what was mounted at '${stage}' is gone`);
+  return made;
 }
 
 /** The topmost mount at exactly this path. */

@@ -1,8 +1,14 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { closeSync, mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { isOnNetwork, mountOf, mountsBelow, readMounts } from '../../../../src/daemon/os/mounts.ts';
+import {
+  isOnNetwork,
+  mountIdOf,
+  mountOf,
+  mountsBelow,
+  readMounts,
+} from '../../../../src/daemon/os/mounts.ts';
 
 const MOUNTINFO = `21 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
 22 21 0:20 / /proc rw - proc proc rw
@@ -19,12 +25,12 @@ test('mountinfo is parsed, and searched by path', () => {
   const mounts = readMounts(file);
   rmSync(directory, { recursive: true });
   expect(mounts).toEqual([
-    { path: '/', kind: 'local' },
-    { path: '/proc', kind: 'pseudo' },
-    { path: '/mnt/with blank', kind: 'network' },
-    { path: '/mnt/with', kind: 'network' },
-    { path: '/mnt/with/below', kind: 'local' },
-    { path: '/mnt/k\xc3\xa4se', kind: 'network' },
+    { id: 21, parent: 1, content: '254:0 / ext4 /dev/vda', path: '/', kind: 'local' },
+    { id: 22, parent: 21, content: '0:20 / proc proc', path: '/proc', kind: 'pseudo' },
+    { id: 23, parent: 21, content: '0:30 / nfs4 server:/x', path: '/mnt/with blank', kind: 'network' },
+    { id: 24, parent: 21, content: '0:31 / fuse.bindfs /y', path: '/mnt/with', kind: 'network' },
+    { id: 25, parent: 21, content: '0:32 / tmpfs tmpfs', path: '/mnt/with/below', kind: 'local' },
+    { id: 26, parent: 21, content: '0:33 / cifs //server/z', path: '/mnt/k\xc3\xa4se', kind: 'network' },
   ]);
   expect(mountOf(mounts, '/mnt/with blank/x')?.path).toBe('/mnt/with blank');
   expect(mountOf(mounts, '/mnt/with/x')?.path).toBe('/mnt/with');
@@ -36,4 +42,7 @@ test('mountinfo is parsed, and searched by path', () => {
 test('the mounts of this process are classified', async () => {
   expect(mountOf(readMounts(), '/proc/self')?.kind).toBe('pseudo');
   expect(await isOnNetwork('/tmp')).toBe(false);
+  const descriptor = openSync('/proc/self', 'r');
+  expect(readMounts().find(({ id }) => id === mountIdOf(descriptor))?.path).toBe('/proc');
+  closeSync(descriptor);
 });

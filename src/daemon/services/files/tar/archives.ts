@@ -1,9 +1,10 @@
 import { constants } from 'node:fs';
 import { Allowance } from '../../../../base/allowance.ts';
 import { EnvdError, isSystemError } from '../../../../base/errors.ts';
-import { DirectoryWriter, O_PATH } from '../../../os/directory-writer.ts';
+import { DirectoryWriter } from '../../../os/directory-writer.ts';
 import { explain } from '../../../os/errno.ts';
 import type { Lanes } from '../../../os/lanes.ts';
+import { O_PATH } from '../../../os/open-flags.ts';
 import { Place } from '../../../os/place.ts';
 import type { User } from '../../../os/users.ts';
 import type { WriteGate } from '../../freeze/write-gate.ts';

@@ -6,6 +6,7 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  renameSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
@@ -112,6 +113,14 @@ describe('a mounted volume', () => {
     expect(mounted()).toEqual([]);
   });
 
+  test('is unmounted with what others have mounted on it', async () => {
+    const { mount, mounted, guest } = setUp();
+    await mount({ x: 'host:/a' });
+    for (let i = 0; i < 2; i++) execFileSync('mount', ['-t', 'tmpfs', 'tmpfs', `${guest}/x`]);
+    await mount({});
+    expect(mounted()).toEqual([]);
+  });
+
   test('is mounted after the one that contains it', async () => {
     const { mount, shown } = setUp();
     await mount({ 'x/inner': 'host:/a', x: 'host:/b' });
@@ -197,6 +206,53 @@ describe('in a directory that belongs to a user', () => {
     }
     expect(done).toBeGreaterThan(0);
     await volumes.mount([], null).catch(() => {});
+  });
+});
+
+describe('a volume below a directory that its owner exchanges for a link', () => {
+  /** `home/dir/volume` is mounted; `home/link` leads to `etc`, and another file system is mounted at `etc/volume`. */
+  async function setUpLink() {
+    const each = setUp();
+    const { guest } = each;
+    chmodSync(join(guest, '..'), 0o755);
+    for (const name of ['etc/volume', 'home/dir/volume']) mkdirSync(join(guest, name), { recursive: true });
+    symlinkSync(`${guest}/etc`, `${guest}/home/link`);
+    for (const name of ['home', 'home/dir', 'home/link']) lchownSync(join(guest, name), STRANGER, STRANGER);
+    execFileSync('mount', ['-t', 'tmpfs', 'tmpfs', `${guest}/etc/volume`]);
+    await each.mount({ 'home/dir/volume': 'host:/a' });
+    return {
+      ...each,
+      other: `${guest}/etc/volume`,
+      names: [`${guest}/home/dir`, `${guest}/home/link`] as const,
+    };
+  }
+
+  test('is unmounted where it is now', async () => {
+    const { mount, mounted, other, names, shown } = await setUpLink();
+    const [directory, link] = names;
+    renameSync(directory, `${directory}-away`);
+    renameSync(link, directory);
+    await mount({});
+    expect(mounted()).toEqual([other]);
+    await mount({ x: 'host:/b' });
+    expect(shown('x')).toBe('b');
+  });
+
+  test('is unmounted, and nothing else is, while both are exchanged', async () => {
+    needs('python3');
+    const { mount, mounted, other, names } = await setUpLink();
+    await exchanger(...names);
+    for (let round = 0; round < 100; round++) {
+      await mount({});
+      expect(mounted()).toEqual([other]);
+      // Refused when the link is met.
+      for (let done = false; !done; ) {
+        done = await mount({ 'home/dir/volume': 'host:/a' }).then(
+          () => true,
+          () => false,
+        );
+      }
+    }
   });
 });
 

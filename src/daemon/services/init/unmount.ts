@@ -1,0 +1,65 @@
+import { closeSync, constants } from 'node:fs';
+import process from 'node:process';
+import { EnvdError } from '../../../base/errors.ts';
+import { pathBuffer } from '../../os/byte-path.ts';
+import { type Lanes, MAX_MOUNTS } from '../../os/lanes.ts';
+import { type Mount, mountIdOf, readMounts } from '../../os/mounts.ts';
+import { native } from '../../os/native.ts';
+import { O_PATH } from '../../os/open-flags.ts';
+import { Place } from '../../os/place.ts';
+
+/** Attempts: the parents of the mount point may belong to users, who can exchange them at any time. */
+const MOST_TRIES = 32;
+
+/** The mount as it is now, or undefined when it is gone. */
+export function findMount({ id, content }: Mount): Mount | undefined {
+  return readMounts().find((mount) => mount.id === id && mount.content === content);
+}
+
+/**
+ * Unmounts one mount, wherever it has been moved to, and nothing else: `detach` gets a link in /proc to its root, which is
+ * held open and was checked to be on it. No server is asked. Throws `unavailable` when it cannot be reached.
+ */
+export async function unmount(
+  mount: Mount,
+  lanes: Lanes,
+  detach: (target: string) => Promise<void>,
+): Promise<void> {
+  let cause: unknown;
+  for (let tries = 0; tries < MOST_TRIES; tries++) {
+    const now = findMount(mount);
+    if (!now) return;
+    const ids = withThoseOn(now);
+    const root = await openRoot(now, ids, lanes).catch((error: unknown) => {
+      cause = error;
+      return null;
+    });
+    if (root === null) continue;
+    try {
+      // What lies on top of it would be detached with it.
+      if (ids.includes(mountIdOf(root))) await detach(`/proc/${process.pid}/fd/${root}`);
+    } finally {
+      closeSync(root);
+    }
+  }
+  if (findMount(mount)) throw new EnvdError('unavailable', 'the mount point cannot be reached', { cause });
+}
+
+/** The ids of the mount and of those on it, as many as a lane has. */
+function withThoseOn({ id }: Mount): number[] {
+  const ids = [id];
+  // A mount is listed after the one that it is mounted on, unless that was moved.
+  for (const mount of readMounts()) if (ids.includes(mount.parent)) ids.push(mount.id);
+  return ids.slice(0, MAX_MOUNTS);
+}
+
+/** Opens the root of the topmost mount, in no lane that waits for its server: with O_PATH that asks nothing of it. */
+async function openRoot({ path }: Mount, mounts: readonly number[], lanes: Lanes): Promise<number> {
+  const slash = path.lastIndexOf('/');
+  using place = await Place.open(pathBuffer(path.slice(0, slash) || '/'), false, lanes);
+  await using parent = await place.openFile(O_PATH | constants.O_DIRECTORY);
+  const name = pathBuffer(path.slice(slash + 1));
+  const open = () =>
+    native.openAt(parent.fd, name, O_PATH | constants.O_DIRECTORY | constants.O_NOFOLLOW, null);
+  return parent.run(open, { discard: closeSync }, { mounts, keys: [] });
+}
