@@ -16,7 +16,7 @@ import { disableBodyParsing } from './rest/requests.ts';
 import { fileRoutes } from './rest/routes/files.ts';
 import { envsRoutes, healthRoutes, initRoutes, metricsRoutes } from './rest/routes/guest.ts';
 import { collapseRoutes, freezeRoutes, fsfreezeRoutes } from './rest/routes/pause.ts';
-import { mountConnect } from './rpc/mount.ts';
+import { mountConnect, type StreamLimits } from './rpc/mount.ts';
 import { createRpc, type RpcDependencies } from './rpc/router.ts';
 import type { Collapser } from './services/collapse/collapse.ts';
 import type { FileServices } from './services/files/services.ts';
@@ -39,7 +39,7 @@ export interface AppServices extends RpcDependencies {
   readonly downloads: Transfers;
 }
 
-export interface AppOptions {
+export interface AppOptions extends StreamLimits {
   /** The version of the build. */
   readonly version: string;
   readonly logger: Logger;
@@ -72,7 +72,8 @@ const DIRECT_HEAD = [
 ];
 
 /** Builds the HTTP server, not listening yet. Hooks run in the order in which they are added. */
-export function buildApp(services: AppServices, { version, logger, shutdown }: AppOptions): FastifyInstance {
+export function buildApp(services: AppServices, options: AppOptions): FastifyInstance {
+  const { version, logger, shutdown } = options;
   const rpc = createRpc(services);
   const relay = new AbortRelay(shutdown);
   const { guest } = services;
@@ -109,7 +110,7 @@ export function buildApp(services: AppServices, { version, logger, shutdown }: A
   freezeRoutes(app, services.freezer);
   fsfreezeRoutes(app, services.filesystemFreezer);
   collapseRoutes(app, services.collapser);
-  mountConnect(app, rpc, relay);
+  mountConnect(app, rpc, relay, options);
   return app;
 }
 

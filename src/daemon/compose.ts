@@ -5,6 +5,7 @@ import { Disposables } from '../base/disposables.ts';
 import { EnvdError, messageOf } from '../base/errors.ts';
 import type { HeldOutput } from '../base/held-output.ts';
 import { Transfers } from '../base/tally.ts';
+import { Unread } from '../base/unread.ts';
 import { buildApp } from './app.ts';
 import { createInit, createMetadataReader } from './compose-init.ts';
 import { createPause } from './compose-pause.ts';
@@ -20,6 +21,8 @@ import { WorkloadCgroups } from './services/process/cgroups.ts';
 import { ProcessTable } from './services/process/table.ts';
 import { CountedWatcher } from './services/watch/counted-watcher.ts';
 import { PolledWatches } from './services/watch/polled.ts';
+
+const LEAST_UNREAD_BYTES = 4 * 1024 * 1024;
 
 /** The composed daemon, not listening yet. */
 export interface Daemon {
@@ -50,17 +53,17 @@ export function compose(config: Config, logger: Logger, output: HeldOutput): Dae
   const mount = config.cgroups ? findCgroupMount() : null;
   const { cgroups, obstacle } = createCgroups(config, mount);
   own(cgroups);
-  const streams = new StreamServer();
+  const unread = new Unread(unreadLimit(config));
+  const streams = new StreamServer(unread);
   const dropBuffers = () => streams.dropBuffers();
   const pause = createPause(config, { mount, cgroups, obstacle, logger, output, dropBuffers });
   // After `createPause`: it holds the log's output if the file system is still frozen from an earlier run.
-  if (obstacle !== null)
-    logger.warn({ reason: obstacle }, 'the workload cannot be frozen: /freeze is refused');
+  tellLimits({ cgroups, obstacle }, logger);
   const freezer = own(pause.freezer);
   const filesystemFreezer = own(pause.filesystemFreezer);
   const metadata = createMetadataReader(config, guest, logger);
   if (metadata) own(metadata);
-  const processes = new ProcessTable(guest, cgroups, { ...config, lanes });
+  const processes = new ProcessTable(guest, cgroups, { ...config, lanes, unread });
   const watcher = own(new CountedWatcher(lanes));
   const polled = own(new PolledWatches(watcher));
   const uploads = new Transfers();
@@ -72,7 +75,7 @@ export function compose(config: Config, logger: Logger, output: HeldOutput): Dae
       files: createFileServices(guest, { ...entries, ...pause, uploads }),
       downloads: new Transfers(),
     },
-    { version: config.version, logger, shutdown: shutdown.signal },
+    { ...config, logger, unread, shutdown: shutdown.signal },
   );
   return {
     app,
@@ -96,21 +99,36 @@ interface UsableCgroups {
 }
 
 /** Throws if the configured root is unusable; if the discovered one is, continues without cgroups. */
-function createCgroups({ cgroups: wanted, cgroupRoot }: Config, mount: string | null): UsableCgroups {
+function createCgroups(
+  { cgroups: wanted, cgroupRoot, maxTasks }: Config,
+  mount: string | null,
+): UsableCgroups {
   if (!wanted) return withoutCgroups('the daemon was started with --no-cgroups');
-  if (cgroupRoot !== null) return withCgroups(cgroupRoot);
+  if (cgroupRoot !== null) return withCgroups(cgroupRoot, maxTasks);
   if (mount === null) return withoutCgroups('cgroup v2 is not mounted');
   try {
-    return withCgroups(join(mount, 'envd'));
+    return withCgroups(join(mount, 'envd'), maxTasks);
   } catch (error) {
     return withoutCgroups(messageOf(error));
   }
 }
 
-function withCgroups(root: string): UsableCgroups {
-  const cgroups = WorkloadCgroups.create(root);
+function withCgroups(root: string, maxTasks: number | null): UsableCgroups {
+  const cgroups = WorkloadCgroups.create(root, maxTasks);
   const freezable = cgroups.all().every((cgroup) => cgroup.isFreezable());
   return { cgroups, obstacle: freezable ? null : 'the kernel cannot freeze cgroups: use Linux 5.2 or later' };
+}
+
+function tellLimits({ cgroups, obstacle }: UsableCgroups, logger: Logger): void {
+  if (obstacle !== null)
+    logger.warn({ reason: obstacle }, 'the workload cannot be frozen: /freeze is refused');
+  else if (!cgroups.limitsTasks)
+    logger.info('the tasks of the workload are not limited: cgroup v2 has no controller pids here');
+}
+
+/** One slow reader must always fit, also one that resumes. */
+function unreadLimit({ unreadBytes, historyBytes }: Config): number {
+  return Math.max(unreadBytes, LEAST_UNREAD_BYTES, 2 * historyBytes);
 }
 
 function withoutCgroups(obstacle: string): UsableCgroups {

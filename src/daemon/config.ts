@@ -7,6 +7,7 @@ import {
   nonEmpty,
   type Program,
   parseBytes,
+  parseCount,
   parsePath,
   parsePort,
   parseSeconds,
@@ -32,6 +33,14 @@ export interface Config {
   readonly fsfreezePath: string;
   /** Bytes of output kept per process, for clients that resume a stream. */
   readonly historyBytes: number;
+  /** What streams and processes keep for slow readers, all together, in bytes. */
+  readonly unreadBytes: number;
+  /** The most streams that are open at a time: Start, Connect, StreamInput, WatchDir. */
+  readonly maxStreams: number;
+  /** The most processes of clients, without their descendants, that run at a time. */
+  readonly maxProcesses: number;
+  /** The most processes and threads in each of the workload's cgroups; null: by the kernel's own limits. */
+  readonly maxTasks: number | null;
   /** Time until a started program must run, in seconds; then it is killed. */
   readonly startTimeout: number;
   /** The longest time that a request to a file system which may not answer, such as FUSE or NFS, may take, in seconds. */
@@ -53,9 +62,17 @@ export interface Config {
 /** The values of flags; optional if they have no default. */
 type Settings = Omit<
   Config,
-  'version' | 'path' | 'threads' | 'notifySocket' | 'journalStream' | 'cgroupRoot' | 'metadataService'
+  | 'version'
+  | 'path'
+  | 'threads'
+  | 'notifySocket'
+  | 'journalStream'
+  | 'cgroupRoot'
+  | 'maxTasks'
+  | 'metadataService'
 > & {
   readonly cgroupRoot?: string;
+  readonly maxTasks?: number;
   readonly metadataService?: string;
   readonly commit?: true;
 };
@@ -73,6 +90,23 @@ const PROGRAM: Program = {
     {
       ...{ flags: '--history-bytes <number>', help: 'bytes of output kept per process' },
       ...{ parse: parseBytes, defaultValue: 1024 * 1024 },
+    },
+    {
+      ...{ flags: '--unread-bytes <number>', help: 'bytes kept for slow readers of streams, in all' },
+      ...{ parse: parseBytes, defaultValue: 64 * 1024 * 1024 },
+    },
+    {
+      ...{ flags: '--max-streams <number>', help: 'most open streams' },
+      ...{ parse: parseCount, defaultValue: 2048 },
+    },
+    {
+      ...{ flags: '--max-processes <number>', help: 'most running processes, without their descendants' },
+      ...{ parse: parseCount, defaultValue: 1024 },
+    },
+    {
+      flags: '--max-tasks <number>',
+      help: 'most processes and threads in each cgroup of the workload',
+      parse: parseCount,
     },
     {
       ...{ flags: '--start-timeout <seconds>', help: 'time until a started program must run' },
@@ -113,11 +147,12 @@ export function readConfig(
 ): Invocation<Config> {
   const read = readSettings<Settings>(PROGRAM, argv.map(withTwoDashes), env);
   if (!('settings' in read)) return read;
-  const { cgroupRoot = null, metadataService, commit, ...settings } = read.settings;
+  const { cgroupRoot = null, maxTasks = null, metadataService, commit, ...settings } = read.settings;
   if (commit) return { exitCode: 0, output: `${buildCommit()}\n` };
   const config: Config = {
     ...settings,
     cgroupRoot,
+    maxTasks,
     metadataService: metadataService === undefined ? null : new URL(metadataService),
     path: env.PATH || DEFAULT_PATH,
     threads: Number(env.UV_THREADPOOL_SIZE) || 4,

@@ -10,6 +10,7 @@
 import { type ChildProcess, fork, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { type EventLoopUtilization, performance } from 'node:perf_hooks';
+import { Unread } from '../../src/base/unread.ts';
 import { Cgroup, findCgroupMount } from '../../src/daemon/os/cgroup2.ts';
 import { UserDatabase } from '../../src/daemon/os/users.ts';
 import { Guest } from '../../src/daemon/services/guest/guest.ts';
@@ -64,7 +65,14 @@ const REQUEST: StartRequest = {
 };
 
 function ours(cgroups: WorkloadCgroups, request = REQUEST): () => Promise<void> {
-  const options = { path: '/usr/bin:/bin', historyBytes: MIB, startTimeout: 10, lanes: testLanes };
+  const options = {
+    path: '/usr/bin:/bin',
+    historyBytes: MIB,
+    startTimeout: 10,
+    maxProcesses: 1024,
+    unread: new Unread(64 * 1024 * 1024),
+    lanes: testLanes,
+  };
   const table = new ProcessTable(new Guest(new UserDatabase()), cgroups, options);
   return async () => {
     using feed = await table.start(request, null);

@@ -8,6 +8,7 @@ import { type AddressInfo, createServer as createSocketServer, type Socket } fro
 import { create } from '@bufbuild/protobuf';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
 import { AbortRelay } from '../../src/base/abort.ts';
+import { Unread } from '../../src/base/unread.ts';
 import { StreamServer } from '../../src/daemon/rpc/connect-stream.ts';
 import { startStream } from '../../src/daemon/rpc/process-streams.ts';
 import { headersOf } from '../../src/daemon/rpc/request.ts';
@@ -89,7 +90,7 @@ const ours = {
     join(wantedBy(request.process?.args ?? []), Number(request.process?.envs.readers ?? 1)),
 };
 
-const streams = new StreamServer();
+const streams = new StreamServer(new Unread(64 * 1024 * 1024));
 
 async function* plain(request: StartRequest): AsyncGenerator<StartResponse> {
   const { payload, count } = wantedBy(request.process?.args ?? []);

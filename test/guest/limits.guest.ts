@@ -1,6 +1,12 @@
+import { Code, ConnectError } from '@connectrpc/connect';
 import { describe, expect, test } from 'vitest';
-import { EndReason, type ProcessEvent_EndEvent } from '../../src/gen/process/process_pb.js';
-import { transcribe } from '../support/clients.ts';
+import {
+  EndReason,
+  type ProcessEvent_EndEvent,
+  Signal,
+  SignalScope,
+} from '../../src/gen/process/process_pb.js';
+import { byTag, transcribe } from '../support/clients.ts';
 import { booted, whenBooted } from '../support/guest/booted.ts';
 import { resumed } from '../support/guest/resumed.ts';
 
@@ -18,6 +24,37 @@ describe('the limits of the workload', whenBooted, () => {
       guest.shell(`cd /sys/fs/cgroup/envd/${cgroup} && cat memory.max memory.high cpu.weight io.weight`);
     expect(await read('user')).toBe(`${memory}\n${memory}\n50\ndefault 10`);
     expect(await read('ptys')).toBe(`${memory}\n${memory}\n200\ndefault 50`);
+  });
+
+  test('a fork bomb: the daemon, its API and terminals go on, and it can be ended', async () => {
+    await using guest = await resumed(booted);
+    const daemon = await guest.mainPid();
+    const user = '/sys/fs/cgroup/envd/user';
+    const kernel = (await guest.system('cd /proc/sys/kernel && cat threads-max pid_max'))
+      .split('\n')
+      .map(Number);
+    const limit = Math.floor(0.4 * Math.min(...kernel));
+    expect(await guest.system(`cat ${user}/pids.max ${user}/../ptys/pids.max`)).toBe(`${limit}\n${limit}`);
+
+    const cmd = { cmd: 'perl', args: ['-e', 'for (;;) { defined(fork) or sleep 1 }'] };
+    const bomb = transcribe(guest.process.start({ process: cmd, stdin: false, tag: 'bomb' }));
+    await expect.poll(() => guest.system(`cat ${user}/pids.current`)).toBe(String(limit));
+
+    expect((await guest.call('GET', '/health')).status).toBe(204);
+    expect((await guest.call('GET', '/files?path=/etc/os-release')).status).toBe(200);
+    expect((await guest.filesystem.stat({ path: '/etc' })).entry?.name).toBe('etc');
+    const refused = await guest.shell('true').catch((error: unknown) => ConnectError.from(error));
+    expect(refused).toMatchObject({ code: Code.ResourceExhausted });
+    expect(String(refused)).toContain('too many processes: --max-tasks, or a limit of the system');
+    const inTerminal = { process: { cmd: 'true' }, pty: {} };
+    expect((await transcribe(guest.process.start(inTerminal))).end?.status).toBe('exit status 0');
+
+    const scope = SignalScope.TREE;
+    await guest.process.sendSignal({ process: byTag('bomb'), signal: Signal.SIGKILL, scope });
+    expect((await bomb).end?.status).toBe('signal: killed');
+    await expect.poll(() => guest.system(`cat ${user}/pids.current`)).toBe('0');
+    expect(await guest.shell('echo well')).toBe('well');
+    expect(await guest.mainPid()).toBe(daemon);
   });
 
   test('out of memory: the end event says so, and everything else continues', async () => {

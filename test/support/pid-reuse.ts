@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
+import { Unread } from '../../src/base/unread.ts';
 import { SIGTERM } from '../../src/daemon/os/signals.ts';
 import { UserDatabase } from '../../src/daemon/os/users.ts';
 import { Guest } from '../../src/daemon/services/guest/guest.ts';
@@ -16,7 +17,14 @@ import { until } from './until.ts';
 const users = new UserDatabase();
 using cgroup = testCgroup();
 using cgroups = WorkloadCgroups.create(`${cgroup.path}/workload`);
-const options = { path: '/usr/bin:/bin', historyBytes: 0, startTimeout: 10, lanes: testLanes };
+const options = {
+  path: '/usr/bin:/bin',
+  historyBytes: 0,
+  startTimeout: 10,
+  maxProcesses: 1024,
+  unread: new Unread(64 * 1024 * 1024),
+  lanes: testLanes,
+};
 const table = new ProcessTable(new Guest(users), cgroups, options);
 
 async function start(command: string): Promise<ManagedProcess> {

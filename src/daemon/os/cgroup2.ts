@@ -76,7 +76,12 @@ export class Cgroup {
   }
 
   exists(): boolean {
-    return existsSync(join(this.path, 'cgroup.controllers'));
+    return this.has('cgroup.controllers');
+  }
+
+  /** Whether it has that control file. */
+  has(file: string): boolean {
+    return existsSync(join(this.path, file));
   }
 
   /** The child cgroup `name`, which need not exist. */
@@ -91,7 +96,7 @@ export class Cgroup {
 
   /** Whether the kernel can freeze it (Linux 5.2 and later). */
   isFreezable(): boolean {
-    return existsSync(join(this.path, 'cgroup.freeze'));
+    return this.has('cgroup.freeze');
   }
 
   /** Requests that every process in it and below be frozen; the kernel does so asynchronously. */

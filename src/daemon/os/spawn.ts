@@ -132,11 +132,12 @@ function describe(step: string, errno: number, launch: Launch): EnvdError {
   if (step === 'cgroup' && code === 'ENOENT') {
     return new NoCgroup('unavailable', `cannot start '${launch.file}': its cgroup is gone`);
   }
-  return new EnvdError(kindOf(code), `cannot start '${launch.file}': ${step}: ${reason}`);
+  // clone3(2): pids.max, RLIMIT_NPROC or another limit of processes.
+  const hint = code === 'EAGAIN' ? ' (too many processes: --max-tasks, or a limit of the system)' : '';
+  return new EnvdError(kindOf(code), `cannot start '${launch.file}': ${step}: ${reason}${hint}`);
 }
 
 function kindOf(code: string): ErrorKind {
-  // clone3(2): RLIMIT_NPROC, pids.max or another limit of processes.
   if (code === 'EAGAIN') return 'resource_exhausted';
   return exhaustionBy(code) ?? 'internal';
 }

@@ -5,6 +5,7 @@ import type { DescMessage } from '@bufbuild/protobuf';
 import { endStreamToJson } from '@connectrpc/connect/protocol-connect';
 import { type AbortRelay, untilAborted } from '../../base/abort.ts';
 import { EnvdError, messageOf } from '../../base/errors.ts';
+import type { Unread } from '../../base/unread.ts';
 import { CallScope } from './call-scope.ts';
 import {
   COMPRESSED_FLAG,
@@ -26,12 +27,15 @@ import {
   timeoutOf,
   tooLarge,
 } from './request.ts';
+import { Sending } from './sending.ts';
 
 /**
  * Bytes of output per write. The kernel's cost per byte falls with the size of a write: at 1 MiB it is a third of that
  * at 64 KiB. JSON is copied once more, which is faster when the batch fits into the CPU cache.
  */
 const BATCH_BYTES: Record<Codec, number> = { binary: 1024 * 1024, json: 128 * 1024 };
+/** While much is unread. */
+const SMALL_BATCH_BYTES = 32 * 1024;
 
 const CONTENT_TYPE = /^application\/connect\+(json|proto) *(?:;.*)?$/i;
 
@@ -63,6 +67,12 @@ export class StreamServer {
   readonly #batches = new FrameBatches();
   /** Several readers of a process take the same array of events in turn: it is encoded once. */
   readonly #recent: Record<Codec, Encoded | null> = { json: null, binary: null };
+  readonly #unread: Unread;
+
+  /** `unread` bounds what the kernel has not taken, of all streams. */
+  constructor(unread: Unread) {
+    this.#unread = unread;
+  }
 
   /**
    * Serves a stream: encodes each event once for all readers, writes queued events together, and takes events from the
@@ -77,9 +87,10 @@ export class StreamServer {
       'content-type': `application/connect+${codec === 'json' ? 'json' : 'proto'}`,
       'connect-accept-encoding': 'gzip',
     });
-    const error = await this.#pump(stream, exchange).then(
+    const sending = new Sending(response, this.#unread);
+    const error = await this.#pump(stream, exchange, sending).then(
       () => null,
-      (reason: unknown) => reason ?? new EnvdError('internal', 'stream failed'),
+      (reason: unknown) => sending.dropped ?? reason ?? new EnvdError('internal', 'stream failed'),
     );
     if (!response.destroyed) response.end(endOfStream(error));
     return error;
@@ -97,6 +108,7 @@ export class StreamServer {
   async #pump<Event, Input extends DescMessage, Output extends DescMessage>(
     stream: EventStream<Event, Input, Output>,
     { request, response, headers, codec, shutdown }: StreamExchange,
+    sending: Sending,
   ): Promise<void> {
     const timeoutMs = timeoutOf(headers);
     const limitMs = stream.ownsTimeout ? null : timeoutMs;
@@ -105,10 +117,13 @@ export class StreamServer {
     const payload = await readMessage(request, headers.get('connect-content-encoding'));
     const message = decodeMessage(stream.method.input, payload, codec, stream.ignoreUnknownFields);
     const feed = await stream.open(message, { headers, signal, timeoutMs });
-    const options = { keepaliveMs: keepaliveMsOf(headers), batchBytes: BATCH_BYTES[codec], signal };
-    for await (const events of batches(feed, options)) {
+    const batchBytes = () => (this.#unread.isScarce ? SMALL_BATCH_BYTES : BATCH_BYTES[codec]);
+    for await (const events of batches(feed, { keepaliveMs: keepaliveMsOf(headers), batchBytes, signal })) {
       const sent = this.#framesOf(stream, events, codec).send(response);
-      if (sent !== null) await untilAborted(sent, signal);
+      if (sent === null) continue;
+      sending.wait(response.writableLength);
+      await untilAborted(sent, signal);
+      sending.taken();
     }
   }
 

@@ -5,6 +5,10 @@ import type { Feed } from '../../base/feed.ts';
 import type { Codec } from './codec.ts';
 import type { FrameBatch } from './frame-batch.ts';
 import { keepaliveMsOf, type RequestHeaders } from './request.ts';
+import { SENDING } from './sending.ts';
+
+/** Size of a batch for connect-node, in bytes. */
+const BATCH_BYTES = 128 * 1024;
 
 /** The context of a streaming call. */
 export interface StreamCall {
@@ -31,13 +35,12 @@ export interface EventStream<Event, Input extends DescMessage, Output extends De
 
 interface BatchOptions {
   readonly keepaliveMs: number;
-  /** Default: the feed's own batch size. */
-  readonly batchBytes?: number;
+  readonly batchBytes: () => number;
   readonly signal: AbortSignal;
 }
 
 /**
- * Yields batches of events, of about `batchBytes` if more are queued, and null for a keepalive after `keepaliveMs` without
+ * Yields batches of events, of about `batchBytes()` if more are queued, and null for a keepalive after `keepaliveMs` without
  * events. Ends with the feed. Throws the signal's reason when it aborts; the source of the feed is not affected.
  */
 export async function* batches<Event>(
@@ -46,12 +49,12 @@ export async function* batches<Event>(
 ): AsyncGenerator<readonly Event[] | null> {
   using _ = feed;
   using interruptions = new Interruptions(keepaliveMs, signal);
-  let next = feed.next(batchBytes);
+  let next = feed.next(batchBytes());
   for (;;) {
     const events = await interruptions.during(next);
     if (events === null) return;
     yield events === 'late' ? null : events;
-    if (events !== 'late') next = feed.next(batchBytes);
+    if (events !== 'late') next = feed.next(batchBytes());
   }
 }
 
@@ -94,10 +97,13 @@ export function viaConnect<Event, Input extends DescMessage, Output extends Desc
     const { requestHeader: headers, signal } = context;
     const timeoutMs = context.timeoutMs() ?? null;
     const feed = await stream.open(request, { headers, signal, timeoutMs });
-    const options = { keepaliveMs: keepaliveMsOf(headers), signal };
+    const sending = context.values.get(SENDING);
+    const options = { keepaliveMs: keepaliveMsOf(headers), batchBytes: () => BATCH_BYTES, signal };
     for await (const events of batches(feed, options)) {
+      sending?.wait(BATCH_BYTES);
       if (events === null) yield stream.keepalive;
       else for (const event of events) yield stream.message(event);
+      sending?.taken();
     }
   };
 }

@@ -10,12 +10,15 @@ import {
 } from '@connectrpc/connect-node';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { AbortRelay } from '../../base/abort.ts';
+import { Allowance } from '../../base/allowance.ts';
 import { EnvdError } from '../../base/errors.ts';
+import type { Unread } from '../../base/unread.ts';
 import { endOfStream, streamCodecOf } from './connect-stream.ts';
 import { type UnaryRoute, unaryCodecOf } from './connect-unary.ts';
 import { codeNameOf, toConnectError } from './errors.ts';
 import { headersOf, REQUEST_LIMIT_BYTES } from './request.ts';
 import { ON_FAILURE, type Rpc, type StreamRoute } from './router.ts';
+import { SENDING, Sending } from './sending.ts';
 import type { Encoding } from './unary-answer.ts';
 
 export const PROTOCOL_VERSION = '1';
@@ -26,11 +29,24 @@ const CONTENT_TYPES = [
   ...['application/grpc-web+proto', 'application/grpc-web+json'],
 ];
 
+/** What all streams together may take. */
+export interface StreamLimits {
+  readonly maxStreams: number;
+  /** What the kernel has not taken, in bytes. */
+  readonly unread: Unread;
+}
+
 /**
  * Mounts the RPCs inside Fastify, so that its hooks (authorisation, CORS, log) apply to them as to REST. Requests in the
  * Connect protocol are served directly, all others by connect-node.
  */
-export function mountConnect(app: FastifyInstance, rpc: Rpc, shutdown: AbortRelay): void {
+export function mountConnect(
+  app: FastifyInstance,
+  rpc: Rpc,
+  shutdown: AbortRelay,
+  limits: StreamLimits,
+): void {
+  const free = new Allowance(limits.maxStreams);
   app.register((scope, _options, done) => {
     scope.addHook('onRequest', async (request) => requireProtocolVersion(request));
     const types = new Map<string, readonly string[]>();
@@ -53,11 +69,29 @@ export function mountConnect(app: FastifyInstance, rpc: Rpc, shutdown: AbortRela
       const path = handler.requestPath;
       const accepted = CONTENT_TYPES.filter((type) => handler.supportedContentType(type));
       types.set(path, accepted);
-      const routes = { stream: streams.get(path) ?? null, unary: unary.get(path) ?? null, handler, accepted };
-      scope.post(path, (request, reply) => serveOrDestroy(request, reply, routes, shutdown));
+      const routes = {
+        ...{ stream: streams.get(path) ?? null, unary: unary.get(path) ?? null },
+        ...{ handler, accepted, unread: limits.unread },
+      };
+      const isStream = handler.method.methodKind !== 'unary';
+      scope.post(path, (request, reply) => {
+        if (isStream && !takePlace(free, reply)) return refuse(tooMany(limits.maxStreams), request, reply);
+        return serveOrDestroy(request, reply, routes, shutdown);
+      });
     }
     done();
   });
+}
+
+/** Until the response is closed. */
+function takePlace(free: Allowance, { raw }: FastifyReply): boolean {
+  if (raw.destroyed || !free.take(1)) return false;
+  raw.once('close', () => free.release(1));
+  return true;
+}
+
+function tooMany(streams: number): EnvdError {
+  return new EnvdError('resource_exhausted', `too many streams: ${streams} are open (--max-streams)`);
 }
 
 /** The implementations of an RPC for the different protocols. */
@@ -67,6 +101,7 @@ interface Routes {
   readonly handler: UniversalHandler;
   /** Accepted content types. */
   readonly accepted: readonly string[];
+  readonly unread: Unread;
 }
 
 /** Destroys the connection after an unexpected error: Fastify does not end a hijacked response. */
@@ -87,7 +122,7 @@ async function serveOrDestroy(
 async function serve(
   request: FastifyRequest,
   reply: FastifyReply,
-  { stream, unary, handler, accepted }: Routes,
+  { stream, unary, handler, accepted, unread }: Routes,
   shutdown: AbortRelay,
 ): Promise<void> {
   const contentType = request.headers['content-type'] ?? '';
@@ -107,7 +142,7 @@ async function serve(
     const encoding = encodingOf(request.headers);
     error = await unary.serve({ ...exchange, head: [], codec: unaryCodec, encoding });
   } else {
-    await serveOthers(request, reply, handler);
+    await serveOthers(request, reply, handler, unread);
   }
   if (error !== null) recordFailure(request, error);
 }
@@ -123,8 +158,12 @@ async function serveOthers(
   request: FastifyRequest,
   reply: FastifyReply,
   handler: UniversalHandler,
+  unread: Unread,
 ): Promise<void> {
-  const values = createContextValues().set(ON_FAILURE, (error) => recordFailure(request, error));
+  const sending = new Sending(reply.raw, unread);
+  const values = createContextValues()
+    .set(ON_FAILURE, (error) => recordFailure(request, sending.dropped ?? error))
+    .set(SENDING, sending);
   try {
     const response = await handler(
       universalRequestFromNodeRequest(request.raw, reply.raw, undefined, values),

@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 import { dirname } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -5,7 +6,7 @@ import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { Cgroup } from '../../os/cgroup2.ts';
 import { SIGKILL } from '../../os/signals.ts';
 
-const CONTROLLERS = ['cpu', 'io', 'memory'];
+const CONTROLLERS = ['cpu', 'io', 'memory', 'pids'];
 const MIB = 1024 * 1024;
 /** Interval between checks whether the cgroups are empty, in milliseconds. */
 const POLL_MS = 10;
@@ -21,6 +22,20 @@ function workloadMemory(total: number): number {
   return Math.floor(total - Math.min(total / 8, 128 * MIB));
 }
 
+/** The largest value of pids.max. Source: PID_MAX_LIMIT, include/linux/threads.h. */
+const MOST_TASKS = 4_194_304;
+
+/**
+ * Processes and threads that each of the cgroups may have: a fork bomb in one leaves some to the other and to the system.
+ * Source: proc_sys_kernel(5).
+ */
+function defaultTasks(): number {
+  const limits = ['threads-max', 'pid_max'].map((name) =>
+    Number(readFileSync(`/proc/sys/kernel/${name}`, 'utf8')),
+  );
+  return Math.floor(0.4 * Math.min(...limits));
+}
+
 /** The cgroups that the clients' processes run in: `ptys` for terminals, `user` for all others. */
 export class WorkloadCgroups implements Disposable {
   /** Null without cgroup v2, as is `ptys`. */
@@ -28,26 +43,31 @@ export class WorkloadCgroups implements Disposable {
   readonly ptys: Cgroup | null;
   /** Whether the memory controller is enabled for the cgroups below. */
   readonly accountsMemory: boolean;
+  readonly #maxTasks: number;
 
-  private constructor(user: Cgroup | null, ptys: Cgroup | null) {
+  private constructor(user: Cgroup | null, ptys: Cgroup | null, maxTasks = 0) {
     this.user = user;
     this.ptys = ptys;
+    this.#maxTasks = maxTasks;
     // For the peak memory of each process and whether the OOM killer ended it.
     const enabled = this.all().map((cgroup) => cgroup.enableControllers(['memory']));
     this.accountsMemory = enabled.every((controllers) => controllers.length > 0);
   }
 
   /**
-   * Creates both below `root`, with the limits that the available controllers support; null means no cgroups.
+   * Creates both below `root`, with the limits that the available controllers support; null means no cgroups. `maxTasks`:
+   * the most processes and threads in each; null: 40 % of what the kernel allows.
    * Throws `failed_precondition` when `root` is not in a writable cgroup v2 hierarchy.
    */
-  static create(root: string | null): WorkloadCgroups {
+  static create(root: string | null, maxTasks: number | null = null): WorkloadCgroups {
     if (root === null) return new WorkloadCgroups(null, null);
+    const tasks = Math.min(maxTasks ?? defaultTasks(), MOST_TASKS);
     try {
       enableControllers(Cgroup.create(root));
       return new WorkloadCgroups(
-        limited(Cgroup.create(`${root}/user`), WEIGHTS.user),
-        limited(Cgroup.create(`${root}/ptys`), WEIGHTS.ptys),
+        limited(Cgroup.create(`${root}/user`), WEIGHTS.user, tasks),
+        limited(Cgroup.create(`${root}/ptys`), WEIGHTS.ptys, tasks),
+        tasks,
       );
     } catch (error) {
       if (!isSystemError(error, 'EROFS', 'EACCES', 'EPERM')) throw error;
@@ -60,7 +80,12 @@ export class WorkloadCgroups implements Disposable {
     const cgroup = this[kind];
     if (!cgroup) return;
     enableControllers(Cgroup.create(dirname(cgroup.path)));
-    limited(Cgroup.create(cgroup.path), WEIGHTS[kind]).enableControllers(['memory']);
+    limited(Cgroup.create(cgroup.path), WEIGHTS[kind], this.#maxTasks).enableControllers(['memory']);
+  }
+
+  /** Whether the number of tasks is limited: not without the controller `pids`. */
+  get limitsTasks(): boolean {
+    return this.all().length > 0 && this.all().every((cgroup) => cgroup.has('pids.max'));
   }
 
   /** Both cgroups; empty without cgroups. */
@@ -97,9 +122,9 @@ function enableControllers(root: Cgroup): void {
   root.enableControllers(CONTROLLERS);
 }
 
-function limited(cgroup: Cgroup, weights: Readonly<Record<string, string>>): Cgroup {
+function limited(cgroup: Cgroup, weights: Readonly<Record<string, string>>, tasks: number): Cgroup {
   const memory = String(workloadMemory(totalmem()));
-  const limits = { 'memory.high': memory, 'memory.max': memory, ...weights };
+  const limits = { 'memory.high': memory, 'memory.max': memory, 'pids.max': String(tasks), ...weights };
   for (const [file, value] of Object.entries(limits)) cgroup.setLimit(file, value);
   // Empty leaf cgroups of an earlier daemon.
   for (const leaf of cgroup.children()) leaf.remove();

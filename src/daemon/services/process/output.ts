@@ -1,4 +1,5 @@
 import { EnvdError } from '../../../base/errors.ts';
+import type { Kept, Unread } from '../../../base/unread.ts';
 import { EventLog } from './event-log.ts';
 import type { Offsets, OutputEvent, OutputStream, ProcessEvent, StartEvent } from './events.ts';
 import type { History } from './history.ts';
@@ -6,15 +7,18 @@ import { Reader, type Source } from './reader.ts';
 
 /** Lag of the slowest reader, in bytes, beyond which reading from the process is paused. */
 const WINDOW_BYTES = 1024 * 1024;
+/** What each process may keep for its slowest reader besides the limit on that of all together, in bytes. */
+const UNCOUNTED_BYTES = 64 * 1024;
 /** Overhead of an event, in bytes, so that many tiny events count for the memory that they take. */
 const EVENT_BYTES = 256;
 
 /**
  * The output of a process for any number of readers. Each gets everything from the moment it was added, or from an
  * earlier offset as far as it is kept. All share one log of events; a reader is a position in it. The source is paused
- * while the slowest reader lags by more than a window; without readers it is never paused.
+ * while the slowest reader lags by more than a window; without readers it is never paused. What waits for slow readers is
+ * bounded for all processes together.
  */
-export class Output implements Source {
+export class Output implements Source, Kept {
   readonly #log = new EventLog();
   readonly #offsets = { stdout: 0, stderr: 0, pty: 0 };
   #ended = false;
@@ -22,11 +26,16 @@ export class Output implements Source {
   readonly #history: History;
   readonly #readers = new Set<Reader>();
   readonly #setPaused: (paused: boolean) => void;
+  readonly #unread: Unread | null;
+  /** What is counted in `#unread`, in bytes, and the position of the slowest reader then. */
+  #counted = 0;
+  #slowest = 0;
 
-  /** `setPaused` pauses and resumes the source; `history` serves readers that reconnect. */
-  constructor(setPaused: (paused: boolean) => void, history: History) {
+  /** `setPaused` pauses and resumes the source; `history` serves readers that reconnect; `unread` bounds all outputs. */
+  constructor(setPaused: (paused: boolean) => void, history: History, unread: Unread | null = null) {
     this.#setPaused = setPaused;
     this.#history = history;
+    this.#unread = unread;
   }
 
   get ended(): boolean {
@@ -65,13 +74,19 @@ export class Output implements Source {
   }
 
   advanced(): void {
-    // A reader that advances can only end a pause.
-    if (this.#paused) this.#balance();
+    // A reader that advances can only end a pause, and free memory.
+    if (this.#paused || this.#counted > 0) this.#balance();
   }
 
   remove(reader: Reader): void {
     this.#readers.delete(reader);
     this.#balance();
+  }
+
+  /** Drops the slowest readers. */
+  drop(reason: EnvdError): void {
+    const limit = this.#log.position - this.#counted / 2;
+    for (const reader of this.#readers) if (reader.place.position <= limit) reader.drop(reason);
   }
 
   #resume(start: StartEvent, from: Offsets): ProcessEvent[] {
@@ -96,16 +111,30 @@ export class Output implements Source {
   #balance(): void {
     const limit = this.#log.position - WINDOW_BYTES;
     let needed = this.#ended ? this.#log.end - 1 : this.#log.end;
-    let blocked = false;
+    let slowest = this.#log.position;
     for (const reader of this.#readers) {
-      const lags = reader.place.position < limit;
-      blocked ||= lags;
-      needed = Math.min(needed, reader.place.next);
-      reader.setHoldingUp(lags && this.#readers.size > 1);
+      const { next, position } = reader.place;
+      slowest = Math.min(slowest, position);
+      needed = Math.min(needed, next);
+      reader.setHoldingUp(position < limit && this.#readers.size > 1);
     }
     this.#log.forget(needed);
-    if (blocked === this.#paused) return;
-    this.#paused = blocked;
-    this.#setPaused(blocked);
+    const blocked = slowest < limit;
+    if (blocked !== this.#paused) {
+      this.#paused = blocked;
+      this.#setPaused(blocked);
+    }
+    this.#count(slowest);
+  }
+
+  /** Last in a change, because it may drop readers. */
+  #count(slowest: number): void {
+    const lag = this.#log.position - slowest;
+    const counted = lag > UNCOUNTED_BYTES ? lag : 0;
+    if (counted === 0 && this.#counted === 0) return;
+    const isServed = slowest !== this.#slowest;
+    this.#counted = counted;
+    this.#slowest = slowest;
+    this.#unread?.set(this, counted, isServed);
   }
 }

@@ -62,7 +62,13 @@ export class Reader implements Feed<ProcessEvent> {
   /** Starts or stops the stall timer of a reader that blocks others. */
   setHoldingUp(holding: boolean): void {
     if (!holding) this.#stopClock();
-    else this.#stall ??= setTimeout(() => this.#drop(), STALL_LIMIT_MS).unref();
+    else this.#stall ??= setTimeout(() => this.#dropStalled(), STALL_LIMIT_MS).unref();
+  }
+
+  /** Ends it: `next` throws `reason`. */
+  drop(reason: EnvdError): void {
+    this.#failure = reason;
+    this.#release();
   }
 
   [Symbol.dispose](): void {
@@ -82,11 +88,10 @@ export class Reader implements Feed<ProcessEvent> {
     return events;
   }
 
-  #drop(): void {
+  #dropStalled(): void {
     const seconds = STALL_LIMIT_MS / 1000;
     const text = `reader dropped: it has not read for ${seconds} s while others wait`;
-    this.#failure = new EnvdError('resource_exhausted', text);
-    this.#release();
+    this.drop(new EnvdError('resource_exhausted', text));
   }
 
   #release(): void {

@@ -1,4 +1,5 @@
 import { EnvdError } from '../../../base/errors.ts';
+import type { Unread } from '../../../base/unread.ts';
 import { assertAnswers, findExecutable } from '../../os/executable.ts';
 import type { Lanes } from '../../os/lanes.ts';
 import { resolvePath } from '../../os/paths.ts';
@@ -60,6 +61,8 @@ export interface OutputPath {
   readonly poller: PipePoller;
   /** Keeps the last output for clients that reconnect. */
   readonly history: History;
+  /** Bounds what waits for slow readers. */
+  readonly unread: Unread;
   /** Counters of bytes, by stream. */
   readonly written: Record<OutputStream, number>;
 }
@@ -70,10 +73,10 @@ export async function launchProcess(
   plan: Plan,
   leaf: Leaf | null,
   limitMs: number,
-  { poller, history, written }: OutputPath,
+  { poller, history, unread, written }: OutputPath,
 ): Promise<ManagedProcess> {
   let opened: Channels | null = null;
-  const output = new Output((paused) => opened?.setPaused(paused), history);
+  const output = new Output((paused) => opened?.setPaused(paused), history, unread);
   const { process: spawned, channels } = await open(
     request,
     { ...plan, cgroup: leaf?.path ?? null, limitMs },

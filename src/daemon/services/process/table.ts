@@ -1,7 +1,9 @@
 import { isDeepStrictEqual } from 'node:util';
 import { within } from '../../../base/abort.ts';
+import { Allowance } from '../../../base/allowance.ts';
 import { EnvdError } from '../../../base/errors.ts';
 import type { Feed } from '../../../base/feed.ts';
+import type { Unread } from '../../../base/unread.ts';
 import type { Cgroup } from '../../os/cgroup2.ts';
 import type { Lanes } from '../../os/lanes.ts';
 import { PipePoller } from '../../os/pipe-ends.ts';
@@ -36,6 +38,10 @@ export interface ProcessOptions {
   readonly historyBytes: number;
   /** Time until a started program must run, in seconds. */
   readonly startTimeout: number;
+  /** The most processes that run at a time. */
+  readonly maxProcesses: number;
+  /** Bounds the output that waits for slow readers. */
+  readonly unread: Unread;
   readonly lanes: Lanes;
 }
 
@@ -62,6 +68,7 @@ export class ProcessTable {
   readonly #leaves: Leaves;
   readonly #histories: HistoryBudget;
   readonly #poller = new PipePoller();
+  readonly #free: Allowance;
   /** By start id: starts in progress, running processes, and ended ones for 30 s. */
   readonly #starts = new Map<string, Promise<ManagedProcess>>();
   #stopping = false;
@@ -70,6 +77,7 @@ export class ProcessTable {
     this.#guest = guest;
     this.#cgroups = cgroups;
     this.#options = options;
+    this.#free = new Allowance(options.maxProcesses);
     this.#leaves = new Leaves(cgroups.accountsMemory);
     this.#histories = new HistoryBudget(HISTORIES * options.historyBytes);
   }
@@ -77,7 +85,8 @@ export class ProcessTable {
   /**
    * Starts a process and returns a feed from its first event on. After `deadlineMs` (null: no deadline) the process is
    * killed and the feed ends with `deadline_exceeded`. Disposing of the feed does not end the process. A known start id
-   * attaches to its process instead; throws `already_exists` when that was started with another command.
+   * attaches to its process instead; throws `already_exists` when that was started with another command. Throws
+   * `resource_exhausted` when too many processes run.
    */
   async start(request: StartRequest, deadlineMs: number | null): Promise<Feed<ProcessEvent>> {
     const known = request.startId !== null && this.#starts.get(request.startId);
@@ -132,6 +141,23 @@ export class ProcessTable {
 
   async #launch(request: StartRequest): Promise<ManagedProcess> {
     if (this.#stopping) throw new EnvdError('unavailable', 'cannot start a process: the daemon is stopping');
+    const { maxProcesses } = this.#options;
+    if (!this.#free.take(1)) {
+      const text = `cannot start a process: ${maxProcesses} are running (--max-processes)`;
+      throw new EnvdError('resource_exhausted', text);
+    }
+    const release = () => this.#free.release(1);
+    try {
+      const process = await this.#plan(request);
+      void process.ended.then(release);
+      return process;
+    } catch (error) {
+      release();
+      throw error;
+    }
+  }
+
+  async #plan(request: StartRequest): Promise<ManagedProcess> {
     const plan = await planLaunch(request, this.#guest, this.#options.path, this.#options.lanes);
     try {
       return await this.#launchIn(this.#cgroupOf(request), request, plan);
@@ -148,6 +174,7 @@ export class ProcessTable {
       const process = await launchProcess(request, plan, leaf, this.#options.startTimeout * 1000, {
         poller: this.#poller,
         history: new History(this.#options.historyBytes, this.#histories),
+        unread: this.#options.unread,
         written: this.counts.output,
       });
       this.#add(process);

@@ -8,6 +8,7 @@ import { create } from '@bufbuild/protobuf';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { AbortRelay } from '../../../../src/base/abort.ts';
 import { EnvdError } from '../../../../src/base/errors.ts';
+import { Unread } from '../../../../src/base/unread.ts';
 import { exposeCollector } from '../../../../src/daemon/os/self.ts';
 import { type Codec, decodeMessage, encodeFrame } from '../../../../src/daemon/rpc/codec.ts';
 import { StreamServer, streamCodecOf } from '../../../../src/daemon/rpc/connect-stream.ts';
@@ -47,7 +48,7 @@ let refusal: Error | null;
 
 beforeEach(async () => {
   paused = false;
-  streams = new StreamServer();
+  streams = new StreamServer(new Unread(64 * 1024 * 1024));
   output = new Output((pause) => {
     paused = pause;
   }, new History(0));

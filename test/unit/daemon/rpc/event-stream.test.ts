@@ -39,7 +39,11 @@ class ToldFeed implements Feed<string> {
 function setUp() {
   const feed = new ToldFeed();
   const caller = new AbortController();
-  return { feed, caller, stream: batches(feed, { keepaliveMs: 1000, signal: caller.signal }) };
+  return {
+    feed,
+    caller,
+    stream: batches(feed, { keepaliveMs: 1000, batchBytes: () => 1024, signal: caller.signal }),
+  };
 }
 
 test('forwards batches until the feed ends', async () => {

@@ -24,7 +24,7 @@ test('both are made below the root, and removed with it', () => {
 
 test('limits are set for the available controllers', () => {
   using top = testCgroup();
-  using cgroups = WorkloadCgroups.create(top.path);
+  using cgroups = WorkloadCgroups.create(top.path, 1234);
   const [user, ptys] = cgroups.all();
   // An eighth, at most 128 MiB, is left to the system.
   const wanted = totalmem() - Math.min(totalmem() / 8, 128 * 1024 * 1024);
@@ -38,10 +38,13 @@ test('limits are set for the available controllers', () => {
     [ptys, 'cpu.weight', '200'],
     [user, 'io.weight', 'default 10'],
     [ptys, 'io.weight', 'default 50'],
+    [user, 'pids.max', '1234'],
+    [ptys, 'pids.max', '1234'],
   ] as const) {
     const [controller = ''] = name.split('.');
     expect([name, limitOf(cgroup, name)]).toEqual([name, controllers.includes(controller) ? value : null]);
   }
+  expect(cgroups.limitsTasks).toBe(controllers.includes('pids'));
 });
 
 /** Null when there is no such file. */

@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { Unread } from '../../../../../src/base/unread.ts';
 import { UserDatabase } from '../../../../../src/daemon/os/users.ts';
 import { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
 import { WorkloadCgroups } from '../../../../../src/daemon/services/process/cgroups.ts';
@@ -11,6 +12,8 @@ const table = new ProcessTable(new Guest(users), WorkloadCgroups.create(null), {
   path: '/usr/bin:/bin',
   historyBytes: 1024 * 1024,
   startTimeout: 10,
+  maxProcesses: 1024,
+  unread: new Unread(64 * 1024 * 1024),
   lanes: testLanes,
 });
 const LINES = Array.from({ length: 20_000 }, (_, index) => `${index + 1}`);

@@ -1,4 +1,5 @@
 import { afterEach, expect, test, vi } from 'vitest';
+import { Unread } from '../../../../../src/base/unread.ts';
 import { UserDatabase } from '../../../../../src/daemon/os/users.ts';
 import { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
 import { WorkloadCgroups } from '../../../../../src/daemon/services/process/cgroups.ts';
@@ -12,7 +13,14 @@ afterEach(() => {
 test('an ended process can be connected to for 30 s', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
   const users = new UserDatabase();
-  const options = { path: '/usr/bin:/bin', historyBytes: 0, startTimeout: 10, lanes: testLanes };
+  const options = {
+    path: '/usr/bin:/bin',
+    historyBytes: 0,
+    startTimeout: 10,
+    maxProcesses: 1024,
+    unread: new Unread(64 * 1024 * 1024),
+    lanes: testLanes,
+  };
   const table = new ProcessTable(new Guest(users), WorkloadCgroups.create(null), options);
   const config = { command: 'true', args: [], environment: {}, cwd: '/' };
   const user = users.lookup('root');

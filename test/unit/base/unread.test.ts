@@ -1,0 +1,62 @@
+import { expect, test } from 'vitest';
+import { type Kept, Unread } from '../../../src/base/unread.ts';
+
+const LIMIT = 100;
+
+/** What a reader keeps; `drop` frees all of it. */
+class Told implements Kept {
+  readonly reasons: string[] = [];
+  readonly #unread: Unread;
+
+  constructor(unread: Unread) {
+    this.#unread = unread;
+  }
+
+  drop({ kind, message }: { kind: string; message: string }): void {
+    this.reasons.push(`${kind}: ${message}`);
+    this.#unread.set(this, 0);
+  }
+}
+
+function setUp() {
+  const unread = new Unread(LIMIT);
+  return { unread, first: new Told(unread), second: new Told(unread), third: new Told(unread) };
+}
+
+const REASON = `resource_exhausted: reader dropped: more than ${LIMIT} bytes wait for slow readers (--unread-bytes)`;
+
+test('beyond the limit, what has waited longest is dropped, and no more than that', () => {
+  const { unread, first, second, third } = setUp();
+  unread.set(first, 40);
+  unread.set(second, 40);
+  unread.set(third, 20);
+  expect(first.reasons).toEqual([]);
+  unread.set(third, 30);
+  expect([first, second, third].map(({ reasons }) => reasons)).toEqual([[REASON], [], []]);
+  expect(unread.sum).toBe(70);
+});
+
+test('a reader that has taken something has waited least', () => {
+  const { unread, first, second, third } = setUp();
+  unread.set(first, 40);
+  unread.set(second, 40);
+  unread.set(first, 30, true);
+  unread.set(third, 60);
+  expect([first, second, third].map(({ reasons }) => reasons.length)).toEqual([0, 1, 0]);
+});
+
+test('what is freed no longer counts', () => {
+  const { unread, first, second } = setUp();
+  unread.set(first, 90);
+  unread.set(first, 0);
+  unread.set(second, 100);
+  expect([...first.reasons, ...second.reasons]).toEqual([]);
+});
+
+test('it is scarce from half of the limit on', () => {
+  const { unread, first } = setUp();
+  unread.set(first, 50);
+  expect(unread.isScarce).toBe(false);
+  unread.set(first, 51);
+  expect(unread.isScarce).toBe(true);
+});
