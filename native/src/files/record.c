@@ -105,14 +105,12 @@ static void finish(records* out, size_t start, record_head* head) {
   memcpy(out->bytes + start, head, sizeof *head);
 }
 
-// Opens the file that a link resolves to and stores its path; -1, with mode 0, when it cannot be resolved.
-static int follow(int directory, const char* name, struct stat* status, char path[PATH_MAX]) {
+// Opens the file that a link resolves to and stores its path; -1, with mode 0, when it cannot be resolved. The thread
+// keeps the rights of the link's owner until walk_end.
+static int follow(place* at, int directory, const char* name, struct stat* status, char path[PATH_MAX]) {
   char own[FD_PATH];
-  place at;
-  errno = walk_link(directory, name, &at);
-  int target = errno ? -1 : walk_open(at.directory, at.name, O_PATH | (at.is_magic ? 0 : O_NOFOLLOW)), error = errno;
-  walk_end(&at);
-  errno = error;
+  errno = walk_link(directory, name, at);
+  int target = errno ? -1 : walk_open(at->directory, at->name, O_PATH | (at->is_magic ? 0 : O_NOFOLLOW));
   if (target < 0 || fstat(target, status) < 0) status->st_mode = 0;
   if (target < 0) return -1;
   fd_path(own, target);
@@ -186,16 +184,18 @@ static int open_entry(int directory, const char* name, bool is_read) {
 int record_entry(records* out, int directory, const char* name, const char* shown, const char* prefix) {
   struct stat own, target;
   char resolved[PATH_MAX] = "";
+  place at;
   int entry = open_entry(directory, name, !prefix), followed = -1;
   if (entry < 0) return errno;
   int error = fstat(entry, &own) < 0 ? errno : 0;
   target = own;
-  if (!error && S_ISLNK(own.st_mode)) {
-    if (!prefix) (void)!readlinkat(entry, "", resolved, sizeof resolved - 1);
-    else if ((followed = follow(directory, name, &target, resolved)) < 0 && errno == EREMOTE && !mounts_leave.is_soft)
-      error = EREMOTE;
-  }
+  bool is_link = !error && S_ISLNK(own.st_mode), is_followed = is_link && prefix;
+  if (is_link && !prefix) (void)!readlinkat(entry, "", resolved, sizeof resolved - 1);
+  if (is_followed && (followed = follow(&at, directory, name, &target, resolved)) < 0 && errno == EREMOTE &&
+      !mounts_leave.is_soft)
+    error = EREMOTE;
   if (!error) append_entry(out, &own, &target, shown, resolved, followed < 0 ? entry : followed, prefix);
+  if (is_followed) walk_end(&at);
   if (followed >= 0) close(followed);
   close(entry);
   return out->failed ? ENOMEM : error;

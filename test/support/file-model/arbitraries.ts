@@ -1,6 +1,9 @@
 // Random trees, paths and operations.
 import fc from 'fast-check';
 
+/** The prefix of metadata in the names of extended attributes. */
+export const METADATA = 'user.svc.';
+
 /** An unprivileged user with an entry in /etc/passwd of every Debian, and another one. */
 export const [ADA, BOB] = [65_534, 1];
 const OWNERS = [0, ADA, BOB];
@@ -73,7 +76,17 @@ export interface PlantSpec {
   readonly target: PathSpec;
   /** Links of a chain: 40 are followed. */
   readonly links: number;
+  /** Extended attributes of a file or directory. */
+  readonly attributes: readonly (readonly [name: string, value: string])[];
 }
+
+/** Two that are metadata, and one that is not. */
+const attributes = fc.oneof(
+  { weight: 2, arbitrary: fc.constant([]) },
+  fc
+    .subarray([`${METADATA}a`, `${METADATA}b`, 'user.other'])
+    .map((names) => names.map((name) => [name, `of ${name}`] as const)),
+);
 
 const MODES = [
   0o755, 0o755, 0o777, 0o700, 0o711, 0o733, 0o750, 0o770, 0o1777, 0o2775, 0o500, 0, 0o644, 0o666, 0o600,
@@ -95,6 +108,7 @@ const plant: fc.Arbitrary<PlantSpec> = fc.record({
   mode: fc.constantFrom(...MODES),
   target,
   links: fc.constantFrom(2, 39, 40, 41),
+  attributes,
 });
 
 export interface OperationSpec {
@@ -114,6 +128,8 @@ export interface OperationSpec {
   readonly second: PathSpec;
   readonly third: PathSpec;
   readonly caller: 'root' | 'nobody' | 'daemon';
+  /** Sent with an upload. */
+  readonly metadata: Readonly<Record<string, string>>;
 }
 
 const operation: fc.Arbitrary<OperationSpec> = fc.record({
@@ -136,6 +152,7 @@ const operation: fc.Arbitrary<OperationSpec> = fc.record({
   second: clientPath,
   third: clientPath,
   caller: fc.constantFrom('root', 'nobody', 'daemon'),
+  metadata: fc.constantFrom({}, {}, { a: 'sent' }, { c: '' }, { a: 'of user.svc.a', c: 'sent' }),
 });
 
 export const CALLERS = {

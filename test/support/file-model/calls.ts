@@ -20,6 +20,8 @@ const CODES: Readonly<Record<number, Code | 'aborted' | 'internal'>> = {
   500: 'internal',
 };
 
+type Metadata = OperationSpec['metadata'];
+
 /** What is sent. */
 export const CONTENT = 'of the client';
 
@@ -51,6 +53,12 @@ export class Calls {
     return { code: CODES[response.status] ?? String(response.status), message: content, content };
   }
 
+  #upload(path: string, type: Readonly<Record<string, string>>, metadata: Metadata, body: string | Buffer) {
+    const headers = new Headers(type);
+    for (const [key, value] of Object.entries(metadata)) headers.set(`x-metadata-${key}`, value);
+    return this.#rest(this.#files(path), { method: 'POST', headers, body });
+  }
+
   #files(path?: string): string {
     const query = new URLSearchParams({ username: this.#user, ...(path === undefined ? {} : { path }) });
     return `/files?${query}`;
@@ -59,10 +67,8 @@ export class Calls {
   async #entries(method: 'Stat' | 'ListDir', path: string): Promise<Answer> {
     const [answer, { entry, entries }] = await this.#rpc(method, { path });
     const all = [entry ?? entries ?? []].flat() as Partial<Described>[];
-    const described = all.map(({ name = '', type = 'FILE_TYPE_UNSPECIFIED', mode = 0 }) => ({
-      name,
-      type,
-      mode,
+    const described = all.map(({ name = '', type = 'FILE_TYPE_UNSPECIFIED', mode = 0, metadata = {} }) => ({
+      ...{ name, type, mode, metadata },
     }));
     return { ...answer, entries: described };
   }
@@ -73,7 +79,8 @@ export class Calls {
     return answer;
   }
 
-  async make(kind: OperationSpec['kind'], path: string, second: string, third: string): Promise<Answer> {
+  async make(operation: OperationSpec, path: string, second: string, third: string): Promise<Answer> {
+    const { kind, metadata } = operation;
     switch (kind) {
       case 'Stat':
       case 'ListDir':
@@ -88,11 +95,9 @@ export class Calls {
       case 'download':
         return this.#rest(this.#files(path), {});
       case 'upload':
-        return this.#rest(this.#files(path), { method: 'POST', headers: RAW, body: CONTENT });
-      case 'multipart': {
-        const body = multipartBody([filePart('x', CONTENT)]);
-        return this.#rest(this.#files(path), { method: 'POST', headers: MULTIPART, body });
-      }
+        return this.#upload(path, RAW, metadata, CONTENT);
+      case 'multipart':
+        return this.#upload(path, MULTIPART, metadata, multipartBody([filePart('x', CONTENT)]));
       case 'compose':
       case 'compose two': {
         const sources = kind === 'compose' ? [path] : [path, third];

@@ -2,10 +2,13 @@
 import {
   chmodSync,
   chownSync,
+  closeSync,
+  constants,
   lchownSync,
   linkSync,
   lstatSync,
   mkdirSync,
+  openSync,
   readdirSync,
   readFileSync,
   readlinkSync,
@@ -13,7 +16,9 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
+import { getAttributeSync, listAttributesSync, removeAttributeSync, setAttributeSync } from 'fs-xattr';
 import {
+  type Attributes,
   type Bytes,
   bytesOf,
   type Directory,
@@ -36,6 +41,7 @@ export interface Plant {
   readonly uid: number;
   readonly gid: number;
   readonly mode: number;
+  readonly attributes: readonly (readonly [name: string, value: string])[];
 }
 
 /** An empty tree at `base`, whose own directories stay: `[name, owner]`. */
@@ -66,8 +72,13 @@ export class Disk {
       chmodSync(path, 0o755);
       this.top.entries.set(name, newDirectory(this.top, { uid, gid: uid, mode: 0o755 }));
     }
-    const held: File = { kind: 'file', uid: 0, gid: 0, mode: 0o600, content: 'held' };
+    const held: File = {
+      ...{ kind: 'file', uid: 0, gid: 0, mode: 0o600, content: 'held' },
+      attributes: new Map(),
+    };
     writeFileSync(`${this.base}/held`, 'held');
+    for (const name of attributesOf(`${this.base}/held`).keys())
+      removeAttributeSync(`${this.base}/held`, name);
     this.#own(Buffer.from(`${this.base}/held`), held, 0o600);
     this.top.entries.set('held', held);
   }
@@ -98,16 +109,21 @@ export class Disk {
   }
 
   directory(parent: Directory, path: Bytes, name: Bytes, plant: Plant): Directory {
-    const made = newDirectory(parent, plant);
+    const attributes = new Map(plant.attributes);
+    const made = newDirectory(parent, { ...plant, attributes });
     mkdirSync(bytesOf(path));
+    setAttributes(bytesOf(path), attributes);
     this.#own(bytesOf(path), made, plant.mode);
     parent.entries.set(name, made);
     return made;
   }
 
   file(parent: Directory, path: Bytes, name: Bytes, plant: Plant, content: string): void {
-    const made: File = { kind: 'file', ...plant, content };
+    const { uid, gid, mode } = plant;
+    const attributes = new Map(plant.attributes);
+    const made: File = { kind: 'file', uid, gid, mode, content, attributes };
     writeFileSync(bytesOf(path), content);
+    setAttributes(bytesOf(path), attributes);
     this.#own(bytesOf(path), made, plant.mode);
     parent.entries.set(name, made);
   }
@@ -192,19 +208,52 @@ function ancestors(root: Directory, path: Bytes): Directory {
   return directory;
 }
 
+/** fs-xattr takes strings, and follows links. */
+function withOpen<T>(path: Buffer | string, work: (link: string) => T): T {
+  const descriptor = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+  try {
+    return work(`/proc/self/fd/${descriptor}`);
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+function setAttributes(path: Buffer, attributes: Attributes): void {
+  if (attributes.size === 0) return;
+  withOpen(path, (link) => {
+    for (const [name, value] of attributes) setAttributeSync(link, name, value);
+  });
+}
+
+function attributesOf(path: Buffer | string): Attributes {
+  return withOpen(path, (link) => {
+    const names = listAttributesSync(link).filter((name) => name.startsWith('user.'));
+    return new Map(names.map((name) => [name, getAttributeSync(link, name).toString()]));
+  });
+}
+
+const listed = (attributes: Attributes): string =>
+  [...attributes]
+    .map(([name, value]) => ` ${name}=${value}`)
+    .sort()
+    .join('');
+
 const octal = (mode: number | bigint) => (Number(mode) & 0o7777).toString(8);
 
 function describeNode(node: Node): string {
   const own = `${node.uid}:${node.gid}`;
   if (node.kind === 'link') return `link ${own} ${node.target}`;
   const content = node.kind === 'file' ? ` ${node.content}` : '';
-  return `${node.kind} ${own} ${octal(node.mode)}${content}`;
+  const attributes = node.kind === 'fifo' ? '' : listed(node.attributes);
+  return `${node.kind} ${own} ${octal(node.mode)}${content}${attributes}`;
 }
 
 function describeStatus(path: Bytes, status: ReturnType<typeof lstatSync> & object): string {
   const own = `${status.uid}:${status.gid}`;
   if (status.isSymbolicLink()) return `link ${own} ${readlinkSync(bytesOf(path), 'latin1')}`;
   const rest = `${own} ${octal(status.mode)}`;
-  if (status.isFile()) return `file ${rest} ${readFileSync(bytesOf(path), 'latin1')}`;
-  return `${status.isDirectory() ? 'directory' : 'fifo'} ${rest}`;
+  if (status.isFIFO()) return `fifo ${rest}`;
+  const attributes = listed(attributesOf(bytesOf(path)));
+  if (status.isFile()) return `file ${rest} ${readFileSync(bytesOf(path), 'latin1')}${attributes}`;
+  return `directory ${rest}${attributes}`;
 }

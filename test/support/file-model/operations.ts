@@ -1,6 +1,8 @@
 // What each operation must answer, and how it changes the tree. Where the answer is an error, nothing changes, except
 // missing parents that were made before.
+import { METADATA } from './arbitraries.ts';
 import {
+  type Attributes,
   type Bytes,
   type Directory,
   type File,
@@ -121,23 +123,42 @@ export interface Described {
   readonly name: string;
   readonly type: 'FILE_TYPE_FILE' | 'FILE_TYPE_DIRECTORY' | 'FILE_TYPE_UNSPECIFIED';
   readonly mode: number;
+  readonly metadata: Readonly<Record<string, string>>;
 }
 
-const UNKNOWN = { type: 'FILE_TYPE_UNSPECIFIED', mode: 0 } as const;
+const UNKNOWN = { type: 'FILE_TYPE_UNSPECIFIED', mode: 0, metadata: {} } as const;
 
-function typeOf(node: Exclude<Node, { kind: 'link' }>): Omit<Described, 'name'> {
-  const type =
-    node.kind === 'fifo' ? UNKNOWN.type : (`FILE_TYPE_${node.kind.toUpperCase()}` as Described['type']);
-  return { type, mode: node.mode & 0o777 };
+function typeOf(
+  world: World,
+  node: Exclude<Node, { kind: 'link' }>,
+  rights: Rights,
+): Omit<Described, 'name'> {
+  const mode = node.mode & 0o777;
+  if (node.kind === 'fifo') return { ...UNKNOWN, mode };
+  const type = `FILE_TYPE_${node.kind.toUpperCase()}` as Described['type'];
+  return { type, mode, metadata: may(rights, READ, node, world.groups) ? metadataOf(node.attributes) : {} };
+}
+
+function metadataOf(attributes: Attributes): Described['metadata'] {
+  const own = [...attributes].filter(([name]) => name.startsWith(METADATA));
+  return Object.fromEntries(own.map(([name, value]) => [name.slice(METADATA.length), value]));
+}
+
+/** The attributes with other metadata. */
+function replaced(attributes: Attributes, metadata: Described['metadata']): Attributes {
+  const others = [...attributes].filter(([name]) => !name.startsWith(METADATA));
+  const sent = Object.entries(metadata).map(([key, value]) => [METADATA + key, value] as const);
+  return new Map([...others, ...sent]);
 }
 
 function describe(world: World, directory: Directory, name: Bytes, node: Node, rights: Rights): Described {
   const shown = Buffer.from(name, 'latin1').toString();
-  if (node.kind !== 'link') return { name: shown, ...typeOf(node) };
+  if (node.kind !== 'link') return { name: shown, ...typeOf(world, node, rights) };
   const target = resolveLink(world, directory, name, rights);
   const isReached = !isFailure(target) && mayLookUp(world, target);
   const reached = isReached ? target.node : null;
-  return { name: shown, ...(reached && reached.kind !== 'link' ? typeOf(reached) : UNKNOWN) };
+  if (!isReached || !reached || reached.kind === 'link') return { name: shown, ...UNKNOWN };
+  return { name: shown, ...typeOf(world, reached, target.rights) };
 }
 
 export function stat(world: World, path: Bytes): Code | Described {
@@ -190,28 +211,36 @@ export function remove(world: World, path: Bytes): Code | { partlyBelow: Place }
   return 'ok';
 }
 
-export function upload(world: World, path: Bytes, caller: Caller, content: string): Code {
+export interface Sent {
+  readonly content: string;
+  readonly metadata: Described['metadata'];
+}
+
+export function upload(world: World, path: Bytes, caller: Caller, sent: Sent): Code {
   const place = resolve(world, path, true);
   if (isFailure(place)) return make(place.errno);
   const { node, rights } = place;
   if (node?.kind === 'directory') return 'invalid_argument';
-  if (!node) return createFile(world, place, caller, content);
+  if (!node) return createFile(world, place, caller, sent);
   if (node.kind === 'link' || !may(rights, WRITE, node, world.groups)) return 'permission_denied';
   // Nobody reads from it.
   if (node.kind === 'fifo') return 'failed_precondition';
-  node.content = content;
+  node.content = sent.content;
+  node.attributes = replaced(node.attributes, sent.metadata);
   node.mode &= 0o1777;
   // Through a user's link, and written in place behind a magic link, a file keeps its owner.
   if (rights === null && !place.directory.isProc) Object.assign(node, caller);
   return 'ok';
 }
 
-function createFile(world: World, place: Place, caller: Caller, content: string, mode = 0o644): Code {
+function createFile(world: World, place: Place, caller: Caller, sent: Sent, mode = 0o644): Code {
   if (place.missing.length === 0 && !mayChange(place.rights, place.directory, place.name, world.groups))
     return 'permission_denied';
   const parents = makeDirectories(world, place, place.missing, caller);
   if (typeof parents === 'string') return make(parents);
-  const file: File = { kind: 'file', uid: caller.uid, gid: caller.gid, mode, content };
+  const { content, metadata } = sent;
+  const attributes = replaced(new Map(), metadata);
+  const file: File = { kind: 'file', uid: caller.uid, gid: caller.gid, mode, content, attributes };
   parents.directory.entries.set(place.name, file);
   return 'ok';
 }
@@ -231,7 +260,7 @@ export function compose(world: World, paths: readonly Bytes[], to: Bytes, caller
     return 'permission_denied';
   const content = sources.map(({ node }) => node.content).join('');
   const mode = place.node ? place.node.mode & 0o777 : 0o644;
-  const code = createFile(world, place, caller, content, mode);
+  const code = createFile(world, place, caller, { content, metadata: {} }, mode);
   if (code === 'ok') for (const { path, node } of sources) removeSource(world, path, node);
   return code;
 }

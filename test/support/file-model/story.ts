@@ -44,9 +44,7 @@ async function playOne(stage: Stage, operation: OperationSpec, played: Played): 
   const called = `${operation.kind} ${paths.map(({ sent }) => sent).join(' ; ')} by ${operation.caller}`;
   const text = `${called}\n${draw(disk)}\n`;
   const expected = predict(disk, operation, path.path, second.path, third.path);
-  const answer = await stage
-    .callsOf(operation.caller)
-    .make(operation.kind, path.sent, second.sent, third.sent);
+  const answer = await stage.callsOf(operation.caller).make(operation, path.sent, second.sent, third.sent);
   const refusedPartly = typeof expected === 'object' && 'partlyBelow' in expected;
   const code = typeof expected === 'string' ? expected : refusedPartly ? 'permission_denied' : 'ok';
   if (answer.code !== code) expect(answer, text).toEqual({ ...answer, code });
@@ -72,7 +70,7 @@ type Prediction =
 
 function predict(
   disk: Disk,
-  { kind, caller }: OperationSpec,
+  { kind, caller, metadata }: OperationSpec,
   path: Bytes,
   second: Bytes,
   third: Bytes,
@@ -98,7 +96,7 @@ function predict(
       return model.remove(world, path);
     case 'upload':
     case 'multipart':
-      return model.upload(world, path, user, CONTENT);
+      return model.upload(world, path, user, { content: CONTENT, metadata });
     case 'compose':
       return model.compose(world, [path], second, user);
     case 'compose two':

@@ -3,11 +3,15 @@
 /** A name or path as bytes, one character per byte: names need not be UTF-8. */
 export type Bytes = string;
 
+/** Extended attributes `user.*`, by name. */
+export type Attributes = ReadonlyMap<string, string>;
+
 export interface Directory {
   readonly kind: 'directory';
   uid: number;
   gid: number;
   mode: number;
+  readonly attributes: Attributes;
   /** The root is its own parent. */
   parent: Directory;
   readonly entries: Map<Bytes, Node>;
@@ -20,6 +24,7 @@ export interface File {
   uid: number;
   gid: number;
   mode: number;
+  attributes: Attributes;
   content: string;
 }
 
@@ -54,9 +59,10 @@ export const SET_GROUP_ID = 0o2000;
 
 export function newDirectory(
   parent: Directory | null,
-  { uid, gid, mode, isProc = false }: { uid: number; gid: number; mode: number; isProc?: boolean },
+  status: { uid: number; gid: number; mode: number; attributes?: Attributes; isProc?: boolean },
 ): Directory {
-  const directory = { kind: 'directory' as const, uid, gid, mode, entries: new Map(), isProc };
+  const { uid, gid, mode, attributes = new Map(), isProc = false } = status;
+  const directory = { kind: 'directory' as const, uid, gid, mode, attributes, entries: new Map(), isProc };
   const self: Directory = Object.assign(directory, { parent: directory as unknown as Directory });
   if (parent) self.parent = parent;
   return self;

@@ -12,6 +12,7 @@ import { join } from 'node:path';
 import { setAttributeSync } from 'fs-xattr';
 import { describe, expect, test } from 'vitest';
 import { stat } from '../../../../../src/daemon/services/files/stat.ts';
+import { STRANGER } from '../../../../support/exchanger.ts';
 import { scratch } from '../../../../support/scratch.ts';
 import { testEntries } from '../../../../support/users.ts';
 
@@ -152,6 +153,22 @@ describe('Stat of a link', () => {
       symlinkTarget: path,
       metadata: { of: 'target' },
     });
+  });
+
+  test('returns no metadata that the owner of the link may not read', async () => {
+    const { root, path, look } = setUp();
+    chmodSync(root, 0o755);
+    setAttributeSync(path, 'user.svc.of', 'target');
+    symlinkSync('file.txt', join(root, 'link'));
+    lchownSync(join(root, 'link'), STRANGER, STRANGER);
+    expect(await look('link')).toMatchObject({
+      type: 'file',
+      mode: 0o640,
+      symlinkTarget: path,
+      metadata: {},
+    });
+    chmodSync(path, 0o644);
+    expect(await look('link')).toMatchObject({ metadata: { of: 'target' } });
   });
 
   test('has the type of a directory for a link to one', async () => {
