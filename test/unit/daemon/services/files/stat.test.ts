@@ -161,14 +161,11 @@ describe('Stat of a link', () => {
     setAttributeSync(path, 'user.svc.of', 'target');
     symlinkSync('file.txt', join(root, 'link'));
     lchownSync(join(root, 'link'), STRANGER, STRANGER);
-    expect(await look('link')).toMatchObject({
-      type: 'file',
-      mode: 0o640,
-      symlinkTarget: path,
-      metadata: {},
-    });
+    const link = await look('link');
+    expect(link).toMatchObject({ type: 'file', mode: 0o640, symlinkTarget: path });
+    expect(link.metadata).toEqual({});
     chmodSync(path, 0o644);
-    expect(await look('link')).toMatchObject({ metadata: { of: 'target' } });
+    expect((await look('link')).metadata).toEqual({ of: 'target' });
   });
 
   test('has the type of a directory for a link to one', async () => {
