@@ -419,6 +419,17 @@ export function collapseHeap(): CollapseJob;
 /** Returns free heap pages to the kernel: `malloc_trim(3)`. True when memory was released. */
 export function trimHeap(): boolean;
 
+// --- memory/shared.c ---------------------------------------------------------------------------------------
+
+/** Creates an empty file in memory; returns its descriptor, close-on-exec. Throws memfd_create(2)'s errors. */
+export function createMemory(): number;
+
+/**
+ * Maps the first `size` bytes of a file in memory; changes of the result are changes of the file, at once. Access beyond
+ * the end of the file ends this process. Unmapped when the result is collected. Throws mmap(2)'s errors.
+ */
+export function mapMemory(descriptor: number, size: number): Buffer;
+
 // --- guest/guest.c -----------------------------------------------------------------------------------------
 
 /**

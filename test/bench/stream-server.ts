@@ -13,7 +13,6 @@ import { StreamServer } from '../../src/daemon/rpc/connect-stream.ts';
 import { startStream } from '../../src/daemon/rpc/process-streams.ts';
 import { headersOf } from '../../src/daemon/rpc/request.ts';
 import type { EndEvent } from '../../src/daemon/services/process/events.ts';
-import { History } from '../../src/daemon/services/process/history.ts';
 import { Output } from '../../src/daemon/services/process/output.ts';
 import {
   Process,
@@ -21,6 +20,7 @@ import {
   type StartResponse,
   StartResponseSchema,
 } from '../../src/gen/process/process_pb.js';
+import { historyOf } from '../support/history.ts';
 
 const HISTORY_BYTES = 1024 * 1024;
 const END: EndEvent = {
@@ -46,7 +46,7 @@ function wantedBy(args: readonly string[]): Wanted {
 
 /** Writes the events as fast as the readers allow. */
 class Source {
-  readonly output = new Output((paused) => this.#setPaused(paused), new History(HISTORY_BYTES));
+  readonly output = new Output((paused) => this.#setPaused(paused), historyOf(HISTORY_BYTES));
   readonly #payload: Buffer;
   #left: number;
   #paused = false;

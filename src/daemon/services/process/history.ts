@@ -1,29 +1,33 @@
 import type { GapEvent, Offsets, OutputEvent, OutputStream, ProcessEvent, StartEvent } from './events.ts';
 import type { HistoryBudget } from './history-budget.ts';
-
-/** Overhead of a piece, in bytes, so that many tiny pieces count for the memory that they take. */
-const PIECE_BYTES = 256;
-/** Consecutive small pieces of one stream are joined up to this length, in bytes, to save overhead. */
-const JOINED_BYTES = 4096;
-
-/** Consecutive bytes of one stream, in a store that may be larger. */
-interface Piece {
-  readonly stream: OutputStream;
-  /** Offset of the first byte in the stream. */
-  readonly offset: number;
-  length: number;
-  store: Buffer;
-}
+import { type Block, HEAD_BYTES, type OutputStore, RECORD_HEAD_BYTES, STREAMS } from './output-store.ts';
 
 /** The last output of a process, for readers that reconnect; bounded in bytes, including overhead. */
-export class History {
-  readonly #pieces: Piece[] = [];
+export class History implements Disposable {
+  readonly #store: OutputStore;
   readonly #limit: number;
   readonly #budget: HistoryBudget | null;
+  readonly #process: number;
+  /** In order; output is appended to the last one. */
+  readonly #blocks: Block[] = [];
+  /** Has the bytes of all streams; null before the first output. */
+  #slot: number | null = null;
+  #sequence = 0;
+  /** Where the next byte goes, and the end of the last block. */
+  #at = 0;
+  #end = 0;
+  /** The place and the stream of the last record, and the length of its bytes. */
+  #record = 0;
+  #stream = -1;
+  #length = 0;
   #cost = 0;
+  /** The cost that the budget knows. */
+  #counted = 0;
 
-  /** At most `limitBytes`; `budget` bounds all histories together. */
-  constructor(limitBytes: number, budget: HistoryBudget | null = null) {
+  /** At most `limitBytes`; `budget` bounds all histories together. `process`: a number of its own in the store, not 0. */
+  constructor(store: OutputStore, process: number, limitBytes: number, budget: HistoryBudget | null = null) {
+    this.#store = store;
+    this.#process = process;
     this.#limit = limitBytes;
     this.#budget = budget;
   }
@@ -33,27 +37,45 @@ export class History {
     return this.#cost;
   }
 
-  /** Offset of the first kept byte of a stream, or null when none is kept. */
+  /** Offset of the first kept byte of a stream, or null when nothing is kept. */
   firstOffset(stream: OutputStream): number | null {
-    return this.#pieces.find((piece) => piece.stream === stream)?.offset ?? null;
+    const [first] = this.#blocks;
+    return first ? this.#store.offsets(first)[stream] : null;
   }
 
-  append({ stream, bytes, offset }: OutputEvent): void {
-    const before = this.#cost;
-    if (!this.#join(stream, bytes)) {
-      this.#pieces.push({ stream, offset, length: bytes.length, store: bytes });
-      this.#cost += bytes.length + PIECE_BYTES;
+  /** Keeps the bytes that follow `totals`, the bytes of all streams so far. */
+  append(stream: OutputStream, bytes: Buffer, totals: Offsets): void {
+    if (bytes.length === 0) return;
+    this.#slot ??= this.#store.takeSlot(this.#process);
+    const number = STREAMS.indexOf(stream);
+    for (let from = 0; from < bytes.length; ) {
+      if (!this.#hasRoom(number) && !this.#open(stream, totals, from)) {
+        // What is kept must have no gap.
+        this.clear();
+        break;
+      }
+      from += this.#write(number, bytes, from);
     }
-    while (this.#cost > this.#limit) this.#dropFirst();
-    this.#budget?.changed(this, this.#cost - before);
+    if (this.#slot !== null) this.#store.setTotal(this.#slot, number, totals[stream] + bytes.length);
+    this.#budget?.changed(this, this.#cost - this.#counted);
+    this.#counted = this.#cost;
   }
 
-  /** Drops everything. */
+  /** Drops the kept output. */
   clear(): void {
-    const freed = this.#cost;
-    this.#pieces.length = 0;
-    this.#cost = 0;
-    this.#budget?.cleared(this, freed);
+    for (const block of this.#blocks.splice(0)) this.#store.releaseBlock(block);
+    this.#at = this.#end = this.#cost = 0;
+    this.#stream = -1;
+    this.#store.shrink();
+    this.#budget?.cleared(this, this.#counted);
+    this.#counted = 0;
+  }
+
+  /** Drops everything, also the number of bytes. */
+  [Symbol.dispose](): void {
+    this.clear();
+    if (this.#slot !== null) this.#store.releaseSlot(this.#slot);
+    this.#slot = null;
   }
 
   /**
@@ -65,39 +87,72 @@ export class History {
     const offsets = { stdout: begin('stdout'), stderr: begin('stderr'), pty: begin('pty') };
     const gone = offsets.stdout > from.stdout || offsets.stderr > from.stderr || offsets.pty > from.pty;
     const gap: GapEvent[] = gone ? [{ type: 'gap', from, to: offsets }] : [];
-    const kept = this.#pieces.flatMap((piece) => tail(piece, offsets[piece.stream]));
-    return [{ ...start, offsets }, ...gap, ...kept];
+    return [{ ...start, offsets }, ...gap, ...this.#kept(offsets)];
   }
 
-  /** Appends to the last piece; false when that is of another stream or would become too long. Doubles the store. */
-  #join(stream: OutputStream, bytes: Buffer): boolean {
-    const last = this.#pieces.at(-1);
-    if (last?.stream !== stream) return false;
-    const length = last.length + bytes.length;
-    if (length > JOINED_BYTES) return false;
-    if (length > last.store.length || last.store.length === last.length) this.#grow(last, length);
-    last.store.set(bytes, last.length);
-    last.length = length;
+  /** The kept output from these offsets on, copied: blocks are used again. */
+  #kept(from: Offsets): OutputEvent[] {
+    const events: OutputEvent[] = [];
+    const [first] = this.#blocks;
+    if (!first) return events;
+    const offsets = this.#store.offsets(first);
+    for (const block of this.#blocks) {
+      for (const { stream, bytes } of this.#store.records(block)) {
+        const skip = Math.max(0, from[stream] - offsets[stream]);
+        const offset = offsets[stream] + skip;
+        offsets[stream] += bytes.length;
+        if (skip < bytes.length)
+          events.push({ type: 'output', stream, offset, bytes: Buffer.from(bytes.subarray(skip)) });
+      }
+    }
+    return events;
+  }
+
+  #hasRoom(stream: number): boolean {
+    return this.#at + (stream === this.#stream ? 0 : RECORD_HEAD_BYTES) < this.#end;
+  }
+
+  /** Opens a new block for the byte `from` after `totals`, and drops the first ones beyond the limit. */
+  #open(stream: OutputStream, totals: Offsets, from: number): boolean {
+    const offsets = { ...totals, [stream]: totals[stream] + from };
+    while (this.#cost > 0 && this.#cost + this.#store.largeBytes > this.#limit) this.#dropFirst();
+    const block =
+      this.#limit >= this.#store.largeBytes
+        ? this.#store.takeBlock(this.#process, this.#sequence, offsets)
+        : null;
+    if (!block) return false;
+    this.#sequence += 1;
+    this.#blocks.push(block);
+    this.#cost += block.size;
+    this.#at = block.at + HEAD_BYTES;
+    this.#end = block.at + block.size;
+    this.#stream = -1;
     return true;
   }
 
-  /** Replaces the store: the first one is the buffer of the event, which readers share. */
-  #grow(piece: Piece, length: number): void {
-    const store = Buffer.allocUnsafeSlow(Math.min(2 * length, JOINED_BYTES));
-    store.set(piece.store.subarray(0, piece.length));
-    this.#cost += store.length - piece.store.length;
-    piece.store = store;
+  /** Writes as much as the block has room for; returns the number of bytes. */
+  #write(stream: number, bytes: Buffer, from: number): number {
+    const block = this.#blocks.at(-1);
+    if (!block) return 0;
+    if (stream !== this.#stream) {
+      this.#record = this.#at;
+      this.#at += RECORD_HEAD_BYTES;
+      this.#stream = stream;
+      this.#length = 0;
+    }
+    const count = Math.min(this.#end - this.#at, bytes.length - from);
+    const part = count === bytes.length ? bytes : bytes.subarray(from, from + count);
+    this.#store.memory.bytes.set(part, this.#at);
+    this.#at += count;
+    this.#length += count;
+    this.#store.announce(block, this.#record, stream, this.#length);
+    return count;
   }
 
   #dropFirst(): void {
-    const first = this.#pieces.shift();
-    if (first) this.#cost -= first.store.length + PIECE_BYTES;
+    const first = this.#blocks.shift();
+    if (!first) return;
+    this.#store.releaseBlock(first);
+    this.#cost -= first.size;
   }
-}
-
-/** The part of a piece from offset `from` on. */
-function tail({ stream, offset, length, store }: Piece, from: number): OutputEvent[] {
-  const skip = Math.max(0, from - offset);
-  if (skip >= length) return [];
-  return [{ type: 'output', stream, offset: offset + skip, bytes: store.subarray(skip, length) }];
 }

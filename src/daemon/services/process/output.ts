@@ -44,8 +44,8 @@ export class Output implements Source, Kept {
 
   write(stream: OutputStream, bytes: Buffer): void {
     const event: OutputEvent = { type: 'output', stream, bytes, offset: this.#offsets[stream] };
+    this.#history.append(stream, bytes, this.#offsets);
     this.#offsets[stream] += bytes.length;
-    this.#history.append(event);
     this.#append(event, bytes.length + EVENT_BYTES);
   }
 
@@ -70,7 +70,7 @@ export class Output implements Source, Kept {
 
   /** Drops the history; new readers still get the end event. */
   forget(): void {
-    this.#history.clear();
+    this.#history[Symbol.dispose]();
   }
 
   advanced(): void {

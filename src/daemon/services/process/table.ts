@@ -16,6 +16,7 @@ import type { EndReason, ProcessEvent } from './events.ts';
 import { History } from './history.ts';
 import { HistoryBudget } from './history-budget.ts';
 import { Leaves } from './leaf.ts';
+import { OutputStore } from './output-store.ts';
 import type { ManagedProcess } from './process.ts';
 import { launchProcess, type Plan, planLaunch, type StartRequest } from './start.ts';
 
@@ -23,8 +24,9 @@ import { launchProcess, type Plan, planLaunch, type StartRequest } from './start
 const RETENTION_MS = 30_000;
 /** Time between SIGTERM and SIGKILL when the daemon stops, in milliseconds. */
 const STOP_GRACE_MS = 2000;
-/** Limit of all histories together, as a multiple of the limit of one. */
+/** Limit of all histories together: a multiple of the limit of one, but at most 4 GiB for several. */
 const HISTORIES = 64;
+const MOST_HISTORY_BYTES = 2 ** 32;
 /** Processes with this tag run outside the cgroups that a freeze stops. */
 const SYSTEM_TAG = '_system';
 
@@ -67,6 +69,9 @@ export class ProcessTable {
   readonly #options: ProcessOptions;
   readonly #leaves: Leaves;
   readonly #histories: HistoryBudget;
+  readonly #store: OutputStore;
+  /** Number of the last process, in `#store`. */
+  #number = 0;
   readonly #poller = new PipePoller();
   readonly #free: Allowance;
   /** By start id: starts in progress, running processes, and ended ones for 30 s. */
@@ -79,7 +84,10 @@ export class ProcessTable {
     this.#options = options;
     this.#free = new Allowance(options.maxProcesses);
     this.#leaves = new Leaves(cgroups.accountsMemory);
-    this.#histories = new HistoryBudget(HISTORIES * options.historyBytes);
+    const { historyBytes } = options;
+    const together = Math.max(historyBytes, Math.min(HISTORIES * historyBytes, MOST_HISTORY_BYTES));
+    this.#histories = new HistoryBudget(together);
+    this.#store = new OutputStore(historyBytes, together);
   }
 
   /**
@@ -173,7 +181,7 @@ export class ProcessTable {
     try {
       const process = await launchProcess(request, plan, leaf, this.#options.startTimeout * 1000, {
         poller: this.#poller,
-        history: new History(this.#options.historyBytes, this.#histories),
+        history: this.#history(),
         unread: this.#options.unread,
         written: this.counts.output,
       });
@@ -185,6 +193,11 @@ export class ProcessTable {
       leaf?.release();
       throw error;
     }
+  }
+
+  #history(): History {
+    this.#number += 1;
+    return new History(this.#store, this.#number, this.#options.historyBytes, this.#histories);
   }
 
   /** Forgets the start id with the process, or at once when the start fails. */

@@ -15,7 +15,6 @@ import { StreamServer, streamCodecOf } from '../../../../src/daemon/rpc/connect-
 import type { StreamCall } from '../../../../src/daemon/rpc/event-stream.ts';
 import { startStream } from '../../../../src/daemon/rpc/process-streams.ts';
 import type { EndEvent } from '../../../../src/daemon/services/process/events.ts';
-import { History } from '../../../../src/daemon/services/process/history.ts';
 import { Output } from '../../../../src/daemon/services/process/output.ts';
 import {
   type ProcessEvent as EventMessage,
@@ -23,6 +22,7 @@ import {
   StartRequestSchema,
   StartResponseSchema,
 } from '../../../../src/gen/process/process_pb.js';
+import { historyOf } from '../../../support/history.ts';
 
 const END: EndEvent = {
   type: 'end',
@@ -51,7 +51,7 @@ beforeEach(async () => {
   streams = new StreamServer(new Unread(64 * 1024 * 1024));
   output = new Output((pause) => {
     paused = pause;
-  }, new History(0));
+  }, historyOf(0));
   shutdown = new AbortController();
   calls = [];
   results = [];
@@ -204,7 +204,7 @@ test('forget frees the bytes of sent frames', async () => {
   output.end(END);
   await outcome(response, 'binary');
   await results[0];
-  output = new Output(() => {}, new History(0));
+  output = new Output(() => {}, historyOf(0));
   calls = [];
   const collect = exposeCollector();
   streams.dropBuffers();

@@ -1,9 +1,9 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { DeadlineFeed } from '../../../../../src/daemon/services/process/deadline.ts';
 import type { EndEvent, ProcessEvent } from '../../../../../src/daemon/services/process/events.ts';
-import { History } from '../../../../../src/daemon/services/process/history.ts';
 import { Output } from '../../../../../src/daemon/services/process/output.ts';
 import type { ManagedProcess } from '../../../../../src/daemon/services/process/process.ts';
+import { historyOf } from '../../../../support/history.ts';
 
 const END = { type: 'end' } as EndEvent;
 
@@ -16,7 +16,7 @@ afterEach(() => {
 
 /** The part of a process that the deadline uses. */
 function setUp() {
-  const output = new Output(() => {}, new History(0));
+  const output = new Output(() => {}, historyOf(0));
   const ended = Promise.withResolvers<EndEvent>();
   const process = {
     expired: false,

@@ -5,9 +5,10 @@ import type {
   OutputStream,
   ProcessEvent,
 } from '../../../../../src/daemon/services/process/events.ts';
-import { History } from '../../../../../src/daemon/services/process/history.ts';
+import type { History } from '../../../../../src/daemon/services/process/history.ts';
 import { HistoryBudget } from '../../../../../src/daemon/services/process/history-budget.ts';
 import { Output } from '../../../../../src/daemon/services/process/output.ts';
+import { historyOf } from '../../../../support/history.ts';
 
 const STREAMS: readonly OutputStream[] = ['stdout', 'stderr', 'pty'];
 const LIMIT = 4000;
@@ -53,7 +54,7 @@ async function resume(output: Output, from: Offsets): Promise<ProcessEvent[]> {
 test('a resume yields exactly the bytes from the offsets on, or a gap for what is missing', async () => {
   await fc.assert(
     fc.asyncProperty(writes, shares, async (all, share) => {
-      const history = new History(LIMIT);
+      const history = historyOf(LIMIT);
       const output = new Output(() => {}, history);
       for (const { stream, bytes } of all) {
         output.write(stream, Buffer.from(bytes));
@@ -87,7 +88,7 @@ test('a resume yields exactly the bytes from the offsets on, or a gap for what i
 });
 
 test('a resume after the end yields the kept bytes and the end', async () => {
-  const output = new Output(() => {}, new History(LIMIT));
+  const output = new Output(() => {}, historyOf(LIMIT));
   output.write('stdout', Buffer.from('abc'));
   output.end({ type: 'end' } as ProcessEvent);
   const reader = output.read(7, { stdout: 1, stderr: 0, pty: 0 });
@@ -98,7 +99,7 @@ test('a resume after the end yields the kept bytes and the end', async () => {
 });
 
 test('a limit of 0 keeps nothing', async () => {
-  const output = new Output(() => {}, new History(0));
+  const output = new Output(() => {}, historyOf(0));
   output.write('stdout', Buffer.from('abc'));
   expect(await resume(output, { stdout: 0, stderr: 0, pty: 0 })).toEqual([
     { type: 'start', pid: 7, offsets: { stdout: 3, stderr: 0, pty: 0 } },
@@ -107,7 +108,7 @@ test('a limit of 0 keeps nothing', async () => {
 });
 
 test('an offset that was not reached is refused', () => {
-  const output = new Output(() => {}, new History(LIMIT));
+  const output = new Output(() => {}, historyOf(LIMIT));
   output.write('stderr', Buffer.from('abc'));
   expect(() => output.read(7, { stdout: 0, stderr: 4, pty: 0 })).toThrow(
     'cannot resume stderr from 4: 3 bytes were written',
@@ -115,7 +116,7 @@ test('an offset that was not reached is refused', () => {
 });
 
 test('many tiny writes use almost the whole limit', async () => {
-  const history = new History(1024 * 1024);
+  const history = historyOf(1024 * 1024);
   const output = new Output(() => {}, history);
   for (let line = 0; line < 200_000; line++) output.write('stdout', Buffer.from('ten bytes\n'));
   const kept = 2_000_000 - (history.firstOffset('stdout') ?? 0);
@@ -123,7 +124,7 @@ test('many tiny writes use almost the whole limit', async () => {
 });
 
 test('events that a reader has received do not change by later writes', async () => {
-  const output = new Output(() => {}, new History(LIMIT));
+  const output = new Output(() => {}, historyOf(LIMIT));
   output.write('stdout', Buffer.from('one'));
   output.write('stdout', Buffer.from('two'));
   const [, before] = await resume(output, { stdout: 0, stderr: 0, pty: 0 });
@@ -132,20 +133,20 @@ test('events that a reader has received do not change by later writes', async ()
 });
 
 describe('a budget', () => {
-  const event = (length: number) =>
-    ({ type: 'output', stream: 'stdout', bytes: Buffer.alloc(length), offset: 0 }) as const;
+  const append = (history: History | undefined, length: number) =>
+    history?.append('stdout', Buffer.alloc(length), { stdout: 0, stderr: 0, pty: 0 });
 
   test('drops the history that was idle longest, and no more than necessary', () => {
     const budget = new HistoryBudget(10_000);
-    const [first, second, third] = Array.from({ length: 3 }, () => new History(8000, budget)) as [
+    const [first, second, third] = Array.from({ length: 3 }, () => historyOf(8000, budget)) as [
       History,
       History,
       History,
     ];
-    first.append(event(3000));
-    second.append(event(3000));
-    first.append(event(500));
-    third.append(event(3000));
+    append(first, 3000);
+    append(second, 3000);
+    append(first, 500);
+    append(third, 3000);
     expect([first, second, third].map(({ cost }) => cost > 0)).toEqual([true, false, true]);
     expect(budget.used).toBe(first.cost + third.cost);
     first.clear();
@@ -154,8 +155,8 @@ describe('a budget', () => {
   });
 
   test('allows a single history its whole limit', () => {
-    const history = new History(8000, new HistoryBudget(100));
-    history.append(event(5000));
+    const history = historyOf(8000, new HistoryBudget(100));
+    append(history, 5000);
     expect(history.cost).toBeGreaterThan(5000);
   });
 
@@ -164,10 +165,10 @@ describe('a budget', () => {
     fc.assert(
       fc.property(steps, (all) => {
         const budget = new HistoryBudget(12_000);
-        const histories = Array.from({ length: 4 }, () => new History(LIMIT, budget));
+        const histories = Array.from({ length: 4 }, () => historyOf(LIMIT, budget));
         for (const { of, length, clear } of all) {
           if (clear) histories[of]?.clear();
-          else histories[of]?.append(event(length));
+          else append(histories[of], length);
           expect(budget.used).toBe(histories.reduce((sum, { cost }) => sum + cost, 0));
           expect(budget.used).toBeLessThanOrEqual(12_000);
         }

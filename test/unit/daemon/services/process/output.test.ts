@@ -1,9 +1,9 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { ProcessEvent } from '../../../../../src/daemon/services/process/events.ts';
-import { History } from '../../../../../src/daemon/services/process/history.ts';
 import { Output } from '../../../../../src/daemon/services/process/output.ts';
 import type { Reader } from '../../../../../src/daemon/services/process/reader.ts';
+import { historyOf } from '../../../../support/history.ts';
 
 /** The limits of a slow reader, in bytes and in time: docs/operations.md. */
 const WINDOW_BYTES = 1024 * 1024;
@@ -18,7 +18,7 @@ function source(historyBytes = 0) {
   const output = new Output((paused) => {
     state.paused = paused;
     if (paused) state.pauses += 1;
-  }, new History(historyBytes));
+  }, historyOf(historyBytes));
   const fill = (atMost: number) => {
     for (let count = 0; count < atMost && !state.paused; count++, state.written++)
       output.write('stdout', KIB);

@@ -1,0 +1,38 @@
+import { closeSync, ftruncateSync } from 'node:fs';
+import { isSystemError } from '../../base/errors.ts';
+import { native } from './native.ts';
+
+/** Memory outside of V8's heap. It belongs to a descriptor, which another program can take over. */
+export interface SharedMemory {
+  /** Null: the memory cannot be handed over, as the kernel refused a descriptor or the mapping. */
+  readonly descriptor: number | null;
+  readonly bytes: Buffer;
+}
+
+/** `size` zero bytes; they take no memory until they are written. */
+export function createMemory(size: number): SharedMemory {
+  try {
+    const descriptor = native.createMemory();
+    ftruncateSync(descriptor, size);
+    return mapped(descriptor, size);
+  } catch (error) {
+    if (!isSystemError(error)) throw error;
+    return { descriptor: null, bytes: Buffer.alloc(size) };
+  }
+}
+
+/** Zeroes the bytes from `start` on and returns their memory to the kernel. */
+export function releaseTail({ descriptor, bytes }: SharedMemory, start: number): void {
+  if (descriptor === null) return;
+  ftruncateSync(descriptor, start);
+  ftruncateSync(descriptor, bytes.length);
+}
+
+function mapped(descriptor: number, size: number): SharedMemory {
+  try {
+    return { descriptor, bytes: native.mapMemory(descriptor, size) };
+  } catch (error) {
+    closeSync(descriptor);
+    throw error;
+  }
+}
