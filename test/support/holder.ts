@@ -3,7 +3,7 @@ import process from 'node:process';
 import { onTestFinished } from 'vitest';
 
 /** A process that runs this Python program until the test has finished; resolves at its first line of output. */
-export async function holder(program: string): Promise<{ release: () => Promise<void> }> {
+export async function holder(program: string): Promise<{ pid: number; release: () => Promise<void> }> {
   const script = `import fcntl, os, signal, sys, threading, time\n${program}`;
   const child = spawn('python3', ['-u', '-c', script], {
     stdio: ['ignore', 'pipe', 'inherit'],
@@ -18,5 +18,5 @@ export async function holder(program: string): Promise<{ release: () => Promise<
   };
   onTestFinished(release);
   await Promise.race([promise, gone]);
-  return { release };
+  return { pid: child.pid ?? 0, release };
 }

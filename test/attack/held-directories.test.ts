@@ -1,0 +1,119 @@
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { Code, ConnectError } from '@connectrpc/connect';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { connectTo } from '../support/clients.ts';
+import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { get, uploadRaw } from '../support/files-client.ts';
+import { holder } from '../support/holder.ts';
+import { hang, mountFuse, serverOf } from '../support/mounts.ts';
+import { scratch } from '../support/scratch.ts';
+import { until } from '../support/until.ts';
+
+/*
+ * getdents64(2) holds the lock of the directory while it writes to the caller's memory. When that is a mapping of a file on
+ * a FUSE mount whose server does not answer, the lock is held for as long as the attacker likes: whoever makes a name
+ * in the directory waits, and behind that, whoever looks up one that the kernel does not know. Any user can do that to
+ * any directory that he may read.
+ */
+
+const LIMIT_S = 1;
+
+let daemon: TestDaemon;
+beforeAll(async () => {
+  daemon = await startDaemon({ args: [`--file-timeout=${LIMIT_S}`], env: { UV_THREADPOOL_SIZE: '16' } });
+});
+afterAll(async () => {
+  await daemon[Symbol.asyncDispose]();
+});
+
+/** Holds the lock of `directory` until the result is called. */
+async function hold(directory: string): Promise<() => Promise<void>> {
+  const [mounted, behind] = mountFuse();
+  writeFileSync(join(behind, 'page'), Buffer.alloc(65_536));
+  const { pid, release } = await holder(`
+import ctypes
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+page = libc.mmap(None, 65536, 3, 1, os.open(${JSON.stringify(join(mounted, 'page'))}, os.O_RDWR), 0)
+directory = os.open(${JSON.stringify(directory)}, os.O_RDONLY)
+SYS_getdents64 = {'x86_64': 217, 'aarch64': 61}[os.uname().machine]
+os.kill(${serverOf(mounted)}, signal.SIGSTOP)
+print('stopped')
+libc.syscall(SYS_getdents64, directory, ctypes.c_void_p(page), 65536)
+`);
+  const goOn = hang(mounted);
+  await until('the lock to be held', () => /^State:\tD/m.test(readFileSync(`/proc/${pid}/status`, 'utf8')));
+  return async () => {
+    goOn();
+    await release();
+  };
+}
+
+const SILENT = /^(DeadlineExceeded|504) file system does not answer: '/;
+
+/** The code of the error and its message; `ok` if there is none. */
+async function verdict(call: Promise<unknown>): Promise<string> {
+  try {
+    const answer = await call;
+    if (!(answer instanceof Response) || answer.ok) return 'ok';
+    const { code, message } = await answer.json();
+    return `${code} ${message}`;
+  } catch (error) {
+    const { code, rawMessage } = ConnectError.from(error);
+    return `${Code[code]} ${rawMessage}`;
+  }
+}
+
+async function expectTheRestToGoOn(directory: string): Promise<void> {
+  const { filesystem } = connectTo(daemon.url);
+  const path = join(directory, 'other');
+  expect((await fetch(`${daemon.url}/metrics`)).status).toBe(200);
+  expect((await uploadRaw(daemon, path, 'content')).status).toBe(200);
+  expect((await uploadRaw(daemon, path, 'content 2')).status).toBe(200);
+  expect((await filesystem.stat({ path })).entry?.size).toBe(9n);
+  expect(await (await get(daemon, path)).text()).toBe('content 2');
+  await filesystem.move({ source: path, destination: `${path}-2` });
+  await filesystem.remove({ path: `${path}-2` });
+}
+
+/** Calls that make a name in the directory, or look one up. */
+const CALLS: Readonly<Record<string, (directory: string, index: number) => Promise<unknown>>> = {
+  'new files': (directory, index) => uploadRaw(daemon, join(directory, `file-${index}`), 'x'),
+  'large new files': (directory, index) =>
+    uploadRaw(daemon, join(directory, `large-${index}`), Buffer.alloc(300_000)),
+  'files in new directories': (directory, index) =>
+    uploadRaw(daemon, join(directory, `parent-${index}/file`), 'x'),
+  MakeDir: (directory, index) =>
+    connectTo(daemon.url).filesystem.makeDir({ path: join(directory, `directory-${index}`) }),
+  Stat: (directory, index) =>
+    connectTo(daemon.url).filesystem.stat({ path: join(directory, `unknown-${index}`) }),
+  Move: (directory, index) =>
+    connectTo(daemon.url).filesystem.move({
+      source: join(directory, 'there'),
+      destination: join(directory, `moved-${index}`),
+    }),
+  Remove: (directory, index) =>
+    connectTo(daemon.url).filesystem.remove({ path: join(directory, `old-${index}`) }),
+};
+
+test.each(Object.keys(CALLS))('%s in a directory that is locked: they end in time, all others go on', {
+  timeout: 60_000,
+}, async (name) => {
+  const top = scratch();
+  const [held, free] = [join(top, 'held'), join(top, 'free')];
+  mkdirSync(held);
+  mkdirSync(free);
+  for (let index = 0; index < 24; index++) writeFileSync(join(held, `old-${index}`), '');
+  writeFileSync(join(held, 'there'), '');
+  const release = await hold(held);
+  // Makes look-ups wait, too.
+  const writer = verdict(uploadRaw(daemon, join(held, 'first'), 'x'));
+  const calls = Array.from({ length: 24 }, (_, index) => verdict(CALLS[name]?.(held, index) ?? writer));
+  await expectTheRestToGoOn(scratch());
+  await expectTheRestToGoOn(free);
+  for (const each of await Promise.all([writer, ...calls])) expect(each).toMatch(SILENT);
+  await release();
+  await expectTheRestToGoOn(held);
+});
