@@ -4,6 +4,11 @@
  * `src/daemon/os/native.ts` imports the addon.
  */
 
+// --- support/job.c -----------------------------------------------------------------------------------------
+
+/** The calls that `begin` makes of functions which run in the thread pool become one job of it, in order. It must not throw. */
+export function runTogether(begin: () => void): void;
+
 // --- process/spawn.c --------------------------------------------------------------------------------------
 
 /**

@@ -16,7 +16,7 @@ import { scratch } from '../support/scratch.ts';
 
 let daemon: TestDaemon;
 beforeAll(async () => {
-  daemon = await startDaemon({ args: ['--file-timeout=1'], env: { UV_THREADPOOL_SIZE: '16' } });
+  daemon = await startDaemon({ args: ['--file-timeout=4'], env: { UV_THREADPOOL_SIZE: '16' } });
 });
 afterAll(async () => {
   await daemon[Symbol.asyncDispose]();

@@ -1,4 +1,5 @@
-import { Lanes, QUICK } from '../../src/daemon/os/lanes.ts';
+import { QUICK } from '../../src/daemon/os/lane.ts';
+import { Lanes } from '../../src/daemon/os/lanes.ts';
 import { OpenFile } from '../../src/daemon/os/open-file.ts';
 
 /** Lanes as the daemon has them in a pool of Node's own size. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/arguments.h"
 #include "support/napi.h"
 #include "support/thread.h"
 
@@ -53,35 +54,73 @@ static job* copy(napi_env env, job* plan, size_t size) {
 
 static void execute(napi_env env, void* data) {
   (void)env;
-  job* j = data;
-  mounts_leave = j->leave;
-  j->run(j);
-  j->leave = mounts_leave;
+  for (job* j = data; j; j = j->next) {
+    mounts_leave = j->leave;
+    j->run(j);
+    j->leave = mounts_leave;
+  }
 }
 
 // Also called, with napi_cancelled, when the environment is torn down before the job has started.
 static void complete(napi_env env, napi_status status, void* data) {
-  job* j = data;
-  if (status == napi_cancelled) {
-    j->error = ECANCELED;
-    j->syscall = "uv_queue_work";
+  napi_async_work work = ((job*)data)->work;
+  for (job *j = data, *next; j; j = next) {
+    next = j->next;
+    if (status == napi_cancelled) {
+      j->error = ECANCELED;
+      j->syscall = "uv_queue_work";
+    }
+    settle(env, j);
   }
-  napi_delete_async_work(env, j->work);
-  settle(env, j);
+  if (work) napi_delete_async_work(env, work);
+}
+
+// Starts a job and those that follow it.
+static bool start(napi_env env, const char* name, job* first) {
+  napi_value label;
+  if (napi_create_string_utf8(env, name, NAPI_AUTO_LENGTH, &label) != napi_ok ||
+      napi_create_async_work(env, NULL, label, execute, complete, first, &first->work) != napi_ok)
+    return false;
+  if (napi_queue_async_work(env, first->work) == napi_ok) return true;
+  napi_delete_async_work(env, first->work);
+  first->work = NULL;
+  return false;
+}
+
+// What runTogether has collected.
+static _Thread_local struct {
+  bool is_open;
+  job *first, *last;
+} batch;
+
+static bool collect(job* j) {
+  if (!batch.is_open) return false;
+  if (batch.last) batch.last->next = j;
+  else batch.first = j;
+  batch.last = j;
+  return true;
 }
 
 napi_value job_in_pool(napi_env env, const char* name, job* plan, size_t size) {
-  napi_value label, promise;
+  napi_value promise;
   job* j = copy(env, plan, size);
   if (!j) return NULL;
-  if (napi_create_string_utf8(env, name, NAPI_AUTO_LENGTH, &label) == napi_ok &&
-      napi_create_promise(env, &j->deferred, &promise) == napi_ok &&
-      napi_create_async_work(env, NULL, label, execute, complete, j, &j->work) == napi_ok) {
-    if (napi_queue_async_work(env, j->work) == napi_ok) return promise;
-    napi_delete_async_work(env, j->work);
-  }
+  if (napi_create_promise(env, &j->deferred, &promise) == napi_ok && (collect(j) || start(env, name, j)))
+    return promise;
   free_job(j);
   envd_throw_last_napi_error(env);
+  return NULL;
+}
+
+EXPORTED(runTogether) {
+  napi_value begin, undefined;
+  if (!arg_parse(env, info, "v", &begin)) return NULL;
+  batch.is_open = true;
+  if (napi_get_undefined(env, &undefined) == napi_ok)
+    (void)!napi_call_function(env, undefined, begin, 0, NULL, &undefined);
+  job* first = batch.first;
+  memset(&batch, 0, sizeof batch);
+  if (first && !start(env, "runTogether", first)) complete(env, napi_cancelled, first);
   return NULL;
 }
 

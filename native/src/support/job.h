@@ -24,6 +24,7 @@ struct job {
   napi_async_work work;
   napi_threadsafe_function done;
   napi_deferred deferred;
+  job* next;  // runs after this one, see runTogether
 };
 
 // Records errno as the job's failure.

@@ -76,7 +76,7 @@ export class DirectoryReader implements AsyncDisposable {
 
   async #open(name: BytePath, flags: number): Promise<OpenFile> {
     const open = () => native.openAt(this.file.fd, pathBuffer(name), flags, this.#owner);
-    return this.file.openOther(open);
+    return this.file.openOther(open, flags);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -4,7 +4,7 @@ import { chmod, chown, lstat, rename, symlink, unlink } from 'node:fs/promises';
 import process from 'node:process';
 import { EnvdError, isSystemError } from '../../base/errors.ts';
 import { type BytePath, pathBuffer } from './byte-path.ts';
-import { locking } from './lanes.ts';
+import { locking } from './lane.ts';
 import { native } from './native.ts';
 import type { OpenFile } from './open-file.ts';
 import { O_PATH, O_TMPFILE } from './open-flags.ts';
@@ -170,7 +170,8 @@ export class DirectoryWriter implements AsyncDisposable {
   }
 
   async #open(name: BytePath, flags: number): Promise<OpenFile> {
-    return this.#file.openOther(() => native.openAt(this.#file.fd, pathBuffer(name), flags, this.#owner));
+    const open = () => native.openAt(this.#file.fd, pathBuffer(name), flags, this.#owner);
+    return this.#file.openOther(open, flags);
   }
 
   /** Path of a name through the descriptor, for calls that do not follow symbolic links. */

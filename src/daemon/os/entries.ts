@@ -1,6 +1,7 @@
 import { closeSync } from 'node:fs';
-import { type BytePath, pathBuffer } from './byte-path.ts';
-import { entering, type FindOptions, type Lane, type Lanes, MAX_MOUNTS, NoAnswer } from './lanes.ts';
+import { type BytePath, bytePath, pathBuffer } from './byte-path.ts';
+import { entering, type Lane, laneOf } from './lane.ts';
+import { type FindOptions, type Lanes, MAX_MOUNTS, NoAnswer } from './lanes.ts';
 import { type DirectoryRecords, native } from './native.ts';
 
 /** One directory entry and its attributes, as the kernel reports them. The name may not be valid UTF-8. */
@@ -37,7 +38,8 @@ const NO_ATTRIBUTES: readonly Attribute[] = [];
  * target, whose names start with `prefix`. Throws lstat(2)'s errors.
  */
 export async function readRawEntry(path: Buffer, prefix: string, lanes: Lanes): Promise<RawEntry> {
-  const { value } = await lanes.find(() => native.readEntry(path, prefix));
+  const options = { base: laneOf(bytePath(path)), isBatched: true };
+  const { value } = await lanes.find(() => native.readEntry(path, prefix), options);
   return decode(value, 0);
 }
 
@@ -71,7 +73,7 @@ export class DirectoryListing implements Disposable {
   ): Promise<DirectoryListing> {
     const read = () => native.readDirectory(pathBuffer(path), prefix, isDeep);
     const ask = () => native.readEntry(pathBuffer(path), prefix);
-    return new DirectoryListing(path, await list(read, lanes, { ask }), prefix, lanes);
+    return new DirectoryListing(path, await list(read, lanes, { ask, base: laneOf(path) }), prefix, lanes);
   }
 
   /** Reads the directory at the relative `path`, which must not contain symbolic links (ELOOP) and mounts (EXDEV). */

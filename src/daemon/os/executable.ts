@@ -3,7 +3,7 @@ import { join, resolve } from 'node:path';
 import { EnvdError, isSystemError } from '../../base/errors.ts';
 import { readRawEntry } from './entries.ts';
 import { explain } from './errno.ts';
-import { type Lanes, NoAnswer, QUICK } from './lanes.ts';
+import { type Lanes, NoAnswer } from './lanes.ts';
 import { Place } from './place.ts';
 import type { User } from './users.ts';
 
@@ -53,7 +53,7 @@ export function lineHint(command: string): string {
 export async function assertAnswers(path: string, lanes: Lanes): Promise<void> {
   try {
     using place = await Place.open(path, true, lanes);
-    if (place.lane !== QUICK) await place.status();
+    if (place.lane.mounts.length > 0) await place.status();
   } catch (error) {
     if (error instanceof NoAnswer || error instanceof EnvdError) throw explain(error, path);
   }

@@ -1,21 +1,7 @@
 import { EnvdError } from '../../base/errors.ts';
-import { isFuseMount } from './mounts.ts';
+import { Batches } from './batches.ts';
+import { entering, type Lane, mostOf } from './lane.ts';
 import { native } from './native.ts';
-
-/** Where a job of the thread pool waits for its turn. */
-export interface Lane {
-  /** The ids of the mounts that it enters although their servers may not answer. */
-  readonly mounts: readonly number[];
-  /** What it is counted under; see `Lanes`. */
-  readonly keys: readonly string[];
-}
-
-/** Of jobs that wait only for a local disk. */
-export const QUICK: Lane = { mounts: [], keys: [] };
-/** Of jobs that wait for an inode lock, which another process may hold for seconds: write(2), unlink(2), rename(2). */
-const LOCKING: Lane = { mounts: [], keys: ['locks'] };
-/** Of jobs that remove a tree. */
-export const REMOVING: Lane = { mounts: [], keys: ['trees'] };
 
 export interface LaneOptions {
   /** The longest time that a request to a file system may take. */
@@ -49,20 +35,22 @@ interface Waiting {
  * back when the job has really ended, not when its caller was told that it takes too long.
  *
  * At once: two jobs for each mount that may not answer; 3/16 of the threads for all FUSE mounts, which users of the guest
- * can make; 3/16 for all others, such as NFS; 3/16 for jobs that wait for inode locks, and for removals; 13/16 in total.
+ * can make; 3/16 for all others, such as NFS; 3/16 for jobs that wait for inode locks, and for removals; 3/16 for names in
+ * one directory, of which two change it, and 6/16 for all below /home/user and the like; 13/16 in total.
  */
 export class Lanes {
   readonly #limitMs: number;
+  readonly #threads: number;
   readonly #most: number;
-  readonly #share: number;
+  readonly #batches = new Batches((lane, job) => this.run(lane, job));
   readonly #running = new Map<string, number>();
   readonly #waiting = new Set<Waiting>();
   #total = 0;
 
   constructor({ limitMs, threads }: LaneOptions) {
     this.#limitMs = limitMs;
-    this.#share = Math.max(1, Math.floor((threads * 3) / 16));
-    this.#most = Math.max(1, threads - this.#share);
+    this.#threads = threads;
+    this.#most = Math.max(1, threads - mostOf('', threads));
   }
 
   get limitMs(): number {
@@ -80,12 +68,16 @@ export class Lanes {
    */
   async find<T>(
     job: () => T | Promise<T>,
-    { discard, base = QUICK, ask }: FindOptions<T> = {},
+    { discard, base, ask, isBatched = false }: FindOptions<T>,
   ): Promise<{ readonly value: T; readonly lane: Lane }> {
     for (let lane = base; ; ) {
       try {
         if (ask && lane.mounts.length > 0) await this.#ask(lane, ask);
-        return { value: await this.run(lane, job, { discard, long: ask !== undefined }), lane };
+        const isAlone = !isBatched || lane.mounts.length > 0;
+        const work = isAlone
+          ? this.run(lane, job, { discard, long: ask !== undefined })
+          : this.#batches.add(lane, job);
+        return { value: await work, lane };
       } catch (error) {
         const mount = mountOf(error);
         if (mount === null || lane.mounts.length === MAX_MOUNTS || lane.mounts.includes(mount)) throw error;
@@ -95,7 +87,7 @@ export class Lanes {
   }
 
   /**
-   * Runs a job in a lane. In that of a mount throws `NoAnswer` when the job does not begin, or does not end, in time; what
+   * Runs a job in a lane. Throws `NoAnswer` when the job does not begin, or does not end, within the lane's patience; what
    * the job returns later is passed to `discard`. `job` must start its call of the addon at once. Throws
    * `resource_exhausted` when too many jobs wait.
    */
@@ -104,10 +96,12 @@ export class Lanes {
     job: () => T | Promise<T>,
     { discard, long = false }: RunOptions<T> = {},
   ): Promise<T> {
-    const isTimed = lane.mounts.length > 0;
-    if (!this.#take(lane)) await this.#turn(lane, isTimed ? this.#limitMs : null);
+    const { patience } = lane;
+    const limitMs = patience === 'long' ? this.#limitMs * LONG : this.#limitMs;
+    if (!this.#take(lane)) await this.#turn(lane, patience === 'endless' ? null : limitMs);
     const work = this.#perform(lane, job);
-    return isTimed ? this.inTime(work, discard, long ? this.#limitMs * LONG : this.#limitMs) : work;
+    if (patience === 'endless') return work;
+    return this.inTime(work, discard, long ? this.#limitMs * LONG : limitMs);
   }
 
   /** Runs a job that must be done at some time, such as close(2), however long it waits. */
@@ -117,21 +111,15 @@ export class Lanes {
   }
 
   /** Settles as `work` does, or throws `NoAnswer` when that takes too long; a later result is passed to `discard`. */
-  async inTime<T>(
-    work: Promise<T>,
-    discard: (late: T) => void = () => {},
-    limitMs = this.#limitMs,
-  ): Promise<T> {
-    const { promise, reject } = Promise.withResolvers<never>();
+  inTime<T>(work: Promise<T>, discard: (late: T) => void = () => {}, limitMs = this.#limitMs): Promise<T> {
+    const { promise, resolve, reject } = Promise.withResolvers<T>();
+    let settle: (value: T) => void = resolve;
     const timer = setTimeout(() => {
+      settle = discard;
       reject(new NoAnswer('no answer'));
-      work.then(discard, () => {});
     }, limitMs);
-    try {
-      return await Promise.race([work, promise]);
-    } finally {
-      clearTimeout(timer);
-    }
+    work.then((value) => settle(value), reject).finally(() => clearTimeout(timer));
+    return promise;
   }
 
   /** Other errors than silence come again in the job itself. */
@@ -177,15 +165,11 @@ export class Lanes {
   }
 
   #hasRoom({ keys }: Lane): boolean {
-    return this.#total < this.#most && keys.every((key) => this.#count(key) < this.#mostOf(key));
+    return this.#total < this.#most && keys.every((key) => this.#count(key) < mostOf(key, this.#threads));
   }
 
   #count(key: string): number {
     return this.#running.get(key) ?? 0;
-  }
-
-  #mostOf(key: string): number {
-    return key.startsWith('mount ') ? Math.min(2, this.#share) : this.#share;
   }
 
   #add({ keys }: Lane, change: number): void {
@@ -217,38 +201,17 @@ export interface RunOptions<T> {
 
 export interface FindOptions<T> extends Pick<RunOptions<T>, 'discard'> {
   /** The lane of the directory that the job begins in. */
-  readonly base?: Lane;
+  readonly base: Lane;
+  /** Whether the job is one call of the addon that others of the same turn and directory may delay: a short look-up. */
+  readonly isBatched?: boolean;
   /** For a long job: a short one that finds out whether the file system answers at all. */
   readonly ask?: () => Promise<unknown>;
-}
-
-/** The lane for operations on a file of `lane` that wait for the lock of an inode which others may hold. */
-export function locking(lane: Lane): Lane {
-  return lane === QUICK ? LOCKING : lane;
-}
-
-/** The lane for jobs that use files of both. */
-export function both(left: Lane, right: Lane): Lane {
-  if (right.mounts.length === 0) return left === QUICK ? right : left;
-  if (left.mounts.length === 0) return right;
-  return {
-    mounts: [...new Set([...left.mounts, ...right.mounts])],
-    keys: [...new Set([...left.keys, ...right.keys])],
-  };
 }
 
 /** The mount that a look-up was not allowed to enter, or null. */
 function mountOf(error: unknown): number | null {
   const mount = error instanceof Error && 'mount' in error ? error.mount : null;
   return typeof mount === 'number' && mount > 0 ? mount : null;
-}
-
-/** `lane` with one more mount. */
-export function entering({ mounts, keys }: Lane, mount: number): Lane {
-  const own = [`mount ${mount}`, isFuseMount(mount) ? 'fuse' : 'network'];
-  // A job on a mount must not keep others from the lanes of local files.
-  const before = mounts.length > 0 ? keys : [];
-  return { mounts: [...mounts, mount], keys: [...new Set([...before, ...own])] };
 }
 
 /** Calls the job with leave to enter the mounts of its lane. */

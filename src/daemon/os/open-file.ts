@@ -12,7 +12,8 @@ import {
 } from 'node:fs';
 import { promisify } from 'node:util';
 import { isSystemError } from '../../base/errors.ts';
-import type { Lane, Lanes, RunOptions } from './lanes.ts';
+import { type Lane, openedLane, QUICK } from './lane.ts';
+import type { Lanes, RunOptions } from './lanes.ts';
 
 const closeFile = promisify(close);
 const changeMode = promisify(fchmod);
@@ -87,14 +88,14 @@ export class OpenFile implements AsyncDisposable {
     return this.#lanes.find(() => this.during(job()), { base: this.lane, discard });
   }
 
-  /** The file that `open` opens below the descriptor. */
-  async openOther(open: () => Promise<number>): Promise<OpenFile> {
+  /** What `open` opens below the descriptor with these flags. */
+  async openOther(open: () => Promise<number>, flags: number): Promise<OpenFile> {
     const { value, lane } = await this.find(open, (late) => {
       this.own(late, this.lane)
         .close()
         .catch(() => {});
     });
-    return this.own(value, lane);
+    return this.own(value, openedLane(lane, flags));
   }
 
   /** A descriptor that was opened below this one. */
@@ -134,8 +135,8 @@ export class OpenFile implements AsyncDisposable {
   }
 
   /**
-   * Closes the descriptor once, after the calls in progress have returned. Where they may never return, on a mount that
-   * does not answer, that is not waited for; close(2) itself asks the server, too.
+   * Closes the descriptor once, after the calls in progress have returned. They are not waited for, because their caller
+   * has given up; on a mount that may not answer, close(2) itself asks the server, too.
    */
   close(): Promise<void> {
     this.#closed ??= this.#close();
@@ -143,16 +144,17 @@ export class OpenFile implements AsyncDisposable {
   }
 
   async #close(): Promise<void> {
-    const isTimed = this.lane.mounts.length > 0;
-    const isStuck = isTimed && this.#underWay.size > 0;
+    const isStuck = this.#underWay.size > 0;
     const closed = this.#closeAtLast();
     if (isStuck) closed.catch(() => {});
-    else await (isTimed ? this.#lanes.inTime(closed) : closed);
+    else await (this.lane.mounts.length > 0 ? this.#lanes.inTime(closed) : closed);
   }
 
   async #closeAtLast(): Promise<void> {
     await Promise.allSettled(this.#underWay);
-    await this.#lanes.runAtLast(this.lane, () => closeFile(this.fd));
+    // Closing a directory waits for no lock.
+    const lane = this.lane.mounts.length > 0 ? this.lane : QUICK;
+    await this.#lanes.runAtLast(lane, () => closeFile(this.fd));
   }
 
   [Symbol.asyncDispose](): Promise<void> {

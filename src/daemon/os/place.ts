@@ -3,7 +3,8 @@ import { lstat, readlink, rename, stat, statfs, unlink } from 'node:fs/promises'
 import { isSystemError } from '../../base/errors.ts';
 import { type BytePath, bytePath, pathBuffer } from './byte-path.ts';
 import { MissingParent } from './errno.ts';
-import { both, type Lane, type Lanes, locking, type RunOptions } from './lanes.ts';
+import { both, type Lane, laneOf, locking, openedLane } from './lane.ts';
+import type { Lanes, RunOptions } from './lanes.ts';
 import { untilReleased } from './leases.ts';
 import { type NativePlace, native } from './native.ts';
 import { OpenFile } from './open-file.ts';
@@ -128,7 +129,8 @@ export class Place implements Disposable {
 
   /** A file that is created when its creator has given up is removed. */
   async #open(name: Buffer, flags: number, owner: number | null, lane: Lane): Promise<OpenFile> {
-    const owned = (descriptor: number) => new OpenFile(descriptor, this.#lanes, lane);
+    const own = openedLane(lane, flags);
+    const owned = (descriptor: number) => new OpenFile(descriptor, this.#lanes, own);
     let isGivenUp = false;
     const open = async () => {
       const descriptor = await native.openAt(this.directory, name, flags, owner);
@@ -266,6 +268,7 @@ const WRITING = constants.O_WRONLY | constants.O_RDWR;
 async function find(path: string | Buffer, follow: boolean, lanes: Lanes): Promise<[NativePlace, Lane]> {
   const bytes = typeof path === 'string' ? Buffer.from(path) : path;
   const { value, lane } = await lanes.find(() => native.openPlace(bytes, follow), {
+    base: laneOf(bytePath(bytes)),
     discard: (late) => closeSync(late.directory),
   });
   return [value, lane];

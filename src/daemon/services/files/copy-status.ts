@@ -1,7 +1,7 @@
 import { constants } from 'node:fs';
 import { lchown, open, symlink } from 'node:fs/promises';
 import { isSystemError } from '../../../base/errors.ts';
-import { both, type Lane } from '../../os/lanes.ts';
+import { both, type Lane } from '../../os/lane.ts';
 import { native } from '../../os/native.ts';
 import type { OpenFile } from '../../os/open-file.ts';
 import { O_PATH } from '../../os/open-flags.ts';

@@ -4,7 +4,8 @@ import { promisify } from 'node:util';
 import { EnvdError } from '../../../base/errors.ts';
 import { type BytePath, bytePath, displayPath, joinBytes, pathBuffer } from '../../os/byte-path.ts';
 import { copyContent } from '../../os/copy-content.ts';
-import type { Lane, Lanes } from '../../os/lanes.ts';
+import { type Lane, openedLane } from '../../os/lane.ts';
+import type { Lanes } from '../../os/lanes.ts';
 import { untilReleased } from '../../os/leases.ts';
 import { native } from '../../os/native.ts';
 import { OpenFile } from '../../os/open-file.ts';
@@ -102,7 +103,7 @@ class TreeCopy {
   async #open(path: BytePath, flags: number, lane: Lane): Promise<OpenFile> {
     const open = () => openFile(pathBuffer(path), flags, 0o600);
     const descriptor = await this.#lanes.run(lane, open, { discard: (late) => this.#close(late, lane) });
-    return new OpenFile(descriptor, this.#lanes, lane);
+    return new OpenFile(descriptor, this.#lanes, openedLane(lane, flags));
   }
 
   /** Closes what was opened too late. */

@@ -1,6 +1,7 @@
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { explain } from '../../os/errno.ts';
-import { type Lanes, REMOVING } from '../../os/lanes.ts';
+import { removing } from '../../os/lane.ts';
+import type { Lanes } from '../../os/lanes.ts';
 import { native } from '../../os/native.ts';
 
 /**
@@ -11,7 +12,7 @@ export async function remove(path: string, lanes: Lanes): Promise<void> {
   if (path === '/') throw new EnvdError('invalid_argument', "cannot remove the root directory: '/'");
   try {
     const ask = () => native.readEntry(Buffer.from(path), '');
-    await lanes.find(() => native.removeTree(path), { base: REMOVING, ask });
+    await lanes.find(() => native.removeTree(path), { base: removing(path), ask });
   } catch (error) {
     // ENOTDIR: a parent is a file, so the path does not exist.
     if (!isSystemError(error, 'ENOTDIR')) throw explain(error, path);

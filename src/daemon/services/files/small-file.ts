@@ -1,5 +1,6 @@
 import type { KeyedQueues } from '../../../base/exclusion.ts';
-import { type Lane, type Lanes, locking, QUICK } from '../../os/lanes.ts';
+import { type Lane, laneOf, locking } from '../../os/lane.ts';
+import type { Lanes } from '../../os/lanes.ts';
 import { native } from '../../os/native.ts';
 import type { User } from '../../os/users.ts';
 
@@ -20,9 +21,10 @@ export interface SmallFile {
  * Returns false when it cannot be stored in this way, for any reason; then another way has to be tried.
  */
 export async function storeSmallFile(file: SmallFile): Promise<boolean> {
-  const found = await store(file, '', QUICK);
+  const lane = laneOf(file.path);
+  const found = await store(file, '', lane);
   if (typeof found === 'boolean') return found;
-  return file.overwrites.run(found, async () => (await store(file, found, locking(QUICK))) === true);
+  return file.overwrites.run(found, async () => (await store(file, found, locking(lane))) === true);
 }
 
 /** A mount that may not answer is not entered: false. */

@@ -2,6 +2,7 @@ import { closeSync, constants } from 'node:fs';
 import process from 'node:process';
 import { EnvdError } from '../../../base/errors.ts';
 import { pathBuffer } from '../../os/byte-path.ts';
+import { laneOf } from '../../os/lane.ts';
 import { type Lanes, MAX_MOUNTS } from '../../os/lanes.ts';
 import { type Mount, mountIdOf, readMounts } from '../../os/mounts.ts';
 import { native } from '../../os/native.ts';
@@ -61,5 +62,5 @@ async function openRoot({ path }: Mount, mounts: readonly number[], lanes: Lanes
   const name = pathBuffer(path.slice(slash + 1));
   const open = () =>
     native.openAt(parent.fd, name, O_PATH | constants.O_DIRECTORY | constants.O_NOFOLLOW, null);
-  return parent.run(open, { discard: closeSync }, { mounts, keys: [] });
+  return parent.run(open, { discard: closeSync }, { ...laneOf(path), mounts });
 }

@@ -1,10 +1,12 @@
 import { expect, test } from 'vitest';
-import { both, type Lane, Lanes, locking, NoAnswer, QUICK } from '../../../../src/daemon/os/lanes.ts';
+import { both, type Lane, laneOf, locking, QUICK, removing } from '../../../../src/daemon/os/lane.ts';
+import { Lanes, NoAnswer } from '../../../../src/daemon/os/lanes.ts';
 
 /** A lane of a mount, as `entering` makes them for mounts that exist. */
 const mount = (id: number, kind: 'fuse' | 'network' = 'fuse'): Lane => ({
   mounts: [id],
   keys: [`mount ${id}`, kind],
+  patience: 'short',
 });
 
 /** Jobs that end when they are told to; `running`: how many do. */
@@ -25,7 +27,8 @@ class Jobs {
 }
 
 const turn = () => new Promise((resolve) => setImmediate(resolve));
-const many = <T>(count: number, call: () => Promise<T>) => Array.from({ length: count }, call);
+const many = <T>(count: number, call: (index: number) => Promise<T>) =>
+  Array.from({ length: count }, (_, index) => call(index));
 
 test('two jobs for a mount, three for all FUSE mounts, three for others, thirteen in total', async () => {
   const lanes = new Lanes({ limitMs: 60_000, threads: 16 });
@@ -67,6 +70,28 @@ test('a small pool has a thread for each kind, and one for nobody', async () => 
     await turn();
   }
   await Promise.all(calls);
+});
+
+test('three jobs for a directory, of which two change it; six for a tree', async () => {
+  const lanes = new Lanes({ limitMs: 60_000, threads: 16 });
+  const [one, changes, removals, tree, others] = Array.from({ length: 5 }, () => new Jobs());
+  if (!one || !changes || !removals || !tree || !others) throw new Error('five were made');
+  const calls = [
+    ...many(5, () => lanes.run(locking(laneOf('/home/user/held/a')), changes.start)),
+    ...many(5, () => lanes.run(removing('/home/user/held/b'), removals.start)),
+    ...many(5, () => lanes.run(laneOf('/home/user/held/c'), one.start)),
+    ...many(20, (index) => lanes.run(laneOf(`/home/user/${index}/d`), tree.start)),
+    ...many(20, () => lanes.run(laneOf('/home/other/e'), others.start)),
+  ];
+  await turn();
+  const running = () => [changes, removals, one, tree, others].map((jobs) => jobs.running);
+  expect(running()).toEqual([2, 0, 1, 3, 3]);
+  while (running().some((count) => count > 0)) {
+    for (const jobs of [one, changes, removals, tree, others]) jobs.end();
+    await turn();
+  }
+  await Promise.all(calls);
+  expect(lanes.isBusy).toBe(false);
 });
 
 test('a late result is discarded; its place is free when it has come, not before', async () => {
@@ -118,7 +143,11 @@ test('too many waiting jobs are resource_exhausted', async () => {
 });
 
 test('a job with files of two mounts counts for both, and for no lane of local files', () => {
-  expect(both(mount(1), mount(2))).toEqual({ mounts: [1, 2], keys: ['mount 1', 'fuse', 'mount 2'] });
+  expect(both(mount(1), mount(2))).toEqual({
+    mounts: [1, 2],
+    keys: ['mount 1', 'fuse', 'mount 2'],
+    patience: 'short',
+  });
   expect(both(locking(QUICK), mount(2))).toEqual(mount(2));
   expect(both(mount(2), locking(QUICK))).toEqual(mount(2));
   expect(both(QUICK, locking(QUICK))).toEqual(locking(QUICK));
