@@ -40,11 +40,6 @@ export type OnProcess = (event: string, a: number, b: number, c: number, d: numb
  */
 export function spawn(numbers: Buffer, strings: Buffer, onEvent: OnProcess): void;
 
-// --- process/ready.c ---------------------------------------------------------------------------------------
-
-/** Number of unread bytes in a pipe. Source: FIONREAD, ioctl_tty(2) and pipe(7). */
-export function pendingBytes(fd: number): number;
-
 // --- process/pipe_reader.c --------------------------------------------------------------------------------
 
 /**
@@ -76,6 +71,9 @@ export function awaitWritable(descriptor: number, onWritable: () => void): () =>
 
 /** As `awaitWritable`, for reads. */
 export function awaitReadable(descriptor: number, onReadable: () => void): () => void;
+
+/** Number of unread bytes in a pipe. Source: FIONREAD, ioctl_tty(2) and pipe(7). */
+export function pendingBytes(fd: number): number;
 
 // --- process/base64.c -------------------------------------------------------------------------------------
 
@@ -258,8 +256,6 @@ export function publishFile(
   gid: number,
 ): Promise<void>;
 
-// --- files/store.c ----------------------------------------------------------------------------------------
-
 /**
  * Stores a file in one pool job; resolves `path`, which is absolute, as `openPlace` does.
  *
@@ -281,8 +277,6 @@ export function storeFile(
   uid: number,
   gid: number,
 ): Promise<boolean | string>;
-
-// --- files/store.c -----------------------------------------------------------------------------------------
 
 /**
  * Copies at most `length` bytes from the start of `source` to `targetOffset` of `target`, in the kernel; resolves with the
@@ -444,12 +438,8 @@ export function mapMemory(descriptor: number, size: number): Buffer;
  */
 export function setFilesystemFrozen(path: string, frozen: boolean): Promise<void>;
 
-// --- guest/guest.c -----------------------------------------------------------------------------------------
-
 /** Sets CLOCK_REALTIME to `seconds` and `nanoseconds` since the epoch. Source: clock_settime(2). */
 export function setRealtimeClock(seconds: bigint, nanoseconds: number): void;
-
-// --- guest/guest.c -----------------------------------------------------------------------------------------
 
 /**
  * Sends `text`, at most 255 bytes, as one datagram to the Unix socket `address` (`@` begins an abstract name). Does not

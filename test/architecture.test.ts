@@ -45,7 +45,6 @@ const LAYERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
 const OWNERS: Record<string, RegExp> = {
   'node-pty': /^daemon\/os\/pty\.ts$/,
   chokidar: /^daemon\/os\/polled-watch\.ts$/,
-  'fs-xattr': /^daemon\/os\/xattr\.ts$/,
   commander: /^base\/settings\.ts$/,
   pino: /^(base|daemon|gateway)\/.+\.ts$/,
   'prom-client': /^(daemon\/rest\/prometheus|gateway\/metrics)\.ts$/,
@@ -167,7 +166,7 @@ describe('state of modules', () => {
     expect(moduleState(source)).toEqual(names);
   });
 
-  test('no module has state: shared objects are made by their owner', () => {
+  test('no module has state: what is shared belongs to an object that is passed on', () => {
     const found = files.flatMap((file) =>
       moduleState(readFileSync(join(ROOT, file), 'utf8')).map((name) => `${file}: ${name}`),
     );

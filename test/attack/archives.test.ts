@@ -2,7 +2,6 @@ import {
   chmodSync,
   chownSync,
   existsSync,
-  lchownSync,
   mkdirSync,
   readFileSync,
   symlinkSync,
@@ -11,10 +10,11 @@ import {
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
-import { exchanger, STRANGER } from '../support/exchanger.ts';
+import { exchanger, linkOfStranger, STRANGER } from '../support/exchanger.ts';
 import { filesUrl, openRequest, post, uploadHead } from '../support/files-client.ts';
 import { needs } from '../support/needs.ts';
 import { growthOf, openFiles } from '../support/proc.ts';
+import { publicScratch } from '../support/scratch.ts';
 import { archiveOf, memberOf, paxOf, type RawMember } from '../support/tar-archive.ts';
 import { describeTree } from '../support/tar-trees.ts';
 
@@ -29,7 +29,6 @@ const MIB = 2 ** 20;
 
 let daemon: TestDaemon;
 let top: string;
-let count = 0;
 /** Paths in the directory to unpack in. */
 const work = (...names: readonly string[]) => join(top, 'work', ...names);
 /** Paths in root's directory. */
@@ -43,8 +42,7 @@ afterAll(async () => {
   await daemon[Symbol.asyncDispose]();
 });
 beforeEach(() => {
-  count += 1;
-  top = join(daemon.scratch, `archives-${count}`);
+  top = publicScratch(daemon.scratch);
   mkdirSync(work(), { recursive: true });
   mkdirSync(treasure('closed'), { recursive: true, mode: 0o700 });
   writeFileSync(treasure('f'), 'secret', { mode: 0o600 });
@@ -147,13 +145,11 @@ describe('an archive that leads out of its directory is refused', () => {
 
   test('also through a user’s link to the directory', async () => {
     needs('root');
-    symlinkSync(treasure(), work('link'));
-    lchownSync(work('link'), STRANGER, STRANGER);
+    linkOfStranger(treasure(), work('link'));
     const untouched = describeTree(treasure());
     expect(await upload(archiveOf(before), { path: work('link') })).toMatchObject({ status: 403 });
     expect(describeTree(treasure())).toEqual(untouched);
-    symlinkSync(treasure('closed'), work('closed'));
-    lchownSync(work('closed'), STRANGER, STRANGER);
+    linkOfStranger(treasure('closed'), work('closed'));
     expect((await fetch(filesUrl(daemon, { path: work('closed'), format: 'tar' }))).status).toBe(403);
   });
 });
@@ -281,12 +277,10 @@ describe('while a user exchanges entries of his directory', () => {
   beforeEach(() => {
     needs('root');
     chownSync(work(), STRANGER, STRANGER);
-    symlinkSync(treasure(), work('out'));
-    lchownSync(work('out'), STRANGER, STRANGER);
+    linkOfStranger(treasure(), work('out'));
     mkdirSync(work('d'));
     chownSync(work('d'), STRANGER, STRANGER);
-    symlinkSync(treasure('f'), work('d/g'));
-    lchownSync(work('d/g'), STRANGER, STRANGER);
+    linkOfStranger(treasure('f'), work('d/g'));
   });
 
   async function inRounds(work: (round: number) => Promise<unknown>): Promise<void> {

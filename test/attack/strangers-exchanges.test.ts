@@ -16,6 +16,7 @@ import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { STRANGER } from '../support/exchanger.ts';
 import { filePart, uploadParts, uploadRaw } from '../support/files-client.ts';
 import { needs } from '../support/needs.ts';
+import { publicScratch } from '../support/scratch.ts';
 
 /*
  * A user of the guest exchanges anything with anything in his directory (files, directories, hard links, fifos, links
@@ -31,7 +32,6 @@ const TIMEOUT = { timeout: 300_000 };
 
 let daemon: TestDaemon;
 let top: string;
-let count = 0;
 const work = (name = '') => join(top, 'work', name);
 const treasure = (name = '') => join(top, 'treasure', name);
 
@@ -44,8 +44,7 @@ afterAll(async () => {
 });
 beforeEach(() => {
   needs('python3', 'mounts');
-  count += 1;
-  top = join(daemon.scratch, `exchanges-${count}`);
+  top = publicScratch(daemon.scratch);
   for (const directory of [work(), treasure('closed'), treasure('d'), join(top, 'other')])
     mkdirSync(directory, { recursive: true });
   chownSync(work(), STRANGER, STRANGER);

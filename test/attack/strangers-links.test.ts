@@ -1,7 +1,6 @@
 import {
   chmodSync,
   chownSync,
-  lchownSync,
   lstatSync,
   mkdirSync,
   readdirSync,
@@ -15,9 +14,10 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { connectTo } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
-import { exchanger, STRANGER } from '../support/exchanger.ts';
+import { exchanger, linkOfStranger, STRANGER } from '../support/exchanger.ts';
 import { uploadRaw } from '../support/files-client.ts';
 import { needs } from '../support/needs.ts';
+import { publicScratch } from '../support/scratch.ts';
 
 /*
  * A user of the guest makes links, and exchanges directories and links in a loop, while a client works in his
@@ -30,7 +30,6 @@ const AT_ONCE = 8;
 
 let daemon: TestDaemon;
 let top: string;
-let count = 0;
 /** Paths in the user's directory. */
 const work = (name = '') => join(top, 'work', name);
 /** Paths in root's directory. */
@@ -45,8 +44,7 @@ afterAll(async () => {
 });
 beforeEach(() => {
   needs('root');
-  count += 1;
-  top = join(daemon.scratch, `links-${count}`);
+  top = publicScratch(daemon.scratch);
   mkdirSync(work(), { recursive: true });
   chownSync(work(), STRANGER, STRANGER);
   mkdirSync(treasure('below'), { recursive: true });
@@ -72,11 +70,6 @@ function snapshot(directory: string): Record<string, unknown> {
   return { ...Object.fromEntries(entries), [directory]: [mode, uid, gid] };
 }
 
-function linkOfStranger(target: string, name: string): void {
-  symlinkSync(target, work(name));
-  lchownSync(work(name), STRANGER, STRANGER);
-}
-
 /** The status of a REST call, or the code of an RPC's error. */
 async function outcome(call: Promise<unknown>): Promise<string> {
   return call.then(
@@ -98,9 +91,9 @@ const compose = (source: string, destination: string) =>
 
 describe('through a user’s link to root’s files', () => {
   beforeEach(() => {
-    linkOfStranger(treasure(), 'out');
-    linkOfStranger(treasure('f'), 'file');
-    linkOfStranger(treasure('closed'), 'closed');
+    linkOfStranger(treasure(), work('out'));
+    linkOfStranger(treasure('f'), work('file'));
+    linkOfStranger(treasure('closed'), work('closed'));
     writeFileSync(work('own'), 'own');
     chownSync(work('own'), STRANGER, STRANGER);
   });
@@ -134,7 +127,7 @@ describe('through a user’s link to root’s files', () => {
   });
 
   test('a file that this user may write to is written, and keeps its owner', async () => {
-    linkOfStranger(treasure('shared'), 'shared');
+    linkOfStranger(treasure('shared'), work('shared'));
     expect(await outcome(upload(work('shared')))).toBe('200');
     expect(readFileSync(treasure('shared'), 'utf8')).toBe('of the client');
     expect(lstatSync(treasure('shared'))).toMatchObject({ uid: 0, gid: 0 });
@@ -143,7 +136,7 @@ describe('through a user’s link to root’s files', () => {
   test('operations that this user may do are done', async () => {
     mkdirSync(treasure('public'));
     chmodSync(treasure('public'), 0o777);
-    linkOfStranger(treasure('public'), 'public');
+    linkOfStranger(treasure('public'), work('public'));
     expect(await outcome(upload(work('public/a/new')))).toBe('200');
     expect(await outcome(rpc().makeDir({ path: work('public/made') }))).toBe('ok');
     expect(await outcome(rpc().move({ source: work('own'), destination: work('public/own') }))).toBe('ok');
@@ -171,7 +164,7 @@ describe('root’s files do not change while a user’s directory and a link are
     needs('python3');
     mkdirSync(work('dir'));
     chownSync(work('dir'), STRANGER, STRANGER);
-    linkOfStranger(treasure(), 'link');
+    linkOfStranger(treasure(), work('link'));
   });
 
   /** Makes the calls and counts their results, which do not matter. */
@@ -225,7 +218,7 @@ describe('root’s files do not change while a user’s directory and a link are
 
   test('and ListDir and downloads return nothing that this user may not read', async () => {
     rmSync(work('link'));
-    linkOfStranger(treasure('closed'), 'link');
+    linkOfStranger(treasure('closed'), work('link'));
     await exchanger(work('dir'), work('link'));
     const seen = new Set<string>();
     await storm(async () => {
@@ -254,7 +247,7 @@ test('a user’s link to /proc/self/fd does not reach the daemon’s descriptors
     const name = `fd-${descriptor}`;
     // The table of mounts can be read by everybody, under its own path.
     if (openFileOf(daemon.pid, descriptor) === `/proc/${daemon.pid}/mountinfo`) continue;
-    linkOfStranger(`/proc/self/fd/${descriptor}`, name);
+    linkOfStranger(`/proc/self/fd/${descriptor}`, work(name));
     expect(['403', '404', '400']).toContain(await outcome(download(work(name))));
   }
 });
@@ -264,7 +257,7 @@ test.each([
   ['net/ipv4/ip_default_ttl', '/proc/sys/net checks capabilities'],
 ])('a user’s link to /proc/sys/%s cannot be written through: %s', async (name) => {
   const path = join('/proc/sys', name);
-  linkOfStranger(path, 'setting');
+  linkOfStranger(path, work('setting'));
   const before = readFileSync(path, 'utf8');
   // What is there already: the machine is not changed, whatever happens.
   expect((await uploadRaw(daemon, work('setting'), before)).status).toBe(403);
@@ -273,6 +266,6 @@ test.each([
 });
 
 test('a user’s link to the memory map of a process of root is not followed', async () => {
-  linkOfStranger(`/proc/${process.pid}/maps`, 'maps');
+  linkOfStranger(`/proc/${process.pid}/maps`, work('maps'));
   expect((await download(work('maps'))).status).toBe(403);
 });

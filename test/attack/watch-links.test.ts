@@ -1,10 +1,11 @@
-import { chmodSync, chownSync, lchownSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { chmodSync, chownSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { connectTo } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
-import { exchanger, STRANGER } from '../support/exchanger.ts';
+import { exchanger, linkOfStranger, STRANGER } from '../support/exchanger.ts';
 import { needs } from '../support/needs.ts';
+import { publicScratch } from '../support/scratch.ts';
 import { until } from '../support/until.ts';
 
 /* A user of the guest leads recursive watches to a directory of root's: its names never arrive as events. */
@@ -18,7 +19,6 @@ const SECRET = /secret/;
 
 let daemon: TestDaemon;
 let top: string;
-let count = 0;
 /** Paths in the user's directory. */
 const work = (name = '') => join(top, 'work', name);
 /** Paths in a directory that only root may enter. */
@@ -34,19 +34,13 @@ afterAll(async () => {
 });
 beforeEach(() => {
   needs('root');
-  count += 1;
-  top = join(daemon.scratch, `watched-${count}`);
+  top = publicScratch(daemon.scratch);
   mkdirSync(work('dir/below'), { recursive: true });
   for (const name of ['', 'dir', 'dir/below']) chownSync(work(name), STRANGER, STRANGER);
   mkdirSync(closed('below'), { recursive: true });
   chmodSync(closed(), 0o700);
   for (const name of ['secret', 'below/secret']) writeFileSync(closed(name), '');
 });
-
-function linkOfStranger(target: string, name: string): void {
-  symlinkSync(target, work(name));
-  lchownSync(work(name), STRANGER, STRANGER);
-}
 
 async function watch(path: string): Promise<string> {
   return (await rpc().createWatcher({ path, recursive: true })).watcherId;
@@ -58,7 +52,7 @@ async function take(watcherId: string): Promise<string[]> {
 
 test('while a user’s directory and a link are exchanged', { timeout: 90_000 }, async () => {
   needs('python3');
-  linkOfStranger(closed(), 'link');
+  linkOfStranger(closed(), work('link'));
   const [told, seen] = [new Set<string>(), { events: 0 }];
   const add = (names: readonly string[]) => {
     seen.events += names.length;
@@ -86,7 +80,7 @@ test('while a user’s directory and a link are exchanged', { timeout: 90_000 },
 });
 
 test('through a user’s link to a directory around it', async () => {
-  linkOfStranger(join(top, 'treasure'), 'link');
+  linkOfStranger(join(top, 'treasure'), work('link'));
   const watcherId = await watch(work('link'));
   mkdirSync(closed('below/secret-directory'));
   writeFileSync(closed('secret-directory'), '');

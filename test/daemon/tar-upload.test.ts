@@ -19,6 +19,7 @@ import { filesUrl, openRequest, post, uploadHead } from '../support/files-client
 import { mountTmpfs } from '../support/mounts.ts';
 import { needs } from '../support/needs.ts';
 import { openFiles } from '../support/proc.ts';
+import { scratch } from '../support/scratch.ts';
 import { describeTree, makeTree, tar } from '../support/tar-trees.ts';
 import { until } from '../support/until.ts';
 
@@ -28,7 +29,6 @@ const TAR = { 'content-type': 'application/x-tar' };
 
 let daemon: TestDaemon;
 let top: string;
-let count = 0;
 const at = (...names: readonly string[]) => join(top, ...names);
 
 beforeAll(async () => {
@@ -38,9 +38,8 @@ afterAll(async () => {
   await daemon[Symbol.asyncDispose]();
 });
 beforeEach(() => {
-  count += 1;
-  top = join(daemon.scratch, `untar-${count}`);
-  mkdirSync(at('from'), { recursive: true });
+  top = scratch();
+  mkdirSync(at('from'));
 });
 
 const upload = (archive: Uint8Array, query: Readonly<Record<string, string>> = {}, headers = TAR) =>

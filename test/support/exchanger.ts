@@ -1,9 +1,16 @@
 import { type ChildProcess, spawn } from 'node:child_process';
+import { lchownSync, symlinkSync } from 'node:fs';
 import process from 'node:process';
 import { onTestFinished } from 'vitest';
 
 /** An untrusted user of the guest. */
 export const STRANGER = 65_534;
+
+/** Makes a symbolic link that belongs to that user. */
+export function linkOfStranger(target: string, path: string): void {
+  symlinkSync(target, path);
+  lchownSync(path, STRANGER, STRANGER);
+}
 
 /**
  * A process of that user that exchanges two names of his directory until the test has finished, with pauses in

@@ -1,6 +1,6 @@
 import { constants } from 'node:fs';
 import { type BytePath, pathBuffer } from './byte-path.ts';
-import { ATTRIBUTE_HEAD, type Attribute, HEAD } from './entries.ts';
+import { type Attribute, decodeAttributes, HEAD } from './entries.ts';
 import { native } from './native.ts';
 import type { OpenFile } from './open-file.ts';
 
@@ -105,7 +105,7 @@ export async function statusOf(file: OpenFile): Promise<FileStatus> {
 /** All extended attributes of an open file. */
 export async function attributesOf(file: OpenFile): Promise<Attribute[]> {
   const pairs = await file.run(() => native.readAttributes(file.fd, ''));
-  return decodePairs(pairs, 0, pairs.length);
+  return decodeAttributes(pairs, 0, pairs.length, 'latin1');
 }
 
 /** The layout is in `native/index.d.ts`. */
@@ -113,7 +113,7 @@ function decode(records: Buffer, at: number): FullEntry {
   const end = at + records.readUInt32LE(at);
   const nameEnd = at + HEAD + records.readUInt32LE(at + 40);
   const linkEnd = nameEnd + records.readUInt32LE(at + 44);
-  const pairs = linkEnd < end ? decodePairs(records, linkEnd, end) : NO_PAIRS;
+  const pairs = linkEnd < end ? decodeAttributes(records, linkEnd, end, 'latin1') : NO_PAIRS;
   const last = pairs.at(-1);
   // What is known of the content follows the attributes, whose names have a dot.
   const content = last?.name === 'content' ? last.value : null;
@@ -138,18 +138,6 @@ function decode(records: Buffer, at: number): FullEntry {
 }
 
 const NO_PAIRS: readonly Attribute[] = [];
-
-/** As `decodeAttributes`, with names as bytes. */
-function decodePairs(records: Buffer, start: number, end: number): Attribute[] {
-  const pairs: Attribute[] = [];
-  for (let at = start; at < end; ) {
-    const name = at + ATTRIBUTE_HEAD;
-    const value = name + records.readUInt32LE(at);
-    at = value + records.readUInt32LE(name - 4);
-    pairs.push({ name: records.toString('latin1', name, value), value: records.subarray(value, at) });
-  }
-  return pairs;
-}
 
 function rangesOf(map: Buffer): DataRange[] {
   return Array.from({ length: map.length / 16 }, (_, index) => ({

@@ -30,7 +30,7 @@ export interface Attribute {
 
 /** Bytes before the name; the layout is in `native/index.d.ts`. */
 export const HEAD = 80;
-export const ATTRIBUTE_HEAD = 8;
+const ATTRIBUTE_HEAD = 8;
 const NO_ATTRIBUTES: readonly Attribute[] = [];
 
 /**
@@ -143,25 +143,22 @@ function decode(records: Buffer, at: number): RawEntry {
   };
 }
 
-/** Decodes attributes from the end of a record or from the result of `native.readAttributes`. */
-export function decodeAttributes(records: Buffer, start = 0, end = records.length): Attribute[] {
-  return Array.from(rawAttributes(records, start, end), ([name, value]) => ({
-    name: name.toString(),
-    value,
-  }));
-}
-
-/** The same with names as bytes, which may not be valid UTF-8. */
-export function* rawAttributes(
+/**
+ * Decodes attributes from the end of a record or from the result of `native.readAttributes`; their names as UTF-8, or as
+ * bytes.
+ */
+export function decodeAttributes(
   records: Buffer,
   start = 0,
   end = records.length,
-): Generator<[Buffer, Buffer]> {
-  let at = start;
-  while (at < end) {
+  names: 'utf8' | 'latin1' = 'utf8',
+): Attribute[] {
+  const attributes: Attribute[] = [];
+  for (let at = start; at < end; ) {
     const name = at + ATTRIBUTE_HEAD;
     const value = name + records.readUInt32LE(at);
     at = value + records.readUInt32LE(name - 4);
-    yield [records.subarray(name, value), records.subarray(value, at)];
+    attributes.push({ name: records.toString(names, name, value), value: records.subarray(value, at) });
   }
+  return attributes;
 }

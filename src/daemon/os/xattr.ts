@@ -1,5 +1,6 @@
 import { isSystemError } from '../../base/errors.ts';
-import { decodeAttributes, rawAttributes } from './entries.ts';
+import { pathBuffer } from './byte-path.ts';
+import { decodeAttributes } from './entries.ts';
 import { native } from './native.ts';
 import type { OpenFile } from './open-file.ts';
 
@@ -49,10 +50,10 @@ export class Attributes {
  */
 export async function copyAttributes(from: OpenFile, to: OpenFile, omitted: string): Promise<void> {
   const read = await from.run(() => native.readAttributes(from.fd, '')).catch(() => Buffer.alloc(0));
-  for (const [name, value] of rawAttributes(read)) {
-    if (name.toString() === omitted) continue;
+  for (const { name, value } of decodeAttributes(read, 0, read.length, 'latin1')) {
+    if (name === omitted) continue;
     await to
-      .run(() => native.writeAttribute(to.fd, name, value))
+      .run(() => native.writeAttribute(to.fd, pathBuffer(name), value))
       .catch((error) => {
         if (isSystemError(error, 'ENOSPC', 'EDQUOT', 'ETIMEDOUT')) throw error;
       });

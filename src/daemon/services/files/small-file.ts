@@ -9,7 +9,7 @@ export interface SmallFile {
   readonly path: string;
   readonly content: Buffer;
   readonly user: User;
-  /** Attributes with this prefix hold metadata. A file that has any is not stored in this way. */
+  /** Attributes with this prefix hold metadata; a file that has any is not overwritten in this way. */
   readonly metadataPrefix: string;
   /** Serialises overwrites of one inode. */
   readonly overwrites: KeyedQueues;

@@ -1,5 +1,5 @@
 import type { BytePath } from '../../../os/byte-path.ts';
-import { checksumOf } from './header-writer.ts';
+import { checksumOf, FIELDS, type Field } from './header-writer.ts';
 
 /** What a header block of an archive says; see `Header`. */
 export interface RawHeader {
@@ -21,22 +21,22 @@ export type Refuse = (problem: string) => never;
 /** Decodes a header of the formats v7, ustar, pax and GNU, tar(5). Null for the block of zeros that ends an archive. */
 export function readHeader(block: Buffer, refuse: Refuse): RawHeader | null {
   const sum = checksumOf(block);
-  const claimed = numberAt(block, 148, 8, refuse);
+  const claimed = numberAt(block, FIELDS.checksum, refuse);
   if (sum === EMPTY_SUM && block.every((byte) => byte === 0)) return null;
   if (claimed !== sum && claimed !== signedSum(block, sum)) refuse('checksum of the header is wrong');
-  const isPosix = block.toString('latin1', 257, 263) === 'ustar\0';
-  const prefix = isPosix ? textAt(block, 345, 155) : '';
-  const name = textAt(block, 0, 100);
+  const isPosix = textAt(block, FIELDS.magic) === 'ustar';
+  const prefix = isPosix ? textAt(block, FIELDS.prefix) : '';
+  const name = textAt(block, FIELDS.name);
   return {
-    type: block.toString('latin1', 156, 157),
+    type: String.fromCharCode(block[FIELDS.type[0]] ?? 0),
     name: prefix === '' ? name : `${prefix}/${name}`,
-    link: textAt(block, 157, 100),
-    mode: numberAt(block, 100, 8, refuse) & 0o7777,
-    uid: positive(numberAt(block, 108, 8, refuse), refuse),
-    gid: positive(numberAt(block, 116, 8, refuse), refuse),
-    size: positive(numberAt(block, 124, 12, refuse), refuse),
-    seconds: numberAt(block, 136, 12, refuse),
-    device: [numberAt(block, 329, 8, refuse), numberAt(block, 337, 8, refuse)],
+    link: textAt(block, FIELDS.link),
+    mode: numberAt(block, FIELDS.mode, refuse) & 0o7777,
+    uid: positive(numberAt(block, FIELDS.uid, refuse), refuse),
+    gid: positive(numberAt(block, FIELDS.gid, refuse), refuse),
+    size: positive(numberAt(block, FIELDS.size, refuse), refuse),
+    seconds: numberAt(block, FIELDS.mtime, refuse),
+    device: [numberAt(block, FIELDS.major, refuse), numberAt(block, FIELDS.minor, refuse)],
   };
 }
 
@@ -55,7 +55,7 @@ function positive(value: number, refuse: Refuse): number {
 }
 
 /** Text up to the first NUL. */
-export function textAt(block: Buffer, at: number, length: number): BytePath {
+export function textAt(block: Buffer, [at, length]: Field): BytePath {
   const end = block.indexOf(0, at);
   return block.toString('latin1', at, end < 0 ? at + length : Math.min(end, at + length));
 }
@@ -64,8 +64,9 @@ export function textAt(block: Buffer, at: number, length: number): BytePath {
  * A number: octal digits, with blanks before and a blank or NUL behind; or, if the first byte has its highest bit set,
  * the rest in binary, big-endian, two's complement. An empty field is 0.
  */
-export function numberAt(block: Buffer, at: number, length: number, refuse: Refuse): number {
-  if ((block[at] ?? 0) & 0x80) return binaryAt(block, at, length, refuse);
+export function numberAt(block: Buffer, field: Field, refuse: Refuse): number {
+  const [at, length] = field;
+  if ((block[at] ?? 0) & 0x80) return binaryAt(block, field, refuse);
   let value = 0;
   let digits = 0;
   for (let index = at; index < at + length; index++) {
@@ -79,7 +80,7 @@ export function numberAt(block: Buffer, at: number, length: number, refuse: Refu
   return value;
 }
 
-function binaryAt(block: Buffer, at: number, length: number, refuse: Refuse): number {
+function binaryAt(block: Buffer, [at, length]: Field, refuse: Refuse): number {
   const digits = BigInt(`0x${block.toString('hex', at, at + length)}`);
   // The highest bit marks the format, the next one is the sign.
   const value = BigInt.asIntN(length * 8 - 1, digits);

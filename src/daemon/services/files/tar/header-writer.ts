@@ -24,7 +24,25 @@ export interface Header {
 /** A record of an extended header; both parts are bytes, one character each. */
 export type PaxRecord = readonly [key: string, value: string];
 
-const LONGEST_NAME = 100;
+/** Start and length of the fields of a header, tar(5). */
+export const FIELDS = {
+  name: [0, 100],
+  mode: [100, 8],
+  uid: [108, 8],
+  gid: [116, 8],
+  size: [124, 12],
+  mtime: [136, 12],
+  checksum: [148, 8],
+  type: [156, 1],
+  link: [157, 100],
+  magic: [257, 8],
+  major: [329, 8],
+  minor: [337, 8],
+  prefix: [345, 155],
+} as const;
+export type Field = readonly [start: number, length: number];
+
+const LONGEST_NAME = FIELDS.name[1];
 /** The largest numbers in fields of 7 and 11 octal digits. */
 const MAX_ID = 0o7777777;
 const MAX_SIZE = 0o77777777777;
@@ -84,36 +102,39 @@ function paxRecord([key, value]: PaxRecord): string {
 function writeBlock(out: BlockWriter, header: Header, type: string, size: number): void {
   const { uid, gid, seconds } = header;
   const block = out.block();
-  block.write(header.name, 0, LONGEST_NAME, 'latin1');
-  writeOctal(block, 100, 7, header.mode);
-  writeOctal(block, 108, 7, uid > MAX_ID ? 0 : uid);
-  writeOctal(block, 116, 7, gid > MAX_ID ? 0 : gid);
-  writeOctal(block, 124, 11, size > MAX_SIZE ? 0 : size);
-  writeOctal(block, 136, 11, seconds < 0 || seconds > MAX_SIZE ? 0 : seconds);
-  block[156] = type.charCodeAt(0);
-  if (header.link !== '') block.write(header.link, 157, LONGEST_NAME, 'latin1');
-  block.write('ustar\x0000', 257, 8, 'latin1');
+  block.write(header.name, ...FIELDS.name, 'latin1');
+  writeOctal(block, FIELDS.mode, header.mode);
+  writeOctal(block, FIELDS.uid, uid > MAX_ID ? 0 : uid);
+  writeOctal(block, FIELDS.gid, gid > MAX_ID ? 0 : gid);
+  writeOctal(block, FIELDS.size, size > MAX_SIZE ? 0 : size);
+  writeOctal(block, FIELDS.mtime, seconds < 0 || seconds > MAX_SIZE ? 0 : seconds);
+  block.write(type, ...FIELDS.type, 'latin1');
+  if (header.link !== '') block.write(header.link, ...FIELDS.link, 'latin1');
+  block.write('ustar\x0000', ...FIELDS.magic, 'latin1');
   if (header.device !== null) {
-    writeOctal(block, 329, 7, header.device[0]);
-    writeOctal(block, 337, 7, header.device[1]);
+    writeOctal(block, FIELDS.major, header.device[0]);
+    writeOctal(block, FIELDS.minor, header.device[1]);
   }
-  writeOctal(block, 148, 6, checksumOf(block));
-  block[155] = 0x20;
+  // Six digits, NUL and a blank.
+  const [start, length] = FIELDS.checksum;
+  writeOctal(block, [start, length - 1], checksumOf(block));
+  block[start + length - 1] = 0x20;
 }
 
-/** Digits with leading zeros; the byte after them stays NUL. */
-function writeOctal(block: Buffer, at: number, digits: number, value: number): void {
+/** Digits with leading zeros; the last byte of the field stays NUL. */
+function writeOctal(block: Buffer, [at, length]: Field, value: number): void {
   let rest = value;
-  for (let index = at + digits - 1; index >= at; index--) {
+  for (let index = at + length - 2; index >= at; index--) {
     block[index] = 0x30 + (rest % 8);
     rest = Math.floor(rest / 8);
   }
 }
 
-/** The sum of all bytes of a header, with the field of the checksum, bytes 148 to 155, taken as blanks. */
+/** The sum of all bytes of a header, with the field of the checksum taken as blanks. */
 export function checksumOf(block: Buffer): number {
-  let sum = 8 * 0x20;
-  for (let index = 0; index < 148; index++) sum += block[index] ?? 0;
-  for (let index = 156; index < BLOCK; index++) sum += block[index] ?? 0;
+  const [start, length] = FIELDS.checksum;
+  let sum = length * 0x20;
+  for (let index = 0; index < start; index++) sum += block[index] ?? 0;
+  for (let index = start + length; index < BLOCK; index++) sum += block[index] ?? 0;
   return sum;
 }

@@ -103,8 +103,8 @@ export class TarReader {
     const padded = Math.ceil(header.size / BLOCK) * BLOCK;
     const body = (await this.#source.take(padded)).subarray(0, header.size);
     if (header.type === 'x' || header.type === 'X') readPax(body, extensions.records, refuse);
-    if (header.type === 'L') extensions.name = textAt(body, 0, body.length);
-    if (header.type === 'K') extensions.link = textAt(body, 0, body.length);
+    if (header.type === 'L') extensions.name = textAt(body, [0, body.length]);
+    if (header.type === 'K') extensions.link = textAt(body, [0, body.length]);
     if (header.type !== 'g') return true;
     this.#commonBytes += header.size;
     if (this.#commonBytes > MAX_HEADERS) refuse(`global headers have more than ${MAX_HEADERS} bytes`);

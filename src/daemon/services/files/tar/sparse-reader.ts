@@ -21,7 +21,7 @@ export async function readGnuSparse(header: Buffer, source: ByteSource, refuse: 
   const numbers: number[] = [];
   const read = (block: Buffer, at: number, count: number) => {
     for (let index = 0; index < count * 2; index++)
-      numbers.push(numberAt(block, at + index * 12, 12, refuse));
+      numbers.push(numberAt(block, [at + index * 12, 12], refuse));
   };
   read(header, 386, 4);
   let hasMore = header[482] !== 0;
@@ -31,7 +31,7 @@ export async function readGnuSparse(header: Buffer, source: ByteSource, refuse: 
     hasMore = block[504] !== 0;
     if (numbers.length > MAX_RANGES * 2) refuse('a sparse file has too many ranges');
   }
-  return sparseFile(numbers, numberAt(header, 483, 12, refuse), 0, refuse);
+  return sparseFile(numbers, numberAt(header, [483, 12], refuse), 0, refuse);
 }
 
 /** The map of a file with GNU's records in its extended header; null when it has none. */

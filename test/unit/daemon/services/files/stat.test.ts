@@ -12,7 +12,7 @@ import { join } from 'node:path';
 import { setAttributeSync } from 'fs-xattr';
 import { describe, expect, test } from 'vitest';
 import { stat } from '../../../../../src/daemon/services/files/stat.ts';
-import { STRANGER } from '../../../../support/exchanger.ts';
+import { linkOfStranger } from '../../../../support/exchanger.ts';
 import { scratch } from '../../../../support/scratch.ts';
 import { testEntries } from '../../../../support/users.ts';
 
@@ -159,8 +159,7 @@ describe('Stat of a link', () => {
     const { root, path, look } = setUp();
     chmodSync(root, 0o755);
     setAttributeSync(path, 'user.svc.of', 'target');
-    symlinkSync('file.txt', join(root, 'link'));
-    lchownSync(join(root, 'link'), STRANGER, STRANGER);
+    linkOfStranger('file.txt', join(root, 'link'));
     const link = await look('link');
     expect(link).toMatchObject({ type: 'file', mode: 0o640, symlinkTarget: path });
     expect(link.metadata).toEqual({});

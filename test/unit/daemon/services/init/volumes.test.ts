@@ -1,8 +1,8 @@
 import { execFileSync, spawnSync } from 'node:child_process';
 import {
   chmodSync,
+  chownSync,
   existsSync,
-  lchownSync,
   mkdirSync,
   readdirSync,
   readFileSync,
@@ -14,7 +14,7 @@ import { join } from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { readMounts } from '../../../../../src/daemon/os/mounts.ts';
 import { type MountTools, SYSTEM_TOOLS, Volumes } from '../../../../../src/daemon/services/init/volumes.ts';
-import { exchanger, STRANGER } from '../../../../support/exchanger.ts';
+import { exchanger, linkOfStranger, STRANGER } from '../../../../support/exchanger.ts';
 import { runStep } from '../../../../support/init-step.ts';
 import { testLanes } from '../../../../support/lanes.ts';
 import { needs } from '../../../../support/needs.ts';
@@ -174,13 +174,23 @@ describe('a failed mount can be repeated', () => {
   });
 });
 
+/** A user's directory `home` with `dir/volume`, and `link`, which leads to the directory `etc` with `volume`. */
+function setUpHome() {
+  const each = setUp();
+  const { guest } = each;
+  chmodSync(join(guest, '..'), 0o755);
+  for (const name of ['etc/volume', 'home/dir/volume']) mkdirSync(join(guest, name), { recursive: true });
+  for (const name of ['home', 'home/dir']) chownSync(join(guest, name), STRANGER, STRANGER);
+  linkOfStranger(`${guest}/etc`, `${guest}/home/link`);
+  return { ...each, names: [`${guest}/home/dir`, `${guest}/home/link`] as const };
+}
+
 describe('in a directory that belongs to a user', () => {
   test('a link as the mount point is refused', async () => {
     const { mount, guest, mounted } = setUp();
     chmodSync(join(guest, '..'), 0o755);
     mkdirSync(`${guest}/etc`);
-    symlinkSync('etc', `${guest}/link`);
-    lchownSync(`${guest}/link`, STRANGER, STRANGER);
+    linkOfStranger('etc', `${guest}/link`);
     for (const path of ['link', 'link/below'])
       await expect(mount({ [path]: 'host:/a' })).rejects.toMatchObject({ kind: 'permission_denied' });
     expect(mounted()).toEqual([]);
@@ -188,12 +198,8 @@ describe('in a directory that belongs to a user', () => {
 
   test('a mount point that is exchanged for a link leads nothing elsewhere', async () => {
     needs('python3');
-    const { mount, guest, volumes, mounted } = setUp();
-    chmodSync(join(guest, '..'), 0o755);
-    for (const name of ['etc/volume', 'home/dir/volume']) mkdirSync(join(guest, name), { recursive: true });
-    symlinkSync(`${guest}/etc`, `${guest}/home/link`);
-    for (const name of ['home', 'home/dir', 'home/link']) lchownSync(join(guest, name), STRANGER, STRANGER);
-    await exchanger(`${guest}/home/dir`, `${guest}/home/link`);
+    const { mount, guest, volumes, mounted, names } = setUpHome();
+    await exchanger(...names);
     let done = 0;
     for (let round = 0; round < 100; round++) {
       await mount({ 'home/dir/volume': 'host:/a' }, String(round)).then(
@@ -210,21 +216,13 @@ describe('in a directory that belongs to a user', () => {
 });
 
 describe('a volume below a directory that its owner exchanges for a link', () => {
-  /** `home/dir/volume` is mounted; `home/link` leads to `etc`, and another file system is mounted at `etc/volume`. */
+  /** `home/dir/volume` is mounted, and another file system at `etc/volume`. */
   async function setUpLink() {
-    const each = setUp();
-    const { guest } = each;
-    chmodSync(join(guest, '..'), 0o755);
-    for (const name of ['etc/volume', 'home/dir/volume']) mkdirSync(join(guest, name), { recursive: true });
-    symlinkSync(`${guest}/etc`, `${guest}/home/link`);
-    for (const name of ['home', 'home/dir', 'home/link']) lchownSync(join(guest, name), STRANGER, STRANGER);
-    execFileSync('mount', ['-t', 'tmpfs', 'tmpfs', `${guest}/etc/volume`]);
+    const each = setUpHome();
+    const other = `${each.guest}/etc/volume`;
+    execFileSync('mount', ['-t', 'tmpfs', 'tmpfs', other]);
     await each.mount({ 'home/dir/volume': 'host:/a' });
-    return {
-      ...each,
-      other: `${guest}/etc/volume`,
-      names: [`${guest}/home/dir`, `${guest}/home/link`] as const,
-    };
+    return { ...each, other };
   }
 
   test('is unmounted where it is now', async () => {
