@@ -9,6 +9,7 @@ import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { story } from '../support/file-model/arbitraries.ts';
 import { setStage } from '../support/file-model/stage.ts';
 import { type Played, play } from '../support/file-model/story.ts';
+import { needs } from '../support/needs.ts';
 import { scratch } from '../support/scratch.ts';
 
 /*
@@ -23,6 +24,7 @@ const RUNS = Number(ENVD_MODEL_RUNS ?? 100);
 const SEED = Number(ENVD_MODEL_SEED ?? (ENVD_MODEL_RUNS ? Date.now() % 1e9 : 1));
 
 async function compare(daemon: TestDaemon): Promise<void> {
+  needs('mounts');
   chmodSync(daemon.scratch, 0o755);
   await using stage = await setStage(daemon);
   const played: Played = new Map();

@@ -44,6 +44,9 @@ export interface Plant {
   readonly attributes: readonly (readonly [name: string, value: string])[];
 }
 
+/** The directory that the second file system is mounted at. */
+export const SECOND = 'm';
+
 /** An empty tree at `base`, whose own directories stay: `[name, owner]`. */
 export class Disk {
   readonly world: World;
@@ -70,7 +73,8 @@ export class Disk {
         rmSync(Buffer.concat([Buffer.from(`${path}/`), below]), { recursive: true, force: true });
       chownSync(path, uid, uid);
       chmodSync(path, 0o755);
-      this.top.entries.set(name, newDirectory(this.top, { uid, gid: uid, mode: 0o755 }));
+      const status = { uid, gid: uid, mode: 0o755, isSecond: name === SECOND };
+      this.top.entries.set(name, newDirectory(this.top, status));
     }
     const held: File = {
       ...{ kind: 'file', uid: 0, gid: 0, mode: 0o600, content: 'held' },

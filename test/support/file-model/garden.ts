@@ -1,7 +1,7 @@
 // Makes the random trees and paths.
 import { execFileSync } from 'node:child_process';
 import type { PathSpec, PlantSpec } from './arbitraries.ts';
-import type { Disk } from './disk.ts';
+import { type Disk, SECOND } from './disk.ts';
 import { type Bytes, type Directory, type Node, walkTree } from './tree.ts';
 
 /** The processes whose links in /proc lead into the tree. */
@@ -87,7 +87,10 @@ export class Garden {
   }
 
   #hardLink(parent: Directory, path: Bytes, { name, where }: PlantSpec): void {
-    const files = this.#paths().filter(([, node]) => node.kind === 'file');
+    const second = `${this.#disk.base}/${SECOND}/`;
+    const files = this.#paths().filter(
+      ([existing, node]) => node.kind === 'file' && existing.startsWith(second) === parent.isSecond,
+    );
     const [existing, file] = files[where % files.length] ?? [];
     if (existing !== undefined && file?.kind === 'file')
       this.#disk.hardLink(parent, path, name, existing, file);

@@ -297,7 +297,31 @@ export function move(world: World, source: Bytes, destination: Bytes, caller: Ca
   // Its `..` changes: rename(2), EACCES. The daemon asks for search permission too.
   const isMovedAway = node.kind === 'directory' && parents.directory !== from.directory;
   if (isMovedAway && !may(from.rights, WRITE | SEARCH, node, world.groups)) return 'permission_denied';
-  return rename(from, node, parents.directory, to.name);
+  const isAcross = from.directory.isSecond !== parents.directory.isSecond;
+  const moved = isAcross ? copyOf(node, parents.directory, new Map()) : node;
+  return moved === null ? 'failed_precondition' : rename(from, moved, parents.directory, to.name);
+}
+
+/**
+ * What is moved to another file system: without set-id bits that grant rights, hard links only to each other; null when
+ * there is a fifo in it.
+ */
+function copyOf(node: Node, parent: Directory, copied: Map<File, File>): Node | null {
+  if (node.kind === 'fifo') return null;
+  if (node.kind === 'link') return { ...node };
+  if (node.kind === 'file') {
+    const copy = copied.get(node) ?? { ...node, mode: node.mode & 0o1777 };
+    copied.set(node, copy);
+    return copy;
+  }
+  const { uid, gid, mode, attributes } = node;
+  const made = newDirectory(parent, { uid, gid, mode: mode & 0o3777, attributes });
+  for (const [name, entry] of node.entries) {
+    const copy = copyOf(entry, made, copied);
+    if (copy === null) return null;
+    made.entries.set(name, copy);
+  }
+  return made;
 }
 
 /** rename(2). */

@@ -1,11 +1,11 @@
 // A daemon, an empty tree, and two processes whose links in /proc lead into it.
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { closeSync, mkdirSync, openSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { TestDaemon } from '../daemon.ts';
 import { ADA, BOB } from './arbitraries.ts';
 import { Calls } from './calls.ts';
-import { Disk, type Helper } from './disk.ts';
+import { Disk, type Helper, SECOND } from './disk.ts';
 import { Garden } from './garden.ts';
 import type { Stage } from './story.ts';
 import { type Groups, newDirectory } from './tree.ts';
@@ -32,7 +32,9 @@ export async function setStage(daemon: TestDaemon): Promise<Stage & AsyncDisposa
     ['r', 0],
     ['s', ADA],
     ['t', BOB],
+    [SECOND, 0],
   ]);
+  execFileSync('mount', ['-t', 'tmpfs', 'tmpfs', join(base, SECOND)]);
   writeFileSync(join(base, 'held'), '');
   const descriptors = [openSync(join(base, 's'), 'r'), openSync(join(base, 'held'), 'r+')];
   const helpers = [
@@ -51,6 +53,7 @@ export async function setStage(daemon: TestDaemon): Promise<Stage & AsyncDisposa
     callsOf: (user) => new Calls(daemon, user),
     async [Symbol.asyncDispose]() {
       for (const helper of helpers) helper.kill();
+      execFileSync('umount', ['-l', join(base, SECOND)]);
     },
   };
 }

@@ -17,6 +17,8 @@ export interface Directory {
   readonly entries: Map<Bytes, Node>;
   /** Whether it is part of /proc. */
   readonly isProc: boolean;
+  /** Whether it is on the second file system. */
+  readonly isSecond: boolean;
 }
 
 export interface File {
@@ -57,12 +59,20 @@ export const [READ, WRITE, SEARCH] = [4, 2, 1];
 const STICKY = 0o1000;
 export const SET_GROUP_ID = 0o2000;
 
-export function newDirectory(
-  parent: Directory | null,
-  status: { uid: number; gid: number; mode: number; attributes?: Attributes; isProc?: boolean },
-): Directory {
+interface Status {
+  readonly uid: number;
+  readonly gid: number;
+  readonly mode: number;
+  readonly attributes?: Attributes;
+  readonly isProc?: boolean;
+  readonly isSecond?: boolean;
+}
+
+export function newDirectory(parent: Directory | null, status: Status): Directory {
   const { uid, gid, mode, attributes = new Map(), isProc = false } = status;
-  const directory = { kind: 'directory' as const, uid, gid, mode, attributes, entries: new Map(), isProc };
+  const isSecond = status.isSecond ?? parent?.isSecond ?? false;
+  const entries = new Map<Bytes, Node>();
+  const directory = { kind: 'directory' as const, uid, gid, mode, attributes, entries, isProc, isSecond };
   const self: Directory = Object.assign(directory, { parent: directory as unknown as Directory });
   if (parent) self.parent = parent;
   return self;
