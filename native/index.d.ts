@@ -203,6 +203,18 @@ export function readDirectoryBelow(
  */
 export function readNext(directory: number, owner: number | null): Promise<Buffer>;
 
+// --- files/store_files.c ----------------------------------------------------------------------------------
+
+/**
+ * Stores small new files in an open directory in a pool thread, each unnamed until it has content, owner, mode and time.
+ * Stops at the first that cannot be stored in this way, for whatever reason, such as a name that exists; resolves with
+ * the number of those before.
+ *
+ * Layout of a file, little-endian, unaligned: i64 seconds of the modification time; u32 nanoseconds, mode, uid, gid,
+ * length of the name with its NUL, length of the content; the name; the content.
+ */
+export function storeFiles(directory: number, files: Buffer): Promise<number>;
+
 // --- files/small_file.c -----------------------------------------------------------------------------------
 
 export interface SmallFile {

@@ -12,6 +12,15 @@ import type { User } from './users.ts';
 
 type Owner = Pick<User, 'uid' | 'gid'>;
 
+/** A file whose content is in memory. */
+export interface SmallFile extends Owner {
+  readonly name: BytePath;
+  readonly content: Buffer;
+  readonly mode: number;
+  readonly seconds: number;
+  readonly nanoseconds: number;
+}
+
 /** Errors where O_TMPFILE is not supported; EISDIR: it was taken for a plain open of a directory. */
 const NO_TMPFILE = ['ENOTSUP', 'EOPNOTSUPP', 'EISDIR', 'EINVAL'];
 
@@ -53,6 +62,16 @@ export class DirectoryWriter implements AsyncDisposable {
       const flags = constants.O_RDWR | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
       return new NewFile(this, await this.#open(temporary, flags), temporary);
     }
+  }
+
+  /**
+   * Stores new files in one job, each unnamed until it is complete. Returns how many; the one behind them, if any, must
+   * be stored in another way.
+   */
+  async storeFiles(files: readonly SmallFile[]): Promise<number> {
+    if (this.#owner !== null) return 0;
+    const items = Buffer.concat(files.flatMap(itemOf));
+    return this.#run(() => native.storeFiles(this.#file.fd, items));
   }
 
   /** Gives an open file without a name, or with other names only, an owner and then this name. */
@@ -209,6 +228,22 @@ export class NewFile implements AsyncDisposable {
     await this.file.close();
     if (this.#temporary !== null) await this.#directory.unlink(this.#temporary).catch(() => {});
   }
+}
+
+/** Bytes before the name; the layout is in `native/index.d.ts`. */
+const ITEM = 32;
+
+function itemOf({ name, content, mode, uid, gid, seconds, nanoseconds }: SmallFile): Buffer[] {
+  const head = Buffer.alloc(ITEM + name.length + 1);
+  head.writeBigInt64LE(BigInt(seconds), 0);
+  head.writeUInt32LE(nanoseconds, 8);
+  head.writeUInt32LE(mode, 12);
+  head.writeUInt32LE(uid, 16);
+  head.writeUInt32LE(gid, 20);
+  head.writeUInt32LE(name.length + 1, 24);
+  head.writeUInt32LE(content.length, 28);
+  head.write(name, ITEM, 'latin1');
+  return [head, content];
 }
 
 /** Gives a symbolic link of ours an owner. The directory's owner may have exchanged it since it was made. */

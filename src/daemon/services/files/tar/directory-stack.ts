@@ -1,5 +1,5 @@
 import type { BytePath } from '../../../os/byte-path.ts';
-import type { DirectoryWriter } from '../../../os/directory-writer.ts';
+import type { DirectoryWriter, SmallFile } from '../../../os/directory-writer.ts';
 import type { Attribute } from '../../../os/entries.ts';
 import type { User } from '../../../os/users.ts';
 
@@ -11,12 +11,26 @@ type Beside = (task: () => Promise<void>) => Promise<void>;
 /** Entries that are stored at the same time. */
 const MAX_TASKS = 16;
 
+/** Files that are stored in one job, and their content in bytes. */
+const BATCH_FILES = 64;
+const BATCH_BYTES = 256 * 1024;
+
+/** A small file that can be stored together with others. */
+export interface PendingFile {
+  readonly file: SmallFile;
+  /** Stores it on its own. */
+  readonly store: () => Promise<void>;
+  readonly stored: () => void;
+}
+
 /** A directory that entries are unpacked into. */
 export interface Level {
   readonly name: BytePath;
   readonly writer: DirectoryWriter;
   /** What is being stored in it, by name. */
   readonly tasks: Map<BytePath, Promise<void>>;
+  /** Files that wait to be stored together. */
+  readonly batch: PendingFile[];
   /** Completes the directory when all entries are in it. */
   finish: (() => Promise<void>) | null;
 }
@@ -40,12 +54,14 @@ export class DirectoryStack {
   readonly #user: Owner;
   readonly #beside: Beside;
   readonly #running = new Set<Promise<void>>();
+  /** Bytes in the batch of the top level; there is no other batch. */
+  #waiting = 0;
   #failure: { readonly reason: unknown } | null = null;
 
   constructor(root: DirectoryWriter, user: Owner, beside: Beside) {
     this.#beside = beside;
     this.#root = root;
-    this.#levels = [{ name: '', writer: root, tasks: new Map(), finish: null }];
+    this.#levels = [{ name: '', writer: root, tasks: new Map(), batch: [], finish: null }];
     this.#user = user;
   }
 
@@ -54,18 +70,20 @@ export class DirectoryStack {
     let depth = 0;
     while (depth < path.length && this.#levels[depth + 1]?.name === path[depth]) depth++;
     while (this.#levels.length > depth + 1) await this.#leave();
+    if (depth < path.length) await this.#flush(this.#top);
     for (const name of path.slice(depth)) {
       await this.settled(this.#top, name);
       const { directory } = await this.#top.writer.makeDirectory(name, this.#user);
-      this.#levels.push({ name, writer: directory, tasks: new Map(), finish: null });
+      this.#levels.push({ name, writer: directory, tasks: new Map(), batch: [], finish: null });
     }
     return this.#top;
   }
 
   /** Makes a directory and goes there; false when it exists, and is then kept as it is. */
   async make(level: Level, name: BytePath, facts: DirectoryFacts): Promise<boolean> {
+    await this.#flush(level);
     const { directory, isNew } = await level.writer.makeDirectory(name, facts.owner);
-    const made: Level = { name, writer: directory, tasks: new Map(), finish: null };
+    const made: Level = { name, writer: directory, tasks: new Map(), batch: [], finish: null };
     this.#levels.push(made);
     if (!isNew) return false;
     const { mode, attributes } = facts;
@@ -96,13 +114,35 @@ export class DirectoryStack {
     level.tasks.set(name, run);
   }
 
+  /** Stores a file together with the next ones. */
+  async add(level: Level, pending: PendingFile): Promise<void> {
+    level.batch.push(pending);
+    this.#waiting += pending.file.content.length;
+    if (level.batch.length >= BATCH_FILES || this.#waiting >= BATCH_BYTES) await this.#flush(level);
+  }
+
   /** Resolves when nothing is being stored under this name. */
   async settled(level: Level, name: BytePath): Promise<void> {
+    if (level.batch.some(({ file }) => file.name === name)) await this.#flush(level);
     await level.tasks.get(name);
   }
 
   async allSettled(): Promise<void> {
+    for (const level of this.#levels) await this.#flush(level);
     await Promise.all(this.#running);
+  }
+
+  /** Begins to store the files that wait. */
+  async #flush(level: Level): Promise<void> {
+    const batch = level.batch.splice(0);
+    if (batch.length === 0) return;
+    this.#waiting = 0;
+    await this.#room();
+    const run = this.#run(() => storeAll(level.writer, batch));
+    for (const { file } of batch) level.tasks.set(file.name, run);
+    void run.finally(() => {
+      for (const { file } of batch) if (level.tasks.get(file.name) === run) level.tasks.delete(file.name);
+    });
   }
 
   async leaveAll(): Promise<void> {
@@ -124,6 +164,7 @@ export class DirectoryStack {
   async #leave(): Promise<void> {
     const level = this.#levels.pop();
     if (!level) return;
+    await this.#flush(level);
     await this.#room();
     void this.#run(async () => {
       await using _ = level.writer;
@@ -144,5 +185,17 @@ export class DirectoryStack {
       .finally(() => this.#running.delete(run));
     this.#running.add(run);
     return run;
+  }
+}
+
+/** Stores files in as few jobs as possible; what cannot be stored with others, such as over a file, on its own. */
+async function storeAll(writer: DirectoryWriter, batch: readonly PendingFile[]): Promise<void> {
+  for (let done = 0; done < batch.length; done++) {
+    const rest = batch.slice(done);
+    // Storing it on its own tells the reason, with its name.
+    const count = await writer.storeFiles(rest.map(({ file }) => file)).catch(() => 0);
+    for (const { stored } of rest.slice(0, count)) stored();
+    done += count;
+    await batch[done]?.store();
   }
 }

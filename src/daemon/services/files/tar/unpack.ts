@@ -13,6 +13,8 @@ import { timeOf } from './times.ts';
 
 /** Larger files are written as they come. */
 const SMALL = 256 * 1024;
+/** Smaller ones are stored together. */
+const BATCHED = 64 * 1024;
 const MAX_ID = 0xffff_fffe;
 
 /** What was unpacked. */
@@ -132,12 +134,17 @@ class Unpacker {
       return count();
     }
     const content = this.#reader.contentReceived() ?? (await this.#reader.content());
-    await this.#stack.start(level, name, () =>
+    const store = () =>
       this.#about(member.name, async () => {
         await storeFile(content, member, target);
         count();
-      }),
-    );
+      });
+    const isPlain =
+      member.attributes.length === 0 && member.realSize === content.length && content.length <= BATCHED;
+    if (!isPlain) return this.#stack.start(level, name, store);
+    const { seconds, nanoseconds } = member;
+    const file = { name, content, mode: target.mode, ...owner, seconds, nanoseconds };
+    await this.#stack.add(level, { file, store, stored: count });
   }
 
   async #symbolicLink(level: Level, name: BytePath, member: Member): Promise<void> {

@@ -10,7 +10,8 @@ import { ROOT } from '../../../../../support/users.ts';
 test('an archive leaves the gate for its client only when nothing is being written', async () => {
   const path = scratch();
   const gate = new WriteGate();
-  const files = Array.from({ length: 100 }, (_, index) => ({ name: `${index}`, content: 'x'.repeat(1000) }));
+  // Two jobs of 64.
+  const files = Array.from({ length: 128 }, (_, index) => ({ name: `${index}`, content: 'x'.repeat(1000) }));
   const archive = archiveOf(...files);
   let atRest = 0;
   async function* source() {
@@ -24,6 +25,6 @@ test('an archive leaves the gate for its client only when nothing is being writt
   const archives = new Archives(testLanes, gate);
   const user = { ...ROOT, uid: process.geteuid?.() ?? 0, gid: process.getegid?.() ?? 0 };
   const unpacked = await archives.unpack(path, user, source(), AbortSignal.any([]));
-  expect(unpacked.files).toBe(100);
-  expect(atRest).toBe(100);
+  expect(unpacked.files).toBe(128);
+  expect(atRest).toBe(128);
 });
