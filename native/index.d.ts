@@ -104,6 +104,12 @@ export function exitNow(code: number): void;
  */
 export function allowMounts(ids: Uint32Array): void;
 
+/**
+ * Whether all mounts of this process' namespace answer at once: there is no FUSE, NFS or the like. Automounts are not
+ * counted. Reads the table of mounts only after a change.
+ */
+export function allMountsAnswer(): boolean;
+
 /** A name in an open directory. Names are bytes, one character per byte (Latin-1). */
 export interface Place {
   /** Descriptor of the directory (O_PATH, close-on-exec), owned by the caller. */

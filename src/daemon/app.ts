@@ -77,7 +77,14 @@ export function buildApp(services: AppServices, options: AppOptions): FastifyIns
   const rpc = createRpc(services);
   const relay = new AbortRelay(shutdown);
   const { guest } = services;
-  const direct = new DirectCalls({ unary: rpc.unary, guest, logger, shutdown: relay, head: DIRECT_HEAD });
+  const direct = new DirectCalls({
+    ...rpc,
+    guest,
+    logger,
+    shutdown: relay,
+    head: DIRECT_HEAD,
+    places: options.places,
+  });
   const app = Fastify({
     // Fastify's own lines about requests and listening are suppressed; `logOperations` and `run` write them.
     loggerInstance: logger.child({}, { level: logger.isLevelEnabled('warn') ? 'warn' : logger.level }),

@@ -14,6 +14,7 @@ import { findCgroupMount } from './os/cgroup2.ts';
 import { Lanes } from './os/lanes.ts';
 import { UserDatabase } from './os/users.ts';
 import { StreamServer } from './rpc/connect-stream.ts';
+import { StreamPlaces } from './rpc/stream-places.ts';
 import { createFileServices } from './services/files/services.ts';
 import { Guest } from './services/guest/guest.ts';
 import { MetricsReader } from './services/guest/metrics.ts';
@@ -75,7 +76,7 @@ export function compose(config: Config, logger: Logger, output: HeldOutput): Dae
       files: createFileServices(guest, { ...entries, ...pause, uploads }),
       downloads: new Transfers(),
     },
-    { ...config, logger, unread, shutdown: shutdown.signal },
+    { ...config, logger, unread, places: new StreamPlaces(config.maxStreams), shutdown: shutdown.signal },
   );
   return {
     app,

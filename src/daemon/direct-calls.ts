@@ -3,14 +3,19 @@ import type { Logger } from 'pino';
 import type { AbortRelay } from '../base/abort.ts';
 import { logAtEnd, type Outcome } from './rest/accounting.ts';
 import { hasAccess } from './rest/auth.ts';
-import { type UnaryExchange, type UnaryRoute, unaryCodecOf } from './rpc/connect-unary.ts';
+import { streamCodecOf } from './rpc/connect-stream.ts';
+import { type UnaryRoute, unaryCodecOf } from './rpc/connect-unary.ts';
 import { codeNameOf } from './rpc/errors.ts';
 import { encodingOf, PROTOCOL_VERSION } from './rpc/mount.ts';
 import { headersOf } from './rpc/request.ts';
+import type { StreamRoute } from './rpc/router.ts';
+import type { StreamPlaces } from './rpc/stream-places.ts';
 import type { Guest } from './services/guest/guest.ts';
 
 interface DirectOptions {
   readonly unary: readonly UnaryRoute[];
+  readonly streams: readonly StreamRoute[];
+  readonly places: StreamPlaces;
   readonly guest: Guest;
   readonly logger: Logger;
   readonly shutdown: AbortRelay;
@@ -19,16 +24,18 @@ interface DirectOptions {
 }
 
 /**
- * Serves unary RPCs and `GET /health` without Fastify, whose routing and hooks take as much CPU as such a call itself.
+ * Serves RPCs in the Connect protocol and `GET /health` without Fastify, whose routing and hooks take as much CPU as such a call itself.
  * Only requests that pass every hook unchanged: all others are left to Fastify, which serves the same calls.
  */
 export class DirectCalls {
   readonly #options: DirectOptions;
   readonly #unary: ReadonlyMap<string, UnaryRoute>;
+  readonly #streams: ReadonlyMap<string, StreamRoute>;
 
   constructor(options: DirectOptions) {
     this.#options = options;
     this.#unary = new Map(options.unary.map((route) => [route.path, route]));
+    this.#streams = new Map(options.streams.map((route) => [route.path, route]));
   }
 
   /** Serves the request and returns true, or returns false without effect. */
@@ -37,7 +44,7 @@ export class DirectCalls {
     const { shutdown } = this.#options;
     if (headers.host === undefined || shutdown.signal.aborted) return false;
     return method === 'POST'
-      ? this.#serveUnary(request, response)
+      ? this.#serveUnary(request, response) || this.#serveStream(request, response)
       : method === 'GET' && request.url === '/health' && this.#serveHealth(response);
   }
 
@@ -57,18 +64,31 @@ export class DirectCalls {
     logAtEnd(logger, 'POST', route.path, response, outcome);
     const encoding = encodingOf(request.headers);
     const exchange = { request, response, headers: headersOf(request), head, codec, encoding, shutdown };
-    void run(route, exchange, outcome);
+    void finish(route.serve(exchange), response, outcome);
+    return true;
+  }
+
+  #serveStream(request: IncomingMessage, response: ServerResponse): boolean {
+    const { guest, logger, head, shutdown, places } = this.#options;
+    const route = this.#streams.get(request.url ?? '');
+    const codec = route && streamCodecOf(request.headers['content-type']);
+    if (!codec || !speaksOurVersion(request) || !hasAccess(request.headers, guest)) return false;
+    if (!places.take(response)) return false;
+    const outcome: Outcome = {};
+    logAtEnd(logger, 'POST', route.path, response, outcome);
+    const exchange = { request, response, headers: headersOf(request), head, codec, shutdown };
+    void finish(route.serve(exchange), response, outcome);
     return true;
   }
 }
 
-async function run(route: UnaryRoute, exchange: UnaryExchange, outcome: Outcome): Promise<void> {
+async function finish(served: Promise<unknown>, response: ServerResponse, outcome: Outcome): Promise<void> {
   try {
-    const error = await route.serve(exchange);
+    const error = await served;
     if (error !== null) note(error, outcome);
   } catch (error) {
     note(error, outcome);
-    exchange.response.destroy();
+    response.destroy();
   }
 }
 

@@ -109,7 +109,7 @@ function serveOurs(request: IncomingMessage, response: ServerResponse): void {
   const headers = headersOf(request);
   const codec = request.headers['content-type']?.endsWith('json') ? 'json' : 'binary';
   const shutdown = new AbortRelay(new AbortController().signal);
-  void streams.serve(ours, { request, response, headers, codec, shutdown });
+  void streams.serve(ours, { request, response, headers, head: [], codec, shutdown });
 }
 
 /** The lower bound: the payloads alone, in writes of 64 KiB, over a plain socket. The request is `size count`. */

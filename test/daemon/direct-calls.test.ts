@@ -35,6 +35,12 @@ const json = { 'content-type': 'application/json' };
 const trusted = { ...json, 'x-access-token': TOKEN };
 const STAT = '/filesystem.Filesystem/Stat';
 
+const START = '/process.Process/Start';
+const framed = { ...trusted, 'content-type': 'application/connect+json' };
+/** A message of less than 128 bytes in its envelope. */
+const envelope = (message: string) => `\0\0\0\0${String.fromCharCode(message.length)}${message}`;
+const CLEAR = envelope('{"process":{"cmd":"/none"}}');
+
 const cases: [string, string, string, Headers, string][] = [
   ['health', 'GET', '/health', {}, ''],
   ['health with a body', 'GET', '/health', { 'content-length': '3' }, 'abc'],
@@ -48,6 +54,11 @@ const cases: [string, string, string, Headers, string][] = [
   ['an unsupported type', 'POST', STAT, { ...trusted, 'content-type': 'text/plain' }, '{}'],
   ['no type', 'POST', STAT, { 'x-access-token': TOKEN }, '{}'],
   ['another method', 'GET', STAT, trusted, ''],
+  ['a stream', 'POST', START, framed, CLEAR],
+  ['a stream for a page of another origin', 'POST', START, { ...framed, origin: 'http://a' }, CLEAR],
+  ['a stream without a message', 'POST', START, framed, ''],
+  ['a stream without a token', 'POST', START, { ...framed, 'x-access-token': '' }, CLEAR],
+  ['a stream in another version', 'POST', START, { ...framed, 'connect-protocol-version': '2' }, CLEAR],
   [
     'a listing that is compressed',
     'POST',
@@ -65,10 +76,13 @@ test.each(cases)('%s: answered as by the route', async (_name, method, path, hea
 test('a call is logged once', async () => {
   await ask('POST', '/process.Process/SendSignal', trusted, '{"process":{"pid":1},"signal":9}');
   await ask('POST', '/process.Process/List', trusted, '{}');
-  const lines = () => daemon.log.filter((line) => String(line.operation).includes('/process.Process/'));
-  await expect.poll(() => lines().length).toBeGreaterThanOrEqual(2);
+  await ask('POST', '/process.Process/Connect', framed, envelope('{"process":{"pid":1}}'));
+  const lines = () =>
+    daemon.log.filter((line) => /Process\/(SendSignal|List|Connect)$/.test(String(line.operation)));
+  await expect.poll(() => lines().length).toBeGreaterThanOrEqual(3);
   expect(lines()).toMatchObject([
     { operation: 'POST /process.Process/SendSignal', status: 404, code: 'not_found' },
     { operation: 'POST /process.Process/List', status: 200 },
+    { operation: 'POST /process.Process/Connect', status: 200, code: 'not_found' },
   ]);
 });

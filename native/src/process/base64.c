@@ -51,7 +51,7 @@ __attribute__((target("ssse3"))) static size_t encode_blocks(const uint8_t* in, 
 static bool has_blocks(void) {
   return __builtin_cpu_supports("ssse3");
 }
-#elif defined(__aarch64__)
+#else
 #include <arm_neon.h>
 
 // Forty-eight bytes to sixty-four characters per step; returns the number of bytes encoded.
@@ -74,15 +74,6 @@ static size_t encode_blocks(const uint8_t* in, size_t length, uint8_t* out) {
 
 static bool has_blocks(void) {
   return true;
-}
-#else
-static size_t encode_blocks(const uint8_t* in, size_t length, uint8_t* out) {
-  (void)in, (void)length, (void)out;
-  return 0;
-}
-
-static bool has_blocks(void) {
-  return false;
 }
 #endif
 

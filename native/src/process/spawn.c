@@ -131,14 +131,15 @@ static void on_exit_readable(uv_poll_t* poll, int status, int events) {
   if (s->state == FAILED) report_failure(s);
 }
 
-static int open_poll(start* s, uv_poll_t* poll, int descriptor, uv_poll_cb on_readable) {
+static int open_poll(start* s, uv_poll_t* poll, int descriptor, int events, uv_poll_cb on_event) {
   uv_loop_t* loop;
+  if (descriptor < 0) return s->failed_errno;
   napi_get_uv_event_loop(s->env, &loop);
   int result = uv_poll_init(loop, poll, descriptor);
   if (result < 0) return -result;
   s->open_handles++;
   poll->data = s;
-  return -uv_poll_start(poll, UV_READABLE, on_readable);
+  return -uv_poll_start(poll, events, on_event);
 }
 
 // The descriptors that are needed to follow the child cannot be had.
@@ -158,7 +159,7 @@ static void on_last_report(start* s) {
     report_failure(s);
     return close_handles(s);
   }
-  int error = open_poll(s, &s->exit, s->pidfd, on_exit_readable);
+  int error = open_poll(s, &s->exit, s->pidfd, UV_READABLE, on_exit_readable);
   if (error) return abandon(s, error);
   s->state = s->failed_step[0] ? FAILED : RUNNING;
   if (s->state == FAILED) return;
@@ -167,21 +168,23 @@ static void on_last_report(start* s) {
   report(s, "started", started);
 }
 
-static void on_report(uv_poll_t* poll, int status, int events) {
-  (void)status, (void)events;
-  start* s = poll->data;
+// Returns 0 when there will be no more, else -1.
+static ssize_t read_reports(start* s) {
   start_report r;
   ssize_t length;
   while ((length = read(s->reports, &r, sizeof r)) == sizeof r) {
-    if (strcmp(r.event, "forked") != 0) {
-      fail(s, r.value, r.event);
-      continue;
-    }
-    s->pid = r.value;
-    s->pidfd = (int)syscall(SYS_pidfd_open, s->pid, 0);
-    if (s->pidfd < 0) return abandon(s, errno);
+    bool forked = strcmp(r.event, "forked") == 0;
+    if (forked) s->pidfd = (int)syscall(SYS_pidfd_open, s->pid = r.value, 0);
+    if (!forked || s->pidfd < 0) fail(s, forked ? errno : r.value, forked ? "poll" : r.event);
   }
-  if (length == 0) on_last_report(s);
+  return length;
+}
+
+// The pipe has been closed: nobody waits for reports before that, which saves a turn of the event loop.
+static void on_reports_closed(uv_poll_t* poll, int status, int events) {
+  (void)status, (void)events;
+  start* s = poll->data;
+  if (read_reports(s) == 0) on_last_report(s);
 }
 
 // EAGAIN when the cgroup is frozen: a process started in it would stop before its execve. A new cgroup below a frozen
@@ -202,6 +205,7 @@ static void on_limit(uv_timer_t* timer) {
     s->state = GIVEN_UP;
     return report_failure(s);
   }
+  if (s->pid == 0) read_reports(s);
   int cgroup = s->cgroup[0] ? open(s->cgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
   bool waits = s->pid == 0 || (cgroup >= 0 && frozen_error(cgroup) == EAGAIN);
   close_descriptor(&cgroup);
@@ -211,7 +215,7 @@ static void on_limit(uv_timer_t* timer) {
   fail(s, ETIMEDOUT, "execve");
   s->state = FAILED;
   syscall(SYS_pidfd_send_signal, s->pidfd, SIGKILL, NULL, 0);
-  int error = open_poll(s, &s->exit, s->pidfd, on_exit_readable);
+  int error = open_poll(s, &s->exit, s->pidfd, UV_READABLE, on_exit_readable);
   if (error) abandon(s, error);
 }
 
@@ -286,7 +290,7 @@ static void work_complete(napi_env env, napi_status status, void* data) {
   s->limit.data = s;
   s->open_handles = 1;
   napi_add_async_cleanup_hook(env, on_cleanup, s, &s->cleanup);
-  int error = open_poll(s, &s->reporting, s->reports, on_report);
+  int error = open_poll(s, &s->reporting, s->reports, UV_DISCONNECT, on_reports_closed);
   if (error) abandon(s, error);
 }
 

@@ -61,12 +61,6 @@ static int connect_starter(void) {
   return error;
 }
 
-static void disconnect_starter(void) {
-  close(connection);
-  connection = -1;
-  waitpid(starter, NULL, 0);
-}
-
 static int send_request(const int* descriptors, int count) {
   union {
     struct cmsghdr header;
@@ -88,7 +82,9 @@ int starter_request(const int* descriptors, int count) {
   if (!error) error = send_request(descriptors, count);
   // It has ended.
   if (error == EPIPE || error == ECONNRESET) {
-    disconnect_starter();
+    close(connection);
+    waitpid(starter, NULL, 0);
+    connection = -1;
     error = connect_starter();
     if (!error) error = send_request(descriptors, count);
   }

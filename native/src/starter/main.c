@@ -17,10 +17,6 @@
 
 #include "support/starter_protocol.h"
 
-#ifndef CLONE_INTO_CGROUP
-#define CLONE_INTO_CGROUP 0x200000000ULL
-#endif
-
 enum { SOCKET = 3, IOPRIO_WHO_PROCESS = 1, IOPRIO_CLASS_BE = 2, IOPRIO_CLASS_SHIFT = 13 };
 
 static void report(int reports, int value, const char* event) {

@@ -10,12 +10,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "support/napi.h"
+
 // File systems of the kernel and of local disks, in mountinfo's spelling.
 static const char QUICK[] =
     " bcachefs binfmt_misc bpf btrfs cgroup cgroup2 configfs debugfs devpts devtmpfs efivarfs erofs exfat ext2 ext3 "
-    "ext4 "
-    "f2fs fusectl hugetlbfs iso9660 jfs mqueue nilfs2 nsfs ntfs3 overlay proc pstore ramfs reiserfs rootfs securityfs "
-    "selinuxfs squashfs sysfs tmpfs tracefs udf vfat xfs zfs ";
+    "ext4 f2fs fusectl hugetlbfs iso9660 jfs mqueue nfsd nilfs2 nsfs ntfs3 overlay proc pstore ramfs reiserfs rootfs "
+    "rpc_pipefs securityfs selinuxfs squashfs sysfs tmpfs tracefs udf vfat xfs zfs ";
 
 _Thread_local mount_leave mounts_leave;
 
@@ -25,6 +26,7 @@ static struct {
   FILE* list;
   uint32_t* ids;
   size_t count;
+  bool has_silent;  // others, but for automounts, which only root makes
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static bool is_quick_kind(const char* type) {
@@ -39,9 +41,13 @@ static void read_table(void) {
   size_t size = 0;
   rewind(table.list);
   table.count = 0;
+  table.has_silent = false;
   while (getline(&line, &size, table.list) > 0) {
     const char* separator = strstr(line, " - ");
-    if (!separator || !is_quick_kind(separator + 3)) continue;
+    if (!separator || !is_quick_kind(separator + 3)) {
+      table.has_silent |= !separator || strncmp(separator, " - autofs ", 10) != 0;
+      continue;
+    }
     uint32_t* grown = realloc(table.ids, (table.count + 1) * sizeof *grown);
     if (!grown) break;
     table.ids = grown;
@@ -84,4 +90,12 @@ int mounts_check(int file) {
 bool mounts_is_quick(int file) {
   mounts_leave = (mount_leave){0};
   return mounts_check(file) == 0;
+}
+
+EXPORTED(allMountsAnswer) {
+  pthread_mutex_lock(&table.lock);
+  if (has_changed()) read_table();
+  bool all = table.list && !table.has_silent;
+  pthread_mutex_unlock(&table.lock);
+  return envd_value(env, 'b', all);
 }

@@ -4,6 +4,7 @@ import { EnvdError, isSystemError } from '../../base/errors.ts';
 import { readRawEntry } from './entries.ts';
 import { explain } from './errno.ts';
 import { type Lanes, NoAnswer } from './lanes.ts';
+import { native } from './native.ts';
 import { Place } from './place.ts';
 import type { User } from './users.ts';
 
@@ -48,7 +49,8 @@ export function lineHint(command: string): string {
 
 /**
  * Throws `deadline_exceeded` when a path is on a file system that does not answer: chdir(2) or execve(2) of the new
- * process would wait for it. Does nothing on local disks, and about other errors, which those calls report.
+ * process would wait for it. Does nothing on local disks, and about other errors, which those calls report. To be called
+ * only if `mountsMayHang`: a link into the mounts of another namespace is ended by the time limit of the start.
  */
 export async function assertAnswers(path: string, lanes: Lanes): Promise<void> {
   try {
@@ -57,6 +59,11 @@ export async function assertAnswers(path: string, lanes: Lanes): Promise<void> {
   } catch (error) {
     if (error instanceof NoAnswer || error instanceof EnvdError) throw explain(error, path);
   }
+}
+
+/** Whether there is a file system which may not answer; false takes a microsecond. */
+export function mountsMayHang(): boolean {
+  return !native.allMountsAnswer();
 }
 
 async function inspect(file: string, user: User, lanes: Lanes): Promise<'executable' | 'denied' | 'absent'> {

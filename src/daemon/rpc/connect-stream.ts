@@ -3,7 +3,7 @@ import { promisify } from 'node:util';
 import { gunzip } from 'node:zlib';
 import type { DescMessage } from '@bufbuild/protobuf';
 import { endStreamToJson } from '@connectrpc/connect/protocol-connect';
-import { type AbortRelay, untilAborted } from '../../base/abort.ts';
+import type { AbortRelay } from '../../base/abort.ts';
 import { EnvdError, messageOf } from '../../base/errors.ts';
 import type { Unread } from '../../base/unread.ts';
 import { CallScope } from './call-scope.ts';
@@ -51,6 +51,8 @@ export interface StreamExchange {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   readonly headers: RequestHeaders;
+  /** Headers of the response besides those that are set already, names and values in turn. */
+  readonly head: readonly string[];
   readonly codec: Codec;
   readonly shutdown: AbortRelay;
 }
@@ -60,6 +62,7 @@ interface Encoded {
   readonly stream: unknown;
   readonly events: unknown;
   readonly batch: FrameBatch;
+  readonly isLast: boolean;
 }
 
 /** Serves all streams in the Connect protocol; they share encoded batches and buffers. */
@@ -68,6 +71,8 @@ export class StreamServer {
   /** Several readers of a process take the same array of events in turn: it is encoded once. */
   readonly #recent: Record<Codec, Encoded | null> = { json: null, binary: null };
   readonly #unread: Unread;
+  /** The last frame of a stream without an error. */
+  readonly #end = endOfStream(null);
 
   /** `unread` bounds what the kernel has not taken, of all streams. */
   constructor(unread: Unread) {
@@ -82,17 +87,16 @@ export class StreamServer {
     stream: EventStream<Event, Input, Output>,
     exchange: StreamExchange,
   ): Promise<unknown> {
-    const { response, codec } = exchange;
-    response.writeHead(200, {
-      'content-type': `application/connect+${codec === 'json' ? 'json' : 'proto'}`,
-      'connect-accept-encoding': 'gzip',
-    });
+    const { response, codec, head } = exchange;
+    const type = `application/connect+${codec === 'json' ? 'json' : 'proto'}`;
+    response.writeHead(200, [...head, 'content-type', type, 'connect-accept-encoding', 'gzip']);
     const sending = new Sending(response, this.#unread);
     const error = await this.#pump(stream, exchange, sending).then(
       () => null,
       (reason: unknown) => sending.dropped ?? reason ?? new EnvdError('internal', 'stream failed'),
     );
-    if (!response.destroyed) response.end(endOfStream(error));
+    if (!response.destroyed && !response.writableEnded)
+      response.end(error === null ? this.#end : endOfStream(error));
     return error;
   }
 
@@ -113,35 +117,41 @@ export class StreamServer {
     const timeoutMs = timeoutOf(headers);
     const limitMs = stream.ownsTimeout ? null : timeoutMs;
     using scope = new CallScope(response, shutdown, limitMs, `stream exceeded its timeout of ${limitMs} ms`);
-    const { signal } = scope;
     const payload = await readMessage(request, headers.get('connect-content-encoding'));
     const message = decodeMessage(stream.method.input, payload, codec, stream.ignoreUnknownFields);
-    const feed = await stream.open(message, { headers, signal, timeoutMs });
+    const call = { headers, timeoutMs, abortSignal: () => scope.signal };
+    const feed = await stream.open(message, call);
     const batchBytes = () => (this.#unread.isScarce ? SMALL_BATCH_BYTES : BATCH_BYTES[codec]);
-    for await (const events of batches(feed, { keepaliveMs: keepaliveMsOf(headers), batchBytes, signal })) {
-      const sent = this.#framesOf(stream, events, codec).send(response);
+    const race = <T>(work: Promise<T>) => scope.race(work);
+    for await (const events of batches(feed, { keepaliveMs: keepaliveMsOf(headers), batchBytes, race })) {
+      const { batch, isLast } = this.#encode(stream, events, codec);
+      const sent = batch.send(response, isLast);
       if (sent === null) continue;
       sending.wait(response.writableLength);
-      await untilAborted(sent, signal);
+      await scope.race(sent);
       sending.taken();
     }
   }
 
-  /** `events`: null for a keepalive. */
-  #framesOf<Event, Input extends DescMessage, Output extends DescMessage>(
+  /** `events`: null for a keepalive. Those of the last batch are followed by the end of the stream, in one write. */
+  #encode<Event, Input extends DescMessage, Output extends DescMessage>(
     stream: EventStream<Event, Input, Output>,
     events: readonly Event[] | null,
     codec: Codec,
-  ): FrameBatch {
+  ): Encoded {
     const last = this.#recent[codec];
-    if (last?.stream === stream && last.events === events) return last.batch;
+    if (last?.stream === stream && last.events === events) return last;
     const batch = this.#batches.take();
     if (events === null) batch.add(encodeFrame(stream.method.output, stream.keepalive, codec));
     else for (const event of events) stream.addFrame(event, codec, batch);
+    const final = events?.at(-1);
+    const isLast = final !== undefined && stream.isLast(final);
+    if (isLast) batch.add(this.#end);
     batch.hold();
     last?.batch.release();
-    this.#recent[codec] = { stream, events, batch };
-    return batch;
+    const encoded = { stream, events, batch, isLast };
+    this.#recent[codec] = encoded;
+    return encoded;
   }
 }
 

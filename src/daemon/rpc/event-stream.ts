@@ -1,6 +1,6 @@
 import type { DescMessage, DescMethodServerStreaming, MessageShape } from '@bufbuild/protobuf';
 import type { HandlerContext } from '@connectrpc/connect';
-import { onAbort } from '../../base/abort.ts';
+import { untilAborted } from '../../base/abort.ts';
 import type { Feed } from '../../base/feed.ts';
 import type { Codec } from './codec.ts';
 import type { FrameBatch } from './frame-batch.ts';
@@ -14,7 +14,7 @@ const BATCH_BYTES = 128 * 1024;
 export interface StreamCall {
   readonly headers: RequestHeaders;
   /** Aborts when the client disconnects, the deadline passes or the daemon stops. */
-  readonly signal: AbortSignal;
+  readonly abortSignal: () => AbortSignal;
   /** `Connect-Timeout-Ms`, or null. */
   readonly timeoutMs: number | null;
 }
@@ -30,62 +30,57 @@ export interface EventStream<Event, Input extends DescMessage, Output extends De
   message(event: Event): MessageShape<Output>;
   /** Adds the event to `batch` as one frame. */
   addFrame(event: Event, codec: Codec, batch: FrameBatch): void;
+  /** Whether the stream ends with this event. */
+  isLast(event: Event): boolean;
   readonly keepalive: MessageShape<Output>;
 }
 
 interface BatchOptions {
   readonly keepaliveMs: number;
   readonly batchBytes: () => number;
-  readonly signal: AbortSignal;
+  /** Settles as `work` does, or throws the reason when the call is aborted. */
+  readonly race: <T>(work: Promise<T>) => Promise<T>;
 }
 
 /**
  * Yields batches of events, of about `batchBytes()` if more are queued, and null for a keepalive after `keepaliveMs` without
- * events. Ends with the feed. Throws the signal's reason when it aborts; the source of the feed is not affected.
+ * events. Ends with the feed. Throws the reason when the call is aborted; the source of the feed is not affected.
  */
 export async function* batches<Event>(
   feed: Feed<Event>,
-  { keepaliveMs, batchBytes, signal }: BatchOptions,
+  { keepaliveMs, batchBytes, race }: BatchOptions,
 ): AsyncGenerator<readonly Event[] | null> {
   using _ = feed;
-  using interruptions = new Interruptions(keepaliveMs, signal);
+  using keepalive = new Keepalive(keepaliveMs);
   let next = feed.next(batchBytes());
   for (;;) {
-    const events = await interruptions.during(next);
+    const events = await race(keepalive.during(next));
     if (events === null) return;
     yield events === 'late' ? null : events;
     if (events !== 'late') next = feed.next(batchBytes());
   }
 }
 
-/** Interrupts waits by a timeout or a signal. One timer and one listener serve all waits of a stream. */
-class Interruptions implements Disposable {
+/** Interrupts waits by a timeout. One timer serves all waits of a stream. */
+class Keepalive implements Disposable {
   readonly #timer: NodeJS.Timeout;
-  readonly #signal: AbortSignal;
-  readonly #removeListener: () => void;
   #late: () => void = () => {};
-  #fail: (reason: unknown) => void = () => {};
 
-  constructor(keepaliveMs: number, signal: AbortSignal) {
-    this.#signal = signal;
-    this.#timer = setTimeout(() => this.#late(), keepaliveMs);
-    this.#removeListener = onAbort(signal, () => this.#fail(signal.reason));
+  constructor(milliseconds: number) {
+    this.#timer = setTimeout(() => this.#late(), milliseconds);
   }
 
-  /** Settles as `promise` does, or with `late` after the timeout. Throws the signal's reason when it aborts. */
+  /** Settles as `promise` does, or with `late` after the timeout. */
   during<T>(promise: Promise<T>): Promise<T | 'late'> {
     const { promise: result, resolve, reject } = Promise.withResolvers<T | 'late'>();
-    if (this.#signal.aborted) reject(this.#signal.reason);
     this.#timer.refresh();
     this.#late = () => resolve('late');
-    this.#fail = reject;
     promise.then(resolve, reject);
     return result;
   }
 
   [Symbol.dispose](): void {
     clearTimeout(this.#timer);
-    this.#removeListener();
   }
 }
 
@@ -96,9 +91,10 @@ export function viaConnect<Event, Input extends DescMessage, Output extends Desc
   return async function* serve(request, context) {
     const { requestHeader: headers, signal } = context;
     const timeoutMs = context.timeoutMs() ?? null;
-    const feed = await stream.open(request, { headers, signal, timeoutMs });
+    const feed = await stream.open(request, { headers, abortSignal: () => signal, timeoutMs });
     const sending = context.values.get(SENDING);
-    const options = { keepaliveMs: keepaliveMsOf(headers), batchBytes: () => BATCH_BYTES, signal };
+    const race = <T>(work: Promise<T>) => untilAborted(work, signal);
+    const options = { keepaliveMs: keepaliveMsOf(headers), batchBytes: () => BATCH_BYTES, race };
     for await (const events of batches(feed, options)) {
       sending?.wait(BATCH_BYTES);
       if (events === null) yield stream.keepalive;

@@ -65,8 +65,8 @@ export class FrameBatch {
     else this.allocate(bytes.length).set(bytes);
   }
 
-  /** Writes all frames. Returns null if the kernel has taken them already, else a promise that resolves when it has. */
-  send(response: ServerResponse): Promise<void> | null {
+  /** Writes all frames; `isLast`: and ends the response. Returns null if the kernel has taken them already, else a promise that resolves when it has. */
+  send(response: ServerResponse, isLast = false): Promise<void> | null {
     this.#join();
     this.hold();
     const { promise, resolve } = Promise.withResolvers<void>();
@@ -83,6 +83,7 @@ export class FrameBatch {
       // Node may never call back after a disconnect: the batch is then garbage-collected instead of reused.
       else response.write(part, onTaken);
     });
+    if (isLast) response.end();
     response.uncork();
     if (response.writableLength > 0) return promise;
     // Node calls back only after all microtasks, many batches later.

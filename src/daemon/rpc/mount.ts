@@ -10,7 +10,6 @@ import {
 } from '@connectrpc/connect-node';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { AbortRelay } from '../../base/abort.ts';
-import { Allowance } from '../../base/allowance.ts';
 import { EnvdError } from '../../base/errors.ts';
 import type { Unread } from '../../base/unread.ts';
 import { endOfStream, streamCodecOf } from './connect-stream.ts';
@@ -19,6 +18,7 @@ import { codeNameOf, toConnectError } from './errors.ts';
 import { headersOf, REQUEST_LIMIT_BYTES } from './request.ts';
 import { ON_FAILURE, type Rpc, type StreamRoute } from './router.ts';
 import { SENDING, Sending } from './sending.ts';
+import type { StreamPlaces } from './stream-places.ts';
 import type { Encoding } from './unary-answer.ts';
 
 export const PROTOCOL_VERSION = '1';
@@ -31,7 +31,7 @@ const CONTENT_TYPES = [
 
 /** What all streams together may take. */
 export interface StreamLimits {
-  readonly maxStreams: number;
+  readonly places: StreamPlaces;
   /** What the kernel has not taken, in bytes. */
   readonly unread: Unread;
 }
@@ -46,7 +46,6 @@ export function mountConnect(
   shutdown: AbortRelay,
   limits: StreamLimits,
 ): void {
-  const free = new Allowance(limits.maxStreams);
   app.register((scope, _options, done) => {
     scope.addHook('onRequest', async (request) => requireProtocolVersion(request));
     const types = new Map<string, readonly string[]>();
@@ -75,23 +74,12 @@ export function mountConnect(
       };
       const isStream = handler.method.methodKind !== 'unary';
       scope.post(path, (request, reply) => {
-        if (isStream && !takePlace(free, reply)) return refuse(tooMany(limits.maxStreams), request, reply);
+        if (isStream && !limits.places.take(reply.raw)) return refuse(limits.places.error(), request, reply);
         return serveOrDestroy(request, reply, routes, shutdown);
       });
     }
     done();
   });
-}
-
-/** Until the response is closed. */
-function takePlace(free: Allowance, { raw }: FastifyReply): boolean {
-  if (raw.destroyed || !free.take(1)) return false;
-  raw.once('close', () => free.release(1));
-  return true;
-}
-
-function tooMany(streams: number): EnvdError {
-  return new EnvdError('resource_exhausted', `too many streams: ${streams} are open (--max-streams)`);
 }
 
 /** The implementations of an RPC for the different protocols. */
@@ -137,7 +125,7 @@ async function serve(
   const exchange = { request: request.raw, response: reply.raw, headers, shutdown };
   let error: unknown = null;
   if (stream && streamCodec) {
-    error = await stream.serve({ ...exchange, codec: streamCodec });
+    error = await stream.serve({ ...exchange, head: [], codec: streamCodec });
   } else if (unary && unaryCodec) {
     const encoding = encodingOf(request.headers);
     error = await unary.serve({ ...exchange, head: [], codec: unaryCodec, encoding });

@@ -31,6 +31,7 @@ function processEvents<Output extends ResponseSchema & DescMessage>(schema: Outp
       if (event.type === 'output') addOutputFrame(event, codec, batch);
       else batch.add(encodeFrame(schema, message(event), codec));
     },
+    isLast: ({ type }: ProcessEvent) => type === 'end',
     keepalive: create(schema, {
       event: { event: { case: 'keepalive', value: {} } },
     } as never) as MessageShape<Output>,

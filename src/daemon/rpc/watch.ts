@@ -53,14 +53,15 @@ export function watchDirStream(
     method: Filesystem.method.watchDir,
     ignoreUnknownFields: false,
     ownsTimeout: false,
-    async open(request, { headers, signal }) {
+    async open(request, { headers, abortSignal }) {
       const path = resolvePath(request.path, callerOf(headers, guest), guest.defaultWorkdir);
       const { recursive, allowNetworkMounts } = request;
-      const watch = await watcher.watch(path, { recursive, allowNetworkMounts, signal });
+      const watch = await watcher.watch(path, { recursive, allowNetworkMounts, signal: abortSignal() });
       return new WatchFeed(watch, request.includeEntry ? entries : null);
     },
     message: (response) => response,
     addFrame: (response, codec, batch) => batch.add(encodeFrame(WatchDirResponseSchema, response, codec)),
+    isLast: () => false,
     keepalive: create(WatchDirResponseSchema, { event: { case: 'keepalive', value: {} } }),
   };
 }

@@ -3,11 +3,17 @@ import { type Cgroup, removeCgroups } from '../../os/cgroup2.ts';
 import { groupOf } from '../../os/signals.ts';
 
 /**
- * First and last interval between removals of leaves, in milliseconds; it doubles while some are not empty. Leaves are
- * removed in batches, because each removal takes kernel time that would compete with the next start. A leaf may stay
- * populated: the kernel detaches a task shortly after it has been reaped, and background children may run on.
+ * Delay of the first attempt to remove leaves, in milliseconds: the kernel detaches a task shortly after it has been
+ * reaped, and a removal takes time that would compete with the next start. It is made by the event loop, for which it
+ * takes no longer than asking another thread, and for so many at most.
  */
-const FIRST_SWEEP_MS = 10;
+const FIRST_MS = 10;
+const AT_ONCE = 16;
+/**
+ * First and last interval between further attempts, in milliseconds; it doubles while some are not empty. A leaf may stay
+ * populated by background children.
+ */
+const FIRST_SWEEP_MS = 20;
 const LAST_SWEEP_MS = 10_000;
 
 /** Kernel's figures for a process and all below it; null when not reported. */
@@ -65,6 +71,9 @@ export class Leaf {
 export class Leaves implements Disposable {
   readonly accountsMemory: boolean;
   #count = 0;
+  /** Before the first attempt. */
+  readonly #fresh: Cgroup[] = [];
+  /** Before further ones. */
   readonly #released = new Set<string>();
   #isDisposed = false;
   #timer: NodeJS.Timeout | null = null;
@@ -84,14 +93,22 @@ export class Leaves implements Disposable {
   }
 
   release(cgroup: Cgroup): void {
-    this.#released.add(cgroup.path);
-    if (this.#nextMs > FIRST_SWEEP_MS) this.#sweepIn(FIRST_SWEEP_MS);
+    this.#fresh.push(cgroup);
+    if (this.#fresh.length === 1) setTimeout(() => this.#removeFresh(), FIRST_MS).unref();
   }
 
   /** Stops sweeping; `WorkloadCgroups` removes the remaining empty leaves. */
   [Symbol.dispose](): void {
     this.#isDisposed = true;
     if (this.#timer) clearTimeout(this.#timer);
+  }
+
+  #removeFresh(): void {
+    for (const cgroup of this.#fresh.splice(0, AT_ONCE))
+      if (!isRemoved(cgroup)) this.#released.add(cgroup.path);
+    for (const cgroup of this.#fresh.splice(0)) this.#released.add(cgroup.path);
+    const isDue = this.#released.size > 0 && this.#nextMs > FIRST_SWEEP_MS;
+    if (isDue && !this.#isDisposed) this.#sweepIn(FIRST_SWEEP_MS);
   }
 
   #sweepIn(milliseconds: number): void {
@@ -108,5 +125,14 @@ export class Leaves implements Disposable {
     const left = await removeCgroups(paths).catch(() => paths);
     for (const path of left) this.#released.add(path);
     if (left.length > 0 && this.#nextMs > next && !this.#isDisposed) this.#sweepIn(next);
+  }
+}
+
+function isRemoved(cgroup: Cgroup): boolean {
+  try {
+    return cgroup.remove();
+  } catch (error) {
+    if (!isSystemError(error)) throw error;
+    return false;
   }
 }

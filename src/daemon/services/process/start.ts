@@ -1,6 +1,6 @@
 import { EnvdError } from '../../../base/errors.ts';
 import type { Unread } from '../../../base/unread.ts';
-import { assertAnswers, findExecutable } from '../../os/executable.ts';
+import { assertAnswers, findExecutable, mountsMayHang } from '../../os/executable.ts';
 import type { Lanes } from '../../os/lanes.ts';
 import { resolvePath } from '../../os/paths.ts';
 import type { PipePoller } from '../../os/pipe-ends.ts';
@@ -51,8 +51,10 @@ export async function planLaunch(
       `invalid name of an environment variable: '${bad}': it must not be empty or contain '='`,
     );
   const file = await findExecutable(config.command, environment.PATH, cwd, user, lanes);
-  await assertAnswers(cwd, lanes);
-  if (config.command.includes('/')) await assertAnswers(file, lanes);
+  if (mountsMayHang()) {
+    await assertAnswers(cwd, lanes);
+    if (config.command.includes('/')) await assertAnswers(file, lanes);
+  }
   return { file, args: [config.command, ...config.args], environment, cwd, user };
 }
 

@@ -70,7 +70,7 @@ beforeEach(async () => {
       },
     };
     const relay = new AbortRelay(shutdown.signal);
-    results.push(streams.serve(stream, { request, response, headers, codec, shutdown: relay }));
+    results.push(streams.serve(stream, { request, response, headers, head: [], codec, shutdown: relay }));
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');

@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { untilAborted } from '../../../../src/base/abort.ts';
 import { EnvdError } from '../../../../src/base/errors.ts';
 import type { Feed } from '../../../../src/base/feed.ts';
 import { batches } from '../../../../src/daemon/rpc/event-stream.ts';
@@ -42,7 +43,11 @@ function setUp() {
   return {
     feed,
     caller,
-    stream: batches(feed, { keepaliveMs: 1000, batchBytes: () => 1024, signal: caller.signal }),
+    stream: batches(feed, {
+      keepaliveMs: 1000,
+      batchBytes: () => 1024,
+      race: (work) => untilAborted(work, caller.signal),
+    }),
   };
 }
 
