@@ -6,7 +6,7 @@ import { EnvdError } from '../../../base/errors.ts';
 import { bytePath } from '../../os/byte-path.ts';
 import { about } from '../../os/errno.ts';
 import type { Lanes } from '../../os/lanes.ts';
-import { type Mount, readMounts } from '../../os/mounts.ts';
+import { type Mount, mountIdOf, readMounts } from '../../os/mounts.ts';
 import { Place } from '../../os/place.ts';
 import { runTool } from '../../os/tool.ts';
 import type { VolumeMount } from './init-request.ts';
@@ -93,6 +93,9 @@ export class Volumes {
       );
     }
     const mount = await this.#mountAt(path, nfsTarget);
+    // One that had the same id has been unmounted by others.
+    for (const [other, volume] of this.#mounted)
+      if (volume.mount.id === mount.id) this.#mounted.delete(other);
     this.#mounted.set(path, { nfsTarget, lifecycleID, mount });
   }
 
@@ -109,9 +112,9 @@ export class Volumes {
       await this.#run(action, this.#tools.mount, ['-t', 'nfs', '-o', OPTIONS, '--', nfsTarget, stage]);
       try {
         const target = `/proc/${process.pid}/fd/${place.directory}/.`;
-        const before = new Set(readMounts().map(({ id }) => id));
+        const before = readMounts();
         await this.#run(action, this.#tools.bind, ['--no-canonicalize', '--bind', stage, target]);
-        return newMount(before, stage);
+        return newMount(before, stage, mountIdOf(place.directory));
       } finally {
         await this.#run(action, this.#tools.unmount, [...LAZILY, stage]);
       }
@@ -168,10 +171,12 @@ function verify({ nfsTarget, path }: VolumeMount): void {
   }
 }
 
-/** What is mounted at `stage`, at its other place, which is new. */
-function newMount(before: ReadonlySet<number>, stage: string): Mount {
-  const staged = mountAt(stage);
-  const made = readMounts().find(({ id, content }) => !before.has(id) && content === staged?.content);
+/** What is mounted at `stage`, at its new place on the mount `parent`. An id of before may be that of another mount. */
+function newMount(before: readonly Mount[], stage: string, parent: number): Mount {
+  const content = mountAt(stage)?.content;
+  const isThere = (mount: Mount) => mount.content === content && mount.parent === parent;
+  const known = new Set(before.filter(isThere).map(({ id }) => id));
+  const made = readMounts().find((mount) => isThere(mount) && !known.has(mount.id));
   if (!made) throw new EnvdError('unavailable', `what was mounted at '${stage}' is gone`);
   return made;
 }

@@ -101,6 +101,15 @@ describe('a mounted volume', () => {
     expect(shown('x')).toBe('a');
   });
 
+  test('is not taken for another of the same target, whose number it has got', async () => {
+    const { mount, guest, mounted } = setUp();
+    await mount({ y: 'host:/a' });
+    await mount({ x: 'host:/a', y: 'host:/a' });
+    execFileSync('umount', [`${guest}/y`]);
+    await mount({ x: 'host:/a', y: 'host:/a' }, 'next life');
+    expect(mounted().sort()).toEqual([`${guest}/x`, `${guest}/y`]);
+  });
+
   test('is unmounted when it is not requested, also while in use', async () => {
     const { mount, mounted, guest } = setUp();
     await mount({ x: 'host:/a', y: 'host:/b' });
