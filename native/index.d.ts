@@ -158,8 +158,8 @@ export function assertMayChange(directory: number, name: Buffer, owner: number):
 
 /**
  * Describes the entry at the absolute `path` in a pool thread, without following a final symbolic link: one record,
- * whose name is the path. Includes the extended attributes whose names start with `attributes`. Rejects with lstat(2)'s
- * errors and as `openPlace`.
+ * whose name is the path. Includes the extended attributes whose names start with `attributes`, of a link those of its
+ * target that the link's owner may read. Rejects with lstat(2)'s errors and as `openPlace`.
  *
  * Layout of a record, little-endian, unaligned: u32 length of the record, mode (0: stat failed), mode of the link's
  * target (0: dangling; for an entry that is no link: its own mode), uid, gid, nanoseconds of the modification time; i64

@@ -13,10 +13,12 @@ import {
 import { join } from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { readMounts } from '../../../../../src/daemon/os/mounts.ts';
+import { Place } from '../../../../../src/daemon/os/place.ts';
 import { type MountTools, SYSTEM_TOOLS, Volumes } from '../../../../../src/daemon/services/init/volumes.ts';
 import { exchanger, linkOfStranger, STRANGER } from '../../../../support/exchanger.ts';
 import { runStep } from '../../../../support/init-step.ts';
 import { testLanes } from '../../../../support/lanes.ts';
+import { hang, mountFuse } from '../../../../support/mounts.ts';
 import { needs } from '../../../../support/needs.ts';
 import { scratch } from '../../../../support/scratch.ts';
 
@@ -120,6 +122,22 @@ describe('a mounted volume', () => {
     expect(mounted()).toEqual([`${guest}/y`]);
     await mount({});
     expect(mounted()).toEqual([]);
+  });
+
+  test('is unmounted while its server does not answer, and calls wait for it', async () => {
+    const [exported, behind] = mountFuse();
+    writeFileSync(join(behind, 'file'), '');
+    const { mount, mounted, server, guest } = setUp();
+    symlinkSync(exported, join(server, 'silent'));
+    await mount({ x: 'host:/silent' });
+    const goOn = hang(exported);
+    const call = () =>
+      Place.open(`${guest}/x/file`, false, testLanes).then((place) => place[Symbol.dispose]());
+    const calls = Promise.allSettled(Array.from({ length: 4 }, call));
+    await mount({});
+    expect(mounted()).toEqual([]);
+    goOn();
+    await calls;
   });
 
   test('is unmounted with what others have mounted on it', async () => {
