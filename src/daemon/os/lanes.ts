@@ -76,7 +76,7 @@ export class Lanes {
         const isAlone = !isBatched || lane.mounts.length > 0;
         const work = isAlone
           ? this.run(lane, job, { discard, long: ask !== undefined })
-          : this.#batches.add(lane, job);
+          : this.runBatched(lane, job);
         return { value: await work, lane };
       } catch (error) {
         const mount = mountOf(error);
@@ -102,6 +102,14 @@ export class Lanes {
     const work = this.#perform(lane, job);
     if (patience === 'endless') return work;
     return this.inTime(work, discard, long ? this.#limitMs * LONG : limitMs);
+  }
+
+  /**
+   * The same for one call of the addon on a name in a directory, together with others that begin in this turn of the event
+   * loop. They run one after the other, so it must wait for nothing but the directory.
+   */
+  runBatched<T>(lane: Lane, job: () => T | Promise<T>): Promise<T> {
+    return this.#batches.add(lane, job);
   }
 
   /** Runs a job that must be done at some time, such as close(2), however long it waits. */
@@ -202,7 +210,7 @@ export interface RunOptions<T> {
 export interface FindOptions<T> extends Pick<RunOptions<T>, 'discard'> {
   /** The lane of the directory that the job begins in. */
   readonly base: Lane;
-  /** Whether the job is one call of the addon that others of the same turn and directory may delay: a short look-up. */
+  /** Whether the job may be run by `runBatched`. */
   readonly isBatched?: boolean;
   /** For a long job: a short one that finds out whether the file system answers at all. */
   readonly ask?: () => Promise<unknown>;
