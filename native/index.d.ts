@@ -239,8 +239,8 @@ export function readSmallFile(path: string, limit: number): SmallFile | null;
 
 // --- files/transfer.c -------------------------------------------------------------------------------------
 
-/** A descriptor of the same open file or socket, close-on-exec: dup(2). */
-export function duplicate(descriptor: number): number;
+/** A descriptor of the same open file or socket: dup(2). Unless `inherited`, it is close-on-exec. */
+export function duplicate(descriptor: number, inherited: boolean): number;
 
 /**
  * Receives at most `length` bytes from a socket and writes them to `target` at `position`, or discards them when
@@ -436,6 +436,26 @@ export function collapseHeap(): CollapseJob;
 /** Returns free heap pages to the kernel: `malloc_trim(3)`. True when memory was released. */
 export function trimHeap(): boolean;
 
+// --- process/spawn.c ---------------------------------------------------------------------------------------
+
+/**
+ * Waits for the end of a child that an earlier program of this process has started, and reaps it: `exited` or `signaled` is
+ * reported as by `spawn`. Throws pidfd_open(2)'s errors.
+ */
+export function follow(pid: number, onEvent: OnProcess): void;
+
+// --- process/limits.c --------------------------------------------------------------------------------------
+
+/**
+ * The soft limits of descriptors and of core files, in bytes, that processes get; 2^64 - 1: none. Before, unless
+ * `descriptors` is 0, sets them (-1: none) to those of an earlier program of this process, which has changed its own; after
+ * `forbidCoreDumps`.
+ */
+export function childLimits(
+  descriptors: number,
+  core: number,
+): { readonly descriptors: bigint; readonly core: bigint };
+
 // --- memory/shared.c ---------------------------------------------------------------------------------------
 
 /** Creates an empty file in memory; returns its descriptor, close-on-exec. Throws memfd_create(2)'s errors. */
@@ -443,7 +463,7 @@ export function createMemory(): number;
 
 /**
  * Maps the first `size` bytes of a file in memory; changes of the result are changes of the file, at once. Access beyond
- * the end of the file ends this process. Unmapped when the result is collected. Throws mmap(2)'s errors.
+ * the end of the file ends this process. Never unmapped. Throws mmap(2)'s errors.
  */
 export function mapMemory(descriptor: number, size: number): Buffer;
 

@@ -16,6 +16,7 @@ import { disableBodyParsing } from './rest/requests.ts';
 import { fileRoutes } from './rest/routes/files.ts';
 import { envsRoutes, healthRoutes, initRoutes, metricsRoutes } from './rest/routes/guest.ts';
 import { collapseRoutes, freezeRoutes, fsfreezeRoutes } from './rest/routes/pause.ts';
+import { upgradeRoutes } from './rest/routes/upgrade.ts';
 import { mountConnect, type StreamLimits } from './rpc/mount.ts';
 import { createRpc, type RpcDependencies } from './rpc/router.ts';
 import type { Collapser } from './services/collapse/collapse.ts';
@@ -23,6 +24,7 @@ import type { FileServices } from './services/files/services.ts';
 import type { FilesystemFreezer } from './services/freeze/filesystem-freezer.ts';
 import type { Freezer } from './services/freeze/freezer.ts';
 import type { MetricsReader } from './services/guest/metrics.ts';
+import type { Upgrade } from './services/handover/upgrade.ts';
 import type { Init } from './services/init/init.ts';
 import type { CountedWatcher } from './services/watch/counted-watcher.ts';
 
@@ -34,6 +36,7 @@ export interface AppServices extends RpcDependencies {
   readonly freezer: Freezer;
   readonly filesystemFreezer: FilesystemFreezer;
   readonly collapser: Collapser;
+  readonly upgrade: Upgrade;
   readonly watcher: CountedWatcher;
   readonly uploads: Transfers;
   readonly downloads: Transfers;
@@ -117,6 +120,7 @@ export function buildApp(services: AppServices, options: AppOptions): FastifyIns
   freezeRoutes(app, services.freezer);
   fsfreezeRoutes(app, services.filesystemFreezer);
   collapseRoutes(app, services.collapser);
+  upgradeRoutes(app, services.upgrade);
   mountConnect(app, rpc, relay, options);
   return app;
 }

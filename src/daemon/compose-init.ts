@@ -14,9 +14,8 @@ import { SYSTEM_TOOLS, Volumes } from './services/init/volumes.ts';
 
 /** Creates /init for this machine: its clock, certificates, hosts file and mounts. */
 export function createInit(
-  { namePrefix, runtimeDirectory }: Config,
-  lanes: Lanes,
-  dependencies: Pick<InitDependencies, 'guest' | 'freezer' | 'filesystemFreezer' | 'metadata'>,
+  { namePrefix }: Config,
+  dependencies: Pick<InitDependencies, 'guest' | 'freezer' | 'filesystemFreezer' | 'metadata' | 'volumes'>,
 ): Init {
   const steps = initSteps({
     ...dependencies,
@@ -24,9 +23,12 @@ export function createInit(
     trustStore: SYSTEM_TRUST_STORE,
     // The guest resolves this name to the `hyperloopIP` of /init.
     hosts: { file: '/etc/hosts', name: `hyperloop.${namePrefix}.internal` },
-    volumes: new Volumes(SYSTEM_TOOLS, join(runtimeDirectory, 'volumes'), lanes),
   });
   return new Init(steps);
+}
+
+export function createVolumes({ runtimeDirectory }: Config, lanes: Lanes): Volumes {
+  return new Volumes(SYSTEM_TOOLS, join(runtimeDirectory, 'volumes'), lanes);
 }
 
 /** The directory of the files that identify the sandbox to programs in the guest: `/run/svc`. */

@@ -13,6 +13,8 @@ import type { WorkloadCgroups } from './services/process/cgroups.ts';
 
 /** The operations before a pause. */
 export interface Pause {
+  /** Held by one operation at a time. */
+  readonly lock: ExclusiveLock;
   readonly freezer: Freezer;
   readonly filesystemFreezer: FilesystemFreezer;
   readonly collapser: Collapser;
@@ -36,6 +38,7 @@ export function createPause(config: Config, dependencies: PauseDependencies): Pa
   const lock = new ExclusiveLock();
   const gate = new WriteGate();
   return {
+    lock,
     freezer: createFreezer(config, dependencies, lock),
     filesystemFreezer: createFilesystemFreezer(config, dependencies, lock, gate),
     collapser: new Collapser(lock, dependencies.dropBuffers),

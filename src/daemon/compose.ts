@@ -7,7 +7,8 @@ import type { HeldOutput } from '../base/held-output.ts';
 import { Transfers } from '../base/tally.ts';
 import { Unread } from '../base/unread.ts';
 import { buildApp } from './app.ts';
-import { createInit, createMetadataReader } from './compose-init.ts';
+import { createUpgrade, type HandingOver, takeOver } from './compose-handover.ts';
+import { createInit, createMetadataReader, createVolumes } from './compose-init.ts';
 import { createPause } from './compose-pause.ts';
 import type { Config } from './config.ts';
 import { findCgroupMount } from './os/cgroup2.ts';
@@ -16,8 +17,12 @@ import { UserDatabase } from './os/users.ts';
 import { StreamServer } from './rpc/connect-stream.ts';
 import { StreamPlaces } from './rpc/stream-places.ts';
 import { createFileServices } from './services/files/services.ts';
+import type { FilesystemFreezer } from './services/freeze/filesystem-freezer.ts';
+import type { Freezer } from './services/freeze/freezer.ts';
 import { Guest } from './services/guest/guest.ts';
 import { MetricsReader } from './services/guest/metrics.ts';
+import type { Handover } from './services/handover/state.ts';
+import type { Upgrade } from './services/handover/upgrade.ts';
 import { WorkloadCgroups } from './services/process/cgroups.ts';
 import { ProcessTable } from './services/process/table.ts';
 import { CountedWatcher } from './services/watch/counted-watcher.ts';
@@ -28,6 +33,7 @@ const LEAST_UNREAD_BYTES = 4 * 1024 * 1024;
 /** The composed daemon, not listening yet. */
 export interface Daemon {
   readonly app: FastifyInstance;
+  readonly upgrade: Upgrade;
   /** Thaws, ends streams, watches and the server; ends the processes or leaves them running. */
   stop(processes: 'end' | 'leave'): Promise<void>;
   /** Sends SIGKILL to all processes, when an orderly stop did not complete. */
@@ -39,8 +45,14 @@ export interface Daemon {
 /**
  * Creates all services and connects them, together with `compose-init.ts` and `compose-pause.ts`.
  * @param output the output of the log; held while the file system is frozen
+ * @param inherited the state of an earlier program of this process, or null
  */
-export function compose(config: Config, logger: Logger, output: HeldOutput): Daemon {
+export function compose(
+  config: Config,
+  logger: Logger,
+  output: HeldOutput,
+  inherited: Handover | null = null,
+): Daemon {
   const owned = new Disposables();
   const own = <T extends Disposable>(value: T): T => {
     owned.add(() => value[Symbol.dispose]());
@@ -53,6 +65,8 @@ export function compose(config: Config, logger: Logger, output: HeldOutput): Dae
   const entries = { users, lanes, metadataPrefix: `user.${config.namePrefix}.` };
   const mount = config.cgroups ? findCgroupMount() : null;
   const { cgroups, obstacle } = createCgroups(config, mount);
+  // Those of processes that have ended meanwhile still tell their use of memory.
+  if (!inherited) cgroups.removeEmptyLeaves();
   own(cgroups);
   const unread = new Unread(unreadLimit(config));
   const streams = new StreamServer(unread);
@@ -60,37 +74,47 @@ export function compose(config: Config, logger: Logger, output: HeldOutput): Dae
   const pause = createPause(config, { mount, cgroups, obstacle, logger, output, dropBuffers });
   // After `createPause`: it holds the log's output if the file system is still frozen from an earlier run.
   tellLimits({ cgroups, obstacle }, logger);
-  const freezer = own(pause.freezer);
-  const filesystemFreezer = own(pause.filesystemFreezer);
+  own(pause.freezer);
+  own(pause.filesystemFreezer);
   const metadata = createMetadataReader(config, guest, logger);
   if (metadata) own(metadata);
   const processes = new ProcessTable(guest, cgroups, { ...config, lanes, unread });
   const watcher = own(new CountedWatcher(lanes));
   const polled = own(new PolledWatches(watcher));
   const uploads = new Transfers();
-  const app = buildApp(
+  const volumes = createVolumes(config, lanes);
+  const init = createInit(config, { guest, metadata, volumes, ...pause });
+  const parts = { guest, init, volumes, watcher, polled, processes, shutdown, ...pause };
+  const upgrade = createUpgrade(config, logger, () => ({ ...parts, app }));
+  const app: FastifyInstance = buildApp(
     {
-      ...{ guest, entries, processes, watcher, polled, uploads, streams, ...pause },
-      init: createInit(config, lanes, { guest, metadata, ...pause }),
+      ...{ guest, entries, processes, watcher, polled, uploads, streams, ...pause, init, upgrade },
       metrics: new MetricsReader(),
       files: createFileServices(guest, { ...entries, ...pause, uploads }),
       downloads: new Transfers(),
     },
     { ...config, logger, unread, places: new StreamPlaces(config.maxStreams), shutdown: shutdown.signal },
   );
-  return {
-    app,
-    async stop(action) {
-      shutdown.abort(new EnvdError('unavailable', 'the daemon is stopping'));
-      await filesystemFreezer.release();
-      await freezer.thaw();
-      if (action === 'end') await processes.stop();
-      await app.close();
-      owned[Symbol.dispose]();
-    },
-    kill: () => processes.kill(),
-    isHeldUp: () => lanes.isBusy,
-  };
+  if (inherited) takeOver(inherited, parts, logger);
+  const kill = () => processes.kill();
+  const stop = (action: 'end' | 'leave') => stopAll({ ...parts, app, owned }, action);
+  return { app, upgrade, stop, kill, isHeldUp: () => lanes.isBusy };
+}
+
+interface Stopped extends HandingOver {
+  readonly app: FastifyInstance;
+  readonly freezer: Freezer;
+  readonly filesystemFreezer: FilesystemFreezer;
+  readonly owned: Disposable;
+}
+
+async function stopAll(daemon: Stopped, action: 'end' | 'leave'): Promise<void> {
+  daemon.shutdown.abort(new EnvdError('unavailable', 'the daemon is stopping'));
+  await daemon.filesystemFreezer.release();
+  await daemon.freezer.thaw();
+  if (action === 'end') await daemon.processes.stop();
+  await daemon.app.close();
+  daemon.owned[Symbol.dispose]();
 }
 
 interface UsableCgroups {

@@ -15,6 +15,7 @@ import {
   readSettings,
 } from '../base/settings.ts';
 import { buildCommit, INTERFACE_VERSION, packageVersion } from '../base/version.ts';
+import type { Command } from './os/program.ts';
 
 /** The validated configuration; only this file reads argv and the environment. */
 export interface Config {
@@ -53,6 +54,12 @@ export interface Config {
   readonly namePrefix: string;
   /** The version of the build. */
   readonly version: string;
+  /** What replaces this program in an upgrade, and how this one was started. */
+  readonly commands: { readonly next: Command; readonly own: Command };
+  /** Only loads everything and reads the version of the state on descriptor 3. */
+  readonly tryUpgrade: boolean;
+  /** ENVD_HANDOVER: descriptor of the state of the earlier program of this process; null: there was none. */
+  readonly handover: number | null;
   /** NOTIFY_SOCKET, see sd_notify(3); null: no service manager. */
   readonly notifySocket: string | null;
   /** JOURNAL_STREAM, see systemd.exec(5); null: standard output is not the journal. */
@@ -70,11 +77,16 @@ type Settings = Omit<
   | 'cgroupRoot'
   | 'maxTasks'
   | 'metadataService'
+  | 'commands'
+  | 'tryUpgrade'
+  | 'handover'
 > & {
   readonly cgroupRoot?: string;
   readonly maxTasks?: number;
   readonly metadataService?: string;
+  readonly program?: string;
   readonly commit?: true;
+  readonly tryUpgrade?: true;
 };
 
 const PROGRAM: Program = {
@@ -82,7 +94,10 @@ const PROGRAM: Program = {
   description: 'The agent inside a sandbox: commands, terminals, files and watches for a remote client.',
   version: [INTERFACE_VERSION, 'print the version of the interface'],
   prefix: 'ENVD_',
-  switches: [{ flags: '--commit', help: 'print the commit of this build' }],
+  switches: [
+    { flags: '--commit', help: 'print the commit of this build' },
+    { flags: '--try-upgrade', help: 'exit with 0 if this program can take over the state on descriptor 3' },
+  ],
   settings: [
     { flags: '--port <number>', help: 'port to listen on', parse: parsePort, defaultValue: 49983 },
     { flags: '--host <address>', help: 'address to listen on', parse: nonEmpty, defaultValue: '0.0.0.0' },
@@ -119,6 +134,10 @@ const PROGRAM: Program = {
     { flags: '--cgroup-root <path>', help: 'cgroup v2 directory of the workload', parse: parsePath },
     { flags: '--no-cgroups', help: 'start processes in the cgroup of the daemon' },
     {
+      ...{ flags: '--program <path>', help: 'program that /upgrade starts instead of this one' },
+      parse: parsePath,
+    },
+    {
       ...{ flags: '--runtime-directory <path>', help: 'directory of the daemon state' },
       ...{ parse: parsePath, defaultValue: '/run/envd' },
     },
@@ -147,12 +166,16 @@ export function readConfig(
 ): Invocation<Config> {
   const read = readSettings<Settings>(PROGRAM, argv.map(withTwoDashes), env);
   if (!('settings' in read)) return read;
-  const { cgroupRoot = null, maxTasks = null, metadataService, commit, ...settings } = read.settings;
+  const { cgroupRoot = null, maxTasks = null, program, metadataService, ...others } = read.settings;
+  const { commit, tryUpgrade, ...settings } = others;
   if (commit) return { exitCode: 0, output: `${buildCommit()}\n` };
   const config: Config = {
     ...settings,
     cgroupRoot,
     maxTasks,
+    commands: commandsOf(program ?? null, argv),
+    tryUpgrade: tryUpgrade === true,
+    handover: env.ENVD_HANDOVER ? Number(env.ENVD_HANDOVER) : null,
     metadataService: metadataService === undefined ? null : new URL(metadataService),
     path: env.PATH || DEFAULT_PATH,
     threads: Number(env.UV_THREADPOOL_SIZE) || 4,
@@ -161,6 +184,16 @@ export function readConfig(
     journalStream: env.JOURNAL_STREAM || null,
   };
   return { run: Object.freeze(config) };
+}
+
+function commandsOf(program: string | null, argv: readonly string[]): Config['commands'] {
+  const own: Command = [process.execPath, ...process.execArgv, process.argv[1] ?? '', ...argv];
+  return { own, next: program === null ? own : [program, ...argv] };
+}
+
+/** The environment of a later program of this process. `handover`: the descriptor of its state. */
+export function environmentWith(handover: number): NodeJS.ProcessEnv {
+  return { ...process.env, ENVD_HANDOVER: String(handover) };
 }
 
 /** Accepts long flags with one dash, as Go programs do: `-version`, `-port=1`. */

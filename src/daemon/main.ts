@@ -14,6 +14,7 @@ await runAs('envd', async () => {
   const config = configOrPrint(readConfig());
   if (config === null) return;
   // Loaded only now: --help and --version need none of it.
-  const { run } = await import('./run.ts');
-  await run(config);
+  const { run, tryUpgrade } = await import('./run.ts');
+  if (config.tryUpgrade) tryUpgrade();
+  else await run(config);
 });

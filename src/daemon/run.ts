@@ -8,11 +8,13 @@ import { listenError, stopOnSignals, surviveUncaught } from '../base/run.ts';
 import { INTERFACE_VERSION } from '../base/version.ts';
 import { compose, type Daemon } from './compose.ts';
 import type { Config } from './config.ts';
+import { fromEarlierProgram, setChildLimits } from './os/program.ts';
 import { exitWithoutThreads, forbidCoreDumps, protectFromOomKiller } from './os/self.ts';
 import { isJournal, notifyServiceManager, type ServiceState, withPriority } from './os/systemd.ts';
+import { checkState, readState } from './services/handover/state.ts';
 
-/** SIGUSR2 leaves the processes running, for the replacement of the daemon. */
-const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR2'] as const;
+/** SIGQUIT leaves the processes running, for the replacement of the daemon. */
+const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT'] as const;
 
 /**
  * Starts the daemon, which runs until a signal stops it. Throws `unavailable` when the port is taken, `invalid_argument` or
@@ -22,11 +24,13 @@ export async function run(config: Config): Promise<void> {
   // The modes of clients' files must not depend on the umask that the daemon was started with.
   process.umask(0o022);
   const { logger, output } = openLog(config);
-  const daemon = compose(config, logger, output);
+  const inherited = config.handover === null ? null : readState(config.handover);
+  const daemon = compose(config, logger, output, inherited);
   exitWithoutThreads(() => daemon.isHeldUp());
   protect(logger);
+  if (inherited) setChildLimits(inherited.limits);
   warnWithoutRoot(logger);
-  await listen(daemon, config, logger);
+  await listen(daemon, config, inherited && fromEarlierProgram(inherited.listener), logger);
   surviveErrors(logger);
   const notify = (state: ServiceState) =>
     attempt(
@@ -47,7 +51,16 @@ export async function run(config: Config): Promise<void> {
     },
     logger,
   );
+  process.on('SIGUSR2', () => void daemon.upgrade.start());
   notify('ready');
+}
+
+/** Descriptor of the state in a trial, see `tryProgram`. */
+const TRIED = 3;
+
+/** Throws `failed_precondition` when this program, which is loaded now, cannot read the state. */
+export function tryUpgrade(): void {
+  checkState(TRIED);
 }
 
 /** Opens the log, with an output that can be held. */
@@ -95,11 +108,14 @@ function attempt(action: () => void, failure: string, logger: Logger): void {
   }
 }
 
-async function listen(daemon: Daemon, config: Config, logger: Logger): Promise<void> {
+/** `fd`: the socket of an earlier program of this process, whose processes run on if it cannot be used; or null. */
+async function listen(daemon: Daemon, config: Config, fd: number | null, logger: Logger): Promise<void> {
   try {
-    await daemon.app.listen({ port: config.port, host: config.host });
+    // Fastify passes `fd` on to Node.
+    const where = { port: config.port, host: config.host };
+    await daemon.app.listen(fd === null ? where : Object.assign(where, { fd }));
   } catch (error) {
-    await daemon.stop('end');
+    await daemon.stop(fd === null ? 'end' : 'leave');
     throw listenError(error, config.host, config.port);
   }
   const { address, port } = daemon.app.server.address() as AddressInfo;
@@ -108,7 +124,7 @@ async function listen(daemon: Daemon, config: Config, logger: Logger): Promise<v
 
 /** Whether this signal ends the processes or leaves them running. */
 function actionFor(signal: (typeof STOP_SIGNALS)[number]): 'end' | 'leave' {
-  return signal === 'SIGUSR2' ? 'leave' : 'end';
+  return signal === 'SIGQUIT' ? 'leave' : 'end';
 }
 
 async function stop(daemon: Daemon, processes: 'end' | 'leave', logger: Logger): Promise<void> {

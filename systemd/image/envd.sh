@@ -10,6 +10,8 @@ lib=$(cd -P -- "${self%/*}/../lib" && pwd)
 # until the thaw, and the thaw is up to this daemon.
 [ -e "${ENVD_RUNTIME_DIRECTORY:-/run/envd}/fsfrozen.json" ] ||
   export NODE_COMPILE_CACHE="$lib/cache" NODE_COMPILE_CACHE_PORTABLE=1
+# What /upgrade starts: this path, also when it has become a link to another version.
+case $0 in /*) export ENVD_PROGRAM="${ENVD_PROGRAM:-$0}" ;; esac
 # Each start or file on an unresponsive mount occupies a pool thread; the default of 4 would be too few.
 export UV_THREADPOOL_SIZE="${UV_THREADPOOL_SIZE:-16}"
 # The addon reserves the address space before V8 has a heap, and reads the limit of descriptors before Node raises it.

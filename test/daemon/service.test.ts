@@ -55,7 +55,7 @@ test('an unreachable notify socket is logged, and the daemon runs', async () => 
 });
 
 test.each([
-  ['SIGUSR2', true],
+  ['SIGQUIT', true],
   ['SIGTERM', false],
 ] as const)('after %s processes still run: %s', async (signal, left) => {
   await using daemon = await startDaemon();

@@ -34,7 +34,7 @@ const head = (target: string, method = 'POST') => [
   'connection: close',
 ];
 
-const OPERATIONS = ['init', 'freeze', 'unfreeze', 'collapse', 'fsfreeze', 'fsthaw'];
+const OPERATIONS = ['init', 'freeze', 'unfreeze', 'collapse', 'fsfreeze', 'fsthaw', 'upgrade'];
 
 test.each(OPERATIONS)('/%s is closed', async (operation) => {
   const answer = await send(

@@ -119,8 +119,8 @@ EXPORTED(sendFile) {
 
 EXPORTED(duplicate) {
   int descriptor;
-  if (!arg_parse(env, info, "d", &descriptor)) return NULL;
-  int duplicate = fcntl(descriptor, F_DUPFD_CLOEXEC, 3);
-  if (duplicate < 0) return envd_throw_errno(env, errno, "dup", NULL);
-  return envd_value(env, 'd', duplicate);
+  bool inherited;
+  if (!arg_parse(env, info, "db", &descriptor, &inherited)) return NULL;
+  int duplicate = fcntl(descriptor, inherited ? F_DUPFD : F_DUPFD_CLOEXEC, 3);
+  return duplicate < 0 ? envd_throw_errno(env, errno, "dup", NULL) : envd_value(env, 'd', duplicate);
 }

@@ -76,6 +76,5 @@ EXPORTED(notify) {
                  ENAMETOOLONG, text, sizeof text))
     return NULL;
   int error = send_datagram(&address, fill_address(&address, strlen(address.sun_path)), text, strlen(text));
-  if (error) envd_throw_errno(env, error, "sendto", NULL);
-  return NULL;
+  return error ? envd_throw_errno(env, error, "sendto", NULL) : NULL;
 }

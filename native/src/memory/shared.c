@@ -11,11 +11,6 @@ EXPORTED(createMemory) {
   return descriptor < 0 ? envd_throw_errno(env, errno, "memfd_create", NULL) : envd_value(env, 'd', descriptor);
 }
 
-static void unmap(napi_env env, void* address, void* size) {
-  (void)env;
-  munmap(address, (size_t)size);
-}
-
 EXPORTED(mapMemory) {
   int descriptor;
   int64_t size;
@@ -23,6 +18,6 @@ EXPORTED(mapMemory) {
   if (!arg_parse(env, info, "dl", &descriptor, &size)) return NULL;
   void* address = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (address == MAP_FAILED) return envd_throw_errno(env, errno, "mmap", NULL);
-  NAPI_CALL(env, napi_create_external_buffer(env, (size_t)size, address, unmap, (void*)size, &result));
+  NAPI_CALL(env, napi_create_external_buffer(env, (size_t)size, address, NULL, NULL, &result));
   return result;
 }

@@ -43,8 +43,16 @@ EXPORTED(forbidCoreDumps) {
   if (!changed) changed = forbid();
   int error = changed ? 0 : errno;
   pthread_mutex_unlock(&lock);
-  if (error) envd_throw_errno(env, error, "setrlimit", NULL);
-  return NULL;
+  return error ? envd_throw_errno(env, error, "setrlimit", NULL) : NULL;
+}
+
+EXPORTED(childLimits) {
+  int64_t wanted[2];
+  struct rlimit descriptors, core;
+  if (!arg_parse(env, info, "ll", &wanted[0], &wanted[1])) return NULL;
+  if (wanted[0] != 0) inherited_descriptors = (rlim_t)wanted[0], inherited.rlim_cur = (rlim_t)wanted[1];
+  inherited_limits(&descriptors, &core);
+  return envd_object(env, "UU", "descriptors", (uint64_t)descriptors.rlim_cur, "core", (uint64_t)core.rlim_cur);
 }
 
 EXPORTED(exitNow) {

@@ -309,6 +309,36 @@ static size_t count_nuls(const char* text, size_t length) {
   return count;
 }
 
+static start* start_new(napi_env env, napi_value on_event, size_t size, napi_value* name) {
+  start* s = envd_allocate(env, sizeof *s + size);
+  if (!s) return NULL;
+  s->env = env;
+  s->reports = s->pidfd = -1;
+  for (int i = 0; i < MOST_DESCRIPTORS; i++) s->theirs[i] = s->ours[i % 3] = -1;
+  if (napi_create_reference(env, on_event, 1, &s->on_event) == napi_ok &&
+      napi_create_string_utf8(env, "envd.spawn", NAPI_AUTO_LENGTH, name) == napi_ok &&
+      napi_async_init(env, NULL, *name, &s->context) == napi_ok)
+    return s;
+  envd_throw_last_napi_error(env);
+  start_free(s);
+  return NULL;
+}
+
+EXPORTED(follow) {
+  napi_value on_event, name;
+  int pid;
+  if (!arg_parse(env, info, "dv", &pid, &on_event)) return NULL;
+  start* s = start_new(env, on_event, 0, &name);
+  if (!s) return NULL;
+  s->state = RUNNING;
+  s->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+  s->failed_errno = errno;
+  int error = open_poll(s, &s->exit, s->pidfd, UV_READABLE, on_exit_readable);
+  if (error) start_free(s);
+  else napi_add_async_cleanup_hook(env, on_cleanup, s, &s->cleanup);
+  return error ? envd_throw_errno(env, error, "pidfd_open", NULL) : NULL;
+}
+
 EXPORTED(spawn) {
   napi_value on_event, name;
   void *given, *text;
@@ -320,19 +350,13 @@ EXPORTED(spawn) {
       ((char*)text)[length - 1] != '\0')
     return envd_throw_errno(env, EINVAL, "spawn", NULL);
   const size_t cgroup = strlen(text) + 1, plan_size = sizeof(plan_head) + (size - sizeof n) + (length - cgroup);
-  start* s = envd_allocate(env, sizeof *s + plan_size + cgroup);
+  start* s = start_new(env, on_event, plan_size + cgroup, &name);
   if (!s) return NULL;
-  s->env = env;
   s->given = n;
   s->plan_size = plan_size;
-  s->reports = s->pidfd = -1;
-  for (int i = 0; i < MOST_DESCRIPTORS; i++) s->theirs[i] = s->ours[i % 3] = -1;
   make_plan(s, (char*)given + sizeof n, (size - sizeof n) / sizeof(uint32_t), (char*)text + cgroup, length - cgroup);
   s->cgroup = memcpy((char*)s->plan + plan_size, text, cgroup);
-  if (napi_create_reference(env, on_event, 1, &s->on_event) == napi_ok &&
-      napi_create_string_utf8(env, "envd.spawn", NAPI_AUTO_LENGTH, &name) == napi_ok &&
-      napi_async_init(env, NULL, name, &s->context) == napi_ok &&
-      napi_create_async_work(env, NULL, name, work_execute, work_complete, s, &s->work) == napi_ok &&
+  if (napi_create_async_work(env, NULL, name, work_execute, work_complete, s, &s->work) == napi_ok &&
       napi_queue_async_work(env, s->work) == napi_ok)
     return NULL;
   envd_throw_last_napi_error(env);

@@ -4,6 +4,11 @@ import { native } from './native.ts';
 
 const SECOND = 1_000_000_000n;
 
+/** Milliseconds since the boot, CLOCK_MONOTONIC: the same clock in all programs. */
+export function monotonicMs(): number {
+  return Number(process.hrtime.bigint() / 1_000_000n);
+}
+
 /** The guest's wall clock, CLOCK_REALTIME, in nanoseconds since the epoch. */
 export const wallClock = {
   /** Exact to the millisecond. */

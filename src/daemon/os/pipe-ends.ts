@@ -1,6 +1,5 @@
 import { closeSync } from 'node:fs';
-import { Socket } from 'node:net';
-import type { Writable } from 'node:stream';
+import { DescriptorInput } from './descriptor-input.ts';
 import { native, type PipeReader } from './native.ts';
 
 /** Maximum size of one read, in bytes. */
@@ -20,6 +19,11 @@ export class PipePoller {
     const end = new ReadEnd(this.#reader, pipe, descriptor, onBytes);
     this.#open.set(pipe, end);
     return end;
+  }
+
+  /** The descriptors of all open pipes. */
+  get descriptors(): number[] {
+    return [...this.#open.values()].map(({ descriptor }) => descriptor);
   }
 
   /** A read has put `length` bytes into the buffer; 0: end of file. */
@@ -42,7 +46,7 @@ export class ReadEnd {
   readonly take: (bytes: Buffer) => void;
   readonly #reader: PipeReader;
   readonly #pipe: number;
-  readonly #descriptor: number;
+  readonly descriptor: number;
   readonly #onClosed: () => void;
   #isClosed = false;
 
@@ -54,16 +58,21 @@ export class ReadEnd {
     this.take = onBytes;
     this.#reader = reader;
     this.#pipe = pipe;
-    this.#descriptor = descriptor;
+    this.descriptor = descriptor;
   }
 
   setPaused(paused: boolean): void {
     if (!this.#isClosed) this.#reader.setPaused(this.#pipe, paused);
   }
 
+  /** Its descriptor; null when it is closed. */
+  get openDescriptor(): number | null {
+    return this.#isClosed ? null : this.descriptor;
+  }
+
   /** Bytes in the pipe that have not been read. Source: FIONREAD, pipe(7). */
   get pending(): number {
-    return this.#isClosed ? 0 : native.pendingBytes(this.#descriptor);
+    return this.#isClosed ? 0 : native.pendingBytes(this.descriptor);
   }
 
   /** Lets the event loop end while this is open. */
@@ -79,33 +88,46 @@ export class ReadEnd {
 }
 
 /**
- * The writing end of a pipe, which owns its descriptor. The socket is created on first use: most are never written to.
+ * The writing end of a pipe, which owns its descriptor. The stream is created on first use: most are never written to.
  */
 export class WriteEnd {
   readonly #descriptor: number;
-  #socket: Socket | null = null;
+  #stream: DescriptorInput | null = null;
+  #isOpen = true;
   #ended = false;
 
   constructor(descriptor: number) {
     this.#descriptor = descriptor;
   }
 
-  open(): Writable {
-    this.#socket ??= new Socket({ fd: this.#descriptor, readable: false, writable: true });
-    return this.#socket;
+  /** Null when it is closed. */
+  get descriptor(): number | null {
+    return this.#isOpen && !this.#stream?.destroyed ? this.#descriptor : null;
+  }
+
+  open(): DescriptorInput {
+    if (this.#stream) return this.#stream;
+    // Makes it non-blocking, as every descriptor that is waited for.
+    native.awaitWritable(this.#descriptor, () => {})();
+    this.#stream = new DescriptorInput(this.#descriptor, true);
+    return this.#stream;
   }
 
   /** Closes it after pending writes; idempotent. */
   end(): void {
     if (this.#ended) return;
     this.#ended = true;
-    if (!this.#socket) closeSync(this.#descriptor);
-    else if (!this.#socket.destroyed) this.#socket.end();
+    if (this.#stream) {
+      if (!this.#stream.destroyed) this.#stream.end();
+      return;
+    }
+    this.#isOpen = false;
+    closeSync(this.#descriptor);
   }
 
   /** Closes it at once; pending writes are lost. */
   destroy(): void {
-    this.#socket?.destroy();
+    this.#stream?.destroy();
     this.end();
   }
 }

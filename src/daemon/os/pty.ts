@@ -1,9 +1,8 @@
-import { closeSync, constants, fchmodSync, fchownSync, openSync, readSync, writeSync } from 'node:fs';
-import { Writable } from 'node:stream';
+import { closeSync, constants, fchmodSync, fchownSync, openSync, readSync } from 'node:fs';
 import { ReadStream } from 'node:tty';
 import * as nodePty from 'node-pty';
-import { EnvdError, isSystemError } from '../../base/errors.ts';
-import { native } from './native.ts';
+import { EnvdError } from '../../base/errors.ts';
+import { DescriptorInput } from './descriptor-input.ts';
 
 // node-pty exports its native functions, but its type definitions omit them.
 interface PtyNative {
@@ -24,9 +23,13 @@ export interface Owner {
   readonly gid: number;
 }
 
-/** Interval of attempts to write to a full terminal when no descriptor is left to wait for it, in milliseconds. */
-const RETRY_MS = 50;
 /** More than the kernel holds of a terminal's output, some 20 KiB. Source: drivers/tty/pty.c and n_tty.c. */
+/** Descriptors of the two sides of a terminal. */
+export interface TerminalEnds {
+  readonly master: number;
+  readonly slave: number;
+}
+
 const DRAIN_BYTES = 64 * 1024;
 /** As login(1) sets it. */
 const TERMINAL_MODE = 0o620;
@@ -41,7 +44,7 @@ export class Terminal implements Disposable {
   /** Its output. */
   readonly stream: ReadStream;
   /** Its input; never blocks the event loop, even if the program does not read. */
-  readonly input: Writable;
+  readonly input: DescriptorInput;
   readonly #master: number;
   #closed = false;
 
@@ -49,13 +52,30 @@ export class Terminal implements Disposable {
    * The terminal is owned by `owner`, as after a login, so that programs can open it by name.
    * Throws `resource_exhausted` when the kernel has no more terminals, `invalid_argument` for a size of 0.
    */
-  constructor(size: TerminalSize, owner: Owner) {
+  static open(size: TerminalSize, owner: Owner): Terminal {
     checkSize(size);
-    const { master, slave } = openTerminal(size, owner);
+    return new Terminal(openTerminal(size, owner));
+  }
+
+  /** Owns both descriptors. */
+  constructor({ master, slave }: TerminalEnds) {
     this.#master = master;
     this.slave = slave;
     this.stream = new ReadStream(master);
-    this.input = new TerminalInput(master);
+    this.input = new DescriptorInput(master, false);
+  }
+
+  /** Its descriptors; null when it is closed. */
+  get ends(): TerminalEnds | null {
+    return this.#closed ? null : { master: this.#master, slave: this.slave };
+  }
+
+  /** Takes what has been read and not yet passed on, and reads no more. */
+  halt(): Buffer[] {
+    this.stream.pause();
+    const chunks: Buffer[] = [];
+    for (let chunk = this.stream.read(); chunk !== null; chunk = this.stream.read()) chunks.push(chunk);
+    return chunks;
   }
 
   /** Sets the window size; the kernel sends SIGWINCH to the foreground process group. */
@@ -70,9 +90,7 @@ export class Terminal implements Disposable {
    * EAGAIN (n_tty_read).
    */
   drain(): Buffer[] {
-    this.stream.pause();
-    const chunks: Buffer[] = [];
-    for (let chunk = this.stream.read(); chunk !== null; chunk = this.stream.read()) chunks.push(chunk);
+    const chunks = this.halt();
     const buffer = Buffer.allocUnsafe(DRAIN_BYTES);
     let end = 0;
     for (let length = -1; length !== 0; end += length) length = this.#read(buffer.subarray(end));
@@ -97,50 +115,7 @@ export class Terminal implements Disposable {
   }
 }
 
-/**
- * The writing side of the master. Not a tty stream of Node: libuv writes to a terminal that it cannot reopen in a busy
- * loop until everything is written, so a program that does not read would block the event loop.
- */
-class TerminalInput extends Writable {
-  readonly #master: number;
-  #cancel: () => void = () => {};
-
-  constructor(master: number) {
-    super();
-    this.#master = master;
-  }
-
-  override _write(chunk: Buffer, encoding: BufferEncoding, done: (error?: Error) => void): void {
-    let written = 0;
-    try {
-      while (written < chunk.length) written += writeSync(this.#master, chunk, written);
-      done();
-    } catch (error) {
-      const rest = chunk.subarray(written);
-      const retry = () => this._write(rest, encoding, done);
-      if (isSystemError(error, 'EAGAIN')) this.#cancel = this.#whenWritable(retry);
-      else done(error as Error);
-    }
-  }
-
-  /** Waiting needs a descriptor; if none is available, `retry` is called after a delay. */
-  #whenWritable(retry: () => void): () => void {
-    try {
-      return native.awaitWritable(this.#master, retry);
-    } catch (error) {
-      if (!isSystemError(error)) throw error;
-      const timer = setTimeout(retry, RETRY_MS).unref();
-      return () => clearTimeout(timer);
-    }
-  }
-
-  override _destroy(error: Error | null, done: (error: Error | null) => void): void {
-    this.#cancel();
-    done(error);
-  }
-}
-
-function openTerminal(size: TerminalSize, owner: Owner): { master: number; slave: number } {
+function openTerminal(size: TerminalSize, owner: Owner): TerminalEnds {
   const { master, slave, pty: path } = openPair(size);
   // node-pty leaves its slave descriptor non-blocking, which a child would share: open another.
   closeSync(slave);

@@ -1,4 +1,4 @@
-import { closeSync, ftruncateSync } from 'node:fs';
+import { closeSync, ftruncateSync, readSync } from 'node:fs';
 import { isSystemError } from '../../base/errors.ts';
 import { native } from './native.ts';
 
@@ -18,6 +18,20 @@ export function createMemory(size: number): SharedMemory {
   } catch (error) {
     if (!isSystemError(error)) throw error;
     return { descriptor: null, bytes: Buffer.alloc(size) };
+  }
+}
+
+/** An empty file in memory; returns its descriptor. Throws memfd_create(2)'s errors. */
+export function createFile(): number {
+  return native.createMemory();
+}
+
+/** Reads a part of a file in memory to the same place in `bytes`. Throws read(2)'s errors. */
+export function readMemory(descriptor: number, bytes: Buffer, start: number, end: number): void {
+  for (let at = start; at < end; ) {
+    const count = readSync(descriptor, bytes, at, end - at, at);
+    if (count === 0) return;
+    at += count;
   }
 }
 

@@ -25,7 +25,7 @@ export class SocketBody implements Disposable {
     const length = announcedLength(request);
     const handle = handleOf(request.socket);
     if (length === null || !handle || request.complete || request.readableDidRead) return null;
-    const socket = native.duplicate(handle.fd);
+    const socket = native.duplicate(handle.fd, false);
     handle.readStop();
     // Otherwise reading from the request would resume the socket.
     request._read = () => {};

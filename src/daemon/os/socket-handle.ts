@@ -1,6 +1,7 @@
 import { closeSync } from 'node:fs';
-import type { Socket } from 'node:net';
+import type { Server, Socket } from 'node:net';
 import { onAbort } from '../../base/abort.ts';
+import { EnvdError } from '../../base/errors.ts';
 
 /** The handle of a Node socket, which its type definitions omit. */
 interface Handle {
@@ -37,4 +38,12 @@ export async function readiness(
     forget();
     cancel();
   }
+}
+
+/** The descriptor of a listening server. Throws `internal` when it does not listen. */
+export function listenerOf(server: Server): number {
+  const { _handle: handle } = server as { _handle?: { readonly fd?: number } | null };
+  if (handle?.fd === undefined || handle.fd < 0)
+    throw new EnvdError('internal', 'the server does not listen');
+  return handle.fd;
 }

@@ -21,7 +21,7 @@ export class SocketOutput implements Disposable {
   /** Null where that is not possible. */
   static of({ socket }: ServerResponse): SocketOutput | null {
     const handle = handleOf(socket);
-    return handle && new SocketOutput(native.duplicate(handle.fd));
+    return handle && new SocketOutput(native.duplicate(handle.fd, false));
   }
 
   /** Bytes that the kernel has taken. */

@@ -1,5 +1,5 @@
 import { getSystemErrorMap } from 'node:util';
-import { EnvdError, type ErrorKind } from '../../base/errors.ts';
+import { EnvdError, type ErrorKind, isSystemError } from '../../base/errors.ts';
 import { exhaustionBy } from './errno.ts';
 import { lineHint } from './executable.ts';
 import { native } from './native.ts';
@@ -85,16 +85,44 @@ function start(launch: Launch, stdio: { terminal: number; stdin: boolean }): Pro
   const exit = Promise.withResolvers<ProcessExit>();
   const [numbers, strings] = encode(launch, stdio);
   native.spawn(numbers, strings, (event, a, b, c, d) => {
-    const isExit = event === 'exited';
     if (event === 'started') started.resolve({ process: { pid: a, exit: exit.promise }, ends: [b, c, d] });
-    else if (isExit || event === 'signaled')
-      exit.resolve({
-        ...{ code: isExit ? a : null, signal: isExit ? null : a },
-        ...{ userMicros: b, systemMicros: c, maxRssKib: d },
-      });
+    else if (event === 'exited' || event === 'signaled') exit.resolve(exitFrom(event, a, b, c, d));
     else started.reject(describe(event, a, launch));
   });
   return started.promise;
+}
+
+/**
+ * Waits for the end of a child that an earlier program of this process has started, and reaps it. A process that is no child
+ * any more has ended in a way that nobody knows.
+ */
+export function exitOfChild(pid: number): Promise<ProcessExit> {
+  const { promise, resolve } = Promise.withResolvers<ProcessExit>();
+  try {
+    native.follow(pid, (event, a, b, c, d) => resolve(exitFrom(event, a, b, c, d)));
+  } catch (error) {
+    if (!isSystemError(error, 'ESRCH')) throw error;
+    resolve({ code: null, signal: null, userMicros: 0, systemMicros: 0, maxRssKib: 0 });
+  }
+  return promise;
+}
+
+/** What `native.spawn` reports of an exit. */
+function exitFrom(
+  event: string,
+  status: number,
+  userMicros: number,
+  systemMicros: number,
+  maxRssKib: number,
+): ProcessExit {
+  const exited = event === 'exited';
+  return {
+    code: exited ? status : null,
+    signal: exited ? null : status,
+    userMicros,
+    systemMicros,
+    maxRssKib,
+  };
 }
 
 /** The arguments of `native.spawn`. */

@@ -2,7 +2,7 @@ import { type ELDHistogram, monitorEventLoopDelay } from 'node:perf_hooks';
 import { Counter, Gauge, Registry, type RegistryContentType } from 'prom-client';
 import type { Durations, Transfers } from '../../base/tally.ts';
 import { INTERFACE_VERSION } from '../../base/version.ts';
-import type { ProcessCounts } from '../services/process/table.ts';
+import type { ProcessCounts } from '../services/process/events.ts';
 
 /** The sources of the daemon's own metrics. */
 export interface Telemetry {

@@ -18,13 +18,14 @@ import type {
   ProcessEvent,
 } from '../services/process/events.ts';
 import type { ProcessConfig } from '../services/process/process.ts';
-import type { Selector } from '../services/process/table.ts';
+import type { Selector } from '../services/process/selector.ts';
 
 const REASON: Readonly<Record<EndReasonName, EndReason>> = {
   exited: EndReason.EXITED,
   signaled: EndReason.SIGNALED,
   deadline: EndReason.DEADLINE,
   'out of memory': EndReason.OUT_OF_MEMORY,
+  unknown: EndReason.UNSPECIFIED,
 };
 
 const DEFAULT_SIZE: TerminalSize = { cols: 80, rows: 24 };

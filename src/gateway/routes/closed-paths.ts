@@ -1,5 +1,5 @@
 /** The operations of the daemon that are closed to clients: the platform calls them. */
-const CLOSED = new Set(['/init', '/freeze', '/unfreeze', '/collapse', '/fsfreeze', '/fsthaw']);
+const CLOSED = new Set(['/init', '/freeze', '/unfreeze', '/collapse', '/fsfreeze', '/fsthaw', '/upgrade']);
 
 /** A request target in origin form, `/path?query` (RFC 9112, section 3.2.1); null when it has no path. */
 export function originForm(target: string): string | null {

@@ -2,6 +2,14 @@ import type { User, UserDatabase } from '../../os/users.ts';
 
 type Variables = Readonly<Record<string, string>>;
 
+/** The settings, for a later program. */
+export interface GuestState {
+  readonly accessToken: string | null;
+  readonly defaultUser: string;
+  readonly defaultWorkdir: string | null;
+  readonly variables: { readonly platform: Variables; readonly own: Variables };
+}
+
 /** Settings of the guest from /init; one instance for the lifetime of the daemon. */
 export class Guest {
   /** The token that requests need; null: every operation is open. */
@@ -34,6 +42,19 @@ export class Guest {
   set ownVariables(variables: Variables) {
     this.#ownVariables = variables;
     this.environment = this.#platformVariables;
+  }
+
+  get state(): GuestState {
+    const { accessToken, defaultUser, defaultWorkdir } = this;
+    const variables = { platform: this.#platformVariables, own: this.#ownVariables };
+    return { accessToken, defaultUser, defaultWorkdir, variables };
+  }
+
+  /** Continues for an earlier program. */
+  continueFrom({ accessToken, defaultUser, defaultWorkdir, variables }: GuestState): void {
+    Object.assign(this, { accessToken, defaultUser, defaultWorkdir });
+    this.ownVariables = variables.own;
+    this.environment = variables.platform;
   }
 
   /**

@@ -55,6 +55,16 @@ export class Init {
     return this.#queue.run(() => this.#run(call));
   }
 
+  /** The timestamp of the last request that was applied, in nanoseconds; null: none. */
+  get timestampNs(): bigint | null {
+    return this.#lastTimestampNs;
+  }
+
+  /** Continues for an earlier program. */
+  continueFrom(timestampNs: bigint | null): void {
+    this.#lastTimestampNs = timestampNs;
+  }
+
   async #run(call: InitCall): Promise<InitResult> {
     const stale = this.#isStale(call.request);
     let failure: EnvdError | null = null;

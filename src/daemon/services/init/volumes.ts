@@ -50,6 +50,11 @@ interface MountedVolume {
   readonly mount: Mount;
 }
 
+/** A mounted volume, for a later program. */
+export interface VolumeState extends MountedVolume {
+  readonly path: string;
+}
+
 /** The NFS volumes that the platform has requested, by requested path. */
 export class Volumes {
   readonly #lanes: Lanes;
@@ -62,6 +67,15 @@ export class Volumes {
     this.#lanes = lanes;
     this.#tools = tools;
     this.#stagingDirectory = stagingDirectory;
+  }
+
+  get state(): VolumeState[] {
+    return [...this.#mounted].map(([path, volume]) => ({ path, ...volume }));
+  }
+
+  /** Continues for an earlier program. */
+  continueFrom(volumes: readonly VolumeState[]): void {
+    for (const { path, ...volume } of volumes) this.#mounted.set(path, volume);
   }
 
   /**

@@ -106,6 +106,11 @@ export class WorkloadCgroups implements Disposable {
     while (this.all().some((cgroup) => cgroup.populated())) await delay(POLL_MS);
   }
 
+  /** Removes what an earlier daemon has left. */
+  removeEmptyLeaves(): void {
+    for (const cgroup of this.all()) for (const leaf of cgroup.children()) leaf.remove();
+  }
+
   /** Removes empty cgroups; those of processes that outlive the daemon remain. */
   [Symbol.dispose](): void {
     for (const cgroup of this.all().filter((each) => each.exists())) {
@@ -126,7 +131,5 @@ function limited(cgroup: Cgroup, weights: Readonly<Record<string, string>>, task
   const memory = String(workloadMemory(totalmem()));
   const limits = { 'memory.high': memory, 'memory.max': memory, 'pids.max': String(tasks), ...weights };
   for (const [file, value] of Object.entries(limits)) cgroup.setLimit(file, value);
-  // Empty leaf cgroups of an earlier daemon.
-  for (const leaf of cgroup.children()) leaf.remove();
   return cgroup;
 }

@@ -1,7 +1,7 @@
 import { EnvdError } from '../../../base/errors.ts';
 import { type PipePoller, type ReadEnd, WriteEnd } from '../../os/pipe-ends.ts';
 import { Terminal, type TerminalSize } from '../../os/pty.ts';
-import { type Launch, type Pipes, type Spawned, spawn, spawnWithPipes } from '../../os/spawn.ts';
+import { type Launch, type Spawned, spawn, spawnWithPipes } from '../../os/spawn.ts';
 import type { OutputStream } from './events.ts';
 import type { InputChannel } from './input.ts';
 
@@ -24,6 +24,33 @@ export interface Channels {
   resize(size: TerminalSize): void;
   /** Reads and discards the output from now on, until the last holder closes it. */
   discard(): void;
+  /** Reads no more, passes what has been read to `onOutput`, and returns the descriptors that are open. */
+  handOver(): ChannelEnds;
+}
+
+/** The daemon's descriptors of the channels of a process; null: closed. */
+export interface ChannelEnds {
+  readonly stdin: number | null;
+  readonly stdout: number | null;
+  readonly stderr: number | null;
+  /** The master is null without a terminal, and when it is closed. */
+  readonly master: number | null;
+  readonly slave: number | null;
+}
+
+const NO_ENDS: ChannelEnds = { stdin: null, stdout: null, stderr: null, master: null, slave: null };
+
+/** The channels of a process that an earlier program has started. */
+export function takeOverChannels(
+  kind: Channels['kind'],
+  ends: ChannelEnds,
+  poller: PipePoller,
+  onOutput: OnOutput,
+): Channels {
+  const { master, slave } = ends;
+  if (kind === 'pipes') return new PipeChannels(ends, poller, onOutput);
+  if (master === null || slave === null) return new ClosedTerminal();
+  return new TerminalChannels(new Terminal({ master, slave }), onOutput);
 }
 
 /** Starts a process on pipes; without `withStdin` its input is /dev/null. */
@@ -43,7 +70,7 @@ export async function openTerminal(
   size: TerminalSize,
   onOutput: OnOutput,
 ): Promise<{ process: Spawned; channels: Channels }> {
-  const terminal = new Terminal(size, launch.user);
+  const terminal = Terminal.open(size, launch.user);
   try {
     const process = await spawn(launch, terminal.slave);
     return { process, channels: new TerminalChannels(terminal, onOutput) };
@@ -59,7 +86,11 @@ class PipeChannels implements Channels {
   readonly closed: Promise<void>;
   readonly #outputs: readonly PipeOutput[];
 
-  constructor(pipes: Pipes, poller: PipePoller, onOutput: OnOutput) {
+  constructor(
+    pipes: Pick<ChannelEnds, 'stdin' | 'stdout' | 'stderr'>,
+    poller: PipePoller,
+    onOutput: OnOutput,
+  ) {
     this.input = pipes.stdin === null ? null : new WriteEnd(pipes.stdin);
     this.#outputs = [
       new PipeOutput(poller, pipes.stdout, (bytes) => onOutput('stdout', bytes)),
@@ -84,38 +115,49 @@ class PipeChannels implements Channels {
     this.input?.destroy();
     for (const output of this.#outputs) output.discard();
   }
+
+  handOver(): ChannelEnds {
+    this.setPaused(true);
+    const [stdout = null, stderr = null] = this.#outputs.map(({ descriptor }) => descriptor);
+    return { ...NO_ENDS, stdin: this.input?.descriptor ?? null, stdout, stderr };
+  }
 }
 
 /** The read end of stdout or stderr. */
 class PipeOutput {
   readonly closed: Promise<void>;
-  readonly #end: ReadEnd;
+  /** Null when it was closed already for an earlier program. */
+  readonly #end: ReadEnd | null;
   /** Bytes that were in the pipe when the process was reaped and are still unread; null before. */
   #unread: number | null = null;
   readonly #settled = Promise.withResolvers<void>();
   #onBytes: ((bytes: Buffer) => void) | null;
 
-  constructor(poller: PipePoller, descriptor: number, onBytes: (bytes: Buffer) => void) {
+  constructor(poller: PipePoller, descriptor: number | null, onBytes: (bytes: Buffer) => void) {
     this.#onBytes = onBytes;
-    this.#end = poller.read(descriptor, (bytes) => this.#received(bytes));
-    this.closed = this.#end.closed;
+    this.#end = descriptor === null ? null : poller.read(descriptor, (bytes) => this.#received(bytes));
+    this.closed = this.#end?.closed ?? Promise.resolve();
     void this.closed.then(this.#settled.resolve);
   }
 
+  get descriptor(): number | null {
+    return this.#end?.openDescriptor ?? null;
+  }
+
   setPaused(paused: boolean): void {
-    this.#end.setPaused(paused);
+    this.#end?.setPaused(paused);
   }
 
   drained(): Promise<void> {
-    this.#unread = this.#end.pending;
+    this.#unread = this.#end?.pending ?? 0;
     this.#settle();
     return this.#settled.promise;
   }
 
   discard(): void {
     this.#onBytes = null;
-    this.#end.setPaused(false);
-    this.#end.unref();
+    this.#end?.setPaused(false);
+    this.#end?.unref();
   }
 
   #received(bytes: Buffer): void {
@@ -166,5 +208,33 @@ class TerminalChannels implements Channels {
 
   discard(): void {
     this.#terminal[Symbol.dispose]();
+  }
+
+  handOver(): ChannelEnds {
+    for (const bytes of this.#terminal.halt()) this.#onOutput('pty', bytes);
+    return { ...NO_ENDS, ...this.#terminal.ends };
+  }
+}
+
+/** The channels of a process whose terminal is closed: it has ended. */
+class ClosedTerminal implements Channels {
+  readonly kind = 'terminal';
+  readonly input = null;
+  readonly closed = Promise.resolve();
+
+  setPaused(): void {}
+
+  drained(): Promise<void> {
+    return this.closed;
+  }
+
+  resize(): void {
+    throw new EnvdError('failed_precondition', 'cannot resize: the process has ended');
+  }
+
+  discard(): void {}
+
+  handOver(): ChannelEnds {
+    return NO_ENDS;
   }
 }

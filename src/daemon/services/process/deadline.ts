@@ -1,11 +1,22 @@
 import { EnvdError } from '../../../base/errors.ts';
 import type { Feed } from '../../../base/feed.ts';
+import { monotonicMs } from '../../os/machine.ts';
 import type { ProcessEvent } from './events.ts';
 import type { ManagedProcess } from './process.ts';
 import type { Reader } from './reader.ts';
 
 /** Interval between attempts to kill the whole tree, in milliseconds. */
 const RETRY_MS = 100;
+
+/** Kills a process at its deadline, also when the client that set it has disconnected. */
+export function killAfter(process: ManagedProcess, deadlineMs: number): void {
+  process.deadlineAt = monotonicMs() + deadlineMs;
+  const expire = () => {
+    if (!process.expire()) timer = setTimeout(expire, RETRY_MS).unref();
+  };
+  let timer = setTimeout(expire, Math.max(0, deadlineMs)).unref();
+  void process.ended.then(() => clearTimeout(timer));
+}
 
 /**
  * The feed of the client that set a deadline. At the deadline the process is killed, regardless of other readers. This
@@ -21,12 +32,7 @@ export class DeadlineFeed implements Feed<ProcessEvent> {
     this.#feed = feed;
     this.#process = process;
     this.#deadlineMs = deadlineMs;
-    const expire = () => {
-      if (!process.expire()) timer = setTimeout(expire, RETRY_MS).unref();
-    };
-    let timer = setTimeout(expire, deadlineMs).unref();
-    // A client that disconnects does not clear it: the deadline belongs to the process.
-    void process.ended.then(() => clearTimeout(timer));
+    killAfter(process, deadlineMs);
   }
 
   async next(bytes?: number): Promise<readonly ProcessEvent[] | null> {

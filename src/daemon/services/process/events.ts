@@ -30,7 +30,15 @@ export interface GapEvent {
   readonly to: Offsets;
 }
 
-export type EndReason = 'exited' | 'signaled' | 'deadline' | 'out of memory';
+export type EndReason = 'exited' | 'signaled' | 'deadline' | 'out of memory' | 'unknown';
+
+/** Counters since the start of the daemon. */
+export interface ProcessCounts {
+  started: number;
+  readonly ended: Record<EndReason, number>;
+  /** In bytes, by stream. */
+  readonly output: Record<OutputStream, number>;
+}
 
 /** CPU time of the process and of its children that it has waited for; peak memory of the whole tree. */
 export interface ResourceUsage {
@@ -62,22 +70,22 @@ export type ProcessEvent = StartEvent | GapEvent | OutputEvent | EndEvent;
 /** `expired`: the deadline killed it. `tree`: usage of the process and all below it, or null. */
 export function endEvent(exit: ProcessExit, expired: boolean, tree: TreeUsage | null): EndEvent {
   const { code, signal, userMicros, systemMicros } = exit;
-  const status = signal === null ? `exit status ${code}` : `signal: ${signalText(signal)}`;
+  const status = signal === null ? `exit status ${code ?? 'unknown'}` : `signal: ${signalText(signal)}`;
   const killedForMemory = signal === SIGKILL && tree?.outOfMemory === true;
   return {
     type: 'end',
     exitCode: code ?? -1,
-    exited: signal === null,
+    exited: code !== null,
     status,
     error: code === 0 ? null : status,
-    reason: expired
-      ? 'deadline'
-      : killedForMemory
-        ? 'out of memory'
-        : signal === null
-          ? 'exited'
-          : 'signaled',
+    reason: expired ? 'deadline' : killedForMemory ? 'out of memory' : reasonOf(exit),
     signal: signal === null ? null : signalName(signal),
     usage: { userMicros, systemMicros, peakMemoryBytes: tree?.peakMemoryBytes ?? null },
   };
+}
+
+/** `unknown`: the process was the child of a daemon that has crashed, and the kernel does not tell how it ended. */
+function reasonOf({ code, signal }: ProcessExit): EndReason {
+  if (signal !== null) return 'signaled';
+  return code === null ? 'unknown' : 'exited';
 }

@@ -7,7 +7,8 @@ export class History implements Disposable {
   readonly #store: OutputStore;
   readonly #limit: number;
   readonly #budget: HistoryBudget | null;
-  readonly #process: number;
+  /** The number of the process in the store. */
+  readonly process: number;
   /** In order; output is appended to the last one. */
   readonly #blocks: Block[] = [];
   /** Has the bytes of all streams; null before the first output. */
@@ -27,7 +28,7 @@ export class History implements Disposable {
   /** At most `limitBytes`; `budget` bounds all histories together. `process`: a number of its own in the store, not 0. */
   constructor(store: OutputStore, process: number, limitBytes: number, budget: HistoryBudget | null = null) {
     this.#store = store;
-    this.#process = process;
+    this.process = process;
     this.#limit = limitBytes;
     this.#budget = budget;
   }
@@ -46,7 +47,7 @@ export class History implements Disposable {
   /** Keeps the bytes that follow `totals`, the bytes of all streams so far. */
   append(stream: OutputStream, bytes: Buffer, totals: Offsets): void {
     if (bytes.length === 0) return;
-    this.#slot ??= this.#store.takeSlot(this.#process);
+    this.#slot ??= this.#store.takeSlot(this.process);
     const number = STREAMS.indexOf(stream);
     for (let from = 0; from < bytes.length; ) {
       if (!this.#hasRoom(number) && !this.#open(stream, totals, from)) {
@@ -59,6 +60,13 @@ export class History implements Disposable {
     if (this.#slot !== null) this.#store.setTotal(this.#slot, number, totals[stream] + bytes.length);
     this.#budget?.changed(this, this.#cost - this.#counted);
     this.#counted = this.#cost;
+  }
+
+  /** Sets the bytes of all streams so far. */
+  count(totals: Offsets): void {
+    this.#slot ??= this.#store.takeSlot(this.process);
+    if (this.#slot === null) return;
+    for (const [index, stream] of STREAMS.entries()) this.#store.setTotal(this.#slot, index, totals[stream]);
   }
 
   /** Drops the kept output. */
@@ -118,7 +126,7 @@ export class History implements Disposable {
     while (this.#cost > 0 && this.#cost + this.#store.largeBytes > this.#limit) this.#dropFirst();
     const block =
       this.#limit >= this.#store.largeBytes
-        ? this.#store.takeBlock(this.#process, this.#sequence, offsets)
+        ? this.#store.takeBlock(this.process, this.#sequence, offsets)
         : null;
     if (!block) return false;
     this.#sequence += 1;

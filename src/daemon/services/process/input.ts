@@ -10,10 +10,13 @@ interface Waiting {
   readonly refuse: (error: unknown) => void;
 }
 
+/** A stream that may tell how many bytes of the piece it writes the kernel has taken. */
+export type InputStream = Writable & { readonly takenBytes?: number };
+
 /** The write end of stdin or the terminal. */
 export interface InputChannel {
   /** Opens the stream on first use; returns the same stream each time. */
-  open(): Writable;
+  open(): InputStream;
   /** Signals end of file to the process. */
   end(): void;
 }
@@ -26,7 +29,9 @@ export interface InputChannel {
 export class Input {
   readonly #channel: InputChannel;
   readonly #name: string;
-  #stream: Writable | null = null;
+  #stream: InputStream | null = null;
+  /** Accepted and not completely written. */
+  readonly #accepted: Uint8Array[] = [];
   readonly #waiting: Waiting[] = [];
   #closed = false;
 
@@ -42,8 +47,22 @@ export class Input {
     signal.throwIfAborted();
     const stream = this.#open();
     if (this.#waiting.length > 0 || !hasRoom(stream)) return this.#wait(bytes, signal);
-    stream.write(bytes);
+    this.#accept(stream, bytes);
     return Promise.resolve();
+  }
+
+  get isClosed(): boolean {
+    return this.#closed;
+  }
+
+  /** The accepted bytes that have not been written. */
+  get unwritten(): Buffer {
+    return Buffer.concat(this.#accepted).subarray(this.#stream?.takenBytes ?? 0);
+  }
+
+  /** Writes what an earlier program has accepted. */
+  continueWith(unwritten: Buffer): void {
+    if (unwritten.length > 0) this.#accept(this.#open(), unwritten);
   }
 
   /** Closes the input after the accepted writes; waiting writes are refused. Idempotent. */
@@ -69,7 +88,12 @@ export class Input {
     return promise.finally(forget);
   }
 
-  #open(): Writable {
+  #accept(stream: InputStream, bytes: Uint8Array): void {
+    this.#accepted.push(bytes);
+    stream.write(bytes, () => this.#accepted.shift());
+  }
+
+  #open(): InputStream {
     if (this.#stream) return this.#stream;
     const stream = this.#channel.open();
     stream.on('drain', () => this.#pump(stream));
@@ -80,11 +104,11 @@ export class Input {
     return stream;
   }
 
-  #pump(stream: Writable): void {
+  #pump(stream: InputStream): void {
     while (this.#waiting.length > 0 && hasRoom(stream)) {
       const next = this.#waiting.shift();
       if (!next) return;
-      stream.write(next.bytes);
+      this.#accept(stream, next.bytes);
       next.accept();
     }
   }

@@ -1,5 +1,5 @@
 import { isSystemError } from '../../../base/errors.ts';
-import { type Cgroup, removeCgroups } from '../../os/cgroup2.ts';
+import { Cgroup, removeCgroups } from '../../os/cgroup2.ts';
 import { groupOf } from '../../os/signals.ts';
 
 /**
@@ -67,6 +67,12 @@ export class Leaf {
   }
 }
 
+/** What a later program of this process needs to know. */
+export interface LeavesState {
+  readonly count: number;
+  readonly released: readonly string[];
+}
+
 /** Names leaf cgroups, and removes each when it is empty. */
 export class Leaves implements Disposable {
   readonly accountsMemory: boolean;
@@ -90,6 +96,22 @@ export class Leaves implements Disposable {
   create(parent: Cgroup): Leaf {
     this.#count += 1;
     return new Leaf(parent.child(`${process.pid}-${this.#count}`), this);
+  }
+
+  /** The leaf of a process of an earlier program. */
+  existing(path: string): Leaf {
+    return new Leaf(new Cgroup(path), this);
+  }
+
+  /** Number of the last leaf, and the paths of those that are released and not removed. */
+  get state(): LeavesState {
+    return { count: this.#count, released: [...this.#released] };
+  }
+
+  /** Continues for an earlier program of this process. */
+  continueFrom({ count, released }: LeavesState): void {
+    this.#count = count;
+    for (const path of released) this.release(new Cgroup(path));
   }
 
   release(cgroup: Cgroup): void {

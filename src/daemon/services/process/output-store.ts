@@ -6,20 +6,21 @@ import type { Offsets, OutputStream } from './events.ts';
  * has the number of a process and the bytes of its streams so far. A block has output of one process, as records in the
  * order of the writes. Everything is valid at every moment: what is announced has been written before.
  *
- * Head (u32 each): version, slots, small blocks, size of a small block, large blocks, size of a large block, unused up to
- * 32 bytes.
+ * Head: version, slots, small blocks, size of a small block, large blocks, size of a large block (u32 each), unused up to 32
+ * bytes; the ends of the slots, small and large blocks that have ever been used (f64 each), unused up to 64 bytes.
  * Slot: process u32 (0: free), 4 unused bytes, bytes of stdout, stderr and the terminal (f64 each).
  * Block: process u32 (0: free), sequence number u32, used bytes u32, 4 unused bytes, offsets of the three streams at its
  * start (f64 each), records. Record: stream and length (u32: two bits, 30 bits), the bytes.
  */
-const FORMAT = 1;
-const STORE_HEAD_BYTES = 32;
-const SLOT_BYTES = 32;
+export const FORMAT = 1;
+export const STORE_HEAD_BYTES = 64;
+export const MARKS_AT = 32;
+export const SLOT_BYTES = 32;
 export const HEAD_BYTES = 40;
 export const RECORD_HEAD_BYTES = 4;
 const USED_AT = 8;
-const OFFSETS_AT = 16;
-const TOTALS_AT = 8;
+export const OFFSETS_AT = 16;
+export const TOTALS_AT = 8;
 const LENGTH_BITS = 30;
 const LENGTH_MASK = 2 ** LENGTH_BITS - 1;
 
@@ -66,10 +67,13 @@ class Area {
     return this.#fresh - this.start;
   }
 
-  /** Null when all are in use. */
-  take(): number | null {
+  /** Null when all are in use. `mark` is called first with the end of all pieces that have been used, if that is new. */
+  take(mark: (end: number) => void): number | null {
     const piece = this.#free.pop() ?? (this.#fresh < this.end ? this.#fresh : null);
-    if (piece === this.#fresh) this.#fresh += this.size;
+    if (piece === this.#fresh) {
+      this.#fresh += this.size;
+      mark(this.#fresh);
+    }
     if (piece !== null) this.#used += 1;
     return piece;
   }
@@ -106,6 +110,8 @@ export class OutputStore {
   #memory: SharedMemory | null = null;
   #view: DataView = new DataView(new ArrayBuffer(0));
 
+  readonly #marks = [this.#mark(0), this.#mark(1), this.#mark(2)] as const;
+
   /** `limitBytes`: of one process; `totalBytes`: of all. No memory is taken until something is kept. */
   constructor(limitBytes: number, totalBytes: number) {
     const large = Math.min(LARGE_BYTES, limitBytes / BLOCKS_PER_LIMIT) & -ALIGNMENT;
@@ -130,10 +136,14 @@ export class OutputStore {
     return memory;
   }
 
+  #mark(area: number): (end: number) => void {
+    return (end) => this.#view.setFloat64(MARKS_AT + 8 * area, end, true);
+  }
+
   /** A slot for a process; null when there are too many. */
   takeSlot(process: number): number | null {
     const bytes = this.memory.bytes;
-    const slot = this.#slots.take();
+    const slot = this.#slots.take(this.#marks[0]);
     if (slot === null) return null;
     bytes.fill(0, slot, slot + SLOT_BYTES);
     this.#view.setUint32(slot, process, true);
@@ -153,8 +163,8 @@ export class OutputStore {
   /** A block whose first byte has the offset in `from`. Null when there is none: the limits are below the capacity. */
   takeBlock(process: number, sequence: number, from: Offsets): Block | null {
     const bytes = this.memory.bytes;
-    const small = sequence === 0 ? this.#small.take() : null;
-    const at = small ?? this.#large.take();
+    const small = sequence === 0 ? this.#small.take(this.#marks[1]) : null;
+    const at = small ?? this.#large.take(this.#marks[2]);
     if (at === null) return null;
     bytes.fill(0, at, at + HEAD_BYTES);
     const view = this.#view;
@@ -196,17 +206,17 @@ export class OutputStore {
 }
 
 /** Output of one stream, at least a byte. */
-interface OutputRecord {
+export interface OutputRecord {
   readonly stream: OutputStream;
   readonly bytes: Buffer;
 }
 
-function viewOf({ buffer, byteOffset, length }: Buffer): DataView {
+export function viewOf({ buffer, byteOffset, length }: Buffer): DataView {
   return new DataView(buffer, byteOffset, length);
 }
 
 /** The records of the block at `at`. */
-function* recordsAt(bytes: Buffer, view: DataView, at: number): Generator<OutputRecord> {
+export function* recordsAt(bytes: Buffer, view: DataView, at: number): Generator<OutputRecord> {
   const end = at + HEAD_BYTES + view.getUint32(at + USED_AT, true);
   for (let place = at + HEAD_BYTES; place < end; ) {
     const head = view.getUint32(place, true);
@@ -219,7 +229,7 @@ function* recordsAt(bytes: Buffer, view: DataView, at: number): Generator<Output
 }
 
 /** The offsets of the three streams that begin at `at`. */
-function offsetsAt(view: DataView, at: number): Record<OutputStream, number> {
+export function offsetsAt(view: DataView, at: number): Record<OutputStream, number> {
   const [stdout, stderr, pty] = [0, 8, 16].map((index) => view.getFloat64(at + index, true));
   return { stdout: stdout ?? 0, stderr: stderr ?? 0, pty: pty ?? 0 };
 }

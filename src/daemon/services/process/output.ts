@@ -23,6 +23,7 @@ export class Output implements Source, Kept {
   readonly #offsets = { stdout: 0, stderr: 0, pty: 0 };
   #ended = false;
   #paused = false;
+  #held = false;
   readonly #history: History;
   readonly #readers = new Set<Reader>();
   readonly #setPaused: (paused: boolean) => void;
@@ -36,6 +37,32 @@ export class Output implements Source, Kept {
     this.#setPaused = setPaused;
     this.#history = history;
     this.#unread = unread;
+  }
+
+  /** Pauses the source for good. */
+  hold(): void {
+    this.#held = true;
+    this.#setPaused(true);
+  }
+
+  /** Whether a reader has not taken all events. */
+  get hasUnread(): boolean {
+    return [...this.#readers].some(({ place }) => place.next < this.#log.end);
+  }
+
+  /** The number of the process in the kept output. */
+  get number(): number {
+    return this.#history.process;
+  }
+
+  /** Bytes of all streams so far. */
+  get totals(): Offsets {
+    return { ...this.#offsets };
+  }
+
+  /** Continues the output of an earlier program, whose history has been restored. */
+  continueFrom(totals: Offsets): void {
+    Object.assign(this.#offsets, totals);
   }
 
   get ended(): boolean {
@@ -120,7 +147,7 @@ export class Output implements Source, Kept {
     }
     this.#log.forget(needed);
     const blocked = slowest < limit;
-    if (blocked !== this.#paused) {
+    if (blocked !== this.#paused && !this.#held) {
       this.#paused = blocked;
       this.#setPaused(blocked);
     }

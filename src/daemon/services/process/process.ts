@@ -1,9 +1,10 @@
 import { within } from '../../../base/abort.ts';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
+import { monotonicMs } from '../../os/machine.ts';
 import type { TerminalSize } from '../../os/pty.ts';
 import { SIGKILL, signalGroup } from '../../os/signals.ts';
 import type { ProcessExit, Spawned } from '../../os/spawn.ts';
-import type { Channels } from './channels.ts';
+import type { ChannelEnds, Channels } from './channels.ts';
 import { type EndEvent, endEvent, type Offsets } from './events.ts';
 import { Input } from './input.ts';
 import type { Leaf } from './leaf.ts';
@@ -27,6 +28,35 @@ export interface ProcessConfig {
   readonly cwd: string | null;
 }
 
+/** What a process has been through in an earlier program. */
+export interface ProcessPast {
+  /** Accepted input that has not been written, in base64. */
+  readonly unwritten: string;
+  readonly isInputClosed: boolean;
+  readonly isKilled: boolean;
+  readonly isExpired: boolean;
+  /** How it has exited; null: not yet. */
+  readonly exit: ProcessExit | null;
+  /** Its last event, and when that was appended, by `monotonicMs`. */
+  readonly end: EndEvent | null;
+  readonly endedAt: number;
+}
+
+/** A process as it is handed over to a later program. */
+export interface ProcessState extends ProcessPast {
+  readonly pid: number;
+  readonly config: ProcessConfig;
+  readonly tag: string | null;
+  readonly kind: Channels['kind'];
+  readonly ends: ChannelEnds;
+  /** The path of its cgroup, or null. */
+  readonly leaf: string | null;
+  readonly deadlineAt: number | null;
+  readonly totals: Offsets;
+  /** Its number in the kept output. */
+  readonly number: number;
+}
+
 /**
  * A process from its start to its end. State `running`: it takes input and signals. `reaped`: it has exited, and its
  * output is being delivered. `ended`: the end event has been appended; no event follows.
@@ -38,7 +68,12 @@ export class ManagedProcess {
   /** Resolves with the end event, once that has been appended to the output. */
   readonly ended: Promise<EndEvent>;
 
+  /** When its deadline kills it, by `monotonicMs`; null: never. */
+  deadlineAt: number | null = null;
   #state: 'running' | 'reaped' | 'ended' = 'running';
+  #exit: ProcessExit | null = null;
+  #end: EndEvent | null = null;
+  #endedAt = 0;
   #killed = false;
   #expired = false;
   readonly #channels: Channels;
@@ -54,6 +89,7 @@ export class ManagedProcess {
     readonly channels: Channels;
     readonly output: Output;
     readonly leaf: Leaf | null;
+    readonly past?: ProcessPast;
   }) {
     this.pid = parts.spawned.pid;
     this.config = parts.config;
@@ -63,7 +99,11 @@ export class ManagedProcess {
     this.#leaf = parts.leaf;
     const { input } = parts.channels;
     this.#input = input && new Input(input, this.#inputName());
-    this.ended = parts.spawned.exit.then((exit) => this.#finish(exit));
+    const { past } = parts;
+    this.ended = past?.end
+      ? Promise.resolve(this.#ended(past.end))
+      : parts.spawned.exit.then((exit) => this.#finish(exit));
+    if (past) this.#continue(past);
   }
 
   get hasCgroup(): boolean {
@@ -129,6 +169,35 @@ export class ManagedProcess {
     }
   }
 
+  /** When it has ended, by `monotonicMs`. */
+  get endedAt(): number {
+    return this.#endedAt;
+  }
+
+  /** Reads no more output. */
+  holdOutput(): void {
+    this.#output.hold();
+  }
+
+  /** Whether a reader has not taken all output. */
+  get hasUnread(): boolean {
+    return this.#output.hasUnread;
+  }
+
+  /** Its state for a later program; nothing is read any more. */
+  handOver(): ProcessState {
+    const { pid, config, tag, deadlineAt } = this;
+    const ends = this.#channels.handOver();
+    return {
+      ...{ pid, config, tag, deadlineAt, ends, kind: this.#channels.kind, leaf: this.#leaf?.path ?? null },
+      ...{ totals: this.#output.totals, number: this.#output.number },
+      unwritten: this.#input?.unwritten.toString('base64') ?? '',
+      isInputClosed: this.#input?.isClosed ?? true,
+      ...{ isKilled: this.#killed, isExpired: this.#expired },
+      ...{ exit: this.#exit, end: this.#end, endedAt: this.#endedAt },
+    };
+  }
+
   /** Drops the output that is kept for clients that reconnect. */
   forgetOutput(): void {
     this.#output.forget();
@@ -162,6 +231,15 @@ export class ManagedProcess {
     this.#leaf.signal(signal);
   }
 
+  #continue({ unwritten, isInputClosed, isKilled, isExpired, exit, endedAt }: ProcessPast): void {
+    this.#exit = exit;
+    this.#killed = isKilled;
+    this.#expired = isExpired;
+    this.#endedAt = endedAt;
+    this.#input?.continueWith(Buffer.from(unwritten, 'base64'));
+    if (isInputClosed) this.#input?.close();
+  }
+
   #inputName(): string {
     return `${this.isTerminal ? 'terminal input' : 'stdin'} of process ${this.pid}`;
   }
@@ -173,15 +251,22 @@ export class ManagedProcess {
 
   async #finish(exit: ProcessExit): Promise<EndEvent> {
     this.#state = 'reaped';
+    this.#exit = exit;
     const closed = within(PIPE_HOLD_MS, this.#channels.closed, () => {});
     await this.#channels.drained();
     if (!this.#killed) await closed;
-    this.#state = 'ended';
-    const event = endEvent(exit, this.#expired, this.#leaf?.usage() ?? null);
-    this.#output.end(event);
+    const event = this.#ended(endEvent(exit, this.#expired, this.#leaf?.usage() ?? null));
     this.#input?.close();
     this.#channels.discard();
     this.#leaf?.release();
+    return event;
+  }
+
+  #ended(event: EndEvent): EndEvent {
+    this.#state = 'ended';
+    this.#end = event;
+    this.#endedAt = monotonicMs();
+    this.#output.end(event);
     return event;
   }
 }

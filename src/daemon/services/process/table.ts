@@ -1,82 +1,62 @@
-import { isDeepStrictEqual } from 'node:util';
+import { closeSync } from 'node:fs';
+import { setTimeout as delay } from 'node:timers/promises';
 import { within } from '../../../base/abort.ts';
 import { Allowance } from '../../../base/allowance.ts';
 import { EnvdError } from '../../../base/errors.ts';
 import type { Feed } from '../../../base/feed.ts';
-import type { Unread } from '../../../base/unread.ts';
 import type { Cgroup } from '../../os/cgroup2.ts';
 import type { Lanes } from '../../os/lanes.ts';
-import { PipePoller } from '../../os/pipe-ends.ts';
+import { monotonicMs } from '../../os/machine.ts';
 import { SIGKILL, SIGTERM } from '../../os/signals.ts';
-import { NoCgroup } from '../../os/spawn.ts';
+import { exitOfChild, NoCgroup } from '../../os/spawn.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { WorkloadCgroups } from './cgroups.ts';
-import { DeadlineFeed } from './deadline.ts';
-import type { EndReason, ProcessEvent } from './events.ts';
-import { History } from './history.ts';
-import { HistoryBudget } from './history-budget.ts';
+import { DeadlineFeed, killAfter } from './deadline.ts';
+import type { ProcessCounts, ProcessEvent } from './events.ts';
 import { Leaves } from './leaf.ts';
-import { OutputStore } from './output-store.ts';
+import { type OutputOptions, OutputPaths } from './output-paths.ts';
+import { type KeptOutput, recoverOutput, restoreHistory } from './output-recovery.ts';
 import type { ManagedProcess } from './process.ts';
+import { notFound, pick, type Selector } from './selector.ts';
 import { launchProcess, type Plan, planLaunch, type StartRequest } from './start.ts';
+import { attach, StartIds } from './start-ids.ts';
+import { drainPipes, type ProcessesState, takeOverProcess } from './take-over.ts';
 
 /** How long clients can connect to a process after its end, in milliseconds. */
 const RETENTION_MS = 30_000;
 /** Time between SIGTERM and SIGKILL when the daemon stops, in milliseconds. */
 const STOP_GRACE_MS = 2000;
-/** Limit of all histories together: a multiple of the limit of one, but at most 4 GiB for several. */
-const HISTORIES = 64;
-const MOST_HISTORY_BYTES = 2 ** 32;
 /** Processes with this tag run outside the cgroups that a freeze stops. */
 const SYSTEM_TAG = '_system';
-
-/** How a client names a process. */
-export type Selector = { readonly pid: number } | { readonly tag: string };
-
-export interface ProcessOptions {
+/** Interval of looks whether readers have taken all output, in milliseconds. */
+const SETTLE_MS = 5;
+const STOPPING = 'the daemon is stopping';
+export interface ProcessOptions extends OutputOptions {
   /** The daemon's PATH, the default of every process. */
   readonly path: string;
-  /** Output that is kept of each process for clients that reconnect, in bytes. */
-  readonly historyBytes: number;
   /** Time until a started program must run, in seconds. */
   readonly startTimeout: number;
   /** The most processes that run at a time. */
   readonly maxProcesses: number;
-  /** Bounds the output that waits for slow readers. */
-  readonly unread: Unread;
   readonly lanes: Lanes;
-}
-
-/** Counters since the start of the daemon. */
-export interface ProcessCounts {
-  started: number;
-  readonly ended: Record<EndReason, number>;
-  /** In bytes, by stream. */
-  readonly output: Record<'stdout' | 'stderr' | 'pty', number>;
 }
 
 /** The processes that clients have started: running ones, and ended ones for 30 s. */
 export class ProcessTable {
-  readonly counts: ProcessCounts = {
-    started: 0,
-    ended: { exited: 0, signaled: 0, deadline: 0, 'out of memory': 0 },
-    output: { stdout: 0, stderr: 0, pty: 0 },
-  };
+  readonly counts: ProcessCounts;
   readonly #running = new Map<number, ManagedProcess>();
   readonly #retained = new Map<number, ManagedProcess>();
   readonly #guest: Guest;
   readonly #cgroups: WorkloadCgroups;
   readonly #options: ProcessOptions;
   readonly #leaves: Leaves;
-  readonly #histories: HistoryBudget;
-  readonly #store: OutputStore;
-  /** Number of the last process, in `#store`. */
-  #number = 0;
-  readonly #poller = new PipePoller();
+  readonly #outputs: OutputPaths;
   readonly #free: Allowance;
-  /** By start id: starts in progress, running processes, and ended ones for 30 s. */
-  readonly #starts = new Map<string, Promise<ManagedProcess>>();
-  #stopping = false;
+  readonly #startIds = new StartIds(RETENTION_MS);
+  /** Why no process can be started; null: they can. */
+  #refusal: string | null = null;
+  /** Starts under way. */
+  readonly #launches = new Set<Promise<ManagedProcess>>();
 
   constructor(guest: Guest, cgroups: WorkloadCgroups, options: ProcessOptions) {
     this.#guest = guest;
@@ -84,10 +64,9 @@ export class ProcessTable {
     this.#options = options;
     this.#free = new Allowance(options.maxProcesses);
     this.#leaves = new Leaves(cgroups.accountsMemory);
-    const { historyBytes } = options;
-    const together = Math.max(historyBytes, Math.min(HISTORIES * historyBytes, MOST_HISTORY_BYTES));
-    this.#histories = new HistoryBudget(together);
-    this.#store = new OutputStore(historyBytes, together);
+    this.#outputs = new OutputPaths(options);
+    const ended = { exited: 0, signaled: 0, deadline: 0, 'out of memory': 0, unknown: 0 };
+    this.counts = { started: 0, ended, output: this.#outputs.written };
   }
 
   /**
@@ -97,10 +76,10 @@ export class ProcessTable {
    * `resource_exhausted` when too many processes run.
    */
   async start(request: StartRequest, deadlineMs: number | null): Promise<Feed<ProcessEvent>> {
-    const known = request.startId !== null && this.#starts.get(request.startId);
+    const known = request.startId !== null && this.#startIds.get(request.startId);
     if (known) return attach(await known, request);
     const starting = this.#launch(request);
-    if (request.startId !== null) this.#rememberStart(request.startId, starting);
+    if (request.startId !== null) this.#startIds.remember(request.startId, starting);
     const process = await starting;
     const feed = process.read(null);
     return deadlineMs === null ? feed : new DeadlineFeed(feed, process, deadlineMs);
@@ -126,7 +105,7 @@ export class ProcessTable {
    * only process groups are signalled.
    */
   async stop(): Promise<void> {
-    this.#stopping = true;
+    this.#refusal = STOPPING;
     this.#cgroups.signal(SIGTERM);
     for (const process of this.list()) if (!process.hasCgroup) process.signal(SIGTERM);
     await within(STOP_GRACE_MS, this.#allEnded(), () => {});
@@ -137,9 +116,52 @@ export class ProcessTable {
 
   /** Refuses further starts and kills all processes without waiting. Throws when a cgroup cannot be killed. */
   kill(): void {
-    this.#stopping = true;
+    this.#refusal = STOPPING;
     for (const process of this.list()) process.kill();
     this.#cgroups.signal(SIGKILL);
+  }
+
+  /**
+   * Refuses further starts with this reason and waits for those under way, at most `limitMs`; false when some are not
+   * completed by then. `allowStarts` undoes it.
+   */
+  async refuseStarts(reason: string, limitMs: number): Promise<boolean> {
+    this.#refusal = reason;
+    await within(limitMs, Promise.allSettled(this.#launches), () => []);
+    return this.#launches.size === 0;
+  }
+
+  allowStarts(): void {
+    this.#refusal = null;
+  }
+
+  /** Reads no more output, and waits until readers have taken what was read, at most `limitMs`. */
+  async settle(limitMs: number): Promise<void> {
+    const all = [...this.#running.values(), ...this.#retained.values()];
+    for (const process of all) process.holdOutput();
+    for (let waited = 0; waited < limitMs && all.some((process) => process.hasUnread); waited += SETTLE_MS)
+      await delay(SETTLE_MS);
+  }
+
+  /** The state of all processes for a later program of this process; nothing is read any more. */
+  async handOver(): Promise<ProcessesState> {
+    const ids = await this.#startIds.byProcess();
+    const processes = [...this.#retained.values(), ...this.#running.values()].map((process) => ({
+      ...process.handOver(),
+      startId: ids.get(process) ?? null,
+    }));
+    const used = new Set(processes.flatMap(({ ends }) => [ends.stdout, ends.stderr]));
+    const drains = this.#outputs.poller.descriptors.filter((descriptor) => !used.has(descriptor));
+    return { processes, drains, memory: this.#outputs.memory, leaves: this.#leaves.state };
+  }
+
+  /** Continues with the processes of an earlier program; closes its kept output. */
+  takeOver({ processes, drains, memory, leaves }: ProcessesState): void {
+    this.#leaves.continueFrom(leaves);
+    drainPipes(this.#outputs.poller, drains);
+    const kept = memory === null ? null : recoverOutput(memory);
+    for (const process of processes) this.#takeOver(process, kept?.get(process.number));
+    if (memory !== null) closeSync(memory);
   }
 
   async #allEnded(): Promise<void> {
@@ -148,7 +170,8 @@ export class ProcessTable {
   }
 
   async #launch(request: StartRequest): Promise<ManagedProcess> {
-    if (this.#stopping) throw new EnvdError('unavailable', 'cannot start a process: the daemon is stopping');
+    if (this.#refusal !== null)
+      throw new EnvdError('unavailable', `cannot start a process: ${this.#refusal}`);
     const { maxProcesses } = this.#options;
     if (!this.#free.take(1)) {
       const text = `cannot start a process: ${maxProcesses} are running (--max-processes)`;
@@ -156,7 +179,9 @@ export class ProcessTable {
     }
     const release = () => this.#free.release(1);
     try {
-      const process = await this.#plan(request);
+      const launch = this.#plan(request);
+      this.#launches.add(launch);
+      const process = await launch.finally(() => this.#launches.delete(launch));
       void process.ended.then(release);
       return process;
     } catch (error) {
@@ -180,14 +205,12 @@ export class ProcessTable {
     const leaf = cgroup && this.#leaves.create(cgroup);
     try {
       const process = await launchProcess(request, plan, leaf, this.#options.startTimeout * 1000, {
-        poller: this.#poller,
-        history: this.#history(),
-        unread: this.#options.unread,
-        written: this.counts.output,
+        ...this.#outputs.next(),
       });
       this.#add(process);
+      this.counts.started++;
       // `stop` has listed the processes before this one was added.
-      if (this.#stopping) process.kill();
+      if (this.#refusal === STOPPING) process.kill();
       return process;
     } catch (error) {
       leaf?.release();
@@ -195,16 +218,21 @@ export class ProcessTable {
     }
   }
 
-  #history(): History {
-    this.#number += 1;
-    return new History(this.#store, this.#number, this.#options.historyBytes, this.#histories);
-  }
-
-  /** Forgets the start id with the process, or at once when the start fails. */
-  #rememberStart(startId: string, starting: Promise<ManagedProcess>): void {
-    this.#starts.set(startId, starting);
-    const forget = () => this.#starts.delete(startId);
-    starting.then((process) => process.ended).then(() => setTimeout(forget, RETENTION_MS).unref(), forget);
+  #takeOver(state: ProcessesState['processes'][number], kept: KeptOutput | undefined): void {
+    const path = this.#outputs.next();
+    restoreHistory(path.history, kept ?? { totals: state.totals, from: state.totals, records: [] });
+    const leaf = state.leaf === null ? null : this.#leaves.existing(state.leaf);
+    const exit = state.exit ? Promise.resolve(state.exit) : exitOfChild(state.pid);
+    const process = takeOverProcess(state, exit, leaf, path);
+    if (state.startId !== null) this.#startIds.remember(state.startId, Promise.resolve(process));
+    if (state.end) {
+      this.#retire(process, process.endedAt - monotonicMs() + RETENTION_MS);
+      return;
+    }
+    this.#free.take(1);
+    void process.ended.then(() => this.#free.release(1));
+    if (state.deadlineAt !== null) killAfter(process, state.deadlineAt - monotonicMs());
+    this.#add(process);
   }
 
   #cgroupOf(request: StartRequest): Cgroup | null {
@@ -214,14 +242,13 @@ export class ProcessTable {
   #add(process: ManagedProcess): void {
     this.#retained.delete(process.pid);
     this.#running.set(process.pid, process);
-    this.counts.started++;
     void process.ended.then(({ reason }) => {
       this.counts.ended[reason]++;
       this.#retire(process);
     });
   }
 
-  #retire(process: ManagedProcess): void {
+  #retire(process: ManagedProcess, retentionMs = RETENTION_MS): void {
     // The pid may already belong to a later process.
     const removeFrom = (processes: Map<number, ManagedProcess>) => {
       if (processes.get(process.pid) === process) processes.delete(process.pid);
@@ -232,35 +259,10 @@ export class ProcessTable {
       removeFrom(this.#retained);
       process.forgetOutput();
     };
-    setTimeout(forget, RETENTION_MS).unref();
+    setTimeout(forget, Math.max(0, retentionMs)).unref();
   }
 }
 
 function kindOf({ terminal }: StartRequest): 'user' | 'ptys' {
   return terminal ? 'ptys' : 'user';
-}
-
-/** A feed of the whole output of a process, for a repeated start. */
-function attach(process: ManagedProcess, { startId, config }: StartRequest): Feed<ProcessEvent> {
-  if (!isDeepStrictEqual(process.config, config)) {
-    throw new EnvdError(
-      'already_exists',
-      `start id '${startId}' belongs to process ${process.pid}, which runs another command: use a new id`,
-    );
-  }
-  return process.read({ stdout: 0, stderr: 0, pty: 0 });
-}
-
-/** The latest process, when several have the same tag. */
-function pick(
-  processes: ReadonlyMap<number, ManagedProcess>,
-  selector: Selector,
-): ManagedProcess | undefined {
-  if ('pid' in selector) return processes.get(selector.pid);
-  return [...processes.values()].findLast((process) => process.tag === selector.tag);
-}
-
-function notFound(selector: Selector): never {
-  const what = 'pid' in selector ? `pid ${selector.pid}` : `tag ${selector.tag}`;
-  throw new EnvdError('not_found', `process with ${what} not found`);
 }

@@ -6,10 +6,28 @@ import type { Watch, Watcher, WatchOptions } from './watcher.ts';
 /** Maximum number of events in one answer, which is encoded in one turn of the event loop. */
 const MOST_TAKEN = 8192;
 
+/** A watch, for a later program. */
+export interface WatchState {
+  readonly id: string;
+  readonly path: string;
+  readonly options: Pick<WatchOptions, 'recursive' | 'allowNetworkMounts'>;
+  /** Events that nobody has taken. */
+  readonly events: readonly WatchEvent[];
+}
+
+interface Polled {
+  readonly path: string;
+  readonly options: WatchState['options'];
+  /** Null while it is started again for an earlier program. */
+  watch: Watch | null;
+  /** Events of the earlier program, ahead of those of the watch. */
+  earlier: readonly WatchEvent[];
+}
+
 /** Watches whose events are polled by clients; the queues between polls are bounded. */
 export class PolledWatches implements Disposable {
   readonly #watcher: Watcher;
-  readonly #watches = new Map<string, Watch>();
+  readonly #watches = new Map<string, Polled>();
 
   constructor(watcher: Watcher) {
     this.#watcher = watcher;
@@ -19,18 +37,54 @@ export class PolledWatches implements Disposable {
   async create(path: string, options: WatchOptions): Promise<string> {
     const watch = await this.#watcher.watch(path, options);
     const id = randomUUID();
-    this.#watches.set(id, watch);
+    const { recursive, allowNetworkMounts } = options;
+    this.#watches.set(id, { path, options: { recursive, allowNetworkMounts }, watch, earlier: [] });
     return id;
+  }
+
+  /** The watches for a later program, with all events so far. */
+  handOver(): WatchState[] {
+    return [...this.#watches].map(([id, { path, options }]) => ({
+      id,
+      path,
+      options,
+      events: this.#takeAll(id),
+    }));
+  }
+
+  /**
+   * Watches for an earlier program. What has changed meanwhile is not known: after the events of the earlier program comes a
+   * `rescan`. `onFailure` is called for a directory that cannot be watched any more; its watch is forgotten.
+   */
+  async continueFrom(
+    states: readonly WatchState[],
+    onFailure: (path: string, error: unknown) => void,
+  ): Promise<void> {
+    for (const { id, path, options, events } of states)
+      this.#watches.set(id, { path, options, watch: null, earlier: events });
+    for (const { id, path, options } of states) {
+      try {
+        this.#started(id, await this.#watcher.watch(path, options));
+      } catch (error) {
+        this.#watches.delete(id);
+        onFailure(path, error);
+      }
+    }
   }
 
   /**
    * The events since the last call, in order, at most 8192; empty after the watched directory is gone. Throws `not_found`, and
    * `resource_exhausted` when a new directory could not be watched.
    */
-  take(id: string): WatchEvent[] {
-    const watch = this.#find(id);
+  take(id: string): readonly WatchEvent[] {
+    const polled = this.#find(id);
+    const { watch, earlier } = polled;
+    if (earlier.length > 0) {
+      polled.earlier = earlier.slice(MOST_TAKEN);
+      return earlier.slice(0, MOST_TAKEN);
+    }
     const events: WatchEvent[] = [];
-    while (events.length < MOST_TAKEN) {
+    while (watch && events.length < MOST_TAKEN) {
       const batch = watch.take();
       if (batch.length === 0) break;
       events.push(...batch);
@@ -40,17 +94,39 @@ export class PolledWatches implements Disposable {
 
   /** Ends a watch. Throws `not_found`. */
   remove(id: string): void {
-    const watch = this.#find(id);
+    const { watch } = this.#find(id);
     this.#watches.delete(id);
-    watch[Symbol.dispose]();
+    watch?.[Symbol.dispose]();
   }
 
   [Symbol.dispose](): void {
-    for (const watch of this.#watches.values()) watch[Symbol.dispose]();
+    for (const { watch } of this.#watches.values()) watch?.[Symbol.dispose]();
     this.#watches.clear();
   }
 
-  #find(id: string): Watch {
+  #takeAll(id: string): WatchEvent[] {
+    const events: WatchEvent[] = [];
+    try {
+      for (let taken = this.take(id); taken.length > 0; taken = this.take(id)) events.push(...taken);
+    } catch {
+      // It cannot watch a new directory; watching it again tells that again.
+    }
+    return events;
+  }
+
+  /** Removed meanwhile: it is not wanted any more. */
+  #started(id: string, watch: Watch): void {
+    const polled = this.#watches.get(id);
+    if (!polled) {
+      watch[Symbol.dispose]();
+      return;
+    }
+    polled.watch = watch;
+    const { path } = polled;
+    polled.earlier = [...polled.earlier, { type: 'rescan', name: '.', path, movedFrom: null }];
+  }
+
+  #find(id: string): Polled {
     const watch = this.#watches.get(id);
     if (!watch) throw new EnvdError('not_found', `watcher not found: '${id}'`);
     return watch;

@@ -20,7 +20,7 @@ import { spawn } from '../../../../src/daemon/os/spawn.ts';
 import { ADA, ROOT } from '../../../support/users.ts';
 
 function open(size: TerminalSize = { cols: 80, rows: 24 }, owner = ROOT): Terminal {
-  const terminal = new Terminal(size, owner);
+  const terminal = Terminal.open(size, owner);
   onTestFinished(() => terminal[Symbol.dispose]());
   return terminal;
 }
@@ -45,7 +45,7 @@ describe('size', () => {
       kind: 'invalid_argument',
       message: `terminal size must be 1 to 65535 cells each way, not ${size.cols}x${size.rows}`,
     });
-    expect(() => new Terminal(size, ROOT)).toThrow(refusal);
+    expect(() => Terminal.open(size, ROOT)).toThrow(refusal);
     const terminal = open();
     expect(() => terminal.resize(size)).toThrow(refusal);
     expect(sizeOf(terminal)).toBe('24 80');
@@ -151,14 +151,14 @@ describe('closing', () => {
   test('closes the descriptors, and may be repeated', async () => {
     open()[Symbol.dispose]();
     const before = descriptors();
-    const terminals = Array.from({ length: 20 }, () => new Terminal({ cols: 80, rows: 24 }, ROOT));
+    const terminals = Array.from({ length: 20 }, () => Terminal.open({ cols: 80, rows: 24 }, ROOT));
     expect(descriptors()).toBeGreaterThanOrEqual(before + 40);
     for (const terminal of [...terminals, ...terminals]) terminal[Symbol.dispose]();
     await expect.poll(descriptors).toBeLessThanOrEqual(before);
   });
 
   test('sends SIGHUP to the processes of the terminal', async () => {
-    const terminal = new Terminal({ cols: 80, rows: 24 }, ROOT);
+    const terminal = Terminal.open({ cols: 80, rows: 24 }, ROOT);
     const launch = {
       file: '/bin/sleep',
       args: ['sleep', '300'],

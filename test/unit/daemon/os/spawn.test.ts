@@ -117,7 +117,7 @@ describe('descriptors', () => {
   test('the daemon’s descriptors are not inherited, with or without close-on-exec', async () => {
     const files = Array.from({ length: 300 }, () => openSync('/dev/null', 'r'));
     // node-pty opens its master without close-on-exec.
-    const terminals = Array.from({ length: 10 }, () => new Terminal({ cols: 80, rows: 24 }, ROOT));
+    const terminals = Array.from({ length: 10 }, () => Terminal.open({ cols: 80, rows: 24 }, ROOT));
     onTestFinished(() => {
       for (const fd of files) closeSync(fd);
       for (const terminal of terminals) terminal[Symbol.dispose]();
@@ -243,7 +243,7 @@ describe('a failed start names the step and the error', () => {
 });
 
 test('a terminal becomes the controlling terminal of the process', async () => {
-  const terminal = new Terminal({ cols: 80, rows: 24 }, ROOT);
+  const terminal = Terminal.open({ cols: 80, rows: 24 }, ROOT);
   onTestFinished(() => terminal[Symbol.dispose]());
   const started = await spawn(sh('echo from the terminal >/dev/tty'), terminal.slave);
   await started.exit;

@@ -13,7 +13,7 @@ function telemetry(): Telemetry {
     processes: {
       counts: {
         started: 9,
-        ended: { exited: 3, signaled: 2, deadline: 1, 'out of memory': 1 },
+        ended: { exited: 3, signaled: 2, deadline: 1, unknown: 0, 'out of memory': 1 },
         output: { stdout: 1000, stderr: 20, pty: 3 },
       },
       list: () => [1, 2],

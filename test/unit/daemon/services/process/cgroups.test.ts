@@ -77,6 +77,7 @@ test('empty cgroups of a previous daemon are removed, others are kept', async ()
   Cgroup.create(`${before.user?.path}/1-2`);
   const child = await startIn(busy, 'exec sleep 1000');
   using after = WorkloadCgroups.create(top.path);
+  after.removeEmptyLeaves();
   expect(after.user?.children().map(({ path }) => path)).toEqual([busy.path]);
   expect(busy.processes()).toEqual([child.pid]);
 });

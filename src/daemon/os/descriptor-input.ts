@@ -1,0 +1,60 @@
+import { closeSync, writeSync } from 'node:fs';
+import { Writable } from 'node:stream';
+import { isSystemError } from '../../base/errors.ts';
+import { native } from './native.ts';
+
+/** Interval of attempts to write when no descriptor is left to wait with, in milliseconds. */
+const RETRY_MS = 50;
+
+/**
+ * Writes to a non-blocking pipe or terminal. Not a stream of Node: libuv writes to a terminal that it cannot reopen in a busy
+ * loop until everything is written, so a program that does not read would block the event loop; and it does not tell which
+ * bytes it has not written.
+ */
+export class DescriptorInput extends Writable {
+  readonly #descriptor: number;
+  readonly #owns: boolean;
+  #taken = 0;
+  #cancel: () => void = () => {};
+
+  /** `owns`: whether it closes the descriptor. */
+  constructor(descriptor: number, owns: boolean) {
+    super();
+    this.#descriptor = descriptor;
+    this.#owns = owns;
+  }
+
+  /** Bytes of the piece being written that the kernel has taken. */
+  get takenBytes(): number {
+    return this.#taken;
+  }
+
+  override _write(chunk: Buffer, _encoding: BufferEncoding, done: (error?: Error) => void): void {
+    try {
+      while (this.#taken < chunk.length) this.#taken += writeSync(this.#descriptor, chunk, this.#taken);
+      this.#taken = 0;
+      done();
+    } catch (error) {
+      const retry = () => this._write(chunk, _encoding, done);
+      if (isSystemError(error, 'EAGAIN')) this.#cancel = this.#whenWritable(retry);
+      else done(error as Error);
+    }
+  }
+
+  /** Waiting needs a descriptor; if none is available, `retry` is called after a delay. */
+  #whenWritable(retry: () => void): () => void {
+    try {
+      return native.awaitWritable(this.#descriptor, retry);
+    } catch (error) {
+      if (!isSystemError(error)) throw error;
+      const timer = setTimeout(retry, RETRY_MS).unref();
+      return () => clearTimeout(timer);
+    }
+  }
+
+  override _destroy(error: Error | null, done: (error: Error | null) => void): void {
+    this.#cancel();
+    if (this.#owns) closeSync(this.#descriptor);
+    done(error);
+  }
+}

@@ -1,0 +1,68 @@
+import { closeSync, fstatSync, readSync, writeSync } from 'node:fs';
+import { EnvdError } from '../../../base/errors.ts';
+import type { ChildLimits } from '../../os/program.ts';
+import { createFile } from '../../os/shared-memory.ts';
+import type { GuestState } from '../guest/guest.ts';
+import type { VolumeState } from '../init/volumes.ts';
+import type { ProcessesState } from '../process/take-over.ts';
+import type { WatchState } from '../watch/polled.ts';
+
+/** Version of the state. Members may be added in a version; a program ignores those that it does not know. */
+const VERSION = 1;
+/** The oldest version of a state that this program reads. */
+const OLDEST = 1;
+
+interface Head {
+  readonly version: number;
+  /** The oldest program, by the version of its own state, that can read this state. */
+  readonly readableBy: number;
+  /** The version of the build that has written it. */
+  readonly build: string;
+}
+
+/** What a later program of this process continues with. */
+export interface Handover {
+  /** Descriptor of the listening socket. */
+  readonly listener: number;
+  readonly guest: GuestState;
+  /** Of the last /init that was applied, as a decimal number of nanoseconds; null: none. */
+  readonly initTimestamp: string | null;
+  readonly volumes: readonly VolumeState[];
+  readonly watches: readonly WatchState[];
+  readonly processes: ProcessesState;
+  readonly limits: ChildLimits;
+}
+
+/** Writes a state to a file in memory; returns its descriptor. Without `handover`: only its version, for a trial. */
+export function writeState(build: string, handover: Handover | null): number {
+  const head: Head = { version: VERSION, readableBy: VERSION, build };
+  const descriptor = createFile();
+  writeSync(descriptor, JSON.stringify({ ...head, ...handover }), 0);
+  return descriptor;
+}
+
+/** Throws `failed_precondition` when the state is of a version that this program cannot read. */
+export function checkState(descriptor: number): void {
+  parse(descriptor);
+}
+
+/** Reads the state of an earlier program, and closes it. Throws as `checkState`. */
+export function readState(descriptor: number): Handover {
+  // Written by a program of ours, in memory that only root can reach.
+  const handover = parse(descriptor) as Head & Handover;
+  closeSync(descriptor);
+  return handover;
+}
+
+function parse(descriptor: number): Head {
+  const bytes = Buffer.alloc(fstatSync(descriptor).size);
+  for (let read = 0; read < bytes.length; )
+    read += readSync(descriptor, bytes, read, bytes.length - read, read);
+  const state: Head = JSON.parse(bytes.toString());
+  if (state.version >= OLDEST && state.readableBy <= VERSION) return state;
+  const reads = OLDEST === VERSION ? `version ${VERSION}` : `versions ${OLDEST} to ${VERSION}`;
+  throw new EnvdError(
+    'failed_precondition',
+    `the state of envd ${state.build} has version ${state.version}: this program reads ${reads}`,
+  );
+}

@@ -1,0 +1,76 @@
+import { closeSync } from 'node:fs';
+import { messageOf } from '../../../base/errors.ts';
+import { type Command, tryProgram } from '../../os/program.ts';
+import { writeState } from './state.ts';
+
+/** How long the new program may take to load and to read the version of the state, in milliseconds. */
+const TRIAL_MS = 10_000;
+/** The flag that makes the daemon do only that. */
+const TRIAL_FLAG = '--try-upgrade';
+
+export interface UpgradeOptions {
+  /** The program now at the path of this one. */
+  readonly command: Command;
+  /** The version of the build. */
+  readonly version: string;
+  /** Excludes the operations before a pause. Throws `unavailable` while one is under way. */
+  readonly lock: () => Disposable;
+  /** Throws when the program cannot be replaced now. */
+  readonly assertPossible: () => void;
+  /** Replaces the program; returns or throws only when that has failed. */
+  readonly replace: () => Promise<void>;
+  readonly onFailure: (reason: string) => void;
+}
+
+/** Replaces the program of the daemon by the one now at its path. */
+export class Upgrade {
+  readonly #options: UpgradeOptions;
+
+  constructor(options: UpgradeOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * Tries the program: it must load everything and read the version of the state. The result replaces this program, and
+   * must be called. Throws `failed_precondition` when the program cannot take over, `unavailable` while another operation
+   * holds the lock.
+   */
+  async prepare(): Promise<() => void> {
+    const { command, version, lock, assertPossible } = this.#options;
+    assertPossible();
+    const held = lock();
+    try {
+      const state = writeState(version, null);
+      try {
+        await tryProgram([...command, TRIAL_FLAG], state, TRIAL_MS);
+      } finally {
+        closeSync(state);
+      }
+      assertPossible();
+    } catch (error) {
+      held[Symbol.dispose]();
+      throw error;
+    }
+    return () => void this.#replace(held);
+  }
+
+  /** Tries the program and replaces this one, if it can take over. */
+  async start(): Promise<void> {
+    try {
+      const replace = await this.prepare();
+      replace();
+    } catch (error) {
+      this.#options.onFailure(messageOf(error));
+    }
+  }
+
+  async #replace(held: Disposable): Promise<void> {
+    try {
+      await this.#options.replace();
+    } catch (error) {
+      this.#options.onFailure(messageOf(error));
+    } finally {
+      held[Symbol.dispose]();
+    }
+  }
+}

@@ -1,0 +1,49 @@
+import { isDeepStrictEqual } from 'node:util';
+import { EnvdError } from '../../../base/errors.ts';
+import type { Feed } from '../../../base/feed.ts';
+import type { ProcessEvent } from './events.ts';
+import type { ManagedProcess } from './process.ts';
+import type { StartRequest } from './start.ts';
+
+/** The idempotency keys of clients. */
+export class StartIds {
+  readonly #retentionMs: number;
+  /** Starts in progress, running processes, and ended ones for a time. */
+  readonly #starts = new Map<string, Promise<ManagedProcess>>();
+
+  /** `retentionMs`: how long an id is remembered after the end of its process, in milliseconds. */
+  constructor(retentionMs: number) {
+    this.#retentionMs = retentionMs;
+  }
+
+  get(startId: string): Promise<ManagedProcess> | undefined {
+    return this.#starts.get(startId);
+  }
+
+  /** Forgets the id with the process, or at once when the start fails. */
+  remember(startId: string, starting: Promise<ManagedProcess>): void {
+    this.#starts.set(startId, starting);
+    const forget = () => this.#starts.delete(startId);
+    starting
+      .then((process) => process.ended)
+      .then(() => setTimeout(forget, this.#retentionMs).unref(), forget);
+  }
+
+  /** The id of each process. */
+  async byProcess(): Promise<Map<ManagedProcess, string>> {
+    const ids = new Map<ManagedProcess, string>();
+    for (const [id, start] of this.#starts) ids.set(await start, id);
+    return ids;
+  }
+}
+
+/** A feed of the whole output of a process, for a repeated start. */
+export function attach(process: ManagedProcess, { startId, config }: StartRequest): Feed<ProcessEvent> {
+  if (!isDeepStrictEqual(process.config, config)) {
+    throw new EnvdError(
+      'already_exists',
+      `start id '${startId}' belongs to process ${process.pid}, which runs another command: use a new id`,
+    );
+  }
+  return process.read({ stdout: 0, stderr: 0, pty: 0 });
+}

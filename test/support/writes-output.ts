@@ -1,0 +1,20 @@
+import { History } from '../../src/daemon/services/process/history.ts';
+import { OutputStore } from '../../src/daemon/services/process/output-store.ts';
+import { sizeOf, streamOf, textOf } from './counted-output.ts';
+
+/** Keeps the output of three processes until it is killed; tells the descriptor of the memory. */
+const limit = Number(process.argv[2]);
+const store = new OutputStore(limit, 2 * limit);
+const histories = [1, 2, 3].map((number) => new History(store, number, limit));
+const totals = histories.map(() => ({ stdout: 0, stderr: 0, pty: 0 }));
+process.stdout.write(`${store.memory.descriptor}\n`, () => {
+  for (let write = 0; ; write++) {
+    const history = histories[write % 3];
+    const offsets = totals[write % 3];
+    const stream = streamOf(write);
+    if (!history || !offsets) continue;
+    const bytes = textOf(stream, offsets[stream], sizeOf(write));
+    history.append(stream, bytes, offsets);
+    offsets[stream] += bytes.length;
+  }
+});
