@@ -139,6 +139,19 @@ export function openPlace(path: Buffer, follow: boolean): Promise<Place>;
 export function openAt(directory: number, name: Buffer, flags: number, owner: number | null): Promise<number>;
 
 /**
+ * Opens `path` below a directory with the rights of `owner`, without following any link (ELOOP; with O_PATH a link as
+ * the last component is opened itself). Unless `crosses`, a mount point on the path is EXDEV. Without openat2(2) it is
+ * entered. Throws open(2)'s errors.
+ */
+export function openBelow(
+  directory: number,
+  path: Buffer,
+  flags: number,
+  crosses: boolean,
+  owner: number | null,
+): number;
+
+/**
  * Creates the missing directories of `path` below a directory, with mode 0755, owned by `uid` and `gid` from the start;
  * if `owner` is not null, with the rights of that user and owned by it. Resolves with the last one (O_PATH). Rejects
  * with ENOTDIR when one of the names is a link or another kind of file.
@@ -376,26 +389,11 @@ export interface Inotify {
  */
 export function openInotify(onReadable: () => void): Inotify;
 
-// --- watch/names.c ----------------------------------------------------------------------------------------
-
 /**
  * Reads the next entries of an open directory: whole `struct linux_dirent64`s; null at the end. Throws getdents64(2)'s
  * errors.
  */
 export function nextNames(descriptor: number): Buffer | null;
-
-/**
- * Opens `path` below a directory with the rights of `owner`, without following any link (ELOOP; with O_PATH a link as
- * the last component is opened itself). Unless `crosses`, a mount point on the path is EXDEV. Without openat2(2) only
- * the last component is checked. Throws open(2)'s errors.
- */
-export function openBelow(
-  directory: number,
-  path: Buffer,
-  flags: number,
-  crosses: boolean,
-  owner: number | null,
-): number;
 
 // --- memory/address_space.c -------------------------------------------------------------------------------
 

@@ -1,4 +1,3 @@
-import { execFileSync } from 'node:child_process';
 import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -10,7 +9,7 @@ import { story } from '../support/file-model/arbitraries.ts';
 import { setStage } from '../support/file-model/stage.ts';
 import { type Played, play } from '../support/file-model/story.ts';
 import { needs } from '../support/needs.ts';
-import { scratch } from '../support/scratch.ts';
+import { withoutOpenat2 } from '../support/without-openat2.ts';
 
 /*
  * Random trees with links of several owners, random paths and operations: a model decides who may reach what
@@ -47,10 +46,8 @@ test('the daemon reaches what the model reaches', TIMEOUT, async () => {
 
 /** A daemon for which openat2(2) does not exist. */
 function startWithout(): Promise<TestDaemon> {
-  const [program, source] = [join(scratch(), 'without'), '../support/without-openat2.c'];
-  execFileSync('cc', ['-o', program, fileURLToPath(new URL(source, import.meta.url))]);
   const main = fileURLToPath(new URL('../../src/daemon/main.ts', import.meta.url));
-  return startDaemon({ command: [program, process.execPath, main] });
+  return startDaemon({ command: [withoutOpenat2(), process.execPath, main] });
 }
 
 test('without openat2(2) too', TIMEOUT, async () => {

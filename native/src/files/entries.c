@@ -3,10 +3,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/openat2.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "files/record.h"
@@ -104,28 +102,9 @@ static int open_absolute(reading* r, place* at) {
   return -1;
 }
 
-// For kernels and sandboxes without openat2.
-static int open_by_parts(const reading* r) {
-  char path[PATH_MAX], *rest = strcpy(path, r->path), *name;
-  int at = fcntl(r->root, F_DUPFD_CLOEXEC, 3);
-  while (at >= 0 && (name = strsep(&rest, "/"))) {
-    int below = openat(at, name, (rest ? O_PATH : O_RDONLY) | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), error = errno;
-    close(at);
-    at = below;
-    errno = error;
-  }
-  return at;
-}
-
 static int open_below(const reading* r, rights* before) {
-  struct open_how how = {
-      .flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
-      .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV,
-  };
   errno = r->owner == OWN_RIGHTS ? 0 : rights_of_user(before, r->owner);
-  if (errno) return -1;
-  int directory = (int)syscall(SYS_openat2, r->root, r->path, &how, sizeof how);
-  return directory < 0 && (errno == ENOSYS || errno == EPERM) ? open_by_parts(r) : directory;
+  return errno ? -1 : walk_open_below(r->root, r->path, O_RDONLY | O_DIRECTORY, false);
 }
 
 static void read_all(job* j) {

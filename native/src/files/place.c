@@ -100,6 +100,20 @@ EXPORTED(openAt) {
   return begin(env, "openAt", &plan);
 }
 
+EXPORTED(openBelow) {
+  int directory, flags;
+  bool crosses;
+  uid_t owner;
+  rights before = {0};
+  char path[PATH_MAX];
+  if (!arg_parse(env, info, "dpdbo", &directory, "open", path, &flags, &crosses, &owner)) return NULL;
+  int error = owner == OWN_RIGHTS ? 0 : rights_of_user(&before, owner);
+  int descriptor = error ? -1 : walk_open_below(directory, path, flags, crosses);
+  if (!error && descriptor < 0) error = errno;
+  rights_restore(&before);
+  return error ? envd_throw_errno(env, error, "open", path) : envd_value(env, 'd', descriptor);
+}
+
 // Whether the thread may create, remove or replace the name: EACCES and EPERM of unlink(2).
 static int may_change(int directory, const char* name) {
   struct stat parent, entry;

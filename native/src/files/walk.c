@@ -49,6 +49,27 @@ int walk_open(int directory, const char* name, int flags) {
   return error ? -1 : flags & O_PATH ? file : openat(directory, name, flags | O_CLOEXEC, 0666);
 }
 
+// For kernels and sandboxes without openat2.
+static int open_by_parts(int directory, const char* path, int flags) {
+  char copy[PATH_MAX], *rest = strcpy(copy, path), *name;
+  int at = path[0] == '/' ? open("/", O_PATH | O_CLOEXEC) : fcntl(directory, F_DUPFD_CLOEXEC, 3);
+  while (at >= 0 && (name = strsep(&rest, "/"))) {
+    int step = rest ? O_PATH | O_DIRECTORY : flags;
+    int below = openat(at, name[0] ? name : ".", step | O_NOFOLLOW | O_CLOEXEC), error = errno;
+    close(at);
+    at = below;
+    errno = error;
+  }
+  return at;
+}
+
+int walk_open_below(int directory, const char* path, int flags, bool crosses) {
+  struct open_how how = {.flags = (uint64_t)flags | O_NOFOLLOW | O_CLOEXEC,
+                         .resolve = RESOLVE_NO_SYMLINKS | (crosses ? 0 : RESOLVE_NO_XDEV)};
+  int file = (int)syscall(SYS_openat2, directory, path, &how, sizeof how);
+  return file < 0 && (errno == ENOSYS || errno == EPERM) ? open_by_parts(directory, path, flags) : file;
+}
+
 static int step_by_name(place* at, const char* name) {
   return step_into(at, walk_open(at->directory, name, O_PATH | O_DIRECTORY)) ? 0 : errno;
 }

@@ -39,6 +39,11 @@ int walk_link(int directory, const char* name, place* at);
 // not enter: EREMOTE. Returns the descriptor, or -1 with errno set.
 int walk_open(int directory, const char* name, int flags);
 
+// Opens `path`, absolute or below an open directory, close-on-exec, without following any link; with O_PATH a link as the
+// last component is opened itself. Unless `crosses`, a mount point on the path is EXDEV, if the kernel has openat2(2).
+// Returns the descriptor, or -1 with errno set.
+int walk_open_below(int directory, const char* path, int flags, bool crosses);
+
 // Creates the missing directories of `path` below the place's directory, owned by the user and the group, and moves the
 // place to the last one. Overwrites `path`. Sets `is_made` if the last one was created. Returns 0 or errno: ENOTDIR
 // when one of the names is a link or another kind of file.

@@ -1,4 +1,5 @@
 // The JavaScript side of one inotify instance. Source: inotify(7).
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdint.h>
@@ -166,4 +167,16 @@ EXPORTED(openInotify) {
   free(i);
   envd_throw_last_napi_error(env);
   return NULL;
+}
+
+// --- names of a directory
+
+EXPORTED(nextNames) {
+  char names[32 * 1024];
+  int descriptor;
+  if (!arg_parse(env, info, "d", &descriptor)) return NULL;
+  ssize_t size = getdents64(descriptor, names, sizeof names);
+  // ENOENT: the directory has been deleted meanwhile.
+  if (size < 0 && errno != ENOENT) return envd_throw_errno(env, errno, "getdents64", NULL);
+  return size > 0 ? envd_value(env, 'B', names, (size_t)size) : envd_value(env, 'n');
 }

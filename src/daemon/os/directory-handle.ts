@@ -2,10 +2,10 @@ import { closeSync, constants, fstatSync } from 'node:fs';
 import { isSystemError } from '../../base/errors.ts';
 import { type BytePath, pathBuffer } from './byte-path.ts';
 import { native } from './native.ts';
+import { O_PATH } from './open-flags.ts';
 
-/** Of fcntl.h; Node does not name them. */
+/** Of fcntl.h; Node does not name it. */
 const AT_FDCWD = -100;
-const O_PATH = 0o10000000;
 
 /** Offsets in a `struct linux_dirent64`, and values of its type: getdents64(2). */
 const [RECORD_LENGTH, TYPE, NAME] = [16, 18, 19];
