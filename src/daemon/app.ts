@@ -13,6 +13,8 @@ import { requireAccessToken } from './rest/auth.ts';
 import { clientErrorHandler, refuseExpectation } from './rest/client-errors.ts';
 import { sendError } from './rest/errors.ts';
 import { disableBodyParsing } from './rest/requests.ts';
+import { DownloadLimits } from './rest/routes/files/download-limits.ts';
+import { PlainDownloads } from './rest/routes/files/plain-downloads.ts';
 import { fileRoutes } from './rest/routes/files.ts';
 import { envsRoutes, healthRoutes, initRoutes, metricsRoutes } from './rest/routes/guest.ts';
 import { collapseRoutes, freezeRoutes, fsfreezeRoutes } from './rest/routes/pause.ts';
@@ -67,26 +69,25 @@ const EXPOSED_HEADERS = [
   ...['Accept-Ranges', 'Content-Disposition', 'Content-Range', 'ETag', 'Repr-Digest'],
 ];
 
-/** What the hooks `allowAnyOrigin` and `forbidCaching` set. */
-const DIRECT_HEAD = [
+/** What the hooks `allowAnyOrigin` and `forbidCaching` set; files have validators, and may be cached. */
+const FILE_HEAD = [
   ...['access-control-allow-origin', '*'],
   ...['access-control-expose-headers', [...connectCors.exposedHeaders, ...EXPOSED_HEADERS].join(', ')],
-  ...['cache-control', 'no-store'],
 ];
+const DIRECT_HEAD = [...FILE_HEAD, 'cache-control', 'no-store'];
 
 /** Builds the HTTP server, not listening yet. Hooks run in the order in which they are added. */
 export function buildApp(services: AppServices, options: AppOptions): FastifyInstance {
   const { version, logger, shutdown } = options;
   const rpc = createRpc(services);
   const relay = new AbortRelay(shutdown);
-  const { guest } = services;
+  const { guest, files, downloads } = services;
+  const limits = new DownloadLimits();
   const direct = new DirectCalls({
     ...rpc,
-    guest,
-    logger,
-    shutdown: relay,
-    head: DIRECT_HEAD,
-    places: options.places,
+    ...{ guest, logger, shutdown: relay, places: options.places },
+    ...{ head: DIRECT_HEAD, fileHead: FILE_HEAD },
+    plain: new PlainDownloads({ files, limits, tally: downloads }),
   });
   const app = Fastify({
     // Fastify's own lines about requests and listening are suppressed; `logOperations` and `run` write them.
@@ -108,15 +109,15 @@ export function buildApp(services: AppServices, options: AppOptions): FastifyIns
   allowAnyOrigin(app);
   forbidCaching(app);
   requireHost(app);
-  requireAccessToken(app, services.guest);
-  countDownloads(app, services.downloads);
+  requireAccessToken(app, guest);
+  countDownloads(app, downloads);
   shapeErrors(app);
 
   healthRoutes(app);
   metricsRoutes(app, services.metrics, { ...services, version });
   envsRoutes(app, services.guest);
   initRoutes(app, services.init, INTERFACE_VERSION);
-  fileRoutes(app, services.files);
+  fileRoutes(app, files, limits);
   freezeRoutes(app, services.freezer);
   fsfreezeRoutes(app, services.filesystemFreezer);
   collapseRoutes(app, services.collapser);

@@ -3,6 +3,7 @@ import type { Logger } from 'pino';
 import type { AbortRelay } from '../base/abort.ts';
 import { logAtEnd, type Outcome } from './rest/accounting.ts';
 import { hasAccess } from './rest/auth.ts';
+import type { PlainDownloads } from './rest/routes/files/plain-downloads.ts';
 import { streamCodecOf } from './rpc/connect-stream.ts';
 import { type UnaryRoute, unaryCodecOf } from './rpc/connect-unary.ts';
 import { codeNameOf } from './rpc/errors.ts';
@@ -21,11 +22,14 @@ interface DirectOptions {
   readonly shutdown: AbortRelay;
   /** The headers of every response, names and values in turn. */
   readonly head: readonly string[];
+  readonly plain: PlainDownloads;
+  /** The headers of every response with a file. */
+  readonly fileHead: readonly string[];
 }
 
 /**
- * Serves RPCs in the Connect protocol and `GET /health` without Fastify, whose routing and hooks take as much CPU as such a call itself.
- * Only requests that pass every hook unchanged: all others are left to Fastify, which serves the same calls.
+ * Serves RPCs in the Connect protocol, `GET /health` and small files without Fastify, whose routing and hooks take as much
+ * CPU as such a call itself. Only requests that pass every hook unchanged: all others are left to Fastify, which serves the same calls.
  */
 export class DirectCalls {
   readonly #options: DirectOptions;
@@ -45,7 +49,14 @@ export class DirectCalls {
     if (headers.host === undefined || shutdown.signal.aborted) return false;
     return method === 'POST'
       ? this.#serveUnary(request, response) || this.#serveStream(request, response)
-      : method === 'GET' && request.url === '/health' && this.#serveHealth(response);
+      : method === 'GET' && this.#serveGet(request, response);
+  }
+
+  #serveGet(request: IncomingMessage, response: ServerResponse): boolean {
+    const { logger, plain, fileHead } = this.#options;
+    if (request.url === '/health') return this.#serveHealth(response);
+    const begin = () => logAtEnd(logger, 'GET', '/files', response, {});
+    return plain.serve(request, response, fileHead, begin);
   }
 
   #serveHealth(response: ServerResponse): true {

@@ -1,8 +1,11 @@
 import { once } from 'node:events';
+import { symlinkSync, writeFileSync } from 'node:fs';
 import { type IncomingHttpHeaders, request } from 'node:http';
+import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { scratch } from '../support/scratch.ts';
 
 // Fastify's routes serve the same calls: with a query, a request is left to them.
 const TOKEN = 'secret';
@@ -71,6 +74,50 @@ const cases: [string, string, string, Headers, string][] = [
 test.each(cases)('%s: answered as by the route', async (_name, method, path, headers, body) => {
   const direct = await ask(method, path, headers, body);
   expect(direct).toEqual(await ask(method, `${path}?`, headers, body));
+});
+
+/** The number of downloads and of their bytes. */
+async function downloads(): Promise<number[]> {
+  const { body } = await ask('GET', '/metrics', { accept: 'text/plain', 'x-access-token': TOKEN });
+  return [...body.matchAll(/^envd_download\w*_total (\d+)/gm)].map(([, value]) => Number(value));
+}
+
+test('a file is counted and logged once', async () => {
+  const path = join(scratch(), 'file');
+  writeFileSync(path, 'content');
+  const lines = () => daemon.log.filter(({ operation }) => operation === 'GET /files');
+  const [before = 0, bytes = 0] = await downloads();
+  await ask('GET', `/files?path=${path}`, { 'x-access-token': TOKEN });
+  await expect.poll(async () => (await downloads())[0]).toBe(before + 1);
+  expect((await downloads())[1]).toBeGreaterThan(bytes + 100);
+  await expect.poll(() => lines()).toMatchObject([{ status: 200 }]);
+});
+
+test('a file is sent as by the route', async () => {
+  const directory = scratch();
+  const files = ['plain', 'page.html', 'a b+c&d=é', 'empty'];
+  for (const name of files)
+    writeFileSync(join(directory, name), name === 'empty' ? '' : `content of ${name}`);
+  writeFileSync(join(directory, 'large'), Buffer.alloc(200_000, 'x'));
+  symlinkSync('plain', join(directory, 'link'));
+  const token = { 'x-access-token': TOKEN };
+  const headers: Headers[] = [token, {}, { 'x-access-token': 'other' }, { ...token, origin: 'http://a' }];
+  const demands: Headers[] = [
+    { range: 'bytes=1-2' },
+    { 'accept-encoding': 'gzip' },
+    { 'if-none-match': '*' },
+  ];
+  for (const name of [...files, 'large', 'link', 'none', 'none/x', 'x'.repeat(5000), '', '.']) {
+    const path = `/files?path=${encodeURIComponent(join(directory, name))}`;
+    for (const sent of [...headers, ...demands.map((each) => ({ ...token, ...each }))]) {
+      const direct = await ask('GET', path, sent);
+      expect(direct, `${name} ${Object.keys(sent)}`).toEqual(await ask('GET', `${path}&x`, sent));
+    }
+  }
+  for (const user of ['root', 'nobody', 'none', '%zz', '']) {
+    const path = `/files?path=${encodeURIComponent(join(directory, 'plain'))}&username=${user}`;
+    expect(await ask('GET', path, token), user).toEqual(await ask('GET', `${path}&x`, token));
+  }
 });
 
 test('a call is logged once', async () => {

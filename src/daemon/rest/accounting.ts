@@ -1,5 +1,5 @@
-import type { ServerResponse } from 'node:http';
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import { messageOf } from '../../base/errors.ts';
 import type { Transfers } from '../../base/tally.ts';
@@ -89,17 +89,22 @@ function reasonOf(error: unknown): string {
 export function countDownloads(app: FastifyInstance, downloads: Transfers): void {
   app.addHook('onRequest', (request, reply, done) => {
     if (request.method === 'GET' && request.routeOptions.url === '/files')
-      countOne(request, reply, downloads);
+      countDownload(request.raw, reply.raw, downloads, () => request.sentFromFile ?? 0);
     done();
   });
 }
 
-function countOne(request: FastifyRequest, { raw: response }: FastifyReply, downloads: Transfers): void {
-  const { socket } = request.raw;
+/** Counts one; `besides`: bytes that did not pass through Node's socket. */
+export function countDownload(
+  { socket }: IncomingMessage,
+  response: ServerResponse,
+  downloads: Transfers,
+  besides = () => 0,
+): void {
   const before = socket.bytesWritten;
   response.once('close', () => {
     if (response.statusCode >= 300) return;
     downloads.count++;
-    downloads.bytes += socket.bytesWritten - before + (request.sentFromFile ?? 0);
+    downloads.bytes += socket.bytesWritten - before + besides();
   });
 }

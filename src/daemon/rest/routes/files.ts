@@ -9,7 +9,7 @@ import { endUnlessComplete, withClientSignal } from '../requests.ts';
 import { sendArchive } from './files/archive-response.ts';
 import { isArchive, receiveArchive } from './files/archive-upload.ts';
 import { announcedDigests } from './files/digests.ts';
-import { DownloadLimits } from './files/download-limits.ts';
+import type { DownloadLimits } from './files/download-limits.ts';
 import { sendDownload } from './files/download-response.ts';
 import { MULTIPART_OPTIONS } from './files/multipart.ts';
 import { isUpload, metadataOf, unsupportedType, uploadSource } from './files/upload-parts.ts';
@@ -17,18 +17,17 @@ import { isUpload, metadataOf, unsupportedType, uploadSource } from './files/upl
 const COMPOSE_LIMITS = { bytes: 1024 * 1024, large: null, containers: 16 };
 
 /** Registers download and upload of files, and `/files/compose`, which concatenates files. */
-export function fileRoutes(app: FastifyInstance, files: FileServices): void {
+export function fileRoutes(app: FastifyInstance, files: FileServices, limits: DownloadLimits): void {
   app.register((scope, _options, done) => {
     scope.register(multipart, MULTIPART_OPTIONS);
     uploadRoute(scope, files);
     done();
   });
-  downloadRoute(app, files);
+  downloadRoute(app, files, limits);
   composeRoute(app, files);
 }
 
-function downloadRoute(app: FastifyInstance, files: FileServices): void {
-  const limits = new DownloadLimits();
+function downloadRoute(app: FastifyInstance, files: FileServices, limits: DownloadLimits): void {
   app.route({
     method: ['GET', 'HEAD'],
     url: '/files',

@@ -93,14 +93,20 @@ function tagOf({ modifiedNs, size, inode }: Status): string {
   return [modifiedNs, size, inode].map((number) => number.toString(36)).join('-');
 }
 
+/** The file at an absolute path if it is small and in the page cache, else null. Throws open(2)'s errors. */
+export function readCached(path: string): Download | null {
+  const small = native.readSmallFile(path, SMALL_BYTES);
+  return small && new Download(path, { ...small, size: small.content.length }, small.content);
+}
+
 /**
  * Opens the file at an absolute path. Throws `not_found`; `invalid_argument` for directories, and for pipes, sockets
  * and devices: opening those may have side effects, and reading them may block forever.
  */
 export async function openDownload(path: string, lanes: Lanes): Promise<Download> {
   try {
-    const small = native.readSmallFile(path, SMALL_BYTES);
-    if (small) return new Download(path, { ...small, size: small.content.length }, small.content);
+    const cached = readCached(path);
+    if (cached) return cached;
     using place = await Place.open(path, true, lanes);
     // Before it is opened: opening a device or a pipe can have side effects.
     const status = await place.status();

@@ -6,7 +6,7 @@ import type { WriteGate } from '../freeze/write-gate.ts';
 import type { Guest } from '../guest/guest.ts';
 import { authorizeFile } from './authorize.ts';
 import { type ComposeRequest, compose } from './compose.ts';
-import { type Download, openDownload } from './download.ts';
+import { type Download, openDownload, readCached } from './download.ts';
 import type { EntrySource } from './entry.ts';
 import type { Metadata } from './metadata.ts';
 import type { FileOperation } from './signature.ts';
@@ -48,6 +48,8 @@ export interface FileServices {
   admit(query: FileQuery, operation: FileOperation): User;
   /** The caller must read the download to its end or dispose of it. */
   download(user: User, path: string): Promise<Download>;
+  /** See `readCached`. */
+  cached(user: User, path: string): Download | null;
   /** The directory and all below it as an archive; see `packDirectory`. The caller owns the chunks. */
   pack(user: User, path: string): AsyncGenerator<Buffer>;
   /** Unpacks an archive in a directory; see `unpack`. */
@@ -81,6 +83,7 @@ export function createFileServices(guest: Guest, settings: FileSettings): FileSe
     async download(user, path) {
       return openDownload(resolvePath(path, user, guest.defaultWorkdir), lanes);
     },
+    cached: (user, path) => readCached(resolvePath(path, user, guest.defaultWorkdir)),
     pack: (user, path) => archives.pack(resolvePath(path, user, guest.defaultWorkdir)),
     async unpack(user, given, source, signal) {
       const path = resolvePath(given, user, guest.defaultWorkdir);
