@@ -71,7 +71,8 @@ interface Passwd {
 }
 
 interface Groups {
-  readonly all: readonly { readonly gid: number; readonly members: ReadonlySet<string> }[];
+  /** The ids of the groups that a user is a member of. */
+  readonly ofMember: ReadonlyMap<string, readonly number[]>;
   readonly nameOf: ReadonlyMap<number, string>;
 }
 
@@ -90,15 +91,19 @@ function parsePasswd(text: string): Passwd {
 
 /** group(5): `name:password:gid:member,member`. */
 function parseGroups(text: string): Groups {
-  const all: Groups['all'][number][] = [];
+  const ofMember = new Map<string, number[]>();
   const nameOf = new Map<number, string>();
   for (const [name, , gidText, members = ''] of lines(text)) {
     const gid = parseId(gidText);
     if (!name || gid === null) continue;
-    all.push({ gid, members: new Set(members.split(',')) });
+    for (const member of members.split(',')) {
+      const ids = ofMember.get(member);
+      if (ids) ids.push(gid);
+      else ofMember.set(member, [gid]);
+    }
     if (!nameOf.has(gid)) nameOf.set(gid, name);
   }
-  return { all, nameOf };
+  return { ofMember, nameOf };
 }
 
 function lines(text: string): string[][] {
@@ -133,10 +138,7 @@ export class UserDatabase {
   lookup(name: string): User {
     const entry = this.#passwd.current().byName.get(name);
     if (!entry) throw new EnvdError('unauthenticated', `invalid username: '${name}'`);
-    const supplementary = this.#groups
-      .current()
-      .all.filter(({ members }) => members.has(name))
-      .map(({ gid }) => gid);
+    const supplementary = this.#groups.current().ofMember.get(name) ?? [];
     return { ...entry, groups: [...new Set([entry.gid, ...supplementary])] };
   }
 

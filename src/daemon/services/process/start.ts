@@ -52,8 +52,8 @@ export async function planLaunch(
     );
   const file = await findExecutable(config.command, environment.PATH, cwd, user, lanes);
   if (mountsMayHang()) {
-    await assertAnswers(cwd, lanes);
-    if (config.command.includes('/')) await assertAnswers(file, lanes);
+    const paths = config.command.includes('/') ? [cwd, file] : [cwd];
+    await Promise.all(paths.map((path) => assertAnswers(path, lanes)));
   }
   return { file, args: [config.command, ...config.args], environment, cwd, user };
 }
