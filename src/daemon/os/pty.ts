@@ -23,14 +23,16 @@ export interface Owner {
   readonly gid: number;
 }
 
-/** More than the kernel holds of a terminal's output, some 20 KiB. Source: drivers/tty/pty.c and n_tty.c. */
 /** Descriptors of the two sides of a terminal. */
 export interface TerminalEnds {
   readonly master: number;
   readonly slave: number;
 }
 
+/** More than the kernel holds of a terminal's output, some 20 KiB. Source: drivers/tty/pty.c and n_tty.c. */
 const DRAIN_BYTES = 64 * 1024;
+/** A read returns no more. Source: N_TTY_BUF_SIZE. */
+const CHUNK_BYTES = 4096;
 /** As login(1) sets it. */
 const TERMINAL_MODE = 0o620;
 
@@ -43,9 +45,8 @@ export class Terminal implements Disposable {
   readonly slave: number;
   /** Its output. */
   readonly stream: ReadStream;
-  /** Its input; never blocks the event loop, even if the program does not read. */
-  readonly input: DescriptorInput;
   readonly #master: number;
+  #input: DescriptorInput | null = null;
   #closed = false;
 
   /**
@@ -62,7 +63,12 @@ export class Terminal implements Disposable {
     this.#master = master;
     this.slave = slave;
     this.stream = new ReadStream(master);
-    this.input = new DescriptorInput(master, false);
+  }
+
+  /** Its input, made when it is first asked for; never blocks the event loop, even if the program does not read. */
+  get input(): DescriptorInput {
+    this.#input ??= new DescriptorInput(this.#master, false);
+    return this.#input;
   }
 
   /** Its descriptors; null when it is closed. */
@@ -91,10 +97,14 @@ export class Terminal implements Disposable {
    */
   drain(): Buffer[] {
     const chunks = this.halt();
-    const buffer = Buffer.allocUnsafe(DRAIN_BYTES);
-    let end = 0;
-    for (let length = -1; length !== 0; end += length) length = this.#read(buffer.subarray(end));
-    return end === 0 ? chunks : [...chunks, Buffer.from(buffer.subarray(0, end))];
+    for (let left = DRAIN_BYTES; left > 0; ) {
+      const buffer = Buffer.allocUnsafe(CHUNK_BYTES);
+      const length = this.#read(buffer);
+      if (length === 0) break;
+      chunks.push(buffer.subarray(0, length));
+      left -= length;
+    }
+    return chunks;
   }
 
   #read(buffer: Buffer): number {
@@ -109,7 +119,7 @@ export class Terminal implements Disposable {
   [Symbol.dispose](): void {
     if (this.#closed) return;
     this.#closed = true;
-    this.input.destroy();
+    this.#input?.destroy();
     this.stream.destroy();
     closeSync(this.slave);
   }

@@ -229,8 +229,8 @@ export class ProcessTable {
       this.#retire(process, process.endedAt - monotonicMs() + RETENTION_MS);
       return;
     }
-    this.#free.take(1);
-    void process.ended.then(() => this.#free.release(1));
+    // There may be more of them than are allowed now.
+    if (this.#free.take(1)) void process.ended.then(() => this.#free.release(1));
     if (state.deadlineAt !== null) killAfter(process, state.deadlineAt - monotonicMs());
     this.#add(process);
   }
