@@ -1,3 +1,4 @@
+import { closeSync } from 'node:fs';
 import type { Server } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Logger } from 'pino';
@@ -76,14 +77,17 @@ export function takeOver(state: Handover, parts: Parts, logger: Logger): void {
  * complete; the daemon goes on then. Does not return otherwise.
  */
 async function handOver(daemon: HandingOver, config: Config, logger: Logger): Promise<void> {
-  const { app, processes } = daemon;
+  const { app, processes, shutdown } = daemon;
+  const listener = forNextProgram(listenerOf(app.server));
   if (!(await processes.refuseStarts('the daemon is being replaced, try again', STARTS_MS))) {
     processes.allowStarts();
+    closeSync(listener);
     throw new EnvdError('unavailable', `starts under way did not complete within ${STARTS_MS / 1000} s`);
   }
   logger.info('upgrading');
   await processes.settle(READERS_MS);
-  const listener = forNextProgram(listenerOf(app.server));
+  // A stop has begun meanwhile.
+  if (shutdown.signal.aborted) return;
   // Further connections wait in the backlog of the duplicate.
   app.server.close();
   try {

@@ -5,6 +5,8 @@ import { configOrPrint } from '../base/run.ts';
 // By default SIGUSR1 opens Node's inspector on a port that every user of the guest can connect to. The launchers disable
 // that with --disable-sigusr1; this handler is for a daemon started without them.
 process.on('SIGUSR1', () => {});
+// Until the daemon listens: by default it would end a program that has just replaced another.
+process.on('SIGUSR2', () => {});
 
 await runAs('envd', async () => {
   // First, before the heap grows: later mappings are placed densely (docs/decisions/003-address-space-reservation.md).

@@ -316,3 +316,35 @@ test('the build writes nothing outside of the output directory', () => {
   ]);
   expect(existsSync(join(elsewhere, 'lib/node_modules'))).toBe(false);
 });
+
+test('a version that is put in place of the running one takes over, with the limits of processes', async () => {
+  needs('root');
+  const place = scratch();
+  cpSync(elsewhere, join(place, 'envd'), { recursive: true });
+  const script = 'ulimit -Sn 200; exec "$0" "$@"';
+  await using other = await startDaemon({
+    command: ['/bin/sh', '-c', script, join(place, 'envd/bin/envd')],
+    env: { PATH: '/usr/bin:/bin' },
+  });
+  const { process: theirs } = connectTo(other.url);
+  const limit = async () => {
+    const shell = { cmd: 'sh', args: ['-c', 'ulimit -Sn; ulimit -Sc'] };
+    return String((await transcribe(theirs.start({ process: shell }))).stdout);
+  };
+  const before = await limit();
+  expect(before).toMatch(/^200\n/);
+  const stream = theirs.start({ process: { cmd: 'cat' }, tag: 'cat' })[Symbol.asyncIterator]();
+  await stream.next();
+  for (let round = 1; round <= 2; round++) {
+    renameSync(join(place, 'envd'), join(place, `envd-${round}`));
+    cpSync(elsewhere, join(place, 'envd'), { recursive: true });
+    const answer = await fetch(`${other.url}/upgrade`, { method: 'POST' });
+    expect([answer.status, await answer.text()]).toEqual([202, '']);
+    await expect.poll(() => other.log.filter(({ msg }) => msg === 'ready').length).toBe(1 + round);
+    expect(readFileSync(`/proc/${other.pid}/maps`, 'utf8')).toContain(join(place, 'envd/lib/envd'));
+    expect(readFileSync(`/proc/${other.pid}/comm`, 'utf8')).toBe('envd\n');
+  }
+  expect(await limit()).toBe(before);
+  expect((await theirs.list({})).processes).toMatchObject([{ tag: 'cat' }]);
+  await theirs.closeStdin({ process: { selector: { case: 'tag', value: 'cat' } } });
+}, 60_000);

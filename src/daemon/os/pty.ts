@@ -3,6 +3,7 @@ import { ReadStream } from 'node:tty';
 import * as nodePty from 'node-pty';
 import { EnvdError } from '../../base/errors.ts';
 import { DescriptorInput } from './descriptor-input.ts';
+import { native } from './native.ts';
 
 // node-pty exports its native functions, but its type definitions omit them.
 interface PtyNative {
@@ -126,9 +127,10 @@ export class Terminal implements Disposable {
 }
 
 function openTerminal(size: TerminalSize, owner: Owner): TerminalEnds {
-  const { master, slave, pty: path } = openPair(size);
+  const { master: inherited, slave, pty: path } = openPair(size);
   // node-pty leaves its slave descriptor non-blocking, which a child would share: open another.
   closeSync(slave);
+  const master = notInherited(inherited);
   try {
     return { master, slave: openSlave(path, owner) };
   } catch (error) {
@@ -144,6 +146,15 @@ function openPair({ cols, rows }: TerminalSize): { master: number; slave: number
     const text =
       'cannot open a terminal: no pseudoterminal (kernel.pty.max) or file descriptor is left, close some';
     throw new EnvdError('resource_exhausted', text, { cause: error });
+  }
+}
+
+/** node-pty's descriptor would stay open in a program that replaces this one. */
+function notInherited(descriptor: number): number {
+  try {
+    return native.duplicate(descriptor, false);
+  } finally {
+    closeSync(descriptor);
   }
 }
 

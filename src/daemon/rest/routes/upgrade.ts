@@ -9,7 +9,8 @@ export function upgradeRoutes(app: FastifyInstance, upgrade: Upgrade): void {
     scope.post('/upgrade', async (_request, reply) => {
       const replace = await upgrade.prepare();
       // When the response has been sent, or its client has gone.
-      reply.raw.once('close', replace);
+      if (reply.raw.destroyed) replace();
+      else reply.raw.once('close', replace);
       return reply.code(202).send();
     });
     done();

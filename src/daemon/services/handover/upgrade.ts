@@ -4,7 +4,7 @@ import { type Command, tryProgram } from '../../os/program.ts';
 import { writeState } from './state.ts';
 
 /** How long the new program may take to load and to read the version of the state, in milliseconds. */
-const TRIAL_MS = 10_000;
+const TRIAL_MS = 30_000;
 /** The flag that makes the daemon do only that. */
 const TRIAL_FLAG = '--try-upgrade';
 
