@@ -130,7 +130,7 @@ test('no descriptor and no zombie is left', async () => {
     await startDetached({ process: { cmd: 'true' } });
     await upgrade();
   }
-  expect(descriptorsOf(daemon.pid).sort()).toEqual(before);
+  await expect.poll(() => descriptorsOf(daemon.pid).sort(), { timeout: 20_000 }).toEqual(before);
   const children = readFileSync(`/proc/${daemon.pid}/task/${daemon.pid}/children`, 'utf8').trim().split(' ');
   const states = children
     .filter(Boolean)
@@ -147,7 +147,7 @@ test('SIGUSR2 upgrades, too; settings, watchers and their events go over', async
   const body = JSON.stringify({
     envVars: { A: 'b' },
     accessToken: 'secret',
-    timestamp: new Date().toISOString(),
+    timestamp,
   });
   expect((await fetch(`${other.url}/init`, { method: 'POST', headers, body })).status).toBe(204);
   const { filesystem } = connectTo(other.url);
