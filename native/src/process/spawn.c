@@ -223,14 +223,15 @@ static bool has_terminal(const start* s) {
   return (int)s->given.terminal >= 0;
 }
 
-// One end for the child, owned by its user so that it can reopen it by name (`echo x >/dev/stdout`), and one for us.
+// One end for the child, owned by its user so that it can reopen it by name (`echo x >/dev/stdout`), and one for us, which
+// does not block.
 static bool open_pipe(start* s, int number) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) < 0) return false;
   int theirs = number == 0 ? 0 : 1;
   s->theirs[STDIN + number] = ends[theirs];
   s->ours[number] = ends[1 - theirs];
-  return fchown(ends[theirs], s->given.uid, s->given.gid) == 0;
+  return fchown(ends[theirs], s->given.uid, s->given.gid) == 0 && fcntl(ends[1 - theirs], F_SETFL, O_NONBLOCK) == 0;
 }
 
 static bool open_stdio(start* s) {

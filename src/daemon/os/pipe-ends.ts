@@ -106,10 +106,7 @@ export class WriteEnd {
   }
 
   open(): DescriptorInput {
-    if (this.#stream) return this.#stream;
-    // Makes it non-blocking, as every descriptor that is waited for.
-    native.awaitWritable(this.#descriptor, () => {})();
-    this.#stream = new DescriptorInput(this.#descriptor, true);
+    this.#stream ??= new DescriptorInput(this.#descriptor, true);
     return this.#stream;
   }
 
