@@ -13,7 +13,7 @@ import { noSpace } from './errors.ts';
 import { IncomingFile } from './incoming-file.ts';
 import { type FileMetadata, isEmpty } from './metadata.ts';
 import type { Arrivals, Sink } from './sink.ts';
-import { type RecentInodes, storeSmallFile } from './small-file.ts';
+import { storeSmallFile } from './small-file.ts';
 
 /** Maximum of bytes and pieces of a file that is kept in memory until its commit. */
 const SMALL_BYTES = 64 * 1024;
@@ -39,7 +39,6 @@ export interface UploadResources {
   readonly tally: Transfers;
   /** Overwrites in progress, by device and inode. */
   readonly overwrites: KeyedQueues;
-  readonly inodes: RecentInodes;
   /** Bytes of small files that are kept in memory. */
   readonly small: Allowance;
   /** Bytes kept in memory because the disk is full. */
@@ -147,9 +146,9 @@ export class ReceivedFile implements Sink, AsyncDisposable {
   async #store(pieces: readonly Buffer[]): Promise<boolean> {
     const content = pieces.length === 1 && pieces[0] ? pieces[0] : Buffer.concat(pieces);
     const { user, metadata, shared } = this.#context;
-    const { overwrites, inodes, lanes } = shared;
+    const { overwrites, lanes } = shared;
     const metadataPrefix = metadata.prefix;
-    return storeSmallFile({ path: this.path, content, user, metadataPrefix, overwrites, inodes, lanes });
+    return storeSmallFile({ path: this.path, content, user, metadataPrefix, overwrites, lanes });
   }
 
   /** Opens the file, and writes what was kept in memory. */

@@ -7,7 +7,6 @@ import { syncDirectories } from './durability.ts';
 import { type Metadata, validateMetadata } from './metadata.ts';
 import { type FileContext, ReceivedFile, type UploadResources } from './received-file.ts';
 import type { Sink } from './sink.ts';
-import { RecentInodes } from './small-file.ts';
 
 /** One file of an upload. */
 export interface UploadPart {
@@ -40,7 +39,6 @@ export function createUploadResources(
   return {
     ...given,
     overwrites: new KeyedQueues('overwrite the file', MAX_OVERWRITES),
-    inodes: new RecentInodes(),
     small: new Allowance(8 * 1024 * 1024),
     memory: new Allowance(16 * 1024 * 1024),
     uncommitted: new Allowance(MAX_ALL_UNCOMMITTED),

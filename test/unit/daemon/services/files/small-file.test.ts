@@ -15,7 +15,7 @@ import { setAttributeSync } from 'fs-xattr';
 import { beforeEach, describe, expect, test } from 'vitest';
 import { KeyedQueues } from '../../../../../src/base/exclusion.ts';
 import { Lanes } from '../../../../../src/daemon/os/lanes.ts';
-import { RecentInodes, storeSmallFile } from '../../../../../src/daemon/services/files/small-file.ts';
+import { storeSmallFile } from '../../../../../src/daemon/services/files/small-file.ts';
 import { needs } from '../../../../support/needs.ts';
 import { scratch } from '../../../../support/scratch.ts';
 import { ADA } from '../../../../support/users.ts';
@@ -28,12 +28,7 @@ beforeEach(() => {
 
 const lanes = () => new Lanes({ limitMs: 10_000, threads: 4 });
 
-function store(
-  path: string,
-  text: string,
-  overwrites = new KeyedQueues('overwrite', 4),
-  inodes = new RecentInodes(),
-): Promise<boolean> {
+function store(path: string, text: string, overwrites = new KeyedQueues('overwrite', 4)): Promise<boolean> {
   const content = Buffer.from(text);
   return storeSmallFile({
     path,
@@ -41,7 +36,6 @@ function store(
     user: ADA,
     metadataPrefix: 'user.svc.',
     overwrites,
-    inodes,
     lanes: lanes(),
   });
 }
@@ -89,38 +83,6 @@ test('a file that was exchanged while the overwrite waited is left alone', async
   expect(await store(at('file'), 'new', overwrites)).toBe(false);
   await before;
   expect(readFileSync(at('file'), 'utf8')).toBe('of another');
-});
-
-test('a file whose inode is remembered is overwritten, or what is there by now', async () => {
-  const inodes = new RecentInodes();
-  const put = (text: string) => store(at('file'), text, undefined, inodes);
-  const inode = () => {
-    const { dev, ino } = statSync(at('file'), { bigint: true });
-    return `${dev}:${ino}`;
-  };
-  for (const text of ['first', 'second', 'third']) expect(await put(text)).toBe(true);
-  const known = inodes.take(at('file'));
-  expect(known).toBe(inode());
-  inodes.remember(at('file'), known ?? '');
-
-  writeFileSync(at('next'), 'of another');
-  execFileSync('mv', [at('next'), at('file')]);
-  const other = inode();
-  expect(await put('fourth')).toBe(true);
-  expect([inode(), readFileSync(at('file'), 'utf8')]).toEqual([other, 'fourth']);
-
-  execFileSync('rm', [at('file')]);
-  expect(await put('fifth')).toBe(true);
-  expect(readFileSync(at('file'), 'utf8')).toBe('fifth');
-  expect(readdirSync(directory)).toEqual(['file']);
-});
-
-test('few inodes are remembered, and none of long paths', () => {
-  const inodes = new RecentInodes();
-  for (let index = 0; index < 5000; index++) inodes.remember(`/${index}`, `1:${index}`);
-  expect([inodes.take('/3975'), inodes.take('/3976'), inodes.take('/3976')]).toEqual([null, '1:3976', null]);
-  inodes.remember(`/${'x'.repeat(256)}`, '1:2');
-  expect(inodes.take(`/${'x'.repeat(256)}`)).toBe(null);
 });
 
 describe('another way is needed', () => {
