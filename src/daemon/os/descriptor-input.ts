@@ -3,6 +3,8 @@ import { Writable } from 'node:stream';
 import { isSystemError } from '../../base/errors.ts';
 import { native } from './native.ts';
 
+/** What is written in one turn of the event loop, however fast the program reads, in bytes. */
+const TURN_BYTES = 1024 * 1024;
 /** Interval of attempts to write when no descriptor is left to wait with, in milliseconds. */
 const RETRY_MS = 50;
 
@@ -30,15 +32,22 @@ export class DescriptorInput extends Writable {
   }
 
   override _write(chunk: Buffer, _encoding: BufferEncoding, done: (error?: Error) => void): void {
+    const end = Math.min(chunk.length, this.#taken + TURN_BYTES);
     try {
-      while (this.#taken < chunk.length) this.#taken += writeSync(this.#descriptor, chunk, this.#taken);
-      this.#taken = 0;
-      done();
+      while (this.#taken < end)
+        this.#taken += writeSync(this.#descriptor, chunk, this.#taken, end - this.#taken);
     } catch (error) {
-      const retry = () => this._write(chunk, _encoding, done);
-      if (isSystemError(error, 'EAGAIN')) this.#cancel = this.#whenWritable(retry);
-      else done(error as Error);
+      if (!isSystemError(error, 'EAGAIN')) {
+        done(error as Error);
+        return;
+      }
     }
+    if (this.#taken < chunk.length) {
+      this.#cancel = this.#whenWritable(() => this._write(chunk, _encoding, done));
+      return;
+    }
+    this.#taken = 0;
+    done();
   }
 
   /** Waiting needs a descriptor; if none is available, `retry` is called after a delay. */

@@ -74,7 +74,7 @@ export function entering({ mounts, keys }: Lane, mount: number): Lane {
  */
 export function mostOf(key: string, threads: number): number {
   const share = Math.max(1, Math.floor((threads * 3) / 16));
-  // By the first letter, because this is asked for every job.
+  // By the first letter of mount, changes, below, because this is asked for every job.
   switch (key[0]) {
     case 'm':
       return Math.min(2, share);

@@ -30,6 +30,12 @@ async function read(path: string): Promise<{ content: Buffer; tag: string | null
 /** The root file system and another one. */
 const places = { 'on the root': scratch, elsewhere: () => mountTmpfs('4m') };
 
+test('a small file of a tmpfs is read at once', () => {
+  const path = join(mountTmpfs('4m'), 'file');
+  writeFileSync(path, 'content');
+  expect(native.readSmallFile(path, 1000)?.content.toString()).toBe('content');
+});
+
 describe.each(Object.entries(places))('a file %s', (_, place) => {
   test.each([0, 1, 999, 131_072])('of %i bytes is read', async (size) => {
     const path = join(place(), 'file');
