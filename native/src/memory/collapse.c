@@ -16,11 +16,6 @@ struct region {
   uint64_t start, end;
 };
 
-struct regions {
-  struct region* items;
-  size_t count, capacity;
-};
-
 // Whether a line of /proc/self/maps is private anonymous writable memory (including the brk heap and named mappings)
 // that contains a whole window.
 static bool parse_region(const char* line, struct region* region) {
@@ -32,33 +27,6 @@ static bool parse_region(const char* line, struct region* region) {
   region->start = (start + WINDOW_SIZE - 1) / WINDOW_SIZE * WINDOW_SIZE;
   region->end = end / WINDOW_SIZE * WINDOW_SIZE;
   return region->start < region->end;
-}
-
-static int append(struct regions* regions, struct region region) {
-  if (regions->count == regions->capacity) {
-    size_t capacity = regions->capacity + 256;
-    struct region* items = realloc(regions->items, capacity * sizeof *items);
-    if (!items) return ENOMEM;
-    regions->items = items;
-    regions->capacity = capacity;
-  }
-  regions->items[regions->count++] = region;
-  return 0;
-}
-
-// Returns 0 or an errno.
-static int find_regions(struct regions* regions) {
-  FILE* maps = fopen("/proc/self/maps", "re");
-  if (!maps) return errno;
-  char* line = NULL;
-  size_t size = 0;
-  struct region region;
-  int error = 0;
-  while (!error && getline(&line, &size, maps) >= 0)
-    if (parse_region(line, &region)) error = append(regions, region);
-  free(line);
-  fclose(maps);
-  return error;
 }
 
 // Reference-counted by the job and the `cancel` function; both release it in the JavaScript thread.
@@ -85,31 +53,38 @@ static double now_ms(void) {
   return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-static void collapse_regions(collapse* c, const struct pagemap* pagemap, const struct regions* regions) {
-  bool allowed = window_collapsing_allowed();
-  c->regions = regions->count;
-  for (size_t i = 0; i < regions->count; i++) {
-    for (uint64_t start = regions->items[i].start; start < regions->items[i].end; start += WINDOW_SIZE) {
-      bool skip = !allowed || atomic_load(&c->control->cancelled);
-      c->outcomes[skip ? WINDOW_SKIPPED : window_collapse(pagemap, start)]++;
-    }
+static void collapse_region(collapse* c, const struct pagemap* pagemap, struct region region, bool allowed) {
+  c->regions++;
+  for (uint64_t start = region.start; start < region.end; start += WINDOW_SIZE) {
+    bool skip = !allowed || atomic_load(&c->control->cancelled);
+    c->outcomes[skip ? WINDOW_SKIPPED : window_collapse(pagemap, start)]++;
   }
+}
+
+// A collapse leaves the mappings, of which the kernel tells the next after the address of the last one, as they are.
+static void collapse_all(collapse* c, const struct pagemap* pagemap) {
+  FILE* maps = fopen("/proc/self/maps", "re");
+  if (!maps) return job_fail(&c->head, "open");
+  bool allowed = window_collapsing_allowed();
+  char* line = NULL;
+  size_t size = 0;
+  struct region region;
+  while (getline(&line, &size, maps) >= 0)
+    if (parse_region(line, &region)) collapse_region(c, pagemap, region, allowed);
+  free(line);
+  fclose(maps);
 }
 
 static void run(job* j) {
   collapse* c = (collapse*)j;
   struct pagemap pagemap;
-  struct regions regions = {0};
   double started = now_ms();
   j->path = "/proc/self/pagemap";
   errno = pagemap_open(&pagemap);
   if (errno) return job_fail(j, "open");
   j->path = "/proc/self/maps";
-  errno = find_regions(&regions);
-  if (errno) job_fail(j, "open");
-  else collapse_regions(c, &pagemap, &regions);
+  collapse_all(c, &pagemap);
   pagemap_close(&pagemap);
-  free(regions.items);
   c->elapsed_ms = now_ms() - started;
 }
 
