@@ -8,6 +8,11 @@ export function freeBuffer({ buffer, byteLength }: Buffer): void {
   if (buffer instanceof ArrayBuffer && buffer.byteLength === byteLength) buffer.transfer(0);
 }
 
+/** Frees the buffers and empties the list. */
+export function freeAll(buffers: Buffer[]): void {
+  for (const buffer of buffers.splice(0)) freeBuffer(buffer);
+}
+
 /** Maximum of bytes that are copied to be sent with the head: one write takes less time than one of two buffers. */
 const COPIED_BYTES = 8 * 1024;
 

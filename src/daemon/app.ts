@@ -6,11 +6,13 @@ import type { Logger } from 'pino';
 import { AbortRelay } from '../base/abort.ts';
 import { EnvdError, HttpError } from '../base/errors.ts';
 import type { Transfers } from '../base/tally.ts';
+import type { Unread } from '../base/unread.ts';
 import { INTERFACE_VERSION } from '../base/version.ts';
 import { DirectCalls } from './direct-calls.ts';
 import { countDownloads, logOperations } from './rest/accounting.ts';
 import { requireAccessToken } from './rest/auth.ts';
 import { clientErrorHandler, refuseExpectation } from './rest/client-errors.ts';
+import type { Connections } from './rest/connections.ts';
 import { sendError } from './rest/errors.ts';
 import { disableBodyParsing } from './rest/requests.ts';
 import { DownloadLimits } from './rest/routes/files/download-limits.ts';
@@ -19,8 +21,9 @@ import { fileRoutes } from './rest/routes/files.ts';
 import { envsRoutes, healthRoutes, initRoutes, metricsRoutes } from './rest/routes/guest.ts';
 import { collapseRoutes, freezeRoutes, fsfreezeRoutes } from './rest/routes/pause.ts';
 import { upgradeRoutes } from './rest/routes/upgrade.ts';
-import { mountConnect, type StreamLimits } from './rpc/mount.ts';
+import { mountConnect } from './rpc/mount.ts';
 import { createRpc, type RpcDependencies } from './rpc/router.ts';
+import type { StreamPlaces } from './rpc/stream-places.ts';
 import type { Collapser } from './services/collapse/collapse.ts';
 import type { FileServices } from './services/files/services.ts';
 import type { FilesystemFreezer } from './services/freeze/filesystem-freezer.ts';
@@ -44,7 +47,13 @@ export interface AppServices extends RpcDependencies {
   readonly downloads: Transfers;
 }
 
-export interface AppOptions extends StreamLimits {
+export interface AppOptions {
+  readonly connections: Connections;
+  readonly places: StreamPlaces;
+  /** Bounds the requests that are being received and served. */
+  readonly requests: Unread;
+  /** Bounds what clients have not taken. */
+  readonly unread: Unread;
   /** The version of the build. */
   readonly version: string;
   readonly logger: Logger;
@@ -54,9 +63,12 @@ export interface AppOptions extends StreamLimits {
 
 // Idle timeout; longer than the 620 s of a proxy in front, so that the proxy always closes idle connections first.
 const KEEP_ALIVE_MS = 640_000;
+/** For a whole head; without it, Node takes the limit of the request, which is none. */
+const HEAD_LIMIT_MS = 60_000;
 const SERVER_OPTIONS = {
   keepAliveTimeout: KEEP_ALIVE_MS,
   requestTimeout: 0,
+  headersTimeout: HEAD_LIMIT_MS,
   // `requireHost` checks it: Node's own response has no body.
   requireHostHeader: false,
 };
@@ -80,12 +92,12 @@ const DIRECT_HEAD = [...FILE_HEAD, 'cache-control', 'no-store'];
 export function buildApp(services: AppServices, options: AppOptions): FastifyInstance {
   const { version, logger, shutdown } = options;
   const rpc = createRpc(services);
-  const relay = new AbortRelay(shutdown);
+  const shared = { shutdown: new AbortRelay(shutdown), requests: options.requests, unread: options.unread };
   const { guest, files, downloads } = services;
   const limits = new DownloadLimits();
   const direct = new DirectCalls({
     ...rpc,
-    ...{ guest, logger, shutdown: relay, places: options.places },
+    ...{ guest, logger, shared, places: options.places },
     ...{ head: DIRECT_HEAD, fileHead: FILE_HEAD },
     plain: new PlainDownloads({ files, limits, tally: downloads }),
   });
@@ -103,6 +115,7 @@ export function buildApp(services: AppServices, options: AppOptions): FastifyIns
     frameworkErrors: (error, _request, reply) => void sendError(reply, error),
   }) as unknown as FastifyInstance;
   app.server.on('checkExpectation', refuseExpectation);
+  options.connections.guard(app.server);
 
   disableBodyParsing(app);
   logOperations(app, logger);
@@ -117,12 +130,12 @@ export function buildApp(services: AppServices, options: AppOptions): FastifyIns
   metricsRoutes(app, services.metrics, { ...services, version });
   envsRoutes(app, services.guest);
   initRoutes(app, services.init, INTERFACE_VERSION);
-  fileRoutes(app, files, limits);
+  fileRoutes(app, files, { downloads: limits, requests: options.requests });
   freezeRoutes(app, services.freezer);
   fsfreezeRoutes(app, services.filesystemFreezer);
   collapseRoutes(app, services.collapser);
   upgradeRoutes(app, services.upgrade);
-  mountConnect(app, rpc, relay, options);
+  mountConnect(app, rpc, shared, options.places);
   return app;
 }
 

@@ -14,7 +14,9 @@ import type { Config } from './config.ts';
 import { findCgroupMount } from './os/cgroup2.ts';
 import { Lanes } from './os/lanes.ts';
 import { UserDatabase } from './os/users.ts';
+import { Connections } from './rest/connections.ts';
 import { StreamServer } from './rpc/connect-stream.ts';
+import { REQUEST_LIMIT_BYTES } from './rpc/request.ts';
 import { StreamPlaces } from './rpc/stream-places.ts';
 import { createFileServices } from './services/files/services.ts';
 import type { FilesystemFreezer } from './services/freeze/filesystem-freezer.ts';
@@ -29,6 +31,7 @@ import { CountedWatcher } from './services/watch/counted-watcher.ts';
 import { PolledWatches } from './services/watch/polled.ts';
 
 const LEAST_UNREAD_BYTES = 4 * 1024 * 1024;
+const LEAST_REQUEST_BYTES = 2 * REQUEST_LIMIT_BYTES.json;
 
 /** The composed daemon, not listening yet. */
 export interface Daemon {
@@ -69,6 +72,7 @@ export function compose(
   if (!inherited) cgroups.removeEmptyLeaves();
   own(cgroups);
   const unread = new Unread(unreadLimit(config));
+  const requests = createRequests(config);
   const streams = new StreamServer(unread);
   const dropBuffers = () => streams.dropBuffers();
   const pause = createPause(config, { mount, cgroups, obstacle, logger, output, dropBuffers });
@@ -93,7 +97,10 @@ export function compose(
       files: createFileServices(guest, { ...entries, ...pause, uploads }),
       downloads: new Transfers(),
     },
-    { ...config, logger, unread, places: new StreamPlaces(config.maxStreams), shutdown: shutdown.signal },
+    {
+      ...{ ...config, logger, unread, requests, shutdown: shutdown.signal },
+      ...{ places: new StreamPlaces(config.maxStreams), connections: new Connections(config.maxConnections) },
+    },
   );
   if (inherited) takeOver(inherited, parts, logger);
   const kill = () => processes.kill();
@@ -154,6 +161,15 @@ function tellLimits({ cgroups, obstacle }: UsableCgroups, logger: Logger): void 
 /** One slow reader must always fit, also one that resumes. */
 function unreadLimit({ unreadBytes, historyBytes }: Config): number {
   return Math.max(unreadBytes, LEAST_UNREAD_BYTES, 2 * historyBytes);
+}
+
+/** One request of the largest size must always fit. */
+function createRequests({ requestBytes }: Config): Unread {
+  const limit = Math.max(requestBytes, LEAST_REQUEST_BYTES);
+  return new Unread(
+    limit,
+    `request dropped: more than ${limit} bytes of requests are under way (--request-bytes)`,
+  );
 }
 
 function withoutCgroups(obstacle: string): UsableCgroups {

@@ -36,6 +36,10 @@ export interface Config {
   readonly historyBytes: number;
   /** What streams and processes keep for slow readers, all together, in bytes. */
   readonly unreadBytes: number;
+  /** What requests that are being received or served take, all together, in bytes. */
+  readonly requestBytes: number;
+  /** The most connections. */
+  readonly maxConnections: number;
   /** The most streams that are open at a time: Start, Connect, StreamInput, WatchDir. */
   readonly maxStreams: number;
   /** The most processes of clients, without their descendants, that run at a time. */
@@ -109,6 +113,14 @@ const PROGRAM: Program = {
     {
       ...{ flags: '--unread-bytes <number>', help: 'bytes kept for slow readers of streams, in all' },
       ...{ parse: parseBytes, defaultValue: 64 * 1024 * 1024 },
+    },
+    {
+      ...{ flags: '--request-bytes <number>', help: 'bytes of requests under way, in all' },
+      ...{ parse: parseBytes, defaultValue: 128 * 1024 * 1024 },
+    },
+    {
+      ...{ flags: '--max-connections <number>', help: 'most connections' },
+      ...{ parse: parseCount, defaultValue: 4096 },
     },
     {
       ...{ flags: '--max-streams <number>', help: 'most open streams' },

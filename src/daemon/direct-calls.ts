@@ -1,9 +1,9 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from 'pino';
-import type { AbortRelay } from '../base/abort.ts';
 import { logAtEnd, type Outcome } from './rest/accounting.ts';
 import { hasAccess } from './rest/auth.ts';
 import type { PlainDownloads } from './rest/routes/files/plain-downloads.ts';
+import type { SharedLimits } from './rpc/call-scope.ts';
 import { streamCodecOf } from './rpc/connect-stream.ts';
 import { type UnaryRoute, unaryCodecOf } from './rpc/connect-unary.ts';
 import { codeNameOf } from './rpc/errors.ts';
@@ -19,7 +19,7 @@ interface DirectOptions {
   readonly places: StreamPlaces;
   readonly guest: Guest;
   readonly logger: Logger;
-  readonly shutdown: AbortRelay;
+  readonly shared: SharedLimits;
   /** The headers of every response, names and values in turn. */
   readonly head: readonly string[];
   readonly plain: PlainDownloads;
@@ -45,7 +45,7 @@ export class DirectCalls {
   /** Serves the request and returns true, or returns false without effect. */
   serve(request: IncomingMessage, response: ServerResponse): boolean {
     const { method, headers } = request;
-    const { shutdown } = this.#options;
+    const { shutdown } = this.#options.shared;
     if (headers.host === undefined || shutdown.signal.aborted) return false;
     return method === 'POST'
       ? this.#serveUnary(request, response) || this.#serveStream(request, response)
@@ -67,27 +67,27 @@ export class DirectCalls {
   }
 
   #serveUnary(request: IncomingMessage, response: ServerResponse): boolean {
-    const { guest, logger, head, shutdown } = this.#options;
+    const { guest, logger, head, shared } = this.#options;
     const route = this.#unary.get(request.url ?? '');
     const codec = route && unaryCodecOf(request);
     if (!codec || !speaksOurVersion(request) || !hasAccess(request.headers, guest)) return false;
     const outcome: Outcome = {};
     logAtEnd(logger, 'POST', route.path, response, outcome);
     const encoding = encodingOf(request.headers);
-    const exchange = { request, response, headers: headersOf(request), head, codec, encoding, shutdown };
+    const exchange = { request, response, headers: headersOf(request), head, codec, encoding, shared };
     void finish(route.serve(exchange), response, outcome);
     return true;
   }
 
   #serveStream(request: IncomingMessage, response: ServerResponse): boolean {
-    const { guest, logger, head, shutdown, places } = this.#options;
+    const { guest, logger, head, shared, places } = this.#options;
     const route = this.#streams.get(request.url ?? '');
     const codec = route && streamCodecOf(request.headers['content-type']);
     if (!codec || !speaksOurVersion(request) || !hasAccess(request.headers, guest)) return false;
     if (!places.take(response)) return false;
     const outcome: Outcome = {};
     logAtEnd(logger, 'POST', route.path, response, outcome);
-    const exchange = { request, response, headers: headersOf(request), head, codec, shutdown };
+    const exchange = { request, response, headers: headersOf(request), head, codec, shared };
     void finish(route.serve(exchange), response, outcome);
     return true;
   }

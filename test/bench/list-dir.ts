@@ -9,12 +9,15 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { Unread } from '../../src/base/unread.ts';
 import { UserDatabase } from '../../src/daemon/os/users.ts';
 import type { Codec } from '../../src/daemon/rpc/codec.ts';
-import { entryToMessage, ListAnswer } from '../../src/daemon/rpc/entry.ts';
+import { entryToMessage } from '../../src/daemon/rpc/entry.ts';
+import { ListAnswer } from '../../src/daemon/rpc/list-answer.ts';
 import { sendAnswer } from '../../src/daemon/rpc/unary-answer.ts';
 import { listDir } from '../../src/daemon/services/files/list-dir.ts';
 import { stat } from '../../src/daemon/services/files/stat.ts';
+import { ListDirResponseSchema } from '../../src/gen/filesystem/filesystem_pb.js';
 import { testLanes } from '../support/lanes.ts';
 
 const ROUNDS = 5;
@@ -57,12 +60,14 @@ async function find(root: string): Promise<void> {
   await once(child, 'exit');
 }
 
+const shared = { unread: new Unread(Number.POSITIVE_INFINITY) };
+
 /** Lists and encodes, as ListDir does. */
 async function answer(root: string, codec: Codec): Promise<[readonly Buffer[], number]> {
-  const list = new ListAnswer(codec);
+  const list = new ListAnswer(ListDirResponseSchema, codec);
   let count = 0;
   for await (const batch of listDir(root, 0xffff_ffff, entries)) {
-    list.add(batch.map(entryToMessage));
+    list.add({ entries: batch.map(entryToMessage) });
     count += batch.length;
   }
   return [list.end() ?? [], count];
@@ -112,7 +117,7 @@ async function answers(root: string): Promise<void> {
       const codec = headers['content-type'] === 'application/json' ? 'json' : 'binary';
       const [chunks] = await answer(root, codec);
       const encoding = headers['accept-encoding'] === 'gzip' ? 'gzip' : null;
-      await sendAnswer({ response, head: [], codec, encoding }, chunks);
+      await sendAnswer({ response, head: [], codec, encoding, shared }, chunks);
     });
   }).listen(0, '127.0.0.1');
   await once(server, 'listening');

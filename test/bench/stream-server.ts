@@ -90,7 +90,8 @@ const ours = {
     join(wantedBy(request.process?.args ?? []), Number(request.process?.envs.readers ?? 1)),
 };
 
-const streams = new StreamServer(new Unread(64 * 1024 * 1024));
+const unread = new Unread(64 * 1024 * 1024);
+const streams = new StreamServer(unread);
 
 async function* plain(request: StartRequest): AsyncGenerator<StartResponse> {
   const { payload, count } = wantedBy(request.process?.args ?? []);
@@ -109,7 +110,8 @@ function serveOurs(request: IncomingMessage, response: ServerResponse): void {
   const headers = headersOf(request);
   const codec = request.headers['content-type']?.endsWith('json') ? 'json' : 'binary';
   const shutdown = new AbortRelay(new AbortController().signal);
-  void streams.serve(ours, { request, response, headers, head: [], codec, shutdown });
+  const shared = { shutdown, requests: unread, unread };
+  void streams.serve(ours, { request, response, headers, head: [], codec, shared });
 }
 
 /** The lower bound: the payloads alone, in writes of 64 KiB, over a plain socket. The request is `size count`. */

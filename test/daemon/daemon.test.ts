@@ -31,6 +31,8 @@ describe('the command line', () => {
       '--no-cgroups',
       '--metadata-service',
       '--unread-bytes',
+      '--request-bytes',
+      '--max-connections',
       '--max-streams',
       '--max-processes',
       '--max-tasks',

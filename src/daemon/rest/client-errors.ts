@@ -29,9 +29,14 @@ export function clientErrorHandler(): (error: ClientError, socket: Socket) => vo
     }
     answered.add(socket);
     const [status, message] = REFUSALS[error.code ?? ''] ?? [400, `bad request: ${reasonOf(error)}`];
-    socket.end(responseOf(status, message));
-    setTimeout(() => socket.destroy(), LINGER_MS).unref();
+    closeWith(socket, status, message);
   };
+}
+
+/** Answers with a REST error and closes the connection. */
+export function closeWith(socket: Socket, status: number, message: string): void {
+  socket.end(responseOf(status, message));
+  setTimeout(() => socket.destroy(), LINGER_MS).unref();
 }
 
 /** A handler of `checkExpectation`: an `Expect` other than `100-continue`. RFC 9110, section 10.1.1. */

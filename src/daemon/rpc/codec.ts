@@ -2,12 +2,16 @@ import {
   type DescEnum,
   type DescMessage,
   fromBinary,
+  fromJson,
   fromJsonString,
+  type JsonValue,
   type MessageShape,
   toBinary,
   toJsonString,
 } from '@bufbuild/protobuf';
 import { EnvdError, messageOf } from '../../base/errors.ts';
+import { requireSimple } from './complexity.ts';
+import { putLargeBytes, takeLargeBytes } from './large-bytes.ts';
 
 /** The codecs of Connect: JSON and binary protobuf. */
 export type Codec = 'json' | 'binary';
@@ -46,7 +50,13 @@ function encodeMessage<Desc extends DescMessage>(
   return codec === 'json' ? Buffer.from(toJsonString(schema, message)) : toBinary(schema, message);
 }
 
-/** Throws `invalid_argument` for a payload that is not a valid message. */
+/** Longer JSON texts are searched for large values of `bytes` fields. */
+const LARGE_TEXT = 128 * 1024;
+
+/**
+ * Throws `invalid_argument` for a payload that is not a valid message, `resource_exhausted` for one whose decoding would
+ * take too long.
+ */
 export function decodeMessage<Desc extends DescMessage>(
   schema: Desc,
   payload: Buffer,
@@ -54,17 +64,42 @@ export function decodeMessage<Desc extends DescMessage>(
   ignoreUnknownFields: boolean,
 ): MessageShape<Desc> {
   try {
+    requireSimple(schema, payload, codec);
     if (codec === 'binary') return fromBinary(schema, payload);
-    const text = payload.toString('utf8');
-    const message = fromJsonString(schema, text, { ignoreUnknownFields });
-    refuseUnknownNames(schema, text);
-    return message;
+    return decodeJson(schema, payload.toString('utf8'), ignoreUnknownFields);
   } catch (error) {
     if (error instanceof EnvdError) throw error;
     // For JSON, the errors of protobuf-es name the message or the field.
     const name = codec === 'json' ? '' : `cannot decode message ${schema.typeName}: `;
     const text = `${name}${messageOf(error)}`;
     throw new EnvdError('invalid_argument', text, { cause: error });
+  }
+}
+
+function decodeJson<Desc extends DescMessage>(
+  schema: Desc,
+  text: string,
+  ignoreUnknownFields: boolean,
+): MessageShape<Desc> {
+  if (text.length < LARGE_TEXT) {
+    const message = fromJsonString(schema, text, { ignoreUnknownFields });
+    refuseUnknownNames(schema, text);
+    return message;
+  }
+  const json = parseJson(schema, text);
+  const large = takeLargeBytes(schema, json);
+  const message = fromJson(schema, json, { ignoreUnknownFields });
+  refuseUnknownNames(schema, json);
+  putLargeBytes(schema, message, large);
+  return message;
+}
+
+/** Throws what protobuf-es throws: its text is known not to be logged. */
+function parseJson({ typeName }: DescMessage, text: string): JsonValue {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new Error(`cannot decode message ${typeName} from JSON: ${messageOf(error)}`, { cause: error });
   }
 }
 
@@ -81,10 +116,10 @@ export function choicesOf({ values }: DescEnum): string {
  * Throws `invalid_argument` for an unknown name of an enum value in a top-level field. protobuf-es ignores such names when
  * unknown fields are ignored.
  */
-function refuseUnknownNames({ fields }: DescMessage, json: string): void {
+function refuseUnknownNames({ fields }: DescMessage, json: JsonValue): void {
   const enums = fields.filter((field) => field.fieldKind === 'enum');
   if (enums.length === 0) return;
-  const members: Readonly<Record<string, unknown>> = JSON.parse(json);
+  const members: Readonly<Record<string, unknown>> = typeof json === 'string' ? JSON.parse(json) : json;
   for (const field of enums) {
     const value = members[field.jsonName] ?? members[field.name];
     if (typeof value !== 'string' || field.enum.values.some(({ name }) => name === value)) continue;

@@ -3,10 +3,9 @@ import { promisify } from 'node:util';
 import { gunzip } from 'node:zlib';
 import type { DescMessage } from '@bufbuild/protobuf';
 import { endStreamToJson } from '@connectrpc/connect/protocol-connect';
-import type { AbortRelay } from '../../base/abort.ts';
 import { EnvdError, messageOf } from '../../base/errors.ts';
 import type { Unread } from '../../base/unread.ts';
-import { CallScope } from './call-scope.ts';
+import { CallScope, type SharedLimits } from './call-scope.ts';
 import {
   COMPRESSED_FLAG,
   type Codec,
@@ -20,6 +19,7 @@ import { toConnectError } from './errors.ts';
 import { batches, type EventStream } from './event-stream.ts';
 import { type FrameBatch, FrameBatches } from './frame-batch.ts';
 import {
+  DECOMPRESSED_LIMIT_BYTES,
   keepaliveMsOf,
   REQUEST_LIMIT_BYTES,
   type RequestHeaders,
@@ -54,7 +54,7 @@ export interface StreamExchange {
   /** Headers of the response besides those that are set already, names and values in turn. */
   readonly head: readonly string[];
   readonly codec: Codec;
-  readonly shutdown: AbortRelay;
+  readonly shared: SharedLimits;
 }
 
 /** The batch encoded last. */
@@ -111,16 +111,18 @@ export class StreamServer {
 
   async #pump<Event, Input extends DescMessage, Output extends DescMessage>(
     stream: EventStream<Event, Input, Output>,
-    { request, response, headers, codec, shutdown }: StreamExchange,
+    { request, response, headers, codec, shared }: StreamExchange,
     sending: Sending,
   ): Promise<void> {
     const timeoutMs = timeoutOf(headers);
     const limitMs = stream.ownsTimeout ? null : timeoutMs;
-    using scope = new CallScope(response, shutdown, limitMs, `stream exceeded its timeout of ${limitMs} ms`);
-    const payload = await readMessage(request, headers.get('connect-content-encoding'));
+    using scope = new CallScope(response, shared, limitMs, `stream exceeded its timeout of ${limitMs} ms`);
+    const body = await scope.race(readBody(request, scope, REQUEST_LIMIT_BYTES[codec]));
+    const payload = await unwrap(body, headers.get('connect-content-encoding'));
     const message = decodeMessage(stream.method.input, payload, codec, stream.ignoreUnknownFields);
     const call = { headers, timeoutMs, abortSignal: () => scope.signal };
     const feed = await stream.open(message, call);
+    scope.hold(0);
     const batchBytes = () => (this.#unread.isScarce ? SMALL_BATCH_BYTES : BATCH_BYTES[codec]);
     const race = <T>(work: Promise<T>) => scope.race(work);
     for await (const events of batches(feed, { keepaliveMs: keepaliveMsOf(headers), batchBytes, race })) {
@@ -155,9 +157,8 @@ export class StreamServer {
   }
 }
 
-/** Reads the single message of the request. */
-async function readMessage(request: IncomingMessage, encoding: string | null): Promise<Buffer> {
-  const body = await readBody(request);
+/** The single message of the request. */
+async function unwrap(body: Buffer, encoding: string | null): Promise<Buffer> {
   const length = body.length >= ENVELOPE_BYTES ? body.readUInt32BE(1) : -1;
   if (body.length !== ENVELOPE_BYTES + length) {
     throw new EnvdError(
@@ -178,9 +179,9 @@ async function decompress(payload: Buffer, encoding: string | null): Promise<Buf
     );
   }
   try {
-    return await promisify(gunzip)(payload, { maxOutputLength: REQUEST_LIMIT_BYTES });
+    return await promisify(gunzip)(payload, { maxOutputLength: DECOMPRESSED_LIMIT_BYTES });
   } catch (error) {
-    if (error instanceof RangeError) throw tooLarge();
+    if (error instanceof RangeError) throw tooLarge(DECOMPRESSED_LIMIT_BYTES);
     throw new EnvdError('invalid_argument', `cannot decompress request: ${messageOf(error)}`, {
       cause: error,
     });

@@ -1,18 +1,17 @@
 import type { IncomingMessage } from 'node:http';
 import {
   create,
-  type DescMethod,
+  type DescMessage,
   type DescMethodUnary,
-  type DescService,
   type MessageInitShape,
+  type MessageShape,
   toBinary,
   toJsonString,
 } from '@bufbuild/protobuf';
-import type { AbortRelay } from '../../base/abort.ts';
-import { CallScope } from './call-scope.ts';
+import { CallScope, type SharedLimits } from './call-scope.ts';
 import { type Codec, decodeMessage } from './codec.ts';
-import { ListAnswer } from './entry.ts';
-import { type RequestHeaders, readBody, timeoutOf } from './request.ts';
+import { ListAnswer } from './list-answer.ts';
+import { REQUEST_LIMIT_BYTES, type RequestHeaders, readBody, timeoutOf } from './request.ts';
 import { type Destination, sendAnswer, sendError, sendText } from './unary-answer.ts';
 
 const CONTENT_TYPE = /^application\/(json|proto)(?: *; *charset=utf-?8)?$/i;
@@ -25,19 +24,19 @@ export function unaryCodecOf(request: IncomingMessage): Codec | null {
 }
 
 /** The context of a unary call. */
-export interface UnaryCall {
+export interface UnaryCall<Output extends DescMessage = DescMessage> {
   readonly requestHeader: RequestHeaders;
   /** Aborts when the client disconnects, the deadline passes or the daemon stops. */
   readonly signal: AbortSignal;
   /** Encodes a large response in slices, which replace the returned message. */
-  readonly list?: ListAnswer;
+  readonly list?: ListAnswer<Output>;
 }
 
 /** A unary request and its response. */
 export interface UnaryExchange extends Destination {
   readonly request: IncomingMessage;
   readonly headers: RequestHeaders;
-  readonly shutdown: AbortRelay;
+  readonly shared: SharedLimits;
 }
 
 /** A unary call that is served without connect-node. */
@@ -47,38 +46,32 @@ export interface UnaryRoute {
   serve(exchange: UnaryExchange): Promise<unknown>;
 }
 
-type Implementation = (message: never, call: UnaryCall) => unknown;
-
-/** The routes of all unary methods in `implementations`. */
-export function unaryRoutes(
-  service: DescService,
-  implementations: object,
-  ignoreUnknownFields: boolean,
-): UnaryRoute[] {
-  const byName = new Map<string, Implementation>(Object.entries(implementations));
-  return service.methods.flatMap((method) => {
-    const implementation = byName.get(method.localName);
-    if (!isUnary(method) || !implementation) return [];
-    const call = { method, implementation, ignoreUnknownFields };
-    return { path: `/${service.typeName}/${method.name}`, serve: (exchange) => serveUnary(call, exchange) };
-  });
-}
-
-function isUnary(method: DescMethod): method is DescMethodUnary {
-  return method.methodKind === 'unary';
-}
-
-interface Served {
-  readonly method: DescMethodUnary;
-  readonly implementation: Implementation;
+/** A unary RPC, with the types of its messages. */
+export interface UnaryMethod<Input extends DescMessage, Output extends DescMessage> {
+  readonly method: DescMethodUnary<Input, Output>;
+  /** Whether unknown JSON properties are ignored or refused. */
   readonly ignoreUnknownFields: boolean;
+  handle(
+    message: MessageShape<Input>,
+    call: UnaryCall<Output>,
+  ): MessageInitShape<Output> | Promise<MessageInitShape<Output>>;
+}
+
+export function unaryRoute<Input extends DescMessage, Output extends DescMessage>(
+  served: UnaryMethod<Input, Output>,
+): UnaryRoute {
+  const { parent, name } = served.method;
+  return { path: `/${parent.typeName}/${name}`, serve: (exchange) => serveUnary(served, exchange) };
 }
 
 /** Serves as connect-node would, without its adapters between Node's streams, fetch and iterables: a third of the CPU. */
-async function serveUnary(served: Served, exchange: UnaryExchange): Promise<unknown> {
-  const { response, headers, head, shutdown } = exchange;
+async function serveUnary<Input extends DescMessage, Output extends DescMessage>(
+  served: UnaryMethod<Input, Output>,
+  exchange: UnaryExchange,
+): Promise<unknown> {
+  const { response, headers, head, shared } = exchange;
   try {
-    using scope = new CallScope(response, shutdown, timeoutOf(headers), 'the operation timed out');
+    using scope = new CallScope(response, shared, timeoutOf(headers), 'the operation timed out');
     await answer(served, exchange, scope);
     return null;
   } catch (error) {
@@ -88,42 +81,45 @@ async function serveUnary(served: Served, exchange: UnaryExchange): Promise<unkn
   }
 }
 
-async function answer(
-  { method, implementation, ignoreUnknownFields }: Served,
+async function answer<Input extends DescMessage, Output extends DescMessage>(
+  served: UnaryMethod<Input, Output>,
   exchange: UnaryExchange,
   scope: CallScope,
 ): Promise<void> {
+  const { method, ignoreUnknownFields } = served;
   const { request, headers, codec } = exchange;
-  const body = await scope.race(readBody(request));
+  const body = await scope.race(readBody(request, scope, REQUEST_LIMIT_BYTES[codec]));
   const message = decodeMessage(method.input, body, codec, ignoreUnknownFields);
-  const call = new Call(headers, scope, codec);
-  const output = await scope.race(Promise.resolve(implementation(message as never, call)));
+  const call = new Call(headers, scope, codec, method.output);
+  const output = await scope.race(Promise.resolve(served.handle(message, call)));
   const chunks = call.slices?.end();
   if (chunks) return sendAnswer(exchange, chunks);
-  const init = create(method.output, output as MessageInitShape<typeof method.output>);
+  const init = create(method.output, output);
   if (codec === 'json') return sendText(exchange, toJsonString(method.output, init));
   return sendAnswer(exchange, [toBinary(method.output, init)]);
 }
 
 /** Makes what few calls need when it is asked for. */
-class Call implements UnaryCall {
+class Call<Output extends DescMessage> implements UnaryCall<Output> {
   readonly requestHeader: RequestHeaders;
-  slices: ListAnswer | null = null;
+  slices: ListAnswer<Output> | null = null;
   readonly #scope: CallScope;
   readonly #codec: Codec;
+  readonly #output: Output;
 
-  constructor(requestHeader: RequestHeaders, scope: CallScope, codec: Codec) {
+  constructor(requestHeader: RequestHeaders, scope: CallScope, codec: Codec, output: Output) {
     this.requestHeader = requestHeader;
     this.#scope = scope;
     this.#codec = codec;
+    this.#output = output;
   }
 
   get signal(): AbortSignal {
     return this.#scope.signal;
   }
 
-  get list(): ListAnswer {
-    this.slices ??= new ListAnswer(this.#codec);
+  get list(): ListAnswer<Output> {
+    this.slices ??= new ListAnswer(this.#output, this.#codec);
     return this.slices;
   }
 }

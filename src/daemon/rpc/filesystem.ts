@@ -1,5 +1,5 @@
 import type { ServiceImpl } from '@connectrpc/connect';
-import type { EntryInfo, Filesystem } from '../../gen/filesystem/filesystem_pb.js';
+import type { EntryInfo, Filesystem, ListDirResponseSchema } from '../../gen/filesystem/filesystem_pb.js';
 import { resolvePath } from '../os/paths.ts';
 import type { User } from '../os/users.ts';
 import type { EntrySource } from '../services/files/entry.ts';
@@ -31,12 +31,12 @@ export function filesystemService({ guest, entries, gate, userOf }: FilesystemDe
       const entry = await stat(resolve(path, userOf(context)), entries);
       return { entry: entryToMessage(entry) };
     },
-    async listDir({ path, depth }, context: UnaryCall) {
+    async listDir({ path, depth }, context: UnaryCall<typeof ListDirResponseSchema>) {
       const { list } = context;
       const all: EntryInfo[] = [];
       for await (const batch of listDir(resolve(path, userOf(context)), depth, entries)) {
         const messages = batch.map(entryToMessage);
-        if (list) list.add(messages);
+        if (list) list.add({ entries: messages });
         else all.push(...messages);
         context.signal.throwIfAborted();
       }

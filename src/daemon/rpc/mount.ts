@@ -1,6 +1,10 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { createConnectRouter, createContextValues } from '@connectrpc/connect';
-import { compressionNegotiate, type UniversalHandler } from '@connectrpc/connect/protocol';
+import {
+  compressionNegotiate,
+  type UniversalHandler,
+  type UniversalServerRequest,
+} from '@connectrpc/connect/protocol';
 import { codeToHttpStatus, errorToJson } from '@connectrpc/connect/protocol-connect';
 import {
   compressionBrotli,
@@ -9,13 +13,12 @@ import {
   universalResponseToNodeResponse,
 } from '@connectrpc/connect-node';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import type { AbortRelay } from '../../base/abort.ts';
 import { EnvdError } from '../../base/errors.ts';
-import type { Unread } from '../../base/unread.ts';
+import { COUNTED_BYTES, type SharedLimits } from './call-scope.ts';
 import { endOfStream, streamCodecOf } from './connect-stream.ts';
 import { type UnaryRoute, unaryCodecOf } from './connect-unary.ts';
 import { codeNameOf, toConnectError } from './errors.ts';
-import { headersOf, REQUEST_LIMIT_BYTES } from './request.ts';
+import { DECOMPRESSED_LIMIT_BYTES, headersOf } from './request.ts';
 import { ON_FAILURE, type Rpc, type StreamRoute } from './router.ts';
 import { SENDING, Sending } from './sending.ts';
 import type { StreamPlaces } from './stream-places.ts';
@@ -29,13 +32,6 @@ const CONTENT_TYPES = [
   ...['application/grpc-web+proto', 'application/grpc-web+json'],
 ];
 
-/** What all streams together may take. */
-export interface StreamLimits {
-  readonly places: StreamPlaces;
-  /** What the kernel has not taken, in bytes. */
-  readonly unread: Unread;
-}
-
 /**
  * Mounts the RPCs inside Fastify, so that its hooks (authorisation, CORS, log) apply to them as to REST. Requests in the
  * Connect protocol are served directly, all others by connect-node.
@@ -43,8 +39,8 @@ export interface StreamLimits {
 export function mountConnect(
   app: FastifyInstance,
   rpc: Rpc,
-  shutdown: AbortRelay,
-  limits: StreamLimits,
+  shared: SharedLimits,
+  places: StreamPlaces,
 ): void {
   app.register((scope, _options, done) => {
     scope.addHook('onRequest', async (request) => requireProtocolVersion(request));
@@ -58,8 +54,8 @@ export function mountConnect(
     });
     const router = createConnectRouter({
       acceptCompression: COMPRESSIONS,
-      shutdownSignal: shutdown.signal,
-      readMaxBytes: REQUEST_LIMIT_BYTES,
+      shutdownSignal: shared.shutdown.signal,
+      readMaxBytes: DECOMPRESSED_LIMIT_BYTES,
     });
     rpc.register(router);
     const streams = new Map(rpc.streams.map((stream) => [stream.path, stream]));
@@ -70,12 +66,12 @@ export function mountConnect(
       types.set(path, accepted);
       const routes = {
         ...{ stream: streams.get(path) ?? null, unary: unary.get(path) ?? null },
-        ...{ handler, accepted, unread: limits.unread },
+        ...{ handler, accepted },
       };
       const isStream = handler.method.methodKind !== 'unary';
       scope.post(path, (request, reply) => {
-        if (isStream && !limits.places.take(reply.raw)) return refuse(limits.places.error(), request, reply);
-        return serveOrDestroy(request, reply, routes, shutdown);
+        if (isStream && !places.take(reply.raw)) return refuse(places.error(), request, reply);
+        return serveOrDestroy(request, reply, routes, shared);
       });
     }
     done();
@@ -89,7 +85,6 @@ interface Routes {
   readonly handler: UniversalHandler;
   /** Accepted content types. */
   readonly accepted: readonly string[];
-  readonly unread: Unread;
 }
 
 /** Destroys the connection after an unexpected error: Fastify does not end a hijacked response. */
@@ -97,10 +92,10 @@ async function serveOrDestroy(
   request: FastifyRequest,
   reply: FastifyReply,
   routes: Routes,
-  shutdown: AbortRelay,
+  shared: SharedLimits,
 ): Promise<void> {
   try {
-    await serve(request, reply, routes, shutdown);
+    await serve(request, reply, routes, shared);
   } catch (error) {
     recordFailure(request, error);
     reply.raw.destroy();
@@ -110,8 +105,8 @@ async function serveOrDestroy(
 async function serve(
   request: FastifyRequest,
   reply: FastifyReply,
-  { stream, unary, handler, accepted, unread }: Routes,
-  shutdown: AbortRelay,
+  { stream, unary, handler, accepted }: Routes,
+  shared: SharedLimits,
 ): Promise<void> {
   const contentType = request.headers['content-type'] ?? '';
   const streamCodec = stream && streamCodecOf(contentType);
@@ -122,7 +117,7 @@ async function serve(
   }
   hijack(reply);
   const headers = headersOf(request.raw);
-  const exchange = { request: request.raw, response: reply.raw, headers, shutdown };
+  const exchange = { request: request.raw, response: reply.raw, headers, shared };
   let error: unknown = null;
   if (stream && streamCodec) {
     error = await stream.serve({ ...exchange, head: [], codec: streamCodec });
@@ -130,7 +125,7 @@ async function serve(
     const encoding = encodingOf(request.headers);
     error = await unary.serve({ ...exchange, head: [], codec: unaryCodec, encoding });
   } else {
-    await serveOthers(request, reply, handler, unread);
+    await serveOthers(request, reply, handler, shared);
   }
   if (error !== null) recordFailure(request, error);
 }
@@ -146,20 +141,38 @@ async function serveOthers(
   request: FastifyRequest,
   reply: FastifyReply,
   handler: UniversalHandler,
-  unread: Unread,
+  shared: SharedLimits,
 ): Promise<void> {
-  const sending = new Sending(reply.raw, unread);
+  const sending = new Sending(reply.raw, shared.unread);
   const values = createContextValues()
     .set(ON_FAILURE, (error) => recordFailure(request, sending.dropped ?? error))
     .set(SENDING, sending);
   try {
-    const response = await handler(
-      universalRequestFromNodeRequest(request.raw, reply.raw, undefined, values),
-    );
+    const sent = universalRequestFromNodeRequest(request.raw, reply.raw, undefined, values);
+    const receiving = new Sending(reply.raw, shared.requests);
+    const response = await handler({ ...sent, body: counted(sent.body, receiving) });
     await universalResponseToNodeResponse(response, reply.raw);
   } catch (error) {
     recordFailure(request, error);
     reply.raw.destroy();
+  }
+}
+
+type UniversalBody = UniversalServerRequest['body'];
+
+/** Always true: it would be a value if Fastify had parsed it. */
+function isStream(body: UniversalBody): body is AsyncIterable<Uint8Array> {
+  return typeof body === 'object' && body !== null && Symbol.asyncIterator in body;
+}
+
+/** The body, counted as far as connect-node may keep it. */
+async function* counted(body: UniversalBody, receiving: Sending): AsyncGenerator<Uint8Array> {
+  let length = 0;
+  if (!isStream(body)) return;
+  for await (const piece of body) {
+    length = Math.min(length + piece.length, DECOMPRESSED_LIMIT_BYTES);
+    if (length > COUNTED_BYTES) receiving.wait(length);
+    yield piece;
   }
 }
 

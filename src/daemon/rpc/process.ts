@@ -1,6 +1,8 @@
 import type { ServiceImpl } from '@connectrpc/connect';
 import { EnvdError } from '../../base/errors.ts';
 import {
+  type ListRequest,
+  type ListResponseSchema,
   type Process,
   Signal,
   SignalSchema,
@@ -11,23 +13,21 @@ import { MAX_SIGNAL, SIGKILL } from '../os/signals.ts';
 import type { ManagedProcess } from '../services/process/process.ts';
 import type { ProcessTable } from '../services/process/table.ts';
 import { choicesOf } from './codec.ts';
+import type { UnaryCall } from './connect-unary.ts';
 import { inputOf, selectorOf, sizeOf } from './process-messages.ts';
+
+/** Processes whose configurations, of up to some MiB each, are encoded together. */
+const SLICE = 16;
 
 /** The calls of `process.Process`, except its event streams. */
 export function processService(processes: ProcessTable) {
   return {
-    list() {
-      const infos = processes.list().map(({ config, pid, tag }) => ({
-        config: {
-          cmd: config.command,
-          args: [...config.args],
-          envs: { ...config.environment },
-          ...(config.cwd !== null && { cwd: config.cwd }),
-        },
-        pid,
-        ...(tag !== null && { tag }),
-      }));
-      return { processes: infos };
+    async list(_request: ListRequest, { list }: UnaryCall<typeof ListResponseSchema>) {
+      const all = processes.list();
+      const messageOf = (some: readonly ManagedProcess[]) => ({ processes: some.map(infoOf) });
+      if (!list || all.length <= SLICE) return messageOf(all);
+      await list.addAll(all, SLICE, messageOf);
+      return {};
     },
     update({ process, pty }) {
       const target = processes.find(selectorOf(process));
@@ -63,6 +63,19 @@ export function processService(processes: ProcessTable) {
       return {};
     },
   } satisfies Partial<ServiceImpl<typeof Process>>;
+}
+
+function infoOf({ config, pid, tag }: ManagedProcess) {
+  return {
+    config: {
+      cmd: config.command,
+      args: [...config.args],
+      envs: { ...config.environment },
+      ...(config.cwd !== null && { cwd: config.cwd }),
+    },
+    pid,
+    ...(tag !== null && { tag }),
+  };
 }
 
 /** Writes to the process selected by the first message, even if its tag is reused later. */

@@ -1,4 +1,4 @@
-import type { DescMessage } from '@bufbuild/protobuf';
+import type { DescMessage, DescMethodUnary } from '@bufbuild/protobuf';
 import {
   type ConnectError,
   type ConnectRouter,
@@ -12,7 +12,7 @@ import { Process } from '../../gen/process/process_pb.js';
 import type { WriteGate } from '../services/freeze/write-gate.ts';
 import type { ProcessTable } from '../services/process/table.ts';
 import type { StreamExchange, StreamServer } from './connect-stream.ts';
-import { type UnaryRoute, unaryRoutes } from './connect-unary.ts';
+import { type UnaryMethod, type UnaryRoute, unaryRoute } from './connect-unary.ts';
 import { toConnectError } from './errors.ts';
 import { type EventStream, viaConnect } from './event-stream.ts';
 import { filesystemService } from './filesystem.ts';
@@ -54,8 +54,7 @@ export function createRpc(dependencies: RpcDependencies): Rpc {
   };
   return {
     streams: [route(streams, start), route(streams, connect), route(streams, watchDir)],
-    // The interface forbids unknown properties for Filesystem; newer clients of Process send some.
-    unary: [...unaryRoutes(Process, processCalls, true), ...unaryRoutes(Filesystem, filesystemCalls, false)],
+    unary: [...processRoutes(processCalls), ...filesystemRoutes(filesystemCalls)],
     register(router) {
       const interceptors = [translateErrors];
       const processRpcs = { ...processCalls, start: viaConnect(start), connect: viaConnect(connect) };
@@ -67,6 +66,44 @@ export function createRpc(dependencies: RpcDependencies): Rpc {
       });
     },
   };
+}
+
+function processRoutes(calls: ReturnType<typeof processService>): UnaryRoute[] {
+  const { list, update, sendInput, sendSignal, closeStdin } = Process.method;
+  // Newer clients send properties that are not known.
+  const unary = <I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    handle: UnaryMethod<I, O>['handle'],
+  ) => unaryRoute({ method, handle, ignoreUnknownFields: true });
+  return [
+    unary(list, calls.list),
+    unary(update, calls.update),
+    unary(sendInput, calls.sendInput),
+    unary(sendSignal, calls.sendSignal),
+    unary(closeStdin, calls.closeStdin),
+  ];
+}
+
+type FilesystemCalls = ReturnType<typeof filesystemService> & ReturnType<typeof watcherService>;
+
+function filesystemRoutes(calls: FilesystemCalls): UnaryRoute[] {
+  const { stat, makeDir, move, listDir, remove } = Filesystem.method;
+  const { createWatcher, getWatcherEvents, removeWatcher } = Filesystem.method;
+  // The interface forbids unknown properties.
+  const unary = <I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    handle: UnaryMethod<I, O>['handle'],
+  ) => unaryRoute({ method, handle, ignoreUnknownFields: false });
+  return [
+    unary(stat, calls.stat),
+    unary(makeDir, calls.makeDir),
+    unary(move, calls.move),
+    unary(listDir, calls.listDir),
+    unary(remove, calls.remove),
+    unary(createWatcher, calls.createWatcher),
+    unary(getWatcherEvents, calls.getWatcherEvents),
+    unary(removeWatcher, calls.removeWatcher),
+  ];
 }
 
 function route<E, I extends DescMessage, O extends DescMessage>(

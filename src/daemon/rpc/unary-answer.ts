@@ -5,8 +5,10 @@ import { createBrotliCompress, createGzip } from 'node:zlib';
 import { codeToHttpStatus, errorToJson } from '@connectrpc/connect/protocol-connect';
 import { endWith } from '../../base/buffers.ts';
 import { EnvdError } from '../../base/errors.ts';
+import type { Unread } from '../../base/unread.ts';
 import type { Codec } from './codec.ts';
 import { toConnectError } from './errors.ts';
+import { Sending } from './sending.ts';
 
 /** Compression of a response. */
 export type Encoding = 'gzip' | 'br';
@@ -19,7 +21,12 @@ export interface Destination {
   readonly codec: Codec;
   /** The compression of the response, or null. */
   readonly encoding: Encoding | null;
+  /** Bounds what clients have not taken. */
+  readonly shared: { readonly unread: Unread };
 }
+
+/** Smaller answers are not counted: their sum is bounded by the number of connections. */
+const COUNTED_BYTES = 64 * 1024;
 
 const ENCODERS: Readonly<Record<Encoding, () => Transform>> = { gzip: createGzip, br: createBrotliCompress };
 /** Minimum size of a compressed response; the same as connect-node's. */
@@ -29,6 +36,7 @@ const COMPRESSED_BYTES = 1024;
 export async function sendAnswer(to: Destination, chunks: readonly Uint8Array[]): Promise<void> {
   const { response, encoding } = to;
   const length = chunks.reduce((sum, chunk) => sum + chunk.length, 0);
+  hold(to, length);
   if (encoding !== null && length >= COMPRESSED_BYTES) {
     response.writeHead(200, [...headOf(to), 'content-encoding', encoding]);
     return flow(chunks, response, ENCODERS[encoding]());
@@ -43,8 +51,15 @@ export async function sendAnswer(to: Destination, chunks: readonly Uint8Array[])
 export function sendText(to: Destination, text: string): Promise<void> | void {
   const { response, encoding } = to;
   if (encoding !== null) return sendAnswer(to, [Buffer.from(text)]);
-  response.writeHead(200, [...headOf(to), 'content-length', String(Buffer.byteLength(text))]);
+  const length = Buffer.byteLength(text);
+  hold(to, length);
+  response.writeHead(200, [...headOf(to), 'content-length', String(length)]);
   response.end(text);
+}
+
+/** Counts a large answer until it has been taken. */
+function hold({ response, shared }: Destination, length: number): void {
+  if (length > COUNTED_BYTES) new Sending(response, shared.unread).wait(length);
 }
 
 function headOf({ head, codec }: Destination): string[] {

@@ -6,6 +6,7 @@ import {
   Filesystem,
   type FilesystemEvent,
   FilesystemEventSchema,
+  type GetWatcherEventsResponseSchema,
   type WatchDirRequest,
   type WatchDirRequestSchema,
   type WatchDirResponse,
@@ -36,6 +37,9 @@ const EVENT_TYPE: Readonly<Record<WatchEventType, EventType>> = {
 
 /** Events that include the entry if requested. */
 const DESCRIBED: ReadonlySet<WatchEventType> = new Set<WatchEventType>(['create', 'write', 'chmod']);
+
+/** Events that are encoded together. */
+const SLICE = 256;
 
 export interface WatchDependencies {
   readonly watcher: Watcher;
@@ -119,10 +123,15 @@ export function watcherService({ polled, guest, entries }: WatchDependencies) {
       if (includeEntry) withEntries.add(watcherId);
       return { watcherId };
     },
-    async getWatcherEvents({ watcherId }) {
+    async getWatcherEvents({ watcherId }, { list }: UnaryCall<typeof GetWatcherEventsResponseSchema>) {
       const events = polled.take(watcherId);
       const source = withEntries.has(watcherId) ? entries : null;
-      return { events: await Promise.all(events.map((event) => eventMessage(event, source))) };
+      const messagesOf = async (some: readonly WatchEvent[]) => ({
+        events: await Promise.all(some.map((event) => eventMessage(event, source))),
+      });
+      if (!list || events.length <= SLICE) return messagesOf(events);
+      await list.addAll(events, SLICE, messagesOf);
+      return {};
     },
     removeWatcher({ watcherId }) {
       polled.remove(watcherId);

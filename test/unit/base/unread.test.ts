@@ -60,3 +60,18 @@ test('it is scarce from half of the limit on', () => {
   unread.set(first, 51);
   expect(unread.isScarce).toBe(true);
 });
+
+test('what has moved meanwhile is not the slowest; when all have, the first of them is dropped', () => {
+  const { unread, first, second, third } = setUp();
+  const moving = new Set<Kept>([first]);
+  for (const kept of [first, second]) Object.assign(kept, { hasMoved: () => moving.delete(kept) });
+  unread.set(first, 40);
+  unread.set(second, 40);
+  unread.set(third, 30);
+  expect(second.reasons).toEqual([REASON]);
+  moving.add(first);
+  unread.set(third, 0);
+  unread.set(first, 110);
+  expect(first.reasons).toEqual([REASON]);
+  expect(unread.dropped).toBe(2);
+});

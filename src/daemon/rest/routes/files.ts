@@ -1,6 +1,7 @@
 import multipart from '@fastify/multipart';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../../base/errors.ts';
+import type { Unread } from '../../../base/unread.ts';
 import type { ComposeRequest } from '../../services/files/compose.ts';
 import type { FileQuery, FileServices } from '../../services/files/services.ts';
 import { LINGER } from '../auth.ts';
@@ -12,18 +13,26 @@ import { announcedDigests } from './files/digests.ts';
 import type { DownloadLimits } from './files/download-limits.ts';
 import { sendDownload } from './files/download-response.ts';
 import { MULTIPART_OPTIONS } from './files/multipart.ts';
+import { UploadMemory } from './files/upload-memory.ts';
 import { isUpload, metadataOf, unsupportedType, uploadSource } from './files/upload-parts.ts';
 
 const COMPOSE_LIMITS = { bytes: 1024 * 1024, large: null, containers: 16 };
 
+/** What transfers may take together. */
+export interface FileLimits {
+  readonly downloads: DownloadLimits;
+  /** Bounds the requests that are being received and served. */
+  readonly requests: Unread;
+}
+
 /** Registers download and upload of files, and `/files/compose`, which concatenates files. */
-export function fileRoutes(app: FastifyInstance, files: FileServices, limits: DownloadLimits): void {
+export function fileRoutes(app: FastifyInstance, files: FileServices, limits: FileLimits): void {
   app.register((scope, _options, done) => {
     scope.register(multipart, MULTIPART_OPTIONS);
-    uploadRoute(scope, files);
+    uploadRoute(scope, files, limits.requests);
     done();
   });
-  downloadRoute(app, files, limits);
+  downloadRoute(app, files, limits.downloads);
   composeRoute(app, files);
 }
 
@@ -42,7 +51,7 @@ function downloadRoute(app: FastifyInstance, files: FileServices, limits: Downlo
   });
 }
 
-function uploadRoute(app: FastifyInstance, files: FileServices): void {
+function uploadRoute(app: FastifyInstance, files: FileServices, requests: Unread): void {
   const admit = (request: FastifyRequest, reply: FastifyReply) => {
     try {
       return files.admit(fileQuery(request), 'write');
@@ -60,11 +69,12 @@ function uploadRoute(app: FastifyInstance, files: FileServices): void {
       admit(request, reply);
       throw unsupportedType(request);
     },
-    handler: (request, reply) => {
+    handler: async (request, reply) => {
       const user = admit(request, reply);
+      using _ = new UploadMemory(reply, requests);
       const { path } = fileQuery(request);
       if (isArchive(request)) {
-        return withClientSignal(reply, (signal) =>
+        return await withClientSignal(reply, (signal) =>
           receiveArchive(reply, path, (source) => files.unpack(user, path, source, signal)),
         );
       }
@@ -73,7 +83,7 @@ function uploadRoute(app: FastifyInstance, files: FileServices): void {
         durable: flag(request, 'durable'),
         verified: announcedDigests(request.headers).length > 0,
       };
-      return withClientSignal(reply, (signal) =>
+      return await withClientSignal(reply, (signal) =>
         files.upload(user, uploadSource(reply, path), { ...options, signal }),
       );
     },

@@ -48,7 +48,8 @@ let refusal: Error | null;
 
 beforeEach(async () => {
   paused = false;
-  streams = new StreamServer(new Unread(64 * 1024 * 1024));
+  const unread = new Unread(64 * 1024 * 1024);
+  streams = new StreamServer(unread);
   output = new Output((pause) => {
     paused = pause;
   }, historyOf(0));
@@ -69,8 +70,8 @@ beforeEach(async () => {
         return output.read(7, null);
       },
     };
-    const relay = new AbortRelay(shutdown.signal);
-    results.push(streams.serve(stream, { request, response, headers, head: [], codec, shutdown: relay }));
+    const shared = { shutdown: new AbortRelay(shutdown.signal), requests: unread, unread };
+    results.push(streams.serve(stream, { request, response, headers, head: [], codec, shared }));
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
