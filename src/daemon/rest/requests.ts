@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { FastifyInstance, FastifyReply } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 
 /**
  * Runs `work` with a signal that aborts when the client disconnects before the response is complete. (Fastify's
@@ -20,8 +20,15 @@ export async function withClientSignal<T>(
   }
 }
 
+/** A hook `onRequest` of routes whose body may have any content type: Fastify refuses malformed ones with 415. */
+export function ignoreContentType(request: FastifyRequest, _reply: FastifyReply, done: () => void): void {
+  delete request.raw.headers['content-type'];
+  done();
+}
+
 /** Makes the routes of `scope` accept and discard any body of any content type. */
 export function ignoreBody(scope: FastifyInstance): void {
+  scope.addHook('onRequest', ignoreContentType);
   scope.removeAllContentTypeParsers();
   scope.addContentTypeParser('*', (_request, payload, parsed) => {
     payload.resume();

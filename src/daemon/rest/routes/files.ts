@@ -6,7 +6,7 @@ import type { ComposeRequest } from '../../services/files/compose.ts';
 import type { FileQuery, FileServices } from '../../services/files/services.ts';
 import { LINGER } from '../auth.ts';
 import { JsonBodies } from '../json-bodies.ts';
-import { endUnlessComplete, withClientSignal } from '../requests.ts';
+import { endUnlessComplete, ignoreContentType, withClientSignal } from '../requests.ts';
 import { sendArchive } from './files/archive-response.ts';
 import { isArchive, receiveArchive } from './files/archive-upload.ts';
 import { announcedDigests } from './files/digests.ts';
@@ -92,7 +92,7 @@ function uploadRoute(app: FastifyInstance, files: FileServices, requests: Unread
 
 function composeRoute(app: FastifyInstance, files: FileServices): void {
   const bodies = new JsonBodies(COMPOSE_LIMITS);
-  app.post('/files/compose', async (request, reply) => {
+  app.post('/files/compose', { onRequest: ignoreContentType }, async (request, reply) => {
     const { username, ...wanted } = parseComposeRequest(await bodies.read(request.raw, reply.raw));
     return files.compose(username, wanted);
   });

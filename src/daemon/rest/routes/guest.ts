@@ -6,6 +6,7 @@ import type { Init, InitReport } from '../../services/init/init.ts';
 import { parseInitRequest } from '../../services/init/init-request.ts';
 import { JsonBodies } from '../json-bodies.ts';
 import type { Exporter, Telemetry, TextFormat } from '../prometheus.ts';
+import { ignoreContentType } from '../requests.ts';
 
 /** Registers `/health`; it needs no token. */
 export function healthRoutes(app: FastifyInstance): void {
@@ -28,7 +29,7 @@ const INIT_LIMITS = {
 /** Registers `/init`, called by the platform after each boot and resume. `services/init/steps.ts` authorises it. */
 export function initRoutes(app: FastifyInstance, init: Init, version: string): void {
   const bodies = new JsonBodies(INIT_LIMITS);
-  app.post('/init', async (request, reply) => {
+  app.post('/init', { onRequest: ignoreContentType }, async (request, reply) => {
     reply.header('x-envd-version', version);
     const report: InitReport = { freezeAudit: null };
     try {
