@@ -13,11 +13,11 @@ export function runTogether(begin: () => void): void;
 
 /**
  * What `spawn` reports: `started` (pid; the caller's ends of stdin, stdout and stderr: close-on-exec, blocking, owned by
- * the caller; -1: none), then `exited` or `signaled` (exit code or signal; microseconds of user and of system time; peak
+ * the caller; -1: none; the pidfd, which is open until the next report), then `exited` or `signaled` (exit code or signal; microseconds of user and of system time; peak
  * resident memory in KiB); or else the step
  * that failed (errno). Unused numbers are 0.
  */
-export type OnProcess = (event: string, a: number, b: number, c: number, d: number) => void;
+export type OnProcess = (event: string, a: number, b: number, c: number, d: number, e: number) => void;
 
 /**
  * Starts a process in a new session. A small program of our own, `envd-start`, forks it, as a child of this process: no
@@ -437,10 +437,12 @@ export function trimHeap(): boolean;
 // --- process/spawn.c ---------------------------------------------------------------------------------------
 
 /**
- * Waits for the end of a child that an earlier program of this process has started, and reaps it: `exited` or `signaled` is
- * reported as by `spawn`. Throws pidfd_open(2)'s errors.
+ * Waits for the end of a process that another program has started, and reaps it if it is a child of this process: `exited`
+ * or `signaled` is reported as by `spawn`; `unknown` when the kernel does not tell (PIDFD_GET_INFO, Linux 6.15). Takes
+ * ownership of `pidfd`; -1: opens one. Returns the pidfd, which is open until the report. Throws
+ * pidfd_open(2)'s errors.
  */
-export function follow(pid: number, onEvent: OnProcess): void;
+export function follow(pid: number, pidfd: number, onEvent: OnProcess): number;
 
 // --- process/limits.c --------------------------------------------------------------------------------------
 
@@ -478,7 +480,22 @@ export function setFilesystemFrozen(path: string, frozen: boolean): Promise<void
 export function setRealtimeClock(seconds: bigint, nanoseconds: number): void;
 
 /**
- * Sends `text`, at most 255 bytes, as one datagram to the Unix socket `address` (`@` begins an abstract name). Does not
- * block. Throws sendto(2)'s errors: EAGAIN when the queue is full, ENAMETOOLONG.
+ * Sends `text`, at most 255 bytes, as one datagram to the Unix socket `address` (`@` begins an abstract name), with a
+ * descriptor unless that is -1. Does not block. Throws sendto(2)'s errors: EAGAIN when the queue is full, ENAMETOOLONG.
  */
-export function notify(address: string, text: string): void;
+export function notify(address: string, text: string, descriptor: number): void;
+
+// --- support/message.c -------------------------------------------------------------------------------------
+
+/**
+ * Creates a queue of messages with descriptors, for up to some MiB (net.core.wmem_max without CAP_NET_ADMIN). It lives as
+ * long as somebody has its reading end. Both ends are close-on-exec and non-blocking; read(2) drops the first message
+ * with its descriptors. Throws socketpair(2)'s errors.
+ */
+export function messageQueue(): { readonly write: number; readonly read: number };
+
+/** Appends a message: at most 16 KiB and 8 descriptors, an Int32Array. Throws sendmsg(2)'s errors: EAGAIN when it is full. */
+export function sendMessage(write: number, bytes: Buffer, descriptors: Buffer): void;
+
+/** The first message, which stays in the queue; its descriptors belong to the caller. Throws EAGAIN when it is empty. */
+export function peekMessage(read: number): { readonly bytes: Buffer; readonly descriptors: Buffer };

@@ -6,10 +6,13 @@ import { EnvdError, messageOf } from '../base/errors.ts';
 import type { ExclusiveLock } from '../base/exclusion.ts';
 import { type Config, environmentWith } from './config.ts';
 import { childLimits, forNextProgram, fromEarlierProgram, reapOthers, replaceProgram } from './os/program.ts';
+import { RecordStore } from './os/record-store.ts';
 import { listenerOf } from './os/socket-handle.ts';
+import type { StoredDescriptor } from './os/systemd.ts';
 import type { WriteGate } from './services/freeze/write-gate.ts';
 import type { Guest } from './services/guest/guest.ts';
-import { type Handover, writeState } from './services/handover/state.ts';
+import { recover, type Settings, SettingsRecord } from './services/handover/recovery.ts';
+import { type Handover, headOf, writeState } from './services/handover/state.ts';
 import { Upgrade } from './services/handover/upgrade.ts';
 import type { Init } from './services/init/init.ts';
 import type { Volumes } from './services/init/volumes.ts';
@@ -39,6 +42,7 @@ export interface Parts {
   /** Ends all streams. */
   readonly shutdown: AbortController;
   readonly watcher: Disposable;
+  readonly records: RecordStore;
 }
 
 export interface HandingOver extends Parts {
@@ -57,15 +61,56 @@ export function createUpgrade(config: Config, logger: Logger, parts: () => Handi
   });
 }
 
+/** Keeps what the next daemon needs if this one is killed (docs/decisions/036-crashes.md). */
+export function createRecords({ notifySocket, version }: Config, logger: Logger): RecordStore {
+  return new RecordStore(notifySocket, headOf(version), (reason) =>
+    logger.error({ reason }, 'cannot keep a record: a crash of the daemon may lose processes'),
+  );
+}
+
+/** Keeps the settings from now on. */
+export function keepSettings({ guest, init, volumes, records }: Parts): void {
+  if (!records.isActive) return;
+  const record = new SettingsRecord(records);
+  init.onProgress = () => record.set(settingsOf({ guest, init, volumes }));
+  init.onProgress();
+}
+
+/** Continues for a daemon that was killed. */
+export function recoverFrom(stored: readonly StoredDescriptor[], parts: Parts, logger: Logger): void {
+  const own = stored.map(({ name, descriptor }) => ({ name, descriptor: fromEarlierProgram(descriptor) }));
+  const refuse = (reason: string) => logger.error({ reason }, 'cannot take over a record');
+  const found = recover(parts.records, own, refuse);
+  if (found.settings) continueWith(found.settings, parts);
+  parts.processes.recover(found);
+  keepSettings(parts);
+  found.forget();
+  logger.warn({ processes: found.processes.length }, 'recovered after the end of another daemon');
+}
+
+function settingsOf({ guest, init, volumes }: Pick<Parts, 'guest' | 'init' | 'volumes'>): Settings {
+  const initTimestamp = init.timestampNs?.toString() ?? null;
+  return { guest: guest.state, volumes: volumes.state, initTimestamp };
+}
+
+function continueWith(settings: Settings, { guest, init, volumes }: Parts): void {
+  guest.continueFrom(settings.guest);
+  init.continueFrom(settings.initTimestamp === null ? null : BigInt(settings.initTimestamp));
+  volumes.continueFrom(settings.volumes);
+}
+
 /** Continues for an earlier program of this process. */
 export function takeOver(state: Handover, parts: Parts, logger: Logger): void {
-  const { guest, init, volumes, polled, processes } = parts;
+  const { polled, processes, records } = parts;
   const started = renumbered(state.processes, fromEarlierProgram);
   reapOthers(new Set(started.processes.map(({ pid }) => pid)));
-  guest.continueFrom(state.guest);
-  init.continueFrom(state.initTimestamp === null ? null : BigInt(state.initTimestamp));
-  volumes.continueFrom(state.volumes);
+  continueWith(state, parts);
   processes.takeOver(started);
+  keepSettings(parts);
+  const earlier = state.records ?? [];
+  records.discard(
+    earlier.map(({ name, descriptor }) => ({ name, descriptor: fromEarlierProgram(descriptor) })),
+  );
   void polled.continueFrom(state.watches, (path, error) =>
     logger.warn({ path, reason: messageOf(error) }, 'cannot watch it any more'),
   );
@@ -112,15 +157,15 @@ async function leave(daemon: HandingOver, listener: number, config: Config, logg
   execute(state, config, logger);
 }
 
-async function stateOf(
-  { guest, init, volumes, polled, processes }: HandingOver,
-  listener: number,
-): Promise<Handover> {
+async function stateOf(parts: HandingOver, listener: number): Promise<Handover> {
+  const processes = renumbered(await parts.processes.handOver(), forNextProgram);
+  const records = parts.records.queues.map(({ name, descriptor }) => ({
+    name,
+    descriptor: forNextProgram(descriptor),
+  }));
   return {
-    ...{ listener, guest: guest.state, volumes: volumes.state, watches: polled.handOver() },
-    initTimestamp: init.timestampNs?.toString() ?? null,
-    limits: childLimits(),
-    processes: renumbered(await processes.handOver(), forNextProgram),
+    ...{ ...settingsOf(parts), listener, watches: parts.polled.handOver() },
+    ...{ limits: childLimits(), processes, records },
   };
 }
 

@@ -7,7 +7,14 @@ import type { HeldOutput } from '../base/held-output.ts';
 import { Transfers } from '../base/tally.ts';
 import { Unread } from '../base/unread.ts';
 import { buildApp } from './app.ts';
-import { createUpgrade, type HandingOver, takeOver } from './compose-handover.ts';
+import {
+  createRecords,
+  createUpgrade,
+  type HandingOver,
+  keepSettings,
+  recoverFrom,
+  takeOver,
+} from './compose-handover.ts';
 import { createInit, createMetadataReader, createVolumes } from './compose-init.ts';
 import { createPause } from './compose-pause.ts';
 import type { Config } from './config.ts';
@@ -69,7 +76,7 @@ export function compose(
   const mount = config.cgroups ? findCgroupMount() : null;
   const { cgroups, obstacle } = createCgroups(config, mount);
   // Those of processes that have ended meanwhile still tell their use of memory.
-  if (!inherited) cgroups.removeEmptyLeaves();
+  if (!inherited && config.stored.length === 0) cgroups.removeEmptyLeaves();
   own(cgroups);
   const unread = new Unread(unreadLimit(config));
   const requests = createRequests(config);
@@ -82,13 +89,14 @@ export function compose(
   own(pause.filesystemFreezer);
   const metadata = createMetadataReader(config, guest, logger);
   if (metadata) own(metadata);
-  const processes = new ProcessTable(guest, cgroups, { ...config, lanes, unread });
+  const records = createRecords(config, logger);
+  const processes = new ProcessTable(guest, cgroups, { ...config, lanes, unread }, records);
   const watcher = own(new CountedWatcher(lanes));
   const polled = own(new PolledWatches(watcher));
   const uploads = new Transfers();
   const volumes = createVolumes(config, lanes);
   const init = createInit(config, { guest, metadata, volumes, ...pause });
-  const parts = { guest, init, volumes, watcher, polled, processes, shutdown, ...pause };
+  const parts = { guest, init, volumes, watcher, polled, processes, records, shutdown, ...pause };
   const upgrade = createUpgrade(config, logger, () => ({ ...parts, app }));
   const app: FastifyInstance = buildApp(
     {
@@ -103,6 +111,8 @@ export function compose(
     },
   );
   if (inherited) takeOver(inherited, parts, logger);
+  else if (config.stored.length > 0) recoverFrom(config.stored, parts, logger);
+  else keepSettings(parts);
   const kill = () => processes.kill();
   const stop = (action: 'end' | 'leave') => stopAll({ ...parts, app, owned }, action);
   return { app, upgrade, stop, kill, isHeldUp: () => lanes.isBusy };
@@ -120,6 +130,7 @@ async function stopAll(daemon: Stopped, action: 'end' | 'leave'): Promise<void> 
   await daemon.filesystemFreezer.release();
   await daemon.freezer.thaw();
   if (action === 'end') await daemon.processes.stop();
+  else await daemon.processes.handOver();
   await daemon.app.close();
   daemon.owned[Symbol.dispose]();
 }

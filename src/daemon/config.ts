@@ -16,6 +16,7 @@ import {
 } from '../base/settings.ts';
 import { buildCommit, INTERFACE_VERSION, packageVersion } from '../base/version.ts';
 import type { Command } from './os/program.ts';
+import type { StoredDescriptor } from './os/systemd.ts';
 
 /** The validated configuration; only this file reads argv and the environment. */
 export interface Config {
@@ -64,6 +65,8 @@ export interface Config {
   readonly tryUpgrade: boolean;
   /** ENVD_HANDOVER: descriptor of the state of the earlier program of this process; null: there was none. */
   readonly handover: number | null;
+  /** LISTEN_FDS: descriptors that the service manager has kept for this program, see sd_listen_fds(3). */
+  readonly stored: readonly StoredDescriptor[];
   /** NOTIFY_SOCKET, see sd_notify(3); null: no service manager. */
   readonly notifySocket: string | null;
   /** JOURNAL_STREAM, see systemd.exec(5); null: standard output is not the journal. */
@@ -84,6 +87,7 @@ type Settings = Omit<
   | 'commands'
   | 'tryUpgrade'
   | 'handover'
+  | 'stored'
 > & {
   readonly cgroupRoot?: string;
   readonly maxTasks?: number;
@@ -188,6 +192,7 @@ export function readConfig(
     commands: commandsOf(program ?? null, argv),
     tryUpgrade: tryUpgrade === true,
     handover: env.ENVD_HANDOVER ? Number(env.ENVD_HANDOVER) : null,
+    stored: takeStored(env),
     metadataService: metadataService === undefined ? null : new URL(metadataService),
     path: env.PATH || DEFAULT_PATH,
     threads: Number(env.UV_THREADPOOL_SIZE) || 4,
@@ -201,6 +206,19 @@ export function readConfig(
 function commandsOf(program: string | null, argv: readonly string[]): Config['commands'] {
   const own: Command = [process.execPath, ...process.execArgv, process.argv[1] ?? '', ...argv];
   return { own, next: program === null ? own : [program, ...argv] };
+}
+
+/** The first descriptor that is passed on. Source: SD_LISTEN_FDS_START, sd_listen_fds(3). */
+const FIRST_STORED = 3;
+
+/** Removes the variables, as they are for this program only. */
+function takeStored(env: NodeJS.ProcessEnv): readonly StoredDescriptor[] {
+  const { LISTEN_PID: pid, LISTEN_FDS: count, LISTEN_FDNAMES: names = '' } = env;
+  for (const name of ['LISTEN_PID', 'LISTEN_FDS', 'LISTEN_FDNAMES']) delete env[name];
+  if (Number(pid) !== process.pid) return [];
+  const each = names.split(':');
+  const places = Array.from({ length: Number(count) || 0 }, (_, index) => index);
+  return places.map((index) => ({ name: each[index] ?? 'unknown', descriptor: FIRST_STORED + index }));
 }
 
 /** The environment of a later program of this process. `handover`: the descriptor of its state. */

@@ -14,6 +14,7 @@
 
 #include "support/arguments.h"
 #include "support/job.h"
+#include "support/message.h"
 
 typedef struct {
   job head;
@@ -58,23 +59,19 @@ static socklen_t fill_address(struct sockaddr_un* address, size_t length) {
   return offsetof(struct sockaddr_un, sun_path) + length + (abstract ? 0 : 1);
 }
 
-// Returns 0 or an errno; does not block when the queue is full.
-static int send_datagram(const struct sockaddr_un* address, socklen_t address_length, const char* text, size_t length) {
-  int descriptor = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (descriptor < 0) return errno;
-  ssize_t sent =
-      sendto(descriptor, text, length, MSG_NOSIGNAL | MSG_DONTWAIT, (const struct sockaddr*)address, address_length);
-  int error = sent < 0 ? errno : 0;
-  close(descriptor);
-  return error;
-}
-
 EXPORTED(notify) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   char text[256];
-  if (!arg_parse(env, info, "tt", "sendto", ENAMETOOLONG, address.sun_path, sizeof address.sun_path, "sendto",
-                 ENAMETOOLONG, text, sizeof text))
+  int passed;
+  if (!arg_parse(env, info, "ttd", "sendto", ENAMETOOLONG, address.sun_path, sizeof address.sun_path, "sendto",
+                 ENAMETOOLONG, text, sizeof text, &passed))
     return NULL;
-  int error = send_datagram(&address, fill_address(&address, strlen(address.sun_path)), text, strlen(text));
+  socklen_t length = fill_address(&address, strlen(address.sun_path));
+  // Does not block when the queue of the service manager is full.
+  int descriptor = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  int error = descriptor < 0 || connect(descriptor, (struct sockaddr*)&address, length) < 0
+                  ? errno
+                  : send_message(descriptor, text, strlen(text), &passed, passed >= 0);
+  if (descriptor >= 0) close(descriptor);
   return error ? envd_throw_errno(env, error, "sendto", NULL) : NULL;
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -22,6 +23,7 @@
 #ifndef P_PIDFD
 #define P_PIDFD 3
 #endif
+enum { PIDFD_INFO_EXIT = 8 };
 
 // Time to wait for the end of a child that has been killed because its start took too long, in milliseconds.
 enum { KILL_MS = 1000 };
@@ -97,22 +99,35 @@ static void on_cleanup(napi_async_cleanup_hook_handle handle, void* data) {
   close_handles(data);
 }
 
-static void report(start* s, const char* event, const double values[4]) {
+static void report(start* s, const char* event, const double values[5]) {
   napi_handle_scope scope;
-  napi_value arguments[5];
+  napi_value arguments[6];
   if (napi_open_handle_scope(s->env, &scope) != napi_ok) return;
   bool made = napi_create_string_utf8(s->env, event, NAPI_AUTO_LENGTH, &arguments[0]) == napi_ok;
-  for (int i = 0; made && i < 4; i++) made = napi_create_double(s->env, values[i], &arguments[i + 1]) == napi_ok;
-  if (made) envd_call_back(s->env, s->context, s->on_event, 5, arguments);
+  for (int i = 0; made && i < 5; i++) made = napi_create_double(s->env, values[i], &arguments[i + 1]) == napi_ok;
+  if (made) envd_call_back(s->env, s->context, s->on_event, 6, arguments);
   napi_close_handle_scope(s->env, scope);
 }
 
 static void report_failure(start* s) {
-  report(s, s->failed_step, (double[4]){s->failed_errno});
+  report(s, s->failed_step, (double[5]){s->failed_errno});
 }
 
 static double micros(struct timeval t) {
   return (double)t.tv_sec * 1e6 + (double)t.tv_usec;
+}
+
+static void on_exit_readable(uv_poll_t* poll, int status, int events);
+
+// Of a process that is not our child: si_code stays 0 when the kernel does not tell how it has ended. False: not yet, as its
+// parent has not reaped it. Source: PIDFD_GET_INFO in linux/pidfd.h, since Linux 6.15.
+static bool exit_of_stranger(start* s, siginfo_t* info) {
+  uint32_t told[16] = {PIDFD_INFO_EXIT};  // the mask comes first, the status of wait(2) last
+  if (ioctl(s->pidfd, _IOWR(0xff, 11, told), told) < 0) return true;
+  if (!(told[0] & PIDFD_INFO_EXIT)) return uv_poll_start(&s->exit, UV_DISCONNECT, on_exit_readable), false;
+  info->si_code = WIFEXITED(told[15]) ? CLD_EXITED : CLD_KILLED;
+  info->si_status = WIFEXITED(told[15]) ? WEXITSTATUS(told[15]) : WTERMSIG(told[15]);
+  return true;
 }
 
 static void on_exit_readable(uv_poll_t* poll, int status, int events) {
@@ -123,11 +138,12 @@ static void on_exit_readable(uv_poll_t* poll, int status, int events) {
   // The raw system call has a fifth argument that libc's wrapper lacks: the resource usage.
   long result = syscall(SYS_waitid, P_PIDFD, s->pidfd, &info, WEXITED | WNOHANG, &usage);
   if (result < 0 && errno == EINTR) return;
-  if (result == 0 && info.si_pid == 0) return;
+  if (result == 0 ? info.si_pid == 0 : !exit_of_stranger(s, &info)) return;
   close_handles(s);
+  const char* event = info.si_code == 0 ? "unknown" : info.si_code == CLD_EXITED ? "exited" : "signaled";
   if (s->state == RUNNING)
-    report(s, info.si_code == CLD_EXITED ? "exited" : "signaled",
-           (double[4]){info.si_status, micros(usage.ru_utime), micros(usage.ru_stime), (double)usage.ru_maxrss});
+    report(s, event,
+           (double[5]){info.si_status, micros(usage.ru_utime), micros(usage.ru_stime), (double)usage.ru_maxrss});
   if (s->state == FAILED) report_failure(s);
 }
 
@@ -163,7 +179,7 @@ static void on_last_report(start* s) {
   if (error) return abandon(s, error);
   s->state = s->failed_step[0] ? FAILED : RUNNING;
   if (s->state == FAILED) return;
-  const double started[4] = {s->pid, s->ours[0], s->ours[1], s->ours[2]};
+  const double started[5] = {s->pid, s->ours[0], s->ours[1], s->ours[2], s->pidfd};
   for (int i = 0; i < 3; i++) s->ours[i] = -1;
   report(s, "started", started);
 }
@@ -327,17 +343,18 @@ static start* start_new(napi_env env, napi_value on_event, size_t size, napi_val
 
 EXPORTED(follow) {
   napi_value on_event, name;
-  int pid;
-  if (!arg_parse(env, info, "dv", &pid, &on_event)) return NULL;
+  int pid, pidfd;
+  if (!arg_parse(env, info, "ddv", &pid, &pidfd, &on_event)) return NULL;
   start* s = start_new(env, on_event, 0, &name);
   if (!s) return NULL;
   s->state = RUNNING;
-  s->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+  s->pidfd = pidfd >= 0 ? pidfd : (int)syscall(SYS_pidfd_open, pid, 0);
   s->failed_errno = errno;
+  pidfd = s->pidfd;
   int error = open_poll(s, &s->exit, s->pidfd, UV_READABLE, on_exit_readable);
   if (error) start_free(s);
   else napi_add_async_cleanup_hook(env, on_cleanup, s, &s->cleanup);
-  return error ? envd_throw_errno(env, error, "pidfd_open", NULL) : NULL;
+  return error ? envd_throw_errno(env, error, "pidfd_open", NULL) : envd_value(env, 'd', pidfd);
 }
 
 EXPORTED(spawn) {

@@ -7,13 +7,14 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "support/starter_protocol.h"
+#include "support/message.h"
 
 // One request at a time: in turns, and so that one starter is started. Environments in several threads share it.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -61,32 +62,17 @@ static int connect_starter(void) {
   return error;
 }
 
-static int send_request(const int* descriptors, int count) {
-  union {
-    struct cmsghdr header;
-    char room[CMSG_SPACE(MOST_DESCRIPTORS * sizeof(int))];
-  } control = {0};
-  const size_t size = (size_t)count * sizeof(int);
-  struct iovec part = {.iov_base = "", .iov_len = 1};
-  struct msghdr message = {
-      .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_SPACE(size)};
-  struct cmsghdr* header = CMSG_FIRSTHDR(&message);
-  *header = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(size)};
-  memcpy(CMSG_DATA(header), descriptors, size);
-  return sendmsg(connection, &message, MSG_NOSIGNAL) < 0 ? errno : 0;
-}
-
-int starter_request(const int* descriptors, int count) {
+int starter_request(const int* descriptors, size_t count) {
   pthread_mutex_lock(&lock);
   int error = connection < 0 ? connect_starter() : 0;
-  if (!error) error = send_request(descriptors, count);
+  if (!error) error = send_message(connection, "", 1, descriptors, count);
   // It has ended.
   if (error == EPIPE || error == ECONNRESET) {
     close(connection);
     waitpid(starter, NULL, 0);
     connection = -1;
     error = connect_starter();
-    if (!error) error = send_request(descriptors, count);
+    if (!error) error = send_message(connection, "", 1, descriptors, count);
   }
   pthread_mutex_unlock(&lock);
   return error;

@@ -91,13 +91,19 @@ export class ReadEnd {
  * The writing end of a pipe, which owns its descriptor. The stream is created on first use: most are never written to.
  */
 export class WriteEnd {
+  /** Resolves when the descriptor has been closed. */
+  readonly closed: Promise<void>;
   readonly #descriptor: number;
+  readonly #onClosed: () => void;
   #stream: DescriptorInput | null = null;
   #isOpen = true;
   #ended = false;
 
   constructor(descriptor: number) {
+    const { promise, resolve } = Promise.withResolvers<void>();
     this.#descriptor = descriptor;
+    this.closed = promise;
+    this.#onClosed = resolve;
   }
 
   /** Null when it is closed. */
@@ -106,7 +112,7 @@ export class WriteEnd {
   }
 
   open(): DescriptorInput {
-    this.#stream ??= new DescriptorInput(this.#descriptor, true);
+    this.#stream ??= new DescriptorInput(this.#descriptor, true).once('close', this.#onClosed);
     return this.#stream;
   }
 
@@ -120,6 +126,7 @@ export class WriteEnd {
     }
     this.#isOpen = false;
     closeSync(this.#descriptor);
+    this.#onClosed();
   }
 
   /** Closes it at once; pending writes are lost. */

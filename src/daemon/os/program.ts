@@ -4,7 +4,7 @@ import { closeSync, readFileSync } from 'node:fs';
 import process from 'node:process';
 import { EnvdError } from '../../base/errors.ts';
 import { native } from './native.ts';
-import { exitOfChild } from './spawn.ts';
+import { existing } from './spawn.ts';
 
 /** A program and its arguments. */
 export type Command = readonly [file: string, ...args: string[]];
@@ -92,5 +92,5 @@ export function setChildLimits({ descriptors, core }: ChildLimits): void {
 export function reapOthers(known: ReadonlySet<number>): void {
   // Missing without CONFIG_PROC_CHILDREN.
   const children = readFileSync('/proc/thread-self/children', 'utf8').trim().split(' ').filter(Boolean);
-  for (const pid of children.map(Number)) if (!known.has(pid)) void exitOfChild(pid);
+  for (const pid of children.map(Number)) if (!known.has(pid)) existing(pid, null, true);
 }

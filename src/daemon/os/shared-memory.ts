@@ -1,4 +1,4 @@
-import { closeSync, ftruncateSync, readSync } from 'node:fs';
+import { closeSync, fstatSync, ftruncateSync, readSync, writeSync } from 'node:fs';
 import { isSystemError } from '../../base/errors.ts';
 import { native } from './native.ts';
 
@@ -24,6 +24,20 @@ export function createMemory(size: number): SharedMemory {
 /** An empty file in memory; returns its descriptor. Throws memfd_create(2)'s errors. */
 export function createFile(): number {
   return native.createMemory();
+}
+
+/** A file in memory with this content; returns its descriptor. Throws the errors of memfd_create(2) and write(2). */
+export function fileWith(content: Buffer): number {
+  const file = createFile();
+  for (let written = 0; written < content.length; ) written += writeSync(file, content, written);
+  return file;
+}
+
+/** The content of a file in memory. Throws read(2)'s errors. */
+export function contentOf(file: number): Buffer {
+  const bytes = Buffer.alloc(fstatSync(file).size);
+  readMemory(file, bytes, 0, bytes.length);
+  return bytes;
 }
 
 /** Reads a part of a file in memory to the same place in `bytes`. Throws read(2)'s errors. */

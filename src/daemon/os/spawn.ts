@@ -33,6 +33,10 @@ export interface Launch {
 /** A started process: `exit` settles once it has been reaped. */
 export interface Spawned {
   readonly pid: number;
+  /** Open until `exit` settles; null when there is none. */
+  readonly pidfd: number | null;
+  /** False: another program has started it, and others may reap it. */
+  readonly isChild: boolean;
   readonly exit: Promise<ProcessExit>;
 }
 
@@ -84,27 +88,44 @@ function start(launch: Launch, stdio: { terminal: number; stdin: boolean }): Pro
   const started = Promise.withResolvers<Started>();
   const exit = Promise.withResolvers<ProcessExit>();
   const [numbers, strings] = encode(launch, stdio);
-  native.spawn(numbers, strings, (event, a, b, c, d) => {
-    if (event === 'started') started.resolve({ process: { pid: a, exit: exit.promise }, ends: [b, c, d] });
+  native.spawn(numbers, strings, (event, a, b, c, d, pidfd) => {
+    const process = { pid: a, pidfd, isChild: true, exit: exit.promise };
+    if (event === 'started') started.resolve({ process, ends: [b, c, d] });
     else if (event === 'exited' || event === 'signaled') exit.resolve(exitFrom(event, a, b, c, d));
     else started.reject(describe(event, a, launch));
   });
   return started.promise;
 }
 
+/** Of a process of which nobody tells how it has ended. */
+export const UNKNOWN_EXIT: ProcessExit = {
+  code: null,
+  signal: null,
+  userMicros: 0,
+  systemMicros: 0,
+  maxRssKib: 0,
+};
+
 /**
- * Waits for the end of a child that an earlier program of this process has started, and reaps it. A process that is no child
- * any more has ended in a way that nobody knows.
+ * Waits for the end of a process that an earlier program has started, and reaps it if it is a child. `pidfd`: belongs to the
+ * result; null: the process is a child. How a process has ended that is no child is known on Linux 6.15 and later.
  */
-export function exitOfChild(pid: number): Promise<ProcessExit> {
+export function existing(pid: number, pidfd: number | null, isChild: boolean): Spawned {
   const { promise, resolve } = Promise.withResolvers<ProcessExit>();
   try {
-    native.follow(pid, (event, a, b, c, d) => resolve(exitFrom(event, a, b, c, d)));
+    const followed = native.follow(pid, pidfd ?? NONE, (event, a, b, c, d) =>
+      resolve(event === 'unknown' ? UNKNOWN_EXIT : exitFrom(event, a, b, c, d)),
+    );
+    return { pid, pidfd: followed, isChild, exit: promise };
   } catch (error) {
     if (!isSystemError(error, 'ESRCH')) throw error;
-    resolve({ code: null, signal: null, userMicros: 0, systemMicros: 0, maxRssKib: 0 });
+    return ended(pid, UNKNOWN_EXIT);
   }
-  return promise;
+}
+
+/** A process that has ended. */
+export function ended(pid: number, exit: ProcessExit): Spawned {
+  return { pid, pidfd: null, isChild: true, exit: Promise.resolve(exit) };
 }
 
 /** What `native.spawn` reports of an exit. */

@@ -11,8 +11,30 @@ const MESSAGES: Readonly<Record<ServiceState, string>> = { ready: 'READY=1', sto
  * report. Throws sendto(2)'s errors.
  */
 export function notifyServiceManager(socket: string | null, state: ServiceState): void {
-  if (socket !== null) native.notify(socket, MESSAGES[state]);
+  if (socket !== null) native.notify(socket, MESSAGES[state], NO_DESCRIPTOR);
 }
+
+/** A descriptor that the service manager has kept for this program. */
+export interface StoredDescriptor {
+  readonly name: string;
+  readonly descriptor: number;
+}
+
+/**
+ * Gives a duplicate of a descriptor to the service manager, which passes it on to the next program of the service, whatever
+ * ends this one. It is not dropped when its peer closes. Source: FDSTORE and FDPOLL of sd_notify(3). Throws sendto(2)'s
+ * errors.
+ */
+export function storeDescriptor(socket: string, { name, descriptor }: StoredDescriptor): void {
+  native.notify(socket, `FDSTORE=1\nFDNAME=${name}\nFDPOLL=0`, descriptor);
+}
+
+/** Makes the service manager close the descriptors of that name. Throws sendto(2)'s errors. */
+export function removeDescriptor(socket: string, name: string): void {
+  native.notify(socket, `FDSTOREREMOVE=1\nFDNAME=${name}`, NO_DESCRIPTOR);
+}
+
+const NO_DESCRIPTOR = -1;
 
 /** syslog(3) priorities by minimum pino level. */
 const PRIORITIES: readonly (readonly [level: number, priority: number])[] = [

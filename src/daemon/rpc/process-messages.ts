@@ -17,7 +17,7 @@ import type {
   Offsets,
   ProcessEvent,
 } from '../services/process/events.ts';
-import type { ProcessConfig } from '../services/process/process.ts';
+import type { ProcessConfig } from '../services/process/process-state.ts';
 import type { Selector } from '../services/process/selector.ts';
 
 const REASON: Readonly<Record<EndReasonName, EndReason>> = {

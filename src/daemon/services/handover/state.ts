@@ -1,7 +1,8 @@
-import { closeSync, fstatSync, readSync, writeSync } from 'node:fs';
+import { closeSync } from 'node:fs';
 import { EnvdError } from '../../../base/errors.ts';
 import type { ChildLimits } from '../../os/program.ts';
-import { createFile } from '../../os/shared-memory.ts';
+import { contentOf, fileWith } from '../../os/shared-memory.ts';
+import type { StoredDescriptor } from '../../os/systemd.ts';
 import type { GuestState } from '../guest/guest.ts';
 import type { VolumeState } from '../init/volumes.ts';
 import type { ProcessesState } from '../process/take-over.ts';
@@ -12,7 +13,7 @@ const VERSION = 1;
 /** The oldest version of a state that this program reads. */
 const OLDEST = 1;
 
-interface Head {
+export interface Head {
   readonly version: number;
   /** The oldest program, by the version of its own state, that can read this state. */
   readonly readableBy: number;
@@ -31,14 +32,13 @@ export interface Handover {
   readonly watches: readonly WatchState[];
   readonly processes: ProcessesState;
   readonly limits: ChildLimits;
+  /** Where the records for a crash are, see `RecordStore`; earlier versions have none. */
+  readonly records?: readonly StoredDescriptor[];
 }
 
 /** Writes a state to a file in memory; returns its descriptor. Without `handover`: only its version, for a trial. */
 export function writeState(build: string, handover: Handover | null): number {
-  const head: Head = { version: VERSION, readableBy: VERSION, build };
-  const descriptor = createFile();
-  writeSync(descriptor, JSON.stringify({ ...head, ...handover }), 0);
-  return descriptor;
+  return fileWith(Buffer.from(JSON.stringify({ ...headOf(build), ...handover })));
 }
 
 /** Throws `failed_precondition` when the state is of a version that this program cannot read. */
@@ -55,11 +55,19 @@ export function readState(descriptor: number): Handover {
 }
 
 function parse(descriptor: number): Head {
-  const bytes = Buffer.alloc(fstatSync(descriptor).size);
-  for (let read = 0; read < bytes.length; )
-    read += readSync(descriptor, bytes, read, bytes.length - read, read);
-  const state: Head = JSON.parse(bytes.toString());
-  if (state.version >= OLDEST && state.readableBy <= VERSION) return state;
+  const state: Head = JSON.parse(contentOf(descriptor).toString());
+  checkHead(state);
+  return state;
+}
+
+/** What a program of this version writes. */
+export function headOf(build: string): Head {
+  return { version: VERSION, readableBy: VERSION, build };
+}
+
+/** Throws `failed_precondition` when this program cannot read what has that head. */
+export function checkHead(state: Head): void {
+  if (state.version >= OLDEST && state.readableBy <= VERSION) return;
   const reads = OLDEST === VERSION ? `version ${VERSION}` : `versions ${OLDEST} to ${VERSION}`;
   throw new EnvdError(
     'failed_precondition',

@@ -40,6 +40,9 @@ export class Init {
   #lastTimestampNs: bigint | null = null;
   readonly #queue = new SerialQueue('init');
 
+  /** Called after each step that may have changed a setting. */
+  onProgress: () => void = () => {};
+
   constructor(steps: readonly InitStep[]) {
     this.#steps = steps;
   }
@@ -76,9 +79,11 @@ export class Init {
       }
       const failed = await failureOf(step, call);
       failure ??= failed;
+      this.onProgress();
     }
     if (failure) throw failure;
     if (!stale) this.#lastTimestampNs = call.request.timestampNs ?? this.#lastTimestampNs;
+    this.onProgress();
     return { stale };
   }
 

@@ -93,6 +93,11 @@ export class WorkloadCgroups implements Disposable {
     return [this.user, this.ptys].filter((cgroup) => cgroup !== null);
   }
 
+  /** The cgroups of single processes. */
+  leaves(): Cgroup[] {
+    return this.all().flatMap((cgroup) => cgroup.children());
+  }
+
   /** Signals every process in them, in whatever session or process group. */
   signal(signal: number): void {
     for (const cgroup of this.all().filter((each) => each.exists())) {

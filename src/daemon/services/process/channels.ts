@@ -14,6 +14,10 @@ export interface Channels {
   readonly input: InputChannel | null;
   /** Resolves when no process holds the output open. */
   readonly closed: Promise<void>;
+  /** Resolves when the pipe of the input has been closed; null without one. */
+  readonly inputClosed: Promise<void> | null;
+  /** The descriptors that are open. */
+  readonly ends: ChannelEnds;
   setPaused(paused: boolean): void;
   /**
    * To be called once, when the process has been reaped. Resolves when everything written until then has been passed
@@ -38,7 +42,7 @@ export interface ChannelEnds {
   readonly slave: number | null;
 }
 
-const NO_ENDS: ChannelEnds = { stdin: null, stdout: null, stderr: null, master: null, slave: null };
+export const NO_ENDS: ChannelEnds = { stdin: null, stdout: null, stderr: null, master: null, slave: null };
 
 /** The channels of a process that an earlier program has started. */
 export function takeOverChannels(
@@ -99,6 +103,15 @@ class PipeChannels implements Channels {
     this.closed = Promise.all(this.#outputs.map((output) => output.closed)).then(() => {});
   }
 
+  get inputClosed(): Promise<void> | null {
+    return this.input?.closed ?? null;
+  }
+
+  get ends(): ChannelEnds {
+    const [stdout = null, stderr = null] = this.#outputs.map(({ descriptor }) => descriptor);
+    return { ...NO_ENDS, stdin: this.input?.descriptor ?? null, stdout, stderr };
+  }
+
   setPaused(paused: boolean): void {
     for (const output of this.#outputs) output.setPaused(paused);
   }
@@ -118,8 +131,7 @@ class PipeChannels implements Channels {
 
   handOver(): ChannelEnds {
     this.setPaused(true);
-    const [stdout = null, stderr = null] = this.#outputs.map(({ descriptor }) => descriptor);
-    return { ...NO_ENDS, stdin: this.input?.descriptor ?? null, stdout, stderr };
+    return this.ends;
   }
 }
 
@@ -176,6 +188,7 @@ class TerminalChannels implements Channels {
   readonly kind = 'terminal';
   readonly input: InputChannel;
   readonly closed: Promise<void>;
+  readonly inputClosed = null;
   readonly #terminal: Terminal;
   readonly #onOutput: OnOutput;
   readonly #closed = Promise.withResolvers<void>();
@@ -188,6 +201,10 @@ class TerminalChannels implements Channels {
     this.closed = this.#closed.promise;
     terminal.stream.on('data', (bytes: Buffer) => onOutput('pty', bytes));
     terminal.stream.on('error', () => {}); // EIO: the last process has closed the terminal.
+  }
+
+  get ends(): ChannelEnds {
+    return { ...NO_ENDS, ...this.#terminal.ends };
   }
 
   setPaused(paused: boolean): void {
@@ -212,7 +229,7 @@ class TerminalChannels implements Channels {
 
   handOver(): ChannelEnds {
     for (const bytes of this.#terminal.halt()) this.#onOutput('pty', bytes);
-    return { ...NO_ENDS, ...this.#terminal.ends };
+    return this.ends;
   }
 }
 
@@ -221,6 +238,8 @@ class ClosedTerminal implements Channels {
   readonly kind = 'terminal';
   readonly input = null;
   readonly closed = Promise.resolve();
+  readonly inputClosed = null;
+  readonly ends = NO_ENDS;
 
   setPaused(): void {}
 

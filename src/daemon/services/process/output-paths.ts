@@ -1,5 +1,6 @@
 import type { Unread } from '../../../base/unread.ts';
 import { PipePoller } from '../../os/pipe-ends.ts';
+import type { SharedMemory } from '../../os/shared-memory.ts';
 import type { OutputStream } from './events.ts';
 import { History } from './history.ts';
 import { HistoryBudget } from './history-budget.ts';
@@ -28,12 +29,13 @@ export class OutputPaths {
   /** Number of the last process, in `#store`. */
   #number = 0;
 
-  constructor(options: OutputOptions) {
+  /** `onMemory` is told when there is kept output. */
+  constructor(options: OutputOptions, onMemory: (memory: SharedMemory) => void) {
     const { historyBytes } = options;
     const together = Math.max(historyBytes, Math.min(HISTORIES * historyBytes, MOST_HISTORY_BYTES));
     this.#options = options;
     this.#histories = new HistoryBudget(together);
-    this.#store = new OutputStore(historyBytes, together);
+    this.#store = new OutputStore(historyBytes, together, onMemory);
   }
 
   /** Descriptor of the kept output; null when it cannot be handed over. */

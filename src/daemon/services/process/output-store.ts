@@ -107,13 +107,15 @@ export class OutputStore {
   readonly #slots: Area;
   readonly #small: Area;
   readonly #large: Area;
+  readonly #onMemory: (memory: SharedMemory) => void;
   #memory: SharedMemory | null = null;
   #view: DataView = new DataView(new ArrayBuffer(0));
 
   readonly #marks = [this.#mark(0), this.#mark(1), this.#mark(2)] as const;
 
-  /** `limitBytes`: of one process; `totalBytes`: of all. No memory is taken until something is kept. */
-  constructor(limitBytes: number, totalBytes: number) {
+  /** `limitBytes`: of one process; `totalBytes`: of all. No memory is taken until something is kept: then `onMemory` is told. */
+  constructor(limitBytes: number, totalBytes: number, onMemory: (memory: SharedMemory) => void = () => {}) {
+    this.#onMemory = onMemory;
     const large = Math.min(LARGE_BYTES, limitBytes / BLOCKS_PER_LIMIT) & -ALIGNMENT;
     this.largeBytes = Math.max(large, LEAST_BYTES);
     this.#smallBytes = Math.min(SMALL_BYTES, this.largeBytes);
@@ -133,6 +135,7 @@ export class OutputStore {
     const [small, large] = [this.#small, this.#large];
     const head = [FORMAT, this.#slots.count, small.count, small.size, large.count, large.size];
     for (const [index, value] of head.entries()) this.#view.setUint32(4 * index, value, true);
+    this.#onMemory(memory);
     return memory;
   }
 

@@ -4,11 +4,12 @@ import { monotonicMs } from '../../os/machine.ts';
 import type { TerminalSize } from '../../os/pty.ts';
 import { SIGKILL, signalGroup } from '../../os/signals.ts';
 import type { ProcessExit, Spawned } from '../../os/spawn.ts';
-import type { ChannelEnds, Channels } from './channels.ts';
+import type { Channels } from './channels.ts';
 import { type EndEvent, endEvent, type Offsets } from './events.ts';
 import { Input } from './input.ts';
 import type { Leaf } from './leaf.ts';
 import type { Output } from './output.ts';
+import type { ProcessConfig, ProcessPast, ProcessState } from './process-state.ts';
 import type { Reader } from './reader.ts';
 
 /**
@@ -19,43 +20,6 @@ const PIPE_HOLD_MS = 2000;
 
 /** How long SIGKILL waits for the end of the process, in milliseconds: a process in state D may not end soon. */
 const KILL_WAIT_MS = 250;
-
-/** The command that a client asked for, as List shows it. */
-export interface ProcessConfig {
-  readonly command: string;
-  readonly args: readonly string[];
-  readonly environment: Readonly<Record<string, string>>;
-  readonly cwd: string | null;
-}
-
-/** What a process has been through in an earlier program. */
-export interface ProcessPast {
-  /** Accepted input that has not been written, in base64. */
-  readonly unwritten: string;
-  readonly isInputClosed: boolean;
-  readonly isKilled: boolean;
-  readonly isExpired: boolean;
-  /** How it has exited; null: not yet. */
-  readonly exit: ProcessExit | null;
-  /** Its last event, and when that was appended, by `monotonicMs`. */
-  readonly end: EndEvent | null;
-  readonly endedAt: number;
-}
-
-/** A process as it is handed over to a later program. */
-export interface ProcessState extends ProcessPast {
-  readonly pid: number;
-  readonly config: ProcessConfig;
-  readonly tag: string | null;
-  readonly kind: Channels['kind'];
-  readonly ends: ChannelEnds;
-  /** The path of its cgroup, or null. */
-  readonly leaf: string | null;
-  readonly deadlineAt: number | null;
-  readonly totals: Offsets;
-  /** Its number in the kept output. */
-  readonly number: number;
-}
 
 /**
  * A process from its start to its end. State `running`: it takes input and signals. `reaped`: it has exited, and its
@@ -68,8 +32,12 @@ export class ManagedProcess {
   /** Resolves with the end event, once that has been appended to the output. */
   readonly ended: Promise<EndEvent>;
 
-  /** When its deadline kills it, by `monotonicMs`; null: never. */
-  deadlineAt: number | null = null;
+  readonly #forgotten = Promise.withResolvers<void>();
+  /** Resolves when its output is forgotten and no process holds that open. */
+  readonly forgotten = this.#forgotten.promise;
+  /** Called when its state has changed as far as a later program needs to know it. */
+  onChange: () => void = () => {};
+  #deadlineAt: number | null = null;
   #state: 'running' | 'reaped' | 'ended' = 'running';
   #exit: ProcessExit | null = null;
   #end: EndEvent | null = null;
@@ -80,6 +48,7 @@ export class ManagedProcess {
   readonly #input: Input | null;
   readonly #output: Output;
   readonly #leaf: Leaf | null;
+  readonly #spawned: Spawned;
 
   /** `channels` already feeds `output`. `leaf`: its cgroup; null without cgroups. */
   constructor(parts: {
@@ -97,13 +66,16 @@ export class ManagedProcess {
     this.#channels = parts.channels;
     this.#output = parts.output;
     this.#leaf = parts.leaf;
-    const { input } = parts.channels;
+    this.#spawned = parts.spawned;
+    const { input, inputClosed } = parts.channels;
     this.#input = input && new Input(input, this.#inputName());
+    void inputClosed?.then(() => this.onChange());
     const { past } = parts;
     this.ended = past?.end
       ? Promise.resolve(this.#ended(past.end))
       : parts.spawned.exit.then((exit) => this.#finish(exit));
     if (past) this.#continue(past);
+    if (past?.end) parts.channels.discard();
   }
 
   get hasCgroup(): boolean {
@@ -140,6 +112,7 @@ export class ManagedProcess {
       );
     }
     this.#input?.close();
+    this.onChange();
   }
 
   /** Throws `failed_precondition` without a terminal and `invalid_argument` for an impossible size. */
@@ -150,7 +123,18 @@ export class ManagedProcess {
   /** Kills it at its deadline; false as `kill`. */
   expire(): boolean {
     this.#expired = true;
+    this.onChange();
     return this.kill();
+  }
+
+  /** When its deadline kills it, by `monotonicMs`; null: never. */
+  get deadlineAt(): number | null {
+    return this.#deadlineAt;
+  }
+
+  set deadlineAt(time: number) {
+    this.#deadlineAt = time;
+    this.onChange();
   }
 
   /**
@@ -186,21 +170,32 @@ export class ManagedProcess {
 
   /** Its state for a later program; nothing is read any more. */
   handOver(): ProcessState {
-    const { pid, config, tag, deadlineAt } = this;
     const ends = this.#channels.handOver();
+    return { ...this.state, ends, unwritten: this.#input?.unwritten.toString('base64') ?? '' };
+  }
+
+  /** Its state for a program that comes after a crash: without input that has not been written, which changes too often. */
+  get state(): ProcessState {
+    const { pid, config, tag, deadlineAt } = this;
+    const { kind, ends } = this.#channels;
     return {
-      ...{ pid, config, tag, deadlineAt, ends, kind: this.#channels.kind, leaf: this.#leaf?.path ?? null },
-      ...{ totals: this.#output.totals, number: this.#output.number },
-      unwritten: this.#input?.unwritten.toString('base64') ?? '',
-      isInputClosed: this.#input?.isClosed ?? true,
+      ...{ pid, config, tag, deadlineAt, ends, kind, leaf: this.#leaf?.path ?? null },
+      ...{ totals: this.#output.totals, number: this.#output.number, isChild: this.#spawned.isChild },
+      ...{ unwritten: '', isInputClosed: this.#input?.isClosed ?? true },
       ...{ isKilled: this.#killed, isExpired: this.#expired },
-      ...{ exit: this.#exit, end: this.#end, endedAt: this.#endedAt },
+      ...{
+        exit: this.#exit,
+        pidfd: this.#exit ? null : this.#spawned.pidfd,
+        end: this.#end,
+        endedAt: this.#endedAt,
+      },
     };
   }
 
   /** Drops the output that is kept for clients that reconnect. */
   forgetOutput(): void {
     this.#output.forget();
+    void this.#channels.closed.then(this.#forgotten.resolve);
   }
 
   /** Whether the deadline ended the process. */
@@ -211,8 +206,9 @@ export class ManagedProcess {
   /** Signals the whole process group; succeeds also when that has just ended. */
   signal(signal: number): void {
     if (signal === SIGKILL) this.#killed = true;
-    // After the process has been reaped its process group id may be reused by another group.
-    if (this.#state !== 'running' && this.#leaf?.holdsGroup(this.pid) === false) return;
+    // After the process has been reaped its process group id may be reused by another group. Others reap a stranger.
+    const mayBeGone = this.#state !== 'running' || !this.#spawned.isChild;
+    if (mayBeGone && this.#leaf?.holdsGroup(this.pid) === false) return;
     signalGroup(this.pid, signal);
   }
 
@@ -252,6 +248,8 @@ export class ManagedProcess {
   async #finish(exit: ProcessExit): Promise<EndEvent> {
     this.#state = 'reaped';
     this.#exit = exit;
+    // Most end at once.
+    setImmediate(() => this.#end ?? this.onChange());
     const closed = within(PIPE_HOLD_MS, this.#channels.closed, () => {});
     await this.#channels.drained();
     if (!this.#killed) await closed;
@@ -259,6 +257,7 @@ export class ManagedProcess {
     this.#input?.close();
     this.#channels.discard();
     this.#leaf?.release();
+    this.onChange();
     return event;
   }
 

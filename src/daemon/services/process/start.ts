@@ -14,7 +14,8 @@ import type { OutputStream } from './events.ts';
 import type { History } from './history.ts';
 import type { Leaf } from './leaf.ts';
 import { Output } from './output.ts';
-import { ManagedProcess, type ProcessConfig } from './process.ts';
+import { ManagedProcess } from './process.ts';
+import type { ProcessConfig } from './process-state.ts';
 
 /** What a client asks to start. */
 export interface StartRequest {

@@ -1,4 +1,3 @@
-import { closeSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import { within } from '../../../base/abort.ts';
 import { Allowance } from '../../../base/allowance.ts';
@@ -7,23 +6,24 @@ import type { Feed } from '../../../base/feed.ts';
 import type { Cgroup } from '../../os/cgroup2.ts';
 import type { Lanes } from '../../os/lanes.ts';
 import { monotonicMs } from '../../os/machine.ts';
+import { RecordStore } from '../../os/record-store.ts';
 import { SIGKILL, SIGTERM } from '../../os/signals.ts';
-import { exitOfChild, NoCgroup } from '../../os/spawn.ts';
+import { NoCgroup } from '../../os/spawn.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { WorkloadCgroups } from './cgroups.ts';
 import { DeadlineFeed, killAfter } from './deadline.ts';
 import type { ProcessCounts, ProcessEvent } from './events.ts';
+import { KnownProcesses, RETENTION_MS } from './known.ts';
 import { Leaves } from './leaf.ts';
 import { type OutputOptions, OutputPaths } from './output-paths.ts';
-import { type KeptOutput, recoverOutput, restoreHistory } from './output-recovery.ts';
 import type { ManagedProcess } from './process.ts';
-import { notFound, pick, type Selector } from './selector.ts';
+import { ProcessRecords, type Recovered } from './records.ts';
+import { notFound, type Selector } from './selector.ts';
 import { launchProcess, type Plan, planLaunch, type StartRequest } from './start.ts';
 import { attach, StartIds } from './start-ids.ts';
-import { drainPipes, type ProcessesState, takeOverProcess } from './take-over.ts';
+import { type Continued, Succession } from './succession.ts';
+import type { ProcessesState } from './take-over.ts';
 
-/** How long clients can connect to a process after its end, in milliseconds. */
-const RETENTION_MS = 30_000;
 /** Time between SIGTERM and SIGKILL when the daemon stops, in milliseconds. */
 const STOP_GRACE_MS = 2000;
 /** Processes with this tag run outside the cgroups that a freeze stops. */
@@ -44,8 +44,7 @@ export interface ProcessOptions extends OutputOptions {
 /** The processes that clients have started: running ones, and ended ones for 30 s. */
 export class ProcessTable {
   readonly counts: ProcessCounts;
-  readonly #running = new Map<number, ManagedProcess>();
-  readonly #retained = new Map<number, ManagedProcess>();
+  readonly #known = new KnownProcesses();
   readonly #guest: Guest;
   readonly #cgroups: WorkloadCgroups;
   readonly #options: ProcessOptions;
@@ -53,18 +52,29 @@ export class ProcessTable {
   readonly #outputs: OutputPaths;
   readonly #free: Allowance;
   readonly #startIds = new StartIds(RETENTION_MS);
+  readonly #records: ProcessRecords;
+  readonly #succession: Succession;
   /** Why no process can be started; null: they can. */
   #refusal: string | null = null;
   /** Starts under way. */
   readonly #launches = new Set<Promise<ManagedProcess>>();
 
-  constructor(guest: Guest, cgroups: WorkloadCgroups, options: ProcessOptions) {
+  constructor(
+    guest: Guest,
+    cgroups: WorkloadCgroups,
+    options: ProcessOptions,
+    records = new RecordStore(null, {}, () => {}),
+  ) {
     this.#guest = guest;
     this.#cgroups = cgroups;
     this.#options = options;
     this.#free = new Allowance(options.maxProcesses);
     this.#leaves = new Leaves(cgroups.accountsMemory);
-    this.#outputs = new OutputPaths(options);
+    this.#records = new ProcessRecords(records);
+    this.#outputs = new OutputPaths(options, (memory) => this.#records.keepOutput(memory));
+    this.#succession = new Succession({
+      ...{ leaves: this.#leaves, outputs: this.#outputs, startIds: this.#startIds, records: this.#records },
+    });
     const ended = { exited: 0, signaled: 0, deadline: 0, 'out of memory': 0, unknown: 0 };
     this.counts = { started: 0, ended, output: this.#outputs.written };
   }
@@ -87,17 +97,17 @@ export class ProcessTable {
 
   /** The running processes, in the order of their start. */
   list(): ManagedProcess[] {
-    return [...this.#running.values()];
+    return this.#known.running;
   }
 
   /** A running process. Throws `not_found`. */
   find(selector: Selector): ManagedProcess {
-    return pick(this.#running, selector) ?? notFound(selector);
+    return this.#known.find(selector) ?? notFound(selector);
   }
 
   /** A running process, or one that ended less than 30 s ago. Throws `not_found`. */
   findRetained(selector: Selector): ManagedProcess {
-    return pick(this.#running, selector) ?? pick(this.#retained, selector) ?? notFound(selector);
+    return this.#known.findRetained(selector) ?? notFound(selector);
   }
 
   /**
@@ -137,31 +147,26 @@ export class ProcessTable {
 
   /** Reads no more output, and waits until readers have taken what was read, at most `limitMs`. */
   async settle(limitMs: number): Promise<void> {
-    const all = [...this.#running.values(), ...this.#retained.values()];
+    const all = this.#known.all;
     for (const process of all) process.holdOutput();
     for (let waited = 0; waited < limitMs && all.some((process) => process.hasUnread); waited += SETTLE_MS)
       await delay(SETTLE_MS);
   }
 
   /** The state of all processes for a later program of this process; nothing is read any more. */
-  async handOver(): Promise<ProcessesState> {
-    const ids = await this.#startIds.byProcess();
-    const processes = [...this.#retained.values(), ...this.#running.values()].map((process) => ({
-      ...process.handOver(),
-      startId: ids.get(process) ?? null,
-    }));
-    const used = new Set(processes.flatMap(({ ends }) => [ends.stdout, ends.stderr]));
-    const drains = this.#outputs.poller.descriptors.filter((descriptor) => !used.has(descriptor));
-    return { processes, drains, memory: this.#outputs.memory, leaves: this.#leaves.state };
+  handOver(): Promise<ProcessesState> {
+    return this.#succession.handOver(this.#known.all);
   }
 
   /** Continues with the processes of an earlier program; closes its kept output. */
-  takeOver({ processes, drains, memory, leaves }: ProcessesState): void {
-    this.#leaves.continueFrom(leaves);
-    drainPipes(this.#outputs.poller, drains);
-    const kept = memory === null ? null : recoverOutput(memory);
-    for (const process of processes) this.#takeOver(process, kept?.get(process.number));
-    if (memory !== null) closeSync(memory);
+  takeOver(state: ProcessesState): void {
+    for (const process of this.#succession.takeOver(state)) this.#continueWith(process);
+  }
+
+  /** Continues with the processes of a daemon that was killed, and ends those that it was about to start. */
+  recover(recovered: Recovered): void {
+    for (const process of this.#succession.recover(recovered)) this.#continueWith(process);
+    this.#succession.release(this.#cgroups.leaves(), recovered);
   }
 
   async #allEnded(): Promise<void> {
@@ -203,30 +208,28 @@ export class ProcessTable {
 
   async #launchIn(cgroup: Cgroup | null, request: StartRequest, plan: Plan): Promise<ManagedProcess> {
     const leaf = cgroup && this.#leaves.create(cgroup);
+    const record = this.#records.starting(leaf?.path ?? null);
     try {
       const process = await launchProcess(request, plan, leaf, this.#options.startTimeout * 1000, {
         ...this.#outputs.next(),
       });
       this.#add(process);
+      this.#records.follow(process, request.startId, record);
       this.counts.started++;
       // `stop` has listed the processes before this one was added.
       if (this.#refusal === STOPPING) process.kill();
       return process;
     } catch (error) {
       leaf?.release();
+      record.drop();
       throw error;
     }
   }
 
-  #takeOver(state: ProcessesState['processes'][number], kept: KeptOutput | undefined): void {
-    const path = this.#outputs.next();
-    restoreHistory(path.history, kept ?? { totals: state.totals, from: state.totals, records: [] });
-    const leaf = state.leaf === null ? null : this.#leaves.existing(state.leaf);
-    const exit = state.exit ? Promise.resolve(state.exit) : exitOfChild(state.pid);
-    const process = takeOverProcess(state, exit, leaf, path);
+  #continueWith({ process, state }: Continued): void {
     if (state.startId !== null) this.#startIds.remember(state.startId, Promise.resolve(process));
     if (state.end) {
-      this.#retire(process, process.endedAt - monotonicMs() + RETENTION_MS);
+      this.#known.retire(process);
       return;
     }
     // There may be more of them than are allowed now.
@@ -240,26 +243,10 @@ export class ProcessTable {
   }
 
   #add(process: ManagedProcess): void {
-    this.#retained.delete(process.pid);
-    this.#running.set(process.pid, process);
+    this.#known.add(process);
     void process.ended.then(({ reason }) => {
       this.counts.ended[reason]++;
-      this.#retire(process);
     });
-  }
-
-  #retire(process: ManagedProcess, retentionMs = RETENTION_MS): void {
-    // The pid may already belong to a later process.
-    const removeFrom = (processes: Map<number, ManagedProcess>) => {
-      if (processes.get(process.pid) === process) processes.delete(process.pid);
-    };
-    removeFrom(this.#running);
-    this.#retained.set(process.pid, process);
-    const forget = () => {
-      removeFrom(this.#retained);
-      process.forgetOutput();
-    };
-    setTimeout(forget, Math.max(0, retentionMs)).unref();
   }
 }
 

@@ -1,14 +1,18 @@
 import type { PipePoller } from '../../os/pipe-ends.ts';
-import type { ProcessExit } from '../../os/spawn.ts';
+import { ended, existing, type Spawned, UNKNOWN_EXIT } from '../../os/spawn.ts';
 import { type Channels, takeOverChannels } from './channels.ts';
 import type { Leaf, LeavesState } from './leaf.ts';
 import { Output } from './output.ts';
-import { ManagedProcess, type ProcessState } from './process.ts';
+import { ManagedProcess } from './process.ts';
+import type { ProcessState } from './process-state.ts';
 import type { OutputPath } from './start.ts';
 
 /** All processes, as they are handed over to a later program. */
 export interface ProcessesState {
-  readonly processes: readonly (ProcessState & { readonly startId: string | null })[];
+  readonly processes: readonly (ProcessState & {
+    readonly startId: string | null;
+    readonly record?: string | undefined;
+  })[];
   readonly leaves: LeavesState;
   /** Read ends of pipes whose processes have ended and whose background children may write to. */
   readonly drains: readonly number[];
@@ -22,15 +26,16 @@ export function renumbered(state: ProcessesState, renumber: (descriptor: number)
   const processes = state.processes.map((process) => {
     const { stdin, stdout, stderr, master, slave } = process.ends;
     const pipes = { stdin: optional(stdin), stdout: optional(stdout), stderr: optional(stderr) };
-    return { ...process, ends: { ...pipes, master: optional(master), slave: optional(slave) } };
+    const ends = { ...pipes, master: optional(master), slave: optional(slave) };
+    // Earlier versions do not tell the pidfd.
+    return { ...process, ends, pidfd: optional(process.pidfd ?? null) };
   });
   return { ...state, processes, drains: state.drains.map(renumber), memory: optional(state.memory) };
 }
 
-/** A process that an earlier program has started. `exit`: settles when it has been reaped. */
+/** A process that an earlier program has started. */
 export function takeOverProcess(
   state: ProcessState,
-  exit: Promise<ProcessExit>,
   leaf: Leaf | null,
   { poller, history, unread, written }: OutputPath,
 ): ManagedProcess {
@@ -41,12 +46,18 @@ export function takeOverProcess(
     written[stream] += bytes.length;
     output.write(stream, bytes);
   });
-  const { config, tag, pid } = state;
-  const process = new ManagedProcess({
+  const { config, tag } = state;
+  return new ManagedProcess({
     ...{ config, tag, output, leaf, channels: opened },
-    ...{ spawned: { pid, exit }, past: state },
+    ...{ spawned: spawnedBefore(state), past: state },
   });
-  return process;
+}
+
+function spawnedBefore({ pid, pidfd, exit, isChild = true }: ProcessState): Spawned {
+  if (exit) return ended(pid, exit);
+  // Its pid may be that of any other process by now.
+  if (!isChild && pidfd === null) return ended(pid, UNKNOWN_EXIT);
+  return existing(pid, pidfd, isChild);
 }
 
 /** Reads and discards what is written to these pipes, until their last holder closes them. */

@@ -1,0 +1,83 @@
+import { messageOf } from '../../../base/errors.ts';
+import { closeAll } from '../../os/message-queue.ts';
+import type { FoundRecord, KeptRecord, RecordStore } from '../../os/record-store.ts';
+import type { StoredDescriptor } from '../../os/systemd.ts';
+import type { GuestState } from '../guest/guest.ts';
+import type { VolumeState } from '../init/volumes.ts';
+import type { ProcessRecord, Recovered } from '../process/records.ts';
+import { checkHead, type Head } from './state.ts';
+
+/** The settings of the guest. */
+export interface Settings {
+  readonly guest: GuestState;
+  /** Of the last /init that was applied, as a decimal number of nanoseconds; null: none. */
+  readonly initTimestamp: string | null;
+  readonly volumes: readonly VolumeState[];
+}
+
+type Record = ProcessRecord | ({ readonly about: 'settings' } & Settings);
+
+/** What a daemon that was killed has left. */
+export interface Found extends Recovered {
+  readonly settings: Settings | null;
+  /** To be called when everything is kept again. */
+  readonly forget: () => void;
+}
+
+/**
+ * Reads the records of a daemon that was killed. Those of a version that this program cannot read stay in the store, for
+ * another one; `onRefused` is told why.
+ */
+export function recover(
+  store: RecordStore,
+  stored: readonly StoredDescriptor[],
+  onRefused: (reason: string) => void,
+): Found {
+  const { records, forget } = store.recover(stored);
+  const readable = records.filter((record) => isReadable(record, onRefused));
+  const processes: Recovered['processes'][number][] = [];
+  const outputs = new Map<string, number>();
+  const starting = new Set<string>();
+  let settings: Settings | null = null;
+  for (const { key, state, descriptors } of readable) {
+    // Written by a program of ours.
+    const record = state as Record;
+    if (record.about === 'settings') settings = record;
+    if (record.about === 'process') processes.push({ key, recorded: record, descriptors });
+    if (record.about === 'output' && descriptors.memory !== undefined) outputs.set(key, descriptors.memory);
+    if (record.about === 'starting' && record.leaf !== null) starting.add(record.leaf);
+  }
+  const forgetAll = () => {
+    for (const { key } of readable) forget(key);
+  };
+  return { settings, processes, outputs, starting, forget: forgetAll };
+}
+
+function isReadable({ writer, descriptors }: FoundRecord, onRefused: (reason: string) => void): boolean {
+  try {
+    checkHead(writer as Head);
+    return true;
+  } catch (error) {
+    closeAll(Object.values(descriptors));
+    onRefused(messageOf(error));
+    return false;
+  }
+}
+
+/** Keeps the settings of the guest. */
+export class SettingsRecord {
+  readonly #record: KeptRecord;
+  #text = '';
+
+  constructor(store: RecordStore) {
+    this.#record = store.record();
+  }
+
+  /** Does nothing if they have not changed. */
+  set(settings: Settings): void {
+    const text = JSON.stringify(settings);
+    if (text === this.#text) return;
+    this.#text = text;
+    this.#record.set({ about: 'settings', ...settings } satisfies Record);
+  }
+}

@@ -1,0 +1,43 @@
+import type { ProcessExit } from '../../os/spawn.ts';
+import type { ChannelEnds, Channels } from './channels.ts';
+import type { EndEvent, Offsets } from './events.ts';
+
+/** The command that a client asked for, as List shows it. */
+export interface ProcessConfig {
+  readonly command: string;
+  readonly args: readonly string[];
+  readonly environment: Readonly<Record<string, string>>;
+  readonly cwd: string | null;
+}
+
+/** What a process has been through in an earlier program. */
+export interface ProcessPast {
+  /** Accepted input that has not been written, in base64. */
+  readonly unwritten: string;
+  readonly isInputClosed: boolean;
+  readonly isKilled: boolean;
+  readonly isExpired: boolean;
+  /** How it has exited; null: not yet. */
+  readonly exit: ProcessExit | null;
+  /** Its last event, and when that was appended, by `monotonicMs`. */
+  readonly end: EndEvent | null;
+  readonly endedAt: number;
+}
+
+/** A process as it is handed over to a later program. */
+export interface ProcessState extends ProcessPast {
+  readonly pid: number;
+  readonly config: ProcessConfig;
+  readonly tag: string | null;
+  readonly kind: Channels['kind'];
+  readonly ends: ChannelEnds;
+  /** Null once it has exited. */
+  readonly pidfd: number | null;
+  readonly isChild: boolean;
+  /** The path of its cgroup, or null. */
+  readonly leaf: string | null;
+  readonly deadlineAt: number | null;
+  readonly totals: Offsets;
+  /** Its number in the kept output. */
+  readonly number: number;
+}

@@ -1,0 +1,96 @@
+import type { KeptRecord, NamedDescriptors, RecordStore } from '../../os/record-store.ts';
+import type { SharedMemory } from '../../os/shared-memory.ts';
+import { NO_ENDS } from './channels.ts';
+import type { ManagedProcess } from './process.ts';
+import type { ProcessState } from './process-state.ts';
+
+/** A record about a start under way, a process, or the kept output. Paths and descriptors are those of the daemon. */
+export type ProcessRecord =
+  | { readonly about: 'starting'; readonly leaf: string | null }
+  | { readonly about: 'output' }
+  | ({ readonly about: 'process' } & RecordedProcess);
+
+/** The state of a process; its descriptors are those of the record. */
+export interface RecordedProcess extends Omit<ProcessState, 'ends' | 'pidfd'> {
+  readonly startId: string | null;
+  /** Key of the record with its kept output. */
+  readonly output: string;
+}
+
+/** What was found after a crash. */
+export interface Recovered {
+  readonly processes: readonly {
+    readonly key: string;
+    readonly recorded: RecordedProcess;
+    readonly descriptors: Readonly<Record<string, number>>;
+  }[];
+  /** Descriptors of kept output, by the key of its record. */
+  readonly outputs: ReadonlyMap<string, number>;
+  /** Cgroups of starts that were under way. */
+  readonly starting: ReadonlySet<string>;
+}
+
+/** Keeps the state of all processes for a program that comes after a crash. */
+export class ProcessRecords {
+  readonly #store: RecordStore;
+  readonly #output: KeptRecord;
+  readonly #records = new Map<ManagedProcess, { key: string; update: (state: ProcessState) => void }>();
+
+  constructor(store: RecordStore) {
+    this.#store = store;
+    this.#output = store.record();
+  }
+
+  keepOutput({ descriptor }: SharedMemory): void {
+    if (descriptor !== null) set(this.#output, { about: 'output' }, { memory: descriptor });
+  }
+
+  /** A process is about to be started, in that cgroup. */
+  starting(leaf: string | null): KeptRecord {
+    const record = this.#store.record();
+    if (this.#store.isActive && leaf !== null) set(record, { about: 'starting', leaf });
+    return record;
+  }
+
+  /** The record of a process of an earlier program. */
+  existing(key: string | undefined): KeptRecord {
+    return this.#store.record(key);
+  }
+
+  /** Keeps the state of a process in `record`, and all its changes. */
+  follow(process: ManagedProcess, startId: string | null, record: KeptRecord): void {
+    if (!this.#store.isActive) return;
+    const update = ({ ends, pidfd, ...state }: ProcessState) => {
+      const kept = { about: 'process', ...state, startId, output: this.#output.key } as const;
+      set(record, kept, { ...ends, pidfd });
+    };
+    this.#records.set(process, { key: record.key, update });
+    process.onChange = () => update(process.state);
+    process.onChange();
+    void process.forgotten.then(() => {
+      process.onChange = () => {};
+      this.#records.delete(process);
+      record.drop();
+    });
+  }
+
+  /** Keeps a state with what `follow` leaves out; returns the key of the record, or undefined without one. */
+  update(process: ManagedProcess, state: ProcessState): string | undefined {
+    const record = this.#records.get(process);
+    record?.update(state);
+    return record?.key;
+  }
+}
+
+function set(record: KeptRecord, state: ProcessRecord, descriptors: NamedDescriptors = {}): void {
+  record.set(state, descriptors);
+}
+
+/** The state of a recorded process. One without its pidfd may be any other process by now. */
+export function stateOf(
+  process: RecordedProcess,
+  descriptors: Readonly<Record<string, number>>,
+): ProcessState {
+  const { pidfd = null, ...ends } = descriptors;
+  return { ...process, ends: { ...NO_ENDS, ...ends }, pidfd, isChild: false };
+}

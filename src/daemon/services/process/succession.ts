@@ -1,0 +1,91 @@
+import { closeSync } from 'node:fs';
+import type { Cgroup } from '../../os/cgroup2.ts';
+import type { KeptRecord } from '../../os/record-store.ts';
+import type { Leaves } from './leaf.ts';
+import type { OutputPaths } from './output-paths.ts';
+import { type KeptOutput, recoverOutput, restoreHistory } from './output-recovery.ts';
+import type { ManagedProcess } from './process.ts';
+import { type ProcessRecords, type Recovered, stateOf } from './records.ts';
+import type { StartIds } from './start-ids.ts';
+import { drainPipes, type ProcessesState, takeOverProcess } from './take-over.ts';
+
+/** A process of an earlier program. */
+export interface Continued {
+  readonly process: ManagedProcess;
+  readonly state: ProcessesState['processes'][number];
+}
+
+interface Parts {
+  readonly leaves: Leaves;
+  readonly outputs: OutputPaths;
+  readonly startIds: StartIds;
+  readonly records: ProcessRecords;
+}
+
+/** How processes go from one program to the next: by its state in an upgrade, by records after a crash. */
+export class Succession {
+  readonly #parts: Parts;
+
+  constructor(parts: Parts) {
+    this.#parts = parts;
+  }
+
+  /** The state of these processes for a later program of this process; nothing is read any more. */
+  async handOver(all: readonly ManagedProcess[]): Promise<ProcessesState> {
+    const { startIds, outputs, leaves, records } = this.#parts;
+    const ids = await startIds.byProcess();
+    const processes = all.map((process) => {
+      const state = process.handOver();
+      // Should the later program end before it listens.
+      const record = records.update(process, state);
+      return { ...state, startId: ids.get(process) ?? null, record };
+    });
+    const used = new Set(processes.flatMap(({ ends }) => [ends.stdout, ends.stderr]));
+    const drains = outputs.poller.descriptors.filter((descriptor) => !used.has(descriptor));
+    return { processes, drains, memory: outputs.memory, leaves: leaves.state };
+  }
+
+  /** The processes of an earlier program; closes its kept output. */
+  takeOver({ processes, drains, memory, leaves }: ProcessesState): Continued[] {
+    const { outputs, records } = this.#parts;
+    this.#parts.leaves.continueFrom(leaves);
+    drainPipes(outputs.poller, drains);
+    const kept = memory === null ? null : recoverOutput(memory);
+    if (memory !== null) closeSync(memory);
+    return processes.map((state) =>
+      this.#continued(state, kept?.get(state.number), records.existing(state.record)),
+    );
+  }
+
+  /** The processes of a daemon that was killed. */
+  recover({ processes, outputs }: Recovered): Continued[] {
+    const kept = new Map([...outputs].map(([key, memory]) => [key, recoverOutput(memory)]));
+    for (const memory of outputs.values()) closeSync(memory);
+    return processes.map(({ key, recorded, descriptors }) => {
+      const state = { ...stateOf(recorded, descriptors), startId: recorded.startId };
+      const output = kept.get(recorded.output)?.get(recorded.number);
+      return this.#continued(state, output, this.#parts.records.existing(key));
+    });
+  }
+
+  /** Removes cgroups of nobody when they are empty; kills what was about to be started when the daemon was killed. */
+  release(leaves: readonly Cgroup[], { processes, starting }: Recovered): void {
+    const running = processes.filter(({ recorded }) => recorded.end === null);
+    const known = new Set(running.map(({ recorded }) => recorded.leaf));
+    for (const leaf of leaves.filter(({ path }) => !known.has(path))) {
+      if (starting.has(leaf.path)) leaf.kill();
+      this.#parts.leaves.release(leaf);
+    }
+  }
+
+  #continued(state: Continued['state'], kept: KeptOutput | undefined, record: KeptRecord): Continued {
+    const { outputs, leaves, records } = this.#parts;
+    const path = outputs.next();
+    restoreHistory(path.history, kept ?? { totals: state.totals, from: state.totals, records: [] });
+    const leaf = state.leaf === null ? null : leaves.existing(state.leaf);
+    // After a crash the totals are those of the kept output.
+    const process = takeOverProcess({ ...state, totals: kept?.totals ?? state.totals }, leaf, path);
+    records.follow(process, state.startId, record);
+    return { process, state };
+  }
+}

@@ -1,0 +1,46 @@
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { type DaemonOptions, startDaemon, type TestDaemon } from './daemon.ts';
+import { freePort } from './free-port.ts';
+import { needs } from './needs.ts';
+import { scratch } from './scratch.ts';
+import { until } from './until.ts';
+
+const file = (path: string) => fileURLToPath(new URL(path, import.meta.url));
+
+/** A daemon that a service manager starts again. */
+export interface Supervised extends AsyncDisposable {
+  readonly daemon: TestDaemon;
+  /** The pid of the daemon. */
+  main(): number;
+  /** The names of the descriptors that the running daemon was started with. */
+  stored(): readonly string[];
+  /** Ends the daemon by a signal; resolves when the next one listens. */
+  crash(signal?: NodeJS.Signals): Promise<void>;
+}
+
+/** Starts the daemon below a service manager that keeps descriptors. */
+export async function startSupervised(options: DaemonOptions = {}): Promise<Supervised> {
+  needs('root');
+  needs('python3');
+  const socket = join(scratch(), 'notify');
+  const daemon = await startDaemon({
+    ...options,
+    port: await freePort(),
+    command: ['python3', file('service-manager.py'), socket, process.execPath, file('../../src/daemon/main.ts')],
+  });
+  const starts = () => daemon.log.filter(({ msg }) => msg === 'started');
+  const main = () => Number(starts().at(-1)?.main);
+  const ready = () => daemon.log.filter(({ msg }) => msg === 'ready').length;
+  return {
+    daemon,
+    main,
+    stored: () => starts().at(-1)?.stored as string[],
+    async crash(signal = 'SIGKILL') {
+      const before = ready();
+      process.kill(main(), signal);
+      await until('the next daemon listens', () => ready() > before);
+    },
+    [Symbol.asyncDispose]: () => daemon[Symbol.asyncDispose](),
+  };
+}
