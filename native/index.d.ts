@@ -480,10 +480,10 @@ export function setFilesystemFrozen(path: string, frozen: boolean): Promise<void
 export function setRealtimeClock(seconds: bigint, nanoseconds: number): void;
 
 /**
- * Sends `text`, at most 255 bytes, as one datagram to the Unix socket `address` (`@` begins an abstract name), with a
- * descriptor unless that is -1. Does not block. Throws sendto(2)'s errors: EAGAIN when the queue is full, ENAMETOOLONG.
+ * Opens a datagram socket to the Unix socket `address` (`@` begins an abstract name), close-on-exec and non-blocking; returns
+ * its descriptor. Throws connect(2)'s errors, and ENAMETOOLONG.
  */
-export function notify(address: string, text: string, descriptor: number): void;
+export function connectDatagrams(address: string): number;
 
 // --- support/message.c -------------------------------------------------------------------------------------
 

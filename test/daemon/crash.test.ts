@@ -1,7 +1,11 @@
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
-import { expect, test } from 'vitest';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { release } from 'node:os';
+import { expect, onTestFinished, test } from 'vitest';
+import { SignalScope } from '../../src/gen/process/process_pb.js';
 import { byPid, byTag, type Clients, connectTo, transcribe } from '../support/clients.ts';
 import { Following } from '../support/following.ts';
+import { needs } from '../support/needs.ts';
+import { childrenOf, runs } from '../support/proc.ts';
 import { startSupervised } from '../support/supervised.ts';
 import { until } from '../support/until.ts';
 
@@ -24,6 +28,31 @@ async function startDetached({ process }: Clients, request: StartRequest): Promi
 function follow(clients: Clients, pid: number) {
   const following = new Following(clients, pid);
   return { pid, following, end: following.toEnd() };
+}
+
+const UNKNOWN = { exited: false, exitCode: -1, status: 'exit status unknown' };
+
+/** Whether the kernel tells how a process has ended that is no child: PIDFD_INFO_EXIT, Linux 6.15. */
+function hasExitInfo(): boolean {
+  const [major = 0, minor = 0] = release().split('.').map(Number);
+  return major > 6 || (major === 6 && minor >= 15);
+}
+
+const directoriesIn = (path: string) =>
+  readdirSync(path, { withFileTypes: true })
+    .filter((entry) => entry.isDirectory())
+    .map(({ name }) => name);
+
+/** The descriptors in the queues of all sockets of a process. Source: scm_fds of proc_pid_fdinfo(5). */
+function descriptorsInQueues(pid: number): number {
+  const counts = readdirSync(`/proc/${pid}/fdinfo`).map((name) => {
+    try {
+      return Number(/^scm_fds: (\d+)$/m.exec(readFileSync(`/proc/${pid}/fdinfo/${name}`, 'utf8'))?.[1] ?? 0);
+    } catch {
+      return 0;
+    }
+  });
+  return counts.reduce((sum, count) => sum + count, 0);
 }
 
 test('after a kill of the daemon, the next one has its processes: output, input, terminals, exit codes', async () => {
@@ -61,4 +90,140 @@ test('after a kill of the daemon, the next one has its processes: output, input,
   expect(textOf(echo.following.parts.stdout)).toBe('before\n<one>\n');
   expect(await terminal.end).toMatchObject({ exited: true, exitCode: 3 });
   expect(textOf(terminal.following.parts.pty)).toBe('on\r\n<two>\r\n<end>\r\n');
+});
+
+test('an exit while the daemon is away is told as the kernel tells it; output of that time is there', async () => {
+  await using supervised = await startSupervised();
+  const clients = connectTo(supervised.daemon.url, 'binary');
+  const script = (end: string) =>
+    bash(`echo one; while [ -e /proc/${supervised.main()} ]; do :; done; ${end}`);
+  const pids = await Promise.all(
+    ['echo two; exit 7', 'kill -9 $$', 'head -c 30000 /dev/zero; exit 0'].map((end) =>
+      startDetached(clients, { process: script(end) }),
+    ),
+  );
+  const all = pids.map((pid) => follow(clients, pid));
+  await until('all run', () => all.every(({ following }) => following.parts.stdout[0]));
+  await supervised.crash();
+  const [exited, killed, full] = await Promise.all(all.map(({ end }) => end));
+  const known = hasExitInfo();
+  expect(exited).toMatchObject(known ? { exited: true, exitCode: 7 } : UNKNOWN);
+  expect(killed).toMatchObject(known ? { exited: false, status: 'signal: killed' } : UNKNOWN);
+  expect(full).toMatchObject(known ? { exited: true, exitCode: 0 } : UNKNOWN);
+  const outputs = all.map(({ following }) => Buffer.concat(following.parts.stdout));
+  expect(outputs.map(String).slice(0, 2)).toEqual(['one\ntwo\n', 'one\n']);
+  expect(outputs[2]?.length).toBe(30_004);
+});
+
+test('the token, the settings, start ids and deadlines go over', async () => {
+  await using supervised = await startSupervised();
+  const { url } = supervised.daemon;
+  const init = (body: object) => fetch(`${url}/init`, { method: 'POST', body: JSON.stringify(body) });
+  const clients = connectTo(url);
+  const pid = await startDetached(clients, { process: bash('exec sleep 1000'), startId: 'once' });
+  const abort = new AbortController();
+  const limited = clients.process
+    .start({ process: bash('exec sleep 1000'), tag: 'limited' }, { timeoutMs: 6000, signal: abort.signal })
+    [Symbol.asyncIterator]();
+  await limited.next();
+  const failed = limited.next().catch(() => {});
+  expect((await init({ envVars: { MOOD: 'merry' } })).status).toBe(204);
+  await supervised.crash();
+  await failed;
+  const again = clients.process.start({ process: bash('exec sleep 1000'), startId: 'once' });
+  expect((await again[Symbol.asyncIterator]().next()).value?.event?.event).toMatchObject({
+    case: 'start',
+    value: { pid },
+  });
+  expect(await (await fetch(`${url}/envs`)).json()).toEqual({ MOOD: 'merry' });
+  const end = transcribe(clients.process.connect({ process: byTag('limited') }));
+  expect((await end).end).toMatchObject({ status: 'signal: killed' });
+  expect((await init({ accessToken: 'secret', envVars: {} })).status).toBe(204);
+  await supervised.crash();
+  expect((await fetch(`${url}/envs`)).status).toBe(401);
+  expect((await fetch(`${url}/envs`, { headers: { 'X-Access-Token': 'secret' } })).status).toBe(200);
+});
+
+test('signals, tree kills and CloseStdin of processes that another daemon has started', async () => {
+  await using supervised = await startSupervised();
+  const clients = connectTo(supervised.daemon.url);
+  const reader = await startDetached(clients, { process: { cmd: 'cat' } });
+  const tree = await startDetached(clients, {
+    process: bash('setsid sleep 1000 & sleep 1000 & trap "" TERM; wait; wait; wait'),
+    tag: 'tree',
+  });
+  await until('the tree stands', () => childrenOf(tree).length === 2);
+  const children = childrenOf(tree);
+  await supervised.crash();
+  await clients.process.closeStdin({ process: byPid(reader) });
+  const ended = await transcribe(clients.process.connect({ process: byPid(reader) }));
+  expect(ended.end).toMatchObject(hasExitInfo() ? { exitCode: 0, exited: true } : UNKNOWN);
+  const signal = { signal: 9, scope: SignalScope.TREE };
+  await clients.process.sendSignal({ process: byTag('tree'), ...signal });
+  await until('the tree is gone', () => !children.some(runs));
+});
+
+test('input is at its end at once when it is closed, whatever is kept', async () => {
+  await using supervised = await startSupervised();
+  const clients = connectTo(supervised.daemon.url);
+  const others = await Promise.all(
+    Array.from({ length: 40 }, () => startDetached(clients, { process: { cmd: 'cat' } })),
+  );
+  for (const pid of others.toReversed()) {
+    const end = transcribe(clients.process.connect({ process: byPid(pid) }));
+    await clients.process.closeStdin({ process: byPid(pid) });
+    expect((await end).end).toMatchObject({ exitCode: 0 });
+  }
+});
+
+test('what the daemon was starting when it was killed is ended', async () => {
+  needs('cgroup v2');
+  await using supervised = await startSupervised();
+  const { daemon } = supervised;
+  const clients = connectTo(daemon.url);
+  const known = await startDetached(clients, { process: bash('exec sleep 1000') });
+  // It is stopped before its execve, by a freeze: its start is under way for as long as that.
+  const leaves = () => directoriesIn(`${daemon.cgroupRoot}/user`);
+  const before = leaves();
+  const start = clients.process.start({ process: bash('exec sleep 1001') })[Symbol.asyncIterator]();
+  const failed = start.next().catch(() => {});
+  const freezing = setInterval(() => {
+    for (const leaf of leaves())
+      if (!before.includes(leaf)) {
+        try {
+          writeFileSync(`${daemon.cgroupRoot}/user/${leaf}/cgroup.freeze`, '1');
+        } catch {}
+      }
+  });
+  onTestFinished(() => clearInterval(freezing));
+  await until('it is being started', () => leaves().length > before.length);
+  process.kill(supervised.main(), 'SIGSTOP');
+  clearInterval(freezing);
+  await supervised.crash();
+  await failed;
+  const { processes } = await clients.process.list({});
+  const [other] = processes.filter(({ pid }) => pid !== known);
+  // Either it was known already, or nothing is left of it.
+  if (!other) await until('it is gone', () => leaves().length === 1);
+  expect(processes.length).toBeLessThanOrEqual(2);
+});
+
+test('nothing of 1,000 processes is left in the records; they take few descriptors', async () => {
+  await using supervised = await startSupervised();
+  const clients = connectTo(supervised.daemon.url, 'binary');
+  const long = await startDetached(clients, { process: { cmd: 'cat' } });
+  const kept = () => descriptorsInQueues(supervised.main());
+  const before = kept();
+  for (let round = 0; round < 50; round += 1) {
+    await Promise.all(
+      Array.from({ length: 20 }, () => transcribe(clients.process.start({ process: { cmd: '/bin/true' } }))),
+    );
+  }
+  await until('all is removed', () => kept() <= before + 1);
+  await supervised.crash();
+  expect((await clients.process.list({})).processes.map(({ pid }) => pid)).toEqual([long]);
+  expect(supervised.stored().length).toBeLessThan(34);
+  await until('all is removed', () => kept() <= before + 1);
+  const environment = readFileSync(`/proc/${long}/environ`, 'utf8');
+  expect(environment).not.toMatch(/LISTEN_|NOTIFY_SOCKET/);
 });

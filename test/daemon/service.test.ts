@@ -20,7 +20,9 @@ import socket, sys
 manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 manager.bind(sys.argv[1].replace('@', '\\0', 1))
 print('listening', flush=True)
-while True: print(manager.recv(4096).decode(), flush=True)
+while True:
+    text = manager.recv(4096).decode()
+    if '=' in text and not text.startswith('FD'): print(text, flush=True)
 `;
 
 /** A service manager that listens on `address`; yields each message. */

@@ -27,7 +27,13 @@ export async function startSupervised(options: DaemonOptions = {}): Promise<Supe
   const daemon = await startDaemon({
     ...options,
     port: await freePort(),
-    command: ['python3', file('service-manager.py'), socket, process.execPath, file('../../src/daemon/main.ts')],
+    command: [
+      'python3',
+      file('service-manager.py'),
+      socket,
+      process.execPath,
+      file('../../src/daemon/main.ts'),
+    ],
   });
   const starts = () => daemon.log.filter(({ msg }) => msg === 'started');
   const main = () => Number(starts().at(-1)?.main);

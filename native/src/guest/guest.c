@@ -14,7 +14,6 @@
 
 #include "support/arguments.h"
 #include "support/job.h"
-#include "support/message.h"
 
 typedef struct {
   job head;
@@ -52,26 +51,15 @@ EXPORTED(setRealtimeClock) {
   return NULL;
 }
 
-// A path, or after "@" an abstract name, which is not NUL-terminated.
-static socklen_t fill_address(struct sockaddr_un* address, size_t length) {
-  bool abstract = address->sun_path[0] == '@';
-  if (abstract) address->sun_path[0] = '\0';
-  return offsetof(struct sockaddr_un, sun_path) + length + (abstract ? 0 : 1);
-}
-
-EXPORTED(notify) {
+// The address is a path, or after "@" an abstract name, which is not NUL-terminated.
+EXPORTED(connectDatagrams) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
-  char text[256];
-  int passed;
-  if (!arg_parse(env, info, "ttd", "sendto", ENAMETOOLONG, address.sun_path, sizeof address.sun_path, "sendto",
-                 ENAMETOOLONG, text, sizeof text, &passed))
-    return NULL;
-  socklen_t length = fill_address(&address, strlen(address.sun_path));
-  // Does not block when the queue of the service manager is full.
+  if (!arg_parse(env, info, "t", "connect", ENAMETOOLONG, address.sun_path, sizeof address.sun_path)) return NULL;
+  const bool abstract = address.sun_path[0] == '@';
+  const socklen_t length = offsetof(struct sockaddr_un, sun_path) + strlen(address.sun_path) + !abstract;
+  if (abstract) address.sun_path[0] = '\0';
   int descriptor = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  int error = descriptor < 0 || connect(descriptor, (struct sockaddr*)&address, length) < 0
-                  ? errno
-                  : send_message(descriptor, text, strlen(text), &passed, passed >= 0);
-  if (descriptor >= 0) close(descriptor);
-  return error ? envd_throw_errno(env, error, "sendto", NULL) : NULL;
+  int error = descriptor < 0 || connect(descriptor, (struct sockaddr*)&address, length) < 0 ? errno : 0;
+  if (error && descriptor >= 0) close(descriptor);
+  return error ? envd_throw_errno(env, error, "connect", NULL) : envd_value(env, 'd', descriptor);
 }

@@ -23,10 +23,9 @@
 #ifndef P_PIDFD
 #define P_PIDFD 3
 #endif
-enum { PIDFD_INFO_EXIT = 8 };
 
 // Time to wait for the end of a child that has been killed because its start took too long, in milliseconds.
-enum { KILL_MS = 1000 };
+enum { KILL_MS = 1000, PIDFD_INFO_EXIT = 8 };
 
 typedef enum {
   STARTING,  // before the execve
@@ -117,14 +116,12 @@ static double micros(struct timeval t) {
   return (double)t.tv_sec * 1e6 + (double)t.tv_usec;
 }
 
-static void on_exit_readable(uv_poll_t* poll, int status, int events);
-
-// Of a process that is not our child: si_code stays 0 when the kernel does not tell how it has ended. False: not yet, as its
-// parent has not reaped it. Source: PIDFD_GET_INFO in linux/pidfd.h, since Linux 6.15.
+// Of a process that is no child: si_code stays 0 if the kernel does not tell, before Linux 6.15. False: its parent has not
+// reaped it yet. Source: PIDFD_GET_INFO in linux/pidfd.h.
 static bool exit_of_stranger(start* s, siginfo_t* info) {
   uint32_t told[16] = {PIDFD_INFO_EXIT};  // the mask comes first, the status of wait(2) last
   if (ioctl(s->pidfd, _IOWR(0xff, 11, told), told) < 0) return true;
-  if (!(told[0] & PIDFD_INFO_EXIT)) return uv_poll_start(&s->exit, UV_DISCONNECT, on_exit_readable), false;
+  if (!(told[0] & PIDFD_INFO_EXIT)) return uv_poll_start(&s->exit, UV_DISCONNECT, s->exit.poll_cb), false;
   info->si_code = WIFEXITED(told[15]) ? CLD_EXITED : CLD_KILLED;
   info->si_status = WIFEXITED(told[15]) ? WEXITSTATUS(told[15]) : WTERMSIG(told[15]);
   return true;
@@ -140,10 +137,9 @@ static void on_exit_readable(uv_poll_t* poll, int status, int events) {
   if (result < 0 && errno == EINTR) return;
   if (result == 0 ? info.si_pid == 0 : !exit_of_stranger(s, &info)) return;
   close_handles(s);
-  const char* event = info.si_code == 0 ? "unknown" : info.si_code == CLD_EXITED ? "exited" : "signaled";
-  if (s->state == RUNNING)
-    report(s, event,
-           (double[5]){info.si_status, micros(usage.ru_utime), micros(usage.ru_stime), (double)usage.ru_maxrss});
+  const double values[5] = {info.si_status, micros(usage.ru_utime), micros(usage.ru_stime), (double)usage.ru_maxrss};
+  const char* event = info.si_code == CLD_EXITED ? "exited" : "signaled";
+  if (s->state == RUNNING) report(s, info.si_code ? event : "unknown", values);
   if (s->state == FAILED) report_failure(s);
 }
 

@@ -62,7 +62,7 @@ static int connect_starter(void) {
   return error;
 }
 
-int starter_request(const int* descriptors, size_t count) {
+int starter_request(const int* descriptors, unsigned count) {
   pthread_mutex_lock(&lock);
   int error = connection < 0 ? connect_starter() : 0;
   if (!error) error = send_message(connection, "", 1, descriptors, count);

@@ -15,6 +15,7 @@ typedef union {
 } rights;
 
 int send_message(int socket, const void* bytes, size_t length, const int* descriptors, size_t count) {
+  if (count > MOST_DESCRIPTORS) return EINVAL;
   const size_t size = count * sizeof(int);
   rights r = {.header = {.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(size)}};
   struct iovec part = {.iov_base = (void*)bytes, .iov_len = length};
@@ -36,8 +37,7 @@ EXPORTED(sendMessage) {
   void *bytes, *descriptors;
   size_t length, size;
   if (!arg_parse(env, info, "dBB", &socket, &bytes, &length, &descriptors, &size)) return NULL;
-  const size_t count = size / sizeof(int);
-  int error = count > MOST_DESCRIPTORS ? EINVAL : send_message(socket, bytes, length, descriptors, count);
+  int error = send_message(socket, bytes, length, descriptors, size / sizeof(int));
   return error ? envd_throw_errno(env, error, "sendmsg", NULL) : NULL;
 }
 
@@ -50,8 +50,6 @@ EXPORTED(peekMessage) {
   if (!arg_parse(env, info, "d", &socket)) return NULL;
   ssize_t length = recvmsg(socket, &message, MSG_PEEK | MSG_CMSG_CLOEXEC);
   if (length < 0) return envd_throw_errno(env, errno, "recvmsg", NULL);
-  const struct cmsghdr* header = CMSG_FIRSTHDR(&message);
-  const size_t size = header ? header->cmsg_len - CMSG_LEN(0) : 0;
-  return envd_object(env, "BB", "bytes", bytes, (size_t)length, "descriptors", size ? CMSG_DATA(&r.header) : NULL,
-                     size);
+  const size_t size = message.msg_controllen ? r.header.cmsg_len - CMSG_LEN(0) : 0;
+  return envd_object(env, "BB", "bytes", bytes, (size_t)length, "descriptors", CMSG_DATA(&r.header), size);
 }

@@ -1,4 +1,4 @@
-import { fstatSync } from 'node:fs';
+import { closeSync, fstatSync } from 'node:fs';
 import { native } from './native.ts';
 
 /** State that is reported to the service manager. */
@@ -8,10 +8,10 @@ const MESSAGES: Readonly<Record<ServiceState, string>> = { ready: 'READY=1', sto
 
 /**
  * Reports the daemon's state to the service manager, sd_notify(3). `socket` is the value of `NOTIFY_SOCKET`; null: no
- * report. Throws sendto(2)'s errors.
+ * report. Throws sendmsg(2)'s errors.
  */
 export function notifyServiceManager(socket: string | null, state: ServiceState): void {
-  if (socket !== null) native.notify(socket, MESSAGES[state], NO_DESCRIPTOR);
+  if (socket !== null) notify(socket, MESSAGES[state]);
 }
 
 /** A descriptor that the service manager has kept for this program. */
@@ -22,19 +22,27 @@ export interface StoredDescriptor {
 
 /**
  * Gives a duplicate of a descriptor to the service manager, which passes it on to the next program of the service, whatever
- * ends this one. It is not dropped when its peer closes. Source: FDSTORE and FDPOLL of sd_notify(3). Throws sendto(2)'s
+ * ends this one. It is not dropped when its peer closes. Source: FDSTORE and FDPOLL of sd_notify(3). Throws sendmsg(2)'s
  * errors.
  */
 export function storeDescriptor(socket: string, { name, descriptor }: StoredDescriptor): void {
-  native.notify(socket, `FDSTORE=1\nFDNAME=${name}\nFDPOLL=0`, descriptor);
+  notify(socket, `FDSTORE=1\nFDNAME=${name}\nFDPOLL=0`, [descriptor]);
 }
 
-/** Makes the service manager close the descriptors of that name. Throws sendto(2)'s errors. */
+/** Makes the service manager close the descriptors of that name. Throws sendmsg(2)'s errors. */
 export function removeDescriptor(socket: string, name: string): void {
-  native.notify(socket, `FDSTOREREMOVE=1\nFDNAME=${name}`, NO_DESCRIPTOR);
+  notify(socket, `FDSTOREREMOVE=1\nFDNAME=${name}`);
 }
 
-const NO_DESCRIPTOR = -1;
+/** Does not wait: throws EAGAIN when the queue of the service manager is full. */
+function notify(address: string, text: string, descriptors: readonly number[] = []): void {
+  const socket = native.connectDatagrams(address);
+  try {
+    native.sendMessage(socket, Buffer.from(text), Buffer.from(Int32Array.from(descriptors).buffer));
+  } finally {
+    closeSync(socket);
+  }
+}
 
 /** syslog(3) priorities by minimum pino level. */
 const PRIORITIES: readonly (readonly [level: number, priority: number])[] = [

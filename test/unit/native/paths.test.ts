@@ -22,7 +22,7 @@ const calls: Readonly<Record<string, (path: string) => unknown>> = {
     onTestFinished(() => inotify.close());
     inotify.add(Buffer.from(path), 2);
   },
-  notify: (path) => native.notify(path, 'READY=1', -1),
+  connectDatagrams: (path) => native.connectDatagrams(path),
 };
 
 /** A path of `length` bytes that refers to `name` in `directory`. */
