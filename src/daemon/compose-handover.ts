@@ -68,8 +68,19 @@ export function createRecords({ notifySocket, version }: Config, logger: Logger)
   );
 }
 
-/** Keeps the settings from now on. */
-export function keepSettings({ guest, init, volumes, records }: Parts): void {
+/** Continues for an earlier daemon, if there was one, and keeps the settings from now on. */
+export function succeed(
+  inherited: Handover | null,
+  stored: readonly StoredDescriptor[],
+  parts: Parts,
+  logger: Logger,
+): void {
+  if (inherited) takeOver(inherited, parts, logger);
+  else if (stored.length > 0) recoverFrom(stored, parts, logger);
+  else keepSettings(parts);
+}
+
+function keepSettings({ guest, init, volumes, records }: Parts): void {
   if (!records.isActive) return;
   const record = new SettingsRecord(records);
   init.onProgress = () => record.set(settingsOf({ guest, init, volumes }));
@@ -77,7 +88,7 @@ export function keepSettings({ guest, init, volumes, records }: Parts): void {
 }
 
 /** Continues for a daemon that was killed. */
-export function recoverFrom(stored: readonly StoredDescriptor[], parts: Parts, logger: Logger): void {
+function recoverFrom(stored: readonly StoredDescriptor[], parts: Parts, logger: Logger): void {
   const own = stored.map(({ name, descriptor }) => ({ name, descriptor: fromEarlierProgram(descriptor) }));
   const refuse = (reason: string) => logger.error({ reason }, 'cannot take over a record');
   const found = recover(parts.records, own, refuse);
@@ -100,7 +111,7 @@ function continueWith(settings: Settings, { guest, init, volumes }: Parts): void
 }
 
 /** Continues for an earlier program of this process. */
-export function takeOver(state: Handover, parts: Parts, logger: Logger): void {
+function takeOver(state: Handover, parts: Parts, logger: Logger): void {
   const { polled, processes, records } = parts;
   const started = renumbered(state.processes, fromEarlierProgram);
   reapOthers(new Set(started.processes.map(({ pid }) => pid)));

@@ -7,14 +7,7 @@ import type { HeldOutput } from '../base/held-output.ts';
 import { Transfers } from '../base/tally.ts';
 import { Unread } from '../base/unread.ts';
 import { buildApp } from './app.ts';
-import {
-  createRecords,
-  createUpgrade,
-  type HandingOver,
-  keepSettings,
-  recoverFrom,
-  takeOver,
-} from './compose-handover.ts';
+import { createRecords, createUpgrade, type HandingOver, succeed } from './compose-handover.ts';
 import { createInit, createMetadataReader, createVolumes } from './compose-init.ts';
 import { createPause } from './compose-pause.ts';
 import type { Config } from './config.ts';
@@ -110,12 +103,9 @@ export function compose(
       ...{ places: new StreamPlaces(config.maxStreams), connections: new Connections(config.maxConnections) },
     },
   );
-  if (inherited) takeOver(inherited, parts, logger);
-  else if (config.stored.length > 0) recoverFrom(config.stored, parts, logger);
-  else keepSettings(parts);
-  const kill = () => processes.kill();
+  succeed(inherited, config.stored, parts, logger);
   const stop = (action: 'end' | 'leave') => stopAll({ ...parts, app, owned }, action);
-  return { app, upgrade, stop, kill, isHeldUp: () => lanes.isBusy };
+  return { app, upgrade, stop, kill: () => processes.kill(), isHeldUp: () => lanes.isBusy };
 }
 
 interface Stopped extends HandingOver {

@@ -22,7 +22,7 @@ export function createMemory(size: number): SharedMemory {
 }
 
 /** An empty file in memory; returns its descriptor. Throws memfd_create(2)'s errors. */
-export function createFile(): number {
+function createFile(): number {
   return native.createMemory();
 }
 

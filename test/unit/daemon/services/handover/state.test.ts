@@ -1,6 +1,5 @@
-import { writeSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { createFile } from '../../../../../src/daemon/os/shared-memory.ts';
+import { fileWith } from '../../../../../src/daemon/os/shared-memory.ts';
 import {
   checkState,
   type Handover,
@@ -23,10 +22,8 @@ const HANDOVER: Handover = {
   limits: { descriptors: 1024, core: -1 },
 };
 
-function fileWith(state: object): number {
-  const descriptor = createFile();
-  writeSync(descriptor, JSON.stringify(state), 0);
-  return descriptor;
+function stateFile(state: object): number {
+  return fileWith(Buffer.from(JSON.stringify(state)));
 }
 
 test('a state is read as it was written', () => {
@@ -34,7 +31,7 @@ test('a state is read as it was written', () => {
 });
 
 test('a newer state that this version can read is read, without the members that it does not know', () => {
-  const file = fileWith({ ...HANDOVER, version: 9, readableBy: 1, build: '9.0', other: true });
+  const file = stateFile({ ...HANDOVER, version: 9, readableBy: 1, build: '9.0', other: true });
   expect(readState(file)).toMatchObject({ listener: 7 });
 });
 
@@ -48,5 +45,5 @@ test.each([
     'the state of envd 0.1 has version 0: this program reads version 1',
   ],
 ])('%j is refused', (state, message) => {
-  expect(() => checkState(fileWith(state))).toThrow(message);
+  expect(() => checkState(stateFile(state))).toThrow(message);
 });
