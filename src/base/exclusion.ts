@@ -2,6 +2,8 @@ import { EnvdError } from './errors.ts';
 
 /** A lock that one operation can hold; others are refused, not queued. */
 export class ExclusiveLock {
+  /** Called whenever an operation begins. */
+  onAcquire = (): void => {};
   #holder: string | null = null;
 
   /** Takes the lock until the result is disposed of. Throws `unavailable` while another operation holds it. */
@@ -11,6 +13,7 @@ export class ExclusiveLock {
       throw new EnvdError('unavailable', `cannot ${operation} now: ${holder} is under way`);
     }
     this.#holder = operation;
+    this.onAcquire();
     return { [Symbol.dispose]: () => this.#release() };
   }
 

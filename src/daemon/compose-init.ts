@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { messageOf } from '../base/errors.ts';
+import type { ExclusiveLock } from '../base/exclusion.ts';
 import type { Config } from './config.ts';
 import type { Lanes } from './os/lanes.ts';
 import { wallClock } from './os/machine.ts';
@@ -8,27 +9,45 @@ import type { Guest } from './services/guest/guest.ts';
 import { SYSTEM_TRUST_STORE } from './services/init/ca-bundle.ts';
 import { Identity } from './services/init/identity.ts';
 import { Init } from './services/init/init.ts';
-import { MetadataReader, readMetadata } from './services/init/metadata.ts';
+import { readMetadata } from './services/init/metadata.ts';
+import { MetadataReader } from './services/init/metadata-reader.ts';
 import { type InitDependencies, initSteps } from './services/init/steps.ts';
 import { SYSTEM_TOOLS, Volumes } from './services/init/volumes.ts';
 
-/** Creates /init for this machine: its clock, certificates, hosts file and mounts. */
-export function createInit(
-  { namePrefix }: Config,
-  dependencies: Pick<InitDependencies, 'guest' | 'freezer' | 'filesystemFreezer' | 'metadata' | 'volumes'>,
-): Init {
-  const steps = initSteps({
-    ...dependencies,
-    clock: wallClock,
-    trustStore: SYSTEM_TRUST_STORE,
-    // The guest resolves this name to the `hyperloopIP` of /init.
-    hosts: { file: '/etc/hosts', name: `hyperloop.${namePrefix}.internal` },
-  });
-  return new Init(steps);
+export interface InitParts {
+  readonly init: Init;
+  readonly volumes: Volumes;
+  /** Null when no metadata service is configured. */
+  readonly metadata: MetadataReader | null;
 }
 
-export function createVolumes({ runtimeDirectory }: Config, lanes: Lanes): Volumes {
-  return new Volumes(SYSTEM_TOOLS, join(runtimeDirectory, 'volumes'), lanes);
+/** Creates /init for this machine: its clock, certificates, hosts file and mounts. */
+export function createInit(
+  config: Config,
+  {
+    lanes,
+    logger,
+    lock,
+    ...others
+  }: Pick<InitDependencies, 'guest' | 'freezer' | 'filesystemFreezer'> & {
+    readonly lanes: Lanes;
+    readonly logger: Logger;
+    readonly lock: ExclusiveLock;
+  },
+): InitParts {
+  const metadata = createMetadataReader(config, others.guest, logger);
+  // After a resume they may be those of another sandbox.
+  lock.onAcquire = () => metadata?.forget();
+  const volumes = new Volumes(SYSTEM_TOOLS, join(config.runtimeDirectory, 'volumes'), lanes);
+  const steps = initSteps({
+    ...{ ...others, metadata, volumes },
+    clock: wallClock,
+    onClockError: (error) => logger.warn({ reason: messageOf(error) }, 'cannot set the clock'),
+    trustStore: SYSTEM_TRUST_STORE,
+    // The guest resolves this name to the `hyperloopIP` of /init.
+    hosts: { file: '/etc/hosts', name: `hyperloop.${config.namePrefix}.internal` },
+  });
+  return { init: new Init(steps), volumes, metadata };
 }
 
 /** The directory of the files that identify the sandbox to programs in the guest: `/run/svc`. */
@@ -36,8 +55,7 @@ export function identityDirectory({ namePrefix }: Config): string {
   return `/run/${namePrefix}`;
 }
 
-/** Null when no metadata service is configured. */
-export function createMetadataReader(config: Config, guest: Guest, logger: Logger): MetadataReader | null {
+function createMetadataReader(config: Config, guest: Guest, logger: Logger): MetadataReader | null {
   const { metadataService: url, namePrefix } = config;
   if (url === null) return null;
   const identity = new Identity(guest, identityDirectory(config), namePrefix);

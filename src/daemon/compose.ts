@@ -8,7 +8,7 @@ import { Transfers } from '../base/tally.ts';
 import { Unread } from '../base/unread.ts';
 import { buildApp } from './app.ts';
 import { createRecords, createUpgrade, type HandingOver, succeed } from './compose-handover.ts';
-import { createInit, createMetadataReader, createVolumes } from './compose-init.ts';
+import { createInit } from './compose-init.ts';
 import { createPause } from './compose-pause.ts';
 import type { Config } from './config.ts';
 import { findCgroupMount } from './os/cgroup2.ts';
@@ -80,15 +80,13 @@ export function compose(
   tellLimits({ cgroups, obstacle }, logger);
   own(pause.freezer);
   own(pause.filesystemFreezer);
-  const metadata = createMetadataReader(config, guest, logger);
-  if (metadata) own(metadata);
   const records = createRecords(config, logger);
   const processes = new ProcessTable(guest, cgroups, { ...config, lanes, unread }, records);
   const watcher = own(new CountedWatcher(lanes));
   const polled = own(new PolledWatches(watcher));
   const uploads = new Transfers();
-  const volumes = createVolumes(config, lanes);
-  const init = createInit(config, { guest, metadata, volumes, ...pause });
+  const { init, volumes, metadata } = createInit(config, { guest, lanes, logger, ...pause });
+  if (metadata) own(metadata);
   const parts = { guest, init, volumes, watcher, polled, processes, records, shutdown, ...pause };
   const upgrade = createUpgrade(config, logger, () => ({ ...parts, app }));
   const app: FastifyInstance = buildApp(

@@ -3,10 +3,10 @@ import { Negotiator } from 'negotiator';
 import type { Guest } from '../../services/guest/guest.ts';
 import type { MetricsReader } from '../../services/guest/metrics.ts';
 import type { Init, InitReport } from '../../services/init/init.ts';
-import { parseInitRequest } from '../../services/init/init-request.ts';
+import { INIT_MEMBERS, parseInitRequest } from '../../services/init/init-request.ts';
 import { JsonBodies } from '../json-bodies.ts';
 import type { Exporter, Telemetry, TextFormat } from '../prometheus.ts';
-import { ignoreContentType } from '../requests.ts';
+import { ignoreContentType, withClientSignal } from '../requests.ts';
 
 /** Registers `/health`; it needs no token. */
 export function healthRoutes(app: FastifyInstance): void {
@@ -29,17 +29,38 @@ const INIT_LIMITS = {
 /** Registers `/init`, called by the platform after each boot and resume. `services/init/steps.ts` authorises it. */
 export function initRoutes(app: FastifyInstance, init: Init, version: string): void {
   const bodies = new JsonBodies(INIT_LIMITS);
+  const unknown = new UnknownMembers();
   app.post('/init', { onRequest: ignoreContentType }, async (request, reply) => {
     reply.header('x-envd-version', version);
     const report: InitReport = { freezeAudit: null };
     try {
-      await init.apply(parseInitRequest((await bodies.read(request.raw, reply.raw)) ?? {}), report);
+      const body = (await bodies.read(request.raw, reply.raw)) ?? {};
+      const wanted = parseInitRequest(body);
+      await withClientSignal(reply, (gone) => init.apply(wanted, report, gone));
+      unknown.note(body, request.log);
     } finally {
       if (report.freezeAudit) reply.header('x-envd-freeze-audit', JSON.stringify(report.freezeAudit));
     }
     return reply.code(204).send();
   });
 }
+
+/** Logs each unknown member of a body once; a newer platform may send them. */
+class UnknownMembers {
+  readonly #named = new Set<string>();
+
+  note(body: object, log: FastifyRequest['log']): void {
+    for (const name of Object.keys(body)) {
+      const known = INIT_MEMBERS.some((member) => member === name);
+      if (known || this.#named.has(name) || this.#named.size >= MOST_UNKNOWN) continue;
+      this.#named.add(name);
+      log.warn({ member: name.slice(0, MOST_UNKNOWN) }, 'unknown member of /init is ignored');
+    }
+  }
+}
+
+/** Names that are logged, and characters of each. */
+const MOST_UNKNOWN = 64;
 
 const JSON_TYPE = 'application/json';
 

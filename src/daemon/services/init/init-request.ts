@@ -22,16 +22,20 @@ export interface InitRequest {
   readonly volumeMounts: readonly VolumeMount[] | null;
 }
 
-type MemberName =
-  | 'accessToken'
-  | 'caBundle'
-  | 'defaultUser'
-  | 'defaultWorkdir'
-  | 'envVars'
-  | 'hyperloopIP'
-  | 'lifecycleID'
-  | 'timestamp'
-  | 'volumeMounts';
+/** The members of a body. */
+export const INIT_MEMBERS = [
+  'accessToken',
+  'caBundle',
+  'defaultUser',
+  'defaultWorkdir',
+  'envVars',
+  'hyperloopIP',
+  'lifecycleID',
+  'timestamp',
+  'volumeMounts',
+] as const;
+
+type MemberName = (typeof INIT_MEMBERS)[number];
 
 /**
  * Validates the body of /init, parsed JSON. `null` and the empty string count as absent; unknown members are ignored.

@@ -1,11 +1,12 @@
 import { EnvdError, messageOf } from '../../../base/errors.ts';
-import { SerialQueue } from '../../../base/exclusion.ts';
 import type { FreezeAudit } from '../freeze/sweep.ts';
 import type { InitRequest } from './init-request.ts';
+import { SharedRuns } from './shared-runs.ts';
+import { WaitingCalls } from './waiting-calls.ts';
 
 /** Results of steps, also available when a later step fails. */
 export interface InitReport {
-  /** Null if the request was not authorised. */
+  /** Null if the request was not authorised, or nothing is to be reported. */
   freezeAudit: FreezeAudit | null;
 }
 
@@ -13,20 +14,40 @@ export interface InitReport {
 export interface InitCall {
   readonly request: InitRequest;
   readonly report: InitReport;
-  /** Time since the request arrived, in nanoseconds; it may have waited for another one. */
+  /** Whether a request with the same time has been begun before. */
+  readonly isRepeated: boolean;
+  /** Aborts when the client has gone. */
+  readonly gone: AbortSignal;
+  /** Time since the request arrived, in nanoseconds. */
   ageNs(): bigint;
 }
 
-/** One idempotent step of /init. */
-export interface InitStep {
+/** `unless stale`: not for a request that is not newer than the last one applied. */
+type Condition = 'unless stale' | 'always';
+
+/** A step that only takes moments. */
+export interface QuickStep {
   readonly name: string;
-  /**
-   * `first`: authorises the request; if it throws, no other step runs.
-   * `unless stale`: skipped for a request not newer than the last one applied, and after a failed step.
-   * `always`: runs for every authorised request, also after a failed step.
-   */
-  readonly runs: 'first' | 'unless stale' | 'always';
+  readonly runs: Condition;
   run(call: InitCall): Promise<void> | void;
+}
+
+/** An idempotent step that may take long or hang. Calls that want the same share a run. */
+export interface LastingStep {
+  readonly name: string;
+  readonly runs: Condition;
+  /** What the request wants, as JSON can represent it; null: nothing. */
+  wanted(request: InitRequest): object | string | null;
+  run(request: InitRequest): Promise<void>;
+}
+
+export interface InitSteps {
+  /** Throws unless the request is allowed; then nothing else runs. */
+  authorize(call: InitCall): Promise<void> | void;
+  /** In order of execution. */
+  readonly quick: readonly QuickStep[];
+  /** Independent of each other. */
+  readonly lasting: readonly LastingStep[];
 }
 
 export interface InitResult {
@@ -34,71 +55,109 @@ export interface InitResult {
   readonly stale: boolean;
 }
 
-/** The platform's call after each boot and resume: ordered, named steps, one call at a time. */
-export class Init {
-  readonly #steps: readonly InitStep[];
-  #lastTimestampNs: bigint | null = null;
-  readonly #queue = new SerialQueue('init');
+/** A request that nobody can cancel. */
+const NEVER = new AbortController().signal;
 
-  /** Called after each step that may have changed a setting. */
+/**
+ * The platform's call after each boot and resume. The platform gives up a call after 50 ms and repeats it until one
+ * succeeds: quick steps are done at once by each call, what lasts longer goes on without its caller, and is shared by
+ * those that follow (docs/decisions/036-init-under-retries.md).
+ */
+export class Init {
+  readonly #steps: InitSteps;
+  readonly #lasting: readonly { readonly step: LastingStep; readonly runs: SharedRuns }[];
+  readonly #waiting = new WaitingCalls();
+  /** Of the newest request that was begun, and of the newest one that was applied completely. */
+  #begunNs: bigint | null = null;
+  #appliedNs: bigint | null = null;
+
+  /** Called after steps that may have changed a setting. */
   onProgress: () => void = () => {};
 
-  constructor(steps: readonly InitStep[]) {
+  constructor(steps: InitSteps) {
     this.#steps = steps;
+    this.#lasting = steps.lasting.map((step) => ({ step, runs: new SharedRuns() }));
   }
 
   /**
-   * Applies requests in order of arrival. Throws the error of the first failed step, with the step's name; a failed
-   * request counts as not applied and may be sent again. Throws `resource_exhausted` if too many requests wait.
+   * Applies a request. Throws the error of the first failed step, with the step's name; the other steps are done
+   * nevertheless, the request counts as not applied and may be sent again. Throws `unavailable` if too many newer requests
+   * wait, `aborted` when `gone` aborts.
    * @param report filled in by the steps
    */
-  apply(request: InitRequest, report: InitReport = { freezeAudit: null }): Promise<InitResult> {
+  async apply(
+    request: InitRequest,
+    report: InitReport = { freezeAudit: null },
+    gone: AbortSignal = NEVER,
+  ): Promise<InitResult> {
     const arrived = process.hrtime.bigint();
-    const call: InitCall = { request, report, ageNs: () => process.hrtime.bigint() - arrived };
-    return this.#queue.run(() => this.#run(call));
-  }
-
-  /** The timestamp of the last request that was applied, in nanoseconds; null: none. */
-  get timestampNs(): bigint | null {
-    return this.#lastTimestampNs;
-  }
-
-  /** Continues for an earlier program. */
-  continueFrom(timestampNs: bigint | null): void {
-    this.#lastTimestampNs = timestampNs;
-  }
-
-  async #run(call: InitCall): Promise<InitResult> {
-    const stale = this.#isStale(call.request);
-    let failure: EnvdError | null = null;
-    for (const step of this.#steps) {
-      if (step.runs === 'unless stale' && (stale || failure)) continue;
-      if (step.runs === 'first') {
-        await step.run(call);
-        continue;
-      }
-      const failed = await failureOf(step, call);
-      failure ??= failed;
-      this.onProgress();
-    }
+    const ageNs = () => process.hrtime.bigint() - arrived;
+    await this.#steps.authorize({ request, report, isRepeated: false, gone, ageNs });
+    const { timestampNs } = request;
+    const stale = this.#isStale(timestampNs);
+    const isRepeated = timestampNs !== null && timestampNs === this.#begunNs;
+    const quick = this.#runQuick({ request, report, isRepeated, gone, ageNs }, stale);
+    if (!stale) this.#begunNs = timestampNs ?? this.#begunNs;
+    this.onProgress();
+    const results = [...quick, ...(await this.#runLasting(request, stale, gone))];
+    const failure = (await Promise.all(results)).find((error) => error !== null);
     if (failure) throw failure;
-    if (!stale) this.#lastTimestampNs = call.request.timestampNs ?? this.#lastTimestampNs;
+    if (!stale) this.#appliedNs = latest(timestampNs, this.#appliedNs);
     this.onProgress();
     return { stale };
   }
 
-  #isStale({ timestampNs }: InitRequest): boolean {
-    return timestampNs !== null && this.#lastTimestampNs !== null && timestampNs <= this.#lastTimestampNs;
+  /** The timestamp of the newest request that was applied, in nanoseconds; null: none. */
+  get timestampNs(): bigint | null {
+    return this.#appliedNs;
+  }
+
+  /** Continues for an earlier program. */
+  continueFrom(timestampNs: bigint | null): void {
+    this.#begunNs = timestampNs;
+    this.#appliedNs = timestampNs;
+  }
+
+  /** All of them begin now. */
+  #runQuick(call: InitCall, stale: boolean): Promise<EnvdError | null>[] {
+    return this.#steps.quick
+      .filter(({ runs }) => runs === 'always' || !stale)
+      .map((step) => failureOf(step.name, async () => step.run(call)));
+  }
+
+  async #runLasting(request: InitRequest, stale: boolean, gone: AbortSignal): Promise<(EnvdError | null)[]> {
+    using place = this.#waiting.enter(gone);
+    const runs = this.#lasting.flatMap(({ step, runs }) => {
+      const wanted = step.runs === 'unless stale' && stale ? null : step.wanted(request);
+      if (wanted === null) return [];
+      const run = () => step.run(request).finally(this.onProgress);
+      return failureOf(step.name, () => runs.join(JSON.stringify(wanted), run, place.signal));
+    });
+    const failures = await Promise.all(runs);
+    place.signal.throwIfAborted();
+    return failures;
+  }
+
+  /** A repeated request whose quick steps alone were done is not stale. */
+  #isStale(timestampNs: bigint | null): boolean {
+    if (timestampNs === null) return false;
+    const isApplied = this.#appliedNs !== null && timestampNs <= this.#appliedNs;
+    return isApplied || (this.#begunNs !== null && timestampNs < this.#begunNs);
   }
 }
 
+function latest(a: bigint | null, b: bigint | null): bigint | null {
+  if (a === null || b === null) return a ?? b;
+  return a > b ? a : b;
+}
+
 /** Null when the step succeeds. */
-async function failureOf(step: InitStep, call: InitCall): Promise<EnvdError | null> {
+async function failureOf(name: string, run: () => Promise<void>): Promise<EnvdError | null> {
   try {
-    await step.run(call);
+    await run();
     return null;
   } catch (error) {
     const kind = error instanceof EnvdError ? error.kind : 'internal';
-    return new EnvdError(kind, `init step '${step.name}' failed: ${messageOf(error)}`, { cause: error });
+    return new EnvdError(kind, `init step '${name}' failed: ${messageOf(error)}`, { cause: error });
   }
 }

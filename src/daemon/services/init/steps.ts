@@ -7,8 +7,9 @@ import type { FilesystemFreezer } from '../freeze/filesystem-freezer.ts';
 import type { Freezer } from '../freeze/freezer.ts';
 import type { Guest } from '../guest/guest.ts';
 import { type TrustStore, trust } from './ca-bundle.ts';
-import type { InitCall, InitStep } from './init.ts';
-import type { MetadataReader } from './metadata.ts';
+import type { InitCall, InitSteps, LastingStep, QuickStep } from './init.ts';
+import type { InitRequest } from './init-request.ts';
+import type { MetadataReader } from './metadata-reader.ts';
 import type { Volumes } from './volumes.ts';
 
 /** The guest's wall clock. */
@@ -22,49 +23,103 @@ export interface Clock {
 export interface InitDependencies {
   readonly guest: Guest;
   /** Null without a metadata service. */
-  readonly metadata: Pick<MetadataReader, 'fresh'> | null;
+  readonly metadata: Pick<MetadataReader, 'check' | 'refresh'> | null;
   readonly freezer: Pick<Freezer, 'audit' | 'thaw'>;
   readonly filesystemFreezer: Pick<FilesystemFreezer, 'release'>;
   readonly clock: Clock;
+  /** Called when the clock cannot be set. */
+  readonly onClockError: (error: unknown) => void;
   readonly trustStore: TrustStore;
   /** Path of hosts(5), and the host name of the platform's hyperloop. */
   readonly hosts: { readonly file: string; readonly name: string };
-  readonly volumes: Volumes;
+  readonly volumes: Pick<Volumes, 'mount'>;
 }
 
-/** The steps of /init, in order of execution. */
-export function initSteps(dependencies: InitDependencies): readonly InitStep[] {
-  const { guest, metadata, freezer, filesystemFreezer, clock, trustStore, hosts, volumes } = dependencies;
-  const unlessStale = (name: string, run: InitStep['run']): InitStep => ({ name, runs: 'unless stale', run });
-  const always = (name: string, run: InitStep['run']): InitStep => ({ name, runs: 'always', run });
+/** The steps of /init. */
+export function initSteps(dependencies: InitDependencies): InitSteps {
+  const { guest, metadata } = dependencies;
+  return {
+    authorize: (call) => authorize(guest, metadata, call),
+    quick: quickSteps(dependencies),
+    lasting: lastingSteps(dependencies),
+  };
+}
+
+function quickSteps({ guest, metadata, freezer, clock, onClockError }: InitDependencies): QuickStep[] {
+  const resumes = new Resumes();
+  const unlessStale = (name: string, run: QuickStep['run']): QuickStep => ({
+    name,
+    runs: 'unless stale',
+    run,
+  });
+  const always = (name: string, run: QuickStep['run']): QuickStep => ({ name, runs: 'always', run });
   return [
-    { name: 'auth', runs: 'first', run: (call) => authorize(guest, metadata, call) },
     // Before the thaw, which changes what the audit reports.
     always('audit', ({ report }) => {
       report.freezeAudit = freezer.audit();
     }),
-    // Before the steps that write to the file system, which would block while it is frozen.
-    always('fsthaw', () => filesystemFreezer.release()),
-    unlessStale('clock', (call) => setClock(clock, call)),
-    unlessStale('environment', (call) => setEnvironment(guest, metadata, call)),
+    unlessStale('clock', (call) => {
+      try {
+        setClock(clock, call);
+      } catch (error) {
+        onClockError(error);
+      }
+    }),
+    unlessStale('environment', ({ request: { environment } }) => {
+      if (environment !== null) guest.environment = environment;
+    }),
     // A request without a token opens every operation.
     unlessStale('token', ({ request }) => {
       guest.accessToken = request.accessToken;
     }),
     unlessStale('defaults', (call) => setDefaults(guest, call)),
-    unlessStale('CA bundle', async ({ request: { caBundle } }) => {
-      if (caBundle !== null) await trust(caBundle, trustStore);
+    unlessStale('identity', ({ request }) => {
+      if (resumes.isNew(request)) metadata?.refresh();
     }),
-    unlessStale('hosts entry', async ({ request: { hyperloopIP } }) => {
-      if (hyperloopIP !== null) await writeHostsEntry(hyperloopIP, hosts);
-    }),
-    // Mounted again after each resume: its connections are gone.
-    unlessStale('volumes', async ({ request: { volumeMounts, lifecycleID } }) => {
-      if (volumeMounts !== null) await volumes.mount(volumeMounts, lifecycleID);
-    }),
-    // Last, when everything is ready for the workload; also after a failed step.
+    // When everything quick is ready for the workload; also after a failed step.
     always('thaw', () => freezer.thaw()),
   ];
+}
+
+function lastingSteps({ filesystemFreezer, trustStore, hosts, volumes }: InitDependencies): LastingStep[] {
+  /** Writing to the file system blocks while it is frozen. */
+  const whenThawed = (name: string, wanted: LastingStep['wanted'], run: LastingStep['run']): LastingStep => ({
+    ...{ name, wanted, runs: 'unless stale' },
+    async run(request) {
+      await filesystemFreezer.release();
+      await run(request);
+    },
+  });
+  return [
+    { name: 'fsthaw', runs: 'always', wanted: () => '', run: () => filesystemFreezer.release() },
+    whenThawed(
+      'CA bundle',
+      ({ caBundle }) => caBundle,
+      ({ caBundle }) => trust(caBundle ?? '', trustStore),
+    ),
+    whenThawed(
+      'hosts entry',
+      ({ hyperloopIP }) => hyperloopIP,
+      ({ hyperloopIP }) => writeHostsEntry(hyperloopIP ?? '', hosts),
+    ),
+    // Mounted again after each resume: its connections are gone.
+    whenThawed(
+      'volumes',
+      ({ volumeMounts, lifecycleID }) => volumeMounts && { volumeMounts, lifecycleID },
+      ({ volumeMounts, lifecycleID }) => volumes.mount(volumeMounts ?? [], lifecycleID),
+    ),
+  ];
+}
+
+/** Recognises the first request after a resume, when the metadata may be those of another sandbox. */
+class Resumes {
+  #lifecycleID: string | null = null;
+
+  isNew({ lifecycleID }: InitRequest): boolean {
+    const isNew = lifecycleID !== this.#lifecycleID;
+    this.#lifecycleID = lifecycleID;
+    return isNew;
+  }
 }
 
 /**
@@ -75,14 +130,17 @@ export function initSteps(dependencies: InitDependencies): readonly InitStep[] {
 async function authorize(
   guest: Guest,
   metadata: InitDependencies['metadata'],
-  { request: { accessToken }, ageNs }: InitCall,
+  { request: { accessToken }, gone }: InitCall,
 ): Promise<void> {
   const current = guest.accessToken;
   if (current !== null && accessToken !== null && equalSecrets(accessToken, current)) return;
-  const expectedHash = metadata ? (await metadata.fresh(ageNs())).accessTokenHash : null;
-  if (expectedHash === null && current === null) return;
-  if (expectedHash !== null && equalSecrets(hash('sha512', accessToken ?? ''), expectedHash.toLowerCase()))
-    return;
+  const digest = hash('sha512', accessToken ?? '');
+  const accepts = (expected: string | null) =>
+    expected === null ? guest.accessToken === null : equalSecrets(digest, expected.toLowerCase());
+  const isAccepted = metadata
+    ? await metadata.check(({ accessTokenHash }) => accepts(accessTokenHash), gone)
+    : accepts(null);
+  if (isAccepted) return;
   throw new EnvdError(
     'unauthenticated',
     accessToken === null
@@ -96,24 +154,14 @@ const AHEAD_NS = 5_000_000_000n;
 
 /**
  * Sets the clock if it is more than 50 ms behind, as after a pause, or 5 s ahead. More tolerant ahead: the request was
- * in transit for some time, and programs do not expect the clock to go back.
+ * in transit for some time, and programs do not expect the clock to go back. Once for a time: it is past when the request
+ * is repeated.
  */
-function setClock(clock: Clock, { request: { timestampNs }, ageNs }: InitCall): void {
-  if (timestampNs === null) return;
+function setClock(clock: Clock, { request: { timestampNs }, isRepeated, ageNs }: InitCall): void {
+  if (timestampNs === null || isRepeated) return;
   const target = timestampNs + ageNs();
   const behind = target - clock.nowNs();
   if (behind > BEHIND_NS || behind < -AHEAD_NS) clock.setNs(target);
-}
-
-/** Replaces the variables of the previous request; the daemon's own take precedence. */
-async function setEnvironment(
-  guest: Guest,
-  metadata: InitDependencies['metadata'],
-  { request: { environment }, ageNs }: InitCall,
-): Promise<void> {
-  // Updates the daemon's own variables; if the metadata cannot be read, they stay as they are.
-  await metadata?.fresh(ageNs()).catch(() => {});
-  if (environment !== null) guest.environment = environment;
 }
 
 /** Sets the default user and directory; absent members leave them unchanged. */

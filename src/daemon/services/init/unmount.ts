@@ -62,5 +62,5 @@ async function openRoot({ path }: Mount, mounts: readonly number[], lanes: Lanes
   const name = pathBuffer(path.slice(slash + 1));
   const open = () =>
     native.openAt(parent.fd, name, O_PATH | constants.O_DIRECTORY | constants.O_NOFOLLOW, null);
-  return parent.run(open, { discard: closeSync }, { ...laneOf(path), mounts });
+  return await parent.run(open, { discard: closeSync }, { ...laneOf(path), mounts });
 }

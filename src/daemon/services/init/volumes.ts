@@ -3,6 +3,7 @@ import { mkdir, mkdtemp, rmdir } from 'node:fs/promises';
 import { isAbsolute, join, resolve } from 'node:path';
 import process from 'node:process';
 import { EnvdError } from '../../../base/errors.ts';
+import { SerialQueue } from '../../../base/exclusion.ts';
 import { bytePath } from '../../os/byte-path.ts';
 import { about } from '../../os/errno.ts';
 import type { Lanes } from '../../os/lanes.ts';
@@ -41,6 +42,9 @@ const OPTIONS = 'soft,proto=tcp,timeo=100,retrans=2,retry=0';
 /** Options of umount(8) that avoid any access to the mounted file system, which may block. */
 const LAZILY = ['--lazy', '--internal-only', '--no-canonicalize', '--'];
 
+/** Volumes that are mounted at the same time. */
+const MAX_CONCURRENT = 8;
+
 /** Owner of directories that are created. */
 const ROOT = { uid: 0, gid: 0 };
 
@@ -62,6 +66,8 @@ export class Volumes {
   /** A directory that only root can write to, for temporary mount points. */
   readonly #stagingDirectory: string;
   readonly #mounted = new Map<string, MountedVolume>();
+  /** One at a time: the new mount is recognised by comparing what is mounted before and after. */
+  readonly #binds = new SerialQueue('bind a volume', MAX_CONCURRENT);
 
   constructor(tools: MountTools, stagingDirectory: string, lanes: Lanes) {
     this.#lanes = lanes;
@@ -80,17 +86,38 @@ export class Volumes {
 
   /**
    * Mounts these volumes and unmounts those of the previous call that are not among them. A volume that was mounted
-   * with the same `lifecycleID` stays mounted. Throws `invalid_argument` for an invalid target or path,
+   * with the same `lifecycleID` stays mounted. One whose server does not answer delays no other, unless that is mounted
+   * on it. Throws the first error when all has been tried: `invalid_argument` for an invalid target or path,
    * `permission_denied` for a path through a user's symbolic link, `failed_precondition` without the tools,
    * `deadline_exceeded` and `unavailable` when a volume cannot be mounted. One call at a time.
    */
   async mount(wanted: readonly VolumeMount[], lifecycleID: string | null): Promise<void> {
     wanted.forEach(verify);
-    const paths = new Set(wanted.map(({ path }) => resolve(path)));
-    for (const [path, volume] of this.#mounted) if (!paths.has(path)) await this.#unmount(path, volume.mount);
-    // Parents first: a volume may be mounted inside of another one.
-    const sorted = [...wanted].sort((a, b) => (resolve(a.path) < resolve(b.path) ? -1 : 1));
-    for (const volume of sorted) await this.#ensure({ ...volume, path: resolve(volume.path) }, lifecycleID);
+    const volumes = wanted.map((volume) => ({ ...volume, path: resolve(volume.path) }));
+    const paths = new Set(volumes.map(({ path }) => path));
+    const left = [...this.#mounted].filter(([path]) => !paths.has(path));
+    const results: PromiseSettledResult<void>[] = [];
+    for (const [path, { mount }] of left)
+      results.push(...(await Promise.allSettled([this.#unmount(path, mount)])));
+    results.push(...(await Promise.allSettled(this.#ensureAll(volumes, lifecycleID))));
+    const failure = results.find((result) => result.status === 'rejected');
+    if (failure) throw failure.reason;
+  }
+
+  /** Parents first: a volume may be mounted inside of another one. */
+  #ensureAll(volumes: readonly VolumeMount[], lifecycleID: string | null): Promise<void>[] {
+    const sorted = [...volumes].sort((a, b) => (a.path < b.path ? -1 : 1));
+    const ensured: Promise<void>[] = [];
+    for (const [index, volume] of sorted.entries()) {
+      const parent = sorted.slice(0, index).findLastIndex(({ path }) => isWithin(volume.path, path));
+      const ensure = async () => {
+        await ensured[index - MAX_CONCURRENT]?.catch(() => {});
+        await ensured[parent];
+        await this.#ensure(volume, lifecycleID);
+      };
+      ensured.push(ensure());
+    }
+    return ensured;
   }
 
   async #ensure({ nfsTarget, path }: VolumeMount, lifecycleID: string | null): Promise<void> {
@@ -125,16 +152,20 @@ export class Volumes {
     try {
       await this.#run(action, this.#tools.mount, ['-t', 'nfs', '-o', OPTIONS, '--', nfsTarget, stage]);
       try {
-        const target = `/proc/${process.pid}/fd/${place.directory}/.`;
-        const before = readMounts();
-        await this.#run(action, this.#tools.bind, ['--no-canonicalize', '--bind', stage, target]);
-        return newMount(before, stage, mountIdOf(place.directory));
+        return await this.#binds.run(() => this.#bind(action, stage, place));
       } finally {
         await this.#run(action, this.#tools.unmount, [...LAZILY, stage]);
       }
     } finally {
       await rmdir(stage);
     }
+  }
+
+  async #bind(action: string, stage: string, { directory }: Place): Promise<Mount> {
+    const before = readMounts();
+    const target = `/proc/${process.pid}/fd/${directory}/.`;
+    await this.#run(action, this.#tools.bind, ['--no-canonicalize', '--bind', stage, target]);
+    return newMount(before, stage, mountIdOf(directory));
   }
 
   /** Unmounts lazily, without access to the mounted file system, which may block. */
@@ -148,6 +179,10 @@ export class Volumes {
   #run(action: string, tool: string, args: readonly string[]): Promise<void> {
     return doing(action, () => runTool(tool, args, this.#tools.limitMs));
   }
+}
+
+function isWithin(path: string, directory: string): boolean {
+  return path === directory || path.startsWith(`${directory}/`);
 }
 
 async function doing(action: string, work: () => Promise<void>): Promise<void> {

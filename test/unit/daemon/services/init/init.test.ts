@@ -1,16 +1,17 @@
 import { describe, expect, test } from 'vitest';
 import { EnvdError } from '../../../../../src/base/errors.ts';
-import { Init, type InitCall, type InitStep } from '../../../../../src/daemon/services/init/init.ts';
+import { Init, type LastingStep, type QuickStep } from '../../../../../src/daemon/services/init/init.ts';
 import { parseInitRequest } from '../../../../../src/daemon/services/init/init-request.ts';
 
 const EARLY = parseInitRequest({ timestamp: '2026-01-01T00:00:00Z' });
 const LATE = parseInitRequest({ timestamp: '2026-01-01T00:00:00.000000001Z' });
 const UNTIMED = parseInitRequest({});
+const NEVER = new AbortController().signal;
 
-/** An Init with a step of each kind, which logs that it ran; `fail` has the names of steps that throw. */
+/** An Init with steps of each kind, which log that they ran; `fail` has the names of steps that throw. */
 function setUp(fail = new Set<string>()) {
   const log: string[] = [];
-  const step = (name: string, runs: InitStep['runs']): InitStep => ({
+  const step = (name: string, runs: QuickStep['runs']): QuickStep => ({
     name,
     runs,
     run: () => {
@@ -18,100 +19,113 @@ function setUp(fail = new Set<string>()) {
       if (fail.has(name)) throw new Error(`${name} is broken`);
     },
   });
-  const init = new Init([
-    step('auth', 'first'),
-    step('one', 'unless stale'),
-    step('two', 'unless stale'),
-    step('thaw', 'always'),
-  ]);
+  const lasting = (name: string): LastingStep => ({
+    ...{ name, runs: 'unless stale', wanted: () => name },
+    async run() {
+      log.push(name);
+      if (fail.has(name)) throw new Error(`${name} is broken`);
+    },
+  });
+  const init = new Init({
+    authorize: () => step('auth', 'always').run({} as never),
+    quick: [step('one', 'unless stale'), step('two', 'unless stale'), step('thaw', 'always')],
+    lasting: [lasting('long')],
+  });
   return { init, log, fail };
 }
 
-describe('the steps', () => {
-  test('run in order', async () => {
-    const { init, log } = setUp();
-    expect(await init.apply(EARLY)).toEqual({ stale: false });
-    expect(log).toEqual(['auth', 'one', 'two', 'thaw']);
-  });
-
-  test('of the kind `always` run in their place, also after a failed step', async () => {
-    const { log, fail } = setUp();
-    const always = (name: string): InitStep => ({
-      name,
-      runs: 'always',
-      run: () => {
-        log.push(name);
-        if (fail.has(name)) throw new Error(`${name} is broken`);
-      },
-    });
-    const once: InitStep = { ...always('once'), name: 'once', runs: 'unless stale' };
-    const init = new Init([always('early'), once, always('late'), always('last')]);
-    await init.apply(LATE);
-    await init.apply(EARLY);
-    expect(log.splice(0)).toEqual(['early', 'once', 'late', 'last', 'early', 'late', 'last']);
-    fail.add('early').add('late');
-    await expect(init.apply(UNTIMED)).rejects.toThrow("init step 'early' failed: early is broken");
-    expect(log).toEqual(['early', 'late', 'last']);
-  });
-
-  test('of too many concurrent calls are refused without being run', async () => {
-    const opened = Promise.withResolvers<void>();
-    let begun = 0;
-    const slow: InitStep = {
-      name: 'slow',
-      runs: 'first',
-      run: () => {
-        begun++;
-        return opened.promise;
-      },
-    };
-    const init = new Init([slow]);
-    const calls = Array.from({ length: 65 }, () => init.apply(UNTIMED));
-    await expect(init.apply(UNTIMED)).rejects.toMatchObject({ kind: 'resource_exhausted' });
-    opened.resolve();
-    await Promise.all(calls);
-    expect(begun).toBe(65);
-  });
-
-  test('of a call wait for those of the previous call', async () => {
-    const log: string[] = [];
-    const release: (() => void)[] = [];
-    const slow: InitStep = {
-      name: 'slow',
-      runs: 'unless stale',
-      run: async ({ request }) => {
-        log.push(`start ${request.defaultUser}`);
-        await new Promise<void>((resolve) => release.push(resolve));
-        log.push(`end ${request.defaultUser}`);
-      },
-    };
-    const init = new Init([slow]);
-    const calls = ['a', 'b'].map((defaultUser) => init.apply(parseInitRequest({ defaultUser })));
-    await expect.poll(() => release.length).toBe(1);
-    release[0]?.();
-    await calls[0];
-    await expect.poll(() => release.length).toBe(2);
-    release[1]?.();
-    await calls[1];
-    expect(log).toEqual(['start a', 'end a', 'start b', 'end b']);
-  });
-
-  test('get the time that the request has waited', async () => {
-    const ages: bigint[] = [];
-    const init = new Init([
+/** An Init with one lasting step, whose runs the test ends. */
+function setUpLasting() {
+  const runs: (PromiseWithResolvers<void> & { user: string | null })[] = [];
+  const applied: (string | null)[] = [];
+  const init = new Init({
+    authorize: () => {},
+    quick: [
+      { name: 'quick', runs: 'unless stale', run: ({ request }) => void applied.push(request.defaultUser) },
+    ],
+    lasting: [
       {
-        name: 'slow',
+        name: 'long',
         runs: 'unless stale',
-        run: async (call: InitCall) => {
-          // The test is about the age of the request.
-          await new Promise((resolve) => setTimeout(resolve, 20));
-          ages.push(call.ageNs());
+        wanted: ({ defaultUser }) => defaultUser,
+        run({ defaultUser }) {
+          const run = { ...Promise.withResolvers<void>(), user: defaultUser };
+          runs.push(run);
+          return run.promise;
         },
       },
-    ]);
-    await Promise.all([init.apply(UNTIMED), init.apply(UNTIMED)]);
-    expect(ages[0]).toBeGreaterThanOrEqual(19_000_000n);
-    expect(ages[1]).toBeGreaterThanOrEqual(38_000_000n);
+    ],
+  });
+  const call = (defaultUser: string, gone: AbortSignal = NEVER) =>
+    init.apply(parseInitRequest({ defaultUser }), undefined, gone);
+  return { init, runs, applied, call };
+}
+
+test('the steps run in order, the lasting ones last', async () => {
+  const { init, log } = setUp();
+  expect(await init.apply(EARLY)).toEqual({ stale: false });
+  expect(log).toEqual(['auth', 'one', 'two', 'thaw', 'long']);
+});
+
+describe('a lasting step', () => {
+  test('delays no quick step of a later call', async () => {
+    const { runs, applied, call } = setUpLasting();
+    const first = call('a');
+    const second = call('b');
+    await expect.poll(() => applied).toEqual(['a', 'b']);
+    runs[0]?.resolve();
+    await first;
+    await expect.poll(() => runs.length).toBe(2);
+    runs[1]?.resolve();
+    await second;
+  });
+
+  test('goes on without its caller, and is shared by those that want the same', async () => {
+    const { runs, call } = setUpLasting();
+    for (let i = 0; i < 20; i++) {
+      const gone = new AbortController();
+      const abandoned = call('a', gone.signal);
+      // The call waits for the step.
+      await new Promise(setImmediate);
+      gone.abort();
+      await expect(abandoned).rejects.toMatchObject({ kind: 'aborted' });
+    }
+    const last = call('a');
+    await new Promise(setImmediate);
+    expect(runs.length).toBe(1);
+    runs[0]?.resolve();
+    expect(await last).toEqual({ stale: false });
+  });
+
+  test('is not begun for what a later call has replaced', async () => {
+    const { runs, call } = setUpLasting();
+    const calls = ['a', 'b', 'c'].map((user) => call(user));
+    await expect(calls[1]).rejects.toMatchObject({ kind: 'unavailable' });
+    runs[0]?.resolve();
+    await calls[0];
+    await expect.poll(() => runs.map(({ user }) => user)).toEqual(['a', 'c']);
+    runs[1]?.resolve();
+    await calls[2];
+  });
+
+  test('that fails is run again by the next call', async () => {
+    const { runs, call } = setUpLasting();
+    const first = call('a');
+    await expect.poll(() => runs.length).toBe(1);
+    runs[0]?.reject(new EnvdError('deadline_exceeded', 'no server'));
+    await expect(first).rejects.toMatchObject({ kind: 'deadline_exceeded' });
+    const second = call('a');
+    await expect.poll(() => runs.length).toBe(2);
+    runs[1]?.resolve();
+    await second;
+  });
+
+  test('is waited for by 64 calls; a further one takes the place of the oldest', async () => {
+    const { runs, call } = setUpLasting();
+    const calls = Array.from({ length: 65 }, () => call('a'));
+    await expect(calls[0]).rejects.toMatchObject({ kind: 'unavailable' });
+    runs[0]?.resolve();
+    expect((await Promise.all(calls.slice(1))).length).toBe(64);
   });
 });
 
@@ -145,6 +159,14 @@ describe('a stale request', () => {
     await expect(init.apply(LATE)).rejects.toThrow('auth is broken');
     expect(log).toEqual(['auth']);
   });
+
+  test('is one older than a request whose quick steps were done', async () => {
+    const { init, fail } = setUp(new Set(['long']));
+    await expect(init.apply(LATE)).rejects.toThrow('long is broken');
+    fail.clear();
+    expect(await init.apply(EARLY)).toEqual({ stale: true });
+    expect(await init.apply(LATE)).toEqual({ stale: false });
+  });
 });
 
 describe('failures', () => {
@@ -156,18 +178,13 @@ describe('failures', () => {
     expect(await init.apply(EARLY)).toEqual({ stale: false });
   });
 
-  test('name the step; later steps are skipped, except the thaw', async () => {
-    const { init, log } = setUp(new Set(['one']));
+  test('name the step; the others are done', async () => {
+    const { init, log } = setUp(new Set(['one', 'long']));
     await expect(init.apply(EARLY)).rejects.toMatchObject({
       kind: 'internal',
       message: "init step 'one' failed: one is broken",
     });
-    expect(log).toEqual(['auth', 'one', 'thaw']);
-  });
-
-  test('after the first are not reported', async () => {
-    const { init } = setUp(new Set(['two', 'thaw']));
-    await expect(init.apply(EARLY)).rejects.toThrow("init step 'two' failed");
+    expect(log).toEqual(['auth', 'one', 'two', 'thaw', 'long']);
   });
 
   test('leave the request unapplied, so that it is not stale when it is repeated', async () => {
@@ -176,16 +193,13 @@ describe('failures', () => {
     fail.clear();
     log.length = 0;
     expect(await init.apply(EARLY)).toEqual({ stale: false });
-    expect(log).toEqual(['auth', 'one', 'two', 'thaw']);
+    expect(log).toEqual(['auth', 'one', 'two', 'thaw', 'long']);
   });
 
   test('keep their kind', async () => {
-    const step: InitStep = {
-      name: 'full',
-      runs: 'unless stale',
-      run: () => Promise.reject(new EnvdError('no_space', 'no space left')),
-    };
-    await expect(new Init([step]).apply(EARLY)).rejects.toMatchObject({
+    const run = () => Promise.reject(new EnvdError('no_space', 'no space left'));
+    const quick = [{ name: 'full', runs: 'unless stale', run } as const];
+    await expect(new Init({ authorize: () => {}, quick, lasting: [] }).apply(EARLY)).rejects.toMatchObject({
       kind: 'no_space',
       message: "init step 'full' failed: no space left",
     });

@@ -1,7 +1,9 @@
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
-import { type Metadata, MetadataReader } from '../../../../../src/daemon/services/init/metadata.ts';
+import type { Metadata } from '../../../../../src/daemon/services/init/metadata.ts';
+import { MetadataReader } from '../../../../../src/daemon/services/init/metadata-reader.ts';
 
 const METADATA: Metadata = { sandboxID: 'box', templateID: null, accessTokenHash: null };
+const NEVER = new AbortController().signal;
 
 /** A reader whose readings the test answers. */
 function setUp() {
@@ -18,7 +20,8 @@ function setUp() {
     onFailure: (error) => void told.push(error),
   });
   onTestFinished(() => reader[Symbol.dispose]());
-  return { reader, readings, told };
+  const isBox = (gone = NEVER) => reader.check(({ sandboxID }) => sandboxID === 'box', gone);
+  return { reader, readings, told, isBox };
 }
 
 /** Longer than the third attempt would take to start, 400 ms: no event tells that it did not. */
@@ -47,7 +50,7 @@ describe('in the background', () => {
       setTimeout: (ms: number) => new Promise((resolve) => setTimeout(resolve, ms)),
     }));
     onTestFinished(() => void vi.doUnmock('node:timers/promises'));
-    const fresh = await import('../../../../../src/daemon/services/init/metadata.ts');
+    const fresh = await import('../../../../../src/daemon/services/init/metadata-reader.ts');
     let count = 0;
     const reader = new fresh.MetadataReader({
       read: async () => {
@@ -73,38 +76,74 @@ describe('in the background', () => {
   });
 });
 
-describe('a fresh reading', () => {
-  test('starts after the call', async () => {
-    const { reader, readings, told } = setUp();
-    const before = process.hrtime.bigint();
+describe('a check', () => {
+  test('is refused only by what was read after it', async () => {
+    const { readings, isBox, told } = setUp();
+    const other = { ...METADATA, sandboxID: 'other' };
     // The reading in the background started before the call.
-    const fresh = reader.fresh(0n);
-    readings[0]?.resolve({ ...METADATA, sandboxID: 'old' });
+    const check = isBox();
+    readings[0]?.resolve(other);
+    await expect.poll(() => told).toEqual([other]);
     readings[1]?.resolve(METADATA);
-    expect(await fresh).toEqual(METADATA);
-    expect(told).toEqual([{ ...METADATA, sandboxID: 'old' }, METADATA]);
-    expect(await reader.fresh(process.hrtime.bigint() - before)).toEqual(METADATA);
+    expect(await check).toBe(true);
+    const next = isBox();
+    expect(await next).toBe(true);
     expect(readings.length).toBe(2);
   });
 
-  test('is repeated until it succeeds', async () => {
-    const { reader, readings } = setUp();
-    const fresh = reader.fresh(0n);
-    readings[1]?.reject(new Error('not yet'));
-    await expect.poll(() => readings.length).toBe(3);
-    readings[2]?.resolve(METADATA);
-    expect(await fresh).toEqual(METADATA);
+  test('is refused', async () => {
+    const { readings, isBox } = setUp();
+    const check = isBox();
+    readings[1]?.resolve({ ...METADATA, sandboxID: null });
+    expect(await check).toBe(false);
   });
 
-  test('is cancelled after a second', async () => {
-    const { reader, readings } = setUp();
+  test('after a caller has gone is decided by the reading that was begun for it', async () => {
+    const { readings, isBox } = setUp();
+    for (let i = 0; i < 5; i++) {
+      const gone = new AbortController();
+      const check = isBox(gone.signal);
+      gone.abort();
+      await expect(check).rejects.toMatchObject({ kind: 'aborted' });
+    }
+    expect(readings.length).toBe(2);
+    readings[1]?.resolve(METADATA);
+    await readings[1]?.promise;
+    expect(await isBox()).toBe(true);
+    expect(readings.length).toBe(2);
+  });
+
+  test('is not decided by what was read, or begun, before a pause', async () => {
+    const { reader, readings, isBox, told } = setUp();
+    readings[0]?.resolve(METADATA);
+    await expect.poll(() => told).toEqual([METADATA]);
+    reader.refresh();
+    reader.forget();
+    const check = isBox();
+    readings[1]?.resolve(METADATA);
+    readings[2]?.resolve({ ...METADATA, sandboxID: null });
+    expect(await check).toBe(false);
+  });
+
+  test('reads again at intervals, also while the first reading gets no response', async () => {
+    const { readings, isBox } = setUp();
+    const check = isBox();
+    await expect.poll(() => readings.length).toBe(4);
+    readings[3]?.resolve(METADATA);
+    expect(await check).toBe(true);
+  });
+
+  test('fails after a second', async () => {
+    const { readings, isBox } = setUp();
     const started = performance.now();
-    await expect(reader.fresh(0n)).rejects.toMatchObject({
+    await expect(isBox()).rejects.toMatchObject({
       kind: 'unavailable',
       message: 'metadata service did not answer within 1000 ms',
     });
     expect(performance.now() - started).toBeGreaterThanOrEqual(995);
-    expect(readings[1]?.signal.aborted).toBe(true);
+    // One is given long enough for a slow service.
+    expect(readings[1]?.signal.aborted).toBe(false);
+    expect(readings.length).toBeLessThan(30);
   });
 
   test('fails with the reason of the last attempt', async () => {
@@ -115,13 +154,22 @@ describe('a fresh reading', () => {
       onFailure: () => {},
     });
     onTestFinished(() => reader[Symbol.dispose]());
-    await expect(reader.fresh(0n)).rejects.toBe(reason);
+    await expect(reader.check(() => true, NEVER)).rejects.toBe(reason);
+  });
+
+  test('of which 64 wait: a further one takes the place of the oldest, and all share the readings', async () => {
+    const { readings, isBox } = setUp();
+    const checks = Array.from({ length: 65 }, () => isBox());
+    await expect(checks[0]).rejects.toMatchObject({ kind: 'unavailable' });
+    expect(readings.length).toBe(2);
+    readings[1]?.resolve(METADATA);
+    expect(await Promise.all(checks.slice(1))).toEqual(Array(64).fill(true));
   });
 
   test('ends with the reader', async () => {
-    const { reader } = setUp();
-    const fresh = expect(reader.fresh(0n)).rejects.toMatchObject({ kind: 'unavailable' });
+    const { reader, isBox } = setUp();
+    const check = expect(isBox()).rejects.toMatchObject({ kind: 'unavailable' });
     reader[Symbol.dispose]();
-    await fresh;
+    await check;
   });
 });

@@ -1,5 +1,8 @@
 import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
+import { Init } from '../../../../../src/daemon/services/init/init.ts';
+import { parseInitRequest } from '../../../../../src/daemon/services/init/init-request.ts';
+import type { Metadata } from '../../../../../src/daemon/services/init/metadata.ts';
 import { initSteps } from '../../../../../src/daemon/services/init/steps.ts';
 import { initDependencies, runStep as run } from '../../../../support/init-step.ts';
 
@@ -7,7 +10,9 @@ const newGuest = () => initDependencies().guest;
 
 /** A metadata service with this hash. */
 const metadataWith = (accessTokenHash: string | null) => ({
-  fresh: async () => ({ sandboxID: null, templateID: null, accessTokenHash }),
+  check: async (accepts: (metadata: Metadata) => boolean) =>
+    accepts({ sandboxID: null, templateID: null, accessTokenHash }),
+  refresh: () => {},
 });
 
 describe('auth', () => {
@@ -54,7 +59,7 @@ describe('auth', () => {
   test('the current token again needs no metadata service', async () => {
     const guest = newGuest();
     guest.accessToken = 'set';
-    const metadata = { fresh: () => Promise.reject(new Error('unreachable')) };
+    const metadata = { check: () => Promise.reject(new Error('unreachable')), refresh: () => {} };
     await run('auth', { guest, metadata }, { accessToken: 'set' });
     await expect(run('auth', { guest, metadata }, { accessToken: 'new' })).rejects.toThrow('unreachable');
   });
@@ -90,6 +95,32 @@ describe('clock', () => {
     expect(await setTo(null)).toBeNull();
   });
 
+  test('is set once for a time, which is past when the request is repeated', async () => {
+    const set: bigint[] = [];
+    const clock = {
+      nowNs: () => NOW + BigInt(set.length) * 60_000n * MS,
+      setNs: (time: bigint) => void set.push(time),
+    };
+    const failing = { mount: () => Promise.reject(new Error('no server')) };
+    const init = new Init(initSteps(initDependencies({ clock, volumes: failing })));
+    const request = parseInitRequest({ timestamp: at(100), volumeMounts: [] });
+    for (let i = 0; i < 3; i++) await expect(init.apply(request)).rejects.toThrow('no server');
+    expect(set.length).toBe(1);
+  });
+
+  test('that cannot be set is told and is no failure', async () => {
+    const told: unknown[] = [];
+    const refused = new Error('EPERM');
+    const clock = {
+      nowNs: () => 0n,
+      setNs() {
+        throw refused;
+      },
+    };
+    await run('clock', { clock, onClockError: (error) => told.push(error) }, { timestamp: at(0) });
+    expect(told).toEqual([refused]);
+  });
+
   test('includes the time that the request has waited', async () => {
     expect(await setTo(at(-30_000), 30_000n * MS)).toBeNull();
     expect(await setTo(at(0), 100n * MS)).toBe(NOW + 100n * MS);
@@ -109,22 +140,24 @@ describe('environment', () => {
     expect(guest.environment).toEqual({});
   });
 
-  test('keeps the daemon’s own variables, read anew for the call', async () => {
+  test('keeps the daemon’s own variables', async () => {
     const guest = newGuest();
-    const ages: bigint[] = [];
-    const metadata = {
-      fresh: (ageNs: bigint) => {
-        ages.push(ageNs);
-        guest.ownVariables = { OWN: `daemon ${ages.length}` };
-        return metadataWith(null).fresh();
-      },
-    };
-    await run('environment', { guest, metadata }, { envVars: { OWN: 'x', A: '1' } }, 7n);
-    expect(guest.environment).toEqual({ OWN: 'daemon 1', A: '1' });
-    await run('environment', { guest, metadata }, {});
-    expect(guest.environment).toEqual({ OWN: 'daemon 2', A: '1' });
-    expect(ages).toEqual([7n, 0n]);
+    guest.ownVariables = { OWN: 'daemon' };
+    await run('environment', { guest }, { envVars: { OWN: 'x', A: '1' } });
+    expect(guest.environment).toEqual({ OWN: 'daemon', A: '1' });
   });
+});
+
+test('identity: the metadata are read again in the background in each life', () => {
+  let reads = 0;
+  const metadata = { ...metadataWith(null), refresh: () => void reads++ };
+  const step = initSteps(initDependencies({ metadata })).quick.find(({ name }) => name === 'identity');
+  const gone = new AbortController().signal;
+  for (const lifecycleID of ['one', 'one', 'two', 'two']) {
+    const request = parseInitRequest({ lifecycleID });
+    step?.run({ request, report: { freezeAudit: null }, isRepeated: false, gone, ageNs: () => 0n });
+  }
+  expect(reads).toBe(2);
 });
 
 test('token: it is set, or cleared by a request without one', async () => {
@@ -152,17 +185,20 @@ test('thaw: its error is thrown', async () => {
 });
 
 test('the steps have this order and these conditions', () => {
-  expect(initSteps(initDependencies()).map(({ name, runs }) => `${name}: ${runs}`)).toEqual([
-    'auth: first',
+  const { quick, lasting } = initSteps(initDependencies());
+  expect(quick.map(({ name, runs }) => `${name}: ${runs}`)).toEqual([
     'audit: always',
-    'fsthaw: always',
     'clock: unless stale',
     'environment: unless stale',
     'token: unless stale',
     'defaults: unless stale',
+    'identity: unless stale',
+    'thaw: always',
+  ]);
+  expect(lasting.map(({ name, runs }) => `${name}: ${runs}`)).toEqual([
+    'fsthaw: always',
     'CA bundle: unless stale',
     'hosts entry: unless stale',
     'volumes: unless stale',
-    'thaw: always',
   ]);
 });

@@ -1,0 +1,170 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { onAbort, untilAborted } from '../../../base/abort.ts';
+import { EnvdError } from '../../../base/errors.ts';
+import type { Metadata } from './metadata.ts';
+import { WaitingCalls } from './waiting-calls.ts';
+
+/** Longest wait of a caller of `check`, in milliseconds. */
+const CHECK_LIMIT_MS = 1000;
+/** How long an outcome may decide about calls that have arrived after it, in nanoseconds. */
+const RECENT_NS = 1_000_000_000n;
+/** Interval of reads while calls wait, in milliseconds: one that was under way at a pause gets no response. */
+const INTERVAL_MS = 50;
+/** Limit of such a read, in milliseconds; one at a time is given longer, for a service that is slow. */
+const READ_LIMIT_MS = 1000;
+const LONG_READ_LIMIT_MS = 5000;
+/** Interval of background reads, in milliseconds. */
+const BACKGROUND_INTERVAL_MS = 30_000;
+/** First and longest interval of background reads after a failure, in milliseconds; doubles each time. */
+const BACKGROUND_RETRY_MS = [100, 5000] as const;
+
+export interface MetadataReaderOptions {
+  read(signal: AbortSignal): Promise<Metadata>;
+  /** Called with each result before `check` returns. */
+  onRead(metadata: Metadata): Promise<void>;
+  /** Called with the first error of a series of failed background reads. */
+  onFailure(error: unknown): void;
+}
+
+interface Reading {
+  readonly metadata: Metadata;
+  readonly startedNs: bigint;
+  readonly endedNs: bigint;
+}
+
+interface Waiting {
+  onReading(reading: Reading): void;
+  onFailure(error: unknown): void;
+}
+
+/** Reads the metadata periodically, and on demand for callers that need a current value, who share the reads. */
+export class MetadataReader implements Disposable {
+  readonly #options: MetadataReaderOptions;
+  readonly #stop = new AbortController();
+  readonly #places = new WaitingCalls();
+  readonly #waiting = new Set<Waiting>();
+  #latest: Reading | null = null;
+  /** Reads that were started earlier do not count. */
+  #oldestNs = 0n;
+  #isReadingLong = false;
+  #isDriven = false;
+
+  constructor(options: MetadataReaderOptions) {
+    this.#options = options;
+    void this.#readPeriodically();
+  }
+
+  /**
+   * Whether `accepts` is true of the current metadata. Those that were read during the last second count when they are
+   * accepted: otherwise callers with less patience than the service needs would never succeed. What refuses must have been
+   * read after the call. Throws `unavailable` when that takes longer than 1 s or too many newer calls wait, the reason of
+   * `gone`, and errors of `onRead`.
+   */
+  async check(accepts: (metadata: Metadata) => boolean, gone: AbortSignal): Promise<boolean> {
+    const arrivedNs = process.hrtime.bigint();
+    const latest = this.#latest;
+    if (latest && arrivedNs - latest.endedNs <= RECENT_NS && accepts(latest.metadata)) return true;
+    using place = this.#places.enter(gone);
+    const { promise, resolve, reject } = Promise.withResolvers<boolean>();
+    let failure: unknown = null;
+    const waiting: Waiting = {
+      onReading({ metadata, startedNs }) {
+        if (accepts(metadata)) resolve(true);
+        else if (startedNs >= arrivedNs) resolve(false);
+      },
+      onFailure: (error) => {
+        failure = error;
+      },
+    };
+    const limit = setTimeout(() => reject(failure ?? silent()), CHECK_LIMIT_MS);
+    const stopListening = onAbort(this.#stop.signal, () => reject(silent()));
+    this.#waiting.add(waiting);
+    void this.#drive();
+    try {
+      return await untilAborted(promise, place.signal);
+    } finally {
+      clearTimeout(limit);
+      stopListening();
+      this.#waiting.delete(waiting);
+    }
+  }
+
+  /** Reads soon, in the background: the metadata may be others now. */
+  refresh(): void {
+    void this.#read(READ_LIMIT_MS).catch(() => {});
+  }
+
+  /** Nothing that was read before decides about later calls: a pause begins. */
+  forget(): void {
+    this.#latest = null;
+    this.#oldestNs = process.hrtime.bigint();
+  }
+
+  [Symbol.dispose](): void {
+    this.#stop.abort();
+  }
+
+  /** Starts a read now and at intervals while calls wait. */
+  async #drive(): Promise<void> {
+    if (this.#isDriven) return;
+    this.#isDriven = true;
+    while (this.#waiting.size > 0 && !this.#stop.signal.aborted) {
+      void this.#readForWaiting();
+      await delay(INTERVAL_MS, undefined, { signal: this.#stop.signal }).catch(() => {});
+    }
+    this.#isDriven = false;
+  }
+
+  async #readForWaiting(): Promise<void> {
+    const isLong = !this.#isReadingLong;
+    if (isLong) this.#isReadingLong = true;
+    try {
+      await this.#read(isLong ? LONG_READ_LIMIT_MS : READ_LIMIT_MS);
+    } catch (error) {
+      // That one was ended here says nothing to callers.
+      if (!isTimeout(error)) for (const { onFailure } of this.#waiting) onFailure(error);
+    } finally {
+      if (isLong) this.#isReadingLong = false;
+    }
+  }
+
+  /** Ignores the result of a read that was started before the latest one, or before `forget`. */
+  async #read(limitMs: number): Promise<void> {
+    const startedNs = process.hrtime.bigint();
+    const signal = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(limitMs)]);
+    const metadata = await this.#options.read(signal);
+    if (startedNs < (this.#latest?.startedNs ?? this.#oldestNs)) return;
+    const reading = { metadata, startedNs, endedNs: process.hrtime.bigint() };
+    this.#latest = reading;
+    await this.#options.onRead(metadata);
+    for (const { onReading } of this.#waiting) onReading(reading);
+  }
+
+  async #readPeriodically(): Promise<void> {
+    const { signal } = this.#stop;
+    const [shortest, longest] = BACKGROUND_RETRY_MS;
+    let retry: number = shortest;
+    let reported = false;
+    while (!signal.aborted) {
+      try {
+        await this.#read(CHECK_LIMIT_MS);
+        [retry, reported] = [shortest, false];
+      } catch (error) {
+        if (!reported && !signal.aborted) this.#options.onFailure(error);
+        reported = true;
+      }
+      await delay(reported ? retry : BACKGROUND_INTERVAL_MS, undefined, { signal, ref: false }).catch(
+        () => {},
+      );
+      if (reported) retry = Math.min(retry * 2, longest);
+    }
+  }
+}
+
+function silent(): EnvdError {
+  return new EnvdError('unavailable', `metadata service did not answer within ${CHECK_LIMIT_MS} ms`);
+}
+
+function isTimeout(error: unknown): boolean {
+  return error instanceof DOMException && error.name === 'TimeoutError';
+}

@@ -1,0 +1,41 @@
+import { onAbort } from '../../../base/abort.ts';
+import { EnvdError } from '../../../base/errors.ts';
+
+/** Calls that wait at the same time. */
+const LIMIT = 64;
+
+/** The place of a call that waits. */
+export interface Place extends Disposable {
+  /** Aborts when the client has gone, and when a newer call has taken the place. */
+  readonly signal: AbortSignal;
+}
+
+/**
+ * A bounded number of waiting calls. A further one displaces the oldest, which is refused: those who wait in vain cannot
+ * lock out the one who need not wait for long.
+ */
+export class WaitingCalls {
+  /** A function for each waiting call that refuses it, the oldest first. */
+  readonly #waiting = new Set<() => void>();
+
+  /** `gone` aborts when the client disconnects. */
+  enter(gone: AbortSignal): Place {
+    const ended = new AbortController();
+    const displace = () =>
+      ended.abort(new EnvdError('unavailable', `more than ${LIMIT} calls are waiting: try again`));
+    const [oldest] = this.#waiting;
+    if (oldest && this.#waiting.size >= LIMIT) {
+      this.#waiting.delete(oldest);
+      oldest();
+    }
+    this.#waiting.add(displace);
+    const stopListening = onAbort(gone, () => ended.abort(new EnvdError('aborted', 'the client has gone')));
+    return {
+      signal: ended.signal,
+      [Symbol.dispose]: () => {
+        stopListening();
+        this.#waiting.delete(displace);
+      },
+    };
+  }
+}

@@ -1,0 +1,88 @@
+import { execFile } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { beforeEach, expect, test } from 'vitest';
+import { needs } from '../support/needs.ts';
+import { scratch } from '../support/scratch.ts';
+
+const GUEST = fileURLToPath(new URL('../support/retries-guest.ts', import.meta.url));
+/** With copies of /etc and /usr/sbin that may be changed. */
+const SCRIPT = `ip link set lo up && cp -a /etc "$T/etc" && cp -a /usr/sbin "$T/sbin" && mkdir "$T/tmp" "$T/server" &&
+cat > "$T/sbin/mount.nfs" <<END &&
+#!/bin/sh
+case \\$1 in down:*) while [ -e "$T/hangs" ]; do sleep 0.02; done ;; esac
+echo "\\$1" >> "$T/log"
+exec mount --bind "$T/server" "\\$2"
+END
+chmod +x "$T/sbin/mount.nfs" && export HANGS="$T/hangs" LOG="$T/log" &&
+mount --bind "$T/etc" /etc && mount --bind "$T/sbin" /usr/sbin && exec "$@"`;
+
+interface Series {
+  readonly tries: number;
+  /** Milliseconds since the first try; null: later than the last one. */
+  readonly thawed: number | null;
+  readonly done: number;
+  readonly afterMend: number | null;
+  readonly beforeMend: { readonly mounts: readonly string[]; readonly hosts: boolean } | null;
+}
+
+interface Seen {
+  readonly first: number;
+  readonly volumes: Series;
+  readonly mounted: { readonly log: readonly string[]; readonly mounts: readonly string[] };
+  readonly hung: Series;
+  readonly flapped: Series;
+  readonly slow: Series;
+  readonly right: { readonly status: number; readonly ms: number };
+  readonly refused: readonly (number | null)[];
+}
+
+/** The results of one run, which all tests look at. ENVD_RETRY_SECONDS: how long each fault lasts. */
+async function visitGuest(): Promise<Seen> {
+  const namespaces = ['--net', '--mount', '--pid', '--fork', '--kill-child', '--mount-proc'];
+  const args = [...namespaces, 'sh', '-c', SCRIPT, 'sh', process.execPath, GUEST];
+  const env = { ...process.env, T: scratch(), SECONDS: process.env.ENVD_RETRY_SECONDS ?? '2' };
+  const { stdout } = await promisify(execFile)('unshare', args, {
+    env,
+    maxBuffer: 100_000_000,
+    timeout: 390_000,
+  });
+  return JSON.parse(stdout) as Seen;
+}
+
+let seen: Seen;
+beforeEach(async () => {
+  needs('mounts', 'ip', 'cgroup v2');
+  seen ??= await visitGuest();
+}, 400_000);
+
+/** Generous: the aim is 100 ms on a machine that is not busy. */
+const SOON_MS = 1000;
+
+test('while a volume and the metadata service hang, the workload runs at once and all else is applied', () => {
+  const { volumes } = seen;
+  expect(volumes.thawed).toBeLessThan(SOON_MS);
+  expect(volumes.beforeMend).toEqual({ mounts: ['/tmp/volume-b'], hosts: true });
+  expect(volumes.tries).toBeGreaterThan(10);
+});
+
+test('when the server of the volume is back, the next try succeeds, and nothing was mounted twice', () => {
+  expect(seen.volumes.afterMend).toBeLessThan(SOON_MS);
+  expect([...seen.mounted.log].sort()).toEqual(['down:/a', 'up:/b']);
+  expect([...seen.mounted.mounts].sort()).toEqual(['/tmp/volume-a', '/tmp/volume-b']);
+});
+
+test('a token that the metadata service must confirm is accepted as soon as that answers', () => {
+  expect(seen.first).toBe(204);
+  expect(seen.hung.afterMend).toBeLessThan(SOON_MS);
+  // Tries that are shorter than a response succeed nevertheless.
+  expect(seen.slow.done).toBeLessThan(5000);
+  expect(seen.slow.tries).toBeGreaterThan(3);
+  expect(seen.flapped.afterMend ?? 0).toBeLessThan(SOON_MS);
+});
+
+test('a right token waits neither for wrong ones nor for the metadata service', () => {
+  expect(seen.right.status).toBe(204);
+  expect(seen.right.ms).toBeLessThan(SOON_MS / 2);
+  expect(seen.refused).toEqual([401, 503]);
+});
