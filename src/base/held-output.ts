@@ -9,16 +9,30 @@ export class HeldOutput {
   #held = false;
   #buffered = '';
   #dropped = 0;
+  #lost = 0;
   #timer: NodeJS.Timeout | null = null;
 
   constructor(write: (lines: string) => void) {
     this.#write = write;
   }
 
+  /** Lines that were never written, so far. */
+  get lost(): number {
+    return this.#lost;
+  }
+
+  /** Counts lines that were passed on and not written. */
+  lose(lines: string): void {
+    this.#lost += lines.split('\n').length - 1;
+  }
+
   /** `line` includes its newline. */
   write(line: string): void {
     if (this.#buffered.length + line.length <= LIMIT) this.#buffered += line;
-    else this.#dropped++;
+    else {
+      this.#dropped++;
+      this.#lost++;
+    }
     if (this.#timer === null) this.flush();
   }
 

@@ -8,6 +8,8 @@ const LIMIT = 1024 * 1024;
 interface LogOutput {
   write(lines: string): void;
   on(event: 'error' | 'drain', listener: () => void): unknown;
+  /** Lines that do not fit into the buffer. */
+  on(event: 'drop', listener: (lines: string) => void): unknown;
   destroy(): void;
 }
 

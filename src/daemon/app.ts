@@ -4,12 +4,13 @@ import cors from '@fastify/cors';
 import Fastify, { type FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import { AbortRelay } from '../base/abort.ts';
+import { CallTally } from '../base/call-tally.ts';
 import { EnvdError, HttpError } from '../base/errors.ts';
 import type { Transfers } from '../base/tally.ts';
 import type { Unread } from '../base/unread.ts';
 import { INTERFACE_VERSION } from '../base/version.ts';
 import { DirectCalls } from './direct-calls.ts';
-import { countDownloads, logOperations } from './rest/accounting.ts';
+import { CallLog, countDownloads, logOperations } from './rest/accounting.ts';
 import { requireAccessToken } from './rest/auth.ts';
 import { clientErrorHandler, refuseExpectation } from './rest/client-errors.ts';
 import type { Connections } from './rest/connections.ts';
@@ -31,10 +32,12 @@ import type { Freezer } from './services/freeze/freezer.ts';
 import type { MetricsReader } from './services/guest/metrics.ts';
 import type { Upgrade } from './services/handover/upgrade.ts';
 import type { Init } from './services/init/init.ts';
+import type { WorkloadCgroups } from './services/process/cgroups.ts';
 import type { CountedWatcher } from './services/watch/counted-watcher.ts';
 
 /** The services that routes and RPCs call. */
 export interface AppServices extends RpcDependencies {
+  readonly cgroups: WorkloadCgroups;
   readonly init: Init;
   readonly metrics: MetricsReader;
   readonly files: FileServices;
@@ -57,6 +60,8 @@ export interface AppOptions {
   /** The version of the build. */
   readonly version: string;
   readonly logger: Logger;
+  /** Lines that were not written. */
+  readonly logLosses: { readonly lost: number };
   /** Aborts when the daemon stops; open streams end with its reason. */
   readonly shutdown: AbortSignal;
 }
@@ -90,14 +95,16 @@ const DIRECT_HEAD = [...FILE_HEAD, 'cache-control', 'no-store'];
 
 /** Builds the HTTP server, not listening yet. Hooks run in the order in which they are added. */
 export function buildApp(services: AppServices, options: AppOptions): FastifyInstance {
-  const { version, logger, shutdown } = options;
+  const { logger, shutdown } = options;
   const rpc = createRpc(services);
   const shared = { shutdown: new AbortRelay(shutdown), requests: options.requests, unread: options.unread };
   const { guest, files, downloads } = services;
   const limits = new DownloadLimits();
+  const tally = new CallTally();
+  const calls = new CallLog(logger, tally);
   const direct = new DirectCalls({
     ...rpc,
-    ...{ guest, logger, shared, places: options.places },
+    ...{ guest, calls, shared, places: options.places },
     ...{ head: DIRECT_HEAD, fileHead: FILE_HEAD },
     plain: new PlainDownloads({ files, limits, tally: downloads }),
   });
@@ -118,7 +125,7 @@ export function buildApp(services: AppServices, options: AppOptions): FastifyIns
   options.connections.guard(app.server);
 
   disableBodyParsing(app);
-  logOperations(app, logger);
+  logOperations(app, calls);
   allowAnyOrigin(app);
   forbidCaching(app);
   requireHost(app);
@@ -126,17 +133,27 @@ export function buildApp(services: AppServices, options: AppOptions): FastifyIns
   countDownloads(app, downloads);
   shapeErrors(app);
 
+  restRoutes(app, services, { ...options, calls: tally }, limits);
+  mountConnect(app, rpc, shared, options.places);
+  return app;
+}
+
+function restRoutes(
+  app: FastifyInstance,
+  services: AppServices,
+  options: AppOptions & { readonly calls: CallTally },
+  downloads: DownloadLimits,
+): void {
   healthRoutes(app);
-  metricsRoutes(app, services.metrics, { ...services, version });
+  // Services last: the options may have more members, those of the configuration.
+  metricsRoutes(app, services.metrics, { ...options, ...services });
   envsRoutes(app, services.guest);
   initRoutes(app, services.init, INTERFACE_VERSION);
-  fileRoutes(app, files, { downloads: limits, requests: options.requests });
+  fileRoutes(app, services.files, { downloads, requests: options.requests });
   freezeRoutes(app, services.freezer);
   fsfreezeRoutes(app, services.filesystemFreezer);
   collapseRoutes(app, services.collapser);
   upgradeRoutes(app, services.upgrade);
-  mountConnect(app, rpc, shared, options.places);
-  return app;
 }
 
 function allowAnyOrigin(app: FastifyInstance): void {

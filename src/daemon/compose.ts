@@ -26,6 +26,7 @@ import { MetricsReader } from './services/guest/metrics.ts';
 import type { Handover } from './services/handover/state.ts';
 import type { Upgrade } from './services/handover/upgrade.ts';
 import { WorkloadCgroups } from './services/process/cgroups.ts';
+import { processLog } from './services/process/process-log.ts';
 import { ProcessTable } from './services/process/table.ts';
 import { CountedWatcher } from './services/watch/counted-watcher.ts';
 import { PolledWatches } from './services/watch/polled.ts';
@@ -81,7 +82,8 @@ export function compose(
   own(pause.freezer);
   own(pause.filesystemFreezer);
   const records = createRecords(config, logger);
-  const processes = new ProcessTable(guest, cgroups, { ...config, lanes, unread }, records);
+  const observer = processLog(logger);
+  const processes = new ProcessTable(guest, cgroups, { ...config, lanes, unread, observer }, records);
   const watcher = own(new CountedWatcher(lanes));
   const polled = own(new PolledWatches(watcher));
   const uploads = new Transfers();
@@ -91,13 +93,13 @@ export function compose(
   const upgrade = createUpgrade(config, logger, () => ({ ...parts, app }));
   const app: FastifyInstance = buildApp(
     {
-      ...{ guest, entries, processes, watcher, polled, uploads, streams, ...pause, init, upgrade },
+      ...{ cgroups, guest, entries, processes, watcher, polled, uploads, streams, ...pause, init, upgrade },
       metrics: new MetricsReader(),
       files: createFileServices(guest, { ...entries, ...pause, uploads }),
       downloads: new Transfers(),
     },
     {
-      ...{ ...config, logger, unread, requests, shutdown: shutdown.signal },
+      ...{ ...config, logger, logLosses: output, unread, requests, shutdown: shutdown.signal },
       ...{ places: new StreamPlaces(config.maxStreams), connections: new Connections(config.maxConnections) },
     },
   );

@@ -1,6 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Logger } from 'pino';
-import { logAtEnd, type Outcome } from './rest/accounting.ts';
+import type { CallLog, Outcome } from './rest/accounting.ts';
 import { hasAccess } from './rest/auth.ts';
 import type { PlainDownloads } from './rest/routes/files/plain-downloads.ts';
 import type { SharedLimits } from './rpc/call-scope.ts';
@@ -18,7 +17,7 @@ interface DirectOptions {
   readonly streams: readonly StreamRoute[];
   readonly places: StreamPlaces;
   readonly guest: Guest;
-  readonly logger: Logger;
+  readonly calls: CallLog;
   readonly shared: SharedLimits;
   /** The headers of every response, names and values in turn. */
   readonly head: readonly string[];
@@ -53,26 +52,26 @@ export class DirectCalls {
   }
 
   #serveGet(request: IncomingMessage, response: ServerResponse): boolean {
-    const { logger, plain, fileHead } = this.#options;
-    if (request.url === '/health') return this.#serveHealth(response);
-    const begin = () => logAtEnd(logger, 'GET', '/files', response, {});
+    const { calls, plain, fileHead } = this.#options;
+    if (request.url === '/health') return this.#serveHealth(request, response);
+    const begin = () => calls.begin('GET', '/files', request, response, {});
     return plain.serve(request, response, fileHead, begin);
   }
 
-  #serveHealth(response: ServerResponse): true {
-    const { logger, head } = this.#options;
-    logAtEnd(logger, 'GET', '/health', response, {});
+  #serveHealth(request: IncomingMessage, response: ServerResponse): true {
+    const { calls, head } = this.#options;
+    calls.begin('GET', '/health', request, response, {});
     response.writeHead(204, [...head]).end();
     return true;
   }
 
   #serveUnary(request: IncomingMessage, response: ServerResponse): boolean {
-    const { guest, logger, head, shared } = this.#options;
+    const { guest, calls, head, shared } = this.#options;
     const route = this.#unary.get(request.url ?? '');
     const codec = route && unaryCodecOf(request);
     if (!codec || !speaksOurVersion(request) || !hasAccess(request.headers, guest)) return false;
     const outcome: Outcome = {};
-    logAtEnd(logger, 'POST', route.path, response, outcome);
+    calls.begin('POST', route.path, request, response, outcome);
     const encoding = encodingOf(request.headers);
     const exchange = { request, response, headers: headersOf(request), head, codec, encoding, shared };
     void finish(route.serve(exchange), response, outcome);
@@ -80,13 +79,13 @@ export class DirectCalls {
   }
 
   #serveStream(request: IncomingMessage, response: ServerResponse): boolean {
-    const { guest, logger, head, shared, places } = this.#options;
+    const { guest, calls, head, shared, places } = this.#options;
     const route = this.#streams.get(request.url ?? '');
     const codec = route && streamCodecOf(request.headers['content-type']);
     if (!codec || !speaksOurVersion(request) || !hasAccess(request.headers, guest)) return false;
     if (!places.take(response)) return false;
     const outcome: Outcome = {};
-    logAtEnd(logger, 'POST', route.path, response, outcome);
+    calls.begin('POST', route.path, request, response, outcome);
     const exchange = { request, response, headers: headersOf(request), head, codec, shared };
     void finish(route.serve(exchange), response, outcome);
     return true;

@@ -67,6 +67,7 @@ export function tryUpgrade(): void {
 function openLog({ journalStream, logLevel }: Config): { logger: Logger; output: HeldOutput } {
   const standardOutput = openLogOutput();
   const output = new HeldOutput((lines) => standardOutput.write(lines));
+  standardOutput.on('drop', (lines) => output.lose(lines));
   // Before the `exit` listener of the destination, which writes its last lines.
   process.prependOnceListener('exit', () => output.flush());
   const inJournal = isJournal(1, journalStream);

@@ -1,9 +1,10 @@
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { connectTo } from '../support/clients.ts';
+import { connectTo, transcribe } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import type { LogLine } from '../support/log-lines.ts';
+import { needs } from '../support/needs.ts';
 
 const MAIN = fileURLToPath(new URL('../../src/daemon/main.ts', import.meta.url));
 
@@ -128,6 +129,84 @@ describe('the log has the reason of a failure', () => {
     expect(told()).toEqual([
       expect.objectContaining({ level: 40, reason: 'cannot collapse now: another collapse is under way' }),
     ]);
+  });
+});
+
+describe('the log tells who asked for what', () => {
+  let daemon: TestDaemon;
+  beforeAll(async () => {
+    daemon = await startDaemon();
+  });
+  afterAll(() => daemon[Symbol.asyncDispose]());
+
+  const TRACE = '4bf92f3577b34da6a3ce929d0e0e4736';
+  const STAT = '/filesystem.Filesystem/Stat';
+
+  async function answerAndLine(path: string, init: RequestInit): Promise<[Response, LogLine]> {
+    const before = daemon.log.length;
+    const response = await fetch(daemon.url + path, init);
+    await response.arrayBuffer();
+    const told = () => daemon.log.slice(before).find(({ msg }) => msg === 'operation');
+    await expect.poll(told).toBeDefined();
+    return [response, told() as LogLine];
+  }
+
+  const stat = (headers: Record<string, string>, query = '') => {
+    const all = { 'content-type': 'application/json', ...headers };
+    return answerAndLine(STAT + query, { method: 'POST', body: '{"path":"/etc"}', headers: all });
+  };
+
+  // With a query, a request is left to Fastify.
+  test.each(['', '?'])('the ids of a request are in its answer and its line; query %s', async (query) => {
+    const traceparent = `00-${TRACE}-00f067aa0ba902b7-01`;
+    const authorization = `Basic ${Buffer.from('root:').toString('base64')}`;
+    const [answer, line] = await stat({ 'x-request-id': 'a-1', traceparent, authorization }, query);
+    expect([answer.headers.get('x-request-id'), answer.headers.get('traceparent')]).toEqual([
+      'a-1',
+      traceparent,
+    ]);
+    expect(line).toMatchObject({ status: 200, requestId: 'a-1', traceId: TRACE, user: 'root' });
+    // The head, and an entry in JSON.
+    expect(line.bytes).toBeGreaterThan(300);
+  });
+
+  test('ids in another form are ignored', async () => {
+    for (const id of ['a b', '{"x":1}', 'x'.repeat(129)])
+      for (const trace of [
+        `00-${'0'.repeat(32)}-00f067aa0ba902b7-01`,
+        `ff-${TRACE}-00f067aa0ba902b7-01`,
+        's3cret',
+      ]) {
+        const [answer, line] = await stat({ 'x-request-id': id, traceparent: trace });
+        expect([answer.headers.get('x-request-id'), answer.headers.get('traceparent')]).toEqual([null, null]);
+        expect(line).not.toHaveProperty('requestId');
+        expect(line).not.toHaveProperty('traceId');
+      }
+  });
+
+  test('the user of a transfer', async () => {
+    const [, line] = await answerAndLine('/files?path=/etc/hostname&username=root', {});
+    expect(line).toMatchObject({ operation: 'GET /files', user: 'root' });
+    const [, other] = await answerAndLine('/files?path=/etc/hostname&username=%0as3cret', {});
+    expect(other).not.toHaveProperty('user');
+  });
+
+  test('processes when they start and end, without arguments and environment', async () => {
+    needs('root');
+    const { process: rpc } = connectTo(daemon.url);
+    const start = { cmd: 'sh', args: ['-c', 'kill -TERM $$ # s3cret'], envs: { A: 's3cret' } };
+    await transcribe(rpc.start({ process: start, tag: 't'.repeat(500) }));
+    await transcribe(rpc.start({ process: { cmd: 'sh', args: ['-c', 'exit 3'] } }));
+    const lines = () => daemon.log.filter(({ msg }) => msg.startsWith('process '));
+    await expect.poll(lines).toHaveLength(4);
+    expect(lines()[0]).toMatchObject({ msg: 'process started', user: 'root', tag: 't'.repeat(128) });
+    const [first, second] = lines().filter(({ msg }) => msg === 'process ended');
+    expect(first).toMatchObject({
+      ...{ pid: lines()[0]?.pid, user: 'root', reason: 'signaled', signal: 'SIGTERM' },
+      ...{ userMs: expect.any(Number), systemMs: expect.any(Number) },
+    });
+    expect(second).toMatchObject({ reason: 'exited', exitCode: 3 });
+    expect(JSON.stringify(daemon.log)).not.toContain('s3cret');
   });
 });
 

@@ -152,6 +152,21 @@ export class Cgroup {
     return text === null ? null : Number(text);
   }
 
+  /** Memory of it and of all below, in bytes; null without the memory controller. */
+  memoryUsed(): number | null {
+    const text = this.#readIfPresent('memory.current');
+    return text === null ? null : Number(text);
+  }
+
+  /**
+   * For how long some of its tasks have waited for memory, in microseconds; null if the kernel does not tell. Source:
+   * Documentation/accounting/psi.rst.
+   */
+  memoryStall(): number | null {
+    const total = /^some .*total=(\d+)$/m.exec(this.#readIfPresent('memory.pressure') ?? '')?.[1];
+    return total === undefined ? null : Number(total);
+  }
+
   /** Number of out-of-memory kills in it and below; null without the memory controller. */
   outOfMemoryKills(): number | null {
     const kills = /^oom_kill (\d+)$/m.exec(this.#readIfPresent('memory.events') ?? '')?.[1];

@@ -1,14 +1,13 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
+import type { CallTally } from '../../base/call-tally.ts';
 import { messageOf } from '../../base/errors.ts';
 import type { Transfers } from '../../base/tally.ts';
+import { identityOf, passOnIds } from './call-ids.ts';
 
 declare module 'fastify' {
-  interface FastifyRequest extends Outcome {
-    /** Bytes that the kernel has sent from a file to the connection, which Node does not count. */
-    sentFromFile?: number;
-  }
+  interface FastifyRequest extends Outcome {}
 }
 
 /**
@@ -26,34 +25,65 @@ export interface Outcome {
   rpcCode?: string | undefined;
   /** The error that ended the operation. */
   failure?: unknown;
+  /** Bytes that the kernel has sent from a file to the connection, which Node does not count. */
+  sentFromFile?: number;
 }
 
-/** Logs one line per operation, at its end: without payloads, headers and queries (which contain signatures). */
-export function logOperations(app: FastifyInstance, logger: Logger): void {
-  app.addHook('onRequest', (request, reply, done) => {
-    logAtEnd(logger, request.method, request.routeOptions.url ?? 'unknown', reply.raw, request);
-    done();
-  });
+/** An operation while it is served. */
+interface Served {
+  readonly method: string;
+  /** Of the route. */
+  readonly url: string;
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly outcome: Outcome;
 }
 
-/** Logs the operation when its response has been sent, or its client has disconnected. `url`: of the route. */
-export function logAtEnd(
-  logger: Logger,
-  method: string,
-  url: string,
-  response: ServerResponse,
-  outcome: Outcome,
-): void {
-  const started = performance.now();
-  const operation = `${method} ${url}`;
-  if (BEFORE_A_PAUSE.includes(url)) logger.info({ operation }, 'operation started');
-  // 'close' is emitted in every case, also when the client disconnects.
-  response.on('close', () => {
+/** Logs and counts operations. */
+export class CallLog {
+  readonly #logger: Logger;
+  readonly #tally: CallTally;
+
+  constructor(logger: Logger, tally: CallTally) {
+    this.#logger = logger;
+    this.#tally = tally;
+  }
+
+  /**
+   * Logs the operation when its response has been sent, or its client has disconnected. The answer gets the request's
+   * `X-Request-Id` and `traceparent`.
+   */
+  begin(
+    method: string,
+    url: string,
+    request: IncomingMessage,
+    response: ServerResponse,
+    outcome: Outcome,
+  ): void {
+    const started = performance.now();
+    const sentBefore = request.socket.bytesWritten;
+    if (BEFORE_A_PAUSE.includes(url))
+      this.#logger.info({ operation: `${method} ${url}` }, 'operation started');
+    passOnIds(request, response);
+    // 'close' is emitted in every case, also when the client disconnects.
+    response.on('close', () => {
+      const milliseconds = performance.now() - started;
+      this.#end(
+        { method, url, request, response, outcome },
+        milliseconds,
+        request.socket.bytesWritten - sentBefore,
+      );
+    });
+  }
+
+  #end({ method, url, request, response, outcome }: Served, milliseconds: number, sent: number): void {
+    const operation = `${method} ${url}`;
     const { statusCode: status, writableFinished: completed } = response;
     const { rpcCode, failure } = outcome;
+    this.#tally.add(operation, rpcCode ?? String(status), milliseconds / 1000);
     const isUnexpected = rpcCode === undefined ? status === 500 : rpcCode === 'internal';
     const level = isUnexpected ? 'error' : levelOf(url, status, completed);
-    if (!logger.isLevelEnabled(level)) return;
+    if (!this.#logger.isLevelEnabled(level)) return;
     const line = {
       operation,
       status,
@@ -61,9 +91,20 @@ export function logAtEnd(
       ...(failure !== undefined && { reason: reasonOf(failure) }),
       ...(failure !== undefined && isUnexpected && { err: failure }),
       ...(completed ? {} : { aborted: true }),
-      milliseconds: Math.round((performance.now() - started) * 10) / 10,
+      milliseconds: Math.round(milliseconds * 10) / 10,
+      bytes: sent + (outcome.sentFromFile ?? 0),
+      ...identityOf(request),
     };
-    logger[level](line, 'operation');
+    this.#logger[level](line, 'operation');
+  }
+}
+
+/** Logs one line per operation, at its end: without payloads, headers and queries (which contain signatures). */
+export function logOperations(app: FastifyInstance, calls: CallLog): void {
+  app.addHook('onRequest', (request, reply, done) => {
+    const { method, routeOptions, raw } = request;
+    calls.begin(method, routeOptions.url ?? 'unknown', raw, reply.raw, request);
+    done();
   });
 }
 

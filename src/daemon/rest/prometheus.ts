@@ -1,8 +1,21 @@
+import { readdirSync } from 'node:fs';
 import { type ELDHistogram, monitorEventLoopDelay } from 'node:perf_hooks';
 import { Counter, Gauge, Registry, type RegistryContentType } from 'prom-client';
+import type { CallTally } from '../../base/call-tally.ts';
 import type { Durations, Transfers } from '../../base/tally.ts';
+import type { Unread } from '../../base/unread.ts';
 import { INTERFACE_VERSION } from '../../base/version.ts';
+import type { Cgroup } from '../os/cgroup2.ts';
+import type { WorkloadCgroups } from '../services/process/cgroups.ts';
 import type { ProcessCounts } from '../services/process/events.ts';
+import { callHistogram } from './call-histogram.ts';
+import type { Connections } from './connections.ts';
+
+interface Freezing {
+  readonly durations: Durations;
+  readonly active: boolean;
+  readonly watchdogThaws: number;
+}
 
 /** The sources of the daemon's own metrics. */
 export interface Telemetry {
@@ -10,11 +23,18 @@ export interface Telemetry {
   readonly version: string;
   readonly processes: { readonly counts: ProcessCounts; list(): { readonly length: number } };
   readonly watcher: { readonly open: number; readonly rescans: number };
-  readonly freezer: { readonly durations: Durations };
-  readonly filesystemFreezer: { readonly durations: Durations };
+  readonly freezer: Freezing;
+  readonly filesystemFreezer: Freezing;
   readonly collapser: { readonly durations: Durations };
   readonly uploads: Transfers;
   readonly downloads: Transfers;
+  readonly calls: CallTally;
+  readonly places: { readonly open: number };
+  readonly connections: Pick<Connections, 'open' | 'counts'>;
+  readonly unread: Pick<Unread, 'sum' | 'dropped'>;
+  readonly requests: Pick<Unread, 'sum' | 'dropped'>;
+  readonly logLosses: { readonly lost: number };
+  readonly cgroups: Pick<WorkloadCgroups, 'user' | 'ptys'>;
 }
 
 export type TextFormat = 'prometheus' | 'openmetrics';
@@ -42,12 +62,14 @@ export class Exporter {
 
   async render(format: TextFormat): Promise<{ readonly contentType: string; readonly text: string }> {
     const page = new Page(format);
+    addCalls(page, this.#telemetry);
     addProcesses(page, this.#telemetry);
+    addWorkload(page, this.#telemetry);
     addFiles(page, this.#telemetry);
     addPauses(page, this.#telemetry);
     addSelf(page, this.#telemetry);
     addLoopDelay(page, this.#loopDelay);
-    return { contentType: CONTENT_TYPES[format], text: await page.text() };
+    return { contentType: CONTENT_TYPES[format], text: withCalls(await page.text(), this.#telemetry.calls) };
   }
 }
 
@@ -86,6 +108,59 @@ function labelNames(values: Values): string[] {
 
 function by(label: string, counts: Readonly<Record<string, number>>): Values {
   return Object.entries(counts).map(([name, value]) => [{ [label]: name }, value]);
+}
+
+const END = '# EOF\n';
+
+function withCalls(text: string, calls: CallTally): string {
+  const isOpenMetrics = text.endsWith(END);
+  return `${isOpenMetrics ? text.slice(0, -END.length) : text}${callHistogram(calls)}${isOpenMetrics ? END : ''}`;
+}
+
+function addCalls(page: Page, { calls, places, connections, unread, requests, logLosses }: Telemetry): void {
+  const counted = [...calls.operations].flatMap(([operation, { codes }]) =>
+    Array.from(codes, ([code, count]) => [{ operation, code }, count] as const),
+  );
+  page.counter('envd_calls_total', 'Calls that have ended, by operation and code.', counted);
+  page.gauge('envd_streams', 'Open streams.', places.open);
+  page.gauge('envd_connections', 'Open connections.', connections.open);
+  page.counter(
+    'envd_connections_limited_total',
+    'Connections ended by --max-connections.',
+    by('action', { ...connections.counts }),
+  );
+  page.gauge('envd_unread_bytes', 'Kept for slow readers.', unread.sum);
+  page.counter('envd_readers_dropped_total', 'Readers dropped by --unread-bytes.', unread.dropped);
+  page.gauge('envd_request_bytes', 'Kept of requests under way.', requests.sum);
+  page.counter('envd_requests_dropped_total', 'Requests dropped by --request-bytes.', requests.dropped);
+  page.counter('envd_log_lines_lost_total', 'Lines of the log that were not written.', logLosses.lost);
+}
+
+/** Only what the kernel tells. */
+function addWorkload(page: Page, { cgroups }: Telemetry): void {
+  const figures = (read: (cgroup: Cgroup) => number | null): Values =>
+    (['user', 'ptys'] as const).flatMap((cgroup) => {
+      const value = cgroups[cgroup] && read(cgroups[cgroup]);
+      return value === null ? [] : [[{ cgroup }, value] as const];
+    });
+  page.gauge(
+    'envd_workload_memory_bytes',
+    'Memory of the workload.',
+    figures((cgroup) => cgroup.memoryUsed()),
+  );
+  page.counter(
+    'envd_workload_memory_stalled_seconds_total',
+    'Time in which tasks of the workload waited for memory.',
+    figures((cgroup) => {
+      const micros = cgroup.memoryStall();
+      return micros === null ? null : micros / 1e6;
+    }),
+  );
+  page.counter(
+    'envd_workload_memory_kills_total',
+    'Out-of-memory kills.',
+    figures((cgroup) => cgroup.outOfMemoryKills()),
+  );
 }
 
 function addProcesses(page: Page, { processes }: Telemetry): void {
@@ -130,6 +205,10 @@ function addPauses(page: Page, { freezer, filesystemFreezer, collapser }: Teleme
     'Total duration of these operations.',
     figures('seconds'),
   );
+  const frozen = { workload: Number(freezer.active), filesystem: Number(filesystemFreezer.active) };
+  page.gauge('envd_frozen', 'Whether it is frozen: 1, or 0.', by('what', frozen));
+  const thaws = { workload: freezer.watchdogThaws, filesystem: filesystemFreezer.watchdogThaws };
+  page.counter('envd_watchdog_thaws_total', 'Thaws because nobody else did.', by('what', thaws));
   page.gauge('envd_pause_operation_last_seconds', 'Duration of the last operation.', figures('lastSeconds'));
 }
 
@@ -142,6 +221,7 @@ function addSelf(page: Page, { version }: Telemetry): void {
   const started = Math.round(Date.now() / 1000 - process.uptime());
   page.counter('process_cpu_seconds_total', 'CPU time of the daemon.', (userCPUTime + systemCPUTime) / 1e6);
   page.gauge('process_resident_memory_bytes', 'Resident memory of the daemon.', memory.rss);
+  page.gauge('process_open_fds', 'Open descriptors of the daemon.', readdirSync('/proc/self/fd').length);
   page.gauge('process_start_time_seconds', 'Start time of the daemon, Unix time.', started);
   page.gauge('envd_heap_bytes', 'Memory of the JavaScript heap.', [
     [{ kind: 'used' }, memory.heapUsed],

@@ -29,6 +29,8 @@ export interface FilesystemFreezerOptions {
 /** Freezes a file system before a pause, without blocking the daemon's own writes; a watchdog thaws it. */
 export class FilesystemFreezer implements Disposable {
   readonly durations = new Durations();
+  /** How often the watchdog had to thaw. */
+  watchdogThaws = 0;
   readonly #options: FilesystemFreezerOptions;
   readonly #record: FrozenRecord;
   readonly #watchdog = new Watchdog(WATCHDOG_MS, () => void this.#expire());
@@ -118,6 +120,7 @@ export class FilesystemFreezer implements Disposable {
   async #expire(): Promise<void> {
     try {
       await this.release();
+      this.watchdogThaws++;
       this.#options.onWatchdog(null);
     } catch (error) {
       this.#watchdog.arm();

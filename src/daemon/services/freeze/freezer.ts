@@ -66,6 +66,8 @@ export interface FreezeRequest {
 /** Freezes the workload before a pause and thaws it afterwards; a watchdog thaws it if nobody else does. */
 export class Freezer implements Disposable {
   readonly durations = new Durations();
+  /** How often the watchdog had to thaw. */
+  watchdogThaws = 0;
   readonly #options: FreezerOptions;
   readonly #record: FrozenRecord;
   readonly #watchdog = new Watchdog(WATCHDOG_MS, () => this.#expire());
@@ -196,6 +198,7 @@ export class Freezer implements Disposable {
   #expire(): void {
     try {
       this.#thaw();
+      this.watchdogThaws++;
       this.#options.onWatchdog(null);
     } catch (error) {
       this.#watchdog.arm();

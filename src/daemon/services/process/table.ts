@@ -17,6 +17,7 @@ import { KnownProcesses, RETENTION_MS } from './known.ts';
 import { Leaves } from './leaf.ts';
 import { type OutputOptions, OutputPaths } from './output-paths.ts';
 import type { ManagedProcess } from './process.ts';
+import type { ProcessObserver } from './process-log.ts';
 import { ProcessRecords, type Recovered } from './records.ts';
 import { notFound, type Selector } from './selector.ts';
 import { launchProcess, type Plan, planLaunch, type StartRequest } from './start.ts';
@@ -39,6 +40,7 @@ export interface ProcessOptions extends OutputOptions {
   /** The most processes that run at a time. */
   readonly maxProcesses: number;
   readonly lanes: Lanes;
+  readonly observer?: ProcessObserver;
 }
 
 /** The processes that clients have started: running ones, and ended ones for 30 s. */
@@ -213,7 +215,7 @@ export class ProcessTable {
       const process = await launchProcess(request, plan, leaf, this.#options.startTimeout * 1000, {
         ...this.#outputs.next(),
       });
-      this.#add(process);
+      this.#add(process, request.user.name);
       this.#records.follow(process, request.startId, record);
       this.counts.started++;
       // `stop` has listed the processes before this one was added.
@@ -235,17 +237,22 @@ export class ProcessTable {
     // There may be more of them than are allowed now.
     if (this.#free.take(1)) void process.ended.then(() => this.#free.release(1));
     if (state.deadlineAt !== null) killAfter(process, state.deadlineAt - monotonicMs());
-    this.#add(process);
+    this.#add(process, null);
   }
 
   #cgroupOf(request: StartRequest): Cgroup | null {
     return request.tag === SYSTEM_TAG ? null : this.#cgroups[kindOf(request)];
   }
 
-  #add(process: ManagedProcess): void {
+  /** `user`: who started it now; null: an earlier daemon did. */
+  #add(process: ManagedProcess, user: string | null): void {
+    const { observer } = this.#options;
+    const observed = { pid: process.pid, tag: process.tag, user };
     this.#known.add(process);
-    void process.ended.then(({ reason }) => {
-      this.counts.ended[reason]++;
+    if (user !== null) observer?.started(observed);
+    void process.ended.then((end) => {
+      this.counts.ended[end.reason]++;
+      observer?.ended(observed, end);
     });
   }
 }

@@ -1,5 +1,6 @@
 import Fastify from 'fastify';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import { CallTally } from '../../../../../src/base/call-tally.ts';
 import { Durations, Transfers } from '../../../../../src/base/tally.ts';
 import type { Telemetry } from '../../../../../src/daemon/rest/prometheus.ts';
 import { metricsRoutes } from '../../../../../src/daemon/rest/routes/guest.ts';
@@ -8,6 +9,10 @@ import { MetricsReader } from '../../../../../src/daemon/services/guest/metrics.
 function telemetry(): Telemetry {
   const durations = (count: number, seconds: number, lastSeconds: number) =>
     Object.assign(new Durations(), { count, seconds, lastSeconds });
+  const calls = new CallTally();
+  calls.add('POST /a"b', 'not_found', 0.0005);
+  calls.add('POST /a"b', '200', 0.3);
+  calls.add('POST /a"b', '200', 60);
   return {
     version: '1.2.3',
     processes: {
@@ -19,11 +24,18 @@ function telemetry(): Telemetry {
       list: () => [1, 2],
     },
     watcher: { open: 4, rescans: 5 },
-    freezer: { durations: durations(2, 0.5, 0.25) },
-    filesystemFreezer: { durations: durations(1, 0.125, 0.125) },
+    freezer: { durations: durations(2, 0.5, 0.25), active: true, watchdogThaws: 1 },
+    filesystemFreezer: { durations: durations(1, 0.125, 0.125), active: false, watchdogThaws: 0 },
     collapser: { durations: durations(0, 0, 0) },
     uploads: Object.assign(new Transfers(), { count: 6, bytes: 7000 }),
     downloads: Object.assign(new Transfers(), { count: 8, bytes: 9000 }),
+    calls,
+    places: { open: 7 },
+    connections: { open: 9, counts: { refused: 1, closed: 2 } },
+    unread: { sum: 100, dropped: 3 },
+    requests: { sum: 200, dropped: 4 },
+    logLosses: { lost: 5 },
+    cgroups: { user: null, ptys: null },
   };
 }
 
@@ -91,6 +103,26 @@ const FIGURES = {
   'envd_pause_operation_seconds_total{operation="freeze"}': 0.5,
   'envd_pause_operation_seconds_total{operation="fsfreeze"}': 0.125,
   'envd_pause_operation_last_seconds{operation="freeze"}': 0.25,
+  'envd_calls_total{operation="POST /a\\"b",code="not_found"}': 1,
+  'envd_calls_total{operation="POST /a\\"b",code="200"}': 2,
+  'envd_call_duration_seconds_bucket{le="0.001",operation="POST /a\\"b"}': 1,
+  'envd_call_duration_seconds_bucket{le="0.25",operation="POST /a\\"b"}': 1,
+  'envd_call_duration_seconds_bucket{le="0.5",operation="POST /a\\"b"}': 2,
+  'envd_call_duration_seconds_bucket{le="+Inf",operation="POST /a\\"b"}': 3,
+  'envd_call_duration_seconds_sum{operation="POST /a\\"b"}': 60.3005,
+  'envd_call_duration_seconds_count{operation="POST /a\\"b"}': 3,
+  envd_streams: 7,
+  envd_connections: 9,
+  'envd_connections_limited_total{action="refused"}': 1,
+  'envd_connections_limited_total{action="closed"}': 2,
+  envd_unread_bytes: 100,
+  envd_readers_dropped_total: 3,
+  envd_request_bytes: 200,
+  envd_requests_dropped_total: 4,
+  envd_log_lines_lost_total: 5,
+  'envd_frozen{what="workload"}': 1,
+  'envd_frozen{what="filesystem"}': 0,
+  'envd_watchdog_thaws_total{what="workload"}': 1,
 };
 
 describe('text formats', () => {
