@@ -53,9 +53,6 @@ test('the metrics count what clients have done', async () => {
   });
 
   const figures = await scrape(daemon);
-  expect(figures['envd_calls_total{operation="POST /process.Process/Start",code="deadline_exceeded"}']).toBe(
-    1,
-  );
   expect(figures['envd_calls_total{operation="POST /process.Process/Start",code="200"}']).toBe(2);
   expect(figures['envd_calls_total{operation="GET /files",code="404"}']).toBe(1);
   expect(figures['envd_call_duration_seconds_bucket{le="+Inf",operation="GET /files"}']).toBe(2);

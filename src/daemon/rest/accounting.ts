@@ -80,7 +80,7 @@ export class CallLog {
     const operation = `${method} ${url}`;
     const { statusCode: status, writableFinished: completed } = response;
     const { rpcCode, failure } = outcome;
-    this.#tally.add(operation, rpcCode ?? String(status), milliseconds / 1000);
+    this.#tally.add(operation, rpcCode ?? (completed ? String(status) : 'aborted'), milliseconds / 1000);
     const isUnexpected = rpcCode === undefined ? status === 500 : rpcCode === 'internal';
     const level = isUnexpected ? 'error' : levelOf(url, status, completed);
     if (!this.#logger.isLevelEnabled(level)) return;
