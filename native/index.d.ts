@@ -51,12 +51,18 @@ export interface PipeReader {
   setPaused(pipe: number, paused: boolean): void;
   /** Lets the event loop exit while this pipe is open. */
   unref(pipe: number): void;
+  /** Descriptor of a pipe that bytes pass through on their way from a pipe to `room`. */
+  readonly transit: number;
 }
 
 /**
  * Creates a reader that lives as long as this Node environment. `onRead` is called with the number of bytes in `room`,
  * which are valid during that call only. A length of 0 is end of file: the write end is closed everywhere, and the
  * reader has closed its descriptor.
+ *
+ * `room` begins with the number of the pipe that is being read (u32) and how many of its bytes have reached `transit` (u32;
+ * the caller sets it to 0 when it has used them), so that after a kill of this process nothing that has left a pipe is lost:
+ * it is in `transit`, or else behind those numbers. Throws pipe2(2)'s errors.
  */
 export function pipeReader(room: Buffer, onRead: (pipe: number, length: number) => void): PipeReader;
 

@@ -1,42 +1,15 @@
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { release } from 'node:os';
 import { expect, onTestFinished, test } from 'vitest';
 import { SignalScope } from '../../src/gen/process/process_pb.js';
-import { byPid, byTag, type Clients, connectTo, transcribe } from '../support/clients.ts';
-import { Following } from '../support/following.ts';
+import { byPid, byTag, connectTo, transcribe } from '../support/clients.ts';
+import { exitIsTold } from '../support/machine.ts';
 import { needs } from '../support/needs.ts';
 import { childrenOf, runs } from '../support/proc.ts';
 import { startSupervised } from '../support/supervised.ts';
 import { until } from '../support/until.ts';
+import { bash, follow, input, startDetached, UNKNOWN } from '../support/workload.ts';
 
-type StartRequest = Parameters<Clients['process']['start']>[0];
-
-const bash = (script: string) => ({ cmd: 'bash', args: ['-c', script] });
-const bytes = (text: string) => new TextEncoder().encode(text);
-const input = (kind: 'stdin' | 'pty', text: string) =>
-  ({ input: { case: kind, value: bytes(text) } }) as const;
 const textOf = (parts: readonly Uint8Array[]) => Buffer.concat(parts).toString();
-
-/** Starts a process and disconnects; returns its pid. */
-async function startDetached({ process }: Clients, request: StartRequest): Promise<number> {
-  const abort = new AbortController();
-  const { value } = await process.start(request, { signal: abort.signal })[Symbol.asyncIterator]().next();
-  abort.abort();
-  return value?.event?.event.case === 'start' ? value.event.event.value.pid : 0;
-}
-
-function follow(clients: Clients, pid: number) {
-  const following = new Following(clients, pid);
-  return { pid, following, end: following.toEnd() };
-}
-
-const UNKNOWN = { exited: false, exitCode: -1, status: 'exit status unknown' };
-
-/** Whether the kernel tells how a process has ended that is no child: PIDFD_INFO_EXIT, Linux 6.15. */
-function hasExitInfo(): boolean {
-  const [major = 0, minor = 0] = release().split('.').map(Number);
-  return major > 6 || (major === 6 && minor >= 15);
-}
 
 const directoriesIn = (path: string) =>
   readdirSync(path, { withFileTypes: true })
@@ -106,7 +79,7 @@ test('an exit while the daemon is away is told as the kernel tells it; output of
   await until('all run', () => all.every(({ following }) => following.parts.stdout[0]));
   await supervised.crash();
   const [exited, killed, full] = await Promise.all(all.map(({ end }) => end));
-  const known = hasExitInfo();
+  const known = exitIsTold();
   expect(exited).toMatchObject(known ? { exited: true, exitCode: 7 } : UNKNOWN);
   expect(killed).toMatchObject(known ? { exited: false, status: 'signal: killed' } : UNKNOWN);
   expect(full).toMatchObject(known ? { exited: true, exitCode: 0 } : UNKNOWN);
@@ -157,7 +130,7 @@ test('signals, tree kills and CloseStdin of processes that another daemon has st
   await supervised.crash();
   await clients.process.closeStdin({ process: byPid(reader) });
   const ended = await transcribe(clients.process.connect({ process: byPid(reader) }));
-  expect(ended.end).toMatchObject(hasExitInfo() ? { exitCode: 0, exited: true } : UNKNOWN);
+  expect(ended.end).toMatchObject(exitIsTold() ? { exitCode: 0, exited: true } : UNKNOWN);
   const signal = { signal: 9, scope: SignalScope.TREE };
   await clients.process.sendSignal({ process: byTag('tree'), ...signal });
   await until('the tree is gone', () => !children.some(runs));

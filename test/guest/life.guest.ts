@@ -121,7 +121,7 @@ describe('the life of a guest', whenBooted, () => {
   test.each([
     ['a restart of the daemon', 'systemctl restart envd'],
     ['a crash of the daemon', 'kill -KILL $(systemctl show --property=MainPID --value envd)'],
-  ])('processes survive %s', async (_what, command) => {
+  ])('processes and the token survive %s', async (_what, command) => {
     const before = await mainPid();
     const stream = guest.process.start({ process: { cmd: 'sleep', args: ['1000'] } })[Symbol.asyncIterator]();
     const event = (await stream.next()).value?.event?.event;
@@ -131,9 +131,11 @@ describe('the life of a guest', whenBooted, () => {
     const request = { process: { cmd: '/bin/sh', args: ['-c', command] }, tag: '_system' };
     await transcribe(guest.process.start(request)).catch(() => null);
     await ended;
-    guest.token = null; // the new daemon has no tokens
     const after = () => mainPid().catch(() => before);
     await expect.poll(after).not.toBe(before);
+    expect((await new Guest(machine.url).call('GET', '/envs')).status).toBe(401);
+    const known = await guest.process.list({});
+    expect(known.processes.map((process) => process.pid)).toContain(pid);
     expect(await guest.shell(`cat /proc/${pid}/comm && kill ${pid}`)).toBe('sleep');
   });
 

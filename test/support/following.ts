@@ -23,8 +23,9 @@ export class Following {
         const end = await this.#follow();
         if (end) return end;
       } catch (error) {
-        const { code } = ConnectError.from(error);
-        if (code !== Code.Unavailable && code !== Code.Aborted && code !== Code.Unknown) throw error;
+        const { code, rawMessage } = ConnectError.from(error);
+        const isAway = [Code.Unavailable, Code.Aborted, Code.Unknown].includes(code);
+        if (!isAway && rawMessage !== 'write EPIPE') throw error;
       }
       this.resumed += 1;
       await new Promise((resolve) => setTimeout(resolve, 20));

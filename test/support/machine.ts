@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import { accessSync, constants, mkdirSync, readFileSync, rmdirSync, statfsSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { release, tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { findCgroupMount } from '../../src/daemon/os/cgroup2.ts';
@@ -112,4 +112,10 @@ function makeACgroup(): void {
 function run(program: string, ...args: string[]): void {
   const { status } = spawnSync(program, args, { stdio: 'ignore' });
   if (status !== 0) throw new Error(`'${program}' failed`);
+}
+
+/** Whether the kernel tells how a process has ended that is no child: PIDFD_INFO_EXIT, Linux 6.15. */
+export function exitIsTold(): boolean {
+  const [major = 0, minor = 0] = release().split('.').map(Number);
+  return major > 6 || (major === 6 && minor >= 15);
 }

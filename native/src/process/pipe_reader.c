@@ -1,8 +1,6 @@
-// pipeReader: reads many pipes into one buffer.
-//
-// Instead of net.Socket, which takes three times the CPU time: most processes are short and write little, and setting
-// up and tearing down Node's streams was the largest part of a start.
+// pipeReader: reads many pipes into one buffer, in a third of the CPU time of net.Socket: most processes are short.
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 #include <uv.h>
@@ -29,8 +27,9 @@ struct reader {
   napi_ref on_read, room;
   napi_async_context context;
   napi_async_cleanup_hook_handle cleanup;
-  char* buffer;
+  uint32_t* note;  // which pipe is read, and how many bytes have left it; then the room for them, of `size`
   size_t size;
+  int transit[2];  // a pipe: what is read passes through it, so that it is somewhere whenever this process is killed
   reading** table;
   uint32_t capacity, lowest, owners;  // no free slot below `lowest`
 };
@@ -41,6 +40,7 @@ static void release(reader* r) {
   if (r->room) napi_delete_reference(r->env, r->room);
   if (r->context) napi_async_destroy(r->env, r->context);
   if (r->cleanup) napi_remove_async_cleanup_hook(r->cleanup);
+  for (int i = 0; i < 2; i++) close(r->transit[i]);
   free(r->table);
   free(r);
 }
@@ -90,7 +90,9 @@ static void on_readable(uv_poll_t* poll, int status, int events) {
   reading* p = poll->data;
   reader* r = p->reader;
   for (int reads = 0; reads < READS && !p->paused && !p->ended; reads++) {
-    ssize_t got = read(p->fd, r->buffer, r->size);
+    r->note[0] = p->id;
+    ssize_t got = splice(p->fd, NULL, r->transit[1], NULL, r->size, SPLICE_F_NONBLOCK);
+    if (got > 0) r->note[1] = (uint32_t)got, got = read(r->transit[0], r->note + 2, (size_t)got);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return;
     if (got <= 0) {
@@ -185,17 +187,20 @@ static napi_value js_unref(napi_env env, napi_callback_info info) {
 // The reader lives until the environment is torn down; the three functions share it and have no finalizer.
 EXPORTED(pipeReader) {
   static const export methods[] = {{"open", js_open}, {"setPaused", js_set_paused}, {"unref", js_unref}};
-  napi_value room, on_read, name, object;
+  napi_value room, on_read, name, object, transit;
   if (!arg_parse(env, info, "vv", &room, &on_read)) return NULL;
   reader* r = envd_allocate(env, sizeof *r);
   if (!r) return NULL;
   r->env = env;
   r->owners = 1;
-  if (napi_get_buffer_info(env, room, (void**)&r->buffer, &r->size) == napi_ok &&
+  if (pipe2(r->transit, O_CLOEXEC) < 0) return free(r), envd_throw_errno(env, errno, "pipe2", NULL);
+  if (napi_get_buffer_info(env, room, (void**)&r->note, &r->size) == napi_ok && (r->size -= 2 * sizeof *r->note) > 0 &&
       napi_create_reference(env, room, 1, &r->room) == napi_ok &&
       napi_create_reference(env, on_read, 1, &r->on_read) == napi_ok &&
       napi_create_string_utf8(env, "envd.pipe", NAPI_AUTO_LENGTH, &name) == napi_ok &&
       napi_async_init(env, NULL, name, &r->context) == napi_ok && napi_create_object(env, &object) == napi_ok &&
+      napi_create_int32(env, r->transit[0], &transit) == napi_ok &&
+      napi_set_named_property(env, object, "transit", transit) == napi_ok &&
       envd_export(env, object, methods, sizeof methods / sizeof *methods, r) &&
       napi_add_async_cleanup_hook(env, on_cleanup, r, &r->cleanup) == napi_ok)
     return object;

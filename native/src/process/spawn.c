@@ -346,11 +346,10 @@ EXPORTED(follow) {
   s->state = RUNNING;
   s->pidfd = pidfd >= 0 ? pidfd : (int)syscall(SYS_pidfd_open, pid, 0);
   s->failed_errno = errno;
-  pidfd = s->pidfd;
   int error = open_poll(s, &s->exit, s->pidfd, UV_READABLE, on_exit_readable);
   if (error) start_free(s);
   else napi_add_async_cleanup_hook(env, on_cleanup, s, &s->cleanup);
-  return error ? envd_throw_errno(env, error, "pidfd_open", NULL) : envd_value(env, 'd', pidfd);
+  return error ? envd_throw_errno(env, error, "pidfd_open", NULL) : envd_value(env, 'd', s->pidfd);
 }
 
 EXPORTED(spawn) {

@@ -1,21 +1,29 @@
 import { closeSync } from 'node:fs';
 import { DescriptorInput } from './descriptor-input.ts';
 import { native, type PipeReader } from './native.ts';
+import { ReadBuffer } from './read-buffer.ts';
 
-/** Maximum size of one read, in bytes. */
-const BUFFER_BYTES = 64 * 1024;
+/** Whose output a pipe has, for a program that comes after a crash. */
+export interface PipeOwner {
+  readonly process: number;
+  readonly stream: number;
+  /** Bytes of the stream before those of this pipe. */
+  readonly offset: number;
+}
+
+const NOBODY: PipeOwner = { process: 0, stream: 0, offset: 0 };
 
 /** Reads all pipes into one shared buffer and copies each result out of it, instead of allocating 64 KiB per read. */
 export class PipePoller {
-  readonly #buffer = Buffer.allocUnsafeSlow(BUFFER_BYTES);
+  readonly #buffer = new ReadBuffer();
   /** Open pipes by the reader's number. */
   readonly #open = new Map<number, ReadEnd>();
-  #reader: PipeReader | null = null;
+  readonly #reader = native.pipeReader(this.#buffer.room, (pipe, length) => this.#take(pipe, length));
 
   /** Starts to read a pipe. The result owns the descriptor. */
-  read(descriptor: number, onBytes: (bytes: Buffer) => void): ReadEnd {
-    this.#reader ??= native.pipeReader(this.#buffer, (pipe, length) => this.#take(pipe, length));
+  read(descriptor: number, onBytes: (bytes: Buffer) => void, owner = NOBODY): ReadEnd {
     const pipe = this.#reader.open(descriptor);
+    this.#buffer.own(pipe, owner);
     const end = new ReadEnd(this.#reader, pipe, descriptor, onBytes);
     this.#open.set(pipe, end);
     return end;
@@ -26,11 +34,18 @@ export class PipePoller {
     return [...this.#open.values()].map(({ descriptor }) => descriptor);
   }
 
+  /** What `readInFlight` needs after a crash; null: no memory can be handed over. */
+  get inFlight(): { readonly buffer: number; readonly transit: number } | null {
+    const { descriptor } = this.#buffer;
+    return descriptor === null ? null : { buffer: descriptor, transit: this.#reader.transit };
+  }
+
   /** A read has put `length` bytes into the buffer; 0: end of file. */
   #take(pipe: number, length: number): void {
     const end = this.#open.get(pipe);
     if (length > 0) {
-      end?.take(Buffer.from(this.#buffer.subarray(0, length)));
+      end?.take(Buffer.from(this.#buffer.bytes(length)));
+      this.#buffer.taken(pipe, length);
       return;
     }
     this.#open.delete(pipe);

@@ -1,5 +1,6 @@
 import { messageOf } from '../../../base/errors.ts';
 import { closeAll } from '../../os/message-queue.ts';
+import { readInFlight } from '../../os/read-buffer.ts';
 import type { FoundRecord, KeptRecord, RecordStore } from '../../os/record-store.ts';
 import type { StoredDescriptor } from '../../os/systemd.ts';
 import type { GuestState } from '../guest/guest.ts';
@@ -39,18 +40,27 @@ export function recover(
   const outputs = new Map<string, number>();
   const starting = new Set<string>();
   let settings: Settings | null = null;
+  let inFlight: Recovered['inFlight'] = null;
   for (const { key, state, descriptors } of readable) {
     // Written by a program of ours.
     const record = state as Record;
     if (record.about === 'settings') settings = record;
     if (record.about === 'process') processes.push({ key, recorded: record, descriptors });
     if (record.about === 'output' && descriptors.memory !== undefined) outputs.set(key, descriptors.memory);
+    if (record.about === 'reads') inFlight = readsOf(record.output, descriptors) ?? inFlight;
     if (record.about === 'starting' && record.leaf !== null) starting.add(record.leaf);
   }
   const forgetAll = () => {
     for (const { key } of readable) forget(key);
   };
-  return { settings, processes, outputs, starting, forget: forgetAll };
+  return { settings, processes, outputs, inFlight, starting, forget: forgetAll };
+}
+
+function readsOf(output: string, { buffer, transit }: FoundRecord['descriptors']): Recovered['inFlight'] {
+  if (buffer === undefined || transit === undefined) return null;
+  const read = readInFlight(buffer, transit);
+  closeAll([buffer, transit]);
+  return read && { output, read };
 }
 
 function isReadable({ writer, descriptors }: FoundRecord, onRefused: (reason: string) => void): boolean {

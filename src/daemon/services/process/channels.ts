@@ -1,11 +1,9 @@
 import { EnvdError } from '../../../base/errors.ts';
-import { type PipePoller, type ReadEnd, WriteEnd } from '../../os/pipe-ends.ts';
+import { WriteEnd } from '../../os/pipe-ends.ts';
 import { Terminal, type TerminalSize } from '../../os/pty.ts';
 import { type Launch, type Spawned, spawn, spawnWithPipes } from '../../os/spawn.ts';
-import type { OutputStream } from './events.ts';
 import type { InputChannel } from './input.ts';
-
-export type OnOutput = (stream: OutputStream, bytes: Buffer) => void;
+import { type OnOutput, PipeOutput, type PipeSource } from './pipe-output.ts';
 
 /** What connects the daemon with a process: three pipes or a terminal. */
 export interface Channels {
@@ -48,11 +46,11 @@ export const NO_ENDS: ChannelEnds = { stdin: null, stdout: null, stderr: null, m
 export function takeOverChannels(
   kind: Channels['kind'],
   ends: ChannelEnds,
-  poller: PipePoller,
+  source: PipeSource,
   onOutput: OnOutput,
 ): Channels {
   const { master, slave } = ends;
-  if (kind === 'pipes') return new PipeChannels(ends, poller, onOutput);
+  if (kind === 'pipes') return new PipeChannels(ends, source, onOutput);
   if (master === null || slave === null) return new ClosedTerminal();
   return new TerminalChannels(new Terminal({ master, slave }), onOutput);
 }
@@ -61,11 +59,11 @@ export function takeOverChannels(
 export async function openPipes(
   launch: Launch,
   withStdin: boolean,
-  poller: PipePoller,
+  source: PipeSource,
   onOutput: OnOutput,
 ): Promise<{ process: Spawned; channels: Channels }> {
   const { process, pipes } = await spawnWithPipes(launch, withStdin);
-  return { process, channels: new PipeChannels(pipes, poller, onOutput) };
+  return { process, channels: new PipeChannels(pipes, source, onOutput) };
 }
 
 /** Starts a process in a new terminal. */
@@ -92,13 +90,13 @@ class PipeChannels implements Channels {
 
   constructor(
     pipes: Pick<ChannelEnds, 'stdin' | 'stdout' | 'stderr'>,
-    poller: PipePoller,
+    source: PipeSource,
     onOutput: OnOutput,
   ) {
     this.input = pipes.stdin === null ? null : new WriteEnd(pipes.stdin);
     this.#outputs = [
-      new PipeOutput(poller, pipes.stdout, (bytes) => onOutput('stdout', bytes)),
-      new PipeOutput(poller, pipes.stderr, (bytes) => onOutput('stderr', bytes)),
+      new PipeOutput(source, 'stdout', pipes.stdout, onOutput),
+      new PipeOutput(source, 'stderr', pipes.stderr, onOutput),
     ];
     this.closed = Promise.all(this.#outputs.map((output) => output.closed)).then(() => {});
   }
@@ -132,55 +130,6 @@ class PipeChannels implements Channels {
   handOver(): ChannelEnds {
     this.setPaused(true);
     return this.ends;
-  }
-}
-
-/** The read end of stdout or stderr. */
-class PipeOutput {
-  readonly closed: Promise<void>;
-  /** Null when it was closed already for an earlier program. */
-  readonly #end: ReadEnd | null;
-  /** Bytes that were in the pipe when the process was reaped and are still unread; null before. */
-  #unread: number | null = null;
-  readonly #settled = Promise.withResolvers<void>();
-  #onBytes: ((bytes: Buffer) => void) | null;
-
-  constructor(poller: PipePoller, descriptor: number | null, onBytes: (bytes: Buffer) => void) {
-    this.#onBytes = onBytes;
-    this.#end = descriptor === null ? null : poller.read(descriptor, (bytes) => this.#received(bytes));
-    this.closed = this.#end?.closed ?? Promise.resolve();
-    void this.closed.then(this.#settled.resolve);
-  }
-
-  get descriptor(): number | null {
-    return this.#end?.openDescriptor ?? null;
-  }
-
-  setPaused(paused: boolean): void {
-    this.#end?.setPaused(paused);
-  }
-
-  drained(): Promise<void> {
-    this.#unread = this.#end?.pending ?? 0;
-    this.#settle();
-    return this.#settled.promise;
-  }
-
-  discard(): void {
-    this.#onBytes = null;
-    this.#end?.setPaused(false);
-    this.#end?.unref();
-  }
-
-  #received(bytes: Buffer): void {
-    this.#onBytes?.(bytes);
-    if (this.#unread === null) return;
-    this.#unread -= bytes.length;
-    this.#settle();
-  }
-
-  #settle(): void {
-    if (this.#unread !== null && this.#unread <= 0) this.#settled.resolve();
   }
 }
 

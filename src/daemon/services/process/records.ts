@@ -1,3 +1,5 @@
+import type { PipePoller } from '../../os/pipe-ends.ts';
+import type { InFlight } from '../../os/read-buffer.ts';
 import type { KeptRecord, NamedDescriptors, RecordStore } from '../../os/record-store.ts';
 import type { SharedMemory } from '../../os/shared-memory.ts';
 import { NO_ENDS } from './channels.ts';
@@ -8,6 +10,7 @@ import type { ProcessState } from './process-state.ts';
 export type ProcessRecord =
   | { readonly about: 'starting'; readonly leaf: string | null }
   | { readonly about: 'output' }
+  | { readonly about: 'reads'; readonly output: string }
   | ({ readonly about: 'process' } & RecordedProcess);
 
 /** The state of a process; its descriptors are those of the record. */
@@ -26,6 +29,8 @@ export interface Recovered {
   }[];
   /** Descriptors of kept output, by the key of its record. */
   readonly outputs: ReadonlyMap<string, number>;
+  /** What was read from a pipe when the daemon was killed, and the key of the record with the kept output; or null. */
+  readonly inFlight: { readonly output: string; readonly read: InFlight } | null;
   /** Cgroups of starts that were under way. */
   readonly starting: ReadonlySet<string>;
 }
@@ -43,6 +48,12 @@ export class ProcessRecords {
 
   keepOutput({ descriptor }: SharedMemory): void {
     if (descriptor !== null) set(this.#output, { about: 'output' }, { memory: descriptor });
+  }
+
+  /** Keeps what is read from pipes until it is in the kept output. */
+  keepReads(poller: PipePoller): void {
+    const { inFlight } = poller;
+    if (inFlight) set(this.#store.record(), { about: 'reads', output: this.#output.key }, { ...inFlight });
   }
 
   /** A process is about to be started, in that cgroup. */

@@ -8,12 +8,13 @@ import type { TerminalSize } from '../../os/pty.ts';
 import type { Launch, Spawned } from '../../os/spawn.ts';
 import type { User } from '../../os/users.ts';
 import type { Guest } from '../guest/guest.ts';
-import { type Channels, type OnOutput, openPipes, openTerminal } from './channels.ts';
+import { type Channels, openPipes, openTerminal } from './channels.ts';
 import { buildEnvironment } from './environment.ts';
 import type { OutputStream } from './events.ts';
 import type { History } from './history.ts';
 import type { Leaf } from './leaf.ts';
 import { Output } from './output.ts';
+import type { OnOutput, PipeSource } from './pipe-output.ts';
 import { ManagedProcess } from './process.ts';
 import type { ProcessConfig } from './process-state.ts';
 
@@ -83,7 +84,7 @@ export async function launchProcess(
   const { process: spawned, channels } = await open(
     request,
     { ...plan, cgroup: leaf?.path ?? null, limitMs },
-    poller,
+    { poller, process: history.process, totals: output.totals },
     (stream, bytes) => {
       written[stream] += bytes.length;
       output.write(stream, bytes);
@@ -97,11 +98,11 @@ export async function launchProcess(
 function open(
   request: StartRequest,
   launch: Launch,
-  poller: PipePoller,
+  source: PipeSource,
   onOutput: OnOutput,
 ): Promise<{ process: Spawned; channels: Channels }> {
   if (request.terminal) return openTerminal(launch, request.terminal, onOutput);
-  return openPipes(launch, request.stdin, poller, onOutput);
+  return openPipes(launch, request.stdin, source, onOutput);
 }
 
 function refuseNulBytes(texts: readonly string[]): void {

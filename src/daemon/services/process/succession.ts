@@ -1,5 +1,6 @@
 import { closeSync } from 'node:fs';
 import type { Cgroup } from '../../os/cgroup2.ts';
+import type { InFlight } from '../../os/read-buffer.ts';
 import type { KeptRecord } from '../../os/record-store.ts';
 import type { Leaves } from './leaf.ts';
 import type { OutputPaths } from './output-paths.ts';
@@ -58,13 +59,15 @@ export class Succession {
   }
 
   /** The processes of a daemon that was killed. */
-  recover({ processes, outputs }: Recovered): Continued[] {
+  recover({ processes, outputs, inFlight }: Recovered): Continued[] {
     const kept = new Map([...outputs].map(([key, memory]) => [key, recoverOutput(memory)]));
     for (const memory of outputs.values()) closeSync(memory);
     return processes.map(({ key, recorded, descriptors }) => {
       const state = { ...stateOf(recorded, descriptors), startId: recorded.startId };
       const output = kept.get(recorded.output)?.get(recorded.number);
-      return this.#continued(state, output, this.#parts.records.existing(key));
+      const isRead = inFlight?.output === recorded.output && inFlight.read.process === recorded.number;
+      const read = isRead ? inFlight.read : null;
+      return this.#continued(state, output, this.#parts.records.existing(key), read);
     });
   }
 
@@ -78,13 +81,18 @@ export class Succession {
     }
   }
 
-  #continued(state: Continued['state'], kept: KeptOutput | undefined, record: KeptRecord): Continued {
+  #continued(
+    state: Continued['state'],
+    kept: KeptOutput | undefined,
+    record: KeptRecord,
+    inFlight: InFlight | null = null,
+  ): Continued {
     const { outputs, leaves, records } = this.#parts;
     const path = outputs.next();
     restoreHistory(path.history, kept ?? { totals: state.totals, from: state.totals, records: [] });
     const leaf = state.leaf === null ? null : leaves.existing(state.leaf);
     // After a crash the totals are those of the kept output.
-    const process = takeOverProcess({ ...state, totals: kept?.totals ?? state.totals }, leaf, path);
+    const process = takeOverProcess({ ...state, totals: kept?.totals ?? state.totals }, leaf, path, inFlight);
     records.follow(process, state.startId, record);
     return { process, state };
   }

@@ -74,6 +74,7 @@ export class ProcessTable {
     this.#leaves = new Leaves(cgroups.accountsMemory);
     this.#records = new ProcessRecords(records);
     this.#outputs = new OutputPaths(options, (memory) => this.#records.keepOutput(memory));
+    this.#records.keepReads(this.#outputs.poller);
     this.#succession = new Succession({
       ...{ leaves: this.#leaves, outputs: this.#outputs, startIds: this.#startIds, records: this.#records },
     });

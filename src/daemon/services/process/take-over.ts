@@ -1,8 +1,10 @@
 import type { PipePoller } from '../../os/pipe-ends.ts';
+import type { InFlight } from '../../os/read-buffer.ts';
 import { ended, existing, type Spawned, UNKNOWN_EXIT } from '../../os/spawn.ts';
 import { type Channels, takeOverChannels } from './channels.ts';
 import type { Leaf, LeavesState } from './leaf.ts';
 import { Output } from './output.ts';
+import { STREAMS } from './output-store.ts';
 import { ManagedProcess } from './process.ts';
 import type { ProcessState } from './process-state.ts';
 import type { OutputPath } from './start.ts';
@@ -33,16 +35,19 @@ export function renumbered(state: ProcessesState, renumber: (descriptor: number)
   return { ...state, processes, drains: state.drains.map(renumber), memory: optional(state.memory) };
 }
 
-/** A process that an earlier program has started. */
+/** A process that an earlier program has started. `inFlight`: what that had read of its output when it was killed. */
 export function takeOverProcess(
   state: ProcessState,
   leaf: Leaf | null,
   { poller, history, unread, written }: OutputPath,
+  inFlight: InFlight | null = null,
 ): ManagedProcess {
   let opened: Channels | null = null;
   const output = new Output((paused) => opened?.setPaused(paused), history, unread);
   output.continueFrom(state.totals);
-  opened = takeOverChannels(state.kind, state.ends, poller, (stream, bytes) => {
+  if (inFlight && !state.end) writeRest(output, inFlight);
+  const source = { poller, process: history.process, totals: output.totals };
+  opened = takeOverChannels(state.kind, state.ends, source, (stream, bytes) => {
     written[stream] += bytes.length;
     output.write(stream, bytes);
   });
@@ -51,6 +56,13 @@ export function takeOverProcess(
     ...{ config, tag, output, leaf, channels: opened },
     ...{ spawned: spawnedBefore(state), past: state },
   });
+}
+
+/** Writes what of these bytes has not been written. */
+function writeRest(output: Output, { stream: number, offset, bytes }: InFlight): void {
+  const stream = STREAMS[number];
+  const rest = stream && bytes.subarray(output.totals[stream] - offset);
+  if (rest && rest.length > 0) output.write(stream, rest);
 }
 
 function spawnedBefore({ pid, pidfd, exit, isChild = true }: ProcessState): Spawned {

@@ -1,0 +1,69 @@
+import type { PipePoller, ReadEnd } from '../../os/pipe-ends.ts';
+import type { Offsets, OutputStream } from './events.ts';
+import { STREAMS } from './output-store.ts';
+
+export type OnOutput = (stream: OutputStream, bytes: Buffer) => void;
+
+/** What reads the output of a process. */
+export interface PipeSource {
+  readonly poller: PipePoller;
+  /** The number of the process in the kept output. */
+  readonly process: number;
+  /** Bytes of all streams so far. */
+  readonly totals: Offsets;
+}
+
+/** The read end of stdout or stderr. */
+export class PipeOutput {
+  readonly closed: Promise<void>;
+  /** Null when it was closed already for an earlier program. */
+  readonly #end: ReadEnd | null;
+  /** Bytes that were in the pipe when the process was reaped and are still unread; null before. */
+  #unread: number | null = null;
+  readonly #settled = Promise.withResolvers<void>();
+  #onBytes: ((bytes: Buffer) => void) | null;
+
+  constructor(
+    { poller, process, totals }: PipeSource,
+    stream: 'stdout' | 'stderr',
+    descriptor: number | null,
+    onOutput: OnOutput,
+  ) {
+    this.#onBytes = (bytes) => onOutput(stream, bytes);
+    const owner = { process, stream: STREAMS.indexOf(stream), offset: totals[stream] };
+    this.#end = descriptor === null ? null : poller.read(descriptor, (bytes) => this.#received(bytes), owner);
+    this.closed = this.#end?.closed ?? Promise.resolve();
+    void this.closed.then(this.#settled.resolve);
+  }
+
+  get descriptor(): number | null {
+    return this.#end?.openDescriptor ?? null;
+  }
+
+  setPaused(paused: boolean): void {
+    this.#end?.setPaused(paused);
+  }
+
+  drained(): Promise<void> {
+    this.#unread = this.#end?.pending ?? 0;
+    this.#settle();
+    return this.#settled.promise;
+  }
+
+  discard(): void {
+    this.#onBytes = null;
+    this.#end?.setPaused(false);
+    this.#end?.unref();
+  }
+
+  #received(bytes: Buffer): void {
+    this.#onBytes?.(bytes);
+    if (this.#unread === null) return;
+    this.#unread -= bytes.length;
+    this.#settle();
+  }
+
+  #settle(): void {
+    if (this.#unread !== null && this.#unread <= 0) this.#settled.resolve();
+  }
+}
