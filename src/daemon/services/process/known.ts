@@ -1,4 +1,3 @@
-import { monotonicMs } from '../../os/machine.ts';
 import type { ManagedProcess } from './process.ts';
 import { pick, type Selector } from './selector.ts';
 
@@ -36,8 +35,8 @@ export class KnownProcesses {
     void process.ended.then(() => this.retire(process));
   }
 
-  /** Keeps a process that has ended, until 30 s after that. */
-  retire(process: ManagedProcess): void {
+  /** Keeps a process that has ended for that time. */
+  retire(process: ManagedProcess, retentionMs = RETENTION_MS): void {
     // The pid may already belong to a later process.
     const removeFrom = (processes: Map<number, ManagedProcess>) => {
       if (processes.get(process.pid) === process) processes.delete(process.pid);
@@ -48,6 +47,6 @@ export class KnownProcesses {
       removeFrom(this.#retained);
       process.forgetOutput();
     };
-    setTimeout(forget, Math.max(0, process.endedAt + RETENTION_MS - monotonicMs())).unref();
+    setTimeout(forget, Math.max(0, retentionMs)).unref();
   }
 }

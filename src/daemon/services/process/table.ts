@@ -232,7 +232,7 @@ export class ProcessTable {
   #continueWith({ process, state }: Continued): void {
     if (state.startId !== null) this.#startIds.remember(state.startId, Promise.resolve(process));
     if (state.end) {
-      this.#known.retire(process);
+      this.#known.retire(process, process.endedAt - monotonicMs() + RETENTION_MS);
       return;
     }
     // There may be more of them than are allowed now.
