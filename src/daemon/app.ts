@@ -19,7 +19,7 @@ import { disableBodyParsing } from './rest/requests.ts';
 import { DownloadLimits } from './rest/routes/files/download-limits.ts';
 import { PlainDownloads } from './rest/routes/files/plain-downloads.ts';
 import { fileRoutes } from './rest/routes/files.ts';
-import { envsRoutes, healthRoutes, initRoutes, metricsRoutes } from './rest/routes/guest.ts';
+import { envsRoutes, healthRoutes, initRoutes, metricsRoutes, portsRoutes } from './rest/routes/guest.ts';
 import { collapseRoutes, freezeRoutes, fsfreezeRoutes } from './rest/routes/pause.ts';
 import { upgradeRoutes } from './rest/routes/upgrade.ts';
 import { mountConnect } from './rpc/mount.ts';
@@ -32,6 +32,7 @@ import type { Freezer } from './services/freeze/freezer.ts';
 import type { MetricsReader } from './services/guest/metrics.ts';
 import type { Upgrade } from './services/handover/upgrade.ts';
 import type { Init } from './services/init/init.ts';
+import type { Forwards } from './services/ports/forwards.ts';
 import type { WorkloadCgroups } from './services/process/cgroups.ts';
 import type { CountedWatcher } from './services/watch/counted-watcher.ts';
 
@@ -45,6 +46,7 @@ export interface AppServices extends RpcDependencies {
   readonly filesystemFreezer: FilesystemFreezer;
   readonly collapser: Collapser;
   readonly upgrade: Upgrade;
+  readonly ports: Forwards;
   readonly watcher: CountedWatcher;
   readonly uploads: Transfers;
   readonly downloads: Transfers;
@@ -148,6 +150,7 @@ function restRoutes(
   // Services last: the options may have more members, those of the configuration.
   metricsRoutes(app, services.metrics, { ...options, ...services });
   envsRoutes(app, services.guest);
+  portsRoutes(app, services.ports);
   initRoutes(app, services.init, INTERFACE_VERSION);
   fileRoutes(app, services.files, { downloads, requests: options.requests });
   freezeRoutes(app, services.freezer);

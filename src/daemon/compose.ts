@@ -1,3 +1,4 @@
+import type { Server } from 'node:net';
 import { join } from 'node:path';
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
@@ -10,6 +11,7 @@ import { buildApp } from './app.ts';
 import { createRecords, createUpgrade, type HandingOver, succeed } from './compose-handover.ts';
 import { createInit } from './compose-init.ts';
 import { createPause } from './compose-pause.ts';
+import { createForwards } from './compose-ports.ts';
 import type { Config } from './config.ts';
 import { findCgroupMount } from './os/cgroup2.ts';
 import { Lanes } from './os/lanes.ts';
@@ -89,11 +91,12 @@ export function compose(
   const uploads = new Transfers();
   const { init, volumes, metadata } = createInit(config, { guest, lanes, logger, ...pause });
   if (metadata) own(metadata);
+  const ports = own(createForwards(config, logger, pause.freezer, () => portOf(app.server)));
   const parts = { guest, init, volumes, watcher, polled, processes, records, shutdown, ...pause };
   const upgrade = createUpgrade(config, logger, () => ({ ...parts, app }));
   const app: FastifyInstance = buildApp(
     {
-      ...{ cgroups, guest, entries, processes, watcher, polled, uploads, streams, ...pause, init, upgrade },
+      ...{ ...parts, cgroups, entries, uploads, streams, upgrade, ports },
       metrics: new MetricsReader(),
       files: createFileServices(guest, { ...entries, ...pause, uploads }),
       downloads: new Transfers(),
@@ -106,6 +109,12 @@ export function compose(
   succeed(inherited, config.stored, parts, logger);
   const stop = (action: 'end' | 'leave') => stopAll({ ...parts, app, owned }, action);
   return { app, upgrade, stop, kill: () => processes.kill(), isHeldUp: () => lanes.isBusy };
+}
+
+/** Null while the server does not listen. */
+function portOf(server: Server): number | null {
+  const address = server.address();
+  return typeof address === 'object' && address !== null ? address.port : null;
 }
 
 interface Stopped extends HandingOver {

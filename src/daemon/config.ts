@@ -31,6 +31,8 @@ export interface Config {
   readonly runtimeDirectory: string;
   /** The URL of the platform's metadata service; null: none. */
   readonly metadataService: URL | null;
+  /** IPv4 address at which localhost listeners are reachable; `off`: nowhere; null: that of the default route. */
+  readonly forwardAddress: string | null;
   /** A directory of the file system that /fsfreeze freezes. */
   readonly fsfreezePath: string;
   /** Bytes of output kept per process, for clients that resume a stream. */
@@ -84,6 +86,7 @@ type Settings = Omit<
   | 'cgroupRoot'
   | 'maxTasks'
   | 'metadataService'
+  | 'forwardAddress'
   | 'commands'
   | 'tryUpgrade'
   | 'handover'
@@ -92,6 +95,7 @@ type Settings = Omit<
   readonly cgroupRoot?: string;
   readonly maxTasks?: number;
   readonly metadataService?: string;
+  readonly forwardAddress?: string;
   readonly program?: string;
   readonly commit?: true;
   readonly tryUpgrade?: true;
@@ -162,6 +166,11 @@ const PROGRAM: Program = {
       parse: parseUrl(['http:'], 'refused', 'It must be an http URL.'),
     },
     {
+      flags: '--forward-address <address>',
+      help: 'IPv4 address at which localhost listeners are reachable, or off',
+      parse: matching(/^(\d{1,3}(\.\d{1,3}){3}|off)$/, 'It must be an IPv4 address or off.'),
+    },
+    {
       ...{ flags: '--name-prefix <prefix>', help: 'prefix of names in the guest', defaultValue: 'svc' },
       parse: matching(
         /^[a-z][a-z\d]{0,31}$/,
@@ -187,6 +196,7 @@ export function readConfig(
   if (commit) return { exitCode: 0, output: `${buildCommit()}\n` };
   const config: Config = {
     ...settings,
+    forwardAddress: settings.forwardAddress ?? null,
     cgroupRoot,
     maxTasks,
     commands: commandsOf(program ?? null, argv),

@@ -6,6 +6,7 @@ import type { Durations, Transfers } from '../../base/tally.ts';
 import type { Unread } from '../../base/unread.ts';
 import { INTERFACE_VERSION } from '../../base/version.ts';
 import type { Cgroup } from '../os/cgroup2.ts';
+import type { ForwardLimits } from '../services/ports/forward.ts';
 import type { WorkloadCgroups } from '../services/process/cgroups.ts';
 import type { ProcessCounts } from '../services/process/events.ts';
 import { callHistogram } from './call-histogram.ts';
@@ -35,6 +36,7 @@ export interface Telemetry {
   readonly requests: Pick<Unread, 'sum' | 'dropped'>;
   readonly logLosses: { readonly lost: number };
   readonly cgroups: Pick<WorkloadCgroups, 'user' | 'ptys'>;
+  readonly ports: { readonly limits: ForwardLimits; list(): { readonly length: number } };
 }
 
 export type TextFormat = 'prometheus' | 'openmetrics';
@@ -67,6 +69,7 @@ export class Exporter {
     addWorkload(page, this.#telemetry);
     addFiles(page, this.#telemetry);
     addPauses(page, this.#telemetry);
+    addPorts(page, this.#telemetry);
     addSelf(page, this.#telemetry);
     addLoopDelay(page, this.#loopDelay);
     return { contentType: CONTENT_TYPES[format], text: withCalls(await page.text(), this.#telemetry.calls) };
@@ -210,6 +213,17 @@ function addPauses(page: Page, { freezer, filesystemFreezer, collapser }: Teleme
   const thaws = { workload: freezer.watchdogThaws, filesystem: filesystemFreezer.watchdogThaws };
   page.counter('envd_watchdog_thaws_total', 'Thaws because nobody else did.', by('what', thaws));
   page.gauge('envd_pause_operation_last_seconds', 'Duration of the last operation.', figures('lastSeconds'));
+}
+
+function addPorts(page: Page, { ports }: Telemetry): void {
+  const { open, accepted, refused } = ports.limits;
+  page.gauge('envd_forwarded_ports', 'Localhost listeners that are forwarded.', ports.list().length);
+  page.gauge('envd_forwarded_connections', 'Open connections to them.', open);
+  page.counter(
+    'envd_forwarded_connections_total',
+    'Connections to them, by outcome.',
+    by('outcome', { accepted, refused }),
+  );
 }
 
 function addSelf(page: Page, { version }: Telemetry): void {

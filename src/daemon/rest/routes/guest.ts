@@ -4,6 +4,7 @@ import type { Guest } from '../../services/guest/guest.ts';
 import type { MetricsReader } from '../../services/guest/metrics.ts';
 import type { Init, InitReport } from '../../services/init/init.ts';
 import { INIT_MEMBERS, parseInitRequest } from '../../services/init/init-request.ts';
+import type { Forwards } from '../../services/ports/forwards.ts';
 import { JsonBodies } from '../json-bodies.ts';
 import type { Exporter, Telemetry, TextFormat } from '../prometheus.ts';
 import { ignoreContentType, withClientSignal } from '../requests.ts';
@@ -16,6 +17,11 @@ export function healthRoutes(app: FastifyInstance): void {
 /** Registers `/envs`: the environment variables of every process. */
 export function envsRoutes(app: FastifyInstance, guest: Guest): void {
   app.get('/envs', () => guest.environment);
+}
+
+/** Registers `/ports`: the localhost listeners that are reachable at the guest's address. */
+export function portsRoutes(app: FastifyInstance, forwards: Forwards): void {
+  app.get('/ports', () => ({ address: forwards.address, ports: forwards.list() }));
 }
 
 /** Strict, because the token is in the body: callers are not authorised before it has been read. */

@@ -1,0 +1,32 @@
+import { isIPv4 } from 'node:net';
+import type { Logger } from 'pino';
+import { messageOf } from '../base/errors.ts';
+import type { Config } from './config.ts';
+import { addressOfDefaultRoute } from './os/default-route.ts';
+import { readListeningSockets } from './os/listening-sockets.ts';
+import { Forwards } from './services/ports/forwards.ts';
+
+/** Creates the forwards of localhost listeners. `ownPort`: the daemon's; null while it does not listen. */
+export function createForwards(
+  config: Config,
+  logger: Logger,
+  freezer: { readonly active: boolean },
+  ownPort: () => number | null,
+): Forwards {
+  return new Forwards({
+    read: readListeningSockets,
+    address: addressSource(config),
+    ownPort: () => ownPort() ?? config.port,
+    // Before the daemon has its own port, a process could be taken for it.
+    isPaused: () => freezer.active || ownPort() === null,
+    onChange: (change) => logger.info(change, 'localhost listeners are forwarded'),
+    onFailure: (error) => logger.warn({ reason: messageOf(error) }, 'cannot forward localhost listeners'),
+  });
+}
+
+/** A daemon that is reachable on this machine alone opens no port of others. */
+function addressSource({ forwardAddress, host }: Config): () => Promise<string | null> {
+  if (forwardAddress !== null) return async () => (isIPv4(forwardAddress) ? forwardAddress : null);
+  const isLocal = host === 'localhost' || host === '::1' || host.startsWith('127.');
+  return isLocal ? async () => null : addressOfDefaultRoute;
+}
