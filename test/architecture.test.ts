@@ -23,6 +23,7 @@ const LAYERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
     ['config'],
     ['compose-init'],
     ['compose-pause'],
+    ['compose-ports'],
     ['compose-handover'],
     ['compose'],
     ['run'],
