@@ -89,6 +89,7 @@ const EXAMPLES: Readonly<Record<string, readonly Example[]>> = {
   getHealth: [[204, '/health']],
   getMetrics: [[200, '/metrics']],
   getEnvs: [[200, '/envs']],
+  getPorts: [[200, '/ports']],
   init: [
     [204, '/init', JSON_BODY({})],
     [400, '/init', JSON_BODY(5)],
@@ -370,6 +371,7 @@ const FUZZED = [
     'getHealth',
     'getMetrics',
     'getEnvs',
+    'getPorts',
     'init',
     'downloadFile',
     'describeFile',
