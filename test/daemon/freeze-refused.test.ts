@@ -68,8 +68,8 @@ test('cgroups that became read-only: 412, and nothing counts as frozen', async (
     expect(await freeze(daemon, query)).toEqual({ status: 412, body: { code: 412, message } });
   }
   remount('rw');
-  const audit = (await fetch(`${daemon.url}/init`, { method: 'POST' })).headers.get('x-envd-freeze-audit');
-  expect(JSON.parse(audit ?? '')).toMatchObject({ requested: 0 });
+  const init = await fetch(`${daemon.url}/init`, { method: 'POST' });
+  expect(init.headers.get('x-envd-freeze-audit')).toBeNull();
 });
 
 test('a freeze succeeds without processes, and when the guest has removed the cgroups', async () => {

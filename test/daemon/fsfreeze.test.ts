@@ -153,8 +153,7 @@ describe('the file system is thawed', () => {
     await post(daemon, '/fsfreeze');
     const response = await post(daemon, '/init', JSON.stringify({ envVars: { A: '1' } }));
     expect(response.status).toBe(204);
-    const audit = { requested: 0, stillFrozen: 0, notFrozen: 0, vanished: 0, late: 0 };
-    expect(JSON.parse(response.headers.get('x-envd-freeze-audit') ?? '')).toEqual(audit);
+    expect(response.headers.get('x-envd-freeze-audit')).toBeNull();
     expect((await upload(daemon, `${path}/new`)).status).toBe(200);
   });
 

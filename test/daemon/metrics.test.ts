@@ -43,14 +43,7 @@ test('the metrics count what clients have done', async () => {
   await fetch(`${daemon.url}/collapse`, { method: 'POST' });
   await fetch(`${daemon.url}/freeze?maxWaitMs=1000`, { method: 'POST' });
   const init = await fetch(`${daemon.url}/init`, { method: 'POST' });
-  const frozen = daemon.cgroupRoot ? 2 : 0;
-  expect(JSON.parse(init.headers.get('x-envd-freeze-audit') ?? '')).toEqual({
-    requested: frozen,
-    stillFrozen: frozen,
-    notFrozen: 0,
-    vanished: 0,
-    late: 0,
-  });
+  expect(init.status).toBe(204);
 
   const figures = await scrape(daemon);
   expect(figures['envd_calls_total{operation="POST /process.Process/Start",code="200"}']).toBe(2);

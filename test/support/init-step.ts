@@ -7,15 +7,13 @@ import { testLanes } from './lanes.ts';
 import { scratch } from './scratch.ts';
 import { testUsers } from './users.ts';
 
-export const NOTHING_FROZEN = { requested: 0, stillFrozen: 0, notFrozen: 0, vanished: 0, late: 0 };
-
 /** The state that /init changes, simulated: nothing of the machine. */
 export function initDependencies(own: Partial<InitDependencies> = {}): InitDependencies {
   const directory = scratch();
   return {
     guest: new Guest(testUsers(directory)),
     metadata: null,
-    freezer: { audit: () => NOTHING_FROZEN, thaw: async () => {} },
+    freezer: { audit: () => null, reported: () => {}, thaw: async () => {} },
     filesystemFreezer: { release: async () => {} },
     onClockError: () => {},
     clock: { nowNs: () => 0n, setNs: () => {} },

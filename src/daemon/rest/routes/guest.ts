@@ -44,6 +44,7 @@ export function initRoutes(app: FastifyInstance, init: Init, version: string): v
       const wanted = parseInitRequest(body);
       await withClientSignal(reply, (gone) => init.apply(wanted, report, gone));
       unknown.note(body, request.log);
+      reply.raw.once('finish', () => report.delivered?.());
     } finally {
       if (report.freezeAudit) reply.header('x-envd-freeze-audit', JSON.stringify(report.freezeAudit));
     }

@@ -4,7 +4,7 @@ import { Durations } from '../../../base/tally.ts';
 import { Cgroup } from '../../os/cgroup2.ts';
 import { type Candidate, hierarchyCandidates } from './candidates.ts';
 import { FrozenRecord, WATCHDOG_MS, Watchdog } from './recovery.ts';
-import { auditFrozen, type FreezeAudit, freezeAll, observe, survey, thawAll } from './sweep.ts';
+import { auditHierarchy, type FreezeAudit, freezeAll, observe, survey, thawAll } from './sweep.ts';
 
 /** `legacy`: the cgroups `user` and `ptys`; `hierarchy`: all cgroups except the daemon's own and the allowlist. */
 export type FreezeMode = 'legacy' | 'hierarchy';
@@ -63,6 +63,9 @@ export interface FreezeRequest {
   readonly maxWaitMs: number;
 }
 
+/** Cgroups that an audit looks at after a freeze by an earlier daemon. */
+const RECORDED_MAX = 512;
+
 /** Freezes the workload before a pause and thaws it afterwards; a watchdog thaws it if nobody else does. */
 export class Freezer implements Disposable {
   readonly durations = new Durations();
@@ -73,8 +76,9 @@ export class Freezer implements Disposable {
   readonly #watchdog = new Watchdog(WATCHDOG_MS, () => this.#expire());
   /** Cgroups that this daemon, or a previous one, has frozen and not thawed, by path. */
   readonly #frozen = new Map<string, Cgroup>();
-  /** Paths of those that were not frozen at the end of the wait. */
-  #late: ReadonlySet<string> = new Set();
+  /** `maxCgroups` of a freeze of the hierarchy that has not been thawed; null: there is none. */
+  #audited: number | null = null;
+  #unreported: FreezeAudit | null = null;
   /** Ends the wait of a freeze in progress. */
   #wait = new AbortController();
 
@@ -84,6 +88,8 @@ export class Freezer implements Disposable {
     const leftFrozen = options.workload.filter((cgroup) => cgroup.freezeRequested());
     const recorded = this.#record.read().map((path) => new Cgroup(path));
     for (const cgroup of [...leftFrozen, ...recorded]) this.#frozen.set(cgroup.path, cgroup);
+    // Only what is outside of the workload is recorded.
+    if (recorded.length > 0) this.#audited = Math.max(recorded.length, RECORDED_MAX);
     if (this.active) this.#watchdog.arm();
   }
 
@@ -104,9 +110,19 @@ export class Freezer implements Disposable {
     return await this.durations.measure(() => this.#freeze(request, signal));
   }
 
-  /** The current state of the cgroups that were frozen. To be called before the thaw. */
-  audit(): FreezeAudit {
-    return auditFrozen([...this.#frozen.values()], this.#late);
+  /**
+   * What became of the last freeze of the hierarchy, or null. To be called before the thaw; after it, the result is
+   * repeated until `reported`.
+   */
+  audit(): FreezeAudit | null {
+    if (this.#audited !== null)
+      this.#unreported = auditHierarchy(this.#candidates('hierarchy'), this.#audited);
+    return this.#unreported;
+  }
+
+  /** The platform has got the audit. */
+  reported(): void {
+    this.#unreported = null;
   }
 
   /**
@@ -128,6 +144,7 @@ export class Freezer implements Disposable {
     const started = performance.now();
     const isOurs = ({ path }: Cgroup) => this.#frozen.has(path);
     const { targets, ...counts } = survey(this.#candidates(request.mode), request.maxCgroups, isOurs);
+    this.#unreported = null;
     const added = targets.filter((cgroup) => !isOurs(cgroup));
     this.#remember(targets);
     const failures = freezeAll(targets);
@@ -138,11 +155,11 @@ export class Freezer implements Disposable {
     }
     const failed = new Set(failures.map(({ cgroup }) => cgroup));
     const requested = targets.filter((cgroup) => !failed.has(cgroup));
+    if (request.mode === 'hierarchy') this.#audited = request.maxCgroups;
     const swept = performance.now();
     this.#wait = new AbortController();
     const ended = AbortSignal.any([signal, this.#wait.signal]);
     const { frozen, pending, unobservable } = await observe(requested, request.maxWaitMs, ended);
-    this.#late = new Set(pending.map(({ path }) => path));
     return {
       mode: request.mode,
       ...counts,
@@ -185,7 +202,7 @@ export class Freezer implements Disposable {
     this.#wait.abort();
     const failures = thawAll(this.#frozen.values());
     this.#frozen.clear();
-    this.#late = new Set();
+    if (failures.length === 0) this.#audited = null;
     for (const { cgroup } of failures) this.#frozen.set(cgroup.path, cgroup);
     this.#writeRecord();
     if (!this.active) this.#watchdog.disarm();

@@ -119,33 +119,36 @@ async function pause(signal: AbortSignal): Promise<void> {
   }
 }
 
-/**
- * State of the frozen cgroups before the thaw, reported to the platform.
- * requested = stillFrozen + notFrozen + vanished.
- */
+/** What became of a freeze of the hierarchy, found by looking at all cgroups before the thaw. In the order of the wire. */
 export interface FreezeAudit {
-  /** Cgroups that the daemon has requested to freeze and not thawed. */
-  readonly requested: number;
-  readonly stillFrozen: number;
-  /** Thawed by another process, or never frozen because a task did not stop. */
-  readonly notFrozen: number;
-  /** Removed or unreadable. */
-  readonly vanished: number;
-  /** Of `stillFrozen`: not frozen at the end of the wait. */
-  readonly late: number;
+  /** Cgroups looked at, without the descendants of those that a freeze includes. */
+  readonly visited: number;
+  readonly frozen: number;
+  /** Not frozen and not empty, although they should be: made after the freeze, or thawed. */
+  readonly escaped: number;
+  /** Frozen, although they are on the allowlist. */
+  readonly violations: number;
+  /** Whether there are more cgroups than were looked at. */
+  readonly truncated: boolean;
 }
 
-/** `late`: paths of cgroups that were not frozen at the end of the wait. */
-export function auditFrozen(cgroups: readonly Cgroup[], late: ReadonlySet<string>): FreezeAudit {
-  const states = Map.groupBy(cgroups, stateOf);
-  const frozen = states.get('frozen') ?? [];
-  return {
-    requested: cgroups.length,
-    stillFrozen: frozen.length,
-    notFrozen: states.get('running')?.length ?? 0,
-    vanished: states.get('vanished')?.length ?? 0,
-    late: frozen.filter(({ path }) => late.has(path)).length,
-  };
+/** Limit of an audit, in milliseconds: the workload waits for it. */
+const AUDIT_LIMIT_MS = 25;
+
+/** Looks at no more than `maxCgroups` candidates. One that is removed meanwhile is not counted. */
+export function auditHierarchy(candidates: Iterable<Candidate>, maxCgroups: number): FreezeAudit {
+  const deadline = performance.now() + AUDIT_LIMIT_MS;
+  const audit = { visited: 0, frozen: 0, escaped: 0, violations: 0, truncated: false };
+  for (const { cgroup, keep } of candidates) {
+    if (audit.visited === maxCgroups || performance.now() > deadline) return { ...audit, truncated: true };
+    const state = stateOf(cgroup);
+    if (state === 'vanished') continue;
+    audit.visited++;
+    if (keep) audit.violations += state === 'frozen' ? 1 : 0;
+    else if (state === 'frozen') audit.frozen++;
+    else if (cgroup.populated()) audit.escaped++;
+  }
+  return audit;
 }
 
 /** `vanished`: removed or unreadable. */

@@ -8,6 +8,8 @@ import { WaitingCalls } from './waiting-calls.ts';
 export interface InitReport {
   /** Null if the request was not authorised, or nothing is to be reported. */
   freezeAudit: FreezeAudit | null;
+  /** To be called when the client has got a successful response. */
+  delivered?: () => void;
 }
 
 /** Arguments of a step. */

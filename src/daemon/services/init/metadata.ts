@@ -41,22 +41,25 @@ export async function readMetadata(url: URL, signal: AbortSignal): Promise<Metad
   }
 }
 
+/** Those of an older platform, too. */
+type MemberName = keyof Metadata | 'instanceID' | 'envID';
+
 /** Ignores unknown members. Errors do not quote the response, which is secret. */
 function parse(text: string): Metadata {
   const members = parseObject(text);
-  const member = (name: keyof Metadata): string | null => {
+  const member = (name: MemberName): string | null => {
     const value = members[name] ?? '';
     if (typeof value !== 'string' || value.includes('\0')) throw new Error(`${name} is not a string`);
     return value || null;
   };
   return {
-    sandboxID: member('sandboxID'),
-    templateID: member('templateID'),
+    sandboxID: member('instanceID') ?? member('sandboxID'),
+    templateID: member('envID') ?? member('templateID'),
     accessTokenHash: member('accessTokenHash'),
   };
 }
 
-function parseObject(text: string): Readonly<Partial<Record<keyof Metadata, unknown>>> {
+function parseObject(text: string): Readonly<Partial<Record<MemberName, unknown>>> {
   let value: unknown;
   try {
     value = JSON.parse(text);

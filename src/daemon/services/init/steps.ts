@@ -24,7 +24,7 @@ export interface InitDependencies {
   readonly guest: Guest;
   /** Null without a metadata service. */
   readonly metadata: Pick<MetadataReader, 'check' | 'refresh'> | null;
-  readonly freezer: Pick<Freezer, 'audit' | 'thaw'>;
+  readonly freezer: Pick<Freezer, 'audit' | 'reported' | 'thaw'>;
   readonly filesystemFreezer: Pick<FilesystemFreezer, 'release'>;
   readonly clock: Clock;
   /** Called when the clock cannot be set. */
@@ -57,6 +57,7 @@ function quickSteps({ guest, metadata, freezer, clock, onClockError }: InitDepen
     // Before the thaw, which changes what the audit reports.
     always('audit', ({ report }) => {
       report.freezeAudit = freezer.audit();
+      report.delivered = () => freezer.reported();
     }),
     unlessStale('clock', (call) => {
       try {

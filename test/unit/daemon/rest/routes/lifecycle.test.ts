@@ -3,12 +3,13 @@ import { describe, expect, onTestFinished, test } from 'vitest';
 import { sendError } from '../../../../../src/daemon/rest/errors.ts';
 import { disableBodyParsing } from '../../../../../src/daemon/rest/requests.ts';
 import { envsRoutes, healthRoutes, initRoutes } from '../../../../../src/daemon/rest/routes/guest.ts';
+import type { FreezeAudit } from '../../../../../src/daemon/services/freeze/sweep.ts';
 import type { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
 import { Init } from '../../../../../src/daemon/services/init/init.ts';
 import { initSteps } from '../../../../../src/daemon/services/init/steps.ts';
-import { initDependencies, NOTHING_FROZEN } from '../../../../support/init-step.ts';
+import { initDependencies } from '../../../../support/init-step.ts';
 
-function setUp(audit = NOTHING_FROZEN): { app: FastifyInstance; guest: Guest } {
+function setUp(audit: FreezeAudit | null = null): { app: FastifyInstance; guest: Guest } {
   const app = Fastify();
   onTestFinished(() => app.close());
   disableBodyParsing(app);
@@ -16,7 +17,9 @@ function setUp(audit = NOTHING_FROZEN): { app: FastifyInstance; guest: Guest } {
   // As in the daemon, where /init reads its body itself.
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null));
-  const dependencies = initDependencies({ freezer: { audit: () => audit, thaw: async () => {} } });
+  const dependencies = initDependencies({
+    freezer: { audit: () => audit, reported: () => {}, thaw: async () => {} },
+  });
   const { guest } = dependencies;
   healthRoutes(app);
   envsRoutes(app, guest);
@@ -70,12 +73,12 @@ describe('POST /init', () => {
   });
 
   test('returns the freeze audit, also when a later step fails, but only to an authorised caller', async () => {
-    const { app, guest } = setUp({ requested: 3, stillFrozen: 2, notFrozen: 0, vanished: 1, late: 1 });
+    const { app, guest } = setUp({ visited: 3, frozen: 2, escaped: 1, violations: 0, truncated: false });
     const post = async (payload: object) => {
       const { statusCode, headers } = await app.inject({ method: 'POST', url: '/init', payload });
       return [statusCode, headers['x-envd-freeze-audit']];
     };
-    const audit = '{"requested":3,"stillFrozen":2,"notFrozen":0,"vanished":1,"late":1}';
+    const audit = '{"visited":3,"frozen":2,"escaped":1,"violations":0,"truncated":false}';
     expect(await post({})).toEqual([204, audit]);
     guest.accessToken = 'one';
     expect(await post({ accessToken: 'two' })).toEqual([401, undefined]);

@@ -5,6 +5,15 @@ import { startMetadataService } from '../../../../support/metadata-service.ts';
 const never = new AbortController().signal;
 const NOTHING = { sandboxID: null, templateID: null, accessTokenHash: null };
 
+test('the names of members of today, and the older ones', async () => {
+  await using service = await startMetadataService();
+  const read = () => readMetadata(service.url, AbortSignal.timeout(5000));
+  service.metadata = { instanceID: 'box', envID: 'plate', sandboxID: 'old', templateID: 'old' };
+  expect(await read()).toEqual({ ...NOTHING, sandboxID: 'box', templateID: 'plate' });
+  service.metadata = { sandboxID: 'box', templateID: 'plate' };
+  expect(await read()).toEqual({ ...NOTHING, sandboxID: 'box', templateID: 'plate' });
+});
+
 test('gets a token for each reading, then the metadata', async () => {
   await using service = await startMetadataService();
   service.metadata = { sandboxID: 'box', templateID: 'plate', accessTokenHash: 'ab', other: 1 };
