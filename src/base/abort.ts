@@ -8,29 +8,43 @@ export function onAbort(signal: AbortSignal, listener: () => void): () => void {
   return () => signal.removeEventListener('abort', listener);
 }
 
+export interface AbortListener {
+  abort(reason: unknown): void;
+  /** Its index in the relay, which sets it; at first -1. */
+  index: number;
+}
+
 /**
  * Passes the abort of one signal on to many listeners that come and go: an AbortSignal takes microseconds to add and to
- * remove one.
+ * remove one. Not a Set: V8 links each table of it to the next, and one dead table in the old generation keeps all
+ * later ones alive, with all listeners in them (docs/decisions/040-garbage.md).
  */
 export class AbortRelay {
   readonly signal: AbortSignal;
-  readonly #listeners = new Set<(reason: unknown) => void>();
+  readonly #listeners: AbortListener[] = [];
 
   constructor(signal: AbortSignal) {
     this.signal = signal;
     onAbort(signal, () => {
-      for (const listener of this.#listeners) listener(signal.reason);
+      for (const listener of [...this.#listeners]) listener.abort(signal.reason);
     });
   }
 
-  /** Calls `listener` with the reason when the signal aborts, immediately if it has. */
-  add(listener: (reason: unknown) => void): void {
-    if (this.signal.aborted) listener(this.signal.reason);
-    else this.#listeners.add(listener);
+  /** Calls `listener.abort` with the reason when the signal aborts, immediately if it has. */
+  add(listener: AbortListener): void {
+    if (this.signal.aborted) listener.abort(this.signal.reason);
+    else listener.index = this.#listeners.push(listener) - 1;
   }
 
-  remove(listener: (reason: unknown) => void): void {
-    this.#listeners.delete(listener);
+  /** The last listener takes the place of the one that goes. */
+  remove(listener: AbortListener): void {
+    const { index } = listener;
+    if (index < 0) return;
+    listener.index = -1;
+    const last = this.#listeners.pop();
+    if (last === undefined || last === listener) return;
+    this.#listeners[index] = last;
+    last.index = index;
   }
 }
 

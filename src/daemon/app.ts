@@ -79,6 +79,13 @@ const SERVER_OPTIONS = {
   // `requireHost` checks it: Node's own response has no body.
   requireHostHeader: false,
 };
+/** No route has a schema of Fastify's, whose compilers would be loaded at the start. */
+const WITHOUT_SCHEMAS = { compilersFactory: { buildValidator: refuseSchema, buildSerializer: refuseSchema } };
+
+function refuseSchema(): never {
+  throw new Error('a route has a schema');
+}
+
 /** The methods of operations. */
 const METHODS = ['GET', 'HEAD', 'POST'] as const;
 const CORS_MAX_AGE_S = 7200;
@@ -121,6 +128,7 @@ export function buildApp(services: AppServices, options: AppOptions): FastifyIns
         if (!direct.serve(request, response)) serveOthers(request, response);
       }),
     clientErrorHandler: clientErrorHandler(),
+    schemaController: WITHOUT_SCHEMAS,
     frameworkErrors: (error, _request, reply) => void sendError(reply, error),
   }) as unknown as FastifyInstance;
   app.server.on('checkExpectation', refuseExpectation);

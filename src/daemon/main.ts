@@ -8,7 +8,7 @@ process.on('SIGUSR1', () => {});
 // Until the daemon listens: by default it would end a program that has just replaced another.
 process.on('SIGUSR2', () => {});
 
-await runAs('envd', async () => {
+void runAs('envd', async () => {
   // First, before the heap grows: later mappings are placed densely (docs/decisions/003-address-space-reservation.md).
   const { reserveAddressSpace } = await import('./os/self.ts');
   reserveAddressSpace();

@@ -17,8 +17,8 @@ const DIST = join(ROOT, 'dist');
 
 /** The daemon, and the process that touches network mounts for it (services/watch/network-process.ts), each in one file. */
 const PROGRAMS = [
-  ['src/daemon/main.ts', 'lib/envd.js'],
-  ['src/daemon/services/watch/network-program.ts', 'lib/watch-network.js'],
+  ['src/daemon/main.ts', 'lib/envd.cjs'],
+  ['src/daemon/services/watch/network-program.ts', 'lib/watch-network.cjs'],
 ] as const;
 
 /** Copied files and their destinations; the addons are beside the bundle as `build/Release/*.node`. */

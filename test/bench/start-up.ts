@@ -38,7 +38,7 @@ const variants: Variant[] = [
   { name: 'bare node:http', command: node('-e', server) },
   { name: 'sources', command: node(join(ROOT, 'src/daemon/main.ts')) },
   { name: 'sources, compile cache', command: node(join(ROOT, 'src/daemon/main.ts')), env: cache('sources') },
-  { name: 'bundle', command: node(join(ROOT, 'dist/lib/envd.js')) },
+  { name: 'bundle', command: node(join(ROOT, 'dist/lib/envd.cjs')) },
   { name: 'bundle, compile cache', command: [join(ROOT, 'dist/bin/envd')] },
   ...more.map((text) => {
     const [, name = '', command = ''] = /^(.*?)=(.*)$/.exec(text) ?? [];

@@ -80,7 +80,7 @@ test('the compile cache has one entry, and V8 accepts it', () => {
   const program = join(elsewhere, 'bin/envd');
   const env = { NODE_DEBUG_NATIVE: 'COMPILE_CACHE' };
   const report = execFileSync('/bin/sh', ['-c', `"${program}" --version 2>&1`], { env, encoding: 'utf8' });
-  expect(report).toMatch(/envd\.js was accepted/);
+  expect(report).toMatch(/envd\.cjs was accepted/);
   expect(readdirSync(join(elsewhere, 'lib/cache'))).toHaveLength(1);
 });
 

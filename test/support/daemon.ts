@@ -8,7 +8,8 @@ import { usableCgroupMount } from './machine.ts';
 
 const { PATH, NODE_COMPILE_CACHE } = process.env;
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
-const MAIN = join(ROOT, 'src/daemon/main.ts');
+/** Its sources. */
+export const DAEMON_PROGRAM = join(ROOT, 'src/daemon/main.ts');
 
 /** The real daemon, in a process of its own on a loopback port. */
 export interface TestDaemon extends AsyncDisposable {
@@ -51,7 +52,7 @@ export async function startDaemon(options: DaemonOptions = {}): Promise<TestDaem
     ...(cgroupRoot ? [`--cgroup-root=${cgroupRoot}`] : []),
     ...(options.args ?? []),
   ];
-  const [program, ...before] = options.command ?? [process.execPath, MAIN];
+  const [program, ...before] = options.command ?? [process.execPath, DAEMON_PROGRAM];
   const child = spawn(program, [...before, ...args], {
     env: { PATH, NODE_COMPILE_CACHE, TMPDIR: scratch, ...options.env },
     stdio: ['ignore', 'pipe', 'inherit'],

@@ -17,7 +17,7 @@ type Run = <T>(lane: Lane, job: () => T | Promise<T>) => Promise<T>;
  */
 export class Batches {
   readonly #run: Run;
-  readonly #open = new Map<string, { readonly lane: Lane; readonly members: Member[] }>();
+  #open = new Map<string, { readonly lane: Lane; readonly members: Member[] }>();
 
   /** `run`: runs a job in a lane. */
   constructor(run: Run) {
@@ -50,9 +50,10 @@ export class Batches {
   }
 
   readonly #startAll = () => {
-    const batches = [...this.#open.values()];
-    this.#open.clear();
-    for (const { lane, members } of batches) void this.#start(lane, members);
+    const batches = this.#open;
+    // Not cleared: see docs/decisions/040-garbage.md.
+    this.#open = new Map();
+    for (const { lane, members } of batches.values()) void this.#start(lane, members);
   };
 
   async #start(lane: Lane, members: readonly Member[]): Promise<void> {

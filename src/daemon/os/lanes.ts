@@ -21,6 +21,8 @@ export class NoAnswer extends Error {
 const LONG = 6;
 /** The most jobs that wait. */
 const MAX_WAITING = 4096;
+/** The most keys that are kept; of those, jobs are running under some tens. */
+const MAX_KEYS = 1024;
 /** The most mounts that may not answer, on one path. */
 export const MAX_MOUNTS = 8;
 
@@ -43,7 +45,7 @@ export class Lanes {
   readonly #threads: number;
   readonly #most: number;
   readonly #batches = new Batches((lane, job) => this.run(lane, job));
-  readonly #running = new Map<string, number>();
+  #running = new Map<string, number>();
   readonly #waiting = new Set<Waiting>();
   #total = 0;
 
@@ -182,11 +184,10 @@ export class Lanes {
 
   #add({ keys }: Lane, change: number): void {
     this.#total += change;
-    for (const key of keys) {
-      const count = this.#count(key) + change;
-      if (count > 0) this.#running.set(key, count);
-      else this.#running.delete(key);
-    }
+    for (const key of keys) this.#running.set(key, this.#count(key) + change);
+    // Not one by one: see docs/decisions/040-garbage.md.
+    if (this.#running.size > MAX_KEYS)
+      this.#running = new Map([...this.#running].filter(([, count]) => count > 0));
   }
 
   /** In order; those whose lane is full do not hold up others. */

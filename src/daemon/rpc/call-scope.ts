@@ -1,5 +1,5 @@
 import type { ServerResponse } from 'node:http';
-import type { AbortRelay } from '../../base/abort.ts';
+import type { AbortListener, AbortRelay } from '../../base/abort.ts';
 import { freeAll } from '../../base/buffers.ts';
 import { EnvdError } from '../../base/errors.ts';
 import type { Kept, Unread } from '../../base/unread.ts';
@@ -20,7 +20,8 @@ export const COUNTED_BYTES = 16 * 1024;
  * Aborts a call when its client disconnects, the daemon stops, its deadline passes, or requests take too much memory and
  * this one has waited longest.
  */
-export class CallScope implements Disposable, Kept {
+export class CallScope implements Disposable, Kept, AbortListener {
+  index = -1;
   readonly #response: ServerResponse;
   readonly #shared: SharedLimits;
   readonly #timer: NodeJS.Timeout | null;
@@ -41,8 +42,8 @@ export class CallScope implements Disposable, Kept {
     this.#response = response;
     this.#shared = shared;
     response.on('close', this.#onClose);
-    shared.shutdown.add(this.#abort);
-    const expire = () => this.#abort(new EnvdError('deadline_exceeded', timeoutMessage));
+    shared.shutdown.add(this);
+    const expire = () => this.abort(new EnvdError('deadline_exceeded', timeoutMessage));
     this.#timer = timeoutMs === null ? null : setTimeout(expire, timeoutMs);
   }
 
@@ -73,7 +74,7 @@ export class CallScope implements Disposable, Kept {
 
   drop(reason: EnvdError): void {
     this.hold(0);
-    this.#abort(reason);
+    this.abort(reason);
   }
 
   /** Settles as `work` does, or throws the reason when the call is aborted. One at a time. */
@@ -85,20 +86,20 @@ export class CallScope implements Disposable, Kept {
     return promise;
   }
 
-  [Symbol.dispose](): void {
-    if (this.#timer) clearTimeout(this.#timer);
-    this.#response.removeListener('close', this.#onClose);
-    this.#shared.shutdown.remove(this.#abort);
-    this.hold(0);
-  }
-
-  readonly #onClose = () => this.#abort(new EnvdError('aborted', 'client disconnected'));
-
-  readonly #abort = (reason: unknown) => {
+  abort(reason: unknown): void {
     if (this.#aborted) return;
     this.#aborted = { reason };
     if (this.#pieces) freeAll(this.#pieces);
     this.#controller?.abort(reason);
     this.#reject(reason);
-  };
+  }
+
+  [Symbol.dispose](): void {
+    if (this.#timer) clearTimeout(this.#timer);
+    this.#response.removeListener('close', this.#onClose);
+    this.#shared.shutdown.remove(this);
+    this.hold(0);
+  }
+
+  readonly #onClose = () => this.abort(new EnvdError('aborted', 'client disconnected'));
 }

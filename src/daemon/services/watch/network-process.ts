@@ -10,7 +10,7 @@ const SILENCE_MS = 10_000;
 
 /** Beside this file; in an image beside the bundle of the daemon. */
 const PROGRAM = new URL(
-  import.meta.url.endsWith('.ts') ? './network-program.ts' : './watch-network.js',
+  import.meta.url.endsWith('.ts') ? './network-program.ts' : './watch-network.cjs',
   import.meta.url,
 );
 
