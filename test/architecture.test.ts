@@ -26,6 +26,7 @@ const LAYERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
     ['compose-ports'],
     ['compose-handover'],
     ['compose'],
+    ['doctor'],
     ['run'],
     ['main'],
   ],

@@ -29,6 +29,7 @@ import type { Collapser } from './services/collapse/collapse.ts';
 import type { FileServices } from './services/files/services.ts';
 import type { FilesystemFreezer } from './services/freeze/filesystem-freezer.ts';
 import type { Freezer } from './services/freeze/freezer.ts';
+import type { Health } from './services/guest/health.ts';
 import type { MetricsReader } from './services/guest/metrics.ts';
 import type { Upgrade } from './services/handover/upgrade.ts';
 import type { Init } from './services/init/init.ts';
@@ -41,6 +42,7 @@ export interface AppServices extends RpcDependencies {
   readonly cgroups: WorkloadCgroups;
   readonly init: Init;
   readonly metrics: MetricsReader;
+  readonly health: Health;
   readonly files: FileServices;
   readonly freezer: Freezer;
   readonly filesystemFreezer: FilesystemFreezer;
@@ -154,7 +156,7 @@ function restRoutes(
   options: AppOptions & { readonly calls: CallTally },
   downloads: DownloadLimits,
 ): void {
-  healthRoutes(app);
+  healthRoutes(app, services.health, services.guest);
   // Services last: the options may have more members, those of the configuration.
   metricsRoutes(app, services.metrics, { ...options, ...services });
   envsRoutes(app, services.guest);

@@ -9,6 +9,7 @@ import { Collapser } from './services/collapse/collapse.ts';
 import { FilesystemFreezer } from './services/freeze/filesystem-freezer.ts';
 import { Freezer } from './services/freeze/freezer.ts';
 import { WriteGate } from './services/freeze/write-gate.ts';
+import { Health } from './services/guest/health.ts';
 import type { WorkloadCgroups } from './services/process/cgroups.ts';
 
 /** The operations before a pause. */
@@ -86,4 +87,18 @@ function createFilesystemFreezer(
 function logWatchdog(logger: Logger, what: string, error: unknown): void {
   if (error === null) logger.warn(`watchdog: ${what} was not followed by a thaw and has been undone`);
   else logger.error({ err: error }, `watchdog: ${what} was not followed by a thaw and cannot be undone`);
+}
+
+/** Tells what this guest can; `obstacle`: why the workload cannot be frozen, or null. */
+export function createHealth(
+  { version }: Config,
+  { cgroups, obstacle }: Pick<PauseDependencies, 'cgroups' | 'obstacle'>,
+  pause: Pause,
+): Health {
+  const accountsMemory = cgroups.all().length > 0 && cgroups.accountsMemory;
+  return new Health({
+    version,
+    cgroups: { obstacle, accountsMemory, limitsTasks: cgroups.limitsTasks },
+    ...{ freezer: pause.freezer, filesystemFreezer: pause.filesystemFreezer },
+  });
 }

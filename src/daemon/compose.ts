@@ -10,7 +10,7 @@ import { Unread } from '../base/unread.ts';
 import { buildApp } from './app.ts';
 import { createRecords, createUpgrade, type HandingOver, succeed } from './compose-handover.ts';
 import { createInit } from './compose-init.ts';
-import { createPause } from './compose-pause.ts';
+import { createHealth, createPause } from './compose-pause.ts';
 import { createForwards } from './compose-ports.ts';
 import type { Config } from './config.ts';
 import { findCgroupMount } from './os/cgroup2.ts';
@@ -97,7 +97,7 @@ export function compose(
   const app: FastifyInstance = buildApp(
     {
       ...{ ...parts, cgroups, entries, uploads, streams, upgrade, ports },
-      metrics: new MetricsReader(),
+      ...{ metrics: new MetricsReader(), health: createHealth(config, { cgroups, obstacle }, pause) },
       files: createFileServices(guest, { ...entries, ...pause, uploads }),
       downloads: new Transfers(),
     },

@@ -65,6 +65,8 @@ export interface Config {
   readonly commands: { readonly next: Command; readonly own: Command };
   /** Only loads everything and reads the version of the state on descriptor 3. */
   readonly tryUpgrade: boolean;
+  /** Only prints what this guest can. */
+  readonly doctor: boolean;
   /** ENVD_HANDOVER: descriptor of the state of the earlier program of this process; null: there was none. */
   readonly handover: number | null;
   /** LISTEN_FDS: descriptors that the service manager has kept for this program, see sd_listen_fds(3). */
@@ -89,6 +91,7 @@ type Settings = Omit<
   | 'forwardAddress'
   | 'commands'
   | 'tryUpgrade'
+  | 'doctor'
   | 'handover'
   | 'stored'
 > & {
@@ -99,6 +102,7 @@ type Settings = Omit<
   readonly program?: string;
   readonly commit?: true;
   readonly tryUpgrade?: true;
+  readonly doctor?: true;
 };
 
 const PROGRAM: Program = {
@@ -108,6 +112,7 @@ const PROGRAM: Program = {
   prefix: 'ENVD_',
   switches: [
     { flags: '--commit', help: 'print the commit of this build' },
+    { flags: '--doctor', help: 'print what this guest can, and why not; also: envd doctor' },
     { flags: '--try-upgrade', help: 'exit with 0 if this program can take over the state on descriptor 3' },
   ],
   settings: [
@@ -192,7 +197,7 @@ export function readConfig(
   const read = readSettings<Settings>(PROGRAM, argv.map(withTwoDashes), env);
   if (!('settings' in read)) return read;
   const { cgroupRoot = null, maxTasks = null, program, metadataService, ...others } = read.settings;
-  const { commit, tryUpgrade, ...settings } = others;
+  const { commit, tryUpgrade, doctor, ...settings } = others;
   if (commit) return { exitCode: 0, output: `${buildCommit()}\n` };
   const config: Config = {
     ...settings,
@@ -201,6 +206,7 @@ export function readConfig(
     maxTasks,
     commands: commandsOf(program ?? null, argv),
     tryUpgrade: tryUpgrade === true,
+    doctor: doctor === true,
     handover: env.ENVD_HANDOVER ? Number(env.ENVD_HANDOVER) : null,
     stored: takeStored(env),
     metadataService: metadataService === undefined ? null : new URL(metadataService),
@@ -236,7 +242,8 @@ export function environmentWith(handover: number): NodeJS.ProcessEnv {
   return { ...process.env, ENVD_HANDOVER: String(handover) };
 }
 
-/** Accepts long flags with one dash, as Go programs do: `-version`, `-port=1`. */
-function withTwoDashes(argument: string): string {
+/** Accepts long flags with one dash, as Go programs do: `-version`, `-port=1`; and `doctor` as the first word. */
+function withTwoDashes(argument: string, index: number): string {
+  if (index === 0 && argument === 'doctor') return '--doctor';
   return /^-[a-z][a-z-]/.test(argument) ? `-${argument}` : argument;
 }

@@ -15,6 +15,7 @@ void runAs('envd', async () => {
   const { readConfig } = await import('./config.ts');
   const config = configOrPrint(readConfig());
   if (config === null) return;
+  if (config.doctor) return (await import('./doctor.ts')).doctor(config);
   // Loaded only now: --help and --version need none of it.
   const { run, tryUpgrade } = await import('./run.ts');
   if (config.tryUpgrade) tryUpgrade();

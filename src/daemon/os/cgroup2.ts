@@ -148,29 +148,12 @@ export class Cgroup {
 
   /** Peak memory usage in bytes; null without the memory controller, or on a kernel before 5.19. */
   memoryPeak(): number | null {
-    const text = this.#readIfPresent('memory.peak');
-    return text === null ? null : Number(text);
-  }
-
-  /** Memory of it and of all below, in bytes; null without the memory controller. */
-  memoryUsed(): number | null {
-    const text = this.#readIfPresent('memory.current');
-    return text === null ? null : Number(text);
-  }
-
-  /**
-   * For how long some of its tasks have waited for memory, in microseconds; null if the kernel does not tell. Source:
-   * Documentation/accounting/psi.rst.
-   */
-  memoryStall(): number | null {
-    const total = /^some .*total=(\d+)$/m.exec(this.#readIfPresent('memory.pressure') ?? '')?.[1];
-    return total === undefined ? null : Number(total);
+    return this.#figure('memory.peak', /^(\d+)$/m);
   }
 
   /** Number of out-of-memory kills in it and below; null without the memory controller. */
   outOfMemoryKills(): number | null {
-    const kills = /^oom_kill (\d+)$/m.exec(this.#readIfPresent('memory.events') ?? '')?.[1];
-    return kills === undefined ? null : Number(kills);
+    return this.#figure('memory.events', /^oom_kill (\d+)$/m);
   }
 
   /** Writes a control file; false when it does not exist (its controller is not available). */
@@ -184,9 +167,14 @@ export class Cgroup {
     }
   }
 
+  /** Those that it can enable for its children. */
+  controllers(): string[] {
+    return words(this.#read('cgroup.controllers'));
+  }
+
   /** Enables those of `controllers` for its children that are available; returns the ones that are enabled. */
   enableControllers(controllers: readonly string[]): string[] {
-    const available = words(this.#read('cgroup.controllers'));
+    const available = this.controllers();
     const wanted = controllers.filter((name) => available.includes(name));
     for (const name of wanted) {
       try {
@@ -209,6 +197,12 @@ export class Cgroup {
       if (!isSystemError(error, 'ENOENT')) throw error;
     }
     return true;
+  }
+
+  /** The number in the file that `form` finds, or null. */
+  #figure(file: string, form: RegExp): number | null {
+    const digits = form.exec(this.#readIfPresent(file) ?? '')?.[1];
+    return digits === undefined ? null : Number(digits);
   }
 
   #readIfPresent(file: string): string | null {

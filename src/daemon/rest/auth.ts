@@ -5,7 +5,7 @@ import { equalSecrets } from '../../base/secrets.ts';
 import type { Guest } from '../services/guest/guest.ts';
 import { endUnlessComplete } from './requests.ts';
 
-const UNAUTHORIZED =
+export const UNAUTHORIZED =
   'unauthorized access, please provide a valid access token or method signing if supported';
 
 /** A refused client may send this much more, so that it can read the response before the connection is closed. */

@@ -1,11 +1,12 @@
 import { readdirSync } from 'node:fs';
+import { basename } from 'node:path';
 import { type ELDHistogram, monitorEventLoopDelay } from 'node:perf_hooks';
 import { Counter, Gauge, Registry, type RegistryContentType } from 'prom-client';
 import type { CallTally } from '../../base/call-tally.ts';
 import type { Durations, Transfers } from '../../base/tally.ts';
 import type { Unread } from '../../base/unread.ts';
 import { INTERFACE_VERSION } from '../../base/version.ts';
-import type { Cgroup } from '../os/cgroup2.ts';
+import { type WorkloadMemory, workloadMemory } from '../os/workload-memory.ts';
 import type { ForwardLimits } from '../services/ports/forward.ts';
 import type { WorkloadCgroups } from '../services/process/cgroups.ts';
 import type { ProcessCounts } from '../services/process/events.ts';
@@ -141,28 +142,28 @@ function addCalls(page: Page, { calls, places, connections, unread, requests, lo
 
 /** Only what the kernel tells. */
 function addWorkload(page: Page, { cgroups }: Telemetry): void {
-  const figures = (read: (cgroup: Cgroup) => number | null): Values =>
-    (['user', 'ptys'] as const).flatMap((cgroup) => {
-      const value = cgroups[cgroup] && read(cgroups[cgroup]);
+  const memory = [cgroups.user, cgroups.ptys].flatMap((cgroup) =>
+    cgroup ? [[basename(cgroup.path), workloadMemory(cgroup.path)] as const] : [],
+  );
+  const figures = (read: (memory: WorkloadMemory) => number | null): Values =>
+    memory.flatMap(([cgroup, one]) => {
+      const value = read(one);
       return value === null ? [] : [[{ cgroup }, value] as const];
     });
   page.gauge(
     'envd_workload_memory_bytes',
     'Memory of the workload.',
-    figures((cgroup) => cgroup.memoryUsed()),
+    figures(({ bytes }) => bytes),
   );
   page.counter(
     'envd_workload_memory_stalled_seconds_total',
     'Time in which tasks of the workload waited for memory.',
-    figures((cgroup) => {
-      const micros = cgroup.memoryStall();
-      return micros === null ? null : micros / 1e6;
-    }),
+    figures(({ stalledMicros }) => (stalledMicros === null ? null : stalledMicros / 1e6)),
   );
   page.counter(
     'envd_workload_memory_kills_total',
     'Out-of-memory kills.',
-    figures((cgroup) => cgroup.outOfMemoryKills()),
+    figures(({ kills }) => kills),
   );
 }
 

@@ -1,17 +1,24 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { Negotiator } from 'negotiator';
+import { EnvdError } from '../../../base/errors.ts';
 import type { Guest } from '../../services/guest/guest.ts';
+import type { Health } from '../../services/guest/health.ts';
 import type { MetricsReader } from '../../services/guest/metrics.ts';
 import type { Init, InitReport } from '../../services/init/init.ts';
 import { INIT_MEMBERS, parseInitRequest } from '../../services/init/init-request.ts';
 import type { Forwards } from '../../services/ports/forwards.ts';
+import { hasAccess, UNAUTHORIZED } from '../auth.ts';
 import { JsonBodies } from '../json-bodies.ts';
 import type { Exporter, Telemetry, TextFormat } from '../prometheus.ts';
 import { ignoreContentType, withClientSignal } from '../requests.ts';
 
-/** Registers `/health`; it needs no token. */
-export function healthRoutes(app: FastifyInstance): void {
-  app.get('/health', (_request, reply) => reply.code(204).send());
+/** Registers `/health`, which needs no token; with the query parameter `verbose`, whatever its value, it does. */
+export function healthRoutes(app: FastifyInstance, health: Health, guest: Guest): void {
+  app.get<{ Querystring: Readonly<Record<string, unknown>> }>('/health', (request, reply) => {
+    if (!('verbose' in request.query)) return reply.code(204).send();
+    if (!hasAccess(request.headers, guest)) throw new EnvdError('unauthenticated', UNAUTHORIZED);
+    return health.read();
+  });
 }
 
 /** Registers `/envs`: the environment variables of every process. */

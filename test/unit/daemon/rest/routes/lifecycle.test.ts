@@ -5,6 +5,7 @@ import { disableBodyParsing } from '../../../../../src/daemon/rest/requests.ts';
 import { envsRoutes, healthRoutes, initRoutes } from '../../../../../src/daemon/rest/routes/guest.ts';
 import type { FreezeAudit } from '../../../../../src/daemon/services/freeze/sweep.ts';
 import type { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
+import { Health } from '../../../../../src/daemon/services/guest/health.ts';
 import { Init } from '../../../../../src/daemon/services/init/init.ts';
 import { initSteps } from '../../../../../src/daemon/services/init/steps.ts';
 import { initDependencies } from '../../../../support/init-step.ts';
@@ -21,7 +22,13 @@ function setUp(audit: FreezeAudit | null = null): { app: FastifyInstance; guest:
     freezer: { audit: () => audit, reported: () => {}, thaw: async () => {} },
   });
   const { guest } = dependencies;
-  healthRoutes(app);
+  const idle = { active: false };
+  const health = new Health({
+    version: '1',
+    cgroups: { obstacle: 'none here', accountsMemory: false, limitsTasks: false },
+    ...{ freezer: idle, filesystemFreezer: idle },
+  });
+  healthRoutes(app, health, guest);
   envsRoutes(app, guest);
   initRoutes(app, new Init(initSteps(dependencies)), '1.2.3');
   return { app, guest };

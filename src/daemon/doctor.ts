@@ -1,0 +1,41 @@
+import { accessSync, constants } from 'node:fs';
+import { dirname } from 'node:path';
+import { messageOf } from '../base/errors.ts';
+import { INTERFACE_VERSION } from '../base/version.ts';
+import type { Config } from './config.ts';
+import { Cgroup, findCgroupMount } from './os/cgroup2.ts';
+import { abilities, type CgroupAbilities } from './services/guest/abilities.ts';
+
+/** Prints what `GET /health?verbose` tells of this guest, without a daemon. Changes nothing. */
+export async function doctor(config: Config): Promise<void> {
+  const { version } = config;
+  const report = { version, interface: INTERFACE_VERSION, abilities: await abilities(inspect(config), true) };
+  process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
+}
+
+/** What the cgroups would be able to, without making them. */
+function inspect({ cgroups, cgroupRoot }: Config): CgroupAbilities {
+  const missing = (obstacle: string) => ({ obstacle, accountsMemory: false, limitsTasks: false });
+  if (!cgroups) return missing('cgroups are not used: --no-cgroups');
+  const mount = findCgroupMount();
+  if (mount === null) return missing('cgroup v2 is not mounted');
+  try {
+    const parent = new Cgroup(existing(cgroupRoot ?? mount));
+    accessSync(parent.path, constants.W_OK);
+    const controllers = parent.controllers();
+    // The root of the hierarchy itself has no such file.
+    const freezable = [parent, ...parent.children()].some((cgroup) => cgroup.isFreezable());
+    return {
+      obstacle: freezable ? null : 'the kernel cannot freeze cgroups: use Linux 5.2 or later',
+      accountsMemory: controllers.includes('memory'),
+      limitsTasks: controllers.includes('pids'),
+    };
+  } catch (error) {
+    return missing(`cgroups cannot be made: ${messageOf(error)}`);
+  }
+}
+
+/** The directory, or the nearest one above it that exists. */
+function existing(path: string): string {
+  return new Cgroup(path).exists() || path === '/' ? path : existing(dirname(path));
+}

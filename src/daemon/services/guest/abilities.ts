@@ -1,0 +1,81 @@
+// What this guest can, and why not: what a platform asks before it trusts an image.
+import { constants, existsSync, readFileSync } from 'node:fs';
+import { open } from 'node:fs/promises';
+import { release } from 'node:os';
+import { isSystemError } from '../../../base/errors.ts';
+import { native } from '../../os/native.ts';
+import { O_TMPFILE } from '../../os/open-flags.ts';
+
+/** `reason`: why it is missing. */
+export type Ability = { readonly available: true } | { readonly available: false; readonly reason: string };
+
+export interface Abilities {
+  /** Processes of any user, owners of files, mounts, the clock. */
+  readonly root: Ability;
+  /** `/freeze`. */
+  readonly freeze: Ability;
+  /** Peak memory of each process, and whether it was killed for lack of memory. */
+  readonly memoryAccounting: Ability;
+  /** Limits of processes and threads. */
+  readonly taskLimit: Ability;
+  /** `/collapse` makes huge pages. */
+  readonly collapse: Ability;
+  /** Metadata of uploads, on the root file system. */
+  readonly attributes: Ability;
+}
+
+/** What the cgroups of the workload can. */
+export interface CgroupAbilities {
+  /** Why the workload cannot be frozen, or null. */
+  readonly obstacle: string | null;
+  readonly accountsMemory: boolean;
+  readonly limitsTasks: boolean;
+}
+
+const HUGE_PAGES = '/sys/kernel/mm/transparent_hugepage/enabled';
+/** Linux 6.1 has MADV_COLLAPSE. */
+const COLLAPSE_SINCE = [6, 1] as const;
+
+/** `isWritable`: whether files may be written now; they must not be while the file system is frozen. */
+export async function abilities(cgroups: CgroupAbilities, isWritable: boolean): Promise<Abilities> {
+  const { obstacle, accountsMemory, limitsTasks } = cgroups;
+  const without = (controller: string) =>
+    obstacle ?? `cgroup v2 has no controller ${controller} here: it may belong to cgroup v1`;
+  return {
+    root: unless(process.geteuid?.() === 0 ? null : 'the daemon is not root'),
+    freeze: unless(obstacle),
+    memoryAccounting: unless(accountsMemory ? null : without('memory')),
+    taskLimit: unless(limitsTasks ? null : without('pids')),
+    collapse: unless(collapseObstacle()),
+    attributes: unless(
+      isWritable ? await attributeObstacle('/') : 'not known while the file system is frozen',
+    ),
+  };
+}
+
+function unless(reason: string | null): Ability {
+  return reason === null ? { available: true } : { available: false, reason };
+}
+
+function collapseObstacle(): string | null {
+  const [major = 0, minor = 0] = release().split('.').map(Number);
+  const [sinceMajor, sinceMinor] = COLLAPSE_SINCE;
+  if (major < sinceMajor || (major === sinceMajor && minor < sinceMinor))
+    return `Linux ${release()} has no MADV_COLLAPSE: use 6.1 or later`;
+  if (!existsSync(HUGE_PAGES)) return 'the kernel has no transparent huge pages';
+  return readFileSync(HUGE_PAGES, 'utf8').includes('[never]')
+    ? `transparent huge pages are off: ${HUGE_PAGES} is never`
+    : null;
+}
+
+/** Tries it on a file without a name. */
+async function attributeObstacle(directory: string): Promise<string | null> {
+  try {
+    await using file = await open(directory, O_TMPFILE | constants.O_WRONLY, 0o600);
+    await native.writeAttribute(file.fd, 'user.svc.probe', Buffer.from('1'));
+    return null;
+  } catch (error) {
+    if (!isSystemError(error)) throw error;
+    return `the file system of '${directory}' refuses user attributes: ${error.code}`;
+  }
+}

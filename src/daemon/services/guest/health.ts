@@ -1,0 +1,39 @@
+import { INTERFACE_VERSION } from '../../../base/version.ts';
+import { type Abilities, abilities, type CgroupAbilities } from './abilities.ts';
+
+interface HealthSources {
+  /** The version of the build. */
+  readonly version: string;
+  readonly cgroups: CgroupAbilities;
+  readonly freezer: { readonly active: boolean };
+  readonly filesystemFreezer: { readonly active: boolean };
+}
+
+/** The answer to `GET /health?verbose`. */
+export interface HealthReport {
+  readonly version: string;
+  readonly interface: string;
+  /** When this program was started, RFC 3339. */
+  readonly since: string;
+  readonly frozen: { readonly workload: boolean; readonly filesystem: boolean };
+  readonly abilities: Abilities;
+}
+
+/** Tells the state of the daemon and what this guest can. */
+export class Health {
+  readonly #sources: HealthSources;
+  readonly #since = new Date(Date.now() - process.uptime() * 1000).toISOString();
+
+  constructor(sources: HealthSources) {
+    this.#sources = sources;
+  }
+
+  async read(): Promise<HealthReport> {
+    const { version, cgroups, freezer, filesystemFreezer } = this.#sources;
+    const frozen = { workload: freezer.active, filesystem: filesystemFreezer.active };
+    return {
+      ...{ version, interface: INTERFACE_VERSION, since: this.#since, frozen },
+      abilities: await abilities(cgroups, !frozen.filesystem),
+    };
+  }
+}
