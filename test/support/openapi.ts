@@ -5,9 +5,11 @@ import { fileURLToPath } from 'node:url';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
+type Type = 'object' | 'array' | 'string' | 'integer' | 'number' | 'boolean' | 'null';
+
 /** JSON Schema 2020-12, as far as the document uses it. */
 export interface Schema {
-  readonly type?: 'object' | 'array' | 'string' | 'integer' | 'number' | 'boolean';
+  readonly type?: Type | readonly Type[];
   readonly enum?: readonly unknown[];
   readonly const?: unknown;
   readonly format?: string;
@@ -92,7 +94,8 @@ export function violation(schema: Schema, value: unknown, name = 'body'): string
   }
   if (schema.enum && !schema.enum.includes(value)) return `${name} is none of ${schema.enum}`;
   if ('const' in schema && schema.const !== value) return `${name} is not ${schema.const}`;
-  if (schema.type && !isOf(schema.type, value)) return `${name} is no ${schema.type}`;
+  if (schema.type && ![schema.type].flat().some((type) => isOf(type, value)))
+    return `${name} is no ${schema.type}`;
   if (schema.type === 'array' && Array.isArray(value))
     return first(value.map((item, index) => violation(schema.items ?? {}, item, `${name}[${index}]`)));
   return schema.type === 'object' ? ofObject(schema, value as Record<string, unknown>, name) : null;
@@ -110,9 +113,10 @@ function ofObject(schema: Schema, value: Readonly<Record<string, unknown>>, name
   );
 }
 
-function isOf(type: NonNullable<Schema['type']>, value: unknown): boolean {
+function isOf(type: Type, value: unknown): boolean {
   if (type === 'integer') return Number.isInteger(value);
   if (type === 'array') return Array.isArray(value);
+  if (type === 'null') return value === null;
   return type === 'object'
     ? typeof value === 'object' && value !== null && !Array.isArray(value)
     : typeof value === type;
