@@ -56,10 +56,11 @@ export function identityDirectory({ namePrefix }: Config): string {
 }
 
 function createMetadataReader(config: Config, guest: Guest, logger: Logger): MetadataReader | null {
-  const { metadataService: url, namePrefix } = config;
+  const { metadataService: url, metadataIsOptional, namePrefix } = config;
   if (url === null) return null;
   const identity = new Identity(guest, identityDirectory(config), namePrefix);
   return new MetadataReader({
+    isOptional: metadataIsOptional,
     read: (signal) => readMetadata(url, signal),
     async onRead(metadata) {
       try {
@@ -68,6 +69,9 @@ function createMetadataReader(config: Config, guest: Guest, logger: Logger): Met
         logger.warn({ reason: messageOf(error) }, 'cannot write the identity of the guest');
       }
     },
-    onFailure: (error) => logger.warn({ reason: messageOf(error) }, 'cannot read the metadata: trying again'),
+    onFailure(error) {
+      const level = metadataIsOptional ? 'debug' : 'warn';
+      logger[level]({ reason: messageOf(error) }, 'cannot read the metadata: trying again');
+    },
   });
 }

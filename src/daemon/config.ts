@@ -31,6 +31,8 @@ export interface Config {
   readonly runtimeDirectory: string;
   /** The URL of the platform's metadata service; null: none. */
   readonly metadataService: URL | null;
+  /** Whether that is the default, where none need be. */
+  readonly metadataIsOptional: boolean;
   /** IPv4 address at which localhost listeners are reachable; `off`: nowhere; null: that of the default route. */
   readonly forwardAddress: string | null;
   /** A directory of the file system that /fsfreeze freezes. */
@@ -88,6 +90,7 @@ type Settings = Omit<
   | 'cgroupRoot'
   | 'maxTasks'
   | 'metadataService'
+  | 'metadataIsOptional'
   | 'forwardAddress'
   | 'commands'
   | 'tryUpgrade'
@@ -104,6 +107,10 @@ type Settings = Omit<
   readonly tryUpgrade?: true;
   readonly doctor?: true;
 };
+
+/** Where platforms have it. */
+const METADATA_SERVICE = 'http://169.254.169.254/';
+const parseMetadataUrl = parseUrl(['http:'], 'refused', 'It must be an http URL or off.');
 
 const PROGRAM: Program = {
   name: 'envd',
@@ -167,8 +174,8 @@ const PROGRAM: Program = {
       ...{ parse: parsePath, defaultValue: '/run/envd' },
     },
     {
-      ...{ flags: '--metadata-service <url>', help: 'URL of the metadata service' },
-      parse: parseUrl(['http:'], 'refused', 'It must be an http URL.'),
+      ...{ flags: '--metadata-service <url>', help: 'URL of the metadata service, or off' },
+      parse: (text) => (text === 'off' ? text : parseMetadataUrl(text)),
     },
     {
       flags: '--forward-address <address>',
@@ -209,7 +216,8 @@ export function readConfig(
     doctor: doctor === true,
     handover: env.ENVD_HANDOVER ? Number(env.ENVD_HANDOVER) : null,
     stored: takeStored(env),
-    metadataService: metadataService === undefined ? null : new URL(metadataService),
+    metadataService: metadataService === 'off' ? null : new URL(metadataService ?? METADATA_SERVICE),
+    metadataIsOptional: metadataService === undefined,
     path: env.PATH || DEFAULT_PATH,
     threads: Number(env.UV_THREADPOOL_SIZE) || 4,
     version: packageVersion(),

@@ -54,7 +54,8 @@ export async function startDaemon(options: DaemonOptions = {}): Promise<TestDaem
   ];
   const [program, ...before] = options.command ?? [process.execPath, DAEMON_PROGRAM];
   const child = spawn(program, [...before, ...args], {
-    env: { PATH, NODE_COMPILE_CACHE, TMPDIR: scratch, ...options.env },
+    // The machine of the tests may have another service at the default address.
+    env: { PATH, NODE_COMPILE_CACHE, TMPDIR: scratch, ENVD_METADATA_SERVICE: 'off', ...options.env },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   const daemon = new RunningDaemon(child, scratch, cgroupRoot);

@@ -62,11 +62,11 @@ await asked.promise;
 const exitCode = await daemon.stop();
 await stopping;
 
-// The same guest with another prefix.
+// The same guest with another prefix, and the service where it is looked for by default.
 service.intercept = null;
 service.metadata = { sandboxID: 'box-3', templateID: 'plate' };
 await using named = await startDaemon({
-  args: ['--metadata-service=http://169.254.169.254/', '--name-prefix=e2b'],
+  ...{ args: ['--name-prefix=e2b'], env: { ENVD_METADATA_SERVICE: '' } },
 });
 await until('the files are there', () => existsSync('/run/e2b/E2B_TEMPLATE_ID'));
 const prefixed = {

@@ -1,11 +1,13 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { onAbort, untilAborted } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
-import type { Metadata } from './metadata.ts';
+import { type Metadata, NO_METADATA } from './metadata.ts';
 import { WaitingCalls } from './waiting-calls.ts';
 
 /** Longest wait of a caller of `check`, in milliseconds. */
 const CHECK_LIMIT_MS = 1000;
+/** The same while it is unknown whether there is a service, in milliseconds: the platform gives up after 50 ms. */
+const UNKNOWN_LIMIT_MS = 25;
 /** How long an outcome may decide about calls that have arrived after it, in nanoseconds. */
 const RECENT_NS = 1_000_000_000n;
 /** Interval of reads while calls wait, in milliseconds: one that was under way at a pause gets no response. */
@@ -19,6 +21,8 @@ const BACKGROUND_INTERVAL_MS = 30_000;
 const BACKGROUND_RETRY_MS = [100, 5000] as const;
 
 export interface MetadataReaderOptions {
+  /** Whether there may be no service: then one that has never answered counts as none. */
+  readonly isOptional: boolean;
   read(signal: AbortSignal): Promise<Metadata>;
   /** Called with each result before `check` returns. */
   onRead(metadata: Metadata): Promise<void>;
@@ -46,6 +50,7 @@ export class MetadataReader implements Disposable {
   #latest: Reading | null = null;
   /** Reads that were started earlier do not count. */
   #oldestNs = 0n;
+  #hasAnswered = false;
   #isReadingLong = false;
   #isDriven = false;
 
@@ -66,17 +71,21 @@ export class MetadataReader implements Disposable {
     if (latest && arrivedNs - latest.endedNs <= RECENT_NS && accepts(latest.metadata)) return true;
     using place = this.#places.enter(gone);
     const { promise, resolve, reject } = Promise.withResolvers<boolean>();
+    const isUnknown = this.#isUnknown();
     let failure: unknown = null;
+    const onFailure = (error: unknown) => {
+      failure = error;
+      if (this.#isUnknown()) resolve(accepts(NO_METADATA));
+    };
     const waiting: Waiting = {
       onReading({ metadata, startedNs }) {
         if (accepts(metadata)) resolve(true);
         else if (startedNs >= arrivedNs) resolve(false);
       },
-      onFailure: (error) => {
-        failure = error;
-      },
+      onFailure,
     };
-    const limit = setTimeout(() => reject(failure ?? silent()), CHECK_LIMIT_MS);
+    const onLimit = () => (isUnknown ? onFailure(null) : reject(failure ?? silent()));
+    const limit = setTimeout(onLimit, isUnknown ? UNKNOWN_LIMIT_MS : CHECK_LIMIT_MS);
     const stopListening = onAbort(this.#stop.signal, () => reject(silent()));
     this.#waiting.add(waiting);
     void this.#drive();
@@ -102,6 +111,10 @@ export class MetadataReader implements Disposable {
 
   [Symbol.dispose](): void {
     this.#stop.abort();
+  }
+
+  #isUnknown(): boolean {
+    return this.#options.isOptional && !this.#hasAnswered;
   }
 
   /** Starts a read now and at intervals while calls wait. */
@@ -136,6 +149,7 @@ export class MetadataReader implements Disposable {
     if (startedNs < (this.#latest?.startedNs ?? this.#oldestNs)) return;
     const reading = { metadata, startedNs, endedNs: process.hrtime.bigint() };
     this.#latest = reading;
+    this.#hasAnswered = true;
     await this.#options.onRead(metadata);
     for (const { onReading } of this.#waiting) onReading(reading);
   }

@@ -9,6 +9,9 @@ export interface Metadata {
   readonly accessTokenHash: string | null;
 }
 
+/** What a platform without a metadata service has. */
+export const NO_METADATA: Metadata = { sandboxID: null, templateID: null, accessTokenHash: null };
+
 const TOKEN_PATH = '/latest/api/token';
 /**
  * Lifetime of a session token. Each read requests a new one: after a resume another service may answer, which does not

@@ -6,10 +6,11 @@ const METADATA: Metadata = { sandboxID: 'box', templateID: null, accessTokenHash
 const NEVER = new AbortController().signal;
 
 /** A reader whose readings the test answers. */
-function setUp() {
+function setUp(isOptional = false) {
   const readings: (PromiseWithResolvers<Metadata> & { signal: AbortSignal })[] = [];
   const told: unknown[] = [];
   const reader = new MetadataReader({
+    isOptional,
     read(signal) {
       const reading = { ...Promise.withResolvers<Metadata>(), signal };
       signal.addEventListener('abort', () => reading.reject(signal.reason));
@@ -53,6 +54,7 @@ describe('in the background', () => {
     const fresh = await import('../../../../../src/daemon/services/init/metadata-reader.ts');
     let count = 0;
     const reader = new fresh.MetadataReader({
+      isOptional: false,
       read: async () => {
         count++;
         return METADATA;
@@ -149,6 +151,7 @@ describe('a check', () => {
   test('fails with the reason of the last attempt', async () => {
     const reason = new Error('refused');
     const reader = new MetadataReader({
+      isOptional: false,
       read: () => Promise.reject(reason),
       onRead: async () => {},
       onFailure: () => {},
@@ -171,5 +174,33 @@ describe('a check', () => {
     const check = expect(isBox()).rejects.toMatchObject({ kind: 'unavailable' });
     reader[Symbol.dispose]();
     await check;
+  });
+});
+
+describe('where there may be no service', () => {
+  test('one that is silent counts as none after 25 ms, and one that cannot be reached at once', async () => {
+    const { readings, reader } = setUp(true);
+    const hasNoHash = () => reader.check(({ accessTokenHash }) => accessTokenHash === null, NEVER);
+    const started = performance.now();
+    expect(await hasNoHash()).toBe(true);
+    expect(performance.now() - started).toBeLessThan(500);
+    const check = hasNoHash();
+    for (const { reject } of readings) reject(new Error('ENETUNREACH'));
+    expect(await check).toBe(true);
+  });
+
+  test('one that has answered is waited for', async () => {
+    const { readings, reader, told } = setUp(true);
+    readings[0]?.resolve({ ...METADATA, accessTokenHash: 'aa' });
+    await expect.poll(() => told.length).toBe(1);
+    const check = reader.check(({ accessTokenHash }) => accessTokenHash === null, NEVER);
+    await expect(check).rejects.toMatchObject({ kind: 'unavailable' });
+  });
+
+  test('one that answers in time decides', async () => {
+    const { readings, isBox } = setUp(true);
+    const check = isBox();
+    readings[1]?.resolve({ ...METADATA, sandboxID: 'other' });
+    expect(await check).toBe(false);
   });
 });
