@@ -200,3 +200,25 @@ test('nothing of 1,000 processes is left in the records; they take few descripto
   const environment = readFileSync(`/proc/${long}/environ`, 'utf8');
   expect(environment).not.toMatch(/LISTEN_|NOTIFY_SOCKET/);
 });
+
+test('upgrades and crashes follow each other', async () => {
+  await using supervised = await startSupervised();
+  const { daemon } = supervised;
+  const clients = connectTo(daemon.url);
+  const pid = await startDetached(clients, {
+    process: bash('while read x; do echo "<$x>"; done; exit 4'),
+  });
+  const { following, end } = follow(clients, pid);
+  const ready = () => daemon.log.filter(({ msg }) => msg === 'ready').length;
+  for (const round of [1, 2]) {
+    await supervised.crash();
+    await clients.process.sendInput({ process: byPid(pid), input: input('stdin', `a${round}\n`) });
+    const before = ready();
+    expect((await fetch(`${daemon.url}/upgrade`, { method: 'POST' })).status).toBe(202);
+    await until('the new program listens', () => ready() > before);
+    await clients.process.sendInput({ process: byPid(pid), input: input('stdin', `b${round}\n`) });
+  }
+  await clients.process.closeStdin({ process: byPid(pid) });
+  expect(await end).toMatchObject(exitIsTold() ? { exitCode: 4 } : UNKNOWN);
+  expect(textOf(following.parts.stdout)).toBe('<a1>\n<b1>\n<a2>\n<b2>\n');
+});

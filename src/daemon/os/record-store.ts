@@ -53,9 +53,9 @@ export class RecordStore {
   readonly #socket: string | null;
   readonly #writer: Writer;
   readonly #onFailure: (reason: string) => void;
-  /** Of records with descriptors; and of all others, which are removed in the order of their making. */
+  /** Of records that change; and of those that do not any more, which are removed in about the order of their making. */
   readonly #queues: RecordQueue[] = [];
-  #plain: RecordQueue | null = null;
+  #lasting: RecordQueue | null = null;
   #last = 0;
 
   /** `socket`: of the service manager, or null. `onFailure`: told once when a record cannot be kept. */
@@ -76,7 +76,7 @@ export class RecordStore {
 
   /** The queues, for a later program of this process. */
   get queues(): StoredDescriptor[] {
-    return this.#plain ? [this.#plain, ...this.#queues] : [...this.#queues];
+    return this.#lasting ? [this.#lasting, ...this.#queues] : [...this.#queues];
   }
 
   /**
@@ -89,7 +89,7 @@ export class RecordStore {
     for (const { name, descriptor } of stored) {
       if (!name.startsWith(PREFIX)) continue;
       for (let message = firstMessage(descriptor); message; message = firstMessage(descriptor)) {
-        const place = this.#put(message);
+        const place = this.#put(message, true);
         const record = parse(message);
         if (place) places.push([record.key, place]);
         dropFirstMessage(descriptor);
@@ -114,7 +114,7 @@ export class RecordStore {
   }
 
   /** Called by a record. Null when it cannot be kept, which is reported. */
-  put(key: string, state: object, descriptors: NamedDescriptors): Place | null {
+  put(key: string, state: object, descriptors: NamedDescriptors, isLast: boolean): Place | null {
     if (this.#socket === null) return null;
     const open = Object.entries(descriptors).filter((entry): entry is [string, number] => entry[1] !== null);
     const names = open.map(([name]) => name);
@@ -123,26 +123,26 @@ export class RecordStore {
     const numbers = open.map(([, number]) => number);
     try {
       return text.length <= MESSAGE_BYTES
-        ? this.#put({ bytes: text, descriptors: numbers })
-        : this.#putLong(text, numbers);
+        ? this.#put({ bytes: text, descriptors: numbers }, isLast)
+        : this.#putLong(text, numbers, isLast);
     } catch (error) {
       this.#failed(error);
       return null;
     }
   }
 
-  #putLong(text: Buffer, descriptors: readonly number[]): Place | null {
+  #putLong(text: Buffer, descriptors: readonly number[], isLast: boolean): Place | null {
     const file = fileWith(text);
     try {
-      return this.#put({ bytes: Buffer.alloc(0), descriptors: [...descriptors, file] });
+      return this.#put({ bytes: Buffer.alloc(0), descriptors: [...descriptors, file] }, isLast);
     } finally {
       closeSync(file);
     }
   }
 
-  #put(message: Message): Place | null {
+  #put(message: Message, isLast: boolean): Place | null {
     try {
-      const queue = message.descriptors.length === 0 ? this.#plainQueue() : this.#leastUsed();
+      const queue = isLast ? this.#lastQueue() : this.#leastUsed();
       return { queue, token: queue.send(message) };
     } catch (error) {
       this.#failed(error);
@@ -155,9 +155,9 @@ export class RecordStore {
     this.#onFailure(messageOf(error));
   }
 
-  #plainQueue(): RecordQueue {
-    this.#plain ??= this.#open();
-    return this.#plain;
+  #lastQueue(): RecordQueue {
+    this.#lasting ??= this.#open();
+    return this.#lasting;
   }
 
   #leastUsed(): RecordQueue {
@@ -209,9 +209,10 @@ export class KeptRecord {
     this.key = key;
   }
 
-  set(state: object, descriptors: NamedDescriptors = {}): void {
+  /** `isLast`: it is not set again, and dropped in the order of other last ones: removing any other one of many takes long. */
+  set(state: object, descriptors: NamedDescriptors = {}, isLast = false): void {
     const earlier = this.#place;
-    this.#place = this.#store.put(this.key, state, descriptors);
+    this.#place = this.#store.put(this.key, state, descriptors, isLast);
     if (earlier) remove(earlier);
   }
 

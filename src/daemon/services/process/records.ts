@@ -71,9 +71,12 @@ export class ProcessRecords {
   /** Keeps the state of a process in `record`, and all its changes. */
   follow(process: ManagedProcess, startId: string | null, record: KeptRecord): void {
     if (!this.#store.isActive) return;
+    let isLast = false;
     const update = ({ ends, pidfd, ...state }: ProcessState) => {
+      if (isLast) return;
       const kept = { about: 'process', ...state, startId, output: this.#output.key } as const;
-      set(record, kept, { ...ends, pidfd });
+      isLast = state.end !== null && Object.values(ends).every((end) => end === null);
+      set(record, kept, { ...ends, pidfd }, isLast);
     };
     this.#records.set(process, { key: record.key, update });
     process.onChange = () => update(process.state);
@@ -93,8 +96,8 @@ export class ProcessRecords {
   }
 }
 
-function set(record: KeptRecord, state: ProcessRecord, descriptors: NamedDescriptors = {}): void {
-  record.set(state, descriptors);
+function set(record: KeptRecord, state: ProcessRecord, descriptors?: NamedDescriptors, isLast = false): void {
+  record.set(state, descriptors, isLast);
 }
 
 /** The state of a recorded process. One without its pidfd may be any other process by now. */
