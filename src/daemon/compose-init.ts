@@ -45,6 +45,7 @@ export function createInit(
     onClockError: (error) => logger.warn({ reason: messageOf(error) }, 'cannot set the clock'),
     trustStore: SYSTEM_TRUST_STORE,
     // The guest resolves this name to the `hyperloopIP` of /init.
+    eventsVariable: `${config.namePrefix.toUpperCase()}_EVENTS_ADDRESS`,
     hosts: { file: '/etc/hosts', name: `hyperloop.${config.namePrefix}.internal` },
   });
   return { init: new Init(steps), volumes, metadata };

@@ -18,6 +18,7 @@ export function initDependencies(own: Partial<InitDependencies> = {}): InitDepen
     onClockError: () => {},
     clock: { nowNs: () => 0n, setNs: () => {} },
     trustStore: { bundle: join(directory, 'bundle'), local: join(directory, 'local') },
+    eventsVariable: 'TEST_EVENTS_ADDRESS',
     hosts: { file: join(directory, 'hosts'), name: 'loop.test' },
     volumes: new Volumes(
       { mount: '/nowhere', bind: '/nowhere', unmount: '/nowhere', helpers: [], limitMs: 1000 },

@@ -38,9 +38,11 @@ export class Guest {
     this.#environment = { ...variables, ...this.#ownVariables };
   }
 
-  /** Replaces the variables that the daemon sets itself. */
-  set ownVariables(variables: Variables) {
-    this.#ownVariables = variables;
+  /** Sets variables that the daemon sets itself; null removes one, others stay. */
+  changeOwnVariables(changes: Readonly<Record<string, string | null>>): void {
+    const all = Object.entries({ ...this.#ownVariables, ...changes });
+    const set = all.filter((entry): entry is [string, string] => entry[1] !== null);
+    this.#ownVariables = Object.fromEntries(set);
     this.environment = this.#platformVariables;
   }
 
@@ -53,7 +55,7 @@ export class Guest {
   /** Continues for an earlier program. */
   continueFrom({ accessToken, defaultUser, defaultWorkdir, variables }: GuestState): void {
     Object.assign(this, { accessToken, defaultUser, defaultWorkdir });
-    this.ownVariables = variables.own;
+    this.#ownVariables = variables.own;
     this.environment = variables.platform;
   }
 

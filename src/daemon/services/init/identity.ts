@@ -30,8 +30,7 @@ export class Identity {
       [`${prefix}_SANDBOX_ID`]: sandboxID,
       [`${prefix}_TEMPLATE_ID`]: templateID,
     };
-    const known = Object.entries(names).filter((entry): entry is [string, string] => entry[1] !== null);
-    this.#guest.ownVariables = Object.fromEntries(known);
+    this.#guest.changeOwnVariables(names);
     await this.#queue.run(() => this.#write(names));
   }
 

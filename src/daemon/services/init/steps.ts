@@ -32,6 +32,8 @@ export interface InitDependencies {
   readonly trustStore: TrustStore;
   /** Path of hosts(5), and the host name of the platform's hyperloop. */
   readonly hosts: { readonly file: string; readonly name: string };
+  /** Name of the variable with the URL of the hyperloop, for programs that send events. */
+  readonly eventsVariable: string;
   readonly volumes: Pick<Volumes, 'mount'>;
 }
 
@@ -45,7 +47,8 @@ export function initSteps(dependencies: InitDependencies): InitSteps {
   };
 }
 
-function quickSteps({ guest, metadata, freezer, clock, onClockError }: InitDependencies): QuickStep[] {
+function quickSteps(dependencies: InitDependencies): QuickStep[] {
+  const { guest, metadata, freezer, clock, onClockError } = dependencies;
   const resumes = new Resumes();
   const unlessStale = (name: string, run: QuickStep['run']): QuickStep => ({
     name,
@@ -66,8 +69,11 @@ function quickSteps({ guest, metadata, freezer, clock, onClockError }: InitDepen
         onClockError(error);
       }
     }),
-    unlessStale('environment', ({ request: { environment } }) => {
+    unlessStale('environment', ({ request: { environment, hyperloopIP } }) => {
       if (environment !== null) guest.environment = environment;
+      // Another address is refused by the hosts entry.
+      if (isIP(hyperloopIP ?? '') !== 0)
+        guest.changeOwnVariables({ [dependencies.eventsVariable]: urlOf(hyperloopIP ?? '') });
     }),
     // A request without a token opens every operation.
     unlessStale('token', ({ request }) => {
@@ -110,6 +116,11 @@ function lastingSteps({ filesystemFreezer, trustStore, hosts, volumes }: InitDep
       ({ volumeMounts, lifecycleID }) => volumes.mount(volumeMounts ?? [], lifecycleID),
     ),
   ];
+}
+
+/** RFC 3986, section 3.2.2: IPv6 addresses are in brackets. */
+function urlOf(address: string): string {
+  return isIP(address) === 6 ? `http://[${address}]` : `http://${address}`;
 }
 
 /** Recognises the first request after a resume, when the metadata may be those of another sandbox. */

@@ -142,10 +142,23 @@ describe('environment', () => {
 
   test('keeps the daemon’s own variables', async () => {
     const guest = newGuest();
-    guest.ownVariables = { OWN: 'daemon' };
+    guest.changeOwnVariables({ OWN: 'daemon' });
     await run('environment', { guest }, { envVars: { OWN: 'x', A: '1' } });
     expect(guest.environment).toEqual({ OWN: 'daemon', A: '1' });
   });
+});
+
+test.each([
+  ['10.0.0.1', 'http://10.0.0.1'],
+  ['fd00::1', 'http://[fd00::1]'],
+])('environment: the address of the hyperloop %s is a variable', async (hyperloopIP, url) => {
+  const guest = newGuest();
+  guest.changeOwnVariables({ OTHER: 'stays' });
+  await run('environment', { guest }, { hyperloopIP, envVars: { TEST_EVENTS_ADDRESS: 'mine' } });
+  expect(guest.environment).toEqual({ OTHER: 'stays', TEST_EVENTS_ADDRESS: url });
+  await run('environment', { guest }, { hyperloopIP: 'none' });
+  await run('environment', { guest }, {});
+  expect(guest.environment).toMatchObject({ TEST_EVENTS_ADDRESS: url });
 });
 
 test('identity: the metadata are read again in the background in each life', () => {
