@@ -1,0 +1,71 @@
+import { closeSync, fstatSync, openSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { RecordStore } from '../../../../src/daemon/os/record-store.ts';
+import { scratch } from '../../../support/scratch.ts';
+
+/** A store whose service manager does not answer; its queues are in this process. */
+function newStore(): { store: RecordStore; failures: string[] } {
+  const failures: string[] = [];
+  const store = new RecordStore(join(scratch(), 'nobody'), { build: 'test' }, (reason) =>
+    failures.push(reason),
+  );
+  return { store, failures };
+}
+
+/** What a recovery that is killed before its end leaves to the next one. */
+function recoverTwice(store: RecordStore) {
+  const first = newStore().store;
+  first.recover(store.queues);
+  return newStore().store.recover(first.queues);
+}
+
+test('the last state of each record is found, with its descriptors, also when a recovery was interrupted', () => {
+  const { store } = newStore();
+  const file = openSync('/dev/null', 'r');
+  const inode = fstatSync(file).ino;
+  const [changed, dropped, last] = [store.record('a'), store.record('b'), store.record('c')];
+  changed.set({ state: 1 }, { one: file });
+  dropped.set({ state: 2 }, { one: file });
+  changed.set({ state: 3 }, { two: file, none: null });
+  last.set({ state: 4 }, {}, true);
+  dropped.drop();
+  closeSync(file);
+  const { records } = recoverTwice(store);
+  expect(records.map(({ key, state, writer }) => [key, state, writer])).toEqual([
+    ['c', { state: 4 }, { build: 'test' }],
+    ['a', { state: 3 }, { build: 'test' }],
+  ]);
+  const { two = -1 } = records.find(({ key }) => key === 'a')?.descriptors ?? {};
+  expect(fstatSync(two).ino).toBe(inode);
+  closeSync(two);
+});
+
+test('a record of any length is found; what is forgotten is not', () => {
+  const { store } = newStore();
+  const text = 'x'.repeat(1_000_000);
+  store.record('long').set({ text });
+  store.record('short').set({ text: '' });
+  const next = newStore().store;
+  const { records, forget } = next.recover(store.queues);
+  expect(records.find(({ key }) => key === 'long')?.state).toEqual({ text });
+  forget('long');
+  expect(
+    newStore()
+      .store.recover(next.queues)
+      .records.map(({ key }) => key),
+  ).toEqual(['short']);
+});
+
+test('that the service manager does not answer is told once', () => {
+  const { store, failures } = newStore();
+  for (let index = 0; index < 100; index += 1) store.record().set({ index });
+  expect(failures).toEqual([expect.stringContaining('connect')]);
+  expect(store.queues.length).toBeLessThan(60);
+});
+
+test('without a service manager nothing is kept', () => {
+  const store = new RecordStore(null, {}, () => {});
+  store.record().set({ state: 1 });
+  expect([store.isActive, store.queues]).toEqual([false, []]);
+});
