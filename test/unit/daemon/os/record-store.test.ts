@@ -57,6 +57,29 @@ test('a record of any length is found; what is forgotten is not', () => {
   ).toEqual(['short']);
 });
 
+test('the later one of two records is found, when a daemon was killed before it had forgotten the earlier one', () => {
+  const { store } = newStore();
+  store.record('a').set({ state: 1 });
+  const { store: next } = newStore();
+  next.recover(store.queues);
+  next.record('a').set({ state: 2 });
+  expect(recoverTwice(next).records.map(({ state }) => state)).toEqual([{ state: 2 }]);
+});
+
+test('records that share a queue stay when another one is dropped', () => {
+  const { store } = newStore();
+  const all = Array.from({ length: 300 }, (_, index) => {
+    const record = store.record(`${index}`);
+    record.set({ index });
+    return record;
+  });
+  for (const record of all.filter((_, index) => index % 3 === 2)) record.drop();
+  const found = newStore().store.recover(store.queues).records;
+  expect(found.map(({ key }) => Number(key)).sort((a, b) => a - b)).toEqual(
+    all.map((_, index) => index).filter((index) => index % 3 !== 2),
+  );
+});
+
 test('that the service manager does not answer is told once', () => {
   const { store, failures } = newStore();
   for (let index = 0; index < 100; index += 1) store.record().set({ index });
