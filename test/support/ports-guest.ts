@@ -158,7 +158,15 @@ await until('all are closed', async () =>
   (await ports()).ports.every(({ connections }) => connections === 0),
 );
 
-const exitCode = await daemon.stop();
+// A connection whose listener has gone does not keep a stop from completing.
+const left = await listen(3013, '127.0.0.1', echo);
+await until('3013 is forwarded', () => isForwarded(3013));
+const idle = connect(3013, ADDRESS).on('error', () => {});
+await once(left, 'connection');
+left.close();
+await until('3013 is gone', async () => !(await isForwarded(3013)));
+const exitCode = await Promise.race([daemon.stop(), delay(10_000)]);
+idle.destroy();
 const seen = { appeared, halfClosed, six, vanished, afterwards, reset, others, mine, http, many, bounded };
 const log = daemon.log.filter(({ msg }) => msg === 'localhost listeners are forwarded').slice(0, 1);
 process.stdout.write(JSON.stringify({ ...seen, freeze: freeze.status, whileFrozen, slowest, exitCode, log }));

@@ -70,6 +70,9 @@ export class Forward implements Disposable {
       limits.open--;
       this.#clients.delete(client);
     });
+    // They must not keep a stopping daemon alive.
+    client.unref();
+    target.unref();
     pass(client, target);
     pass(target, client);
   }

@@ -89,7 +89,8 @@ export class Forwards implements Disposable {
   async #look(): Promise<void> {
     const isSlow = this.#looks++ % SLOW === 0;
     if (isSlow) this.#moveTo(await this.#options.address());
-    if (this.#address === null) return;
+    // A freeze may have begun meanwhile.
+    if (this.#address === null || this.#options.isPaused()) return;
     const dump = this.#options.read();
     if (!isSlow && this.#previous?.equals(dump)) return;
     this.#previous = dump;

@@ -1,0 +1,25 @@
+import { expect, test } from 'vitest';
+import { Forwards } from '../../../../../src/daemon/services/ports/forwards.ts';
+
+test('nothing is looked at after a freeze that has begun while the address was read', async () => {
+  const address = Promise.withResolvers<string>();
+  let paused = false;
+  let looks = 0;
+  using _ = new Forwards({
+    read: () => {
+      looks++;
+      return Buffer.alloc(0);
+    },
+    address: () => address.promise,
+    ownPort: () => 1,
+    isPaused: () => paused,
+    onChange: () => {},
+    onFailure: () => {},
+  });
+  paused = true;
+  address.resolve('127.0.0.1');
+  await new Promise(setImmediate);
+  expect(looks).toBe(0);
+  paused = false;
+  await expect.poll(() => looks, { timeout: 5000 }).toBe(1);
+});
