@@ -29,7 +29,8 @@ interface Seen {
 }
 
 async function visitGuest(): Promise<Seen> {
-  const namespaces = ['--net', '--mount', '--pid', '--fork', '--kill-child', '--mount-proc'];
+  // No pid namespace: the cgroup of a test daemon is named by the pid.
+  const namespaces = ['--net', '--mount'];
   const args = [...namespaces, 'sh', '-c', SCRIPT, 'sh', process.execPath, GUEST];
   const { stdout } = await promisify(execFile)('unshare', args, { timeout: 110_000 });
   return JSON.parse(stdout) as Seen;
