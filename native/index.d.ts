@@ -69,14 +69,11 @@ export function pipeReader(room: Buffer, onRead: (pipe: number, length: number) 
 // --- process/ready.c --------------------------------------------------------------------------------------
 
 /**
- * Calls back once, as soon as a write to `descriptor` would not block (or would fail). Returns a function that cancels
+ * Calls back once, as soon as a read of `descriptor`, or with `writable` a write, would not block (or would fail). Returns a function that cancels
  * the wait. The wait holds a duplicate of the descriptor, so the caller may close its own. Does not keep the event loop
  * alive. Throws epoll_ctl(2)'s errors.
  */
-export function awaitWritable(descriptor: number, onWritable: () => void): () => void;
-
-/** As `awaitWritable`, for reads. */
-export function awaitReadable(descriptor: number, onReadable: () => void): () => void;
+export function awaitReady(descriptor: number, writable: boolean, onReady: () => void): () => void;
 
 /** Number of unread bytes in a pipe. Source: FIONREAD, ioctl_tty(2) and pipe(7). */
 export function pendingBytes(fd: number): number;
@@ -491,14 +488,8 @@ export function setRealtimeClock(seconds: bigint, nanoseconds: number): void;
  */
 export function connectDatagrams(address: string): number;
 
-// --- guest/sockets.c ---------------------------------------------------------------------------------------
-
-/**
- * Dumps the TCP sockets that are listened on in this network namespace, those of IPv4 first: family and port, 16 bits of
- * big endian each, then 16 bytes of address, of which IPv4 uses the first four. 8192 at most, in about 3 ms. Source:
- * sock_diag(7).
- */
-export function listeningSockets(): Buffer;
+/** Opens a socket for sock_diag(7), close-on-exec; returns its descriptor. Throws socket(2)'s errors. */
+export function openSocketDiagnosis(): number;
 
 // --- support/message.c -------------------------------------------------------------------------------------
 

@@ -61,7 +61,7 @@ export function createUpgrade(config: Config, logger: Logger, parts: () => Handi
   });
 }
 
-/** Keeps what the next daemon needs if this one is killed (docs/decisions/036-crashes.md). */
+/** Keeps what the next daemon needs if this one is killed (docs/decisions/038-crashes.md). */
 export function createRecords({ notifySocket, version }: Config, logger: Logger): RecordStore {
   return new RecordStore(notifySocket, headOf(version), (reason) =>
     logger.error({ reason }, 'cannot keep a record: a crash of the daemon may lose processes'),

@@ -1,9 +1,10 @@
 // The file system, the clock and the service manager of the guest. Sources: FIFREEZE and FITHAW of linux/fs.h,
-// clock_settime(2), sd_notify(3), unix(7).
+// clock_settime(2), sd_notify(3), unix(7), sock_diag(7).
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/fs.h>
+#include <linux/netlink.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -62,4 +63,10 @@ EXPORTED(connectDatagrams) {
   int error = descriptor < 0 || connect(descriptor, (struct sockaddr*)&address, length) < 0 ? errno : 0;
   if (error && descriptor >= 0) close(descriptor);
   return error ? envd_throw_errno(env, error, "connect", NULL) : envd_value(env, 'd', descriptor);
+}
+
+EXPORTED(openSocketDiagnosis) {
+  (void)info;
+  int descriptor = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+  return descriptor < 0 ? envd_throw_errno(env, errno, "socket", NULL) : envd_value(env, 'd', descriptor);
 }

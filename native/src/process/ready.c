@@ -1,4 +1,4 @@
-// awaitReadable, awaitWritable: waits for a descriptor that is not a stream of Node; pendingBytes: what can be read from it.
+// awaitReady: waits for a descriptor that is not a stream of Node; pendingBytes: what can be read from it.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -85,10 +85,11 @@ static int start(waiting* w, int32_t fd, int events) {
   return 0;
 }
 
-static napi_value await_events(napi_env env, napi_callback_info info, int events) {
+EXPORTED(awaitReady) {
   napi_value callback, name, result;
   int fd;
-  if (!arg_parse(env, info, "dv", &fd, &callback)) return NULL;
+  bool writable;
+  if (!arg_parse(env, info, "dbv", &fd, &writable, &callback)) return NULL;
   NAPI_CALL(env, napi_create_string_utf8(env, "envd.ready", NAPI_AUTO_LENGTH, &name));
   waiting* w = envd_allocate(env, sizeof *w);
   if (!w) return NULL;
@@ -97,7 +98,8 @@ static napi_value await_events(napi_env env, napi_callback_info info, int events
   int error = ENOMEM;
   if (napi_create_function(env, "cancel", NAPI_AUTO_LENGTH, cancel, w, &result) == napi_ok &&
       napi_create_reference(env, callback, 1, &w->callback) == napi_ok &&
-      napi_async_init(env, NULL, name, &w->context) == napi_ok && (error = start(w, fd, events)) == 0) {
+      napi_async_init(env, NULL, name, &w->context) == napi_ok &&
+      (error = start(w, fd, writable ? UV_WRITABLE : UV_READABLE)) == 0) {
     napi_add_finalizer(env, result, w, on_cancel_collected, NULL, NULL);
     return result;
   }
@@ -105,14 +107,6 @@ static napi_value await_events(napi_env env, napi_callback_info info, int events
   if (w->context) napi_async_destroy(env, w->context);
   free(w);
   return envd_throw_errno(env, error, "poll", NULL);
-}
-
-EXPORTED(awaitReadable) {
-  return await_events(env, info, UV_READABLE);
-}
-
-EXPORTED(awaitWritable) {
-  return await_events(env, info, UV_WRITABLE);
 }
 
 EXPORTED(pendingBytes) {

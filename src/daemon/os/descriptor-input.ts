@@ -53,7 +53,7 @@ export class DescriptorInput extends Writable {
   /** Waiting needs a descriptor; if none is available, `retry` is called after a delay. */
   #whenWritable(retry: () => void): () => void {
     try {
-      return native.awaitWritable(this.#descriptor, retry);
+      return native.awaitReady(this.#descriptor, true, retry);
     } catch (error) {
       if (!isSystemError(error)) throw error;
       const timer = setTimeout(retry, RETRY_MS).unref();

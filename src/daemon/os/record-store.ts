@@ -46,7 +46,7 @@ const MOST_TOGETHER = 4;
 const RETRY_MS = 1000;
 
 /**
- * Records with descriptors that outlive this program, whatever ends it (docs/decisions/036-crashes.md). They are messages in
+ * Records with descriptors that outlive this program, whatever ends it (docs/decisions/038-crashes.md). They are messages in
  * queues of the kernel, whose reading ends the service manager has. Without a service manager nothing is kept.
  */
 export class RecordStore {

@@ -54,7 +54,7 @@ export class SocketBody implements Disposable {
 
   /** Resolves when bytes have arrived or the connection has ended; throws the reason of `signal`. */
   arrival(signal: AbortSignal): Promise<void> {
-    return readiness(native.awaitReadable, this.#socket, signal);
+    return readiness(this.#socket, false, signal);
   }
 
   /** Closes it when the last job has returned: until then the number must not be another connection's. */

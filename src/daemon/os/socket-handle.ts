@@ -2,6 +2,7 @@ import { closeSync } from 'node:fs';
 import type { Server, Socket } from 'node:net';
 import { onAbort } from '../../base/abort.ts';
 import { EnvdError } from '../../base/errors.ts';
+import { native } from './native.ts';
 
 /** The handle of a Node socket, which its type definitions omit. */
 interface Handle {
@@ -23,14 +24,10 @@ export function closeAfter(job: Promise<unknown>, descriptor: number): void {
   job.then(close, close);
 }
 
-/** Resolves when `wait`, `awaitReadable` or `awaitWritable` of the addon, calls back; throws the reason of `signal`. */
-export async function readiness(
-  wait: (descriptor: number, onReady: () => void) => () => void,
-  descriptor: number,
-  signal: AbortSignal,
-): Promise<void> {
+/** Resolves when a read, or with `writable` a write, would not block; throws the reason of `signal`. */
+export async function readiness(descriptor: number, writable: boolean, signal: AbortSignal): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
-  const cancel = wait(descriptor, resolve);
+  const cancel = native.awaitReady(descriptor, writable, resolve);
   const forget = onAbort(signal, () => reject(signal.reason));
   try {
     await promise;

@@ -42,7 +42,7 @@ export class SocketOutput implements Disposable {
       if (moved < 0) return position;
       position += moved;
       this.#sent += moved;
-      if (position < end) await readiness(native.awaitWritable, this.#socket, signal);
+      if (position < end) await readiness(this.#socket, true, signal);
     }
     return position;
   }
