@@ -132,6 +132,13 @@ describe('the log has the reason of a failure', () => {
   });
 });
 
+test('a start fails at nothing', async () => {
+  await using daemon = await startDaemon();
+  const warnings = daemon.log.filter(({ level }) => Number(level) > 30).map(({ msg }) => msg);
+  // What this machine lacks is told; `cannot` would be a fault.
+  expect(warnings.filter((msg) => msg.startsWith('cannot') && !msg.includes('out-of-memory'))).toEqual([]);
+});
+
 describe('the log tells who asked for what', () => {
   let daemon: TestDaemon;
   beforeAll(async () => {

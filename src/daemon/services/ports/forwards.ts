@@ -74,7 +74,8 @@ export class Forwards implements Disposable {
   async #watch(): Promise<void> {
     const { signal } = this.#stop;
     let failed = false;
-    while (!signal.aborted) {
+    // At first the daemon starts.
+    while (await hasPassed(INTERVAL_MS, signal)) {
       try {
         if (!this.#options.isPaused()) await this.#look();
         failed = false;
@@ -82,7 +83,6 @@ export class Forwards implements Disposable {
         if (!failed) this.#options.onFailure(error);
         failed = true;
       }
-      await delay(INTERVAL_MS, undefined, { signal, ref: false }).catch(() => {});
     }
   }
 
@@ -150,4 +150,9 @@ export class Forwards implements Disposable {
     });
     return (await Promise.all(opening)).flat();
   }
+}
+
+/** False when `signal` has aborted before. */
+function hasPassed(milliseconds: number, signal: AbortSignal): Promise<boolean> {
+  return delay(milliseconds, true, { signal, ref: false }).catch(() => false);
 }
