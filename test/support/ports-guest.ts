@@ -90,7 +90,8 @@ const seenByServer = new Promise<string>((resolve) =>
 leaving.resetAndDestroy();
 reset.push(await seenByServer);
 
-// Ports that are others': of a server at all addresses, at the guest's own, and the daemon's.
+// Ports that are others': of a server at all addresses, at the guest's own, the daemon's, and rpcbind's.
+await listen(111, '127.0.0.1', echo);
 await listen(3005, '0.0.0.0', echo);
 await listen(3006, ADDRESS, (socket) => socket.end('mine'));
 await listen(3006, '127.0.0.1', echo);

@@ -11,6 +11,8 @@ const MAX_PORTS = 1024;
 const MAX_NEW = 128;
 /** Connections of all ports together. */
 const MAX_CONNECTIONS = 1000;
+/** Of rpcbind, which programs of the guest use that mount NFS, and which is at localhost so as not to be reachable. */
+const PRIVATE_PORT = 111;
 /** Ports named in a line of the log. */
 const MAX_NAMED = 16;
 
@@ -112,7 +114,7 @@ export class Forwards implements Disposable {
   /** The loopback address of each port that is listened on there, and at no address that we would take. */
   #wanted(dump: Buffer, address: string): Map<number, string> {
     const wanted = new Map<number, string>();
-    const taken = new Set([this.#options.ownPort()]);
+    const taken = new Set([this.#options.ownPort(), PRIVATE_PORT]);
     eachListeningSocket(dump, address, (port, place) => {
       if (place === 'any address' || (place === 'this address' && !this.#forwards.has(port))) taken.add(port);
       else if (place === '127.0.0.1' || (place === '::1' && !wanted.has(port))) wanted.set(port, place);

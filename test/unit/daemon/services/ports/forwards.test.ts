@@ -2,6 +2,7 @@ import { expect, test } from 'vitest';
 import { Forwards } from '../../../../../src/daemon/services/ports/forwards.ts';
 
 test('nothing is looked at after a freeze that has begun while the address was read', async () => {
+  const asked = Promise.withResolvers<void>();
   const address = Promise.withResolvers<string>();
   let paused = false;
   let looks = 0;
@@ -10,12 +11,16 @@ test('nothing is looked at after a freeze that has begun while the address was r
       looks++;
       return Buffer.alloc(0);
     },
-    address: () => address.promise,
+    address: () => {
+      asked.resolve();
+      return address.promise;
+    },
     ownPort: () => 1,
     isPaused: () => paused,
     onChange: () => {},
     onFailure: () => {},
   });
+  await asked.promise;
   paused = true;
   address.resolve('127.0.0.1');
   await new Promise(setImmediate);
