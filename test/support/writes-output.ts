@@ -7,14 +7,17 @@ const limit = Number(process.argv[2]);
 const store = new OutputStore(limit, 2 * limit);
 const histories = [1, 2, 3].map((number) => new History(store, number, limit));
 const totals = histories.map(() => ({ stdout: 0, stderr: 0, pty: 0 }));
+function write(count: number): void {
+  const history = histories[count % 3];
+  const offsets = totals[count % 3];
+  const stream = streamOf(count);
+  if (!history || !offsets) return;
+  const bytes = textOf(stream, offsets[stream], sizeOf(count));
+  history.append(stream, bytes, offsets);
+  offsets[stream] += bytes.length;
+}
+
+for (const [index] of histories.entries()) write(index);
 process.stdout.write(`${store.memory.descriptor}\n`, () => {
-  for (let write = 0; ; write++) {
-    const history = histories[write % 3];
-    const offsets = totals[write % 3];
-    const stream = streamOf(write);
-    if (!history || !offsets) continue;
-    const bytes = textOf(stream, offsets[stream], sizeOf(write));
-    history.append(stream, bytes, offsets);
-    offsets[stream] += bytes.length;
-  }
+  for (let count = histories.length; ; count++) write(count);
 });
