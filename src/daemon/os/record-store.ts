@@ -1,5 +1,6 @@
 import { closeSync } from 'node:fs';
 import { isSystemError, messageOf } from '../../base/errors.ts';
+import { ManagerOutbox } from './manager-outbox.ts';
 import { closeAll, dropFirstMessage, firstMessage, MESSAGE_BYTES, type Message } from './message-queue.ts';
 import { RecordQueue } from './record-queue.ts';
 import { contentOf, fileWith } from './shared-memory.ts';
@@ -42,8 +43,6 @@ interface Place {
 const SPREAD_QUEUES = 32;
 const MOST_QUEUES = 256;
 const MOST_TOGETHER = 4;
-/** Interval of attempts to reach the service manager, in milliseconds. */
-const RETRY_MS = 1000;
 
 /**
  * Records with descriptors that outlive this program, whatever ends it (docs/decisions/038-crashes.md). They are messages in
@@ -56,6 +55,7 @@ export class RecordStore {
   /** Of records that change; and of those that do not any more, which are removed in about the order of their making. */
   readonly #queues: RecordQueue[] = [];
   #lasting: RecordQueue | null = null;
+  readonly #outbox: ManagerOutbox;
   #last = 0;
 
   /** `socket`: of the service manager, or null. `onFailure`: told once when a record cannot be kept. */
@@ -63,6 +63,12 @@ export class RecordStore {
     this.#socket = socket;
     this.#writer = writer;
     this.#onFailure = once(onFailure);
+    this.#outbox = new ManagerOutbox(socket, this.#onFailure);
+  }
+
+  /** Resolves when the service manager has taken all queues, or is not there; null: none waits for room. */
+  get taken(): Promise<void> | null {
+    return this.#outbox.taken;
   }
 
   get isActive(): boolean {
@@ -90,6 +96,8 @@ export class RecordStore {
       if (!name.startsWith(PREFIX)) continue;
       for (let message = firstMessage(descriptor); message; message = firstMessage(descriptor)) {
         const place = this.#put(message, true);
+        // Until then the message is only here.
+        this.#outbox.waitUntilTaken();
         const record = parse(message);
         if (place) places.push([record.key, place]);
         dropFirstMessage(descriptor);
@@ -98,6 +106,7 @@ export class RecordStore {
     }
     this.discard(stored);
     const forget = (wanted: string) => {
+      this.#outbox.waitUntilTaken();
       for (const [key, place] of places) if (key === wanted) remove(place);
     };
     return { records: [...found.values()], forget };
@@ -110,7 +119,7 @@ export class RecordStore {
       closeSync(descriptor);
     }
     for (const name of new Set(stored.map((each) => each.name)))
-      this.#tell((socket) => removeDescriptor(socket, name));
+      this.#outbox.tell((socket) => removeDescriptor(socket, name));
   }
 
   /** Called by a record. Null when it cannot be kept, which is reported. */
@@ -175,20 +184,8 @@ export class RecordStore {
 
   #open(): RecordQueue {
     const queue = new RecordQueue(`${PREFIX}${this.#now()}`);
-    this.#tell((socket) => storeDescriptor(socket, queue));
+    this.#outbox.tell((socket) => storeDescriptor(socket, queue));
     return queue;
-  }
-
-  /** Again after a time, if it cannot be reached now. */
-  #tell(send: (socket: string) => void): void {
-    if (this.#socket === null) return;
-    try {
-      send(this.#socket);
-    } catch (error) {
-      if (!isSystemError(error)) throw error;
-      this.#onFailure(messageOf(error));
-      setTimeout(() => this.#tell(send), RETRY_MS).unref();
-    }
   }
 
   /** In microseconds since the boot, and larger than ever before. */

@@ -1,3 +1,4 @@
+import { within } from '../../../base/abort.ts';
 import type { PipePoller } from '../../os/pipe-ends.ts';
 import type { InFlight } from '../../os/read-buffer.ts';
 import type { KeptRecord, NamedDescriptors, RecordStore } from '../../os/record-store.ts';
@@ -5,6 +6,9 @@ import type { SharedMemory } from '../../os/shared-memory.ts';
 import { NO_ENDS } from './channels.ts';
 import type { ManagedProcess } from './process.ts';
 import type { ProcessState } from './process-state.ts';
+
+/** The longest time that a start waits for the service manager, in milliseconds. */
+const KEPT_MS = 1000;
 
 /** A record about a start under way, a process, or the kept output. Paths and descriptors are those of the daemon. */
 export type ProcessRecord =
@@ -86,6 +90,12 @@ export class ProcessRecords {
       this.#records.delete(process);
       record.drop();
     });
+  }
+
+  /** Resolves when the records would survive a kill now, after a second at most; null: they would. */
+  get kept(): Promise<void> | null {
+    const { taken } = this.#store;
+    return taken && within(KEPT_MS, taken, () => {});
   }
 
   /** Keeps a state with what `follow` leaves out; returns the key of the record, or undefined without one. */

@@ -218,6 +218,8 @@ export class ProcessTable {
       });
       this.#add(process, request.user.name);
       this.#records.follow(process, request.startId, record);
+      const { kept } = this.#records;
+      if (kept !== null) await kept;
       this.counts.started++;
       // `stop` has listed the processes before this one was added.
       if (this.#refusal === STOPPING) process.kill();

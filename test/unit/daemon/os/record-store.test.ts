@@ -1,5 +1,7 @@
+import { spawn } from 'node:child_process';
 import { closeSync, fstatSync, openSync } from 'node:fs';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
 import { expect, test } from 'vitest';
 import { RecordStore } from '../../../../src/daemon/os/record-store.ts';
 import { scratch } from '../../../support/scratch.ts';
@@ -92,3 +94,33 @@ test('without a service manager nothing is kept', () => {
   store.record().set({ state: 1 });
   expect([store.isActive, store.queues]).toEqual([false, []]);
 });
+
+test('no record is lost when the socket of the service manager is full', async () => {
+  const socket = join(scratch(), 'manager');
+  const manager = spawn('python3', ['-c', SLOW_MANAGER, socket, `${COUNT}`], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+  });
+  const lines = createInterface({ input: manager.stdout })[Symbol.asyncIterator]();
+  await lines.next();
+  const failures: string[] = [];
+  const store = new RecordStore(socket, { build: 'test' }, (reason) => failures.push(reason));
+  for (let count = 0; count < COUNT; count++) store.record().set({ count });
+  // Where the kernel takes so many at once, nothing waits.
+  const { taken } = store;
+  manager.stdin.end('read\n');
+  await taken;
+  expect((await lines.next()).value).toBe(`${COUNT} different names`);
+  expect(failures).toEqual([]);
+});
+
+/** Each has a queue of its own. */
+const COUNT = 24;
+const SLOW_MANAGER = `
+import socket, sys
+manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+manager.bind(sys.argv[1])
+print('ready', flush=True)
+sys.stdin.readline()
+names = {manager.recvmsg(4096, 64)[0] for _ in range(int(sys.argv[2]))}
+print(len(names), 'different names', flush=True)
+`;
