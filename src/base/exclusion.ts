@@ -6,6 +6,10 @@ export class ExclusiveLock {
   onAcquire = (): void => {};
   #holder: string | null = null;
 
+  get isHeld(): boolean {
+    return this.#holder !== null;
+  }
+
   /** Takes the lock until the result is disposed of. Throws `unavailable` while another operation holds it. */
   acquire(operation: string): Disposable {
     if (this.#holder !== null) {

@@ -15,6 +15,7 @@ import { requireAccessToken } from './rest/auth.ts';
 import { clientErrorHandler, refuseExpectation } from './rest/client-errors.ts';
 import type { Connections } from './rest/connections.ts';
 import { sendError } from './rest/errors.ts';
+import type { LogFigures } from './rest/prometheus.ts';
 import { disableBodyParsing } from './rest/requests.ts';
 import { DownloadLimits } from './rest/routes/files/download-limits.ts';
 import { PlainDownloads } from './rest/routes/files/plain-downloads.ts';
@@ -64,8 +65,7 @@ export interface AppOptions {
   /** The version of the build. */
   readonly version: string;
   readonly logger: Logger;
-  /** Lines that were not written. */
-  readonly logLosses: { readonly lost: number };
+  readonly log: LogFigures;
   /** Aborts when the daemon stops; open streams end with its reason. */
   readonly shutdown: AbortSignal;
 }

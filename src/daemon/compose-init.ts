@@ -2,9 +2,11 @@ import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { messageOf } from '../base/errors.ts';
 import type { ExclusiveLock } from '../base/exclusion.ts';
+import { createLogCollector, type Log } from './compose-log.ts';
 import type { Config } from './config.ts';
 import type { Lanes } from './os/lanes.ts';
 import { wallClock } from './os/machine.ts';
+import type { LogCollector } from './services/collector/log-collector.ts';
 import type { Guest } from './services/guest/guest.ts';
 import { SYSTEM_TRUST_STORE } from './services/init/ca-bundle.ts';
 import { Identity } from './services/init/identity.ts';
@@ -19,6 +21,12 @@ export interface InitParts {
   readonly volumes: Volumes;
   /** Null when no metadata service is configured. */
   readonly metadata: MetadataReader | null;
+  /** Null when no collector can be named. */
+  readonly collector: LogCollector | null;
+}
+
+interface Frozen {
+  readonly active: boolean;
 }
 
 /** Creates /init for this machine: its clock, certificates, hosts file and mounts. */
@@ -28,16 +36,27 @@ export function createInit(
     lanes,
     logger,
     lock,
+    log,
     ...others
-  }: Pick<InitDependencies, 'guest' | 'freezer' | 'filesystemFreezer'> & {
+  }: Pick<InitDependencies, 'guest'> & {
+    readonly freezer: InitDependencies['freezer'] & Frozen;
+    readonly filesystemFreezer: InitDependencies['filesystemFreezer'] & Frozen;
     readonly lanes: Lanes;
     readonly logger: Logger;
     readonly lock: ExclusiveLock;
+    readonly log: Log;
   },
 ): InitParts {
-  const metadata = createMetadataReader(config, others.guest, logger);
+  const { freezer, filesystemFreezer } = others;
+  const isPaused = () => lock.isHeld || freezer.active || filesystemFreezer.active;
+  const refresh = () => metadata?.refresh();
+  const collector = createLogCollector(config, { queue: log.queue, logger, isPaused, refresh });
+  const metadata = createMetadataReader(config, others.guest, logger, collector);
   // After a resume they may be those of another sandbox.
-  lock.onAcquire = () => metadata?.forget();
+  lock.onAcquire = () => {
+    metadata?.forget();
+    collector?.pause();
+  };
   const volumes = new Volumes(SYSTEM_TOOLS, join(config.runtimeDirectory, 'volumes'), lanes);
   const steps = initSteps({
     ...{ ...others, metadata, volumes },
@@ -48,7 +67,7 @@ export function createInit(
     eventsVariable: `${config.namePrefix.toUpperCase()}_EVENTS_ADDRESS`,
     hosts: { file: '/etc/hosts', name: `hyperloop.${config.namePrefix}.internal` },
   });
-  return { init: new Init(steps), volumes, metadata };
+  return { init: new Init(steps), volumes, metadata, collector };
 }
 
 /** The directory of the files that identify the sandbox to programs in the guest: `/run/svc`. */
@@ -56,7 +75,12 @@ export function identityDirectory({ namePrefix }: Config): string {
   return `/run/${namePrefix}`;
 }
 
-function createMetadataReader(config: Config, guest: Guest, logger: Logger): MetadataReader | null {
+function createMetadataReader(
+  config: Config,
+  guest: Guest,
+  logger: Logger,
+  collector: LogCollector | null,
+): MetadataReader | null {
   const { metadataService: url, metadataIsOptional, namePrefix } = config;
   if (url === null) return null;
   const identity = new Identity(guest, identityDirectory(config), namePrefix);
@@ -64,6 +88,7 @@ function createMetadataReader(config: Config, guest: Guest, logger: Logger): Met
     isOptional: metadataIsOptional,
     read: (signal) => readMetadata(url, signal),
     async onRead(metadata) {
+      collector?.name(metadata);
       try {
         await identity.publish(metadata);
       } catch (error) {

@@ -4,12 +4,12 @@ import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import { Disposables } from '../base/disposables.ts';
 import { EnvdError, messageOf } from '../base/errors.ts';
-import type { HeldOutput } from '../base/held-output.ts';
 import { Transfers } from '../base/tally.ts';
 import { Unread } from '../base/unread.ts';
 import { buildApp } from './app.ts';
 import { createRecords, createUpgrade, type HandingOver, succeed } from './compose-handover.ts';
 import { createInit } from './compose-init.ts';
+import type { Log } from './compose-log.ts';
 import { createHealth, createPause } from './compose-pause.ts';
 import { createForwards } from './compose-ports.ts';
 import type { Config } from './config.ts';
@@ -20,6 +20,7 @@ import { Connections } from './rest/connections.ts';
 import { StreamServer } from './rpc/connect-stream.ts';
 import { REQUEST_LIMIT_BYTES } from './rpc/request.ts';
 import { StreamPlaces } from './rpc/stream-places.ts';
+import type { LogCollector } from './services/collector/log-collector.ts';
 import { createFileServices } from './services/files/services.ts';
 import type { FilesystemFreezer } from './services/freeze/filesystem-freezer.ts';
 import type { Freezer } from './services/freeze/freezer.ts';
@@ -44,21 +45,18 @@ export interface Daemon {
   stop(processes: 'end' | 'leave'): Promise<void>;
   /** Sends SIGKILL to all processes, when an orderly stop did not complete. */
   kill(): void;
+  /** Gets the log, until it is closed; null: there is none. */
+  readonly collector: Pick<LogCollector, 'close'> | null;
   /** Whether a file system keeps threads of the pool. */
   isHeldUp(): boolean;
 }
 
 /**
  * Creates all services and connects them, together with `compose-init.ts` and `compose-pause.ts`.
- * @param output the output of the log; held while the file system is frozen
+ * @param log where the lines go: its output is held while the file system is frozen
  * @param inherited the state of an earlier program of this process, or null
  */
-export function compose(
-  config: Config,
-  logger: Logger,
-  output: HeldOutput,
-  inherited: Handover | null = null,
-): Daemon {
+export function compose(config: Config, logger: Logger, log: Log, inherited: Handover | null = null): Daemon {
   const owned = new Disposables();
   const own = <T extends Disposable>(value: T): T => {
     owned.add(() => value[Symbol.dispose]());
@@ -78,7 +76,7 @@ export function compose(
   const requests = createRequests(config);
   const streams = new StreamServer(unread);
   const dropBuffers = () => streams.dropBuffers();
-  const pause = createPause(config, { mount, cgroups, obstacle, logger, output, dropBuffers });
+  const pause = createPause(config, { mount, cgroups, obstacle, logger, output: log.output, dropBuffers });
   // After `createPause`: it holds the log's output if the file system is still frozen from an earlier run.
   tellLimits({ cgroups, obstacle }, logger);
   own(pause.freezer);
@@ -89,7 +87,7 @@ export function compose(
   const watcher = own(new CountedWatcher(lanes));
   const polled = own(new PolledWatches(watcher));
   const uploads = new Transfers();
-  const { init, volumes, metadata } = createInit(config, { guest, lanes, logger, ...pause });
+  const { init, volumes, metadata, collector } = createInit(config, { guest, lanes, logger, log, ...pause });
   if (metadata) own(metadata);
   const ports = own(createForwards(config, logger, pause.freezer, () => portOf(app.server)));
   const parts = { guest, init, volumes, watcher, polled, processes, records, shutdown, ...pause };
@@ -102,13 +100,13 @@ export function compose(
       downloads: new Transfers(),
     },
     {
-      ...{ ...config, logger, logLosses: output, unread, requests, shutdown: shutdown.signal },
+      ...{ ...config, logger, log, unread, requests, shutdown: shutdown.signal },
       ...{ places: new StreamPlaces(config.maxStreams), connections: new Connections(config.maxConnections) },
     },
   );
   succeed(inherited, config.stored, parts, logger);
   const stop = (action: 'end' | 'leave') => stopAll({ ...parts, app, owned }, action);
-  return { app, upgrade, stop, kill: () => processes.kill(), isHeldUp: () => lanes.isBusy };
+  return { app, upgrade, collector, stop, kill: () => processes.kill(), isHeldUp: () => lanes.isBusy };
 }
 
 /** Null while the server does not listen. */

@@ -16,7 +16,7 @@ import {
 } from '../base/settings.ts';
 import { buildCommit, INTERFACE_VERSION, packageVersion } from '../base/version.ts';
 import type { Command } from './os/program.ts';
-import type { StoredDescriptor } from './os/systemd.ts';
+import { type StoredDescriptor, takeStored } from './os/systemd.ts';
 
 /** The validated configuration; only this file reads argv and the environment. */
 export interface Config {
@@ -35,6 +35,8 @@ export interface Config {
   readonly metadataIsOptional: boolean;
   /** IPv4 address at which localhost listeners are reachable; `off`: nowhere; null: that of the default route. */
   readonly forwardAddress: string | null;
+  /** The URL of the collector that gets the log; null: the one that the metadata service names; `off`: none. */
+  readonly logCollector: URL | 'off' | null;
   /** A directory of the file system that /fsfreeze freezes. */
   readonly fsfreezePath: string;
   /** Bytes of output kept per process, for clients that resume a stream. */
@@ -92,6 +94,7 @@ type Settings = Omit<
   | 'metadataService'
   | 'metadataIsOptional'
   | 'forwardAddress'
+  | 'logCollector'
   | 'commands'
   | 'tryUpgrade'
   | 'doctor'
@@ -102,6 +105,7 @@ type Settings = Omit<
   readonly maxTasks?: number;
   readonly metadataService?: string;
   readonly forwardAddress?: string;
+  readonly logCollector?: Config['logCollector'];
   readonly program?: string;
   readonly commit?: true;
   readonly tryUpgrade?: true;
@@ -111,6 +115,8 @@ type Settings = Omit<
 /** Where platforms have it. */
 const METADATA_SERVICE = 'http://169.254.169.254/';
 const parseMetadataUrl = parseUrl(['http:'], 'refused', 'It must be an http URL or off.');
+const COLLECTOR = 'It must be an http or https URL, auto or off.';
+const parseCollectorUrl = parseUrl(['http:', 'https:'], 'refused', COLLECTOR);
 
 const PROGRAM: Program = {
   name: 'envd',
@@ -183,6 +189,10 @@ const PROGRAM: Program = {
       parse: matching(/^(\d{1,3}(\.\d{1,3}){3}|off)$/, 'It must be an IPv4 address or off.'),
     },
     {
+      ...{ flags: '--log-collector <url>', help: 'URL that the log is sent to; auto: by metadata; or off' },
+      parse: (text) => (text === 'off' ? text : text === 'auto' ? null : new URL(parseCollectorUrl(text))),
+    },
+    {
       ...{ flags: '--name-prefix <prefix>', help: 'prefix of names in the guest', defaultValue: 'svc' },
       parse: matching(
         /^[a-z][a-z\d]{0,31}$/,
@@ -216,6 +226,7 @@ export function readConfig(
     doctor: doctor === true,
     handover: env.ENVD_HANDOVER ? Number(env.ENVD_HANDOVER) : null,
     stored: takeStored(env),
+    logCollector: settings.logCollector ?? null,
     metadataService: metadataService === 'off' ? null : new URL(metadataService ?? METADATA_SERVICE),
     metadataIsOptional: metadataService === undefined,
     path: env.PATH || DEFAULT_PATH,
@@ -230,19 +241,6 @@ export function readConfig(
 function commandsOf(program: string | null, argv: readonly string[]): Config['commands'] {
   const own: Command = [process.execPath, ...process.execArgv, process.argv[1] ?? '', ...argv];
   return { own, next: program === null ? own : [program, ...argv] };
-}
-
-/** The first descriptor that is passed on. Source: SD_LISTEN_FDS_START, sd_listen_fds(3). */
-const FIRST_STORED = 3;
-
-/** Removes the variables, as they are for this program only. */
-function takeStored(env: NodeJS.ProcessEnv): readonly StoredDescriptor[] {
-  const { LISTEN_PID: pid, LISTEN_FDS: count, LISTEN_FDNAMES: names = '' } = env;
-  for (const name of ['LISTEN_PID', 'LISTEN_FDS', 'LISTEN_FDNAMES']) delete env[name];
-  if (Number(pid) !== process.pid) return [];
-  const each = names.split(':');
-  const places = Array.from({ length: Number(count) || 0 }, (_, index) => index);
-  return places.map((index) => ({ name: each[index] ?? 'unknown', descriptor: FIRST_STORED + index }));
 }
 
 /** The environment of a later program of this process. `handover`: the descriptor of its state. */

@@ -7,6 +7,7 @@ import { openLogOutput } from '../base/log.ts';
 import { listenError, stopOnSignals, surviveUncaught } from '../base/run.ts';
 import { INTERFACE_VERSION } from '../base/version.ts';
 import { compose, type Daemon } from './compose.ts';
+import { createLogQueue, type Log } from './compose-log.ts';
 import type { Config } from './config.ts';
 import { fromEarlierProgram, setChildLimits } from './os/program.ts';
 import { exitWithoutThreads, forbidCoreDumps, protectFromOomKiller } from './os/self.ts';
@@ -23,9 +24,9 @@ const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT'] as const;
 export async function run(config: Config): Promise<void> {
   // The modes of clients' files must not depend on the umask that the daemon was started with.
   process.umask(0o022);
-  const { logger, output } = openLog(config);
+  const { logger, ...log } = openLog(config);
   const inherited = config.handover === null ? null : readState(config.handover);
-  const daemon = compose(config, logger, output, inherited);
+  const daemon = compose(config, logger, log, inherited);
   exitWithoutThreads(() => daemon.isHeldUp());
   protect(logger);
   if (inherited) setChildLimits(inherited.limits);
@@ -63,16 +64,20 @@ export function tryUpgrade(): void {
   checkState(TRIED);
 }
 
-/** Opens the log, with an output that can be held. */
-function openLog({ journalStream, logLevel }: Config): { logger: Logger; output: HeldOutput } {
+/** Opens the log, with an output that can be held, and a queue for the collector if there may be one. */
+function openLog({ journalStream, logLevel, ...others }: Config): Log & { readonly logger: Logger } {
+  const queue = createLogQueue(others);
   const standardOutput = openLogOutput();
   const output = new HeldOutput((lines) => standardOutput.write(lines));
   standardOutput.on('drop', (lines) => output.lose(lines));
   // Before the `exit` listener of the destination, which writes its last lines.
   process.prependOnceListener('exit', () => output.flush());
   const inJournal = isJournal(1, journalStream);
-  const write = (line: string) => output.write(inJournal ? withPriority(line) : line);
-  return { logger: pino({ level: logLevel }, { write }), output };
+  const write = (line: string) => {
+    output.write(inJournal ? withPriority(line) : line);
+    queue?.write(line);
+  };
+  return { logger: pino({ level: logLevel }, { write }), output, queue };
 }
 
 /**
@@ -131,6 +136,7 @@ function actionFor(signal: (typeof STOP_SIGNALS)[number]): 'end' | 'leave' {
 async function stop(daemon: Daemon, processes: 'end' | 'leave', logger: Logger): Promise<void> {
   await daemon.stop(processes);
   logger.info({ processes }, 'stopped');
+  await daemon.collector?.close();
   // The pipes of running processes, and file systems that do not answer, would keep the event loop alive.
   if (processes === 'leave' || daemon.isHeldUp()) process.exit();
 }

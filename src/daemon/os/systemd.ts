@@ -20,6 +20,19 @@ export interface StoredDescriptor {
   readonly descriptor: number;
 }
 
+/** The first descriptor that is passed on. Source: SD_LISTEN_FDS_START, sd_listen_fds(3). */
+const FIRST_STORED = 3;
+
+/** The descriptors that the service manager has kept for this program. Removes the variables, which are for it only. */
+export function takeStored(env: NodeJS.ProcessEnv): readonly StoredDescriptor[] {
+  const { LISTEN_PID: pid, LISTEN_FDS: count, LISTEN_FDNAMES: names = '' } = env;
+  for (const name of ['LISTEN_PID', 'LISTEN_FDS', 'LISTEN_FDNAMES']) delete env[name];
+  if (Number(pid) !== process.pid) return [];
+  const each = names.split(':');
+  const places = Array.from({ length: Number(count) || 0 }, (_, index) => index);
+  return places.map((index) => ({ name: each[index] ?? 'unknown', descriptor: FIRST_STORED + index }));
+}
+
 /**
  * Gives a duplicate of a descriptor to the service manager, which passes it on to the next program of the service, whatever
  * ends this one. It is not dropped when its peer closes. Source: FDSTORE and FDPOLL of sd_notify(3). Throws sendmsg(2)'s

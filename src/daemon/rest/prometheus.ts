@@ -1,22 +1,30 @@
 import { readdirSync } from 'node:fs';
 import { basename } from 'node:path';
 import { type ELDHistogram, monitorEventLoopDelay } from 'node:perf_hooks';
-import { Counter, Gauge, Registry, type RegistryContentType } from 'prom-client';
 import type { CallTally } from '../../base/call-tally.ts';
 import type { Durations, Transfers } from '../../base/tally.ts';
 import type { Unread } from '../../base/unread.ts';
 import { INTERFACE_VERSION } from '../../base/version.ts';
 import { type WorkloadMemory, workloadMemory } from '../os/workload-memory.ts';
+import type { LineCounts } from '../services/collector/log-queue.ts';
 import type { ForwardLimits } from '../services/ports/forward.ts';
 import type { WorkloadCgroups } from '../services/process/cgroups.ts';
 import type { ProcessCounts } from '../services/process/events.ts';
 import { callHistogram } from './call-histogram.ts';
 import type { Connections } from './connections.ts';
+import { by, CONTENT_TYPES, Page, type TextFormat, type Values } from './metrics-page.ts';
 
 interface Freezing {
   readonly durations: Durations;
   readonly active: boolean;
   readonly watchdogThaws: number;
+}
+
+/** Where the log goes. */
+export interface LogFigures {
+  readonly output: { readonly lost: number };
+  /** Of lines for the collector; null: there is none. */
+  readonly queue: { readonly bytes: number; readonly counts: LineCounts } | null;
 }
 
 /** The sources of the daemon's own metrics. */
@@ -35,19 +43,10 @@ export interface Telemetry {
   readonly connections: Pick<Connections, 'open' | 'counts'>;
   readonly unread: Pick<Unread, 'sum' | 'dropped'>;
   readonly requests: Pick<Unread, 'sum' | 'dropped'>;
-  readonly logLosses: { readonly lost: number };
+  readonly log: LogFigures;
   readonly cgroups: Pick<WorkloadCgroups, 'user' | 'ptys'>;
   readonly ports: { readonly limits: ForwardLimits; list(): { readonly length: number } };
 }
-
-export type TextFormat = 'prometheus' | 'openmetrics';
-
-const CONTENT_TYPES = {
-  prometheus: Registry.PROMETHEUS_CONTENT_TYPE,
-  openmetrics: Registry.OPENMETRICS_CONTENT_TYPE,
-} as const;
-
-type Values = number | readonly (readonly [labels: Readonly<Record<string, string>>, value: number])[];
 
 /**
  * Exports the metrics in Prometheus' text format or in OpenMetrics. The daemon counts in plain numbers; a registry of
@@ -77,43 +76,6 @@ export class Exporter {
   }
 }
 
-/** The metrics of one response. */
-class Page {
-  readonly #registry = new Registry<RegistryContentType>();
-
-  constructor(format: TextFormat) {
-    this.#registry.setContentType(CONTENT_TYPES[format]);
-  }
-
-  counter(name: string, help: string, values: Values): void {
-    const counter = new Counter({ name, help, labelNames: labelNames(values), registers: [] });
-    this.#registry.registerMetric(counter);
-    for (const [labels, value] of labelled(values)) counter.inc(labels, value);
-  }
-
-  gauge(name: string, help: string, values: Values): void {
-    const gauge = new Gauge({ name, help, labelNames: labelNames(values), registers: [] });
-    this.#registry.registerMetric(gauge);
-    for (const [labels, value] of labelled(values)) gauge.set(labels, value);
-  }
-
-  text(): Promise<string> {
-    return this.#registry.metrics();
-  }
-}
-
-function labelled(values: Values): Exclude<Values, number> {
-  return typeof values === 'number' ? [[{}, values]] : values;
-}
-
-function labelNames(values: Values): string[] {
-  return Object.keys(labelled(values)[0]?.[0] ?? {});
-}
-
-function by(label: string, counts: Readonly<Record<string, number>>): Values {
-  return Object.entries(counts).map(([name, value]) => [{ [label]: name }, value]);
-}
-
 const END = '# EOF\n';
 
 function withCalls(text: string, calls: CallTally): string {
@@ -121,7 +83,8 @@ function withCalls(text: string, calls: CallTally): string {
   return `${isOpenMetrics ? text.slice(0, -END.length) : text}${callHistogram(calls)}${isOpenMetrics ? END : ''}`;
 }
 
-function addCalls(page: Page, { calls, places, connections, unread, requests, logLosses }: Telemetry): void {
+function addCalls(page: Page, telemetry: Telemetry): void {
+  const { calls, places, connections, unread, requests } = telemetry;
   const counted = [...calls.operations].flatMap(([operation, { codes }]) =>
     Array.from(codes, ([code, count]) => [{ operation, code }, count] as const),
   );
@@ -137,7 +100,15 @@ function addCalls(page: Page, { calls, places, connections, unread, requests, lo
   page.counter('envd_readers_dropped_total', 'Readers dropped by --unread-bytes.', unread.dropped);
   page.gauge('envd_request_bytes', 'Kept of requests under way.', requests.sum);
   page.counter('envd_requests_dropped_total', 'Requests dropped by --request-bytes.', requests.dropped);
-  page.counter('envd_log_lines_lost_total', 'Lines of the log that were not written.', logLosses.lost);
+  addLog(page, telemetry);
+}
+
+function addLog(page: Page, { log: { output, queue } }: Telemetry): void {
+  page.counter('envd_log_lines_lost_total', 'Lines of the log that were not written.', output.lost);
+  if (queue === null) return;
+  const lines = by('result', { ...queue.counts });
+  page.gauge('envd_collector_queue_bytes', 'Log lines that wait for the collector.', queue.bytes);
+  page.counter('envd_collector_lines_total', 'Log lines for the collector, by result.', lines);
 }
 
 /** Only what the kernel tells. */

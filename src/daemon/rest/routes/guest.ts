@@ -9,7 +9,8 @@ import { INIT_MEMBERS, parseInitRequest } from '../../services/init/init-request
 import type { Forwards } from '../../services/ports/forwards.ts';
 import { hasAccess, UNAUTHORIZED } from '../auth.ts';
 import { JsonBodies } from '../json-bodies.ts';
-import type { Exporter, Telemetry, TextFormat } from '../prometheus.ts';
+import type { TextFormat } from '../metrics-page.ts';
+import type { Exporter, Telemetry } from '../prometheus.ts';
 import { ignoreContentType, withClientSignal } from '../requests.ts';
 
 /** Registers `/health`, which needs no token; with the query parameter `verbose`, whatever its value, it does. */

@@ -7,10 +7,17 @@ export interface Metadata {
   readonly templateID: string | null;
   /** SHA-512 in hex of the access token that /init may set; the hash of the empty string allows resetting it. */
   readonly accessTokenHash: string | null;
+  /** Of the platform's log collector, as it is told: not checked. */
+  readonly address: string | null;
 }
 
 /** What a platform without a metadata service has. */
-export const NO_METADATA: Metadata = { sandboxID: null, templateID: null, accessTokenHash: null };
+export const NO_METADATA: Metadata = {
+  sandboxID: null,
+  templateID: null,
+  accessTokenHash: null,
+  address: null,
+};
 
 const TOKEN_PATH = '/latest/api/token';
 /**
@@ -59,6 +66,8 @@ function parse(text: string): Metadata {
     sandboxID: member('instanceID') ?? member('sandboxID'),
     templateID: member('envID') ?? member('templateID'),
     accessTokenHash: member('accessTokenHash'),
+    // A log that cannot be sent is no reason to refuse the rest.
+    address: typeof members.address === 'string' ? members.address || null : null,
   };
 }
 

@@ -35,7 +35,7 @@ function telemetry(): Telemetry {
     connections: { open: 9, counts: { refused: 1, closed: 2 } },
     unread: { sum: 100, dropped: 3 },
     requests: { sum: 200, dropped: 4 },
-    logLosses: { lost: 5 },
+    log: { output: { lost: 5 }, queue: { bytes: 300, counts: { sent: 6, refused: 7, dropped: 8 } } },
     cgroups: { user: null, ptys: null },
   };
 }
@@ -121,6 +121,8 @@ const FIGURES = {
   envd_request_bytes: 200,
   envd_requests_dropped_total: 4,
   envd_log_lines_lost_total: 5,
+  envd_collector_queue_bytes: 300,
+  'envd_collector_lines_total{result="refused"}': 7,
   'envd_frozen{what="workload"}': 1,
   'envd_frozen{what="filesystem"}': 0,
   'envd_watchdog_thaws_total{what="workload"}': 1,

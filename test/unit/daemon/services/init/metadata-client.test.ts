@@ -3,7 +3,7 @@ import { readMetadata } from '../../../../../src/daemon/services/init/metadata.t
 import { startMetadataService } from '../../../../support/metadata-service.ts';
 
 const never = new AbortController().signal;
-const NOTHING = { sandboxID: null, templateID: null, accessTokenHash: null };
+const NOTHING = { sandboxID: null, templateID: null, accessTokenHash: null, address: null };
 
 test('the names of members of today, and the older ones', async () => {
   await using service = await startMetadataService();
@@ -17,7 +17,7 @@ test('the names of members of today, and the older ones', async () => {
 test('gets a token for each reading, then the metadata', async () => {
   await using service = await startMetadataService();
   service.metadata = { sandboxID: 'box', templateID: 'plate', accessTokenHash: 'ab', other: 1 };
-  const metadata = { sandboxID: 'box', templateID: 'plate', accessTokenHash: 'ab' };
+  const metadata = { ...NOTHING, sandboxID: 'box', templateID: 'plate', accessTokenHash: 'ab' };
   expect(await readMetadata(service.url, never)).toEqual(metadata);
   expect(await readMetadata(new URL('/v1/guest', service.url), never)).toEqual(metadata);
   expect(service.requests).toEqual([
@@ -26,6 +26,15 @@ test('gets a token for each reading, then the metadata', async () => {
     'PUT /latest/api/token',
     'GET /v1/guest',
   ]);
+});
+
+test('the address of the collector, which is no reason to refuse the rest', async () => {
+  await using service = await startMetadataService();
+  service.metadata = { instanceID: 'box', address: 'http://10.0.0.1:30006/logs' };
+  const read = () => readMetadata(service.url, never);
+  expect(await read()).toEqual({ ...NOTHING, sandboxID: 'box', address: 'http://10.0.0.1:30006/logs' });
+  service.metadata = { instanceID: 'box', address: { a: 1 } };
+  expect(await read()).toEqual({ ...NOTHING, sandboxID: 'box' });
 });
 
 test.each([

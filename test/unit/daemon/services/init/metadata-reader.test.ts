@@ -2,7 +2,7 @@ import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import type { Metadata } from '../../../../../src/daemon/services/init/metadata.ts';
 import { MetadataReader } from '../../../../../src/daemon/services/init/metadata-reader.ts';
 
-const METADATA: Metadata = { sandboxID: 'box', templateID: null, accessTokenHash: null };
+const METADATA: Metadata = { sandboxID: 'box', templateID: null, accessTokenHash: null, address: null };
 const NEVER = new AbortController().signal;
 
 /** A reader whose readings the test answers. */

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import { Init } from '../../../../../src/daemon/services/init/init.ts';
 import { parseInitRequest } from '../../../../../src/daemon/services/init/init-request.ts';
-import type { Metadata } from '../../../../../src/daemon/services/init/metadata.ts';
+import { type Metadata, NO_METADATA } from '../../../../../src/daemon/services/init/metadata.ts';
 import { initSteps } from '../../../../../src/daemon/services/init/steps.ts';
 import { initDependencies, runStep as run } from '../../../../support/init-step.ts';
 
@@ -10,8 +10,7 @@ const newGuest = () => initDependencies().guest;
 
 /** A metadata service with this hash. */
 const metadataWith = (accessTokenHash: string | null) => ({
-  check: async (accepts: (metadata: Metadata) => boolean) =>
-    accepts({ sandboxID: null, templateID: null, accessTokenHash }),
+  check: async (accepts: (metadata: Metadata) => boolean) => accepts({ ...NO_METADATA, accessTokenHash }),
   refresh: () => {},
 });
 

@@ -1,0 +1,34 @@
+import { type IncomingMessage, request as requestHttp } from 'node:http';
+
+/** Bytes of a response's body that are read, and dropped, before the connection is closed. */
+const MAX_BODY = 4096;
+
+/**
+ * Sends JSON to a service of the platform, on a new connection: a kept-alive one does not survive a pause. Resolves with
+ * the status when the response has ended, or more of its body has come than anybody wants. Throws connection errors and the
+ * reason of `signal`, unless the status is known.
+ */
+export async function post(url: URL, body: string, signal: AbortSignal): Promise<number> {
+  // Most daemons never need TLS.
+  const request = url.protocol === 'https:' ? (await import('node:https')).request : requestHttp;
+  const { promise, resolve, reject } = Promise.withResolvers<number>();
+  const bytes = Buffer.from(body);
+  const headers = { 'content-type': 'application/json', 'content-length': bytes.length };
+  let status: number | null = null;
+  const onError = (error: unknown) => (status === null ? reject(error) : resolve(status));
+  const onResponse = (response: IncomingMessage) => {
+    const { statusCode = 0 } = response;
+    status = statusCode;
+    let left = MAX_BODY;
+    response.on('data', (piece: Buffer) => {
+      left -= piece.length;
+      if (left < 0) response.destroy();
+    });
+    response.on('error', onError);
+    response.on('close', () => resolve(statusCode));
+  };
+  const call = request(url, { method: 'POST', agent: false, headers, signal }, onResponse);
+  call.on('error', onError);
+  call.end(bytes);
+  return promise;
+}

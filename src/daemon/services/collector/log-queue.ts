@@ -1,0 +1,175 @@
+/** Lines are kept in blocks of this size; the oldest block is dropped at once. In bytes. */
+const BLOCK_BYTES = 16 * 1024;
+/** What a block takes besides its bytes, roughly. */
+const OVERHEAD_BYTES = 256;
+/** The most bytes of lines in a batch, before the ids are added. A longer line is dropped. */
+export const BATCH_BYTES = 256 * 1024;
+
+interface Block {
+  /** Cut to what is used when no more is written to it. */
+  bytes: Buffer;
+  used: number;
+  lines: number;
+  /** Members that each line gets, see `take`; null: not known when the lines were written. */
+  ids: string | null;
+}
+
+/** What became of lines. */
+export interface LineCounts {
+  /** Accepted by the collector. */
+  readonly sent: number;
+  /** Refused by the collector for good. */
+  readonly refused: number;
+  /** The oldest when the queue was full, and lines longer than a batch. */
+  readonly dropped: number;
+}
+
+/**
+ * Log lines that wait for the collector, the oldest first. They are kept outside of V8's heap: what waits for hours would be
+ * copied by its collections. A full queue drops the oldest lines; a queue with the limit 0 keeps nothing and counts nothing.
+ */
+export class LogQueue {
+  readonly counts = { sent: 0, refused: 0, dropped: 0 } satisfies LineCounts;
+  /** Called after each line that was added. */
+  onLine = (): void => {};
+  readonly #blocks: Block[] = [];
+  /** The last block, while lines are added to it. */
+  #open: Block | null = null;
+  /** Blocks of the batch that has been taken: the first ones, which are not dropped. */
+  #taken = 0;
+  #bytes = 0;
+  #limit: number;
+  #isQuiet = false;
+
+  /** `limit`: in bytes, at least twice `BATCH_BYTES`, or 0. */
+  constructor(limit: number) {
+    this.#limit = limit;
+  }
+
+  /** Memory of the lines. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  get isEmpty(): boolean {
+    return this.#blocks.length === 0;
+  }
+
+  /** Whether a whole batch waits. */
+  get hasBatch(): boolean {
+    return this.#bytes >= BATCH_BYTES;
+  }
+
+  set limit(bytes: number) {
+    this.#limit = bytes;
+    if (bytes === 0) this.#clear();
+    else this.#dropOldest();
+  }
+
+  /** `line`: a JSON object with a member, and its newline. */
+  write(line: string): void {
+    if (this.#limit === 0 || this.#isQuiet) return;
+    const length = Buffer.byteLength(line);
+    if (length > BATCH_BYTES) {
+      this.counts.dropped++;
+      return;
+    }
+    const block = this.#blockFor(length);
+    block.used += block.bytes.write(line, block.used);
+    block.lines++;
+    this.#dropOldest();
+    this.onLine();
+  }
+
+  /** Lines that `log` writes are not added. */
+  quietly(log: () => void): void {
+    this.#isQuiet = true;
+    try {
+      log();
+    } finally {
+      this.#isQuiet = false;
+    }
+  }
+
+  /** Lines written so far, unless they have ids already, get these ids; see `take`. */
+  stamp(ids: string): void {
+    this.#close();
+    for (const block of this.#blocks) block.ids ??= ids;
+  }
+
+  /**
+   * A JSON array of the oldest lines, up to a batch; the batch stays in the queue until `settle`. Lines that have no ids
+   * get `ids`: members as JSON text, each with a comma after it.
+   */
+  take(ids: string): string {
+    this.#close();
+    let bytes = 0;
+    for (const { used } of this.#blocks) {
+      bytes += used;
+      if (bytes > BATCH_BYTES) break;
+      this.#taken++;
+    }
+    const batch = this.#blocks.slice(0, this.#taken);
+    return `[${batch.map((block) => membersOf(block, block.ids ?? ids)).join(',\n')}]\n`;
+  }
+
+  /** Ends the batch: removes its lines, or keeps them for the next. */
+  settle(outcome: 'sent' | 'refused' | 'kept'): void {
+    const taken = this.#taken;
+    this.#taken = 0;
+    if (outcome === 'kept') this.#dropOldest();
+    else {
+      for (const block of this.#blocks.splice(0, taken)) {
+        this.#bytes -= sizeOf(block);
+        this.counts[outcome] += block.lines;
+      }
+    }
+  }
+
+  #blockFor(length: number): Block {
+    if (this.#open && this.#open.used + length <= this.#open.bytes.length) return this.#open;
+    this.#close();
+    const bytes = Buffer.allocUnsafeSlow(Math.max(BLOCK_BYTES, length));
+    const block = { bytes, used: 0, lines: 0, ids: null };
+    this.#blocks.push(block);
+    this.#bytes += sizeOf(block);
+    this.#open = block;
+    return block;
+  }
+
+  #close(): void {
+    const block = this.#open;
+    this.#open = null;
+    if (block === null || block.used === block.bytes.length) return;
+    const bytes = Buffer.allocUnsafeSlow(block.used);
+    block.bytes.copy(bytes, 0, 0, block.used);
+    this.#bytes -= block.bytes.length - bytes.length;
+    block.bytes = bytes;
+  }
+
+  #dropOldest(): void {
+    while (this.#bytes > this.#limit && this.#blocks.length > this.#taken + 1) {
+      for (const block of this.#blocks.splice(this.#taken, 1)) {
+        this.#bytes -= sizeOf(block);
+        this.counts.dropped += block.lines;
+      }
+    }
+  }
+
+  /** Nobody wants the lines. */
+  #clear(): void {
+    this.#blocks.splice(this.#taken);
+    this.#open = null;
+    this.#bytes = this.#blocks.reduce((sum, block) => sum + sizeOf(block), 0);
+  }
+}
+
+function sizeOf({ bytes }: Block): number {
+  return bytes.length + OVERHEAD_BYTES;
+}
+
+/** The lines as members of an array. A newline in a string is escaped, so that each one here is between two lines. */
+function membersOf({ bytes, used }: Block, ids: string): string {
+  const lines = bytes.toString('utf8', 1, used - 1).split('\n{');
+  return `{${ids}${lines.join(`,\n{${ids}`)}`;
+}
