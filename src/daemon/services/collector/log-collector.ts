@@ -99,6 +99,8 @@ export class LogCollector implements Disposable {
 
   [Symbol.dispose](): void {
     this.#isClosed = true;
+    // The last try may still be under way: it sends nothing more.
+    this.#destination = null;
     this.#stopTimer();
     this.#request?.abort.abort();
   }
