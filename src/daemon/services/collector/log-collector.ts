@@ -81,7 +81,7 @@ export class LogCollector implements Disposable {
 
   /** A pause begins: nothing is sent until the collector has been named again. */
   pause(): void {
-    this.#stopTimer();
+    this.#startAfresh();
     this.#request?.abort.abort();
     if (this.#destination === null || this.#destination.ids === '') return;
     this.#options.queue.stamp(this.#destination.ids);

@@ -137,6 +137,22 @@ test('in a pause nothing is sent and there is no timer; afterwards the metadata 
   expect(seen.urls).toEqual(['https://other/']);
 });
 
+test('after a pause the next try does not wait as long as the last failures made it', async () => {
+  const { collector, seen, state, log } = setUp();
+  collector.name(BOX);
+  state.statuses = [0];
+  log(1);
+  await vi.advanceTimersByTimeAsync(600_000);
+  collector.pause();
+  state.statuses = [200];
+  log(2);
+  await vi.advanceTimersByTimeAsync(1000);
+  expect(seen.refreshed).toBe(1);
+  collector.name(BOX);
+  await vi.advanceTimersByTimeAsync(1000);
+  expect(seen.bodies).toMatchObject([[{ n: 1 }, { n: 2 }]]);
+});
+
 test('a fixed address overrides the one that is named', async () => {
   const { collector, seen, log } = setUp(new URL('http://fixed/'));
   collector.name(BOX);
