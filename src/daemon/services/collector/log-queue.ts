@@ -3,7 +3,7 @@ const BLOCK_BYTES = 16 * 1024;
 /** What a block takes besides its bytes, roughly. */
 const OVERHEAD_BYTES = 256;
 /** The most bytes of lines in a batch, before the ids are added. A longer line is dropped. */
-export const BATCH_BYTES = 256 * 1024;
+const BATCH_BYTES = 256 * 1024;
 
 interface Block {
   /** Cut to what is used when no more is written to it. */

@@ -1,6 +1,8 @@
 import { describe, expect, test } from 'vitest';
-import { BATCH_BYTES, LogQueue } from '../../../../../src/daemon/services/collector/log-queue.ts';
+import { LogQueue } from '../../../../../src/daemon/services/collector/log-queue.ts';
 
+/** As documented. */
+const BATCH_BYTES = 256 * 1024;
 const LIMIT = 8 * 1024 * 1024;
 const line = (n: number, text = '') => `${JSON.stringify({ n, text })}\n`;
 const take = (queue: LogQueue, ids = '') => JSON.parse(queue.take(ids)) as { n: number }[];
