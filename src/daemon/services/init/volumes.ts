@@ -220,12 +220,16 @@ function verify({ nfsTarget, path }: VolumeMount): void {
   }
 }
 
-/** What is mounted at `stage`, at its new place on the mount `parent`. An id of before may be that of another mount. */
+/**
+ * What is mounted at `stage`, at its new place on the mount `parent`. An id of before may be that of another mount: of one
+ * that was unmounted meanwhile, also of the same target.
+ */
 function newMount(before: readonly Mount[], stage: string, parent: number): Mount {
   const content = mountAt(stage)?.content;
   const isThere = (mount: Mount) => mount.content === content && mount.parent === parent;
-  const known = new Set(before.filter(isThere).map(({ id }) => id));
-  const made = readMounts().find((mount) => isThere(mount) && !known.has(mount.id));
+  const nameOf = ({ id, path }: Mount) => `${id} ${path}`;
+  const known = new Set(before.filter(isThere).map(nameOf));
+  const made = readMounts().find((mount) => isThere(mount) && !known.has(nameOf(mount)));
   if (!made) throw new EnvdError('unavailable', `what was mounted at '${stage}' is gone`);
   return made;
 }
