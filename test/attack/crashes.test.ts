@@ -1,28 +1,16 @@
 import { createHash } from 'node:crypto';
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { connectTo } from '../support/clients.ts';
 import { exitIsTold } from '../support/machine.ts';
+import { kindsOfOpenFiles } from '../support/proc.ts';
 import { startSupervised } from '../support/supervised.ts';
 import { bash, follow, startDetached, Workload } from '../support/workload.ts';
 
 /** Kills, restarts and upgrades at random moments: ENVD_CRASHES=50 for many, with 25 processes of each kind. */
 const ROUNDS = Number(process.env.ENVD_CRASHES ?? 4);
 const EACH = ROUNDS > 10 ? 25 : 6;
-
-/** The open files of a daemon, but its connections. */
-function openFiles(pid: number): string[] {
-  const directory = `/proc/${pid}/fd`;
-  const files = readdirSync(directory).map((name) => {
-    try {
-      return readlinkSync(`${directory}/${name}`).replace(/\d+/g, 'N');
-    } catch {
-      return 'closed meanwhile';
-    }
-  });
-  return files.filter((file) => !file.startsWith('socket')).sort();
-}
 
 test(`${4 * EACH} processes lose nothing in ${ROUNDS} kills and as many restarts`, async () => {
   await using supervised = await startSupervised();
@@ -33,7 +21,7 @@ test(`${4 * EACH} processes lose nothing in ${ROUNDS} kills and as many restarts
     await workload.say();
     await delay(Math.random() * 300);
     await supervised.crash(round % 2 === 0 ? 'SIGKILL' : 'SIGQUIT');
-    busy.push(openFiles(supervised.main()).length);
+    busy.push(kindsOfOpenFiles(supervised.main()).length);
   }
   await workload.finish(exitIsTold());
   expect(busy.at(-1)).toBeLessThanOrEqual((busy[0] ?? 0) + 8);

@@ -1,9 +1,10 @@
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { connectTo } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { needs } from '../support/needs.ts';
+import { kindsOfOpenFiles } from '../support/proc.ts';
 import { until } from '../support/until.ts';
 import { Workload } from '../support/workload.ts';
 
@@ -18,24 +19,11 @@ async function upgrade(daemon: TestDaemon): Promise<void> {
   await until('the new program listens', () => ready() > before);
 }
 
-/** The open files of a daemon, but its connections. */
-function openFiles({ pid }: TestDaemon): string[] {
-  const directory = `/proc/${pid}/fd`;
-  const files = readdirSync(directory).map((name) => {
-    try {
-      return readlinkSync(`${directory}/${name}`).replace(/\d+/g, 'N');
-    } catch {
-      return 'closed meanwhile';
-    }
-  });
-  return files.filter((file) => !file.startsWith('socket')).sort();
-}
-
 test(`${4 * EACH} processes lose nothing in ${UPGRADES} upgrades at random moments`, async () => {
   needs('root');
   await using daemon = await startDaemon();
   const clients = connectTo(daemon.url, 'binary');
-  const idle = openFiles(daemon);
+  const idle = kindsOfOpenFiles(daemon.pid);
   const workload = await Workload.start(clients, EACH);
   for (let round = 0; round < UPGRADES; round++) {
     await workload.say();
@@ -45,7 +33,7 @@ test(`${4 * EACH} processes lose nothing in ${UPGRADES} upgrades at random momen
   await workload.finish(true);
 
   await upgrade(daemon);
-  expect(openFiles(daemon)).toEqual([...idle, '/memfd:envd (deleted)'].sort());
+  expect(kindsOfOpenFiles(daemon.pid)).toEqual([...idle, '/memfd:envd (deleted)'].sort());
   const children = readFileSync(`/proc/${daemon.pid}/task/${daemon.pid}/children`, 'utf8').trim();
   expect(children).toBe('');
 }, 600_000);

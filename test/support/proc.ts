@@ -90,3 +90,9 @@ export function threadsIn(pid: number, where: RegExp): number {
     }
   }).length;
 }
+
+/** The open files of a process but its sockets, without the numbers in their names. */
+export function kindsOfOpenFiles(pid: number): string[] {
+  const files = openFiles(pid).map((file) => file.replace(/\d+/g, 'N'));
+  return files.filter((file) => !file.startsWith('socket')).sort();
+}

@@ -62,7 +62,7 @@ function readDump(socket: number, records: Buffer, start: number): number {
   const kept = new Int32Array(records.buffer, records.byteOffset, records.length / WORD);
   for (let end = start; ; ) {
     const size = readSync(socket, answer) / WORD;
-    for (let at = 0; at < size; at += Math.ceil((answer[at] ?? 0) / WORD)) {
+    for (let at = 0; at < size; at += Math.max(BODY, Math.ceil((answer[at] ?? 0) / WORD))) {
       const type = (answer[at + 1] ?? 0) & 0xffff;
       if (type === NLMSG_ERROR) throwUnlessUnknown(-(answer[at + BODY] ?? 0));
       if (type !== SOCK_DIAG_BY_FAMILY || end === records.length) return end;
