@@ -21,6 +21,7 @@ export type Requirement =
   | 'room for 2 GiB'
   | 'ext4'
   | "Debian 12's glibc"
+  | 'the published command-line client'
   | (string & {});
 
 const PROBES: Record<string, () => string | null> = {
@@ -43,6 +44,8 @@ const PROBES: Record<string, () => string | null> = {
     const newer = Number(header.glibcVersionRuntime.split('.')[1]) > 36;
     return newer ? `a newer glibc than that of Debian 12 builds here (${header.glibcVersionRuntime})` : null;
   },
+  'the published command-line client': () =>
+    failureOf('@e2b/cli is not installed', () => run('e2b', '--version')),
   ext4: () => (statfsSync(tmpdir()).type === EXT4_SUPER_MAGIC ? null : 'temporary files are not on ext4'),
   'room for 2 GiB': () => {
     const { bavail, bsize } = statfsSync(tmpdir());
