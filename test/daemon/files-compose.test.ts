@@ -108,11 +108,16 @@ test('sources may be on other file systems; one in /proc is read, but 403 as it 
 
 test.each([
   ['no JSON', '{"source_paths"', 400, 'JSON'],
-  ['no object', '7', 400, 'source_paths is empty'],
-  ['no list', { source_paths: 'a', destination: 'd' }, 400, 'source_paths must be a list of paths'],
-  ['no paths', { source_paths: [1], destination: 'd' }, 400, 'source_paths must be a list of paths'],
-  ['an empty list', { source_paths: [], destination: 'd' }, 400, 'source_paths is empty'],
-  ['no destination', { source_paths: ['a'] }, 400, 'destination is empty'],
+  ['no object', '7', 400, 'request body must be an object'],
+  ['no list', { source_paths: 'a', destination: 'd' }, 400, 'source_paths must be an array'],
+  ['no paths', { source_paths: [1], destination: 'd' }, 400, 'source_paths[0] must be a string without NUL'],
+  [
+    'an empty list',
+    { source_paths: [], destination: 'd' },
+    400,
+    'source_paths must be an array that is not empty',
+  ],
+  ['no destination', { source_paths: ['a'] }, 400, 'destination must be a string that is not empty'],
   ['an unknown user', { source_paths: ['a'], destination: 'd', username: 'ghost' }, 401, "user 'ghost'"],
 ])('%s is refused', async (_name, body, status, message) => {
   const response = await compose(body);

@@ -112,7 +112,7 @@ describe('an upload with durable=true', () => {
       const response = await upload(join(scratch(), 'x'), content, word);
       expect(response.status).toBe(400);
       expect(await response.json()).toMatchObject({
-        message: `query parameter durable must be true or false, not '${word}'`,
+        message: `durable must be true or false, not '${word}'`,
       });
     }
   });

@@ -3,6 +3,15 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import type { Shape } from '../../src/base/shape.ts';
+import {
+  COMPOSE_REQUEST,
+  DOWNLOAD_QUERY,
+  FREEZE_QUERY,
+  HEALTH_QUERY,
+  UPLOAD_QUERY,
+} from '../../src/daemon/rest/queries.ts';
+import { INIT_REQUEST } from '../../src/daemon/services/init/init-request.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import {
   type Operation,
@@ -61,14 +70,38 @@ test('every method of the document is served, and no other', async () => {
   }
 });
 
-test('every parameter in a query is in the document, and every one of the document is read', () => {
-  const read = sources().matchAll(
-    /(?:parameter|flag|parsePositive)\(\w+, '(\w+)'\)|'(\w+)' in request\.query/g,
+/** The shapes by which routes read their queries and JSON bodies. */
+const READ: Readonly<Record<string, { readonly query?: Shape<unknown>; readonly body?: Shape<unknown> }>> = {
+  getHealth: { query: HEALTH_QUERY },
+  init: { body: INIT_REQUEST },
+  downloadFile: { query: DOWNLOAD_QUERY },
+  describeFile: { query: DOWNLOAD_QUERY },
+  uploadFiles: { query: UPLOAD_QUERY },
+  composeFiles: { body: COMPOSE_REQUEST },
+  freeze: { query: FREEZE_QUERY },
+};
+
+/** Without what is only for readers. */
+function bare(schema: Schema): Schema {
+  return JSON.parse(
+    JSON.stringify(schema, (name, value) => (['description', 'examples'].includes(name) ? undefined : value)),
   );
-  const told = operations.flatMap(({ parameters }) => parameters.filter((one) => one.in === 'query'));
-  expect(sorted([...read].map(([, name, inQuery]) => name ?? inQuery ?? ''))).toEqual(
-    sorted(told.map(({ name }) => name)),
-  );
+}
+
+test('queries and JSON bodies are read by the schemas of the document', () => {
+  for (const { operationId, parameters, requestBody } of operations) {
+    const { query, body } = READ[operationId] ?? {};
+    const told = parameters.filter((one) => one.in === 'query').map(({ name, schema }) => [name, schema]);
+    const properties = bare(Object.fromEntries(told));
+    expect([operationId, bare(query?.schema.properties ?? {})]).toEqual([operationId, properties]);
+    const json = requestBody?.content['application/json']?.schema;
+    expect([operationId, body?.schema ?? null]).toEqual([operationId, json ? bare(json) : null]);
+  }
+});
+
+test('no route reads a query in another way', () => {
+  const reads = sources().match(/request\.query\b/g) ?? [];
+  expect(reads).toHaveLength(sources().match(/_QUERY\.read\(request\.query, ''\)/g)?.length ?? 0);
 });
 
 test('every header of the document is read', () => {

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { Guest } from '../../src/daemon/services/guest/guest.ts';
-import { parseInitRequest } from '../../src/daemon/services/init/init-request.ts';
+import { INIT_REQUEST } from '../../src/daemon/services/init/init-request.ts';
 import { type InitDependencies, initSteps } from '../../src/daemon/services/init/steps.ts';
 import { Volumes } from '../../src/daemon/services/init/volumes.ts';
 import { testLanes } from './lanes.ts';
@@ -37,7 +37,7 @@ export async function runStep(
   ageNs = 0n,
 ): Promise<void> {
   const { authorize, quick, lasting } = initSteps(initDependencies(own));
-  const request = parseInitRequest(body);
+  const request = INIT_REQUEST.read(body, '');
   const report = { freezeAudit: null };
   const call = { request, report, isRepeated: false, gone: new AbortController().signal, ageNs: () => ageNs };
   if (name === 'auth') return authorize(call);

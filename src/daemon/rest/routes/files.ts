@@ -1,11 +1,10 @@
 import multipart from '@fastify/multipart';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { EnvdError } from '../../../base/errors.ts';
 import type { Unread } from '../../../base/unread.ts';
-import type { ComposeRequest } from '../../services/files/compose.ts';
 import type { FileQuery, FileServices } from '../../services/files/services.ts';
 import { LINGER } from '../auth.ts';
 import { JsonBodies } from '../json-bodies.ts';
+import { COMPOSE_REQUEST, DOWNLOAD_QUERY, type FileParameters, UPLOAD_QUERY } from '../queries.ts';
 import { endUnlessComplete, ignoreContentType, withClientSignal } from '../requests.ts';
 import { sendArchive } from './files/archive-response.ts';
 import { isArchive, receiveArchive } from './files/archive-upload.ts';
@@ -41,12 +40,13 @@ function downloadRoute(app: FastifyInstance, files: FileServices, limits: Downlo
     method: ['GET', 'HEAD'],
     url: '/files',
     handler: async (request, reply) => {
-      const query = fileQuery(request);
-      const user = files.admit(query, 'read');
-      const format = parameter(request, 'format');
-      if (format !== undefined)
-        return sendArchive(request, reply, { format, ...query, chunks: files.pack(user, query.path) });
-      return sendDownload(request, reply, await files.download(user, query.path), limits);
+      const query = DOWNLOAD_QUERY.read(request.query, '');
+      const { path, ...caller } = withCaller(query, request);
+      const user = files.admit({ path, ...caller }, 'read');
+      const { format } = query;
+      if (format !== null)
+        return sendArchive(request, reply, { format, path, chunks: files.pack(user, path) });
+      return sendDownload(request, reply, await files.download(user, path), limits);
     },
   });
 }
@@ -54,7 +54,9 @@ function downloadRoute(app: FastifyInstance, files: FileServices, limits: Downlo
 function uploadRoute(app: FastifyInstance, files: FileServices, requests: Unread): void {
   const admit = (request: FastifyRequest, reply: FastifyReply) => {
     try {
-      return files.admit(fileQuery(request), 'write');
+      const { durable, ...query } = UPLOAD_QUERY.read(request.query, '');
+      const caller = withCaller(query, request);
+      return { durable, path: caller.path, user: files.admit(caller, 'write') };
     } catch (error) {
       endUnlessComplete(request.raw, reply.raw, LINGER);
       throw error;
@@ -70,9 +72,8 @@ function uploadRoute(app: FastifyInstance, files: FileServices, requests: Unread
       throw unsupportedType(request);
     },
     handler: async (request, reply) => {
-      const user = admit(request, reply);
+      const { durable, path, user } = admit(request, reply);
       using _ = new UploadMemory(reply, requests);
-      const { path } = fileQuery(request);
       if (isArchive(request)) {
         return await withClientSignal(reply, (signal) =>
           receiveArchive(reply, path, (source) => files.unpack(user, path, source, signal)),
@@ -80,7 +81,7 @@ function uploadRoute(app: FastifyInstance, files: FileServices, requests: Unread
       }
       const options = {
         metadata: metadataOf(request.raw),
-        durable: flag(request, 'durable'),
+        durable,
         verified: announcedDigests(request.headers).length > 0,
       };
       return await withClientSignal(reply, (signal) =>
@@ -93,41 +94,19 @@ function uploadRoute(app: FastifyInstance, files: FileServices, requests: Unread
 function composeRoute(app: FastifyInstance, files: FileServices): void {
   const bodies = new JsonBodies(COMPOSE_LIMITS);
   app.post('/files/compose', { onRequest: ignoreContentType }, async (request, reply) => {
-    const { username, ...wanted } = parseComposeRequest(await bodies.read(request.raw, reply.raw));
-    return files.compose(username, wanted);
+    const body = await bodies.read(request.raw, reply.raw);
+    const { source_paths: sourcePaths, destination, username } = COMPOSE_REQUEST.read(body, '');
+    return files.compose(username ?? '', { sourcePaths, destination });
   });
 }
 
-function fileQuery(request: FastifyRequest): FileQuery {
+/** Adds the caller's token to the query, with which its signature is made. */
+function withCaller(query: FileParameters, { headers }: FastifyRequest): FileQuery {
   return {
-    path: parameter(request, 'path') ?? '',
-    username: parameter(request, 'username') ?? '',
-    signature: parameter(request, 'signature'),
-    expiration: parameter(request, 'signature_expiration'),
-    presentedToken: [request.headers['x-access-token']].flat()[0] || undefined,
+    path: query.path ?? '',
+    username: query.username ?? '',
+    signature: query.signature,
+    expiration: query.signature_expiration,
+    presentedToken: [headers['x-access-token']].flat()[0] || undefined,
   };
-}
-
-/** The first value if the parameter repeats. */
-function parameter(request: FastifyRequest, name: string): string | undefined {
-  const value = (request.query as Readonly<Record<string, string | string[] | undefined>>)[name];
-  return Array.isArray(value) ? value[0] : value;
-}
-
-/** Throws `invalid_argument` for anything but `true`, `false` and an absent parameter. */
-function flag(request: FastifyRequest, name: string): boolean {
-  const value = parameter(request, name) ?? 'false';
-  if (value === 'true' || value === 'false') return value === 'true';
-  throw new EnvdError('invalid_argument', `query parameter ${name} must be true or false, not '${value}'`);
-}
-
-function parseComposeRequest(body: unknown): ComposeRequest & { readonly username: string } {
-  const members = Object(body) as Readonly<Record<string, unknown>>;
-  const { source_paths: sources = [], destination = '', username = '' } = members;
-  if (!Array.isArray(sources) || !sources.every((source) => typeof source === 'string' && source !== '')) {
-    throw new EnvdError('invalid_argument', 'source_paths must be a list of paths');
-  }
-  if (typeof destination !== 'string') throw new EnvdError('invalid_argument', 'destination must be a path');
-  if (typeof username !== 'string') throw new EnvdError('invalid_argument', 'username must be a string');
-  return { sourcePaths: sources, destination, username };
 }

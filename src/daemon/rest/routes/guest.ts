@@ -5,18 +5,19 @@ import type { Guest } from '../../services/guest/guest.ts';
 import type { Health } from '../../services/guest/health.ts';
 import type { MetricsReader } from '../../services/guest/metrics.ts';
 import type { Init, InitReport } from '../../services/init/init.ts';
-import { INIT_MEMBERS, parseInitRequest } from '../../services/init/init-request.ts';
+import { INIT_REQUEST } from '../../services/init/init-request.ts';
 import type { Forwards } from '../../services/ports/forwards.ts';
 import { hasAccess, UNAUTHORIZED } from '../auth.ts';
 import { JsonBodies } from '../json-bodies.ts';
 import type { TextFormat } from '../metrics-page.ts';
 import type { Exporter, Telemetry } from '../prometheus.ts';
+import { HEALTH_QUERY } from '../queries.ts';
 import { ignoreContentType, withClientSignal } from '../requests.ts';
 
 /** Registers `/health`, which needs no token; with the query parameter `verbose`, whatever its value, it does. */
 export function healthRoutes(app: FastifyInstance, health: Health, guest: Guest): void {
-  app.get<{ Querystring: Readonly<Record<string, unknown>> }>('/health', (request, reply) => {
-    if (!('verbose' in request.query)) return reply.code(204).send();
+  app.get('/health', (request, reply) => {
+    if (!HEALTH_QUERY.read(request.query, '').verbose) return reply.code(204).send();
     if (!hasAccess(request.headers, guest)) throw new EnvdError('unauthenticated', UNAUTHORIZED);
     return health.read();
   });
@@ -49,7 +50,7 @@ export function initRoutes(app: FastifyInstance, init: Init, version: string): v
     const report: InitReport = { freezeAudit: null };
     try {
       const body = (await bodies.read(request.raw, reply.raw)) ?? {};
-      const wanted = parseInitRequest(body);
+      const wanted = INIT_REQUEST.read(body, '');
       await withClientSignal(reply, (gone) => init.apply(wanted, report, gone));
       unknown.note(body, request.log);
       reply.raw.once('finish', () => report.delivered?.());
@@ -60,14 +61,15 @@ export function initRoutes(app: FastifyInstance, init: Init, version: string): v
   });
 }
 
+const INIT_MEMBERS = Object.keys(INIT_REQUEST.schema.properties ?? {});
+
 /** Logs each unknown member of a body once; a newer platform may send them. */
 class UnknownMembers {
   readonly #named = new Set<string>();
 
   note(body: object, log: FastifyRequest['log']): void {
     for (const name of Object.keys(body)) {
-      const known = INIT_MEMBERS.some((member) => member === name);
-      if (known || this.#named.has(name) || this.#named.size >= MOST_UNKNOWN) continue;
+      if (INIT_MEMBERS.includes(name) || this.#named.has(name) || this.#named.size >= MOST_UNKNOWN) continue;
       this.#named.add(name);
       log.warn({ member: name.slice(0, MOST_UNKNOWN) }, 'unknown member of /init is ignored');
     }

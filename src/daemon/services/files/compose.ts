@@ -25,7 +25,7 @@ interface Source {
 
 /**
  * Concatenates the sources into the destination, which appears atomically, then deletes them. Throws `invalid_argument`
- * without sources or destination, or for a source that is the destination or not a regular file; `not_found` for a
+ * for a source that is the destination or not a regular file; `not_found` for a
  * missing source; `aborted` for one that was replaced meanwhile; `no_space`.
  */
 export async function compose(
@@ -34,8 +34,6 @@ export async function compose(
   defaultWorkdir: string | null,
   lanes: Lanes,
 ): Promise<UploadedFile> {
-  if (request.sourcePaths.length === 0) throw new EnvdError('invalid_argument', 'source_paths is empty');
-  if (request.destination === '') throw new EnvdError('invalid_argument', 'destination is empty');
   const path = resolvePath(request.destination, user, defaultWorkdir);
   const sources: Source[] = [];
   for (const source of request.sourcePaths) {

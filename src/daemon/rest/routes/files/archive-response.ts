@@ -3,22 +3,23 @@ import { pipeline } from 'node:stream';
 import zlib from 'node:zlib';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../../../base/errors.ts';
+import type { ArchiveFormat } from '../../queries.ts';
 import { sendStream } from './body-writer.ts';
 import { chooseCoding, dispositionOf } from './content-headers.ts';
 import { GZIP } from './download-response.ts';
 
-/** The values of the query parameter `format`, and what they are called. */
-const TYPES: Readonly<Record<string, string>> = { tar: 'application/x-tar', 'tar.gz': 'application/gzip' };
+const TYPES: Readonly<Record<ArchiveFormat, string>> = {
+  tar: 'application/x-tar',
+  'tar.gz': 'application/gzip',
+};
 
 /** Sends a directory as an archive; breaks the connection when it could not be read completely. */
 export async function sendArchive(
   request: FastifyRequest,
   reply: FastifyReply,
-  { format, path, chunks }: { format: string; path: string; chunks: AsyncGenerator<Buffer> },
+  { format, path, chunks }: { format: ArchiveFormat; path: string; chunks: AsyncGenerator<Buffer> },
 ): Promise<FastifyReply> {
   const type = TYPES[format];
-  if (type === undefined)
-    throw new EnvdError('invalid_argument', `format must be tar or tar.gz, not '${format}'`);
   const coding = format === 'tar' ? codingFor(request, type) : 'identity';
   reply.headers({
     'content-type': type,

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { parseInitRequest } from '../../../../../src/daemon/services/init/init-request.ts';
+import { INIT_REQUEST } from '../../../../../src/daemon/services/init/init-request.ts';
 
 const NOTHING = {
   accessToken: null,
@@ -14,12 +14,12 @@ const NOTHING = {
 };
 
 test('an empty object has no members', () => {
-  expect(parseInitRequest({})).toEqual(NOTHING);
+  expect(INIT_REQUEST.read({}, '')).toEqual(NOTHING);
 });
 
 test('null and empty strings count as missing, and unknown members are ignored', () => {
   const body = { accessToken: '', timestamp: null, envVars: null, defaultUser: null, newer: { than: 'us' } };
-  expect(parseInitRequest(body)).toEqual(NOTHING);
+  expect(INIT_REQUEST.read(body, '')).toEqual(NOTHING);
 });
 
 test('every member is read', () => {
@@ -34,7 +34,7 @@ test('every member is read', () => {
     lifecycleID: 'id',
     volumeMounts: [{ nfs_target: 'host:/export', path: '/mnt' }],
   };
-  expect(parseInitRequest(body)).toEqual({
+  expect(INIT_REQUEST.read(body, '')).toEqual({
     accessToken: 'token',
     timestampNs: 1_500_000_000n,
     environment: { A: 'b', EMPTY: '' },
@@ -48,7 +48,10 @@ test('every member is read', () => {
 });
 
 test('a variable may have the name of a member that every object has', () => {
-  const { environment } = parseInitRequest(JSON.parse('{"envVars": {"__proto__": "x", "constructor": "y"}}'));
+  const { environment } = INIT_REQUEST.read(
+    JSON.parse('{"envVars": {"__proto__": "x", "constructor": "y"}}'),
+    '',
+  );
   expect(Object.entries(environment ?? {})).toEqual([
     ['__proto__', 'x'],
     ['constructor', 'y'],
@@ -80,7 +83,7 @@ describe('refuses, naming the member', () => {
       'volumeMounts[0].path must be a string that is not empty',
     ],
   ])('%j', (body, message) => {
-    expect(() => parseInitRequest(body)).toThrow(
+    expect(() => INIT_REQUEST.read(body, '')).toThrow(
       expect.objectContaining({ kind: 'invalid_argument', message }),
     );
   });
@@ -97,7 +100,9 @@ test.each([
   ['1969-12-31T23:59:59.75Z', '1969-12-31T23:59:59.750Z', 0n],
   ['0001-01-01T00:00:00Z', '0001-01-01T00:00:00.000Z', 0n],
 ])('timestamp %s', (text, iso, rest) => {
-  expect(parseInitRequest({ timestamp: text }).timestampNs).toBe(BigInt(Date.parse(iso)) * 1_000_000n + rest);
+  expect(INIT_REQUEST.read({ timestamp: text }, '').timestampNs).toBe(
+    BigInt(Date.parse(iso)) * 1_000_000n + rest,
+  );
 });
 
 test.each([
@@ -115,7 +120,7 @@ test.each([
   '2026-01-31T12:00:00+24:00',
   '2026-01-31T12:00:00Z\n',
 ])('refuses the timestamp %j', (text) => {
-  expect(() => parseInitRequest({ timestamp: text })).toThrow(
+  expect(() => INIT_REQUEST.read({ timestamp: text }, '')).toThrow(
     expect.objectContaining({
       kind: 'invalid_argument',
       message: `timestamp must be an RFC 3339 time: '${text}'`,

@@ -1,11 +1,11 @@
 import { describe, expect, test } from 'vitest';
 import { EnvdError } from '../../../../../src/base/errors.ts';
 import { Init, type LastingStep, type QuickStep } from '../../../../../src/daemon/services/init/init.ts';
-import { parseInitRequest } from '../../../../../src/daemon/services/init/init-request.ts';
+import { INIT_REQUEST } from '../../../../../src/daemon/services/init/init-request.ts';
 
-const EARLY = parseInitRequest({ timestamp: '2026-01-01T00:00:00Z' });
-const LATE = parseInitRequest({ timestamp: '2026-01-01T00:00:00.000000001Z' });
-const UNTIMED = parseInitRequest({});
+const EARLY = INIT_REQUEST.read({ timestamp: '2026-01-01T00:00:00Z' }, '');
+const LATE = INIT_REQUEST.read({ timestamp: '2026-01-01T00:00:00.000000001Z' }, '');
+const UNTIMED = INIT_REQUEST.read({}, '');
 const NEVER = new AbortController().signal;
 
 /** An Init with steps of each kind, which log that they ran; `fail` has the names of steps that throw. */
@@ -57,7 +57,7 @@ function setUpLasting() {
     ],
   });
   const call = (defaultUser: string, gone: AbortSignal = NEVER) =>
-    init.apply(parseInitRequest({ defaultUser }), undefined, gone);
+    init.apply(INIT_REQUEST.read({ defaultUser }, ''), undefined, gone);
   return { init, runs, applied, call };
 }
 

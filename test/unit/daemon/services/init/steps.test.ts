@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import { Init } from '../../../../../src/daemon/services/init/init.ts';
-import { parseInitRequest } from '../../../../../src/daemon/services/init/init-request.ts';
+import { INIT_REQUEST } from '../../../../../src/daemon/services/init/init-request.ts';
 import { type Metadata, NO_METADATA } from '../../../../../src/daemon/services/init/metadata.ts';
 import { initSteps } from '../../../../../src/daemon/services/init/steps.ts';
 import { initDependencies, runStep as run } from '../../../../support/init-step.ts';
@@ -102,7 +102,7 @@ describe('clock', () => {
     };
     const failing = { mount: () => Promise.reject(new Error('no server')) };
     const init = new Init(initSteps(initDependencies({ clock, volumes: failing })));
-    const request = parseInitRequest({ timestamp: at(100), volumeMounts: [] });
+    const request = INIT_REQUEST.read({ timestamp: at(100), volumeMounts: [] }, '');
     for (let i = 0; i < 3; i++) await expect(init.apply(request)).rejects.toThrow('no server');
     expect(set.length).toBe(1);
   });
@@ -166,7 +166,7 @@ test('identity: the metadata are read again in the background in each life', () 
   const step = initSteps(initDependencies({ metadata })).quick.find(({ name }) => name === 'identity');
   const gone = new AbortController().signal;
   for (const lifecycleID of ['one', 'one', 'two', 'two']) {
-    const request = parseInitRequest({ lifecycleID });
+    const request = INIT_REQUEST.read({ lifecycleID }, '');
     step?.run({ request, report: { freezeAudit: null }, isRepeated: false, gone, ageNs: () => 0n });
   }
   expect(reads).toBe(2);

@@ -1,0 +1,211 @@
+import { EnvdError } from './errors.ts';
+
+/** JSON Schema 2020-12, as far as requests use it. Descriptions and examples are those of the OpenAPI document. */
+export interface Schema {
+  readonly type?: 'object' | 'array' | 'string' | 'integer' | 'boolean';
+  readonly enum?: readonly string[];
+  readonly format?: string;
+  readonly default?: string | number | boolean;
+  readonly properties?: Readonly<Record<string, Schema>>;
+  readonly required?: readonly string[];
+  readonly additionalProperties?: Schema;
+  readonly items?: Schema;
+  readonly minItems?: number;
+}
+
+/**
+ * A value of a request: its type, how it is checked, and how the document tells it. Tests hold `schema` and the document
+ * together.
+ */
+export interface Shape<T> {
+  readonly schema: Schema;
+  /** Whether objects must have it. */
+  readonly isRequired?: boolean;
+  /** `value`: parsed JSON, or text of a query; undefined when absent. Throws `invalid_argument` that starts with `name`. */
+  read(value: unknown, name: string): T;
+}
+
+type Members = Readonly<Record<string, Shape<unknown>>>;
+
+/** The values of an object. */
+export type ValuesOf<M extends Members> = {
+  readonly [Name in keyof M]: M[Name] extends Shape<infer T> ? T : never;
+};
+
+export function invalid(name: string, wanted: string): EnvdError {
+  return new EnvdError('invalid_argument', `${name} must be ${wanted}`);
+}
+
+const isAbsent = (value: unknown) => value === undefined || value === null;
+
+/** Text without NUL. */
+export const string: Shape<string> = {
+  schema: { type: 'string' },
+  read(value, name) {
+    if (typeof value !== 'string' || value.includes('\0')) throw invalid(name, 'a string without NUL');
+    return value;
+  },
+};
+
+/** Text without NUL; null when absent or empty. */
+export const text: Shape<string | null> = {
+  schema: string.schema,
+  read: (value, name) => (isAbsent(value) || value === '' ? null : string.read(value, name)),
+};
+
+/** Text that is told in `format`; null when absent or empty. `parse` throws what `read` throws. */
+export function formatted<T>(format: string, parse: (text: string, name: string) => T): Shape<T | null> {
+  return {
+    schema: { type: 'string', format },
+    read(value, name) {
+      const written = text.read(value, name);
+      return written === null ? null : parse(written, name);
+    },
+  };
+}
+
+/** What must be there; `wanted`: what the error for an absent one says that it must be. */
+function required<T>(shape: Shape<T | null>, wanted: string): Shape<T> {
+  return {
+    schema: shape.schema,
+    isRequired: true,
+    read(value, name) {
+      const present = shape.read(value, name);
+      if (present === null) throw invalid(name, wanted);
+      return present;
+    },
+  };
+}
+
+/** Text without NUL that must be there. */
+export const requiredText = required(text, 'a string that is not empty');
+
+/** An object; members that are not told are ignored. Its name is empty for a whole body or query. */
+export function object<M extends Members>(members: M): Shape<ValuesOf<M>> {
+  const entries = Object.entries(members);
+  const needed = entries.flatMap(([name, shape]) => (shape.isRequired ? [name] : []));
+  return {
+    schema: {
+      type: 'object',
+      ...(needed.length > 0 && { required: needed }),
+      properties: Object.fromEntries(entries.map(([name, { schema }]) => [name, schema])),
+    },
+    read(value, name) {
+      const given = asRecord(value, name);
+      const memberOf = (member: string) => (Object.hasOwn(given, member) ? given[member] : undefined);
+      const within = name === '' ? '' : `${name}.`;
+      return Object.fromEntries(
+        entries.map(([member, shape]): unknown[] => [member, shape.read(memberOf(member), within + member)]),
+      );
+    },
+  };
+}
+
+/** An object with any names, which `checkName` checks; null when absent. */
+export function record<T>(
+  item: Shape<T>,
+  checkName: (name: string, where: string) => void,
+): Shape<Record<string, T> | null> {
+  return {
+    schema: { type: 'object', additionalProperties: item.schema },
+    read(value, name) {
+      if (isAbsent(value)) return null;
+      const entries = Object.entries(asRecord(value, name)).map(([key, member]): [string, T] => {
+        const where = `${name}['${key}']`;
+        checkName(key, where);
+        return [key, item.read(member, where)];
+      });
+      return Object.fromEntries(entries);
+    },
+  };
+}
+
+/** An array; null when absent. */
+export function list<T>(item: Shape<T>): Shape<T[] | null> {
+  return {
+    schema: { type: 'array', items: item.schema },
+    read(value, name) {
+      if (isAbsent(value)) return null;
+      if (!Array.isArray(value)) throw invalid(name, 'an array');
+      return value.map((one: unknown, index) => item.read(one, `${name}[${index}]`));
+    },
+  };
+}
+
+/** An array that must be there, with an item at least. */
+export function nonEmptyList<T>(item: Shape<T>): Shape<T[]> {
+  const { schema, read } = list(item);
+  const orNull = (value: unknown, name: string) => {
+    const items = read(value, name);
+    return items?.length === 0 ? null : items;
+  };
+  return required({ schema: { ...schema, minItems: 1 }, read: orNull }, 'an array that is not empty');
+}
+
+/** The same values in another form. */
+export function mapped<T, U>(shape: Shape<T>, map: (value: T) => U): Shape<U> {
+  return { schema: shape.schema, read: (value, name) => map(shape.read(value, name)) };
+}
+
+function asRecord(value: unknown, name: string): Readonly<Record<string, unknown>> {
+  if (typeof value !== 'object' || value === null || Array.isArray(value))
+    throw invalid(name || 'request body', 'an object');
+  return Object(value);
+}
+
+/* Parameters of a query: text, which has been given at most once. */
+
+/** As sent, undefined when absent; told as `schema`. */
+export function sent(schema: Schema): Shape<string | undefined> {
+  return {
+    schema,
+    read(value, name) {
+      if (value === undefined || typeof value === 'string') return value;
+      throw new EnvdError('invalid_argument', `${name} must be given once`);
+    },
+  };
+}
+
+export const parameter = sent({ type: 'string' });
+
+/** Whether it is there, whatever its value. */
+export const presence: Shape<boolean> = {
+  schema: parameter.schema,
+  read: (value) => value !== undefined,
+};
+
+/** One of `values`; `absent` when absent or empty. */
+export function choice<T extends string, A extends T | null>(values: readonly T[], absent: A): Shape<T | A> {
+  return {
+    schema: { enum: values, ...(absent !== null && { default: absent }) },
+    read(value, name) {
+      const written = parameter.read(value, name) || absent;
+      const known = values.find((one) => one === written);
+      if (known === undefined && written !== null)
+        throw invalid(name, `one of ${values.join(', ')}, not '${written}'`);
+      return known ?? absent;
+    },
+  };
+}
+
+/** True or false; false when absent. */
+export const flag: Shape<boolean> = {
+  schema: { type: 'boolean', default: false },
+  read(value, name) {
+    const written = parameter.read(value, name) ?? 'false';
+    if (written !== 'true' && written !== 'false') throw invalid(name, `true or false, not '${written}'`);
+    return written === 'true';
+  },
+};
+
+/** A whole number; `absent` when absent, empty or not positive. */
+export function positive(absent: number): Shape<number> {
+  return {
+    schema: { type: 'integer', default: absent },
+    read(value, name) {
+      const written = parameter.read(value, name) || '0';
+      if (!/^-?\d{1,15}$/.test(written)) throw invalid(name, `a whole number, not '${written}'`);
+      return Number(written) > 0 ? Number(written) : absent;
+    },
+  };
+}

@@ -1,0 +1,48 @@
+import {
+  choice,
+  flag,
+  nonEmptyList,
+  object,
+  parameter,
+  positive,
+  presence,
+  requiredText,
+  sent,
+  text,
+  type ValuesOf,
+} from '../../base/shape.ts';
+import { FREEZE_MODES } from '../services/freeze/freezer.ts';
+
+/* What requests may ask for, as routes read it and proto/envd.openapi.yaml tells it. */
+
+/** `verbose`: whether it is there, whatever its value. */
+export const HEALTH_QUERY = object({ verbose: presence });
+
+const FILE = {
+  path: parameter,
+  username: parameter,
+  signature: parameter,
+  // Checked with the signature.
+  signature_expiration: sent({ type: 'integer', format: 'int64' }),
+};
+export type FileParameters = ValuesOf<typeof FILE>;
+
+/** Archives of a directory. */
+const FORMATS = ['tar', 'tar.gz'] as const;
+export type ArchiveFormat = (typeof FORMATS)[number];
+
+export const DOWNLOAD_QUERY = object({ ...FILE, format: choice(FORMATS, null) });
+export const UPLOAD_QUERY = object({ ...FILE, durable: flag });
+
+export const COMPOSE_REQUEST = object({
+  source_paths: nonEmptyList(requiredText),
+  destination: requiredText,
+  username: text,
+});
+
+/** An unknown mode is refused instead of replaced: platforms infer the known ones from X-Envd-Version. */
+export const FREEZE_QUERY = object({
+  mode: choice(FREEZE_MODES, 'legacy'),
+  maxCgroups: positive(512),
+  maxWaitMs: positive(0),
+});
