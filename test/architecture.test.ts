@@ -32,7 +32,7 @@ const LAYERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
     ['main'],
   ],
   gateway: [
-    ['leases'],
+    ['leases', 'access'],
     ['registry', 'hooks'],
     ['proxy'],
     ['routes', 'expiry'],

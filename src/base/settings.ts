@@ -138,6 +138,16 @@ export function parseSeconds(text: string): number {
   throw new InvalidArgumentError('It must be a whole number of seconds, at least 1.');
 }
 
+/** A list, separated by commas; `read` returns null for an item that is none. `sentence` is the error message. */
+export function parseList<T>(read: (item: string) => T | null, sentence: string) {
+  return (text: string): readonly T[] =>
+    text.split(',').map((item) => {
+      const value = read(item.trim());
+      if (value === null) throw new InvalidArgumentError(sentence);
+      return value;
+    });
+}
+
 /** A URL with one of `schemes` (like `http:`); user and password only if allowed. `sentence` is the error message. */
 export function parseUrl(schemes: readonly string[], credentials: 'allowed' | 'refused', sentence: string) {
   return (text: string): string => {

@@ -4,7 +4,9 @@ import type { Server } from 'node:http';
 import { hostname } from 'node:os';
 import { dirname } from 'node:path';
 import type { Logger } from 'pino';
-import { buildPlatform } from './api/app.ts';
+import { Addresses } from './access/addresses.ts';
+import { Keys } from './access/keys.ts';
+import { buildPlatform, type PlatformParts } from './api/app.ts';
 import { Operations } from './api/operations.ts';
 import type { Config } from './config.ts';
 import { Expiration } from './expiry/expiration.ts';
@@ -20,6 +22,7 @@ import { StaleConnections } from './proxy/stale-connections.ts';
 import { Via } from './proxy/via.ts';
 import { EmbeddedStore } from './registry/embedded.ts';
 import { Registry, type Store } from './registry/registry.ts';
+import { RouteFinder } from './routes/route-finder.ts';
 import { Router } from './routes/router.ts';
 import { ConnectionContext, createFrontServer } from './routes/server.ts';
 import { TargetReader } from './routes/target.ts';
@@ -36,33 +39,26 @@ export interface Gateway {
 
 /** Makes all parts and wires them. Throws when the registry cannot be used. */
 export async function compose(config: Config, logger: Logger): Promise<Gateway> {
+  const [keys, addresses] = [new Keys(config, logger), new Addresses(config)];
   const store = await openStore(config, logger);
   const registry = new Registry(store);
   await registry.dropClaims();
   const [exchanges, pools] = [new Exchanges(), new ConnectionPools()];
   const staleConnections = new StaleConnections(exchanges, pools, registry, logger);
   const onGone = (id: string) => staleConnections.close(id);
-  const owner = `${hostname()}-${process.pid}-${randomUUID()}`;
-  const expiration = new Expiration({ registry, hook: await openHook(config), owner, onGone, logger });
-  const scheduler = new Scheduler(registry, expiration, owner, logger);
-  const onChange = ({ id, phase, deadline }: Sandbox) => {
-    if (phase === 'expiring' && deadline > Date.now()) expiration.cancelCollapse(id);
-    scheduler.wake();
-  };
-  const operations = new Operations({
-    ...{ registry, onChange, defaultTimeout: config.defaultTimeout },
-    onRemoved: onGone,
-  });
+  const common: Common = { config, logger, registry, addresses, keys, onGone };
+  const { expiration, scheduler } = await composeExpiry(common);
   const targets = new TargetReader(config.headerPrefix);
-  const { apiKey, onExpiry } = config;
   const metrics = () =>
     renderMetrics({ registry, results: router.counts, exchanges, expiry: expiration.tally });
-  const app = buildPlatform({ operations, targets, apiKey, onExpiry, metrics, logger });
+  const app = composePlatform(common, { targets, metrics, expiration, scheduler });
   await app.ready();
+  const via = new Via(await store.key());
   const router: Router = new Router({
-    ...{ targets, registry, exchanges, apiKey, logger },
+    ...{ targets, exchanges, keys, logger },
+    finder: new RouteFinder({ registry, addresses, via, requireKey: config.requireKey }),
     proxy: new ReverseProxy(pools),
-    ...{ via: new Via(await store.key()), maxRequests: config.maxRequests },
+    maxRequests: config.maxRequests,
     platform: (request, response) => app.routing(request, response),
   });
   const context = new ConnectionContext();
@@ -76,11 +72,46 @@ export async function compose(config: Config, logger: Logger): Promise<Gateway> 
       exchanges.endAll();
       await close(server);
       pools.closeAll();
-      staleConnections[Symbol.dispose]();
+      for (const each of [staleConnections, keys]) each[Symbol.dispose]();
       await app.close();
       await store[Symbol.asyncDispose]();
     },
   };
+}
+
+/** What most parts need. */
+interface Common {
+  readonly config: Config;
+  readonly logger: Logger;
+  readonly registry: Registry;
+  readonly addresses: Addresses;
+  readonly keys: Keys;
+  readonly onGone: (id: string) => void;
+}
+
+interface Expiry {
+  readonly expiration: Expiration;
+  readonly scheduler: Scheduler;
+}
+
+async function composeExpiry({ config, logger, registry, addresses, onGone }: Common): Promise<Expiry> {
+  const owner = `${hostname()}-${process.pid}-${randomUUID()}`;
+  const hook = await openHook(config);
+  const expiration = new Expiration({ registry, hook, addresses, owner, onGone, logger });
+  return { expiration, scheduler: new Scheduler(registry, expiration, owner, logger) };
+}
+
+function composePlatform(
+  { config, logger, registry, addresses, keys, onGone }: Common,
+  { targets, metrics, expiration, scheduler }: Expiry & Pick<PlatformParts, 'targets' | 'metrics'>,
+) {
+  const onChange = ({ id, phase, deadline }: Sandbox) => {
+    if (phase === 'expiring' && deadline > Date.now()) expiration.cancelCollapse(id);
+    scheduler.wake();
+  };
+  const { defaultTimeout, onExpiry } = config;
+  const operations = new Operations({ registry, addresses, onChange, defaultTimeout, onRemoved: onGone });
+  return buildPlatform({ operations, targets, keys, onExpiry, metrics, logger });
 }
 
 async function openStore({ redis, registry }: Config, logger: Logger): Promise<Store> {

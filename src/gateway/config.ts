@@ -7,6 +7,7 @@ import {
   nonEmpty,
   type Program,
   parseCount,
+  parseList,
   parsePath,
   parsePort,
   parseSeconds,
@@ -14,6 +15,7 @@ import {
   readSettings,
 } from '../base/settings.ts';
 import { packageVersion } from '../base/version.ts';
+import { type AddressRange, type PortRange, readPorts, readRange } from './access/addresses.ts';
 import { OUTCOMES, type Outcome } from './leases/sandbox.ts';
 
 /** All settings, validated; nothing else in the gateway reads argv or the environment. */
@@ -23,8 +25,14 @@ export interface Config {
   readonly host: string;
   /** The prefix of the two headers that name a sandbox. */
   readonly headerPrefix: string;
-  /** The key of the platform operations. */
-  readonly apiKey: string;
+  /** A key of the platform; null: those of the file. */
+  readonly apiKey: string | null;
+  /** Keys of the platform and of clients; null: none. */
+  readonly keyFile: string | null;
+  /** Whether requests to sandboxes need a key, too. */
+  readonly requireKey: boolean;
+  readonly allowAddresses: readonly AddressRange[] | null;
+  readonly allowPorts: readonly PortRange[];
   /** The file of the embedded registry; null with Redis. */
   readonly registry: string | null;
   /** The Redis server that holds the registry; null without. */
@@ -49,7 +57,14 @@ export interface Config {
 const DEFAULT_REGISTRY = '/var/lib/envd-gateway/registry.db';
 
 /** What is read from the flags; one without a default may be absent. */
-type Settings = Omit<Config, 'version' | 'path' | 'registry' | 'redis' | 'hook'> & {
+type Settings = Omit<
+  Config,
+  'version' | 'path' | 'registry' | 'redis' | 'hook' | 'apiKey' | 'keyFile' | 'requireKey' | 'allowAddresses'
+> & {
+  readonly apiKey?: string;
+  readonly keyFile?: string;
+  readonly requireKey?: boolean;
+  readonly allowAddresses?: readonly AddressRange[];
   readonly registry?: string;
   readonly redis?: string;
   readonly hook?: string;
@@ -58,7 +73,27 @@ type Settings = Omit<Config, 'version' | 'path' | 'registry' | 'redis' | 'hook'>
 const SETTINGS: Program['settings'] = [
   { flags: '--port <number>', help: 'port to listen on', parse: parsePort, defaultValue: 49980 },
   { flags: '--host <address>', help: 'address to listen on', parse: nonEmpty, defaultValue: '0.0.0.0' },
-  { flags: '--api-key <key>', help: 'key of the platform operations', parse: nonEmpty, mandatory: true },
+  { flags: '--api-key <key>', help: 'key of the platform', parse: nonEmpty },
+  {
+    ...{
+      flags: '--key-file <file>',
+      help: 'keys of the platform and of clients, read again when it changes',
+    },
+    parse: parsePath,
+  },
+  { flags: '--require-key', help: 'requests to sandboxes need a key, too' },
+  {
+    ...{ flags: '--allow-addresses <ranges>', help: 'where sandboxes may be, such as 10.0.0.0/8,fd00::/8' },
+    parse: parseList(readRange, 'It must be IP addresses or ranges of them, separated by commas.'),
+  },
+  {
+    ...{
+      flags: '--allow-ports <ranges>',
+      help: 'ports of sandboxes that clients may name, such as 80,3000-3999',
+    },
+    parse: parseList(readPorts, 'It must be ports or ranges of them, separated by commas.'),
+    defaultValue: [[1, 65535]],
+  },
   {
     ...{
       flags: '--header-prefix <name>',
@@ -118,8 +153,13 @@ export function readConfig(
   const read = readSettings<Settings>(program, argv, env);
   if (!('settings' in read)) return read;
   const { registry, redis = null, hook = null, ...settings } = read.settings;
+  const { apiKey = null, keyFile = null, requireKey = false, allowAddresses = null } = settings;
+  if (apiKey === null && keyFile === null) {
+    return { exitCode: 2, output: "error: one of '--api-key <key>' and '--key-file <file>' must be given\n" };
+  }
   const config: Config = {
     ...settings,
+    ...{ apiKey, keyFile, requireKey, allowAddresses },
     ...{ redis, hook, version, path: env.PATH || DEFAULT_PATH },
     registry: redis === null ? (registry ?? DEFAULT_REGISTRY) : null,
   };

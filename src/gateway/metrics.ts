@@ -3,7 +3,7 @@ import type { ExpiryTally } from './expiry/expiration.ts';
 import { PHASES } from './leases/sandbox.ts';
 import type { Exchanges } from './proxy/exchanges.ts';
 import type { Registry } from './registry/registry.ts';
-import type { Result } from './routes/router.ts';
+import type { Result } from './routes/route-finder.ts';
 
 /** Where the figures come from. */
 export interface Telemetry {

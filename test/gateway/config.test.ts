@@ -21,6 +21,7 @@ test('flags that are missing have defaults', () => {
     ...{ host: '0.0.0.0', port: 49980, headerPrefix: 'Svc', onExpiry: 'pause', defaultTimeout: 300 },
     ...{ registry: '/var/lib/envd-gateway/registry.db', redis: null, hook: null, hookTimeout: 60 },
     maxRequests: 4096,
+    ...{ keyFile: null, requireKey: false, allowAddresses: null, allowPorts: [[1, 65535]] },
   });
 });
 
@@ -36,7 +37,7 @@ test('with Redis there is no registry file', () => {
 });
 
 test.each([
-  [[], /--api-key <key>' not specified/],
+  [[], /one of '--api-key <key>' and '--key-file <file>' must be given/],
   [['--api-key='], /must not be empty/],
   [[...KEY, '--redis=redis://a', '--registry=/b'], /cannot be used with option '--redis/],
   [[...KEY, '--redis=http://a'], /redis:\/\//],
@@ -45,10 +46,28 @@ test.each([
   [[...KEY, '--port=70000'], /from 0 to 65535/],
   [[...KEY, '--hook-timeout=0'], /at least 1/],
   [[...KEY, '--max-requests=0'], /at least 1/],
+  [['--key-file=keys'], /absolute path/],
+  [[...KEY, '--allow-ports=0'], /ports or ranges/],
+  [[...KEY, '--allow-ports=9-8'], /ports or ranges/],
+  [[...KEY, '--allow-addresses=10.0.0.0/33'], /IP addresses or ranges/],
+  [[...KEY, '--allow-addresses=10.0.0.1,a'], /IP addresses or ranges/],
   [[...KEY, '--on-expiry=burn'], /Allowed choices are pause, remove/],
   [[...KEY, 'more'], /too many arguments/],
 ])('%j is refused in words, with exit code 2', (argv, message) => {
   expect(readConfig(argv, {})).toEqual({ exitCode: 2, output: expect.stringMatching(message) });
+});
+
+test('ranges are lists', () => {
+  expect(config([...KEY, '--allow-addresses=10.0.0.0/8, fd00::1', '--allow-ports=80,90-99'])).toMatchObject({
+    allowAddresses: [
+      { address: '10.0.0.0', prefix: 8 },
+      { address: 'fd00::1', prefix: null },
+    ],
+    allowPorts: [
+      [80, 80],
+      [90, 99],
+    ],
+  });
 });
 
 test('--help and --version are no errors', () => {

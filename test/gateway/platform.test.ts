@@ -94,13 +94,20 @@ test.each([
   expect(answer.body.message).toMatch(message);
 });
 
-test('an unknown sandbox and an unknown operation are 404', async () => {
+test('an unknown sandbox is 404, what is not built 501', async () => {
   for (const operation of ['GET /sandboxes/x', 'POST /sandboxes/x/timeout', 'POST /sandboxes/x/refreshes']) {
     const answer = await gateway.call(operation, operation.startsWith('GET') ? undefined : { timeout: 1 });
     expect(answer.body).toEqual({ code: 404, message: "sandbox 'x' is not known" });
   }
-  const other = await gateway.call('PUT /sandboxes');
-  expect(other.body).toEqual({ code: 404, message: 'no such operation: PUT /sandboxes' });
+  await gateway.register('one', 4000);
+  for (const operation of [
+    ...['PUT /sandboxes', 'POST /sandboxes/one/pause', 'POST /sandboxes/one/resume', 'GET /v2/templates'],
+    ...['GET /sandboxes/one/metrics', 'GET /sandboxes/x/logs', 'POST /templates', 'GET /gateway/other'],
+  ]) {
+    const { body } = await gateway.call(operation);
+    const message = `this gateway has no operation ${operation}: the platform must provide it`;
+    expect(body).toEqual({ code: 501, message });
+  }
 });
 
 test('a refresh without a body extends by the default time to live', async () => {

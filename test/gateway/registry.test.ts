@@ -31,6 +31,8 @@ const registration = (id: string): Registration => ({
     envdVersion: '0.6.4',
   },
   onExpiry: 'pause',
+  ip: null,
+  owner: null,
 });
 
 const put = (registry: Registry, id: string, seconds: number) =>

@@ -15,6 +15,8 @@ export interface GatewayOptions {
   readonly directory?: string;
   readonly port?: number;
   readonly args?: readonly string[];
+  /** False: without leave to connect to this machine. */
+  readonly anywhere?: boolean;
   /** Flags of Node. */
   readonly flags?: readonly string[];
 }
@@ -110,6 +112,8 @@ export async function startGateway(options: GatewayOptions = {}): Promise<TestGa
     '--host=127.0.0.1',
     `--port=${options.port ?? 0}`,
     `--api-key=${API_KEY}`,
+    // The sandboxes of tests are on this machine.
+    ...(options.anywhere === false ? [] : ['--allow-addresses=127.0.0.0/8,::1']),
     `--hook-directory=${directory}/hooks`,
     ...(options.args?.some((arg) => arg.startsWith('--redis'))
       ? []

@@ -1,26 +1,44 @@
 import Fastify, { type FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import { EnvdError, errorBody, messageOf, statusOf } from '../../base/errors.ts';
-import { equalSecrets } from '../../base/secrets.ts';
+import type { Caller, Keys } from '../access/keys.ts';
 import type { Outcome } from '../leases/sandbox.ts';
 import { OWN_HEADERS } from '../routes/answers.ts';
 import type { TargetReader } from '../routes/target.ts';
 import type { Operations } from './operations.ts';
-import { healthRoute, type Metrics, metricsRoute, sandboxRoutes, timeRoutes } from './routes.ts';
+import {
+  healthRoute,
+  type Metrics,
+  metricsRoute,
+  registrationRoutes,
+  sandboxRoutes,
+  timeRoutes,
+} from './routes.ts';
 
 export interface PlatformParts {
   readonly operations: Operations;
   readonly targets: TargetReader;
-  readonly apiKey: string;
+  readonly keys: Keys;
   /** For sandboxes that are registered without one. */
   readonly onExpiry: Outcome;
   readonly metrics: Metrics;
   readonly logger: Logger;
 }
 
+/** Paths of the platform operations that published clients know, whether this gateway has them or not. */
+const PLATFORM_PATHS =
+  /^\/(v\d+\/)?(sandboxes|templates|snapshots|volumes|teams|nodes|api-keys|access-tokens|gateway)(\/|$)/;
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** Null only where no key is needed. */
+    caller: Caller | null;
+  }
+}
+
 /** The platform operations as a Fastify application that does not listen. */
 export function buildPlatform(parts: PlatformParts): FastifyInstance {
-  const { logger, operations, apiKey, onExpiry, metrics } = parts;
+  const { logger, operations, keys, onExpiry, metrics } = parts;
   const app = Fastify({
     loggerInstance: logger.child({}, { level: logger.isLevelEnabled('warn') ? 'warn' : logger.level }),
     exposeHeadRoutes: false,
@@ -36,22 +54,35 @@ export function buildPlatform(parts: PlatformParts): FastifyInstance {
     reply.headers(OWN_HEADERS);
   });
   app.register((scope, _options, done) => {
-    requireKey(scope, apiKey);
-    sandboxRoutes(scope, operations, onExpiry);
+    requireKey(scope, keys);
+    sandboxRoutes(scope, operations);
     timeRoutes(scope, operations);
-    metricsRoute(scope, metrics);
+    scope.register((inner, _inherited, ready) => {
+      requirePlatformKey(inner);
+      registrationRoutes(inner, operations, onExpiry);
+      metricsRoute(inner, metrics);
+      ready();
+    });
     done();
   });
   healthRoute(app, operations);
   return app;
 }
 
-/** Refuses requests to `app` without the key. */
-function requireKey(app: FastifyInstance, apiKey: string): void {
-  app.addHook('onRequest', async ({ headers }) => {
-    const shown = headers['x-api-key'];
-    if (typeof shown === 'string' && equalSecrets(shown, apiKey)) return;
+/** Refuses requests to `app` without a key; `request.caller` says whose it is. */
+function requireKey(app: FastifyInstance, keys: Keys): void {
+  app.decorateRequest('caller', null);
+  app.addHook('onRequest', async (request) => {
+    request.caller = keys.callerOf(request.headers);
+    if (request.caller) return;
     throw new EnvdError('unauthenticated', 'unauthorized: header X-API-Key is missing or wrong');
+  });
+}
+
+function requirePlatformKey(app: FastifyInstance): void {
+  app.addHook('onRequest', async ({ caller }) => {
+    if (caller?.kind === 'platform') return;
+    throw new EnvdError('permission_denied', 'forbidden: this operation needs a key of the platform');
   });
 }
 
@@ -88,10 +119,12 @@ function shapeErrors(app: FastifyInstance, { targets }: PlatformParts): void {
   });
   app.setNotFoundHandler(({ method, url }, reply) => {
     const path = url.split('?', 1)[0] ?? '';
-    const platform = /^\/(v2\/)?sandboxes(\/|$)|^\/gateway\//.test(path);
     // Other paths are those of a sandbox that was not named.
-    const code = platform ? 404 : 400;
-    const message = platform ? `no such operation: ${method} ${path}` : targets.missing().message;
+    const code = PLATFORM_PATHS.test(path) ? 501 : 400;
+    const message =
+      code === 501
+        ? `this gateway has no operation ${method} ${path}: the platform must provide it`
+        : targets.missing().message;
     return reply.code(code).headers(OWN_HEADERS).send(errorBody(code, message));
   });
 }

@@ -1,5 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { EnvdError } from '../../base/errors.ts';
+import type { Addresses } from '../access/addresses.ts';
+import type { Caller } from '../access/keys.ts';
 import type { Registration, Sandbox } from '../leases/sandbox.ts';
 import { extend, register, setTimeToLive } from '../leases/transitions.ts';
 import type { Registry } from '../registry/registry.ts';
@@ -10,6 +12,7 @@ const POLL_MS = 20;
 
 export interface OperationParts {
   readonly registry: Registry;
+  readonly addresses: Addresses;
   /** For registrations and refreshes without a time to live, in seconds. */
   readonly defaultTimeout: number;
   /** Called after each change of a record. */
@@ -18,7 +21,7 @@ export interface OperationParts {
   readonly onRemoved: (id: string) => void;
 }
 
-/** The platform operations. Each throws `not_found` for an id without a record. */
+/** The platform operations. Each throws `not_found` for an id without a record, or with one that is not the caller's. */
 export class Operations {
   readonly #parts: OperationParts;
 
@@ -26,21 +29,28 @@ export class Operations {
     this.#parts = parts;
   }
 
-  async register(registration: Registration, seconds = this.#parts.defaultTimeout): Promise<Sandbox> {
-    const { id } = registration;
+  /** Throws `invalid_argument` for an address that is not allowed. */
+  async register(wanted: Omit<Registration, 'ip'>, seconds = this.#parts.defaultTimeout): Promise<Sandbox> {
+    const { id } = wanted;
+    const registration = { ...wanted, ...this.#parts.addresses.admit(wanted.address) };
     const make = (before: Sandbox | null, now: number) => register(before, registration, seconds, now);
     const sandbox = await this.#parts.registry.put(id, make);
     this.#parts.onChange(sandbox);
     return sandbox;
   }
 
-  list(): Promise<readonly Sandbox[]> {
-    return this.#parts.registry.list();
+  async list(caller: Caller | null): Promise<readonly Sandbox[]> {
+    return (await this.#parts.registry.list()).filter((sandbox) => isOpenTo(caller, sandbox));
   }
 
-  async look(id: string): Promise<Sandbox> {
+  async look(caller: Caller | null, id: string): Promise<Sandbox> {
     const { sandbox } = await this.#parts.registry.find(id);
-    return sandbox ?? unknown(id);
+    return sandbox && isOpenTo(caller, sandbox) ? sandbox : unknown(id);
+  }
+
+  /** Throws when the registry cannot be asked. */
+  async ping(): Promise<void> {
+    await this.#parts.registry.find('health');
   }
 
   /** Removes a record; the platform looks after the machine. */
@@ -52,26 +62,32 @@ export class Operations {
   }
 
   /** Sets the deadline to `seconds` from now. */
-  setTimeToLive(id: string, seconds: number): Promise<Sandbox> {
-    return this.#change(id, (sandbox, now) => setTimeToLive(sandbox, seconds, now));
+  setTimeToLive(caller: Caller | null, id: string, seconds: number): Promise<Sandbox> {
+    return this.#change(caller, id, (sandbox, now) => setTimeToLive(sandbox, seconds, now));
   }
 
   /** Moves the deadline to `seconds` from now, unless it is later already. */
-  extend(id: string, seconds = this.#parts.defaultTimeout): Promise<Sandbox> {
-    return this.#change(id, (sandbox, now) => extend(sandbox, seconds, now));
+  extend(caller: Caller | null, id: string, seconds = this.#parts.defaultTimeout): Promise<Sandbox> {
+    return this.#change(caller, id, (sandbox, now) => extend(sandbox, seconds, now));
   }
 
   /** Looks a sandbox up and extends it. Throws `failed_precondition` when it is paused. */
-  async connect(id: string, seconds: number | undefined): Promise<Sandbox> {
-    const sandbox = await this.look(id);
+  async connect(caller: Caller | null, id: string, seconds: number | undefined): Promise<Sandbox> {
+    const sandbox = await this.look(caller, id);
     if (sandbox.phase === 'paused') {
       throw new EnvdError('conflict', `sandbox '${id}' is paused: the platform must resume it first`);
     }
-    return this.extend(id, seconds ?? 0);
+    return this.extend(caller, id, seconds ?? 0);
   }
 
-  async #change(id: string, change: (sandbox: Sandbox, now: number) => Sandbox): Promise<Sandbox> {
-    const sandbox = await this.#parts.registry.change(id, change);
+  async #change(
+    caller: Caller | null,
+    id: string,
+    change: (sandbox: Sandbox, now: number) => Sandbox,
+  ): Promise<Sandbox> {
+    const sandbox = await this.#parts.registry.change(id, (current, now) =>
+      isOpenTo(caller, current) ? change(current, now) : unknown(id),
+    );
     if (!sandbox) unknown(id);
     this.#parts.onChange(sandbox);
     return this.#untilThawed(sandbox);
@@ -88,6 +104,11 @@ export class Operations {
     }
     return sandbox;
   }
+}
+
+/** A client sees its own sandboxes only. */
+function isOpenTo(caller: Caller | null, { owner }: Sandbox): boolean {
+  return caller?.kind === 'platform' || (caller?.kind === 'client' && owner === caller.name);
 }
 
 function isBeingThawed({ phase, claim }: Sandbox): boolean {

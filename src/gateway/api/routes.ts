@@ -1,5 +1,4 @@
 import type { FastifyInstance } from 'fastify';
-import { EnvdError } from '../../base/errors.ts';
 import type { Outcome, Sandbox } from '../leases/sandbox.ts';
 import type { Operations } from './operations.ts';
 import {
@@ -18,28 +17,37 @@ interface WithId {
   readonly Params: { readonly id: string };
 }
 
-/** Registers, lists, shows and removes sandboxes. */
-export function sandboxRoutes(app: FastifyInstance, operations: Operations, onExpiry: Outcome): void {
+/** Registers and removes sandboxes. */
+export function registrationRoutes(app: FastifyInstance, operations: Operations, onExpiry: Outcome): void {
   app.post<{ Body: RegisterBody }>(
     '/sandboxes',
     { schema: { body: registerSchema } },
     async ({ body }, reply) => {
-      const { sandboxID: id, timeout, envdAccessToken: accessToken = null, ...rest } = body;
-      const sandbox = await operations.register({ id, accessToken, onExpiry, ...rest }, timeout);
+      const { sandboxID: id, timeout, envdAccessToken: accessToken = null, owner = null, ...rest } = body;
+      const sandbox = await operations.register({ id, accessToken, owner, onExpiry, ...rest }, timeout);
       return reply.code(201).send(viewWithToken(sandbox));
     },
   );
-  for (const path of ['/sandboxes', '/v2/sandboxes']) {
-    app.get<{ Querystring: Filter }>(path, { schema: { querystring: listSchema } }, async ({ query }) => {
-      const sandboxes = (await operations.list()).filter((sandbox) => matches(sandbox, query));
-      return sandboxes.toSorted((a, b) => a.startedAt - b.startedAt || (a.id < b.id ? -1 : 1)).map(viewOf);
-    });
-  }
-  app.get<WithId>('/sandboxes/:id', async ({ params }) => viewWithToken(await operations.look(params.id)));
   app.delete<WithId>('/sandboxes/:id', async ({ params }, reply) => {
     await operations.remove(params.id);
     return reply.code(204).send();
   });
+}
+
+/** Lists and shows sandboxes. */
+export function sandboxRoutes(app: FastifyInstance, operations: Operations): void {
+  for (const path of ['/sandboxes', '/v2/sandboxes']) {
+    app.get<{ Querystring: Filter }>(path, { schema: { querystring: listSchema } }, async (request) => {
+      const sandboxes = await operations.list(request.caller);
+      return sandboxes
+        .filter((sandbox) => matches(sandbox, request.query))
+        .toSorted((a, b) => a.startedAt - b.startedAt || (a.id < b.id ? -1 : 1))
+        .map(viewOf);
+    });
+  }
+  app.get<WithId>('/sandboxes/:id', async ({ caller, params }) =>
+    viewWithToken(await operations.look(caller, params.id)),
+  );
 }
 
 /** Changes the time to live of sandboxes. */
@@ -47,16 +55,16 @@ export function timeRoutes(app: FastifyInstance, operations: Operations): void {
   app.post<WithId & { Body: { readonly timeout: number } }>(
     '/sandboxes/:id/timeout',
     { schema: { body: timeoutSchema } },
-    async ({ params, body }, reply) => {
-      await operations.setTimeToLive(params.id, body.timeout);
+    async ({ caller, params, body }, reply) => {
+      await operations.setTimeToLive(caller, params.id, body.timeout);
       return reply.code(204).send();
     },
   );
   app.post<WithId & { Body: { readonly duration?: number } | null }>(
     '/sandboxes/:id/refreshes',
     { schema: { body: refreshSchema } },
-    async ({ params, body }, reply) => {
-      await operations.extend(params.id, body?.duration);
+    async ({ caller, params, body }, reply) => {
+      await operations.extend(caller, params.id, body?.duration);
       return reply.code(204).send();
     },
   );
@@ -64,7 +72,8 @@ export function timeRoutes(app: FastifyInstance, operations: Operations): void {
     app.post<WithId & { Body: { readonly timeout?: number } | null }>(
       path,
       { schema: { body: connectSchema } },
-      async ({ params, body }) => viewWithToken(await operations.connect(params.id, body?.timeout)),
+      async ({ caller, params, body }) =>
+        viewWithToken(await operations.connect(caller, params.id, body?.timeout)),
     );
   }
 }
@@ -72,13 +81,9 @@ export function timeRoutes(app: FastifyInstance, operations: Operations): void {
 /** Reports whether the registry can be asked: without it no request can be routed. */
 export function healthRoute(app: FastifyInstance, operations: Operations): void {
   app.get('/gateway/health', async (_request, reply) => {
-    await operations.look('health').catch(ignoreNotFound);
+    await operations.ping();
     return reply.code(204).send();
   });
-}
-
-function ignoreNotFound(error: unknown): void {
-  if (!(error instanceof EnvdError && error.kind === 'not_found')) throw error;
 }
 
 /** The gateway's metrics in Prometheus' text format. */

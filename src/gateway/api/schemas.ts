@@ -17,6 +17,7 @@ export interface RegisterBody {
   readonly metadata: Readonly<Record<string, string>>;
   readonly envdVersion: string;
   readonly onExpiry?: Outcome;
+  readonly owner?: string;
   readonly timeout?: number;
 }
 
@@ -33,6 +34,7 @@ export const registerSchema = {
     // The level of this project's own daemon.
     envdVersion: { type: 'string', pattern: '^\\d+\\.\\d+\\.\\d+$', default: INTERFACE_VERSION },
     onExpiry: { enum: OUTCOMES },
+    owner: { type: 'string', pattern: SANDBOX_ID.source },
     timeout,
   },
 } as const;
@@ -56,6 +58,7 @@ export const listSchema = {
 export function viewOf(sandbox: Sandbox) {
   const { id, address, port, metadata, envdVersion, onExpiry, phase, startedAt, deadline, failures } =
     sandbox;
+  const { owner } = sandbox;
   return {
     sandboxID: id,
     state: stateOf(sandbox),
@@ -64,6 +67,8 @@ export function viewOf(sandbox: Sandbox) {
     startedAt: new Date(startedAt).toISOString(),
     endAt: new Date(deadline).toISOString(),
     failures,
+    // Absent in records of earlier versions, as in those without an owner.
+    ...(owner && { owner }),
   };
 }
 

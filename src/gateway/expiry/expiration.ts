@@ -1,15 +1,17 @@
 import type { Logger } from 'pino';
 import { EnvdError, messageOf } from '../../base/errors.ts';
 import { Durations } from '../../base/tally.ts';
+import type { Addresses } from '../access/addresses.ts';
 import { type Hook, hookRequest } from '../hooks/hook.ts';
 import type { Observed, Phase, Sandbox } from '../leases/sandbox.ts';
 import { commit, complete, fail, LEASE_MS, postpone, renew, resume } from '../leases/transitions.ts';
 import type { Registry } from '../registry/registry.ts';
-import { collapse, freeze, thaw } from './guest.ts';
+import { collapse, type Daemon, freeze, thaw } from './guest.ts';
 
 export interface ExpirationParts {
   readonly registry: Registry;
   readonly hook: Hook;
+  readonly addresses: Addresses;
   /** Identifies this run of this gateway. */
   readonly owner: string;
   /** Closes the connections of clients to a sandbox. */
@@ -74,7 +76,7 @@ export class Expiration {
     this.#collapses.set(sandbox.id, moved);
     let observed: Observed;
     try {
-      const frozen = await freeze(sandbox, signal);
+      const frozen = await freeze(await this.#daemonOf(sandbox), signal);
       const collapsed = await this.#collapse(sandbox, AbortSignal.any([signal, moved.signal]));
       signal.throwIfAborted();
       observed = { freeze: frozen, collapse: collapsed };
@@ -95,7 +97,7 @@ export class Expiration {
   async #collapse(sandbox: Sandbox, signal: AbortSignal): Promise<Observed['collapse']> {
     if (signal.aborted) return null;
     try {
-      return await collapse(sandbox, signal);
+      return await collapse(await this.#daemonOf(sandbox), signal);
     } catch (error) {
       if (signal.aborted) return null;
       this.tally.failures.collapse++;
@@ -122,7 +124,7 @@ export class Expiration {
 
   async #thaw(sandbox: Sandbox, signal: AbortSignal): ReturnType<Step> {
     try {
-      await thaw(sandbox, signal);
+      await thaw(await this.#daemonOf(sandbox), signal);
     } catch (error) {
       if (signal.aborted) throw error;
       this.tally.failures.thaw++;
@@ -161,8 +163,16 @@ export class Expiration {
     if (next === wanted) return next;
     this.#parts.logger.info({ sandboxID: sandbox.id, phase: sandbox.phase }, 'an expiry was overtaken');
     // Removed by the platform while it was frozen: no other gateway would thaw it. After the hook the machine is paused.
-    if (!next && transition !== complete) await thaw(sandbox).catch(() => {});
+    if (!next && transition !== complete)
+      await this.#daemonOf(sandbox)
+        .then(thaw)
+        .catch(() => {});
     return undefined;
+  }
+
+  /** Where to call the daemon of a sandbox. Throws `unavailable` when that is not allowed. */
+  async #daemonOf({ address, port, accessToken }: Sandbox): Promise<Daemon> {
+    return { address: await this.#parts.addresses.resolve(address), port, accessToken };
   }
 
   #isUnchanged(current: Sandbox, sandbox: Sandbox): boolean {

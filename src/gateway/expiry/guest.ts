@@ -1,10 +1,13 @@
 import { type ClientRequest, type IncomingMessage, request } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { EnvdError, messageOf } from '../../base/errors.ts';
-import type { Sandbox } from '../leases/sandbox.ts';
+import type { Registration } from '../leases/sandbox.ts';
 import { checkResponse } from '../proxy/response-checks.ts';
 import { limitResponse } from '../proxy/upstream-connection.ts';
 import { type Figures, invalidResponse, readFigures, type Shape } from './figures.ts';
+
+/** Where a daemon is called. */
+export type Daemon = Pick<Registration, 'address' | 'port' | 'accessToken'>;
 
 /** How long the daemon waits for its cgroups to read back frozen, in ms. */
 const FREEZE_WAIT_MS = 5000;
@@ -46,9 +49,9 @@ const COLLAPSE = {
 const NOT_FROZEN = ['notFrozen', 'failed', 'unobservable'] as const;
 
 /** Freezes the workload of a guest. Throws when not all of it is frozen, or the daemon does not answer. */
-export async function freeze(sandbox: Sandbox, signal: AbortSignal): Promise<Figures<typeof FREEZE>> {
+export async function freeze(daemon: Daemon, signal: AbortSignal): Promise<Figures<typeof FREEZE>> {
   const operation = `/freeze?maxWaitMs=${FREEZE_WAIT_MS}`;
-  const figures = await ask(sandbox, operation, FREEZE, TIMEOUT_MS, signal);
+  const figures = await ask(daemon, operation, FREEZE, TIMEOUT_MS, signal);
   const missing = NOT_FROZEN.find((name) => figures[name] === undefined);
   if (missing !== undefined) throw invalidResponse(operation, `member ${missing} is missing`);
   const running = NOT_FROZEN.filter((name) => figures[name] !== 0);
@@ -59,23 +62,23 @@ export async function freeze(sandbox: Sandbox, signal: AbortSignal): Promise<Fig
 }
 
 /** Has a daemon collapse its memory into huge pages. */
-export function collapse(sandbox: Sandbox, signal: AbortSignal): Promise<Figures<typeof COLLAPSE>> {
-  return ask(sandbox, '/collapse', COLLAPSE, COLLAPSE_TIMEOUT_MS, signal);
+export function collapse(daemon: Daemon, signal: AbortSignal): Promise<Figures<typeof COLLAPSE>> {
+  return ask(daemon, '/collapse', COLLAPSE, COLLAPSE_TIMEOUT_MS, signal);
 }
 
 /** Thaws the workload of a guest; does nothing when it is not frozen. */
-export async function thaw(sandbox: Sandbox, signal?: AbortSignal): Promise<void> {
-  await call(sandbox, '/unfreeze', TIMEOUT_MS, signal);
+export async function thaw(daemon: Daemon, signal?: AbortSignal): Promise<void> {
+  await call(daemon, '/unfreeze', TIMEOUT_MS, signal);
 }
 
 async function ask<S extends Shape>(
-  sandbox: Sandbox,
+  daemon: Daemon,
   operation: string,
   shape: S,
   limitMs: number,
   signal: AbortSignal,
 ): Promise<Figures<S>> {
-  return readFigures(operation, await call(sandbox, operation, limitMs, signal), shape);
+  return readFigures(operation, await call(daemon, operation, limitMs, signal), shape);
 }
 
 /**
@@ -83,7 +86,7 @@ async function ask<S extends Shape>(
  * complete within `limitMs`, and `failed_precondition` when its status is not 2xx.
  */
 async function call(
-  { address, port, accessToken }: Sandbox,
+  { address, port, accessToken }: Daemon,
   operation: string,
   limitMs: number,
   signal?: AbortSignal,

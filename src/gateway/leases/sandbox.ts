@@ -23,6 +23,8 @@ export interface Registration {
   readonly id: string;
   /** A host name or an IP address. */
   readonly address: string;
+  /** The same if it is an IP address. */
+  readonly ip: string | null;
   /** The port of the daemon. */
   readonly port: number;
   readonly accessToken: string | null;
@@ -30,6 +32,8 @@ export interface Registration {
   /** The level of the daemon's interface, by which clients choose what to use. */
   readonly envdVersion: string;
   readonly onExpiry: Outcome;
+  /** The client whose key reads and extends it; null: nobody but the platform. */
+  readonly owner: string | null;
 }
 
 /** The record of a sandbox. Times are Unix ms. */

@@ -1,5 +1,4 @@
 import { hash } from 'node:crypto';
-import type { IncomingMessage } from 'node:http';
 
 /**
  * Recognises requests that come back from the sandbox which they were forwarded to (RFC 9110, section 7.6.3). Each sandbox
@@ -21,7 +20,7 @@ export class Via {
   }
 }
 
-/** Whether a request has been forwarded under this pseudonym before. */
-export function hasPassed({ headers }: IncomingMessage, pseudonym: string): boolean {
-  return headers.via?.toLowerCase().includes(pseudonym) ?? false;
+/** Whether a request with this `Via` has been forwarded under the pseudonym before. */
+export function hasPassed(via: string | undefined, pseudonym: string): boolean {
+  return via?.toLowerCase().includes(pseudonym) ?? false;
 }

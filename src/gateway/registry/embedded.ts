@@ -12,6 +12,8 @@ const SCHEMA = `
     id TEXT PRIMARY KEY, version TEXT NOT NULL, attention REAL NOT NULL, record TEXT NOT NULL
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX IF NOT EXISTS by_attention ON sandboxes (attention);
+  CREATE INDEX IF NOT EXISTS by_daemon
+    ON sandboxes (json_extract(record, '$.port'), ifnull(json_extract(record, '$.ip'), ''));
   CREATE TABLE IF NOT EXISTS gateway (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
   PRAGMA user_version = 1;
 `;
@@ -32,6 +34,7 @@ export class EmbeddedStore implements Store {
   readonly #log: GroupSync;
   readonly #read: StatementSync;
   readonly #list: StatementSync;
+  readonly #daemon: StatementSync;
   readonly #due: StatementSync;
   readonly #next: StatementSync;
   readonly #insert: StatementSync;
@@ -43,6 +46,10 @@ export class EmbeddedStore implements Store {
     this.#log = log;
     const table = 'sandboxes';
     this.#read = database.prepare(`SELECT version, record FROM ${table} WHERE id = ?`);
+    this.#daemon = database.prepare(
+      `SELECT 1 FROM ${table} WHERE json_extract(record, '$.port') = ?
+       AND (? IS NULL OR ifnull(json_extract(record, '$.ip'), '') IN (?, '')) LIMIT 1`,
+    );
     this.#list = database.prepare(`SELECT record FROM ${table}`);
     this.#due = database.prepare(`SELECT id FROM ${table} WHERE attention <= ? ORDER BY attention LIMIT ?`);
     this.#next = database.prepare(`SELECT MIN(attention) AS at FROM ${table} WHERE attention > ?`);
@@ -104,6 +111,10 @@ export class EmbeddedStore implements Store {
     const { changes } =
       expected === null ? this.#insert.run(...columns) : this.#update.run(...columns, expected);
     return changes === 1;
+  }
+
+  async isDaemon(ip: string | null, port: number): Promise<boolean> {
+    return this.#daemon.get(port, ip, ip) !== undefined;
   }
 
   async list(): Promise<readonly Sandbox[]> {

@@ -8,6 +8,8 @@ import type { Due, Store, Stored } from './registry.ts';
 /** One hash tag for all keys: a script of a cluster may only use keys of one slot. */
 const PREFIX = '{envd-gateway}';
 const ATTENTION = `${PREFIX}:attention`;
+/** How many daemons there are, by endpoint: `IP:PORT`, `*:PORT` at host names, `any:PORT` in all. */
+const DAEMONS = `${PREFIX}:daemons`;
 const KEY = `${PREFIX}:key`;
 const CONNECT_TIMEOUT_MS = 5000;
 const COMMAND_TIMEOUT_MS = 5000;
@@ -18,14 +20,25 @@ const READ = `
   local time = redis.call('TIME')
   return { found[1], found[2], time[1], time[2] }`;
 
-/** Arguments: id, expected version or '', new version, when it is due, record or '' to remove it. Returns 1 if written. */
+/**
+ * Arguments: id, expected version or '', new version, when it is due, record or '' to remove it, endpoint and port of the
+ * daemon. Returns 1 if written.
+ */
 const WRITE = `
   if (redis.call('HGET', KEYS[1], 'version') or '') ~= ARGV[2] then return 0 end
+  local function count(endpoint, port, by)
+    for _, each in ipairs({ endpoint, 'any:' .. port }) do
+      if redis.call('HINCRBY', KEYS[3], each, by) <= 0 then redis.call('HDEL', KEYS[3], each) end
+    end
+  end
+  local before = redis.call('HMGET', KEYS[1], 'endpoint', 'port')
+  if before[1] and before[2] then count(before[1], before[2], -1) end
   if ARGV[5] == '' then
     redis.call('DEL', KEYS[1])
     redis.call('ZREM', KEYS[2], ARGV[1])
   else
-    redis.call('HSET', KEYS[1], 'version', ARGV[3], 'record', ARGV[5])
+    redis.call('HSET', KEYS[1], 'version', ARGV[3], 'record', ARGV[5], 'endpoint', ARGV[6], 'port', ARGV[7])
+    count(ARGV[6], ARGV[7], 1)
     redis.call('ZADD', KEYS[2], ARGV[4], ARGV[1])
   end
   return 1`;
@@ -48,11 +61,12 @@ const scripts = {
   }),
   writeRecord: defineScript({
     SCRIPT: WRITE,
-    NUMBER_OF_KEYS: 2,
+    NUMBER_OF_KEYS: 3,
     IS_READ_ONLY: false,
     parseCommand(parser, key: string, rest: readonly string[]) {
       parser.pushKey(key);
       parser.pushKey(ATTENTION);
+      parser.pushKey(DAEMONS);
       parser.push(...rest);
     },
     transformReply: (reply: unknown) => reply === 1,
@@ -131,7 +145,20 @@ export class RedisStore implements Store {
     const attention = sandbox ? dueAt(sandbox) : Number.POSITIVE_INFINITY;
     const score = Number.isFinite(attention) ? String(attention) : '+inf';
     const record = sandbox ? JSON.stringify(sandbox) : '';
-    return this.#client.writeRecord(keyOf(id), [id, expected ?? '', randomUUID(), score, record]);
+    const endpoint = sandbox ? [`${sandbox.ip ?? '*'}:${sandbox.port}`, String(sandbox.port)] : [];
+    return this.#client.writeRecord(keyOf(id), [
+      id,
+      expected ?? '',
+      randomUUID(),
+      score,
+      record,
+      ...endpoint,
+    ]);
+  }
+
+  async isDaemon(ip: string | null, port: number): Promise<boolean> {
+    const endpoints = ip === null ? [`any:${port}`] : [`${ip}:${port}`, `*:${port}`];
+    return (await this.#client.hmGet(DAEMONS, endpoints)).some((count) => count !== null);
   }
 
   async list(): Promise<readonly Sandbox[]> {

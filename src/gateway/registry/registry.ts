@@ -26,6 +26,11 @@ export interface Store extends AsyncDisposable {
    * was.
    */
   write(id: string, sandbox: Sandbox | null, expected: string | null): Promise<boolean>;
+  /**
+   * Whether a port is that of a daemon at the address, or may be: daemons at host names may be anywhere. Null: the address
+   * is not known, so the port must be that of no daemon at all.
+   */
+  isDaemon(ip: string | null, port: number): Promise<boolean>;
   /** All records, in no order. */
   list(): Promise<readonly Sandbox[]>;
   /** At most `limit` ids, the longest due first. */
@@ -72,6 +77,10 @@ export class Registry {
       if (sandbox === stored.sandbox) return sandbox;
       if (await this.#store.write(id, sandbox, stored.version)) return sandbox;
     }
+  }
+
+  isDaemon(ip: string | null, port: number): Promise<boolean> {
+    return this.#store.isDaemon(ip, port);
   }
 
   list(): Promise<readonly Sandbox[]> {

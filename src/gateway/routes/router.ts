@@ -2,45 +2,35 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Logger } from 'pino';
 import { messageOf, statusOf } from '../../base/errors.ts';
-import { equalSecrets } from '../../base/secrets.ts';
-import { isReachable, type Sandbox } from '../leases/sandbox.ts';
+import type { Keys } from '../access/keys.ts';
 import type { Exchanges } from '../proxy/exchanges.ts';
-import type { ReverseProxy, Upstream } from '../proxy/proxy.ts';
+import type { ReverseProxy } from '../proxy/proxy.ts';
 import { isInvalidResponse } from '../proxy/response-checks.ts';
-import { hasPassed, type Via } from '../proxy/via.ts';
-import type { Registry } from '../registry/registry.ts';
 import { answerPreflight, isPreflight } from './answers.ts';
-import { closedOperation, originForm } from './closed-paths.ts';
 import { type Downstream, requestFrom, upgradeFrom } from './downstream.ts';
-import { DAEMON_PORT, type Target, type TargetReader } from './target.ts';
+import {
+  isRefusal,
+  RESULTS,
+  type Refusal,
+  type Result,
+  type Route,
+  type RouteFinder,
+} from './route-finder.ts';
+import type { Target, TargetReader } from './target.ts';
 
 export interface RouterParts {
   readonly targets: TargetReader;
-  readonly registry: Registry;
+  readonly finder: RouteFinder;
   readonly proxy: ReverseProxy;
   readonly exchanges: Exchanges;
-  readonly via: Via;
   /** The most requests that may be in flight to one sandbox. */
   readonly maxRequests: number;
   /** Removed from requests to sandboxes. */
-  readonly apiKey: string;
+  readonly keys: Keys;
   /** Answers requests that name no sandbox. */
   readonly platform: (request: IncomingMessage, response: ServerResponse) => void;
   readonly logger: Logger;
 }
-
-/** What became of requests for sandboxes: the labels of a metric. */
-export const RESULTS = [
-  'carried',
-  'malformed',
-  'looped',
-  'closed',
-  'unknown',
-  'expired',
-  'busy',
-  'failed',
-] as const;
-export type Result = (typeof RESULTS)[number];
 
 /**
  * Routes every request. One that names a sandbox is forwarded to it, whatever its path; one that names none is a
@@ -94,10 +84,15 @@ export class Router {
   async #forward(downstream: Downstream, target: Target): Promise<void> {
     const { proxy, exchanges, logger } = this.#parts;
     try {
-      const to = await this.#upstream(downstream, target);
-      if (!to || downstream.stream.destroyed || this.#isBusy(downstream, target)) return;
+      const to = await this.#find(downstream, target);
+      if (isRefusal(to)) {
+        this.#refuse(downstream, to.result, to.code, to.message, target.id);
+        return;
+      }
+      if (downstream.stream.destroyed || this.#isBusy(downstream, target)) return;
       this.counts.carried++;
-      this.#removeApiKey(downstream.request);
+      this.#removeKeys(downstream.request);
+      downstream.request.url = to.path;
       exchanges.add(target.id, downstream.stream);
       downstream.forward(proxy, to, (error) => this.#fail(downstream, target, error));
     } catch (error) {
@@ -106,30 +101,10 @@ export class Router {
     }
   }
 
-  /** Null: the request was refused. */
-  async #upstream(downstream: Downstream, { id, port }: Target): Promise<Upstream | null> {
-    const target = downstream.request.url ?? '';
-    const path = originForm(target);
-    if (path === null) {
-      const message = `the request target must be a path or an http URL, not '${target}'`;
-      return this.#refuse(downstream, 'malformed', 400, message, id);
-    }
-    downstream.request.url = path;
-    const pseudonym = this.#parts.via.pseudonymFor(id);
-    if (hasPassed(downstream.request, pseudonym)) {
-      const message = `the gateway has forwarded this request to sandbox '${id}' before: it came back with its Via header`;
-      return this.#refuse(downstream, 'looped', 508, message, id);
-    }
-    const { sandbox, now } = await this.#parts.registry.find(id);
-    if (!sandbox || !isReachable(sandbox, now)) {
-      const result = sandbox ? 'expired' : 'unknown';
-      return this.#refuse(downstream, result, 502, describeAbsence(id, sandbox), id);
-    }
-    const actualPort = port === DAEMON_PORT ? sandbox.port : port;
-    const closed = actualPort === sandbox.port ? closedOperation(path) : null;
-    if (closed !== null)
-      return this.#refuse(downstream, 'closed', 403, `${closed} is not open to clients`, id);
-    return { sandboxId: id, address: sandbox.address, port: actualPort, pseudonym };
+  #find({ request }: Downstream, target: Target): Promise<Route | Refusal> {
+    const { finder, keys } = this.#parts;
+    const { headers, url: path = '' } = request;
+    return finder.find({ target, path, caller: keys.callerOf(headers), via: headers.via });
   }
 
   /** Refuses a request beyond the limit: a relay that removes `Via` would use up the gateway. */
@@ -141,9 +116,9 @@ export class Router {
     return true;
   }
 
-  #removeApiKey({ headers, headersDistinct }: IncomingMessage): void {
+  #removeKeys({ headers, headersDistinct }: IncomingMessage): void {
     const shown = headersDistinct['x-api-key'] ?? [];
-    if (shown.some((value) => equalSecrets(value, this.#parts.apiKey))) delete headers['x-api-key'];
+    if (shown.some((value) => this.#parts.keys.isKey(value))) delete headers['x-api-key'];
   }
 
   #fail(downstream: Downstream, { id, port }: Target, error: Error): void {
@@ -158,14 +133,8 @@ export class Router {
     this.#refuse(downstream, 'failed', 502, message, id);
   }
 
-  #refuse(downstream: Downstream, result: Result, code: number, message: string, sandboxID?: string): null {
+  #refuse(downstream: Downstream, result: Result, code: number, message: string, sandboxID?: string): void {
     this.counts[result]++;
     downstream.refuse(code, message, sandboxID);
-    return null;
   }
-}
-
-function describeAbsence(id: string, sandbox: Sandbox | null): string {
-  if (!sandbox) return `sandbox '${id}' is not known`;
-  return sandbox.phase === 'paused' ? `sandbox '${id}' is paused` : `sandbox '${id}' has expired`;
 }

@@ -1,0 +1,159 @@
+import { lookup } from 'node:dns/promises';
+import { BlockList, isIP, SocketAddress } from 'node:net';
+import { networkInterfaces } from 'node:os';
+import { EnvdError, messageOf } from '../../base/errors.ts';
+
+/** Addresses as in `10.0.0.0/8`, or one address. */
+export interface AddressRange {
+  readonly address: string;
+  /** The length of the prefix in bits; null: this one address. */
+  readonly prefix: number | null;
+}
+
+/** Both ends included. */
+export type PortRange = readonly [first: number, last: number];
+
+export interface AddressRules {
+  /** Where sandboxes may be; null: everywhere but at loopback, link-local, multicast and the gateway's own addresses. */
+  readonly allowAddresses: readonly AddressRange[] | null;
+  /** The ports that clients may name, besides those of daemons. */
+  readonly allowPorts: readonly PortRange[];
+}
+
+const NEVER_BY_DEFAULT = [
+  ...['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '224.0.0.0/4', '240.0.0.0/4'],
+  ...['::/127', 'fe80::/10', 'ff00::/8', '64:ff9b::/96'],
+];
+/** How long the addresses of this machine, and those that names resolve to, count; in ms. */
+const KEPT_MS = 5000;
+/** The most names that are kept. */
+const KEPT_NAMES = 10_000;
+
+interface Kept<T> {
+  readonly value: T;
+  readonly until: number;
+}
+
+/** Decides where the gateway may connect to. */
+export class Addresses {
+  readonly #allowed: BlockList | null;
+  /** Allowed by themselves, not as part of a range. */
+  readonly #named: ReadonlySet<string>;
+  readonly #refused = listOf(NEVER_BY_DEFAULT.map((text) => readRange(text) ?? unreadable(text)));
+  readonly #ports: readonly PortRange[];
+  readonly #names = new Map<string, Kept<string>>();
+  #own: Kept<ReadonlySet<string>> = { value: new Set(), until: 0 };
+
+  constructor({ allowAddresses, allowPorts }: AddressRules) {
+    this.#allowed = allowAddresses && listOf(allowAddresses);
+    const single = (allowAddresses ?? []).filter(({ prefix }) => prefix === null);
+    this.#named = new Set(single.map(({ address }) => canonical(address) ?? address));
+    this.#ports = allowPorts;
+  }
+
+  /** The address of a new sandbox as it is kept. Throws `invalid_argument` for an IP address that is not allowed. */
+  admit(address: string): { readonly address: string; readonly ip: string | null } {
+    const ip = canonical(address);
+    if (ip !== null && !this.#isAllowed(ip)) throw new EnvdError('invalid_argument', refusal(ip));
+    return { address: ip ?? address, ip };
+  }
+
+  isPortAllowed(port: number): boolean {
+    return this.#ports.some(([first, last]) => first <= port && port <= last);
+  }
+
+  /**
+   * The IP address to connect to. Throws `unavailable` when it is not allowed, or the name cannot be resolved. A name is
+   * resolved here, so that what was checked is what is connected to.
+   */
+  async resolve(address: string): Promise<string> {
+    const ip = canonical(address) ?? (await this.#lookUp(address));
+    if (this.#isAllowed(ip)) return ip;
+    throw new EnvdError('unavailable', refusal(ip === address ? ip : `${ip} (${address})`));
+  }
+
+  async #lookUp(name: string): Promise<string> {
+    const now = performance.now();
+    const known = this.#names.get(name);
+    if (known && known.until > now) return known.value;
+    try {
+      const { address } = await lookup(name);
+      const value = canonical(address) ?? address;
+      if (this.#names.size >= KEPT_NAMES) this.#names.clear();
+      this.#names.set(name, { value, until: now + KEPT_MS });
+      return value;
+    } catch (error) {
+      const message = `the name '${name}' cannot be resolved: ${messageOf(error)}`;
+      throw new EnvdError('unavailable', message, { cause: error });
+    }
+  }
+
+  #isAllowed(ip: string): boolean {
+    // A range of a network has the gateway's own address in it, too, with everything else that listens there.
+    if (this.#allowed)
+      return has(this.#allowed, ip) && (!this.#isOwn(ip) || this.#named.has(ip) || isLoopback(ip));
+    return !has(this.#refused, ip) && !this.#isOwn(ip);
+  }
+
+  #isOwn(ip: string): boolean {
+    const now = performance.now();
+    if (this.#own.until <= now) {
+      const own = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
+      this.#own = {
+        value: new Set(own.map(({ address }) => canonical(address) ?? address)),
+        until: now + KEPT_MS,
+      };
+    }
+    return this.#own.value.has(ip);
+  }
+}
+
+/** An IP address in its one usual form, IPv4 when it is mapped into IPv6; null for what is a name. */
+function canonical(address: string): string | null {
+  const version = isIP(address);
+  if (version !== 6) return version === 4 ? address : null;
+  const { address: short } = new SocketAddress({ address, family: 'ipv6' });
+  return /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(short)?.[1] ?? short;
+}
+
+/** Reads `10.0.0.0/8`, `fd00::/8`, or an address; null for anything else. */
+export function readRange(text: string): AddressRange | null {
+  const [address = '', prefix, ...rest] = text.split('/');
+  const bits = isIP(address) === 6 ? 128 : 32;
+  if (isIP(address) === 0 || rest.length > 0) return null;
+  if (prefix === undefined) return { address, prefix: null };
+  return /^\d{1,3}$/.test(prefix) && Number(prefix) <= bits ? { address, prefix: Number(prefix) } : null;
+}
+
+/** Reads `80` or `8000-8999`; null for anything else. */
+export function readPorts(text: string): PortRange | null {
+  const [, first, last = first] = /^(\d{1,5})(?:-(\d{1,5}))?$/.exec(text) ?? [];
+  const range = [Number(first), Number(last)] as const;
+  return range[0] >= 1 && range[0] <= range[1] && range[1] <= 65535 ? range : null;
+}
+
+function listOf(ranges: readonly AddressRange[]): BlockList {
+  const list = new BlockList();
+  for (const { address, prefix } of ranges) {
+    const family = isIP(address) === 6 ? 'ipv6' : 'ipv4';
+    if (prefix === null) list.addAddress(address, family);
+    else list.addSubnet(address, prefix, family);
+  }
+  return list;
+}
+
+function has(list: BlockList, ip: string): boolean {
+  return list.check(ip, isIP(ip) === 6 ? 'ipv6' : 'ipv4');
+}
+
+function isLoopback(ip: string): boolean {
+  return ip.startsWith('127.') || ip === '::1';
+}
+
+function refusal(ip: string): string {
+  return `the gateway does not connect to the address ${ip}: --allow-addresses names those that it may`;
+}
+
+function unreadable(text: string): never {
+  throw new EnvdError('internal', `not a range: ${text}`);
+}

@@ -1,0 +1,104 @@
+import { hash } from 'node:crypto';
+import { readFileSync, unwatchFile, watchFile } from 'node:fs';
+import type { IncomingHttpHeaders } from 'node:http';
+import type { Logger } from 'pino';
+import { EnvdError, messageOf } from '../../base/errors.ts';
+
+/** Whose key a request shows. */
+export type Caller = { readonly kind: 'platform' } | { readonly kind: 'client'; readonly name: string };
+
+const PLATFORM: Caller = { kind: 'platform' };
+const CLIENT_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
+/** How often the file is looked at, in ms. */
+const POLL_MS = 1000;
+
+export interface KeySources {
+  /** A platform key; null: none besides those of the file. */
+  readonly apiKey: string | null;
+  readonly keyFile: string | null;
+}
+
+/**
+ * The keys of the platform and of its clients. A file of keys is read again when it changes, so that keys can be rotated
+ * while the gateway runs; one that cannot be used leaves the keys as they were.
+ */
+export class Keys implements Disposable {
+  /** By digest: a look-up takes the same time whatever part of a key is right. */
+  #callers: ReadonlyMap<string, Caller>;
+  readonly #sources: KeySources;
+
+  /** Throws `invalid_argument` when the file cannot be used. */
+  constructor(sources: KeySources, logger: Logger) {
+    this.#sources = sources;
+    this.#callers = readKeys(sources);
+    const { keyFile } = sources;
+    if (keyFile === null) return;
+    watchFile(keyFile, { interval: POLL_MS, persistent: false }, () => this.#reload(logger));
+  }
+
+  /** The caller whose key is in `X-API-Key`; null when there is none, or it is wrong. */
+  callerOf({ 'x-api-key': shown }: IncomingHttpHeaders): Caller | null {
+    return typeof shown === 'string' ? (this.#callers.get(digest(shown)) ?? null) : null;
+  }
+
+  /** Whether a value is the key of anybody. */
+  isKey(value: string): boolean {
+    return this.#callers.has(digest(value));
+  }
+
+  #reload(logger: Logger): void {
+    try {
+      this.#callers = readKeys(this.#sources);
+      logger.info({ keys: this.#callers.size }, 'the keys were read again');
+    } catch (error) {
+      logger.error({ reason: messageOf(error) }, 'the keys could not be read again: the earlier ones count');
+    }
+  }
+
+  [Symbol.dispose](): void {
+    if (this.#sources.keyFile !== null) unwatchFile(this.#sources.keyFile);
+  }
+}
+
+function readKeys({ apiKey, keyFile }: KeySources): ReadonlyMap<string, Caller> {
+  const callers = new Map<string, Caller>();
+  if (keyFile !== null) {
+    for (const [key, caller] of parseKeys(keyFile, readText(keyFile))) callers.set(digest(key), caller);
+  }
+  if (apiKey !== null) callers.set(digest(apiKey), PLATFORM);
+  return callers;
+}
+
+function readText(path: string): string {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (error) {
+    throw new EnvdError('invalid_argument', `cannot read the keys: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+/** Lines `platform KEY` and `client NAME KEY`; empty ones and those that begin with `#` are skipped. */
+function parseKeys(path: string, text: string): readonly (readonly [string, Caller])[] {
+  const pairs = text.split('\n').flatMap((line, index) => {
+    const words = line.trim().split(/\s+/);
+    if (line.trim() === '' || line.trim().startsWith('#')) return [];
+    const pair = parseLine(words);
+    if (pair) return [pair];
+    // Without the line itself, which may hold a key.
+    const message = `line ${index + 1} of ${path} must be 'platform KEY' or 'client NAME KEY'`;
+    throw new EnvdError('invalid_argument', message);
+  });
+  if (pairs.some(([, { kind }]) => kind === 'platform')) return pairs;
+  throw new EnvdError('invalid_argument', `${path} has no line 'platform KEY'`);
+}
+
+function parseLine([kind, ...words]: readonly string[]): readonly [string, Caller] | null {
+  const [first = '', second = ''] = words;
+  if (kind === 'platform' && words.length === 1) return [first, PLATFORM];
+  if (kind !== 'client' || words.length !== 2 || !CLIENT_NAME.test(first)) return null;
+  return [second, { kind: 'client', name: first }];
+}
+
+function digest(key: string): string {
+  return hash('sha256', key);
+}

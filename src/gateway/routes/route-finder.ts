@@ -1,0 +1,132 @@
+import { messageOf } from '../../base/errors.ts';
+import type { Addresses } from '../access/addresses.ts';
+import type { Caller } from '../access/keys.ts';
+import { isReachable, type Sandbox } from '../leases/sandbox.ts';
+import type { Upstream } from '../proxy/proxy.ts';
+import { hasPassed, type Via } from '../proxy/via.ts';
+import type { Registry } from '../registry/registry.ts';
+import { closedOperation, originForm } from './closed-paths.ts';
+import { DAEMON_PORT, type Target } from './target.ts';
+
+/** What became of requests for sandboxes: the labels of a metric. */
+export const RESULTS = [
+  ...(['carried', 'malformed', 'looped', 'closed', 'unauthorized', 'unknown', 'expired'] as const),
+  ...(['busy', 'failed'] as const),
+];
+export type Result = (typeof RESULTS)[number];
+
+/** What a request asks for. */
+export interface Question {
+  readonly target: Target;
+  /** The request target, in whatever form. */
+  readonly path: string;
+  readonly caller: Caller | null;
+  readonly via: string | undefined;
+}
+
+/** Where a request goes. */
+export interface Route extends Upstream {
+  /** In origin form. */
+  readonly path: string;
+}
+
+export interface Refusal {
+  readonly result: Exclude<Result, 'carried'>;
+  readonly code: number;
+  readonly message: string;
+}
+
+export interface RouteParts {
+  readonly registry: Registry;
+  readonly via: Via;
+  readonly addresses: Addresses;
+  /** Whether only callers with a key reach sandboxes. */
+  readonly requireKey: boolean;
+}
+
+/** Decides who may reach what, and where it is. */
+export class RouteFinder {
+  readonly #parts: RouteParts;
+
+  constructor(parts: RouteParts) {
+    this.#parts = parts;
+  }
+
+  /** Throws when the registry cannot be asked. */
+  async find(question: Question): Promise<Route | Refusal> {
+    const { target, caller } = question;
+    const path = originForm(question.path);
+    if (path === null) {
+      return refuse(
+        'malformed',
+        400,
+        `the request target must be a path or an http URL, not '${question.path}'`,
+      );
+    }
+    const pseudonym = this.#parts.via.pseudonymFor(target.id);
+    if (hasPassed(question.via, pseudonym)) return refuse('looped', 508, describeLoop(target.id));
+    if (this.#parts.requireKey && !caller) {
+      return refuse('unauthorized', 401, 'unauthorized: header X-API-Key is missing or wrong');
+    }
+    const { sandbox, now } = await this.#parts.registry.find(target.id);
+    if (!sandbox || !this.#isVisible(sandbox, caller)) {
+      return refuse('unknown', 502, `sandbox '${target.id}' is not known`);
+    }
+    if (!isReachable(sandbox, now)) return refuse('expired', 502, describeAbsence(sandbox));
+    return (
+      (await this.#refusePort(sandbox, question, path)) ?? this.#upstream(sandbox, target, path, pseudonym)
+    );
+  }
+
+  /** Where keys are required, a client reaches its own sandboxes only. */
+  #isVisible({ owner }: Sandbox, caller: Caller | null): boolean {
+    return !this.#parts.requireKey || caller?.kind !== 'client' || owner === caller.name;
+  }
+
+  async #refusePort(sandbox: Sandbox, { target, caller }: Question, path: string): Promise<Refusal | null> {
+    const port = portOf(sandbox, target);
+    if (port === sandbox.port) {
+      const closed = caller?.kind === 'platform' ? null : closedOperation(path);
+      return closed === null ? null : refuse('closed', 403, `${closed} is not open to clients`);
+    }
+    const { addresses, registry } = this.#parts;
+    const open = addresses.isPortAllowed(port) && !(await registry.isDaemon(sandbox.ip ?? null, port));
+    return open ? null : refuse('closed', 403, `port ${port} is not open to clients`);
+  }
+
+  async #upstream(
+    sandbox: Sandbox,
+    target: Target,
+    path: string,
+    pseudonym: string,
+  ): Promise<Route | Refusal> {
+    const port = portOf(sandbox, target);
+    try {
+      const address = await this.#parts.addresses.resolve(sandbox.address);
+      return { sandboxId: sandbox.id, address, port, path, pseudonym };
+    } catch (error) {
+      const message = `sandbox '${sandbox.id}' cannot be reached on port ${target.port}: ${messageOf(error)}`;
+      return refuse('failed', 502, message);
+    }
+  }
+}
+
+export function isRefusal(answer: Route | Refusal): answer is Refusal {
+  return 'code' in answer;
+}
+
+function portOf(sandbox: Sandbox, { port }: Target): number {
+  return port === DAEMON_PORT ? sandbox.port : port;
+}
+
+function refuse(result: Refusal['result'], code: number, message: string): Refusal {
+  return { result, code, message };
+}
+
+function describeLoop(id: string): string {
+  return `the gateway has forwarded this request to sandbox '${id}' before: it came back with its Via header`;
+}
+
+function describeAbsence({ id, phase }: Sandbox): string {
+  return phase === 'paused' ? `sandbox '${id}' is paused` : `sandbox '${id}' has expired`;
+}
