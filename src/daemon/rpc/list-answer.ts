@@ -13,7 +13,6 @@ export class ListAnswer<Output extends DescMessage> {
   readonly #schema: Output;
   readonly #codec: Codec;
   readonly #chunks: Buffer[] = [];
-  #bytes = 0;
 
   constructor(schema: Output, codec: Codec) {
     this.#schema = schema;
@@ -28,19 +27,28 @@ export class ListAnswer<Output extends DescMessage> {
     else this.#addJson(toJsonString(this.#schema, slice));
   }
 
-  /** Adds `items`, `count` of them at a time, with turns of the event loop in between. */
+  /**
+   * Returns the message of `items` when it is small. A large one is added in slices, with turns of the event loop in between,
+   * and null is returned. `sizeOf`: about the bytes of an item.
+   */
   async addAll<Item>(
     items: readonly Item[],
-    count: number,
+    sizeOf: (item: Item) => number,
     messageOf: (slice: readonly Item[]) => MessageInitShape<Output> | Promise<MessageInitShape<Output>>,
-  ): Promise<void> {
-    let turn = this.#bytes;
-    for (let at = 0; at < items.length; at += count) {
-      this.add(await messageOf(items.slice(at, at + count)));
-      if (this.#bytes - turn < TURN_BYTES) continue;
-      turn = this.#bytes;
+  ): Promise<MessageInitShape<Output> | null> {
+    let bytes = 0;
+    let first = 0;
+    for (const [index, item] of items.entries()) {
+      bytes += sizeOf(item);
+      if (bytes < TURN_BYTES) continue;
+      this.add(await messageOf(items.slice(first, index + 1)));
+      [bytes, first] = [0, index + 1];
       await setImmediate();
     }
+    const rest = items.slice(first);
+    if (first === 0) return messageOf(rest);
+    if (rest.length > 0) this.add(await messageOf(rest));
+    return null;
   }
 
   /** The encoded message; null when nothing was added. */
@@ -58,8 +66,6 @@ export class ListAnswer<Output extends DescMessage> {
   }
 
   #push(chunk: Buffer): void {
-    if (chunk.length === 0) return;
-    this.#chunks.push(chunk);
-    this.#bytes += chunk.length;
+    if (chunk.length > 0) this.#chunks.push(chunk);
   }
 }

@@ -16,18 +16,14 @@ import { choicesOf } from './codec.ts';
 import type { UnaryCall } from './connect-unary.ts';
 import { inputOf, selectorOf, sizeOf } from './process-messages.ts';
 
-/** Processes whose configurations, of up to some MiB each, are encoded together. */
-const SLICE = 16;
-
 /** The calls of `process.Process`, except its event streams. */
 export function processService(processes: ProcessTable) {
   return {
     async list(_request: ListRequest, { list }: UnaryCall<typeof ListResponseSchema>) {
       const all = processes.list();
       const messageOf = (some: readonly ManagedProcess[]) => ({ processes: some.map(infoOf) });
-      if (!list || all.length <= SLICE) return messageOf(all);
-      await list.addAll(all, SLICE, messageOf);
-      return {};
+      if (!list) return messageOf(all);
+      return (await list.addAll(all, sizeOfInfo, messageOf)) ?? {};
     },
     update({ process, pty }) {
       const target = processes.find(selectorOf(process));
@@ -76,6 +72,14 @@ function infoOf({ config, pid, tag }: ManagedProcess) {
     pid,
     ...(tag !== null && { tag }),
   };
+}
+
+/** About the bytes of `infoOf`, which may be some MiB. */
+function sizeOfInfo({ config: { command, args, environment } }: ManagedProcess): number {
+  let bytes = command.length;
+  for (const one of args) bytes += one.length;
+  for (const name of Object.keys(environment)) bytes += name.length + (environment[name]?.length ?? 0);
+  return bytes;
 }
 
 /** Writes to the process selected by the first message, even if its tag is reused later. */

@@ -38,8 +38,8 @@ const EVENT_TYPE: Readonly<Record<WatchEventType, EventType>> = {
 /** Events that include the entry if requested. */
 const DESCRIBED: ReadonlySet<WatchEventType> = new Set<WatchEventType>(['create', 'write', 'chmod']);
 
-/** Events that are encoded together. */
-const SLICE = 256;
+/** About the bytes of an entry in an event, without names. */
+const ENTRY_BYTES = 256;
 
 export interface WatchDependencies {
   readonly watcher: Watcher;
@@ -129,9 +129,8 @@ export function watcherService({ polled, guest, entries }: WatchDependencies) {
       const messagesOf = async (some: readonly WatchEvent[]) => ({
         events: await Promise.all(some.map((event) => eventMessage(event, source))),
       });
-      if (!list || events.length <= SLICE) return messagesOf(events);
-      await list.addAll(events, SLICE, messagesOf);
-      return {};
+      if (!list) return messagesOf(events);
+      return (await list.addAll(events, ({ path }) => ENTRY_BYTES + path.length, messagesOf)) ?? {};
     },
     removeWatcher({ watcherId }) {
       polled.remove(watcherId);
