@@ -53,6 +53,12 @@ export const text: Shape<string | null> = {
   read: (value, name) => (isAbsent(value) || value === '' ? null : string.read(value, name)),
 };
 
+/** Text without NUL; null when absent. */
+export const textOrEmpty: Shape<string | null> = {
+  schema: string.schema,
+  read: (value, name) => (isAbsent(value) ? null : string.read(value, name)),
+};
+
 /** Text that is told in `format`; null when absent or empty. `parse` throws what `read` throws. */
 export function formatted<T>(format: string, parse: (text: string, name: string) => T): Shape<T | null> {
   return {

@@ -8,7 +8,7 @@ import type { Lanes } from './os/lanes.ts';
 import { wallClock } from './os/machine.ts';
 import type { LogCollector } from './services/collector/log-collector.ts';
 import type { Guest } from './services/guest/guest.ts';
-import { SYSTEM_TRUST_STORE } from './services/init/ca-bundle.ts';
+import { SYSTEM_TRUST_STORE, trustVariables } from './services/init/ca-bundle.ts';
 import { Identity } from './services/init/identity.ts';
 import { Init } from './services/init/init.ts';
 import { readMetadata } from './services/init/metadata.ts';
@@ -57,6 +57,8 @@ export function createInit(
     metadata?.forget();
     collector?.pause();
   };
+  // Certificates that the image was made with, or that a daemon before this one has added.
+  others.guest.defaultVariables = trustVariables(SYSTEM_TRUST_STORE);
   const volumes = new Volumes(SYSTEM_TOOLS, join(config.runtimeDirectory, 'volumes'), lanes);
   const steps = initSteps({
     ...{ ...others, metadata, volumes },

@@ -17,7 +17,10 @@ export function initDependencies(own: Partial<InitDependencies> = {}): InitDepen
     filesystemFreezer: { release: async () => {} },
     onClockError: () => {},
     clock: { nowNs: () => 0n, setNs: () => {} },
-    trustStore: { bundle: join(directory, 'bundle'), local: join(directory, 'local') },
+    trustStore: {
+      ...{ bundle: join(directory, 'bundle'), local: join(directory, 'local') },
+      ...{ others: [], hashed: join(directory, 'hashed') },
+    },
     eventsVariable: 'TEST_EVENTS_ADDRESS',
     hosts: { file: join(directory, 'hosts'), name: 'loop.test' },
     volumes: new Volumes(

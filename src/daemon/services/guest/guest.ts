@@ -7,7 +7,12 @@ export interface GuestState {
   readonly accessToken: string | null;
   readonly defaultUser: string;
   readonly defaultWorkdir: string | null;
-  readonly variables: { readonly platform: Variables; readonly own: Variables };
+  /** Earlier versions have no defaults. */
+  readonly variables: {
+    readonly platform: Variables;
+    readonly own: Variables;
+    readonly defaults?: Variables;
+  };
 }
 
 /** Settings of the guest from /init; one instance for the lifetime of the daemon. */
@@ -18,6 +23,7 @@ export class Guest {
   /** The directory for an empty path; null: the user's home. */
   defaultWorkdir: string | null = null;
 
+  #defaultVariables: Variables = {};
   #platformVariables: Variables = {};
   #ownVariables: Variables = {};
   #environment: Variables = {};
@@ -27,7 +33,7 @@ export class Guest {
     this.#users = users;
   }
 
-  /** Variables of every process: the platform's, overridden by the daemon's own. */
+  /** Variables of every process: the defaults, the platform's, and the daemon's own; later ones override earlier ones. */
   get environment(): Variables {
     return this.#environment;
   }
@@ -35,7 +41,13 @@ export class Guest {
   /** Replaces the platform's variables. */
   set environment(variables: Variables) {
     this.#platformVariables = variables;
-    this.#environment = { ...variables, ...this.#ownVariables };
+    this.#environment = { ...this.#defaultVariables, ...variables, ...this.#ownVariables };
+  }
+
+  /** Replaces the variables that the platform can override. */
+  set defaultVariables(variables: Variables) {
+    this.#defaultVariables = variables;
+    this.environment = this.#platformVariables;
   }
 
   /** Sets variables that the daemon sets itself; null removes one, others stay. */
@@ -48,7 +60,11 @@ export class Guest {
 
   get state(): GuestState {
     const { accessToken, defaultUser, defaultWorkdir } = this;
-    const variables = { platform: this.#platformVariables, own: this.#ownVariables };
+    const variables = {
+      platform: this.#platformVariables,
+      own: this.#ownVariables,
+      defaults: this.#defaultVariables,
+    };
     return { accessToken, defaultUser, defaultWorkdir, variables };
   }
 
@@ -56,6 +72,7 @@ export class Guest {
   continueFrom({ accessToken, defaultUser, defaultWorkdir, variables }: GuestState): void {
     Object.assign(this, { accessToken, defaultUser, defaultWorkdir });
     this.#ownVariables = variables.own;
+    this.#defaultVariables = variables.defaults ?? {};
     this.environment = variables.platform;
   }
 

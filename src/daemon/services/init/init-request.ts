@@ -8,6 +8,7 @@ import {
   requiredText,
   string,
   text,
+  textOrEmpty,
 } from '../../../base/shape.ts';
 
 export interface VolumeMount {
@@ -32,7 +33,7 @@ const members = object({
   envVars: environment,
   defaultUser: text,
   defaultWorkdir: text,
-  caBundle: text,
+  caBundle: textOrEmpty,
   hyperloopIP: text,
   lifecycleID: text,
   volumeMounts: list(volumeMount),
@@ -47,14 +48,14 @@ export interface InitRequest {
   readonly environment: Readonly<Record<string, string>> | null;
   readonly defaultUser: string | null;
   readonly defaultWorkdir: string | null;
-  /** Certificates in PEM. */
+  /** Certificates in PEM; empty: none. */
   readonly caBundle: string | null;
   readonly hyperloopIP: string | null;
   readonly lifecycleID: string | null;
   readonly volumeMounts: readonly VolumeMount[] | null;
 }
 
-/** The body of /init, parsed JSON. `null` and the empty string count as absent. */
+/** The body of /init, parsed JSON. `null` counts as absent, and so does the empty string but for `caBundle`. */
 export const INIT_REQUEST = mapped(
   members,
   ({ timestamp, envVars, ...others }): InitRequest => ({

@@ -1,4 +1,5 @@
 import { EnvdError, messageOf } from '../../../base/errors.ts';
+import { exhaustionOf } from '../../os/errno.ts';
 import type { FreezeAudit } from '../freeze/sweep.ts';
 import type { InitRequest } from './init-request.ts';
 import { SharedRuns } from './shared-runs.ts';
@@ -159,7 +160,7 @@ async function failureOf(name: string, run: () => Promise<void>): Promise<EnvdEr
     await run();
     return null;
   } catch (error) {
-    const kind = error instanceof EnvdError ? error.kind : 'internal';
+    const kind = error instanceof EnvdError ? error.kind : (exhaustionOf(error) ?? 'internal');
     return new EnvdError(kind, `init step '${name}' failed: ${messageOf(error)}`, { cause: error });
   }
 }

@@ -6,7 +6,7 @@ import { readIfPresent, replaceFile } from '../../os/text-file.ts';
 import type { FilesystemFreezer } from '../freeze/filesystem-freezer.ts';
 import type { Freezer } from '../freeze/freezer.ts';
 import type { Guest } from '../guest/guest.ts';
-import { type TrustStore, trust } from './ca-bundle.ts';
+import { type TrustStore, trust, trustVariables } from './ca-bundle.ts';
 import type { InitCall, InitSteps, LastingStep, QuickStep } from './init.ts';
 import type { InitRequest } from './init-request.ts';
 import type { MetadataReader } from './metadata-reader.ts';
@@ -88,7 +88,13 @@ function quickSteps(dependencies: InitDependencies): QuickStep[] {
   ];
 }
 
-function lastingSteps({ filesystemFreezer, trustStore, hosts, volumes }: InitDependencies): LastingStep[] {
+function lastingSteps({
+  guest,
+  filesystemFreezer,
+  trustStore,
+  hosts,
+  volumes,
+}: InitDependencies): LastingStep[] {
   /** Writing to the file system blocks while it is frozen. */
   const whenThawed = (name: string, wanted: LastingStep['wanted'], run: LastingStep['run']): LastingStep => ({
     ...{ name, wanted, runs: 'unless stale' },
@@ -102,7 +108,10 @@ function lastingSteps({ filesystemFreezer, trustStore, hosts, volumes }: InitDep
     whenThawed(
       'CA bundle',
       ({ caBundle }) => caBundle,
-      ({ caBundle }) => trust(caBundle ?? '', trustStore),
+      async ({ caBundle }) => {
+        await trust(caBundle ?? '', trustStore);
+        guest.defaultVariables = trustVariables(trustStore);
+      },
     ),
     whenThawed(
       'hosts entry',

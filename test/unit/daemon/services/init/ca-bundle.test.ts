@@ -6,12 +6,16 @@ import {
   readdirSync,
   readFileSync,
   rmdirSync,
+  rmSync,
+  statfsSync,
   statSync,
+  symlinkSync,
   writeFileSync,
 } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { beforeEach, describe, expect, test } from 'vitest';
-import { type TrustStore, trust } from '../../../../../src/daemon/services/init/ca-bundle.ts';
+import { type TrustStore, trust, trustVariables } from '../../../../../src/daemon/services/init/ca-bundle.ts';
+import { mountTmpfs } from '../../../../support/mounts.ts';
 import { needs } from '../../../../support/needs.ts';
 import { scratch } from '../../../../support/scratch.ts';
 
@@ -44,10 +48,11 @@ function store(): TrustStore {
   const bundle = join(root, 'ssl/ca-certificates.crt');
   mkdirSync(dirname(bundle));
   writeFileSync(bundle, PEM.system);
-  return { bundle, local: join(root, 'local/envd.crt') };
+  const hashed = join(root, 'hashed');
+  return { bundle, others: [], hashed, local: join(root, 'local/envd.crt') };
 }
 
-function contents({ bundle, local }: TrustStore): [string, string] {
+function contents({ bundle, local }: Pick<TrustStore, 'bundle' | 'local'>): [string, string] {
   return [readFileSync(bundle, 'utf8'), readFileSync(local, 'utf8')];
 }
 
@@ -142,4 +147,88 @@ test('an invalid certificate is refused, and nothing changes', async () => {
   });
   expect(readFileSync(files.bundle, 'utf8')).toBe(PEM.system);
   expect(existsSync(files.local)).toBe(false);
+});
+
+test('an empty text removes what was added, and changes nothing else', async () => {
+  const files = store();
+  await trust('', files);
+  expect(existsSync(files.local)).toBe(false);
+  await trust(PEM.a, files);
+  expect(trustVariables(files)).toMatchObject({
+    SSL_CERT_FILE: files.bundle,
+    NODE_EXTRA_CA_CERTS: files.local,
+  });
+  await trust('', files);
+  expect(readFileSync(files.bundle, 'utf8')).toBe(PEM.system);
+  expect(existsSync(files.local)).toBe(false);
+  expect(trustVariables(files)).toEqual({});
+});
+
+describe('other places', () => {
+  test('that exist get the certificates once each, and lose them again', async () => {
+    const root = scratch();
+    const others = ['fedora.pem', 'link.pem', 'missing.pem'].map((name) => join(root, name));
+    const files = { ...store(), others };
+    writeFileSync(others[0] ?? '', PEM.b);
+    symlinkSync('fedora.pem', others[1] ?? '');
+    await trust(PEM.a, files);
+    expect(readFileSync(others[0] ?? '', 'utf8')).toBe(PEM.b + PEM.a);
+    expect(readdirSync(root)).toEqual(['fedora.pem', 'link.pem']);
+    await trust('', files);
+    expect(readFileSync(others[0] ?? '', 'utf8')).toBe(PEM.b);
+  });
+
+  test('a directory by hash gets a file for each, beside one of the same name', async () => {
+    const files = store();
+    mkdirSync(files.hashed);
+    const name = execFileSync('openssl', ['x509', '-noout', '-hash'], {
+      encoding: 'utf8',
+      input: PEM.a,
+    }).trim();
+    writeFileSync(join(files.hashed, `${name}.0`), PEM.system);
+    await trust(PEM.a + PEM.b, files);
+    expect(readFileSync(join(files.hashed, `${name}.1`), 'utf8')).toBe(PEM.a);
+    expect(readdirSync(files.hashed)).toHaveLength(3);
+    await trust(PEM.b, files);
+    expect(existsSync(join(files.hashed, `${name}.1`))).toBe(false);
+    await trust('', files);
+    expect(readdirSync(files.hashed)).toEqual([`${name}.0`]);
+  });
+});
+
+describe('on a full disk', () => {
+  /** All of the disk but so many pages. */
+  function fill(directory: string, pages: number): string {
+    const filler = join(directory, 'filler');
+    const { bavail, bsize } = statfsSync(directory);
+    writeFileSync(filler, Buffer.alloc(Math.max(0, bavail - pages) * bsize));
+    return filler;
+  }
+
+  test.each([0, 1, 2, 3])(
+    'with %i pages left nothing is half written, and a later call succeeds',
+    async (pages) => {
+      const root = mountTmpfs('256k');
+      const files = {
+        bundle: join(root, 'bundle'),
+        others: [],
+        hashed: join(root, 'none'),
+        local: join(root, 'local'),
+      };
+      // The bundle takes more pages than are left.
+      const system = PEM.system + '# of the system\n'.repeat(1000);
+      writeFileSync(files.bundle, system);
+      await trust(PEM.a, files);
+      const filler = fill(root, pages);
+      await expect(trust(PEM.b, files)).rejects.toMatchObject({ code: 'ENOSPC' });
+      const [bundle, local] = contents(files);
+      expect(bundle).toBe(`${system.trimEnd()}\n${PEM.a}`);
+      // Whole blocks: those that were added, or those that will be removed, too.
+      expect([PEM.a, PEM.a + PEM.b]).toContain(local);
+      expect(readdirSync(root).sort()).toEqual(['bundle', 'filler', 'local']);
+      rmSync(filler);
+      await trust(PEM.b, files);
+      expect(contents(files)).toEqual([`${system.trimEnd()}\n${PEM.b}`, PEM.b]);
+    },
+  );
 });

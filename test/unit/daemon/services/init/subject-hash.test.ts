@@ -1,0 +1,24 @@
+import { execFileSync } from 'node:child_process';
+import { X509Certificate } from 'node:crypto';
+import { beforeEach, expect, test } from 'vitest';
+import { subjectHash } from '../../../../../src/daemon/services/init/subject-hash.ts';
+import { needs } from '../../../../support/needs.ts';
+
+beforeEach(() => needs('openssl'));
+
+const openssl = (args: readonly string[], input = '') =>
+  execFileSync('openssl', args, { encoding: 'utf8', input, stdio: ['pipe', 'pipe', 'ignore'] });
+
+test.each([
+  ['/CN=plain', ''],
+  ['/C=DE/O=Two  Words /CN= Blanks\t around  ', ''],
+  ['/O=Grüße aus MÜNCHEN/CN=Ωmega 日本', '-utf8'],
+  ['/O=several/CN=values+OU=in one set+O=unsorted', '-multivalue-rdn'],
+  [`/O=${'long '.repeat(12)}/OU=${'x'.repeat(60)}/L=${'y'.repeat(100)}/CN=z`, ''],
+  ['/DC=org/DC=example/emailAddress=Ada@Example.org/CN=ia5', ''],
+])('the subject %s has the hash that OpenSSL gives it', (subject, option) => {
+  const key = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-keyout', '/dev/null'];
+  const options = option === '' ? [] : [option];
+  const pem = openssl(['req', '-x509', ...key, ...options, '-subj', subject]);
+  expect(subjectHash(new X509Certificate(pem))).toBe(openssl(['x509', '-noout', '-hash'], pem).trim());
+});
