@@ -50,6 +50,7 @@ export interface AppServices extends RpcDependencies {
   readonly collapser: Collapser;
   readonly upgrade: Upgrade;
   readonly ports: Forwards;
+  readonly records: { readonly failures: number };
   readonly watcher: CountedWatcher;
   readonly uploads: Transfers;
   readonly downloads: Transfers;

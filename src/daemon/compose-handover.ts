@@ -47,6 +47,8 @@ export interface Parts {
 
 export interface HandingOver extends Parts {
   readonly app: { readonly server: Server };
+  /** Aborts when the daemon stops: then it is not replaced any more. */
+  readonly stopping: AbortController;
 }
 
 /** `parts` is called for an upgrade. */
@@ -55,7 +57,11 @@ export function createUpgrade(config: Config, logger: Logger, parts: () => Handi
     command: config.commands.next,
     version: config.version,
     lock: () => parts().lock.acquire('upgrade'),
-    assertPossible: () => parts().gate.assertOpen(),
+    assertPossible: () => {
+      const { gate, stopping } = parts();
+      stopping.signal.throwIfAborted();
+      gate.assertOpen();
+    },
     replace: () => handOver(parts(), config, logger),
     onFailure: (reason) => logger.error({ reason }, 'cannot upgrade'),
   });
@@ -130,25 +136,29 @@ function takeOver(state: Handover, parts: Parts, logger: Logger): void {
 
 /**
  * Replaces the program of this process (docs/decisions/034-upgrades-in-place.md). Throws `unavailable` when starts do not
- * complete; the daemon goes on then. Does not return otherwise.
+ * complete; the daemon goes on then. Throws the reason when the daemon stops meanwhile. Does not return otherwise.
  */
 async function handOver(daemon: HandingOver, config: Config, logger: Logger): Promise<void> {
-  const { app, processes, shutdown } = daemon;
+  const { app, processes, stopping } = daemon;
+  stopping.signal.throwIfAborted();
   const listener = forNextProgram(listenerOf(app.server));
   if (!(await processes.refuseStarts('the daemon is being replaced, try again', STARTS_MS))) {
-    processes.allowStarts();
     closeSync(listener);
+    stopping.signal.throwIfAborted();
+    processes.allowStarts();
     throw new EnvdError('unavailable', `starts under way did not complete within ${STARTS_MS / 1000} s`);
   }
   logger.info('upgrading');
   await processes.settle(READERS_MS);
-  // A stop has begun meanwhile.
-  if (shutdown.signal.aborted) return;
+  if (stopping.signal.aborted) closeSync(listener);
+  stopping.signal.throwIfAborted();
   // Further connections wait in the backlog of the duplicate.
   app.server.close();
   try {
     await leave(daemon, listener, config, logger);
   } catch (error) {
+    // The stop goes on.
+    if (stopping.signal.aborted) throw error;
     logger.fatal({ reason: messageOf(error) }, 'cannot hand over');
   }
   // Processes run on; the service manager starts the daemon again.
@@ -157,12 +167,14 @@ async function handOver(daemon: HandingOver, config: Config, logger: Logger): Pr
 
 /** From here on there is no way back. Throws or returns when no program could be executed. */
 async function leave(daemon: HandingOver, listener: number, config: Config, logger: Logger): Promise<void> {
-  const { app, shutdown, gate, watcher } = daemon;
+  const { app, shutdown, stopping, gate, watcher } = daemon;
   shutdown.abort(new EnvdError('unavailable', 'the daemon is being replaced, resume'));
   await closeConnections(app.server);
   await gate
     .whenIdle(CHANGES_MS)
     .catch((error) => logger.warn({ reason: messageOf(error) }, 'files are being changed'));
+  // No signal is taken from here on.
+  stopping.signal.throwIfAborted();
   const state = await stateOf(daemon, listener);
   watcher[Symbol.dispose]();
   execute(state, config, logger);

@@ -13,7 +13,7 @@ import type { Log } from './compose-log.ts';
 import { createHealth, createPause } from './compose-pause.ts';
 import { createForwards } from './compose-ports.ts';
 import type { Config } from './config.ts';
-import { findCgroupMount } from './os/cgroup2.ts';
+import { findCgroupMount } from './os/cgroup-mounts.ts';
 import { Lanes } from './os/lanes.ts';
 import { UserDatabase } from './os/users.ts';
 import { Connections } from './rest/connections.ts';
@@ -62,7 +62,7 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
     owned.add(() => value[Symbol.dispose]());
     return value;
   };
-  const shutdown = new AbortController();
+  const [shutdown, stopping] = [new AbortController(), new AbortController()];
   const users = new UserDatabase();
   const guest = new Guest(users);
   const lanes = new Lanes({ limitMs: config.fileTimeout * 1000, threads: config.threads });
@@ -90,7 +90,7 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
   const { init, volumes, metadata, collector } = createInit(config, { guest, lanes, logger, log, ...pause });
   if (metadata) own(metadata);
   const ports = own(createForwards(config, logger, pause.freezer, () => portOf(app.server)));
-  const parts = { guest, init, volumes, watcher, polled, processes, records, shutdown, ...pause };
+  const parts = { guest, init, volumes, watcher, polled, processes, records, shutdown, stopping, ...pause };
   const upgrade = createUpgrade(config, logger, () => ({ ...parts, app }));
   const app: FastifyInstance = buildApp(
     {
@@ -123,7 +123,9 @@ interface Stopped extends HandingOver {
 }
 
 async function stopAll(daemon: Stopped, action: 'end' | 'leave'): Promise<void> {
-  daemon.shutdown.abort(new EnvdError('unavailable', 'the daemon is stopping'));
+  const { stopping, shutdown } = daemon;
+  stopping.abort(new EnvdError('unavailable', 'the daemon is stopping'));
+  shutdown.abort(stopping.signal.reason);
   await daemon.filesystemFreezer.release();
   await daemon.freezer.thaw();
   if (action === 'end') await daemon.processes.stop();

@@ -3,7 +3,8 @@ import { dirname } from 'node:path';
 import { messageOf } from '../base/errors.ts';
 import { INTERFACE_VERSION } from '../base/version.ts';
 import type { Config } from './config.ts';
-import { Cgroup, findCgroupMount } from './os/cgroup2.ts';
+import { findCgroupMount } from './os/cgroup-mounts.ts';
+import { Cgroup } from './os/cgroup2.ts';
 import { abilities, type CgroupAbilities } from './services/guest/abilities.ts';
 
 /** Prints what `GET /health?verbose` tells of this guest, without a daemon. Changes nothing. */

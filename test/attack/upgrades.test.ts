@@ -8,9 +8,9 @@ import { kindsOfOpenFiles } from '../support/proc.ts';
 import { until } from '../support/until.ts';
 import { Workload } from '../support/workload.ts';
 
-/** Upgrades at random moments: ENVD_UPGRADES=50 for many, with 25 processes of each kind. */
+/** Upgrades at random moments: ENVD_UPGRADES=50 for many, with 20 processes of each kind. */
 const UPGRADES = Number(process.env.ENVD_UPGRADES ?? 3);
-const EACH = UPGRADES > 10 ? 25 : 8;
+const EACH = UPGRADES > 10 ? 20 : 6;
 async function upgrade(daemon: TestDaemon): Promise<void> {
   const ready = () => daemon.log.filter(({ msg }) => msg === 'ready').length;
   const before = ready();
@@ -19,12 +19,12 @@ async function upgrade(daemon: TestDaemon): Promise<void> {
   await until('the new program listens', () => ready() > before);
 }
 
-test(`${4 * EACH} processes lose nothing in ${UPGRADES} upgrades at random moments`, async () => {
+test(`${5 * EACH} processes lose nothing in ${UPGRADES} upgrades at random moments`, async () => {
   needs('root');
-  await using daemon = await startDaemon();
+  await using daemon = await startDaemon({ args: ['--history-bytes=4000000'] });
   const clients = connectTo(daemon.url, 'binary');
   const idle = kindsOfOpenFiles(daemon.pid);
-  const workload = await Workload.start(clients, EACH);
+  const workload = await Workload.start(clients, { each: EACH, burst: 50_000 });
   for (let round = 0; round < UPGRADES; round++) {
     await workload.say();
     await delay(Math.random() * 300);

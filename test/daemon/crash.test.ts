@@ -88,34 +88,39 @@ test('an exit while the daemon is away is told as the kernel tells it; output of
   expect(outputs[2]?.length).toBe(30_004);
 });
 
-test('the token, the settings, start ids and deadlines go over', async () => {
-  await using supervised = await startSupervised();
-  const { url } = supervised.daemon;
-  const init = (body: object) => fetch(`${url}/init`, { method: 'POST', body: JSON.stringify(body) });
-  const clients = connectTo(url);
-  const pid = await startDetached(clients, { process: bash('exec sleep 1000'), startId: 'once' });
-  const abort = new AbortController();
-  const limited = clients.process
-    .start({ process: bash('exec sleep 1000'), tag: 'limited' }, { timeoutMs: 6000, signal: abort.signal })
-    [Symbol.asyncIterator]();
-  await limited.next();
-  const failed = limited.next().catch(() => {});
-  expect((await init({ envVars: { MOOD: 'merry' } })).status).toBe(204);
-  await supervised.crash();
-  await failed;
-  const again = clients.process.start({ process: bash('exec sleep 1000'), startId: 'once' });
-  expect((await again[Symbol.asyncIterator]().next()).value?.event?.event).toMatchObject({
-    case: 'start',
-    value: { pid },
-  });
-  expect(await (await fetch(`${url}/envs`)).json()).toEqual({ MOOD: 'merry' });
-  const end = transcribe(clients.process.connect({ process: byTag('limited') }));
-  expect((await end).end).toMatchObject({ status: 'signal: killed' });
-  expect((await init({ accessToken: 'secret', envVars: {} })).status).toBe(204);
-  await supervised.crash();
-  expect((await fetch(`${url}/envs`)).status).toBe(401);
-  expect((await fetch(`${url}/envs`, { headers: { 'X-Access-Token': 'secret' } })).status).toBe(200);
-});
+test.each(['crash', 'upgrade'] as const)(
+  'the token, settings, start ids and deadlines go over a %s',
+  async (how) => {
+    await using supervised = await startSupervised();
+    const { url } = supervised.daemon;
+    const next = () =>
+      how === 'crash' ? supervised.crash() : supervised.upgrade({ 'X-Access-Token': 'secret' });
+    const init = (body: object) => fetch(`${url}/init`, { method: 'POST', body: JSON.stringify(body) });
+    const clients = connectTo(url);
+    const pid = await startDetached(clients, { process: bash('exec sleep 1000'), startId: 'once' });
+    const abort = new AbortController();
+    const limited = clients.process
+      .start({ process: bash('exec sleep 1000'), tag: 'limited' }, { timeoutMs: 6000, signal: abort.signal })
+      [Symbol.asyncIterator]();
+    await limited.next();
+    const failed = limited.next().catch(() => {});
+    expect((await init({ envVars: { MOOD: 'merry' } })).status).toBe(204);
+    await next();
+    await failed;
+    const again = clients.process.start({ process: bash('exec sleep 1000'), startId: 'once' });
+    expect((await again[Symbol.asyncIterator]().next()).value?.event?.event).toMatchObject({
+      case: 'start',
+      value: { pid },
+    });
+    expect(await (await fetch(`${url}/envs`)).json()).toEqual({ MOOD: 'merry' });
+    const end = transcribe(clients.process.connect({ process: byTag('limited') }));
+    expect((await end).end).toMatchObject({ status: 'signal: killed' });
+    expect((await init({ accessToken: 'secret', envVars: {} })).status).toBe(204);
+    await next();
+    expect((await fetch(`${url}/envs`)).status).toBe(401);
+    expect((await fetch(`${url}/envs`, { headers: { 'X-Access-Token': 'secret' } })).status).toBe(200);
+  },
+);
 
 test('signals, tree kills and CloseStdin of processes that another daemon has started', async () => {
   await using supervised = await startSupervised();

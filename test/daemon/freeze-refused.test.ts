@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
-import { findCgroupMount } from '../../src/daemon/os/cgroup2.ts';
+import { findCgroupMount } from '../../src/daemon/os/cgroup-mounts.ts';
 import { cgroupMount } from '../support/cgroups.ts';
 import { type DaemonOptions, startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { needs } from '../support/needs.ts';

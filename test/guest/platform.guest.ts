@@ -91,7 +91,7 @@ describe('a volume', whenBooted, () => {
   const mountId = (guest: RunningGuest) =>
     guest.shell(`findmnt --noheadings --output ID,FSTYPE,SOURCE ${MOUNT} || true`);
 
-  test('is mounted, kept for the life of the guest, and mounted again in the next', async () => {
+  test('is mounted, kept for the life of the guest, also over a crash of the daemon, and mounted again in the next', async () => {
     await using guest = await withServer();
     await mount(guest, 'first', 1);
     const first = await mountId(guest);
@@ -103,14 +103,17 @@ describe('a volume', whenBooted, () => {
     );
     await mount(guest, 'first', 2);
     expect(await mountId(guest)).toBe(first);
+    await guest.next('kill -KILL $(systemctl show --property=MainPID --value envd)');
+    await mount(guest, 'first', 3);
+    expect(await mountId(guest)).toBe(first);
     // A file stays open on the old mount, so that the kernel does not reuse its device number.
     const user = guest.process.start({ process: { cmd: 'sleep', args: ['1000'], cwd: MOUNT } });
     await user[Symbol.asyncIterator]().next();
-    await mount(guest, 'second', 3);
+    await mount(guest, 'second', 4);
     expect(await mountId(guest)).toMatch(/nfs/);
     expect(await mountId(guest)).not.toBe(first);
     expect(await (await guest.call('GET', `/files?path=${MOUNT}/poem`)).text()).toBe('roses');
-    await mount(guest, 'second', 4, []);
+    await mount(guest, 'second', 5, []);
     expect(await mountId(guest)).toBe('');
   });
 

@@ -4,7 +4,8 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Cgroup, findCgroupMount } from '../../src/daemon/os/cgroup2.ts';
+import { findCgroupMount } from '../../src/daemon/os/cgroup-mounts.ts';
+import { Cgroup } from '../../src/daemon/os/cgroup2.ts';
 import { needs } from './needs.ts';
 import { until } from './until.ts';
 

@@ -2,6 +2,8 @@ import { Code, ConnectError } from '@connectrpc/connect';
 import type { ProcessEvent, ProcessEvent_EndEvent } from '../../src/gen/process/process_pb.js';
 import { byPid, type Clients } from './clients.ts';
 
+type Take = (stream: 'stdout' | 'stderr' | 'pty', bytes: Uint8Array) => void;
+
 /** A client that follows a process, and resumes when the daemon is away or is replaced. */
 export class Following {
   readonly parts = { stdout: [] as Uint8Array[], stderr: [] as Uint8Array[], pty: [] as Uint8Array[] };
@@ -10,10 +12,13 @@ export class Following {
   readonly #offsets = { stdout: 0n, stderr: 0n, pty: 0n };
   readonly #clients: Clients;
   readonly #pid: number;
+  readonly #take: Take;
 
-  constructor(clients: Clients, pid: number) {
+  /** `take`: gets the output; without it that is in `parts`. */
+  constructor(clients: Clients, pid: number, take?: Take) {
     this.#clients = clients;
     this.#pid = pid;
+    this.#take = take ?? ((stream, bytes) => this.parts[stream].push(bytes));
   }
 
   /** Follows it to its end. Throws when output is missing, and when the process is not known any more. */
@@ -40,7 +45,7 @@ export class Following {
       if (told?.case === 'end') return told.value;
       if (told?.case !== 'data' || told.value.output.case === undefined) continue;
       const { case: stream, value } = told.value.output;
-      this.parts[stream].push(value);
+      this.#take(stream, value);
       this.#offsets[stream] += BigInt(value.length);
     }
     return null;

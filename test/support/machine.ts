@@ -3,7 +3,7 @@ import { accessSync, constants, mkdirSync, readFileSync, rmdirSync, statfsSync }
 import { release, tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { findCgroupMount } from '../../src/daemon/os/cgroup2.ts';
+import { findCgroupMount } from '../../src/daemon/os/cgroup-mounts.ts';
 
 const LIST = fileURLToPath(new URL('../../.ci/packages.txt', import.meta.url));
 /** Magic number of statfs(2). */

@@ -71,6 +71,11 @@ export function memoryOf(pid: number): { readonly now: number; readonly peak: nu
   return { now: field('VmRSS'), peak: field('VmHWM') };
 }
 
+/** The memory of a process that it shares with no file and nobody else, in bytes. */
+export function anonymousMemoryOf(pid: number): number {
+  return Number(/^RssAnon:\s+(\d+) kB/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) * 1024;
+}
+
 /** By how much the peak memory of a process during `work` exceeds its memory before, in bytes. */
 export async function growthOf(pid: number, work: () => Promise<unknown>): Promise<number> {
   const { now } = memoryOf(pid);

@@ -17,6 +17,8 @@ export interface Supervised extends AsyncDisposable {
   stored(): readonly string[];
   /** Ends the daemon by a signal; resolves when the next one listens. */
   crash(signal?: NodeJS.Signals): Promise<void>;
+  /** Calls /upgrade; resolves when the new program listens. */
+  upgrade(headers?: Record<string, string>): Promise<void>;
 }
 
 /** Starts the daemon below a service manager that keeps descriptors. */
@@ -46,6 +48,12 @@ export async function startSupervised(options: DaemonOptions = {}): Promise<Supe
       const before = ready();
       process.kill(main(), signal);
       await until('the next daemon listens', () => ready() > before);
+    },
+    async upgrade(headers = {}) {
+      const before = ready();
+      const { status } = await fetch(`${daemon.url}/upgrade`, { method: 'POST', headers });
+      if (status !== 202) throw new Error(`/upgrade: ${status}`);
+      await until('the new program listens', () => ready() > before);
     },
     [Symbol.asyncDispose]: () => daemon[Symbol.asyncDispose](),
   };

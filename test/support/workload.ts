@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { createHash, type Hash, randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
 import { byPid, type Clients } from './clients.ts';
 import { Following } from './following.ts';
@@ -6,9 +6,12 @@ import { until } from './until.ts';
 
 type StartRequest = Parameters<Clients['process']['start']>[0];
 
-/** Blocks of a writer: it writes until it is told to stop. */
-const BLOCK =
-  'i=0; while ! read -t 0; do seq $i $((i + 400)); i=$((i + 1)); sleep 0.05; done; echo "$i blocks" >&2';
+/** It writes blocks at that interval until it is told to stop, and starts no other program for that. */
+const blocks = (seconds: number) =>
+  `l=$(seq 0 400); i=0; while ! read -t ${seconds}; do echo "block $((i++))"; echo "$l"; done; echo "$i blocks" >&2`;
+const AT_ONCE = 5;
+/** It writes that many lines at full speed, again and again. */
+const BURSTS = 'while read n && [ "$n" != end ]; do seq $n; done; exit 5';
 
 /** How a process has ended of which nobody tells. */
 export const UNKNOWN = { exited: false, exitCode: -1, status: 'exit status unknown' };
@@ -34,61 +37,102 @@ export function follow(clients: Clients, pid: number) {
   return { pid, following, end: following.toEnd() };
 }
 
-type Followed = ReturnType<typeof follow>;
-
-/** What `BLOCK` writes to stdout in that number of blocks. */
-function written(blocks: number): Buffer {
-  const lines = Array.from({ length: blocks }, (_, block) =>
-    Array.from({ length: 401 }, (_line, index) => `${block + index}\n`).join(''),
-  );
-  return Buffer.from(lines.join(''));
+/** The same, and keeps a running checksum of its standard output. */
+function followSum(clients: Clients, pid: number) {
+  const sum = createHash('sha256');
+  const following = new Following(clients, pid, (_stream, bytes) => sum.update(bytes));
+  return { pid, following, end: following.toEnd(), sum };
 }
 
-/** Writers, readers, terminals and silent processes, and the clients that follow them and resume whenever they must. */
+/** Again when its connection is reset, as the network of a guest does it to some of many. */
+function startSurely(clients: Clients, request: StartRequest): Promise<number> {
+  const startId = randomUUID();
+  const start = () => startDetached(clients, { ...request, startId }).catch(() => 0);
+  return until('the process is started', start);
+}
+
+/** A few at a time. */
+async function inTurns<T>(items: readonly T[], work: (item: T) => Promise<unknown>): Promise<void> {
+  for (let from = 0; from < items.length; from += AT_ONCE)
+    await Promise.all(items.slice(from, from + AT_ONCE).map(work));
+}
+
+type Followed = ReturnType<typeof follow> & { readonly sum?: Hash };
+
+const lines = (from: number, to: number) =>
+  Array.from({ length: to - from + 1 }, (_, index) => `${from + index}\n`).join('');
+
+/** What `blocks` writes to stdout in that number of blocks. */
+function written(blocks: number): Buffer {
+  const block = lines(0, 400);
+  return Buffer.from(Array.from({ length: blocks }, (_, index) => `block ${index}\n${block}`).join(''));
+}
+
+interface Size {
+  /** The number of processes of each of the five kinds. */
+  readonly each: number;
+  /** Lines in each burst of those that write at full speed. Less is kept for clients than two of them: there is a gap. */
+  readonly burst: number;
+  /** Between what those at a steady pace write, in seconds. */
+  readonly interval?: number;
+}
+
+/**
+ * Processes that write at a steady pace, that write at full speed, that answer to input, on pipes and in terminals, and silent
+ * ones; and the clients that follow them and resume whenever they must.
+ */
 export class Workload {
   readonly #clients: Clients;
-  readonly #kinds: Readonly<Record<'writers' | 'echoes' | 'terminals' | 'silent', readonly Followed[]>>;
+  readonly #kinds: Readonly<
+    Record<'writers' | 'echoes' | 'terminals' | 'silent' | 'bursts', readonly Followed[]>
+  >;
   readonly #sent: string[] = [];
+  readonly #burst: number;
 
-  private constructor(clients: Clients, kinds: readonly (readonly Followed[])[]) {
-    const [writers = [], echoes = [], terminals = [], silent = []] = kinds;
+  private constructor(clients: Clients, kinds: readonly (readonly Followed[])[], burst: number) {
+    const [writers = [], echoes = [], terminals = [], silent = [], bursts = []] = kinds;
     this.#clients = clients;
-    this.#kinds = { writers, echoes, terminals, silent };
+    this.#kinds = { writers, echoes, terminals, silent, bursts };
+    this.#burst = burst;
   }
 
-  /** `each`: the number of processes of each of the four kinds. */
-  static async start(clients: Clients, each: number): Promise<Workload> {
+  static async start(clients: Clients, { each, burst, interval = 0.05 }: Size): Promise<Workload> {
     const requests: StartRequest[] = [
-      { process: bash(BLOCK) },
+      { process: bash(blocks(interval)) },
       { process: bash('cat; exit 9') },
       {
         process: bash('stty -echo; while read x; do echo "<$x>"; [ "$x" = end ] && exit 3; done'),
         pty: { size: { cols: 80, rows: 24 } },
       },
       { process: bash('exec sleep 10000') },
+      { process: bash(BURSTS), tag: 'bursts' },
     ];
     const kinds: Followed[][] = [];
     for (const request of requests) {
-      const pids = await Promise.all(Array.from({ length: each }, () => startDetached(clients, request)));
-      kinds.push(pids.map((pid) => follow(clients, pid)));
+      const pids: number[] = [];
+      await inTurns(Array.from({ length: each }), async () => pids.push(await startSurely(clients, request)));
+      const followed = request.tag === 'bursts' ? followSum : follow;
+      kinds.push(pids.map((pid) => followed(clients, pid)));
     }
-    return new Workload(clients, kinds);
+    return new Workload(clients, kinds, burst);
   }
 
-  /** Sends a line to each process that reads. */
+  /** Sends a line to each process that reads; the last ones then write at full speed. */
   async say(): Promise<void> {
     const round = this.#sent.length;
     const line = `line ${round} ${'x'.repeat(5000)}\n`;
     this.#sent.push(line);
-    for (const { pid } of this.#kinds.echoes) await this.#send(pid, 'stdin', line);
-    for (const { pid } of this.#kinds.terminals) await this.#send(pid, 'pty', `${round}\n`);
+    const { echoes, terminals, bursts } = this.#kinds;
+    await inTurns(echoes, ({ pid }) => this.#send(pid, 'stdin', line));
+    await inTurns(terminals, ({ pid }) => this.#send(pid, 'pty', `${round}\n`));
+    await inTurns(bursts, ({ pid }) => this.#send(pid, 'stdin', `${this.#burst}\n`));
   }
 
   /** Ends all, and checks what they have written and how they have ended. */
   async finish(isExitKnown: boolean): Promise<void> {
-    const { writers, echoes, terminals, silent } = this.#kinds;
+    const { writers, echoes, terminals, silent, bursts } = this.#kinds;
     const { process } = this.#clients;
-    for (const { pid } of writers) await this.#send(pid, 'stdin', 'end\n');
+    for (const { pid } of [...writers, ...bursts]) await this.#send(pid, 'stdin', 'end\n');
     for (const { pid } of echoes) await process.closeStdin({ process: byPid(pid) });
     for (const { pid } of terminals) await this.#send(pid, 'pty', 'end\n');
     for (const { pid } of silent) await process.sendSignal({ process: byPid(pid), signal: 15 });
@@ -110,6 +154,13 @@ export class Workload {
         .toString()
         .match(/<[^>]*>/g);
       expect(shown).toEqual([...this.#sent.map((_, round) => `<${round}>`), '<end>']);
+    }
+    const expected = createHash('sha256');
+    for (let round = 0; round < this.#sent.length; round += 1) expected.update(lines(1, this.#burst));
+    const whole = expected.digest('hex');
+    for (const { end, sum } of bursts) {
+      expect(await end).toMatchObject(exits({ exitCode: 5 }));
+      expect(sum?.digest('hex')).toBe(whole);
     }
     for (const { end } of silent)
       expect(await end).toMatchObject(exits({ exited: false, status: 'signal: terminated' }));

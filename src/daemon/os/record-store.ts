@@ -52,6 +52,7 @@ export class RecordStore {
   readonly #socket: string | null;
   readonly #writer: Writer;
   readonly #onFailure: (reason: string) => void;
+  #failures = 0;
   /** Of records that change; and of those that do not any more, which are removed in about the order of their making. */
   readonly #queues: RecordQueue[] = [];
   #lasting: RecordQueue | null = null;
@@ -62,13 +63,18 @@ export class RecordStore {
   constructor(socket: string | null, writer: Writer, onFailure: (reason: string) => void) {
     this.#socket = socket;
     this.#writer = writer;
-    this.#onFailure = once(onFailure);
-    this.#outbox = new ManagerOutbox(socket, this.#onFailure);
+    this.#onFailure = onFailure;
+    this.#outbox = new ManagerOutbox(socket, this.#fail);
   }
 
   /** Resolves when the service manager has taken all queues, or is not there; null: none waits for room. */
   get taken(): Promise<void> | null {
     return this.#outbox.taken;
+  }
+
+  /** How often a record could not be kept, or the service manager not be reached. */
+  get failures(): number {
+    return this.#failures;
   }
 
   get isActive(): boolean {
@@ -161,8 +167,13 @@ export class RecordStore {
 
   #failed(error: unknown): void {
     if (!isSystemError(error)) throw error;
-    this.#onFailure(messageOf(error));
+    this.#fail(messageOf(error));
   }
+
+  readonly #fail = (reason: string) => {
+    this.#failures += 1;
+    if (this.#failures === 1) this.#onFailure(reason);
+  };
 
   #lastQueue(): RecordQueue {
     this.#lasting ??= this.#open();
@@ -242,12 +253,4 @@ function parse({ bytes, descriptors }: Message): FoundRecord & Content {
   const content: Content = JSON.parse(text.toString());
   const named = Object.fromEntries(content.names.map((name, index) => [name, descriptors[index] ?? -1]));
   return { ...content, descriptors: named };
-}
-
-function once(call: (reason: string) => void): (reason: string) => void {
-  let isCalled = false;
-  return (reason) => {
-    if (!isCalled) call(reason);
-    isCalled = true;
-  };
 }

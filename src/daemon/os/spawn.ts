@@ -119,13 +119,13 @@ export function existing(pid: number, pidfd: number | null, isChild: boolean): S
     return { pid, pidfd: followed, isChild, exit: promise };
   } catch (error) {
     if (!isSystemError(error, 'ESRCH')) throw error;
-    return ended(pid, UNKNOWN_EXIT);
+    return ended(pid, UNKNOWN_EXIT, false);
   }
 }
 
 /** A process that has ended. */
-export function ended(pid: number, exit: ProcessExit): Spawned {
-  return { pid, pidfd: null, isChild: true, exit: Promise.resolve(exit) };
+export function ended(pid: number, exit: ProcessExit, isChild: boolean): Spawned {
+  return { pid, pidfd: null, isChild, exit: Promise.resolve(exit) };
 }
 
 /** What `native.spawn` reports of an exit. */

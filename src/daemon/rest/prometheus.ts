@@ -32,6 +32,7 @@ export interface Telemetry {
   /** The version of the build. */
   readonly version: string;
   readonly processes: { readonly counts: ProcessCounts; list(): { readonly length: number } };
+  readonly records: { readonly failures: number };
   readonly watcher: { readonly open: number; readonly rescans: number };
   readonly freezer: Freezing;
   readonly filesystemFreezer: Freezing;
@@ -138,7 +139,7 @@ function addWorkload(page: Page, { cgroups }: Telemetry): void {
   );
 }
 
-function addProcesses(page: Page, { processes }: Telemetry): void {
+function addProcesses(page: Page, { processes, records }: Telemetry): void {
   const { started, ended, output } = processes.counts;
   page.gauge(
     'envd_processes_running',
@@ -148,6 +149,11 @@ function addProcesses(page: Page, { processes }: Telemetry): void {
   page.counter('envd_processes_started_total', 'Processes started.', started);
   page.counter('envd_processes_ended_total', 'Processes ended, by reason.', by('reason', ended));
   page.counter('envd_process_output_bytes_total', 'Bytes written by processes.', by('stream', output));
+  page.counter(
+    'envd_record_failures_total',
+    'Records for a daemon after a crash that could not be kept.',
+    records.failures,
+  );
 }
 
 function addFiles(page: Page, { watcher, uploads, downloads }: Telemetry): void {

@@ -3,7 +3,9 @@ import type { Feed } from '../../base/feed.ts';
 import {
   type ConnectRequestSchema,
   ConnectResponseSchema,
+  type ProcessEvent as EventMessage,
   Process,
+  ProcessEventSchema,
   type StartRequest,
   type StartRequestSchema,
   StartResponseSchema,
@@ -18,12 +20,12 @@ import { addOutputFrame } from './output-frame.ts';
 import { configOf, eventMessage, offsetsOf, selectorOf, sizeOf } from './process-messages.ts';
 import { callerOf } from './request.ts';
 
-type ResponseSchema = typeof StartResponseSchema | typeof ConnectResponseSchema;
-
-/** The common part of Start and Connect: the events of a process. */
-function processEvents<Output extends ResponseSchema & DescMessage>(schema: Output) {
-  const message = (event: ProcessEvent) =>
-    create(schema, { event: eventMessage(event) } as never) as MessageShape<Output>;
+/** The common part of Start and Connect: the events of a process. `wrap` makes the response of an event. */
+function processEvents<Output extends DescMessage>(
+  schema: Output,
+  wrap: (event: EventMessage) => MessageShape<Output>,
+) {
+  const message = (event: ProcessEvent) => wrap(eventMessage(event));
   return {
     ignoreUnknownFields: true,
     message,
@@ -32,9 +34,7 @@ function processEvents<Output extends ResponseSchema & DescMessage>(schema: Outp
       else batch.add(encodeFrame(schema, message(event), codec));
     },
     isLast: ({ type }: ProcessEvent) => type === 'end',
-    keepalive: create(schema, {
-      event: { event: { case: 'keepalive', value: {} } },
-    } as never) as MessageShape<Output>,
+    keepalive: wrap(create(ProcessEventSchema, { event: { case: 'keepalive', value: {} } })),
   };
 }
 
@@ -44,7 +44,7 @@ export function startStream(
   guest: Guest,
 ): EventStream<ProcessEvent, typeof StartRequestSchema, typeof StartResponseSchema> {
   return {
-    ...processEvents(StartResponseSchema),
+    ...processEvents(StartResponseSchema, (event) => create(StartResponseSchema, { event })),
     method: Process.method.start,
     ownsTimeout: true,
     open: (request, call) => openStart(processes, guest, request, call),
@@ -73,7 +73,7 @@ export function connectStream(
   processes: ProcessTable,
 ): EventStream<ProcessEvent, typeof ConnectRequestSchema, typeof ConnectResponseSchema> {
   return {
-    ...processEvents(ConnectResponseSchema),
+    ...processEvents(ConnectResponseSchema, (event) => create(ConnectResponseSchema, { event })),
     method: Process.method.connect,
     ownsTimeout: false,
     open: async (request) =>

@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import { type Client, createClient, type Interceptor } from '@connectrpc/connect';
 import { createConnectTransport } from '@connectrpc/connect-node';
 import { Filesystem } from '../../../src/gen/filesystem/filesystem_pb.js';
@@ -63,6 +64,22 @@ export class Guest {
   /** The pid of the daemon. */
   mainPid(): Promise<string> {
     return this.system('systemctl show --property=MainPID --value envd');
+  }
+
+  /** Runs a command that ends the daemon or replaces its program; resolves when the next one answers. */
+  async next(command: string): Promise<void> {
+    const before = await this.#since();
+    // In the background, as the daemon that starts it may be gone before it answers.
+    await this.system(`(sleep 0.1; ${command}) >/dev/null 2>&1 &`).catch(() => {});
+    for (let now = before; now === null || now === before; now = await this.#since()) await delay(100);
+  }
+
+  /** When the daemon was started; null: it does not answer. */
+  #since(): Promise<string | null> {
+    return this.call('GET', '/health?verbose').then(
+      async (answer) => (answer.ok ? ((await answer.json()) as { since: string }).since : null),
+      () => null,
+    );
   }
 
   async #run(command: string, how: { tag?: string }): Promise<string> {

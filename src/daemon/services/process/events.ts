@@ -40,7 +40,10 @@ export interface ProcessCounts {
   readonly output: Record<OutputStream, number>;
 }
 
-/** CPU time of the process and of its children that it has waited for; peak memory of the whole tree. */
+/**
+ * CPU time of the process and of its children that it has waited for, or, after a crash of the daemon, of the whole tree; peak
+ * memory of the whole tree.
+ */
 export interface ResourceUsage {
   readonly userMicros: number;
   readonly systemMicros: number;
@@ -67,9 +70,10 @@ export interface EndEvent {
 
 export type ProcessEvent = StartEvent | GapEvent | OutputEvent | EndEvent;
 
-/** `expired`: the deadline killed it. `tree`: usage of the process and all below it, or null. */
+/** `expired`: the deadline killed it. `tree`: usage of the process and all below it, or null; its CPU time counts, if it is told. */
 export function endEvent(exit: ProcessExit, expired: boolean, tree: TreeUsage | null): EndEvent {
-  const { code, signal, userMicros, systemMicros } = exit;
+  const { code, signal } = exit;
+  const { userMicros, systemMicros } = tree?.cpu ?? exit;
   const status = signal === null ? `exit status ${code ?? 'unknown'}` : `signal: ${signalText(signal)}`;
   const killedForMemory = signal === SIGKILL && tree?.outOfMemory === true;
   return {

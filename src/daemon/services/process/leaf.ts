@@ -1,5 +1,5 @@
 import { isSystemError } from '../../../base/errors.ts';
-import { Cgroup, removeCgroups } from '../../os/cgroup2.ts';
+import { Cgroup, type CpuTime, removeCgroups } from '../../os/cgroup2.ts';
 import { groupOf } from '../../os/signals.ts';
 
 /**
@@ -20,9 +20,10 @@ const LAST_SWEEP_MS = 10_000;
 export interface TreeUsage {
   readonly peakMemoryBytes: number | null;
   readonly outOfMemory: boolean | null;
+  readonly cpu: CpuTime | null;
 }
 
-const UNKNOWN: TreeUsage = { peakMemoryBytes: null, outOfMemory: null };
+const UNKNOWN: TreeUsage = { peakMemoryBytes: null, outOfMemory: null, cpu: null };
 
 /** The cgroup of one process and all its descendants, in whatever session. */
 export class Leaf {
@@ -49,12 +50,17 @@ export class Leaf {
     return this.#cgroup.processes().some((pid) => groupOf(pid) === group);
   }
 
-  /** Figures that cannot be read (for example without a free descriptor) are null: the end event must not fail. */
-  usage(): TreeUsage {
-    if (!this.#leaves.accountsMemory) return UNKNOWN;
+  /**
+   * `withCpu`: for a process that is no child, as only the parent is told its CPU time.
+   * Figures that cannot be read (for example without a free descriptor) are null: the end event must not fail.
+   */
+  usage(withCpu: boolean): TreeUsage {
     try {
+      const cpu = withCpu ? this.#cgroup.cpuTime() : null;
+      if (!this.#leaves.accountsMemory) return { ...UNKNOWN, cpu };
       const kills = this.#cgroup.outOfMemoryKills();
-      return { peakMemoryBytes: this.#cgroup.memoryPeak(), outOfMemory: kills === null ? null : kills > 0 };
+      const outOfMemory = kills === null ? null : kills > 0;
+      return { peakMemoryBytes: this.#cgroup.memoryPeak(), outOfMemory, cpu };
     } catch (error) {
       if (!isSystemError(error)) throw error;
       return UNKNOWN;

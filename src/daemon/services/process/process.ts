@@ -253,7 +253,8 @@ export class ManagedProcess {
     const closed = within(PIPE_HOLD_MS, this.#channels.closed, () => {});
     await this.#channels.drained();
     if (!this.#killed) await closed;
-    const event = this.#ended(endEvent(exit, this.#expired, this.#leaf?.usage() ?? null));
+    const usage = this.#leaf?.usage(!this.#spawned.isChild) ?? null;
+    const event = this.#ended(endEvent(exit, this.#expired, usage));
     this.#input?.close();
     this.#channels.discard();
     this.#leaf?.release();

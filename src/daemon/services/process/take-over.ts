@@ -66,9 +66,9 @@ function writeRest(output: Output, { stream: number, offset, bytes }: InFlight):
 }
 
 function spawnedBefore({ pid, pidfd, exit, isChild = true }: ProcessState): Spawned {
-  if (exit) return ended(pid, exit);
+  if (exit) return ended(pid, exit, isChild);
   // Its pid may be that of any other process by now.
-  if (!isChild && pidfd === null) return ended(pid, UNKNOWN_EXIT);
+  if (!isChild && pidfd === null) return ended(pid, UNKNOWN_EXIT, false);
   return existing(pid, pidfd, isChild);
 }
 

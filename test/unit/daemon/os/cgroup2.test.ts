@@ -2,7 +2,8 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
-import { Cgroup, findCgroupMount, hasVanished, ownCgroup } from '../../../../src/daemon/os/cgroup2.ts';
+import { findCgroupMount, ownCgroup } from '../../../../src/daemon/os/cgroup-mounts.ts';
+import { Cgroup, hasVanished } from '../../../../src/daemon/os/cgroup2.ts';
 import { cgroupMount, countIn, startIn, testCgroup } from '../../../support/cgroups.ts';
 
 const scratch = mkdtempSync(join(tmpdir(), 'envd-cgroup2-'));

@@ -24,6 +24,7 @@ function telemetry(): Telemetry {
       },
       list: () => [1, 2],
     },
+    records: { failures: 2 },
     watcher: { open: 4, rescans: 5 },
     freezer: { durations: durations(2, 0.5, 0.25), active: true, watchdogThaws: 1 },
     filesystemFreezer: { durations: durations(1, 0.125, 0.125), active: false, watchdogThaws: 0 },

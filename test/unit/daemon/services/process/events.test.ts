@@ -4,7 +4,7 @@ import { endEvent } from '../../../../../src/daemon/services/process/events.ts';
 const used = { userMicros: 1, systemMicros: 2, maxRssKib: 3 };
 const exit = (code: number) => ({ code, signal: null, ...used });
 const death = (signal: number) => ({ code: null, signal, ...used });
-const tree = (outOfMemory: boolean | null) => ({ peakMemoryBytes: 4096, outOfMemory });
+const tree = (outOfMemory: boolean | null) => ({ peakMemoryBytes: 4096, outOfMemory, cpu: null });
 
 describe('the status of the end event has the words of Go', () => {
   test.each([
