@@ -9,6 +9,12 @@
 /** The calls that `begin` makes of functions which run in the thread pool become one job of it, in order. It must not throw. */
 export function runTogether(begin: () => void): void;
 
+/**
+ * Of all calls that run together, those that have not begun reject with ECANCELED, and will not; those that have ended
+ * settle now, not when the last one has.
+ */
+export function recallWaiting(): void;
+
 // --- process/spawn.c --------------------------------------------------------------------------------------
 
 /**

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -161,3 +161,28 @@ test.each(Object.keys(CALLS))(
     await expectTheRestToGoOn(held);
   },
 );
+
+test('a look-up that is stuck behind a link holds up none of those that are asked for together with it', async () => {
+  const top = scratch();
+  const [held, free] = [join(top, 'held'), join(top, 'free')];
+  mkdirSync(held);
+  mkdirSync(free);
+  symlinkSync(join(held, 'unknown'), join(free, 'link'));
+  const names = Array.from({ length: 40 }, (_, index) => join(free, `file-${index}`));
+  for (const path of names) writeFileSync(path, '');
+  const release = await hold(held);
+  const writer = verdict(uploadRaw(daemon, join(held, 'first'), 'x'));
+  const tasks = `/proc/${daemon.pid}/task`;
+  await until('it waits', () => readdirSync(tasks).some((task) => isWaiting(join(tasks, task))));
+  const { filesystem } = connectTo(daemon.url);
+  const ask = (paths: readonly string[]) => paths.map((path) => verdict(filesystem.stat({ path })));
+  // Opens the connections, so that the calls below arrive together.
+  await Promise.all(ask(names));
+  const before = ask(names.slice(0, 20));
+  const stuck = verdict(filesystem.stat({ path: join(free, 'link') }));
+  const others = [...before, ...ask(names.slice(20))];
+  expect(new Set(await Promise.all(others))).toEqual(new Set(['ok']));
+  expect(await stuck).toMatch(SILENT);
+  expect(await writer).toMatch(SILENT);
+  await release();
+});

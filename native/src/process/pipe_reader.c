@@ -25,7 +25,6 @@ typedef struct {
 struct reader {
   napi_env env;
   napi_ref on_read, room;
-  napi_async_context context;
   napi_async_cleanup_hook_handle cleanup;
   uint32_t* note;  // which pipe is read, and how many bytes have left it; then the room for them, of `size`
   size_t size;
@@ -38,7 +37,6 @@ static void release(reader* r) {
   if (--r->owners > 0) return;
   if (r->on_read) napi_delete_reference(r->env, r->on_read);
   if (r->room) napi_delete_reference(r->env, r->room);
-  if (r->context) napi_async_destroy(r->env, r->context);
   if (r->cleanup) napi_remove_async_cleanup_hook(r->cleanup);
   for (int i = 0; i < 2; i++) close(r->transit[i]);
   free(r->table);
@@ -73,18 +71,6 @@ static void on_cleanup(napi_async_cleanup_hook_handle handle, void* data) {
   release(r);
 }
 
-// A length of 0 is end of file.
-static void tell(reader* r, uint32_t id, size_t length) {
-  napi_env env = r->env;
-  napi_handle_scope scope;
-  if (napi_open_handle_scope(env, &scope) != napi_ok) return;
-  napi_value arguments[2];
-  if (napi_create_uint32(env, id, &arguments[0]) == napi_ok &&
-      napi_create_uint32(env, (uint32_t)length, &arguments[1]) == napi_ok)
-    envd_call_back(env, r->context, r->on_read, 2, arguments);
-  napi_close_handle_scope(env, scope);
-}
-
 static void on_readable(uv_poll_t* poll, int status, int events) {
   (void)status, (void)events;
   reading* p = poll->data;
@@ -98,9 +84,9 @@ static void on_readable(uv_poll_t* poll, int status, int events) {
     if (got <= 0) {
       uint32_t id = p->id;
       end(p);
-      return tell(r, id, 0);
+      return envd_call_back(r->env, r->on_read, "uu", id, 0);
     }
-    tell(r, p->id, (size_t)got);
+    envd_call_back(r->env, r->on_read, "uu", p->id, (uint32_t)got);
     // Less than a full buffer: the pipe is most likely empty.
     if ((size_t)got < r->size) return;
   }
@@ -187,7 +173,7 @@ static napi_value js_unref(napi_env env, napi_callback_info info) {
 // The reader lives until the environment is torn down; the three functions share it and have no finalizer.
 EXPORTED(pipeReader) {
   static const export methods[] = {{"open", js_open}, {"setPaused", js_set_paused}, {"unref", js_unref}};
-  napi_value room, on_read, name, object, transit;
+  napi_value room, on_read, object;
   if (!arg_parse(env, info, "vv", &room, &on_read)) return NULL;
   reader* r = envd_allocate(env, sizeof *r);
   if (!r) return NULL;
@@ -197,10 +183,7 @@ EXPORTED(pipeReader) {
   if (napi_get_buffer_info(env, room, (void**)&r->note, &r->size) == napi_ok && (r->size -= 2 * sizeof *r->note) > 0 &&
       napi_create_reference(env, room, 1, &r->room) == napi_ok &&
       napi_create_reference(env, on_read, 1, &r->on_read) == napi_ok &&
-      napi_create_string_utf8(env, "envd.pipe", NAPI_AUTO_LENGTH, &name) == napi_ok &&
-      napi_async_init(env, NULL, name, &r->context) == napi_ok && napi_create_object(env, &object) == napi_ok &&
-      napi_create_int32(env, r->transit[0], &transit) == napi_ok &&
-      napi_set_named_property(env, object, "transit", transit) == napi_ok &&
+      (object = envd_object(env, "d", "transit", r->transit[0])) &&
       envd_export(env, object, methods, sizeof methods / sizeof *methods, r) &&
       napi_add_async_cleanup_hook(env, on_cleanup, r, &r->cleanup) == napi_ok)
     return object;

@@ -12,7 +12,6 @@
 typedef struct {
   napi_env env;
   napi_ref callback;
-  napi_async_context context;
   napi_async_cleanup_hook_handle cleanup;
   uv_poll_t poll;
   int fd;
@@ -27,7 +26,6 @@ static void on_closed(uv_handle_t* handle) {
   waiting* w = handle->data;
   close(w->fd);
   napi_delete_reference(w->env, w->callback);
-  napi_async_destroy(w->env, w->context);
   napi_remove_async_cleanup_hook(w->cleanup);
   release(w);
 }
@@ -44,12 +42,8 @@ static void on_cleanup(napi_async_cleanup_hook_handle handle, void* data) {
 static void on_poll(uv_poll_t* poll, int status, int events) {
   (void)status, (void)events;
   waiting* w = poll->data;
-  napi_env env = w->env;
-  napi_handle_scope scope;
   end(w);
-  if (napi_open_handle_scope(env, &scope) != napi_ok) return;
-  envd_call_back(env, w->context, w->callback, 0, NULL);
-  napi_close_handle_scope(env, scope);
+  envd_call_back(w->env, w->callback, "");
 }
 
 static napi_value cancel(napi_env env, napi_callback_info info) {
@@ -86,11 +80,10 @@ static int start(waiting* w, int32_t fd, int events) {
 }
 
 EXPORTED(awaitReady) {
-  napi_value callback, name, result;
+  napi_value callback, result;
   int fd;
   bool writable;
   if (!arg_parse(env, info, "dbv", &fd, &writable, &callback)) return NULL;
-  NAPI_CALL(env, napi_create_string_utf8(env, "envd.ready", NAPI_AUTO_LENGTH, &name));
   waiting* w = envd_allocate(env, sizeof *w);
   if (!w) return NULL;
   w->env = env;
@@ -98,13 +91,11 @@ EXPORTED(awaitReady) {
   int error = ENOMEM;
   if (napi_create_function(env, "cancel", NAPI_AUTO_LENGTH, cancel, w, &result) == napi_ok &&
       napi_create_reference(env, callback, 1, &w->callback) == napi_ok &&
-      napi_async_init(env, NULL, name, &w->context) == napi_ok &&
       (error = start(w, fd, writable ? UV_WRITABLE : UV_READABLE)) == 0) {
     napi_add_finalizer(env, result, w, on_cancel_collected, NULL, NULL);
     return result;
   }
   if (w->callback) napi_delete_reference(env, w->callback);
-  if (w->context) napi_async_destroy(env, w->context);
   free(w);
   return envd_throw_errno(env, error, "poll", NULL);
 }

@@ -39,7 +39,6 @@ typedef struct {
   napi_env env;
   napi_async_work work;
   napi_ref on_event;
-  napi_async_context context;
   napi_async_cleanup_hook_handle cleanup;
   plan_numbers given;
   int theirs[MOST_DESCRIPTORS];  // for the starter
@@ -72,7 +71,6 @@ static void close_descriptor(int* descriptor) {
 
 static void start_free(start* s) {
   if (s->on_event) napi_delete_reference(s->env, s->on_event);
-  if (s->context) napi_async_destroy(s->env, s->context);
   close_descriptor(&s->pidfd);
   close_descriptor(&s->reports);
   for (int i = 0; i < 3; i++) close_descriptor(&s->ours[i]);
@@ -99,13 +97,7 @@ static void on_cleanup(napi_async_cleanup_hook_handle handle, void* data) {
 }
 
 static void report(start* s, const char* event, const double values[5]) {
-  napi_handle_scope scope;
-  napi_value arguments[6];
-  if (napi_open_handle_scope(s->env, &scope) != napi_ok) return;
-  bool made = napi_create_string_utf8(s->env, event, NAPI_AUTO_LENGTH, &arguments[0]) == napi_ok;
-  for (int i = 0; made && i < 5; i++) made = napi_create_double(s->env, values[i], &arguments[i + 1]) == napi_ok;
-  if (made) envd_call_back(s->env, s->context, s->on_event, 6, arguments);
-  napi_close_handle_scope(s->env, scope);
+  envd_call_back(s->env, s->on_event, "sfffff", event, values[0], values[1], values[2], values[3], values[4]);
 }
 
 static void report_failure(start* s) {
@@ -322,26 +314,23 @@ static size_t count_nuls(const char* text, size_t length) {
   return count;
 }
 
-static start* start_new(napi_env env, napi_value on_event, size_t size, napi_value* name) {
+static start* start_new(napi_env env, napi_value on_event, size_t size) {
   start* s = envd_allocate(env, sizeof *s + size);
   if (!s) return NULL;
   s->env = env;
   s->reports = s->pidfd = -1;
   for (int i = 0; i < MOST_DESCRIPTORS; i++) s->theirs[i] = s->ours[i % 3] = -1;
-  if (napi_create_reference(env, on_event, 1, &s->on_event) == napi_ok &&
-      napi_create_string_utf8(env, "envd.spawn", NAPI_AUTO_LENGTH, name) == napi_ok &&
-      napi_async_init(env, NULL, *name, &s->context) == napi_ok)
-    return s;
+  if (napi_create_reference(env, on_event, 1, &s->on_event) == napi_ok) return s;
   envd_throw_last_napi_error(env);
   start_free(s);
   return NULL;
 }
 
 EXPORTED(follow) {
-  napi_value on_event, name;
+  napi_value on_event;
   int pid, pidfd;
   if (!arg_parse(env, info, "ddv", &pid, &pidfd, &on_event)) return NULL;
-  start* s = start_new(env, on_event, 0, &name);
+  start* s = start_new(env, on_event, 0);
   if (!s) return NULL;
   s->state = RUNNING;
   s->pidfd = pidfd >= 0 ? pidfd : (int)syscall(SYS_pidfd_open, pid, 0);
@@ -353,7 +342,7 @@ EXPORTED(follow) {
 }
 
 EXPORTED(spawn) {
-  napi_value on_event, name;
+  napi_value on_event;
   void *given, *text;
   size_t size, length;
   plan_numbers n;
@@ -363,13 +352,14 @@ EXPORTED(spawn) {
       ((char*)text)[length - 1] != '\0')
     return envd_throw_errno(env, EINVAL, "spawn", NULL);
   const size_t cgroup = strlen(text) + 1, plan_size = sizeof(plan_head) + (size - sizeof n) + (length - cgroup);
-  start* s = start_new(env, on_event, plan_size + cgroup, &name);
+  start* s = start_new(env, on_event, plan_size + cgroup);
   if (!s) return NULL;
   s->given = n;
   s->plan_size = plan_size;
   make_plan(s, (char*)given + sizeof n, (size - sizeof n) / sizeof(uint32_t), (char*)text + cgroup, length - cgroup);
   s->cgroup = memcpy((char*)s->plan + plan_size, text, cgroup);
-  if (napi_create_async_work(env, NULL, name, work_execute, work_complete, s, &s->work) == napi_ok &&
+  napi_value name = envd_value(env, 's', "envd.spawn");
+  if (name && napi_create_async_work(env, NULL, name, work_execute, work_complete, s, &s->work) == napi_ok &&
       napi_queue_async_work(env, s->work) == napi_ok)
     return NULL;
   envd_throw_last_napi_error(env);

@@ -36,12 +36,13 @@ static napi_value value_of(napi_env env, job* j) {
 
 // While the environment is torn down, no value can be created; the promise stays unsettled.
 static void settle(napi_env env, job* j) {
+  if (!j->deferred) return;
   napi_value id, value = j->error ? envd_errno_error(env, j->error, j->syscall, j->path) : value_of(env, j);
   if (value && j->error == EREMOTE && napi_create_uint32(env, j->leave.met, &id) == napi_ok)
     napi_set_named_property(env, value, "mount", id);
   if (value && j->error) napi_reject_deferred(env, j->deferred, value);
   if (value && !j->error) napi_resolve_deferred(env, j->deferred, value);
-  free_job(j);
+  j->deferred = NULL;
 }
 
 static job* copy(napi_env env, job* plan, size_t size) {
@@ -52,25 +53,33 @@ static job* copy(napi_env env, job* plan, size_t size) {
   return j;
 }
 
+enum { WAITING, RUNNING, DONE };
+// Of those that run together, the first ones.
+static _Thread_local job* together;
+
 static void execute(napi_env env, void* data) {
   (void)env;
   for (job* j = data; j; j = j->next) {
+    int waiting = WAITING;
+    if (!atomic_compare_exchange_strong(&j->state, &waiting, RUNNING)) continue;
     mounts_leave = j->leave;
     j->run(j);
     j->leave = mounts_leave;
+    atomic_store(&j->state, DONE);
   }
 }
 
 // Also called, with napi_cancelled, when the environment is torn down before the job has started.
 static void complete(napi_env env, napi_status status, void* data) {
   napi_async_work work = ((job*)data)->work;
+  job** at = &together;
+  while (*at && *at != data) at = &(*at)->other;
+  if (*at) *at = (*at)->other;
   for (job *j = data, *next; j; j = next) {
     next = j->next;
-    if (status == napi_cancelled) {
-      j->error = ECANCELED;
-      j->syscall = "uv_queue_work";
-    }
+    if (status == napi_cancelled) job_fail_with(j, ECANCELED, "uv_queue_work");
     settle(env, j);
+    free_job(j);
   }
   if (work) napi_delete_async_work(env, work);
 }
@@ -120,7 +129,21 @@ EXPORTED(runTogether) {
     (void)!napi_call_function(env, undefined, begin, 0, NULL, &undefined);
   job* first = batch.first;
   memset(&batch, 0, sizeof batch);
-  if (first && !start(env, "runTogether", first)) complete(env, napi_cancelled, first);
+  if (!first) return NULL;
+  first->other = together;
+  together = first;
+  if (!start(env, "runTogether", first)) complete(env, napi_cancelled, first);
+  return NULL;
+}
+
+EXPORTED(recallWaiting) {
+  (void)info;
+  for (job* first = together; first; first = first->other)
+    for (job* j = first; j; j = j->next) {
+      int state = WAITING;
+      if (atomic_compare_exchange_strong(&j->state, &state, DONE)) job_fail_with(j, ECANCELED, "runTogether");
+      if (state != RUNNING) settle(env, j);
+    }
   return NULL;
 }
 
@@ -139,7 +162,7 @@ static void* run_in_thread(void* data) {
 static void on_done(napi_env env, napi_value callback, void* context, void* data) {
   (void)callback, (void)context;
   if (env) settle(env, data);
-  else free_job(data);
+  free_job(data);
 }
 
 napi_value job_in_thread(napi_env env, const char* name, job* plan, size_t size) {

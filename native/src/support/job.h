@@ -2,6 +2,7 @@
 #pragma once
 
 #include <node_api.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,8 +24,9 @@ struct job {
   mount_leave leave;    // of the thread that starts the job, and of the one that runs it
   napi_async_work work;
   napi_threadsafe_function done;
-  napi_deferred deferred;
-  job* next;  // runs after this one, see runTogether
+  napi_deferred deferred;  // NULL: settled
+  atomic_int state;
+  job *next, *other;  // runs after this one, see runTogether; the first of other jobs
 };
 
 // Records errno as the job's failure.

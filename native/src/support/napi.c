@@ -110,11 +110,22 @@ void* envd_allocate(napi_env env, size_t size) {
   return memory;
 }
 
-void envd_call_back(napi_env env, napi_async_context context, napi_ref function, size_t argc, const napi_value* argv) {
-  napi_value callback, global, error;
-  if (napi_get_reference_value(env, function, &callback) != napi_ok || napi_get_global(env, &global) != napi_ok) return;
-  if (napi_make_callback(env, context, global, callback, argc, argv, NULL) != napi_pending_exception) return;
-  if (napi_get_and_clear_last_exception(env, &error) == napi_ok) napi_fatal_exception(env, error);
+void envd_call_back(napi_env env, napi_ref function, const char* kinds, ...) {
+  napi_handle_scope scope;
+  napi_value callback, global, error, values[6];
+  va_list in;
+  if (napi_open_handle_scope(env, &scope) != napi_ok) return;
+  napi_status status = napi_get_reference_value(env, function, &callback);
+  if (status == napi_ok) status = napi_get_global(env, &global);
+  va_start(in, kinds);
+  size_t count = 0;
+  for (; status == napi_ok && kinds[count]; count++) status = create(env, kinds[count], &in, &values[count]);
+  va_end(in);
+  // No context: nothing here uses AsyncLocalStorage.
+  if (status == napi_ok) status = napi_make_callback(env, NULL, global, callback, count, values, NULL);
+  if (status == napi_pending_exception && napi_get_and_clear_last_exception(env, &error) == napi_ok)
+    napi_fatal_exception(env, error);
+  napi_close_handle_scope(env, scope);
 }
 
 bool envd_export(napi_env env, napi_value object, const export* exports, size_t count, void* data) {

@@ -37,8 +37,8 @@ napi_value envd_object(napi_env env, const char* kinds, ...);
 // Zeroed memory, freed with free(3); NULL with ENOMEM thrown.
 void* envd_allocate(napi_env env, size_t size);
 
-// Calls a function from the event loop, in the caller's handle scope. An exception it throws is an uncaught exception.
-void envd_call_back(napi_env env, napi_async_context context, napi_ref function, size_t argc, const napi_value* argv);
+// Calls a function from the event loop with values as above, at most 6. An exception it throws is an uncaught exception.
+void envd_call_back(napi_env env, napi_ref function, const char* kinds, ...);
 
 // A function that JavaScript calls; it returns NULL for undefined, or with an exception pending.
 typedef napi_value exported(napi_env env, napi_callback_info info);

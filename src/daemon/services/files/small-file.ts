@@ -24,7 +24,7 @@ export async function storeSmallFile(file: SmallFile): Promise<boolean> {
   const lane = laneOf(file.path);
   const found = await file.lanes.runBatched(lane, () => store(file, ''));
   if (typeof found === 'boolean') return found;
-  const overwrite = () => file.lanes.run(locking(lane), () => store(file, found));
+  const overwrite = () => file.lanes.runBatched(locking(lane), () => store(file, found));
   return (await file.overwrites.run(found, overwrite)) === true;
 }
 
