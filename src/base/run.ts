@@ -3,7 +3,7 @@ import type { Logger } from 'pino';
 import { EnvdError, isSystemError } from './errors.ts';
 import type { Invocation } from './settings.ts';
 
-/** The maximum duration of an orderly stop. */
+/** The maximum duration of an orderly stop, unless the program says otherwise. */
 const STOP_LIMIT_MS = 10_000;
 
 /** The configuration to run with; otherwise prints the output, sets the exit code and returns null. */
@@ -46,6 +46,8 @@ export function surviveUncaught(report: OnUncaught): void {
 /** How a program stops. */
 export interface Stopping<Signal extends NodeJS.Signals> {
   readonly signals: readonly Signal[];
+  /** The maximum duration of the orderly stop; default: 10 s. */
+  readonly limitMs?: number;
   /** The orderly stop, at the first signal. */
   stop(signal: Signal): Promise<void>;
   /** Called before the exit when the orderly stop did not complete; `signal` is the first one. */
@@ -54,10 +56,10 @@ export interface Stopping<Signal extends NodeJS.Signals> {
 
 /**
  * Stops the program in order at the first signal. Exits immediately with code 1 at a second signal, when the stop fails,
- * and when it takes longer than 10 s.
+ * and when it takes longer than its limit.
  */
 export function stopOnSignals<Signal extends NodeJS.Signals>(
-  { signals, stop, beforeForcedExit }: Stopping<Signal>,
+  { signals, stop, beforeForcedExit, limitMs = STOP_LIMIT_MS }: Stopping<Signal>,
   logger: Logger,
 ): void {
   let first: Signal | null = null;
@@ -73,9 +75,9 @@ export function stopOnSignals<Signal extends NodeJS.Signals>(
     first = signal;
     logger.info({ signal }, 'stopping');
     setTimeout(() => {
-      logger.error({ limitMs: STOP_LIMIT_MS }, 'stop took too long');
+      logger.error({ limitMs }, 'stop took too long');
       exit(signal);
-    }, STOP_LIMIT_MS).unref();
+    }, limitMs).unref();
     try {
       await stop(signal);
     } catch (error) {

@@ -148,6 +148,12 @@ export function parseList<T>(read: (item: string) => T | null, sentence: string)
     });
 }
 
+/** 0 or more. */
+export function parseWholeSeconds(text: string): number {
+  if (/^\d{1,8}$/.test(text)) return Number(text);
+  throw new InvalidArgumentError('It must be a whole number of seconds.');
+}
+
 /** A URL with one of `schemes` (like `http:`); user and password only if allowed. `sentence` is the error message. */
 export function parseUrl(schemes: readonly string[], credentials: 'allowed' | 'refused', sentence: string) {
   return (text: string): string => {

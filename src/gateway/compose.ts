@@ -22,6 +22,7 @@ import { StaleConnections } from './proxy/stale-connections.ts';
 import { Via } from './proxy/via.ts';
 import { EmbeddedStore } from './registry/embedded.ts';
 import { Registry, type Store } from './registry/registry.ts';
+import { Drain } from './routes/drain.ts';
 import { RouteFinder } from './routes/route-finder.ts';
 import { Router } from './routes/router.ts';
 import { ConnectionContext, createFrontServer } from './routes/server.ts';
@@ -34,6 +35,8 @@ export interface Gateway {
   start(): void;
   /** Closes the client connection that the running code works for. Returns false when there is none. */
   endCurrent(): boolean;
+  /** Turns health, and goes on for so long that those in front notice; ends early when there is nothing left to serve. */
+  drain(ms: number): Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -48,25 +51,29 @@ export async function compose(config: Config, logger: Logger): Promise<Gateway> 
   const onGone = (id: string) => staleConnections.close(id);
   const common: Common = { config, logger, registry, addresses, keys, onGone };
   const { expiration, scheduler } = await composeExpiry(common);
-  const targets = new TargetReader(config.headerPrefix);
+  const [targets, drain, context] = [
+    new TargetReader(config.headerPrefix),
+    new Drain(),
+    new ConnectionContext(),
+  ];
   const metrics = () =>
     renderMetrics({ registry, results: router.counts, exchanges, expiry: expiration.tally });
-  const app = composePlatform(common, { targets, metrics, expiration, scheduler });
+  const app = composePlatform(common, { targets, drain, metrics, expiration, scheduler });
   await app.ready();
   const via = new Via(await store.key());
   const router: Router = new Router({
     ...{ targets, exchanges, keys, logger },
     finder: new RouteFinder({ registry, addresses, via, requireKey: config.requireKey }),
-    proxy: new ReverseProxy(pools),
+    proxy: new ReverseProxy(pools, config.responseTimeout * 1000),
     maxRequests: config.maxRequests,
     platform: (request, response) => app.routing(request, response),
   });
-  const context = new ConnectionContext();
-  const server = createFrontServer(router, context);
+  const server = createFrontServer(router, context, drain);
   return {
     server,
     endCurrent: () => context.endCurrent(),
     start: () => scheduler.start(),
+    drain: (ms) => drain.run(server, ms),
     async stop() {
       await scheduler.stop();
       exchanges.endAll();
@@ -98,12 +105,20 @@ async function composeExpiry({ config, logger, registry, addresses, onGone }: Co
   const owner = `${hostname()}-${process.pid}-${randomUUID()}`;
   const hook = await openHook(config);
   const expiration = new Expiration({ registry, hook, addresses, owner, onGone, logger });
-  return { expiration, scheduler: new Scheduler(registry, expiration, owner, logger) };
+  const { maxExpiries, maxExpiriesPerHost } = config;
+  const limits = { maxExpiries, maxExpiriesPerHost };
+  return { expiration, scheduler: new Scheduler({ registry, expiration, owner, logger, ...limits }) };
 }
 
 function composePlatform(
   { config, logger, registry, addresses, keys, onGone }: Common,
-  { targets, metrics, expiration, scheduler }: Expiry & Pick<PlatformParts, 'targets' | 'metrics'>,
+  {
+    targets,
+    drain,
+    metrics,
+    expiration,
+    scheduler,
+  }: Expiry & Pick<PlatformParts, 'targets' | 'drain' | 'metrics'>,
 ) {
   const onChange = ({ id, phase, deadline }: Sandbox) => {
     if (phase === 'expiring' && deadline > Date.now()) expiration.cancelCollapse(id);
@@ -111,7 +126,7 @@ function composePlatform(
   };
   const { defaultTimeout, onExpiry } = config;
   const operations = new Operations({ registry, addresses, onChange, defaultTimeout, onRemoved: onGone });
-  return buildPlatform({ operations, targets, keys, onExpiry, metrics, logger });
+  return buildPlatform({ operations, targets, drain, keys, onExpiry, metrics, logger });
 }
 
 async function openStore({ redis, registry }: Config, logger: Logger): Promise<Store> {

@@ -12,6 +12,7 @@ import {
   parsePort,
   parseSeconds,
   parseUrl,
+  parseWholeSeconds,
   readSettings,
 } from '../base/settings.ts';
 import { packageVersion } from '../base/version.ts';
@@ -45,6 +46,13 @@ export interface Config {
   readonly hookDirectory: string;
   /** The most requests that may be in flight to one sandbox. */
   readonly maxRequests: number;
+  /** The most expiries at a time, and on one host. */
+  readonly maxExpiries: number;
+  readonly maxExpiriesPerHost: number;
+  /** How long everything is served after the first signal, in seconds. */
+  readonly drain: number;
+  /** How long a sandbox may take to respond, in seconds. */
+  readonly responseTimeout: number;
   readonly onExpiry: Outcome;
   /** For registrations and refreshes without a time to live, in seconds. */
   readonly defaultTimeout: number;
@@ -117,6 +125,22 @@ const SETTINGS: Program['settings'] = [
   {
     ...{ flags: '--max-requests <number>', help: 'limit of requests in flight to one sandbox' },
     ...{ parse: parseCount, defaultValue: 4096 },
+  },
+  {
+    ...{ flags: '--max-expiries <number>', help: 'limit of expiries at a time' },
+    ...{ parse: parseCount, defaultValue: 128 },
+  },
+  {
+    ...{ flags: '--max-expiries-per-host <number>', help: 'limit of expiries at a time on one host' },
+    ...{ parse: parseCount, defaultValue: 16 },
+  },
+  {
+    ...{ flags: '--response-timeout <seconds>', help: 'time until a sandbox must have begun its response' },
+    ...{ parse: parseSeconds, defaultValue: 600 },
+  },
+  {
+    ...{ flags: '--drain <seconds>', help: 'time that is served on after SIGTERM, with health turned' },
+    ...{ parse: parseWholeSeconds, defaultValue: 5 },
   },
   { flags: '--hook <command|url>', help: 'called when a sandbox has expired', parse: nonEmpty },
   {

@@ -6,6 +6,8 @@ import { configOrPrint, listenError, stopOnSignals, surviveUncaught } from '../b
 import { compose, type Gateway } from './compose.ts';
 import { type Config, readConfig } from './config.ts';
 
+/** The maximum duration of a stop after the drain. */
+const STOP_LIMIT_MS = 10_000;
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const;
 
 /** Runs the gateway until a signal stops it. Throws an `EnvdError` when it cannot start. */
@@ -17,14 +19,19 @@ export async function run(): Promise<void> {
   await listen(gateway, config);
   const { address, port } = gateway.server.address() as AddressInfo;
   const stop = async () => {
+    await gateway.drain(config.drain * 1000);
     await gateway.stop();
     logger.info('stopped');
   };
-  stopOnSignals({ signals: STOP_SIGNALS, stop }, logger);
+  stopOnSignals({ signals: STOP_SIGNALS, stop, limitMs: config.drain * 1000 + STOP_LIMIT_MS }, logger);
   surviveErrors(gateway, logger);
   gateway.start();
+  if (config.hook === null) logger.warn(NO_HOOK_WARNING);
   logger.info({ address, port, version: config.version }, 'ready');
 }
+
+const NO_HOOK_WARNING =
+  'no --hook: sandboxes that expire are frozen and no longer reachable, but no machine is paused or removed';
 
 async function listen(gateway: Gateway, { host, port }: Config): Promise<void> {
   try {

@@ -20,7 +20,7 @@ test('flags that are missing have defaults', () => {
   expect(config(KEY)).toMatchObject({
     ...{ host: '0.0.0.0', port: 49980, headerPrefix: 'Svc', onExpiry: 'pause', defaultTimeout: 300 },
     ...{ registry: '/var/lib/envd-gateway/registry.db', redis: null, hook: null, hookTimeout: 60 },
-    maxRequests: 4096,
+    ...{ maxRequests: 4096, maxExpiries: 128, maxExpiriesPerHost: 16, drain: 5, responseTimeout: 600 },
     ...{ keyFile: null, requireKey: false, allowAddresses: null, allowPorts: [[1, 65535]] },
   });
 });

@@ -112,6 +112,7 @@ export async function startGateway(options: GatewayOptions = {}): Promise<TestGa
     '--host=127.0.0.1',
     `--port=${options.port ?? 0}`,
     `--api-key=${API_KEY}`,
+    '--drain=0',
     // The sandboxes of tests are on this machine.
     ...(options.anywhere === false ? [] : ['--allow-addresses=127.0.0.0/8,::1']),
     `--hook-directory=${directory}/hooks`,

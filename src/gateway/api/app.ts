@@ -4,6 +4,7 @@ import { EnvdError, errorBody, messageOf, statusOf } from '../../base/errors.ts'
 import type { Caller, Keys } from '../access/keys.ts';
 import type { Outcome } from '../leases/sandbox.ts';
 import { OWN_HEADERS } from '../routes/answers.ts';
+import type { Drain } from '../routes/drain.ts';
 import type { TargetReader } from '../routes/target.ts';
 import type { Operations } from './operations.ts';
 import {
@@ -18,6 +19,7 @@ import {
 export interface PlatformParts {
   readonly operations: Operations;
   readonly targets: TargetReader;
+  readonly drain: Drain;
   readonly keys: Keys;
   /** For sandboxes that are registered without one. */
   readonly onExpiry: Outcome;
@@ -65,7 +67,7 @@ export function buildPlatform(parts: PlatformParts): FastifyInstance {
     });
     done();
   });
-  healthRoute(app, operations);
+  healthRoute(app, operations, parts.drain);
   return app;
 }
 

@@ -1,5 +1,7 @@
 import type { FastifyInstance } from 'fastify';
+import { EnvdError } from '../../base/errors.ts';
 import type { Outcome, Sandbox } from '../leases/sandbox.ts';
+import type { Drain } from '../routes/drain.ts';
 import type { Operations } from './operations.ts';
 import {
   connectSchema,
@@ -78,9 +80,10 @@ export function timeRoutes(app: FastifyInstance, operations: Operations): void {
   }
 }
 
-/** Reports whether the registry can be asked: without it no request can be routed. */
-export function healthRoute(app: FastifyInstance, operations: Operations): void {
+/** Reports whether the registry can be asked, without which no request can be routed, and whether the gateway goes on. */
+export function healthRoute(app: FastifyInstance, operations: Operations, drain: Drain): void {
   app.get('/gateway/health', async (_request, reply) => {
+    if (drain.isActive) throw new EnvdError('unavailable', 'the gateway is about to stop');
     await operations.ping();
     return reply.code(204).send();
   });

@@ -18,6 +18,7 @@ export interface RegisterBody {
   readonly envdVersion: string;
   readonly onExpiry?: Outcome;
   readonly owner?: string;
+  readonly host?: string;
   readonly timeout?: number;
 }
 
@@ -34,6 +35,7 @@ export const registerSchema = {
     // The level of this project's own daemon.
     envdVersion: { type: 'string', pattern: '^\\d+\\.\\d+\\.\\d+$', default: INTERFACE_VERSION },
     onExpiry: { enum: OUTCOMES },
+    host: { type: 'string', minLength: 1, maxLength: 253 },
     owner: { type: 'string', pattern: SANDBOX_ID.source },
     timeout,
   },
@@ -58,7 +60,7 @@ export const listSchema = {
 export function viewOf(sandbox: Sandbox) {
   const { id, address, port, metadata, envdVersion, onExpiry, phase, startedAt, deadline, failures } =
     sandbox;
-  const { owner } = sandbox;
+  const { owner, host } = sandbox;
   return {
     sandboxID: id,
     state: stateOf(sandbox),
@@ -69,6 +71,7 @@ export function viewOf(sandbox: Sandbox) {
     failures,
     // Absent in records of earlier versions, as in those without an owner.
     ...(owner && { owner }),
+    ...(host !== undefined && { host }),
   };
 }
 

@@ -3,12 +3,23 @@ import { messageOf } from '../../base/errors.ts';
 import { acquire } from '../leases/transitions.ts';
 import type { Registry } from '../registry/registry.ts';
 import type { Expiration } from './expiration.ts';
+import { type LaneLimits, Lanes, type Waiting } from './lanes.ts';
 
-/** The largest number of sandboxes that one gateway expires concurrently. */
-const CONCURRENCY = 16;
+/** How many waiting sandboxes are read at a time. */
+const PAGE = 256;
+/** The most pages of one poll. */
+const MOST_PAGES = 100;
 /** The bounds of the time between two polls of the registry, in ms. Other gateways change it without a notice. */
 const LONGEST_WAIT_MS = 500;
 const SHORTEST_WAIT_MS = 5;
+
+export interface SchedulerParts extends LaneLimits {
+  readonly registry: Registry;
+  readonly expiration: Expiration;
+  /** Identifies this run of this gateway. */
+  readonly owner: string;
+  readonly logger: Logger;
+}
 
 /** Polls the registry for sandboxes that are due, claims them, and hands them to `Expiration`. */
 export class Scheduler {
@@ -16,16 +27,18 @@ export class Scheduler {
   readonly #expiration: Expiration;
   readonly #owner: string;
   readonly #logger: Logger;
+  readonly #lanes: Lanes;
   readonly #inFlight = new Map<string, Promise<void>>();
   readonly #stop = new AbortController();
   #wake = () => {};
   #loop = Promise.resolve();
 
-  constructor(registry: Registry, expiration: Expiration, owner: string, logger: Logger) {
+  constructor({ registry, expiration, owner, logger, ...limits }: SchedulerParts) {
     this.#registry = registry;
     this.#expiration = expiration;
     this.#owner = owner;
     this.#logger = logger;
+    this.#lanes = new Lanes(limits);
   }
 
   start(): void {
@@ -60,13 +73,13 @@ export class Scheduler {
 
   /** Claims what is due; returns the time until more will be, in ms. */
   async #poll(): Promise<number> {
-    const free = CONCURRENCY - this.#inFlight.size;
-    if (free <= 0) return LONGEST_WAIT_MS;
+    if (this.#lanes.isFull) return LONGEST_WAIT_MS;
     try {
-      // Twice as many: some of them may be in flight here.
-      const { ids, nextInMs } = await this.#registry.due(CONCURRENCY * 2);
-      const wanted = ids.filter((id) => !this.#inFlight.has(id)).slice(0, free);
-      await Promise.all(wanted.map((id) => this.#claim(id)));
+      const { waiting, nextInMs } = await this.#waiting();
+      // Those that have failed last: they are likely dead.
+      const [healthy, failed] = [waiting.filter(isHealthy), waiting.filter((each) => !isHealthy(each))];
+      const admitted = [...healthy, ...failed].filter((each) => this.#lanes.take(each));
+      await Promise.all(admitted.map(({ id }) => this.#claim(id)));
       return nextInMs;
     } catch (error) {
       this.#logger.warn(
@@ -77,7 +90,25 @@ export class Scheduler {
     }
   }
 
+  /** All sandboxes that are due: the first ones may be those whose host has no place. */
+  async #waiting(): Promise<{ readonly waiting: readonly Waiting[]; readonly nextInMs: number }> {
+    const waiting: Waiting[] = [];
+    for (let page = 0; ; page++) {
+      const { sandboxes, nextInMs } = await this.#registry.due(PAGE, page * PAGE);
+      waiting.push(...sandboxes);
+      if (sandboxes.length < PAGE || page === MOST_PAGES) return { waiting, nextInMs };
+    }
+  }
+
   async #claim(id: string): Promise<void> {
+    try {
+      await this.#begin(id);
+    } finally {
+      if (!this.#inFlight.has(id)) this.#lanes.release(id);
+    }
+  }
+
+  async #begin(id: string): Promise<void> {
     let claimed = false;
     const sandbox = await this.#registry.change(id, (current, now) => {
       const next = acquire(current, this.#owner, now);
@@ -90,8 +121,13 @@ export class Scheduler {
       .catch((error: unknown) => this.#logger.error({ err: error, sandboxID: id }, 'an expiry was aborted'))
       .finally(() => {
         this.#inFlight.delete(id);
+        this.#lanes.release(id);
         this.wake();
       });
     this.#inFlight.set(id, work);
   }
+}
+
+function isHealthy({ failures }: Waiting): boolean {
+  return failures === 0;
 }

@@ -25,6 +25,8 @@ export interface Registration {
   readonly address: string;
   /** The same if it is an IP address. */
   readonly ip: string | null;
+  /** The machine that it is on; absent: its address tells. */
+  readonly host?: string;
   /** The port of the daemon. */
   readonly port: number;
   readonly accessToken: string | null;
@@ -56,6 +58,11 @@ export interface Sandbox extends Registration {
 /** Identifies one attempt to expire a sandbox. All gateways that work on the attempt use the same id. */
 export function expiryId({ incarnation, expiries }: Sandbox): string {
   return `${incarnation}-${expiries}`;
+}
+
+/** The machine that a sandbox is on, as far as that is known. */
+export function hostOf({ host, address }: Sandbox): string {
+  return host ?? address;
 }
 
 /** Whether requests are forwarded to the sandbox. */

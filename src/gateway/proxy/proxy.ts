@@ -33,10 +33,12 @@ interface Exchange {
 export class ReverseProxy {
   readonly #proxy = createProxyServer({});
   readonly #pools: ConnectionPools;
-  readonly #connections = new UpstreamConnections();
+  readonly #connections: UpstreamConnections;
   readonly #exchanges = new WeakMap<IncomingMessage, Exchange>();
 
-  constructor(pools: ConnectionPools) {
+  /** @param limitMs how long a sandbox may take to respond */
+  constructor(pools: ConnectionPools, limitMs: number) {
+    this.#connections = new UpstreamConnections(limitMs);
     this.#pools = pools;
     this.#proxy.on('proxyReq', (outgoing, request) => {
       this.#limit(outgoing, request);

@@ -2,6 +2,8 @@ import type { ClientRequest } from 'node:http';
 import type { Socket } from 'node:net';
 import { InvalidResponse } from './response-checks.ts';
 
+/** TCP probes a sandbox that has sent nothing for so long, in ms. */
+const PROBE_AFTER_MS = 30_000;
 const CONNECT_TIMEOUT_MS = 10_000;
 /** The most bytes until the head of a response is complete, provisional responses included. */
 const HEAD_LIMIT = 64 * 1024;
@@ -18,6 +20,12 @@ interface Pending {
  */
 export class UpstreamConnections {
   readonly #pending = new WeakMap<Socket, Pending>();
+  readonly #limitMs: number;
+
+  /** @param limitMs the time until a response has begun, unless the request is still being sent */
+  constructor(limitMs: number) {
+    this.#limitMs = limitMs;
+  }
 
   /** Destroys the request beyond a limit. To be called when it is sent. */
   limit(outgoing: ClientRequest): void {
@@ -25,6 +33,7 @@ export class UpstreamConnections {
       const pending = this.#pending.get(socket) ?? this.#open(socket, outgoing);
       pending.request = outgoing;
       pending.start = socket.bytesRead;
+      limitSilence(outgoing, socket, this.#limitMs);
     };
     if (outgoing.socket) assign(outgoing.socket);
     else outgoing.once('socket', assign);
@@ -39,6 +48,8 @@ export class UpstreamConnections {
   #open(socket: Socket, outgoing: ClientRequest): Pending {
     // Without a listener, an error while the connection returns to the pool would be uncaught.
     socket.on('error', () => {});
+    // A sandbox that has vanished is noticed, also while a stream has nothing to send.
+    socket.setKeepAlive(true, PROBE_AFTER_MS);
     if (socket.connecting) limitConnect(socket, outgoing);
     const pending: Pending = { request: outgoing, start: 0 };
     this.#pending.set(socket, pending);
@@ -54,6 +65,19 @@ export class UpstreamConnections {
     outgoing.once('upgrade', () => socket.off('data', check));
     return pending;
   }
+}
+
+/** Destroys a request that makes no progress: neither does the sandbox take more of it, nor does it respond. */
+function limitSilence(outgoing: ClientRequest, socket: Socket, limitMs: number): void {
+  let sent = socket.bytesWritten;
+  const timer = setInterval(() => {
+    const waits = outgoing.writableFinished || outgoing.writableNeedDrain;
+    if (waits && socket.bytesWritten === sent)
+      outgoing.destroy(new Error(`no response within ${limitMs / 1000} s`));
+    sent = socket.bytesWritten;
+  }, limitMs);
+  const stop = () => clearInterval(timer);
+  for (const event of ['response', 'upgrade', 'close']) outgoing.once(event, stop);
 }
 
 function limitConnect(socket: Socket, outgoing: ClientRequest): void {

@@ -3,9 +3,9 @@ import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { EnvdError, isSystemError, messageOf } from '../../base/errors.ts';
-import { dueAt, type Sandbox } from '../leases/sandbox.ts';
+import { dueAt, hostOf, type Sandbox } from '../leases/sandbox.ts';
 import { GroupSync } from './group-sync.ts';
-import type { Due, Store, Stored } from './registry.ts';
+import type { Due, DueSandbox, Store, Stored } from './registry.ts';
 
 const SCHEMA = `
   CREATE TABLE IF NOT EXISTS sandboxes (
@@ -20,6 +20,8 @@ const SCHEMA = `
 
 type Row = Readonly<Record<string, unknown>>;
 
+/** SQLite's result code for a full disk. */
+const SQLITE_FULL = 13;
 /** The files that SQLite keeps beside a database. */
 const COMPANIONS = ['-wal', '-shm', '-journal'] as const;
 const { O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
@@ -51,7 +53,9 @@ export class EmbeddedStore implements Store {
        AND (? IS NULL OR ifnull(json_extract(record, '$.ip'), '') IN (?, '')) LIMIT 1`,
     );
     this.#list = database.prepare(`SELECT record FROM ${table}`);
-    this.#due = database.prepare(`SELECT id FROM ${table} WHERE attention <= ? ORDER BY attention LIMIT ?`);
+    this.#due = database.prepare(
+      `SELECT record FROM ${table} WHERE attention <= ? ORDER BY attention LIMIT ? OFFSET ?`,
+    );
     this.#next = database.prepare(`SELECT MIN(attention) AS at FROM ${table} WHERE attention > ?`);
     this.#insert = database.prepare(
       `INSERT OR IGNORE INTO ${table} (version, attention, record, id) VALUES (?, ?, ?, ?)`,
@@ -96,13 +100,18 @@ export class EmbeddedStore implements Store {
   async read(id: string): Promise<{ readonly stored: Stored | null; readonly now: number }> {
     const row = this.#read.get(id);
     const stored = row ? { sandbox: recordOf(row), version: String(row.version) } : null;
-    return { stored, now: Date.now() };
+    return { stored, now: steadyNow() };
   }
 
   async write(id: string, sandbox: Sandbox | null, expected: string | null): Promise<boolean> {
-    if (!this.#writeNow(id, sandbox, expected)) return false;
-    await this.#log.sync();
-    return true;
+    try {
+      if (!this.#writeNow(id, sandbox, expected)) return false;
+      await this.#log.sync();
+      return true;
+    } catch (error) {
+      if (!isFull(error)) throw error;
+      throw new EnvdError('no_space', 'the registry cannot be written: its disk is full', { cause: error });
+    }
   }
 
   #writeNow(id: string, sandbox: Sandbox | null, expected: string | null): boolean {
@@ -121,11 +130,11 @@ export class EmbeddedStore implements Store {
     return this.#list.all().map(recordOf);
   }
 
-  async due(limit: number): Promise<Due> {
-    const now = Date.now();
-    const ids = this.#due.all(now, limit).map(({ id }) => String(id));
+  async due(limit: number, offset: number): Promise<Due> {
+    const now = steadyNow();
+    const sandboxes = this.#due.all(now, limit, offset).map((row) => describeDue(recordOf(row)));
     const at = this.#next.get(now)?.at;
-    return { ids, nextInMs: typeof at === 'number' ? at - now : Number.POSITIVE_INFINITY };
+    return { sandboxes, nextInMs: typeof at === 'number' ? at - now : Number.POSITIVE_INFINITY };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -150,6 +159,20 @@ async function restrict(path: string, flags: number): Promise<void> {
   await using file = await open(path, O_RDONLY | O_NONBLOCK | flags, 0o600);
   const { mode } = await file.stat();
   if ((mode & 0o077) !== 0) await file.chmod(0o600);
+}
+
+/** Wall-clock time (Unix ms) that does not jump while the gateway runs: a jump would end every sandbox, or none. */
+function steadyNow(): number {
+  return Math.floor(performance.timeOrigin + performance.now());
+}
+
+function isFull(error: unknown): boolean {
+  const code = error instanceof Error && 'errcode' in error ? Number(error.errcode) & 0xff : 0;
+  return code === SQLITE_FULL || isSystemError(error, 'ENOSPC', 'EDQUOT');
+}
+
+function describeDue(sandbox: Sandbox): DueSandbox {
+  return { id: sandbox.id, host: hostOf(sandbox), failures: sandbox.failures };
 }
 
 function recordOf(row: Row): Sandbox {

@@ -2,7 +2,7 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { createClient, defineScript } from '@redis/client';
 import type { Logger } from 'pino';
 import { EnvdError, messageOf } from '../../base/errors.ts';
-import { dueAt, type Sandbox } from '../leases/sandbox.ts';
+import { dueAt, hostOf, type Sandbox } from '../leases/sandbox.ts';
 import type { Due, Store, Stored } from './registry.ts';
 
 /** One hash tag for all keys: a script of a cluster may only use keys of one slot. */
@@ -22,7 +22,7 @@ const READ = `
 
 /**
  * Arguments: id, expected version or '', new version, when it is due, record or '' to remove it, endpoint and port of the
- * daemon. Returns 1 if written.
+ * daemon, host, number of failures. Returns 1 if written.
  */
 const WRITE = `
   if (redis.call('HGET', KEYS[1], 'version') or '') ~= ARGV[2] then return 0 end
@@ -37,19 +37,28 @@ const WRITE = `
     redis.call('DEL', KEYS[1])
     redis.call('ZREM', KEYS[2], ARGV[1])
   else
-    redis.call('HSET', KEYS[1], 'version', ARGV[3], 'record', ARGV[5], 'endpoint', ARGV[6], 'port', ARGV[7])
+    redis.call('HSET', KEYS[1], 'version', ARGV[3], 'record', ARGV[5], 'endpoint', ARGV[6], 'port', ARGV[7],
+      'host', ARGV[8], 'failures', ARGV[9])
     count(ARGV[6], ARGV[7], 1)
     redis.call('ZADD', KEYS[2], ARGV[4], ARGV[1])
   end
   return 1`;
 
-/** Argument: how many. Returns the time, when the next one is due or '', and the ids. */
+/**
+ * Arguments: how many, behind how many, prefix of records. Returns the time, when the next one is due or '', and of each id,
+ * host, number of failures.
+ */
 const DUE = `
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  local ids = redis.call('ZRANGE', KEYS[1], '-inf', now, 'BYSCORE', 'LIMIT', 0, ARGV[1])
+  local ids = redis.call('ZRANGE', KEYS[1], '-inf', now, 'BYSCORE', 'LIMIT', ARGV[2], ARGV[1])
   local after = redis.call('ZRANGE', KEYS[1], '(' .. now, '(+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
-  return { tostring(now), after[2] or '', ids }`;
+  local found = {}
+  for _, id in ipairs(ids) do
+    local lane = redis.call('HMGET', ARGV[3] .. id, 'host', 'failures')
+    for _, value in ipairs({ id, lane[1] or '', lane[2] or '0' }) do found[#found + 1] = value end
+  end
+  return { string.format('%d', now), after[2] or '', found }`;
 
 const scripts = {
   readRecord: defineScript({
@@ -75,13 +84,13 @@ const scripts = {
     SCRIPT: DUE,
     NUMBER_OF_KEYS: 1,
     IS_READ_ONLY: true,
-    parseCommand(parser, limit: string) {
+    parseCommand(parser, limit: string, offset: string) {
       parser.pushKey(ATTENTION);
-      parser.push(limit);
+      parser.push(limit, offset, keyOf(''));
     },
     transformReply(reply: unknown) {
-      const [now, next, ids] = reply as readonly [string, string, readonly string[]];
-      return { now, next, ids };
+      const [now, next, found] = reply as readonly [string, string, readonly string[]];
+      return { now, next, found };
     },
   }),
 };
@@ -145,14 +154,13 @@ export class RedisStore implements Store {
     const attention = sandbox ? dueAt(sandbox) : Number.POSITIVE_INFINITY;
     const score = Number.isFinite(attention) ? String(attention) : '+inf';
     const record = sandbox ? JSON.stringify(sandbox) : '';
-    const endpoint = sandbox ? [`${sandbox.ip ?? '*'}:${sandbox.port}`, String(sandbox.port)] : [];
     return this.#client.writeRecord(keyOf(id), [
       id,
       expected ?? '',
       randomUUID(),
       score,
       record,
-      ...endpoint,
+      ...fieldsOf(sandbox),
     ]);
   }
 
@@ -167,9 +175,13 @@ export class RedisStore implements Store {
     return records.flatMap((record) => (record ? [parse(record)] : []));
   }
 
-  async due(limit: number): Promise<Due> {
-    const { now, next, ids } = await this.#client.dueRecords(String(limit));
-    return { ids, nextInMs: next === '' ? Number.POSITIVE_INFINITY : Number(next) - Number(now) };
+  async due(limit: number, offset: number): Promise<Due> {
+    const { now, next, found } = await this.#client.dueRecords(String(limit), String(offset));
+    const sandboxes = Array.from({ length: found.length / 3 }, (_, index) => {
+      const [id = '', host = '', failures] = found.slice(3 * index, 3 * index + 3);
+      return { id, host, failures: Number(failures) };
+    });
+    return { sandboxes, nextInMs: next === '' ? Number.POSITIVE_INFINITY : Number(next) - Number(now) };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -178,6 +190,13 @@ export class RedisStore implements Store {
 }
 
 const keyOf = (id: string) => `${PREFIX}:sandbox:${id}`;
+
+/** The fields beside a record that scripts use. */
+function fieldsOf(sandbox: Sandbox | null): readonly string[] {
+  if (!sandbox) return [];
+  const { ip, port, failures } = sandbox;
+  return [`${ip ?? '*'}:${port}`, String(port), hostOf(sandbox), String(failures)];
+}
 
 function parse(record: string): Sandbox {
   return JSON.parse(record) as Sandbox;

@@ -6,9 +6,16 @@ export interface Stored {
   readonly version: string;
 }
 
+/** A sandbox that some gateway has to act on. */
+export interface DueSandbox {
+  readonly id: string;
+  readonly host: string;
+  readonly failures: number;
+}
+
 /** The sandboxes that some gateway has to act on. */
 export interface Due {
-  readonly ids: readonly string[];
+  readonly sandboxes: readonly DueSandbox[];
   /** The time until the next one, in ms; 0 or less when there are more already, infinity when there is none. */
   readonly nextInMs: number;
 }
@@ -33,8 +40,8 @@ export interface Store extends AsyncDisposable {
   isDaemon(ip: string | null, port: number): Promise<boolean>;
   /** All records, in no order. */
   list(): Promise<readonly Sandbox[]>;
-  /** At most `limit` ids, the longest due first. */
-  due(limit: number): Promise<Due>;
+  /** At most `limit` of them behind the first `offset`, the longest due first. */
+  due(limit: number, offset: number): Promise<Due>;
 }
 
 /** A change of a record: returns the new one, the same one to leave it, or null to remove it. Throws to refuse. */
@@ -87,8 +94,8 @@ export class Registry {
     return this.#store.list();
   }
 
-  due(limit: number) {
-    return this.#store.due(limit);
+  due(limit: number, offset: number): Promise<Due> {
+    return this.#store.due(limit, offset);
   }
 
   /** Drops the claims of earlier gateways, if no other gateway can be running. */

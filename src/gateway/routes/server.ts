@@ -1,6 +1,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import type { Socket } from 'node:net';
+import type { Drain } from './drain.ts';
 import type { Router } from './router.ts';
 
 /** Shorter than the daemon's 640 s, so that a proxy always closes an idle connection before its upstream does. */
@@ -27,15 +28,30 @@ export class ConnectionContext {
   }
 }
 
+/** The head of a request must be complete within, in ms. */
+const HEAD_TIMEOUT_MS = 20_000;
+const CHECK_MS = 5000;
+/** TCP probes a client that has sent nothing for so long, so that one that has vanished is noticed; in ms. */
+const PROBE_AFTER_MS = 30_000;
+
 /** The one HTTP server, not listening yet. The duration of requests and responses is not limited. */
-export function createFrontServer(router: Router, context: ConnectionContext): Server {
+export function createFrontServer(router: Router, context: ConnectionContext, drain: Drain): Server {
   const server = createServer({
     keepAliveTimeout: KEEP_ALIVE_MS,
     requestTimeout: 0,
+    // By default it would be off, too.
+    headersTimeout: HEAD_TIMEOUT_MS,
+    connectionsCheckingInterval: CHECK_MS,
+    keepAlive: true,
+    keepAliveInitialDelay: PROBE_AFTER_MS,
     shouldUpgradeCallback: isWebSocket,
   });
   context.follow(server);
-  server.on('request', (request, response) => router.request(request, response));
+  server.on('request', (request, response) => {
+    drain.mark(request);
+    if (drain.isActive) response.shouldKeepAlive = false;
+    router.request(request, response);
+  });
   server.on('upgrade', (request, socket, head) => router.upgrade(request, socket as Socket, head));
   return server;
 }
