@@ -20,6 +20,7 @@ const LAYERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
     ['rest', 'rpc'],
     ['direct-calls'],
     ['app'],
+    ['config-limits'],
     ['config'],
     ['compose-log'],
     ['compose-init'],

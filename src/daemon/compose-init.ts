@@ -13,6 +13,7 @@ import { Identity } from './services/init/identity.ts';
 import { Init } from './services/init/init.ts';
 import { readMetadata } from './services/init/metadata.ts';
 import { MetadataReader } from './services/init/metadata-reader.ts';
+import { MetadataRoute } from './services/init/metadata-route.ts';
 import { type InitDependencies, initSteps } from './services/init/steps.ts';
 import { SYSTEM_TOOLS, Volumes } from './services/init/volumes.ts';
 
@@ -86,9 +87,18 @@ function createMetadataReader(
   const { metadataService: url, metadataIsOptional, namePrefix } = config;
   if (url === null) return null;
   const identity = new Identity(guest, identityDirectory(config), namePrefix);
+  const route = MetadataRoute.to(url);
   return new MetadataReader({
     isOptional: metadataIsOptional,
-    read: (signal) => readMetadata(url, signal),
+    async read(signal) {
+      if (!route) return readMetadata(url, signal);
+      try {
+        return await route.learnBy(() => readMetadata(url, signal));
+      } catch (error) {
+        await repair(route, logger);
+        throw error;
+      }
+    },
     async onRead(metadata) {
       collector?.name(metadata);
       try {
@@ -102,4 +112,14 @@ function createMetadataReader(
       logger[level]({ reason: messageOf(error) }, 'cannot read the metadata: trying again');
     },
   });
+}
+
+async function repair(route: MetadataRoute, logger: Logger): Promise<void> {
+  try {
+    const repaired = await route.repair();
+    if (repaired)
+      logger.warn(repaired, 'the route to the metadata service was broken, and has been set again');
+  } catch (error) {
+    logger.warn({ reason: messageOf(error) }, 'cannot repair the route to the metadata service');
+  }
 }

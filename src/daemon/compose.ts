@@ -28,7 +28,7 @@ import { Guest } from './services/guest/guest.ts';
 import { MetricsReader } from './services/guest/metrics.ts';
 import type { Handover } from './services/handover/state.ts';
 import type { Upgrade } from './services/handover/upgrade.ts';
-import { WorkloadCgroups } from './services/process/cgroups.ts';
+import { WorkloadCgroups, type WorkloadLimits } from './services/process/cgroups.ts';
 import { processLog } from './services/process/process-log.ts';
 import { ProcessTable } from './services/process/table.ts';
 import { CountedWatcher } from './services/watch/counted-watcher.ts';
@@ -142,21 +142,21 @@ interface UsableCgroups {
 
 /** Throws if the configured root is unusable; if the discovered one is, continues without cgroups. */
 function createCgroups(
-  { cgroups: wanted, cgroupRoot, maxTasks }: Config,
+  { cgroups: wanted, cgroupRoot, workload }: Config,
   mount: string | null,
 ): UsableCgroups {
   if (!wanted) return withoutCgroups('the daemon was started with --no-cgroups');
-  if (cgroupRoot !== null) return withCgroups(cgroupRoot, maxTasks);
+  if (cgroupRoot !== null) return withCgroups(cgroupRoot, workload);
   if (mount === null) return withoutCgroups('cgroup v2 is not mounted');
   try {
-    return withCgroups(join(mount, 'envd'), maxTasks);
+    return withCgroups(join(mount, 'envd'), workload);
   } catch (error) {
     return withoutCgroups(messageOf(error));
   }
 }
 
-function withCgroups(root: string, maxTasks: number | null): UsableCgroups {
-  const cgroups = WorkloadCgroups.create(root, maxTasks);
+function withCgroups(root: string, limits: WorkloadLimits): UsableCgroups {
+  const cgroups = WorkloadCgroups.create(root, limits);
   const freezable = cgroups.all().every((cgroup) => cgroup.isFreezable());
   return { cgroups, obstacle: freezable ? null : 'the kernel cannot freeze cgroups: use Linux 5.2 or later' };
 }

@@ -6,17 +6,16 @@ import {
   matching,
   nonEmpty,
   type Program,
-  parseBytes,
-  parseCount,
   parsePath,
   parsePort,
-  parseSeconds,
   parseUrl,
   readSettings,
 } from '../base/settings.ts';
 import { buildCommit, INTERFACE_VERSION, packageVersion } from '../base/version.ts';
+import { LIMIT_SETTINGS, type WorkloadSettings, workloadLimits } from './config-limits.ts';
 import type { Command } from './os/program.ts';
 import { type StoredDescriptor, takeStored } from './os/systemd.ts';
+import type { WorkloadLimits } from './services/process/cgroups.ts';
 
 /** The validated configuration; only this file reads argv and the environment. */
 export interface Config {
@@ -51,8 +50,7 @@ export interface Config {
   readonly maxStreams: number;
   /** The most processes of clients, without their descendants, that run at a time. */
   readonly maxProcesses: number;
-  /** The most processes and threads in each of the workload's cgroups; null: by the kernel's own limits. */
-  readonly maxTasks: number | null;
+  readonly workload: WorkloadLimits;
   /** Time until a started program must run, in seconds; then it is killed. */
   readonly startTimeout: number;
   /** The longest time that a request to a file system which may not answer, such as FUSE or NFS, may take, in seconds. */
@@ -90,7 +88,7 @@ type Settings = Omit<
   | 'notifySocket'
   | 'journalStream'
   | 'cgroupRoot'
-  | 'maxTasks'
+  | 'workload'
   | 'metadataService'
   | 'metadataIsOptional'
   | 'forwardAddress'
@@ -102,7 +100,6 @@ type Settings = Omit<
   | 'stored'
 > & {
   readonly cgroupRoot?: string;
-  readonly maxTasks?: number;
   readonly metadataService?: string;
   readonly forwardAddress?: string;
   readonly logCollector?: Config['logCollector'];
@@ -110,7 +107,7 @@ type Settings = Omit<
   readonly commit?: true;
   readonly tryUpgrade?: true;
   readonly doctor?: true;
-};
+} & WorkloadSettings;
 
 /** Where platforms have it. */
 const METADATA_SERVICE = 'http://169.254.169.254/';
@@ -132,43 +129,7 @@ const PROGRAM: Program = {
     { flags: '--port <number>', help: 'port to listen on', parse: parsePort, defaultValue: 49983 },
     { flags: '--host <address>', help: 'address to listen on', parse: nonEmpty, defaultValue: '0.0.0.0' },
     LOG_LEVEL,
-    {
-      ...{ flags: '--history-bytes <number>', help: 'bytes of output kept per process' },
-      ...{ parse: parseBytes, defaultValue: 1024 * 1024 },
-    },
-    {
-      ...{ flags: '--unread-bytes <number>', help: 'bytes kept for slow readers of streams, in all' },
-      ...{ parse: parseBytes, defaultValue: 64 * 1024 * 1024 },
-    },
-    {
-      ...{ flags: '--request-bytes <number>', help: 'bytes of requests under way, in all' },
-      ...{ parse: parseBytes, defaultValue: 128 * 1024 * 1024 },
-    },
-    {
-      ...{ flags: '--max-connections <number>', help: 'most connections' },
-      ...{ parse: parseCount, defaultValue: 4096 },
-    },
-    {
-      ...{ flags: '--max-streams <number>', help: 'most open streams' },
-      ...{ parse: parseCount, defaultValue: 2048 },
-    },
-    {
-      ...{ flags: '--max-processes <number>', help: 'most running processes, without their descendants' },
-      ...{ parse: parseCount, defaultValue: 1024 },
-    },
-    {
-      flags: '--max-tasks <number>',
-      help: 'most processes and threads in each cgroup of the workload',
-      parse: parseCount,
-    },
-    {
-      ...{ flags: '--start-timeout <seconds>', help: 'time until a started program must run' },
-      ...{ parse: parseSeconds, defaultValue: 10 },
-    },
-    {
-      ...{ flags: '--file-timeout <seconds>', help: 'longest time that FUSE and NFS may take to answer' },
-      ...{ parse: parseSeconds, defaultValue: 10 },
-    },
+    ...LIMIT_SETTINGS,
     { flags: '--cgroup-root <path>', help: 'cgroup v2 directory of the workload', parse: parsePath },
     { flags: '--no-cgroups', help: 'start processes in the cgroup of the daemon' },
     {
@@ -213,14 +174,14 @@ export function readConfig(
 ): Invocation<Config> {
   const read = readSettings<Settings>(PROGRAM, argv.map(withTwoDashes), env);
   if (!('settings' in read)) return read;
-  const { cgroupRoot = null, maxTasks = null, program, metadataService, ...others } = read.settings;
-  const { commit, tryUpgrade, doctor, ...settings } = others;
+  const { cgroupRoot = null, program, metadataService, ...others } = read.settings;
+  const { commit, tryUpgrade, doctor, maxTasks, maxMemory, cpuWeights, ioWeights, ...settings } = others;
   if (commit) return { exitCode: 0, output: `${buildCommit()}\n` };
   const config: Config = {
     ...settings,
     forwardAddress: settings.forwardAddress ?? null,
     cgroupRoot,
-    maxTasks,
+    workload: workloadLimits({ maxTasks, maxMemory, cpuWeights, ioWeights }),
     commands: commandsOf(program ?? null, argv),
     tryUpgrade: tryUpgrade === true,
     doctor: doctor === true,

@@ -11,10 +11,26 @@ const MIB = 1024 * 1024;
 /** Interval between checks whether the cgroups are empty, in milliseconds. */
 const POLL_MS = 10;
 
-/** CPU and I/O weights: under contention terminals come before other processes of the user. */
-const WEIGHTS = {
-  user: { 'cpu.weight': '50', 'io.weight': 'default 10' },
-  ptys: { 'cpu.weight': '200', 'io.weight': 'default 50' },
+/** Shares of what is scarce, relative to each other and to cgroups beside them; the kernel's default is 100. */
+export interface Weights {
+  readonly user: number;
+  readonly ptys: number;
+}
+
+/** Limits of what the clients' processes take of the guest. */
+export interface WorkloadLimits {
+  /** The most processes and threads in each of the cgroups; null: 40 % of what the kernel allows. */
+  readonly maxTasks: number | null;
+  /** The most memory, in bytes, of all of them together; null: all but 128 MiB, or an eighth if that is less. */
+  readonly maxMemory: number | null;
+  readonly cpuWeights: Weights;
+  readonly ioWeights: Weights;
+}
+
+/** Terminals come before other processes of the user. */
+export const DEFAULT_LIMITS: WorkloadLimits = {
+  ...{ maxTasks: null, maxMemory: null },
+  ...{ cpuWeights: { user: 50, ptys: 200 }, ioWeights: { user: 10, ptys: 50 } },
 };
 
 /** Memory limit of the workload, in bytes; the rest is reserved for the system and the daemon. */
@@ -43,32 +59,26 @@ export class WorkloadCgroups implements Disposable {
   readonly ptys: Cgroup | null;
   /** Whether the memory controller is enabled for the cgroups below. */
   readonly accountsMemory: boolean;
-  readonly #maxTasks: number;
+  readonly #limits: WorkloadLimits;
 
-  private constructor(user: Cgroup | null, ptys: Cgroup | null, maxTasks = 0) {
+  private constructor(user: Cgroup | null, ptys: Cgroup | null, limits: WorkloadLimits) {
     this.user = user;
     this.ptys = ptys;
-    this.#maxTasks = maxTasks;
+    this.#limits = limits;
     // For the peak memory of each process and whether the OOM killer ended it.
     const enabled = this.all().map((cgroup) => cgroup.enableControllers(['memory']));
     this.accountsMemory = enabled.every((controllers) => controllers.length > 0);
   }
 
   /**
-   * Creates both below `root`, with the limits that the available controllers support; null means no cgroups. `maxTasks`:
-   * the most processes and threads in each; null: 40 % of what the kernel allows.
+   * Creates both below `root`, with the limits that the available controllers support; null means no cgroups.
    * Throws `failed_precondition` when `root` is not in a writable cgroup v2 hierarchy.
    */
-  static create(root: string | null, maxTasks: number | null = null): WorkloadCgroups {
-    if (root === null) return new WorkloadCgroups(null, null);
-    const tasks = Math.min(maxTasks ?? defaultTasks(), MOST_TASKS);
+  static create(root: string | null, limits: WorkloadLimits = DEFAULT_LIMITS): WorkloadCgroups {
+    if (root === null) return new WorkloadCgroups(null, null, limits);
     try {
-      enableControllers(Cgroup.create(root));
-      return new WorkloadCgroups(
-        limited(Cgroup.create(`${root}/user`), WEIGHTS.user, tasks),
-        limited(Cgroup.create(`${root}/ptys`), WEIGHTS.ptys, tasks),
-        tasks,
-      );
+      prepareRoot(root, limits);
+      return new WorkloadCgroups(limited(root, 'user', limits), limited(root, 'ptys', limits), limits);
     } catch (error) {
       if (!isSystemError(error, 'EROFS', 'EACCES', 'EPERM')) throw error;
       throw new EnvdError('failed_precondition', `cgroup root is not writable: '${root}'`, { cause: error });
@@ -79,8 +89,9 @@ export class WorkloadCgroups implements Disposable {
   restore(kind: 'user' | 'ptys'): void {
     const cgroup = this[kind];
     if (!cgroup) return;
-    enableControllers(Cgroup.create(dirname(cgroup.path)));
-    limited(Cgroup.create(cgroup.path), WEIGHTS[kind], this.#maxTasks).enableControllers(['memory']);
+    const root = dirname(cgroup.path);
+    prepareRoot(root, this.#limits);
+    limited(root, kind, this.#limits).enableControllers(['memory']);
   }
 
   /** Whether the number of tasks is limited: not without the controller `pids`. */
@@ -132,9 +143,25 @@ function enableControllers(root: Cgroup): void {
   root.enableControllers(CONTROLLERS);
 }
 
-function limited(cgroup: Cgroup, weights: Readonly<Record<string, string>>, tasks: number): Cgroup {
-  const memory = String(workloadMemory(totalmem()));
-  const limits = { 'memory.high': memory, 'memory.max': memory, 'pids.max': String(tasks), ...weights };
-  for (const [file, value] of Object.entries(limits)) cgroup.setLimit(file, value);
+/** Its own files of a controller appear when the cgroup above it has enabled that. */
+function prepareRoot(root: string, limits: WorkloadLimits): void {
+  const cgroup = Cgroup.create(root);
+  enableControllers(cgroup);
+  limitMemory(cgroup, limits);
+}
+
+function limited(root: string, kind: 'user' | 'ptys', limits: WorkloadLimits): Cgroup {
+  const cgroup = limitMemory(Cgroup.create(`${root}/${kind}`), limits);
+  cgroup.setLimit('pids.max', String(Math.min(limits.maxTasks ?? defaultTasks(), MOST_TASKS)));
+  cgroup.setLimit('cpu.weight', String(limits.cpuWeights[kind]));
+  cgroup.setLimit('io.weight', `default ${limits.ioWeights[kind]}`);
+  return cgroup;
+}
+
+/** Of each alone, and of both together. */
+function limitMemory(cgroup: Cgroup, { maxMemory }: WorkloadLimits): Cgroup {
+  const memory = String(maxMemory ?? workloadMemory(totalmem()));
+  cgroup.setLimit('memory.high', memory);
+  cgroup.setLimit('memory.max', memory);
   return cgroup;
 }

@@ -22,9 +22,11 @@ test('both are made below the root, and removed with it', () => {
   expect(root.children()).toEqual([]);
 });
 
+const WEIGHTS = { cpuWeights: { user: 50, ptys: 200 }, ioWeights: { user: 10, ptys: 50 } };
+
 test('limits are set for the available controllers', () => {
   using top = testCgroup();
-  using cgroups = WorkloadCgroups.create(top.path, 1234);
+  using cgroups = WorkloadCgroups.create(top.path, { maxTasks: 1234, maxMemory: null, ...WEIGHTS });
   const [user, ptys] = cgroups.all();
   // An eighth, at most 128 MiB, is left to the system.
   const wanted = totalmem() - Math.min(totalmem() / 8, 128 * 1024 * 1024);
@@ -34,6 +36,7 @@ test('limits are set for the available controllers', () => {
   for (const [cgroup, name, value] of [
     [user, 'memory.max', memory],
     [ptys, 'memory.high', memory],
+    [new Cgroup(top.path), 'memory.max', memory],
     [user, 'cpu.weight', '50'],
     [ptys, 'cpu.weight', '200'],
     [user, 'io.weight', 'default 10'],
@@ -45,6 +48,25 @@ test('limits are set for the available controllers', () => {
     expect([name, limitOf(cgroup, name)]).toEqual([name, controllers.includes(controller) ? value : null]);
   }
   expect(cgroups.limitsTasks).toBe(controllers.includes('pids'));
+});
+
+test('limits can be given', () => {
+  using top = testCgroup();
+  const [cpuWeights, ioWeights] = [
+    { user: 1, ptys: 10_000 },
+    { user: 7, ptys: 8 },
+  ];
+  using cgroups = WorkloadCgroups.create(top.path, {
+    ...{ maxTasks: 7, maxMemory: 2 ** 30, cpuWeights, ioWeights },
+  });
+  const wanted = [
+    ...['memory.max 1073741824', 'memory.high 1073741824', 'pids.max 7', 'cpu.weight 10000'],
+    'io.weight default 8',
+  ];
+  for (const line of wanted) {
+    const [, name = '', value = ''] = /^(\S+) (.*)$/.exec(line) ?? [];
+    expect([value, null]).toContain(limitOf(cgroups.all()[1], name));
+  }
 });
 
 /** Null when there is no such file. */

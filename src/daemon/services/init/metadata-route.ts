@@ -1,0 +1,54 @@
+import { isIPv4 } from 'node:net';
+import { type Route, routeTo, setRouteTo } from '../../os/default-route.ts';
+
+/**
+ * The route to the metadata service, which a program of the guest can break by accident: a VPN, or a bridge on all link-local
+ * addresses. It is known from the start of the daemon, or from the last time the service answered.
+ */
+export class MetadataRoute {
+  readonly #address: string;
+  #known: Promise<Route | null>;
+  #repair: Promise<Route | null> | null = null;
+
+  /** Null for a service that is not a link-local address, or without root: that is the guest's own affair. */
+  static to({ hostname }: URL): MetadataRoute | null {
+    const isOurs = isIPv4(hostname) && hostname.startsWith('169.254.') && process.geteuid?.() === 0;
+    return isOurs ? new MetadataRoute(hostname) : null;
+  }
+
+  constructor(address: string) {
+    this.#address = address;
+    this.#known = routeTo(address);
+  }
+
+  /** Reads from the service; the route by which it answered is the one that is known from then on. */
+  async learnBy<T>(read: () => Promise<T>): Promise<T> {
+    const before = await routeTo(this.#address);
+    const answer = await read();
+    // Otherwise it was changed meanwhile, and may be what nobody would answer by.
+    if (before && isSame(before, await routeTo(this.#address))) this.#known = Promise.resolve(before);
+    return answer;
+  }
+
+  /**
+   * The service has not answered. When its address has no route now, or another one than before, sets that again, for this
+   * address alone; returns it, and null when nothing was wrong. Throws when it cannot be set.
+   */
+  repair(): Promise<Route | null> {
+    this.#repair ??= this.#repairNow().finally(() => {
+      this.#repair = null;
+    });
+    return this.#repair;
+  }
+
+  async #repairNow(): Promise<Route | null> {
+    const [known, current] = [await this.#known, await routeTo(this.#address)];
+    if (!known || isSame(known, current)) return null;
+    await setRouteTo(this.#address, known);
+    return known;
+  }
+}
+
+function isSame(a: Route, b: Route | null): boolean {
+  return a.device === b?.device && a.gateway === b.gateway;
+}
