@@ -48,6 +48,7 @@ export async function compose(config: Config, logger: Logger): Promise<Gateway> 
   await registry.dropClaims();
   const [exchanges, pools] = [new Exchanges(), new ConnectionPools()];
   const staleConnections = new StaleConnections(exchanges, pools, registry, logger);
+  await registry.watch((id) => void staleConnections.check(id));
   const onGone = (id: string) => staleConnections.close(id);
   const common: Common = { config, logger, registry, addresses, keys, onGone };
   const { expiration, scheduler } = await composeExpiry(common);

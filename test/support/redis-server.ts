@@ -14,6 +14,7 @@ export interface RedisServer extends AsyncDisposable {
   /** Ends the server and keeps its data on disk. */
   stop(): Promise<void>;
   start(): Promise<void>;
+  signal(signal: NodeJS.Signals): void;
 }
 
 export async function startRedis(): Promise<RedisServer> {
@@ -28,8 +29,13 @@ export async function startRedis(): Promise<RedisServer> {
       child = spawn('redis-server', args, { stdio: 'ignore' });
       await until('the server of Redis listens', () => accepts(port));
     },
+    signal(signal) {
+      child?.kill(signal);
+    },
     async stop() {
       if (!child) return;
+      // It may have been stopped.
+      child.kill('SIGCONT');
       const exited = once(child, 'exit');
       child.kill('SIGTERM');
       await exited;

@@ -5,23 +5,22 @@ import type { Registry } from '../registry/registry.ts';
 import type { Exchanges } from './exchanges.ts';
 import type { ConnectionPools } from './pools.ts';
 
-const POLL_MS = 1000;
+/** When the registry is asked again that could not be asked, in ms. */
+const RETRY_MS = 1000;
 
-/** Closes connections to sandboxes that have gone; it polls the registry, since another gateway may have expired them. */
+/** Closes connections to sandboxes that have gone, whichever gateway has expired them. */
 export class StaleConnections implements Disposable {
   readonly #exchanges: Exchanges;
   readonly #pools: ConnectionPools;
   readonly #registry: Registry;
   readonly #logger: Logger;
-  readonly #timer: NodeJS.Timeout;
-  #polling = false;
+  #retry: NodeJS.Timeout | undefined;
 
   constructor(exchanges: Exchanges, pools: ConnectionPools, registry: Registry, logger: Logger) {
     this.#exchanges = exchanges;
     this.#pools = pools;
     this.#registry = registry;
     this.#logger = logger;
-    this.#timer = setInterval(() => void this.#poll(), POLL_MS).unref();
   }
 
   /** Closes all connections to a sandbox, in flight or idle. */
@@ -30,26 +29,24 @@ export class StaleConnections implements Disposable {
     this.#pools.close(sandboxId);
   }
 
-  async #poll(): Promise<void> {
-    if (this.#polling) return;
-    this.#polling = true;
+  /** To be called when a record has changed; null: any may have. */
+  async check(changed: string | null): Promise<void> {
+    const inUse = new Set([...this.#exchanges.sandboxIds(), ...this.#pools.sandboxIds()]);
+    const ids = changed === null ? inUse : [changed].filter((id) => inUse.has(id));
     try {
-      const ids = new Set([...this.#exchanges.sandboxIds(), ...this.#pools.sandboxIds()]);
       for (const id of ids) {
         const { sandbox } = await this.#registry.find(id);
         if (!sandbox || isGone(sandbox)) this.close(id);
       }
     } catch (error) {
-      this.#logger.debug(
-        { reason: messageOf(error) },
-        'the registry could not be asked for expired sandboxes',
-      );
-    } finally {
-      this.#polling = false;
+      const reason = messageOf(error);
+      this.#logger.debug({ reason }, 'the registry could not be asked for expired sandboxes');
+      clearTimeout(this.#retry);
+      this.#retry = setTimeout(() => void this.check(null), RETRY_MS).unref();
     }
   }
 
   [Symbol.dispose](): void {
-    clearInterval(this.#timer);
+    clearTimeout(this.#retry);
   }
 }

@@ -5,7 +5,7 @@ import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { EnvdError, isSystemError, messageOf } from '../../base/errors.ts';
 import { dueAt, hostOf, type Sandbox } from '../leases/sandbox.ts';
 import { GroupSync } from './group-sync.ts';
-import type { Due, DueSandbox, Store, Stored } from './registry.ts';
+import type { Due, DueSandbox, OnChange, Store, Stored } from './registry.ts';
 
 const SCHEMA = `
   CREATE TABLE IF NOT EXISTS sandboxes (
@@ -42,6 +42,7 @@ export class EmbeddedStore implements Store {
   readonly #insert: StatementSync;
   readonly #update: StatementSync;
   readonly #remove: StatementSync;
+  #onChange: OnChange = () => {};
 
   private constructor(database: DatabaseSync, log: GroupSync) {
     this.#database = database;
@@ -91,6 +92,10 @@ export class EmbeddedStore implements Store {
     }
   }
 
+  async watch(onChange: OnChange): Promise<void> {
+    this.#onChange = onChange;
+  }
+
   async key(): Promise<string> {
     const made = randomBytes(32).toString('hex');
     this.#database.prepare(`INSERT OR IGNORE INTO gateway (name, value) VALUES ('key', ?)`).run(made);
@@ -107,6 +112,7 @@ export class EmbeddedStore implements Store {
     try {
       if (!this.#writeNow(id, sandbox, expected)) return false;
       await this.#log.sync();
+      this.#onChange(id);
       return true;
     } catch (error) {
       if (!isFull(error)) throw error;

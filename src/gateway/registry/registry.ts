@@ -20,10 +20,15 @@ export interface Due {
   readonly nextInMs: number;
 }
 
+/** Called with the id of a record that some gateway has changed; null: any may have been. */
+export type OnChange = (id: string | null) => void;
+
 /** Keeps records. A write names the version that was read, so that of two concurrent writes one fails and starts again. */
 export interface Store extends AsyncDisposable {
   /** Whether no other gateway can open it at the same time. */
   readonly exclusive: boolean;
+  /** Calls `onChange` after each change from now on. */
+  watch(onChange: OnChange): Promise<void>;
   /** A random key that all gateways of this registry share; the first one makes it. */
   key(): Promise<string>;
   /** Reads the record, and the clock that all gateways share (Unix ms). */
@@ -84,6 +89,10 @@ export class Registry {
       if (sandbox === stored.sandbox) return sandbox;
       if (await this.#store.write(id, sandbox, stored.version)) return sandbox;
     }
+  }
+
+  watch(onChange: OnChange): Promise<void> {
+    return this.#store.watch(onChange);
   }
 
   isDaemon(ip: string | null, port: number): Promise<boolean> {

@@ -1,0 +1,88 @@
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { createClient } from '@redis/client';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
+import { startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
+import { type RedisServer, startRedis } from '../support/redis-server.ts';
+import { until } from '../support/until.ts';
+
+let redis: RedisServer;
+let gateway: TestGateway;
+let port: number;
+
+beforeEach(async () => {
+  redis = await startRedis();
+  onTestFinished(() => redis[Symbol.asyncDispose]());
+  gateway = await startGateway({ args: [`--redis=${redis.url}`] });
+  onTestFinished(() => gateway[Symbol.asyncDispose]());
+  const server = createServer((request, response) => {
+    if (request.url === '/stream') response.flushHeaders();
+    else response.writeHead(204).end();
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  onTestFinished(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  port = (server.address() as AddressInfo).port;
+});
+
+const reach = async (id: string) => (await fetch(gateway.url, { headers: toSandbox(id) })).status;
+const health = async () => (await fetch(`${gateway.url}/gateway/health`)).status;
+
+test('a Redis that hangs hangs nothing, and is used again when it goes on', { timeout: 60_000 }, async () => {
+  await gateway.register('one', port, { timeout: 600 });
+  expect(await reach('one')).toBe(204);
+  redis.signal('SIGSTOP');
+  // All that wait share one limit, and what comes later is told at once: else this would take for ever.
+  const many = () => Array.from({ length: 200 }, (_, index) => (index % 2 ? reach('one') : health()));
+  for (let round = 0; round < 3; round++)
+    expect(new Set(await Promise.all(many()))).toEqual(new Set([500, 503]));
+  // Longer than a connection may be silent: it is made anew, to a server that still hangs.
+  await expect
+    .poll(() => gateway.log.some(({ msg }) => msg === 'the registry cannot be reached'), { timeout: 20_000 })
+    .toBe(true);
+  redis.signal('SIGCONT');
+  await until('it is used again', async () => (await reach('one')) === 204);
+  expect(await health()).toBe(204);
+});
+
+test('nothing is asked about sandboxes that nobody uses', async () => {
+  for (let index = 0; index < 50; index++) {
+    await gateway.register(`s${index}`, port, { timeout: 600 });
+    expect(await reach(`s${index}`)).toBe(204);
+  }
+  await using client = Object.assign(createClient({ url: redis.url }), {
+    [Symbol.asyncDispose]: async () => client.destroy(),
+  });
+  await client.connect();
+  await client.configResetStat();
+  // Time itself is tested: earlier each of them was asked about once a second.
+  await new Promise((resolve) => setTimeout(resolve, 2500));
+  const calls = Number(/cmdstat_hmget:calls=(\d+)/.exec(await client.info('commandstats'))?.[1] ?? 0);
+  expect(calls).toBeLessThan(10);
+});
+
+test('a stream to a sandbox that is removed while the registry cannot be reached ends afterwards', async () => {
+  await gateway.register('one', port, { timeout: 600 });
+  const stream = await fetch(`${gateway.url}/stream`, { headers: toSandbox('one') });
+  const ended = stream.text().catch(() => 'ended');
+  await redis.stop();
+  await until('it is noticed', async () => (await health()) >= 500);
+  await redis.start();
+  // Behind the gateway's back, without a notice.
+  await using client = Object.assign(createClient({ url: redis.url }), {
+    [Symbol.asyncDispose]: async () => client.destroy(),
+  });
+  await client.connect();
+  await client.del('{envd-gateway}:sandbox:one');
+  await client.clientKill({ filter: 'TYPE', type: 'pubsub' });
+  expect(await ended).toBe('ended');
+});
+
+test('a long list is read in pages, and leaves no command waiting', async () => {
+  const register = (index: number) => gateway.register(`s${index}`, port, { timeout: 600 });
+  await Promise.all(Array.from({ length: 1200 }, (_, index) => register(index)));
+  expect((await gateway.call('GET /sandboxes')).body).toHaveLength(1200);
+});
