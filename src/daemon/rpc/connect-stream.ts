@@ -190,6 +190,7 @@ async function decompress(payload: Buffer, encoding: string | null): Promise<Buf
 
 /** The end-of-stream frame: the error, or an empty object. Source: Connect protocol, "EndStreamResponse". */
 export function endOfStream(error: unknown): Buffer {
-  const json = endStreamToJson(new Headers(), error === null ? undefined : toConnectError(error), {});
+  // Without an error no Headers are made: the first ones make Node load all of fetch.
+  const json = error === null ? {} : endStreamToJson(new Headers(), toConnectError(error), {});
   return frameOf(END_STREAM_FLAG, Buffer.from(JSON.stringify(json)));
 }
