@@ -26,7 +26,7 @@ import { upgradeRoutes } from './rest/routes/upgrade.ts';
 import { mountConnect } from './rpc/mount.ts';
 import { createRpc, type RpcDependencies } from './rpc/router.ts';
 import type { StreamPlaces } from './rpc/stream-places.ts';
-import type { Collapser } from './services/collapse/collapse.ts';
+import type { Collapser, WarmUp } from './services/collapse/collapse.ts';
 import type { FileServices } from './services/files/services.ts';
 import type { FilesystemFreezer } from './services/freeze/filesystem-freezer.ts';
 import type { Freezer } from './services/freeze/freezer.ts';
@@ -67,6 +67,7 @@ export interface AppOptions {
   readonly version: string;
   readonly logger: Logger;
   readonly log: LogFigures;
+  readonly warmUp: WarmUp;
   /** Aborts when the daemon stops; open streams end with its reason. */
   readonly shutdown: AbortSignal;
 }
@@ -166,7 +167,7 @@ function restRoutes(
   fileRoutes(app, services.files, { downloads, requests: options.requests });
   freezeRoutes(app, services.freezer);
   fsfreezeRoutes(app, services.filesystemFreezer);
-  collapseRoutes(app, services.collapser);
+  collapseRoutes(app, services.collapser, options.warmUp);
   upgradeRoutes(app, services.upgrade);
 }
 

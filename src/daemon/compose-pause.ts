@@ -7,6 +7,7 @@ import type { Config } from './config.ts';
 import { ownCgroup } from './os/cgroup-mounts.ts';
 import { Cgroup } from './os/cgroup2.ts';
 import { Collapser } from './services/collapse/collapse.ts';
+import { IdleTrim } from './services/collapse/idle-trim.ts';
 import { FilesystemFreezer } from './services/freeze/filesystem-freezer.ts';
 import { Freezer } from './services/freeze/freezer.ts';
 import { WriteGate } from './services/freeze/write-gate.ts';
@@ -20,6 +21,7 @@ export interface Pause {
   readonly freezer: Freezer;
   readonly filesystemFreezer: FilesystemFreezer;
   readonly collapser: Collapser;
+  readonly idleTrim: IdleTrim;
   /** Blocks the daemon's own changes to files during a freeze of the file system. */
   readonly gate: WriteGate;
 }
@@ -39,13 +41,11 @@ export interface PauseDependencies {
 export function createPause(config: Config, dependencies: PauseDependencies): Pause {
   const lock = new ExclusiveLock();
   const gate = new WriteGate();
-  return {
-    lock,
-    freezer: createFreezer(config, dependencies, lock),
-    filesystemFreezer: createFilesystemFreezer(config, dependencies, lock, gate),
-    collapser: new Collapser(lock, dependencies.dropBuffers),
-    gate,
-  };
+  const freezer = createFreezer(config, dependencies, lock);
+  const filesystemFreezer = createFilesystemFreezer(config, dependencies, lock, gate);
+  const collapser = new Collapser(lock, dependencies.dropBuffers);
+  const isPaused = () => freezer.active || filesystemFreezer.active;
+  return { lock, freezer, filesystemFreezer, collapser, gate, idleTrim: new IdleTrim(collapser, isPaused) };
 }
 
 function createFreezer(

@@ -6,12 +6,12 @@ import { Disposables } from '../base/disposables.ts';
 import { EnvdError, messageOf } from '../base/errors.ts';
 import { Transfers } from '../base/tally.ts';
 import { Unread } from '../base/unread.ts';
-import { buildApp } from './app.ts';
 import { createRecords, createUpgrade, type HandingOver, succeed } from './compose-handover.ts';
 import { createInit } from './compose-init.ts';
 import type { Log } from './compose-log.ts';
 import { createHealth, createPause } from './compose-pause.ts';
 import { createForwards } from './compose-ports.ts';
+import { buildRehearsedApp } from './compose-rehearsal.ts';
 import type { Config } from './config.ts';
 import { findCgroupMount } from './os/cgroup-mounts.ts';
 import { Lanes } from './os/lanes.ts';
@@ -75,12 +75,11 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
   const unread = new Unread(unreadLimit(config));
   const requests = createRequests(config);
   const streams = new StreamServer(unread);
-  const dropBuffers = () => streams.dropBuffers();
-  const pause = createPause(config, { mount, cgroups, obstacle, logger, output: log.output, dropBuffers });
+  const output = { output: log.output, dropBuffers: () => streams.dropBuffers() };
+  const pause = createPause(config, { mount, cgroups, obstacle, logger, ...output });
   // After `createPause`: it holds the log's output if the file system is still frozen from an earlier run.
   tellLimits({ cgroups, obstacle }, logger);
-  own(pause.freezer);
-  own(pause.filesystemFreezer);
+  for (const part of [pause.freezer, pause.filesystemFreezer, pause.idleTrim]) own(part);
   const records = createRecords(config, logger);
   const observer = processLog(logger);
   const processes = new ProcessTable(guest, cgroups, { ...config, lanes, unread, observer }, records);
@@ -92,12 +91,12 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
   const ports = own(createForwards(config, logger, pause.freezer, () => portOf(app.server)));
   const parts = { guest, init, volumes, watcher, polled, processes, records, shutdown, stopping, ...pause };
   const upgrade = createUpgrade(config, logger, () => ({ ...parts, app }));
-  const app: FastifyInstance = buildApp(
+  const app: FastifyInstance = buildRehearsedApp(
+    config,
     {
-      ...{ ...parts, cgroups, entries, uploads, streams, upgrade, ports },
+      ...{ ...parts, cgroups, entries, uploads, streams, upgrade, ports, downloads: new Transfers() },
       ...{ metrics: new MetricsReader(), health: createHealth(config, { cgroups, obstacle }, pause) },
       files: createFileServices(guest, { ...entries, ...pause, uploads }),
-      downloads: new Transfers(),
     },
     {
       ...{ ...config, logger, log, unread, requests, shutdown: shutdown.signal },

@@ -72,7 +72,7 @@ async function run(reserve: boolean, objects: number): Promise<Result> {
   const kept = make();
   make();
   const loaded = measure();
-  exposeCollector()();
+  exposeCollector().everything();
   native.trimHeap();
   const collected = measure();
   const { collapsed, elapsedMs } = await native.collapseHeap().done;

@@ -17,6 +17,10 @@ const COLLECTS = ['--expose-gc'];
 const BENCHES: Readonly<Record<string, Bench>> = {
   collapse: { what: 'the heap in whole windows, with and without the reserved addresses' },
   'collapse-soak': { what: 'collapses of a daemon that works, again and again', args: '[SECONDS]' },
+  day: {
+    what: "the image's memory after a day's work (npm run build first)",
+    args: '[SHARE OF A DAY] [DAYS] [SECONDS OF REST]',
+  },
   'fan-out': { what: 'CPU of each further reader of a process', flags: COLLECTS },
   files: { what: 'uploads beside cat, downloads beside nginx', args: '[MIB] [ROUNDS]', packages: 'bench' },
   floor: { what: 'CPU of the calls beside a bare node:http server', args: '[CALL…]' },

@@ -67,7 +67,7 @@ async function underLoad(): Promise<void> {
 const tasks: Record<string, () => Promise<void>> = {
   twice: async () => {
     // Before the first round only: both would split huge pages.
-    exposeCollector()();
+    exposeCollector().everything();
     native.trimHeap();
     await report(() => native.collapseHeap().done);
     await report(() => native.collapseHeap().done);

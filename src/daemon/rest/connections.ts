@@ -11,6 +11,8 @@ type HttpSocket = Socket & { readonly _httpMessage?: ServerResponse | null };
  * one is refused with 503. So connections that are only held open cost those who hold them.
  */
 export class Connections {
+  /** Takes connections that are not for `server`, which are not counted either, and returns true. */
+  divert: ((socket: Socket) => boolean) | null = null;
   readonly #most: number;
   /** The oldest first. */
   readonly #open = new Set<HttpSocket>();
@@ -35,6 +37,7 @@ export class Connections {
     const serve = server.listeners('connection');
     server.removeAllListeners('connection');
     server.on('connection', (socket: HttpSocket) => {
+      if (this.divert?.(socket)) return;
       if (this.#open.size >= this.#most && !this.#makeRoom()) {
         this.#refused++;
         const text = `too many connections: ${this.#most} are in use (--max-connections)`;

@@ -8,6 +8,7 @@ import {
   type ProcessInput,
   type ProcessSelector,
   type PTY,
+  StartRequestSchema,
   type StreamOffsets,
 } from '../../gen/process/process_pb.js';
 import type { TerminalSize } from '../os/pty.ts';
@@ -19,6 +20,7 @@ import type {
 } from '../services/process/events.ts';
 import type { ProcessConfig } from '../services/process/process-state.ts';
 import type { Selector } from '../services/process/selector.ts';
+import { type Codec, encodeFrame } from './codec.ts';
 
 const REASON: Readonly<Record<EndReasonName, EndReason>> = {
   exited: EndReason.EXITED,
@@ -29,6 +31,11 @@ const REASON: Readonly<Record<EndReasonName, EndReason>> = {
 };
 
 const DEFAULT_SIZE: TerminalSize = { cols: 80, rows: 24 };
+
+/** The body of a request that starts a program. */
+export function startFrame(process: { readonly cmd: string; readonly cwd: string }, codec: Codec): Buffer {
+  return encodeFrame(StartRequestSchema, create(StartRequestSchema, { process, stdin: false }), codec);
+}
 
 export function configOf(message: ConfigMessage | undefined): ProcessConfig {
   if (!message) throw new EnvdError('invalid_argument', 'process is missing');

@@ -1,10 +1,9 @@
 import type { FastifyInstance } from 'fastify';
-import type { Collapser } from '../../services/collapse/collapse.ts';
+import type { Collapser, WarmUp } from '../../services/collapse/collapse.ts';
 import type { FilesystemFreezer } from '../../services/freeze/filesystem-freezer.ts';
 import type { Freezer } from '../../services/freeze/freezer.ts';
 import { FREEZE_QUERY } from '../queries.ts';
 import { ignoreBody, withClientSignal } from '../requests.ts';
-import { warmUp } from '../warm-up.ts';
 
 /** The limit of `maxCgroups`, the number of cgroups that a freeze visits. */
 const LIMIT_OF_MAX_CGROUPS = 8192;
@@ -44,11 +43,11 @@ export function fsfreezeRoutes(app: FastifyInstance, freezer: FilesystemFreezer)
 }
 
 /** Registers `/collapse`: compacts the memory of the daemon before a snapshot. Cancelled when the client disconnects. */
-export function collapseRoutes(app: FastifyInstance, collapser: Collapser): void {
+export function collapseRoutes(app: FastifyInstance, collapser: Collapser, warmUp: WarmUp): void {
   app.register((scope, _options, done) => {
     ignoreBody(scope);
     scope.post('/collapse', (_request, reply) =>
-      withClientSignal(reply, (gone) => collapser.collapse(gone, (signal) => warmUp(app, signal))),
+      withClientSignal(reply, (gone) => collapser.collapse(gone, warmUp)),
     );
     done();
   });

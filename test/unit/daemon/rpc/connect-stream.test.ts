@@ -207,7 +207,7 @@ test('forget frees the bytes of sent frames', async () => {
   await results[0];
   output = new Output(() => {}, historyOf(0));
   calls = [];
-  const collect = exposeCollector();
+  const collect = exposeCollector().everything;
   streams.dropBuffers();
   await turn();
   collect();

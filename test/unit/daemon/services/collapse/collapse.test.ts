@@ -98,7 +98,7 @@ describe('Collapser', () => {
     const collected = new WeakRef(Array.from({ length: 1000 }, () => ({})));
     // A WeakRef keeps its target until the job that made it ends.
     await nextTurn();
-    exposeCollector()();
+    exposeCollector().everything();
     expect(collected.deref()).toBeUndefined();
     expect(globalThis).not.toHaveProperty('gc');
     expect(runInNewContext('typeof gc')).toBe('undefined');

@@ -1,0 +1,107 @@
+import { randomUUID } from 'node:crypto';
+import pino from 'pino';
+import { Transfers } from '../base/tally.ts';
+import { type AppOptions, type AppServices, buildApp } from './app.ts';
+import type { Config } from './config.ts';
+import { eachListeningSocket, readListeningSockets } from './os/listening-sockets.ts';
+import { wallClock } from './os/machine.ts';
+import { rehearse, type Understudy } from './rehearsal.ts';
+import { Connections } from './rest/connections.ts';
+import { StreamServer } from './rpc/connect-stream.ts';
+import { StreamPlaces } from './rpc/stream-places.ts';
+import { createFileServices } from './services/files/services.ts';
+import { Guest } from './services/guest/guest.ts';
+import { SYSTEM_TRUST_STORE } from './services/init/ca-bundle.ts';
+import { Init } from './services/init/init.ts';
+import { readMetadata } from './services/init/metadata.ts';
+import { initSteps } from './services/init/steps.ts';
+import { WorkloadCgroups } from './services/process/cgroups.ts';
+import { processLog } from './services/process/process-log.ts';
+import { ProcessTable } from './services/process/table.ts';
+
+type Options = Omit<AppOptions, 'warmUp'>;
+
+/** What the calls of a rehearsal can have under way. */
+const PLACES = 8;
+/** Limit of a read of the metadata, in milliseconds. */
+const METADATA_MS = 25;
+
+/** Builds the HTTP server of the daemon, which rehearses its first calls before a pause: see `rehearse`. */
+export function buildRehearsedApp(
+  config: Config,
+  services: AppServices,
+  options: Options,
+): ReturnType<typeof buildApp> {
+  // Kept, since its code and its objects are those that the first callers need.
+  let understudy: Promise<Understudy> | null = null;
+  const warmUp = async (signal: AbortSignal) => {
+    understudy ??= createUnderstudy(config, services, options);
+    await rehearse(app.server, options.connections, await understudy, signal);
+  };
+  const app = buildApp(services, { ...options, warmUp });
+  return app;
+}
+
+/**
+ * The daemon once more, with the same code and the same machine, but with settings, processes, a log and counters of its
+ * own, and steps of /init that change nothing.
+ */
+async function createUnderstudy(
+  config: Config,
+  services: AppServices,
+  options: Options,
+): Promise<Understudy> {
+  const { entries, gate } = services;
+  const guest = new Guest(entries.users);
+  const token = randomUUID();
+  guest.accessToken = token;
+  const logger = pino({ level: config.logLevel }, { write() {} });
+  const observer = processLog(logger);
+  const { lanes } = entries;
+  const { unread } = options;
+  // In the daemon's own cgroup: those of the workload are frozen.
+  const processes = new ProcessTable(guest, WorkloadCgroups.create(null), {
+    ...config,
+    ...{ lanes, unread, observer, maxProcesses: PLACES },
+  });
+  const [uploads, downloads] = [new Transfers(), new Transfers()];
+  const app = buildApp(
+    {
+      ...{ ...services, guest, processes, uploads, downloads },
+      ...{ init: initWithoutEffects(guest), streams: new StreamServer(unread) },
+      files: createFileServices(guest, { ...entries, gate, uploads }),
+    },
+    {
+      ...{ ...options, logger, warmUp: async () => {} },
+      ...{ places: new StreamPlaces(PLACES), connections: new Connections(PLACES) },
+    },
+  );
+  await app.ready();
+  const kill = () => {
+    for (const process of processes.list()) process.kill();
+  };
+  return { server: app.server, token, kill, besides: () => besides(config) };
+}
+
+/** Reads what is read after a resume, without effects: the metadata and the listening sockets. */
+async function besides({ metadataService }: Config): Promise<void> {
+  eachListeningSocket(readListeningSockets(), '127.0.0.1', () => {});
+  // In vain where there is no service.
+  if (metadataService) await readMetadata(metadataService, AbortSignal.timeout(METADATA_MS)).catch(() => {});
+}
+
+/** Authorises, and sets what `guest` has; the machine stays as it is. */
+function initWithoutEffects(guest: Guest): Init {
+  const nothing = async () => {};
+  return new Init(
+    initSteps({
+      ...{ guest, metadata: null, trustStore: SYSTEM_TRUST_STORE, hosts: { file: '', name: '' } },
+      freezer: { audit: () => null, reported: () => {}, thaw: nothing },
+      filesystemFreezer: { release: nothing },
+      clock: { nowNs: () => wallClock.nowNs(), setNs: () => {} },
+      onClockError: () => {},
+      eventsVariable: '',
+      volumes: { mount: nothing },
+    }),
+  );
+}

@@ -1,0 +1,131 @@
+import { once } from 'node:events';
+import { Agent, type OutgoingHttpHeaders, request, type Server } from 'node:http';
+import type { AddressInfo, Socket } from 'node:net';
+import type { Connections } from './rest/connections.ts';
+import type { Codec } from './rpc/codec.ts';
+import { startFrame } from './rpc/process-messages.ts';
+
+/** The number of rounds after which V8 has compiled the code of a response: docs/decisions/044-rehearsal.md. */
+const ROUNDS = 30;
+/** In one round of so many the daemon does what it does by itself after a resume. */
+const ROUNDS_BESIDES = 6;
+/** No round begins after this time, in milliseconds. */
+const ENOUGH_MS = 5000;
+/** Limit of a call, in milliseconds; the rehearsal ends there. */
+const CALL_LIMIT_MS = 1000;
+
+/** A second daemon within this one, whose calls have no effects and are neither logged nor counted. */
+export interface Understudy {
+  readonly server: Server;
+  /** What its operations require. */
+  readonly token: string;
+  /** What follows the first calls without being called. */
+  besides(): Promise<void>;
+  /** Ends what is left of its processes. */
+  kill(): void;
+}
+
+/** A call of the platform or of a client. */
+interface Call {
+  readonly method: 'GET' | 'POST';
+  readonly path: string;
+  readonly headers?: OutgoingHttpHeaders;
+  readonly body?: string | Uint8Array;
+}
+
+/**
+ * Makes the calls of the first callers after a resume before the pause, so that the code and the caches that they need
+ * exist by then: garbage collection drops them. The calls come to `server` over real connections, as those of callers
+ * do, but the understudy serves them. Stops without an error after 5 s, when a call hangs, when `signal` aborts, and when the
+ * server is not listening.
+ */
+export async function rehearse(
+  server: Server,
+  connections: Connections,
+  understudy: Understudy,
+  signal: AbortSignal,
+): Promise<void> {
+  const address = server.address();
+  if (address === null || typeof address === 'string') return;
+  const enough = performance.now() + ENOUGH_MS;
+  const ours = new Set<Socket>();
+  connections.divert = (socket) => isOneOf(ours, socket) && understudy.server.emit('connection', socket);
+  try {
+    for (let round = 0; round < ROUNDS && performance.now() < enough; round++) {
+      const calls = firstCalls(understudy.token, round % 2 === 0 ? 'json' : 'binary');
+      await connectAndCall(address, calls, ours, signal);
+      if (round % ROUNDS_BESIDES === 0) await understudy.besides().catch(() => {});
+    }
+  } catch {
+    // An optimisation only: a pause must not fail because of it.
+  } finally {
+    connections.divert = null;
+    understudy.kill();
+  }
+}
+
+/** In the order in which they come after a resume, all over one connection. `codec`: of streams. */
+function firstCalls(token: string, codec: Codec): Call[] {
+  const stream = `application/connect+${codec === 'json' ? 'json' : 'proto'}`;
+  const settings = { accessToken: token, timestamp: new Date(), envVars: {}, defaultUser: 'root' };
+  const authorized = { 'x-access-token': token };
+  const typed = (type: string) => ({ ...authorized, 'content-type': type });
+  const json = 'application/json';
+  return [
+    { method: 'GET', path: '/health' },
+    {
+      ...{ method: 'POST', path: '/init', headers: { 'content-type': json }, body: JSON.stringify(settings) },
+    },
+    {
+      ...{ method: 'POST', path: '/process.Process/Start', headers: typed(stream) },
+      body: startFrame({ cmd: '/bin/true', cwd: '/' }, codec),
+    },
+    {
+      ...{ method: 'POST', path: '/filesystem.Filesystem/Stat', headers: typed(json), body: '{"path":"/"}' },
+    },
+    { method: 'GET', path: '/files?path=/etc/passwd', headers: authorized },
+  ];
+}
+
+async function connectAndCall(
+  address: AddressInfo,
+  calls: readonly Call[],
+  ours: Set<Socket>,
+  signal: AbortSignal,
+): Promise<void> {
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+  try {
+    for (const call of calls) await callOnce(address, call, agent, ours, signal);
+  } finally {
+    agent.destroy();
+  }
+}
+
+async function callOnce(
+  { address: host, port }: AddressInfo,
+  { method, path, headers = {}, body }: Call,
+  agent: Agent,
+  ours: Set<Socket>,
+  signal: AbortSignal,
+): Promise<void> {
+  const limit = AbortSignal.any([signal, AbortSignal.timeout(CALL_LIMIT_MS)]);
+  // Connecting to a wildcard address (0.0.0.0, ::) reaches this machine.
+  const call = request({ ...{ host, port, method, path, headers, agent, signal: limit } });
+  call.on('socket', (socket: Socket) => {
+    if (ours.has(socket)) return;
+    ours.add(socket);
+    socket.once('close', () => ours.delete(socket));
+  });
+  call.end(body);
+  const [response] = await once(call, 'response');
+  await once(response.resume(), 'end');
+}
+
+/** Whether `accepted` is the other end of one of these connections. */
+function isOneOf(ours: ReadonlySet<Socket>, accepted: Socket): boolean {
+  const from = accepted.remoteAddress?.replace(/^::ffff:/, '');
+  return [...ours].some(
+    ({ localPort, localAddress }) =>
+      localPort === accepted.remotePort && localAddress?.replace(/^::ffff:/, '') === from,
+  );
+}

@@ -1,0 +1,54 @@
+import type { Collapser } from './collapse.ts';
+
+/** Interval of looks, in milliseconds. */
+const INTERVAL_MS = 5000;
+/** The share of the event loop's time up to which the daemon counts as idle, and for how many looks in a row. */
+const IDLE = 0.02;
+const IDLE_LOOKS = 2;
+/** The event loop's work that is worth a collection, in milliseconds. */
+const WORTH_MS = 1000;
+
+/**
+ * Gives the memory of what the daemon has done back when it has been idle for some 10 s: V8 by itself keeps what
+ * it had at its busiest (docs/decisions/050-memory-when-idle.md). A busy daemon pays nothing, one that does little is
+ * trimmed rarely: only after a second of work in all, a collapse not counted.
+ */
+export class IdleTrim implements Disposable {
+  readonly #collapser: Pick<Collapser, 'trim' | 'durations'>;
+  readonly #isPaused: () => boolean;
+  readonly #timer: NodeJS.Timeout;
+  #previous = performance.eventLoopUtilization();
+  #idleLooks = 0;
+  #collapses = 0;
+  /** Since the last trim. The start is worth one: it ran code that never runs again. */
+  #workMs = WORTH_MS;
+
+  /** While `isPaused`, nothing is done: the next thing that happens is a pause. */
+  constructor(collapser: Pick<Collapser, 'trim' | 'durations'>, isPaused: () => boolean) {
+    this.#collapser = collapser;
+    this.#isPaused = isPaused;
+    this.#timer = setInterval(() => this.#look(), INTERVAL_MS).unref();
+  }
+
+  [Symbol.dispose](): void {
+    clearInterval(this.#timer);
+  }
+
+  #look(): void {
+    const now = performance.eventLoopUtilization();
+    const { active, utilization } = performance.eventLoopUtilization(now, this.#previous);
+    this.#previous = now;
+    const { count } = this.#collapser.durations;
+    if (count !== this.#collapses) {
+      // It has trimmed, and what it has made ready for a resume stays.
+      this.#collapses = count;
+      this.#workMs = 0;
+      return;
+    }
+    this.#workMs += active;
+    this.#idleLooks = utilization <= IDLE ? this.#idleLooks + 1 : 0;
+    if (this.#idleLooks < IDLE_LOOKS || this.#workMs < WORTH_MS || this.#isPaused()) return;
+    this.#workMs = 0;
+    this.#collapser.trim();
+  }
+}

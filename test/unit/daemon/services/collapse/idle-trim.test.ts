@@ -1,0 +1,65 @@
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { Durations } from '../../../../../src/base/tally.ts';
+import { IdleTrim } from '../../../../../src/daemon/services/collapse/idle-trim.ts';
+
+const LOOK_MS = 5000;
+
+beforeEach(() => void vi.useFakeTimers());
+afterEach(() => {
+  vi.useRealTimers();
+  vi.restoreAllMocks();
+});
+
+/** A daemon whose event loop is told how much it works. */
+function daemon() {
+  let active = 0;
+  let worked = 0;
+  vi.spyOn(performance, 'eventLoopUtilization').mockImplementation((first) => {
+    if (!first) return { active: worked, idle: 0, utilization: 0 };
+    return { active, idle: LOOK_MS - active, utilization: active / LOOK_MS };
+  });
+  const state = { isPaused: false, trims: 0 };
+  const collapser = { durations: new Durations(), trim: () => void state.trims++ };
+  const idleTrim = new IdleTrim(collapser, () => state.isPaused);
+  /** Lets that many looks pass, with so much work before each. */
+  const pass = (looks: number, ms = 0) => {
+    active = ms;
+    worked += ms * looks;
+    vi.advanceTimersByTime(looks * LOOK_MS);
+    return state.trims;
+  };
+  return { state, collapser, idleTrim, pass };
+}
+
+test('trims after the start, and then only when there was work', () => {
+  const { pass } = daemon();
+  expect(pass(1)).toBe(0);
+  expect(pass(1)).toBe(1);
+  expect(pass(100, 5)).toBe(1);
+  expect(pass(120, 5)).toBe(2);
+});
+
+test('not while it is busy, and not at the first idle look after it', () => {
+  const { pass } = daemon();
+  expect(pass(50, 1000)).toBe(0);
+  expect(pass(1)).toBe(0);
+  expect(pass(1)).toBe(1);
+  expect(pass(20)).toBe(1);
+});
+
+test('not during a freeze; a collapse has done it', () => {
+  const { pass, state, collapser } = daemon();
+  state.isPaused = true;
+  expect(pass(10)).toBe(0);
+  collapser.durations.count++;
+  state.isPaused = false;
+  expect(pass(10)).toBe(0);
+  expect(pass(1, 2000)).toBe(0);
+  expect(pass(2)).toBe(1);
+});
+
+test('ends', () => {
+  const { pass, idleTrim } = daemon();
+  idleTrim[Symbol.dispose]();
+  expect(pass(10)).toBe(0);
+});
