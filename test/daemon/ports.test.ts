@@ -18,7 +18,7 @@ interface Seen {
   readonly reset: readonly string[];
   readonly others: readonly number[];
   readonly mine: string;
-  readonly http: readonly [number, string];
+  readonly http: readonly [number, string, boolean, string];
   readonly many: number;
   readonly bounded: { readonly refused: number; readonly open: number };
   readonly freeze: number;
@@ -59,8 +59,8 @@ describe('a listener at localhost', () => {
     expect(seen.reset).toEqual(['ECONNRESET', 'ECONNRESET']);
   });
 
-  test('of Python and of Node is reachable', () => {
-    expect(seen.http).toEqual([200, 'vite']);
+  test('of Python, of Node and of Vite is reachable, with its WebSocket', () => {
+    expect(seen.http).toEqual([200, 'bound', true, '{"type":"connected"}']);
   });
 
   test('that appears while the workload is frozen is noticed after the thaw', () => {

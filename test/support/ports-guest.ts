@@ -1,12 +1,15 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
 import { connect, createServer, type Server, type Socket } from 'node:net';
+import { fileURLToPath } from 'node:url';
 import { startDaemon } from './daemon.ts';
 import { until } from './until.ts';
 
 // A guest with an address of its own: run in a network namespace with the address 10.77.0.2 at the default route. Prints
 // its observations as JSON.
 const ADDRESS = '10.77.0.2';
+const VITE = fileURLToPath(new URL('../../node_modules/vite/bin/vite.js', import.meta.url));
 const delay = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
 await using daemon = await startDaemon({ args: ['--host=0.0.0.0'] });
@@ -105,12 +108,34 @@ const mine = await ask(3006, 'x');
 const children: ChildProcess[] = [];
 const python = ['-m', 'http.server', '--bind', '127.0.0.1', '3010'];
 children.push(spawn('python3', python, { stdio: 'ignore', cwd: daemon.scratch }));
-const vite = `require('node:http').createServer((_, r) => r.end('vite')).listen(3011, 'localhost')`;
-children.push(spawn(process.execPath, ['-e', vite], { stdio: 'ignore' }));
-await until('both are forwarded', async () => (await isForwarded(3010)) && (await isForwarded(3011)));
+const bound = `require('node:http').createServer((_, r) => r.end('bound')).listen(3011, 'localhost')`;
+children.push(spawn(process.execPath, ['-e', bound], { stdio: 'ignore' }));
+// Vite's development server, which listens at localhost and has a WebSocket for its page.
+writeFileSync(`${daemon.scratch}/index.html`, '<title>of Vite</title>');
+const vite = ['--port', '3014', '--strictPort', '--logLevel', 'silent'];
+const quiet = { stdio: 'ignore', cwd: daemon.scratch } as const;
+children.push(spawn(process.execPath, [VITE, ...vite], quiet));
+await until('all are forwarded', async () =>
+  (await Promise.all([3010, 3011, 3014].map(isForwarded))).every(Boolean),
+);
+/** The page, and the first message of its WebSocket. */
+async function visitVite(): Promise<readonly [boolean, string]> {
+  const base = `http://${ADDRESS}:3014`;
+  const page = await (await fetch(`${base}/`)).text();
+  const script = await (await fetch(`${base}/@vite/client`)).text();
+  const token = /wsToken = "([^"]+)"/.exec(script)?.[1] ?? '';
+  const socket = new WebSocket(`ws://${ADDRESS}:3014/?token=${token}`, 'vite-hmr');
+  const message = await new Promise<string>((resolve, reject) => {
+    socket.onmessage = ({ data }) => resolve(String(data));
+    socket.onerror = () => reject(new Error('the WebSocket failed'));
+  });
+  socket.close();
+  return [page.includes('of Vite'), message];
+}
 const http = [
   (await fetch(`http://${ADDRESS}:3010/`)).status,
   await (await fetch(`http://${ADDRESS}:3011/`)).text(),
+  ...(await visitVite()),
 ];
 for (const child of children) child.kill();
 
