@@ -53,6 +53,7 @@ interface Answer {
 
 interface OperationObject {
   readonly operationId: string;
+  readonly 'x-codeSamples'?: readonly { readonly lang: string; readonly source: string }[];
   readonly parameters?: readonly Parameter[];
   readonly requestBody?: { readonly content: Readonly<Record<string, { readonly schema: Schema }>> };
   readonly responses: Readonly<Record<string, Answer>>;
@@ -66,9 +67,9 @@ export interface Operation extends OperationObject {
   readonly parameters: readonly Parameter[];
 }
 
-/** The operations of proto/envd.openapi.yaml. */
-export function readOperations(): Operation[] {
-  const bundle = ['bundle', '--config', 'proto/redocly.yaml', 'proto/envd.openapi.yaml', '--dereferenced'];
+/** The operations of a document in proto. */
+export function readOperations(document = 'envd.openapi.yaml'): Operation[] {
+  const bundle = ['bundle', '--config', 'proto/redocly.yaml', `proto/${document}`, '--dereferenced'];
   const text = execFileSync('node_modules/.bin/redocly', [...bundle, '--ext', 'json'], {
     ...{ cwd: ROOT, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] },
   });

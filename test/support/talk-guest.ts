@@ -4,7 +4,7 @@ import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
-import { DAEMON_PROGRAM, startDaemon } from './daemon.ts';
+import { startDaemon } from './daemon.ts';
 import type { Block, Outcome } from './documents.ts';
 import { until } from './until.ts';
 
@@ -18,9 +18,11 @@ const here = process.cwd();
 const blocks = JSON.parse(await text(process.stdin)) as Block[];
 const [definitions] = blocks.filter(({ language }) => language === 'sh');
 
-await using daemon = await startDaemon({ port: 49983, command: [process.execPath, DAEMON_PROGRAM] });
+// /proc cannot be frozen, the root file system of the tests' machine must not be.
+const daemon = await startDaemon({ port: 49983, args: ['--fsfreeze-path=/proc'] });
 const files = [`--registry=${here}/registry.db`, `--hook-directory=${here}/hooks`];
-const flags = ['--host=127.0.0.1', '--api-key=KEY', '--header-prefix=E2b', ...files];
+const local = ['--host=127.0.0.1', '--allow-addresses=127.0.0.0/8'];
+const flags = [...local, '--api-key=KEY', '--header-prefix=E2b', ...files];
 const gateway = spawn(process.execPath, [GATEWAY, ...flags], { stdio: 'ignore' });
 await until('the gateway answers', () => answers('http://localhost:49980/gateway/health'));
 

@@ -1,0 +1,64 @@
+import { beforeEach, describe, expect, test } from 'vitest';
+import type { Outcome } from '../support/documents.ts';
+import { needs } from '../support/needs.ts';
+import { type Operation, readOperations, violation } from '../support/openapi.ts';
+import { runBlocks } from '../support/talk.ts';
+
+/* The example of each operation, as it stands in the documents, against a daemon and a gateway. */
+
+/** Prints the status on a line of its own after the answer. */
+const DEFINITIONS = `TOKEN=secret
+curl() { command curl -sS -w '\\n%{http_code}' "$@"; }`;
+/** What others need, and what ends it. */
+const FIRST = ['init', 'uploadFiles'];
+const LAST = ['removeSandbox', 'upgrade'];
+/** /proc is what the tests' daemon freezes: it cannot be. */
+const REFUSED = ['freezeFilesystem'];
+
+interface Shown {
+  readonly operation: Operation;
+  readonly code: string;
+}
+
+const shown: Shown[] = ['envd.openapi.yaml', 'gateway.openapi.yaml']
+  .flatMap((document) => readOperations(document))
+  .map((operation) => ({ operation, code: operation['x-codeSamples']?.[0]?.source ?? '' }));
+const placeOf = ({ operation: { operationId } }: Shown) =>
+  Number(LAST.includes(operationId)) - Number(FIRST.includes(operationId));
+shown.sort((a, b) => placeOf(a) - placeOf(b));
+
+test('each operation has an example', () => {
+  expect(shown.filter(({ code }) => !code.includes('curl '))).toEqual([]);
+  expect(shown.length).toBeGreaterThan(25);
+});
+
+describe('the example of', () => {
+  let outcomes: Outcome[];
+  beforeEach(async () => {
+    needs('mounts', 'ip', 'curl', 'cgroup v2');
+    outcomes ??= await runAll();
+  }, 180_000);
+
+  async function runAll(): Promise<Outcome[]> {
+    const blocks = ['', ...shown.map(({ code }) => code)].map((code) => ({
+      ...{ heading: '', line: 0, language: 'sh', output: '' },
+      code: code || DEFINITIONS,
+    }));
+    return (await runBlocks(blocks)).slice(1);
+  }
+
+  test.each(shown.map(({ operation: { operationId } }, index) => [operationId, index] as const))(
+    '%s is answered as the document tells',
+    (id, index) => {
+      const { stdout = '', stderr, exitCode } = outcomes[index] ?? {};
+      const operation = shown[index]?.operation;
+      expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: '' });
+      const [, body = '', status = ''] = /^(.*)\n(\d{3})$/s.exec(stdout) ?? [];
+      expect(Object.keys(operation?.responses ?? {})).toContain(status);
+      if (!REFUSED.includes(id)) expect(status).toMatch(/^2/);
+      const schema = operation?.responses[status]?.content?.['application/json']?.schema;
+      if (schema && !('allOf' in schema) && body.startsWith('{'))
+        expect(violation(schema, JSON.parse(body))).toBeNull();
+    },
+  );
+});
