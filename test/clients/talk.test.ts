@@ -1,27 +1,28 @@
-import { beforeEach, expect, test } from 'vitest';
+import { beforeEach, describe, expect, test } from 'vitest';
 import { type Outcome, patternOf, readBlocks } from '../support/documents.ts';
 import { needs } from '../support/needs.ts';
 import { runBlocks } from '../support/talk.ts';
 
-/* Each block of docs/talk.md as it stands. */
+/* Each block of these documents as it stands. */
 
-const blocks = readBlocks('docs/talk.md');
+describe.each(['docs/talk.md', 'docs/platforms.md'])('%s', (document) => {
+  const blocks = readBlocks(document);
+  let outcomes: Outcome[];
+  beforeEach(async () => {
+    needs('mounts', 'ip', 'curl', 'openssl', 'python3', 'cgroup v2');
+    outcomes ??= await runBlocks(blocks);
+  }, 180_000);
 
-let outcomes: Outcome[];
-beforeEach(async () => {
-  needs('mounts', 'ip', 'curl', 'openssl', 'python3');
-  outcomes ??= await runBlocks(blocks);
-}, 180_000);
-
-test.each(blocks.map((block, index) => [block.heading, block.line, index] as const))(
-  '%s: the block at line %i prints what is below it',
-  (_heading, _line, index) => {
-    const { language, code, output } = blocks[index] ?? { language: '', code: '', output: '' };
-    const { stdout, stderr, exitCode } = outcomes[index] ?? { stdout: '', stderr: '', exitCode: null };
-    if (language === 'html') needs('chromium');
-    if (/^e2b /m.test(code)) needs('the published command-line client');
-    // Chromium complains about a machine without a desktop.
-    expect({ exitCode, stderr: language === 'html' ? '' : stderr }).toEqual({ exitCode: 0, stderr: '' });
-    expect(stdout).toMatch(patternOf(output));
-  },
-);
+  test.each(blocks.map((block, index) => [block.heading, block.line, index] as const))(
+    '%s: the block at line %i prints what is below it',
+    (_heading, _line, index) => {
+      const { language, code, output } = blocks[index] ?? { language: '', code: '', output: '' };
+      const { stdout, stderr, exitCode } = outcomes[index] ?? { stdout: '', stderr: '', exitCode: null };
+      if (language === 'html') needs('chromium');
+      if (/^e2b /m.test(code)) needs('the published command-line client');
+      // Chromium complains about a machine without a desktop.
+      expect({ exitCode, stderr: language === 'html' ? '' : stderr }).toEqual({ exitCode: 0, stderr: '' });
+      expect(stdout).toMatch(patternOf(output));
+    },
+  );
+});

@@ -22,7 +22,7 @@ export interface Outcome {
   readonly stderr: string;
 }
 
-/** The blocks of a document that can be run, in order. */
+/** The blocks of a document that can be run, in order; `console` needs a machine of its own. */
 export function readBlocks(file: string): Block[] {
   const document = readFileSync(join(ROOT, file), 'utf8');
   const blocks: Block[] = [];
@@ -35,6 +35,7 @@ export function readBlocks(file: string): Block[] {
         ?.at(-1)
         ?.replace(/^#+ /, '') ?? '';
     const last = blocks.at(-1);
+    if (language === 'console') continue;
     if (language !== 'text')
       blocks.push({ heading, line: before.split('\n').length + 1, language, code, output: '' });
     else if (last) blocks[blocks.length - 1] = { ...last, output: code };
