@@ -19,7 +19,7 @@ export function killAfter(process: ManagedProcess, deadlineMs: number): void {
 }
 
 /**
- * The feed of the client that set a deadline. At the deadline the process is killed, regardless of other readers. This
+ * The feed of the client that set a deadline, at which `killAfter` kills the process, regardless of other readers. This
  * feed then ends, after all output, with `deadline_exceeded` instead of the end event.
  */
 export class DeadlineFeed implements Feed<ProcessEvent> {
@@ -32,7 +32,6 @@ export class DeadlineFeed implements Feed<ProcessEvent> {
     this.#feed = feed;
     this.#process = process;
     this.#deadlineMs = deadlineMs;
-    killAfter(process, deadlineMs);
   }
 
   async next(bytes?: number): Promise<readonly ProcessEvent[] | null> {

@@ -16,6 +16,8 @@ export interface Place {
 }
 
 interface Batch {
+  /** The limit that it was taken with, in bytes. */
+  readonly bytes: number;
   readonly from: number;
   readonly events: readonly ProcessEvent[];
   readonly end: Place;
@@ -34,8 +36,8 @@ export class EventLog {
   #base = 0;
   #first = 0;
   #position = 0;
-  /** The last batch taken, by its limit in bytes. */
-  readonly #recent = new Map<number, Batch>();
+  /** The last batch taken with each limit: readers of a codec have the same one. Not a Map, whose `clear` makes a table. */
+  readonly #recent: Batch[] = [];
 
   /** Number of the next event to be appended. */
   get end(): number {
@@ -49,7 +51,7 @@ export class EventLog {
 
   append(event: ProcessEvent, cost: number): void {
     this.#position += cost;
-    this.#recent.clear();
+    this.#recent.length = 0;
     this.#entries.push({ event, position: this.#position });
   }
 
@@ -63,7 +65,8 @@ export class EventLog {
    * the same array, so that its encoding can be shared.
    */
   take({ next, position }: Place, bytes: number): { events: readonly ProcessEvent[]; end: Place } {
-    const recent = this.#recent.get(bytes);
+    const index = this.#recent.findIndex((batch) => batch.bytes === bytes);
+    const recent = this.#recent[index];
     if (recent?.from === next) return recent;
     const events: ProcessEvent[] = [];
     const end = { next, position };
@@ -72,8 +75,8 @@ export class EventLog {
       end.next += 1;
       end.position = entry.position;
     }
-    const batch = { from: next, events, end };
-    this.#recent.set(bytes, batch);
+    const batch = { bytes, from: next, events, end };
+    this.#recent[index < 0 ? this.#recent.length : index] = batch;
     return batch;
   }
 

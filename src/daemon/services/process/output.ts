@@ -25,7 +25,7 @@ export class Output implements Source, Kept {
   #paused = false;
   #held = false;
   readonly #history: History;
-  readonly #readers = new Set<Reader>();
+  readonly #readers: Reader[] = [];
   readonly #setPaused: (paused: boolean) => void;
   readonly #unread: Unread | null;
   /** What is counted in `#unread`, in bytes, and the position of the slowest reader then. */
@@ -47,7 +47,7 @@ export class Output implements Source, Kept {
 
   /** Whether a reader has not taken all events. */
   get hasUnread(): boolean {
-    return [...this.#readers].some(({ place }) => place.next < this.#log.end);
+    return this.#readers.some(({ place }) => place.next < this.#log.end);
   }
 
   /** The number of the process in the kept output. */
@@ -91,7 +91,7 @@ export class Output implements Source, Kept {
     const before = from ? this.#resume(start, from) : [start];
     const next = this.#ended ? this.#log.end - 1 : this.#log.end;
     const reader = new Reader(this, this.#log, before, { next, position: this.#log.position });
-    this.#readers.add(reader);
+    this.#readers.push(reader);
     return reader;
   }
 
@@ -106,14 +106,15 @@ export class Output implements Source, Kept {
   }
 
   remove(reader: Reader): void {
-    this.#readers.delete(reader);
+    const index = this.#readers.indexOf(reader);
+    if (index >= 0) this.#readers.splice(index, 1);
     this.#balance();
   }
 
   /** Drops the slowest readers. */
   drop(reason: EnvdError): void {
     const limit = this.#log.position - this.#counted / 2;
-    for (const reader of this.#readers) if (reader.place.position <= limit) reader.drop(reason);
+    for (const reader of this.#readers.filter(({ place }) => place.position <= limit)) reader.drop(reason);
   }
 
   #resume(start: StartEvent, from: Offsets): ProcessEvent[] {
@@ -143,7 +144,7 @@ export class Output implements Source, Kept {
       const { next, position } = reader.place;
       slowest = Math.min(slowest, position);
       needed = Math.min(needed, next);
-      reader.setHoldingUp(position < limit && this.#readers.size > 1);
+      reader.setHoldingUp(position < limit && this.#readers.length > 1);
     }
     this.#log.forget(needed);
     const blocked = slowest < limit;

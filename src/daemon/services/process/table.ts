@@ -32,6 +32,10 @@ const SYSTEM_TAG = '_system';
 /** Interval of looks whether readers have taken all output, in milliseconds. */
 const SETTLE_MS = 5;
 const STOPPING = 'the daemon is stopping';
+
+/** A start under way. */
+type Starting = StartRequest & { readonly deadlineMs: number | null };
+
 export interface ProcessOptions extends OutputOptions {
   /** The daemon's PATH, the default of every process. */
   readonly path: string;
@@ -91,7 +95,7 @@ export class ProcessTable {
   async start(request: StartRequest, deadlineMs: number | null): Promise<Feed<ProcessEvent>> {
     const known = request.startId !== null && this.#startIds.get(request.startId);
     if (known) return attach(await known, request);
-    const starting = this.#launch(request);
+    const starting = this.#launch({ ...request, deadlineMs });
     if (request.startId !== null) this.#startIds.remember(request.startId, starting);
     const process = await starting;
     const feed = process.read(null);
@@ -177,7 +181,7 @@ export class ProcessTable {
     await this.#cgroups.emptied();
   }
 
-  async #launch(request: StartRequest): Promise<ManagedProcess> {
+  async #launch(request: Starting): Promise<ManagedProcess> {
     if (this.#refusal !== null)
       throw new EnvdError('unavailable', `cannot start a process: ${this.#refusal}`);
     const { maxProcesses } = this.#options;
@@ -198,7 +202,7 @@ export class ProcessTable {
     }
   }
 
-  async #plan(request: StartRequest): Promise<ManagedProcess> {
+  async #plan(request: Starting): Promise<ManagedProcess> {
     const plan = await planLaunch(request, this.#guest, this.#options.path, this.#options.lanes);
     try {
       return await this.#launchIn(this.#cgroupOf(request), request, plan);
@@ -209,7 +213,7 @@ export class ProcessTable {
     }
   }
 
-  async #launchIn(cgroup: Cgroup | null, request: StartRequest, plan: Plan): Promise<ManagedProcess> {
+  async #launchIn(cgroup: Cgroup | null, request: Starting, plan: Plan): Promise<ManagedProcess> {
     const leaf = cgroup && this.#leaves.create(cgroup);
     const record = this.#records.starting(leaf?.path ?? null);
     try {
@@ -217,6 +221,8 @@ export class ProcessTable {
         ...this.#outputs.next(),
       });
       this.#add(process, request.user.name);
+      // Before its first record, which has it then.
+      if (request.deadlineMs !== null) killAfter(process, request.deadlineMs);
       this.#records.follow(process, request.startId, record);
       const { kept } = this.#records;
       if (kept !== null) await kept;

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { DeadlineFeed } from '../../../../../src/daemon/services/process/deadline.ts';
+import { DeadlineFeed, killAfter } from '../../../../../src/daemon/services/process/deadline.ts';
 import type { EndEvent, ProcessEvent } from '../../../../../src/daemon/services/process/events.ts';
 import { Output } from '../../../../../src/daemon/services/process/output.ts';
 import type { ManagedProcess } from '../../../../../src/daemon/services/process/process.ts';
@@ -29,6 +29,7 @@ function setUp() {
     output.end(END);
     ended.resolve(END);
   };
+  killAfter(process as unknown as ManagedProcess, 1000);
   const feed = new DeadlineFeed(output.read(7, null), process as unknown as ManagedProcess, 1000);
   return { output, process, feed, end };
 }
