@@ -8,6 +8,7 @@ import type { ReverseProxy } from '../proxy/proxy.ts';
 import { isInvalidResponse } from '../proxy/response-checks.ts';
 import { answerPreflight, isPreflight } from './answers.ts';
 import { type Downstream, requestFrom, upgradeFrom } from './downstream.ts';
+import { RouteAnswers } from './route-answers.ts';
 import {
   isRefusal,
   RESULTS,
@@ -39,12 +40,18 @@ export interface RouterParts {
 export class Router {
   readonly counts = Object.fromEntries(RESULTS.map((result) => [result, 0])) as Record<Result, number>;
   readonly #parts: RouterParts;
+  readonly #answers: RouteAnswers;
 
   constructor(parts: RouterParts) {
     this.#parts = parts;
+    this.#answers = new RouteAnswers(parts);
   }
 
   request(request: IncomingMessage, response: ServerResponse): void {
+    if (this.#answers.isFor(request)) {
+      void this.#answers.answer(request, response);
+      return;
+    }
     this.#route(requestFrom(request, response), () => {
       if (isPreflight(request)) answerPreflight(request, response);
       else this.#parts.platform(request, response);

@@ -1,0 +1,92 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { messageOf, statusOf } from '../../base/errors.ts';
+import type { Keys } from '../access/keys.ts';
+import { refuse } from './answers.ts';
+import { isRefusal, type Route, type RouteFinder } from './route-finder.ts';
+import type { TargetReader } from './target.ts';
+
+const PATH = /^\/gateway\/route(?=[/?]|$)/;
+/** Names the request target that is asked about; another one may be named by `?uri-header=`. */
+const URI_HEADER = 'x-original-uri';
+
+export interface RouteAnswerParts {
+  readonly keys: Keys;
+  readonly targets: TargetReader;
+  readonly finder: RouteFinder;
+}
+
+/**
+ * `GET /gateway/route`: tells a proxy in front where a request goes. The headers are those of the request that is asked
+ * about, so only a platform key in `X-Gateway-Key` makes it one of these.
+ */
+export class RouteAnswers {
+  readonly #parts: RouteAnswerParts;
+
+  constructor(parts: RouteAnswerParts) {
+    this.#parts = parts;
+  }
+
+  isFor({ url = '', headers }: IncomingMessage): boolean {
+    const key = headers['x-gateway-key'];
+    if (typeof key !== 'string' || !PATH.test(url)) return false;
+    return this.#parts.keys.callerOf({ 'x-api-key': key })?.kind === 'platform';
+  }
+
+  async answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    request.resume();
+    const asked = readQuestion(request);
+    try {
+      const route = await this.#find(request, asked.path);
+      if ('to' in route) response.writeHead(200, this.#headersOf(request, route.to)).end();
+      else if (asked.passRefusals) response.writeHead(200, unchanged(request)).end();
+      else refuse(response, route.code, route.message, route.id);
+    } catch (error) {
+      if (asked.passRefusals) response.writeHead(200, unchanged(request)).end();
+      else refuse(response, statusOf(error), messageOf(error));
+    }
+  }
+
+  async #find(request: IncomingMessage, path: string) {
+    const { keys, targets, finder } = this.#parts;
+    const target = targets.read(request);
+    if (!target) throw targets.missing();
+    const { headers } = request;
+    const to = await finder.find({ target, path, caller: keys.callerOf(headers), via: headers.via });
+    return isRefusal(to) ? { ...to, id: target.id } : { to };
+  }
+
+  #headersOf({ headers, headersDistinct, httpVersion }: IncomingMessage, to: Route) {
+    const authority = `${to.address.includes(':') ? `[${to.address}]` : to.address}:${to.port}`;
+    const keys = headersDistinct['x-api-key'] ?? [];
+    const [key] = keys.some((value) => this.#parts.keys.isKey(value)) ? [] : keys;
+    return {
+      ...common,
+      'x-route-to': authority,
+      // The name that Envoy's clusters of type ORIGINAL_DST read.
+      'x-envoy-original-dst-host': authority,
+      'x-route-via': [headers.via, `${httpVersion} ${to.pseudonym}`].filter(Boolean).join(', '),
+      ...(key !== undefined && { 'x-route-api-key': key }),
+    };
+  }
+}
+
+const common = { 'cache-control': 'no-store', 'content-length': 0 };
+
+/** For proxies that pass the request on to the gateway itself, which refuses it in the contract's words. */
+function unchanged({ headers }: IncomingMessage) {
+  const key = headers['x-api-key'];
+  return {
+    ...common,
+    ...(headers.via !== undefined && { 'x-route-via': headers.via }),
+    ...(typeof key === 'string' && { 'x-route-api-key': key }),
+  };
+}
+
+function readQuestion({ url = '', headers }: IncomingMessage) {
+  const rest = url.replace(PATH, '');
+  // Envoy puts the target behind a prefix; then no header counts, as it would be the client's.
+  if (rest.startsWith('/')) return { path: rest, passRefusals: false };
+  const query = new URLSearchParams(rest);
+  const path = headers[query.get('uri-header')?.toLowerCase() ?? URI_HEADER];
+  return { path: typeof path === 'string' ? path : '', passRefusals: query.get('refusal') === 'pass' };
+}
