@@ -56,6 +56,7 @@ export function createUpgrade(config: Config, logger: Logger, parts: () => Handi
   return new Upgrade({
     command: config.commands.next,
     version: config.version,
+    trialMs: config.upgradeTimeout * 1000,
     lock: () => parts().lock.acquire('upgrade'),
     assertPossible: () => {
       const { gate, stopping } = parts();

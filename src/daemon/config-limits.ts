@@ -37,6 +37,10 @@ export const LIMIT_SETTINGS: readonly Setting[] = [
     ...{ parse: parseSeconds, defaultValue: 10 },
   },
   {
+    ...{ flags: '--upgrade-timeout <seconds>', help: 'time for the trial of the program of an upgrade' },
+    ...{ parse: parseSeconds, defaultValue: 30 },
+  },
+  {
     ...{ flags: '--file-timeout <seconds>', help: 'longest time that FUSE and NFS may take to answer' },
     ...{ parse: parseSeconds, defaultValue: 10 },
   },

@@ -53,6 +53,8 @@ export interface Config {
   readonly workload: WorkloadLimits;
   /** Time until a started program must run, in seconds; then it is killed. */
   readonly startTimeout: number;
+  /** Time that the program of an upgrade has to load and to read the version of the state, in seconds. */
+  readonly upgradeTimeout: number;
   /** The longest time that a request to a file system which may not answer, such as FUSE or NFS, may take, in seconds. */
   readonly fileTimeout: number;
   /** UV_THREADPOOL_SIZE: threads in libuv's pool. */

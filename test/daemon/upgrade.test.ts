@@ -187,6 +187,7 @@ test('SIGUSR2 upgrades, too; settings, watchers and their events go over', async
 
 test.each([
   ['does not exist', null, /ENOENT/],
+  ['hangs', '#!/bin/sh\nexec sleep 1000\n', /did not end in time/],
   ['fails', '#!/bin/sh\necho "no such library" >&2\nexit 127\n', /exit code 127: no such library/],
   [
     'does not know of upgrades',
@@ -197,7 +198,7 @@ test.each([
   needs('root');
   const directory = mkdtempSync(join(tmpdir(), 'envd-program-'));
   const program = join(directory, 'envd');
-  await using other = await startDaemon({ args: [`--program=${program}`] });
+  await using other = await startDaemon({ args: [`--program=${program}`, '--upgrade-timeout=2'] });
   const theirs = connectTo(other.url);
   const stream = theirs.process.start({ process: { cmd: 'cat' } })[Symbol.asyncIterator]();
   await stream.next();

@@ -11,6 +11,9 @@ interface InitBody {
   readonly [member: string]: unknown;
 }
 
+/** Without KVM, and on a busy machine, a daemon may take a minute to start, twice as long for an upgrade. */
+const NEXT_LIMIT_MS = 600_000;
+
 /** The daemon inside a guest, as the platform and its clients see it. */
 export class Guest {
   readonly process: Client<typeof Process>;
@@ -71,7 +74,11 @@ export class Guest {
     const before = await this.#since();
     // In the background, as the daemon that starts it may be gone before it answers.
     await this.system(`(sleep 0.1; ${command}) >/dev/null 2>&1 &`).catch(() => {});
-    for (let now = before; now === null || now === before; now = await this.#since()) await delay(100);
+    const end = performance.now() + NEXT_LIMIT_MS;
+    for (let now = before; now === null || now === before; now = await this.#since()) {
+      if (performance.now() > end) throw new Error(`no other daemon answers after '${command}'`);
+      await delay(100);
+    }
   }
 
   /** When the daemon was started; null: it does not answer. */

@@ -3,8 +3,6 @@ import { messageOf } from '../../../base/errors.ts';
 import { type Command, tryProgram } from '../../os/program.ts';
 import { writeState } from './state.ts';
 
-/** How long the new program may take to load and to read the version of the state, in milliseconds. */
-const TRIAL_MS = 30_000;
 /** The flag that makes the daemon do only that. */
 const TRIAL_FLAG = '--try-upgrade';
 
@@ -13,6 +11,8 @@ export interface UpgradeOptions {
   readonly command: Command;
   /** The version of the build. */
   readonly version: string;
+  /** How long the new program may take to load and to read the version of the state, in milliseconds. */
+  readonly trialMs: number;
   /** Excludes the operations before a pause. Throws `unavailable` while one is under way. */
   readonly lock: () => Disposable;
   /** Throws when the program cannot be replaced now. */
@@ -36,13 +36,13 @@ export class Upgrade {
    * holds the lock.
    */
   async prepare(): Promise<() => void> {
-    const { command, version, lock, assertPossible } = this.#options;
+    const { command, version, trialMs, lock, assertPossible } = this.#options;
     assertPossible();
     const held = lock();
     try {
       const state = writeState(version, null);
       try {
-        await tryProgram([...command, TRIAL_FLAG], state, TRIAL_MS);
+        await tryProgram([...command, TRIAL_FLAG], state, trialMs);
       } finally {
         closeSync(state);
       }
