@@ -7,10 +7,10 @@ dist=$1
 root=$2
 units=$root/etc/systemd/system
 
-mkdir -p "$root/opt" "$units/multi-user.target.wants"
+mkdir -p "$root/opt" "$units/basic.target.wants"
 rm -rf "$root/opt/envd"
 cp -R "$dist" "$root/opt/envd"
 cp "$dist/systemd/envd.service" "$units/envd.service"
-ln -sf /etc/systemd/system/envd.service "$units/multi-user.target.wants/envd.service"
+ln -sf /etc/systemd/system/envd.service "$units/basic.target.wants/envd.service"
 cp -R "${0%/*}/etc" "$root/"
 while read -r unit; do ln -sf /dev/null "$units/$unit"; done <"${0%/*}/masked-units.txt"

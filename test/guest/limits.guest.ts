@@ -26,6 +26,23 @@ describe('the limits of the workload', whenBooted, () => {
     expect(await read('ptys')).toBe(`${memory}\n${memory}\n200\ndefault 50`);
   });
 
+  test('protect the daemon: its shares, its memory, and those of the slice it is in', async () => {
+    await using guest = await resumed(booted);
+    const files = ['cpu.weight', 'io.weight', 'memory.min'];
+    const read = (cgroup: string) =>
+      guest.system(`cd /sys/fs/cgroup/${cgroup} && cat ${files.join(' ')}`).then((text) => text.split('\n'));
+    const memory = String(160 * MIB);
+    expect(await read('system.slice/envd.service')).toEqual(['1000', 'default 1000', memory]);
+    expect(await read('system.slice')).toEqual(['1000', 'default 1000', memory]);
+    expect(await read('envd')).toEqual(['100', 'default 100', '0']);
+    expect(await guest.system(`ps -o ni= -p ${await guest.mainPid()}`)).toMatch(/^ *-10$/);
+    expect(await guest.system('ps -o ni= -p $$')).toMatch(/^ *0$/);
+    // It has answered before anything that is not needed for it has begun.
+    const when = (unit: string) =>
+      guest.system(`systemctl show --property=ActiveEnterTimestampMonotonic --value ${unit}`);
+    expect(Number(await when('envd.service'))).toBeLessThan(Number(await when('basic.target')));
+  });
+
   test('a fork bomb: the daemon, its API and terminals go on, and it can be ended', async () => {
     await using guest = await resumed(booted);
     const daemon = await guest.mainPid();

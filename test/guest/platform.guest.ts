@@ -1,8 +1,10 @@
 import { hash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
-import { describe, expect, test } from 'vitest';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { booted, whenBooted } from '../support/guest/booted.ts';
-import { type RunningGuest, resumed } from '../support/guest/resumed.ts';
+import { type RunningGuest, resumed, resumedIn } from '../support/guest/resumed.ts';
 
 /** Concurrent calls on a volume: more than Node's default number of pool threads, fewer than the image's. */
 const CALLERS = 8;
@@ -72,8 +74,9 @@ describe('a volume', whenBooted, () => {
   const SERVER = '10.9.9.9';
   const volume = { nfs_target: `${SERVER}:${EXPORT}`, path: MOUNT };
 
-  async function withServer(): Promise<RunningGuest> {
-    const guest = await resumed(booted);
+  /** `directory`: of a guest that can be paused. */
+  async function withServer(directory?: string): Promise<RunningGuest> {
+    const guest = directory ? await resumedIn(directory, booted) : await resumed(booted);
     await guest.shell(`mkdir -p ${EXPORT} && echo "${EXPORT} *(rw,no_root_squash,fsid=1)" >/etc/exports`);
     // Without the grace period in which a restarted server waits for its former clients.
     await guest.shell('printf "[nfsd]\\ngrace-time=10\\nlease-time=10\\n" >/etc/nfs.conf.d/test.conf');
@@ -115,6 +118,43 @@ describe('a volume', whenBooted, () => {
     expect(await (await guest.call('GET', `/files?path=${MOUNT}/poem`)).text()).toBe('roses');
     await mount(guest, 'second', 5, []);
     expect(await mountId(guest)).toBe('');
+  });
+
+  test('is mounted again after a resume, waits for a server that is gone, and works when it is back', async () => {
+    const directory = mkdtempSync(join(tmpdir(), 'envd-volume-'));
+    onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
+    const before = await withServer(join(directory, 'guest'));
+    await mount(before, 'first', 1);
+    const first = await mountId(before);
+    await before.call('POST', `/files?path=${MOUNT}/poem`, 'roses');
+    // Keeps the old mount, so that the number of the new one is another.
+    const user = before.process.start({ process: { cmd: 'sleep', args: ['1000'], cwd: MOUNT } });
+    const stream = user[Symbol.asyncIterator]();
+    await stream.next();
+    const ended = stream.next().catch(() => null);
+    expect((await before.call('POST', '/freeze?maxWaitMs=60000')).status).toBe(200);
+    const paused = await before.machine.snapshot();
+    await ended;
+
+    await using guest = await resumed(paused);
+    await mount(guest, 'second', 3600);
+    expect(await mountId(guest)).toMatch(/nfs4? +10\.9\.9\.9:\/srv\/export$/);
+    expect(await mountId(guest)).not.toBe(first);
+    expect(await (await guest.call('GET', `/files?path=${MOUNT}/poem`)).text()).toBe('roses');
+
+    // The server ends; what needs it is an error in the end, never a hang of anything else.
+    await guest.shell('systemctl stop nfs-server');
+    const write = () =>
+      guest.call('POST', `/files?path=${MOUNT}/violets`, 'blue').then(({ status }) => status);
+    const lost = write();
+    expect(await guest.shell('echo on')).toBe('on');
+    expect([403, 500, 503, 504]).toContain(await lost);
+    await guest.shell('systemctl start nfs-server');
+    await expect.poll(write).toBe(200);
+    expect(await guest.shell(`cat ${EXPORT}/violets`)).toBe('blue');
+    await mount(guest, 'second', 3601, []);
+    expect(await mountId(guest)).toBe('');
+    expect(await guest.shell('systemctl --failed --plain --no-legend')).toBe('');
   });
 
   test('with an unreachable server blocks only operations on it', async () => {

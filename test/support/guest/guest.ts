@@ -18,12 +18,12 @@ const NEXT_LIMIT_MS = 600_000;
 export class Guest {
   readonly process: Client<typeof Process>;
   readonly filesystem: Client<typeof Filesystem>;
-  readonly #url: string;
+  readonly url: string;
   /** Null: none. */
   token: string | null;
 
   constructor(url: string, token: string | null = null) {
-    this.#url = url;
+    this.url = url;
     this.token = token;
     const authorize: Interceptor = (next) => (request) => {
       if (this.token !== null) request.header.set('x-access-token', this.token);
@@ -42,7 +42,7 @@ export class Guest {
       ...(this.token !== null && { 'x-access-token': this.token }),
     };
     const text = typeof body === 'object' ? JSON.stringify(body) : body;
-    return fetch(`${this.#url}${route}`, { method, headers, ...(text !== undefined && { body: text }) });
+    return fetch(`${this.url}${route}`, { method, headers, ...(text !== undefined && { body: text }) });
   }
 
   /** The platform's call after each start of the machine. Throws when the daemon refuses it. */
