@@ -1,6 +1,6 @@
 /**
- * The gateway beside a direct connection and beside nginx as the proxy (Debian: nginx-light), in one run: a download, an
- * upload, small calls, idle streams, memory. Medians of rounds taken in turns. Arguments: MiB of the file, small calls,
+ * The gateway beside a direct connection, beside nginx as the proxy (Debian: nginx-light), and behind an nginx that asks it
+ * for routes (`systemd/gateway/nginx.conf`), in one run: a download, an upload, small calls, idle streams, memory. Medians of rounds taken in turns. Arguments: MiB of the file, small calls,
  * idle streams, rounds.
  */
 import { spawn } from 'node:child_process';
@@ -12,6 +12,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { filesPerSecond, received, sendAndWait } from '../support/bench-files-client.ts';
 import { startGateway } from '../support/gateway.ts';
+import { startNginx } from '../support/nginx.ts';
 import { startRequest } from '../support/raw-client.ts';
 import { until } from '../support/until.ts';
 import { DAEMON_FLAGS, startBenchDaemon } from './daemon.ts';
@@ -25,6 +26,7 @@ await using daemon = await startBenchDaemon();
 await using gateway = await startGateway({ flags: DAEMON_FLAGS });
 await gateway.register('one', daemon.port, { timeout: 86_400 });
 const nginx = await startProxy(daemon.port);
+await using behind = await startNginx(gateway.port);
 
 interface Way {
   readonly port: number;
@@ -32,12 +34,13 @@ interface Way {
   readonly pid: number | null;
 }
 
-const ways: Readonly<Record<'direct' | 'gateway' | 'nginx', Way>> = {
+const ways: Readonly<Record<'direct' | 'gateway' | 'nginx' | 'nginx, routed', Way>> = {
   direct: { port: daemon.port, pid: null },
   nginx: { port: nginx.port, pid: nginx.worker },
+  'nginx, routed': { port: behind.port, pid: null },
   gateway: { port: gateway.port, pid: gateway.pid },
 };
-const names = ['direct', 'nginx', 'gateway'] as const;
+const names = ['direct', 'nginx', 'nginx, routed', 'gateway'] as const;
 type Name = (typeof names)[number];
 const head = (lines: readonly string[]) =>
   `${[...lines, 'host: bench', 'svc-sandbox-id: one'].join('\r\n')}\r\n\r\n`;
@@ -96,7 +99,12 @@ function byEach(work: (way: Way) => Promise<number>): Record<Name, () => Promise
     }
     return result;
   };
-  return { direct: one('direct'), nginx: one('nginx'), gateway: one('gateway') };
+  return {
+    direct: one('direct'),
+    nginx: one('nginx'),
+    'nginx, routed': one('nginx, routed'),
+    gateway: one('gateway'),
+  };
 }
 
 function table(title: string, figures: Readonly<Record<Name, number>>, unit: string): void {
@@ -105,6 +113,7 @@ function table(title: string, figures: Readonly<Record<Name, number>>, unit: str
     [unit]: show(figures[name]),
     'of direct': (figures[name] / figures.direct).toFixed(2),
     'of nginx': (figures[name] / figures.nginx).toFixed(2),
+    // Of two processes for 'nginx, routed', and so not told.
     'proxy CPU ms': cpus.has(name) ? show(cpus.get(name) ?? 0) : '',
     'peak MiB': peaks.has(name) ? show(peaks.get(name) ?? 0) : '',
   }));
