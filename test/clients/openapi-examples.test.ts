@@ -44,7 +44,7 @@ describe('the example of', () => {
       ...{ heading: '', line: 0, language: 'sh', output: '' },
       code: code || DEFINITIONS,
     }));
-    return (await runBlocks(blocks)).slice(1);
+    return (await runBlocks(blocks, 'Svc')).slice(1);
   }
 
   test.each(shown.map(({ operation: { operationId } }, index) => [operationId, index] as const))(

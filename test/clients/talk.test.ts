@@ -10,7 +10,7 @@ describe.each(['docs/talk.md', 'docs/platforms.md'])('%s', (document) => {
   let outcomes: Outcome[];
   beforeEach(async () => {
     needs('mounts', 'ip', 'curl', 'openssl', 'python3', 'cgroup v2');
-    outcomes ??= await runBlocks(blocks);
+    outcomes ??= await runBlocks(blocks, 'E2b');
   }, 180_000);
 
   test.each(blocks.map((block, index) => [block.heading, block.line, index] as const))(

@@ -14,6 +14,7 @@ const GATEWAY = fileURLToPath(new URL('../../src/gateway/main.ts', import.meta.u
 const LIMIT_MS = 60_000;
 const { PATH = '' } = process.env;
 const here = process.cwd();
+const [, , headerPrefix = ''] = process.argv;
 
 const blocks = JSON.parse(await text(process.stdin)) as Block[];
 const [definitions] = blocks.filter(({ language }) => language === 'sh');
@@ -22,7 +23,7 @@ const [definitions] = blocks.filter(({ language }) => language === 'sh');
 const daemon = await startDaemon({ port: 49983, args: ['--fsfreeze-path=/proc'] });
 const files = [`--registry=${here}/registry.db`, `--hook-directory=${here}/hooks`];
 const local = ['--host=127.0.0.1', '--allow-addresses=127.0.0.0/8'];
-const flags = [...local, '--api-key=KEY', '--header-prefix=E2b', ...files];
+const flags = [...local, '--api-key=KEY', `--header-prefix=${headerPrefix}`, ...files];
 const gateway = spawn(process.execPath, [GATEWAY, ...flags], { stdio: 'ignore' });
 await until('the gateway answers', () => answers('http://localhost:49980/gateway/health'));
 
