@@ -37,12 +37,16 @@ export class Collapser {
     return await this.durations.measure(() => this.#collapse(signal, warmUp));
   }
 
-  /** Collects garbage and returns free memory to the kernel; takes some 20 ms. Not while an operation holds the lock. */
-  trim(): void {
+  /**
+   * Collects garbage and returns free memory to the kernel; takes some 20 ms. Not while an operation holds the lock.
+   * @param withCode also drops compiled code, which the next calls compile again
+   */
+  trim(withCode: boolean): void {
     if (this.#lock.isHeld) return;
     this.#dropCaches();
     this.#collector ??= exposeCollector();
-    this.#collector.everything();
+    if (withCode) this.#collector.everything();
+    else this.#collector.garbage();
     native.trimHeap();
   }
 

@@ -19,8 +19,9 @@ export class IdleTrim implements Disposable {
   readonly #timer: NodeJS.Timeout;
   #previous = performance.eventLoopUtilization();
   #idleLooks = 0;
+  #isFirst = true;
   #collapses = 0;
-  /** Since the last trim. The start is worth one: it ran code that never runs again. */
+  /** Since the last trim. The start is worth one. */
   #workMs = WORTH_MS;
 
   /** While `isPaused`, nothing is done: the next thing that happens is a pause. */
@@ -49,6 +50,8 @@ export class IdleTrim implements Disposable {
     this.#idleLooks = utilization <= IDLE ? this.#idleLooks + 1 : 0;
     if (this.#idleLooks < IDLE_LOOKS || this.#workMs < WORTH_MS || this.#isPaused()) return;
     this.#workMs = 0;
-    this.#collapser.trim();
+    // Most code of the start never runs again; that of calls does, and a pause without a collapse may come next.
+    this.#collapser.trim(this.#isFirst);
+    this.#isFirst = false;
   }
 }

@@ -18,25 +18,30 @@ function daemon() {
     if (!first) return { active: worked, idle: 0, utilization: 0 };
     return { active, idle: LOOK_MS - active, utilization: active / LOOK_MS };
   });
-  const state = { isPaused: false, trims: 0 };
-  const collapser = { durations: new Durations(), trim: () => void state.trims++ };
+  const withCode: boolean[] = [];
+  const state = { isPaused: false, withCode };
+  const collapser = {
+    durations: new Durations(),
+    trim: (each: boolean) => void withCode.push(each),
+  };
   const idleTrim = new IdleTrim(collapser, () => state.isPaused);
   /** Lets that many looks pass, with so much work before each. */
   const pass = (looks: number, ms = 0) => {
     active = ms;
     worked += ms * looks;
     vi.advanceTimersByTime(looks * LOOK_MS);
-    return state.trims;
+    return withCode.length;
   };
   return { state, collapser, idleTrim, pass };
 }
 
-test('trims after the start, and then only when there was work', () => {
-  const { pass } = daemon();
+test('trims after the start, and then only when there was work, without its code', () => {
+  const { pass, state } = daemon();
   expect(pass(1)).toBe(0);
   expect(pass(1)).toBe(1);
   expect(pass(100, 5)).toBe(1);
   expect(pass(120, 5)).toBe(2);
+  expect(state.withCode).toEqual([true, false]);
 });
 
 test('not while it is busy, and not at the first idle look after it', () => {
