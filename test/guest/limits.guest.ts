@@ -12,6 +12,8 @@ import { resumed } from '../support/guest/resumed.ts';
 
 const PAGE = 4096;
 const MIB = 1024 * 1024;
+/** Calls of each kind beside the hogs. */
+const ROUNDS = 30;
 
 describe('the limits of the workload', whenBooted, () => {
   test('leave memory to the system and give terminals more CPU and I/O weight', async () => {
@@ -41,6 +43,61 @@ describe('the limits of the workload', whenBooted, () => {
     const when = (unit: string) =>
       guest.system(`systemctl show --property=ActiveEnterTimestampMonotonic --value ${unit}`);
     expect(Number(await when('envd.service'))).toBeLessThan(Number(await when('basic.target')));
+  });
+
+  test('a fork bomb, a memory hog and a disk hog at once: health, a start and an upload are answered', async () => {
+    await using guest = await resumed(booted);
+    const daemon = await guest.mainPid();
+    const user = '/sys/fs/cgroup/envd/user';
+    const hogs = {
+      disk: 'open(F, ">", "/srv/hog"); for (;;) { syswrite(F, "x" x 1048576); seek(F, 0, 0) if tell(F) > 3e8; syscall(74, fileno(F)) }',
+      memory: 'my $n = 600_000_000; my $x = "x" x $n; for (;;) { $x =~ tr/x/x/ }',
+      tasks: 'for (;;) { defined(fork) or sleep 1 }',
+    };
+    const begin = (name: keyof typeof hogs) => {
+      const process = { cmd: 'perl', args: ['-e', hogs[name]] };
+      return transcribe(guest.process.start({ process, stdin: false, tag: name })).catch(() => null);
+    };
+    const running = [begin('disk'), begin('memory')];
+    const taken = async (file: string) => Number(await guest.system(`cat ${user}/${file}`));
+    await expect.poll(() => taken('memory.current')).toBeGreaterThan(500 * MIB);
+    running.push(begin('tasks'));
+    await expect.poll(() => taken('pids.current')).toBeGreaterThan(500);
+    const calls: Record<string, () => Promise<boolean>> = {
+      health: async () => (await guest.call('GET', '/health')).status === 204,
+      start: async () =>
+        (await transcribe(guest.process.start({ process: { cmd: 'true' }, pty: {} }))).end?.exitCode === 0,
+      upload: async () =>
+        (await guest.call('POST', '/files?path=/run/upload', 'x'.repeat(4096))).status === 200,
+    };
+    for (const [name, call] of Object.entries(calls)) {
+      const times: number[] = [];
+      for (let round = 0; round < ROUNDS; round += 1) {
+        const begun = performance.now();
+        expect([name, await call()]).toEqual([name, true]);
+        times.push(performance.now() - begun);
+      }
+      times.sort((a, b) => a - b);
+      const [median, last] = [times[ROUNDS >> 1] ?? 0, times[Math.ceil(ROUNDS * 0.99) - 1] ?? 0].map(
+        Math.round,
+      );
+      process.stderr.write(
+        `test:guest: beside three hogs (emulated, no KVM): ${name}: median ${median} ms, p99 ${last} ms\n`,
+      );
+    }
+    expect(await guest.mainPid()).toBe(daemon);
+    const state = await guest.system(
+      `cat ${user}/memory.peak ${user}/pids.peak ${user}/memory.events | tr '\\n' ' '`,
+    );
+    process.stderr.write(`test:guest: the hogs' peaks of memory and tasks, and events: ${state}\n`);
+    const scope = SignalScope.TREE;
+    for (const tag of Object.keys(hogs))
+      await guest.process
+        .sendSignal({ process: byTag(tag), signal: Signal.SIGKILL, scope })
+        .catch(() => null);
+    await Promise.all(running);
+    await expect.poll(() => taken('pids.current')).toBe(0);
+    expect(await guest.shell('rm /srv/hog; echo well')).toBe('well');
   });
 
   test('a fork bomb: the daemon, its API and terminals go on, and it can be ended', async () => {
