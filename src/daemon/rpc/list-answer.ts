@@ -2,6 +2,8 @@ import { setImmediate } from 'node:timers/promises';
 import { create, type DescMessage, type MessageInitShape, toBinary, toJsonString } from '@bufbuild/protobuf';
 import type { Codec } from './codec.ts';
 
+type Awaitable<T> = T | Promise<T>;
+
 /** Bytes that are encoded in one turn of the event loop. */
 const TURN_BYTES = 256 * 1024;
 
@@ -29,26 +31,35 @@ export class ListAnswer<Output extends DescMessage> {
 
   /**
    * Returns the message of `items` when it is small. A large one is added in slices, with turns of the event loop in between,
-   * and null is returned. `sizeOf`: about the bytes of an item.
+   * and what is returned is empty. `sizeOf`: about the bytes of an item.
    */
-  async addAll<Item>(
+  addAll<Item>(
     items: readonly Item[],
     sizeOf: (item: Item) => number,
-    messageOf: (slice: readonly Item[]) => MessageInitShape<Output> | Promise<MessageInitShape<Output>>,
-  ): Promise<MessageInitShape<Output> | null> {
+    messageOf: (slice: readonly Item[]) => Awaitable<MessageInitShape<Output>>,
+  ): Awaitable<MessageInitShape<Output>> {
     let bytes = 0;
-    let first = 0;
-    for (const [index, item] of items.entries()) {
+    for (const item of items) bytes += sizeOf(item);
+    return bytes < TURN_BYTES ? messageOf(items) : this.#addSlices(items, sizeOf, messageOf);
+  }
+
+  async #addSlices<Item>(
+    items: readonly Item[],
+    sizeOf: (item: Item) => number,
+    messageOf: (slice: readonly Item[]) => Awaitable<MessageInitShape<Output>>,
+  ): Promise<MessageInitShape<Output>> {
+    let bytes = 0;
+    let slice: Item[] = [];
+    for (const item of items) {
       bytes += sizeOf(item);
+      slice.push(item);
       if (bytes < TURN_BYTES) continue;
-      this.add(await messageOf(items.slice(first, index + 1)));
-      [bytes, first] = [0, index + 1];
+      this.add(await messageOf(slice));
+      [bytes, slice] = [0, []];
       await setImmediate();
     }
-    const rest = items.slice(first);
-    if (first === 0) return messageOf(rest);
-    if (rest.length > 0) this.add(await messageOf(rest));
-    return null;
+    if (slice.length > 0) this.add(await messageOf(slice));
+    return create(this.#schema);
   }
 
   /** The encoded message; null when nothing was added. */

@@ -19,11 +19,10 @@ import { inputOf, selectorOf, sizeOf } from './process-messages.ts';
 /** The calls of `process.Process`, except its event streams. */
 export function processService(processes: ProcessTable) {
   return {
-    async list(_request: ListRequest, { list }: UnaryCall<typeof ListResponseSchema>) {
+    list(_request: ListRequest, { list }: UnaryCall<typeof ListResponseSchema>) {
       const all = processes.list();
       const messageOf = (some: readonly ManagedProcess[]) => ({ processes: some.map(infoOf) });
-      if (!list) return messageOf(all);
-      return (await list.addAll(all, sizeOfInfo, messageOf)) ?? {};
+      return list ? list.addAll(all, sizeOfInfo, messageOf) : messageOf(all);
     },
     update({ process, pty }) {
       const target = processes.find(selectorOf(process));

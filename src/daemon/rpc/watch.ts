@@ -123,14 +123,14 @@ export function watcherService({ polled, guest, entries }: WatchDependencies) {
       if (includeEntry) withEntries.add(watcherId);
       return { watcherId };
     },
-    async getWatcherEvents({ watcherId }, { list }: UnaryCall<typeof GetWatcherEventsResponseSchema>) {
+    getWatcherEvents({ watcherId }, { list }: UnaryCall<typeof GetWatcherEventsResponseSchema>) {
       const events = polled.take(watcherId);
       const source = withEntries.has(watcherId) ? entries : null;
       const messagesOf = async (some: readonly WatchEvent[]) => ({
         events: await Promise.all(some.map((event) => eventMessage(event, source))),
       });
       if (!list) return messagesOf(events);
-      return (await list.addAll(events, ({ path }) => ENTRY_BYTES + path.length, messagesOf)) ?? {};
+      return list.addAll(events, ({ path }) => ENTRY_BYTES + path.length, messagesOf);
     },
     removeWatcher({ watcherId }) {
       polled.remove(watcherId);
