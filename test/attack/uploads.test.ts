@@ -221,6 +221,10 @@ describe('a caller without credentials', () => {
     expect(await messageOf(response)).toBe('missing signature query parameter');
   });
 
+  test('gets 401 for a download in an unknown format', async () => {
+    expect((await fetch(`${guarded.url}/files?path=/etc&format=zip`)).status).toBe(401);
+  });
+
   test('who sends slowly gets 401, and the connection is closed', async () => {
     const paths = ['/files?path=/x', '/files/compose', '/process.Process/Start', '/unknown'];
     const requests = Array.from({ length: 200 }, async (_, index) => {

@@ -140,6 +140,6 @@ test('missing packages that may not be installed are reported with the command t
   const tests = packages(['test'], { env });
   expect(tests.status).toBe(2);
   expect(tests.stderr).toMatch(
-    /^setup: .* apt-get install --no-install-recommends bindfs curl git .*openssl procps psmisc sysvinit-utils\n$/,
+    /^setup: .* apt-get install --no-install-recommends bindfs curl git .*openssl procps psmisc sysvinit-utils wget\n$/,
   );
 });

@@ -6,6 +6,8 @@ import { native } from './native.ts';
 const MAX_JOBS = 16;
 /** When a batch has not ended by then, one of its jobs probably waits for a lock: the others are taken from it. */
 const RECALL_MS = 10;
+/** A batch that waits for a place takes further jobs for so long. */
+const OPEN_MS = 100;
 
 interface Member {
   readonly start: () => Promise<void>;
@@ -13,15 +15,26 @@ interface Member {
   readonly reject: (reason: unknown) => void;
 }
 
+/** Jobs that have not begun. */
+interface Batch {
+  readonly lane: Lane;
+  readonly members: Member[];
+  /** Until then others may join it while it waits for a place; they share its time limit. */
+  readonly closesAt: number;
+  isQueued: boolean;
+  isOpen: boolean;
+}
+
 type Run = <T>(lane: Lane, job: () => T | Promise<T>) => Promise<T>;
 
 /**
- * Jobs of the addon for one directory that begin in one turn of the event loop make one trip to the thread pool, which
- * takes more CPU than a look-up or a small write. None of them waits long for another: see docs/decisions/042-recall.md.
+ * Jobs of the addon for one directory that begin in one turn of the event loop, or while the first of them wait for a place,
+ * make one trip to the thread pool, which takes more CPU than a look-up or a small write. None of them waits long for another: see docs/decisions/042-recall.md.
  */
 export class Batches {
   readonly #run: Run;
-  #open = new Map<string, { readonly lane: Lane; readonly members: Member[] }>();
+  #batches = new Map<string, Batch>();
+  #isScheduled = false;
 
   /** `run`: runs a job in a lane. */
   constructor(run: Run) {
@@ -50,29 +63,44 @@ export class Batches {
   }
 
   #membersOf(key: string, lane: Lane): Member[] {
-    const open = this.#open.get(key);
-    if (open && open.members.length < MAX_JOBS) return open.members;
-    if (open) void this.#start(open.lane, open.members);
-    else if (this.#open.size === 0) setImmediate(this.#startAll);
+    const known = this.#batches.get(key);
+    if (known && isOpen(known)) return known.members;
+    if (known && !known.isQueued) void this.#start(known);
+    if (!this.#isScheduled) setImmediate(this.#startAll);
+    this.#isScheduled = true;
     const members: Member[] = [];
-    this.#open.set(key, { lane, members });
+    const closesAt = performance.now() + OPEN_MS;
+    this.#batches.set(key, { lane, members, closesAt, isQueued: false, isOpen: true });
     return members;
   }
 
   readonly #startAll = () => {
-    const batches = this.#open;
-    // Not cleared: see docs/decisions/040-garbage.md.
-    this.#open = new Map();
-    for (const { lane, members } of batches.values()) void this.#start(lane, members);
+    this.#isScheduled = false;
+    for (const batch of this.#batches.values()) if (!batch.isQueued) void this.#start(batch);
+    // Not deleted one by one: see docs/decisions/040-garbage.md.
+    this.#batches = new Map([...this.#batches].filter(([, batch]) => isOpen(batch)));
   };
 
-  async #start(lane: Lane, members: readonly Member[]): Promise<void> {
+  async #start(batch: Batch): Promise<void> {
+    const { lane, members } = batch;
+    batch.isQueued = true;
     try {
-      await this.#run(lane, () => startTogether(members));
+      await this.#run(lane, () => {
+        batch.isOpen = false;
+        return startTogether(members);
+      });
     } catch (error) {
       for (const { reject } of members) reject(error);
+    } finally {
+      batch.isOpen = false;
+      // The table may keep the batch for a while.
+      members.length = 0;
     }
   }
+}
+
+function isOpen({ isOpen: mayJoin, members, closesAt }: Batch): boolean {
+  return mayJoin && members.length < MAX_JOBS && performance.now() < closesAt;
 }
 
 /** Settles when all have ended in this batch. */

@@ -9,7 +9,6 @@ import {
   requiredText,
   sent,
   text,
-  type ValuesOf,
 } from '../../base/shape.ts';
 import { FREEZE_MODES } from '../services/freeze/freezer.ts';
 
@@ -25,7 +24,8 @@ const FILE = {
   // Checked with the signature.
   signature_expiration: sent({ type: 'integer', format: 'int64' }),
 };
-export type FileParameters = ValuesOf<typeof FILE>;
+/** What tells who calls: read alone before anything else is. */
+export const CALLER_QUERY = object(FILE);
 
 /** Archives of a directory. */
 const FORMATS = ['tar', 'tar.gz'] as const;

@@ -4,7 +4,7 @@ import type { Unread } from '../../../base/unread.ts';
 import type { FileQuery, FileServices } from '../../services/files/services.ts';
 import { LINGER } from '../auth.ts';
 import { JsonBodies } from '../json-bodies.ts';
-import { COMPOSE_REQUEST, DOWNLOAD_QUERY, type FileParameters, UPLOAD_QUERY } from '../queries.ts';
+import { CALLER_QUERY, COMPOSE_REQUEST, DOWNLOAD_QUERY, UPLOAD_QUERY } from '../queries.ts';
 import { endUnlessComplete, ignoreContentType, withClientSignal } from '../requests.ts';
 import { sendArchive } from './files/archive-response.ts';
 import { isArchive, receiveArchive } from './files/archive-upload.ts';
@@ -40,10 +40,10 @@ function downloadRoute(app: FastifyInstance, files: FileServices, limits: Downlo
     method: ['GET', 'HEAD'],
     url: '/files',
     handler: async (request, reply) => {
-      const query = DOWNLOAD_QUERY.read(request.query, '');
-      const { path, ...caller } = withCaller(query, request);
-      const user = files.admit({ path, ...caller }, 'read');
-      const { format } = query;
+      const caller = callerOf(request);
+      const user = files.admit(caller, 'read');
+      const { path } = caller;
+      const { format } = DOWNLOAD_QUERY.read(request.query, '');
       if (format !== null)
         return sendArchive(request, reply, { format, path, chunks: files.pack(user, path) });
       return sendDownload(request, reply, await files.download(user, path), limits);
@@ -54,9 +54,10 @@ function downloadRoute(app: FastifyInstance, files: FileServices, limits: Downlo
 function uploadRoute(app: FastifyInstance, files: FileServices, requests: Unread): void {
   const admit = (request: FastifyRequest, reply: FastifyReply) => {
     try {
-      const { durable, ...query } = UPLOAD_QUERY.read(request.query, '');
-      const caller = withCaller(query, request);
-      return { durable, path: caller.path, user: files.admit(caller, 'write') };
+      const caller = callerOf(request);
+      const user = files.admit(caller, 'write');
+      const { durable } = UPLOAD_QUERY.read(request.query, '');
+      return { path: caller.path, user, durable };
     } catch (error) {
       endUnlessComplete(request.raw, reply.raw, LINGER);
       throw error;
@@ -100,13 +101,9 @@ function composeRoute(app: FastifyInstance, files: FileServices): void {
   });
 }
 
-/** Adds the caller's token to the query, with which its signature is made. */
-function withCaller(query: FileParameters, { headers }: FastifyRequest): FileQuery {
-  return {
-    path: query.path ?? '',
-    username: query.username ?? '',
-    signature: query.signature,
-    expiration: query.signature_expiration,
-    presentedToken: [headers['x-access-token']].flat()[0] || undefined,
-  };
+/** The file, and what tells who calls. */
+function callerOf({ query, headers }: FastifyRequest): FileQuery {
+  const { path, username, signature, signature_expiration: expiration } = CALLER_QUERY.read(query, '');
+  const presentedToken = [headers['x-access-token']].flat()[0] || undefined;
+  return { path: path ?? '', username: username ?? '', signature, expiration, presentedToken };
 }

@@ -1,5 +1,6 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { setImmediate as turn } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { Batches } from '../../../../src/daemon/os/batches.ts';
 import { readRawEntry } from '../../../../src/daemon/os/entries.ts';
@@ -22,6 +23,26 @@ test('look-ups in a directory that begin in one turn share a job, sixteen at mos
   expect(results).toEqual([...Array(20).keys(), 'other']);
   expect(lanes).toEqual([one, one, other]);
   expect(await batches.add(one, async () => 'later')).toBe('later');
+});
+
+test('a batch that waits for a place takes what comes meanwhile, until it begins', async () => {
+  const place = Promise.withResolvers<void>();
+  let jobs = 0;
+  const batches = new Batches(async (_, job) => {
+    jobs++;
+    if (jobs === 1) await place.promise;
+    return await job();
+  });
+  const lane = laneOf('/one/a');
+  const calls = [batches.add(lane, async () => 1)];
+  await turn();
+  calls.push(batches.add(lane, async () => 2));
+  await turn();
+  expect(jobs).toBe(1);
+  place.resolve();
+  expect(await Promise.all(calls)).toEqual([1, 2]);
+  expect(await batches.add(lane, async () => 3)).toBe(3);
+  expect(jobs).toBe(2);
 });
 
 test('each has its own result; an error of the lane is that of all', async () => {
