@@ -12,7 +12,7 @@ const MAX_PARTS = 10_000;
 /** Maximum bytes of the headers of a part, enough for a path (PATH_MAX); the rest is ignored. */
 const MAX_HEADERS = 16 * 1024;
 /** Bytes of a part that are buffered before reading from the connection stops. */
-const HIGH_WATER_MARK = 256 * 1024;
+const HIGH_WATER_MARK = 512 * 1024;
 
 const LIMITS = { parts: MAX_PARTS, headerSize: MAX_HEADERS, fileSize: Number.POSITIVE_INFINITY };
 

@@ -2,7 +2,7 @@ import { finished, type Readable } from 'node:stream';
 import type { Sink } from '../../../services/files/sink.ts';
 
 /** Limits of one batch, in bytes and pieces: larger writes make uploads faster. */
-const BATCH_BYTES = 512 * 1024;
+const BATCH_BYTES = 1024 * 1024;
 const BATCH_PIECES = 1024;
 
 /**
