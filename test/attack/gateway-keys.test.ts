@@ -35,8 +35,9 @@ beforeEach(async () => {
 });
 
 async function start(...args: readonly string[]): Promise<void> {
-  gateway = await startGateway({ args: [`--key-file=${file}`, ...args] });
-  onTestFinished(() => gateway[Symbol.asyncDispose]());
+  const started = await startGateway({ args: [`--key-file=${file}`, ...args] });
+  onTestFinished(() => started[Symbol.asyncDispose]());
+  gateway = started;
   await gateway.register('of-ada', port, { owner: 'ada', envdAccessToken: 'token-of-ada', timeout: 60 });
   await gateway.register('of-nobody', port, { envdAccessToken: 'token-of-nobody', timeout: 60 });
 }

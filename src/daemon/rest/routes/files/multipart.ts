@@ -13,6 +13,8 @@ const MAX_PARTS = 10_000;
 const MAX_HEADERS = 16 * 1024;
 /** Bytes of a part that are buffered before reading from the connection stops. */
 const HIGH_WATER_MARK = 512 * 1024;
+/** Bytes of one write: behind the parser, a wait for the disk costs more than in a raw upload. */
+const BATCH_BYTES = 1024 * 1024;
 
 const LIMITS = { parts: MAX_PARTS, headerSize: MAX_HEADERS, fileSize: Number.POSITIVE_INFINITY };
 
@@ -119,7 +121,7 @@ class Feed extends EventEmitter {
     };
     this.#file = file.on('data', count).on('resume', this.#check);
     try {
-      await pump(file, sink);
+      await pump(file, sink, BATCH_BYTES);
     } catch (error) {
       throw bodyError(error);
     } finally {

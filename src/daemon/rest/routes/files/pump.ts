@@ -2,20 +2,21 @@ import { finished, type Readable } from 'node:stream';
 import type { Sink } from '../../../services/files/sink.ts';
 
 /** Limits of one batch, in bytes and pieces: larger writes make uploads faster. */
-const BATCH_BYTES = 1024 * 1024;
+const BATCH_BYTES = 512 * 1024;
 const BATCH_PIECES = 1024;
 
 /**
  * Pushes the rest of `source` into `sink`; collects the next batch while one is written. Settles when no write is in
  * progress; rejects with the first error of `source` or `sink`. Does not destroy `source`, which may be a request.
  */
-export function pump(source: Readable, sink: Sink): Promise<void> {
-  return new Pump(source, sink).run();
+export function pump(source: Readable, sink: Sink, batchBytes = BATCH_BYTES): Promise<void> {
+  return new Pump(source, sink, batchBytes).run();
 }
 
 class Pump {
   readonly #source: Readable;
   readonly #sink: Sink;
+  readonly #batchBytes: number;
   readonly #done = Promise.withResolvers<void>();
   #batch: Buffer[] = [];
   #bytes = 0;
@@ -23,9 +24,10 @@ class Pump {
   #hasEnded = false;
   #error: unknown = null;
 
-  constructor(source: Readable, sink: Sink) {
+  constructor(source: Readable, sink: Sink, batchBytes: number) {
     this.#source = source;
     this.#sink = sink;
+    this.#batchBytes = batchBytes;
   }
 
   async run(): Promise<void> {
@@ -48,7 +50,7 @@ class Pump {
   };
 
   #isFull(): boolean {
-    return this.#bytes >= BATCH_BYTES || this.#batch.length >= BATCH_PIECES;
+    return this.#bytes >= this.#batchBytes || this.#batch.length >= BATCH_PIECES;
   }
 
   #write(): void {
