@@ -102,8 +102,9 @@ function composeRoute(app: FastifyInstance, files: FileServices): void {
 }
 
 /** The file, and what tells who calls. */
-function callerOf({ query, headers }: FastifyRequest): FileQuery {
-  const { path, username, signature, signature_expiration: expiration } = CALLER_QUERY.read(query, '');
-  const presentedToken = [headers['x-access-token']].flat()[0] || undefined;
-  return { path: path ?? '', username: username ?? '', signature, expiration, presentedToken };
+function callerOf(request: FastifyRequest): FileQuery {
+  const query = CALLER_QUERY.read(request.query, '');
+  const { path = '', username = '', signature, signature_expiration: expiration } = query;
+  const presentedToken = [request.headers['x-access-token']].flat()[0] || undefined;
+  return { path, username, signature, expiration, presentedToken };
 }
