@@ -1,14 +1,13 @@
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { connectTo, transcribe } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { get, uploadRaw } from '../support/files-client.ts';
-import { holder } from '../support/holder.ts';
-import { hang, mountFuse, serverOf } from '../support/mounts.ts';
 import { scratch } from '../support/scratch.ts';
+import { isWaiting, stuckCall } from '../support/stuck-call.ts';
 import { until } from '../support/until.ts';
 
 /*
@@ -31,31 +30,12 @@ afterAll(async () => {
   await daemon[Symbol.asyncDispose]();
 });
 
-/** Whether a thread, or all of a process, waits uninterruptibly. */
-const isWaiting = (proc: string) => /^State:\tD/m.test(readFileSync(`${proc}/status`, 'utf8'));
-
 /** Holds the lock of `directory` until the result is called. */
-async function hold(directory: string): Promise<() => Promise<void>> {
-  const [mounted, behind] = mountFuse();
-  writeFileSync(join(behind, 'page'), Buffer.alloc(65_536));
-  const { pid, release } = await holder(`
-import ctypes
-libc = ctypes.CDLL(None)
-libc.mmap.restype = ctypes.c_void_p
-libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
-page = libc.mmap(None, 65536, 3, 1, os.open(${JSON.stringify(join(mounted, 'page'))}, os.O_RDWR), 0)
+function hold(directory: string): Promise<() => Promise<void>> {
+  const open = `
 directory = os.open(${JSON.stringify(directory)}, os.O_RDONLY)
-SYS_getdents64 = {'x86_64': 217, 'aarch64': 61}[os.uname().machine]
-os.kill(${serverOf(mounted)}, signal.SIGSTOP)
-print('stopped')
-libc.syscall(SYS_getdents64, directory, ctypes.c_void_p(page), 65536)
-`);
-  const goOn = hang(mounted);
-  await until('the lock is held', () => isWaiting(`/proc/${pid}`));
-  return async () => {
-    goOn();
-    await release();
-  };
+SYS_getdents64 = {'x86_64': 217, 'aarch64': 61}[os.uname().machine]`;
+  return stuckCall(open, 'libc.syscall(SYS_getdents64, directory, ctypes.c_void_p(page), 65536)');
 }
 
 const SILENT = /^(DeadlineExceeded|504) file system does not answer: '/;

@@ -5,10 +5,10 @@ import { connectTo } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { get, uploadRaw } from '../support/files-client.ts';
 import { holder } from '../support/holder.ts';
-import { hang, mountFuse, mountTmpfs, serverOf } from '../support/mounts.ts';
+import { mountTmpfs } from '../support/mounts.ts';
 import { threadsIn } from '../support/proc.ts';
 import { scratch } from '../support/scratch.ts';
-import { until } from '../support/until.ts';
+import { stuckCall } from '../support/stuck-call.ts';
 
 /*
  * Processes of the guest that hold a lease on a file, or keep the lock of its inode: calls on it wait or are refused in
@@ -67,27 +67,10 @@ describe('a file with a lease', () => {
   });
 });
 
-/** Keeps the lock of the file's inode: write(2) of a page that a FUSE server, which was stopped, must fill. */
-async function lock(path: string): Promise<() => Promise<void>> {
-  const [mounted, behind] = mountFuse();
-  writeFileSync(join(behind, 'page'), Buffer.alloc(65_536));
-  const { pid, release } = await holder(`
-import ctypes
-libc = ctypes.CDLL(None)
-libc.mmap.restype = ctypes.c_void_p
-libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
-page = libc.mmap(None, 65536, 3, 1, os.open(${JSON.stringify(join(mounted, 'page'))}, os.O_RDWR), 0)
-file = os.open(${JSON.stringify(path)}, os.O_WRONLY)
-os.kill(${serverOf(mounted)}, signal.SIGSTOP)
-print('stopped')
-libc.write(file, ctypes.c_void_p(page), 65536)
-`);
-  const goOn = hang(mounted);
-  await until('the lock is held', () => /^State:\tD/m.test(readFileSync(`/proc/${pid}/status`, 'utf8')));
-  return async () => {
-    goOn();
-    await release();
-  };
+/** Keeps the lock of the file's inode, by a write(2) of a page that never comes. */
+function lock(path: string): Promise<() => Promise<void>> {
+  const open = `file = os.open(${JSON.stringify(path)}, os.O_WRONLY)`;
+  return stuckCall(open, 'libc.write(file, ctypes.c_void_p(page), 65536)');
 }
 
 test('one locked file among many that are overwritten at once: the others are not held up', async () => {
