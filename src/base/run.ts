@@ -50,6 +50,8 @@ export interface Stopping<Signal extends NodeJS.Signals> {
   readonly limitMs?: number;
   /** The orderly stop, at the first signal. */
   stop(signal: Signal): Promise<void>;
+  /** What the orderly stop waits for, for the log of one that takes too long. */
+  waitsFor?(): string;
   /** Called before the exit when the orderly stop did not complete; `signal` is the first one. */
   beforeForcedExit?(signal: Signal): void;
 }
@@ -59,7 +61,7 @@ export interface Stopping<Signal extends NodeJS.Signals> {
  * and when it takes longer than its limit.
  */
 export function stopOnSignals<Signal extends NodeJS.Signals>(
-  { signals, stop, beforeForcedExit, limitMs = STOP_LIMIT_MS }: Stopping<Signal>,
+  { signals, stop, waitsFor, beforeForcedExit, limitMs = STOP_LIMIT_MS }: Stopping<Signal>,
   logger: Logger,
 ): void {
   let first: Signal | null = null;
@@ -75,7 +77,7 @@ export function stopOnSignals<Signal extends NodeJS.Signals>(
     first = signal;
     logger.info({ signal }, 'stopping');
     setTimeout(() => {
-      logger.error({ limitMs }, 'stop took too long');
+      logger.error({ limitMs, waitsFor: waitsFor?.() }, 'stop took too long');
       exit(signal);
     }, limitMs).unref();
     try {

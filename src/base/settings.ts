@@ -163,6 +163,14 @@ export function parseUrl(schemes: readonly string[], credentials: 'allowed' | 'r
   };
 }
 
+/** A host name that others may be put in front of, in lower case; letters beyond ASCII as `xn--`. */
+export function parseDomain(text: string): string {
+  const label = '[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?';
+  const form = new RegExp(`^(?=.{1,189}$)${label}(?:\\.${label})*$`);
+  if (form.test(text.toLowerCase())) return text.toLowerCase();
+  throw new InvalidArgumentError('It must be a host name such as sandboxes.example.com.');
+}
+
 /** Text that matches `form`; `sentence` is the error message. */
 export function matching(form: RegExp, sentence: string): (text: string) => string {
   return (text) => {

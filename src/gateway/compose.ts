@@ -10,9 +10,11 @@ import { buildPlatform, type PlatformParts } from './api/app.ts';
 import { Operations } from './api/operations.ts';
 import type { Config } from './config.ts';
 import { Expiration } from './expiry/expiration.ts';
+import { Resumes } from './expiry/resumes.ts';
 import { Scheduler } from './expiry/scheduler.ts';
 import { CommandHook } from './hooks/command-hook.ts';
-import { type Hook, NO_HOOK, UrlHook } from './hooks/hook.ts';
+import { type Hook, type Hooks, NO_HOOK, UrlHook } from './hooks/hook.ts';
+import { Signer } from './hooks/signer.ts';
 import type { Sandbox } from './leases/sandbox.ts';
 import { renderMetrics } from './metrics.ts';
 import { Exchanges } from './proxy/exchanges.ts';
@@ -51,22 +53,22 @@ export async function compose(config: Config, logger: Logger): Promise<Gateway> 
   await registry.watch((id) => void staleConnections.check(id));
   const onGone = (id: string) => staleConnections.close(id);
   const common: Common = { config, logger, registry, addresses, keys, onGone };
-  const { expiration, scheduler } = await composeExpiry(common);
+  const { expiration, scheduler, resumes } = await composeExpiry(common);
   const [targets, drain, context] = [
-    new TargetReader(config.headerPrefix),
+    new TargetReader(config.headerPrefix, config.domain),
     new Drain(),
     new ConnectionContext(),
   ];
   const metrics = () =>
     renderMetrics({ registry, results: router.counts, exchanges, expiry: expiration.tally });
-  const app = composePlatform(common, { targets, drain, metrics, expiration, scheduler });
+  const app = composePlatform(common, { targets, drain, metrics, expiration, scheduler, resumes });
   await app.ready();
   const via = new Via(await store.key());
   const router: Router = new Router({
     ...{ targets, exchanges, keys, logger },
-    finder: new RouteFinder({ registry, addresses, via, requireKey: config.requireKey }),
+    finder: new RouteFinder({ registry, addresses, via, resumes, requireKey: config.requireKey }),
     proxy: new ReverseProxy(pools, config.responseTimeout * 1000),
-    maxRequests: config.maxRequests,
+    ...{ maxRequests: config.maxRequests, requireKey: config.requireKey },
     platform: (request, response) => app.routing(request, response),
   });
   const server = createFrontServer(router, context, drain);
@@ -100,15 +102,19 @@ interface Common {
 interface Expiry {
   readonly expiration: Expiration;
   readonly scheduler: Scheduler;
+  readonly resumes: Resumes;
 }
 
 async function composeExpiry({ config, logger, registry, addresses, onGone }: Common): Promise<Expiry> {
   const owner = `${hostname()}-${process.pid}-${randomUUID()}`;
-  const hook = await openHook(config);
-  const expiration = new Expiration({ registry, hook, addresses, owner, onGone, logger });
-  const { maxExpiries, maxExpiriesPerHost } = config;
+  const [hooks, resumedFor] = [await openHooks(config), config.defaultTimeout];
+  const expiration = new Expiration({ registry, hooks, resumedFor, addresses, owner, onGone, logger });
+  const { maxExpiries, maxExpiriesPerHost, resumeWait, maxWaiting, maxResumes } = config;
   const limits = { maxExpiries, maxExpiriesPerHost };
-  return { expiration, scheduler: new Scheduler({ registry, expiration, owner, logger, ...limits }) };
+  const scheduler = new Scheduler({ registry, expiration, owner, logger, ...limits });
+  const waits = { resumeWait, maxWaiting, maxResumes };
+  const resumes = new Resumes({ registry, scheduler, owner, isOn: hooks.resume !== null, ...waits });
+  return { expiration, scheduler, resumes };
 }
 
 function composePlatform(
@@ -119,32 +125,44 @@ function composePlatform(
     metrics,
     expiration,
     scheduler,
+    resumes,
   }: Expiry & Pick<PlatformParts, 'targets' | 'drain' | 'metrics'>,
 ) {
   const onChange = ({ id, phase, deadline }: Sandbox) => {
     if (phase === 'expiring' && deadline > Date.now()) expiration.cancelCollapse(id);
     scheduler.wake();
   };
-  const { defaultTimeout, onExpiry } = config;
-  const operations = new Operations({ registry, addresses, onChange, defaultTimeout, onRemoved: onGone });
-  return buildPlatform({ operations, targets, drain, keys, onExpiry, metrics, logger });
+  const { defaultTimeout, onExpiry, domain, hook, killHook, hookTimeout } = config;
+  const hooks = { pause: hook !== null, kill: killHook !== null, timeout: hookTimeout };
+  const parts = { registry, addresses, resumes, hooks, defaultTimeout };
+  const operations = new Operations({ ...parts, onChange, onRemoved: onGone });
+  return buildPlatform({ operations, targets, drain, keys, onExpiry, metrics, domain, resumes, logger });
 }
 
-async function openStore({ redis, registry }: Config, logger: Logger): Promise<Store> {
+async function openStore({ redis, redisSentinels, registry }: Config, logger: Logger): Promise<Store> {
   if (redis !== null) {
     // Imported only here: loading the client takes a quarter of the start.
     const { RedisStore } = await import('./registry/redis.ts');
-    return RedisStore.open(redis, logger);
+    if (redisSentinels === null) return RedisStore.open(async () => redis, logger);
+    const { askSentinels } = await import('./registry/sentinels.ts');
+    return RedisStore.open(askSentinels(redis, redisSentinels), logger);
   }
   const path = registry ?? ':memory:';
   await mkdir(dirname(path), { recursive: true, mode: 0o700 });
   return EmbeddedStore.open(path);
 }
 
-async function openHook({ hook, hookTimeout, hookDirectory, path }: Config): Promise<Hook> {
-  if (hook === null) return NO_HOOK;
+async function openHooks(config: Config): Promise<Hooks> {
+  const open = async (hook: string | null) => (hook === null ? null : openHook(hook, config));
+  const { hook, killHook, resumeHook } = config;
+  const expire = (await open(hook)) ?? NO_HOOK;
+  return { expire, kill: await open(killHook), resume: await open(resumeHook) };
+}
+
+async function openHook(hook: string, config: Config): Promise<Hook> {
+  const { hookTimeout, hookDirectory, hookSecret, path } = config;
   const limitMs = hookTimeout * 1000;
-  if (/^https?:\/\//.test(hook)) return new UrlHook(hook, limitMs);
+  if (/^https?:\/\//.test(hook)) return new UrlHook(hook, limitMs, new Signer(hookSecret ?? []));
   return CommandHook.open({ command: hook, directory: hookDirectory, limitMs, path });
 }
 

@@ -7,6 +7,7 @@ import {
   nonEmpty,
   type Program,
   parseCount,
+  parseDomain,
   parseList,
   parsePath,
   parsePort,
@@ -17,15 +18,17 @@ import {
 } from '../base/settings.ts';
 import { packageVersion } from '../base/version.ts';
 import { type AddressRange, type PortRange, readPorts, readRange } from './access/addresses.ts';
-import { OUTCOMES, type Outcome } from './leases/sandbox.ts';
+import { HOOK_SETTINGS, type HookConfig, OPTIONAL_HOOKS } from './config-hooks.ts';
 
 /** All settings, validated; nothing else in the gateway reads argv or the environment. */
-export interface Config {
+export interface Config extends HookConfig {
   /** 0: a free one. */
   readonly port: number;
   readonly host: string;
   /** The prefix of the two headers that name a sandbox. */
   readonly headerPrefix: string;
+  /** Of the hosts that name sandboxes, in lower case; null: hosts name none. */
+  readonly domain: string | null;
   /** A key of the platform; null: those of the file. */
   readonly apiKey: string | null;
   /** Keys of the platform and of clients; null: none. */
@@ -36,14 +39,10 @@ export interface Config {
   readonly allowPorts: readonly PortRange[];
   /** The file of the embedded registry; null with Redis. */
   readonly registry: string | null;
-  /** The Redis server that holds the registry; null without. */
+  /** The Redis server that holds the registry, or with Sentinels the name of its master as the host; null without. */
   readonly redis: string | null;
-  /** A shell command or a URL; null: no hook. */
-  readonly hook: string | null;
-  /** How long a hook may take, in seconds. */
-  readonly hookTimeout: number;
-  /** Keeps the runs of the hook command, so that none runs twice. */
-  readonly hookDirectory: string;
+  /** URLs of the Sentinels that know the master; null: there are none. */
+  readonly redisSentinels: readonly string[] | null;
   /** The most requests that may be in flight to one sandbox. */
   readonly maxRequests: number;
   /** The most expiries at a time, and on one host. */
@@ -53,7 +52,6 @@ export interface Config {
   readonly drain: number;
   /** How long a sandbox may take to respond, in seconds. */
   readonly responseTimeout: number;
-  readonly onExpiry: Outcome;
   /** For registrations and refreshes without a time to live, in seconds. */
   readonly defaultTimeout: number;
   readonly logLevel: LogLevel;
@@ -64,19 +62,15 @@ export interface Config {
 
 const DEFAULT_REGISTRY = '/var/lib/envd-gateway/registry.db';
 
-/** What is read from the flags; one without a default may be absent. */
-type Settings = Omit<
-  Config,
-  'version' | 'path' | 'registry' | 'redis' | 'hook' | 'apiKey' | 'keyFile' | 'requireKey' | 'allowAddresses'
-> & {
-  readonly apiKey?: string;
-  readonly keyFile?: string;
-  readonly requireKey?: boolean;
-  readonly allowAddresses?: readonly AddressRange[];
-  readonly registry?: string;
-  readonly redis?: string;
-  readonly hook?: string;
-};
+/** What a flag without a default is when it is not given. */
+const NOT_GIVEN = {
+  ...{ apiKey: null, keyFile: null, requireKey: false, allowAddresses: null, domain: null },
+  ...{ redis: null, redisSentinels: null },
+  ...OPTIONAL_HOOKS,
+} as const;
+
+/** What is read from the flags. */
+type Settings = Omit<Config, 'version' | 'path' | 'registry' | keyof typeof NOT_GIVEN> & Partial<Config>;
 
 const SETTINGS: Program['settings'] = [
   { flags: '--port <number>', help: 'port to listen on', parse: parsePort, defaultValue: 49980 },
@@ -113,6 +107,10 @@ const SETTINGS: Program['settings'] = [
       'It must be letters and digits, as headers begin with.',
     ),
   },
+  {
+    ...{ flags: '--domain <name>', help: 'hosts name sandboxes, too: <port>-<id>.<name>' },
+    parse: parseDomain,
+  },
   LOG_LEVEL,
   {
     ...{ flags: '--registry <file>', help: `file of the embedded registry (default: ${DEFAULT_REGISTRY})` },
@@ -121,6 +119,13 @@ const SETTINGS: Program['settings'] = [
   {
     ...{ flags: '--redis <url>', help: 'registry that several gateways share' },
     parse: parseUrl(['redis:', 'rediss:'], 'allowed', 'It must be a redis:// or rediss:// URL.'),
+  },
+  {
+    ...{
+      flags: '--redis-sentinels <list>',
+      help: "HOST:PORT of Sentinels, or redis:// URLs; the host of --redis is the master's name",
+    },
+    parse: parseList(readSentinel, 'It must be HOST:PORT or redis:// URLs, separated by commas.'),
   },
   {
     ...{ flags: '--max-requests <number>', help: 'limit of requests in flight to one sandbox' },
@@ -142,19 +147,7 @@ const SETTINGS: Program['settings'] = [
     ...{ flags: '--drain <seconds>', help: 'time that is served on after SIGTERM, with health turned' },
     ...{ parse: parseWholeSeconds, defaultValue: 5 },
   },
-  { flags: '--hook <command|url>', help: 'called when a sandbox has expired', parse: nonEmpty },
-  {
-    ...{ flags: '--hook-timeout <seconds>', help: 'time after which a hook is killed' },
-    ...{ parse: parseSeconds, defaultValue: 60 },
-  },
-  {
-    ...{ flags: '--hook-directory <path>', help: 'keeps the runs of the hook command' },
-    ...{ parse: parsePath, defaultValue: '/var/lib/envd-gateway/hooks' },
-  },
-  {
-    ...{ flags: '--on-expiry <outcome>', help: 'what the hook does to an expired sandbox' },
-    ...{ choices: OUTCOMES, defaultValue: 'pause' },
-  },
+  ...HOOK_SETTINGS,
   {
     ...{ flags: '--default-timeout <seconds>', help: 'time to live of registrations without one' },
     ...{ parse: parseSeconds, defaultValue: 300 },
@@ -176,16 +169,28 @@ export function readConfig(
   };
   const read = readSettings<Settings>(program, argv, env);
   if (!('settings' in read)) return read;
-  const { registry, redis = null, hook = null, ...settings } = read.settings;
-  const { apiKey = null, keyFile = null, requireKey = false, allowAddresses = null } = settings;
+  const settings = { ...NOT_GIVEN, ...read.settings };
+  const { apiKey, keyFile, redis, redisSentinels, registry } = settings;
   if (apiKey === null && keyFile === null) {
     return { exitCode: 2, output: "error: one of '--api-key <key>' and '--key-file <file>' must be given\n" };
   }
+  if (redisSentinels !== null && redis === null) {
+    return { exitCode: 2, output: "error: option '--redis-sentinels <list>' needs '--redis <url>'\n" };
+  }
   const config: Config = {
     ...settings,
-    ...{ apiKey, keyFile, requireKey, allowAddresses },
-    ...{ redis, hook, version, path: env.PATH || DEFAULT_PATH },
+    ...{ version, path: env.PATH || DEFAULT_PATH },
     registry: redis === null ? (registry ?? DEFAULT_REGISTRY) : null,
   };
   return { run: Object.freeze(config) };
+}
+
+const SENTINEL_PORT = '26379';
+
+/** The URL of a Sentinel; null for what is none. */
+function readSentinel(text: string): string | null {
+  const url = URL.parse(/^rediss?:\/\//.test(text) ? text : `redis://${text}`);
+  if (!url || url.hostname === '' || /^\/?$/.test(url.pathname) === false) return null;
+  url.port ||= SENTINEL_PORT;
+  return url.href;
 }

@@ -1,4 +1,5 @@
 import { runAs } from '../base/main.ts';
 import { run } from './run.ts';
 
-await runAs('envd-gateway', run);
+// Not awaited: the build makes a CommonJS file of this.
+void runAs('envd-gateway', run);

@@ -1,6 +1,5 @@
 import { Counter, Gauge, Registry as Page } from 'prom-client';
-import type { ExpiryTally } from './expiry/expiration.ts';
-import { PHASES } from './leases/sandbox.ts';
+import type { ExpiryTally } from './expiry/tally.ts';
 import type { Exchanges } from './proxy/exchanges.ts';
 import type { Registry } from './registry/registry.ts';
 import type { Result } from './routes/route-finder.ts';
@@ -20,9 +19,8 @@ export async function renderMetrics(
   telemetry: Telemetry,
 ): Promise<{ readonly contentType: string; readonly text: string }> {
   const page = new Page();
-  const sandboxes = await telemetry.registry.list();
-  const phases = PHASES.map((phase) => [phase, sandboxes.filter((each) => each.phase === phase).length]);
-  gauge(page, 'envd_gateway_sandboxes', 'Sandboxes in the registry.', 'phase', Object.fromEntries(phases));
+  const phases = await telemetry.registry.countPhases();
+  gauge(page, 'envd_gateway_sandboxes', 'Sandboxes in the registry.', 'phase', phases);
   addRequests(page, telemetry);
   addExpiries(page, telemetry.expiry);
   gauge(page, 'process_resident_memory_bytes', 'Resident memory of the gateway.', null, {
@@ -47,9 +45,15 @@ function addRequests(page: Page, { results, exchanges }: Telemetry): void {
   );
 }
 
-function addExpiries(page: Page, { outcomes, failures, hooks }: ExpiryTally): void {
+function addExpiries(page: Page, { outcomes, others, failures, hooks }: ExpiryTally): void {
   counter(page, 'envd_gateway_expiries_total', 'Expiries that have ended.', 'outcome', outcomes);
   counter(page, 'envd_gateway_expiry_failures_total', 'Failed steps of expiries.', 'step', failures);
+  counter(page, 'envd_gateway_resumes_total', 'Sandboxes that a hook has resumed.', null, {
+    all: others.resumed,
+  });
+  counter(page, 'envd_gateway_kills_total', 'Sandboxes that a hook has removed when asked.', null, {
+    all: others.killed,
+  });
   counter(page, 'envd_gateway_hooks_total', 'Hooks that succeeded.', null, { all: hooks.count });
   counter(page, 'envd_gateway_hook_seconds_total', 'Duration of the hooks that succeeded, in all.', null, {
     all: hooks.seconds,

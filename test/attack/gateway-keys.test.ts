@@ -70,7 +70,7 @@ test('a client gets the tokens of its own sandboxes and changes those only', asy
     (await as(key, 'GET /v2/sandboxes')).body.map(({ sandboxID }: { sandboxID: string }) => sandboxID);
   expect(await listed('key-of-ada')).toEqual(['of-ada']);
   expect(await listed('key-of-bob')).toEqual([]);
-  expect(await listed('second-platform-key')).toEqual(['of-ada', 'of-nobody']);
+  expect(await listed('second-platform-key')).toEqual(['of-nobody', 'of-ada']);
   expect((await as('key-of-ada', 'GET /sandboxes')).text).not.toContain('token-of');
 });
 

@@ -1,4 +1,4 @@
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { join } from 'node:path';
@@ -39,6 +39,33 @@ test('a head that never ends is given up', { timeout: 60_000 }, async () => {
   });
   await Promise.all(closed);
   await bystander.isServed();
+});
+
+test('a sandbox that takes no connection is given up after ten seconds', async () => {
+  const listens = "require('net').createServer().listen({ port: 0, host: '127.0.0.1', backlog: 1 }, report)";
+  const report = 'function report() { console.log(this.address().port); }';
+  const deaf = spawn(process.execPath, ['-e', `${report} ${listens}`], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  onTestFinished(() => {
+    deaf.kill('SIGKILL');
+  });
+  const [line] = await once(deaf.stdout, 'data');
+  const port = Number(String(line));
+  deaf.kill('SIGSTOP');
+  // The kernel takes one more than the backlog, and drops what comes then.
+  const taken = Array.from({ length: 2 }, () => connect(port, '127.0.0.1'));
+  onTestFinished(() => {
+    for (const socket of taken) socket.destroy();
+  });
+  await Promise.all(taken.map((socket) => once(socket, 'connect')));
+  const gateway = await start();
+  await gateway.register('deaf', port);
+  const response = await fetch(gateway.url, { headers: toSandbox('deaf') });
+  expect(await response.json()).toMatchObject({
+    ...{ code: 502, sandboxID: 'deaf' },
+    message: expect.stringContaining('no connection within 10 s'),
+  });
 });
 
 test('a sandbox that never responds is given up, also one that takes no more of an upload', async () => {

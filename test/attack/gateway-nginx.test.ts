@@ -17,7 +17,7 @@ const hanging: { ended: number } = { ended: 0 };
 
 beforeAll(async () => {
   gateway = await startGateway();
-  nginx = await startNginx(gateway.port, '2s');
+  nginx = await startNginx(gateway.port, { readTimeout: '2s' });
   server = createServer((incoming, response) => {
     seen.push(incoming);
     if (incoming.url === '/hang') {

@@ -37,6 +37,8 @@ test('a Redis that hangs hangs nothing, and is used again when it goes on', { ti
   redis.signal('SIGSTOP');
   // All that wait share one limit, and what comes later is told at once: else this would take for ever.
   const many = () => Array.from({ length: 200 }, (_, index) => (index % 2 ? reach('one') : health()));
+  // What is known of the sandbox counts for a moment.
+  await until('it is noticed', async () => (await reach('one')) === 500);
   for (let round = 0; round < 3; round++)
     expect(new Set(await Promise.all(many()))).toEqual(new Set([500, 503]));
   // Longer than a connection may be silent: it is made anew, to a server that still hangs.
@@ -81,8 +83,26 @@ test('a stream to a sandbox that is removed while the registry cannot be reached
   expect(await ended).toBe('ended');
 });
 
-test('a long list is read in pages, and leaves no command waiting', async () => {
+test('a long list is read in pages: neither a page nor the metrics read everything', async () => {
   const register = (index: number) => gateway.register(`s${index}`, port, { timeout: 600 });
   await Promise.all(Array.from({ length: 1200 }, (_, index) => register(index)));
-  expect((await gateway.call('GET /sandboxes')).body).toHaveLength(1200);
+  await using client = Object.assign(createClient({ url: redis.url }), {
+    [Symbol.asyncDispose]: async () => client.destroy(),
+  });
+  await client.connect();
+  await client.configResetStat();
+  expect((await gateway.call('GET /sandboxes?limit=10')).body).toHaveLength(10);
+  expect((await gateway.call('GET /gateway/metrics')).text).toContain(
+    'envd_gateway_sandboxes{phase="running"} 1200\n',
+  );
+  const reads = Number(/cmdstat_hget:calls=(\d+)/.exec(await client.info('commandstats'))?.[1]);
+  expect(reads).toBeLessThan(600);
+  const ids = new Set<string>();
+  for (let token = ''; ; ) {
+    const { body, headers } = await gateway.call(`GET /v2/sandboxes?limit=500&nextToken=${token}`);
+    for (const { sandboxID } of body) ids.add(sandboxID);
+    token = headers.get('x-next-token') ?? '';
+    if (token === '') break;
+  }
+  expect(ids.size).toBe(1200);
 });

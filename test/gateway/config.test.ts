@@ -20,8 +20,16 @@ test('flags that are missing have defaults', () => {
   expect(config(KEY)).toMatchObject({
     ...{ host: '0.0.0.0', port: 49980, headerPrefix: 'Svc', onExpiry: 'pause', defaultTimeout: 300 },
     ...{ registry: '/var/lib/envd-gateway/registry.db', redis: null, hook: null, hookTimeout: 60 },
+    ...{
+      killHook: null,
+      resumeHook: null,
+      hookSecret: null,
+      resumeWait: 30,
+      maxWaiting: 1024,
+      maxResumes: 64,
+    },
     ...{ maxRequests: 4096, maxExpiries: 128, maxExpiriesPerHost: 16, drain: 5, responseTimeout: 600 },
-    ...{ keyFile: null, requireKey: false, allowAddresses: null, allowPorts: [[1, 65535]] },
+    ...{ keyFile: null, domain: null, requireKey: false, allowAddresses: null, allowPorts: [[1, 65535]] },
   });
 });
 
@@ -33,7 +41,14 @@ test('a flag goes before its variable', () => {
 
 test('with Redis there is no registry file', () => {
   const redis = 'redis://127.0.0.1:6379/1';
-  expect(config([...KEY, `--redis=${redis}`])).toMatchObject({ redis, registry: null });
+  expect(config([...KEY, `--redis=${redis}`])).toMatchObject({ redis, registry: null, redisSentinels: null });
+});
+
+test('Sentinels are URLs, with the usual port unless told otherwise', () => {
+  const list = '--redis-sentinels=a,10.0.0.1:1,[fd00::1],rediss://u:p@b:2';
+  expect(config([...KEY, '--redis=redis://registry/1', list]).redisSentinels).toEqual([
+    ...['redis://a:26379', 'redis://10.0.0.1:1', 'redis://[fd00::1]:26379', 'rediss://u:p@b:2'],
+  ]);
 });
 
 test.each([
@@ -41,8 +56,19 @@ test.each([
   [['--api-key='], /must not be empty/],
   [[...KEY, '--redis=redis://a', '--registry=/b'], /cannot be used with option '--redis/],
   [[...KEY, '--redis=http://a'], /redis:\/\//],
+  [[...KEY, '--redis=redis://a', '--redis-sentinels=http://b'], /HOST:PORT/],
+  [[...KEY, '--redis=redis://a', '--redis-sentinels=b,'], /HOST:PORT/],
+  [[...KEY, '--redis=redis://a', '--redis-sentinels=b/1'], /HOST:PORT/],
+  [[...KEY, '--redis-sentinels=b'], /needs '--redis <url>'/],
   [[...KEY, '--registry=b'], /absolute path/],
   [[...KEY, '--header-prefix=a b'], /letters and digits/],
+  [[...KEY, '--hook-secret=secret'], /must be whsec_ and 24 to 64 bytes/],
+  [[...KEY, `--hook-secret=whsec_${Buffer.alloc(23).toString('base64')}`], /must be whsec_/],
+  [[...KEY, `--hook-secret=whsec_${Buffer.alloc(65).toString('base64')}`], /must be whsec_/],
+  [[...KEY, '--resume-wait=0'], /at least 1/],
+  [[...KEY, '--domain=.a'], /must be a host name/],
+  [[...KEY, '--domain=ä.test'], /must be a host name/],
+  [[...KEY, '--domain=a.test:80'], /must be a host name/],
   [[...KEY, '--port=70000'], /from 0 to 65535/],
   [[...KEY, '--hook-timeout=0'], /at least 1/],
   [[...KEY, '--max-requests=0'], /at least 1/],

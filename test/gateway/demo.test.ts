@@ -15,7 +15,7 @@ const KEY_LINES = [
   /The first refresh gave it \d+ s more; the second one changed nothing\./,
   /← event\.data\.stdout "1\\n"/,
   /The stream was broken off/,
-  /← the hook: \{"expiryID":"\S+-1","sandboxID":"red","outcome":"pause"/,
+  /← the hook: \{"event":"expire","expiryID":"\S+-1","sandboxID":"red",\s+"outcome":"pause"/,
   /← the hook: freeze \{.*"requested":2,\s+"frozen":2,"notFrozen":0/,
   /← the hook: collapse \{"regions":\d+/,
   /← 502 Bad Gateway .*"sandbox 'red' is paused"/,

@@ -1,6 +1,9 @@
+import type { Socket } from 'node:net';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { INTERFACE_VERSION } from '../../src/base/version.ts';
+import { startDaemon } from '../support/daemon.ts';
 import { startGateway, type TestGateway } from '../support/gateway.ts';
+import { startRawSandbox } from '../support/raw-sandbox.ts';
 
 let gateway: TestGateway;
 
@@ -29,6 +32,8 @@ test('a sandbox is registered, looked up, listed and removed', async () => {
       envdVersion: INTERFACE_VERSION,
       onExpiry: 'pause',
     },
+    ...{ templateID: '', clientID: '', cpuCount: 0, memoryMB: 0, diskSizeMB: 0, domain: null },
+    lifecycle: { onTimeout: 'pause', autoResume: false },
     startedAt: expect.any(String),
     endAt: expect.any(String),
   });
@@ -83,6 +88,8 @@ test.each([
 test.each([
   [{}, /sandboxID/],
   [{ sandboxID: '../x', address: 'a' }, /sandboxID must match/],
+  [{ sandboxID: 'metrics', address: 'a' }, /sandboxID must match/],
+  [{ sandboxID: 'x', address: 'a', cpuCount: 0.5 }, /cpuCount must be integer/],
   [{ sandboxID: 'x', address: 'http://a' }, /address must match/],
   [{ sandboxID: 'x', address: 'a', port: 0 }, /port must be >= 1/],
   [{ sandboxID: 'x', address: 'a', metadata: { a: 1 } }, /metadata\/a must be string/],
@@ -101,13 +108,26 @@ test('an unknown sandbox is 404, what is not built 501', async () => {
   }
   await gateway.register('one', 4000);
   for (const operation of [
-    ...['PUT /sandboxes', 'POST /sandboxes/one/pause', 'POST /sandboxes/one/resume', 'GET /v2/templates'],
-    ...['GET /sandboxes/one/metrics', 'GET /sandboxes/x/logs', 'POST /templates', 'GET /gateway/other'],
+    ...['PUT /sandboxes', 'GET /v2/templates'],
+    ...['GET /sandboxes/metrics', 'GET /sandboxes/x/logs', 'POST /templates', 'GET /gateway/other'],
+    ...['POST /v2/sandboxes', 'PUT /sandboxes/one/network', 'POST /sandboxes/one/fork', 'GET /snapshots'],
   ]) {
     const { body } = await gateway.call(operation);
     const message = `this gateway has no operation ${operation}: the platform must provide it`;
     expect(body).toEqual({ code: 501, message });
   }
+});
+
+test('without hooks nothing is said to be paused or resumed', async () => {
+  await gateway.register('one', 4000);
+  const pause = await gateway.call('POST /sandboxes/one/pause', {});
+  expect(pause.body).toEqual({ code: 501, message: expect.stringContaining('has no --hook') });
+  const resume = await gateway.call('POST /sandboxes/one/resume', { timeout: 15 });
+  expect(resume.body).toEqual({ code: 501, message: expect.stringContaining('has no --resume-hook') });
+  expect((await gateway.call('GET /sandboxes/one')).body).toMatchObject({
+    state: 'running',
+    phase: 'running',
+  });
 });
 
 test('a refresh without a body extends by the default time to live', async () => {
@@ -116,4 +136,57 @@ test('a refresh without a body extends by the default time to live', async () =>
   expect((await gateway.call('POST /sandboxes/brief/refreshes')).status).toBe(204);
   const { body } = await gateway.call('GET /sandboxes/brief');
   expect(Date.parse(body.endAt)).toBeGreaterThanOrEqual(before + 299_000);
+});
+
+test('what published clients create is 501, and nothing is registered', async () => {
+  const { body } = await gateway.call('POST /sandboxes', { templateID: 'base', timeout: 300 });
+  expect(body).toMatchObject({ code: 501, message: expect.stringMatching(/creates no sandboxes/) });
+  expect((await gateway.call('POST /sandboxes', { templateID: 'base', address: 'a' })).status).toBe(400);
+});
+
+test('what the platform tells of a sandbox is shown as published clients expect it', async () => {
+  const told = { templateID: 'base-1', alias: 'base', cpuCount: 2, memoryMB: 512, diskSizeMB: 1024 };
+  const { body } = await gateway.register('told', 4000, { ...told, owner: 'ada', onExpiry: 'remove' });
+  const shown = { ...told, clientID: 'ada', lifecycle: { onTimeout: 'kill', autoResume: false } };
+  expect(body).toMatchObject(shown);
+  expect((await gateway.call('GET /v2/sandboxes?template=base')).body).toMatchObject([shown]);
+  expect((await gateway.call('GET /v2/sandboxes?template=base-1')).body).toMatchObject([shown]);
+  expect((await gateway.call('GET /v2/sandboxes?template=other')).body).toEqual([]);
+});
+
+test('the metrics of a sandbox are those of its daemon, now', async () => {
+  await using daemon = await startDaemon();
+  await gateway.register('measured', daemon.port);
+  const { status, body } = await gateway.call('GET /sandboxes/measured/metrics');
+  expect([status, body]).toEqual([
+    200,
+    [
+      {
+        timestamp: expect.stringMatching(/^20\d\d-.*Z$/),
+        ...{
+          timestampUnix: expect.any(Number),
+          cpuCount: expect.any(Number),
+          cpuUsedPct: expect.any(Number),
+        },
+        ...{ memTotal: expect.any(Number), memUsed: expect.any(Number), memCache: expect.any(Number) },
+        ...{ diskTotal: expect.any(Number), diskUsed: expect.any(Number) },
+      },
+    ],
+  ]);
+  const at = body[0].timestampUnix;
+  expect((await gateway.call(`GET /sandboxes/measured/metrics?end=${at - 10}`)).body).toEqual([]);
+  expect((await gateway.call(`GET /sandboxes/measured/metrics?start=${at - 10}`)).body).toHaveLength(1);
+  expect((await gateway.call('GET /sandboxes/measured/metrics?start=now')).status).toBe(400);
+  expect((await gateway.call('GET /sandboxes/nobody/metrics')).status).toBe(404);
+});
+
+test.each([
+  ['is not there', (socket: Socket) => socket.destroy()],
+  ['is no daemon', (socket: Socket) => socket.end('HTTP/1.1 200 OK\r\n\r\n{"ts":1}')],
+  ['sends too much', (socket: Socket) => socket.end(`HTTP/1.1 200 OK\r\n\r\n${' '.repeat(20_000)}{}`)],
+])('a sandbox that %s tells no metrics', async (_what, behaviour) => {
+  await using sandbox = await startRawSandbox(behaviour);
+  await gateway.register('silent', sandbox.port);
+  const { body } = await gateway.call('GET /sandboxes/silent/metrics');
+  expect(body).toMatchObject({ code: 502, message: expect.stringMatching(/'silent' tells no metrics: /) });
 });

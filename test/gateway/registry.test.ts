@@ -1,22 +1,27 @@
 import { join } from 'node:path';
+import { createClient } from '@redis/client';
 import pino from 'pino';
 import { afterAll, describe, expect, test } from 'vitest';
 import { isReachable, type Registration, type Sandbox } from '../../src/gateway/leases/sandbox.ts';
 import {
   acquire,
+  beginResume,
   commit,
   complete,
+  endResume,
   extend,
   fail,
+  failResume,
   LEASE_MS,
   postpone,
   register,
+  remove,
   resume,
   setTimeToLive,
 } from '../../src/gateway/leases/transitions.ts';
 import { EmbeddedStore } from '../../src/gateway/registry/embedded.ts';
 import { RedisStore } from '../../src/gateway/registry/redis.ts';
-import type { Store } from '../../src/gateway/registry/registry.ts';
+import type { Order, Page, Store } from '../../src/gateway/registry/registry.ts';
 import { Registry } from '../../src/gateway/registry/registry.ts';
 import { type RedisServer, startRedis } from '../support/redis-server.ts';
 import { scratch } from '../support/scratch.ts';
@@ -45,10 +50,14 @@ let redis: RedisServer | null = null;
 afterAll(() => redis?.[Symbol.asyncDispose]());
 
 let database = 0;
+const at = (url: string) => async () => url;
 const openEmbedded = (): Promise<Store> => EmbeddedStore.open(join(scratch(), 'registry.db'));
-async function openRedis(): Promise<Store> {
+async function redisServer(): Promise<RedisServer> {
   redis ??= await startRedis();
-  return RedisStore.open(`${redis.url}/${database++}`, pino({ level: 'silent' }));
+  return redis;
+}
+async function openRedis(): Promise<Store> {
+  return RedisStore.open(at(`${(await redisServer()).url}/${database++}`), pino({ level: 'silent' }));
 }
 const kinds: readonly (readonly [string, () => Promise<Store>])[] = [
   ['embedded', openEmbedded],
@@ -62,10 +71,10 @@ describe.each(kinds)('the %s registry', (kind, open) => {
     expect((await registry.find('one')).sandbox).toBeNull();
     const sandbox = await put(registry, 'one', 60);
     expect((await registry.find('one')).sandbox).toEqual(sandbox);
-    expect(await registry.list()).toEqual([sandbox]);
+    expect(await Array.fromAsync(registry.list())).toEqual([sandbox]);
     expect(await registry.change('one', () => null)).toBeNull();
     expect((await registry.find('one')).sandbox).toBeNull();
-    expect(await registry.list()).toEqual([]);
+    expect(await Array.fromAsync(registry.list())).toEqual([]);
     expect(await idsOf(registry.due(10, 0))).toEqual([]);
   });
 
@@ -79,7 +88,7 @@ describe.each(kinds)('the %s registry', (kind, open) => {
     expect(await store.write('one', sandbox, version)).toBe(true);
     expect(await store.write('one', null, version)).toBe(false);
     expect(await store.write('two', sandbox, version)).toBe(false);
-    expect(await registry(store).list()).toHaveLength(1);
+    expect(await Array.fromAsync(registry(store).list())).toHaveLength(1);
   });
 
   test('makes all of many concurrent changes', async () => {
@@ -91,6 +100,74 @@ describe.each(kinds)('the %s registry', (kind, open) => {
     );
     await Promise.all(changes);
     expect((await registry(store).find('one')).sandbox?.failures).toBe(40);
+  });
+
+  test('lists in pages by start, those of one owner too, while records come and go', async () => {
+    await using store = await open();
+    const start = (id: string, startedAt: number, owner: string | null = null) =>
+      registry(store).put(id, (before, now) => ({
+        ...register(before, { ...registration(id), owner }, 60, now),
+        startedAt,
+      }));
+    for (const [index, id] of ['c', 'a', 'd', 'b', 'e'].entries())
+      await start(id, 1000, index % 2 ? 'ada' : null);
+    await start('first', 10, 'ada');
+    await start('last', 2000, 'bob');
+    const pages = async (
+      limit: number,
+      owner: string | null = null,
+      between = async () => {},
+      order: Order = 'asc',
+    ) => {
+      const seen: string[][] = [];
+      for (let after: Page['next'] = null; ; ) {
+        const { sandboxes, next }: Page = await store.page({ order, limit, after, owner });
+        seen.push(sandboxes.map(({ id }) => id));
+        if (!next) return seen;
+        after = next;
+        await between();
+      }
+    };
+    expect(await pages(3)).toEqual([['first', 'a', 'b'], ['c', 'd', 'e'], ['last']]);
+    expect((await pages(2, 'ada')).flat()).toEqual(['first', 'a', 'b']);
+    expect(await pages(100, 'nobody')).toEqual([[]]);
+    const back = [['last', 'e'], ['d', 'c'], ['b', 'a'], ['first']];
+    expect(await pages(2, null, undefined, 'desc')).toEqual(back);
+    // Behind one that has gone, and from the beginning of a millisecond.
+    for (const [order, id, ids] of [
+      ['asc', 'bb', ['c', 'd']],
+      ['asc', '', ['a', 'b']],
+      ['desc', 'bb', ['b', 'a']],
+    ] as const) {
+      const after = { startedAt: 1000, id };
+      const { sandboxes } = await store.page({ order, limit: 2, after, owner: null });
+      expect(sandboxes.map((each) => each.id)).toEqual(ids);
+    }
+    // The one behind which the next page begins goes, and another one starts anew.
+    const changes = [() => registry(store).change('b', () => null), () => start('first', 3000, 'bob')];
+    const seen = await pages(3, null, async () => void (await changes.shift()?.()));
+    expect(seen.flat()).toEqual(['first', 'a', 'b', 'c', 'd', 'e', 'last', 'first']);
+    expect((await pages(10, 'ada')).flat()).toEqual(['a']);
+    expect((await pages(1, 'bob')).flat()).toEqual(['last', 'first']);
+  });
+
+  test('counts the sandboxes in each phase', async () => {
+    await using store = await open();
+    for (const id of ['one', 'two', 'three']) await put(registry(store), id, 0);
+    await registry(store).change('one', (sandbox) => ({ ...sandbox, phase: 'paused' }));
+    await registry(store).change('two', (sandbox, now) => acquire(sandbox, 'me', now));
+    const none = {
+      ...{ resuming: 0, removing: 0 },
+      running: 0,
+      expiring: 0,
+      committed: 0,
+      thawing: 0,
+      paused: 0,
+    };
+    expect(await store.countPhases()).toEqual({ ...none, running: 1, expiring: 1, paused: 1 });
+    await registry(store).change('one', () => null);
+    await put(registry(store), 'two-again', 60);
+    expect(await store.countPhases()).toEqual({ ...none, running: 2, expiring: 1 });
   });
 
   test('returns what is due, the longest due first, and the time until the next', async () => {
@@ -141,6 +218,23 @@ describe.each(kinds)('the %s registry', (kind, open) => {
   });
 });
 
+test('records that a version without lists has written into Redis are listed when it is opened', async () => {
+  const place = `${(await redisServer()).url}/${database++}`;
+  const open = () => RedisStore.open(at(place), pino({ level: 'silent' }));
+  const client = createClient({ url: place });
+  await client.connect();
+  {
+    await using store = await open();
+    for (let index = 0; index < 1100; index++) await put(registry(store), `s${index}`, 60);
+    await client.del(['{envd-gateway}:started', '{envd-gateway}:phase:running']);
+    expect(await Array.fromAsync(registry(store).list())).toEqual([]);
+  }
+  await using store = await open();
+  expect(await Array.fromAsync(registry(store).list())).toHaveLength(1100);
+  expect(await store.countPhases()).toMatchObject({ running: 1100, paused: 0 });
+  client.destroy();
+});
+
 const registry = (store: Store) => new Registry(store);
 
 describe('the phases', () => {
@@ -161,7 +255,9 @@ describe('the phases', () => {
     expect(commit(extend(expiring, 60, now + 10_500), observed, now + 11_000).phase).toBe('thawing');
     expect(committed.phase).toBe('committed');
     expect(() => extend(committed, 60, now)).toThrow("sandbox 'one' has expired");
-    expect(() => setTimeToLive(complete(committed) as Sandbox, 60, now)).toThrow("sandbox 'one' is paused");
+    expect(() => setTimeToLive(complete(committed, 0) as Sandbox, 60, now)).toThrow(
+      "sandbox 'one' is paused",
+    );
   });
 
   test('a claimed sandbox is claimed by another gateway when the lease is over, and not before', () => {
@@ -186,14 +282,41 @@ describe('the phases', () => {
     expect(delays.slice(-3)).toEqual([256_000, 300_000, 300_000]);
   });
 
+  test('a removal waits for the hook that runs, whatever becomes of it', () => {
+    const doomed = remove(committed, now);
+    expect(doomed).toMatchObject({ phase: 'committed', isDoomed: true, claim: { owner: 'me' } });
+    expect(remove(doomed, now)).toBe(doomed);
+    expect(complete(doomed, now)).toMatchObject({ phase: 'removing', claim: null, expiries: 2 });
+    expect(fail(doomed, now)).toMatchObject({ phase: 'removing', claim: null, expiries: 2 });
+    const paused = complete(committed, now) as Sandbox;
+    const resuming = remove(beginResume(paused, 'me', now), now);
+    expect(resuming).toMatchObject({ phase: 'resuming', isDoomed: true, expiries: 2 });
+    expect(endResume(resuming, 60, now).phase).toBe('removing');
+    expect(failResume(resuming, now)).toMatchObject({ phase: 'removing', claim: null, expiries: 3 });
+    for (const sandbox of [running, expiring, paused]) expect(remove(sandbox, now).phase).toBe('removing');
+    expect(() => register(doomed, registration('one'), 1, now)).toThrow('is about to end');
+  });
+
+  test('a resume is tried again after a longer delay each time, and not before', () => {
+    const paused = complete(committed, now) as Sandbox;
+    const failed = failResume(beginResume(paused, 'me', now), now);
+    expect(failed).toMatchObject({ phase: 'paused', claim: null, failures: 1, retryAt: now + 1000 });
+    expect(beginResume(failed, 'me', now + 999)).toBe(failed);
+    const again = beginResume(failed, 'me', now + 1000);
+    expect(failResume(again, now).retryAt).toBe(now + 2000);
+    const thawing = endResume(again, 60, now);
+    expect(thawing).toMatchObject({ phase: 'thawing', deadline: now + 60_000, failures: 0 });
+    expect(isReachable(resume(thawing), now)).toBe(true);
+  });
+
   test('no other transitions are allowed', () => {
     expect(() => commit(running, observed, now)).toThrow('cannot go from running');
-    expect(() => complete(expiring)).toThrow('cannot go from expiring to paused');
+    expect(() => complete(expiring, 0)).toThrow('cannot go from expiring to paused');
     expect(() => resume(committed)).toThrow('cannot go from committed to running');
     expect(() => register(committed, registration('one'), 1, now)).toThrow(
-      "sandbox 'one' is about to expire",
+      "sandbox 'one' is about to end (committed)",
     );
-    expect(register(complete(committed), registration('one'), 1, now).incarnation).not.toBe(
+    expect(register(complete(committed, 0), registration('one'), 1, now).incarnation).not.toBe(
       running.incarnation,
     );
   });

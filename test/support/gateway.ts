@@ -19,6 +19,8 @@ export interface GatewayOptions {
   readonly anywhere?: boolean;
   /** Flags of Node. */
   readonly flags?: readonly string[];
+  /** Runs a built gateway; default: the sources. */
+  readonly command?: readonly [string];
 }
 
 /** The real gateway, in a process of its own on a loopback port. */
@@ -121,7 +123,8 @@ export async function startGateway(options: GatewayOptions = {}): Promise<TestGa
       : [`--registry=${directory}/registry.db`]),
     ...(options.args ?? []),
   ];
-  const child = spawn(process.execPath, [...(options.flags ?? []), MAIN, ...args], {
+  const [program, ...before] = options.command ?? [process.execPath, ...(options.flags ?? []), MAIN];
+  const child = spawn(program, [...before, ...args], {
     env: { PATH, NODE_COMPILE_CACHE, TMPDIR: directory },
     stdio: ['ignore', 'pipe', 'inherit'],
   });

@@ -7,7 +7,8 @@ import { until } from './until.ts';
 export interface HookCall {
   readonly sandboxID: string;
   readonly expiryID: string;
-  readonly outcome: 'pause' | 'remove';
+  readonly event: 'expire' | 'kill' | 'resume';
+  readonly outcome: 'pause' | 'remove' | 'resume';
   readonly attempt: number;
   readonly metadata: Readonly<Record<string, string>>;
   readonly freeze: Readonly<Record<string, number>> | null;

@@ -15,15 +15,23 @@ export interface Nginx extends AsyncDisposable {
   readonly port: number;
 }
 
+export interface NginxOptions {
+  readonly readTimeout?: string;
+  /** Listens for TLS at a port, too. */
+  readonly tls?: { readonly port: number; readonly certificate: string; readonly key: string };
+}
+
 /** The real nginx (Debian: nginx-light) with the project's configuration, in front of a gateway. */
-export async function startNginx(gatewayPort: number, readTimeout = '120s'): Promise<Nginx> {
+export async function startNginx(gatewayPort: number, options: NginxOptions = {}): Promise<Nginx> {
   needs('nginx');
   const directory = mkdtempSync(join(tmpdir(), 'envd-nginx-'));
   const port = await freePort();
-  const server = readFileSync(CONFIGURATION, 'utf8')
+  const { readTimeout = '120s', tls } = options;
+  const server = withTls(readFileSync(CONFIGURATION, 'utf8'), tls)
     .replace('127.0.0.1:49980', `127.0.0.1:${gatewayPort}`)
     .replace('listen 8080', `listen 127.0.0.1:${port}`)
     .replace('"KEY"', `"${API_KEY}"`)
+    .replace('/run/envd-gateway-routes', `${directory}/routes`)
     .replace('proxy_read_timeout 120s', `proxy_read_timeout ${readTimeout}`);
   const paths = TEMPORARY.map((name) => `${name}_temp_path ${directory}/${name};`).join(' ');
   const main = `user root; worker_processes 1; daemon off; pid ${directory}/pid; error_log ${directory}/error.log;
@@ -41,4 +49,13 @@ export async function startNginx(gatewayPort: number, readTimeout = '120s'): Pro
       rmSync(directory, { recursive: true });
     },
   };
+}
+
+/** Removes the comment signs in front of what is for TLS. */
+function withTls(configuration: string, tls: NginxOptions['tls']): string {
+  if (!tls) return configuration;
+  return configuration
+    .replace('# listen 443', `listen 127.0.0.1:${tls.port}`)
+    .replace('# ssl_certificate /etc/nginx/sandboxes.pem', `ssl_certificate ${tls.certificate}`)
+    .replace('# ssl_certificate_key /etc/nginx/sandboxes.key', `ssl_certificate_key ${tls.key}`);
 }

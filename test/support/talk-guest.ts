@@ -23,7 +23,8 @@ const [definitions] = blocks.filter(({ language }) => language === 'sh');
 const daemon = await startDaemon({ port: 49983, args: ['--fsfreeze-path=/proc'] });
 const files = [`--registry=${here}/registry.db`, `--hook-directory=${here}/hooks`];
 const local = ['--host=127.0.0.1', '--allow-addresses=127.0.0.0/8'];
-const flags = [...local, '--api-key=KEY', `--header-prefix=${headerPrefix}`, ...files];
+const hooks = ['--hook=true', '--resume-hook=true'];
+const flags = [...local, ...hooks, '--api-key=KEY', `--header-prefix=${headerPrefix}`, ...files];
 const gateway = spawn(process.execPath, [GATEWAY, ...flags], { stdio: 'ignore' });
 await until('the gateway answers', () => answers('http://localhost:49980/gateway/health'));
 

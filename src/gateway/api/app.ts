@@ -11,12 +11,14 @@ import {
   healthRoute,
   type Metrics,
   metricsRoute,
+  pauseRoutes,
   registrationRoutes,
   sandboxRoutes,
   timeRoutes,
 } from './routes.ts';
+import { type ViewParts, Views } from './views.ts';
 
-export interface PlatformParts {
+export interface PlatformParts extends ViewParts {
   readonly operations: Operations;
   readonly targets: TargetReader;
   readonly drain: Drain;
@@ -41,6 +43,7 @@ declare module 'fastify' {
 /** The platform operations as a Fastify application that does not listen. */
 export function buildPlatform(parts: PlatformParts): FastifyInstance {
   const { logger, operations, keys, onExpiry, metrics } = parts;
+  const views = new Views(parts);
   const app = Fastify({
     loggerInstance: logger.child({}, { level: logger.isLevelEnabled('warn') ? 'warn' : logger.level }),
     exposeHeadRoutes: false,
@@ -57,17 +60,19 @@ export function buildPlatform(parts: PlatformParts): FastifyInstance {
   });
   app.register((scope, _options, done) => {
     requireKey(scope, keys);
-    sandboxRoutes(scope, operations);
-    timeRoutes(scope, operations);
+    sandboxRoutes(scope, operations, views);
+    timeRoutes(scope, operations, views);
+    pauseRoutes(scope, operations, views);
     scope.register((inner, _inherited, ready) => {
       requirePlatformKey(inner);
-      registrationRoutes(inner, operations, onExpiry);
+      registrationRoutes(inner, operations, views, onExpiry);
       metricsRoute(inner, metrics);
       ready();
     });
     done();
   });
   healthRoute(app, operations, parts.drain);
+  missingRoutes(app);
   return app;
 }
 
@@ -113,20 +118,27 @@ function logOperations(app: FastifyInstance, logger: Logger): void {
 function shapeErrors(app: FastifyInstance, { targets }: PlatformParts): void {
   app.setErrorHandler((error, request, reply) => {
     const code = statusOf(error);
-    if (code >= 500) request.log.error({ err: error }, 'operation failed');
+    if (code >= 500 && code !== 501) request.log.error({ err: error }, 'operation failed');
     return reply
       .code(code)
       .headers(OWN_HEADERS)
       .send(errorBody(code, messageOf(error)));
   });
-  app.setNotFoundHandler(({ method, url }, reply) => {
+  app.setNotFoundHandler(({ method, url }) => {
     const path = url.split('?', 1)[0] ?? '';
     // Other paths are those of a sandbox that was not named.
-    const code = PLATFORM_PATHS.test(path) ? 501 : 400;
-    const message =
-      code === 501
-        ? `this gateway has no operation ${method} ${path}: the platform must provide it`
-        : targets.missing().message;
-    return reply.code(code).headers(OWN_HEADERS).send(errorBody(code, message));
+    throw PLATFORM_PATHS.test(path) ? missingOperation(method, path) : targets.missing();
+  });
+}
+
+function missingOperation(method: string, path: string): EnvdError {
+  const message = `this gateway has no operation ${method} ${path}: the platform must provide it`;
+  return new EnvdError('unimplemented', message);
+}
+
+/** Operations that published clients know, and that the path of another one would match. */
+function missingRoutes(app: FastifyInstance): void {
+  app.get('/sandboxes/metrics', async () => {
+    throw missingOperation('GET', '/sandboxes/metrics');
   });
 }

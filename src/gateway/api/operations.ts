@@ -1,24 +1,40 @@
-import { setTimeout as delay } from 'node:timers/promises';
-import { EnvdError } from '../../base/errors.ts';
+import { setImmediate as turn } from 'node:timers/promises';
+import { EnvdError, HttpError, messageOf } from '../../base/errors.ts';
 import type { Addresses } from '../access/addresses.ts';
 import type { Caller } from '../access/keys.ts';
-import type { Registration, Sandbox } from '../leases/sandbox.ts';
-import { extend, register, setTimeToLive } from '../leases/transitions.ts';
-import type { Registry } from '../registry/registry.ts';
+import { measure } from '../expiry/guest.ts';
+import type { Resumes } from '../expiry/resumes.ts';
+import { isGone, isReachable, isResumable, type Registration, type Sandbox } from '../leases/sandbox.ts';
+import { extend, pause, register, remove, setTimeToLive } from '../leases/transitions.ts';
+import type { Position, Registry } from '../registry/registry.ts';
+import type { Page } from './lists.ts';
+import { type Metric, metricOf } from './views.ts';
 
 /** How long a response waits for a guest to be thawed whose deadline was moved while it was frozen, in ms. */
 const THAW_WAIT_MS = 10_000;
-const POLL_MS = 20;
+/** A freeze, a collapse and a thaw; each has its own limit. */
+const FREEZE_WAIT_MS = 90_000;
+/** How many records a list reads before other requests have their turn. */
+const READ_AT_A_TIME = 500;
 
 export interface OperationParts {
   readonly registry: Registry;
   readonly addresses: Addresses;
+  readonly resumes: Pick<Resumes, 'isOn' | 'run'>;
+  /** The hooks that there are, and how long one may take, in seconds. */
+  readonly hooks: { readonly pause: boolean; readonly kill: boolean; readonly timeout: number };
   /** For registrations and refreshes without a time to live, in seconds. */
   readonly defaultTimeout: number;
   /** Called after each change of a record. */
   readonly onChange: (sandbox: Sandbox) => void;
   /** Called when a record has been removed. */
   readonly onRemoved: (id: string) => void;
+}
+
+/** A page of a list. */
+export interface Listed {
+  readonly sandboxes: readonly Sandbox[];
+  readonly next: Position | null;
 }
 
 /** The platform operations. Each throws `not_found` for an id without a record, or with one that is not the caller's. */
@@ -39,13 +55,43 @@ export class Operations {
     return sandbox;
   }
 
-  async list(caller: Caller | null): Promise<readonly Sandbox[]> {
-    return (await this.#parts.registry.list()).filter((sandbox) => isOpenTo(caller, sandbox));
+  /** A page of the caller's sandboxes; `next` is where the next one begins, null when this is the last. */
+  async list(caller: Caller | null, page: Page): Promise<Listed> {
+    const { order, limit, startedFrom, matches } = page;
+    const owner = caller?.kind === 'client' ? caller.name : null;
+    const found: Sandbox[] = [];
+    let after = page.after ?? (order === 'asc' ? { startedAt: startedFrom, id: '' } : null);
+    for (let size = Math.min(limit + 1, READ_AT_A_TIME); ; size = READ_AT_A_TIME) {
+      const part = await this.#parts.registry.page({ order, after, limit: size, owner });
+      const recent = part.sandboxes.filter(({ startedAt }) => startedAt >= startedFrom);
+      found.push(...recent.filter((sandbox) => isOpenTo(caller, sandbox) && matches(sandbox)));
+      if (found.length > limit) return { sandboxes: found.slice(0, limit), next: found[limit - 1] ?? null };
+      if (!part.next || (order === 'desc' && part.next.startedAt < startedFrom))
+        return { sandboxes: found, next: null };
+      after = part.next;
+      await turn();
+    }
   }
 
   async look(caller: Caller | null, id: string): Promise<Sandbox> {
-    const { sandbox } = await this.#parts.registry.find(id);
-    return sandbox && isOpenTo(caller, sandbox) ? sandbox : unknown(id);
+    return (await this.#find(caller, id)).sandbox;
+  }
+
+  /** What a sandbox uses now; empty when it does not run. Throws an error with status 502 when it does not tell. */
+  async metrics(caller: Caller | null, id: string): Promise<readonly Metric[]> {
+    const { sandbox, now } = await this.#find(caller, id);
+    if (!isReachable(sandbox, now)) return [];
+    try {
+      const address = await this.#parts.addresses.resolve(sandbox.address);
+      return [metricOf(await measure({ ...sandbox, address }))];
+    } catch (error) {
+      throw new HttpError(502, `sandbox '${id}' tells no metrics: ${messageOf(error)}`);
+    }
+  }
+
+  async #find(caller: Caller | null, id: string) {
+    const { sandbox, now } = await this.#parts.registry.find(id);
+    return { sandbox: sandbox && isOpenTo(caller, sandbox) ? sandbox : unknown(id), now };
   }
 
   /** Throws when the registry cannot be asked. */
@@ -53,31 +99,84 @@ export class Operations {
     await this.#parts.registry.find('health');
   }
 
-  /** Removes a record; the platform looks after the machine. */
+  /** Removes a sandbox: its machine by the hook for that, without one only the record. */
   async remove(id: string): Promise<void> {
-    const { sandbox } = await this.#parts.registry.find(id);
-    if (!sandbox) unknown(id);
-    await this.#parts.registry.change(id, () => null);
-    this.#parts.onRemoved(id);
+    const { registry, hooks, onRemoved, onChange } = this.#parts;
+    if (!(await registry.find(id)).sandbox) unknown(id);
+    const doomed = await registry.change(id, (current, now) => (hooks.kill ? remove(current, now) : null));
+    if (!hooks.kill) onRemoved(id);
+    else if (doomed) {
+      onChange(doomed);
+      await this.#untilRemoved(doomed);
+    }
+  }
+
+  async #untilRemoved({ id, incarnation, failures: before }: Sandbox): Promise<void> {
+    const { registry, hooks } = this.#parts;
+    const end = await registry.until(id, hooks.timeout * 2000, ({ sandbox }) => {
+      if (sandbox?.incarnation !== incarnation) return 'removed';
+      return sandbox.failures > before ? 'failed' : undefined;
+    });
+    if (end === 'removed') return;
+    const message = `sandbox '${id}' is not removed yet: the hook ${end ?? 'has not ended'}, and is tried again`;
+    throw new HttpError(end ? 502 : 504, message);
+  }
+
+  /** Has a sandbox expire now, to be paused. Throws `conflict` when it is paused already. */
+  async pause(caller: Caller | null, id: string): Promise<void> {
+    const { registry, hooks } = this.#parts;
+    if (!hooks.pause) {
+      const message =
+        'this gateway has no --hook, without which it freezes what expires, but pauses no machine';
+      throw new EnvdError('unimplemented', message);
+    }
+    const { incarnation } = await this.#change(caller, id, pause);
+    const end = await registry.until(id, hooks.timeout * 1000 + FREEZE_WAIT_MS, ({ sandbox }) => {
+      if (sandbox?.incarnation !== incarnation) return 'removed';
+      if (sandbox.phase === 'paused' || sandbox.phase === 'resuming') return 'paused';
+      return sandbox.pausedFrom === undefined ? 'failed' : undefined;
+    });
+    if (end === 'paused') return;
+    if (end === 'removed') unknown(id);
+    if (end === undefined) throw new HttpError(504, `sandbox '${id}' is not paused yet`);
+    throw new HttpError(502, `sandbox '${id}' could not be paused, and goes on: the log says why`);
   }
 
   /** Sets the deadline to `seconds` from now. */
-  setTimeToLive(caller: Caller | null, id: string, seconds: number): Promise<Sandbox> {
-    return this.#change(caller, id, (sandbox, now) => setTimeToLive(sandbox, seconds, now));
+  async setTimeToLive(caller: Caller | null, id: string, seconds: number): Promise<Sandbox> {
+    const change = (sandbox: Sandbox, now: number) => setTimeToLive(sandbox, seconds, now);
+    return this.#untilThawed(await this.#change(caller, id, change));
   }
 
   /** Moves the deadline to `seconds` from now, unless it is later already. */
-  extend(caller: Caller | null, id: string, seconds = this.#parts.defaultTimeout): Promise<Sandbox> {
-    return this.#change(caller, id, (sandbox, now) => extend(sandbox, seconds, now));
+  async extend(caller: Caller | null, id: string, seconds = this.#parts.defaultTimeout): Promise<Sandbox> {
+    const change = (sandbox: Sandbox, now: number) => extend(sandbox, seconds, now);
+    return this.#untilThawed(await this.#change(caller, id, change));
   }
 
-  /** Looks a sandbox up and extends it. Throws `failed_precondition` when it is paused. */
-  async connect(caller: Caller | null, id: string, seconds: number | undefined): Promise<Sandbox> {
+  /**
+   * Looks a sandbox up and extends it. One that is paused is resumed by the hook; without a hook `conflict` is thrown.
+   * `resumed` tells whether it was.
+   */
+  async connect(caller: Caller | null, id: string, seconds = 0) {
     const sandbox = await this.look(caller, id);
-    if (sandbox.phase === 'paused') {
+    const { resumes } = this.#parts;
+    const resumed = isGone(sandbox) && isResumable(sandbox) && resumes.isOn;
+    if (sandbox.phase === 'paused' && !resumed) {
       throw new EnvdError('conflict', `sandbox '${id}' is paused: the platform must resume it first`);
     }
-    return this.extend(caller, id, seconds ?? 0);
+    if (resumed) await resumes.run(id, new AbortController().signal);
+    return { sandbox: await this.extend(caller, id, seconds), resumed };
+  }
+
+  /** The same for one that does not run; throws `conflict` for one that does. */
+  async resume(caller: Caller | null, id: string, seconds: number | undefined): Promise<Sandbox> {
+    if (!this.#parts.resumes.isOn) {
+      throw new EnvdError('unimplemented', 'this gateway has no --resume-hook: the platform must resume it');
+    }
+    const { sandbox, resumed } = await this.connect(caller, id, seconds);
+    if (resumed) return sandbox;
+    throw new EnvdError('conflict', `sandbox '${id}' runs already`);
   }
 
   async #change(
@@ -90,19 +189,19 @@ export class Operations {
     );
     if (!sandbox) unknown(id);
     this.#parts.onChange(sandbox);
-    return this.#untilThawed(sandbox);
+    return sandbox;
   }
 
   /** Waits until a guest runs again whose deadline was moved while it was being frozen. */
   async #untilThawed(changed: Sandbox): Promise<Sandbox> {
-    let sandbox = changed;
-    for (let waited = 0; isBeingThawed(sandbox) && waited < THAW_WAIT_MS; waited += POLL_MS) {
-      await delay(POLL_MS);
-      const look = await this.#parts.registry.find(changed.id);
-      if (!look.sandbox || look.now >= look.sandbox.deadline) break;
-      sandbox = look.sandbox;
-    }
-    return sandbox;
+    let last = changed;
+    if (!isBeingThawed(changed)) return changed;
+    await this.#parts.registry.until(changed.id, THAW_WAIT_MS, ({ sandbox, now }) => {
+      if (!sandbox || now >= sandbox.deadline) return 'over';
+      last = sandbox;
+      return isBeingThawed(sandbox) ? undefined : 'thawed';
+    });
+    return last;
   }
 }
 

@@ -1,33 +1,45 @@
-import type { FastifyInstance } from 'fastify';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../base/errors.ts';
-import type { Outcome, Sandbox } from '../leases/sandbox.ts';
+import type { Outcome } from '../leases/sandbox.ts';
 import type { Drain } from '../routes/drain.ts';
+import {
+  type ListQuery,
+  listSchema,
+  readPage,
+  readTimes,
+  type TimeQuery,
+  timesSchema,
+  tokenOf,
+} from './lists.ts';
 import type { Operations } from './operations.ts';
 import {
   connectSchema,
-  listSchema,
+  pauseSchema,
   type RegisterBody,
   refreshSchema,
   registerSchema,
-  stateOf,
   timeoutSchema,
-  viewOf,
-  viewWithToken,
 } from './schemas.ts';
+import type { Views } from './views.ts';
 
 interface WithId {
   readonly Params: { readonly id: string };
 }
 
 /** Registers and removes sandboxes. */
-export function registrationRoutes(app: FastifyInstance, operations: Operations, onExpiry: Outcome): void {
+export function registrationRoutes(
+  app: FastifyInstance,
+  operations: Operations,
+  views: Views,
+  onExpiry: Outcome,
+): void {
   app.post<{ Body: RegisterBody }>(
     '/sandboxes',
-    { schema: { body: registerSchema } },
+    { schema: { body: registerSchema }, preValidation: refuseCreation },
     async ({ body }, reply) => {
       const { sandboxID: id, timeout, envdAccessToken: accessToken = null, owner = null, ...rest } = body;
       const sandbox = await operations.register({ id, accessToken, owner, onExpiry, ...rest }, timeout);
-      return reply.code(201).send(viewWithToken(sandbox));
+      return reply.code(201).send(views.withToken(sandbox));
     },
   );
   app.delete<WithId>('/sandboxes/:id', async ({ params }, reply) => {
@@ -36,24 +48,45 @@ export function registrationRoutes(app: FastifyInstance, operations: Operations,
   });
 }
 
+/** Published clients create sandboxes at the same path. */
+async function refuseCreation({ body }: FastifyRequest): Promise<void> {
+  const { templateID, address } = (body ?? {}) as Partial<RegisterBody>;
+  if (templateID === undefined || address !== undefined) return;
+  const message = 'this gateway creates no sandboxes: the platform must, and register them with an address';
+  throw new EnvdError('unimplemented', message);
+}
+
 /** Lists and shows sandboxes. */
-export function sandboxRoutes(app: FastifyInstance, operations: Operations): void {
-  for (const path of ['/sandboxes', '/v2/sandboxes']) {
-    app.get<{ Querystring: Filter }>(path, { schema: { querystring: listSchema } }, async (request) => {
-      const sandboxes = await operations.list(request.caller);
-      return sandboxes
-        .filter((sandbox) => matches(sandbox, request.query))
-        .toSorted((a, b) => a.startedAt - b.startedAt || (a.id < b.id ? -1 : 1))
-        .map(viewOf);
+export function sandboxRoutes(app: FastifyInstance, operations: Operations, views: Views): void {
+  for (const [path, order] of [
+    ['/sandboxes', 'asc'],
+    ['/v2/sandboxes', 'desc'],
+  ] as const) {
+    const options = { schema: { querystring: listSchema } };
+    app.get<{ Querystring: ListQuery }>(path, options, async ({ caller, query }, reply) => {
+      const { sandboxes, next } = await operations.list(caller, readPage(query, order));
+      reply.header('access-control-expose-headers', 'X-Next-Token');
+      if (next) reply.header('x-next-token', tokenOf(next));
+      return sandboxes.map((sandbox) => views.of(sandbox));
     });
   }
   app.get<WithId>('/sandboxes/:id', async ({ caller, params }) =>
-    viewWithToken(await operations.look(caller, params.id)),
+    views.withToken(await operations.look(caller, params.id)),
+  );
+  app.get<WithId & { Querystring: TimeQuery }>(
+    '/sandboxes/:id/metrics',
+    { schema: { querystring: timesSchema } },
+    async ({ caller, params, query }) => {
+      const isWanted = readTimes(query);
+      return (await operations.metrics(caller, params.id)).filter(({ timestampUnix }) =>
+        isWanted(timestampUnix),
+      );
+    },
   );
 }
 
 /** Changes the time to live of sandboxes. */
-export function timeRoutes(app: FastifyInstance, operations: Operations): void {
+export function timeRoutes(app: FastifyInstance, operations: Operations, views: Views): void {
   app.post<WithId & { Body: { readonly timeout: number } }>(
     '/sandboxes/:id/timeout',
     { schema: { body: timeoutSchema } },
@@ -74,10 +107,36 @@ export function timeRoutes(app: FastifyInstance, operations: Operations): void {
     app.post<WithId & { Body: { readonly timeout?: number } | null }>(
       path,
       { schema: { body: connectSchema } },
-      async ({ caller, params, body }) =>
-        viewWithToken(await operations.connect(caller, params.id, body?.timeout)),
+      async ({ caller, params, body }, reply) => {
+        const { sandbox, resumed } = await operations.connect(caller, params.id, body?.timeout);
+        return reply.code(resumed ? 201 : 200).send(views.withToken(sandbox));
+      },
     );
   }
+}
+
+/** Pauses and resumes sandboxes by the hooks. */
+export function pauseRoutes(app: FastifyInstance, operations: Operations, views: Views): void {
+  app.post<WithId & { Body: { readonly memory?: boolean } | null }>(
+    '/sandboxes/:id/pause',
+    { schema: { body: pauseSchema } },
+    async ({ caller, params, body }, reply) => {
+      if (body?.memory === false) {
+        const message = 'this gateway pauses sandboxes with their memory only, not without (memory: false)';
+        throw new EnvdError('unimplemented', message);
+      }
+      await operations.pause(caller, params.id);
+      return reply.code(204).send();
+    },
+  );
+  app.post<WithId & { Body: { readonly timeout?: number } | null }>(
+    '/sandboxes/:id/resume',
+    { schema: { body: connectSchema } },
+    async ({ caller, params, body }, reply) => {
+      const sandbox = await operations.resume(caller, params.id, body?.timeout);
+      return reply.code(201).send(views.withToken(sandbox));
+    },
+  );
 }
 
 /** Reports whether the registry can be asked, without which no request can be routed, and whether the gateway goes on. */
@@ -97,26 +156,4 @@ export function metricsRoute(app: FastifyInstance, metrics: Metrics): void {
     const { contentType, text } = await metrics();
     return reply.header('content-type', contentType).send(text);
   });
-}
-
-interface Filter {
-  /** `running`, `paused` or both, separated by a comma. */
-  readonly state?: string;
-  /** Keys and values as in a query. */
-  readonly metadata?: string;
-}
-
-function matches(sandbox: Sandbox, { state, metadata = '' }: Filter): boolean {
-  if (state && !state.split(',').includes(stateOf(sandbox))) return false;
-  // Published clients encode keys and values twice.
-  const wanted = [...new URLSearchParams(metadata)].map((pair) => pair.map(decode));
-  return wanted.every(([key = '', value]) => sandbox.metadata[key] === value);
-}
-
-function decode(text: string): string {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
 }

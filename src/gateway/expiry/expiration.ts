@@ -1,29 +1,35 @@
 import type { Logger } from 'pino';
 import { EnvdError, messageOf } from '../../base/errors.ts';
-import { Durations } from '../../base/tally.ts';
 import type { Addresses } from '../access/addresses.ts';
-import { type Hook, hookRequest } from '../hooks/hook.ts';
-import type { Observed, Phase, Sandbox } from '../leases/sandbox.ts';
-import { commit, complete, fail, LEASE_MS, postpone, renew, resume } from '../leases/transitions.ts';
+import { type HookEvent, type Hooks, hookRequest } from '../hooks/hook.ts';
+import { type Observed, outcomeOf, type Phase, type Sandbox } from '../leases/sandbox.ts';
+import {
+  commit,
+  complete,
+  endResume,
+  fail,
+  failRemoval,
+  failResume,
+  LEASE_MS,
+  postpone,
+  renew,
+  resume,
+} from '../leases/transitions.ts';
 import type { Registry } from '../registry/registry.ts';
 import { collapse, type Daemon, freeze, thaw } from './guest.ts';
+import { ExpiryTally } from './tally.ts';
 
 export interface ExpirationParts {
   readonly registry: Registry;
-  readonly hook: Hook;
+  readonly hooks: Hooks;
+  /** The time to live of a sandbox that a hook has resumed, in seconds. */
+  readonly resumedFor: number;
   readonly addresses: Addresses;
   /** Identifies this run of this gateway. */
   readonly owner: string;
   /** Closes the connections of clients to a sandbox. */
   readonly onGone: (id: string) => void;
   readonly logger: Logger;
-}
-
-/** Counts expiries by outcome, and their failed steps. */
-export class ExpiryTally {
-  readonly outcomes = { paused: 0, removed: 0, averted: 0 };
-  readonly failures = { freeze: 0, collapse: 0, hook: 0, thaw: 0 };
-  readonly hooks = new Durations();
 }
 
 /** Undefined: the claim is lost, and this gateway stops working on the sandbox. */
@@ -44,6 +50,8 @@ export class Expiration {
     expiring: (sandbox, signal) => this.#freeze(sandbox, signal),
     committed: (sandbox, signal) => this.#runHook(sandbox, signal),
     thawing: (sandbox, signal) => this.#thaw(sandbox, signal),
+    resuming: (sandbox, signal) => this.#resume(sandbox, signal),
+    removing: (sandbox, signal) => this.#remove(sandbox, signal),
   };
 
   constructor(parts: ExpirationParts) {
@@ -83,8 +91,8 @@ export class Expiration {
     } catch (error) {
       if (signal.aborted) throw error;
       // A sandbox to be removed need not be frozen first when its daemon does not answer.
-      if (sandbox.onExpiry === 'remove' && isUnanswered(error)) observed = { freeze: null, collapse: null };
-      else return this.#failed(sandbox, 'freeze', error);
+      if (outcomeOf(sandbox) === 'remove' && isUnanswered(error)) observed = { freeze: null, collapse: null };
+      else return this.#failed(sandbox, 'freeze', fail, error);
     } finally {
       this.#collapses.delete(sandbox.id);
     }
@@ -108,18 +116,51 @@ export class Expiration {
 
   async #runHook(sandbox: Sandbox, signal: AbortSignal): ReturnType<Step> {
     this.#parts.onGone(sandbox.id);
-    try {
-      await this.tally.hooks.measure(() => this.#parts.hook.run(hookRequest(sandbox), signal));
-    } catch (error) {
-      if (signal.aborted) throw error;
-      return this.#failed(sandbox, 'hook', error);
-    }
-    const next = await this.#record(sandbox, complete);
-    if (next === undefined) return undefined;
-    const outcome = next ? 'paused' : 'removed';
+    const outcome = outcomeOf(sandbox) === 'pause' ? 'paused' : 'removed';
+    const next = await this.#call('expire', sandbox, signal, complete, fail);
+    if (next === undefined || next?.phase === 'thawing') return next;
     this.tally.outcomes[outcome]++;
     this.#parts.logger.info({ sandboxID: sandbox.id, outcome, ...sandbox.observed }, 'expired');
     return next;
+  }
+
+  async #resume(sandbox: Sandbox, signal: AbortSignal): ReturnType<Step> {
+    const { resumedFor, logger } = this.#parts;
+    const end: Transition = (current, now) => endResume(current, resumedFor, now);
+    const next = await this.#call('resume', sandbox, signal, end, failResume);
+    if (next?.phase !== 'thawing') return next;
+    this.tally.others.resumed++;
+    logger.info({ sandboxID: sandbox.id }, 'resumed');
+    return next;
+  }
+
+  async #remove(sandbox: Sandbox, signal: AbortSignal): ReturnType<Step> {
+    this.#parts.onGone(sandbox.id);
+    const next = await this.#call('kill', sandbox, signal, () => null, failRemoval);
+    if (next !== null) return next;
+    this.tally.others.killed++;
+    this.#parts.logger.info({ sandboxID: sandbox.id }, 'killed');
+    return next;
+  }
+
+  /** Runs a hook, and records what follows its success or its failure. */
+  async #call(
+    event: HookEvent,
+    sandbox: Sandbox,
+    signal: AbortSignal,
+    succeeded: Transition,
+    failed: Transition,
+  ): ReturnType<Step> {
+    const hook = this.#parts.hooks[event];
+    try {
+      if (!hook)
+        throw new EnvdError('unimplemented', `this gateway has no hook that could ${event} a sandbox`);
+      await this.tally.hooks.measure(() => hook.run(hookRequest(event, sandbox), signal));
+    } catch (error) {
+      if (signal.aborted) throw error;
+      return this.#failed(sandbox, event === 'expire' ? 'hook' : event, failed, error);
+    }
+    return this.#record(sandbox, succeeded, 'done');
   }
 
   async #thaw(sandbox: Sandbox, signal: AbortSignal): ReturnType<Step> {
@@ -137,9 +178,14 @@ export class Expiration {
     return next;
   }
 
-  async #failed(sandbox: Sandbox, step: 'freeze' | 'hook', error: unknown): ReturnType<Step> {
+  async #failed(
+    sandbox: Sandbox,
+    step: keyof ExpiryTally['failures'],
+    failed: Transition,
+    error: unknown,
+  ): ReturnType<Step> {
     this.tally.failures[step]++;
-    const next = await this.#record(sandbox, fail);
+    const next = await this.#record(sandbox, failed);
     this.#warn(sandbox, next, step, error);
     return next;
   }
@@ -154,7 +200,7 @@ export class Expiration {
   }
 
   /** Records the next phase if this gateway still has the claim and the phase is still the one that was worked on. */
-  async #record(sandbox: Sandbox, transition: Transition): Promise<Next> {
+  async #record(sandbox: Sandbox, transition: Transition, hook?: 'done'): Promise<Next> {
     let wanted: Next;
     const next = await this.#parts.registry.change(sandbox.id, (current, now) => {
       wanted = this.#isUnchanged(current, sandbox) ? transition(current, now) : undefined;
@@ -163,7 +209,7 @@ export class Expiration {
     if (next === wanted) return next;
     this.#parts.logger.info({ sandboxID: sandbox.id, phase: sandbox.phase }, 'an expiry was overtaken');
     // Removed by the platform while it was frozen: no other gateway would thaw it. After the hook the machine is paused.
-    if (!next && transition !== complete)
+    if (!next && hook !== 'done')
       await this.#daemonOf(sandbox)
         .then(thaw)
         .catch(() => {});

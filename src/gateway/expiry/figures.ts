@@ -1,8 +1,8 @@
 import { EnvdError } from '../../base/errors.ts';
 
 /** What a member of a response may be. */
-type Kind = 'count' | 'boolean' | 'word';
-type Figure<K extends Kind> = K extends 'count' ? number : K extends 'boolean' ? boolean : string;
+type Kind = 'count' | 'part' | 'boolean' | 'word';
+type Figure<K extends Kind> = K extends 'count' | 'part' ? number : K extends 'boolean' ? boolean : string;
 
 /** The known members of a response, and what each is. */
 export type Shape = Readonly<Record<string, Kind>>;
@@ -10,6 +10,7 @@ export type Figures<S extends Shape> = { readonly [name in keyof S]?: Figure<S[n
 
 const IS_KIND: Readonly<Record<Kind, (value: unknown) => boolean>> = {
   count: (value) => Number.isSafeInteger(value) && Number(value) >= 0,
+  part: (value) => Number.isFinite(value) && Number(value) >= 0,
   boolean: (value) => typeof value === 'boolean',
   word: (value) => typeof value === 'string' && /^[a-z_-]{1,32}$/.test(value),
 };
@@ -28,6 +29,18 @@ export function readFigures<S extends Shape>(operation: string, text: string, sh
     figures[name] = value;
   }
   return figures as Figures<S>;
+}
+
+/** The same, where no member may be missing. */
+export function readAllFigures<S extends Shape>(
+  operation: string,
+  text: string,
+  shape: S,
+): Required<Figures<S>> {
+  const figures = readFigures(operation, text, shape);
+  const missing = Object.keys(shape).find((name) => figures[name] === undefined);
+  if (missing !== undefined) throw invalidResponse(operation, `member ${missing} is missing`);
+  return figures as Required<Figures<S>>;
 }
 
 function parseObject(operation: string, text: string): Readonly<Record<string, unknown>> {

@@ -4,7 +4,7 @@ import { EnvdError, messageOf } from '../../base/errors.ts';
 import type { Registration } from '../leases/sandbox.ts';
 import { checkResponse } from '../proxy/response-checks.ts';
 import { limitResponse } from '../proxy/upstream-connection.ts';
-import { type Figures, invalidResponse, readFigures, type Shape } from './figures.ts';
+import { type Figures, invalidResponse, readAllFigures, readFigures, type Shape } from './figures.ts';
 
 /** Where a daemon is called. */
 export type Daemon = Pick<Registration, 'address' | 'port' | 'accessToken'>;
@@ -45,6 +45,18 @@ const COLLAPSE = {
   elapsedMs: 'count',
 } as const;
 
+/** The response to `GET /metrics`. */
+const METRICS = {
+  ts: 'count',
+  cpu_count: 'count',
+  cpu_used_pct: 'part',
+  mem_total: 'count',
+  mem_used: 'count',
+  mem_cache: 'count',
+  disk_total: 'count',
+  disk_used: 'count',
+} as const;
+
 /** Counts of cgroups that are not known to be frozen. */
 const NOT_FROZEN = ['notFrozen', 'failed', 'unobservable'] as const;
 
@@ -64,6 +76,12 @@ export async function freeze(daemon: Daemon, signal: AbortSignal): Promise<Figur
 /** Has a daemon collapse its memory into huge pages. */
 export function collapse(daemon: Daemon, signal: AbortSignal): Promise<Figures<typeof COLLAPSE>> {
   return ask(daemon, '/collapse', COLLAPSE, COLLAPSE_TIMEOUT_MS, signal);
+}
+
+/** What a guest uses now: CPU in per cent, memory and disk in bytes, and when that was (Unix seconds). */
+export async function measure(daemon: Daemon): Promise<Required<Figures<typeof METRICS>>> {
+  const body = await call(daemon, '/metrics', TIMEOUT_MS, undefined, 'GET');
+  return readAllFigures('/metrics', body, METRICS);
 }
 
 /** Thaws the workload of a guest; does nothing when it is not frozen. */
@@ -90,13 +108,14 @@ async function call(
   operation: string,
   limitMs: number,
   signal?: AbortSignal,
+  method: 'GET' | 'POST' = 'POST',
 ): Promise<string> {
   const limit = AbortSignal.timeout(limitMs);
   let status = 0;
   let body = '';
   try {
     const outgoing = request({
-      ...{ host: address, port, path: operation, method: 'POST', agent: false },
+      ...{ host: address, port, path: operation, method, agent: false },
       headers: { 'content-length': 0, ...(accessToken !== null && { 'x-access-token': accessToken }) },
       signal: signal ? AbortSignal.any([limit, signal]) : limit,
     });

@@ -1,5 +1,6 @@
 import type { Logger } from 'pino';
 import { messageOf } from '../../base/errors.ts';
+import type { Sandbox } from '../leases/sandbox.ts';
 import { acquire } from '../leases/transitions.ts';
 import type { Registry } from '../registry/registry.ts';
 import type { Expiration } from './expiration.ts';
@@ -115,16 +116,26 @@ export class Scheduler {
       claimed = next !== current;
       return next;
     });
-    if (!claimed || !sandbox || this.#stop.signal.aborted) return;
+    if (claimed && sandbox) void this.work(sandbox);
+  }
+
+  /**
+   * Works on a sandbox that this gateway has claimed until it is given up; beside the lanes, if it did not come from one.
+   */
+  work(sandbox: Sandbox): Promise<void> {
+    if (this.#stop.signal.aborted) return Promise.resolve();
+    const { id } = sandbox;
     const work = this.#expiration
       .run(sandbox, this.#stop.signal)
       .catch((error: unknown) => this.#logger.error({ err: error, sandboxID: id }, 'an expiry was aborted'))
       .finally(() => {
-        this.#inFlight.delete(id);
+        // A later one may have begun when this one had recorded its end.
+        if (this.#inFlight.get(id) === work) this.#inFlight.delete(id);
         this.#lanes.release(id);
         this.wake();
       });
     this.#inFlight.set(id, work);
+    return work;
   }
 }
 

@@ -76,6 +76,7 @@ export class CommandHook implements Hook {
         SANDBOX_ID: request.sandboxID,
         EXPIRY_ID: request.expiryID,
         OUTCOME: request.outcome,
+        EVENT: request.event,
       },
     });
     child.unref();

@@ -1,25 +1,37 @@
 import { EnvdError, messageOf } from '../../base/errors.ts';
-import { expiryId, type Sandbox } from '../leases/sandbox.ts';
+import { expiryId, type Outcome, outcomeOf, type Sandbox } from '../leases/sandbox.ts';
+import type { Signer } from './signer.ts';
 
 /** How much of the body of a refusal is read and quoted, in bytes. */
 const QUOTED = 500;
 
-/** Pauses or removes the machine of a sandbox that has expired, for the operator. */
+/** When a hook is called: a sandbox has expired or is to be paused, is to be removed, or is needed again. */
+export type HookEvent = 'expire' | 'kill' | 'resume';
+
+/** Pauses, removes or resumes the machine of a sandbox, for the operator. */
 export interface Hook {
   /** Throws when that failed. `signal` ends the waiting, not the hook. */
   run(request: HookRequest, signal: AbortSignal): Promise<void>;
 }
 
+/** The hooks of a gateway; null: it has none. */
+export interface Hooks {
+  readonly expire: Hook;
+  readonly kill: Hook | null;
+  readonly resume: Hook | null;
+}
+
 /** The JSON that a hook gets. */
 export type HookRequest = ReturnType<typeof hookRequest>;
 
-export function hookRequest(sandbox: Sandbox) {
-  const { id, onExpiry, address, port, metadata, deadline, failures, observed } = sandbox;
+export function hookRequest(event: HookEvent, sandbox: Sandbox) {
+  const { id, address, port, metadata, deadline, failures, observed } = sandbox;
   return {
-    /** The same each time one expiry is told, so that a receiver can recognise repetitions. */
+    event,
+    /** The same each time one attempt is told, so that a receiver can recognise repetitions. */
     expiryID: expiryId(sandbox),
     sandboxID: id,
-    outcome: onExpiry,
+    outcome: wantedOutcome(event, sandbox),
     attempt: failures + 1,
     endAt: new Date(deadline).toISOString(),
     ...{ address, port, metadata },
@@ -28,24 +40,35 @@ export function hookRequest(sandbox: Sandbox) {
   };
 }
 
+function wantedOutcome(event: HookEvent, sandbox: Sandbox): Outcome | 'resume' {
+  if (event === 'resume') return 'resume';
+  return event === 'kill' ? 'remove' : outcomeOf(sandbox);
+}
+
 /** Does nothing: for gateways without a hook. */
 export const NO_HOOK: Hook = { run: async () => {} };
 
-/** A hook behind a URL. It may be called twice for one expiry, with the same `Idempotency-Key`. */
+/** A hook behind a URL. It may be called twice for one attempt, with the same `Idempotency-Key`. */
 export class UrlHook implements Hook {
   readonly #url: string;
   readonly #limitMs: number;
+  readonly #signer: Signer;
 
-  constructor(url: string, limitMs: number) {
+  constructor(url: string, limitMs: number, signer: Signer) {
     this.#url = url;
     this.#limitMs = limitMs;
+    this.#signer = signer;
   }
 
   async run(request: HookRequest, signal: AbortSignal): Promise<void> {
+    const body = JSON.stringify(request);
     const response = await fetch(this.#url, {
       method: 'POST',
-      headers: { 'content-type': 'application/json', 'idempotency-key': request.expiryID },
-      body: JSON.stringify(request),
+      headers: {
+        ...{ 'content-type': 'application/json', 'idempotency-key': request.expiryID },
+        ...this.#signer.headersFor(request.expiryID, body),
+      },
+      body,
       signal: AbortSignal.any([signal, AbortSignal.timeout(this.#limitMs)]),
       redirect: 'error',
     }).catch((error: unknown) => {

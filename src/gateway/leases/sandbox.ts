@@ -1,5 +1,8 @@
 /** The phases of a sandbox; `transitions.ts` lists the ways between them. A sandbox that was removed has no record. */
-export const PHASES = ['running', 'expiring', 'committed', 'thawing', 'paused'] as const;
+export const PHASES = [
+  ...(['running', 'expiring', 'committed', 'thawing', 'paused'] as const),
+  ...(['resuming', 'removing'] as const),
+] as const;
 export type Phase = (typeof PHASES)[number];
 
 /** What happens to a sandbox that has expired, once the hook has succeeded. */
@@ -18,8 +21,18 @@ export interface Claim {
   readonly until: number;
 }
 
+/** What published clients show of a sandbox; absent: the platform has not told. */
+export interface Description {
+  readonly templateID?: string;
+  /** The name of the template. */
+  readonly alias?: string;
+  readonly cpuCount?: number;
+  readonly memoryMB?: number;
+  readonly diskSizeMB?: number;
+}
+
 /** What the platform tells of a sandbox when it registers one. */
-export interface Registration {
+export interface Registration extends Description {
   readonly id: string;
   /** A host name or an IP address. */
   readonly address: string;
@@ -34,6 +47,8 @@ export interface Registration {
   /** The level of the daemon's interface, by which clients choose what to use. */
   readonly envdVersion: string;
   readonly onExpiry: Outcome;
+  /** Whether a request resumes it when it is paused; absent: yes. */
+  readonly autoResume?: boolean;
   /** The client whose key reads and extends it; null: nobody but the platform. */
   readonly owner: string | null;
 }
@@ -46,16 +61,30 @@ export interface Sandbox extends Registration {
   readonly deadline: number;
   readonly phase: Phase;
   readonly claim: Claim | null;
-  /** The number of expiries begun in this incarnation. */
+  /** The number of expiries, resumes and removals begun in this incarnation. */
   readonly expiries: number;
-  /** The number of expiries that have failed in a row. */
+  /** The number of them that have failed in a row. */
   readonly failures: number;
   /** No new attempt begins before. */
   readonly retryAt: number;
   readonly observed: Observed | null;
+  /** It is to be paused before its time: the deadline that it had, and gets back if that fails. */
+  readonly pausedFrom?: number;
+  /** It is to be removed when the hook that runs has ended. */
+  readonly isDoomed?: boolean;
 }
 
-/** Identifies one attempt to expire a sandbox. All gateways that work on the attempt use the same id. */
+/** What becomes of a sandbox that expires. */
+export function outcomeOf({ onExpiry, pausedFrom }: Sandbox): Outcome {
+  return pausedFrom === undefined ? onExpiry : 'pause';
+}
+
+/** Whether a sandbox that does not run is, or is about to be, one that can be resumed. */
+export function isResumable(sandbox: Sandbox): boolean {
+  return outcomeOf(sandbox) === 'pause' && sandbox.phase !== 'removing' && !sandbox.isDoomed;
+}
+
+/** Identifies one attempt to expire, resume or remove a sandbox. All gateways that work on the attempt use the same id. */
 export function expiryId({ incarnation, expiries }: Sandbox): string {
   return `${incarnation}-${expiries}`;
 }
@@ -72,7 +101,7 @@ export function isReachable({ phase, deadline }: Sandbox, now: number): boolean 
 
 /** Whether all connections of clients to the sandbox must be closed. */
 export function isGone({ phase }: Sandbox): boolean {
-  return phase === 'committed' || phase === 'paused';
+  return phase === 'committed' || phase === 'paused' || phase === 'resuming' || phase === 'removing';
 }
 
 /** When a gateway has to act on the sandbox, in Unix ms; infinity when never. */

@@ -1,6 +1,14 @@
 import { randomUUID } from 'node:crypto';
 import { EnvdError } from '../../base/errors.ts';
-import { dueAt, type Observed, type Phase, type Registration, type Sandbox } from './sandbox.ts';
+import {
+  dueAt,
+  isGone,
+  type Observed,
+  outcomeOf,
+  type Phase,
+  type Registration,
+  type Sandbox,
+} from './sandbox.ts';
 
 /**
  * All changes of a record, as pure functions; the registry applies each atomically. `now` is Unix ms by the registry's
@@ -12,14 +20,19 @@ export const LEASE_MS = 5000;
 const FIRST_RETRY_MS = 1000;
 const LONGEST_RETRY_MS = 300_000;
 
-/** The transitions of an expiry. Besides, a registration leads from `running` and `paused` to `running`. */
+/** The ways between phases. Besides, a registration leads from `running`, `paused` and `resuming` to `running`. */
 const TRANSITIONS: Readonly<Record<Phase, readonly Phase[]>> = {
-  running: ['expiring'],
-  expiring: ['committed', 'thawing'],
-  committed: ['paused', 'thawing'],
-  thawing: ['running'],
-  paused: [],
+  running: ['expiring', 'removing'],
+  expiring: ['committed', 'thawing', 'removing'],
+  committed: ['paused', 'thawing', 'removing'],
+  thawing: ['running', 'removing'],
+  paused: ['resuming', 'removing'],
+  resuming: ['thawing', 'paused', 'removing'],
+  removing: [],
 };
+
+/** The phases in which a hook may be running that must end before another one begins. */
+const IN_HOOK: readonly Phase[] = ['committed', 'resuming'];
 
 function transition(sandbox: Sandbox, phase: Phase, change: Partial<Sandbox> = {}): Sandbox {
   if (!TRANSITIONS[sandbox.phase].includes(phase)) {
@@ -28,16 +41,16 @@ function transition(sandbox: Sandbox, phase: Phase, change: Partial<Sandbox> = {
   return { ...sandbox, ...change, phase };
 }
 
-/** A new record that runs for `seconds`. Throws `already_exists` unless there is none, or one that runs or is paused. */
+/** A new record that runs for `seconds`. Throws `already_exists` while an earlier one is expired or removed. */
 export function register(
   before: Sandbox | null,
   registration: Registration,
   seconds: number,
   now: number,
 ): Sandbox {
-  if (before && before.phase !== 'running' && before.phase !== 'paused') {
+  if (before && (before.isDoomed || !['running', 'paused', 'resuming'].includes(before.phase))) {
     const { id, phase } = before;
-    const message = `sandbox '${id}' is about to expire (${phase}): register it again when that is over`;
+    const message = `sandbox '${id}' is about to end (${phase}): register it again when that is over`;
     throw new EnvdError('already_exists', message);
   }
   return {
@@ -56,7 +69,8 @@ export function register(
 
 /** Sets the deadline to `seconds` from now. Throws `not_found` from `committed` on. */
 export function setTimeToLive(sandbox: Sandbox, seconds: number, now: number): Sandbox {
-  return { ...uncommitted(sandbox), deadline: now + seconds * 1000, failures: 0, retryAt: 0 };
+  const { pausedFrom: _, ...rest } = uncommitted(sandbox);
+  return { ...rest, deadline: now + seconds * 1000, failures: 0, retryAt: 0 };
 }
 
 /** Like `setTimeToLive`, but never brings the deadline forward. */
@@ -66,9 +80,63 @@ export function extend(sandbox: Sandbox, seconds: number, now: number): Sandbox 
 }
 
 function uncommitted(sandbox: Sandbox): Sandbox {
-  if (sandbox.phase !== 'committed' && sandbox.phase !== 'paused') return sandbox;
-  const end = sandbox.phase === 'paused' ? 'is paused' : 'has expired';
+  if (!isGone(sandbox)) return sandbox;
+  const end = sandbox.phase === 'paused' || sandbox.phase === 'resuming' ? 'is paused' : 'has expired';
   throw new EnvdError('not_found', `sandbox '${sandbox.id}' ${end}`);
+}
+
+/**
+ * Has a sandbox expire now, to be paused whatever its registration says. Throws `conflict` when it is paused already,
+ * `not_found` when it is removed.
+ */
+export function pause(sandbox: Sandbox, now: number): Sandbox {
+  const { id, phase, deadline, pausedFrom = deadline } = sandbox;
+  if (phase === 'paused' || phase === 'resuming')
+    throw new EnvdError('conflict', `sandbox '${id}' is paused`);
+  if (phase === 'committed' && outcomeOf(sandbox) === 'pause') return { ...sandbox, pausedFrom };
+  return { ...uncommitted(sandbox), deadline: Math.min(deadline, now), pausedFrom, failures: 0, retryAt: 0 };
+}
+
+/** Has the machine of a sandbox removed by a hook, as soon as no other hook runs for it. */
+export function remove(sandbox: Sandbox, now: number): Sandbox {
+  if (sandbox.phase === 'removing' || sandbox.isDoomed) return sandbox;
+  if (IN_HOOK.includes(sandbox.phase)) return { ...sandbox, isDoomed: true };
+  return toRemoving({ ...sandbox, failures: 0 }, now);
+}
+
+function toRemoving(sandbox: Sandbox, retryAt: number): Sandbox {
+  return transition(sandbox, 'removing', { ...nextAttempt(sandbox), retryAt });
+}
+
+/** For hooks that run once for each attempt. */
+function nextAttempt({ expiries }: Sandbox) {
+  return { claim: null, expiries: expiries + 1 };
+}
+
+/** The hook has failed that removes the machine: it is tried again. */
+export function failRemoval(sandbox: Sandbox, now: number): Sandbox {
+  const failures = sandbox.failures + 1;
+  return { ...sandbox, ...nextAttempt(sandbox), failures, retryAt: now + retryDelay(failures) };
+}
+
+/** Claims a paused sandbox for `owner`, who resumes it; returns the same record while an earlier failure is too recent. */
+export function beginResume(sandbox: Sandbox, owner: string, now: number): Sandbox {
+  if (sandbox.retryAt > now) return sandbox;
+  const claim = { owner, until: now + LEASE_MS };
+  return transition(sandbox, 'resuming', { claim, expiries: sandbox.expiries + 1, observed: null });
+}
+
+/** The hook has resumed the machine: the guest, which is as it was snapshotted, is to be thawed. */
+export function endResume(sandbox: Sandbox, seconds: number, now: number): Sandbox {
+  if (sandbox.isDoomed) return toRemoving(sandbox, now);
+  return transition(sandbox, 'thawing', { deadline: now + seconds * 1000, failures: 0, retryAt: 0 });
+}
+
+/** The hook has failed that resumes the machine. */
+export function failResume(sandbox: Sandbox, now: number): Sandbox {
+  if (sandbox.isDoomed) return toRemoving(sandbox, now);
+  const failures = sandbox.failures + 1;
+  return transition(sandbox, 'paused', { claim: null, failures, retryAt: now + retryDelay(failures) });
 }
 
 /** Claims a sandbox that is due for `owner`; returns the same record when it is not due. */
@@ -92,13 +160,19 @@ export function commit(sandbox: Sandbox, observed: Observed, now: number): Sandb
 
 /** The expiry has failed: the guest is to be thawed, then the expiry tried again. */
 export function fail(sandbox: Sandbox, now: number): Sandbox {
+  if (sandbox.isDoomed) return toRemoving(sandbox, now);
+  const { pausedFrom: deadline = sandbox.deadline, ...rest } = sandbox;
   const failures = sandbox.failures + 1;
-  return transition(sandbox, 'thawing', { failures, retryAt: now + retryDelay(failures) });
+  return transition(rest, 'thawing', { deadline, failures, retryAt: now + retryDelay(failures) });
 }
 
 /** The hook has succeeded. Null: the record is removed. */
-export function complete(sandbox: Sandbox): Sandbox | null {
-  return sandbox.onExpiry === 'remove' ? null : transition(sandbox, 'paused', { claim: null, failures: 0 });
+export function complete(sandbox: Sandbox, now: number): Sandbox | null {
+  const outcome = outcomeOf(sandbox);
+  if (outcome === 'remove') return null;
+  if (sandbox.isDoomed) return toRemoving(sandbox, now);
+  const { pausedFrom: _, ...rest } = sandbox;
+  return transition(rest, 'paused', { claim: null, failures: 0, retryAt: 0 });
 }
 
 /** The guest has been thawed. */

@@ -3,9 +3,20 @@ import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { EnvdError, isSystemError, messageOf } from '../../base/errors.ts';
-import { dueAt, hostOf, type Sandbox } from '../leases/sandbox.ts';
+import { dueAt, hostOf, PHASES, type Phase, type Sandbox } from '../leases/sandbox.ts';
 import { GroupSync } from './group-sync.ts';
-import type { Due, DueSandbox, OnChange, Store, Stored } from './registry.ts';
+import type {
+  Due,
+  DueSandbox,
+  Look,
+  OnChange,
+  Order,
+  Page,
+  PageQuery,
+  Position,
+  Store,
+  Stored,
+} from './registry.ts';
 
 const SCHEMA = `
   CREATE TABLE IF NOT EXISTS sandboxes (
@@ -14,6 +25,10 @@ const SCHEMA = `
   CREATE INDEX IF NOT EXISTS by_attention ON sandboxes (attention);
   CREATE INDEX IF NOT EXISTS by_daemon
     ON sandboxes (json_extract(record, '$.port'), ifnull(json_extract(record, '$.ip'), ''));
+  CREATE INDEX IF NOT EXISTS by_start ON sandboxes (json_extract(record, '$.startedAt'), id);
+  CREATE INDEX IF NOT EXISTS by_owner
+    ON sandboxes (json_extract(record, '$.owner'), json_extract(record, '$.startedAt'), id);
+  CREATE INDEX IF NOT EXISTS by_phase ON sandboxes (json_extract(record, '$.phase'));
   CREATE TABLE IF NOT EXISTS gateway (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
   PRAGMA user_version = 1;
 `;
@@ -22,6 +37,8 @@ type Row = Readonly<Record<string, unknown>>;
 
 /** SQLite's result code for a full disk. */
 const SQLITE_FULL = 13;
+const BEFORE_ALL: Position = { startedAt: -1, id: '' };
+const BEHIND_ALL: Position = { startedAt: Number.MAX_SAFE_INTEGER, id: '' };
 /** The files that SQLite keeps beside a database. */
 const COMPANIONS = ['-wal', '-shm', '-journal'] as const;
 const { O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
@@ -35,7 +52,9 @@ export class EmbeddedStore implements Store {
   readonly #database: DatabaseSync;
   readonly #log: GroupSync;
   readonly #read: StatementSync;
-  readonly #list: StatementSync;
+  readonly #pages: Readonly<Record<Order, StatementSync>>;
+  readonly #pagesOfOwner: Readonly<Record<Order, StatementSync>>;
+  readonly #phases: StatementSync;
   readonly #daemon: StatementSync;
   readonly #due: StatementSync;
   readonly #next: StatementSync;
@@ -53,7 +72,21 @@ export class EmbeddedStore implements Store {
       `SELECT 1 FROM ${table} WHERE json_extract(record, '$.port') = ?
        AND (? IS NULL OR ifnull(json_extract(record, '$.ip'), '') IN (?, '')) LIMIT 1`,
     );
-    this.#list = database.prepare(`SELECT record FROM ${table}`);
+    const start = `json_extract(record, '$.startedAt')`;
+    const pages = (where: string) => {
+      const page = (comparison: '<' | '>', order: Order) =>
+        database.prepare(
+          `SELECT record FROM ${table} WHERE ${where} (${start}, id) ${comparison} (?, ?)
+           ORDER BY ${start} ${order}, id ${order} LIMIT ?`,
+        );
+      return { asc: page('>', 'asc'), desc: page('<', 'desc') };
+    };
+    this.#pages = pages('');
+    this.#pagesOfOwner = pages(`json_extract(record, '$.owner') = ? AND`);
+    const phase = `json_extract(record, '$.phase')`;
+    this.#phases = database.prepare(
+      `SELECT ${phase} AS phase, COUNT(*) AS count FROM ${table} GROUP BY ${phase}`,
+    );
     this.#due = database.prepare(
       `SELECT record FROM ${table} WHERE attention <= ? ORDER BY attention LIMIT ? OFFSET ?`,
     );
@@ -108,6 +141,11 @@ export class EmbeddedStore implements Store {
     return { stored, now: steadyNow() };
   }
 
+  async look(id: string): Promise<Look> {
+    const { stored, now } = await this.read(id);
+    return { sandbox: stored?.sandbox ?? null, now };
+  }
+
   async write(id: string, sandbox: Sandbox | null, expected: string | null): Promise<boolean> {
     try {
       if (!this.#writeNow(id, sandbox, expected)) return false;
@@ -132,8 +170,23 @@ export class EmbeddedStore implements Store {
     return this.#daemon.get(port, ip, ip) !== undefined;
   }
 
-  async list(): Promise<readonly Sandbox[]> {
-    return this.#list.all().map(recordOf);
+  async page({ order, after, limit, owner }: PageQuery): Promise<Page> {
+    const { startedAt, id } = after ?? (order === 'asc' ? BEFORE_ALL : BEHIND_ALL);
+    const rows =
+      owner === null
+        ? this.#pages[order].all(startedAt, id, limit)
+        : this.#pagesOfOwner[order].all(owner, startedAt, id, limit);
+    const sandboxes = rows.map(recordOf);
+    const last = sandboxes.length === limit ? sandboxes.at(-1) : undefined;
+    return { sandboxes, next: last ? { startedAt: last.startedAt, id: last.id } : null };
+  }
+
+  async countPhases(): Promise<Readonly<Record<Phase, number>>> {
+    const counts = new Map(this.#phases.all().map(({ phase, count }) => [phase, Number(count)]));
+    return Object.fromEntries(PHASES.map((phase) => [phase, counts.get(phase) ?? 0])) as Record<
+      Phase,
+      number
+    >;
   }
 
   async due(limit: number, offset: number): Promise<Due> {

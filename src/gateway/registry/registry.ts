@@ -1,4 +1,6 @@
-import type { Sandbox } from '../leases/sandbox.ts';
+import { untilAborted } from '../../base/abort.ts';
+import type { Phase, Sandbox } from '../leases/sandbox.ts';
+import { Changes } from './changes.ts';
 
 /** A record and its version, which changes with every write. */
 export interface Stored {
@@ -20,6 +22,33 @@ export interface Due {
   readonly nextInMs: number;
 }
 
+export type Order = 'asc' | 'desc';
+
+/** A place in the order of the start of sandboxes; those that started in the same millisecond are in the order of their ids. */
+export interface Position {
+  /** Unix ms. */
+  readonly startedAt: number;
+  readonly id: string;
+}
+
+/** Which part of the list of sandboxes is wanted. */
+export interface PageQuery {
+  readonly order: Order;
+  /** Where the page begins, itself not included; null: at the first one. */
+  readonly after: Position | null;
+  /** The most records. */
+  readonly limit: number;
+  /** Those of this client; null: all. */
+  readonly owner: string | null;
+}
+
+/** A part of the list of sandboxes. What is registered or removed meanwhile neither repeats nor hides others. */
+export interface Page {
+  readonly sandboxes: readonly Sandbox[];
+  /** Behind which the next page begins; null: there is none. */
+  readonly next: Position | null;
+}
+
 /** Called with the id of a record that some gateway has changed; null: any may have been. */
 export type OnChange = (id: string | null) => void;
 
@@ -33,6 +62,8 @@ export interface Store extends AsyncDisposable {
   key(): Promise<string>;
   /** Reads the record, and the clock that all gateways share (Unix ms). */
   read(id: string): Promise<{ readonly stored: Stored | null; readonly now: number }>;
+  /** The same, but perhaps as it was a moment ago (docs/decisions/051-cached-look-ups.md); for decisions about requests. */
+  look(id: string): Promise<Look>;
   /**
    * Writes a record, or removes it (null), if its version is still `expected` (null: there is none). Returns whether it
    * was.
@@ -43,11 +74,16 @@ export interface Store extends AsyncDisposable {
    * is not known, so the port must be that of no daemon at all.
    */
   isDaemon(ip: string | null, port: number): Promise<boolean>;
-  /** All records, in no order. */
-  list(): Promise<readonly Sandbox[]>;
+  page(query: PageQuery): Promise<Page>;
+  countPhases(): Promise<Readonly<Record<Phase, number>>>;
   /** At most `limit` of them behind the first `offset`, the longest due first. */
   due(limit: number, offset: number): Promise<Due>;
 }
+
+/** How many records of a list are read at a time. */
+const PAGE = 500;
+/** When a record is looked at again whose change was not announced, in ms. */
+const MISSED_MS = 500;
 
 /** A change of a record: returns the new one, the same one to leave it, or null to remove it. Throws to refuse. */
 export type Change = (sandbox: Sandbox, now: number) => Sandbox | null;
@@ -61,6 +97,7 @@ export interface Look {
 /** The records of all sandboxes. A change is atomic, also between gateways. */
 export class Registry {
   readonly #store: Store;
+  readonly #changes = new Changes();
 
   constructor(store: Store) {
     this.#store = store;
@@ -69,6 +106,11 @@ export class Registry {
   async find(id: string): Promise<Look> {
     const { stored, now } = await this.#store.read(id);
     return { sandbox: stored?.sandbox ?? null, now };
+  }
+
+  /** The same as of a moment ago, for decisions about requests. A change that this gateway has made counts at once. */
+  look(id: string): Promise<Look> {
+    return this.#store.look(id);
   }
 
   /** Makes or replaces a record. */
@@ -92,15 +134,58 @@ export class Registry {
   }
 
   watch(onChange: OnChange): Promise<void> {
-    return this.#store.watch(onChange);
+    return this.#store.watch((id) => {
+      this.#changes.announce(id);
+      onChange(id);
+    });
+  }
+
+  /**
+   * Looks at a record after each change, until `look` returns something, which is returned. Undefined: it has not within
+   * `ms`, or `signal` has aborted.
+   */
+  async until<T>(
+    id: string,
+    ms: number,
+    look: (look: Look) => T | undefined | Promise<T | undefined>,
+    signal?: AbortSignal,
+  ): Promise<T | undefined> {
+    const end = performance.now() + ms;
+    for (;;) {
+      const left = end - performance.now();
+      if (left <= 0 || signal?.aborted) return undefined;
+      const next = this.#changes.next(id, Math.min(left, MISSED_MS));
+      try {
+        const found = await look(await this.find(id));
+        if (found !== undefined) return found;
+        await (signal ? untilAborted(next.changed, signal).catch(() => {}) : next.changed);
+      } finally {
+        next.forget();
+      }
+    }
   }
 
   isDaemon(ip: string | null, port: number): Promise<boolean> {
     return this.#store.isDaemon(ip, port);
   }
 
-  list(): Promise<readonly Sandbox[]> {
-    return this.#store.list();
+  page(query: PageQuery): Promise<Page> {
+    return this.#store.page(query);
+  }
+
+  /** All records, or those of one client; read in pages, while they change. */
+  async *list(owner: string | null = null): AsyncGenerator<Sandbox> {
+    for (let after: Position | null = null; ; ) {
+      const { sandboxes, next } = await this.#store.page({ order: 'asc', limit: PAGE, after, owner });
+      yield* sandboxes;
+      if (!next) return;
+      after = next;
+    }
+  }
+
+  /** The number of sandboxes in each phase. */
+  countPhases(): Promise<Readonly<Record<Phase, number>>> {
+    return this.#store.countPhases();
   }
 
   due(limit: number, offset: number): Promise<Due> {
@@ -110,7 +195,7 @@ export class Registry {
   /** Drops the claims of earlier gateways, if no other gateway can be running. */
   async dropClaims(): Promise<void> {
     if (!this.#store.exclusive) return;
-    for (const { id, claim } of await this.#store.list()) {
+    for await (const { id, claim } of this.list()) {
       if (claim) await this.change(id, (sandbox) => ({ ...sandbox, claim: null }));
     }
   }

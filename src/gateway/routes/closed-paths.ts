@@ -20,8 +20,7 @@ export function closedOperation(target: string): string | null {
 }
 
 function normalise(target: string): string {
-  let path = target.split(/[?#]/, 1)[0] ?? '';
-  for (let decoded = decodeOnce(path); decoded !== path; decoded = decodeOnce(path)) path = decoded;
+  const path = decodeFully(target.split(/[?#]/, 1)[0] ?? '');
   const segments: string[] = [];
   for (const segment of path.split(/[?#]/, 1)[0]?.split(/[\\/]/) ?? []) {
     const [name = ''] = segment.split(';', 1);
@@ -32,8 +31,18 @@ function normalise(target: string): string {
   return `/${segments.join('/')}`;
 }
 
-function decodeOnce(path: string): string {
-  return path.replaceAll(/%([0-9a-f]{2})/gi, (_all, code: string) =>
-    String.fromCharCode(Number.parseInt(code, 16)),
-  );
+/**
+ * Decodes until nothing is left to decode: what a decoded character completes is decoded at once, as passes over the whole
+ * text would take a quadratic time for `%252525…`.
+ */
+function decodeFully(path: string): string {
+  const decoded: string[] = [];
+  for (const character of path) {
+    decoded.push(character);
+    while (decoded.at(-3) === '%' && /^[0-9a-f]{2}$/i.test(decoded.slice(-2).join(''))) {
+      const [, high = '', low = ''] = decoded.splice(-3);
+      decoded.push(String.fromCharCode(Number.parseInt(high + low, 16)));
+    }
+  }
+  return decoded.join('');
 }

@@ -13,6 +13,14 @@ export interface Downstream {
   forward(proxy: ReverseProxy, to: Upstream, onFailure: OnFailure): void;
 }
 
+/** Aborts when a stream is closed. */
+export function closeSignal(stream: Writable): AbortSignal {
+  const closed = new AbortController();
+  if (stream.destroyed) closed.abort();
+  else stream.once('close', () => closed.abort());
+  return closed.signal;
+}
+
 export function requestFrom(request: IncomingMessage, response: ServerResponse): Downstream {
   return {
     request,

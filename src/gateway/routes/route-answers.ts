@@ -2,11 +2,12 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { messageOf, statusOf } from '../../base/errors.ts';
 import type { Keys } from '../access/keys.ts';
 import { refuse } from './answers.ts';
+import { closeSignal } from './downstream.ts';
 import { isRefusal, type Route, type RouteFinder } from './route-finder.ts';
 import type { TargetReader } from './target.ts';
 
 const PATH = /^\/gateway\/route(?=[/?]|$)/;
-/** Names the request target that is asked about; another one may be named by `?uri-header=`. */
+/** Names the request target that is asked about; another one may be named by `?uri-header=`, as the host's by `?host-header=`. */
 const URI_HEADER = 'x-original-uri';
 
 export interface RouteAnswerParts {
@@ -36,8 +37,8 @@ export class RouteAnswers {
     request.resume();
     const asked = readQuestion(request);
     try {
-      const route = await this.#find(request, asked.path);
-      if ('to' in route) response.writeHead(200, this.#headersOf(request, route.to)).end();
+      const route = await this.#find(request, asked, () => closeSignal(response));
+      if ('to' in route) response.writeHead(200, this.#headersOf(request, route.to, asked)).end();
       else if (asked.passRefusals) response.writeHead(200, unchanged(request)).end();
       else refuse(response, route.code, route.message, route.id);
     } catch (error) {
@@ -46,21 +47,25 @@ export class RouteAnswers {
     }
   }
 
-  async #find(request: IncomingMessage, path: string) {
+  async #find(request: IncomingMessage, { path, hostHeader }: Asked, closed: () => AbortSignal) {
     const { keys, targets, finder } = this.#parts;
-    const target = targets.read(request);
+    const target = targets.read(request, hostHeader);
     if (!target) throw targets.missing();
     const { headers } = request;
-    const to = await finder.find({ target, path, caller: keys.callerOf(headers), via: headers.via });
+    const to = await finder.find({ target, path, caller: keys.callerOf(headers), via: headers.via, closed });
     return isRefusal(to) ? { ...to, id: target.id } : { to };
   }
 
-  #headersOf({ headers, headersDistinct, httpVersion }: IncomingMessage, to: Route) {
+  #headersOf({ headers, headersDistinct, httpVersion }: IncomingMessage, to: Route, { cachedBy }: Asked) {
     const authority = `${to.address.includes(':') ? `[${to.address}]` : to.address}:${to.port}`;
     const keys = headersDistinct['x-api-key'] ?? [];
     const [key] = keys.some((value) => this.#parts.keys.isKey(value)) ? [] : keys;
+    const isKept =
+      cachedBy.toLowerCase() === this.#parts.targets.idHeader.toLowerCase() &&
+      headers.via === undefined &&
+      to.leftMs > KEPT_MS;
     return {
-      ...common,
+      ...(isKept ? kept : common),
       'x-route-to': authority,
       // The name that Envoy's clusters of type ORIGINAL_DST read.
       'x-envoy-original-dst-host': authority,
@@ -72,6 +77,13 @@ export class RouteAnswers {
 
 const common = { 'cache-control': 'no-store', 'content-length': 0 };
 
+/**
+ * For nginx, whose own key makes half a second of it. Only for what is in that key: so for no other header of the sandbox, and not
+ * for a request with `Via`. Not for a sandbox that expires meanwhile.
+ */
+const KEPT_MS = 1000;
+const kept = { 'x-accel-expires': String(KEPT_MS / 1000), 'content-length': 0 };
+
 /** For proxies that pass the request on to the gateway itself, which refuses it in the contract's words. */
 function unchanged({ headers }: IncomingMessage) {
   const key = headers['x-api-key'];
@@ -82,11 +94,27 @@ function unchanged({ headers }: IncomingMessage) {
   };
 }
 
-function readQuestion({ url = '', headers }: IncomingMessage) {
+/** The question of a proxy. */
+interface Asked {
+  /** The request target. */
+  readonly path: string;
+  /** Where the host is. */
+  readonly hostHeader: string;
+  readonly passRefusals: boolean;
+  /** The header of the id in the key by which the proxy keeps answers; empty: it keeps none. */
+  readonly cachedBy: string;
+}
+
+function readQuestion({ url = '', headers }: IncomingMessage): Asked {
   const rest = url.replace(PATH, '');
   // Envoy puts the target behind a prefix; then no header counts, as it would be the client's.
-  if (rest.startsWith('/')) return { path: rest, passRefusals: false };
+  if (rest.startsWith('/')) return { path: rest, hostHeader: 'host', passRefusals: false, cachedBy: '' };
   const query = new URLSearchParams(rest);
   const path = headers[query.get('uri-header')?.toLowerCase() ?? URI_HEADER];
-  return { path: typeof path === 'string' ? path : '', passRefusals: query.get('refusal') === 'pass' };
+  return {
+    path: typeof path === 'string' ? path : '',
+    hostHeader: query.get('host-header')?.toLowerCase() ?? 'host',
+    passRefusals: query.get('refusal') === 'pass',
+    cachedBy: query.get('cached-by') ?? '',
+  };
 }

@@ -1,4 +1,4 @@
-import { messageOf } from '../../base/errors.ts';
+import { messageOf, statusOf } from '../../base/errors.ts';
 import type { Addresses } from '../access/addresses.ts';
 import type { Caller } from '../access/keys.ts';
 import { isReachable, type Sandbox } from '../leases/sandbox.ts';
@@ -22,12 +22,24 @@ export interface Question {
   readonly path: string;
   readonly caller: Caller | null;
   readonly via: string | undefined;
+  /** Aborts when the client has gone. */
+  readonly closed: () => AbortSignal;
+}
+
+/** Has sandboxes resumed that are paused. */
+export interface Resumer {
+  /** Whether a request for a sandbox that does not run waits. */
+  isFor(sandbox: Sandbox): boolean;
+  /** Resolves when it runs. Throws an error with the status of the response. */
+  run(id: string, signal: AbortSignal): Promise<Sandbox>;
 }
 
 /** Where a request goes. */
 export interface Route extends Upstream {
   /** In origin form. */
   readonly path: string;
+  /** The time until the sandbox expires, in ms; 0 when it was resumed for this request. */
+  readonly leftMs: number;
 }
 
 export interface Refusal {
@@ -36,10 +48,16 @@ export interface Refusal {
   readonly message: string;
 }
 
+/** What is known of a route before the sandbox is. */
+interface Wanted extends Pick<Route, 'path' | 'pseudonym' | 'leftMs'> {
+  readonly target: Target;
+}
+
 export interface RouteParts {
   readonly registry: Registry;
   readonly via: Via;
   readonly addresses: Addresses;
+  readonly resumes: Resumer;
   /** Whether only callers with a key reach sandboxes. */
   readonly requireKey: boolean;
 }
@@ -68,14 +86,29 @@ export class RouteFinder {
     if (this.#parts.requireKey && !caller) {
       return refuse('unauthorized', 401, 'unauthorized: header X-API-Key is missing or wrong');
     }
-    const { sandbox, now } = await this.#parts.registry.find(target.id);
-    if (!sandbox || !this.#isVisible(sandbox, caller)) {
-      return refuse('unknown', 502, `sandbox '${target.id}' is not known`);
+    const { sandbox, now } = await this.#parts.registry.look(target.id);
+    if (!sandbox || !this.#isVisible(sandbox, caller)) return unknown(target.id);
+    const mustWait = !isReachable(sandbox, now);
+    if (mustWait && !this.#parts.resumes.isFor(sandbox))
+      return refuse('expired', 502, describeAbsence(sandbox));
+    // Before a sandbox is resumed: what is refused does not wake it.
+    const refusal = await this.#refusePort(sandbox, question, path);
+    if (refusal) return refusal;
+    const route = { target, path, pseudonym, leftMs: mustWait ? 0 : sandbox.deadline - now };
+    return mustWait ? this.#resume(question, route) : this.#upstream(sandbox, route);
+  }
+
+  /** The machine may be another one afterwards, with another address. */
+  async #resume(question: Question, route: Wanted): Promise<Route | Refusal> {
+    const { id } = route.target;
+    try {
+      const sandbox = await this.#parts.resumes.run(id, question.closed());
+      if (!this.#isVisible(sandbox, question.caller)) return unknown(id);
+      return (await this.#refusePort(sandbox, question, route.path)) ?? this.#upstream(sandbox, route);
+    } catch (error) {
+      const code = statusOf(error);
+      return refuse(code === 503 ? 'busy' : 'failed', code, messageOf(error));
     }
-    if (!isReachable(sandbox, now)) return refuse('expired', 502, describeAbsence(sandbox));
-    return (
-      (await this.#refusePort(sandbox, question, path)) ?? this.#upstream(sandbox, target, path, pseudonym)
-    );
   }
 
   /** Where keys are required, a client reaches its own sandboxes only. */
@@ -94,16 +127,11 @@ export class RouteFinder {
     return open ? null : refuse('closed', 403, `port ${port} is not open to clients`);
   }
 
-  async #upstream(
-    sandbox: Sandbox,
-    target: Target,
-    path: string,
-    pseudonym: string,
-  ): Promise<Route | Refusal> {
+  async #upstream(sandbox: Sandbox, { target, ...rest }: Wanted): Promise<Route | Refusal> {
     const port = portOf(sandbox, target);
     try {
       const address = await this.#parts.addresses.resolve(sandbox.address);
-      return { sandboxId: sandbox.id, address, port, path, pseudonym };
+      return { sandboxId: sandbox.id, address, port, ...rest };
     } catch (error) {
       const message = `sandbox '${sandbox.id}' cannot be reached on port ${target.port}: ${messageOf(error)}`;
       return refuse('failed', 502, message);
@@ -121,6 +149,10 @@ function portOf(sandbox: Sandbox, { port }: Target): number {
 
 function refuse(result: Refusal['result'], code: number, message: string): Refusal {
   return { result, code, message };
+}
+
+function unknown(id: string): Refusal {
+  return refuse('unknown', 502, `sandbox '${id}' is not known`);
 }
 
 function describeLoop(id: string): string {

@@ -6,8 +6,9 @@ import type { Keys } from '../access/keys.ts';
 import type { Exchanges } from '../proxy/exchanges.ts';
 import type { ReverseProxy } from '../proxy/proxy.ts';
 import { isInvalidResponse } from '../proxy/response-checks.ts';
+import { AccessLog } from './access-log.ts';
 import { answerPreflight, isPreflight } from './answers.ts';
-import { type Downstream, requestFrom, upgradeFrom } from './downstream.ts';
+import { closeSignal, type Downstream, requestFrom, upgradeFrom } from './downstream.ts';
 import { RouteAnswers } from './route-answers.ts';
 import {
   isRefusal,
@@ -26,6 +27,8 @@ export interface RouterParts {
   readonly exchanges: Exchanges;
   /** The most requests that may be in flight to one sandbox. */
   readonly maxRequests: number;
+  /** Whether requests to sandboxes need a key, which preflights cannot have. */
+  readonly requireKey: boolean;
   /** Removed from requests to sandboxes. */
   readonly keys: Keys;
   /** Answers requests that name no sandbox. */
@@ -41,15 +44,21 @@ export class Router {
   readonly counts = Object.fromEntries(RESULTS.map((result) => [result, 0])) as Record<Result, number>;
   readonly #parts: RouterParts;
   readonly #answers: RouteAnswers;
+  readonly #log: AccessLog;
 
   constructor(parts: RouterParts) {
     this.#parts = parts;
+    this.#log = new AccessLog(parts.logger);
     this.#answers = new RouteAnswers(parts);
   }
 
   request(request: IncomingMessage, response: ServerResponse): void {
     if (this.#answers.isFor(request)) {
       void this.#answers.answer(request, response);
+      return;
+    }
+    if (this.#parts.requireKey && isPreflight(request)) {
+      answerPreflight(request, response);
       return;
     }
     this.#route(requestFrom(request, response), () => {
@@ -70,6 +79,7 @@ export class Router {
   #route(downstream: Downstream, otherwise: () => void): void {
     try {
       const target = this.#readTarget(downstream);
+      if (target !== null) this.#log.begin(downstream, target);
       if (target) void this.#forward(downstream, target);
       else if (target === null) otherwise();
     } catch (error) {
@@ -108,10 +118,11 @@ export class Router {
     }
   }
 
-  #find({ request }: Downstream, target: Target): Promise<Route | Refusal> {
+  #find({ request, stream }: Downstream, target: Target): Promise<Route | Refusal> {
     const { finder, keys } = this.#parts;
     const { headers, url: path = '' } = request;
-    return finder.find({ target, path, caller: keys.callerOf(headers), via: headers.via });
+    const closed = () => closeSignal(stream);
+    return finder.find({ target, path, caller: keys.callerOf(headers), via: headers.via, closed });
   }
 
   /** Refuses a request beyond the limit: a relay that removes `Via` would use up the gateway. */

@@ -1,5 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import { EnvdError } from '../../base/errors.ts';
+import { readName } from './names.ts';
 
 /** The port by which clients address the daemon of any sandbox. */
 export const DAEMON_PORT = 49983;
@@ -17,31 +18,47 @@ export interface Target {
   readonly port: number;
 }
 
-/** Reads the two headers that name a sandbox and a port in it. */
+/** Reads what names a sandbox and a port in it: two headers, and the host where the gateway has a domain. */
 export class TargetReader {
   readonly idHeader: string;
   readonly portHeader: string;
+  readonly #domain: string | null;
 
-  /** @param prefix of both headers, such as `Svc` */
-  constructor(prefix: string) {
+  /**
+   * @param prefix of both headers, such as `Svc`
+   * @param domain of hosts that name sandboxes; null: hosts name none
+   */
+  constructor(prefix: string, domain: string | null) {
     this.idHeader = `${prefix}-Sandbox-Id`;
     this.portHeader = `${prefix}-Sandbox-Port`;
+    this.#domain = domain;
   }
 
   /**
-   * Returns null when the request has neither header. Throws `invalid_argument` when one is malformed or repeated, or
-   * the id is missing.
+   * Returns null when neither headers nor host name a sandbox. Throws `invalid_argument` when one of them is malformed or
+   * repeated, the id is missing, or they contradict each other.
+   *
+   * @param hostHeader where the host is, in lower case
    */
-  read({ headersDistinct }: IncomingMessage): Target | null {
-    const ids = headersDistinct[this.idHeader.toLowerCase()];
-    const ports = headersDistinct[this.portHeader.toLowerCase()];
-    if (!ids && !ports) return null;
-    if (!ids) throw this.missing();
-    return { id: this.#readId(ids), port: ports ? this.#readPort(ports) : DAEMON_PORT };
+  read(request: IncomingMessage, hostHeader = 'host'): Target | null {
+    const named = this.#domain === null ? null : readName(request, this.#domain, hostHeader);
+    const ids = request.headersDistinct[this.idHeader.toLowerCase()];
+    const ports = request.headersDistinct[this.portHeader.toLowerCase()];
+    if (!ids && !ports) return named;
+    if (!ids && !named) throw this.missing();
+    const id = ids ? this.#readId(ids) : (named?.id ?? '');
+    const port = ports ? this.#readPort(ports) : (named?.port ?? DAEMON_PORT);
+    if (!named || (named.id === id && named.port === port)) return { id, port };
+    const message = `the host names port ${named.port} of sandbox '${named.id}', the headers port ${port} of '${id}'`;
+    throw new EnvdError('invalid_argument', message);
   }
 
   missing(): EnvdError {
-    return new EnvdError('invalid_argument', `header ${this.idHeader} is missing: it names the sandbox`);
+    const message =
+      this.#domain === null
+        ? `header ${this.idHeader} is missing: it names the sandbox`
+        : `neither header ${this.idHeader} nor the host, <port>-<id>.${this.#domain}, names a sandbox`;
+    return new EnvdError('invalid_argument', message);
   }
 
   #readId(values: readonly string[]): string {

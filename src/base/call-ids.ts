@@ -1,0 +1,32 @@
+/** A request, as far as it names itself. */
+interface Named {
+  readonly headers: Readonly<Record<string, string | readonly string[] | undefined>>;
+}
+
+interface Answer {
+  setHeader(name: string, value: string): unknown;
+}
+
+/** What callers name their requests by; others are ignored. */
+const REQUEST_ID = /^[\w.:+/=@-]{1,128}$/;
+/** Source: W3C Trace Context, section 3.2: version, trace, parent, flags. */
+const TRACEPARENT = /^(?!ff)[\da-f]{2}-(?!0{32})([\da-f]{32})-(?!0{16})[\da-f]{16}-[\da-f]{2}$/;
+
+/** The valid ids of a request in its answer. */
+export function passOnIds({ headers }: Named, response: Answer): void {
+  const { 'x-request-id': id, traceparent } = headers;
+  if (id === undefined && traceparent === undefined) return;
+  if (typeof id === 'string' && REQUEST_ID.test(id)) response.setHeader('x-request-id', id);
+  if (typeof traceparent === 'string' && TRACEPARENT.test(traceparent))
+    response.setHeader('traceparent', traceparent);
+}
+
+/** The valid ids of a request, for the log. */
+export function idsOf({ headers }: Named): Record<string, string> {
+  const { 'x-request-id': id, traceparent } = headers;
+  const trace = typeof traceparent === 'string' ? TRACEPARENT.exec(traceparent)?.[1] : undefined;
+  return {
+    ...(typeof id === 'string' && REQUEST_ID.test(id) && { requestId: id }),
+    ...(trace !== undefined && { traceId: trace }),
+  };
+}

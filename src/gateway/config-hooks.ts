@@ -1,0 +1,67 @@
+import { nonEmpty, parseCount, parseList, parsePath, parseSeconds, type Setting } from '../base/settings.ts';
+import type { ResumeLimits } from './expiry/resumes.ts';
+import { readSecret } from './hooks/signer.ts';
+import { OUTCOMES, type Outcome } from './leases/sandbox.ts';
+
+/** What is done to the machines of sandboxes, and when. */
+export interface HookConfig extends ResumeLimits {
+  /** A shell command or a URL that pauses or removes what has expired; null: no hook. */
+  readonly hook: string | null;
+  /** The same for what is to be removed at once; null: only the record is removed. */
+  readonly killHook: string | null;
+  /** The same for what is paused and needed again; null: that stays paused. */
+  readonly resumeHook: string | null;
+  /** Sign requests to URLs; null: they are not signed. */
+  readonly hookSecret: readonly Buffer[] | null;
+  /** How long a hook may take, in seconds. */
+  readonly hookTimeout: number;
+  /** Keeps the runs of hook commands, so that none runs twice. */
+  readonly hookDirectory: string;
+  readonly onExpiry: Outcome;
+}
+
+/** Those that may be absent. */
+export const OPTIONAL_HOOKS = { hook: null, killHook: null, resumeHook: null, hookSecret: null } as const;
+
+/** The hooks in the table of flags. */
+export const HOOK_SETTINGS: readonly Setting[] = [
+  { flags: '--hook <command|url>', help: 'called when a sandbox has expired', parse: nonEmpty },
+  { flags: '--kill-hook <command|url>', help: 'called when a sandbox is to be removed', parse: nonEmpty },
+  {
+    flags: '--resume-hook <command|url>',
+    help: 'called when a paused sandbox is needed',
+    parse: nonEmpty,
+  },
+  {
+    flags: '--hook-secret <list>',
+    help: 'whsec_ and base64: signs requests to URLs as Standard Webhooks says',
+    parse: parseList(
+      readSecret,
+      'It must be whsec_ and 24 to 64 bytes in base64; several are separated by commas.',
+    ),
+  },
+  {
+    ...{ flags: '--hook-timeout <seconds>', help: 'time after which a hook is killed' },
+    ...{ parse: parseSeconds, defaultValue: 60 },
+  },
+  {
+    ...{ flags: '--hook-directory <path>', help: 'keeps the runs of hook commands' },
+    ...{ parse: parsePath, defaultValue: '/var/lib/envd-gateway/hooks' },
+  },
+  {
+    ...{ flags: '--on-expiry <outcome>', help: 'what the hook does to an expired sandbox' },
+    ...{ choices: OUTCOMES, defaultValue: 'pause' },
+  },
+  {
+    ...{ flags: '--resume-wait <seconds>', help: 'time that a request waits for a sandbox to be resumed' },
+    ...{ parse: parseSeconds, defaultValue: 30 },
+  },
+  {
+    ...{ flags: '--max-waiting <number>', help: 'limit of requests that wait so' },
+    ...{ parse: parseCount, defaultValue: 1024 },
+  },
+  {
+    ...{ flags: '--max-resumes <number>', help: 'limit of sandboxes that are resumed at a time' },
+    ...{ parse: parseCount, defaultValue: 64 },
+  },
+];

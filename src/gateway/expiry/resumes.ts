@@ -1,0 +1,141 @@
+import { untilAborted, within } from '../../base/abort.ts';
+import { HttpError } from '../../base/errors.ts';
+import { isReachable, isResumable, type Sandbox } from '../leases/sandbox.ts';
+import { beginResume } from '../leases/transitions.ts';
+import type { Look, Registry } from '../registry/registry.ts';
+import type { Scheduler } from './scheduler.ts';
+
+export interface ResumeLimits {
+  /** How long a request waits, in seconds. */
+  readonly resumeWait: number;
+  /** The most requests that wait, for all sandboxes. */
+  readonly maxWaiting: number;
+  /** The most sandboxes that this gateway resumes at a time. */
+  readonly maxResumes: number;
+}
+
+export interface ResumeParts extends ResumeLimits {
+  readonly registry: Registry;
+  readonly scheduler: Pick<Scheduler, 'work'>;
+  /** Identifies this run of this gateway. */
+  readonly owner: string;
+  /** Whether there is a hook that resumes. */
+  readonly isOn: boolean;
+}
+
+/** The requests that wait for one sandbox look at its record together. */
+interface Shared {
+  readonly done: Promise<Sandbox | undefined>;
+  readonly stop: AbortController;
+  waiting: number;
+}
+
+/** Has the hook resume paused sandboxes that are needed: once, whatever the number of requests. */
+export class Resumes {
+  readonly #parts: ResumeParts;
+  readonly #shared = new Map<string, Shared>();
+  /** Being resumed by this gateway. */
+  readonly #begun = new Set<string>();
+  #waiting = 0;
+
+  constructor(parts: ResumeParts) {
+    this.#parts = parts;
+  }
+
+  get isOn(): boolean {
+    return this.#parts.isOn;
+  }
+
+  /** Whether a request that finds this sandbox not running waits for it. */
+  isFor(sandbox: Sandbox): boolean {
+    return this.isOn && sandbox.autoResume !== false && isResumable(sandbox);
+  }
+
+  /**
+   * Resolves with the record of a sandbox as soon as it runs. Throws an error with status 502 when it cannot be resumed, 503
+   * beyond a limit, 504 when that takes too long; the reason of `signal` when that aborts.
+   */
+  async run(id: string, signal: AbortSignal): Promise<Sandbox> {
+    const { maxWaiting, resumeWait } = this.#parts;
+    if (this.#waiting >= maxWaiting) {
+      const message = `${maxWaiting} requests wait for sandboxes to be resumed, the most that may: try again later`;
+      throw new HttpError(503, message);
+    }
+    const shared = this.#shared.get(id) ?? this.#share(id);
+    this.#waiting++;
+    shared.waiting++;
+    try {
+      const done = untilAborted(shared.done, signal);
+      const sandbox = await within<Sandbox | undefined>(resumeWait * 1000, done, () => undefined);
+      if (sandbox) return sandbox;
+    } finally {
+      this.#waiting--;
+      if (--shared.waiting === 0) shared.stop.abort();
+    }
+    throw new HttpError(504, `sandbox '${id}' is paused, and does not run again within ${resumeWait} s`);
+  }
+
+  #share(id: string): Shared {
+    const stop = new AbortController();
+    const look = (found: Look) => this.#look(id, found);
+    const done = this.#parts.registry.until(id, Number.POSITIVE_INFINITY, look, stop.signal);
+    const shared: Shared = { done, stop, waiting: 0 };
+    this.#shared.set(id, shared);
+    const forget = () => {
+      if (this.#shared.get(id) === shared) this.#shared.delete(id);
+    };
+    done.then(forget, forget);
+    stop.signal.addEventListener('abort', forget);
+    return shared;
+  }
+
+  /** Undefined: it does not run yet. */
+  async #look(id: string, { sandbox, now }: Look): Promise<Sandbox | undefined> {
+    if (!sandbox) throw new HttpError(502, `sandbox '${id}' is not known`);
+    if (isReachable(sandbox, now)) return sandbox;
+    const { phase, failures, retryAt, deadline } = sandbox;
+    // One that cannot be frozen or thawed would have every request wait in vain.
+    const isStuck = failures > 0 && deadline <= now && phase !== 'paused' && phase !== 'resuming';
+    if (!isResumable(sandbox) || isStuck) throw new HttpError(502, `sandbox '${id}' has expired`);
+    if (phase !== 'paused') return undefined;
+    if (retryAt > now) {
+      const seconds = Math.ceil((retryAt - now) / 1000);
+      throw new HttpError(
+        502,
+        `sandbox '${id}' could not be resumed: it is tried again in ${seconds} s or later`,
+      );
+    }
+    await this.#begin(id);
+    return undefined;
+  }
+
+  async #begin(id: string): Promise<void> {
+    const { scheduler, maxResumes } = this.#parts;
+    if (this.#begun.size >= maxResumes) {
+      throw new HttpError(
+        503,
+        `${maxResumes} sandboxes are being resumed, the most that may: try again later`,
+      );
+    }
+    this.#begun.add(id);
+    try {
+      const sandbox = await this.#claim(id);
+      if (sandbox) void scheduler.work(sandbox).finally(() => this.#begun.delete(id));
+      else this.#begun.delete(id);
+    } catch (error) {
+      this.#begun.delete(id);
+      throw error;
+    }
+  }
+
+  /** Null: another gateway was quicker, or there is nothing to resume any more. */
+  async #claim(id: string): Promise<Sandbox | null> {
+    let isClaimed = false;
+    const sandbox = await this.#parts.registry.change(id, (current, now) => {
+      const next = current.phase === 'paused' ? beginResume(current, this.#parts.owner, now) : current;
+      isClaimed = next !== current;
+      return next;
+    });
+    return isClaimed ? sandbox : null;
+  }
+}

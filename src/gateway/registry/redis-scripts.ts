@@ -1,0 +1,173 @@
+import { defineScript } from '@redis/client';
+import { hostOf, PHASES, type Sandbox } from '../leases/sandbox.ts';
+
+/** One hash tag for all keys, as earlier versions have it. */
+const PREFIX = '{envd-gateway}';
+const RECORD = `${PREFIX}:sandbox:`;
+/** Ids by when a gateway has to act. */
+const ATTENTION = `${PREFIX}:attention`;
+/** How many daemons there are, by endpoint: `IP:PORT`, `*:PORT` at host names, `any:PORT` in all. */
+const DAEMONS = `${PREFIX}:daemons`;
+/** Ids by when the sandbox was started: all, and those of one owner behind a colon. */
+const STARTED = `${PREFIX}:started`;
+/** Ids, a set for each phase. */
+const PHASE = `${PREFIX}:phase:`;
+/** Published here: the ids of changed records, and `daemon:PORT` where a daemon has come or gone. */
+export const CHANGES = `${PREFIX}:changes`;
+/** The random key of this registry. */
+export const SHARED_KEY = `${PREFIX}:key`;
+
+/** Returns version, record, and Redis' clock, which all gateways share. */
+const READ = `
+  local found = redis.call('HMGET', KEYS[1], 'version', 'record')
+  local time = redis.call('TIME')
+  return { found[1], found[2], time[1], time[2] }`;
+
+/** Enters a record in the lists of sandboxes, whatever they have had of it; without a phase, removes it from them. */
+const LIST = `
+  local function list(id, phase, started, owner, earlier_owner)
+    for _, each in ipairs({ ${PHASES.map((phase) => `'${phase}'`).join(', ')} }) do
+      redis.call(each == phase and 'SADD' or 'SREM', '${PHASE}' .. each, id)
+    end
+    if earlier_owner and earlier_owner ~= owner then redis.call('ZREM', '${STARTED}:' .. earlier_owner, id) end
+    if phase == '' then
+      redis.call('ZREM', '${STARTED}', id)
+    else
+      redis.call('ZADD', '${STARTED}', started, id)
+      if owner ~= '' then redis.call('ZADD', '${STARTED}:' .. owner, started, id) end
+    end
+  end`;
+
+/**
+ * Arguments: id, expected version or '', new version, when it is due, record or '' to remove it, endpoint and port of the
+ * daemon, host, number of failures, phase, start, owner. Returns 1 if written.
+ */
+const WRITE = `${LIST}
+  if (redis.call('HGET', KEYS[1], 'version') or '') ~= ARGV[2] then return 0 end
+  local function count(endpoint, port, by)
+    for _, each in ipairs({ endpoint, 'any:' .. port }) do
+      if redis.call('HINCRBY', '${DAEMONS}', each, by) <= 0 then redis.call('HDEL', '${DAEMONS}', each) end
+    end
+    redis.call('PUBLISH', '${CHANGES}', 'daemon:' .. port)
+  end
+  local before = redis.call('HMGET', KEYS[1], 'endpoint', 'port', 'owner')
+  local moved = before[1] ~= ARGV[6]
+  if moved and before[1] and before[2] then count(before[1], before[2], -1) end
+  list(ARGV[1], ARGV[10], ARGV[11], ARGV[12], before[3])
+  if ARGV[5] == '' then
+    redis.call('DEL', KEYS[1])
+    redis.call('ZREM', '${ATTENTION}', ARGV[1])
+  else
+    redis.call('HSET', KEYS[1], 'version', ARGV[3], 'record', ARGV[5], 'endpoint', ARGV[6], 'port', ARGV[7],
+      'host', ARGV[8], 'failures', ARGV[9], 'owner', ARGV[12])
+    if moved then count(ARGV[6], ARGV[7], 1) end
+    redis.call('ZADD', '${ATTENTION}', ARGV[4], ARGV[1])
+  end
+  redis.call('PUBLISH', '${CHANGES}', ARGV[1])
+  return 1`;
+
+/**
+ * Arguments: how many, behind how many. Returns the time, when the next one is due or '', and of each id, host, number of
+ * failures.
+ */
+const DUE = `
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  local ids = redis.call('ZRANGE', KEYS[1], '-inf', now, 'BYSCORE', 'LIMIT', ARGV[2], ARGV[1])
+  local after = redis.call('ZRANGE', KEYS[1], '(' .. now, '(+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
+  local found = {}
+  for _, id in ipairs(ids) do
+    local lane = redis.call('HMGET', '${RECORD}' .. id, 'host', 'failures')
+    for _, value in ipairs({ id, lane[1] or '', lane[2] or '0' }) do found[#found + 1] = value end
+  end
+  return { string.format('%d', now), after[2] or '', found }`;
+
+/**
+ * Arguments: how many, behind which start and id, the farthest start, and REV to go backwards. Returns
+ * of each id, start, record or ''.
+ */
+const PAGE = `
+  local function range(first, last, ...)
+    local values = { KEYS[1], first, last, 'BYSCORE' }
+    for _, each in ipairs({ ARGV[5], ... }) do
+      if each ~= '' then values[#values + 1] = each end
+    end
+    return redis.call('ZRANGE', unpack(values))
+  end
+  local function is_up_to(a, b)
+    for index = 1, #a do
+      local one, other = a:byte(index), b:byte(index)
+      if one ~= other then return other ~= nil and one < other end
+    end
+    return true
+  end
+  local skipped = 0
+  for _, id in ipairs(range(ARGV[2], ARGV[2])) do
+    local passed = ARGV[5] == '' and is_up_to(id, ARGV[3]) or ARGV[5] ~= '' and is_up_to(ARGV[3], id)
+    if passed then skipped = skipped + 1 end
+  end
+  local page = range(ARGV[2], ARGV[4], 'LIMIT', skipped, ARGV[1], 'WITHSCORES')
+  local found = {}
+  for index = 1, #page, 2 do
+    local record = redis.call('HGET', '${RECORD}' .. page[index], 'record') or ''
+    for _, value in ipairs({ page[index], page[index + 1], record }) do found[#found + 1] = value end
+  end
+  return found`;
+
+/** Arguments: ids. Enters records in the lists that were written by a version without them. */
+const ENTER = `${LIST}
+  for _, id in ipairs(ARGV) do
+    local record = redis.call('HGET', '${RECORD}' .. id, 'record')
+    if record then
+      local sandbox = cjson.decode(record)
+      local owner = type(sandbox.owner) == 'string' and sandbox.owner or ''
+      list(id, sandbox.phase, string.format('%d', sandbox.startedAt), owner, false)
+      redis.call('HSET', '${RECORD}' .. id, 'owner', owner)
+    end
+  end
+  return 1`;
+
+/** A script on one key, with arguments as they are. */
+function script<T>(SCRIPT: string, readOnly: boolean, transformReply: (reply: unknown) => T) {
+  return defineScript({
+    ...{ SCRIPT, NUMBER_OF_KEYS: 1, IS_READ_ONLY: readOnly, transformReply },
+    parseCommand(parser, key: string, values: readonly string[]) {
+      parser.pushKey(key);
+      parser.push(...values);
+    },
+  });
+}
+
+export const SCRIPTS = {
+  readRecord: script(READ, true, (reply) => reply as readonly (string | null)[]),
+  writeRecord: script(WRITE, false, (reply) => reply === 1),
+  dueRecords: script(DUE, true, (reply) => {
+    const [now, next, found] = reply as readonly [string, string, readonly string[]];
+    return { now: Number(now), next, found: inThrees(found) };
+  }),
+  pageOfRecords: script(PAGE, true, (reply) => inThrees(reply as readonly string[])),
+  enterRecords: script(ENTER, false, () => {}),
+};
+
+/** The names of keys. */
+export const KEYS = {
+  ...{ attention: ATTENTION, daemons: DAEMONS, started: STARTED },
+  record: (id: string) => RECORD + id,
+  ofOwner: (owner: string | null) => (owner === null ? STARTED : `${STARTED}:${owner}`),
+  phase: (phase: string) => PHASE + phase,
+} as const;
+
+/** The last arguments of a write. */
+export function fieldsOf(sandbox: Sandbox | null): readonly string[] {
+  if (!sandbox) return ['', '', '', '', '', '', ''];
+  const { ip, port, failures, phase, startedAt, owner } = sandbox;
+  const endpoint = `${ip ?? '*'}:${port}`;
+  return [endpoint, String(port), hostOf(sandbox), String(failures), phase, String(startedAt), owner ?? ''];
+}
+
+function inThrees(values: readonly string[]): readonly (readonly [string, string, string])[] {
+  return Array.from({ length: values.length / 3 }, (_, index) => {
+    const [first = '', second = '', third = ''] = values.slice(3 * index, 3 * index + 3);
+    return [first, second, third] as const;
+  });
+}

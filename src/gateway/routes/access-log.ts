@@ -1,0 +1,46 @@
+import { randomUUID } from 'node:crypto';
+import { ServerResponse } from 'node:http';
+import type { Logger } from 'pino';
+import { idsOf } from '../../base/call-ids.ts';
+import type { Downstream } from './downstream.ts';
+import type { Target } from './target.ts';
+
+/** How much of a path is logged, in characters. */
+const PATH_LENGTH = 256;
+
+/** One line for each request to a sandbox, at its end: without queries, headers and bodies, which contain secrets. */
+export class AccessLog {
+  readonly #logger: Logger;
+
+  constructor(logger: Logger) {
+    this.#logger = logger;
+  }
+
+  /** Follows an exchange to its end. A request without `X-Request-Id` gets one, by which the sandbox knows it, too. */
+  begin({ request, stream }: Downstream, target: Target | undefined): void {
+    request.headers['x-request-id'] ??= randomUUID();
+    const { method, url = '', socket } = request;
+    const { remoteAddress: client } = socket;
+    const [started, sentBefore] = [performance.now(), socket.bytesWritten];
+    stream.once('close', () => {
+      const response = stream instanceof ServerResponse ? stream : null;
+      const line = {
+        ...{ method, path: pathOf(url), client },
+        ...(target && { sandboxID: target.id, port: target.port }),
+        // That of an upgrade is the sandbox' own.
+        ...(response?.headersSent && { status: response.statusCode }),
+        ...(response?.writableFinished === false && { aborted: true }),
+        milliseconds: Math.round((performance.now() - started) * 10) / 10,
+        bytes: socket.bytesWritten - sentBefore,
+        ...idsOf(request),
+      };
+      this.#logger.info(line, 'request');
+    });
+  }
+}
+
+/** Neither query nor, in absolute form, user and password. */
+function pathOf(target: string): string {
+  const path = target.split(/[?#]/, 1)[0] ?? '';
+  return path.replace(/^[a-z+.-]*:?\/\/[^/]*@/i, '').slice(0, PATH_LENGTH);
+}

@@ -1,0 +1,67 @@
+import { once } from 'node:events';
+import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
+import { until } from '../support/until.ts';
+
+let gateway: TestGateway;
+let server: Server;
+let seen: IncomingHttpHeaders = {};
+
+beforeAll(async () => {
+  server = createServer(({ headers, url }, response) => {
+    seen = headers;
+    if (url === '/cut') response.write('a', () => response.destroy());
+    else response.end('hello');
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  gateway = await startGateway();
+  await gateway.register('one', (server.address() as AddressInfo).port, { timeout: 600 });
+});
+
+afterAll(async () => {
+  await gateway[Symbol.asyncDispose]();
+  server.closeAllConnections();
+  server.close();
+});
+
+const lineOf = (path: string) =>
+  until(`${path} is logged`, () => gateway.log.find((line) => line.msg === 'request' && line.path === path));
+const ask = (path: string, headers: Readonly<Record<string, string>> = {}) =>
+  fetch(`${gateway.url}${path}`, { headers: { ...toSandbox('one'), ...headers } }).then((response) =>
+    response.text().catch(() => 'aborted'),
+  );
+
+test('a request is one line, with its ids and without secrets', async () => {
+  const trace = '0af7651916cd43dd8448eb211c80319c';
+  const traceparent = `00-${trace}-b7ad6b7169203331-01`;
+  await ask('/a/b?token=hidden', { 'x-request-id': 'mine-1', traceparent, 'x-api-key': 'hidden' });
+  const line = await lineOf('/a/b');
+  expect(line).toMatchObject({
+    ...{ method: 'GET', sandboxID: 'one', port: 49983, status: 200, client: '127.0.0.1' },
+    ...{ requestId: 'mine-1', traceId: trace, milliseconds: expect.any(Number), bytes: expect.any(Number) },
+  });
+  expect(line).not.toHaveProperty('aborted');
+  expect(seen).toMatchObject({ 'x-request-id': 'mine-1', traceparent });
+  expect(gateway.log.filter(({ msg, path }) => msg === 'request' && path === '/a/b')).toHaveLength(1);
+  expect(JSON.stringify(gateway.log)).not.toContain('hidden');
+});
+
+test('a request without an id gets one, which the sandbox sees; one that cannot be an id is not logged', async () => {
+  await ask('/none');
+  const { requestId } = await lineOf('/none');
+  expect(requestId).toMatch(/^[\da-f-]{36}$/);
+  expect(seen['x-request-id']).toBe(requestId);
+  await ask('/strange', { 'x-request-id': '{"a": "b"}' });
+  expect(await lineOf('/strange')).not.toHaveProperty('requestId');
+});
+
+test('refusals and broken responses are lines, too', async () => {
+  await ask('/unknown', { 'svc-sandbox-id': 'unknown' });
+  expect(await lineOf('/unknown')).toMatchObject({ sandboxID: 'unknown', status: 502 });
+  await ask('/malformed', { 'svc-sandbox-id': 'a b' });
+  expect(await lineOf('/malformed')).toMatchObject({ status: 400 });
+  await ask('/cut');
+  expect(await lineOf('/cut')).toMatchObject({ sandboxID: 'one', status: 200, aborted: true });
+});

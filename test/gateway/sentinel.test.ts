@@ -1,0 +1,156 @@
+import { spawnSync } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { createClient } from '@redis/client';
+import { expect, onTestFinished, test } from 'vitest';
+import { startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
+import { startGuests } from '../support/guests.ts';
+import { hookCalls, phase, record } from '../support/hook.ts';
+import { startRedis, startSentinel } from '../support/redis-server.ts';
+import { scratch } from '../support/scratch.ts';
+import { until } from '../support/until.ts';
+
+const MAIN = fileURLToPath(new URL('../../src/gateway/main.ts', import.meta.url));
+
+/** Starts something that ends with the test. */
+async function owned<T extends AsyncDisposable>(starting: Promise<T>): Promise<T> {
+  const started = await starting;
+  onTestFinished(() => started[Symbol.asyncDispose]());
+  return started;
+}
+
+const clientOf = (url: string) => createClient({ url });
+
+/** What a server answers; null when its connection breaks, as the change of a master does. */
+async function ask<T>(
+  url: string,
+  question: (client: ReturnType<typeof clientOf>) => Promise<T>,
+): Promise<T | null> {
+  const client = clientOf(url);
+  client.on('error', () => {});
+  try {
+    await client.connect();
+    return await question(client);
+  } catch {
+    return null;
+  } finally {
+    if (client.isOpen) client.destroy();
+  }
+}
+
+const info = (url: string, section: string) =>
+  ask(url, (client) => client.info(section)).then((text) => text ?? '');
+
+const reach = async (gateway: TestGateway, id: string) =>
+  (await fetch(`${gateway.url}/health`, { headers: toSandbox(id) })).status;
+
+test('the master dies: another one takes over, nothing is lost, each hook runs once', {
+  timeout: 60_000,
+}, async () => {
+  const master = await owned(startRedis());
+  const replica = await owned(startRedis('--replicaof', '127.0.0.1', `${master.port}`));
+  await until('the replica follows', async () => /state=online/.test(await info(master.url, 'replication')));
+  const sentinels = await Promise.all([1, 2, 3].map(() => owned(startSentinel('registry', master.port, 2))));
+  for (const { url } of sentinels) {
+    const known = () => ask(url, (client) => client.sendCommand(['SENTINEL', 'MASTER', 'registry']));
+    await until('they know of each other and of the replica', async () => {
+      const fields = (await known()) as unknown as Record<string, string> | string[];
+      const text = JSON.stringify(fields);
+      return /"num-slaves"[:,]"1"/.test(text) && /"num-other-sentinels"[:,]"2"/.test(text);
+    });
+  }
+  const guests = await owned(startGuests(2));
+  const file = `${scratch()}/told`;
+  const list = sentinels.map(({ port }) => `127.0.0.1:${port}`).join(',');
+  // The first one does not answer at all.
+  const flags = [
+    '--redis=redis://registry',
+    `--redis-sentinels=127.0.0.1:1,${list}`,
+    `--hook=${record(file)}`,
+  ];
+  const directory = scratch();
+  const gateways = [
+    await owned(startGateway({ args: flags, directory })),
+    await owned(startGateway({ args: flags, directory })),
+  ] as const;
+  const [first, second] = gateways;
+  await first.register('one', guests.ports[0] ?? 0, { timeout: 600 });
+  await first.register('two', guests.ports[1] ?? 0, { timeout: 3 });
+  for (const gateway of gateways) expect(await reach(gateway, 'one')).toBe(204);
+
+  await until(
+    'the replica has it all',
+    async () => (await ask(replica.url, (client) => client.exists('{envd-gateway}:sandbox:two'))) === 1,
+  );
+  await master.stop('SIGKILL');
+  for (const gateway of gateways) {
+    await until('it reaches the sandbox again', async () => (await reach(gateway, 'one')) === 204);
+  }
+  await phase(second, 'two', 'paused');
+  expect(hookCalls(file).map(({ sandboxID }) => sandboxID)).toEqual(['two']);
+  // Changes are told on the new connection, too.
+  await second.call('DELETE /sandboxes/one');
+  await until('the other gateway knows', async () => (await reach(first, 'one')) === 502);
+
+  // The old master comes back, as a replica that refuses writes; the gateways stay with the new one.
+  await master.start();
+  await until('it follows', async () => /role:slave/.test(await info(master.url, 'replication')));
+  await first.register('one', guests.ports[0] ?? 0, { timeout: 600 });
+  expect(await reach(second, 'one')).toBe(204);
+});
+
+test('a planned change of the master is followed', { timeout: 60_000 }, async () => {
+  const master = await owned(startRedis());
+  const replica = await owned(startRedis('--replicaof', '127.0.0.1', `${master.port}`));
+  const sentinel = await owned(startSentinel('registry', master.port, 1));
+  await until('the replica is known', async () => /slaves=1/.test(await info(sentinel.url, 'sentinel')));
+  const guests = await owned(startGuests(1));
+  const flags = ['--redis=redis://registry', `--redis-sentinels=${sentinel.url}`];
+  const gateway = await owned(startGateway({ args: flags }));
+  await gateway.register('one', guests.ports[0] ?? 0, { timeout: 600 });
+  expect(await reach(gateway, 'one')).toBe(204);
+  await until('it is allowed', () =>
+    ask(sentinel.url, (client) => client.sendCommand(['SENTINEL', 'FAILOVER', 'registry'])),
+  );
+  await until('the roles have changed', async () =>
+    /role:master/.test(await info(replica.url, 'replication')),
+  );
+  await until('it writes to the new master', async () => {
+    const { status } = await gateway.call('POST /sandboxes/one/timeout', { timeout: 900 });
+    return status === 204;
+  });
+  expect(await reach(gateway, 'one')).toBe(204);
+});
+
+test.each([
+  [
+    'a node of a cluster',
+    ['--cluster-enabled', 'yes'],
+    /it is a node of a cluster: .* a server with replicas/,
+    2,
+  ],
+  ['a replica', ['--replicaof', '127.0.0.1', '1'], /the server of the registry is a replica/, 1],
+] as const)('%s is refused at the start, with the reason', async (_what, more, sentence, code) => {
+  const server = await owned(startRedis(...more));
+  expect(started(`--redis=${server.url}`)).toEqual([code, expect.stringMatching(sentence)]);
+});
+
+test('so is a Sentinel, an unknown name, and Sentinels that do not answer', async () => {
+  const server = await owned(startRedis());
+  const sentinel = await owned(startSentinel('registry', server.port, 1));
+  const reason = /it is a Sentinel, which --redis-sentinels is for/;
+  expect(started(`--redis=${sentinel.url}`)).toEqual([2, expect.stringMatching(reason)]);
+  const named = (name: string, port: number) =>
+    started(`--redis=redis://${name}`, `--redis-sentinels=127.0.0.1:${port}`);
+  expect(named('other', sentinel.port)).toEqual([1, expect.stringMatching(/it knows no master 'other'/)]);
+  expect(named('registry', 1)).toEqual([
+    1,
+    expect.stringMatching(/no Sentinel tells where .*: 127.0.0.1:1: /),
+  ]);
+});
+
+/** The exit code of a gateway, and what it complains of. */
+function started(...args: readonly string[]): readonly [code: number | null, complaint: string] {
+  const command = [MAIN, '--host=127.0.0.1', '--port=0', '--api-key=k', ...args];
+  const { status, stderr } = spawnSync(process.execPath, command, { encoding: 'utf8', timeout: 20_000 });
+  return [status, stderr];
+}

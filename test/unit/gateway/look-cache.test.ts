@@ -1,0 +1,90 @@
+import { expect, test } from 'vitest';
+import { register } from '../../../src/gateway/leases/transitions.ts';
+import { LookCache, type Source } from '../../../src/gateway/registry/look-cache.ts';
+import type { Look } from '../../../src/gateway/registry/registry.ts';
+
+const now = 1_000_000;
+const look = (port: number): Look => {
+  const registration = {
+    ...{ id: 'one', address: '10.0.0.1', ip: '10.0.0.1', port, accessToken: null, metadata: {}, owner: null },
+    ...{ envdVersion: '0.6.4', onExpiry: 'pause' as const },
+  };
+  return { sandbox: register(null, registration, 60, now), now };
+};
+
+/** A registry that answers when it is told to, in the order of the questions. */
+function slowSource() {
+  const reads: PromiseWithResolvers<Look>[] = [];
+  const ports: PromiseWithResolvers<boolean>[] = [];
+  const asked = <T>(questions: PromiseWithResolvers<T>[]) => {
+    const question = Promise.withResolvers<T>();
+    questions.push(question);
+    return question.promise;
+  };
+  const source: Source = {
+    read: () => asked(reads),
+    isDaemon: () => asked(ports),
+    beat: async () => {},
+  };
+  return { source, reads, ports };
+}
+
+test('a read that is in flight is shared until the record changes, and not kept then', async () => {
+  const { source, reads } = slowSource();
+  using cache = new LookCache(source);
+  const early = [cache.look('one'), cache.look('one')];
+  expect(reads).toHaveLength(1);
+  cache.forget('one');
+  const late = cache.look('one');
+  expect(reads).toHaveLength(2);
+  reads[1]?.resolve(look(2));
+  expect((await late).sandbox?.port).toBe(2);
+  // From before the change, and replied behind it.
+  reads[0]?.resolve(look(1));
+  expect((await Promise.all(early)).map(({ sandbox }) => sandbox?.port)).toEqual([1, 1]);
+  expect((await cache.look('one')).sandbox?.port).toBe(2);
+  expect(reads).toHaveLength(2);
+});
+
+test('what was asked before messages were lost is not kept', async () => {
+  const { source, reads } = slowSource();
+  using cache = new LookCache(source);
+  const early = cache.look('one');
+  cache.forgetAll();
+  reads[0]?.resolve(look(1));
+  await early;
+  void cache.look('one');
+  expect(reads).toHaveLength(2);
+});
+
+test('of ports too, what was asked before a daemon came is not kept', async () => {
+  const { source, ports } = slowSource();
+  using cache = new LookCache(source);
+  const early = cache.isDaemon('10.0.0.1', 80);
+  cache.forgetPort(80);
+  ports[0]?.resolve(false);
+  expect(await early).toBe(false);
+  const late = cache.isDaemon('10.0.0.1', 80);
+  ports[1]?.resolve(true);
+  expect(await late).toBe(true);
+  expect(await cache.isDaemon('10.0.0.1', 80)).toBe(true);
+  expect(ports).toHaveLength(2);
+});
+
+test('neither an unknown sandbox nor one that has expired is kept, and an error is none', async () => {
+  const { source, reads } = slowSource();
+  using cache = new LookCache(source);
+  for (const [index, answer] of [
+    { sandbox: null, now },
+    { ...look(1), now: now + 60_000 },
+  ].entries()) {
+    const asked = cache.look('one');
+    reads[index]?.resolve(answer);
+    expect(await asked).toEqual(answer);
+  }
+  const failed = cache.look('one');
+  reads[2]?.reject(new Error('away'));
+  await expect(failed).rejects.toThrow('away');
+  void cache.look('one');
+  expect(reads).toHaveLength(4);
+});
