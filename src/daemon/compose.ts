@@ -43,6 +43,8 @@ export interface Daemon {
   readonly upgrade: Upgrade;
   /** Thaws, ends streams, watches and the server; ends the processes or leaves them running. */
   stop(processes: 'end' | 'leave'): Promise<void>;
+  /** What a stop in progress waits for. */
+  stopWaitsFor(): string;
   /** Sends SIGKILL to all processes, when an orderly stop did not complete. */
   kill(): void;
   /** Gets the log, until it is closed; null: there is none. */
@@ -104,8 +106,8 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
     },
   );
   succeed(inherited, config.stored, parts, logger);
-  const stop = (action: 'end' | 'leave') => stopAll({ ...parts, app, owned }, action);
-  return { app, upgrade, collector, stop, kill: () => processes.kill(), isHeldUp: () => lanes.isBusy };
+  const ends = { ...createStop({ ...parts, app, owned }), kill: () => processes.kill() };
+  return { app, upgrade, collector, ...ends, isHeldUp: () => lanes.isBusy };
 }
 
 /** Null while the server does not listen. */
@@ -121,16 +123,23 @@ interface Stopped extends HandingOver {
   readonly owned: Disposable;
 }
 
-async function stopAll(daemon: Stopped, action: 'end' | 'leave'): Promise<void> {
-  const { stopping, shutdown } = daemon;
-  stopping.abort(new EnvdError('unavailable', 'the daemon is stopping'));
-  shutdown.abort(stopping.signal.reason);
-  await daemon.filesystemFreezer.release();
-  await daemon.freezer.thaw();
-  if (action === 'end') await daemon.processes.stop();
-  else await daemon.processes.handOver();
-  await daemon.app.close();
-  daemon.owned[Symbol.dispose]();
+function createStop(daemon: Stopped): Pick<Daemon, 'stop' | 'stopWaitsFor'> {
+  let step = '';
+  const stop = async (action: 'end' | 'leave') => {
+    const { stopping, shutdown } = daemon;
+    stopping.abort(new EnvdError('unavailable', 'the daemon is stopping'));
+    shutdown.abort(stopping.signal.reason);
+    step = 'the thaw';
+    await daemon.filesystemFreezer.release();
+    await daemon.freezer.thaw();
+    step = 'processes';
+    if (action === 'end') await daemon.processes.stop();
+    else await daemon.processes.handOver();
+    step = 'the server';
+    await daemon.app.close();
+    daemon.owned[Symbol.dispose]();
+  };
+  return { stop, stopWaitsFor: () => step };
 }
 
 interface UsableCgroups {

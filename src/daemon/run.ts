@@ -46,6 +46,7 @@ export async function run(config: Config): Promise<void> {
         notify('stopping');
         return stop(daemon, actionFor(signal), logger);
       },
+      waitsFor: () => daemon.stopWaitsFor(),
       beforeForcedExit: (signal) => {
         if (actionFor(signal) === 'end') daemon.kill();
       },

@@ -160,7 +160,10 @@ test('health, init, freeze, thaw, signals and the stop answer when all lanes are
   );
 
   void daemon.stop();
-  await until('it has stopped', () => daemon.log.some(({ msg }) => msg === 'stopped'));
+  const end = await until('it has stopped', () =>
+    daemon.log.find(({ msg }) => /^stop(ped| )/.test(`${msg}`)),
+  );
+  expect(end, JSON.stringify(end)).toMatchObject({ msg: 'stopped' });
   filesystem.thaw();
   expect((await daemon.exited).code).toBe(0);
 }, 120_000);

@@ -1,11 +1,11 @@
-import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { DAEMON_PROGRAM, startDaemon, type TestDaemon } from '../support/daemon.ts';
 
 /** The flags of `npm start`, unless the environment has others to compare. */
-export const DAEMON_FLAGS = (process.env.DAEMON_FLAGS ?? '--max-semi-space-size=2')
+export const DAEMON_FLAGS = (process.env.DAEMON_FLAGS ?? '--max-semi-space-size=2 --no-parallel-scavenge')
   .split(' ')
   .filter(Boolean);
 
 /** The real daemon with its flags. */
 export function startBenchDaemon(): Promise<TestDaemon> {
-  return startDaemon({ env: { NODE_OPTIONS: DAEMON_FLAGS.join(' ') } });
+  return startDaemon({ command: [process.execPath, ...DAEMON_FLAGS, DAEMON_PROGRAM] });
 }

@@ -10,8 +10,7 @@ import { closeSync, mkdirSync, openSync, readFileSync, rmSync, statSync, writeFi
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { filesPerSecond, type Request, received, sendAndWait } from '../support/bench-files-client.ts';
-import { startDaemon } from '../support/daemon.ts';
-import { DAEMON_FLAGS } from './daemon.ts';
+import { startBenchDaemon } from './daemon.ts';
 import { cpuMs, median, printTable, show, takeTurns } from './figures.ts';
 import { startNginx } from './nginx.ts';
 
@@ -20,7 +19,7 @@ const SIZE = Number(mib) * 1024 ** 2;
 const ROUNDS = Number(rounds);
 const SMALL_FILES = 500;
 
-await using daemon = await startDaemon({ env: { NODE_OPTIONS: DAEMON_FLAGS.join(' ') } });
+await using daemon = await startBenchDaemon();
 const root = join(daemon.scratch, 'served');
 mkdirSync(root);
 await using nginx = await startNginx(root);

@@ -37,6 +37,10 @@ const BENCHES: Readonly<Record<string, Bench>> = {
   leaks: { what: 'what 10,000 processes leave behind, and a slow reader takes', flags: COLLECTS },
   lines: { what: 'lines a second of programs that write each on its own', flags: COLLECTS },
   'list-dir': { what: 'ListDir and Stat beside find', packages: 'bench' },
+  registry: {
+    what: 'gateways on one Redis with many sandboxes',
+    args: '[SANDBOXES] [GATEWAYS] [SECONDS]',
+  },
   spawn: { what: 'the start of a process beside child_process', flags: COLLECTS },
   'start-up': {
     what: 'the time to the first answer, from sources and from dist/ (npm run build first)',

@@ -31,7 +31,12 @@ interface Sample {
 const PORT = await freePort();
 const scratch = mkdtempSync(join(tmpdir(), 'envd-start-up-'));
 const [rounds = '15', ...more] = process.argv.slice(2);
-const node = (...args: string[]) => [process.execPath, '--max-semi-space-size=2', ...args];
+const node = (...args: string[]) => [
+  process.execPath,
+  '--max-semi-space-size=2',
+  '--no-parallel-scavenge',
+  ...args,
+];
 const cache = (name: string) => ({ NODE_COMPILE_CACHE: join(scratch, name) });
 const server = `require('http').createServer((q, s) => s.writeHead(204).end()).listen(${PORT})`;
 const variants: Variant[] = [

@@ -4,7 +4,7 @@ import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { sendAndWait } from '../support/bench-files-client.ts';
-import { startDaemon } from '../support/daemon.ts';
+import { startBenchDaemon } from './daemon.ts';
 import { cpuMs, median, printTable, show, takeTurns } from './figures.ts';
 
 /*
@@ -16,7 +16,7 @@ const [files = '10000', bytes = '4096', rounds = '7'] = process.argv.slice(2);
 const COUNT = Number(files);
 const NOTHING = Buffer.alloc(0);
 
-await using daemon = await startDaemon({ env: { NODE_OPTIONS: '--max-semi-space-size=2' } });
+await using daemon = await startBenchDaemon();
 const from = join(daemon.scratch, 'from');
 const to = join(daemon.scratch, 'to');
 mkdirSync(from);

@@ -5,8 +5,10 @@ import { tmpdir } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { describe, expect, test } from 'vitest';
+import { loopMount } from '../support/cgroups.ts';
 import { connectTo, transcribe } from '../support/clients.ts';
 import { startDaemon } from '../support/daemon.ts';
+import { needs } from '../support/needs.ts';
 
 const { PATH, NODE_COMPILE_CACHE } = process.env;
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
@@ -190,6 +192,29 @@ test('a second signal ends the daemon and its processes at once', async () => {
   process.kill(daemon.pid, 'SIGINT');
   expect(await daemon.exited).toEqual({ code: 1, signal: null });
   await expect.poll(() => groupMembers(pid)).toEqual([]);
+  await ended;
+});
+
+test('a stop that takes too long tells what it waits for', async () => {
+  needs('root');
+  using filesystem = loopMount('16M');
+  // With cgroups, a daemon that ends at once would leave them behind.
+  await using daemon = await startDaemon({ args: ['--no-cgroups'] });
+  const { promise: begun, resolve } = Promise.withResolvers<void>();
+  const args = ['-c', 'echo; echo x >"$0/file"', filesystem.path];
+  filesystem.freeze();
+  const run = connectTo(daemon.url).process.start({ process: { cmd: 'bash', args } });
+  const ended = transcribe(run, (event) => void (event.case === 'data' && resolve())).catch(() => null);
+  await begun;
+  // Nothing ends a process that waits for a frozen file system.
+  try {
+    expect(await daemon.stop()).toBe(1);
+    expect(daemon.log).toContainEqual(
+      expect.objectContaining({ msg: 'stop took too long', waitsFor: 'processes' }),
+    );
+  } finally {
+    filesystem.thaw();
+  }
   await ended;
 });
 

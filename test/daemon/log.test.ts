@@ -63,6 +63,12 @@ describe('the log has the reason of a failure', () => {
     });
   });
 
+  test('of a stream in a version of the protocol that is refused', async () => {
+    const headers = { 'content-type': 'application/connect+json', 'connect-protocol-version': '2' };
+    const line = await lineOf('/process.Process/Start', post(envelope('{}'), headers));
+    expect(line).toMatchObject({ code: 'invalid_argument', reason: expect.stringContaining('version') });
+  });
+
   test('a call that connect-node serves', async () => {
     const headers = { ...json, 'content-encoding': 'gzip' };
     const line = await lineOf('/filesystem.Filesystem/Stat', post(gzipSync('{"path":"/s3cret"}'), headers));

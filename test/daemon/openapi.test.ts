@@ -1,4 +1,5 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
@@ -34,7 +35,7 @@ beforeAll(async () => {
   daemon = await startDaemon({ args: ['--no-cgroups', '--fsfreeze-path=/proc'] });
 });
 afterAll(() => daemon[Symbol.asyncDispose]());
-// Relative paths lead there.
+// Relative paths of RPCs lead there.
 beforeEach(async () => {
   const settings = JSON.stringify({ defaultUser: 'root', defaultWorkdir: daemon.scratch });
   expect((await fetch(`${daemon.url}/init`, { method: 'POST', body: settings })).status).toBe(204);
@@ -122,6 +123,9 @@ type Example = readonly [status: number, path: string, init?: RequestInit];
 const JSON_BODY = (body: unknown): RequestInit => ({ body: JSON.stringify(body) });
 const RAW = { 'content-type': 'application/octet-stream' };
 const FILE = '/files?path=/etc/passwd';
+/** Relative paths of files lead to the user's home. */
+const OWN = join(tmpdir(), `envd-openapi-${process.pid}`);
+afterAll(() => rmSync(OWN, { recursive: true, force: true }));
 
 /** What each operation answers, as far as one request shows it. */
 const EXAMPLES: Readonly<Record<string, readonly Example[]>> = {
@@ -156,14 +160,14 @@ const EXAMPLES: Readonly<Record<string, readonly Example[]>> = {
     [412, FILE, { headers: { 'if-match': '"x"' } }],
   ],
   uploadFiles: [
-    [200, '/files?path=a', { headers: RAW, body: 'a' }],
+    [200, `/files?path=${OWN}/a`, { headers: RAW, body: 'a' }],
     [400, '/files', { headers: RAW, body: 'a' }],
     [404, '/files?path=/proc/none/a', { headers: RAW, body: 'a' }],
   ],
   composeFiles: [
-    [200, '/files/compose', JSON_BODY({ source_paths: ['a'], destination: 'b' })],
+    [200, '/files/compose', JSON_BODY({ source_paths: [`${OWN}/a`], destination: `${OWN}/b` })],
     [400, '/files/compose', JSON_BODY({})],
-    [404, '/files/compose', JSON_BODY({ source_paths: ['/none'], destination: 'b' })],
+    [404, '/files/compose', JSON_BODY({ source_paths: ['/none'], destination: `${OWN}/b` })],
     [413, '/files/compose', { body: ' '.repeat(2_000_000) }],
   ],
   freeze: [
@@ -262,8 +266,16 @@ function validOf(schema: Schema): fc.Arbitrary<unknown> {
   );
 }
 
+const scratchPath = () =>
+  fc.stringMatching(/^[a-z]{1,3}(\/[a-z.]{1,3}){0,2}$/).map((name) => `${daemon.scratch}/fuzz/${name}`);
+
+/** Of what is written, and of what a composition removes. */
+const written = fc.oneof(fc.constantFrom('', '/proc/none/a'), scratchPath());
+
 /** What would change the machine that runs the tests, or lock the test out, only in values that are refused. */
 const MEMBERS: Readonly<Record<string, fc.Arbitrary<unknown>>> = {
+  source_paths: fc.oneof(fc.array(written, { maxLength: 3 }), fc.constantFrom(5, [5], {})),
+  destination: fc.oneof(written, fc.constantFrom(5, null, [])),
   accessToken: fc.constantFrom('', null, 5, []),
   defaultUser: fc.constantFrom('', 'root', 5, 'nobody-at-all'),
   defaultWorkdir: fc.constantFrom('', 5, []),
@@ -310,9 +322,6 @@ const parameterOf = (operation: Operation, { name, schema }: Parameter): fc.Arbi
   if (name === 'username') return fc.oneof(fc.constantFrom('', 'root', 'nobody'), text);
   return valuesOf(schema).map((value) => (typeof value === 'string' ? value : JSON.stringify(value)));
 };
-
-const scratchPath = () =>
-  fc.stringMatching(/^[a-z]{1,3}(\/[a-z.]{1,3}){0,2}$/).map((name) => `${daemon.scratch}/fuzz/${name}`);
 
 const headerValue = fc.oneof(
   fc.stringMatching(/^[ -~]{0,30}$/),

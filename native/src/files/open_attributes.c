@@ -47,8 +47,8 @@ static void read_link(job* j) {
   attribute_job* a = (attribute_job*)j;
   char text[PATH_MAX];
   ssize_t length = readlinkat(a->descriptor, "", text, sizeof text);
-  if (length < 0) job_fail(j, "readlink");
-  else records_append(&a->found, text, (size_t)length);
+  if (length >= 0) records_append(&a->found, text, (size_t)length);
+  if (length < 0 || a->found.failed) job_fail(j, "readlink");
 }
 
 static napi_value found(napi_env env, job* j) {

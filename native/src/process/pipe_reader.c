@@ -143,7 +143,7 @@ static reading* named(napi_env env, napi_callback_info info, uint32_t id) {
 
 static napi_value js_open(napi_env env, napi_callback_info info) {
   int fd;
-  uint32_t id;
+  uint32_t id = 0;
   if (!arg_parse(env, info, "d", &fd)) return NULL;
   int error = open_reading(reader_of(env, info), fd, &id);
   if (error) return envd_throw_errno(env, error, "poll", NULL);

@@ -65,9 +65,9 @@ static int set_groups(int count, const gid_t* groups) {
 }
 
 static bool save_groups(rights* before) {
-  before->group_count = getgroups(0, NULL);
-  before->groups = malloc(((size_t)before->group_count + 1) * sizeof(gid_t));
-  return before->groups && getgroups(before->group_count, before->groups) == before->group_count;
+  const int count = before->group_count = getgroups(0, NULL);
+  before->groups = count < 0 ? NULL : malloc(((size_t)count + 1) * sizeof(gid_t));
+  return before->groups && getgroups(count, before->groups) == count;
 }
 
 // For this thread only, unlike glibc's functions; -1 leaves an identity as it is.

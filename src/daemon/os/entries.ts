@@ -40,7 +40,7 @@ const NO_ATTRIBUTES: readonly Attribute[] = [];
 export async function readRawEntry(path: Buffer, prefix: string, lanes: Lanes): Promise<RawEntry> {
   const options = { base: laneOf(bytePath(path)), isBatched: true };
   const { value } = await lanes.find(() => native.readEntry(path, prefix), options);
-  return decode(value, 0);
+  return new EntryRecord(value, 0);
 }
 
 /** A listing of a directory and, on request, of those below it. */
@@ -123,24 +123,68 @@ async function list(
 }
 
 function* decodeAll(records: Buffer): Generator<RawEntry> {
-  for (let at = 0; at < records.length; at += records.readUInt32LE(at)) yield decode(records, at);
+  for (let at = 0; at < records.length; at += records.readUInt32LE(at)) yield new EntryRecord(records, at);
 }
 
-function decode(records: Buffer, at: number): RawEntry {
-  const end = at + records.readUInt32LE(at);
-  const nameEnd = at + HEAD + records.readUInt32LE(at + 40);
-  const resolvedEnd = nameEnd + records.readUInt32LE(at + 44);
-  return {
-    name: records.subarray(at + HEAD, nameEnd),
-    mode: records.readUInt32LE(at + 4),
-    targetMode: records.readUInt32LE(at + 8),
-    uid: records.readUInt32LE(at + 12),
-    gid: records.readUInt32LE(at + 16),
-    modifiedNs: records.readBigInt64LE(at + 24) * 1_000_000_000n + BigInt(records.readUInt32LE(at + 20)),
-    size: records.readBigInt64LE(at + 32),
-    resolved: resolvedEnd > nameEnd ? records.subarray(nameEnd, resolvedEnd) : null,
-    attributes: resolvedEnd < end ? decodeAttributes(records, resolvedEnd, end) : NO_ATTRIBUTES,
-  };
+/** A record as the addon has written it: most callers need only parts of it. */
+class EntryRecord implements RawEntry {
+  readonly #records: Buffer;
+  readonly #at: number;
+
+  constructor(records: Buffer, at: number) {
+    this.#records = records;
+    this.#at = at;
+  }
+
+  get name(): Buffer {
+    return this.#records.subarray(this.#at + HEAD, this.#nameEnd);
+  }
+
+  get mode(): number {
+    return this.#uint32(4);
+  }
+
+  get targetMode(): number {
+    return this.#uint32(8);
+  }
+
+  get uid(): number {
+    return this.#uint32(12);
+  }
+
+  get gid(): number {
+    return this.#uint32(16);
+  }
+
+  get modifiedNs(): bigint {
+    return this.#records.readBigInt64LE(this.#at + 24) * 1_000_000_000n + BigInt(this.#uint32(20));
+  }
+
+  get size(): bigint {
+    return this.#records.readBigInt64LE(this.#at + 32);
+  }
+
+  get resolved(): Buffer | null {
+    const [start, end] = [this.#nameEnd, this.#resolvedEnd];
+    return end > start ? this.#records.subarray(start, end) : null;
+  }
+
+  get attributes(): readonly Attribute[] {
+    const [start, end] = [this.#resolvedEnd, this.#at + this.#uint32(0)];
+    return start < end ? decodeAttributes(this.#records, start, end) : NO_ATTRIBUTES;
+  }
+
+  get #nameEnd(): number {
+    return this.#at + HEAD + this.#uint32(40);
+  }
+
+  get #resolvedEnd(): number {
+    return this.#nameEnd + this.#uint32(44);
+  }
+
+  #uint32(offset: number): number {
+    return this.#records.readUInt32LE(this.#at + offset);
+  }
 }
 
 /**

@@ -44,3 +44,11 @@ export function listenerOf(server: Server): number {
     throw new EnvdError('internal', 'the server does not listen');
   return handle.fd;
 }
+
+/** Closes a connection at once; the other side gets a reset, unless it has been sent everything and the end. */
+export function resetSocket(socket: Socket): void {
+  // libuv resets no connection that it is shutting down, and Node never closes such a one: then there is nothing to reset.
+  const isShuttingDown = socket.writableEnded && !socket.writableFinished && socket.writableLength === 0;
+  if (isShuttingDown) socket.destroy();
+  else socket.resetAndDestroy();
+}

@@ -121,6 +121,43 @@ function parseId(text: string | undefined): number | null {
   return Number(text) < NO_ID ? Number(text) : null;
 }
 
+/** Users and groups as they were when both files were read. */
+class Accounts implements Names {
+  readonly #passwd: Passwd;
+  readonly #groups: Groups;
+  /** Those that were asked for. */
+  readonly #users = new Map<string, User>();
+
+  constructor(passwd: Passwd, groups: Groups) {
+    this.#passwd = passwd;
+    this.#groups = groups;
+  }
+
+  isOf(passwd: Passwd, groups: Groups): boolean {
+    return passwd === this.#passwd && groups === this.#groups;
+  }
+
+  /** Null: there is none of that name. */
+  user(name: string): User | null {
+    const known = this.#users.get(name);
+    if (known) return known;
+    const entry = this.#passwd.byName.get(name);
+    if (!entry) return null;
+    const supplementary = this.#groups.ofMember.get(name) ?? [];
+    const user = { ...entry, groups: [...new Set([entry.gid, ...supplementary])] };
+    this.#users.set(name, user);
+    return user;
+  }
+
+  userName(uid: number): string {
+    return this.#passwd.nameOf.get(uid) ?? String(uid);
+  }
+
+  groupName(gid: number): string {
+    return this.#groups.nameOf.get(gid) ?? String(gid);
+  }
+}
+
 /**
  * The guest's users and groups, as the files are in the turn of the event loop in which a call comes: users are added
  * while the sandbox runs. Unchanged files are not read again.
@@ -128,6 +165,7 @@ function parseId(text: string | undefined): number | null {
 export class UserDatabase {
   readonly #passwd: ParsedFile<Passwd>;
   readonly #groups: ParsedFile<Groups>;
+  #accounts: Accounts | null = null;
 
   constructor(passwd = '/etc/passwd', group = '/etc/group') {
     this.#passwd = new ParsedFile(passwd, parsePasswd);
@@ -136,19 +174,19 @@ export class UserDatabase {
 
   /** Throws `unauthenticated` if the user does not exist. */
   lookup(name: string): User {
-    const entry = this.#passwd.current().byName.get(name);
-    if (!entry) throw new EnvdError('unauthenticated', `invalid username: '${name}'`);
-    const supplementary = this.#groups.current().ofMember.get(name) ?? [];
-    return { ...entry, groups: [...new Set([entry.gid, ...supplementary])] };
+    const user = this.#current().user(name);
+    if (!user) throw new EnvdError('unauthenticated', `invalid username: '${name}'`);
+    return user;
   }
 
   /** A snapshot of all names, for many look-ups in one call. */
   names(): Names {
-    const users = this.#passwd.current().nameOf;
-    const groups = this.#groups.current().nameOf;
-    return {
-      userName: (uid) => users.get(uid) ?? String(uid),
-      groupName: (gid) => groups.get(gid) ?? String(gid),
-    };
+    return this.#current();
+  }
+
+  #current(): Accounts {
+    const [passwd, groups] = [this.#passwd.current(), this.#groups.current()];
+    if (!this.#accounts?.isOf(passwd, groups)) this.#accounts = new Accounts(passwd, groups);
+    return this.#accounts;
   }
 }

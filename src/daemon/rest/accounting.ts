@@ -1,10 +1,11 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
+import { passOnIds } from '../../base/call-ids.ts';
 import type { CallTally } from '../../base/call-tally.ts';
 import { messageOf } from '../../base/errors.ts';
 import type { Transfers } from '../../base/tally.ts';
-import { identityOf, passOnIds } from './call-ids.ts';
+import { identityOf } from './call-ids.ts';
 
 declare module 'fastify' {
   interface FastifyRequest extends Outcome {}

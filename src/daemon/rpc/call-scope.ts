@@ -77,12 +77,18 @@ export class CallScope implements Disposable, Kept, AbortListener {
     this.abort(reason);
   }
 
-  /** Settles as `work` does, or throws the reason when the call is aborted. One at a time. */
+  /** A promise that is rejected with the reason when the call is aborted. One at a time. */
+  pending<T>(): PromiseWithResolvers<T> {
+    const pending = Promise.withResolvers<T>();
+    this.#reject = pending.reject;
+    if (this.#aborted) pending.reject(this.#aborted.reason);
+    return pending;
+  }
+
+  /** Settles as `work` does, or throws the reason when the call is aborted. */
   race<T>(work: Promise<T>): Promise<T> {
-    const { promise, resolve, reject } = Promise.withResolvers<T>();
+    const { promise, resolve, reject } = this.pending<T>();
     work.then(resolve, reject);
-    this.#reject = reject;
-    if (this.#aborted) reject(this.#aborted.reason);
     return promise;
   }
 

@@ -117,7 +117,7 @@ export class StreamServer {
     const timeoutMs = timeoutOf(headers);
     const limitMs = stream.ownsTimeout ? null : timeoutMs;
     using scope = new CallScope(response, shared, limitMs, `stream exceeded its timeout of ${limitMs} ms`);
-    const body = await scope.race(readBody(request, scope, REQUEST_LIMIT_BYTES[codec]));
+    const body = await readBody(request, scope, REQUEST_LIMIT_BYTES[codec]);
     const payload = await unwrap(body, headers.get('connect-content-encoding'));
     const message = decodeMessage(stream.method.input, payload, codec, stream.ignoreUnknownFields);
     const call = { headers, timeoutMs, abortSignal: () => scope.signal };

@@ -88,7 +88,7 @@ async function answer<Input extends DescMessage, Output extends DescMessage>(
 ): Promise<void> {
   const { method, ignoreUnknownFields } = served;
   const { request, headers, codec } = exchange;
-  const body = await scope.race(readBody(request, scope, REQUEST_LIMIT_BYTES[codec]));
+  const body = await readBody(request, scope, REQUEST_LIMIT_BYTES[codec]);
   const message = decodeMessage(method.input, body, codec, ignoreUnknownFields);
   const call = new Call(headers, scope, codec, method.output);
   const output = await scope.race(Promise.resolve(served.handle(message, call)));

@@ -77,11 +77,11 @@ export function keepaliveMsOf(headers: RequestHeaders): number {
 const PIECE_BYTES = 256;
 
 /**
- * Reads the whole body, which `scope` counts and frees when the call is aborted meanwhile. Throws `resource_exhausted`
- * when it is larger than `limit`, `aborted` when the client disconnects.
+ * Reads the whole body, which `scope` counts and frees when the call is aborted meanwhile. Throws its reason then,
+ * `resource_exhausted` when the body is larger than `limit`, `aborted` when the client disconnects.
  */
 export function readBody(request: IncomingMessage, scope: CallScope, limit: number): Promise<Buffer> {
-  const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
+  const { promise, resolve, reject } = scope.pending<Buffer>();
   const pieces: Buffer[] = [];
   let length = 0;
   scope.receive(pieces);

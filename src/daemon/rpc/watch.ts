@@ -123,8 +123,8 @@ export function watcherService({ polled, guest, entries }: WatchDependencies) {
       if (includeEntry) withEntries.add(watcherId);
       return { watcherId };
     },
-    getWatcherEvents({ watcherId }, { list }: UnaryCall<typeof GetWatcherEventsResponseSchema>) {
-      const events = polled.take(watcherId);
+    async getWatcherEvents({ watcherId }, { list }: UnaryCall<typeof GetWatcherEventsResponseSchema>) {
+      const events = await polled.takeUpToNow(watcherId);
       const source = withEntries.has(watcherId) ? entries : null;
       const messagesOf = async (some: readonly WatchEvent[]) => ({
         events: await Promise.all(some.map((event) => eventMessage(event, source))),

@@ -58,7 +58,7 @@ export interface Image {
  * Throws `NoPackages` when the packages are not available.
  */
 export function buildImage(): Image {
-  execFileSync(process.execPath, [file('systemd/image/build.ts')]);
+  execFileSync(process.execPath, [file('systemd/image/build.ts'), 'daemon']);
   const system = cached(
     'system',
     [SUITE, ...TEST_PACKAGES, file('systemd/image/packages.txt')],

@@ -110,12 +110,12 @@ async function assertUnchanged(path: string, file: OpenFile, status: Stats): Pro
 /** Removes the source, or the symbolic link to it, unless it was replaced: another file was not copied. */
 async function removeSource({ path, status }: Source, lanes: Lanes): Promise<void> {
   try {
-    using target = await Place.open(path, true, lanes);
-    const now = await target.status();
-    if (!now || !isSameFile(now, status)) return;
     using place = await Place.open(path, false, lanes);
     await place.assertMayChange();
-    await place.unlink();
+    // Last, so that no look-up is between it and the removal.
+    using target = await Place.open(path, true, lanes);
+    const now = await target.status();
+    if (now && isSameFile(now, status)) await place.unlink();
   } catch (error) {
     if (!isSystemError(error, 'ENOENT')) throw explain(error, path);
   }

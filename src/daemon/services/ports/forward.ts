@@ -1,4 +1,5 @@
 import { connect, createServer, type Server, type Socket } from 'node:net';
+import { resetSocket } from '../../os/socket-handle.ts';
 
 /** What all forwards share. */
 export interface ForwardLimits {
@@ -52,14 +53,14 @@ export class Forward implements Disposable {
   /** Ends all connections, too. */
   [Symbol.dispose](): void {
     this.close();
-    for (const client of this.#clients) client.resetAndDestroy();
+    for (const client of this.#clients) resetSocket(client);
   }
 
   #accept(client: Socket): void {
     const limits = this.#limits;
     if (limits.open >= limits.maxConnections) {
       limits.refused++;
-      client.on('error', () => {}).resetAndDestroy();
+      resetSocket(client.on('error', () => {}));
       return;
     }
     limits.accepted++;
@@ -81,8 +82,8 @@ export class Forward implements Disposable {
 /** Passes on data, the end, and what ends the connection otherwise. */
 function pass(from: Socket, to: Socket): void {
   from.pipe(to);
-  from.on('error', () => to.resetAndDestroy());
+  from.on('error', () => resetSocket(to));
   from.once('close', () => {
-    if (!from.readableEnded || !to.writableEnded) to.resetAndDestroy();
+    if (!from.readableEnded || !to.writableEnded) resetSocket(to);
   });
 }

@@ -92,6 +92,13 @@ export class PolledWatches implements Disposable {
     return events;
   }
 
+  /** The same with all that has happened before the call, as far as it is of this guest. */
+  async takeUpToNow(id: string): Promise<readonly WatchEvent[]> {
+    this.#find(id);
+    await this.#watcher.settled();
+    return this.take(id);
+  }
+
   /** Ends a watch. Throws `not_found`. */
   remove(id: string): void {
     const { watch } = this.#find(id);

@@ -1,3 +1,4 @@
+import { within } from '../../../base/abort.ts';
 import { about } from '../../os/errno.ts';
 import type { Lanes } from '../../os/lanes.ts';
 import type { WatchEvent, WatchSink } from './event.ts';
@@ -28,6 +29,8 @@ export interface Watch extends Disposable {
   /** Takes the queued events, at most 1024. Throws as `next` does. */
   take(): readonly WatchEvent[];
 }
+
+const SETTLE_MS = 1000;
 
 /** Watches directories. All watches share one inotify instance and one kernel watch per directory. */
 export class Watcher implements Disposable {
@@ -69,6 +72,12 @@ export class Watcher implements Disposable {
       throw error;
     }
     return watch;
+  }
+
+  /** Resolves when the local changes up to now have been handed out, or after a second: the kernel may have many. */
+  async settled(): Promise<void> {
+    const handedOut = new Promise<void>((resolve) => this.#kernel.whenSettled(resolve));
+    await within(SETTLE_MS, handedOut, () => {});
   }
 
   /** Ends all watches. */

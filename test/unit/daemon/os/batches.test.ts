@@ -59,6 +59,29 @@ test('each has its own result; an error of the lane is that of all', async () =>
   for (const call of calls) await expect(call).rejects.toThrow('refused');
 });
 
+test('what was recalled runs again, and does not end with its batch', async () => {
+  const first = Promise.withResolvers<void>();
+  let runs = 0;
+  const batches = new Batches(async (_, job) => {
+    runs += 1;
+    const isFirst = runs === 1;
+    const result = await job();
+    if (!isFirst) return result;
+    first.resolve();
+    throw new Error('the batch has ended otherwise');
+  });
+  const recalled = Object.assign(new Error('recalled'), { code: 'ECANCELED', syscall: 'stat' });
+  let calls = 0;
+  const call = batches.add(laneOf('/one/a'), async () => {
+    calls += 1;
+    if (calls === 1) throw recalled;
+    await first.promise;
+    return 'again';
+  });
+  expect(await call).toBe('again');
+  expect([runs, calls]).toEqual([2, 2]);
+});
+
 test('the kernel answers a batch as it answers each alone', async () => {
   const directory = scratch();
   mkdirSync(join(directory, 'below'));

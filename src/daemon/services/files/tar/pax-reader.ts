@@ -1,6 +1,9 @@
 import type { Attribute } from '../../../os/entries.ts';
 import type { Refuse } from './header-reader.ts';
 
+/** Of the length of a record, which fits into a header of some MiB. */
+const MAX_DIGITS = 8;
+
 /** Records of extended headers by key; both are bytes, one character each. A later record replaces an earlier one. */
 export type PaxRecords = Map<string, string>;
 
@@ -12,7 +15,7 @@ export function readPax(body: Buffer, records: PaxRecords, refuse: Refuse): void
   const pairs: string[] = [];
   for (let at = 0; at < body.length; ) {
     const blank = body.indexOf(0x20, at);
-    const digits = body.toString('latin1', at, blank < 0 ? at : Math.min(blank, at + 8));
+    const digits = blank > at + MAX_DIGITS ? '' : body.toString('latin1', at, Math.max(blank, at));
     const end = at + (/^\d+$/.test(digits) ? Number(digits) : 0);
     const equals = body.indexOf(0x3d, blank);
     if (equals < 0 || equals >= end || end > body.length || body[end - 1] !== 0x0a)

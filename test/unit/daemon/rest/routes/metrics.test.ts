@@ -1,3 +1,5 @@
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import Fastify from 'fastify';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { CallTally } from '../../../../../src/base/call-tally.ts';
@@ -5,6 +7,7 @@ import { Durations, Transfers } from '../../../../../src/base/tally.ts';
 import type { Telemetry } from '../../../../../src/daemon/rest/prometheus.ts';
 import { metricsRoutes } from '../../../../../src/daemon/rest/routes/guest.ts';
 import { MetricsReader } from '../../../../../src/daemon/services/guest/metrics.ts';
+import { scratch } from '../../../../support/scratch.ts';
 
 function telemetry(): Telemetry {
   const durations = (count: number, seconds: number, lastSeconds: number) =>
@@ -42,10 +45,10 @@ function telemetry(): Telemetry {
 }
 
 /** Requests to a server of its own. */
-function serve() {
+function serve(cgroups: Telemetry['cgroups'] = { user: null, ptys: null }) {
   const app = Fastify();
   onTestFinished(() => app.close());
-  metricsRoutes(app, new MetricsReader(), telemetry());
+  metricsRoutes(app, new MetricsReader(), { ...telemetry(), cgroups });
   return (accept?: string) =>
     app.inject({ url: '/metrics', headers: accept === undefined ? {} : { accept } });
 }
@@ -93,6 +96,7 @@ const FIGURES = {
   'envd_process_output_bytes_total{stream="stdout"}': 1000,
   'envd_process_output_bytes_total{stream="stderr"}': 20,
   'envd_process_output_bytes_total{stream="pty"}': 3,
+  envd_record_failures_total: 2,
   envd_watches: 4,
   envd_watch_rescans_total: 5,
   envd_uploads_total: 6,
@@ -154,6 +158,26 @@ describe('text formats', () => {
     expect(samples(response.body)).toMatchObject(FIGURES);
     expect(response.body).toContain('# TYPE envd_processes_started counter\n');
     expect(response.body).toMatch(/\n# EOF\n$/);
+  });
+
+  test('have the memory of the workload, as far as the kernel tells it', async () => {
+    const [user, ptys] = [{ path: join(scratch(), 'user') }, { path: join(scratch(), 'ptys') }] as const;
+    for (const { path } of [user, ptys]) mkdirSync(path);
+    writeFileSync(join(user.path, 'memory.current'), '4096\n');
+    writeFileSync(
+      join(user.path, 'memory.pressure'),
+      'some avg10=0.00 avg60=0.00 avg300=0.00 total=2500000\n',
+    );
+    writeFileSync(join(user.path, 'memory.events'), 'low 0\noom 1\noom_kill 3\n');
+    writeFileSync(join(ptys.path, 'memory.current'), '8192\n');
+    const text = (await serve({ user, ptys } as Telemetry['cgroups'])('text/plain;version=0.0.4')).body;
+    const told = Object.entries(samples(text)).filter(([name]) => name.startsWith('envd_workload_'));
+    expect(Object.fromEntries(told)).toEqual({
+      'envd_workload_memory_bytes{cgroup="user"}': 4096,
+      'envd_workload_memory_bytes{cgroup="ptys"}': 8192,
+      'envd_workload_memory_stalled_seconds_total{cgroup="user"}': 2.5,
+      'envd_workload_memory_kills_total{cgroup="user"}': 3,
+    });
   });
 
   test('have the memory, CPU time and event loop delay of the daemon', async () => {

@@ -239,6 +239,16 @@ describe('to another file system', () => {
     expect(readdirSync(there)).toEqual(['full']);
   });
 
+  test('a directory that cannot be removed, as something is mounted in it, stays where it is', async () => {
+    const [root, mount] = mounted();
+    writeFileSync(join(mount, 'file'), 'mounted');
+    await expect(moved(dirname(mount), join(scratch('/dev/shm'), 'tree'))).rejects.toMatchObject({
+      kind: 'failed_precondition',
+    });
+    expect(readdirSync(root)).toEqual(['tree']);
+    expect(readdirSync(dirname(mount))).toEqual(['mount']);
+  });
+
   test('refuses to move a directory into a mount below itself', async () => {
     const [root, mount] = mounted();
     await expect(moved(dirname(mount), join(mount, 'a/b'))).rejects.toMatchObject({

@@ -1,0 +1,20 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { PolledWatches } from '../../../../../src/daemon/services/watch/polled.ts';
+import { Watcher } from '../../../../../src/daemon/services/watch/watcher.ts';
+import { testLanes } from '../../../../support/lanes.ts';
+import { scratch } from '../../../../support/scratch.ts';
+
+test('a call is told what has happened just before it', async () => {
+  const directory = scratch();
+  using watcher = new Watcher(testLanes);
+  using polled = new PolledWatches(watcher);
+  const id = await polled.create(directory, { recursive: false, allowNetworkMounts: false });
+  for (let round = 0; round < 50; round += 1) {
+    writeFileSync(join(directory, `${round}`), '');
+    const events = await polled.takeUpToNow(id);
+    expect(events.map(({ name }) => name)).toContain(`${round}`);
+  }
+  await expect(polled.takeUpToNow('none')).rejects.toMatchObject({ kind: 'not_found' });
+});
