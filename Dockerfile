@@ -1,5 +1,5 @@
 # An image of a sandbox: Debian with systemd and the daemon. The guest test (npm run test:guest) builds its image like the
-# second stage, with the same packages and scripts.
+# last stage, with the same packages and scripts. `--target gateway` makes an image of the gateway instead.
 
 FROM node:24-bookworm AS build
 WORKDIR /envd
@@ -10,6 +10,17 @@ COPY native native
 RUN npm run setup
 COPY . .
 RUN npm run build
+
+FROM debian:bookworm-slim AS gateway
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends ca-certificates libatomic1 libstdc++6 \
+ && rm -rf /var/lib/apt/lists/*
+RUN --mount=from=build,source=/envd,target=/envd cp -R /envd/dist-gateway /opt/envd-gateway
+# The embedded registry and the runs of hooks.
+VOLUME /var/lib/envd-gateway
+EXPOSE 49980
+# A signal goes to the gateway itself, which drains.
+ENTRYPOINT ["/opt/envd-gateway/bin/envd-gateway"]
 
 FROM debian:bookworm-slim
 COPY systemd/image/packages.txt /tmp/packages.txt

@@ -40,6 +40,7 @@ const LAYERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
     ['routes', 'expiry'],
     ['api'],
     ['metrics'],
+    ['config-hooks'],
     ['config'],
     ['compose'],
     ['run'],
@@ -56,7 +57,7 @@ const OWNERS: Record<string, RegExp> = {
   'prom-client': /^(daemon\/rest\/metrics-page|gateway\/metrics)\.ts$/,
   fastify: /^(daemon\/(app|compose|rest\/.+|rpc\/mount)|gateway\/api\/.+)\.ts$/,
   httpxy: /^gateway\/proxy\/proxy\.ts$/,
-  '@redis/client': /^gateway\/registry\/redis\.ts$/,
+  '@redis/client': /^gateway\/registry\/(redis-link|redis-scripts|sentinels)\.ts$/,
   '@fastify/cors': /^daemon\/app\.ts$/,
   '@fastify/multipart': /^daemon\/rest\/routes\/.+\.ts$/,
   '@connectrpc/connect': /^daemon\/(app|rpc\/.+)\.ts$/,
@@ -222,11 +223,11 @@ describe('test files', () => {
       .map(({ target }) => ({ from: file, to: normalize(join(dirname(file), target)) })),
   );
 
-  test('import helpers of test/support only, and programs those of their own folder', () => {
+  test('import helpers of test/support only; programs and their tests those of their own folder', () => {
     const strangers = known.filter(({ from, to }) => {
       const isShared = /^(src|native|test\/support)\//.test(to);
-      const isProgram = /^test\/(bench|demo)\//.test(to) && dirname(from) === dirname(to);
-      return !isShared && !isProgram;
+      const program = /^test\/(bench|demo|conformance|fault-points|fuzz|mutants)\//.exec(to)?.[0];
+      return !isShared && (program === undefined || !from.startsWith(program.slice(0, -1)));
     });
     expect(known.length).toBeGreaterThan(300);
     expect(strangers).toEqual([]);

@@ -104,7 +104,8 @@ describe('a day in the life of a guest', whenBooted, () => {
       again.token = 'day';
       const audit = JSON.parse(second.audit ?? '{}');
       expect(audit).toMatchObject({ escaped: 0, violations: 0 });
-      expect(audit.frozen).toBeGreaterThan(1);
+      // Cut short after 25 ms, an emulated guest may not have looked at any.
+      if (!audit.truncated) expect(audit.frozen).toBeGreaterThan(1);
       expect(Math.abs(Number(await again.shell('date +%s')) * 1000 - later.getTime())).toBeLessThan(
         HOUR_MS / 2,
       );

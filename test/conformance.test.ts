@@ -1,0 +1,181 @@
+import { once } from 'node:events';
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { createServer, type IncomingHttpHeaders, request, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { conformance, reported } from './support/conformance.ts';
+import { startDaemon } from './support/daemon.ts';
+import { needs } from './support/needs.ts';
+
+const TOKEN = 'token-of-the-conformance-test';
+/** Most of it is waiting; the limit is for what hangs. */
+const LIMIT_MS = 300_000;
+
+const scratch = mkdtempSync(join(tmpdir(), 'envd-conformance-'));
+afterAll(() => rmSync(scratch, { recursive: true, force: true }));
+
+describe('our daemon passes whole', () => {
+  test.concurrent('without a token, with all that it can do', { timeout: LIMIT_MS }, async () => {
+    needs('root');
+    await using daemon = await startDaemon();
+    const options = ['--extensions', '--init', '--freeze', '--upgrade'];
+    const { code, failed, report, stdout } = await reported(
+      join(scratch, 'open'),
+      '--url',
+      daemon.url,
+      ...options,
+    );
+    expect(failed).toEqual([]);
+    expect(code).toBe(0);
+    expect(report.totals.passed).toBeGreaterThan(230);
+    expect(stdout).toContain(`${report.totals.passed} passed, 0 failed`);
+    expect(stdout).toMatch(/^ {2}ok {4}a unary call in JSON +\d+ ms$/m);
+  });
+
+  test.concurrent('with a token, and leaves nothing behind', { timeout: LIMIT_MS }, async () => {
+    needs('root');
+    await using daemon = await startDaemon();
+    const init = { method: 'POST', body: JSON.stringify({ accessToken: TOKEN }) };
+    expect((await fetch(`${daemon.url}/init`, init)).status).toBe(204);
+    const args = ['--url', daemon.url, '--token', TOKEN, '--dir', daemon.scratch];
+    const { code, failed, results } = await reported(join(scratch, 'secured'), ...args);
+    expect(failed).toEqual([]);
+    expect(code).toBe(0);
+    const notRun = results.filter(({ reason }) => reason === 'no --token is given');
+    expect(notRun).toEqual([]);
+    expect(results.filter(({ name }) => name.startsWith('a signature'))).toHaveLength(4);
+    const list = {
+      method: 'POST',
+      headers: { 'x-access-token': TOKEN, 'content-type': 'application/json' },
+      body: '{}',
+    };
+    expect(await (await fetch(`${daemon.url}/process.Process/List`, list)).json()).toEqual({});
+    expect(existsSync(daemon.scratch)).toBe(true);
+  });
+});
+
+interface Reply {
+  readonly headers: IncomingHttpHeaders;
+  readonly body: Buffer;
+}
+
+/** What a daemon does wrong, by the case that finds it. Lengths stay as they are, as frames have them. */
+const MISTAKES: Readonly<Record<string, (reply: Reply, path: string) => Reply | null>> = {
+  'Stat: a link has its own name and size, and type and mode of its target': replaced('"Lrwx', '"lrwx'),
+  'polled: an overwritten file is WRITE': replaced('EVENT_TYPE_WRITE', 'EVENT_TYPE_CHMOD'),
+  "the end of 'exit 3'": replaced('exit status 3', 'exit status 4'),
+  'Cache-Control: no-store, but for downloads': ({ headers, body }) => {
+    const { 'cache-control': _, ...others } = headers;
+    return { headers: others, body };
+  },
+  'a range: from, to, both, and beyond the end': ({ headers, body }) => ({
+    headers,
+    body: headers['content-range'] === 'bytes 34-35/36' ? Buffer.from('yy') : body,
+  }),
+  'without token and signature a transfer is 401': replaced('missing signature', 'missing_signature'),
+  'the first value of a header counts': replaced('"first"', '"other"'),
+  // No answer at all.
+  'GET /metrics: the figures of the guest': (reply, path) => (path === '/metrics' ? null : reply),
+};
+
+function replaced(text: string, by: string): (reply: Reply) => Reply {
+  return ({ headers, body }) => ({
+    headers,
+    body: Buffer.from(body.toString('latin1').replaceAll(text, by), 'latin1'),
+  });
+}
+
+/** A daemon that makes all of the mistakes. */
+function proxyTo(port: number): Server {
+  return createServer((incoming, outgoing) => {
+    const { method, url: path = '', headers } = incoming;
+    const call = request({ port, host: '127.0.0.1', method, path, headers, agent: false }, (answer) => {
+      const chunks: Buffer[] = [];
+      answer.on('data', (chunk: Buffer) => chunks.push(chunk));
+      answer.on('end', () => {
+        let reply: Reply | null = { headers: answer.headers, body: Buffer.concat(chunks) };
+        for (const mistake of Object.values(MISTAKES)) reply &&= mistake(reply, path);
+        if (reply) outgoing.writeHead(answer.statusCode ?? 0, reply.headers).end(reply.body);
+      });
+    });
+    call.on('error', () => outgoing.destroy());
+    outgoing.on('close', () => call.destroy());
+    incoming.pipe(call);
+  });
+}
+
+describe('a daemon that does something else', () => {
+  let url: string;
+  let stop: () => Promise<void>;
+  beforeAll(async () => {
+    const daemon = await startDaemon();
+    const init = { method: 'POST', body: JSON.stringify({ accessToken: TOKEN }) };
+    await fetch(`${daemon.url}/init`, init);
+    const proxy = proxyTo(daemon.port).listen(0, '127.0.0.1');
+    await once(proxy, 'listening');
+    url = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
+    stop = async () => {
+      proxy.closeAllConnections();
+      proxy.close();
+      await daemon[Symbol.asyncDispose]();
+    };
+  });
+  afterAll(() => stop());
+
+  test('fails by the names of the cases, and no other', { timeout: LIMIT_MS }, async () => {
+    const others = ['a unary call in JSON', "the end of 'exit 0'", 'an empty file'];
+    const only = [...Object.keys(MISTAKES), ...others].flatMap((name) => ['--only', name]);
+    const { code, failed, stdout } = await reported(
+      join(scratch, 'wrong'),
+      '--url',
+      url,
+      '--token',
+      TOKEN,
+      '--limit',
+      '5',
+      ...only,
+    );
+    expect(code).toBe(1);
+    expect(failed.map(({ name }) => name).sort()).toEqual(Object.keys(MISTAKES).sort());
+    for (const name of Object.keys(MISTAKES)) expect(stdout).toContain(`FAIL  ${name}`);
+    expect(stdout).toContain('it has not ended within 5 s');
+  });
+
+  test('a wrong token fails at the first case, and none is run on', { timeout: LIMIT_MS }, async () => {
+    const { code, results } = await reported(join(scratch, 'stranger'), '--url', url, '--token', 'wrong');
+    expect([code, results.length]).toEqual([1, 2]);
+    expect(results[0]).toMatchObject({ outcome: 'failed', reason: expect.stringContaining('401') });
+  });
+});
+
+describe('what cannot be run', () => {
+  test('no daemon: exit code 1', async () => {
+    const { code, stdout } = await conformance('--url', 'http://127.0.0.1:1');
+    expect(code).toBe(1);
+    expect(stdout).toContain('ECONNREFUSED');
+  });
+
+  test('--help: exit code 0 and the usage', async () => {
+    const { code, stdout } = await conformance('--help');
+    expect(code).toBe(0);
+    expect(stdout).toContain('npm run conformance -- --url URL');
+  });
+
+  test.each([
+    [[], '--url is missing'],
+    [['--url', 'localhost:49983'], "--url is an http or https URL, not 'localhost:49983'"],
+    [['--url', 'http://x', '--limit', '0'], "--limit is a number of seconds, not '0'"],
+    [['--url', 'http://x', '--connections', 'x'], "--connections is a positive number, not 'x'"],
+    [['--url', 'http://x', '--dir', 'tmp'], "--dir is an absolute path in the guest, not 'tmp'"],
+    [['--url', 'http://x', '--only', 'nothing of this name'], "is called 'nothing of this name'"],
+    [['--url', 'http://x', '--sideways'], '--sideways'],
+    [['--url', 'http://x', '--report', '/none/of/this'], '/none/of/this'],
+  ])('%j: exit code 2 and the usage', async (args, message) => {
+    const { code, stderr } = await conformance(...args);
+    expect(code).toBe(2);
+    expect(stderr).toContain(message);
+    expect(stderr).toContain('npm run conformance -- --url URL');
+  });
+});

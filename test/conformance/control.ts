@@ -1,0 +1,265 @@
+import { strict as assert } from 'node:assert';
+import { Code } from '@connectrpc/connect';
+import { byPid } from '../support/clients.ts';
+import { type Check, given, section } from './cases.ts';
+import { type Daemon, JSON_BODY, jsonOf, refused, refusedRest, until } from './daemon.ts';
+import { Running, sh } from './running.ts';
+
+const FREEZE_MEMBERS = [
+  ...[
+    'mode',
+    'visited',
+    'allowlisted',
+    'truncated',
+    'preFrozen',
+    'requested',
+    'frozen',
+    'notFrozen',
+    'failed',
+  ],
+  ...['unobservable', 'sweepMs', 'waitMs'],
+];
+const COLLAPSE_MEMBERS = ['regions', 'chunks', 'collapsed', 'alreadyHuge', 'skipped', 'elapsedMs'];
+const METRICS = [
+  ...[
+    'ts',
+    'cpu_count',
+    'cpu_used_pct',
+    'mem_total',
+    'mem_used',
+    'mem_cache',
+    'mem_total_mib',
+    'mem_used_mib',
+  ],
+  ...['disk_used', 'disk_total'],
+];
+
+const init = (daemon: Daemon, body: string) => daemon.rest('POST', '/init', { headers: JSON_BODY, body });
+/** /init as the platform calls it: with the token that is set, which stays set by that. */
+const again = (daemon: Daemon, more: object = {}) => {
+  const { token } = daemon.run;
+  return init(daemon, JSON.stringify({ ...(token !== null && { accessToken: token }), ...more }));
+};
+
+const post = async (daemon: Daemon, path: string, status: number) => {
+  const answer = await daemon.rest('POST', path);
+  assert.equal(answer.status, status, `${path} is ${answer.status}: ${answer.body}`);
+  return answer;
+};
+
+const envs = async (daemon: Daemon) => jsonOf<Record<string, string>>(await daemon.rest('GET', '/envs'), 200);
+
+/** The guest's own time, as a timestamp that sets no clock: it is neither behind nor ahead. */
+const guestTime = (daemon: Daemon) => daemon.shell('date -u +%Y-%m-%dT%H:%M:%S.%NZ');
+
+const upgrade: Check = async (daemon) => {
+  const path = await daemon.makeDir('watched');
+  const { watcherId } = await daemon.filesystem.createWatcher({ path });
+  daemon.atEnd(() => daemon.filesystem.removeWatcher({ watcherId }));
+  const cat = await daemon.start({ process: { cmd: 'cat', cwd: '/' } });
+  const before = await envs(daemon);
+  await post(daemon, '/upgrade', 202);
+  await refused(cat.ended, Code.Unavailable);
+  await until(async () => {
+    const answer = await daemon.send({ path: '/health' }).catch(() => null);
+    return answer?.status === 204;
+  });
+  const attached = await Running.of(daemon.process.connect({ process: byPid(cat.pid) }));
+  const value = new TextEncoder().encode('still');
+  await daemon.process.sendInput({ process: byPid(cat.pid), input: { input: { case: 'stdin', value } } });
+  await attached.wrote('still');
+  await daemon.process.sendSignal({ process: byPid(cat.pid), signal: 9 });
+  assert.equal((await attached.ended).end?.status, 'signal: killed');
+  await daemon.filesystem.getWatcherEvents({ watcherId });
+  assert.deepEqual(await envs(daemon), before);
+};
+
+export const CONTROL = section('7', 'Control plane', {
+  'GET and HEAD /health are 204': async (daemon) => {
+    for (const method of ['GET', 'HEAD']) {
+      const { status, body } = await daemon.send({ method, path: '/health' });
+      assert.deepEqual([status, body.length], [204, 0]);
+    }
+  },
+  'GET /metrics: the figures of the guest': async (daemon) => {
+    const figures = jsonOf<Record<string, number>>(await daemon.rest('GET', '/metrics'), 200);
+    assert.deepEqual(Object.keys(figures).sort(), METRICS.toSorted());
+    const figure = (name: string) => {
+      const value = figures[name];
+      assert(typeof value === 'number' && value >= 0, `${name} is ${value}`);
+      return value;
+    };
+    for (const name of METRICS) figure(name);
+    const nproc = Number(await daemon.shell('getconf _NPROCESSORS_ONLN'));
+    assert.equal(figure('cpu_count'), nproc);
+    assert.equal(figure('cpu_used_pct'), Math.round(figure('cpu_used_pct') * 100) / 100);
+    assert.equal(figure('mem_total_mib'), Math.floor(figure('mem_total') / 1024 / 1024));
+    assert(figure('mem_used') <= figure('mem_total') && figure('disk_used') <= figure('disk_total'));
+    const seconds = Number(await daemon.shell('date +%s'));
+    assert(
+      Number.isInteger(figure('ts')) && Math.abs(figure('ts') - seconds) < 60,
+      'ts is the time of the guest',
+    );
+  },
+  'GET /envs: texts by name': async (daemon) => {
+    for (const value of Object.values(await envs(daemon))) assert.equal(typeof value, 'string');
+  },
+  'POST /init: bad JSON is 400, and changes nothing': async (daemon) => {
+    const before = await envs(daemon);
+    for (const body of ['{"envVars":', 'x', '[1]', '{"envVars":7}'])
+      refusedRest(await init(daemon, body), 400);
+    assert.deepEqual(await envs(daemon), before);
+  },
+  'POST /init: another token than the one that is set is 401': given('token')(async (daemon) => {
+    for (const body of ['{"accessToken":"conformance-wrong"}', '{}', ''])
+      refusedRest(await daemon.send({ method: 'POST', path: '/init', headers: JSON_BODY, body }), 401);
+    assert.equal((await daemon.rest('GET', '/envs')).status, 200);
+  }),
+  'POST /init: with the token that is set it is 204, and tells the interface': async (daemon) => {
+    const before = await envs(daemon);
+    const { status, headers, body } = await again(daemon);
+    assert.deepEqual([status, body.length], [204, 0]);
+    assert.match(String(headers['x-envd-version']), /^\d+\.\d+\.\d+$/);
+    assert.deepEqual(await envs(daemon), before);
+    assert.equal((await daemon.rest('GET', '/envs')).status, 200);
+  },
+  'POST /init: needs no header with the token': given('token')(async (daemon) => {
+    const body = JSON.stringify({ accessToken: daemon.run.token });
+    assert.equal(
+      (await daemon.send({ method: 'POST', path: '/init', headers: JSON_BODY, body })).status,
+      204,
+    );
+  }),
+  'POST /init: an empty body is allowed': given('no token')(async (daemon) => {
+    await post(daemon, '/init', 204);
+  }),
+  'POST /init: members that are not known are ignored': async (daemon) => {
+    assert.equal((await again(daemon, { conformance: { any: ['thing'] } })).status, 204);
+  },
+  'POST /init: variables replace those of before; those of the daemon stay': given('init')(async (daemon) => {
+    const before = await envs(daemon);
+    daemon.atEnd(() => again(daemon, { envVars: before }));
+    assert.equal((await again(daemon, { envVars: { CONFORMANCE_A: '1', CONFORMANCE_B: '2' } })).status, 204);
+    assert.equal((await envs(daemon)).CONFORMANCE_A, '1');
+    assert.equal((await again(daemon, { envVars: { CONFORMANCE_B: '3' } })).status, 204);
+    const { CONFORMANCE_A: a, CONFORMANCE_B: b } = await envs(daemon);
+    assert.deepEqual([a, b], [undefined, '3']);
+    assert.equal(await daemon.shell('echo "$CONFORMANCE_B"'), '3');
+    // Without the member they stay.
+    assert.equal((await again(daemon)).status, 204);
+    assert.equal((await envs(daemon)).CONFORMANCE_B, '3');
+  }),
+  'POST /init: a timestamp that is not newer changes nothing': given('init')(async (daemon) => {
+    const before = await envs(daemon);
+    daemon.atEnd(() => again(daemon, { envVars: before }));
+    const timestamp = await guestTime(daemon);
+    assert.equal((await again(daemon, { timestamp, envVars: { CONFORMANCE_A: 'new' } })).status, 204);
+    assert.equal((await again(daemon, { timestamp, envVars: { CONFORMANCE_A: 'stale' } })).status, 204);
+    assert.equal((await envs(daemon)).CONFORMANCE_A, 'new');
+    const later = await guestTime(daemon);
+    assert.equal(
+      (await again(daemon, { timestamp: later, envVars: { CONFORMANCE_A: 'newer' } })).status,
+      204,
+    );
+    assert.equal((await envs(daemon)).CONFORMANCE_A, 'newer');
+  }),
+  'POST /upgrade: 202, then processes, watchers and settings go on': given('upgrade')(upgrade),
+  'POST /init: the default user is that of calls without one': given(
+    'init',
+    'another user',
+  )(async (daemon) => {
+    const { user, other } = { user: daemon.guest.user, other: daemon.other };
+    daemon.atEnd(() => again(daemon, { defaultUser: user.name }));
+    assert.equal((await again(daemon, { defaultUser: other.name })).status, 204);
+    assert.equal(await daemon.shell('id -u'), String(other.uid));
+    assert.equal((await again(daemon, { defaultUser: user.name })).status, 204);
+    assert.equal(await daemon.shell('id -u'), String(user.uid));
+  }),
+});
+
+/** A process that writes to a file over and over. */
+async function ticking(daemon: Daemon) {
+  const file = `${await daemon.makeDir()}/ticks`;
+  const running = await daemon.start({ process: sh(`while :; do echo >>'${file}'; sleep 0.05; done`) });
+  const ticks = async () => (await daemon.stat(file)).size;
+  const goesOn = async () => {
+    const before = await ticks();
+    await until(async () => (await ticks()) > before);
+  };
+  return { pid: running.pid, ticks, goesOn };
+}
+
+/** Ends what a case froze, whatever became of the case. */
+const thawAtEnd = (daemon: Daemon) => daemon.atEnd(() => daemon.rest('POST', '/unfreeze'));
+
+const canFreeze = given('freeze', 'cgroups');
+
+export const PAUSE = section('7', 'Pause', {
+  'POST /freeze with a wait: 200 with what became of it, and the workload stands still': canFreeze(
+    async (daemon) => {
+      thawAtEnd(daemon);
+      const { ticks, goesOn } = await ticking(daemon);
+      await until(async () => (await ticks().catch(() => 0n)) > 0n);
+      const answer = await post(daemon, '/freeze?maxWaitMs=5000', 200);
+      const told = JSON.parse(String(answer.body));
+      assert.deepEqual(Object.keys(told).sort(), FREEZE_MEMBERS.toSorted());
+      assert.deepEqual([told.failed, told.notFrozen, told.truncated], [0, 0, false]);
+      const before = await ticks();
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      assert.equal(await ticks(), before);
+      await post(daemon, '/unfreeze', 204);
+      await goesOn();
+    },
+  ),
+  'POST /freeze without a wait is 204; /init thaws': canFreeze(async (daemon) => {
+    thawAtEnd(daemon);
+    const { ticks, goesOn } = await ticking(daemon);
+    await until(async () => (await ticks().catch(() => 0n)) > 0n);
+    await post(daemon, '/freeze', 204);
+    assert.equal((await again(daemon)).status, 204);
+    await goesOn();
+  }),
+  'what is frozen can be killed': canFreeze(async (daemon) => {
+    thawAtEnd(daemon);
+    const { pid } = await ticking(daemon);
+    await post(daemon, '/freeze?maxWaitMs=5000', 200);
+    await daemon.process.sendSignal({ process: byPid(pid), signal: 9 });
+    await post(daemon, '/unfreeze', 204);
+    await until(async () => !(await daemon.process.list({})).processes.some((each) => each.pid === pid));
+  }),
+  'a process with the tag _system is not frozen': canFreeze(async (daemon) => {
+    thawAtEnd(daemon);
+    const running = await daemon.start({ process: { cmd: 'cat', cwd: '/' }, tag: '_system' });
+    await post(daemon, '/freeze?maxWaitMs=5000', 200);
+    const value = new TextEncoder().encode('awake');
+    await daemon.process.sendInput({
+      process: byPid(running.pid),
+      input: { input: { case: 'stdin', value } },
+    });
+    await running.wrote('awake');
+    await post(daemon, '/unfreeze', 204);
+  }),
+  'POST /unfreeze is 204 when nothing is frozen': canFreeze(async (daemon) => {
+    for (let times = 0; times < 2; times += 1) await post(daemon, '/unfreeze', 204);
+  }),
+  'POST /freeze where nothing can be frozen is 412': given('freeze')(async (daemon) => {
+    if (daemon.guest.cgroups) return;
+    thawAtEnd(daemon);
+    refusedRest(await daemon.rest('POST', '/freeze'), 412);
+  }),
+  'POST /collapse: its members in this order': given('freeze')(async (daemon) => {
+    const told = jsonOf<Record<string, number>>(await daemon.rest('POST', '/collapse'), 200);
+    assert.deepEqual(Object.keys(told), COLLAPSE_MEMBERS);
+    assert.equal((await daemon.rest('GET', '/health')).status, 204);
+  }),
+  'POST /fsfreeze and /fsthaw are 204, again too': given(
+    'fsfreeze',
+    'root',
+  )(async (daemon) => {
+    daemon.atEnd(() => daemon.rest('POST', '/fsthaw'));
+    for (let times = 0; times < 2; times += 1) await post(daemon, '/fsfreeze', 204);
+    assert.equal((await daemon.rest('GET', '/health')).status, 204);
+    for (let times = 0; times < 2; times += 1) await post(daemon, '/fsthaw', 204);
+    await daemon.upload(daemon.at('file'), 'written again');
+  }),
+});

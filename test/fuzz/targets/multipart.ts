@@ -1,0 +1,63 @@
+import assert from 'node:assert/strict';
+import { Readable } from 'node:stream';
+import multipart from '@fastify/multipart';
+import Fastify, { type FastifyRequest } from 'fastify';
+import { statusOf } from '../../../src/base/errors.ts';
+import { deliverParts, MULTIPART_OPTIONS } from '../../../src/daemon/rest/routes/files/multipart.ts';
+import { cut } from '../refused.ts';
+
+/** Multipart uploads. First byte: the number of cuts that follow, then the body; its boundary is `x`. */
+export async function fuzz(data: Buffer): Promise<void> {
+  const cuts = data.subarray(1, 1 + (data[0] ?? 0));
+  const body = data.subarray(1 + cuts.length);
+  const parts = await read([body]);
+  // An error may come before or after the content of the last part.
+  const again = await read([...cut(body, cuts)]);
+  assert.equal(again.at(-1), parts.at(-1));
+  if (parts.at(-1) === 'end') assert.deepEqual(again, parts);
+}
+
+/** The name, the file name and the content of each part, and how it ended. */
+async function read(pieces: readonly Buffer[]): Promise<unknown[]> {
+  const found: unknown[] = [];
+  const sink = (content: Buffer[]) => ({
+    write: async (batch: readonly Buffer[]) => void content.push(...batch),
+    canReceive: async () => false,
+    receive: async () => {},
+  });
+  try {
+    await deliverParts(
+      await request,
+      Readable.from(pieces.filter(({ length }) => length > 0)),
+      async (part) => {
+        const content: Buffer[] = [];
+        // Every other part is skipped.
+        if (found.length % 2 === 0) await part.pump(sink(content));
+        found.push([part.name, part.fileName, String(Buffer.concat(content))]);
+      },
+    );
+    found.push('end');
+  } catch (error) {
+    // Errors of the plugin have a status, too.
+    if (statusOf(error) >= 500) throw error;
+    found.push('error');
+  }
+  return found;
+}
+
+/** A request as the plugin wants it. */
+const request = makeRequest();
+
+async function makeRequest(): Promise<FastifyRequest> {
+  const app = Fastify();
+  await app.register(multipart, MULTIPART_OPTIONS);
+  const { promise, resolve } = Promise.withResolvers<FastifyRequest>();
+  app.post('/', async (one) => resolve(one));
+  await app.inject({
+    method: 'POST',
+    url: '/',
+    headers: { 'content-type': 'multipart/form-data; boundary=x' },
+    body: '',
+  });
+  return promise;
+}

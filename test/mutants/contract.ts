@@ -1,0 +1,20 @@
+import { conformance } from '../support/conformance.ts';
+import { startDaemon } from '../support/daemon.ts';
+
+/** Holds a daemon from the sources to sections of the contract: `contract.ts REPORT SECTION…`. */
+const [report = '', ...sections] = process.argv.slice(2);
+
+await using daemon = await startDaemon();
+const only = sections.flatMap((section) => ['--only', section]);
+const options = ['--extensions', '--init', '--freeze', '--upgrade', '--limit', '60'];
+const { code } = await conformance(
+  '--url',
+  daemon.url,
+  '--dir',
+  '/var/tmp',
+  '--report',
+  report,
+  ...options,
+  ...only,
+);
+process.exitCode = code ?? 1;

@@ -1,0 +1,150 @@
+import { globSync, readFileSync } from 'node:fs';
+import { dirname, join, matchesGlob, normalize } from 'node:path';
+
+/** What is to find a change of a part of the sources, beyond unit tests; the first prefix that fits counts. */
+interface Room {
+  readonly prefix: string;
+  /** Sections of the contract. */
+  readonly contract: readonly string[];
+  /** Globs below test/, over real sockets. */
+  readonly tests: readonly string[];
+}
+
+const room = (prefix: string, contract: string, ...tests: readonly string[]): Room => ({
+  prefix,
+  contract: contract === '' ? [] : contract.split(' '),
+  tests,
+});
+
+const ROOMS: readonly Room[] = [
+  room('src/daemon/services/files/tar/', '+', 'daemon/tar-*', 'attack/archives.test.ts'),
+  room(
+    'src/daemon/services/files/',
+    '3 4 5.1 5.2 5.3 5.4',
+    ...[
+      'daemon/files-{broken,compose,digests,direct,durable,full-disk,small}*',
+      'attack/{uploads,downloads}*',
+    ],
+  ),
+  room('src/daemon/rest/routes/files', '2 5.1 5.2 +', 'daemon/files-{browser,digests,download,upload}*'),
+  room(
+    'src/daemon/services/process/',
+    '6 +',
+    'daemon/{process,succession,upgrade,crash}*',
+    'attack/streams*',
+  ),
+  room('src/daemon/rpc/process', '6 +', 'daemon/process*', 'attack/streams*'),
+  room('src/daemon/services/watch/', '4', 'daemon/watch*', 'attack/watch-*', 'daemon/files-network*'),
+  room('src/daemon/rpc/watch', '4', 'daemon/watch*'),
+  room('src/daemon/services/freeze/', '7', 'daemon/{pause,fsfreeze,freeze-refused}*'),
+  room('src/daemon/services/collapse/', '7', 'daemon/{pause,rehearsal,garbage}*'),
+  room('src/daemon/services/init/', '7', 'daemon/{init-retries,certificates,metadata-route,secrets}*'),
+  room('src/daemon/services/ports/', '', 'daemon/ports*'),
+  room('src/daemon/services/collector/', '', 'daemon/log-collector*'),
+  room(
+    'src/daemon/services/handover/',
+    '7',
+    'daemon/{upgrade,succession,crash}*',
+    'attack/{upgrades,crashes}*',
+  ),
+  room('src/daemon/services/guest/', '7', 'daemon/{health,metrics}*'),
+  room('src/daemon/rest/', '1 2 5.1 5.2 5.4 7', 'daemon/{http,bad-input,server,openapi,metrics,log}.test.ts'),
+  room('src/daemon/rpc/', '1 2 4 6', 'daemon/{unary,http,direct-calls,bad-input}.test.ts', 'attack/bodies*'),
+  room(
+    'src/daemon/os/',
+    '3 4 5.1 5.2 5.3 6 7',
+    'daemon/{errno,files-durable,tar-download,upgrade}.test.ts',
+    'attack/uploads*',
+  ),
+  room('src/daemon/', '1 2 4 6 7', 'daemon/{daemon,server,http,log,without-root,upgrade}.test.ts'),
+  room('src/gateway/expiry/', '', 'gateway/{expiry,race,several,crash,platform}*', 'attack/gateway-guest*'),
+  room('src/gateway/hooks/', '', 'gateway/{expiry,race,platform}*'),
+  room('src/gateway/leases/', '', 'gateway/{expiry,race,registry,platform}*'),
+  room('src/gateway/registry/', '', 'gateway/{registry,several,crash,lists}*', 'attack/gateway-redis*'),
+  room('src/gateway/access/', '', 'gateway/{closed,routing,config}*', 'attack/gateway-{addresses,keys}*'),
+  room('src/gateway/routes/', '', 'gateway/{routing,by-name,closed}*', 'attack/gateway-{loops,names,lanes}*'),
+  room(
+    'src/gateway/proxy/',
+    '',
+    'gateway/{routing,client}*',
+    'attack/gateway-{answers,requests,limits,lanes}*',
+  ),
+  room('src/gateway/', '', 'gateway/{platform,lists,config,closed,routing}*'),
+  room('src/base/', '1 6 7', 'daemon/{daemon,log,server}.test.ts', 'gateway/{config,platform}*'),
+];
+
+/** A unit test that is farther away in the graph of imports tells little of a file. */
+const FARTHEST = 2;
+const MOST_UNIT_TESTS = 6;
+
+/** Test files, or sections of the contract. */
+export interface Stage {
+  readonly kind: 'tests' | 'contract';
+  readonly names: readonly string[];
+}
+
+/** Which tests are to find a change of a file: those that cost least come first. */
+export class Rooms {
+  readonly #tests: readonly string[];
+  readonly #imports = new Map<string, readonly string[]>();
+  readonly #root: string;
+  readonly #isQuick: boolean;
+
+  /** `isQuick`: without the tests that attack, which take long. */
+  constructor(root: string, isQuick: boolean) {
+    this.#root = root;
+    this.#isQuick = isQuick;
+    this.#tests = globSync('test/**/*.test.ts', { cwd: root }).sort();
+  }
+
+  /** What is run for a file, one after the other. */
+  stagesOf(file: string): Stage[] {
+    const { contract = [], tests = [] } = ROOMS.find(({ prefix }) => file.startsWith(prefix)) ?? {};
+    const over = tests.flatMap((glob) =>
+      this.#tests.filter((test) => matchesGlob(test, `test/${withSuffix(glob)}`)),
+    );
+    const stages: Stage[] = [
+      { kind: 'tests', names: this.#unitTestsOf(file) },
+      { kind: 'contract', names: contract },
+      { kind: 'tests', names: over.filter((test) => !isAttack(test)) },
+      { kind: 'tests', names: this.#isQuick ? [] : over.filter(isAttack) },
+    ];
+    return stages.filter(({ names }) => names.length > 0);
+  }
+
+  /** By their distance in the graph of imports; the one that mirrors the file is the nearest. */
+  #unitTestsOf(file: string): string[] {
+    const mirror = file.replace(/^src\//, 'test/unit/').replace(/\.ts$/, '.test.ts');
+    return this.#tests
+      .filter((test) => test.startsWith('test/unit/'))
+      .map((test) => ({ test, distance: test === mirror ? 0 : this.#distance(test, file) }))
+      .filter(({ distance }) => distance <= FARTHEST)
+      .sort((a, b) => a.distance - b.distance)
+      .slice(0, MOST_UNIT_TESTS)
+      .map(({ test }) => test);
+  }
+
+  #distance(from: string, to: string): number {
+    let reached = [from];
+    for (let distance = 1; distance <= FARTHEST; distance += 1) {
+      reached = reached.flatMap((file) => this.#importsOf(file));
+      if (reached.includes(to)) return distance;
+    }
+    return Number.POSITIVE_INFINITY;
+  }
+
+  #importsOf(file: string): readonly string[] {
+    const known = this.#imports.get(file);
+    if (known) return known;
+    const text = /\.ts$/.test(file) ? readFileSync(join(this.#root, file), 'utf8') : '';
+    const specifiers = text.matchAll(/\bfrom '(\.[^']+\.ts)'|\bimport\('(\.[^']+\.ts)'\)/g);
+    const found = Array.from(specifiers, ([, one, lazy]) =>
+      normalize(join(dirname(file), one ?? lazy ?? '')),
+    );
+    this.#imports.set(file, found);
+    return found;
+  }
+}
+
+const isAttack = (test: string) => test.startsWith('test/attack/');
+const withSuffix = (glob: string) => (glob.endsWith('.ts') ? glob : `${glob.replace(/\*$/, '')}*.test.ts`);

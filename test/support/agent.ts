@@ -1,0 +1,22 @@
+import { type RawSandbox, startRawSandbox } from './raw-sandbox.ts';
+
+/** What stands for a daemon and its machine: it answers at once, and notes what is asked of it. */
+export interface Agent extends AsyncDisposable {
+  readonly port: number;
+  /** `METHOD /path` of each request. */
+  readonly asked: string[];
+}
+
+const FROZEN = JSON.stringify({ notFrozen: 0, failed: 0, unobservable: 0 });
+
+/** @param name is the answer to what no daemon knows */
+export async function startAgent(name = 'ok'): Promise<Agent> {
+  const asked: string[] = [];
+  const sandbox: RawSandbox = await startRawSandbox((socket, head) => {
+    const [method = '', path = ''] = head.split(' ');
+    asked.push(`${method} ${path}`);
+    const body = path.startsWith('/freeze') ? FROZEN : path === '/collapse' ? '{}' : name;
+    socket.end(`HTTP/1.1 200 OK\r\ncontent-length: ${body.length}\r\nconnection: close\r\n\r\n${body}`);
+  });
+  return { port: sandbox.port, asked, [Symbol.asyncDispose]: () => sandbox[Symbol.asyncDispose]() };
+}
