@@ -9,8 +9,8 @@ import { EnvdError, HttpError } from '../base/errors.ts';
 import type { Transfers } from '../base/tally.ts';
 import type { Unread } from '../base/unread.ts';
 import { INTERFACE_VERSION } from '../base/version.ts';
+import { beginCalls, CallLog } from './calls/call-log.ts';
 import { DirectCalls } from './direct-calls.ts';
-import { CallLog, countDownloads, logOperations } from './rest/accounting.ts';
 import { requireAccessToken } from './rest/auth.ts';
 import { clientErrorHandler, refuseExpectation } from './rest/client-errors.ts';
 import type { Connections } from './rest/connections.ts';
@@ -114,15 +114,15 @@ export function buildApp(services: AppServices, options: AppOptions): FastifyIns
   const { guest, files, downloads } = services;
   const limits = new DownloadLimits();
   const tally = new CallTally();
-  const calls = new CallLog(logger, tally);
+  const calls = new CallLog(logger, shared, tally, downloads);
   const direct = new DirectCalls({
     ...rpc,
     ...{ guest, calls, shared, places: options.places },
     ...{ head: DIRECT_HEAD, fileHead: FILE_HEAD },
-    plain: new PlainDownloads({ files, limits, tally: downloads }),
+    plain: new PlainDownloads({ files, limits }),
   });
   const app = Fastify({
-    // Fastify's own lines about requests and listening are suppressed; `logOperations` and `run` write them.
+    // Fastify's own lines about requests and listening are suppressed; `CallLog` and `run` write them.
     loggerInstance: logger.child({}, { level: logger.isLevelEnabled('warn') ? 'warn' : logger.level }),
     // One logger for all requests: a child logger for each is expensive.
     childLoggerFactory: (parent) => parent,
@@ -139,12 +139,11 @@ export function buildApp(services: AppServices, options: AppOptions): FastifyIns
   options.connections.guard(app.server);
 
   disableBodyParsing(app);
-  logOperations(app, calls);
+  beginCalls(app, calls);
   allowAnyOrigin(app);
   forbidCaching(app);
   requireHost(app);
   requireAccessToken(app, guest);
-  countDownloads(app, downloads);
   shapeErrors(app);
 
   restRoutes(app, services, { ...options, calls: tally }, limits);
@@ -164,7 +163,7 @@ function restRoutes(
   envsRoutes(app, services.guest);
   portsRoutes(app, services.ports);
   initRoutes(app, services.init, INTERFACE_VERSION);
-  fileRoutes(app, services.files, { downloads, requests: options.requests });
+  fileRoutes(app, services.files, downloads);
   freezeRoutes(app, services.freezer);
   fsfreezeRoutes(app, services.filesystemFreezer);
   collapseRoutes(app, services.collapser, options.warmUp);
@@ -201,7 +200,7 @@ function requireHost(app: FastifyInstance): void {
 
 function shapeErrors(app: FastifyInstance): void {
   app.setErrorHandler((error, request, reply) => {
-    request.failure = error;
+    request.call.failure = error;
     return sendError(reply, error);
   });
   app.setNotFoundHandler((request, reply) => {

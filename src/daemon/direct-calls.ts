@@ -1,12 +1,11 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { CallLog, Outcome } from './rest/accounting.ts';
+import type { CallLog } from './calls/call-log.ts';
+import type { CallScope, SharedLimits } from './calls/call-scope.ts';
 import { hasAccess } from './rest/auth.ts';
 import type { PlainDownloads } from './rest/routes/files/plain-downloads.ts';
-import type { SharedLimits } from './rpc/call-scope.ts';
 import { streamCodecOf } from './rpc/connect-stream.ts';
 import { type UnaryRoute, unaryCodecOf } from './rpc/connect-unary.ts';
-import { codeNameOf } from './rpc/errors.ts';
-import { encodingOf, PROTOCOL_VERSION } from './rpc/mount.ts';
+import { encodingOf, PROTOCOL_VERSION, recordFailure } from './rpc/mount.ts';
 import { headersOf } from './rpc/request.ts';
 import type { StreamRoute } from './rpc/router.ts';
 import type { StreamPlaces } from './rpc/stream-places.ts';
@@ -54,57 +53,48 @@ export class DirectCalls {
   #serveGet(request: IncomingMessage, response: ServerResponse): boolean {
     const { calls, plain, fileHead } = this.#options;
     if (request.url === '/health') return this.#serveHealth(request, response);
-    const begin = () => calls.begin('GET', '/files', request, response, {});
+    const begin = () => calls.begin('GET /files', request, response);
     return plain.serve(request, response, fileHead, begin);
   }
 
   #serveHealth(request: IncomingMessage, response: ServerResponse): true {
     const { calls, head } = this.#options;
-    calls.begin('GET', '/health', request, response, {});
+    calls.begin('GET /health', request, response);
     response.writeHead(204, [...head]).end();
     return true;
   }
 
   #serveUnary(request: IncomingMessage, response: ServerResponse): boolean {
-    const { guest, calls, head, shared } = this.#options;
+    const { guest, calls, head } = this.#options;
     const route = this.#unary.get(request.url ?? '');
     const codec = route && unaryCodecOf(request);
     if (!codec || !speaksOurVersion(request) || !hasAccess(request.headers, guest)) return false;
-    const outcome: Outcome = {};
-    calls.begin('POST', route.path, request, response, outcome);
+    const call = calls.begin(`POST ${route.path}`, request, response);
     const encoding = encodingOf(request.headers);
-    const exchange = { request, response, headers: headersOf(request), head, codec, encoding, shared };
-    void finish(route.serve(exchange), response, outcome);
+    void finish(route.serve({ call, headers: headersOf(request), head, codec, encoding }), call);
     return true;
   }
 
   #serveStream(request: IncomingMessage, response: ServerResponse): boolean {
-    const { guest, calls, head, shared, places } = this.#options;
+    const { guest, calls, head, places } = this.#options;
     const route = this.#streams.get(request.url ?? '');
     const codec = route && streamCodecOf(request.headers['content-type']);
     if (!codec || !speaksOurVersion(request) || !hasAccess(request.headers, guest)) return false;
     if (!places.take(response)) return false;
-    const outcome: Outcome = {};
-    calls.begin('POST', route.path, request, response, outcome);
-    const exchange = { request, response, headers: headersOf(request), head, codec, shared };
-    void finish(route.serve(exchange), response, outcome);
+    const call = calls.begin(`POST ${route.path}`, request, response);
+    void finish(route.serve({ call, headers: headersOf(request), head, codec }), call);
     return true;
   }
 }
 
-async function finish(served: Promise<unknown>, response: ServerResponse, outcome: Outcome): Promise<void> {
+async function finish(served: Promise<unknown>, call: CallScope): Promise<void> {
   try {
     const error = await served;
-    if (error !== null) note(error, outcome);
+    if (error !== null) recordFailure(call, error);
   } catch (error) {
-    note(error, outcome);
-    response.destroy();
+    recordFailure(call, error);
+    call.response.destroy();
   }
-}
-
-function note(error: unknown, outcome: Outcome): void {
-  outcome.failure = error;
-  outcome.rpcCode = codeNameOf(error);
 }
 
 function speaksOurVersion({ headers: { 'connect-protocol-version': version } }: IncomingMessage): boolean {

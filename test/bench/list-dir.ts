@@ -18,6 +18,7 @@ import { sendAnswer } from '../../src/daemon/rpc/unary-answer.ts';
 import { listDir } from '../../src/daemon/services/files/list-dir.ts';
 import { stat } from '../../src/daemon/services/files/stat.ts';
 import { ListDirResponseSchema } from '../../src/gen/filesystem/filesystem_pb.js';
+import { callOf, sharedLimits } from '../support/calls.ts';
 import { testLanes } from '../support/lanes.ts';
 
 const ROUNDS = 5;
@@ -60,7 +61,7 @@ async function find(root: string): Promise<void> {
   await once(child, 'exit');
 }
 
-const shared = { unread: new Unread(Number.POSITIVE_INFINITY) };
+const shared = sharedLimits(new Unread(Number.POSITIVE_INFINITY));
 
 /** Lists and encodes, as ListDir does. */
 async function answer(root: string, codec: Codec): Promise<[readonly Buffer[], number]> {
@@ -112,12 +113,14 @@ function longestTurn(rounds: readonly Measured[]): string {
 /** The whole call by curl, which discards the response. */
 async function answers(root: string): Promise<void> {
   let round: Measured | undefined;
-  const server = createServer(async ({ headers }, response) => {
+  const server = createServer(async (request, response) => {
+    const { headers } = request;
+    const call = callOf(request, response, shared);
     round = await measure(async () => {
       const codec = headers['content-type'] === 'application/json' ? 'json' : 'binary';
       const [chunks] = await answer(root, codec);
       const encoding = headers['accept-encoding'] === 'gzip' ? 'gzip' : null;
-      await sendAnswer({ response, head: [], codec, encoding, shared }, chunks);
+      await sendAnswer({ call, head: [], codec, encoding }, chunks);
     });
   }).listen(0, '127.0.0.1');
   await once(server, 'listening');

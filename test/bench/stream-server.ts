@@ -7,7 +7,6 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { type AddressInfo, createServer as createSocketServer, type Socket } from 'node:net';
 import { create } from '@bufbuild/protobuf';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
-import { AbortRelay } from '../../src/base/abort.ts';
 import { Unread } from '../../src/base/unread.ts';
 import { StreamServer } from '../../src/daemon/rpc/connect-stream.ts';
 import { startStream } from '../../src/daemon/rpc/process-streams.ts';
@@ -20,6 +19,7 @@ import {
   type StartResponse,
   StartResponseSchema,
 } from '../../src/gen/process/process_pb.js';
+import { callOf, sharedLimits } from '../support/calls.ts';
 import { historyOf } from '../support/history.ts';
 
 const HISTORY_BYTES = 1024 * 1024;
@@ -109,9 +109,8 @@ async function* plain(request: StartRequest): AsyncGenerator<StartResponse> {
 function serveOurs(request: IncomingMessage, response: ServerResponse): void {
   const headers = headersOf(request);
   const codec = request.headers['content-type']?.endsWith('json') ? 'json' : 'binary';
-  const shutdown = new AbortRelay(new AbortController().signal);
-  const shared = { shutdown, requests: unread, unread };
-  void streams.serve(ours, { request, response, headers, head: [], codec, shared });
+  const call = callOf(request, response, sharedLimits(unread));
+  void streams.serve(ours, { call, headers, head: [], codec });
 }
 
 /** The lower bound: the payloads alone, in writes of 64 KiB, over a plain socket. The request is `size count`. */

@@ -1,25 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 
-/**
- * Runs `work` with a signal that aborts when the client disconnects before the response is complete. (Fastify's
- * `request.signal` aborts as soon as the body of the request has been read.)
- */
-export async function withClientSignal<T>(
-  reply: FastifyReply,
-  work: (signal: AbortSignal) => Promise<T>,
-): Promise<T> {
-  const gone = new AbortController();
-  const abort = () => gone.abort();
-  reply.raw.once('close', abort);
-  if (reply.raw.destroyed) abort();
-  try {
-    return await work(gone.signal);
-  } finally {
-    reply.raw.off('close', abort);
-  }
-}
-
 /** A hook `onRequest` of routes whose body may have any content type: Fastify refuses malformed ones with 415. */
 export function ignoreContentType(request: FastifyRequest, _reply: FastifyReply, done: () => void): void {
   delete request.raw.headers['content-type'];

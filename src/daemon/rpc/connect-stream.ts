@@ -1,11 +1,10 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
 import { promisify } from 'node:util';
 import { gunzip } from 'node:zlib';
 import type { DescMessage } from '@bufbuild/protobuf';
 import { endStreamToJson } from '@connectrpc/connect/protocol-connect';
 import { EnvdError, messageOf } from '../../base/errors.ts';
 import type { Unread } from '../../base/unread.ts';
-import { CallScope, type SharedLimits } from './call-scope.ts';
+import type { CallScope } from '../calls/call-scope.ts';
 import {
   COMPRESSED_FLAG,
   type Codec,
@@ -48,13 +47,11 @@ export function streamCodecOf(contentType: string | undefined): Codec | null {
 
 /** A streaming request and its response. */
 export interface StreamExchange {
-  readonly request: IncomingMessage;
-  readonly response: ServerResponse;
+  readonly call: CallScope;
   readonly headers: RequestHeaders;
   /** Headers of the response besides those that are set already, names and values in turn. */
   readonly head: readonly string[];
   readonly codec: Codec;
-  readonly shared: SharedLimits;
 }
 
 /** The batch encoded last. */
@@ -87,7 +84,8 @@ export class StreamServer {
     stream: EventStream<Event, Input, Output>,
     exchange: StreamExchange,
   ): Promise<unknown> {
-    const { response, codec, head } = exchange;
+    const { call, codec, head } = exchange;
+    const { response } = call;
     const type = `application/connect+${codec === 'json' ? 'json' : 'proto'}`;
     response.writeHead(200, [...head, 'content-type', type, 'connect-accept-encoding', 'gzip']);
     const sending = new Sending(response, this.#unread);
@@ -97,6 +95,7 @@ export class StreamServer {
     );
     if (!response.destroyed && !response.writableEnded)
       response.end(error === null ? this.#end : endOfStream(error));
+    call.release();
     return error;
   }
 
@@ -111,13 +110,13 @@ export class StreamServer {
 
   async #pump<Event, Input extends DescMessage, Output extends DescMessage>(
     stream: EventStream<Event, Input, Output>,
-    { request, response, headers, codec, shared }: StreamExchange,
+    { call: scope, headers, codec }: StreamExchange,
     sending: Sending,
   ): Promise<void> {
     const timeoutMs = timeoutOf(headers);
     const limitMs = stream.ownsTimeout ? null : timeoutMs;
-    using scope = new CallScope(response, shared, limitMs, `stream exceeded its timeout of ${limitMs} ms`);
-    const body = await readBody(request, scope, REQUEST_LIMIT_BYTES[codec]);
+    scope.expireAfter(limitMs, `stream exceeded its timeout of ${limitMs} ms`);
+    const body = await readBody(scope, REQUEST_LIMIT_BYTES[codec]);
     const payload = await unwrap(body, headers.get('connect-content-encoding'));
     const message = decodeMessage(stream.method.input, payload, codec, stream.ignoreUnknownFields);
     const call = { headers, timeoutMs, abortSignal: () => scope.signal };
@@ -127,9 +126,9 @@ export class StreamServer {
     const race = <T>(work: Promise<T>) => scope.race(work);
     for await (const events of batches(feed, { keepaliveMs: keepaliveMsOf(headers), batchBytes, race })) {
       const { batch, isLast } = this.#encode(stream, events, codec);
-      const sent = batch.send(response, isLast);
+      const sent = batch.send(scope.response, isLast);
       if (sent === null) continue;
-      sending.wait(response.writableLength);
+      sending.wait(scope.response.writableLength);
       await scope.race(sent);
       sending.taken();
     }

@@ -8,7 +8,7 @@ import {
   toBinary,
   toJsonString,
 } from '@bufbuild/protobuf';
-import { CallScope, type SharedLimits } from './call-scope.ts';
+import type { CallScope } from '../calls/call-scope.ts';
 import { type Codec, decodeMessage } from './codec.ts';
 import { ListAnswer } from './list-answer.ts';
 import { REQUEST_LIMIT_BYTES, type RequestHeaders, readBody, timeoutOf } from './request.ts';
@@ -32,11 +32,9 @@ export interface UnaryCall<Output extends DescMessage = DescMessage> {
   readonly list?: ListAnswer<Output>;
 }
 
-/** A unary request and its response. */
+/** A unary request, and how it is answered. */
 export interface UnaryExchange extends Destination {
-  readonly request: IncomingMessage;
   readonly headers: RequestHeaders;
-  readonly shared: SharedLimits;
 }
 
 /** A unary call that is served without connect-node. */
@@ -69,26 +67,27 @@ async function serveUnary<Input extends DescMessage, Output extends DescMessage>
   served: UnaryMethod<Input, Output>,
   exchange: UnaryExchange,
 ): Promise<unknown> {
-  const { response, headers, head, shared } = exchange;
+  const { call, headers, head } = exchange;
   try {
-    using scope = new CallScope(response, shared, timeoutOf(headers), 'the operation timed out');
-    await answer(served, exchange, scope);
+    call.expireAfter(timeoutOf(headers), 'the operation timed out');
+    await answer(served, exchange);
     return null;
   } catch (error) {
-    if (response.headersSent) response.destroy();
-    else sendError(response, head, error);
+    if (call.response.headersSent) call.response.destroy();
+    else sendError(call.response, head, error);
     return error;
+  } finally {
+    call.release();
   }
 }
 
 async function answer<Input extends DescMessage, Output extends DescMessage>(
   served: UnaryMethod<Input, Output>,
   exchange: UnaryExchange,
-  scope: CallScope,
 ): Promise<void> {
   const { method, ignoreUnknownFields } = served;
-  const { request, headers, codec } = exchange;
-  const body = await readBody(request, scope, REQUEST_LIMIT_BYTES[codec]);
+  const { call: scope, headers, codec } = exchange;
+  const body = await readBody(scope, REQUEST_LIMIT_BYTES[codec]);
   const message = decodeMessage(method.input, body, codec, ignoreUnknownFields);
   const call = new Call(headers, scope, codec, method.output);
   const output = await scope.race(Promise.resolve(served.handle(message, call)));

@@ -14,7 +14,7 @@ import {
 } from '@connectrpc/connect-node';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../base/errors.ts';
-import { COUNTED_BYTES, type SharedLimits } from './call-scope.ts';
+import { type CallScope, COUNTED_BYTES, type SharedLimits } from '../calls/call-scope.ts';
 import { endOfStream, streamCodecOf } from './connect-stream.ts';
 import { type UnaryRoute, unaryCodecOf } from './connect-unary.ts';
 import { codeNameOf, toConnectError } from './errors.ts';
@@ -71,7 +71,7 @@ export function mountConnect(
       const isStream = handler.method.methodKind !== 'unary';
       scope.post(path, (request, reply) => {
         if (isStream && !places.take(reply.raw)) return refuse(places.error(), request, reply);
-        return serveOrDestroy(request, reply, routes, shared);
+        return serveOrDestroy(request, reply, routes);
       });
     }
     done();
@@ -88,16 +88,11 @@ interface Routes {
 }
 
 /** Destroys the connection after an unexpected error: Fastify does not end a hijacked response. */
-async function serveOrDestroy(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  routes: Routes,
-  shared: SharedLimits,
-): Promise<void> {
+async function serveOrDestroy(request: FastifyRequest, reply: FastifyReply, routes: Routes): Promise<void> {
   try {
-    await serve(request, reply, routes, shared);
+    await serve(request, reply, routes);
   } catch (error) {
-    recordFailure(request, error);
+    recordFailure(request.call, error);
     reply.raw.destroy();
   }
 }
@@ -106,7 +101,6 @@ async function serve(
   request: FastifyRequest,
   reply: FastifyReply,
   { stream, unary, handler, accepted }: Routes,
-  shared: SharedLimits,
 ): Promise<void> {
   const contentType = request.headers['content-type'] ?? '';
   const streamCodec = stream && streamCodecOf(contentType);
@@ -117,44 +111,40 @@ async function serve(
   }
   hijack(reply);
   const headers = headersOf(request.raw);
-  const exchange = { request: request.raw, response: reply.raw, headers, shared };
+  const exchange = { call: request.call, headers, head: [] };
   let error: unknown = null;
   if (stream && streamCodec) {
-    error = await stream.serve({ ...exchange, head: [], codec: streamCodec });
+    error = await stream.serve({ ...exchange, codec: streamCodec });
   } else if (unary && unaryCodec) {
     const encoding = encodingOf(request.headers);
-    error = await unary.serve({ ...exchange, head: [], codec: unaryCodec, encoding });
+    error = await unary.serve({ ...exchange, codec: unaryCodec, encoding });
   } else {
-    await serveOthers(request, reply, handler, shared);
+    await serveOthers(request.call, handler);
   }
-  if (error !== null) recordFailure(request, error);
+  if (error !== null) recordFailure(request.call, error);
 }
 
 /** Stores the error for the log line of the operation. */
-function recordFailure(request: FastifyRequest, error: unknown): void {
-  request.failure = error;
-  request.rpcCode = codeNameOf(error);
+export function recordFailure(call: CallScope, error: unknown): void {
+  call.failure = error;
+  call.rpcCode = codeNameOf(error);
 }
 
 /** Serves the other protocols and encodings by connect-node. */
-async function serveOthers(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  handler: UniversalHandler,
-  shared: SharedLimits,
-): Promise<void> {
-  const sending = new Sending(reply.raw, shared.unread);
+async function serveOthers(call: CallScope, handler: UniversalHandler): Promise<void> {
+  const { request, response, shared } = call;
+  const sending = new Sending(response, shared.unread);
   const values = createContextValues()
-    .set(ON_FAILURE, (error) => recordFailure(request, sending.dropped ?? error))
+    .set(ON_FAILURE, (error) => recordFailure(call, sending.dropped ?? error))
     .set(SENDING, sending);
   try {
-    const sent = universalRequestFromNodeRequest(request.raw, reply.raw, undefined, values);
-    const receiving = new Sending(reply.raw, shared.requests);
-    const response = await handler({ ...sent, body: counted(sent.body, receiving) });
-    await universalResponseToNodeResponse(response, reply.raw);
+    const sent = universalRequestFromNodeRequest(request, response, undefined, values);
+    const receiving = new Sending(response, shared.requests);
+    const answer = await handler({ ...sent, body: counted(sent.body, receiving) });
+    await universalResponseToNodeResponse(answer, response);
   } catch (error) {
-    recordFailure(request, error);
-    reply.raw.destroy();
+    recordFailure(call, error);
+    response.destroy();
   }
 }
 
@@ -204,7 +194,7 @@ function requireProtocolVersion(request: FastifyRequest): void {
 /** Sends an error that occurred before the call, in the shape of the client's protocol. */
 function refuse(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
   const failure = toConnectError(error);
-  recordFailure(request, error);
+  recordFailure(request.call, error);
   if (streamCodecOf(request.headers['content-type'])) {
     return reply
       .code(200)
@@ -222,7 +212,7 @@ function refuseType(request: FastifyRequest, reply: FastifyReply, accepted: read
   const type = request.headers['content-type'] ?? '';
   const text = `content type '${type}' is not supported by this call: use ${accepted.slice(0, 2).join(' or ')}`;
   const failure = new EnvdError('invalid_argument', text);
-  recordFailure(request, failure);
+  recordFailure(request.call, failure);
   return reply
     .code(415)
     .header('accept-post', accepted.join(', '))

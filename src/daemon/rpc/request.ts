@@ -2,9 +2,9 @@
 import type { IncomingMessage } from 'node:http';
 import { freeAll } from '../../base/buffers.ts';
 import { EnvdError } from '../../base/errors.ts';
+import type { CallScope } from '../calls/call-scope.ts';
 import type { User } from '../os/users.ts';
 import type { Guest } from '../services/guest/guest.ts';
-import type { CallScope } from './call-scope.ts';
 import type { Codec } from './codec.ts';
 
 /** The headers of a request: those of fetch, or of Node by `headersOf`. */
@@ -77,25 +77,26 @@ export function keepaliveMsOf(headers: RequestHeaders): number {
 const PIECE_BYTES = 256;
 
 /**
- * Reads the whole body, which `scope` counts and frees when the call is aborted meanwhile. Throws its reason then,
+ * Reads the whole body, which `call` counts and frees when the call is aborted meanwhile. Throws its reason then,
  * `resource_exhausted` when the body is larger than `limit`, `aborted` when the client disconnects.
  */
-export function readBody(request: IncomingMessage, scope: CallScope, limit: number): Promise<Buffer> {
-  const { promise, resolve, reject } = scope.pending<Buffer>();
+export function readBody(call: CallScope, limit: number): Promise<Buffer> {
+  const { request } = call;
+  const { promise, resolve, reject } = call.pending<Buffer>();
   const pieces: Buffer[] = [];
   let length = 0;
-  scope.receive(pieces);
+  call.receive(pieces);
   request.on('data', (piece: Buffer) => {
     length += piece.length;
     pieces.push(piece);
-    scope.hold(length + pieces.length * PIECE_BYTES);
-    if (length <= limit && !scope.isAborted) return;
+    call.hold(length + pieces.length * PIECE_BYTES);
+    if (length <= limit && !call.isAborted) return;
     request.removeAllListeners('data').resume();
     freeAll(pieces);
     reject(tooLarge(limit));
   });
   request.on('end', () => {
-    scope.receive(null);
+    call.receive(null);
     resolve(joined(pieces));
   });
   request.on('error', (cause) => reject(new EnvdError('aborted', 'client disconnected', { cause })));

@@ -5,7 +5,7 @@ import { createBrotliCompress, createGzip } from 'node:zlib';
 import { codeToHttpStatus, errorToJson } from '@connectrpc/connect/protocol-connect';
 import { endWith } from '../../base/buffers.ts';
 import { EnvdError } from '../../base/errors.ts';
-import type { Unread } from '../../base/unread.ts';
+import type { CallScope } from '../calls/call-scope.ts';
 import type { Codec } from './codec.ts';
 import { toConnectError } from './errors.ts';
 import { Sending } from './sending.ts';
@@ -15,14 +15,12 @@ export type Encoding = 'gzip' | 'br';
 
 /** Where an answer goes. */
 export interface Destination {
-  readonly response: ServerResponse;
+  readonly call: CallScope;
   /** Headers of every response, names and values in turn. */
   readonly head: readonly string[];
   readonly codec: Codec;
   /** The compression of the response, or null. */
   readonly encoding: Encoding | null;
-  /** Bounds what clients have not taken. */
-  readonly shared: { readonly unread: Unread };
 }
 
 /** Smaller answers are not counted: their sum is bounded by the number of connections. */
@@ -34,9 +32,10 @@ const COMPRESSED_BYTES = 1024;
 
 /** Sends an encoded message. Throws `aborted` when the client disconnects. */
 export async function sendAnswer(to: Destination, chunks: readonly Uint8Array[]): Promise<void> {
-  const { response, encoding } = to;
+  const { encoding, call } = to;
+  const { response } = call;
   const length = chunks.reduce((sum, chunk) => sum + chunk.length, 0);
-  hold(to, length);
+  hold(call, length);
   if (encoding !== null && length >= COMPRESSED_BYTES) {
     response.writeHead(200, [...headOf(to), 'content-encoding', encoding]);
     return flow(chunks, response, ENCODERS[encoding]());
@@ -49,16 +48,16 @@ export async function sendAnswer(to: Destination, chunks: readonly Uint8Array[])
 
 /** Sends a message that is encoded as text. Throws `aborted` when the client disconnects. */
 export function sendText(to: Destination, text: string): Promise<void> | void {
-  const { response, encoding } = to;
+  const { encoding, call } = to;
   if (encoding !== null) return sendAnswer(to, [Buffer.from(text)]);
   const length = Buffer.byteLength(text);
-  hold(to, length);
-  response.writeHead(200, [...headOf(to), 'content-length', String(length)]);
-  response.end(text);
+  hold(call, length);
+  call.response.writeHead(200, [...headOf(to), 'content-length', String(length)]);
+  call.response.end(text);
 }
 
 /** Counts a large answer until it has been taken. */
-function hold({ response, shared }: Destination, length: number): void {
+function hold({ response, shared }: CallScope, length: number): void {
   if (length > COUNTED_BYTES) new Sending(response, shared.unread).wait(length);
 }
 

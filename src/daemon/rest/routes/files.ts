@@ -1,37 +1,31 @@
 import multipart from '@fastify/multipart';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import type { Unread } from '../../../base/unread.ts';
 import type { FileQuery, FileServices } from '../../services/files/services.ts';
 import { LINGER } from '../auth.ts';
 import { JsonBodies } from '../json-bodies.ts';
 import { CALLER_QUERY, COMPOSE_REQUEST, DOWNLOAD_QUERY, UPLOAD_QUERY } from '../queries.ts';
-import { endUnlessComplete, ignoreContentType, withClientSignal } from '../requests.ts';
+import { endUnlessComplete, ignoreContentType } from '../requests.ts';
 import { sendArchive } from './files/archive-response.ts';
 import { isArchive, receiveArchive } from './files/archive-upload.ts';
 import { announcedDigests } from './files/digests.ts';
 import type { DownloadLimits } from './files/download-limits.ts';
 import { sendDownload } from './files/download-response.ts';
 import { MULTIPART_OPTIONS } from './files/multipart.ts';
-import { UploadMemory } from './files/upload-memory.ts';
 import { isUpload, metadataOf, unsupportedType, uploadSource } from './files/upload-parts.ts';
 
 const COMPOSE_LIMITS = { bytes: 1024 * 1024, large: null, containers: 16 };
 
-/** What transfers may take together. */
-export interface FileLimits {
-  readonly downloads: DownloadLimits;
-  /** Bounds the requests that are being received and served. */
-  readonly requests: Unread;
-}
+/** What an upload buffers, in bytes: pieces that wait for the disk, a parser, a decoder. */
+const UPLOAD_BYTES = 128 * 1024;
 
 /** Registers download and upload of files, and `/files/compose`, which concatenates files. */
-export function fileRoutes(app: FastifyInstance, files: FileServices, limits: FileLimits): void {
+export function fileRoutes(app: FastifyInstance, files: FileServices, downloads: DownloadLimits): void {
   app.register((scope, _options, done) => {
     scope.register(multipart, MULTIPART_OPTIONS);
-    uploadRoute(scope, files, limits.requests);
+    uploadRoute(scope, files);
     done();
   });
-  downloadRoute(app, files, limits.downloads);
+  downloadRoute(app, files, downloads);
   composeRoute(app, files);
 }
 
@@ -51,7 +45,7 @@ function downloadRoute(app: FastifyInstance, files: FileServices, limits: Downlo
   });
 }
 
-function uploadRoute(app: FastifyInstance, files: FileServices, requests: Unread): void {
+function uploadRoute(app: FastifyInstance, files: FileServices): void {
   const admit = (request: FastifyRequest, reply: FastifyReply) => {
     try {
       const caller = callerOf(request);
@@ -74,20 +68,16 @@ function uploadRoute(app: FastifyInstance, files: FileServices, requests: Unread
     },
     handler: async (request, reply) => {
       const { durable, path, user } = admit(request, reply);
-      using _ = new UploadMemory(reply, requests);
-      if (isArchive(request)) {
-        return await withClientSignal(reply, (signal) =>
-          receiveArchive(reply, path, (source) => files.unpack(user, path, source, signal)),
-        );
-      }
+      const signal = request.call.transfer(UPLOAD_BYTES);
+      if (isArchive(request))
+        return await receiveArchive(reply, path, (source) => files.unpack(user, path, source, signal));
       const options = {
         metadata: metadataOf(request.raw),
         durable,
         verified: announcedDigests(request.headers).length > 0,
+        signal,
       };
-      return await withClientSignal(reply, (signal) =>
-        files.upload(user, uploadSource(reply, path), { ...options, signal }),
-      );
+      return await files.upload(user, uploadSource(reply, path), options);
     },
   });
 }

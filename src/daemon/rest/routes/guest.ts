@@ -12,7 +12,7 @@ import { JsonBodies } from '../json-bodies.ts';
 import type { TextFormat } from '../metrics-page.ts';
 import type { Exporter, Telemetry } from '../prometheus.ts';
 import { HEALTH_QUERY } from '../queries.ts';
-import { ignoreContentType, withClientSignal } from '../requests.ts';
+import { ignoreContentType } from '../requests.ts';
 
 /** Registers `/health`, which needs no token; with the query parameter `verbose`, whatever its value, it does. */
 export function healthRoutes(app: FastifyInstance, health: Health, guest: Guest): void {
@@ -51,7 +51,7 @@ export function initRoutes(app: FastifyInstance, init: Init, version: string): v
     try {
       const body = (await bodies.read(request.raw, reply.raw)) ?? {};
       const wanted = INIT_REQUEST.read(body, '');
-      await withClientSignal(reply, (gone) => init.apply(wanted, report, gone));
+      await init.apply(wanted, report, request.call.signal);
       unknown.note(body, request.log);
       reply.raw.once('finish', () => report.delivered?.());
     } finally {

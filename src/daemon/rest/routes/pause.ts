@@ -3,7 +3,7 @@ import type { Collapser, WarmUp } from '../../services/collapse/collapse.ts';
 import type { FilesystemFreezer } from '../../services/freeze/filesystem-freezer.ts';
 import type { Freezer } from '../../services/freeze/freezer.ts';
 import { FREEZE_QUERY } from '../queries.ts';
-import { ignoreBody, withClientSignal } from '../requests.ts';
+import { ignoreBody } from '../requests.ts';
 
 /** The limit of `maxCgroups`, the number of cgroups that a freeze visits. */
 const LIMIT_OF_MAX_CGROUPS = 8192;
@@ -15,7 +15,7 @@ export function freezeRoutes(app: FastifyInstance, freezer: Freezer): void {
     scope.post('/freeze', async (request, reply) => {
       const query = FREEZE_QUERY.read(request.query, '');
       const wanted = { ...query, maxCgroups: Math.min(query.maxCgroups, LIMIT_OF_MAX_CGROUPS) };
-      const statistics = await withClientSignal(reply, (signal) => freezer.freeze(wanted, signal));
+      const statistics = await freezer.freeze(wanted, request.call.signal);
       return wanted.maxWaitMs > 0 ? reply.send(statistics) : reply.code(204).send();
     });
     scope.post('/unfreeze', async (_request, reply) => {
@@ -46,9 +46,7 @@ export function fsfreezeRoutes(app: FastifyInstance, freezer: FilesystemFreezer)
 export function collapseRoutes(app: FastifyInstance, collapser: Collapser, warmUp: WarmUp): void {
   app.register((scope, _options, done) => {
     ignoreBody(scope);
-    scope.post('/collapse', (_request, reply) =>
-      withClientSignal(reply, (gone) => collapser.collapse(gone, warmUp)),
-    );
+    scope.post('/collapse', ({ call }) => collapser.collapse(call.signal, warmUp));
     done();
   });
 }

@@ -1,5 +1,4 @@
 import { onAbort } from '../../../base/abort.ts';
-import { EnvdError } from '../../../base/errors.ts';
 import { ExclusiveLock } from '../../../base/exclusion.ts';
 import { Durations } from '../../../base/tally.ts';
 import { type CollapseStatistics, native } from '../../os/native.ts';
@@ -70,7 +69,7 @@ async function collapseHeap(signal: AbortSignal): Promise<CollapseStatistics> {
   const removeListener = onAbort(signal, () => job.cancel());
   try {
     const statistics = await job.done;
-    if (signal.aborted) throw new EnvdError('aborted', 'collapse was cancelled', { cause: signal.reason });
+    signal.throwIfAborted();
     return statistics;
   } finally {
     removeListener();

@@ -1,5 +1,4 @@
 import { createHash } from 'node:crypto';
-import { EnvdError } from '../../../base/errors.ts';
 import type { OpenFile } from '../../os/open-file.ts';
 
 /** The active algorithms of RFC 9530's registry; OpenSSL uses the same names. */
@@ -9,7 +8,7 @@ export type DigestAlgorithm = (typeof DIGEST_ALGORITHMS)[number];
 /** Bytes per read; hashing them blocks the event loop for about 0.4 ms. */
 const CHUNK = 256 * 1024;
 
-/** Digest of the first `size` bytes of an open file. Throws `aborted` when `signal` aborts. */
+/** Digest of the first `size` bytes of an open file. Throws the reason of `signal` when it aborts. */
 export async function digestOf(
   file: OpenFile,
   size: number,
@@ -19,7 +18,7 @@ export async function digestOf(
   const hash = createHash(algorithm);
   const buffer = Buffer.allocUnsafeSlow(Math.min(CHUNK, size));
   for (let position = 0; position < size; ) {
-    if (signal.aborted) throw new EnvdError('aborted', 'digest was cancelled');
+    signal.throwIfAborted();
     const bytesRead = await file.read(buffer, Math.min(CHUNK, size - position), position);
     // The file was truncated: the download, which has sent its length, fails too.
     if (bytesRead === 0) break;

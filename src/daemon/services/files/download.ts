@@ -76,7 +76,7 @@ export class Download implements AsyncDisposable {
     return Buffer.isBuffer(this.#content);
   }
 
-  /** Reads the whole content; null if the size is not known. Throws `aborted` when `signal` aborts. */
+  /** Reads the whole content; null if the size is not known. Throws the reason of `signal` when it aborts. */
   async digest(algorithm: DigestAlgorithm, signal: AbortSignal): Promise<Buffer | null> {
     const content = this.#content;
     if (Buffer.isBuffer(content)) return hash(algorithm, content, 'buffer');

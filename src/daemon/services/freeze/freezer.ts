@@ -101,7 +101,7 @@ export class Freezer implements Disposable {
   /**
    * Requests the freezes and waits up to `maxWaitMs` until all cgroups are frozen; those that are not by then stay
    * requested. Throws `failed_precondition` where nothing can be frozen, `unavailable` while another operation holds
-   * the lock, `aborted` when `signal` or a thaw ends the wait.
+   * the lock, `aborted` when a thaw ends the wait, the reason of `signal` when that does.
    */
   async freeze(request: FreezeRequest, signal: AbortSignal): Promise<FreezeStatistics> {
     const { lock, obstacle } = this.#options;
@@ -199,7 +199,7 @@ export class Freezer implements Disposable {
   }
 
   #thaw(): void {
-    this.#wait.abort();
+    this.#wait.abort(new EnvdError('aborted', 'wait for the freeze was cancelled'));
     const failures = thawAll(this.#frozen.values());
     this.#frozen.clear();
     if (failures.length === 0) this.#audited = null;

@@ -1,5 +1,4 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { EnvdError } from '../../../base/errors.ts';
 import { type Cgroup, hasVanished } from '../../os/cgroup2.ts';
 import type { Candidate } from './candidates.ts';
 
@@ -91,7 +90,7 @@ const INTERVAL_MS = 1;
 
 /**
  * Reads the state of the cgroups, immediately and then every millisecond, until all are frozen or `maxWaitMs` have
- * passed. Throws `aborted` when `signal` aborts; the freeze stays requested.
+ * passed. Throws the reason of `signal` when it aborts; the freeze stays requested.
  */
 export async function observe(
   cgroups: readonly Cgroup[],
@@ -114,8 +113,8 @@ export async function observe(
 async function pause(signal: AbortSignal): Promise<void> {
   try {
     await sleep(INTERVAL_MS, undefined, { signal });
-  } catch (error) {
-    throw new EnvdError('aborted', 'wait for the freeze was cancelled', { cause: error });
+  } catch {
+    throw signal.reason;
   }
 }
 

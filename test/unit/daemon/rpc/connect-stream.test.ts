@@ -6,7 +6,6 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
 import { create } from '@bufbuild/protobuf';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { AbortRelay } from '../../../../src/base/abort.ts';
 import { EnvdError } from '../../../../src/base/errors.ts';
 import { Unread } from '../../../../src/base/unread.ts';
 import { exposeCollector } from '../../../../src/daemon/os/self.ts';
@@ -22,6 +21,7 @@ import {
   StartRequestSchema,
   StartResponseSchema,
 } from '../../../../src/gen/process/process_pb.js';
+import { callOf, sharedLimits } from '../../../support/calls.ts';
 import { historyOf } from '../../../support/history.ts';
 
 const END: EndEvent = {
@@ -70,8 +70,8 @@ beforeEach(async () => {
         return output.read(7, null);
       },
     };
-    const shared = { shutdown: new AbortRelay(shutdown.signal), requests: unread, unread };
-    results.push(streams.serve(stream, { request, response, headers, head: [], codec, shared }));
+    const call = callOf(request, response, sharedLimits(unread, shutdown.signal));
+    results.push(streams.serve(stream, { call, headers, head: [], codec }));
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');

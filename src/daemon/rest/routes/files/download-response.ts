@@ -3,13 +3,13 @@ import { promisify } from 'node:util';
 import zlib from 'node:zlib';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../../../base/errors.ts';
+import type { CallScope } from '../../../calls/call-scope.ts';
 import { about } from '../../../os/errno.ts';
 import type { OpenFile } from '../../../os/open-file.ts';
 import { SocketOutput } from '../../../os/socket-output.ts';
 import type { DigestAlgorithm } from '../../../services/files/digest.ts';
 import type { Download, FileRange } from '../../../services/files/download.ts';
 import { sendError } from '../../errors.ts';
-import { withClientSignal } from '../../requests.ts';
 import { sendBody, sendStream, sendWhole, writeAndFree } from './body-writer.ts';
 import { acceptsIdentity } from './content-headers.ts';
 import { formatDigest, wantedDigest } from './digests.ts';
@@ -56,7 +56,7 @@ async function planWith(
   const plan = planWithin(request, reply, download, limits);
   const algorithm = digestAlgorithm(request, plan);
   if (algorithm === null) return plan;
-  const digest = await withClientSignal(reply, (signal) => download.digest(algorithm, signal));
+  const digest = await download.digest(algorithm, request.call.transfer(0));
   if (digest === null) return plan;
   return { ...plan, headers: { ...plan.headers, 'repr-digest': formatDigest(algorithm, digest) } };
 }
@@ -121,7 +121,7 @@ async function sendRange(
     await sendBody(begin(reply, plan), async (write) => {
       await write(first);
       release();
-      const position = await sendFromFile(reply, { file, start: start + first.length, end });
+      const position = await sendFromFile(reply.request.call, { file, start: start + first.length, end });
       // Also tells that the file has been truncated.
       if (position === end) return;
       for await (const piece of download.read([{ start: position, end }])) await writeAndFree(write, piece);
@@ -140,12 +140,12 @@ async function readFirst(file: OpenFile, position: number, length: number): Prom
 }
 
 /** Returns the position of the first byte that was not sent. */
-async function sendFromFile(reply: FastifyReply, { file, start, end }: FileRange): Promise<number> {
-  using output = SocketOutput.of(reply.raw);
+async function sendFromFile(call: CallScope, { file, start, end }: FileRange): Promise<number> {
+  using output = SocketOutput.of(call.response);
   if (!output) return start;
   try {
-    return await withClientSignal(reply, (signal) => output.send(file, start, end, signal));
+    return await output.send(file, start, end, call.transfer(0));
   } finally {
-    reply.request.sentFromFile = output.sent;
+    call.sentFromFile = output.sent;
   }
 }

@@ -1,17 +1,13 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { endWith } from '../../../../base/buffers.ts';
-import type { Transfers } from '../../../../base/tally.ts';
 import type { Download } from '../../../services/files/download.ts';
 import type { FileServices } from '../../../services/files/services.ts';
-import { countDownload } from '../../accounting.ts';
 import type { DownloadLimits } from './download-limits.ts';
 import { type DownloadPlan, planDownload } from './download-plan.ts';
 
 export interface PlainDownloadOptions {
   readonly files: FileServices;
   readonly limits: DownloadLimits;
-  /** Counts downloads. */
-  readonly tally: Transfers;
 }
 
 /** A path, perhaps for a user, as clients encode them; `+` means a space in some. */
@@ -45,7 +41,6 @@ export class PlainDownloads {
     const plain = this.#prepare(request, response);
     if (!plain) return false;
     begin();
-    countDownload(request, response, this.#options.tally);
     const own = Object.entries(plain.headers).flatMap(([name, value]) => [name, String(value)]);
     response.writeHead(200, [...head, ...own]);
     endWith(response, plain.body);

@@ -10,9 +10,11 @@ import {
   type CollapseStatistics,
   type WarmUp,
 } from '../../../../../src/daemon/services/collapse/collapse.ts';
+import { sharedLimits, withCalls } from '../../../../support/calls.ts';
 
-function serve(collapser: Collapser, warmUp: WarmUp = async () => {}) {
+function serve(collapser: Collapser, warmUp: WarmUp = async () => {}, shared = sharedLimits()) {
   const app = Fastify();
+  withCalls(app, shared);
   app.setErrorHandler((error, _request, reply) => sendError(reply, error));
   collapseRoutes(app, collapser, warmUp);
   return app;
@@ -26,9 +28,7 @@ class EndlessCollapser extends Collapser {
   override collapse(signal: AbortSignal): Promise<CollapseStatistics> {
     onAbort(signal, this.cancelled.resolve);
     this.started.resolve();
-    return this.cancelled.promise.then(() =>
-      Promise.reject(new EnvdError('aborted', 'collapse was cancelled')),
-    );
+    return this.cancelled.promise.then(() => Promise.reject(signal.reason));
   }
 }
 
@@ -86,4 +86,14 @@ test('continues after its body has been read, as long as the caller is connected
   call.destroy();
   await collapser.cancelled.promise;
   await app.close();
+});
+
+test('ends with 503 when the daemon stops', async () => {
+  const collapser = new EndlessCollapser();
+  const stop = new AbortController();
+  const app = serve(collapser, async () => {}, sharedLimits(undefined, stop.signal));
+  const answer = app.inject({ method: 'POST', url: '/collapse' });
+  await collapser.started.promise;
+  stop.abort(new EnvdError('unavailable', 'the daemon is stopping'));
+  expect((await answer).json()).toEqual({ code: 503, message: 'the daemon is stopping' });
 });

@@ -7,6 +7,7 @@ import type { Cgroup } from '../../../../../src/daemon/os/cgroup2.ts';
 import { sendError } from '../../../../../src/daemon/rest/errors.ts';
 import { freezeRoutes } from '../../../../../src/daemon/rest/routes/pause.ts';
 import { Freezer } from '../../../../../src/daemon/services/freeze/freezer.ts';
+import { withCalls } from '../../../../support/calls.ts';
 import { testCgroup } from '../../../../support/cgroups.ts';
 
 function serve(workload: readonly Cgroup[]) {
@@ -21,6 +22,7 @@ function serve(workload: readonly Cgroup[]) {
     onWatchdog: () => {},
   });
   const app = Fastify();
+  withCalls(app);
   app.setErrorHandler((error, _request, reply) => sendError(reply, error));
   freezeRoutes(app, freezer);
   return {

@@ -8,12 +8,14 @@ import type { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
 import { Health } from '../../../../../src/daemon/services/guest/health.ts';
 import { Init } from '../../../../../src/daemon/services/init/init.ts';
 import { initSteps } from '../../../../../src/daemon/services/init/steps.ts';
+import { withCalls } from '../../../../support/calls.ts';
 import { initDependencies } from '../../../../support/init-step.ts';
 
 function setUp(audit: FreezeAudit | null = null): { app: FastifyInstance; guest: Guest } {
   const app = Fastify();
   onTestFinished(() => app.close());
   disableBodyParsing(app);
+  withCalls(app);
   app.setErrorHandler((error, _request, reply) => sendError(reply, error));
   // As in the daemon, where /init reads its body itself.
   app.removeAllContentTypeParsers();

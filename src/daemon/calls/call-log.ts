@@ -1,0 +1,109 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { FastifyInstance } from 'fastify';
+import type { Logger } from 'pino';
+import { passOnIds } from '../../base/call-ids.ts';
+import type { CallTally } from '../../base/call-tally.ts';
+import { messageOf } from '../../base/errors.ts';
+import type { Transfers } from '../../base/tally.ts';
+import { CallScope, type SharedLimits } from './call-scope.ts';
+import { identityOf } from './identity.ts';
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    call: CallScope;
+  }
+}
+
+/**
+ * The last operations before a pause. They are logged when they start: the line at their end would be written after the
+ * resume, and delay the first caller.
+ */
+const BEFORE_A_PAUSE: readonly string[] = ['POST /freeze', 'POST /fsfreeze', 'POST /collapse'];
+
+const DOWNLOAD = 'GET /files';
+
+/** The maximum of characters of an error's text in the log. */
+const REASON_LENGTH = 300;
+
+/** Logs and counts operations. */
+export class CallLog {
+  readonly #logger: Logger;
+  readonly #shared: SharedLimits;
+  readonly #tally: CallTally;
+  readonly #downloads: Transfers;
+
+  /** `downloads` counts them, with the bytes sent for them: with headers, after content coding. */
+  constructor(logger: Logger, shared: SharedLimits, tally: CallTally, downloads: Transfers) {
+    this.#logger = logger;
+    this.#shared = shared;
+    this.#tally = tally;
+    this.#downloads = downloads;
+  }
+
+  /**
+   * Begins an operation, which is logged and counted at its end. The answer gets the request's `X-Request-Id` and
+   * `traceparent`.
+   */
+  begin(operation: string, request: IncomingMessage, response: ServerResponse): CallScope {
+    if (BEFORE_A_PAUSE.includes(operation)) this.#logger.info({ operation }, 'operation started');
+    passOnIds(request, response);
+    return new CallScope({ operation, request, response }, this.#shared, this.#end);
+  }
+
+  readonly #end = (call: CallScope): void => {
+    const { operation, request, response, failure, rpcCode } = call;
+    const { statusCode: status, writableFinished: completed } = response;
+    const milliseconds = performance.now() - call.started;
+    const bytes = request.socket.bytesWritten - call.sentBefore + call.sentFromFile;
+    if (operation === DOWNLOAD && status < 300) this.#countDownload(bytes);
+    this.#tally.add(operation, rpcCode ?? (completed ? String(status) : 'aborted'), milliseconds / 1000);
+    const isUnexpected = rpcCode === undefined ? status === 500 : rpcCode === 'internal';
+    const level = isUnexpected ? 'error' : levelOf(operation, status, completed);
+    if (!this.#logger.isLevelEnabled(level)) return;
+    const line = {
+      operation,
+      status,
+      ...(rpcCode !== undefined && { code: rpcCode }),
+      ...(failure !== undefined && { reason: reasonOf(failure) }),
+      ...(failure !== undefined && isUnexpected && { err: failure }),
+      ...(completed ? {} : { aborted: true }),
+      milliseconds: Math.round(milliseconds * 10) / 10,
+      bytes,
+      ...identityOf(request),
+    };
+    this.#logger[level](line, 'operation');
+  };
+
+  #countDownload(bytes: number): void {
+    this.#downloads.count++;
+    this.#downloads.bytes += bytes;
+  }
+}
+
+/**
+ * Makes a scope for each operation of Fastify's routes. Logs one line per operation, at its end: without payloads, headers
+ * and queries (which contain signatures).
+ */
+export function beginCalls(app: FastifyInstance, calls: CallLog): void {
+  app.addHook('onRequest', (request, reply, done) => {
+    const { method, routeOptions, raw } = request;
+    request.call = calls.begin(`${method} ${routeOptions.url ?? 'unknown'}`, raw, reply.raw);
+    done();
+  });
+}
+
+function levelOf(operation: string, status: number, completed: boolean): 'warn' | 'info' | 'debug' {
+  if (status >= 500) return 'warn';
+  const isLoggedAlready = completed && status < 300 && BEFORE_A_PAUSE.includes(operation);
+  return isLoggedAlready || operation.endsWith(' /health') ? 'debug' : 'info';
+}
+
+/**
+ * The text of an error without quoted values, which may be parts of a body or a query. For messages that could not be
+ * decoded the details are dropped: JSON.parse repeats parts of the text without quotes.
+ */
+function reasonOf(error: unknown): string {
+  const text = messageOf(error).replace(/^(cannot decode [^:]*):.*$/s, '$1');
+  const cut = text.replace(/".*"/s, '"…"').replace(/'.*'/s, "'…'");
+  return cut.length > REASON_LENGTH ? `${cut.slice(0, REASON_LENGTH)}…` : cut;
+}
