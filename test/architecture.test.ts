@@ -17,6 +17,7 @@ const LAYERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
   daemon: [
     ['os'],
     ['services'],
+    ['calls'],
     ['rest', 'rpc'],
     ['direct-calls', 'rehearsal'],
     ['app'],

@@ -5,8 +5,9 @@ import { AbortRelay } from '../../src/base/abort.ts';
 import { CallTally } from '../../src/base/call-tally.ts';
 import { Transfers } from '../../src/base/tally.ts';
 import { Unread } from '../../src/base/unread.ts';
-import { beginCalls, CallLog } from '../../src/daemon/calls/call-log.ts';
+import { CallLog } from '../../src/daemon/calls/call-log.ts';
 import { CallScope } from '../../src/daemon/calls/call-scope.ts';
+import { beginCalls } from '../../src/daemon/rest/requests.ts';
 
 const GENEROUS = 64 * 1024 * 1024;
 

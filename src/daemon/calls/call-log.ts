@@ -1,5 +1,4 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import { passOnIds } from '../../base/call-ids.ts';
 import type { CallTally } from '../../base/call-tally.ts';
@@ -7,12 +6,6 @@ import { messageOf } from '../../base/errors.ts';
 import type { Transfers } from '../../base/tally.ts';
 import { CallScope, type SharedLimits } from './call-scope.ts';
 import { identityOf } from './identity.ts';
-
-declare module 'fastify' {
-  interface FastifyRequest {
-    call: CallScope;
-  }
-}
 
 /**
  * The last operations before a pause. They are logged when they start: the line at their end would be written after the
@@ -25,7 +18,10 @@ const DOWNLOAD = 'GET /files';
 /** The maximum of characters of an error's text in the log. */
 const REASON_LENGTH = 300;
 
-/** Logs and counts operations. */
+/**
+ * Logs and counts operations: one line for each, at its end, without payloads, headers and queries (which contain
+ * signatures).
+ */
 export class CallLog {
   readonly #logger: Logger;
   readonly #shared: SharedLimits;
@@ -78,18 +74,6 @@ export class CallLog {
     this.#downloads.count++;
     this.#downloads.bytes += bytes;
   }
-}
-
-/**
- * Makes a scope for each operation of Fastify's routes. Logs one line per operation, at its end: without payloads, headers
- * and queries (which contain signatures).
- */
-export function beginCalls(app: FastifyInstance, calls: CallLog): void {
-  app.addHook('onRequest', (request, reply, done) => {
-    const { method, routeOptions, raw } = request;
-    request.call = calls.begin(`${method} ${routeOptions.url ?? 'unknown'}`, raw, reply.raw);
-    done();
-  });
 }
 
 function levelOf(operation: string, status: number, completed: boolean): 'warn' | 'info' | 'debug' {

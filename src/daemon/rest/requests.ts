@@ -1,5 +1,22 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { CallLog } from '../calls/call-log.ts';
+import type { CallScope } from '../calls/call-scope.ts';
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    call: CallScope;
+  }
+}
+
+/** Makes a scope for each operation of Fastify's routes. */
+export function beginCalls(app: FastifyInstance, calls: CallLog): void {
+  app.addHook('onRequest', (request, reply, done) => {
+    const { method, routeOptions, raw } = request;
+    request.call = calls.begin(`${method} ${routeOptions.url ?? 'unknown'}`, raw, reply.raw);
+    done();
+  });
+}
 
 /** A hook `onRequest` of routes whose body may have any content type: Fastify refuses malformed ones with 415. */
 export function ignoreContentType(request: FastifyRequest, _reply: FastifyReply, done: () => void): void {
