@@ -53,7 +53,9 @@ export class DirectCalls {
   #serveGet(request: IncomingMessage, response: ServerResponse): boolean {
     const { calls, plain, fileHead } = this.#options;
     if (request.url === '/health') return this.#serveHealth(request, response);
-    const begin = () => calls.begin('GET /files', request, response);
+    const begin = (path: string) => {
+      calls.begin('GET /files', request, response).subject = { path };
+    };
     return plain.serve(request, response, fileHead, begin);
   }
 

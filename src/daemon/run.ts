@@ -78,7 +78,8 @@ function openLog({ journalStream, logLevel, ...others }: Config): Log & { readon
     output.write(inJournal ? withPriority(line) : line);
     queue?.write(line);
   };
-  return { logger: pino({ level: logLevel }, { write }), output, queue };
+  // Without pid and host: `pid` is that of the process that a line is about.
+  return { logger: pino({ level: logLevel, base: null }, { write }), output, queue };
 }
 
 /**

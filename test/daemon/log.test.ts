@@ -204,13 +204,45 @@ describe('the log tells who asked for what', () => {
     expect(other).not.toHaveProperty('user');
   });
 
+  test('which process an operation was about, and which path, by its hash', async () => {
+    needs('root');
+    // `printf %s /etc/hostname | sha256sum`
+    const pathHash = '7b7e873d8246';
+    const query = '?path=/etc/hostname';
+    const body = '{"path":"/etc/../etc/hostname"}';
+    const type = { 'content-type': 'application/json' };
+    for (const [path, init] of [
+      [STAT, { method: 'POST', body, headers: type }],
+      [`/files${query}`, {}],
+      [`/files${query}`, { headers: { range: 'bytes=0-0' } }],
+      [`/files${query}`, { headers: { range: 'bytes=9999999-' } }],
+    ] as const) {
+      const [, line] = await answerAndLine(path, init);
+      expect(line).toMatchObject({ pathHash });
+      expect(line).not.toHaveProperty('pid');
+      expect(JSON.stringify(line)).not.toContain('hostname');
+    }
+    const before = daemon.log.length;
+    const { process: rpc } = connectTo(daemon.url);
+    const start = { process: { cmd: 'cat' }, stdin: true };
+    let pid = 0;
+    await transcribe(rpc.start(start), (_event, context) => {
+      if (pid === 0) void rpc.closeStdin({ process: { selector: { case: 'pid', value: context.pid } } });
+      pid = context.pid;
+    });
+    const told = () => daemon.log.slice(before).filter(({ msg }) => msg === 'operation');
+    await expect.poll(told).toHaveLength(2);
+    expect(told().map((line) => line.pid)).toEqual([pid, pid]);
+  });
+
   test('processes when they start and end, without arguments and environment', async () => {
     needs('root');
+    const before = daemon.log.length;
     const { process: rpc } = connectTo(daemon.url);
     const start = { cmd: 'sh', args: ['-c', 'kill -TERM $$ # s3cret'], envs: { A: 's3cret' } };
     await transcribe(rpc.start({ process: start, tag: 't'.repeat(500) }));
     await transcribe(rpc.start({ process: { cmd: 'sh', args: ['-c', 'exit 3'] } }));
-    const lines = () => daemon.log.filter(({ msg }) => msg.startsWith('process '));
+    const lines = () => daemon.log.slice(before).filter(({ msg }) => msg.startsWith('process '));
     await expect.poll(lines).toHaveLength(4);
     expect(lines()[0]).toMatchObject({ msg: 'process started', user: 'root', tag: 't'.repeat(128) });
     const [first, second] = lines().filter(({ msg }) => msg === 'process ended');

@@ -6,6 +6,7 @@ import { messageOf } from '../../base/errors.ts';
 import type { Transfers } from '../../base/tally.ts';
 import { CallScope, type SharedLimits } from './call-scope.ts';
 import { identityOf } from './identity.ts';
+import { membersOf } from './subject.ts';
 
 /**
  * The last operations before a pause. They are logged when they start: the line at their end would be written after the
@@ -65,6 +66,7 @@ export class CallLog {
       ...(completed ? {} : { aborted: true }),
       milliseconds: Math.round(milliseconds * 10) / 10,
       bytes,
+      ...(call.subject && membersOf(call.subject)),
       ...identityOf(request),
     };
     this.#logger[level](line, 'operation');

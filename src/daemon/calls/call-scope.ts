@@ -3,6 +3,7 @@ import type { AbortListener, AbortRelay } from '../../base/abort.ts';
 import { freeAll } from '../../base/buffers.ts';
 import { EnvdError } from '../../base/errors.ts';
 import type { Kept, Unread } from '../../base/unread.ts';
+import type { Subject } from './subject.ts';
 
 /** What all calls share. */
 export interface SharedLimits {
@@ -42,6 +43,8 @@ export class CallScope implements Kept, AbortListener {
   failure: unknown = undefined;
   /** The Connect code of the error that ended an RPC. */
   rpcCode: string | undefined = undefined;
+  /** What it is about, once that is known. */
+  subject: Subject | null = null;
   /** Bytes that the kernel has sent from a file to the connection, which Node does not count. */
   sentFromFile = 0;
   readonly #end: (call: CallScope) => void;

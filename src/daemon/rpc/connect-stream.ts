@@ -5,6 +5,7 @@ import { endStreamToJson } from '@connectrpc/connect/protocol-connect';
 import { EnvdError, messageOf } from '../../base/errors.ts';
 import type { Unread } from '../../base/unread.ts';
 import type { CallScope } from '../calls/call-scope.ts';
+import type { Subject } from '../calls/subject.ts';
 import {
   COMPRESSED_FLAG,
   type Codec,
@@ -119,7 +120,10 @@ export class StreamServer {
     const body = await readBody(scope, REQUEST_LIMIT_BYTES[codec]);
     const payload = await unwrap(body, headers.get('connect-content-encoding'));
     const message = decodeMessage(stream.method.input, payload, codec, stream.ignoreUnknownFields);
-    const call = { headers, timeoutMs, abortSignal: () => scope.signal };
+    const about = (subject: Subject) => {
+      scope.subject = subject;
+    };
+    const call = { headers, timeoutMs, abortSignal: () => scope.signal, about };
     const feed = await stream.open(message, call);
     scope.hold(0);
     const batchBytes = () => (this.#unread.isScarce ? SMALL_BATCH_BYTES : BATCH_BYTES[codec]);

@@ -9,6 +9,7 @@ import {
   toJsonString,
 } from '@bufbuild/protobuf';
 import type { CallScope } from '../calls/call-scope.ts';
+import type { Subject } from '../calls/subject.ts';
 import { type Codec, decodeMessage } from './codec.ts';
 import { ListAnswer } from './list-answer.ts';
 import { REQUEST_LIMIT_BYTES, type RequestHeaders, readBody, timeoutOf } from './request.ts';
@@ -30,6 +31,8 @@ export interface UnaryCall<Output extends DescMessage = DescMessage> {
   readonly signal: AbortSignal;
   /** Encodes a large response in slices, which replace the returned message. */
   readonly list?: ListAnswer<Output>;
+  /** Tells the log what the call is about. */
+  about?(subject: Subject): void;
 }
 
 /** A unary request, and how it is answered. */
@@ -115,6 +118,10 @@ class Call<Output extends DescMessage> implements UnaryCall<Output> {
 
   get signal(): AbortSignal {
     return this.#scope.signal;
+  }
+
+  about(subject: Subject): void {
+    this.#scope.subject = subject;
   }
 
   get list(): ListAnswer<Output> {

@@ -2,6 +2,7 @@ import type { DescMessage, DescMethodServerStreaming, MessageShape } from '@bufb
 import type { HandlerContext } from '@connectrpc/connect';
 import { untilAborted } from '../../base/abort.ts';
 import type { Feed } from '../../base/feed.ts';
+import type { Subject } from '../calls/subject.ts';
 import type { Codec } from './codec.ts';
 import type { FrameBatch } from './frame-batch.ts';
 import { keepaliveMsOf, type RequestHeaders } from './request.ts';
@@ -17,6 +18,8 @@ export interface StreamCall {
   readonly abortSignal: () => AbortSignal;
   /** `Connect-Timeout-Ms`, or null. */
   readonly timeoutMs: number | null;
+  /** Tells the log what the call is about. */
+  about?(subject: Subject): void;
 }
 
 /** A server-streaming RPC: opens a feed of events and converts events to messages. */

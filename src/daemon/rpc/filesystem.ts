@@ -26,15 +26,21 @@ export interface FilesystemDependencies {
 /** The unary calls of `filesystem.Filesystem`. */
 export function filesystemService({ guest, entries, gate, userOf }: FilesystemDependencies) {
   const resolve = (path: string, user: User) => resolvePath(path, user, guest.defaultWorkdir);
+  /** The path that the call is about. */
+  const resolveFor = (call: UnaryCall, path: string) => {
+    const resolved = resolve(path, userOf(call));
+    call.about?.({ path: resolved });
+    return resolved;
+  };
   return {
-    async stat({ path }, context) {
-      const entry = await stat(resolve(path, userOf(context)), entries);
+    async stat({ path }, context: UnaryCall) {
+      const entry = await stat(resolveFor(context, path), entries);
       return { entry: entryToMessage(entry) };
     },
     async listDir({ path, depth }, context: UnaryCall<typeof ListDirResponseSchema>) {
       const { list } = context;
       const all: EntryInfo[] = [];
-      for await (const batch of listDir(resolve(path, userOf(context)), depth, entries)) {
+      for await (const batch of listDir(resolveFor(context, path), depth, entries)) {
         const messages = batch.map(entryToMessage);
         if (list) list.add({ entries: messages });
         else all.push(...messages);
@@ -42,21 +48,21 @@ export function filesystemService({ guest, entries, gate, userOf }: FilesystemDe
       }
       return { entries: all };
     },
-    async makeDir({ path }, context) {
+    async makeDir({ path }, context: UnaryCall) {
       const user = userOf(context);
-      const entry = await gate.run(() => makeDir(resolve(path, user), user, entries));
+      const target = resolveFor(context, path);
+      const entry = await gate.run(() => makeDir(target, user, entries));
       return { entry: entryToMessage(entry) };
     },
-    async move({ source, destination }, context) {
+    async move({ source, destination }, context: UnaryCall) {
       const user = userOf(context);
-      const entry = await gate.run(() =>
-        move(resolve(source, user), resolve(destination, user), user, entries),
-      );
+      const from = resolveFor(context, source);
+      const entry = await gate.run(() => move(from, resolve(destination, user), user, entries));
       return { entry: entryToMessage(entry) };
     },
-    async remove({ path }, context) {
-      const user = userOf(context);
-      await gate.run(() => remove(resolve(path, user), entries.lanes));
+    async remove({ path }, context: UnaryCall) {
+      const target = resolveFor(context, path);
+      await gate.run(() => remove(target, entries.lanes));
       return {};
     },
   } satisfies Partial<ServiceImpl<typeof Filesystem>>;

@@ -55,7 +55,7 @@ async function openStart(
   processes: ProcessTable,
   guest: Guest,
   request: StartRequest,
-  { headers, timeoutMs }: StreamCall,
+  { headers, timeoutMs, about }: StreamCall,
 ): Promise<Feed<ProcessEvent>> {
   const start = {
     config: configOf(request.process),
@@ -65,7 +65,7 @@ async function openStart(
     stdin: request.stdin ?? true,
     startId: request.startId || null,
   };
-  return processes.start(start, timeoutMs);
+  return processes.start(start, timeoutMs, ({ pid }) => about?.({ pid }));
 }
 
 /** Connect: the further events of a process that is running or has just ended. */
@@ -76,7 +76,10 @@ export function connectStream(
     ...processEvents(ConnectResponseSchema, (event) => create(ConnectResponseSchema, { event })),
     method: Process.method.connect,
     ownsTimeout: false,
-    open: async (request) =>
-      processes.findRetained(selectorOf(request.process)).read(offsetsOf(request.resumeFrom)),
+    open: async (request, { about }) => {
+      const process = processes.findRetained(selectorOf(request.process));
+      about?.({ pid: process.pid });
+      return process.read(offsetsOf(request.resumeFrom));
+    },
   };
 }

@@ -4,6 +4,7 @@ import {
   type ListRequest,
   type ListResponseSchema,
   type Process,
+  type ProcessSelector,
   Signal,
   SignalSchema,
   SignalScope,
@@ -18,28 +19,34 @@ import { inputOf, selectorOf, sizeOf } from './process-messages.ts';
 
 /** The calls of `process.Process`, except its event streams. */
 export function processService(processes: ProcessTable) {
+  /** The process that the call is about. */
+  const find = (selector: ProcessSelector | undefined, call: UnaryCall) => {
+    const process = processes.find(selectorOf(selector));
+    call.about?.({ pid: process.pid });
+    return process;
+  };
   return {
     list(_request: ListRequest, { list }: UnaryCall<typeof ListResponseSchema>) {
       const all = processes.list();
       const messageOf = (some: readonly ManagedProcess[]) => ({ processes: some.map(infoOf) });
       return list ? list.addAll(all, sizeOfInfo, messageOf) : messageOf(all);
     },
-    update({ process, pty }) {
-      const target = processes.find(selectorOf(process));
+    update({ process, pty }, context: UnaryCall) {
+      const target = find(process, context);
       if (pty) target.resize(sizeOf(pty));
       return {};
     },
-    async sendInput({ process, input }, context) {
+    async sendInput({ process, input }, context: UnaryCall) {
       const { kind, bytes } = inputOf(input);
-      await processes.find(selectorOf(process)).write(kind, bytes, context.signal);
+      await find(process, context).write(kind, bytes, context.signal);
       return {};
     },
     async streamInput(requests, context) {
       await writeStream(requests, processes, context.signal);
       return {};
     },
-    async sendSignal({ process, signal, scope }) {
-      const target = processes.find(selectorOf(process));
+    async sendSignal({ process, signal, scope }, context: UnaryCall) {
+      const target = find(process, context);
       const number: number = signal;
       if (number === Signal.UNSPECIFIED) {
         throw new EnvdError('invalid_argument', `signal is missing: use ${choicesOf(SignalSchema)}`);
@@ -53,8 +60,8 @@ export function processService(processes: ProcessTable) {
       if (number === SIGKILL) await target.endedAfterKill();
       return {};
     },
-    closeStdin({ process }) {
-      processes.find(selectorOf(process)).closeStdin();
+    closeStdin({ process }, context: UnaryCall) {
+      find(process, context).closeStdin();
       return {};
     },
   } satisfies Partial<ServiceImpl<typeof Process>>;

@@ -57,8 +57,9 @@ export function watchDirStream(
     method: Filesystem.method.watchDir,
     ignoreUnknownFields: false,
     ownsTimeout: false,
-    async open(request, { headers, abortSignal }) {
+    async open(request, { headers, abortSignal, about }) {
       const path = resolvePath(request.path, callerOf(headers, guest), guest.defaultWorkdir);
+      about?.({ path });
       const { recursive, allowNetworkMounts } = request;
       const watch = await watcher.watch(path, { recursive, allowNetworkMounts, signal: abortSignal() });
       return new WatchFeed(watch, request.includeEntry ? entries : null);
@@ -118,6 +119,7 @@ export function watcherService({ polled, guest, entries }: WatchDependencies) {
   return {
     async createWatcher(request, context: UnaryCall) {
       const path = pathOf(request, callerOf(context.requestHeader, guest));
+      context.about?.({ path });
       const { recursive, allowNetworkMounts, includeEntry } = request;
       const watcherId = await polled.create(path, { recursive, allowNetworkMounts });
       if (includeEntry) withEntries.add(watcherId);

@@ -35,12 +35,12 @@ function downloadRoute(app: FastifyInstance, files: FileServices, limits: Downlo
     url: '/files',
     handler: async (request, reply) => {
       const caller = callerOf(request);
-      const user = files.admit(caller, 'read');
-      const { path } = caller;
+      const path = files.resolve(files.admit(caller, 'read'), caller.path);
+      request.call.subject = { path };
       const { format } = DOWNLOAD_QUERY.read(request.query, '');
       if (format !== null)
-        return sendArchive(request, reply, { format, path, chunks: files.pack(user, path) });
-      return sendDownload(request, reply, await files.download(user, path), limits);
+        return sendArchive(request, reply, { format, path: caller.path, chunks: files.pack(path) });
+      return sendDownload(request, reply, await files.download(path), limits);
     },
   });
 }
@@ -68,9 +68,12 @@ function uploadRoute(app: FastifyInstance, files: FileServices): void {
     },
     handler: async (request, reply) => {
       const { durable, path, user } = admit(request, reply);
+      const target = files.resolve(user, path);
+      // Otherwise each part of a form names its own.
+      if (path !== '') request.call.subject = { path: target };
       const signal = request.call.transfer(UPLOAD_BYTES);
       if (isArchive(request))
-        return await receiveArchive(reply, path, (source) => files.unpack(user, path, source, signal));
+        return await receiveArchive(reply, path, (source) => files.unpack(target, user, source, signal));
       const options = {
         metadata: metadataOf(request.raw),
         durable,

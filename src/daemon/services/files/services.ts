@@ -46,16 +46,18 @@ export interface FileServices {
    * and for an unknown user.
    */
   admit(query: FileQuery, operation: FileOperation): User;
+  /** The absolute path that a path of the user's means. */
+  resolve(user: User, path: string): string;
   /** The caller must read the download to its end or dispose of it. */
-  download(user: User, path: string): Promise<Download>;
+  download(path: string): Promise<Download>;
   /** See `readCached`. */
-  cached(user: User, path: string): Download | null;
+  cached(path: string): Download | null;
   /** The directory and all below it as an archive; see `packDirectory`. The caller owns the chunks. */
-  pack(user: User, path: string): AsyncGenerator<Buffer>;
+  pack(path: string): AsyncGenerator<Buffer>;
   /** Unpacks an archive in a directory; see `unpack`. */
   unpack(
-    user: User,
     path: string,
+    user: User,
     source: AsyncIterable<Buffer>,
     signal: AbortSignal,
   ): Promise<UnpackedArchive>;
@@ -75,18 +77,17 @@ export function createFileServices(guest: Guest, settings: FileSettings): FileSe
   const { metadataPrefix, lanes, gate, uploads } = settings;
   const shared = createUploadResources({ lanes, gate, tally: uploads });
   const archives = new Archives(lanes, gate);
+  const resolve = (user: User, path: string) => resolvePath(path, user, guest.defaultWorkdir);
   return {
     admit({ presentedToken, ...query }, operation) {
       authorizeFile(guest.accessToken, { ...query, presentedToken, operation });
       return userOf(guest, query.username);
     },
-    async download(user, path) {
-      return openDownload(resolvePath(path, user, guest.defaultWorkdir), lanes);
-    },
-    cached: (user, path) => readCached(resolvePath(path, user, guest.defaultWorkdir)),
-    pack: (user, path) => archives.pack(resolvePath(path, user, guest.defaultWorkdir)),
-    async unpack(user, given, source, signal) {
-      const path = resolvePath(given, user, guest.defaultWorkdir);
+    resolve,
+    download: async (path) => openDownload(path, lanes),
+    cached: readCached,
+    pack: (path) => archives.pack(path),
+    async unpack(path, user, source, signal) {
       const unpacked = await archives.unpack(path, user, counted(source, uploads), signal);
       uploads.count += unpacked.files;
       return { path, ...unpacked };

@@ -110,3 +110,8 @@ function refuseNulBytes(texts: readonly string[]): void {
     throw new EnvdError('invalid_argument', 'cmd, args and envs cannot contain NUL bytes');
   }
 }
+
+/** The cgroup that the process goes to. */
+export function kindOf({ terminal }: StartRequest): 'user' | 'ptys' {
+  return terminal ? 'ptys' : 'user';
+}

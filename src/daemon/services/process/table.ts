@@ -20,12 +20,12 @@ import type { ManagedProcess } from './process.ts';
 import type { ProcessObserver } from './process-log.ts';
 import { ProcessRecords, type Recovered } from './records.ts';
 import { notFound, type Selector } from './selector.ts';
-import { launchProcess, type Plan, planLaunch, type StartRequest } from './start.ts';
+import { kindOf, launchProcess, type Plan, planLaunch, type StartRequest } from './start.ts';
 import { attach, StartIds } from './start-ids.ts';
 import { type Continued, Succession } from './succession.ts';
 import type { ProcessesState } from './take-over.ts';
 
-/** Time between SIGTERM and SIGKILL when the daemon stops, in milliseconds. */
+/** Between SIGTERM and SIGKILL when the daemon stops. */
 const STOP_GRACE_MS = 2000;
 /** Processes with this tag run outside the cgroups that a freeze stops. */
 const SYSTEM_TAG = '_system';
@@ -60,7 +60,7 @@ export class ProcessTable {
   readonly #startIds = new StartIds(RETENTION_MS);
   readonly #records: ProcessRecords;
   readonly #succession: Succession;
-  /** Why no process can be started; null: they can. */
+  /** Why no process can be started, or null. */
   #refusal: string | null = null;
   /** Starts under way. */
   readonly #launches = new Set<Promise<ManagedProcess>>();
@@ -90,16 +90,21 @@ export class ProcessTable {
    * Starts a process and returns a feed from its first event on. After `deadlineMs` (null: no deadline) the process is
    * killed and the feed ends with `deadline_exceeded`. Disposing of the feed does not end the process. A known start id
    * attaches to its process instead; throws `already_exists` when that was started with another command. Throws
-   * `resource_exhausted` when too many processes run.
+   * `resource_exhausted` when too many processes run. Calls `found` with the process.
    */
-  async start(request: StartRequest, deadlineMs: number | null): Promise<Feed<ProcessEvent>> {
-    const known = request.startId !== null && this.#startIds.get(request.startId);
-    if (known) return attach(await known, request);
-    const starting = this.#launch({ ...request, deadlineMs });
-    if (request.startId !== null) this.#startIds.remember(request.startId, starting);
+  async start(
+    request: StartRequest,
+    deadlineMs: number | null,
+    found = (_process: ManagedProcess) => {},
+  ): Promise<Feed<ProcessEvent>> {
+    const known = request.startId === null ? undefined : this.#startIds.get(request.startId);
+    const starting = known ?? this.#launch({ ...request, deadlineMs });
+    if (request.startId !== null && known === undefined) this.#startIds.remember(request.startId, starting);
     const process = await starting;
-    const feed = process.read(null);
-    return deadlineMs === null ? feed : new DeadlineFeed(feed, process, deadlineMs);
+    found(process);
+    if (known !== undefined) return attach(process, request);
+    if (deadlineMs === null) return process.read(null);
+    return new DeadlineFeed(process.read(null), process, deadlineMs);
   }
 
   /** The running processes, in the order of their start. */
@@ -189,15 +194,14 @@ export class ProcessTable {
       const text = `cannot start a process: ${maxProcesses} are running (--max-processes)`;
       throw new EnvdError('resource_exhausted', text);
     }
-    const release = () => this.#free.release(1);
+    const launch = this.#plan(request);
+    this.#launches.add(launch);
     try {
-      const launch = this.#plan(request);
-      this.#launches.add(launch);
       const process = await launch.finally(() => this.#launches.delete(launch));
-      void process.ended.then(release);
+      void process.ended.then(() => this.#free.release(1));
       return process;
     } catch (error) {
-      release();
+      this.#free.release(1);
       throw error;
     }
   }
@@ -264,8 +268,4 @@ export class ProcessTable {
       observer?.ended(observed, end);
     });
   }
-}
-
-function kindOf({ terminal }: StartRequest): 'user' | 'ptys' {
-  return terminal ? 'ptys' : 'user';
 }

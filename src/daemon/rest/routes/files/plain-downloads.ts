@@ -18,7 +18,7 @@ const DEMANDS = [
   ...['if-match', 'if-none-match', 'if-modified-since', 'if-unmodified-since'],
 ];
 
-type Plain = Pick<DownloadPlan, 'headers'> & { readonly body: Buffer };
+type Plain = Pick<DownloadPlan, 'headers'> & { readonly path: string; readonly body: Buffer };
 
 /** Serves downloads of small files that are in the page cache, as they are, without Fastify. */
 export class PlainDownloads {
@@ -29,18 +29,19 @@ export class PlainDownloads {
   }
 
   /**
-   * Sends the file with the headers `head`, names and values in turn; `begin` is called before. Returns false without
+   * Sends the file with the headers `head`, names and values in turn; `begin` is called before,
+   * with the path of the file. Returns false without
    * effect when the route must serve the request, also when it is to be refused.
    */
   serve(
     request: IncomingMessage,
     response: ServerResponse,
     head: readonly string[],
-    begin: () => void,
+    begin: (path: string) => void,
   ): boolean {
     const plain = this.#prepare(request, response);
     if (!plain) return false;
-    begin();
+    begin(plain.path);
     const own = Object.entries(plain.headers).flatMap(([name, value]) => [name, String(value)]);
     response.writeHead(200, [...head, ...own]);
     endWith(response, plain.body);
@@ -55,7 +56,7 @@ export class PlainDownloads {
       const body = plan && download.read(plan.pieces);
       if (!plan || !Buffer.isBuffer(body)) return null;
       this.#options.limits.hold(body.length, response);
-      return { headers: plan.headers, body };
+      return { headers: plan.headers, path: download.path, body };
     } catch {
       return null;
     }
@@ -73,6 +74,6 @@ export class PlainDownloads {
       expiration: undefined,
       presentedToken: [headers['x-access-token']].flat()[0] || undefined,
     };
-    return files.cached(files.admit(query, 'read'), query.path);
+    return files.cached(files.resolve(files.admit(query, 'read'), query.path));
   }
 }
