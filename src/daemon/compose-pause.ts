@@ -92,14 +92,15 @@ function logWatchdog(logger: Logger, what: string, error: unknown): void {
 
 /** Tells what this guest can; `obstacle`: why the workload cannot be frozen, or null. */
 export function createHealth(
-  { version }: Config,
+  config: Config,
   { cgroups, obstacle }: Pick<PauseDependencies, 'cgroups' | 'obstacle'>,
   pause: Pause,
+  forwardingObstacle: () => Promise<string | null>,
 ): Health {
   const accountsMemory = cgroups.all().length > 0 && cgroups.accountsMemory;
   return new Health({
-    version,
+    version: config.version,
     cgroups: { obstacle, accountsMemory, limitsTasks: cgroups.limitsTasks },
-    ...{ freezer: pause.freezer, filesystemFreezer: pause.filesystemFreezer },
+    ...{ forwardingObstacle, freezer: pause.freezer, filesystemFreezer: pause.filesystemFreezer },
   });
 }

@@ -24,9 +24,25 @@ export function createForwards(
   });
 }
 
+/** Why localhost listeners are not forwarded, or null. */
+export async function forwardingObstacle(config: Config): Promise<string | null> {
+  try {
+    readListeningSockets();
+    if ((await addressSource(config)()) !== null) return null;
+  } catch (error) {
+    return `listening sockets cannot be read: ${messageOf(error)}`;
+  }
+  if (config.forwardAddress !== null) return `--forward-address is '${config.forwardAddress}'`;
+  return isLocal(config) ? `the daemon itself is reachable at ${config.host} alone` : 'no default route';
+}
+
 /** A daemon that is reachable on this machine alone opens no port of others. */
-function addressSource({ forwardAddress, host }: Config): () => Promise<string | null> {
+function addressSource(config: Config): () => Promise<string | null> {
+  const { forwardAddress } = config;
   if (forwardAddress !== null) return async () => (isIPv4(forwardAddress) ? forwardAddress : null);
-  const isLocal = host === 'localhost' || host === '::1' || host.startsWith('127.');
-  return isLocal ? async () => null : addressOfDefaultRoute;
+  return isLocal(config) ? async () => null : addressOfDefaultRoute;
+}
+
+function isLocal({ host }: Config): boolean {
+  return host === 'localhost' || host === '::1' || host.startsWith('127.');
 }

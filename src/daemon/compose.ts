@@ -10,7 +10,7 @@ import { createRecords, createUpgrade, type HandingOver, succeed } from './compo
 import { createInit } from './compose-init.ts';
 import type { Log } from './compose-log.ts';
 import { createHealth, createPause } from './compose-pause.ts';
-import { createForwards } from './compose-ports.ts';
+import { createForwards, forwardingObstacle } from './compose-ports.ts';
 import { buildRehearsedApp } from './compose-rehearsal.ts';
 import type { Config } from './config.ts';
 import { findCgroupMount } from './os/cgroup-mounts.ts';
@@ -97,7 +97,8 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
     config,
     {
       ...{ ...parts, cgroups, entries, uploads, streams, upgrade, ports, downloads: new Transfers() },
-      ...{ metrics: new MetricsReader(), health: createHealth(config, { cgroups, obstacle }, pause) },
+      metrics: new MetricsReader(),
+      health: createHealth(config, { cgroups, obstacle }, pause, () => forwardingObstacle(config)),
       files: createFileServices(guest, { ...entries, ...pause, uploads }),
     },
     {

@@ -22,8 +22,9 @@ test('the verbose state tells versions, the time of the start, what is frozen, a
   expect(since).toBeGreaterThanOrEqual(before - 1000);
   expect(since).toBeLessThanOrEqual(Date.now());
   expect(Object.keys(body.abilities)).toEqual([
-    ...['root', 'freeze', 'memoryAccounting', 'taskLimit', 'collapse', 'attributes'],
+    ...['root', 'freeze', 'memoryAccounting', 'taskLimit', 'collapse', 'attributes', 'forwarding'],
   ]);
+  expect(body.abilities.forwarding).toMatchObject({ reason: expect.stringContaining('127.0.0.1 alone') });
   if (!daemon.cgroupRoot) return;
   expect(body.abilities.freeze).toEqual({ available: true });
   await fetch(`${daemon.url}/freeze?maxWaitMs=1000`, { method: 'POST' });
@@ -39,6 +40,16 @@ test('it needs the token, and the plain state does not', async () => {
   expect((await verbose(daemon, { 'x-access-token': 'other' })).status).toBe(401);
   expect((await verbose(daemon, { 'x-access-token': 't0ken' })).status).toBe(200);
   expect((await fetch(`${daemon.url}/health`)).status).toBe(204);
+});
+
+test('localhost listeners are forwarded to the address that is given', async () => {
+  await using given = await startDaemon({ args: ['--forward-address=127.0.0.2'] });
+  expect((await verbose(given)).body.abilities.forwarding).toEqual({ available: true });
+  await using off = await startDaemon({ args: ['--forward-address=off'] });
+  expect((await verbose(off)).body.abilities.forwarding).toEqual({
+    available: false,
+    reason: "--forward-address is 'off'",
+  });
 });
 
 const doctor = (...args: string[]): HealthReport =>
@@ -64,5 +75,7 @@ test('envd doctor tells of cgroups what the daemon finds when it has made them',
   await using daemon = await startDaemon();
   if (!daemon.cgroupRoot) return;
   const { body } = await verbose(daemon);
-  expect(doctor('doctor', `--cgroup-root=${daemon.cgroupRoot}`).abilities).toEqual(body.abilities);
+  expect(doctor('doctor', '--host=127.0.0.1', `--cgroup-root=${daemon.cgroupRoot}`).abilities).toEqual(
+    body.abilities,
+  );
 });

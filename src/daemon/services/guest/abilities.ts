@@ -22,6 +22,8 @@ export interface Abilities {
   readonly collapse: Ability;
   /** Metadata of uploads, on the root file system. */
   readonly attributes: Ability;
+  /** Localhost listeners are reachable at the guest's address. */
+  readonly forwarding: Ability;
 }
 
 /** What the cgroups of the workload can. */
@@ -36,9 +38,15 @@ const HUGE_PAGES = '/sys/kernel/mm/transparent_hugepage/enabled';
 /** Linux 6.1 has MADV_COLLAPSE. */
 const COLLAPSE_SINCE = [6, 1] as const;
 
+export interface AbilitySources {
+  readonly cgroups: CgroupAbilities;
+  /** Why localhost listeners are not forwarded, or null. */
+  forwardingObstacle(): Promise<string | null>;
+}
+
 /** `isWritable`: whether files may be written now; they must not be while the file system is frozen. */
-export async function abilities(cgroups: CgroupAbilities, isWritable: boolean): Promise<Abilities> {
-  const { obstacle, accountsMemory, limitsTasks } = cgroups;
+export async function abilities(sources: AbilitySources, isWritable: boolean): Promise<Abilities> {
+  const { obstacle, accountsMemory, limitsTasks } = sources.cgroups;
   const without = (controller: string) =>
     obstacle ?? `cgroup v2 has no controller ${controller} here: it may belong to cgroup v1`;
   return {
@@ -50,6 +58,7 @@ export async function abilities(cgroups: CgroupAbilities, isWritable: boolean): 
     attributes: unless(
       isWritable ? await attributeObstacle('/') : 'not known while the file system is frozen',
     ),
+    forwarding: unless(await sources.forwardingObstacle()),
   };
 }
 

@@ -1,10 +1,9 @@
 import { INTERFACE_VERSION } from '../../../base/version.ts';
-import { type Abilities, abilities, type CgroupAbilities } from './abilities.ts';
+import { type Abilities, type AbilitySources, abilities } from './abilities.ts';
 
-interface HealthSources {
+interface HealthSources extends AbilitySources {
   /** The version of the build. */
   readonly version: string;
-  readonly cgroups: CgroupAbilities;
   readonly freezer: { readonly active: boolean };
   readonly filesystemFreezer: { readonly active: boolean };
 }
@@ -29,11 +28,11 @@ export class Health {
   }
 
   async read(): Promise<HealthReport> {
-    const { version, cgroups, freezer, filesystemFreezer } = this.#sources;
+    const { version, freezer, filesystemFreezer } = this.#sources;
     const frozen = { workload: freezer.active, filesystem: filesystemFreezer.active };
     return {
       ...{ version, interface: INTERFACE_VERSION, since: this.#since, frozen },
-      abilities: await abilities(cgroups, !frozen.filesystem),
+      abilities: await abilities(this.#sources, !frozen.filesystem),
     };
   }
 }

@@ -28,6 +28,7 @@ function setUp(audit: FreezeAudit | null = null): { app: FastifyInstance; guest:
   const health = new Health({
     version: '1',
     cgroups: { obstacle: 'none here', accountsMemory: false, limitsTasks: false },
+    forwardingObstacle: async () => null,
     ...{ freezer: idle, filesystemFreezer: idle },
   });
   healthRoutes(app, health, guest);

@@ -193,7 +193,9 @@ describe('text formats', () => {
     };
     within('process_resident_memory_bytes', 10e6, 4e9);
     within('process_cpu_seconds_total', 0.06, 1e6);
-    within('process_start_time_seconds', Date.now() / 1000 - process.uptime() - 2, Date.now() / 1000);
+    // Whole seconds, rounded.
+    const started = Date.now() / 1000 - process.uptime();
+    within('process_start_time_seconds', started - 2, started + 2);
     within('envd_heap_bytes{kind="used"}', 1e6, 4e9);
     within('envd_event_loop_delay_seconds{quantile="1"}', 0.055, 60);
     within('envd_event_loop_delay_seconds{quantile="0.5"}', 0, 1);
