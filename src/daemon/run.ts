@@ -1,6 +1,7 @@
 import type { AddressInfo } from 'node:net';
 import process from 'node:process';
 import pino, { type Logger } from 'pino';
+import { listenToDebug } from '../base/debug.ts';
 import { messageOf } from '../base/errors.ts';
 import { HeldOutput } from '../base/held-output.ts';
 import { openLogOutput } from '../base/log.ts';
@@ -79,7 +80,10 @@ function openLog({ journalStream, logLevel, ...others }: Config): Log & { readon
     queue?.write(line);
   };
   // Without pid and host: `pid` is that of the process that a line is about.
-  return { logger: pino({ level: logLevel, base: null }, { write }), output, queue };
+  const logger = pino({ level: logLevel, base: null }, { write });
+  if (logger.isLevelEnabled('debug'))
+    listenToDebug(({ service, what, details }) => logger.debug({ service, ...details }, what));
+  return { logger, output, queue };
 }
 
 /**

@@ -145,6 +145,32 @@ test('a start fails at nothing', async () => {
   expect(warnings.filter((msg) => msg.startsWith('cannot') && !msg.includes('out-of-memory'))).toEqual([]);
 });
 
+test('at debug, services tell what they do, without names; at info they do not', async () => {
+  needs('root');
+  await using daemon = await startDaemon({ args: ['--log-level=debug'] });
+  await using quiet = await startDaemon();
+  for (const { url } of [daemon, quiet]) {
+    await fetch(`${url}/files?path=/tmp/s3cret-${process.pid}`, {
+      ...{ method: 'POST', body: 's3cret', headers: { 'content-type': 'application/octet-stream' } },
+    });
+    const { process: rpc, filesystem } = connectTo(url);
+    await filesystem.remove({ path: `/tmp/s3cret-${process.pid}` });
+    await transcribe(rpc.start({ process: { cmd: 'echo', args: ['s3cret'] } }));
+    const { watcherId } = await filesystem.createWatcher({ path: '/tmp' });
+    await filesystem.removeWatcher({ watcherId });
+    await fetch(`${url}/init`, { method: 'POST', body: '{"envVars":{"A":"s3cret"}}' });
+    await fetch(`${url}/collapse`, { method: 'POST' });
+    await fetch(`${url}/freeze?maxWaitMs=1000`, { method: 'POST' });
+    await fetch(`${url}/unfreeze`, { method: 'POST' });
+  }
+  const services = ({ log }: TestDaemon) => new Set(log.flatMap(({ service }) => service ?? []));
+  await expect
+    .poll(() => [...services(daemon)])
+    .toEqual(expect.arrayContaining(['files', 'process', 'watch', 'init', 'collapse', 'freeze']));
+  expect(JSON.stringify(daemon.log)).not.toContain('s3cret');
+  expect(services(quiet)).toEqual(new Set());
+});
+
 describe('the log tells who asked for what', () => {
   let daemon: TestDaemon;
   beforeAll(async () => {

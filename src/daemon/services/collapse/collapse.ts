@@ -1,4 +1,5 @@
 import { onAbort } from '../../../base/abort.ts';
+import { debug } from '../../../base/debug.ts';
 import { ExclusiveLock } from '../../../base/exclusion.ts';
 import { Durations } from '../../../base/tally.ts';
 import { type CollapseStatistics, native } from '../../os/native.ts';
@@ -47,6 +48,7 @@ export class Collapser {
     if (withCode) this.#collector.everything();
     else this.#collector.garbage();
     native.trimHeap();
+    debug('collapse', 'trimmed', () => ({ withCode }));
   }
 
   async #collapse(signal: AbortSignal, warmUp: WarmUp): Promise<CollapseStatistics> {
@@ -60,7 +62,9 @@ export class Collapser {
     native.trimHeap();
     const { regions, chunks, collapsed, alreadyHuge, skipped } = await collapseHeap(signal);
     const elapsedMs = Math.round(performance.now() - started);
-    return { regions, chunks, collapsed, alreadyHuge, skipped, elapsedMs };
+    const statistics = { regions, chunks, collapsed, alreadyHuge, skipped, elapsedMs };
+    debug('collapse', 'collapsed', () => statistics);
+    return statistics;
   }
 }
 

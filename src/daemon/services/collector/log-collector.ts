@@ -1,4 +1,5 @@
 import { within } from '../../../base/abort.ts';
+import { debug } from '../../../base/debug.ts';
 import { type CollectorAddress, parseAddress } from './address.ts';
 import type { LogQueue } from './log-queue.ts';
 
@@ -74,6 +75,7 @@ export class LogCollector implements Disposable {
     const previous = this.#destination;
     if (previous && previous.ids !== next?.ids) queue.stamp(previous.ids);
     this.#destination = next;
+    debug('collector', 'named', () => ({ isNamed: next !== null }));
     queue.limit = next ? NAMED_LIMIT_BYTES : 0;
     if (next?.url.href !== previous?.url.href) this.#startAfresh();
     this.#schedule();

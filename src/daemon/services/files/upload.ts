@@ -1,5 +1,6 @@
 import { basename } from 'node:path';
 import { Allowance } from '../../../base/allowance.ts';
+import { debug } from '../../../base/debug.ts';
 import { EnvdError, type ErrorKind } from '../../../base/errors.ts';
 import { KeyedQueues } from '../../../base/exclusion.ts';
 import { resolvePath } from '../../os/paths.ts';
@@ -80,6 +81,7 @@ export async function upload(source: UploadSource, context: UploadContext): Prom
     await source.deliver((part) => batch.receive(part));
     await batch.commit();
     context.shared.tally.count += batch.committed.length;
+    debug('files', 'uploaded', () => ({ files: batch.committed.length, durable: context.durable }));
     return batch.committed;
   } finally {
     await batch[Symbol.asyncDispose]();

@@ -1,5 +1,6 @@
 import { stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { debug } from '../../../base/debug.ts';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { type ExclusiveLock, SerialQueue } from '../../../base/exclusion.ts';
 import { Durations } from '../../../base/tally.ts';
@@ -99,6 +100,7 @@ export class FilesystemFreezer implements Disposable {
   async #thaw(): Promise<void> {
     await thawFilesystem(this.#options.path);
     this.#markThawed();
+    debug('freeze', 'file system thawed');
   }
 
   /** Before the freeze, so that after a crash the next daemon knows of it. */

@@ -1,3 +1,4 @@
+import { debug } from '../../../base/debug.ts';
 import { EnvdError, messageOf } from '../../../base/errors.ts';
 import type { ExclusiveLock } from '../../../base/exclusion.ts';
 import { Durations } from '../../../base/tally.ts';
@@ -160,7 +161,7 @@ export class Freezer implements Disposable {
     this.#wait = new AbortController();
     const ended = AbortSignal.any([signal, this.#wait.signal]);
     const { frozen, pending, unobservable } = await observe(requested, request.maxWaitMs, ended);
-    return {
+    const statistics = {
       mode: request.mode,
       ...counts,
       requested: requested.length,
@@ -171,6 +172,8 @@ export class Freezer implements Disposable {
       sweepMs: Math.round(swept - started),
       waitMs: Math.round(performance.now() - swept),
     };
+    debug('freeze', 'frozen', () => statistics);
+    return statistics;
   }
 
   #candidates(mode: FreezeMode): Iterable<Candidate> {
@@ -200,6 +203,7 @@ export class Freezer implements Disposable {
 
   #thaw(): void {
     this.#wait.abort(new EnvdError('aborted', 'wait for the freeze was cancelled'));
+    if (this.active) debug('freeze', 'thawing', () => ({ cgroups: this.#frozen.size }));
     const failures = thawAll(this.#frozen.values());
     this.#frozen.clear();
     if (failures.length === 0) this.#audited = null;

@@ -1,4 +1,5 @@
 import { closeSync } from 'node:fs';
+import { debug } from '../../../base/debug.ts';
 import { messageOf } from '../../../base/errors.ts';
 import { type Command, tryProgram } from '../../os/program.ts';
 import { writeState } from './state.ts';
@@ -43,6 +44,7 @@ export class Upgrade {
       const state = writeState(version, null);
       try {
         await tryProgram([...command, TRIAL_FLAG], state, trialMs);
+        debug('handover', 'the next program can take over');
       } finally {
         closeSync(state);
       }

@@ -1,3 +1,4 @@
+import { debug } from '../../../base/debug.ts';
 import { EnvdError, messageOf } from '../../../base/errors.ts';
 import { exhaustionOf } from '../../os/errno.ts';
 import type { FreezeAudit } from '../freeze/sweep.ts';
@@ -156,8 +157,10 @@ function latest(a: bigint | null, b: bigint | null): bigint | null {
 
 /** Null when the step succeeds. */
 async function failureOf(name: string, run: () => Promise<void>): Promise<EnvdError | null> {
+  const started = performance.now();
   try {
     await run();
+    debug('init', 'step done', () => ({ step: name, milliseconds: Math.round(performance.now() - started) }));
     return null;
   } catch (error) {
     const kind = error instanceof EnvdError ? error.kind : (exhaustionOf(error) ?? 'internal');

@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { onAbort, untilAborted } from '../../../base/abort.ts';
+import { debug } from '../../../base/debug.ts';
 import { EnvdError } from '../../../base/errors.ts';
 import { type Metadata, NO_METADATA } from './metadata.ts';
 import { WaitingCalls } from './waiting-calls.ts';
@@ -151,6 +152,7 @@ export class MetadataReader implements Disposable {
     this.#latest = reading;
     this.#hasAnswered = true;
     await this.#options.onRead(metadata);
+    debug('metadata', 'read');
     for (const { onReading } of this.#waiting) onReading(reading);
   }
 

@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, rmdir } from 'node:fs/promises';
 import { isAbsolute, join, resolve } from 'node:path';
 import process from 'node:process';
+import { debug } from '../../../base/debug.ts';
 import { EnvdError } from '../../../base/errors.ts';
 import { SerialQueue } from '../../../base/exclusion.ts';
 import { bytePath } from '../../os/byte-path.ts';
@@ -138,6 +139,7 @@ export class Volumes {
     for (const [other, volume] of this.#mounted)
       if (volume.mount.id === mount.id) this.#mounted.delete(other);
     this.#mounted.set(path, { nfsTarget, lifecycleID, mount });
+    debug('volumes', 'mounted', () => ({ mounted: this.#mounted.size }));
   }
 
   /**
@@ -174,6 +176,7 @@ export class Volumes {
     const detach = (target: string) => runTool(tool, [...LAZILY, target], limitMs);
     await doing(`cannot unmount '${path}'`, () => unmount(mount, this.#lanes, detach));
     this.#mounted.delete(path);
+    debug('volumes', 'unmounted', () => ({ mounted: this.#mounted.size }));
   }
 
   #run(action: string, tool: string, args: readonly string[]): Promise<void> {

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { debug } from '../../../base/debug.ts';
 import { eachListeningSocket } from '../../os/listening-sockets.ts';
 import { Forward, type ForwardLimits } from './forward.ts';
 
@@ -109,6 +110,7 @@ export class Forwards implements Disposable {
     for (const forward of this.#forwards.values()) forward.close();
     this.#forwards.clear();
     this.#address = address;
+    debug('ports', 'address', () => ({ address }));
   }
 
   /** The loopback address of each port that is listened on there, and at no address that we would take. */

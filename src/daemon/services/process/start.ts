@@ -1,3 +1,4 @@
+import { debug } from '../../../base/debug.ts';
 import { EnvdError } from '../../../base/errors.ts';
 import type { Unread } from '../../../base/unread.ts';
 import { assertAnswers, findExecutable, mountsMayHang } from '../../os/executable.ts';
@@ -91,6 +92,7 @@ export async function launchProcess(
     },
   );
   opened = channels;
+  debug('process', 'launched', () => ({ pid: spawned.pid, inCgroup: leaf !== null }));
   const { config, tag } = request;
   return new ManagedProcess({ config, tag, spawned, channels, output, leaf });
 }

@@ -1,4 +1,5 @@
 import { closeSync } from 'node:fs';
+import { debug } from '../../../base/debug.ts';
 import type { Cgroup } from '../../os/cgroup2.ts';
 import type { InFlight } from '../../os/read-buffer.ts';
 import type { KeptRecord } from '../../os/record-store.ts';
@@ -41,6 +42,7 @@ export class Succession {
       const record = records.update(process, state);
       return { ...state, startId: ids.get(process) ?? null, record };
     });
+    debug('process', 'handed over', () => ({ processes: processes.length }));
     const used = new Set(processes.flatMap(({ ends }) => [ends.stdout, ends.stderr]));
     const drains = outputs.poller.descriptors.filter((descriptor) => !used.has(descriptor));
     return { processes, drains, memory: outputs.memory, leaves: leaves.state };

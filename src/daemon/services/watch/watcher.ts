@@ -1,4 +1,5 @@
 import { within } from '../../../base/abort.ts';
+import { debug } from '../../../base/debug.ts';
 import { about } from '../../os/errno.ts';
 import type { Lanes } from '../../os/lanes.ts';
 import type { WatchEvent, WatchSink } from './event.ts';
@@ -60,6 +61,7 @@ export class Watcher implements Disposable {
       take: () => outbox.take(),
       [Symbol.dispose]: () => {
         this.#watches.delete(watch);
+        debug('watch', 'ended', () => ({ watches: this.#watches.size }));
         source[Symbol.dispose]();
         outbox[Symbol.dispose]();
       },
@@ -67,6 +69,7 @@ export class Watcher implements Disposable {
     this.#watches.add(watch);
     try {
       await about(path, () => source.start(options.signal));
+      debug('watch', 'begun', () => ({ watches: this.#watches.size, network: root.isNetwork }));
     } catch (error) {
       watch[Symbol.dispose]();
       throw error;
