@@ -5,7 +5,9 @@ import { hostname } from 'node:os';
 import { dirname } from 'node:path';
 import type { Logger } from 'pino';
 import { Addresses } from './access/addresses.ts';
+import { Forwarded } from './access/forwarded.ts';
 import { Keys } from './access/keys.ts';
+import { Rate } from './access/rates.ts';
 import { buildPlatform, type PlatformParts } from './api/app.ts';
 import { Operations } from './api/operations.ts';
 import type { Config } from './config.ts';
@@ -25,6 +27,7 @@ import { Via } from './proxy/via.ts';
 import { EmbeddedStore } from './registry/embedded.ts';
 import { Registry, type Store } from './registry/registry.ts';
 import { Drain } from './routes/drain.ts';
+import { RequestTimes } from './routes/request-times.ts';
 import { RouteFinder } from './routes/route-finder.ts';
 import { Router } from './routes/router.ts';
 import { ConnectionContext, createFrontServer } from './routes/server.ts';
@@ -59,16 +62,20 @@ export async function compose(config: Config, logger: Logger): Promise<Gateway> 
     new Drain(),
     new ConnectionContext(),
   ];
+  const { requireKey, maxRequests, maxClientRequests } = config;
+  const rates = { clients: new Rate(config.clientRate), sandboxes: new Rate(config.sandboxRate) };
+  const [times, forwarded] = [new RequestTimes(), new Forwarded(config.trustedProxies)];
   const metrics = () =>
-    renderMetrics({ registry, results: router.counts, exchanges, expiry: expiration.tally });
-  const app = composePlatform(common, { targets, drain, metrics, expiration, scheduler, resumes });
+    renderMetrics({ registry, results: router.counts, exchanges, times, expiry: expiration.tally });
+  const rate = rates.clients;
+  const app = composePlatform(common, { targets, drain, metrics, rate, expiration, scheduler, resumes });
   await app.ready();
   const via = new Via(await store.key());
   const router: Router = new Router({
-    ...{ targets, exchanges, keys, logger },
-    finder: new RouteFinder({ registry, addresses, via, resumes, requireKey: config.requireKey }),
-    proxy: new ReverseProxy(pools, config.responseTimeout * 1000),
-    ...{ maxRequests: config.maxRequests, requireKey: config.requireKey },
+    ...{ targets, exchanges, keys, forwarded, times, logger },
+    finder: new RouteFinder({ registry, addresses, via, resumes, rates, times, requireKey }),
+    proxy: new ReverseProxy(pools, config.responseTimeout * 1000, forwarded),
+    ...{ maxRequests, maxClientRequests, requireKey },
     platform: (request, response) => app.routing(request, response),
   });
   const server = createFrontServer(router, context, drain);
@@ -123,10 +130,11 @@ function composePlatform(
     targets,
     drain,
     metrics,
+    rate,
     expiration,
     scheduler,
     resumes,
-  }: Expiry & Pick<PlatformParts, 'targets' | 'drain' | 'metrics'>,
+  }: Expiry & Pick<PlatformParts, 'targets' | 'drain' | 'metrics' | 'rate'>,
 ) {
   const onChange = ({ id, phase, deadline }: Sandbox) => {
     if (phase === 'expiring' && deadline > Date.now()) expiration.cancelCollapse(id);
@@ -136,7 +144,18 @@ function composePlatform(
   const hooks = { pause: hook !== null, kill: killHook !== null, timeout: hookTimeout };
   const parts = { registry, addresses, resumes, hooks, defaultTimeout };
   const operations = new Operations({ ...parts, onChange, onRemoved: onGone });
-  return buildPlatform({ operations, targets, drain, keys, onExpiry, metrics, domain, resumes, logger });
+  return buildPlatform({
+    operations,
+    targets,
+    drain,
+    keys,
+    rate,
+    onExpiry,
+    metrics,
+    domain,
+    resumes,
+    logger,
+  });
 }
 
 async function openStore({ redis, redisSentinels, registry }: Config, logger: Logger): Promise<Store> {

@@ -19,9 +19,10 @@ import {
 import { packageVersion } from '../base/version.ts';
 import { type AddressRange, type PortRange, readPorts, readRange } from './access/addresses.ts';
 import { HOOK_SETTINGS, type HookConfig, OPTIONAL_HOOKS } from './config-hooks.ts';
+import { OPTIONAL_TRAFFIC, TRAFFIC_SETTINGS, type TrafficConfig } from './config-traffic.ts';
 
 /** All settings, validated; nothing else in the gateway reads argv or the environment. */
-export interface Config extends HookConfig {
+export interface Config extends HookConfig, TrafficConfig {
   /** 0: a free one. */
   readonly port: number;
   readonly host: string;
@@ -43,8 +44,6 @@ export interface Config extends HookConfig {
   readonly redis: string | null;
   /** URLs of the Sentinels that know the master; null: there are none. */
   readonly redisSentinels: readonly string[] | null;
-  /** The most requests that may be in flight to one sandbox. */
-  readonly maxRequests: number;
   /** The most expiries at a time, and on one host. */
   readonly maxExpiries: number;
   readonly maxExpiriesPerHost: number;
@@ -67,6 +66,7 @@ const NOT_GIVEN = {
   ...{ apiKey: null, keyFile: null, requireKey: false, allowAddresses: null, domain: null },
   ...{ redis: null, redisSentinels: null },
   ...OPTIONAL_HOOKS,
+  ...OPTIONAL_TRAFFIC,
 } as const;
 
 /** What is read from the flags. */
@@ -127,10 +127,7 @@ const SETTINGS: Program['settings'] = [
     },
     parse: parseList(readSentinel, 'It must be HOST:PORT or redis:// URLs, separated by commas.'),
   },
-  {
-    ...{ flags: '--max-requests <number>', help: 'limit of requests in flight to one sandbox' },
-    ...{ parse: parseCount, defaultValue: 4096 },
-  },
+  ...TRAFFIC_SETTINGS,
   {
     ...{ flags: '--max-expiries <number>', help: 'limit of expiries at a time' },
     ...{ parse: parseCount, defaultValue: 128 },

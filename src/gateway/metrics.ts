@@ -2,6 +2,7 @@ import { Counter, Gauge, Registry as Page } from 'prom-client';
 import type { ExpiryTally } from './expiry/tally.ts';
 import type { Exchanges } from './proxy/exchanges.ts';
 import type { Registry } from './registry/registry.ts';
+import type { RequestTimes } from './routes/request-times.ts';
 import type { Result } from './routes/route-finder.ts';
 
 /** Where the figures come from. */
@@ -9,6 +10,7 @@ export interface Telemetry {
   readonly registry: Registry;
   readonly results: Readonly<Record<Result, number>>;
   readonly exchanges: Exchanges;
+  readonly times: RequestTimes;
   readonly expiry: ExpiryTally;
 }
 
@@ -29,7 +31,8 @@ export async function renderMetrics(
   return { contentType: page.contentType, text: await page.metrics() };
 }
 
-function addRequests(page: Page, { results, exchanges }: Telemetry): void {
+function addRequests(page: Page, { results, exchanges, times }: Telemetry): void {
+  for (const metric of Object.values(times)) page.registerMetric(metric);
   counter(page, 'envd_gateway_requests_total', 'Requests for sandboxes.', 'result', results);
   gauge(page, 'envd_gateway_exchanges', 'Requests, streams and upgraded connections in flight.', null, {
     all: exchanges.count,

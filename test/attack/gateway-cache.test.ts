@@ -174,6 +174,6 @@ test('changes count in time when the messages of Redis silently stop', { timeout
   expect(await lastOther(call, 'first', 300)).toBe(0);
   cutOff.cut();
   await other.call('DELETE /sandboxes/silent');
-  // 500: whether it is still there cannot be known.
+  // 503: whether it is still there cannot be known.
   expect(await lastOther(call, GONE, 1000)).toBeLessThan(BOUND_MS + SLACK_MS);
 });

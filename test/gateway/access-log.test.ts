@@ -57,6 +57,36 @@ test('a request without an id gets one, which the sandbox sees; one that cannot 
   expect(await lineOf('/strange')).not.toHaveProperty('requestId');
 });
 
+test('the answers of the gateway itself name the request as its line does', async () => {
+  const answers = async (path: string, headers: Readonly<Record<string, string>>) => {
+    const response = await fetch(`${gateway.url}${path}`, { headers });
+    await response.text();
+    return response.headers.get('x-request-id');
+  };
+  const refused = await answers('/refused', toSandbox('unknown'));
+  expect(refused).toMatch(/^[\da-f-]{36}$/);
+  expect((await lineOf('/refused')).requestId).toBe(refused);
+  expect(await answers('/mine', { ...toSandbox('a b'), 'x-request-id': 'mine-2' })).toBe('mine-2');
+  expect((await lineOf('/mine')).requestId).toBe('mine-2');
+  for (const path of ['/gateway/health', '/sandboxes', '/neither'])
+    expect(await answers(path, { 'x-request-id': 'mine-3' })).toBe('mine-3');
+  expect(await answers('/sandboxes', { 'x-request-id': '{"a": "b"}' })).toBe(null);
+});
+
+test('the metrics tell how long requests took, by the phase of their sandbox', async () => {
+  await ask('/timed');
+  await ask('/timed', { 'svc-sandbox-id': 'unknown' });
+  await lineOf('/timed');
+  const { text } = await gateway.call('GET /gateway/metrics');
+  for (const phase of ['running', 'unknown']) {
+    expect(text).toMatch(new RegExp(`envd_gateway_route_seconds_count{phase="${phase}"} [1-9]`));
+    expect(text).toMatch(
+      new RegExp(`envd_gateway_exchange_seconds_bucket{le="3600",phase="${phase}"} [1-9]`),
+    );
+  }
+  expect(text).not.toMatch(/"(one|unknown-id)"/);
+});
+
 test('refusals and broken responses are lines, too', async () => {
   await ask('/unknown', { 'svc-sandbox-id': 'unknown' });
   expect(await lineOf('/unknown')).toMatchObject({ sandboxID: 'unknown', status: 502 });

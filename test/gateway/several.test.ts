@@ -118,7 +118,7 @@ test('the other gateway closes its connections to a sandbox that has gone, too',
   server.close();
 });
 
-test('while Redis is away requests fail with 500, and nothing is lost when it is back', async () => {
+test('while Redis is away requests fail with 503, and nothing is lost when it is back', async () => {
   await using guests = await startGuests(1);
   const file = join(scratch(), 'told');
   const [first, second] = await startBoth(record(file));
@@ -126,9 +126,9 @@ test('while Redis is away requests fail with 500, and nothing is lost when it is
   await using _second = second;
   await first.register('one', guests.ports[0] ?? 0, { timeout: 2 });
   await redis.stop();
-  await until('it answers 500', async () => (await health(first, 'one')) === 500);
-  expect((await first.call('POST /sandboxes/one/timeout', { timeout: 60 })).status).toBe(500);
-  expect((await fetch(`${first.url}/gateway/health`)).status).toBe(500);
+  await until('it answers 503', async () => (await health(first, 'one')) === 503);
+  expect((await first.call('POST /sandboxes/one/timeout', { timeout: 60 })).status).toBe(503);
+  expect((await fetch(`${first.url}/gateway/health`)).status).toBe(503);
   await redis.start();
   await until('a hook was called', () => hookCalls(file).length === 1);
   await phase(second, 'one', 'paused');

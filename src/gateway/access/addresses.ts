@@ -109,7 +109,7 @@ export class Addresses {
 }
 
 /** An IP address in its one usual form, IPv4 when it is mapped into IPv6; null for what is a name. */
-function canonical(address: string): string | null {
+export function canonical(address: string): string | null {
   const version = isIP(address);
   if (version !== 6) return version === 4 ? address : null;
   const { address: short } = new SocketAddress({ address, family: 'ipv6' });
@@ -132,7 +132,7 @@ export function readPorts(text: string): PortRange | null {
   return range[0] >= 1 && range[0] <= range[1] && range[1] <= 65535 ? range : null;
 }
 
-function listOf(ranges: readonly AddressRange[]): BlockList {
+export function listOf(ranges: readonly AddressRange[]): BlockList {
   const list = new BlockList();
   for (const { address, prefix } of ranges) {
     const family = isIP(address) === 6 ? 'ipv6' : 'ipv4';
@@ -142,7 +142,7 @@ function listOf(ranges: readonly AddressRange[]): BlockList {
   return list;
 }
 
-function has(list: BlockList, ip: string): boolean {
+export function has(list: BlockList, ip: string): boolean {
   return list.check(ip, isIP(ip) === 6 ? 'ipv6' : 'ipv4');
 }
 

@@ -1,7 +1,9 @@
 import Fastify, { type FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
-import { EnvdError, errorBody, messageOf, statusOf } from '../../base/errors.ts';
+import { idsOf, passOnIds } from '../../base/call-ids.ts';
+import { EnvdError, errorBody, HttpError, messageOf, statusOf } from '../../base/errors.ts';
 import type { Caller, Keys } from '../access/keys.ts';
+import type { Rate } from '../access/rates.ts';
 import type { Outcome } from '../leases/sandbox.ts';
 import { OWN_HEADERS } from '../routes/answers.ts';
 import type { Drain } from '../routes/drain.ts';
@@ -23,6 +25,8 @@ export interface PlatformParts extends ViewParts {
   readonly targets: TargetReader;
   readonly drain: Drain;
   readonly keys: Keys;
+  /** Of clients, by their names. */
+  readonly rate: Rate;
   /** For sandboxes that are registered without one. */
   readonly onExpiry: Outcome;
   readonly metrics: Metrics;
@@ -42,7 +46,7 @@ declare module 'fastify' {
 
 /** The platform operations as a Fastify application that does not listen. */
 export function buildPlatform(parts: PlatformParts): FastifyInstance {
-  const { logger, operations, keys, onExpiry, metrics } = parts;
+  const { logger, operations, keys, onExpiry, metrics, rate } = parts;
   const views = new Views(parts);
   const app = Fastify({
     loggerInstance: logger.child({}, { level: logger.isLevelEnabled('warn') ? 'warn' : logger.level }),
@@ -55,11 +59,13 @@ export function buildPlatform(parts: PlatformParts): FastifyInstance {
   );
   logOperations(app, logger);
   shapeErrors(app, parts);
-  app.addHook('onRequest', async (_request, reply) => {
+  app.addHook('onRequest', async (request, reply) => {
     reply.headers(OWN_HEADERS);
+    passOnIds(request, { setHeader: (name, value) => reply.header(name, value) });
   });
   app.register((scope, _options, done) => {
     requireKey(scope, keys);
+    limitClients(scope, rate);
     sandboxRoutes(scope, operations, views);
     timeRoutes(scope, operations, views);
     pauseRoutes(scope, operations, views);
@@ -86,6 +92,15 @@ function requireKey(app: FastifyInstance, keys: Keys): void {
   });
 }
 
+function limitClients(app: FastifyInstance, rate: Rate): void {
+  app.addHook('onRequest', async ({ caller }, reply) => {
+    const refusal = caller?.kind === 'client' ? rate.take(caller.name) : null;
+    if (!refusal) return;
+    reply.header('retry-after', refusal.retryAfter);
+    throw new HttpError(refusal.code, refusal.message);
+  });
+}
+
 function requirePlatformKey(app: FastifyInstance): void {
   app.addHook('onRequest', async ({ caller }) => {
     if (caller?.kind === 'platform') return;
@@ -104,11 +119,15 @@ function parse(body: string): unknown {
 }
 
 function logOperations(app: FastifyInstance, logger: Logger): void {
-  app.addHook('onResponse', async ({ method, routeOptions, params }, reply) => {
+  app.addHook('onResponse', async (request, reply) => {
+    const { method, routeOptions, params } = request;
     const operation = `${method} ${routeOptions.url ?? 'unknown'}`;
     const sandboxID = (params as { readonly id?: string } | null)?.id;
     logger.info(
-      { operation, sandboxID, status: reply.statusCode, ms: Math.round(reply.elapsedTime) },
+      {
+        ...{ operation, sandboxID, status: reply.statusCode, ms: Math.round(reply.elapsedTime) },
+        ...idsOf(request),
+      },
       'operation',
     );
   });

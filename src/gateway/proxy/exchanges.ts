@@ -3,18 +3,26 @@ import type { Writable } from 'node:stream';
 /** The exchanges in flight between clients and sandboxes: requests, streams, upgraded connections. */
 export class Exchanges {
   readonly #open = new Map<string, Set<Writable>>();
+  /** How many each client has in flight. */
+  readonly #ofClients = new Map<string, number>();
   /** In flight now. */
   count = 0;
   /** Ended because their sandbox has gone. */
   ended = 0;
 
-  /** Counts an exchange until its stream is closed. */
-  add(sandboxId: string, exchange: Writable): void {
+  /**
+   * Counts an exchange until its stream is closed.
+   *
+   * @param client whose it is; null: nobody's
+   */
+  add(sandboxId: string, exchange: Writable, client: string | null): void {
     const open = this.#open.get(sandboxId) ?? new Set();
     this.#open.set(sandboxId, open.add(exchange));
     this.count++;
+    this.#count(client, 1);
     exchange.once('close', () => {
       this.count--;
+      this.#count(client, -1);
       open.delete(exchange);
       if (open.size === 0 && this.#open.get(sandboxId) === open) this.#open.delete(sandboxId);
     });
@@ -23,6 +31,18 @@ export class Exchanges {
   /** In flight now with one sandbox. */
   countOf(sandboxId: string): number {
     return this.#open.get(sandboxId)?.size ?? 0;
+  }
+
+  /** In flight now of one client. */
+  countOfClient(name: string): number {
+    return this.#ofClients.get(name) ?? 0;
+  }
+
+  #count(client: string | null, by: 1 | -1): void {
+    if (client === null) return;
+    const count = this.countOfClient(client) + by;
+    if (count > 0) this.#ofClients.set(client, count);
+    else this.#ofClients.delete(client);
   }
 
   /** Closes the client's side of all exchanges with a sandbox; published clients then ask whether it still runs. */

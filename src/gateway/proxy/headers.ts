@@ -1,12 +1,16 @@
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
+import type { Forwarded } from '../access/forwarded.ts';
 
 /** Hop-by-hop headers (RFC 9110, section 7.6.1), and `expect`, which Node's server has answered. */
 const HOP_BY_HOP = ['connection', 'keep-alive', 'proxy-connection', 'upgrade', 'http2-settings', 'expect'];
 /**
  * Forwarded even if `Connection` names them: without its length, the sandbox would read a body as the next request, past
- * the check of closed paths.
+ * the check of closed paths, and without what proxies tell of the client, it would believe another.
  */
-const ALWAYS_FORWARDED = new Set(['content-length', 'transfer-encoding', 'host', 'te', 'trailer']);
+const ALWAYS_FORWARDED = new Set([
+  ...['content-length', 'transfer-encoding', 'host', 'te', 'trailer'],
+  ...['x-forwarded-for', 'x-forwarded-proto', 'x-forwarded-host'],
+]);
 
 /** The headers of a message without the hop-by-hop ones. A repeated header stays repeated. */
 function endToEnd(message: IncomingMessage): IncomingHttpHeaders {
@@ -28,29 +32,29 @@ function closesConnection({ headers }: IncomingMessage): boolean {
   return /(^|,)\s*close\s*($|,)/i.test(headers.connection ?? '');
 }
 
-/**
- * Replaces the headers of a client's request by those to forward. Returns whether the client closes its connection.
- *
- * @param pseudonym of this gateway, in `Via`
- */
-export function rewriteRequest(request: IncomingMessage, pseudonym: string): boolean {
+/** What requests are told besides what the client has sent. */
+export interface Added {
+  /** Of this gateway, in `Via`. */
+  readonly pseudonym: string;
+  readonly forwarded: Forwarded;
+}
+
+/** Replaces the headers of a client's request by those to forward. Returns whether the client closes its connection. */
+export function rewriteRequest(request: IncomingMessage, added: Added): boolean {
   const close = closesConnection(request);
-  request.headers = addVia(endToEnd(request), request, pseudonym);
+  request.headers = headersFor(request, added);
   return close;
 }
 
 /** The same for an upgrade, which is forwarded with both of its headers. */
-export function rewriteUpgrade(request: IncomingMessage, pseudonym: string): void {
-  const headers = addVia(endToEnd(request), request, pseudonym);
-  request.headers = { ...headers, connection: 'Upgrade', upgrade: 'websocket' };
+export function rewriteUpgrade(request: IncomingMessage, added: Added): void {
+  request.headers = { ...headersFor(request, added), connection: 'Upgrade', upgrade: 'websocket' };
 }
 
-function addVia(
-  headers: IncomingHttpHeaders,
-  { httpVersion }: IncomingMessage,
-  pseudonym: string,
-): IncomingHttpHeaders {
-  const own = `${httpVersion} ${pseudonym}`;
+function headersFor(request: IncomingMessage, { pseudonym, forwarded }: Added): IncomingHttpHeaders {
+  const headers = endToEnd(request);
+  forwarded.rewrite(headers, request);
+  const own = `${request.httpVersion} ${pseudonym}`;
   headers.via = headers.via === undefined ? own : [headers.via, own].flat().join(', ');
   return headers;
 }

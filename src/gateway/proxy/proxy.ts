@@ -1,6 +1,7 @@
 import type { ClientRequest, IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { createProxyServer } from 'httpxy';
+import type { Forwarded } from '../access/forwarded.ts';
 import { forwardTrailers, freeWhenSent } from './bodies.ts';
 import { rewriteRequest, rewriteResponse, rewriteUpgrade } from './headers.ts';
 import type { ConnectionPools } from './pools.ts';
@@ -33,13 +34,15 @@ interface Exchange {
 export class ReverseProxy {
   readonly #proxy = createProxyServer({});
   readonly #pools: ConnectionPools;
+  readonly #forwarded: Forwarded;
   readonly #connections: UpstreamConnections;
   readonly #exchanges = new WeakMap<IncomingMessage, Exchange>();
 
   /** @param limitMs how long a sandbox may take to respond */
-  constructor(pools: ConnectionPools, limitMs: number) {
+  constructor(pools: ConnectionPools, limitMs: number, forwarded: Forwarded) {
     this.#connections = new UpstreamConnections(limitMs);
     this.#pools = pools;
+    this.#forwarded = forwarded;
     this.#proxy.on('proxyReq', (outgoing, request) => {
       this.#limit(outgoing, request);
       forwardTrailers(request, outgoing);
@@ -58,7 +61,7 @@ export class ReverseProxy {
   }
 
   forward(request: IncomingMessage, response: ServerResponse, to: Upstream, onFailure: OnFailure): void {
-    this.#exchanges.set(request, { onFailure, close: rewriteRequest(request, to.pseudonym) });
+    this.#exchanges.set(request, { onFailure, close: rewriteRequest(request, this.#added(to)) });
     const agent = this.#pools.of(to.sandboxId);
     this.#proxy
       .web(request, response, { target: targetOf(to), agent })
@@ -73,11 +76,15 @@ export class ReverseProxy {
     to: Upstream,
     onFailure: OnFailure,
   ): void {
-    rewriteUpgrade(request, to.pseudonym);
+    rewriteUpgrade(request, this.#added(to));
     this.#exchanges.set(request, { onFailure, close: true });
     this.#proxy
       .ws(request, socket, { target: targetOf(to) }, head)
       .catch((error: Error) => this.#fail(request, error));
+  }
+
+  #added({ pseudonym }: Upstream) {
+    return { pseudonym, forwarded: this.#forwarded };
   }
 
   /** Makes sure that a forwarded request ends, whatever the sandbox sends. */

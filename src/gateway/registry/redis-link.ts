@@ -1,4 +1,4 @@
-import { createClient } from '@redis/client';
+import { createClient, ErrorReply } from '@redis/client';
 import type { Logger } from 'pino';
 import { within } from '../../base/abort.ts';
 import { EnvdError, messageOf } from '../../base/errors.ts';
@@ -65,16 +65,18 @@ export class RedisLink implements Disposable {
     }
   }
 
-  /** Throws `internal` when there is no connection, `unavailable` when there is no reply in time. */
+  /** Throws `unavailable` when there is no connection, or no reply in time. */
   async run<T>(command: (client: RedisClient) => Promise<T>): Promise<T> {
     const client = this.#client;
-    if (!client) throw new EnvdError('internal', 'the registry cannot be reached');
+    if (!client) throw unreachable();
     try {
       return await this.#limit.run(() => command(client));
     } catch (error) {
+      const hasMoved = messageOf(error).startsWith('READONLY');
       // It has become a replica, and another server takes the writes.
-      if (messageOf(error).startsWith('READONLY')) this.#lose(client, error);
-      throw error;
+      if (hasMoved) this.#lose(client, error);
+      const isOwn = error instanceof EnvdError || (error instanceof ErrorReply && !hasMoved);
+      throw isOwn ? error : unreachable(error);
     }
   }
 
@@ -123,6 +125,10 @@ export class RedisLink implements Disposable {
     if (this.#client) destroy(this.#client);
     this.#client = null;
   }
+}
+
+function unreachable(cause?: unknown): EnvdError {
+  return new EnvdError('unavailable', 'the registry cannot be reached', { cause });
 }
 
 /** Connects, and subscribes to the changes before anything is read. */

@@ -1,7 +1,7 @@
-import { randomUUID } from 'node:crypto';
 import { ServerResponse } from 'node:http';
 import type { Logger } from 'pino';
 import { idsOf } from '../../base/call-ids.ts';
+import type { Forwarded } from '../access/forwarded.ts';
 import type { Downstream } from './downstream.ts';
 import type { Target } from './target.ts';
 
@@ -11,16 +11,17 @@ const PATH_LENGTH = 256;
 /** One line for each request to a sandbox, at its end: without queries, headers and bodies, which contain secrets. */
 export class AccessLog {
   readonly #logger: Logger;
+  readonly #forwarded: Pick<Forwarded, 'clientOf'>;
 
-  constructor(logger: Logger) {
+  constructor(logger: Logger, forwarded: Pick<Forwarded, 'clientOf'>) {
     this.#logger = logger;
+    this.#forwarded = forwarded;
   }
 
-  /** Follows an exchange to its end. A request without `X-Request-Id` gets one, by which the sandbox knows it, too. */
+  /** Follows an exchange to its end. */
   begin({ request, stream }: Downstream, target: Target | undefined): void {
-    request.headers['x-request-id'] ??= randomUUID();
     const { method, url = '', socket } = request;
-    const { remoteAddress: client } = socket;
+    const client = this.#forwarded.clientOf(request);
     const [started, sentBefore] = [performance.now(), socket.bytesWritten];
     stream.once('close', () => {
       const response = stream instanceof ServerResponse ? stream : null;

@@ -1,11 +1,25 @@
 import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http';
+import { passOnIds } from '../../base/call-ids.ts';
 import { ERROR_HEADERS, errorBody } from '../../base/errors.ts';
 
 /** The headers of the gateway's own responses: readable by pages of any origin, and never cached. */
 export const OWN_HEADERS = { ...ERROR_HEADERS, 'access-control-allow-origin': '*' } as const;
 
+/** What a client is told whose request is refused. */
+export interface Told {
+  /** The status. */
+  readonly code: number;
+  readonly message: string;
+  /** When to come again, in whole seconds; absent: it is not told. */
+  readonly retryAfter?: number | undefined;
+}
+
 /** Refuses a request; when its response has begun, closes the connection instead. */
-export function refuse(response: ServerResponse, code: number, message: string, sandboxID?: string): void {
+export function refuse(
+  response: ServerResponse,
+  { code, message, retryAfter }: Told,
+  sandboxID?: string,
+): void {
   if (response.headersSent) {
     response.destroy();
     return;
@@ -14,6 +28,8 @@ export function refuse(response: ServerResponse, code: number, message: string, 
   for (const name of response.getHeaderNames()) response.removeHeader(name);
   const body =
     sandboxID === undefined ? errorBody(code, message) : JSON.stringify({ sandboxID, message, code });
+  passOnIds(response.req, response);
+  if (retryAfter !== undefined) response.setHeader('retry-after', retryAfter);
   // The reason phrase may be that of the sandbox, too.
   response.writeHead(code, STATUS_CODES[code], { ...OWN_HEADERS, 'content-length': Buffer.byteLength(body) });
   response.end(body);

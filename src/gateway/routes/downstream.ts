@@ -2,14 +2,14 @@ import { type IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Writable } from 'node:stream';
 import type { OnFailure, ReverseProxy, Upstream } from '../proxy/proxy.ts';
-import { refuse } from './answers.ts';
+import { refuse, type Told } from './answers.ts';
 
 /** The client's side of an exchange: of a request, or of an upgrade. */
 export interface Downstream {
   readonly request: IncomingMessage;
   /** Closed when the exchange is over. */
   readonly stream: Writable;
-  refuse(code: number, message: string, sandboxID?: string): void;
+  refuse(told: Told, sandboxID?: string): void;
   forward(proxy: ReverseProxy, to: Upstream, onFailure: OnFailure): void;
 }
 
@@ -25,8 +25,8 @@ export function requestFrom(request: IncomingMessage, response: ServerResponse):
   return {
     request,
     stream: response,
-    refuse(code, message, sandboxID) {
-      refuse(response, code, message, sandboxID);
+    refuse(told, sandboxID) {
+      refuse(response, told, sandboxID);
       // The rest of the body is dropped, or the next request on the connection would wait behind it.
       request.unpipe();
       request.resume();
@@ -50,9 +50,9 @@ export function upgradeFrom(request: IncomingMessage, socket: Socket, head: Buff
   return {
     request,
     stream: socket,
-    refuse(code, message, sandboxID) {
+    refuse(told, sandboxID) {
       if (!response.socket) response.assignSocket(socket);
-      refuse(response, code, message, sandboxID);
+      refuse(response, told, sandboxID);
       // At once, so that httpxy sees the socket as ended and does not write to it.
       socket.destroySoon();
     },

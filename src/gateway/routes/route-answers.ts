@@ -40,10 +40,10 @@ export class RouteAnswers {
       const route = await this.#find(request, asked, () => closeSignal(response));
       if ('to' in route) response.writeHead(200, this.#headersOf(request, route.to, asked)).end();
       else if (asked.passRefusals) response.writeHead(200, unchanged(request)).end();
-      else refuse(response, route.code, route.message, route.id);
+      else refuse(response, route, route.id);
     } catch (error) {
       if (asked.passRefusals) response.writeHead(200, unchanged(request)).end();
-      else refuse(response, statusOf(error), messageOf(error));
+      else refuse(response, { code: statusOf(error), message: messageOf(error) });
     }
   }
 
@@ -63,7 +63,8 @@ export class RouteAnswers {
     const isKept =
       cachedBy.toLowerCase() === this.#parts.targets.idHeader.toLowerCase() &&
       headers.via === undefined &&
-      to.leftMs > KEPT_MS;
+      to.leftMs > KEPT_MS &&
+      !to.isCounted;
     return {
       ...(isKept ? kept : common),
       'x-route-to': authority,
@@ -79,7 +80,7 @@ const common = { 'cache-control': 'no-store', 'content-length': 0 };
 
 /**
  * For nginx, whose own key makes half a second of it. Only for what is in that key: so for no other header of the sandbox, and not
- * for a request with `Via`. Not for a sandbox that expires meanwhile.
+ * for a request with `Via`. Not for a sandbox that expires meanwhile, nor where requests are counted.
  */
 const KEPT_MS = 1000;
 const kept = { 'x-accel-expires': String(KEPT_MS / 1000), 'content-length': 0 };

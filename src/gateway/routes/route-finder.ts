@@ -1,17 +1,20 @@
 import { messageOf, statusOf } from '../../base/errors.ts';
 import type { Addresses } from '../access/addresses.ts';
 import type { Caller } from '../access/keys.ts';
+import type { Rate, TooMany } from '../access/rates.ts';
 import { isReachable, type Sandbox } from '../leases/sandbox.ts';
 import type { Upstream } from '../proxy/proxy.ts';
 import { hasPassed, type Via } from '../proxy/via.ts';
 import type { Registry } from '../registry/registry.ts';
+import type { Told } from './answers.ts';
 import { closedOperation, originForm } from './closed-paths.ts';
+import { type FoundPhase, foundPhase, type RequestTimes } from './request-times.ts';
 import { DAEMON_PORT, type Target } from './target.ts';
 
 /** What became of requests for sandboxes: the labels of a metric. */
 export const RESULTS = [
   ...(['carried', 'malformed', 'looped', 'closed', 'unauthorized', 'unknown', 'expired'] as const),
-  ...(['busy', 'failed'] as const),
+  ...(['busy', 'limited', 'failed'] as const),
 ];
 export type Result = (typeof RESULTS)[number];
 
@@ -40,16 +43,19 @@ export interface Route extends Upstream {
   readonly path: string;
   /** The time until the sandbox expires, in ms; 0 when it was resumed for this request. */
   readonly leftMs: number;
+  /** Whether the request was counted by a rate, so that each one must be. */
+  readonly isCounted: boolean;
 }
 
-export interface Refusal {
+export interface Refusal extends Told {
   readonly result: Exclude<Result, 'carried'>;
-  readonly code: number;
-  readonly message: string;
 }
+
+/** What was decided of a request. */
+export type Decision = (Route | Refusal) & { readonly phase: FoundPhase };
 
 /** What is known of a route before the sandbox is. */
-interface Wanted extends Pick<Route, 'path' | 'pseudonym' | 'leftMs'> {
+interface Wanted extends Pick<Route, 'path' | 'pseudonym' | 'leftMs' | 'isCounted'> {
   readonly target: Target;
 }
 
@@ -58,6 +64,8 @@ export interface RouteParts {
   readonly via: Via;
   readonly addresses: Addresses;
   readonly resumes: Resumer;
+  readonly rates: { readonly clients: Rate; readonly sandboxes: Rate };
+  readonly times: RequestTimes;
   /** Whether only callers with a key reach sandboxes. */
   readonly requireKey: boolean;
 }
@@ -71,30 +79,48 @@ export class RouteFinder {
   }
 
   /** Throws when the registry cannot be asked. */
-  async find(question: Question): Promise<Route | Refusal> {
+  async find(question: Question): Promise<Decision> {
+    const started = performance.now();
+    const decision = await this.#decide(question);
+    this.#parts.times.routes.observe({ phase: decision.phase }, (performance.now() - started) / 1000);
+    return decision;
+  }
+
+  async #decide(question: Question): Promise<Decision> {
     const { target, caller } = question;
     const path = originForm(question.path);
-    if (path === null) {
-      return refuse(
-        'malformed',
-        400,
-        `the request target must be a path or an http URL, not '${question.path}'`,
-      );
-    }
     const pseudonym = this.#parts.via.pseudonymFor(target.id);
-    if (hasPassed(question.via, pseudonym)) return refuse('looped', 508, describeLoop(target.id));
-    if (this.#parts.requireKey && !caller) {
-      return refuse('unauthorized', 401, 'unauthorized: header X-API-Key is missing or wrong');
-    }
+    const refusal = this.#refuseUnseen(question, path, pseudonym);
+    if (refusal || path === null) return { ...(refusal ?? malformed(question.path)), phase: 'unknown' };
     const { sandbox, now } = await this.#parts.registry.look(target.id);
-    if (!sandbox || !this.#isVisible(sandbox, caller)) return unknown(target.id);
-    const mustWait = !isReachable(sandbox, now);
+    if (!sandbox || !this.#isVisible(sandbox, caller)) return { ...unknown(target.id), phase: 'unknown' };
+    const phase = foundPhase(sandbox, now);
+    const leftMs = Math.max(0, isReachable(sandbox, now) ? sandbox.deadline - now : 0);
+    const isCounted = this.#isCounted(caller);
+    return {
+      ...(await this.#admit(question, sandbox, { target, path, pseudonym, leftMs, isCounted })),
+      phase,
+    };
+  }
+
+  /** Refuses what can be refused before the sandbox is looked for. */
+  #refuseUnseen({ path: asked, target, via, caller }: Question, path: string | null, pseudonym: string) {
+    if (path === null) return malformed(asked);
+    if (hasPassed(via, pseudonym)) return refuse('looped', 508, describeLoop(target.id));
+    if (this.#parts.requireKey && !caller)
+      return refuse('unauthorized', 401, 'unauthorized: header X-API-Key is missing or wrong');
+    return caller?.kind === 'client' ? limited(this.#parts.rates.clients.take(caller.name)) : null;
+  }
+
+  async #admit(question: Question, sandbox: Sandbox, route: Wanted): Promise<Route | Refusal> {
+    const mustWait = route.leftMs === 0;
     if (mustWait && !this.#parts.resumes.isFor(sandbox))
       return refuse('expired', 502, describeAbsence(sandbox));
     // Before a sandbox is resumed: what is refused does not wake it.
-    const refusal = await this.#refusePort(sandbox, question, path);
+    const refusal =
+      (await this.#refusePort(sandbox, question, route.path)) ??
+      limited(this.#parts.rates.sandboxes.take(sandbox.id));
     if (refusal) return refusal;
-    const route = { target, path, pseudonym, leftMs: mustWait ? 0 : sandbox.deadline - now };
     return mustWait ? this.#resume(question, route) : this.#upstream(sandbox, route);
   }
 
@@ -109,6 +135,11 @@ export class RouteFinder {
       const code = statusOf(error);
       return refuse(code === 503 ? 'busy' : 'failed', code, messageOf(error));
     }
+  }
+
+  #isCounted(caller: Caller | null): boolean {
+    const { clients, sandboxes } = this.#parts.rates;
+    return sandboxes.isLimited || (clients.isLimited && caller?.kind === 'client');
   }
 
   /** Where keys are required, a client reaches its own sandboxes only. */
@@ -147,8 +178,16 @@ function portOf(sandbox: Sandbox, { port }: Target): number {
   return port === DAEMON_PORT ? sandbox.port : port;
 }
 
+function malformed(path: string): Refusal {
+  return refuse('malformed', 400, `the request target must be a path or an http URL, not '${path}'`);
+}
+
 function refuse(result: Refusal['result'], code: number, message: string): Refusal {
   return { result, code, message };
+}
+
+function limited(refusal: TooMany | null): Refusal | null {
+  return refusal && { result: 'limited', ...refusal };
 }
 
 function unknown(id: string): Refusal {

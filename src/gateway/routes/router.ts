@@ -1,23 +1,20 @@
+import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Logger } from 'pino';
 import { messageOf, statusOf } from '../../base/errors.ts';
-import type { Keys } from '../access/keys.ts';
+import type { Forwarded } from '../access/forwarded.ts';
+import type { Caller, Keys } from '../access/keys.ts';
+import { tooMany } from '../access/rates.ts';
 import type { Exchanges } from '../proxy/exchanges.ts';
 import type { ReverseProxy } from '../proxy/proxy.ts';
 import { isInvalidResponse } from '../proxy/response-checks.ts';
 import { AccessLog } from './access-log.ts';
-import { answerPreflight, isPreflight } from './answers.ts';
+import { answerPreflight, isPreflight, type Told } from './answers.ts';
 import { closeSignal, type Downstream, requestFrom, upgradeFrom } from './downstream.ts';
+import type { RequestTimes } from './request-times.ts';
 import { RouteAnswers } from './route-answers.ts';
-import {
-  isRefusal,
-  RESULTS,
-  type Refusal,
-  type Result,
-  type Route,
-  type RouteFinder,
-} from './route-finder.ts';
+import { type Decision, isRefusal, RESULTS, type Result, type RouteFinder } from './route-finder.ts';
 import type { Target, TargetReader } from './target.ts';
 
 export interface RouterParts {
@@ -27,10 +24,14 @@ export interface RouterParts {
   readonly exchanges: Exchanges;
   /** The most requests that may be in flight to one sandbox. */
   readonly maxRequests: number;
+  /** The same of one client; null: not limited. */
+  readonly maxClientRequests: number | null;
   /** Whether requests to sandboxes need a key, which preflights cannot have. */
   readonly requireKey: boolean;
   /** Removed from requests to sandboxes. */
   readonly keys: Keys;
+  readonly forwarded: Forwarded;
+  readonly times: RequestTimes;
   /** Answers requests that name no sandbox. */
   readonly platform: (request: IncomingMessage, response: ServerResponse) => void;
   readonly logger: Logger;
@@ -48,11 +49,12 @@ export class Router {
 
   constructor(parts: RouterParts) {
     this.#parts = parts;
-    this.#log = new AccessLog(parts.logger);
+    this.#log = new AccessLog(parts.logger, parts.forwarded);
     this.#answers = new RouteAnswers(parts);
   }
 
   request(request: IncomingMessage, response: ServerResponse): void {
+    giveId(request);
     if (this.#answers.isFor(request)) {
       void this.#answers.answer(request, response);
       return;
@@ -68,10 +70,11 @@ export class Router {
   }
 
   upgrade(request: IncomingMessage, socket: Socket, head: Buffer): void {
+    giveId(request);
     const downstream = upgradeFrom(request, socket, head);
     if (!downstream) return;
     this.#route(downstream, () => {
-      this.#refuse(downstream, 'malformed', 400, this.#parts.targets.missing().message);
+      this.#refuse(downstream, 'malformed', { code: 400, message: this.#parts.targets.missing().message });
     });
   }
 
@@ -84,7 +87,7 @@ export class Router {
       else if (target === null) otherwise();
     } catch (error) {
       this.#parts.logger.error({ err: error }, 'a request could not be answered');
-      this.#refuse(downstream, 'failed', 500, messageOf(error));
+      this.#refuse(downstream, 'failed', toldOf(error));
     }
   }
 
@@ -93,44 +96,57 @@ export class Router {
     try {
       return this.#parts.targets.read(downstream.request);
     } catch (error) {
-      this.#refuse(downstream, 'malformed', statusOf(error), messageOf(error));
+      this.#refuse(downstream, 'malformed', toldOf(error));
       return undefined;
     }
   }
 
   async #forward(downstream: Downstream, target: Target): Promise<void> {
-    const { proxy, exchanges, logger } = this.#parts;
+    const { proxy, exchanges, logger, times, keys } = this.#parts;
+    const [{ request, stream }, started] = [downstream, performance.now()];
     try {
-      const to = await this.#find(downstream, target);
+      const caller = keys.callerOf(request.headers);
+      const client = caller?.kind === 'client' ? caller.name : null;
+      const to = await this.#find(downstream, target, caller);
+      const { phase } = to;
+      stream.once('close', () => times.exchanges.observe({ phase }, (performance.now() - started) / 1000));
       if (isRefusal(to)) {
-        this.#refuse(downstream, to.result, to.code, to.message, target.id);
+        this.#refuse(downstream, to.result, to, target.id);
         return;
       }
-      if (downstream.stream.destroyed || this.#isBusy(downstream, target)) return;
+      if (stream.destroyed || this.#isBusy(downstream, target, client)) return;
       this.counts.carried++;
-      this.#removeKeys(downstream.request);
-      downstream.request.url = to.path;
-      exchanges.add(target.id, downstream.stream);
+      this.#removeKeys(request);
+      request.url = to.path;
+      exchanges.add(target.id, stream, client);
       downstream.forward(proxy, to, (error) => this.#fail(downstream, target, error));
     } catch (error) {
       logger.error({ err: error, sandboxID: target.id }, 'a request could not be routed');
-      this.#refuse(downstream, 'failed', 500, messageOf(error), target.id);
+      this.#refuse(downstream, 'failed', toldOf(error), target.id);
     }
   }
 
-  #find({ request, stream }: Downstream, target: Target): Promise<Route | Refusal> {
-    const { finder, keys } = this.#parts;
+  #find({ request, stream }: Downstream, target: Target, caller: Caller | null): Promise<Decision> {
     const { headers, url: path = '' } = request;
     const closed = () => closeSignal(stream);
-    return finder.find({ target, path, caller: keys.callerOf(headers), via: headers.via, closed });
+    return this.#parts.finder.find({ target, path, caller, via: headers.via, closed });
   }
 
   /** Refuses a request beyond the limit: a relay that removes `Via` would use up the gateway. */
-  #isBusy(downstream: Downstream, { id }: Target): boolean {
-    const { exchanges, maxRequests } = this.#parts;
+  #isBusy(downstream: Downstream, { id }: Target, client: string | null): boolean {
+    const { exchanges, maxRequests, maxClientRequests } = this.#parts;
+    if (
+      client !== null &&
+      maxClientRequests !== null &&
+      exchanges.countOfClient(client) >= maxClientRequests
+    ) {
+      const message = `'${client}' has ${maxClientRequests} requests in flight, the most that it may have`;
+      this.#refuse(downstream, 'limited', tooMany(message), id);
+      return true;
+    }
     if (exchanges.countOf(id) < maxRequests) return false;
     const message = `sandbox '${id}' has ${maxRequests} requests in flight, the most that it may have: try again later`;
-    this.#refuse(downstream, 'busy', 503, message, id);
+    this.#refuse(downstream, 'busy', { code: 503, message }, id);
     return true;
   }
 
@@ -148,11 +164,20 @@ export class Router {
       : `sandbox '${id}' cannot be reached on port ${port}: ${reason}`;
     const event = invalid ? 'a response is invalid' : 'a sandbox cannot be reached';
     this.#parts.logger.info({ sandboxID: id, port, reason }, event);
-    this.#refuse(downstream, 'failed', 502, message, id);
+    this.#refuse(downstream, 'failed', { code: 502, message }, id);
   }
 
-  #refuse(downstream: Downstream, result: Result, code: number, message: string, sandboxID?: string): void {
+  #refuse(downstream: Downstream, result: Result, told: Told, sandboxID?: string): void {
     this.counts[result]++;
-    downstream.refuse(code, message, sandboxID);
+    downstream.refuse(told, sandboxID);
   }
+}
+
+/** By which the sandbox, the answer and the log name a request that does not name itself. */
+function giveId({ headers }: IncomingMessage): void {
+  headers['x-request-id'] ??= randomUUID();
+}
+
+function toldOf(error: unknown): Told {
+  return { code: statusOf(error), message: messageOf(error) };
 }

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { Forwarded } from '../../../src/gateway/access/forwarded.ts';
 import { rewriteRequest } from '../../../src/gateway/proxy/headers.ts';
 import { hasPassed, Via } from '../../../src/gateway/proxy/via.ts';
 import { closedOperation, originForm } from '../../../src/gateway/routes/closed-paths.ts';
@@ -9,6 +10,7 @@ import { Wire } from '../wire.ts';
 
 const targets = new TargetReader('Svc', 'sandboxes.test');
 const via = new Via('key');
+const forwarded = new Forwarded(null);
 const HOP_BY_HOP = ['connection', 'keep-alive', 'proxy-connection', 'upgrade', 'http2-settings', 'expect'];
 
 /** Requests at the gateway. First byte: the number of cuts that follow, then the bytes of a connection. */
@@ -41,7 +43,9 @@ function check(request: IncomingMessage, response: ServerResponse): void {
   assert(path === null || path.startsWith('/'));
   closedOperation(path ?? '');
   const framing = request.headers['content-length'];
-  rewriteRequest(request, pseudonym);
+  rewriteRequest(request, { pseudonym, forwarded });
+  // Nobody is trusted, so it tells of the connection alone.
+  assert.doesNotMatch(String(request.headers['x-forwarded-for']), /,/);
   for (const name of HOP_BY_HOP) assert(!Object.hasOwn(request.headers, name));
   // The sandbox must read the body as the gateway did.
   assert.equal(request.headers['content-length'], framing);

@@ -1,0 +1,54 @@
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
+import { type AddressRange, canonical, has, listOf } from './addresses.ts';
+
+/** Headers in which proxies tell of the client; in lower case. */
+const TELLS_OF_CLIENT = /^(?:forwarded|x-forwarded(?:-.*)?|x-real-ip|x-client-ip|x-cluster-client-ip)$/;
+/** The most addresses of `X-Forwarded-For` that are looked at and passed on, those nearest to the gateway. */
+const MOST_HOPS = 32;
+
+/** Tells sandboxes of the client what proxies in front tell, if they are trusted, and nothing that the client has written. */
+export class Forwarded {
+  readonly #trusted;
+
+  /** @param trusted the addresses of proxies; null: there are none */
+  constructor(trusted: readonly AddressRange[] | null) {
+    this.#trusted = listOf(trusted ?? []);
+  }
+
+  /** The address of the client: the last one that is not a trusted proxy's. */
+  clientOf(request: IncomingMessage): string {
+    let client = peerOf(request);
+    for (const hop of hopsOf(request.headers).reverse()) {
+      if (!this.#isTrusted(client)) break;
+      const address = canonical(hop);
+      if (address === null) break;
+      client = address;
+    }
+    return client;
+  }
+
+  /** Replaces what `headers` tell of the client of `request`; to what a trusted proxy tells, the proxy is added. */
+  rewrite(headers: IncomingHttpHeaders, request: IncomingMessage): void {
+    const peer = peerOf(request);
+    if (!this.#isTrusted(peer))
+      for (const name of Object.keys(headers)) if (TELLS_OF_CLIENT.test(name)) delete headers[name];
+    headers['x-forwarded-for'] = [...hopsOf(headers), peer].slice(-MOST_HOPS).join(', ');
+    headers['x-forwarded-proto'] ??= 'http';
+    if (headers.host !== undefined) headers['x-forwarded-host'] ??= headers.host;
+  }
+
+  #isTrusted(address: string): boolean {
+    return canonical(address) !== null && has(this.#trusted, address);
+  }
+}
+
+/** The other end of the connection; empty when it is closed already. */
+function peerOf({ socket }: IncomingMessage): string {
+  const { remoteAddress = '' } = socket;
+  return canonical(remoteAddress) ?? remoteAddress;
+}
+
+function hopsOf({ 'x-forwarded-for': value = '' }: IncomingHttpHeaders): string[] {
+  const hops = String(value).split(',').slice(-MOST_HOPS);
+  return hops.map((hop) => hop.trim()).filter(Boolean);
+}
