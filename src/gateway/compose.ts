@@ -15,7 +15,7 @@ import { Expiration } from './expiry/expiration.ts';
 import { Resumes } from './expiry/resumes.ts';
 import { Scheduler } from './expiry/scheduler.ts';
 import { CommandHook } from './hooks/command-hook.ts';
-import { type Hook, type Hooks, NO_HOOK, UrlHook } from './hooks/hook.ts';
+import { type Hook, type Hooks, UrlHook } from './hooks/hook.ts';
 import { Signer } from './hooks/signer.ts';
 import type { Sandbox } from './leases/sandbox.ts';
 import { renderMetrics } from './metrics.ts';
@@ -114,8 +114,9 @@ interface Expiry {
 
 async function composeExpiry({ config, logger, registry, addresses, onGone }: Common): Promise<Expiry> {
   const owner = `${hostname()}-${process.pid}-${randomUUID()}`;
-  const [hooks, resumedFor] = [await openHooks(config), config.defaultTimeout];
-  const expiration = new Expiration({ registry, hooks, resumedFor, addresses, owner, onGone, logger });
+  const [hooks, resumedFor, keptFor] = [await openHooks(config), config.defaultTimeout, config.keepPaused];
+  const parts = { registry, hooks, resumedFor, keptFor, addresses, owner, onGone, logger };
+  const expiration = new Expiration(parts);
   const { maxExpiries, maxExpiriesPerHost, resumeWait, maxWaiting, maxResumes } = config;
   const limits = { maxExpiries, maxExpiriesPerHost };
   const scheduler = new Scheduler({ registry, expiration, owner, logger, ...limits });
@@ -174,8 +175,7 @@ async function openStore({ redis, redisSentinels, registry }: Config, logger: Lo
 async function openHooks(config: Config): Promise<Hooks> {
   const open = async (hook: string | null) => (hook === null ? null : openHook(hook, config));
   const { hook, killHook, resumeHook } = config;
-  const expire = (await open(hook)) ?? NO_HOOK;
-  return { expire, kill: await open(killHook), resume: await open(resumeHook) };
+  return { expire: await open(hook), kill: await open(killHook), resume: await open(resumeHook) };
 }
 
 async function openHook(hook: string, config: Config): Promise<Hook> {

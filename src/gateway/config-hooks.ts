@@ -1,4 +1,12 @@
-import { nonEmpty, parseCount, parseList, parsePath, parseSeconds, type Setting } from '../base/settings.ts';
+import {
+  nonEmpty,
+  parseCount,
+  parseList,
+  parsePath,
+  parseSeconds,
+  parseWholeSeconds,
+  type Setting,
+} from '../base/settings.ts';
 import type { ResumeLimits } from './expiry/resumes.ts';
 import { readSecret } from './hooks/signer.ts';
 import { OUTCOMES, type Outcome } from './leases/sandbox.ts';
@@ -18,6 +26,8 @@ export interface HookConfig extends ResumeLimits {
   /** Keeps the runs of hook commands, so that none runs twice. */
   readonly hookDirectory: string;
   readonly onExpiry: Outcome;
+  /** How long paused sandboxes are remembered, in seconds; 0: for ever. */
+  readonly keepPaused: number;
 }
 
 /** Those that may be absent. */
@@ -51,6 +61,10 @@ export const HOOK_SETTINGS: readonly Setting[] = [
   {
     ...{ flags: '--on-expiry <outcome>', help: 'what the hook does to an expired sandbox' },
     ...{ choices: OUTCOMES, defaultValue: 'pause' },
+  },
+  {
+    ...{ flags: '--keep-paused <seconds>', help: 'time after which a paused sandbox is forgotten; 0: never' },
+    ...{ parse: parseWholeSeconds, defaultValue: 30 * 86_400 },
   },
   {
     ...{ flags: '--resume-wait <seconds>', help: 'time that a request waits for a sandbox to be resumed' },

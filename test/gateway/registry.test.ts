@@ -2,7 +2,13 @@ import { join } from 'node:path';
 import { createClient } from '@redis/client';
 import pino from 'pino';
 import { afterAll, describe, expect, test } from 'vitest';
-import { isReachable, type Registration, type Sandbox } from '../../src/gateway/leases/sandbox.ts';
+import {
+  dueAt,
+  isReachable,
+  outcomeOf,
+  type Registration,
+  type Sandbox,
+} from '../../src/gateway/leases/sandbox.ts';
 import {
   acquire,
   beginResume,
@@ -240,7 +246,8 @@ const registry = (store: Store) => new Registry(store);
 describe('the phases', () => {
   const now = 1_000_000;
   const running = register(null, registration('one'), 10, now);
-  const expiring = acquire(running, 'me', now + 10_000);
+  const expiring = acquire(running, 'me', now + 10_000) as Sandbox;
+  const byHook = { byHook: true, keptMs: null };
   const observed = { freeze: null, collapse: null };
   const committed = commit(expiring, observed, now + 11_000);
 
@@ -255,7 +262,7 @@ describe('the phases', () => {
     expect(commit(extend(expiring, 60, now + 10_500), observed, now + 11_000).phase).toBe('thawing');
     expect(committed.phase).toBe('committed');
     expect(() => extend(committed, 60, now)).toThrow("sandbox 'one' has expired");
-    expect(() => setTimeToLive(complete(committed, 0) as Sandbox, 60, now)).toThrow(
+    expect(() => setTimeToLive(complete(committed, byHook, 0) as Sandbox, 60, now)).toThrow(
       "sandbox 'one' is paused",
     );
   });
@@ -286,37 +293,67 @@ describe('the phases', () => {
     const doomed = remove(committed, now);
     expect(doomed).toMatchObject({ phase: 'committed', isDoomed: true, claim: { owner: 'me' } });
     expect(remove(doomed, now)).toBe(doomed);
-    expect(complete(doomed, now)).toMatchObject({ phase: 'removing', claim: null, expiries: 2 });
+    expect(complete(doomed, byHook, now)).toMatchObject({ phase: 'removing', claim: null, expiries: 2 });
     expect(fail(doomed, now)).toMatchObject({ phase: 'removing', claim: null, expiries: 2 });
-    const paused = complete(committed, now) as Sandbox;
+    const paused = complete(committed, byHook, now) as Sandbox;
     const resuming = remove(beginResume(paused, 'me', now), now);
     expect(resuming).toMatchObject({ phase: 'resuming', isDoomed: true, expiries: 2 });
     expect(endResume(resuming, 60, now).phase).toBe('removing');
-    expect(failResume(resuming, now)).toMatchObject({ phase: 'removing', claim: null, expiries: 3 });
+    expect(failResume(resuming, null, now)).toMatchObject({ phase: 'removing', claim: null, expiries: 3 });
     for (const sandbox of [running, expiring, paused]) expect(remove(sandbox, now).phase).toBe('removing');
     expect(() => register(doomed, registration('one'), 1, now)).toThrow('is about to end');
   });
 
   test('a resume is tried again after a longer delay each time, and not before', () => {
-    const paused = complete(committed, now) as Sandbox;
-    const failed = failResume(beginResume(paused, 'me', now), now);
+    const paused = complete(committed, byHook, now) as Sandbox;
+    const failed = failResume(beginResume(paused, 'me', now), null, now);
     expect(failed).toMatchObject({ phase: 'paused', claim: null, failures: 1, retryAt: now + 1000 });
     expect(beginResume(failed, 'me', now + 999)).toBe(failed);
     const again = beginResume(failed, 'me', now + 1000);
-    expect(failResume(again, now).retryAt).toBe(now + 2000);
+    expect(failResume(again, null, now).retryAt).toBe(now + 2000);
     const thawing = endResume(again, 60, now);
     expect(thawing).toMatchObject({ phase: 'thawing', deadline: now + 60_000, failures: 0 });
     expect(isReachable(resume(thawing), now)).toBe(true);
   });
 
+  test('a paused sandbox is forgotten when its time is up, unless it is kept for ever', () => {
+    expect(dueAt(complete(committed, byHook, now) as Sandbox)).toBe(Number.POSITIVE_INFINITY);
+    const paused = complete(committed, { byHook: true, keptMs: 5000 }, now) as Sandbox;
+    expect(dueAt(paused)).toBe(now + 5000);
+    expect(acquire(paused, 'me', now + 4999)).toBe(paused);
+    expect(acquire(paused, 'me', now + 5000)).toBeNull();
+    // One that somebody wants is kept anew.
+    const failed = failResume(beginResume(paused, 'me', now + 4000), 5000, now + 4500);
+    expect(dueAt(failed)).toBe(now + 9500);
+    const resumed = resume(endResume(beginResume(paused, 'me', now), 60, now));
+    expect(dueAt(resumed)).toBe(now + 60_000);
+    expect(resumed).not.toHaveProperty('forgetAt');
+  });
+
+  test('a resumed sandbox that cannot be thawed is tried until its deadline, then paused again', () => {
+    const paused = complete(committed, byHook, now) as Sandbox;
+    const thawing = endResume(beginResume(paused, 'me', now), 60, now);
+    expect(postpone(thawing, now + 59_999)).toMatchObject({ phase: 'thawing', failures: 1, claim: null });
+    const given = postpone(thawing, now + 60_000);
+    expect(given).toMatchObject({ phase: 'committed', claim: null, expiries: thawing.expiries + 1 });
+    expect(outcomeOf({ ...given, onExpiry: 'remove' })).toBe('pause');
+    // The hook fails, too: both are tried in turns.
+    const failed = fail(given, now + 60_000);
+    expect(failed).toMatchObject({ phase: 'thawing', failures: 2 });
+    expect(postpone(failed, now + 70_000)).toMatchObject({ phase: 'committed', failures: 3 });
+    const again = complete(given, byHook, now + 60_000);
+    expect(again).toMatchObject({ phase: 'paused', failures: 0 });
+    for (const member of ['isResumed', 'pausedFrom']) expect(again).not.toHaveProperty(member);
+  });
+
   test('no other transitions are allowed', () => {
     expect(() => commit(running, observed, now)).toThrow('cannot go from running');
-    expect(() => complete(expiring, 0)).toThrow('cannot go from expiring to paused');
+    expect(() => complete(expiring, byHook, 0)).toThrow('cannot go from expiring to paused');
     expect(() => resume(committed)).toThrow('cannot go from committed to running');
     expect(() => register(committed, registration('one'), 1, now)).toThrow(
       "sandbox 'one' is about to end (committed)",
     );
-    expect(register(complete(committed, 0), registration('one'), 1, now).incarnation).not.toBe(
+    expect(register(complete(committed, byHook, 0), registration('one'), 1, now).incarnation).not.toBe(
       running.incarnation,
     );
   });

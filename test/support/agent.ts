@@ -5,18 +5,24 @@ export interface Agent extends AsyncDisposable {
   readonly port: number;
   /** `METHOD /path` of each request. */
   readonly asked: string[];
+  /** Whether its guest can be thawed. */
+  thaws: boolean;
 }
 
 const FROZEN = JSON.stringify({ notFrozen: 0, failed: 0, unobservable: 0 });
 
 /** @param name is the answer to what no daemon knows */
 export async function startAgent(name = 'ok'): Promise<Agent> {
-  const asked: string[] = [];
+  const agent = { asked: [] as string[], thaws: true };
   const sandbox: RawSandbox = await startRawSandbox((socket, head) => {
     const [method = '', path = ''] = head.split(' ');
-    asked.push(`${method} ${path}`);
+    agent.asked.push(`${method} ${path}`);
     const body = path.startsWith('/freeze') ? FROZEN : path === '/collapse' ? '{}' : name;
-    socket.end(`HTTP/1.1 200 OK\r\ncontent-length: ${body.length}\r\nconnection: close\r\n\r\n${body}`);
+    const status = path === '/unfreeze' && !agent.thaws ? '503 No' : '200 OK';
+    socket.end(`HTTP/1.1 ${status}\r\ncontent-length: ${body.length}\r\nconnection: close\r\n\r\n${body}`);
   });
-  return { port: sandbox.port, asked, [Symbol.asyncDispose]: () => sandbox[Symbol.asyncDispose]() };
+  return Object.assign(agent, {
+    port: sandbox.port,
+    [Symbol.asyncDispose]: () => sandbox[Symbol.asyncDispose](),
+  });
 }

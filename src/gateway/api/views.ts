@@ -24,7 +24,7 @@ export class Views {
   /** A sandbox without its token, for lists. */
   of(sandbox: Sandbox) {
     const { id, address, port, metadata, envdVersion, phase, startedAt, deadline, failures } = sandbox;
-    const { owner, host, onExpiry } = sandbox;
+    const { owner, host, onExpiry, machine, forgetAt } = sandbox;
     return {
       sandboxID: id,
       state: stateOf(sandbox),
@@ -39,6 +39,8 @@ export class Views {
       startedAt: new Date(startedAt).toISOString(),
       endAt: new Date(deadline).toISOString(),
       failures,
+      ...(phase === 'paused' && { machinePaused: machine === undefined }),
+      ...(phase === 'paused' && forgetAt && { forgetAt: new Date(forgetAt).toISOString() }),
       // Absent in records of earlier versions, as in those without an owner.
       ...(owner && { owner }),
       ...(host !== undefined && { host }),

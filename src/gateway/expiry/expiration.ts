@@ -2,7 +2,7 @@ import type { Logger } from 'pino';
 import { EnvdError, messageOf } from '../../base/errors.ts';
 import type { Addresses } from '../access/addresses.ts';
 import { type HookEvent, type Hooks, hookRequest } from '../hooks/hook.ts';
-import { type Observed, outcomeOf, type Phase, type Sandbox } from '../leases/sandbox.ts';
+import { type Observed, outcomeOf, type Paused, type Phase, type Sandbox } from '../leases/sandbox.ts';
 import {
   commit,
   complete,
@@ -24,6 +24,8 @@ export interface ExpirationParts {
   readonly hooks: Hooks;
   /** The time to live of a sandbox that a hook has resumed, in seconds. */
   readonly resumedFor: number;
+  /** How long a paused sandbox is remembered, in seconds; 0: for ever. */
+  readonly keptFor: number;
   readonly addresses: Addresses;
   /** Identifies this run of this gateway. */
   readonly owner: string;
@@ -44,6 +46,7 @@ type Transition = (current: Sandbox, now: number) => Sandbox | null;
 export class Expiration {
   readonly tally = new ExpiryTally();
   readonly #parts: ExpirationParts;
+  readonly #paused: Paused;
   /** By sandbox that is being frozen and collapsed here. */
   readonly #collapses = new Map<string, AbortController>();
   readonly #steps: Partial<Record<Phase, Step>> = {
@@ -56,6 +59,8 @@ export class Expiration {
 
   constructor(parts: ExpirationParts) {
     this.#parts = parts;
+    const { hooks, keptFor } = parts;
+    this.#paused = { byHook: hooks.expire !== null, keptMs: keptFor === 0 ? null : keptFor * 1000 };
   }
 
   /** Skips the rest of a collapse: the deadline of the sandbox has been moved, and it is to be thawed soon. */
@@ -116,8 +121,13 @@ export class Expiration {
 
   async #runHook(sandbox: Sandbox, signal: AbortSignal): ReturnType<Step> {
     this.#parts.onGone(sandbox.id);
-    const outcome = outcomeOf(sandbox) === 'pause' ? 'paused' : 'removed';
-    const next = await this.#call('expire', sandbox, signal, complete, fail);
+    const done = outcomeOf(sandbox) === 'pause' ? 'paused' : 'removed';
+    // What was done to the machine, not to the record.
+    const outcome = this.#paused.byHook ? done : 'frozen';
+    const end: Transition = (current, now) => complete(current, this.#paused, now);
+    const next = this.#paused.byHook
+      ? await this.#call('expire', sandbox, signal, end, fail)
+      : await this.#record(sandbox, end, 'done');
     if (next === undefined || next?.phase === 'thawing') return next;
     this.tally.outcomes[outcome]++;
     this.#parts.logger.info({ sandboxID: sandbox.id, outcome, ...sandbox.observed }, 'expired');
@@ -127,7 +137,8 @@ export class Expiration {
   async #resume(sandbox: Sandbox, signal: AbortSignal): ReturnType<Step> {
     const { resumedFor, logger } = this.#parts;
     const end: Transition = (current, now) => endResume(current, resumedFor, now);
-    const next = await this.#call('resume', sandbox, signal, end, failResume);
+    const failed: Transition = (current, now) => failResume(current, this.#paused.keptMs, now);
+    const next = await this.#call('resume', sandbox, signal, end, failed);
     if (next?.phase !== 'thawing') return next;
     this.tally.others.resumed++;
     logger.info({ sandboxID: sandbox.id }, 'resumed');
@@ -168,10 +179,7 @@ export class Expiration {
       await thaw(await this.#daemonOf(sandbox), signal);
     } catch (error) {
       if (signal.aborted) throw error;
-      this.tally.failures.thaw++;
-      const next = await this.#record(sandbox, postpone);
-      this.#warn(sandbox, next, 'thaw', error);
-      return next;
+      return this.#failed(sandbox, 'thaw', postpone, error);
     }
     const next = await this.#record(sandbox, resume);
     if (next) this.#parts.logger.info({ sandboxID: sandbox.id }, 'thawed');

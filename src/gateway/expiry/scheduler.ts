@@ -117,6 +117,7 @@ export class Scheduler {
       return next;
     });
     if (claimed && sandbox) void this.work(sandbox);
+    else if (claimed) this.#logger.info({ sandboxID: id }, 'forgotten: it has been paused for too long');
   }
 
   /**

@@ -16,7 +16,7 @@ export interface Hook {
 
 /** The hooks of a gateway; null: it has none. */
 export interface Hooks {
-  readonly expire: Hook;
+  readonly expire: Hook | null;
   readonly kill: Hook | null;
   readonly resume: Hook | null;
 }
@@ -44,9 +44,6 @@ function wantedOutcome(event: HookEvent, sandbox: Sandbox): Outcome | 'resume' {
   if (event === 'resume') return 'resume';
   return event === 'kill' ? 'remove' : outcomeOf(sandbox);
 }
-
-/** Does nothing: for gateways without a hook. */
-export const NO_HOOK: Hook = { run: async () => {} };
 
 /** A hook behind a URL. It may be called twice for one attempt, with the same `Idempotency-Key`. */
 export class UrlHook implements Hook {

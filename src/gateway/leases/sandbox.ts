@@ -72,6 +72,20 @@ export interface Sandbox extends Registration {
   readonly pausedFrom?: number;
   /** It is to be removed when the hook that runs has ended. */
   readonly isDoomed?: boolean;
+  /** What was done to its machine when it was paused; absent: a hook has paused it. */
+  readonly machine?: 'frozen';
+  /** When a paused one is forgotten; absent: never. */
+  readonly forgetAt?: number;
+  /** A hook has resumed its machine, and its guest has not been thawed since. */
+  readonly isResumed?: boolean;
+}
+
+/** How a sandbox is paused. */
+export interface Paused {
+  /** Whether a hook has paused the machine: without a hook its guest is frozen only. */
+  readonly byHook: boolean;
+  /** How long it is remembered, in ms; null: for ever. */
+  readonly keptMs: number | null;
 }
 
 /** What becomes of a sandbox that expires. */
@@ -105,8 +119,8 @@ export function isGone({ phase }: Sandbox): boolean {
 }
 
 /** When a gateway has to act on the sandbox, in Unix ms; infinity when never. */
-export function dueAt({ phase, claim, deadline, retryAt }: Sandbox): number {
-  if (phase === 'paused') return Number.POSITIVE_INFINITY;
+export function dueAt({ phase, claim, deadline, retryAt, forgetAt }: Sandbox): number {
+  if (phase === 'paused') return forgetAt ?? Number.POSITIVE_INFINITY;
   if (phase === 'running') return Math.max(deadline, retryAt);
   return claim?.until ?? retryAt;
 }

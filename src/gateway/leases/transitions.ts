@@ -5,6 +5,7 @@ import {
   isGone,
   type Observed,
   outcomeOf,
+  type Paused,
   type Phase,
   type Registration,
   type Sandbox,
@@ -20,12 +21,15 @@ export const LEASE_MS = 5000;
 const FIRST_RETRY_MS = 1000;
 const LONGEST_RETRY_MS = 300_000;
 
-/** The ways between phases. Besides, a registration leads from `running`, `paused` and `resuming` to `running`. */
+/**
+ * The ways between phases. Besides, a registration leads from `running`, `paused` and `resuming` to `running`, and a paused
+ * sandbox is forgotten in the end.
+ */
 const TRANSITIONS: Readonly<Record<Phase, readonly Phase[]>> = {
   running: ['expiring', 'removing'],
   expiring: ['committed', 'thawing', 'removing'],
   committed: ['paused', 'thawing', 'removing'],
-  thawing: ['running', 'removing'],
+  thawing: ['running', 'committed', 'removing'],
   paused: ['resuming', 'removing'],
   resuming: ['thawing', 'paused', 'removing'],
   removing: [],
@@ -129,19 +133,29 @@ export function beginResume(sandbox: Sandbox, owner: string, now: number): Sandb
 /** The hook has resumed the machine: the guest, which is as it was snapshotted, is to be thawed. */
 export function endResume(sandbox: Sandbox, seconds: number, now: number): Sandbox {
   if (sandbox.isDoomed) return toRemoving(sandbox, now);
-  return transition(sandbox, 'thawing', { deadline: now + seconds * 1000, failures: 0, retryAt: 0 });
+  const change = { deadline: now + seconds * 1000, failures: 0, retryAt: 0, isResumed: true };
+  return transition(sandbox, 'thawing', change);
 }
 
 /** The hook has failed that resumes the machine. */
-export function failResume(sandbox: Sandbox, now: number): Sandbox {
+export function failResume(sandbox: Sandbox, keptMs: number | null, now: number): Sandbox {
   if (sandbox.isDoomed) return toRemoving(sandbox, now);
   const failures = sandbox.failures + 1;
-  return transition(sandbox, 'paused', { claim: null, failures, retryAt: now + retryDelay(failures) });
+  const change = { claim: null, failures, retryAt: now + retryDelay(failures) };
+  return transition(sandbox, 'paused', { ...change, ...forgottenAfter(keptMs, now) });
 }
 
-/** Claims a sandbox that is due for `owner`; returns the same record when it is not due. */
-export function acquire(sandbox: Sandbox, owner: string, now: number): Sandbox {
+function forgottenAfter(keptMs: number | null, now: number): Pick<Sandbox, 'forgetAt'> {
+  return keptMs === null ? {} : { forgetAt: now + keptMs };
+}
+
+/**
+ * Claims a sandbox that is due for `owner`; returns the same record when it is not due. Null: it has been paused for so
+ * long that it is forgotten.
+ */
+export function acquire(sandbox: Sandbox, owner: string, now: number): Sandbox | null {
   if (dueAt(sandbox) > now) return sandbox;
+  if (sandbox.phase === 'paused') return null;
   const claim = { owner, until: now + LEASE_MS };
   if (sandbox.phase !== 'running') return { ...sandbox, claim };
   return transition(sandbox, 'expiring', { claim, expiries: sandbox.expiries + 1, observed: null });
@@ -166,24 +180,32 @@ export function fail(sandbox: Sandbox, now: number): Sandbox {
   return transition(rest, 'thawing', { deadline, failures, retryAt: now + retryDelay(failures) });
 }
 
-/** The hook has succeeded. Null: the record is removed. */
-export function complete(sandbox: Sandbox, now: number): Sandbox | null {
+/** The hook has succeeded, or there is none. Null: the record is removed. */
+export function complete(sandbox: Sandbox, { byHook, keptMs }: Paused, now: number): Sandbox | null {
   const outcome = outcomeOf(sandbox);
   if (outcome === 'remove') return null;
   if (sandbox.isDoomed) return toRemoving(sandbox, now);
-  const { pausedFrom: _, ...rest } = sandbox;
-  return transition(rest, 'paused', { claim: null, failures: 0, retryAt: 0 });
+  const { pausedFrom: _, isResumed: _resumed, machine: _machine, ...rest } = sandbox;
+  const change = { claim: null, failures: 0, retryAt: 0, ...forgottenAfter(keptMs, now) };
+  return transition(rest, 'paused', { ...change, ...(!byHook && { machine: 'frozen' }) });
 }
 
 /** The guest has been thawed. */
 export function resume(sandbox: Sandbox): Sandbox {
-  return transition(sandbox, 'running', { claim: null, observed: null });
+  const { forgetAt: _, machine: _machine, isResumed: _resumed, ...rest } = sandbox;
+  return transition(rest, 'running', { claim: null, observed: null });
 }
 
-/** The guest could not be thawed: that is tried again. */
+/**
+ * The guest could not be thawed: that is tried again. One that was resumed, and has not been thawed by its deadline, is
+ * paused again by the hook: as it was, with the guest frozen.
+ */
 export function postpone(sandbox: Sandbox, now: number): Sandbox {
   const failures = sandbox.failures + 1;
-  return { ...sandbox, claim: null, failures, retryAt: now + retryDelay(failures) };
+  if (!sandbox.isResumed || sandbox.deadline > now)
+    return { ...sandbox, claim: null, failures, retryAt: now + retryDelay(failures) };
+  const change = { ...nextAttempt(sandbox), failures, retryAt: now, pausedFrom: sandbox.deadline };
+  return transition(sandbox, 'committed', change);
 }
 
 /** 1 s, doubled with each failure in a row, at most 5 min; in ms. */
