@@ -114,8 +114,10 @@ interface Expiry {
 
 async function composeExpiry({ config, logger, registry, addresses, onGone }: Common): Promise<Expiry> {
   const owner = `${hostname()}-${process.pid}-${randomUUID()}`;
-  const [hooks, resumedFor, keptFor] = [await openHooks(config), config.defaultTimeout, config.keepPaused];
-  const parts = { registry, hooks, resumedFor, keptFor, addresses, owner, onGone, logger };
+  const { defaultTimeout: resumedFor, keepPaused } = config;
+  const hooks = await openHooks(config);
+  const paused = { byHook: hooks.expire !== null, keptMs: keepPaused === 0 ? null : keepPaused * 1000 };
+  const parts = { registry, hooks, resumedFor, paused, addresses, owner, onGone, logger };
   const expiration = new Expiration(parts);
   const { maxExpiries, maxExpiriesPerHost, resumeWait, maxWaiting, maxResumes } = config;
   const limits = { maxExpiries, maxExpiriesPerHost };

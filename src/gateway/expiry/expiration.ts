@@ -24,8 +24,8 @@ export interface ExpirationParts {
   readonly hooks: Hooks;
   /** The time to live of a sandbox that a hook has resumed, in seconds. */
   readonly resumedFor: number;
-  /** How long a paused sandbox is remembered, in seconds; 0: for ever. */
-  readonly keptFor: number;
+  /** How sandboxes are paused. */
+  readonly paused: Paused;
   readonly addresses: Addresses;
   /** Identifies this run of this gateway. */
   readonly owner: string;
@@ -46,7 +46,6 @@ type Transition = (current: Sandbox, now: number) => Sandbox | null;
 export class Expiration {
   readonly tally = new ExpiryTally();
   readonly #parts: ExpirationParts;
-  readonly #paused: Paused;
   /** By sandbox that is being frozen and collapsed here. */
   readonly #collapses = new Map<string, AbortController>();
   readonly #steps: Partial<Record<Phase, Step>> = {
@@ -59,8 +58,6 @@ export class Expiration {
 
   constructor(parts: ExpirationParts) {
     this.#parts = parts;
-    const { hooks, keptFor } = parts;
-    this.#paused = { byHook: hooks.expire !== null, keptMs: keptFor === 0 ? null : keptFor * 1000 };
   }
 
   /** Skips the rest of a collapse: the deadline of the sandbox has been moved, and it is to be thawed soon. */
@@ -123,9 +120,9 @@ export class Expiration {
     this.#parts.onGone(sandbox.id);
     const done = outcomeOf(sandbox) === 'pause' ? 'paused' : 'removed';
     // What was done to the machine, not to the record.
-    const outcome = this.#paused.byHook ? done : 'frozen';
-    const end: Transition = (current, now) => complete(current, this.#paused, now);
-    const next = this.#paused.byHook
+    const outcome = this.#parts.paused.byHook ? done : 'frozen';
+    const end: Transition = (current, now) => complete(current, this.#parts.paused, now);
+    const next = this.#parts.paused.byHook
       ? await this.#call('expire', sandbox, signal, end, fail)
       : await this.#record(sandbox, end, 'done');
     if (next === undefined || next?.phase === 'thawing') return next;
@@ -137,7 +134,7 @@ export class Expiration {
   async #resume(sandbox: Sandbox, signal: AbortSignal): ReturnType<Step> {
     const { resumedFor, logger } = this.#parts;
     const end: Transition = (current, now) => endResume(current, resumedFor, now);
-    const failed: Transition = (current, now) => failResume(current, this.#paused.keptMs, now);
+    const failed: Transition = (current, now) => failResume(current, this.#parts.paused.keptMs, now);
     const next = await this.#call('resume', sandbox, signal, end, failed);
     if (next?.phase !== 'thawing') return next;
     this.tally.others.resumed++;
