@@ -75,11 +75,12 @@ export function pipeReader(room: Buffer, onRead: (pipe: number, length: number) 
 // --- process/ready.c --------------------------------------------------------------------------------------
 
 /**
- * Calls back once, as soon as a read of `descriptor`, or with `writable` a write, would not block (or would fail). Returns a function that cancels
- * the wait. The wait holds a duplicate of the descriptor, so the caller may close its own. Does not keep the event loop
- * alive. Throws epoll_ctl(2)'s errors.
+ * Calls back while a descriptor is in a state that is waited for, with a sum of 1: a read would not block, 2: a write would
+ * not block, 4: the other side has ended; or with 0 on its error, then nothing is waited for any more. Returns a function that
+ * sets such a sum: 0, as at first, is nothing; -1 ends it for good. Holds a duplicate of the descriptor, so the caller may
+ * close its own. Does not keep the event loop alive. Throws epoll_ctl(2)'s errors.
  */
-export function awaitReady(descriptor: number, writable: boolean, onReady: () => void): () => void;
+export function pollDescriptor(descriptor: number, onReady: (events: number) => void): (events: number) => void;
 
 /** Number of unread bytes in a pipe. Source: FIONREAD, ioctl_tty(2) and pipe(7). */
 export function pendingBytes(fd: number): number;
@@ -281,6 +282,15 @@ export function receive(socket: number, target: number, position: number, length
  */
 export function sendFile(socket: number, source: number, position: number, length: number): Promise<number>;
 
+/**
+ * Moves at most `length` bytes between a pipe and a non-blocking descriptor: splice(2). Returns their number, 0 at the end, -1
+ * when it would block. Throws splice(2)'s errors.
+ */
+export function splice(from: number, to: number, length: number): number;
+
+/** A pipe, both ends close-on-exec and owned by the caller. Throws pipe2(2)'s errors. */
+export function createPipe(): { readonly write: number; readonly read: number };
+
 // --- files/store.c -----------------------------------------------------------------------------------------
 
 /**
@@ -428,17 +438,13 @@ export interface CollapseStatistics {
   readonly collapsed: number;
   readonly alreadyHuge: number;
   readonly skipped: number;
-  readonly elapsedMs: number;
 }
 
-export interface CollapseJob {
-  readonly done: Promise<CollapseStatistics>;
-  /** Stops before the next window; `done` then resolves, with the remaining windows counted as skipped. */
-  cancel(): void;
-}
-
-/** Collapses the process' anonymous memory into huge pages, window by window, in a pool thread. */
-export function collapseHeap(): CollapseJob;
+/**
+ * Collapses the process' anonymous memory into huge pages, window by window, in a pool thread. `cancelled`, one byte, must be
+ * kept until the promise is settled; once it is not 0, the remaining windows are counted as skipped.
+ */
+export function collapseHeap(cancelled: Buffer): Promise<CollapseStatistics>;
 
 /** Returns free heap pages to the kernel: `malloc_trim(3)`. True when memory was released. */
 export function trimHeap(): boolean;

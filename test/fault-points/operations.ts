@@ -347,16 +347,17 @@ export const OPERATIONS: readonly Operation[] = [
   },
   { name: 'openSocketDiagnosis', call: (native) => closeSync(native.openSocketDiagnosis()) },
   {
-    name: 'awaitReady',
+    name: 'pollDescriptor',
     call: async (native) => {
       const { read, write } = native.messageQueue();
       try {
-        const { promise, resolve } = Promise.withResolvers<void>();
+        const { promise, resolve } = Promise.withResolvers<number>();
         using wait = new DisposableStack();
-        wait.defer(native.awaitReady(read, false, resolve));
+        const set = native.pollDescriptor(read, resolve);
+        wait.defer(() => set(-1));
+        set(1);
         native.sendMessage(write, bytes('x'), Buffer.alloc(0));
-        await promise;
-        return native.pendingBytes(read);
+        return [await promise, native.pendingBytes(read)];
       } finally {
         closeSync(read);
         closeSync(write);
@@ -364,8 +365,23 @@ export const OPERATIONS: readonly Operation[] = [
     },
   },
   {
+    name: 'splice',
+    call: (native, directory) =>
+      opened(`${directory}/file`, O_RDONLY, (file) => {
+        const { read, write } = native.createPipe();
+        try {
+          return [native.splice(file, write, 7), native.splice(file, write, 1000), readAll(read)];
+        } finally {
+          closeSync(read);
+          closeSync(write);
+        }
+      }),
+    // EAGAIN.
+    mayBe: (result) => JSON.stringify(result).includes('-1'),
+  },
+  {
     name: 'collapseHeap',
-    call: async (native) => (await native.collapseHeap().done).chunks > 0,
+    call: async (native) => (await native.collapseHeap(Buffer.alloc(1))).chunks > 0,
     mayBe: () => true,
   },
   { name: 'spawn', call: (native) => run(native, '/bin/echo', ['echo', 'out']) },

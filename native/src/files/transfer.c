@@ -1,5 +1,5 @@
-// receive, sendFile: move bytes between a socket and a file without passing through JavaScript. Sources: recv(2),
-// tcp(7) MSG_TRUNC, sendfile(2).
+// receive, sendFile: move bytes between a socket and a file without passing through JavaScript; splice: between a socket
+// and a pipe. Sources: recv(2), tcp(7) MSG_TRUNC, sendfile(2), splice(2).
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -115,6 +115,22 @@ EXPORTED(receive) {
 
 EXPORTED(sendFile) {
   return begin(env, info, "sendFile", send_file);
+}
+
+EXPORTED(splice) {
+  int from, to, length;
+  ssize_t moved;
+  if (!arg_parse(env, info, "ddd", &from, &to, &length)) return NULL;
+  do moved = splice(from, NULL, to, NULL, (size_t)length, SPLICE_F_NONBLOCK);
+  while (moved < 0 && errno == EINTR);
+  if (moved < 0 && errno != EAGAIN) return envd_throw_errno(env, errno, "splice", NULL);
+  return envd_value(env, 'd', (int)moved);
+}
+
+EXPORTED(createPipe) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) < 0) return envd_throw_errno(env, errno, "pipe2", NULL);
+  return envd_object(env, "dd", "write", ends[1], "read", ends[0]);
 }
 
 EXPORTED(duplicate) {

@@ -5,11 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "memory/window.h"
+#include "support/arguments.h"
 #include "support/job.h"
-#include "support/napi.h"
 
 // Whole windows of one mapping.
 struct region {
@@ -29,34 +28,17 @@ static bool parse_region(const char* line, struct region* region) {
   return region->start < region->end;
 }
 
-// Reference-counted by the job and the `cancel` function; both release it in the JavaScript thread.
-typedef struct {
-  unsigned references;
-  atomic_bool cancelled;
-} control;
-
 typedef struct {
   job head;
-  control* control;
+  atomic_uchar* cancelled;
   size_t regions;
   uint64_t outcomes[WINDOW_OUTCOMES];
-  double elapsed_ms;
 } collapse;
-
-static void let_go(control* c) {
-  if (--c->references == 0) free(c);
-}
-
-static double now_ms(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
-}
 
 static void collapse_region(collapse* c, const struct pagemap* pagemap, struct region region, bool allowed) {
   c->regions++;
   for (uint64_t start = region.start; start < region.end; start += WINDOW_SIZE) {
-    bool skip = !allowed || atomic_load(&c->control->cancelled);
+    bool skip = !allowed || atomic_load(c->cancelled);
     c->outcomes[skip ? WINDOW_SKIPPED : window_collapse(pagemap, start)]++;
   }
 }
@@ -78,61 +60,27 @@ static void collapse_all(collapse* c, const struct pagemap* pagemap) {
 static void run(job* j) {
   collapse* c = (collapse*)j;
   struct pagemap pagemap;
-  double started = now_ms();
   j->path = "/proc/self/pagemap";
   errno = pagemap_open(&pagemap);
   if (errno) return job_fail(j, "open");
   j->path = "/proc/self/maps";
   collapse_all(c, &pagemap);
   pagemap_close(&pagemap);
-  c->elapsed_ms = now_ms() - started;
 }
 
 static napi_value statistics(napi_env env, job* j) {
   const collapse* c = (const collapse*)j;
   double collapsed = (double)c->outcomes[WINDOW_COLLAPSED], already_huge = (double)c->outcomes[WINDOW_ALREADY_HUGE],
          skipped = (double)c->outcomes[WINDOW_SKIPPED];
-  return envd_object(env, "ffffff", "regions", (double)c->regions, "chunks", collapsed + already_huge + skipped,
-                     "collapsed", collapsed, "alreadyHuge", already_huge, "skipped", skipped, "elapsedMs",
-                     c->elapsed_ms);
-}
-
-static void release(job* j) {
-  let_go(((collapse*)j)->control);
-}
-
-static napi_value cancel(napi_env env, napi_callback_info info) {
-  void* data;
-  NAPI_CALL(env, napi_get_cb_info(env, info, NULL, NULL, NULL, &data));
-  atomic_store(&((control*)data)->cancelled, true);
-  return NULL;
-}
-
-static void finalize_cancel(napi_env env, void* data, void* hint) {
-  (void)env, (void)hint;
-  let_go(data);
-}
-
-// Creates the function `cancel`, which holds a reference to the control.
-static napi_value cancel_function(napi_env env, control* c) {
-  napi_value function;
-  NAPI_CALL(env, napi_create_function(env, "cancel", NAPI_AUTO_LENGTH, cancel, c, &function));
-  NAPI_CALL(env, napi_add_finalizer(env, function, c, finalize_cancel, NULL, NULL));
-  c->references++;
-  return function;
+  return envd_object(env, "fffff", "regions", (double)c->regions, "chunks", collapsed + already_huge + skipped,
+                     "collapsed", collapsed, "alreadyHuge", already_huge, "skipped", skipped);
 }
 
 EXPORTED(collapseHeap) {
-  collapse plan = {.head = {.run = run, .value = statistics, .release = release}};
-  plan.control = envd_allocate(env, sizeof *plan.control);
-  if (!plan.control) return NULL;
-  plan.control->references = 1;
-  napi_value function = cancel_function(env, plan.control);
-  if (!function) {
-    release(&plan.head);
-    return NULL;
-  }
-  return envd_object(env, "vv", "done", job_in_pool(env, "collapseHeap", &plan.head, sizeof plan), "cancel", function);
+  size_t length;
+  collapse plan = {.head = {.run = run, .value = statistics}};
+  if (!arg_parse(env, info, "B", &plan.cancelled, &length)) return NULL;
+  return job_in_pool(env, "collapseHeap", &plan.head, sizeof plan);
 }
 
 EXPORTED(trimHeap) {

@@ -1,4 +1,4 @@
-// awaitReady: waits for a descriptor that is not a stream of Node; pendingBytes: what can be read from it.
+// pollDescriptor: waits for a descriptor that is not a stream of Node; pendingBytes: what can be read from it.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include "support/arguments.h"
 
-// One wait. Owned by the poll handle until that is closed, and by the function that cancels it.
+// Owned by the poll handle until that is closed, and by the function that sets what is waited for.
 typedef struct {
   napi_env env;
   napi_ref callback;
@@ -40,28 +40,31 @@ static void on_cleanup(napi_async_cleanup_hook_handle handle, void* data) {
 }
 
 static void on_poll(uv_poll_t* poll, int status, int events) {
-  (void)status, (void)events;
-  waiting* w = poll->data;
-  end(w);
-  envd_call_back(w->env, w->callback, "");
+  const waiting* w = poll->data;
+  envd_call_back(w->env, w->callback, "d", status < 0 ? 0 : events);
 }
 
-static napi_value cancel(napi_env env, napi_callback_info info) {
+static napi_value set(napi_env env, napi_callback_info info) {
   void* data;
+  int events;
   NAPI_CALL(env, napi_get_cb_info(env, info, NULL, NULL, NULL, &data));
+  if (!arg_parse(env, info, "d", &events)) return NULL;
   waiting* w = data;
   // With one owner left the poll handle is closed already.
-  if (w->owners == 2) end(w);
+  if (w->owners < 2 || uv_is_closing((uv_handle_t*)&w->poll)) return NULL;
+  if (events < 0) end(w);
+  else if (events == 0) uv_poll_stop(&w->poll);
+  else uv_poll_start(&w->poll, events, on_poll);
   return NULL;
 }
 
-static void on_cancel_collected(napi_env env, void* data, void* hint) {
+static void on_set_collected(napi_env env, void* data, void* hint) {
   (void)env, (void)hint;
   release(data);
 }
 
 // Polls a duplicate, because libuv accepts each descriptor only once. Returns 0 or an errno.
-static int start(waiting* w, int32_t fd, int events) {
+static int start(waiting* w, int32_t fd) {
   uv_loop_t* loop;
   napi_get_uv_event_loop(w->env, &loop);
   w->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -75,24 +78,22 @@ static int start(waiting* w, int32_t fd, int events) {
   w->owners++;
   napi_add_async_cleanup_hook(w->env, on_cleanup, w, &w->cleanup);
   uv_unref((uv_handle_t*)&w->poll);
-  uv_poll_start(&w->poll, events | UV_DISCONNECT, on_poll);
   return 0;
 }
 
-EXPORTED(awaitReady) {
+EXPORTED(pollDescriptor) {
   napi_value callback, result;
   int fd;
-  bool writable;
-  if (!arg_parse(env, info, "dbv", &fd, &writable, &callback)) return NULL;
+  if (!arg_parse(env, info, "dv", &fd, &callback)) return NULL;
   waiting* w = envd_allocate(env, sizeof *w);
   if (!w) return NULL;
   w->env = env;
   w->owners = 1;
   int error = ENOMEM;
-  if (napi_create_function(env, "cancel", NAPI_AUTO_LENGTH, cancel, w, &result) == napi_ok &&
+  if (napi_create_function(env, "set", NAPI_AUTO_LENGTH, set, w, &result) == napi_ok &&
       napi_create_reference(env, callback, 1, &w->callback) == napi_ok &&
-      (error = start(w, fd, writable ? UV_WRITABLE : UV_READABLE)) == 0) {
-    napi_add_finalizer(env, result, w, on_cancel_collected, NULL, NULL);
+      (error = start(w, fd)) == 0) {
+    napi_add_finalizer(env, result, w, on_set_collected, NULL, NULL);
     return result;
   }
   if (w->callback) napi_delete_reference(env, w->callback);

@@ -1,7 +1,7 @@
 import { closeSync, writeSync } from 'node:fs';
 import { Writable } from 'node:stream';
 import { isSystemError } from '../../base/errors.ts';
-import { native } from './native.ts';
+import { awaitReady } from './readiness.ts';
 
 /** What is written in one turn of the event loop, however fast the program reads, in bytes. */
 const TURN_BYTES = 1024 * 1024;
@@ -53,7 +53,7 @@ export class DescriptorInput extends Writable {
   /** Waiting needs a descriptor; if none is available, `retry` is called after a delay. */
   #whenWritable(retry: () => void): () => void {
     try {
-      return native.awaitReady(this.#descriptor, true, retry);
+      return awaitReady(this.#descriptor, true, retry);
     } catch (error) {
       if (!isSystemError(error)) throw error;
       const timer = setTimeout(retry, RETRY_MS).unref();

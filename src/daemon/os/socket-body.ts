@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { native } from './native.ts';
-import { closeAfter, handleOf, readiness } from './socket-handle.ts';
+import { readiness } from './readiness.ts';
+import { closeAfter, handleOf } from './socket-handle.ts';
 
 /**
  * A request's body, detached from Node's parser so that a pool thread can copy it from the socket to a file. Node reads

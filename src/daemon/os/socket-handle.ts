@@ -1,8 +1,6 @@
 import { closeSync } from 'node:fs';
 import type { Server, Socket } from 'node:net';
-import { onAbort } from '../../base/abort.ts';
 import { EnvdError } from '../../base/errors.ts';
-import { native } from './native.ts';
 
 /** The handle of a Node socket, which its type definitions omit. */
 interface Handle {
@@ -22,19 +20,6 @@ export function handleOf(socket: Socket | null): Handle | null {
 export function closeAfter(job: Promise<unknown>, descriptor: number): void {
   const close = () => closeSync(descriptor);
   job.then(close, close);
-}
-
-/** Resolves when a read, or with `writable` a write, would not block; throws the reason of `signal`. */
-export async function readiness(descriptor: number, writable: boolean, signal: AbortSignal): Promise<void> {
-  const { promise, resolve, reject } = Promise.withResolvers<void>();
-  const cancel = native.awaitReady(descriptor, writable, resolve);
-  const forget = onAbort(signal, () => reject(signal.reason));
-  try {
-    await promise;
-  } finally {
-    forget();
-    cancel();
-  }
 }
 
 /** The descriptor of a listening server. Throws `internal` when it does not listen. */

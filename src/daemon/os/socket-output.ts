@@ -2,7 +2,8 @@ import type { ServerResponse } from 'node:http';
 import { isSystemError } from '../../base/errors.ts';
 import { native } from './native.ts';
 import type { OpenFile } from './open-file.ts';
-import { closeAfter, handleOf, readiness } from './socket-handle.ts';
+import { readiness } from './readiness.ts';
+import { closeAfter, handleOf } from './socket-handle.ts';
 
 /**
  * The connection of a response, for a body that a pool thread sends from a file. Everything that was written to the

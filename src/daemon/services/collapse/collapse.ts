@@ -2,10 +2,13 @@ import { onAbort } from '../../../base/abort.ts';
 import { debug } from '../../../base/debug.ts';
 import { ExclusiveLock } from '../../../base/exclusion.ts';
 import { Durations } from '../../../base/tally.ts';
-import { type CollapseStatistics, native } from '../../os/native.ts';
+import { native, type CollapseStatistics as Windows } from '../../os/native.ts';
 import { type Collector, exposeCollector } from '../../os/self.ts';
 
-export type { CollapseStatistics } from '../../os/native.ts';
+export interface CollapseStatistics extends Windows {
+  /** Of all steps, an integer. */
+  readonly elapsedMs: number;
+}
 
 /** Calls the daemon's API so that code and caches for the first request after a resume exist before the pause. */
 export type WarmUp = (signal: AbortSignal) => Promise<void>;
@@ -28,8 +31,7 @@ export class Collapser {
 
   /**
    * Collects garbage, calls `warmUp` to rebuild the code and caches that were collected but the next request needs,
-   * trims the heap, then collapses it into huge pages in a pool thread. The order of the members is that of the wire;
-   * `elapsedMs` is an integer and covers all steps.
+   * trims the heap, then collapses it into huge pages in a pool thread. The order of the members is that of the wire.
    * Throws `unavailable` while another operation holds the lock, `aborted` when `signal` aborts.
    */
   async collapse(signal: AbortSignal, warmUp: WarmUp = async () => {}): Promise<CollapseStatistics> {
@@ -68,11 +70,11 @@ export class Collapser {
   }
 }
 
-async function collapseHeap(signal: AbortSignal): Promise<CollapseStatistics> {
-  const job = native.collapseHeap();
-  const removeListener = onAbort(signal, () => job.cancel());
+async function collapseHeap(signal: AbortSignal): Promise<Windows> {
+  const cancelled = Buffer.from(new SharedArrayBuffer(1));
+  const removeListener = onAbort(signal, () => Atomics.store(cancelled, 0, 1));
   try {
-    const statistics = await job.done;
+    const statistics = await native.collapseHeap(cancelled);
     signal.throwIfAborted();
     return statistics;
   } finally {

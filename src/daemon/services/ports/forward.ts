@@ -1,4 +1,5 @@
 import { connect, createServer, type Server, type Socket } from 'node:net';
+import { Relay, type RelayPipes } from '../../os/relay.ts';
 import { resetSocket } from '../../os/socket-handle.ts';
 
 /** What all forwards share. */
@@ -23,13 +24,17 @@ export class Forward implements Disposable {
   readonly target: string;
   readonly #server: Server;
   readonly #limits: ForwardLimits;
+  readonly #pipes: RelayPipes;
   readonly #clients = new Set<Socket>();
 
-  constructor(port: number, target: string, limits: ForwardLimits) {
+  constructor(port: number, target: string, limits: ForwardLimits, pipes: RelayPipes) {
     this.port = port;
     this.target = target;
     this.#limits = limits;
-    this.#server = createServer({ allowHalfOpen: true, noDelay: true }, (client) => this.#accept(client));
+    this.#pipes = pipes;
+    // Node reads from no socket.
+    const options = { allowHalfOpen: true, noDelay: true, pauseOnConnect: true };
+    this.#server = createServer(options, (client) => this.#accept(client));
   }
 
   get connections(): number {
@@ -66,7 +71,8 @@ export class Forward implements Disposable {
     limits.accepted++;
     limits.open++;
     this.#clients.add(client);
-    const target = connect({ port: this.port, host: this.target, allowHalfOpen: true, noDelay: true });
+    const options = { port: this.port, host: this.target, allowHalfOpen: true, noDelay: true };
+    const target = connect(options).pause();
     target.once('close', () => {
       limits.open--;
       this.#clients.delete(client);
@@ -74,16 +80,25 @@ export class Forward implements Disposable {
     // They must not keep a stopping daemon alive.
     client.unref();
     target.unref();
-    pass(client, target);
-    pass(target, client);
+    join(client, target, this.#pipes);
   }
 }
 
-/** Passes on data, the end, and what ends the connection otherwise. */
-function pass(from: Socket, to: Socket): void {
-  from.pipe(to);
-  from.on('error', () => resetSocket(to));
-  from.once('close', () => {
-    if (!from.readableEnded || !to.writableEnded) resetSocket(to);
+/** Relays between them once the target is connected; one that closes before resets the other. */
+function join(client: Socket, target: Socket, pipes: RelayPipes): void {
+  let relay: Relay | null = null;
+  const end = () => {
+    if (relay) return relay[Symbol.dispose]();
+    resetSocket(client);
+    resetSocket(target);
+  };
+  for (const socket of [client, target]) socket.on('error', () => {}).once('close', end);
+  target.once('connect', () => {
+    if (client.destroyed) return;
+    try {
+      relay = new Relay(client, target, pipes);
+    } catch {
+      end();
+    }
   });
 }

@@ -1,6 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { debug } from '../../../base/debug.ts';
 import { eachListeningSocket } from '../../os/listening-sockets.ts';
+import { RelayPipes } from '../../os/relay.ts';
 import { Forward, type ForwardLimits } from './forward.ts';
 
 /** Interval of looks at the listening sockets, in milliseconds. */
@@ -47,6 +48,7 @@ export interface ForwardedPort {
 export class Forwards implements Disposable {
   readonly limits: ForwardLimits = { open: 0, accepted: 0, refused: 0, maxConnections: MAX_CONNECTIONS };
   readonly #options: ForwardsOptions;
+  readonly #pipes = new RelayPipes();
   readonly #stop = new AbortController();
   readonly #forwards = new Map<number, Forward>();
   #address: string | null = null;
@@ -72,6 +74,7 @@ export class Forwards implements Disposable {
     this.#stop.abort();
     for (const forward of this.#forwards.values()) forward[Symbol.dispose]();
     this.#forwards.clear();
+    this.#pipes[Symbol.dispose]();
   }
 
   async #watch(): Promise<void> {
@@ -140,7 +143,7 @@ export class Forwards implements Disposable {
     // The rest has its turn at the next look.
     if (fresh.length > room) this.#previous = null;
     const opening = fresh.slice(0, room).map(async ([port, target]) => {
-      const forward = new Forward(port, target, this.limits);
+      const forward = new Forward(port, target, this.limits, this.#pipes);
       this.#forwards.set(port, forward);
       try {
         await forward.listen(address);
