@@ -6,6 +6,6 @@ export const DAEMON_FLAGS = (process.env.DAEMON_FLAGS ?? '--max-semi-space-size=
   .filter(Boolean);
 
 /** The real daemon with its flags. */
-export function startBenchDaemon(): Promise<TestDaemon> {
-  return startDaemon({ command: [process.execPath, ...DAEMON_FLAGS, DAEMON_PROGRAM] });
+export function startBenchDaemon(args: readonly string[] = []): Promise<TestDaemon> {
+  return startDaemon({ args, command: [process.execPath, ...DAEMON_FLAGS, DAEMON_PROGRAM] });
 }

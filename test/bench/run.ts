@@ -37,6 +37,7 @@ const BENCHES: Readonly<Record<string, Bench>> = {
   leaks: { what: 'what 10,000 processes leave behind, and a slow reader takes', flags: COLLECTS },
   lines: { what: 'lines a second of programs that write each on its own', flags: COLLECTS },
   'list-dir': { what: 'ListDir and Stat beside find', packages: 'bench' },
+  ports: { what: 'a forwarded localhost listener beside a direct connection', args: '[MIB] [ROUNDS]' },
   registry: {
     what: 'gateways on one Redis with many sandboxes',
     args: '[SANDBOXES] [GATEWAYS] [SECONDS]',
