@@ -14,6 +14,7 @@ export function createForwards(
   ownPort: () => number | null,
 ): Forwards {
   return new Forwards({
+    maxPorts: config.maxForwards,
     read: readListeningSockets,
     address: addressSource(config),
     ownPort: () => ownPort() ?? config.port,

@@ -24,6 +24,10 @@ export const LIMIT_SETTINGS: readonly Setting[] = [
     ...{ parse: parseCount, defaultValue: 2048 },
   },
   {
+    ...{ flags: '--max-forwards <number>', help: 'most localhost listeners that are forwarded' },
+    ...{ parse: parseCount, defaultValue: 1024 },
+  },
+  {
     ...{ flags: '--max-processes <number>', help: 'most running processes, without their descendants' },
     ...{ parse: parseCount, defaultValue: 1024 },
   },

@@ -46,6 +46,8 @@ export interface Config {
   readonly requestBytes: number;
   /** The most connections. */
   readonly maxConnections: number;
+  /** Localhost listeners that are forwarded. */
+  readonly maxForwards: number;
   /** The most streams that are open at a time: Start, Connect, StreamInput, WatchDir. */
   readonly maxStreams: number;
   /** The most processes of clients, without their descendants, that run at a time. */

@@ -3,8 +3,8 @@
  * another byte gets `BYTES`. Prints its port.
  */
 import { once } from 'node:events';
-import { createServer, type Socket } from 'node:net';
 import type { AddressInfo } from 'node:net';
+import { createServer, type Socket } from 'node:net';
 
 export const TAKE = 1;
 export const GIVE = 2;

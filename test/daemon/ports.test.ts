@@ -78,7 +78,7 @@ test('listeners that come and go all the time do not hold up calls', () => {
 });
 
 test('ports and connections are bounded', () => {
-  expect(seen.many).toBe(1024);
+  expect(seen.many).toBe(512);
   expect(seen.bounded).toEqual({ refused: 10, open: 1000 });
 });
 

@@ -1,20 +1,23 @@
 import { closeSync, readSync, writeSync } from 'node:fs';
 import { constants } from 'node:os';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { getSystemErrorName } from 'node:util';
 import { native } from './native.ts';
 
 /** Where a TCP socket is listened on. */
 export type ListeningPlace = '127.0.0.1' | '::1' | 'any address' | 'this address' | 'elsewhere';
 
-/** Bytes of each socket in a dump: port (big endian), family (little endian), address. */
-const RECORD = 20;
+/** Bytes of each socket in a dump: port (big endian), family (little endian), address, uid of who made it. */
+const RECORD = 24;
 const WORD = 4;
 /** linux/socket.h */
 const AF_INET = 2;
 const IPV4_LOOPBACK = 0x7f000001;
 
-/** So many are read in about 3 ms. */
-const MOST = 8192;
+/** All ports of one address, or one port of as many. */
+const MOST = 65_536;
+/** Sockets that are read in a turn of the event loop, in some 3 ms. */
+const TURN = 2048;
 const AF_INET6 = 10;
 const IPPROTO_TCP = 6;
 const TCP_LISTEN = 10;
@@ -28,19 +31,55 @@ const SOCK_DIAG_BY_FAMILY = 20;
 /** With struct inet_diag_req_v2. */
 const REQUEST_BYTES = 72;
 const READ_BYTES = 32_768;
+/** Words before the uid in struct inet_diag_msg. */
+const UID = 16;
 
-/**
- * Reads which TCP sockets of this network namespace are listened on: the first 8192 of them, those of IPv4 first. Throws the
- * errors of sock_diag(7).
- */
-export function readListeningSockets(): Buffer {
-  const records = Buffer.allocUnsafeSlow(MOST * RECORD);
-  const length = dumpFamily(AF_INET6, records, dumpFamily(AF_INET, records, 0));
-  return records.subarray(0, length);
+/** The records so far. */
+class Dump {
+  #words = new Int32Array((TURN * RECORD) / WORD);
+  #length = 0;
+
+  get count(): number {
+    return (this.#length * WORD) / RECORD;
+  }
+
+  get bytes(): Buffer {
+    return Buffer.from(this.#words.buffer, 0, this.#length * WORD);
+  }
+
+  /** `from`: of struct inet_diag_msg, which begins with family, state, timer, retransmissions, both ports and the address. */
+  append(answer: Int32Array, from: number): void {
+    if (this.#length === this.#words.length) {
+      const grown = new Int32Array(2 * this.#length);
+      grown.set(this.#words);
+      this.#words = grown;
+    }
+    const word = (at: number) => answer[from + at] ?? 0;
+    const own = [
+      (word(1) & 0xffff) | ((word(0) & 0xff) << 16),
+      word(2),
+      word(3),
+      word(4),
+      word(5),
+      word(UID),
+    ];
+    this.#words.set(own, this.#length);
+    this.#length += own.length;
+  }
 }
 
-/** Appends the records of a family at `length`; returns the new length. The kernel answers at once. */
-function dumpFamily(family: number, records: Buffer, length: number): number {
+/**
+ * Reads which TCP sockets of this network namespace are listened on: the first 65,536 of them, those of IPv4 first. Throws the
+ * errors of sock_diag(7).
+ */
+export async function readListeningSockets(): Promise<Buffer> {
+  const dump = new Dump();
+  for (const family of [AF_INET, AF_INET6]) await dumpFamily(family, dump);
+  return dump.bytes;
+}
+
+/** The kernel answers at once. */
+async function dumpFamily(family: number, dump: Dump): Promise<void> {
   const request = Buffer.alloc(REQUEST_BYTES);
   request.writeUInt32LE(REQUEST_BYTES, 0);
   request.writeUInt16LE(SOCK_DIAG_BY_FAMILY, 4);
@@ -51,33 +90,27 @@ function dumpFamily(family: number, records: Buffer, length: number): number {
   const socket = native.openSocketDiagnosis();
   try {
     writeSync(socket, request);
-    return readDump(socket, records, length);
+    for (let until = TURN; readAnswer(socket, dump); ) {
+      if (dump.count < until) continue;
+      until = dump.count + TURN;
+      await nextTurn();
+    }
   } finally {
     closeSync(socket);
   }
 }
 
-function readDump(socket: number, records: Buffer, start: number): number {
+/** Reads the next part of the answer; false after the last. */
+function readAnswer(socket: number, dump: Dump): boolean {
   const answer = new Int32Array(READ_BYTES / WORD);
-  const kept = new Int32Array(records.buffer, records.byteOffset, records.length / WORD);
-  for (let end = start; ; ) {
-    const size = readSync(socket, answer) / WORD;
-    for (let at = 0; at < size; at += Math.max(BODY, Math.ceil((answer[at] ?? 0) / WORD))) {
-      const type = (answer[at + 1] ?? 0) & 0xffff;
-      if (type === NLMSG_ERROR) throwUnlessUnknown(-(answer[at + BODY] ?? 0));
-      if (type !== SOCK_DIAG_BY_FAMILY || end === records.length) return end;
-      appendRecord(kept, end / WORD, answer, at + BODY);
-      end += RECORD;
-    }
-    if (size === 0) return end;
+  const size = readSync(socket, answer) / WORD;
+  for (let at = 0; at < size; at += Math.max(BODY, Math.ceil((answer[at] ?? 0) / WORD))) {
+    const type = (answer[at + 1] ?? 0) & 0xffff;
+    if (type === NLMSG_ERROR) throwUnlessUnknown(-(answer[at + BODY] ?? 0));
+    if (type !== SOCK_DIAG_BY_FAMILY || dump.count === MOST) return false;
+    dump.append(answer, at + BODY);
   }
-}
-
-/** `from`: of struct inet_diag_msg, which begins with family, state, timer, retransmissions, both ports and the address. */
-function appendRecord(kept: Int32Array, to: number, answer: Int32Array, from: number): void {
-  const family = (answer[from] ?? 0) & 0xff;
-  kept[to] = ((answer[from + 1] ?? 0) & 0xffff) | (family << 16);
-  for (let word = 1; word < RECORD / WORD; word++) kept[to + word] = answer[from + 1 + word] ?? 0;
+  return size > 0;
 }
 
 /** Without IPv6 the kernel knows no such family: ENOENT. */
@@ -91,12 +124,13 @@ function throwUnlessUnknown(errno: number): void {
 export function eachListeningSocket(
   dump: Buffer,
   address: string,
-  visit: (port: number, place: ListeningPlace) => void,
+  visit: (port: number, place: ListeningPlace, uid: number) => void,
 ): void {
   const own = ipv4Of(address);
   for (let at = 0; at + RECORD <= dump.length; at += RECORD) {
     const isIPv4 = dump.readUInt16LE(at + 2) === AF_INET;
-    visit(dump.readUInt16BE(at), isIPv4 ? place4(dump, at + 4, own) : place6(dump, at + 4, own));
+    const place = isIPv4 ? place4(dump, at + 4, own) : place6(dump, at + 4, own);
+    visit(dump.readUInt16BE(at), place, dump.readUInt32LE(at + RECORD - 4));
   }
 }
 

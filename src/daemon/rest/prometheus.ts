@@ -7,7 +7,7 @@ import type { Unread } from '../../base/unread.ts';
 import { INTERFACE_VERSION } from '../../base/version.ts';
 import { type WorkloadMemory, workloadMemory } from '../os/workload-memory.ts';
 import type { LineCounts } from '../services/collector/log-queue.ts';
-import type { ForwardLimits } from '../services/ports/forward.ts';
+import type { ForwardPlaces } from '../services/ports/forward.ts';
 import type { WorkloadCgroups } from '../services/process/cgroups.ts';
 import type { ProcessCounts } from '../services/process/events.ts';
 import { callHistogram } from './call-histogram.ts';
@@ -46,7 +46,10 @@ export interface Telemetry {
   readonly requests: Pick<Unread, 'sum' | 'dropped'>;
   readonly log: LogFigures;
   readonly cgroups: Pick<WorkloadCgroups, 'user' | 'ptys'>;
-  readonly ports: { readonly limits: ForwardLimits; list(): { readonly length: number } };
+  readonly ports: {
+    readonly places: Pick<ForwardPlaces, 'open' | 'accepted' | 'refused'>;
+    list(): { readonly length: number };
+  };
 }
 
 /**
@@ -194,7 +197,7 @@ function addPauses(page: Page, { freezer, filesystemFreezer, collapser }: Teleme
 }
 
 function addPorts(page: Page, { ports }: Telemetry): void {
-  const { open, accepted, refused } = ports.limits;
+  const { open, accepted, refused } = ports.places;
   page.gauge('envd_forwarded_ports', 'Localhost listeners that are forwarded.', ports.list().length);
   page.gauge('envd_forwarded_connections', 'Open connections to them.', open);
   page.counter(

@@ -2,13 +2,44 @@ import { connect, createServer, type Server, type Socket } from 'node:net';
 import { Relay, type RelayPipes } from '../../os/relay.ts';
 import { resetSocket } from '../../os/socket-handle.ts';
 
-/** What all forwards share. */
-export interface ForwardLimits {
-  /** Connections now, and ever accepted or refused for the limit. */
-  open: number;
-  accepted: number;
-  refused: number;
-  readonly maxConnections: number;
+/** Connections of all forwards together, and to the listeners of one user. */
+const MOST_CONNECTIONS = 2000;
+const MOST_OF_USER = 1000;
+
+/** Places for connections, of all forwards together. */
+export class ForwardPlaces {
+  accepted = 0;
+  refused = 0;
+  readonly #ofUsers = new Map<number, number>();
+
+  /** Connections now. */
+  get open(): number {
+    return [...this.#ofUsers.values()].reduce((sum, count) => sum + count, 0);
+  }
+
+  /** False, and counted as refused, when there is none for a listener of this user. */
+  take(uid: number): boolean {
+    const own = this.#ofUsers.get(uid) ?? 0;
+    const isFree = own < MOST_OF_USER && this.open < MOST_CONNECTIONS;
+    if (isFree) this.#ofUsers.set(uid, own + 1);
+    this[isFree ? 'accepted' : 'refused']++;
+    return isFree;
+  }
+
+  giveBack(uid: number): void {
+    const left = (this.#ofUsers.get(uid) ?? 0) - 1;
+    if (left > 0) this.#ofUsers.set(uid, left);
+    else this.#ofUsers.delete(uid);
+  }
+}
+
+/** A localhost listener. */
+export interface Listener {
+  readonly port: number;
+  /** `127.0.0.1` or `::1`. */
+  readonly target: string;
+  /** The user who made it. */
+  readonly uid: number;
 }
 
 /** Connections that wait to be accepted. */
@@ -19,18 +50,15 @@ const BACKLOG = 511;
  * and resets are passed on.
  */
 export class Forward implements Disposable {
-  readonly port: number;
-  /** `127.0.0.1` or `::1`. */
-  readonly target: string;
+  readonly listener: Listener;
   readonly #server: Server;
-  readonly #limits: ForwardLimits;
+  readonly #places: ForwardPlaces;
   readonly #pipes: RelayPipes;
   readonly #clients = new Set<Socket>();
 
-  constructor(port: number, target: string, limits: ForwardLimits, pipes: RelayPipes) {
-    this.port = port;
-    this.target = target;
-    this.#limits = limits;
+  constructor(listener: Listener, places: ForwardPlaces, pipes: RelayPipes) {
+    this.listener = listener;
+    this.#places = places;
     this.#pipes = pipes;
     // Node reads from no socket.
     const options = { allowHalfOpen: true, noDelay: true, pauseOnConnect: true };
@@ -46,7 +74,7 @@ export class Forward implements Disposable {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     // Later errors, of accept(2), end one connection and not the forward.
     this.#server.on('error', reject);
-    this.#server.listen({ port: this.port, host, backlog: BACKLOG }, resolve).unref();
+    this.#server.listen({ port: this.listener.port, host, backlog: BACKLOG }, resolve).unref();
     await promise;
   }
 
@@ -62,19 +90,15 @@ export class Forward implements Disposable {
   }
 
   #accept(client: Socket): void {
-    const limits = this.#limits;
-    if (limits.open >= limits.maxConnections) {
-      limits.refused++;
+    const { port, target: host, uid } = this.listener;
+    if (!this.#places.take(uid)) {
       resetSocket(client.on('error', () => {}));
       return;
     }
-    limits.accepted++;
-    limits.open++;
     this.#clients.add(client);
-    const options = { port: this.port, host: this.target, allowHalfOpen: true, noDelay: true };
-    const target = connect(options).pause();
+    const target = connect({ port, host, allowHalfOpen: true, noDelay: true }).pause();
     target.once('close', () => {
-      limits.open--;
+      this.#places.giveBack(uid);
       this.#clients.delete(client);
     });
     // They must not keep a stopping daemon alive.

@@ -2,25 +2,28 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { debug } from '../../../base/debug.ts';
 import { eachListeningSocket } from '../../os/listening-sockets.ts';
 import { RelayPipes } from '../../os/relay.ts';
-import { Forward, type ForwardLimits } from './forward.ts';
+import { Forward, ForwardPlaces, type Listener } from './forward.ts';
 
 /** Interval of looks at the listening sockets, in milliseconds. */
 const INTERVAL_MS = 450;
 /** Looks after which the guest's address is read again, and a port that could not be listened on is tried again. */
 const SLOW = 10;
-/** Ports that are forwarded at the same time, and that are begun at one look. */
-const MAX_PORTS = 1024;
+/** A look may take this share of the time until the next one. */
+const MOST_SHARE = 0.05;
+/** Ports that are begun at one look. */
 const MAX_NEW = 128;
-/** Connections of all ports together. */
-const MAX_CONNECTIONS = 1000;
+/** Of the ports that are forwarded, those of one user. */
+const USER_SHARE = 0.5;
 /** Of rpcbind, which programs of the guest use that mount NFS, and which is at localhost so as not to be reachable. */
 const PRIVATE_PORT = 111;
 /** Ports named in a line of the log. */
 const MAX_NAMED = 16;
 
 export interface ForwardsOptions {
+  /** Most ports that are forwarded at the same time. */
+  readonly maxPorts: number;
   /** Reads a dump of the listening sockets. */
-  read(): Buffer;
+  read(): Promise<Buffer>;
   /** The guest's IPv4 address to listen on; null: there is none. */
   address(): Promise<string | null>;
   /** The daemon's port, which is never forwarded. */
@@ -33,11 +36,8 @@ export interface ForwardsOptions {
   onFailure(error: unknown): void;
 }
 
-/** A forwarded port. */
-export interface ForwardedPort {
-  readonly port: number;
-  /** Where it is listened on: `127.0.0.1` or `::1`. */
-  readonly target: string;
+/** A forwarded port, and its connections now. */
+export interface ForwardedPort extends Pick<Listener, 'port' | 'target'> {
   readonly connections: number;
 }
 
@@ -46,11 +46,13 @@ export interface ForwardedPort {
  * (docs/decisions/037-localhost-listeners.md).
  */
 export class Forwards implements Disposable {
-  readonly limits: ForwardLimits = { open: 0, accepted: 0, refused: 0, maxConnections: MAX_CONNECTIONS };
+  readonly places = new ForwardPlaces();
   readonly #options: ForwardsOptions;
   readonly #pipes = new RelayPipes();
   readonly #stop = new AbortController();
   readonly #forwards = new Map<number, Forward>();
+  /** Ports that could not be listened on: somebody else's, or not for us. */
+  readonly #failed = new Map<number, Listener>();
   #address: string | null = null;
   #previous: Buffer | null = null;
   #looks = 0;
@@ -66,8 +68,10 @@ export class Forwards implements Disposable {
   }
 
   list(): ForwardedPort[] {
-    const ports = [...this.#forwards.values()].sort((a, b) => a.port - b.port);
-    return ports.map(({ port, target, connections }) => ({ port, target, connections }));
+    const ports = [...this.#forwards.values()].map(({ listener: { port, target }, connections }) => ({
+      ...{ port, target, connections },
+    }));
+    return ports.sort((a, b) => a.port - b.port);
   }
 
   [Symbol.dispose](): void {
@@ -80,8 +84,10 @@ export class Forwards implements Disposable {
   async #watch(): Promise<void> {
     const { signal } = this.#stop;
     let failed = false;
+    let took = 0;
     // At first the daemon starts.
-    while (await hasPassed(INTERVAL_MS, signal)) {
+    while (await hasPassed(Math.max(INTERVAL_MS, took / MOST_SHARE), signal)) {
+      const began = performance.now();
       try {
         if (!this.#options.isPaused()) await this.#look();
         failed = false;
@@ -89,15 +95,20 @@ export class Forwards implements Disposable {
         if (!failed) this.#options.onFailure(error);
         failed = true;
       }
+      took = performance.now() - began;
     }
   }
 
   async #look(): Promise<void> {
     const isSlow = this.#looks++ % SLOW === 0;
-    if (isSlow) this.#moveTo(await this.#options.address());
+    if (isSlow) {
+      this.#moveTo(await this.#options.address());
+      this.#failed.clear();
+    }
     // A freeze may have begun meanwhile.
     if (this.#address === null || this.#options.isPaused()) return;
-    const dump = this.#options.read();
+    const dump = await this.#options.read();
+    if (this.#stop.signal.aborted || this.#options.isPaused()) return;
     if (!isSlow && this.#previous?.equals(dump)) return;
     this.#previous = dump;
     const wanted = this.#wanted(dump, this.#address);
@@ -116,42 +127,67 @@ export class Forwards implements Disposable {
     debug('ports', 'address', () => ({ address }));
   }
 
-  /** The loopback address of each port that is listened on there, and at no address that we would take. */
-  #wanted(dump: Buffer, address: string): Map<number, string> {
-    const wanted = new Map<number, string>();
+  /** What listens at a loopback address, and whose port nobody has at an address that we would take. */
+  #wanted(dump: Buffer, address: string): Map<number, Listener> {
+    const wanted = new Map<number, Listener>();
     const taken = new Set([this.#options.ownPort(), PRIVATE_PORT]);
-    eachListeningSocket(dump, address, (port, place) => {
+    eachListeningSocket(dump, address, (port, place, uid) => {
       if (place === 'any address' || (place === 'this address' && !this.#forwards.has(port))) taken.add(port);
-      else if (place === '127.0.0.1' || (place === '::1' && !wanted.has(port))) wanted.set(port, place);
+      else if (place === '127.0.0.1' || (place === '::1' && !wanted.has(port)))
+        wanted.set(port, { port, target: place, uid });
     });
     for (const port of taken) wanted.delete(port);
     return wanted;
   }
 
-  #closeUnless(wanted: ReadonlyMap<number, string>): number[] {
-    const gone = [...this.#forwards.values()].filter(({ port, target }) => wanted.get(port) !== target);
+  #closeUnless(wanted: ReadonlyMap<number, Listener>): number[] {
+    const gone = [...this.#forwards.values()].filter(({ listener: { port, target, uid } }) => {
+      const now = wanted.get(port);
+      return now?.target !== target || now.uid !== uid;
+    });
     for (const forward of gone) {
       forward.close();
-      this.#forwards.delete(forward.port);
+      this.#forwards.delete(forward.listener.port);
     }
-    return gone.map(({ port }) => port);
+    return gone.map(({ listener }) => listener.port);
   }
 
-  async #open(wanted: ReadonlyMap<number, string>, address: string): Promise<number[]> {
-    const room = Math.min(MAX_PORTS - this.#forwards.size, MAX_NEW);
-    const fresh = [...wanted].filter(([port]) => !this.#forwards.has(port));
-    // The rest has its turn at the next look.
-    if (fresh.length > room) this.#previous = null;
-    const opening = fresh.slice(0, room).map(async ([port, target]) => {
-      const forward = new Forward(port, target, this.limits, this.#pipes);
+  /** Those that are to be begun now: within the limit and the shares of their users. */
+  #chosen(wanted: ReadonlyMap<number, Listener>): Listener[] {
+    const { maxPorts } = this.#options;
+    const share = Math.max(1, Math.floor(maxPorts * USER_SHARE));
+    const own = new Map<number, number>();
+    const count = ({ uid }: Listener) => own.set(uid, (own.get(uid) ?? 0) + 1);
+    for (const { listener } of this.#forwards.values()) count(listener);
+    for (const listener of this.#failed.values()) count(listener);
+    const chosen: Listener[] = [];
+    for (const listener of wanted.values()) {
+      if (this.#forwards.size + chosen.length === maxPorts) break;
+      const isNew = !this.#forwards.has(listener.port) && !this.#failed.has(listener.port);
+      if (!isNew || (own.get(listener.uid) ?? 0) >= share) continue;
+      if (chosen.length === MAX_NEW) {
+        // The rest has its turn at the next look.
+        this.#previous = null;
+        break;
+      }
+      chosen.push(listener);
+      count(listener);
+    }
+    return chosen;
+  }
+
+  async #open(wanted: ReadonlyMap<number, Listener>, address: string): Promise<number[]> {
+    const opening = this.#chosen(wanted).map(async (listener) => {
+      const { port } = listener;
+      const forward = new Forward(listener, this.places, this.#pipes);
       this.#forwards.set(port, forward);
       try {
         await forward.listen(address);
         return [port];
       } catch {
-        // Somebody else's, or not for us: tried again at a slow look.
         forward.close();
         this.#forwards.delete(port);
+        this.#failed.set(port, listener);
         return [];
       }
     });

@@ -17,7 +17,7 @@ function telemetry(): Telemetry {
   calls.add('POST /a"b', '200', 0.3);
   calls.add('POST /a"b', '200', 60);
   return {
-    ports: { limits: { open: 1, accepted: 3, refused: 2, maxConnections: 1000 }, list: () => [1, 2] },
+    ports: { places: { open: 1, accepted: 3, refused: 2 }, list: () => [1, 2] },
     version: '1.2.3',
     processes: {
       counts: {

@@ -7,7 +7,7 @@ test('nothing is looked at after a freeze that has begun while the address was r
   let paused = false;
   let looks = 0;
   using _ = new Forwards({
-    read: () => {
+    read: async () => {
       looks++;
       return Buffer.alloc(0);
     },
@@ -16,6 +16,7 @@ test('nothing is looked at after a freeze that has begun while the address was r
       return address.promise;
     },
     ownPort: () => 1,
+    maxPorts: 2,
     isPaused: () => paused,
     onChange: () => {},
     onFailure: () => {},
