@@ -6,8 +6,9 @@ import { handleOf, resetSocket } from './socket-handle.ts';
 
 /** Of one splice, in bytes; fits a core's cache. */
 const MOST = 256 * 1024;
-/** The same while pipes hold `AMPLE` bytes, and of each connection when all have had `TURN_BYTES` in a turn of the event loop. */
+/** The same while the pipes hold more than they should, and of each connection when all have had `TURN_BYTES` in a turn of the event loop. */
 const LEAST = 16 * 1024;
+/** What the pipes should hold at most, in bytes. */
 const AMPLE = 32 * 1024 * 1024;
 const TURN_BYTES = 8 * 1024 * 1024;
 /** Empty pipes that are kept. */
@@ -20,13 +21,18 @@ interface Pipe {
 
 /** What all relays share: the pipes, of which those that hold nothing belong to none, and time. */
 export class RelayPipes implements Disposable {
+  readonly #ample: number;
   readonly #spare: Pipe[] = [];
   #held = 0;
   #movedInTurn = 0;
 
+  constructor(ample = AMPLE) {
+    this.#ample = ample;
+  }
+
   /** Whether a connection may move more than `LEAST` bytes now. */
   get isAmple(): boolean {
-    return this.#held < AMPLE && this.#movedInTurn < TURN_BYTES;
+    return this.#held < this.#ample && this.#movedInTurn < TURN_BYTES;
   }
 
   /** Throws pipe2(2)'s errors. */
