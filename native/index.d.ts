@@ -80,7 +80,10 @@ export function pipeReader(room: Buffer, onRead: (pipe: number, length: number) 
  * sets such a sum: 0, as at first, is nothing; -1 ends it for good. Holds a duplicate of the descriptor, so the caller may
  * close its own. Does not keep the event loop alive. Throws epoll_ctl(2)'s errors.
  */
-export function pollDescriptor(descriptor: number, onReady: (events: number) => void): (events: number) => void;
+export function pollDescriptor(
+  descriptor: number,
+  onReady: (events: number) => void,
+): (events: number) => void;
 
 /** Number of unread bytes in a pipe. Source: FIONREAD, ioctl_tty(2) and pipe(7). */
 export function pendingBytes(fd: number): number;

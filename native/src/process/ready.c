@@ -91,8 +91,7 @@ EXPORTED(pollDescriptor) {
   w->owners = 1;
   int error = ENOMEM;
   if (napi_create_function(env, "set", NAPI_AUTO_LENGTH, set, w, &result) == napi_ok &&
-      napi_create_reference(env, callback, 1, &w->callback) == napi_ok &&
-      (error = start(w, fd)) == 0) {
+      napi_create_reference(env, callback, 1, &w->callback) == napi_ok && (error = start(w, fd)) == 0) {
     napi_add_finalizer(env, result, w, on_set_collected, NULL, NULL);
     return result;
   }
