@@ -28,7 +28,7 @@ export function createForwards(
 /** Why localhost listeners are not forwarded, or null. */
 export async function forwardingObstacle(config: Config): Promise<string | null> {
   try {
-    readListeningSockets();
+    await readListeningSockets();
     if ((await addressSource(config)()) !== null) return null;
   } catch (error) {
     return `listening sockets cannot be read: ${messageOf(error)}`;
