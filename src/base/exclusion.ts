@@ -2,12 +2,17 @@ import { EnvdError } from './errors.ts';
 
 /** A lock that one operation can hold; others are refused, not queued. */
 export class ExclusiveLock {
-  /** Called whenever an operation begins. */
-  onAcquire = (): void => {};
+  /** Called with the name of each operation that begins. */
+  onAcquire = (_operation: string): void => {};
   #holder: string | null = null;
 
   get isHeld(): boolean {
     return this.#holder !== null;
+  }
+
+  /** The operation under way. */
+  get holder(): string | null {
+    return this.#holder;
   }
 
   /** Takes the lock until the result is disposed of. Throws `unavailable` while another operation holds it. */
@@ -17,7 +22,7 @@ export class ExclusiveLock {
       throw new EnvdError('unavailable', `cannot ${operation} now: ${holder} is under way`);
     }
     this.#holder = operation;
-    this.onAcquire();
+    this.onAcquire(operation);
     return { [Symbol.dispose]: () => this.#release() };
   }
 

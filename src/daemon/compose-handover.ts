@@ -30,6 +30,9 @@ const INTERVAL_MS = 5;
 /** How long changes of files may take to complete, in milliseconds, once their clients are gone. */
 const CHANGES_MS = 2000;
 
+/** Its name as the holder of the lock. */
+export const UPGRADE = 'upgrade';
+
 /** What a daemon hands over. */
 export interface Parts {
   readonly guest: Guest;
@@ -49,6 +52,8 @@ export interface HandingOver extends Parts {
   readonly app: { readonly server: Server };
   /** Aborts when the daemon stops: then it is not replaced any more. */
   readonly stopping: AbortController;
+  /** Sends the last lines of the log; null: there is no collector. */
+  readonly collector: { close(): Promise<void> } | null;
 }
 
 /** `parts` is called for an upgrade. */
@@ -57,7 +62,7 @@ export function createUpgrade(config: Config, logger: Logger, parts: () => Handi
     command: config.commands.next,
     version: config.version,
     trialMs: config.upgradeTimeout * 1000,
-    lock: () => parts().lock.acquire('upgrade'),
+    lock: () => parts().lock.acquire(UPGRADE),
     assertPossible: () => {
       const { gate, stopping } = parts();
       stopping.signal.throwIfAborted();
@@ -168,12 +173,13 @@ async function handOver(daemon: HandingOver, config: Config, logger: Logger): Pr
 
 /** From here on there is no way back. Throws or returns when no program could be executed. */
 async function leave(daemon: HandingOver, listener: number, config: Config, logger: Logger): Promise<void> {
-  const { app, shutdown, stopping, gate, watcher } = daemon;
+  const { app, shutdown, stopping, gate, watcher, collector } = daemon;
   shutdown.abort(new EnvdError('unavailable', 'the daemon is being replaced, resume'));
   await closeConnections(app.server);
   await gate
     .whenIdle(CHANGES_MS)
     .catch((error) => logger.warn({ reason: messageOf(error) }, 'files are being changed'));
+  await collector?.close();
   // No signal is taken from here on.
   stopping.signal.throwIfAborted();
   const state = await stateOf(daemon, listener);

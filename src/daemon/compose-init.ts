@@ -2,6 +2,7 @@ import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { messageOf } from '../base/errors.ts';
 import type { ExclusiveLock } from '../base/exclusion.ts';
+import { UPGRADE } from './compose-handover.ts';
 import { createLogCollector, type Log } from './compose-log.ts';
 import type { Config } from './config.ts';
 import type { Lanes } from './os/lanes.ts';
@@ -49,12 +50,15 @@ export function createInit(
   },
 ): InitParts {
   const { freezer, filesystemFreezer } = others;
-  const isPaused = () => lock.isHeld || freezer.active || filesystemFreezer.active;
+  // An upgrade is no pause: the same sandbox goes on.
+  const isPause = (operation: string | null) => operation !== null && operation !== UPGRADE;
+  const isPaused = () => isPause(lock.holder) || freezer.active || filesystemFreezer.active;
   const refresh = () => metadata?.refresh();
   const collector = createLogCollector(config, { queue: log.queue, logger, isPaused, refresh });
   const metadata = createMetadataReader(config, others.guest, logger, collector);
   // After a resume they may be those of another sandbox.
-  lock.onAcquire = () => {
+  lock.onAcquire = (operation) => {
+    if (!isPause(operation)) return;
     metadata?.forget();
     collector?.pause();
   };
