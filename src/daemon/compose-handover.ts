@@ -13,7 +13,7 @@ import type { WriteGate } from './services/freeze/write-gate.ts';
 import type { Guest } from './services/guest/guest.ts';
 import { recover, type Settings, SettingsRecord } from './services/handover/recovery.ts';
 import { type Handover, headOf, writeState } from './services/handover/state.ts';
-import { Upgrade } from './services/handover/upgrade.ts';
+import { UPGRADE, Upgrade } from './services/handover/upgrade.ts';
 import type { Init } from './services/init/init.ts';
 import type { Volumes } from './services/init/volumes.ts';
 import type { ProcessTable } from './services/process/table.ts';
@@ -29,9 +29,6 @@ const RESPONSES_MS = 500;
 const INTERVAL_MS = 5;
 /** How long changes of files may take to complete, in milliseconds, once their clients are gone. */
 const CHANGES_MS = 2000;
-
-/** Its name as the holder of the lock. */
-export const UPGRADE = 'upgrade';
 
 /** What a daemon hands over. */
 export interface Parts {
