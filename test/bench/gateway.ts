@@ -1,6 +1,6 @@
 /**
  * The gateway beside a direct connection, beside nginx as the proxy (Debian: nginx-light), and behind an nginx that asks it
- * for routes (`systemd/gateway/nginx.conf`), in one run: a download, an upload, small calls, idle streams, memory. Medians of rounds taken in turns. Arguments: MiB of the file, small calls,
+ * for routes (`systemd/gateway/nginx.conf`), without and with kept connections to sandboxes, in one run: a download, an upload, small calls, idle streams, memory. Medians of rounds taken in turns. Arguments: MiB of the file, small calls,
  * idle streams, rounds.
  */
 import { spawn } from 'node:child_process';
@@ -27,6 +27,7 @@ await using gateway = await startGateway({ flags: DAEMON_FLAGS });
 await gateway.register('one', daemon.port, { timeout: 86_400 });
 const nginx = await startProxy(daemon.port);
 await using behind = await startNginx(gateway.port);
+await using keeping = await startNginx(gateway.port, { keeps: true });
 
 interface Way {
   readonly port: number;
@@ -34,13 +35,14 @@ interface Way {
   readonly pid: number | null;
 }
 
-const ways: Readonly<Record<'direct' | 'gateway' | 'nginx' | 'nginx, routed', Way>> = {
+const ways: Readonly<Record<'direct' | 'gateway' | 'nginx' | 'nginx, routed' | 'nginx, kept', Way>> = {
   direct: { port: daemon.port, pid: null },
   nginx: { port: nginx.port, pid: nginx.worker },
   'nginx, routed': { port: behind.port, pid: null },
+  'nginx, kept': { port: keeping.port, pid: null },
   gateway: { port: gateway.port, pid: gateway.pid },
 };
-const names = ['direct', 'nginx', 'nginx, routed', 'gateway'] as const;
+const names = ['direct', 'nginx', 'nginx, routed', 'nginx, kept', 'gateway'] as const;
 type Name = (typeof names)[number];
 const head = (lines: readonly string[]) =>
   `${[...lines, 'host: bench', 'svc-sandbox-id: one'].join('\r\n')}\r\n\r\n`;
@@ -103,6 +105,7 @@ function byEach(work: (way: Way) => Promise<number>): Record<Name, () => Promise
     direct: one('direct'),
     nginx: one('nginx'),
     'nginx, routed': one('nginx, routed'),
+    'nginx, kept': one('nginx, kept'),
     gateway: one('gateway'),
   };
 }
@@ -113,7 +116,7 @@ function table(title: string, figures: Readonly<Record<Name, number>>, unit: str
     [unit]: show(figures[name]),
     'of direct': (figures[name] / figures.direct).toFixed(2),
     'of nginx': (figures[name] / figures.nginx).toFixed(2),
-    // Of two processes for 'nginx, routed', and so not told.
+    // Of two processes where nginx asks for routes, and so not told.
     'proxy CPU ms': cpus.has(name) ? show(cpus.get(name) ?? 0) : '',
     'peak MiB': peaks.has(name) ? show(peaks.get(name) ?? 0) : '',
   }));

@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process';
-import { accessSync, constants, mkdirSync, readFileSync, rmdirSync, statfsSync } from 'node:fs';
+import { accessSync, constants, existsSync, mkdirSync, readFileSync, rmdirSync, statfsSync } from 'node:fs';
 import { release, tmpdir } from 'node:os';
-import { delimiter, join } from 'node:path';
+import { delimiter, isAbsolute, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { findCgroupMount } from '../../src/daemon/os/cgroup-mounts.ts';
 
@@ -85,7 +85,9 @@ function reasonAgainstProgram(program: string): string | null {
   const [, , ...names] = packages().find(([, name]) => name === program) ?? [];
   if (names.length === 0) throw new Error(`'${program}' is not in .ci/packages.txt`);
   const directories = [...(process.env.PATH ?? '').split(delimiter), ...SYSTEM_DIRECTORIES];
-  const isThere = directories.some((directory) => isExecutable(join(directory, program)));
+  const isThere = isAbsolute(program)
+    ? existsSync(program)
+    : directories.some((directory) => isExecutable(join(directory, program)));
   return isThere ? null : `${program} is not installed (Debian: ${names.join(' ')})`;
 }
 

@@ -9,6 +9,8 @@ import { needs } from './needs.ts';
 import { until } from './until.ts';
 
 const CONFIGURATION = new URL('../../systemd/gateway/nginx.conf', import.meta.url);
+const MODULES = '/usr/lib/nginx/modules';
+const LUA = `${MODULES}/ngx_http_lua_module.so`;
 const TEMPORARY = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'];
 
 export interface Nginx extends AsyncDisposable {
@@ -17,6 +19,10 @@ export interface Nginx extends AsyncDisposable {
 
 export interface NginxOptions {
   readonly readTimeout?: string;
+  /** The port of another gateway that is asked, too. */
+  readonly otherGateway?: number;
+  /** Keeps connections to sandboxes, by its Lua module. */
+  readonly keeps?: boolean;
   /** Listens for TLS at a port, too. */
   readonly tls?: { readonly port: number; readonly certificate: string; readonly key: string };
 }
@@ -24,17 +30,20 @@ export interface NginxOptions {
 /** The real nginx (Debian: nginx-light) with the project's configuration, in front of a gateway. */
 export async function startNginx(gatewayPort: number, options: NginxOptions = {}): Promise<Nginx> {
   needs('nginx');
+  if (options.keeps) needs(LUA);
   const directory = mkdtempSync(join(tmpdir(), 'envd-nginx-'));
   const port = await freePort();
-  const { readTimeout = '120s', tls } = options;
-  const server = withTls(readFileSync(CONFIGURATION, 'utf8'), tls)
-    .replace('127.0.0.1:49980', `127.0.0.1:${gatewayPort}`)
+  const { readTimeout = '120s', keeps = false, otherGateway = gatewayPort, tls } = options;
+  const gateways = [...new Set([gatewayPort, otherGateway])].map((each) => `server 127.0.0.1:${each};`);
+  const modules = keeps ? `load_module ${MODULES}/ndk_http_module.so; load_module ${LUA};` : '';
+  const server = withKept(withTls(readFileSync(CONFIGURATION, 'utf8'), tls), keeps)
+    .replace('server 127.0.0.1:49980;', gateways.join(' '))
     .replace('listen 8080', `listen 127.0.0.1:${port}`)
     .replace('"KEY"', `"${API_KEY}"`)
     .replace('/run/envd-gateway-routes', `${directory}/routes`)
     .replace('proxy_read_timeout 120s', `proxy_read_timeout ${readTimeout}`);
   const paths = TEMPORARY.map((name) => `${name}_temp_path ${directory}/${name};`).join(' ');
-  const main = `user root; worker_processes 1; daemon off; pid ${directory}/pid; error_log ${directory}/error.log;
+  const main = `${modules} user root; worker_processes 1; daemon off; pid ${directory}/pid; error_log ${directory}/error.log;
     events { worker_connections 1024; } http { access_log off; ${paths} ${server} }`;
   writeFileSync(join(directory, 'nginx.conf'), main);
   const args = ['-e', join(directory, 'error.log'), '-c', join(directory, 'nginx.conf')];
@@ -58,4 +67,12 @@ function withTls(configuration: string, tls: NginxOptions['tls']): string {
     .replace('# listen 443', `listen 127.0.0.1:${tls.port}`)
     .replace('# ssl_certificate /etc/nginx/sandboxes.pem', `ssl_certificate ${tls.certificate}`)
     .replace('# ssl_certificate_key /etc/nginx/sandboxes.key', `ssl_certificate_key ${tls.key}`);
+}
+
+/** Removes the comment signs in front of what keeps connections. */
+function withKept(configuration: string, keeps: boolean): string {
+  if (!keeps) return configuration;
+  return configuration
+    .replace(/^# upstream envd_sandboxes \{\n(?:#.*\n)*?# \}\n/m, (lines) => lines.replace(/^# /gm, ''))
+    .replace('default $gateway_to;', 'default envd_sandboxes;');
 }
