@@ -1,40 +1,22 @@
 import { closeSync } from 'node:fs';
 import { isSystemError, messageOf } from '../../base/errors.ts';
 import { ManagerOutbox } from './manager-outbox.ts';
-import { closeAll, dropFirstMessage, firstMessage, MESSAGE_BYTES, type Message } from './message-queue.ts';
+import { dropFirstMessage, firstMessage, MESSAGE_BYTES, type Message } from './message-queue.ts';
+import {
+  addLatest,
+  type Content,
+  type FoundRecord,
+  type NamedDescriptors,
+  parse,
+  type Writer,
+} from './record.ts';
+import { RecordMemory, textsIn } from './record-memory.ts';
 import { RecordQueue } from './record-queue.ts';
-import { contentOf, fileWith } from './shared-memory.ts';
+import { fileWith } from './shared-memory.ts';
 import { removeDescriptor, type StoredDescriptor, storeDescriptor } from './systemd.ts';
 
-/** Descriptors by what they are for; null: none. */
-export type NamedDescriptors = Readonly<Record<string, number | null>>;
-
-/** Which program has written a record. */
-export type Writer = object;
-
-/** A record as it was found. Its descriptors belong to who has it. */
-export interface FoundRecord {
-  readonly key: string;
-  readonly writer: Writer;
-  readonly state: unknown;
-  readonly descriptors: Readonly<Record<string, number>>;
-}
-
-/** What a message says. */
-interface Content {
-  readonly key: string;
-  readonly writer: Writer;
-  /** Of messages with the same key the latest one is valid. */
-  readonly at: number;
-  readonly names: readonly string[];
-  readonly state: unknown;
-}
-
-/** Where a record is. */
-interface Place {
-  readonly queue: RecordQueue;
-  readonly token: object;
-}
+/** Removes a record from where it is. */
+type Removal = () => void;
 
 /**
  * Messages with descriptors in each queue, at first and when there are many queues: to remove one, those before it are sent
@@ -44,9 +26,13 @@ const SPREAD_QUEUES = 32;
 const MOST_QUEUES = 256;
 const MOST_TOGETHER = 4;
 
+/** The state of the record that has the memory of others. */
+const MEMORY = 'memory';
+
 /**
  * Records with descriptors that outlive this program, whatever ends it (docs/decisions/038-crashes.md). They are messages in
- * queues of the kernel, whose reading ends the service manager has. Without a service manager nothing is kept.
+ * queues of the kernel, whose reading ends the service manager has; those without descriptors are in shared memory, which one
+ * of the messages has. Without a service manager nothing is kept.
  */
 export class RecordStore {
   readonly #socket: string | null;
@@ -56,6 +42,8 @@ export class RecordStore {
   /** Of records that change; and of those that do not any more, which are removed in about the order of their making. */
   readonly #queues: RecordQueue[] = [];
   #lasting: RecordQueue | null = null;
+  /** False: it cannot be had. */
+  #memory: RecordMemory | false | null = null;
   readonly #outbox: ManagerOutbox;
   #last = 0;
 
@@ -97,23 +85,23 @@ export class RecordStore {
    */
   recover(stored: readonly StoredDescriptor[]): { records: FoundRecord[]; forget: (key: string) => void } {
     const found = new Map<string, FoundRecord & Content>();
-    const places: [key: string, place: Place][] = [];
+    const removals: [key: string, remove: Removal][] = [];
     for (const { name, descriptor } of stored) {
       if (!name.startsWith(PREFIX)) continue;
       for (let message = firstMessage(descriptor); message; message = firstMessage(descriptor)) {
-        const place = this.#put(message, true);
-        // Until then the message is only here.
+        for (const { record, remove } of this.#move(message)) {
+          if (remove) removals.push([record.key, remove]);
+          addLatest(found, record);
+        }
+        // Until then the records are only here.
         this.#outbox.waitUntilTaken();
-        const record = parse(message);
-        if (place) places.push([record.key, place]);
         dropFirstMessage(descriptor);
-        addLatest(found, record);
       }
     }
     this.discard(stored);
     const forget = (wanted: string) => {
       this.#outbox.waitUntilTaken();
-      for (const [key, place] of places) if (key === wanted) remove(place);
+      for (const [key, remove] of removals) if (key === wanted) remove();
     };
     return { records: [...found.values()], forget };
   }
@@ -129,12 +117,15 @@ export class RecordStore {
   }
 
   /** Called by a record. Null when it cannot be kept, which is reported. */
-  put(key: string, state: object, descriptors: NamedDescriptors, isLast: boolean): Place | null {
+  put(key: string, state: unknown, descriptors: NamedDescriptors, isLast: boolean): Removal | null {
     if (this.#socket === null) return null;
     const open = Object.entries(descriptors).filter((entry): entry is [string, number] => entry[1] !== null);
     const names = open.map(([name]) => name);
     const content: Content = { key, writer: this.#writer, at: this.#now(), names, state };
-    const text = Buffer.from(JSON.stringify(content));
+    const json = JSON.stringify(content);
+    const inMemory = open.length === 0 ? this.#putInMemory(json) : null;
+    if (inMemory) return inMemory;
+    const text = Buffer.from(json);
     const numbers = open.map(([, number]) => number);
     try {
       return text.length <= MESSAGE_BYTES
@@ -146,7 +137,35 @@ export class RecordStore {
     }
   }
 
-  #putLong(text: Buffer, descriptors: readonly number[], isLast: boolean): Place | null {
+  /** Null when there is no room. */
+  #putInMemory(text: string): Removal | null {
+    const memory = this.#memory ?? this.#makeMemory();
+    if (!memory) return null;
+    const slot = memory.put(text);
+    return slot === null ? null : () => memory.remove(slot);
+  }
+
+  #makeMemory(): RecordMemory | false {
+    const memory = new RecordMemory();
+    const isKept =
+      memory.descriptor !== null && this.put(MEMORY, MEMORY, { memory: memory.descriptor }, false);
+    this.#memory = isKept ? memory : false;
+    return this.#memory;
+  }
+
+  /** Puts the records of a message of an earlier program to this store. */
+  #move(message: Message): { record: FoundRecord & Content; remove: Removal | null }[] {
+    const record = parse(message);
+    const { memory } = record.descriptors;
+    if (record.state !== MEMORY || memory === undefined)
+      return [{ record, remove: this.#put(message, true) }];
+    return textsIn(memory).map((text) => ({
+      record: { ...JSON.parse(text), descriptors: {} },
+      remove: this.#putInMemory(text) ?? this.#put({ bytes: Buffer.from(text), descriptors: [] }, true),
+    }));
+  }
+
+  #putLong(text: Buffer, descriptors: readonly number[], isLast: boolean): Removal | null {
     const file = fileWith(text);
     try {
       return this.#put({ bytes: Buffer.alloc(0), descriptors: [...descriptors, file] }, isLast);
@@ -155,10 +174,11 @@ export class RecordStore {
     }
   }
 
-  #put(message: Message, isLast: boolean): Place | null {
+  #put(message: Message, isLast: boolean): Removal | null {
     try {
       const queue = isLast ? this.#lastQueue() : this.#leastUsed();
-      return { queue, token: queue.send(message) };
+      const token = queue.send(message);
+      return () => queue.remove(token);
     } catch (error) {
       this.#failed(error);
       return null;
@@ -210,7 +230,7 @@ export class RecordStore {
 export class KeptRecord {
   readonly key: string;
   readonly #store: RecordStore;
-  #place: Place | null = null;
+  #remove: Removal | null = null;
 
   constructor(store: RecordStore, key: string) {
     this.#store = store;
@@ -219,38 +239,15 @@ export class KeptRecord {
 
   /** `isLast`: it is not set again, and dropped in the order of other last ones: removing any other one of many takes long. */
   set(state: object, descriptors: NamedDescriptors = {}, isLast = false): void {
-    const earlier = this.#place;
-    this.#place = this.#store.put(this.key, state, descriptors, isLast);
-    if (earlier) remove(earlier);
+    const earlier = this.#remove;
+    this.#remove = this.#store.put(this.key, state, descriptors, isLast);
+    earlier?.();
   }
 
   drop(): void {
-    if (this.#place) remove(this.#place);
-    this.#place = null;
+    this.#remove?.();
+    this.#remove = null;
   }
 }
 
 const PREFIX = 'envd-';
-
-function remove({ queue, token }: Place): void {
-  queue.remove(token);
-}
-
-/** Closes the descriptors of the older one of two records with the same key. */
-function addLatest(found: Map<string, FoundRecord & Content>, record: FoundRecord & Content): void {
-  const other = found.get(record.key);
-  const isLatest = !other || other.at < record.at;
-  const older = isLatest ? other : record;
-  if (isLatest) found.set(record.key, record);
-  if (older) closeAll(Object.values(older.descriptors));
-}
-
-function parse({ bytes, descriptors }: Message): FoundRecord & Content {
-  const file = bytes.length === 0 ? descriptors.at(-1) : undefined;
-  const text = file === undefined ? bytes : contentOf(file);
-  if (file !== undefined) closeSync(file);
-  // Written by a program of ours, to a queue that only root has.
-  const content: Content = JSON.parse(text.toString());
-  const named = Object.fromEntries(content.names.map((name, index) => [name, descriptors[index] ?? -1]));
-  return { ...content, descriptors: named };
-}

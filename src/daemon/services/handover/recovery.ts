@@ -1,7 +1,8 @@
 import { messageOf } from '../../../base/errors.ts';
 import { closeAll } from '../../os/message-queue.ts';
 import { readInFlight } from '../../os/read-buffer.ts';
-import type { FoundRecord, KeptRecord, RecordStore } from '../../os/record-store.ts';
+import type { FoundRecord } from '../../os/record.ts';
+import type { KeptRecord, RecordStore } from '../../os/record-store.ts';
 import type { StoredDescriptor } from '../../os/systemd.ts';
 import type { GuestState } from '../guest/guest.ts';
 import type { VolumeState } from '../init/volumes.ts';

@@ -35,8 +35,8 @@ test('the last state of each record is found, with its descriptors, also when a 
   closeSync(file);
   const { records } = recoverTwice(store);
   expect(records.map(({ key, state, writer }) => [key, state, writer])).toEqual([
-    ['c', { state: 4 }, { build: 'test' }],
     ['a', { state: 3 }, { build: 'test' }],
+    ['c', { state: 4 }, { build: 'test' }],
   ]);
   const { two = -1 } = records.find(({ key }) => key === 'a')?.descriptors ?? {};
   expect(fstatSync(two).ino).toBe(inode);
@@ -66,6 +66,25 @@ test('the later one of two records is found, when a daemon was killed before it 
   next.recover(store.queues);
   next.record('a').set({ state: 2 });
   expect(recoverTwice(next).records.map(({ state }) => state)).toEqual([{ state: 2 }]);
+});
+
+test('records without descriptors take one descriptor together, and are found after an interrupted recovery', () => {
+  const { store } = newStore();
+  const all = Array.from({ length: 100 }, (_, index) => {
+    const record = store.record(`${index}`);
+    record.set({ index, text: 'ü'.repeat(index * 10) });
+    return record;
+  });
+  for (const record of all.slice(0, 50)) record.drop();
+  store.record('again').set({ index: 100, text: '' });
+  // Those that are too long are messages.
+  expect(store.queues.length).toBeLessThan(40);
+  const found = recoverTwice(store).records.map(({ state }) => state);
+  const expected = all
+    .slice(50)
+    .map((_, index) => ({ index: index + 50, text: 'ü'.repeat((index + 50) * 10) }));
+  expect(found).toHaveLength(51);
+  expect(found).toEqual(expect.arrayContaining([...expected, { index: 100, text: '' }]));
 });
 
 test('records that share a queue stay when another one is dropped', () => {
@@ -104,7 +123,9 @@ test('no record is lost when the socket of the service manager is full', async (
   await lines.next();
   const failures: string[] = [];
   const store = new RecordStore(socket, { build: 'test' }, (reason) => failures.push(reason));
-  for (let count = 0; count < COUNT; count++) store.record().set({ count });
+  const file = openSync('/dev/null', 'r');
+  for (let count = 0; count < COUNT; count++) store.record().set({ count }, { file });
+  closeSync(file);
   // Where the kernel takes so many at once, nothing waits.
   const { taken } = store;
   manager.stdin.end('read\n');
