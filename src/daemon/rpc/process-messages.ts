@@ -22,7 +22,7 @@ import type { ProcessConfig } from '../services/process/process-state.ts';
 import type { Selector } from '../services/process/selector.ts';
 import { type Codec, encodeFrame } from './codec.ts';
 
-const REASON: Readonly<Record<EndReasonName, EndReason>> = {
+export const REASON: Readonly<Record<EndReasonName, EndReason>> = {
   exited: EndReason.EXITED,
   signaled: EndReason.SIGNALED,
   deadline: EndReason.DEADLINE,

@@ -14,6 +14,7 @@ import type { Guest } from '../services/guest/guest.ts';
 import type { ProcessEvent } from '../services/process/events.ts';
 import type { ProcessTable } from '../services/process/table.ts';
 import { type Codec, encodeFrame } from './codec.ts';
+import { jsonFrame } from './event-frame.ts';
 import type { EventStream, StreamCall } from './event-stream.ts';
 import type { FrameBatch } from './frame-batch.ts';
 import { addOutputFrame } from './output-frame.ts';
@@ -31,7 +32,7 @@ function processEvents<Output extends DescMessage>(
     message,
     addFrame(event: ProcessEvent, codec: Codec, batch: FrameBatch) {
       if (event.type === 'output') addOutputFrame(event, codec, batch);
-      else batch.add(encodeFrame(schema, message(event), codec));
+      else batch.add((codec === 'json' && jsonFrame(event)) || encodeFrame(schema, message(event), codec));
     },
     isLast: ({ type }: ProcessEvent) => type === 'end',
     keepalive: wrap(create(ProcessEventSchema, { event: { case: 'keepalive', value: {} } })),
