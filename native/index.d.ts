@@ -19,7 +19,7 @@ export function recallWaiting(): void;
 
 /**
  * What `spawn` reports: `started` (pid; the caller's ends of stdin, stdout and stderr: close-on-exec, blocking, owned by
- * the caller; -1: none; the pidfd, which is open until the next report), then `exited` or `signaled` (exit code or signal; microseconds of user and of system time; peak
+ * the caller; -1: none; the pidfd, which is open until the next report), or `ran` in place of it, if the next report follows at once; then `exited` or `signaled` (exit code or signal; microseconds of user and of system time; peak
  * resident memory in KiB); or else the step
  * that failed (errno). Unused numbers are 0.
  */
@@ -52,9 +52,11 @@ export function spawn(numbers: Buffer, strings: Buffer, onEvent: OnProcess): voi
  * Reads many pipes into one buffer. A pipe is named by the number that `open` returned, valid until its end of file.
  */
 export interface PipeReader {
-  /** Starts to read `descriptor`, takes ownership of it and makes it non-blocking. Throws epoll_ctl(2)'s errors. */
+  /** Starts to read `descriptor`, and takes ownership of it. Throws epoll_ctl(2)'s errors. */
   open(descriptor: number): number;
   setPaused(pipe: number, paused: boolean): void;
+  /** Reads what is there, without waiting for an event, unless the pipe is paused. */
+  read(pipe: number): void;
   /** Lets the event loop exit while this pipe is open. */
   unref(pipe: number): void;
   /** Descriptor of a pipe that bytes pass through on their way from a pipe to `room`. */
@@ -68,7 +70,7 @@ export interface PipeReader {
  *
  * `room` begins with the number of the pipe that is being read (u32) and how many of its bytes have reached `transit` (u32;
  * the caller sets it to 0 when it has used them), so that after a kill of this process nothing that has left a pipe is lost:
- * it is in `transit`, or else behind those numbers. Throws pipe2(2)'s errors.
+ * it is in `transit`, or else behind those numbers. Throws the errors of pipe2(2) and epoll_create1(2).
  */
 export function pipeReader(room: Buffer, onRead: (pipe: number, length: number) => void): PipeReader;
 

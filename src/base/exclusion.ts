@@ -2,17 +2,12 @@ import { EnvdError } from './errors.ts';
 
 /** A lock that one operation can hold; others are refused, not queued. */
 export class ExclusiveLock {
-  /** Called with the name of each operation that begins. */
-  onAcquire = (_operation: string): void => {};
+  /** Called whenever an operation begins. */
+  onAcquire = (): void => {};
   #holder: string | null = null;
 
   get isHeld(): boolean {
     return this.#holder !== null;
-  }
-
-  /** The operation under way. */
-  get holder(): string | null {
-    return this.#holder;
   }
 
   /** Takes the lock until the result is disposed of. Throws `unavailable` while another operation holds it. */
@@ -22,7 +17,7 @@ export class ExclusiveLock {
       throw new EnvdError('unavailable', `cannot ${operation} now: ${holder} is under way`);
     }
     this.#holder = operation;
-    this.onAcquire(operation);
+    this.onAcquire();
     return { [Symbol.dispose]: () => this.#release() };
   }
 

@@ -13,7 +13,7 @@ import type { WriteGate } from './services/freeze/write-gate.ts';
 import type { Guest } from './services/guest/guest.ts';
 import { recover, type Settings, SettingsRecord } from './services/handover/recovery.ts';
 import { type Handover, headOf, writeState } from './services/handover/state.ts';
-import { UPGRADE, Upgrade } from './services/handover/upgrade.ts';
+import { Upgrade } from './services/handover/upgrade.ts';
 import type { Init } from './services/init/init.ts';
 import type { Volumes } from './services/init/volumes.ts';
 import type { ProcessTable } from './services/process/table.ts';
@@ -49,8 +49,6 @@ export interface HandingOver extends Parts {
   readonly app: { readonly server: Server };
   /** Aborts when the daemon stops: then it is not replaced any more. */
   readonly stopping: AbortController;
-  /** Sends the last lines of the log; null: there is no collector. */
-  readonly collector: { close(): Promise<void> } | null;
 }
 
 /** `parts` is called for an upgrade. */
@@ -59,7 +57,7 @@ export function createUpgrade(config: Config, logger: Logger, parts: () => Handi
     command: config.commands.next,
     version: config.version,
     trialMs: config.upgradeTimeout * 1000,
-    lock: () => parts().lock.acquire(UPGRADE),
+    lock: () => parts().lock.acquire('upgrade'),
     assertPossible: () => {
       const { gate, stopping } = parts();
       stopping.signal.throwIfAborted();
@@ -170,13 +168,12 @@ async function handOver(daemon: HandingOver, config: Config, logger: Logger): Pr
 
 /** From here on there is no way back. Throws or returns when no program could be executed. */
 async function leave(daemon: HandingOver, listener: number, config: Config, logger: Logger): Promise<void> {
-  const { app, shutdown, stopping, gate, watcher, collector } = daemon;
+  const { app, shutdown, stopping, gate, watcher } = daemon;
   shutdown.abort(new EnvdError('unavailable', 'the daemon is being replaced, resume'));
   await closeConnections(app.server);
   await gate
     .whenIdle(CHANGES_MS)
     .catch((error) => logger.warn({ reason: messageOf(error) }, 'files are being changed'));
-  await collector?.close();
   // No signal is taken from here on.
   stopping.signal.throwIfAborted();
   const state = await stateOf(daemon, listener);

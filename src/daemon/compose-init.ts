@@ -8,7 +8,6 @@ import type { Lanes } from './os/lanes.ts';
 import { wallClock } from './os/machine.ts';
 import type { LogCollector } from './services/collector/log-collector.ts';
 import type { Guest } from './services/guest/guest.ts';
-import { UPGRADE } from './services/handover/upgrade.ts';
 import { SYSTEM_TRUST_STORE, trustVariables } from './services/init/ca-bundle.ts';
 import { Identity } from './services/init/identity.ts';
 import { Init } from './services/init/init.ts';
@@ -50,15 +49,12 @@ export function createInit(
   },
 ): InitParts {
   const { freezer, filesystemFreezer } = others;
-  // An upgrade is no pause: the same sandbox goes on.
-  const isPause = (operation: string | null) => operation !== null && operation !== UPGRADE;
-  const isPaused = () => isPause(lock.holder) || freezer.active || filesystemFreezer.active;
+  const isPaused = () => lock.isHeld || freezer.active || filesystemFreezer.active;
   const refresh = () => metadata?.refresh();
   const collector = createLogCollector(config, { queue: log.queue, logger, isPaused, refresh });
   const metadata = createMetadataReader(config, others.guest, logger, collector);
   // After a resume they may be those of another sandbox.
-  lock.onAcquire = (operation) => {
-    if (!isPause(operation)) return;
+  lock.onAcquire = () => {
     metadata?.forget();
     collector?.pause();
   };

@@ -92,7 +92,7 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
   if (metadata) own(metadata);
   const ports = own(createForwards(config, logger, pause.freezer, () => portOf(app.server)));
   const parts = { guest, init, volumes, watcher, polled, processes, records, shutdown, stopping, ...pause };
-  const upgrade = createUpgrade(config, logger, () => ({ ...parts, app, collector }));
+  const upgrade = createUpgrade(config, logger, () => ({ ...parts, app }));
   const app: FastifyInstance = buildRehearsedApp(
     config,
     {
@@ -107,7 +107,7 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
     },
   );
   succeed(inherited, config.stored, parts, logger);
-  const ends = { ...createStop({ ...parts, app, collector, owned }), kill: () => processes.kill() };
+  const ends = { ...createStop({ ...parts, app, owned }), kill: () => processes.kill() };
   return { app, upgrade, collector, ...ends, isHeldUp: () => lanes.isBusy };
 }
 

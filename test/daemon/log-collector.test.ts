@@ -208,19 +208,6 @@ test('a stop sends the last lines, and is not delayed by a collector that does n
   expect(performance.now() - started).toBeLessThan(2000);
 });
 
-test('an upgrade sends the last lines', async () => {
-  await using collector = await startCollector();
-  const { daemon } = await setUp(collector.url);
-  await call(daemon, 'a');
-  await arrived(collector, 'a');
-  await call(daemon, 'b');
-  expect((await post(daemon, '/upgrade')).status).toBe(202);
-  const messages = () => collector.lines.map(({ msg }) => msg);
-  await until('the next daemon has taken over', () => messages().includes('taken over'));
-  expect(messages()).toContain('upgrading');
-  expect(idsIn(collector.lines)).toContain('b');
-});
-
 test('with "off" nothing is sent or counted', async () => {
   await using collector = await startCollector();
   const { daemon } = await setUp(collector.url, ['--log-collector=off']);

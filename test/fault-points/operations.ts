@@ -65,7 +65,7 @@ function run(native: Native, file: string, args: readonly string[]): Promise<unk
   const strings = ['', file, '/', ...args, 'A=b'].map((text) => `${text}\0`).join('');
   let ends: number[] = [];
   native.spawn(Buffer.from(Uint32Array.from(fixed).buffer), bytes(strings), (event, a, b, c, d) => {
-    if (event === 'started') {
+    if (event === 'started' || event === 'ran') {
       ends = [b, c, d];
       return;
     }

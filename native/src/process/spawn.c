@@ -2,6 +2,7 @@
 // that closes on it, and for the exit by pidfd.
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +10,6 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,8 +24,9 @@
 #define P_PIDFD 3
 #endif
 
-// Time to wait for the end of a child that has been killed because its start took too long, in milliseconds.
-enum { KILL_MS = 1000, PIDFD_INFO_EXIT = 8 };
+// Time to wait for the end of a child that has been killed because its start took too long, and until a starter that has
+// too many requests is asked again, in milliseconds.
+enum { KILL_MS = 1000, AGAIN_MS = 5, PIDFD_INFO_EXIT = 8 };
 
 typedef enum {
   STARTING,  // before the execve
@@ -37,7 +38,6 @@ typedef enum {
 // One start, from the call to the report of the exit.
 typedef struct {
   napi_env env;
-  napi_async_work work;
   napi_ref on_event;
   napi_async_cleanup_hook_handle cleanup;
   plan_numbers given;
@@ -69,10 +69,20 @@ static void close_descriptor(int* descriptor) {
   *descriptor = -1;
 }
 
+static bool has_terminal(const start* s) {
+  return (int)s->given.terminal >= 0;
+}
+
+static void close_theirs(start* s) {
+  if (has_terminal(s)) s->theirs[STDIN] = s->theirs[STDOUT] = s->theirs[STDERR] = -1;
+  for (int i = 0; i < MOST_DESCRIPTORS; i++) close_descriptor(&s->theirs[i]);
+}
+
 static void start_free(start* s) {
   if (s->on_event) napi_delete_reference(s->env, s->on_event);
   close_descriptor(&s->pidfd);
   close_descriptor(&s->reports);
+  close_theirs(s);
   for (int i = 0; i < 3; i++) close_descriptor(&s->ours[i]);
   free(s);
 }
@@ -146,9 +156,9 @@ static int open_poll(start* s, uv_poll_t* poll, int descriptor, int events, uv_p
   return -uv_poll_start(poll, events, on_event);
 }
 
-// The descriptors that are needed to follow the child cannot be had.
-static void abandon(start* s, int error) {
-  fail(s, error, "poll");
+// What is needed to start the child, or to follow it, cannot be had.
+static void abandon(start* s, int error, const char* step) {
+  fail(s, error, step);
   if (s->pid > 0 && kill(s->pid, SIGKILL) == 0) waitpid(s->pid, NULL, 0);
   report_failure(s);
   close_handles(s);
@@ -163,13 +173,16 @@ static void on_last_report(start* s) {
     report_failure(s);
     return close_handles(s);
   }
-  int error = open_poll(s, &s->exit, s->pidfd, UV_READABLE, on_exit_readable);
-  if (error) return abandon(s, error);
+  // Most short ones have ended meanwhile.
+  const bool ended = poll(&(struct pollfd){.fd = s->pidfd, .events = POLLIN}, 1, 0) > 0;
+  int error = ended ? 0 : open_poll(s, &s->exit, s->pidfd, UV_READABLE, on_exit_readable);
+  if (error) return abandon(s, error, "poll");
   s->state = s->failed_step[0] ? FAILED : RUNNING;
-  if (s->state == FAILED) return;
   const double started[5] = {s->pid, s->ours[0], s->ours[1], s->ours[2], s->pidfd};
-  for (int i = 0; i < 3; i++) s->ours[i] = -1;
-  report(s, "started", started);
+  for (int i = 0; s->state == RUNNING && i < 3; i++) s->ours[i] = -1;
+  if (s->state == RUNNING) report(s, ended ? "ran" : "started", started);
+  s->exit.data = s;
+  if (ended) on_exit_readable(&s->exit, 0, UV_READABLE);
 }
 
 // Returns 0 when there will be no more, else -1.
@@ -191,18 +204,6 @@ static void on_reports_closed(uv_poll_t* poll, int status, int events) {
   if (read_reports(s) == 0) on_last_report(s);
 }
 
-// EAGAIN when the cgroup is frozen: a process started in it would stop before its execve. A new cgroup below a frozen
-// one is frozen at once. 0 when it is not frozen, else the errno of reading its state.
-// Source: Documentation/admin-guide/cgroup-v2.rst, "cgroup.events".
-static int frozen_error(int cgroup) {
-  char events[128] = "";
-  int file = openat(cgroup, "cgroup.events", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return errno;
-  ssize_t length = read(file, events, sizeof events - 1);
-  close(file);
-  return length > 0 && strstr(events, "frozen 1") ? EAGAIN : 0;
-}
-
 static void on_limit(uv_timer_t* timer) {
   start* s = timer->data;
   if (s->state == FAILED) {
@@ -220,11 +221,7 @@ static void on_limit(uv_timer_t* timer) {
   s->state = FAILED;
   syscall(SYS_pidfd_send_signal, s->pidfd, SIGKILL, NULL, 0);
   int error = open_poll(s, &s->exit, s->pidfd, UV_READABLE, on_exit_readable);
-  if (error) abandon(s, error);
-}
-
-static bool has_terminal(const start* s) {
-  return (int)s->given.terminal >= 0;
+  if (error) abandon(s, error, "poll");
 }
 
 // One end for the child, owned by its user so that it can reopen it by name (`echo x >/dev/stdout`), and one for us, which
@@ -238,80 +235,44 @@ static bool open_pipe(start* s, int number) {
   return fchown(ends[theirs], s->given.uid, s->given.gid) == 0 && fcntl(ends[1 - theirs], F_SETFL, O_NONBLOCK) == 0;
 }
 
-static bool open_stdio(start* s) {
-  int* stdio = &s->theirs[STDIN];
-  for (int i = 0; has_terminal(s) && i < 3; i++) stdio[i] = (int)s->given.terminal;
-  if (has_terminal(s)) return true;
+static bool open_descriptors(start* s) {
+  int reports[2], *stdio = &s->theirs[STDIN];
+  if (pipe2(reports, O_CLOEXEC | O_NONBLOCK) < 0) return fail(s, errno, "pipe");
+  s->reports = reports[0];
+  s->theirs[REPORTS] = reports[1];
+  if (has_terminal(s)) return stdio[0] = stdio[1] = stdio[2] = (int)s->given.terminal, true;
   bool opened = s->given.stdin_pipe ? open_pipe(s, 0) : (stdio[0] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;
   return (opened && open_pipe(s, 1) && open_pipe(s, 2)) || fail(s, errno, "pipe");
 }
 
-static bool open_reports(start* s) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0) return fail(s, errno, "pipe");
-  s->reports = ends[0];
-  s->theirs[REPORTS] = ends[1];
-  return true;
-}
-
+// A plan that is too long for a message.
 static bool write_plan(start* s) {
+  if (s->plan_size <= PLAN_BYTES) return true;
   int file = s->theirs[PLAN] = memfd_create("plan", MFD_CLOEXEC);
   return (file >= 0 && write(file, s->plan, s->plan_size) == (ssize_t)s->plan_size) || fail(s, errno, "memfd_create");
 }
 
-// Creates the cgroup and opens it; true when none was requested.
-static bool make_cgroup(start* s) {
-  if (!s->cgroup[0]) return true;
-  int* cgroup = &s->theirs[CGROUP];
-  if (mkdir(s->cgroup, 0755) == 0) *cgroup = open(s->cgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (*cgroup < 0) return fail(s, errno, "cgroup");
-  int error = frozen_error(*cgroup);
-  return !error || fail(s, error, error == EAGAIN ? "frozen" : "cgroup");
+static void request(uv_timer_t* timer) {
+  start* s = timer->data;
+  const bool has_file = s->theirs[PLAN] >= 0;
+  int error = starter_request(s->theirs, has_file ? PLAN + 1 : PLAN, s->plan, has_file ? 1 : s->plan_size);
+  if (error == EAGAIN) return (void)uv_timer_start(timer, request, AGAIN_MS, 0);
+  close_theirs(s);
+  if (error) abandon(s, error, "fork");
+  else uv_timer_start(timer, on_limit, s->given.limit_ms, 0);
 }
 
-static void work_execute(napi_env env, void* data) {
-  (void)env;
-  start* s = data;
-  if (make_cgroup(s) && open_stdio(s) && open_reports(s) && write_plan(s)) {
-    int error = starter_request(s->theirs, s->theirs[CGROUP] >= 0 ? CGROUP + 1 : CGROUP);
-    if (error) fail(s, error, "fork");
-  }
-  if (has_terminal(s)) s->theirs[STDIN] = s->theirs[STDOUT] = s->theirs[STDERR] = -1;
-  for (int i = 0; i < MOST_DESCRIPTORS; i++) close_descriptor(&s->theirs[i]);
-}
-
-static void work_complete(napi_env env, napi_status status, void* data) {
-  start* s = data;
-  napi_delete_async_work(env, s->work);
-  if (status == napi_cancelled) return start_free(s);
-  if (s->failed_step[0]) {
-    report_failure(s);
-    return start_free(s);
-  }
+static void begin(start* s) {
   uv_loop_t* loop;
-  napi_get_uv_event_loop(env, &loop);
+  if (!open_descriptors(s) || !write_plan(s)) return report_failure(s), start_free(s);
+  napi_get_uv_event_loop(s->env, &loop);
   uv_timer_init(loop, &s->limit);
-  uv_timer_start(&s->limit, on_limit, s->given.limit_ms, 0);
   s->limit.data = s;
   s->open_handles = 1;
-  napi_add_async_cleanup_hook(env, on_cleanup, s, &s->cleanup);
+  napi_add_async_cleanup_hook(s->env, on_cleanup, s, &s->cleanup);
   int error = open_poll(s, &s->reporting, s->reports, UV_DISCONNECT, on_reports_closed);
-  if (error) abandon(s, error);
-}
-
-static void make_plan(start* s, const void* groups, size_t group_count, const char* strings, size_t length) {
-  plan_head* plan = s->plan;
-  plan->given = s->given;
-  plan->group_count = (uint32_t)group_count;
-  inherited_limits(&plan->descriptors, &plan->core);
-  char* end = mempcpy(plan + 1, groups, group_count * sizeof(uint32_t));
-  memcpy(end, strings, length);
-}
-
-static size_t count_nuls(const char* text, size_t length) {
-  size_t count = 0;
-  for (size_t i = 0; i < length; i++) count += text[i] == '\0';
-  return count;
+  if (error) abandon(s, error, "poll");
+  else request(&s->limit);
 }
 
 static start* start_new(napi_env env, napi_value on_event, size_t size) {
@@ -347,22 +308,21 @@ EXPORTED(spawn) {
   size_t size, length;
   plan_numbers n;
   if (!arg_parse(env, info, "BBv", &given, &size, &text, &length, &on_event)) return NULL;
+  size_t nuls = 0;
+  for (size_t i = 0; i < length; i++) nuls += ((char*)text)[i] == '\0';
   if (size >= sizeof n) memcpy(&n, given, sizeof n);
-  if (size < sizeof n || n.arg_count < 1 || count_nuls(text, length) != (size_t)n.arg_count + n.env_count + 3 ||
+  if (size < sizeof n || n.arg_count < 1 || nuls != (size_t)n.arg_count + n.env_count + 3 ||
       ((char*)text)[length - 1] != '\0')
     return envd_throw_errno(env, EINVAL, "spawn", NULL);
-  const size_t cgroup = strlen(text) + 1, plan_size = sizeof(plan_head) + (size - sizeof n) + (length - cgroup);
-  start* s = start_new(env, on_event, plan_size + cgroup);
+  const size_t groups = size - sizeof n, plan_size = sizeof(plan_head) + groups + length;
+  start* s = start_new(env, on_event, plan_size);
   if (!s) return NULL;
-  s->given = n;
+  s->given = s->plan->given = n;
   s->plan_size = plan_size;
-  make_plan(s, (char*)given + sizeof n, (size - sizeof n) / sizeof(uint32_t), (char*)text + cgroup, length - cgroup);
-  s->cgroup = memcpy((char*)s->plan + plan_size, text, cgroup);
-  napi_value name = envd_value(env, 's', "envd.spawn");
-  if (name && napi_create_async_work(env, NULL, name, work_execute, work_complete, s, &s->work) == napi_ok &&
-      napi_queue_async_work(env, s->work) == napi_ok)
-    return NULL;
-  envd_throw_last_napi_error(env);
-  start_free(s);
+  s->plan->group_count = (uint32_t)(groups / sizeof(uint32_t));
+  inherited_limits(&s->plan->descriptors, &s->plan->core);
+  char* strings = mempcpy(s->plan + 1, (char*)given + sizeof n, groups);
+  s->cgroup = memcpy(strings, text, length);
+  begin(s);
   return NULL;
 }

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
@@ -41,8 +42,7 @@ static int spawn_starter(const char* path, int socket) {
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_addopen(&files, 0, "/dev/null", 0, 0);
-  posix_spawn_file_actions_addopen(&files, 1, "/dev/null", 1, 0);
+  for (int i = 0; i < 3; i++) posix_spawn_file_actions_addopen(&files, i, "/dev/null", O_RDWR, 0);
   posix_spawn_file_actions_adddup2(&files, socket, 3);
   int error = posix_spawn(&starter, path, &files, &attributes, arguments, nothing);
   posix_spawn_file_actions_destroy(&files);
@@ -55,6 +55,7 @@ static int connect_starter(void) {
   int ends[2];
   if (!find_program(path)) return ENOENT;
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) return errno;
+  fcntl(ends[0], F_SETFL, O_NONBLOCK);
   int error = spawn_starter(path, ends[1]);
   close(ends[1]);
   if (error) close(ends[0]);
@@ -62,17 +63,17 @@ static int connect_starter(void) {
   return error;
 }
 
-int starter_request(const int* descriptors, unsigned count) {
+int starter_request(const int* descriptors, unsigned count, const void* plan, size_t size) {
   pthread_mutex_lock(&lock);
   int error = connection < 0 ? connect_starter() : 0;
-  if (!error) error = send_message(connection, "", 1, descriptors, count);
+  if (!error) error = send_message(connection, plan, size, descriptors, count);
   // It has ended.
   if (error == EPIPE || error == ECONNRESET) {
     close(connection);
     waitpid(starter, NULL, 0);
     connection = -1;
     error = connect_starter();
-    if (!error) error = send_message(connection, "", 1, descriptors, count);
+    if (!error) error = send_message(connection, plan, size, descriptors, count);
   }
   pthread_mutex_unlock(&lock);
   return error;

@@ -22,7 +22,8 @@ enum { SOCKET = 3, IOPRIO_WHO_PROCESS = 1, IOPRIO_CLASS_BE = 2, IOPRIO_CLASS_SHI
 static void report(int reports, int value, const char* event) {
   start_report r = {.value = value};
   snprintf(r.event, sizeof r.event, "%s", event);
-  (void)!write(reports, &r, sizeof r);
+  // Again, as memory for it may be short: a process that is not reported would be nobody's.
+  for (int tries = 0; write(reports, &r, sizeof r) < 0 && tries < 3;) tries++;
 }
 
 static _Noreturn void fail(int reports, const char* step) {
@@ -82,14 +83,8 @@ static void set_up(const plan_head* plan, const gid_t* groups, const int* descri
   umask(022);
 }
 
-static _Noreturn void run_child(const int* descriptors) {
+static _Noreturn void run_child(const plan_head* plan, const gid_t* groups, char* file, const int* descriptors) {
   const int reports = descriptors[REPORTS];
-  struct stat status;
-  if (fstat(descriptors[PLAN], &status) < 0) fail(reports, "fstat");
-  const plan_head* plan = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE, descriptors[PLAN], 0);
-  if (plan == MAP_FAILED) fail(reports, "mmap");
-  gid_t* groups = (gid_t*)(plan + 1);
-  char* file = (char*)(groups + plan->group_count);
   char* directory = file + strlen(file) + 1;
   char* strings = directory + strlen(directory) + 1;
   char** vector = take_strings(1, plan->given.arg_count, &strings);
@@ -101,26 +96,47 @@ static _Noreturn void run_child(const int* descriptors) {
   fail(reports, "execve");
 }
 
+// Creates the cgroup and opens it. Null, or the step that failed.
+static const char* make_cgroup(const char* path, int* cgroup) {
+  if (mkdir(path, 0755) == 0) *cgroup = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  errno = *cgroup < 0 ? errno : frozen_error(*cgroup);
+  return errno == 0 ? NULL : errno == EAGAIN ? "frozen" : "cgroup";
+}
+
 // The child's parent is the daemon. Source: clone(2).
-static void start(const int* descriptors) {
-  const bool has_cgroup = descriptors[CGROUP] >= 0;
+static void start(const plan_head* plan, const int* descriptors) {
+  const gid_t* groups = (const gid_t*)(plan + 1);
+  char* path = (char*)(groups + plan->group_count);
+  int cgroup = -1;
+  const char* failed = path[0] ? make_cgroup(path, &cgroup) : NULL;
   struct clone_args clone = {
-      .flags = CLONE_PARENT | (has_cgroup ? CLONE_INTO_CGROUP : 0),
-      .cgroup = has_cgroup ? (uint64_t)descriptors[CGROUP] : 0,
+      .flags = CLONE_PARENT | (cgroup >= 0 ? CLONE_INTO_CGROUP : 0),
+      .cgroup = cgroup >= 0 ? (uint64_t)cgroup : 0,
   };
-  long pid = syscall(SYS_clone3, &clone, sizeof clone);
-  if (pid == 0) run_child(descriptors);
-  report(descriptors[REPORTS], pid > 0 ? (int)pid : errno, pid > 0 ? "forked" : "clone3");
+  long pid = failed ? -1 : syscall(SYS_clone3, &clone, sizeof clone);
+  if (pid == 0) run_child(plan, groups, path + strlen(path) + 1, descriptors);
+  report(descriptors[REPORTS], pid > 0 ? (int)pid : errno, pid > 0 ? "forked" : failed ? failed : "clone3");
+  if (cgroup >= 0) close(cgroup);
+}
+
+// A request whose plan is in a file.
+static void start_by_file(const int* descriptors) {
+  struct stat status;
+  void* plan = fstat(descriptors[PLAN], &status) < 0
+                   ? MAP_FAILED
+                   : mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE, descriptors[PLAN], 0);
+  if (plan == MAP_FAILED) return report(descriptors[REPORTS], errno, "mmap");
+  start(plan, descriptors);
+  munmap(plan, (size_t)status.st_size);
 }
 
 // False when the daemon has closed its end.
-static bool take_request(int* descriptors) {
-  char byte;
+static bool take_request(void* plan, int* descriptors) {
   union {
     struct cmsghdr header;
     char room[CMSG_SPACE(MOST_DESCRIPTORS * sizeof(int))];
   } control;
-  struct iovec part = {.iov_base = &byte, .iov_len = 1};
+  struct iovec part = {.iov_base = plan, .iov_len = PLAN_BYTES};
   struct msghdr message = {
       .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
   ssize_t length = recvmsg(SOCKET, &message, MSG_CMSG_CLOEXEC);
@@ -146,9 +162,11 @@ int main(void) {
   syscall(SYS_close_range, SOCKET + 1, ~0U, 0);
   if (fcntl(SOCKET, F_SETFD, FD_CLOEXEC) < 0 || chdir("/") < 0) return 1;
   for (;;) {
-    int descriptors[MOST_DESCRIPTORS] = {-1, -1, -1, -1, -1, -1};
-    if (!take_request(descriptors)) return 0;
-    if (descriptors[STDERR] >= 0) start(descriptors);
+    static _Alignas(plan_head) char plan[PLAN_BYTES];
+    int descriptors[MOST_DESCRIPTORS] = {-1, -1, -1, -1, -1};
+    if (!take_request(plan, descriptors)) return 0;
+    if (descriptors[PLAN] >= 0) start_by_file(descriptors);
+    else if (descriptors[STDERR] >= 0) start((plan_head*)plan, descriptors);
     for (int i = 0; i < MOST_DESCRIPTORS; i++)
       if (descriptors[i] >= 0) close(descriptors[i]);
   }

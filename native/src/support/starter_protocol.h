@@ -1,13 +1,18 @@
-// What the daemon and the starter, its child that forks for it, tell each other. A request is one byte with descriptors:
-// plan, reports, then 0 to 2 of the new process, then its cgroup if it has one. The plan is a file with a plan_head,
-// the supplementary groups (u32), and strings that end with NUL: file, working directory, arguments, variables.
+// What the daemon and the starter, its child that forks for it, tell each other. A request is a plan with descriptors: reports,
+// 0 to 2 of the new process, and, if the plan is longer than PLAN_BYTES, a file with the plan, whose place one byte takes.
+// A plan is a plan_head, the supplementary groups (u32), and strings that end with NUL: cgroup to create or "", file, working
+// directory, arguments, variables.
 #pragma once
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
-enum { PLAN, REPORTS, STDIN, STDOUT, STDERR, CGROUP, MOST_DESCRIPTORS };
+enum { REPORTS, STDIN, STDOUT, STDERR, PLAN, MOST_DESCRIPTORS, PLAN_BYTES = 8192 };
 
 // The argument `numbers` of `spawn`, in native/index.d.ts, without the groups.
 typedef struct {
@@ -26,3 +31,15 @@ typedef struct {
   int32_t value;   // "forked": the pid; else errno
   char event[28];  // or the step that failed
 } start_report;
+
+// EAGAIN when the cgroup is frozen: a process started in it would stop before its execve. A new cgroup below a frozen
+// one is frozen at once. 0 when it is not frozen, else the errno of reading its state.
+// Source: Documentation/admin-guide/cgroup-v2.rst, "cgroup.events".
+static int frozen_error(int cgroup) {
+  char events[128] = "";
+  int file = openat(cgroup, "cgroup.events", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return errno;
+  ssize_t length = read(file, events, sizeof events - 1);
+  close(file);
+  return length > 0 && strstr(events, "frozen 1") ? EAGAIN : 0;
+}

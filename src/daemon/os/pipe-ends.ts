@@ -80,6 +80,11 @@ export class ReadEnd {
     if (!this.#isClosed) this.#reader.setPaused(this.#pipe, paused);
   }
 
+  /** Reads what is there, and the end of file, without waiting for an event; nothing while it is paused. */
+  read(): void {
+    if (!this.#isClosed) this.#reader.read(this.#pipe);
+  }
+
   /** Its descriptor; null when it is closed. */
   get openDescriptor(): number | null {
     return this.#isClosed ? null : this.descriptor;

@@ -37,6 +37,8 @@ export interface Spawned {
   readonly pidfd: number | null;
   /** False: another program has started it, and others may reap it. */
   readonly isChild: boolean;
+  /** It has ended already: `exit` settles in this turn of the event loop. */
+  readonly isOver: boolean;
   readonly exit: Promise<ProcessExit>;
 }
 
@@ -89,8 +91,8 @@ function start(launch: Launch, stdio: { terminal: number; stdin: boolean }): Pro
   const exit = Promise.withResolvers<ProcessExit>();
   const [numbers, strings] = encode(launch, stdio);
   native.spawn(numbers, strings, (event, a, b, c, d, pidfd) => {
-    const process = { pid: a, pidfd, isChild: true, exit: exit.promise };
-    if (event === 'started') started.resolve({ process, ends: [b, c, d] });
+    const process = { pid: a, pidfd, isChild: true, isOver: event === 'ran', exit: exit.promise };
+    if (event === 'started' || event === 'ran') started.resolve({ process, ends: [b, c, d] });
     else if (event === 'exited' || event === 'signaled') exit.resolve(exitFrom(event, a, b, c, d));
     else started.reject(describe(event, a, launch));
   });
@@ -116,7 +118,7 @@ export function existing(pid: number, pidfd: number | null, isChild: boolean): S
     const followed = native.follow(pid, pidfd ?? NONE, (event, a, b, c, d) =>
       resolve(event === 'unknown' ? UNKNOWN_EXIT : exitFrom(event, a, b, c, d)),
     );
-    return { pid, pidfd: followed, isChild, exit: promise };
+    return { pid, pidfd: followed, isChild, isOver: false, exit: promise };
   } catch (error) {
     if (!isSystemError(error, 'ESRCH')) throw error;
     return ended(pid, UNKNOWN_EXIT, false);
@@ -125,7 +127,7 @@ export function existing(pid: number, pidfd: number | null, isChild: boolean): S
 
 /** A process that has ended. */
 export function ended(pid: number, exit: ProcessExit, isChild: boolean): Spawned {
-  return { pid, pidfd: null, isChild, exit: Promise.resolve(exit) };
+  return { pid, pidfd: null, isChild, isOver: true, exit: Promise.resolve(exit) };
 }
 
 /** What `native.spawn` reports of an exit. */

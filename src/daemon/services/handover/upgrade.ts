@@ -4,8 +4,6 @@ import { messageOf } from '../../../base/errors.ts';
 import { type Command, tryProgram } from '../../os/program.ts';
 import { writeState } from './state.ts';
 
-/** Its name as the holder of the lock. */
-export const UPGRADE = 'upgrade';
 /** The flag that makes the daemon do only that. */
 const TRIAL_FLAG = '--try-upgrade';
 

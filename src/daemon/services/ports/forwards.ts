@@ -8,6 +8,8 @@ import { Forward, ForwardPlaces, type Listener } from './forward.ts';
 const INTERVAL_MS = 450;
 /** Looks after which the guest's address is read again, and a port that could not be listened on is tried again. */
 const SLOW = 10;
+/** A look may take this share of the time until the next one. */
+const MOST_SHARE = 0.05;
 /** Ports that are begun at one look. */
 const MAX_NEW = 128;
 /** Of the ports that are forwarded, those of one user. */
@@ -82,8 +84,10 @@ export class Forwards implements Disposable {
   async #watch(): Promise<void> {
     const { signal } = this.#stop;
     let failed = false;
+    let took = 0;
     // At first the daemon starts.
-    while (await hasPassed(INTERVAL_MS, signal)) {
+    while (await hasPassed(Math.max(INTERVAL_MS, took / MOST_SHARE), signal)) {
+      const began = performance.now();
       try {
         if (!this.#options.isPaused()) await this.#look();
         failed = false;
@@ -91,6 +95,7 @@ export class Forwards implements Disposable {
         if (!failed) this.#options.onFailure(error);
         failed = true;
       }
+      took = performance.now() - began;
     }
   }
 

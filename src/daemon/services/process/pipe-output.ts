@@ -47,6 +47,7 @@ export class PipeOutput {
   drained(): Promise<void> {
     this.#unread = this.#end?.pending ?? 0;
     this.#settle();
+    this.#end?.read();
     return this.#settled.promise;
   }
 

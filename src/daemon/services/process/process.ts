@@ -29,6 +29,8 @@ export class ManagedProcess {
   readonly pid: number;
   readonly config: ProcessConfig;
   readonly tag: string | null;
+  /** It had ended when it was reported as started: its end event follows at once, unless others hold its output open. */
+  readonly isOver: boolean;
   /** Resolves with the end event, once that has been appended to the output. */
   readonly ended: Promise<EndEvent>;
 
@@ -63,6 +65,7 @@ export class ManagedProcess {
     this.pid = parts.spawned.pid;
     this.config = parts.config;
     this.tag = parts.tag;
+    this.isOver = parts.spawned.isOver;
     this.#channels = parts.channels;
     this.#output = parts.output;
     this.#leaf = parts.leaf;
@@ -183,12 +186,8 @@ export class ManagedProcess {
       ...{ totals: this.#output.totals, number: this.#output.number, isChild: this.#spawned.isChild },
       ...{ unwritten: '', isInputClosed: this.#input?.isClosed ?? true },
       ...{ isKilled: this.#killed, isExpired: this.#expired },
-      ...{
-        exit: this.#exit,
-        pidfd: this.#exit ? null : this.#spawned.pidfd,
-        end: this.#end,
-        endedAt: this.#endedAt,
-      },
+      ...{ exit: this.#exit, end: this.#end, endedAt: this.#endedAt },
+      pidfd: this.#exit ? null : this.#spawned.pidfd,
     };
   }
 

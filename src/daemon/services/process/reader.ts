@@ -77,15 +77,12 @@ export class Reader implements Feed<ProcessEvent> {
   }
 
   #take(bytes: number): readonly ProcessEvent[] {
-    if (this.#before.length > 0) {
-      const events = this.#before;
-      this.#before = [];
-      return events;
-    }
+    const before = this.#before;
+    this.#before = [];
     const { events, end } = this.#log.take(this.#place, bytes);
     this.#place = end;
     if (events.length > 0) this.#source.advanced();
-    return events;
+    return before.length === 0 ? events : [...before, ...events];
   }
 
   #dropStalled(): void {

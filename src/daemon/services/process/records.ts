@@ -1,7 +1,8 @@
 import { within } from '../../../base/abort.ts';
 import type { PipePoller } from '../../os/pipe-ends.ts';
 import type { InFlight } from '../../os/read-buffer.ts';
-import type { KeptRecord, NamedDescriptors, RecordStore } from '../../os/record-store.ts';
+import type { NamedDescriptors } from '../../os/record.ts';
+import type { KeptRecord, RecordStore } from '../../os/record-store.ts';
 import type { SharedMemory } from '../../os/shared-memory.ts';
 import { NO_ENDS } from './channels.ts';
 import type { ManagedProcess } from './process.ts';
@@ -84,7 +85,8 @@ export class ProcessRecords {
     };
     this.#records.set(process, { key: record.key, update });
     process.onChange = () => update(process.state);
-    process.onChange();
+    // Otherwise at its end, before its client is told anything.
+    if (!process.isOver) process.onChange();
     void process.forgotten.then(() => {
       process.onChange = () => {};
       this.#records.delete(process);

@@ -1,8 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { EnvdError } from '../../../base/errors.ts';
-import type { Feed } from '../../../base/feed.ts';
-import type { ProcessEvent } from './events.ts';
 import type { ManagedProcess } from './process.ts';
+import type { Reader } from './reader.ts';
 import type { StartRequest } from './start.ts';
 
 /** The idempotency keys of clients. */
@@ -38,7 +37,7 @@ export class StartIds {
 }
 
 /** A feed of the whole output of a process, for a repeated start. */
-export function attach(process: ManagedProcess, { startId, config }: StartRequest): Feed<ProcessEvent> {
+export function attach(process: ManagedProcess, { startId, config }: StartRequest): Reader {
   if (!isDeepStrictEqual(process.config, config)) {
     throw new EnvdError(
       'already_exists',

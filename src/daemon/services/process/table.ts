@@ -1,4 +1,4 @@
-import { setTimeout as delay } from 'node:timers/promises';
+import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises';
 import { within } from '../../../base/abort.ts';
 import { Allowance } from '../../../base/allowance.ts';
 import { EnvdError } from '../../../base/errors.ts';
@@ -102,9 +102,12 @@ export class ProcessTable {
     if (request.startId !== null && known === undefined) this.#startIds.remember(request.startId, starting);
     const process = await starting;
     found(process);
-    if (known !== undefined) return attach(process, request);
-    if (deadlineMs === null) return process.read(null);
-    return new DeadlineFeed(process.read(null), process, deadlineMs);
+    // Before anything is awaited: it begins with what comes from now on.
+    const feed = known === undefined ? process.read(null) : attach(process, request);
+    await this.#records.kept;
+    // Then all its events go into one write.
+    if (process.isOver) await Promise.race([process.ended, nextTurn()]);
+    return known !== undefined || deadlineMs === null ? feed : new DeadlineFeed(feed, process, deadlineMs);
   }
 
   /** The running processes, in the order of their start. */
@@ -221,15 +224,12 @@ export class ProcessTable {
     const leaf = cgroup && this.#leaves.create(cgroup);
     const record = this.#records.starting(leaf?.path ?? null);
     try {
-      const process = await launchProcess(request, plan, leaf, this.#options.startTimeout * 1000, {
-        ...this.#outputs.next(),
-      });
+      const limitMs = this.#options.startTimeout * 1000;
+      const process = await launchProcess(request, plan, leaf, limitMs, this.#outputs.next());
       this.#add(process, request.user.name);
       // Before its first record, which has it then.
       if (request.deadlineMs !== null) killAfter(process, request.deadlineMs);
       this.#records.follow(process, request.startId, record);
-      const { kept } = this.#records;
-      if (kept !== null) await kept;
       this.counts.started++;
       // `stop` has listed the processes before this one was added.
       if (this.#refusal === STOPPING) process.kill();

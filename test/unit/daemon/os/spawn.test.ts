@@ -63,6 +63,13 @@ describe('a process gets', () => {
     expect(stdout).toBe(`zero|ü||a b\n|/tmp\nEMPTY=\nPATH=${PATH}\nPWD=/tmp\nUMLAUT=ä=ö\n`);
   });
 
+  test('variables of any length', async () => {
+    for (const length of [7_000, 8_000, 9_000, 100_000]) {
+      const environment = { PATH, LONG: 'x'.repeat(length) };
+      expect((await run(sh('printf %s "$LONG"', { environment }))).stdout).toBe(environment.LONG);
+    }
+  });
+
   test('an exit status that distinguishes codes and signals', async () => {
     expect((await run(sh('exit 137'))).exit).toMatchObject({ code: 137, signal: null });
     expect((await run(sh('kill -9 $$'))).exit).toMatchObject({ code: null, signal: 9 });
@@ -247,6 +254,13 @@ test('a terminal becomes the controlling terminal of the process', async () => {
   const started = await spawn(sh('echo from the terminal >/dev/tty'), terminal.slave);
   await started.exit;
   expect(String(Buffer.concat(terminal.drain()))).toBe('from the terminal\r\n');
+});
+
+test('more starts than the starter can be sent at once', async () => {
+  const environment = { PATH, LONG: 'x'.repeat(7_000) };
+  const starts = Array.from({ length: 100 }, (_, index) => run(sh(`exit ${index}`, { environment })));
+  const codes = (await Promise.all(starts)).map(({ exit }) => exit.code);
+  expect(codes).toEqual(Array.from(starts.keys()));
 });
 
 test('short-lived processes do not interrupt the event loop', async () => {

@@ -92,9 +92,9 @@ test('a resume after the end yields the kept bytes and the end', async () => {
   output.write('stdout', Buffer.from('abc'));
   output.end({ type: 'end' } as ProcessEvent);
   const reader = output.read(7, { stdout: 1, stderr: 0, pty: 0 });
-  const [, tail] = (await reader.next()) ?? [];
+  const [, tail, end] = (await reader.next()) ?? [];
   expect(tail).toMatchObject({ offset: 1, bytes: Buffer.from('bc') });
-  expect(await reader.next()).toEqual([{ type: 'end' }]);
+  expect(end).toEqual({ type: 'end' });
   expect(await reader.next()).toBeNull();
 });
 

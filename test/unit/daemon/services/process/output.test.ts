@@ -46,8 +46,7 @@ describe('a reader', () => {
     output.write('stdout', Buffer.from('one'));
     output.write('stderr', Buffer.from('two'));
     output.end(END);
-    expect(await reader.next()).toEqual([{ type: 'start', pid: 7, offsets: null }]);
-    expect(texts(await reader.next())).toEqual(['one', 'two', 'end']);
+    expect(texts(await reader.next())).toEqual(['start', 'one', 'two', 'end']);
     expect(await reader.next()).toBeNull();
   });
 
@@ -66,8 +65,7 @@ describe('a reader', () => {
     fill(100);
     output.end(END);
     const reader = output.read(7, null);
-    expect(texts(await reader.next())).toEqual(['start']);
-    expect(texts(await reader.next())).toEqual(['end']);
+    expect(texts(await reader.next())).toEqual(['start', 'end']);
     expect(await reader.next()).toBeNull();
   });
 });

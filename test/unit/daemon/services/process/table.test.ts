@@ -1,18 +1,20 @@
 import { afterEach, expect, test, vi } from 'vitest';
 import { Unread } from '../../../../../src/base/unread.ts';
+import { RecordStore } from '../../../../../src/daemon/os/record-store.ts';
 import { UserDatabase } from '../../../../../src/daemon/os/users.ts';
 import { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
 import { WorkloadCgroups } from '../../../../../src/daemon/services/process/cgroups.ts';
 import { ProcessTable } from '../../../../../src/daemon/services/process/table.ts';
 import { testLanes } from '../../../../support/lanes.ts';
+import { until } from '../../../../support/until.ts';
 
 afterEach(() => {
   vi.useRealTimers();
 });
 
-test('an ended process can be connected to for 30 s', async () => {
-  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
-  const users = new UserDatabase();
+const users = new UserDatabase();
+
+function newTable(records?: RecordStore): ProcessTable {
   const options = {
     path: '/usr/bin:/bin',
     historyBytes: 0,
@@ -21,12 +23,50 @@ test('an ended process can be connected to for 30 s', async () => {
     unread: new Unread(64 * 1024 * 1024),
     lanes: testLanes,
   };
-  const table = new ProcessTable(new Guest(users), WorkloadCgroups.create(null), options);
-  const config = { command: 'true', args: [], environment: {}, cwd: '/' };
-  const user = users.lookup('root');
-  const request = { config, user, tag: 'short', terminal: null, stdin: false, startId: null };
+  return new ProcessTable(new Guest(users), WorkloadCgroups.create(null), options, records);
+}
+
+const requestFor = (command: string) => ({
+  config: { command, args: [], environment: {}, cwd: '/' },
+  ...{ user: users.lookup('root'), tag: 'short', terminal: null, stdin: false, startId: null },
+});
+
+/** Of the service manager, which takes nothing for a while. */
+class WaitingStore extends RecordStore {
+  readonly #taken = Promise.withResolvers<void>();
+
+  constructor() {
+    super(null, {}, () => {});
+  }
+
+  override get taken(): Promise<void> {
+    return this.#taken.promise;
+  }
+
+  take(): void {
+    this.#taken.resolve();
+  }
+}
+
+test('output that comes before the service manager has taken a record is not lost', async () => {
+  const store = new WaitingStore();
+  const table = newTable(store);
+  const starting = table.start(requestFor('pwd'), null);
+  await until('it has ended', () => table.counts.ended.exited === 1);
+  store.take();
+  using feed = await starting;
+  const types: string[] = [];
+  for (let events = await feed.next(); events; events = await feed.next())
+    types.push(...events.map(({ type }) => type));
+  expect(types).toEqual(['start', 'output', 'end']);
+});
+
+test('an ended process can be connected to for 30 s', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  const table = newTable();
+  const request = requestFor('true');
   using feed = await table.start(request, null);
-  const process = table.find({ tag: 'short' });
+  const process = table.findRetained({ tag: 'short' });
   await process.ended;
   expect(table.list()).toEqual([]);
   for (const selector of [{ pid: process.pid }, { tag: 'short' }]) {
@@ -35,8 +75,7 @@ test('an ended process can be connected to for 30 s', async () => {
   }
   vi.advanceTimersByTime(29_999);
   using late = table.findRetained({ tag: 'short' }).read(null);
-  expect((await late.next())?.map(({ type }) => type)).toEqual(['start']);
-  expect((await late.next())?.map(({ type }) => type)).toEqual(['end']);
+  expect((await late.next())?.map(({ type }) => type)).toEqual(['start', 'end']);
   vi.advanceTimersByTime(1);
   expect(() => table.findRetained({ pid: process.pid })).toThrow(`process with pid ${process.pid} not found`);
   expect((await feed.next())?.[0]?.type).toBe('start');
