@@ -5,9 +5,6 @@ import { native } from './native.ts';
 /** The longest message, in bytes. */
 export const MESSAGE_BYTES = 16 * 1024;
 
-/** Room for what nobody reads: a message that is read is dropped, whatever of it has room. */
-const NOTHING = Buffer.alloc(1);
-
 /** Bytes with descriptors, which belong to who has the message. */
 export interface Message {
   readonly bytes: Buffer;
@@ -58,7 +55,7 @@ export function firstMessage(reading: number): Message | null {
 /** Drops the first message with its descriptors; false: the queue is empty. */
 export function dropFirstMessage(reading: number): boolean {
   try {
-    readSync(reading, NOTHING);
+    readSync(reading, Buffer.alloc(1));
     return true;
   } catch (error) {
     if (isSystemError(error, 'EAGAIN')) return false;
