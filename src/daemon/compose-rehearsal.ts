@@ -1,5 +1,8 @@
 import { randomUUID } from 'node:crypto';
+import { join } from 'node:path';
 import pino from 'pino';
+import { EnvdError } from '../base/errors.ts';
+import { ExclusiveLock } from '../base/exclusion.ts';
 import { Transfers } from '../base/tally.ts';
 import { type AppOptions, type AppServices, buildApp } from './app.ts';
 import type { Config } from './config.ts';
@@ -10,10 +13,14 @@ import { Connections } from './rest/connections.ts';
 import { StreamServer } from './rpc/connect-stream.ts';
 import { StreamPlaces } from './rpc/stream-places.ts';
 import { createFileServices } from './services/files/services.ts';
+import { FilesystemFreezer } from './services/freeze/filesystem-freezer.ts';
+import { Freezer } from './services/freeze/freezer.ts';
+import { WriteGate } from './services/freeze/write-gate.ts';
 import { Guest } from './services/guest/guest.ts';
 import { SYSTEM_TRUST_STORE } from './services/init/ca-bundle.ts';
 import { Init } from './services/init/init.ts';
-import { readMetadata } from './services/init/metadata.ts';
+import { NO_METADATA, readMetadata } from './services/init/metadata.ts';
+import { MetadataReader } from './services/init/metadata-reader.ts';
 import { initSteps } from './services/init/steps.ts';
 import { WorkloadCgroups } from './services/process/cgroups.ts';
 import { processLog } from './services/process/process-log.ts';
@@ -54,7 +61,7 @@ async function createUnderstudy(
   const { entries, gate } = services;
   const guest = new Guest(entries.users);
   const token = randomUUID();
-  guest.accessToken = token;
+  const metadata = new RehearsedMetadata();
   const logger = pino({ level: config.logLevel }, { write() {} });
   const observer = processLog(logger);
   const { lanes } = entries;
@@ -68,7 +75,7 @@ async function createUnderstudy(
   const app = buildApp(
     {
       ...{ ...services, guest, processes, uploads, downloads },
-      ...{ init: initWithoutEffects(guest), streams: new StreamServer(unread) },
+      ...{ init: initWithoutEffects(config, guest, metadata), streams: new StreamServer(unread) },
       files: createFileServices(guest, { ...entries, gate, uploads }),
     },
     {
@@ -77,10 +84,15 @@ async function createUnderstudy(
     },
   );
   await app.ready();
+  const asResumed = () => {
+    guest.accessToken = null;
+    metadata.renew();
+  };
   const kill = () => {
+    metadata[Symbol.dispose]();
     for (const process of processes.list()) process.kill();
   };
-  return { server: app.server, token, kill, besides: () => besides(config) };
+  return { server: app.server, token, asResumed, kill, besides: () => besides(config) };
 }
 
 /** Reads what is read after a resume, without effects: the metadata and the listening sockets. */
@@ -90,18 +102,53 @@ async function besides({ metadataService }: Config): Promise<void> {
   if (metadataService) await readMetadata(metadataService, AbortSignal.timeout(METADATA_MS)).catch(() => {});
 }
 
-/** Authorises, and sets what `guest` has; the machine stays as it is. */
-function initWithoutEffects(guest: Guest): Init {
-  const nothing = async () => {};
+/** The reader of the metadata, for a service that answers at once, or fails at once, in turn. */
+class RehearsedMetadata implements Disposable {
+  #reader: MetadataReader | null = null;
+  #fails = false;
+
+  /** As after a pause: nothing that was read before counts. */
+  renew(): void {
+    this[Symbol.dispose]();
+    this.#fails = !this.#fails;
+    const read = async () => {
+      if (this.#fails) throw new EnvdError('unavailable', 'the metadata service fails in this round');
+      return NO_METADATA;
+    };
+    const nothing = { onRead: async () => {}, onFailure: () => {} };
+    this.#reader = new MetadataReader({ isOptional: true, read, ...nothing });
+    this.#reader.forget();
+  }
+
+  check: MetadataReader['check'] = async (...call) => (await this.#reader?.check(...call)) ?? false;
+
+  refresh(): void {
+    this.#reader?.refresh();
+  }
+
+  /** It reads no longer. */
+  [Symbol.dispose](): void {
+    this.#reader?.[Symbol.dispose]();
+  }
+}
+
+/** Authorises, thaws what is never frozen, and sets what `guest` has; the machine stays as it is. */
+function initWithoutEffects(config: Config, guest: Guest, metadata: RehearsedMetadata): Init {
+  const recordFile = join(config.runtimeDirectory, 'rehearsal.json');
+  const common = { recordFile, lock: new ExclusiveLock(), onWatchdog: () => {} };
   return new Init(
     initSteps({
-      ...{ guest, metadata: null, trustStore: SYSTEM_TRUST_STORE, hosts: { file: '', name: '' } },
-      freezer: { audit: () => null, reported: () => {}, thaw: nothing },
-      filesystemFreezer: { release: nothing },
+      ...{ guest, trustStore: SYSTEM_TRUST_STORE, hosts: { file: '', name: '' } },
+      metadata: config.metadataService ? metadata : null,
+      freezer: new Freezer({ ...common, workload: [], hierarchy: null, obstacle: null }),
+      filesystemFreezer: new FilesystemFreezer({
+        ...{ ...common, path: config.fsfreezePath, ownDirectories: [], gate: new WriteGate() },
+        onFrozen: () => {},
+      }),
       clock: { nowNs: () => wallClock.nowNs(), setNs: () => {} },
       onClockError: () => {},
       eventsVariable: '',
-      volumes: { mount: nothing },
+      volumes: { mount: async () => {} },
     }),
   );
 }

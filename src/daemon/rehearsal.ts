@@ -17,6 +17,8 @@ const CALL_LIMIT_MS = 1000;
 /** A second daemon within this one, whose calls have no effects and are neither logged nor counted. */
 export interface Understudy {
   readonly server: Server;
+  /** Forgets what the round before has set, as it is after a resume. */
+  asResumed(): void;
   /** What its operations require. */
   readonly token: string;
   /** What follows the first calls without being called. */
@@ -52,6 +54,7 @@ export async function rehearse(
   connections.divert = (socket) => isOneOf(ours, socket) && understudy.server.emit('connection', socket);
   try {
     for (let round = 0; round < ROUNDS && performance.now() < enough; round++) {
+      understudy.asResumed();
       const calls = firstCalls(understudy.token, round % 2 === 0 ? 'json' : 'binary');
       await connectAndCall(address, calls, ours, signal);
       if (round % ROUNDS_BESIDES === 0) await understudy.besides().catch(() => {});

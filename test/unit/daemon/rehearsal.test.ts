@@ -6,6 +6,7 @@ import { rehearse } from '../../../src/daemon/rehearsal.ts';
 import { Connections } from '../../../src/daemon/rest/connections.ts';
 
 const never = new AbortController().signal;
+const nobody = { token: 'x', asResumed: () => {}, besides: async () => {}, kill: () => {} };
 
 /** A server, not listening, and the requests that it has got. */
 function recorder(onRequest = () => {}) {
@@ -32,8 +33,10 @@ test('calls come over connections to the daemon, and only the understudy serves 
   const second = recorder();
   let killed = 0;
   let besides = 0;
+  let rounds = 0;
   const understudy = {
     ...{ server: second.server, token: 'x' },
+    asResumed: () => void rounds++,
     besides: async () => void besides++,
     kill: () => void killed++,
   };
@@ -43,6 +46,7 @@ test('calls come over connections to the daemon, and only the understudy serves 
   );
   expect(second.requests.slice(0, 5)).toEqual(['GET /health', ...called, 'GET /files']);
   expect([daemon.requests, daemon.connections.open, killed, besides]).toEqual([[], 0, 1, 5]);
+  expect(rounds).toBe(second.requests.length / 5);
 });
 
 test('the daemon itself serves everyone else meanwhile, also from the same port of another address', async () => {
@@ -57,7 +61,7 @@ test('the daemon itself serves everyone else meanwhile, also from the same port 
     for await (const piece of stranger) replies.push(String(piece).slice(0, 12));
   };
   const second = recorder(() => others.push(other()));
-  const understudy = { server: second.server, token: 'x', besides: async () => {}, kill: () => {} };
+  const understudy = { ...nobody, server: second.server };
   await rehearse(daemon.server, daemon.connections, understudy, never);
   await Promise.all(others);
   expect(second.requests).not.toContain('GET /stranger');
@@ -68,12 +72,7 @@ test('the daemon itself serves everyone else meanwhile, also from the same port 
 test('does nothing when the daemon does not listen', async () => {
   const { server, connections } = recorder();
   const second = recorder();
-  await rehearse(
-    server,
-    connections,
-    { server: second.server, token: 'x', besides: async () => {}, kill: () => {} },
-    never,
-  );
+  await rehearse(server, connections, { ...nobody, server: second.server }, never);
   expect(second.requests).toEqual([]);
 });
 
@@ -81,7 +80,7 @@ test('ends without an error on a time-out, and when the caller disconnects', asy
   const daemon = recorder();
   await using _ = await listening(daemon.server);
   const silent = createServer(() => {});
-  const understudy = { server: silent, token: 'x', besides: async () => {}, kill: () => {} };
+  const understudy = { ...nobody, server: silent };
   vi.spyOn(AbortSignal, 'timeout').mockReturnValueOnce(AbortSignal.abort());
   await rehearse(daemon.server, daemon.connections, understudy, never);
 

@@ -3,7 +3,7 @@ import { debug } from '../../../base/debug.ts';
 import { ExclusiveLock } from '../../../base/exclusion.ts';
 import { Durations } from '../../../base/tally.ts';
 import { native, type CollapseStatistics as Windows } from '../../os/native.ts';
-import { type Collector, exposeCollector } from '../../os/self.ts';
+import { type Collector, exposeCollector, optimiseHotCode } from '../../os/self.ts';
 
 export interface CollapseStatistics extends Windows {
   /** Of all steps, an integer. */
@@ -19,6 +19,10 @@ export class Collapser {
   readonly #lock: ExclusiveLock;
   readonly #dropCaches: () => void;
   #collector: Collector | null = null;
+  #optimises = true;
+
+  /** Called when a collapse has ended. */
+  onCollapsed: () => void = () => {};
 
   /**
    * `lock` excludes other operations before a pause. `dropCaches` releases what is cached of previous requests, so that
@@ -36,7 +40,11 @@ export class Collapser {
    */
   async collapse(signal: AbortSignal, warmUp: WarmUp = async () => {}): Promise<CollapseStatistics> {
     using _ = this.#lock.acquire('collapse');
-    return await this.durations.measure(() => this.#collapse(signal, warmUp));
+    try {
+      return await this.durations.measure(() => this.#collapse(signal, warmUp));
+    } finally {
+      this.onCollapsed();
+    }
   }
 
   /**
@@ -53,10 +61,21 @@ export class Collapser {
     debug('collapse', 'trimmed', () => ({ withCode }));
   }
 
+  /** V8 optimises code again, which a collapse has ended: that costs more frames than the first calls after a resume. */
+  optimiseAgain(): void {
+    this.#optimise(true);
+  }
+
+  #optimise(wanted: boolean): void {
+    if (wanted !== this.#optimises) optimiseHotCode(wanted);
+    this.#optimises = wanted;
+  }
+
   async #collapse(signal: AbortSignal, warmUp: WarmUp): Promise<CollapseStatistics> {
     const started = performance.now();
     this.#dropCaches();
     this.#collector ??= exposeCollector();
+    this.#optimise(false);
     this.#collector.everything();
     await warmUp(signal);
     // Otherwise V8 would mark the whole heap soon after the resume, since what the warm-up has left counts as growth.

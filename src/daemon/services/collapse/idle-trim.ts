@@ -7,6 +7,10 @@ const IDLE = 0.02;
 const IDLE_LOOKS = 2;
 /** The event loop's work that is worth a collection, in milliseconds. */
 const WORTH_MS = 1000;
+/** The event loop's work after a collapse from which on optimised code pays, in milliseconds. */
+const BUSY_MS = 250;
+
+type Trimmed = Pick<Collapser, 'trim' | 'optimiseAgain' | 'onCollapsed'>;
 
 /**
  * Gives the memory of what the daemon has done back when it has been idle for some 10 s: V8 by itself keeps what
@@ -14,19 +18,19 @@ const WORTH_MS = 1000;
  * trimmed rarely: only after a second of work in all, a collapse not counted.
  */
 export class IdleTrim implements Disposable {
-  readonly #collapser: Pick<Collapser, 'trim' | 'durations'>;
+  readonly #collapser: Trimmed;
   readonly #isPaused: () => boolean;
   readonly #timer: NodeJS.Timeout;
   #previous = performance.eventLoopUtilization();
   #idleLooks = 0;
   #isFirst = true;
-  #collapses = 0;
   /** Since the last trim. The start is worth one. */
   #workMs = WORTH_MS;
 
   /** While `isPaused`, nothing is done: the next thing that happens is a pause. */
-  constructor(collapser: Pick<Collapser, 'trim' | 'durations'>, isPaused: () => boolean) {
+  constructor(collapser: Trimmed, isPaused: () => boolean) {
     this.#collapser = collapser;
+    collapser.onCollapsed = () => this.#restart();
     this.#isPaused = isPaused;
     this.#timer = setInterval(() => this.#look(), INTERVAL_MS).unref();
   }
@@ -35,18 +39,21 @@ export class IdleTrim implements Disposable {
     clearInterval(this.#timer);
   }
 
+  /** A collapse has trimmed, and what it has made ready for a resume stays. */
+  #restart(): void {
+    this.#previous = performance.eventLoopUtilization();
+    this.#workMs = 0;
+    // The next look comes soon after a resume: its code is there then.
+    this.#look();
+    this.#idleLooks = 0;
+  }
+
   #look(): void {
     const now = performance.eventLoopUtilization();
     const { active, utilization } = performance.eventLoopUtilization(now, this.#previous);
     this.#previous = now;
-    const { count } = this.#collapser.durations;
-    if (count !== this.#collapses) {
-      // It has trimmed, and what it has made ready for a resume stays.
-      this.#collapses = count;
-      this.#workMs = 0;
-      return;
-    }
     this.#workMs += active;
+    if (this.#workMs >= BUSY_MS) this.#collapser.optimiseAgain();
     this.#idleLooks = utilization <= IDLE ? this.#idleLooks + 1 : 0;
     if (this.#idleLooks < IDLE_LOOKS || this.#workMs < WORTH_MS || this.#isPaused()) return;
     this.#workMs = 0;

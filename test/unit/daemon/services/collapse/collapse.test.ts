@@ -1,6 +1,7 @@
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { describe, expect, test } from 'vitest';
 import { native } from '../../../../../src/daemon/os/native.ts';
@@ -8,6 +9,8 @@ import { exposeCollector } from '../../../../../src/daemon/os/self.ts';
 import { Collapser, type CollapseStatistics } from '../../../../../src/daemon/services/collapse/collapse.ts';
 
 const WINDOW_MIB = 2;
+/** A bit of V8's status of a function. */
+const IS_OPTIMISED = 1 << 3;
 const never = new AbortController().signal;
 
 /** What `heap.ts` reports: it runs in a process of its own, so that its huge pages can be counted. */
@@ -93,6 +96,27 @@ describe('Collapser', () => {
     const gone = new Error('client disconnected');
     await expect(collapser.collapse(AbortSignal.abort(gone))).rejects.toBe(gone);
     await expect(collapser.collapse(never)).resolves.toHaveProperty('chunks');
+  });
+
+  test('V8 optimises no code after it, until it is told to', async () => {
+    const isOptimised = (name: string) => {
+      // Each in a context of its own, so that none has been called before.
+      const hot = runInNewContext(
+        `(function ${name}(n) { let sum = 0; while (n--) sum += n % 7; return sum; })`,
+      );
+      for (let call = 0; call < 20_000; call++) hot(100);
+      setFlagsFromString('--allow-natives-syntax');
+      try {
+        return (runInNewContext('(f) => %GetOptimizationStatus(f)')(hot) & IS_OPTIMISED) !== 0;
+      } finally {
+        setFlagsFromString('--no-allow-natives-syntax');
+      }
+    };
+    const collapser = new Collapser();
+    await collapser.collapse(never);
+    expect(isOptimised('before')).toBe(false);
+    collapser.optimiseAgain();
+    await expect.poll(() => isOptimised('after')).toBe(true);
   });
 
   test('collects garbage without leaving a global `gc`', async () => {

@@ -1,5 +1,4 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { Durations } from '../../../../../src/base/tally.ts';
 import { IdleTrim } from '../../../../../src/daemon/services/collapse/idle-trim.ts';
 
 const LOOK_MS = 5000;
@@ -19,10 +18,13 @@ function daemon() {
     return { active, idle: LOOK_MS - active, utilization: active / LOOK_MS };
   });
   const withCode: boolean[] = [];
-  const state = { isPaused: false, withCode };
+  const state = { isPaused: false, withCode, optimises: true };
   const collapser = {
-    durations: new Durations(),
+    onCollapsed: () => {},
     trim: (each: boolean) => void withCode.push(each),
+    optimiseAgain: () => {
+      state.optimises = true;
+    },
   };
   const idleTrim = new IdleTrim(collapser, () => state.isPaused);
   /** Lets that many looks pass, with so much work before each. */
@@ -56,11 +58,23 @@ test('not during a freeze; a collapse has done it', () => {
   const { pass, state, collapser } = daemon();
   state.isPaused = true;
   expect(pass(10)).toBe(0);
-  collapser.durations.count++;
+  collapser.onCollapsed();
   state.isPaused = false;
   expect(pass(10)).toBe(0);
   expect(pass(1, 2000)).toBe(0);
   expect(pass(2)).toBe(1);
+});
+
+test('code is optimised again when there was work after a collapse', () => {
+  const { pass, state, collapser } = daemon();
+  pass(1, 2000);
+  pass(0);
+  collapser.onCollapsed();
+  state.optimises = false;
+  pass(10, 20);
+  expect(state.optimises).toBe(false);
+  pass(1, 60);
+  expect(state.optimises).toBe(true);
 });
 
 test('ends', () => {
