@@ -1,27 +1,31 @@
 import { execFileSync } from 'node:child_process';
-import { chmodSync, copyFileSync, globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, copyFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { buildCommit } from '../../src/base/version.ts';
 import { bundle } from './bundle.ts';
-import { type FirstRun, writeCompileCache } from './compile-cache.ts';
+import { type FirstRun, writeCodeCache } from './code-cache.ts';
 import { licencesOf } from './licences.ts';
 
 /*
  * Builds dist/, the daemon, and dist-gateway/, the gateway; with arguments those of them that are named. Each is
- * self-contained: the program in one file, V8's cache of it, the pinned Node under the program's name, the licences of what is
+ * self-contained: the program in one file, the code that V8 compiles of it, the pinned Node under the program's name, the licences of what is
  * in it; with the daemon the addons, where their loaders look for them. See docs/decisions/010-image-bundle.md
  */
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+/** The parameters that Node gives a CommonJS module. */
+const MODULE_SCOPE = 'exports, require, module, __filename, __dirname';
 
 interface Image {
   /** Of the program, of its shell script in bin/, and of Node in lib/. */
   readonly name: string;
   /** Below the root of the sources. */
   readonly directory: string;
-  /** Entry points, and the bundle that is made of each. */
-  readonly programs: readonly (readonly [entry: string, bundle: string])[];
+  /** Its entry point. */
+  readonly program: string;
+  /** Entry points of other programs, and the bundle that is made of each. */
+  readonly others: readonly (readonly [entry: string, bundle: string])[];
   /** Sources, and where they go. */
   readonly copies: readonly (readonly [source: string, destination: string])[];
   /** `scratch`: a directory that is removed afterwards. */
@@ -33,10 +37,8 @@ const IMAGES: Readonly<Record<string, Image>> = {
     name: 'envd',
     directory: 'dist',
     // Besides the daemon, the process that touches network mounts for it (services/watch/network-process.ts).
-    programs: [
-      ['src/daemon/main.ts', 'lib/envd.cjs'],
-      ['src/daemon/services/watch/network-program.ts', 'lib/watch-network.cjs'],
-    ],
+    program: 'src/daemon/main.ts',
+    others: [['src/daemon/services/watch/network-program.ts', 'lib/watch-network.cjs']],
     copies: [
       ['systemd/image/envd.sh', 'bin/envd'],
       ['native/build/Release/envd.node', 'lib/build/Release/envd.node'],
@@ -53,7 +55,8 @@ const IMAGES: Readonly<Record<string, Image>> = {
   gateway: {
     name: 'envd-gateway',
     directory: 'dist-gateway',
-    programs: [['src/gateway/main.ts', 'lib/envd-gateway.cjs']],
+    program: 'src/gateway/main.ts',
+    others: [],
     copies: [
       ['systemd/gateway/envd-gateway.sh', 'bin/envd-gateway'],
       ['src/gateway/hooks/run-once.sh', 'lib/run-once.sh'],
@@ -75,26 +78,29 @@ for (const name of wanted.length === 0 ? Object.keys(IMAGES) : wanted) {
   await build(image);
 }
 
-async function build({ name, directory, programs, copies, firstRun }: Image): Promise<void> {
+async function build({ name, directory, program, others, copies, firstRun }: Image): Promise<void> {
   const dist = join(ROOT, directory);
   rmSync(dist, { recursive: true, force: true });
   const packages = new Set([dirname(dirname(process.execPath))]);
-  for (const [entry, destination] of programs) {
-    const program = await bundle(join(ROOT, entry));
-    put(join(dist, destination), program.code);
-    for (const each of program.packages) packages.add(each);
-  }
+  const addBundle = async (entry: string, destination: string, wrap = (code: string) => code) => {
+    const { code, packages: added } = await bundle(join(ROOT, entry));
+    put(join(dist, destination), wrap(code));
+    for (const each of added) packages.add(each);
+  };
+  // As loader.cjs calls it.
+  await addBundle(program, `lib/${name}.js`, (code) => `(function (${MODULE_SCOPE}) {${code}\n})`);
+  put(join(dist, `lib/${name}.code`), '');
+  for (const [entry, destination] of others) await addBundle(entry, destination);
   put(join(dist, 'package.json'), description(name));
   put(join(dist, 'LICENSES'), licencesOf([...packages].sort()));
-  for (const [source, destination] of [...copies, ['LICENSE', 'LICENSE'] as const])
+  const common = [['systemd/image/loader.cjs', `lib/${name}.cjs`] as const, ['LICENSE', 'LICENSE'] as const];
+  for (const [source, destination] of [...copies, ...common])
     copy(join(ROOT, source), join(dist, destination));
   // The symbols are a quarter of its size.
   execFileSync('strip', ['-o', join(dist, 'lib', name), process.execPath]);
   chmodSync(join(dist, 'bin', name), 0o755);
   const scratch = join(dist, 'run');
-  await writeCompileCache(join(dist, 'bin', name), firstRun(scratch));
-  // The gateway does not run as the user who built it.
-  for (const file of globSync(join(dist, 'lib/cache/*/*'))) chmodSync(file, 0o644);
+  await writeCodeCache(dist, name, firstRun(scratch));
   rmSync(scratch, { recursive: true, force: true });
 }
 

@@ -37,29 +37,50 @@ export async function bundle(entry: string): Promise<Bundle> {
 const LATER = new Set([
   ...['child_process', 'crypto', 'dns', 'http2', 'https', 'tty', 'v8', 'vm', 'worker_threads', 'zlib'],
 ]);
+/** Packages likewise: one reads a table of all media types, the other loads worker threads, for outputs that we do not use. */
+const LATER_PACKAGES = new Set(['mime-types', 'thread-stream']);
+/** Of these modules functions are read early, but called later: connect-node's `promisify(zlib.gzip)`. */
+const LATER_FUNCTIONS: Readonly<Record<string, string>> = {
+  zlib: '^(create|brotli(C|Dec)ompress$|[a-z]+(zip|flate)$)',
+};
+/** Read early too, by pino: no thread runs a program of ours. */
+const KNOWN: Readonly<Record<string, string>> = { worker_threads: '{ __proto__: null, isMainThread: true }' };
 const PREFIX = '\0later:';
 
-/** Replaces imports of those by an object that loads the module when a member is read. */
+/** Replaces imports of those by a function that loads the module when it is called or a member is read. */
 const loadLater: Plugin = {
   name: 'load-later',
-  resolveId(source) {
+  async resolveId(source, importer) {
     const name = source.replace(/^node:/, '');
-    return LATER.has(name) ? PREFIX + name : null;
+    if (LATER.has(name)) return PREFIX + name;
+    if (!LATER_PACKAGES.has(name)) return null;
+    if (!importer?.startsWith(PREFIX)) return PREFIX + name;
+    return await this.resolve(source, import.meta.filename, { skipSelf: true });
   },
   load(id) {
     return id.startsWith(PREFIX) ? laterModule(id.slice(PREFIX.length)) : null;
   },
 };
 
-/** The bundler makes an object with the same prototype and copies own members, of which there are none. */
+/** The bundler makes an object with the same prototype, and copies own members: those of a function. */
 function laterModule(name: string): string {
+  const load = LATER.has(name) ? `process.getBuiltinModule('${name}')` : `require('${name}')`;
+  const functions = LATER_FUNCTIONS[name];
   return `
     let loaded;
+    const known = ${KNOWN[name] ?? '{ __proto__: null }'};
+    const load = () => (loaded ??= ${load});
+    const later = (find) =>
+      function (...args) { return new.target ? Reflect.construct(find(), args) : Reflect.apply(find(), this, args); };
     const members = {
-      get: (_, member) =>
-        member === '__esModule' ? undefined : (loaded ??= process.getBuiltinModule('${name}'))[member],
+      get(_, member) {
+        if (member === '__esModule') return undefined;
+        if (member in known) return known[member];
+        ${functions ? `if (/${functions}/.test(String(member)) && !loaded) return later(() => load()[member]);` : ''}
+        return load()[member];
+      },
     };
-    module.exports = Object.create(new Proxy({}, members));`;
+    module.exports = Object.setPrototypeOf(later(load), new Proxy({}, members));`;
 }
 
 /** V8 keeps a text with one character beyond Latin-1 in two bytes each. Such characters are in literals only. */

@@ -1,15 +1,13 @@
 #!/bin/sh
-# Starts the daemon with the Node that it was built with and with V8's cache of the compiled bundle, from any directory.
+# Starts the daemon with the Node that it was built with, from any directory.
 # The settings are explained in docs/decisions/010-image-bundle.md.
 set -eu
 self=$0
 # `command -p` also works without PATH.
 [ ! -L "$self" ] || self=$(command -p readlink -f -- "$self")
 lib=$(cd -P -- "${self%/*}/../lib" && pwd)
-# Not on a file system that the previous daemon left frozen: Node always calls mkdir(2) for its cache, which would block
-# until the thaw, and the thaw is up to this daemon.
-[ -e "${ENVD_RUNTIME_DIRECTORY:-/run/envd}/fsfrozen.json" ] ||
-  export NODE_COMPILE_CACHE="$lib/cache" NODE_COMPILE_CACHE_PORTABLE=1
+# It would make a directory at each start, which blocks on a frozen file system.
+unset NODE_COMPILE_CACHE
 # What /upgrade starts: this path, also when it has become a link to another version.
 case $0 in /*) export ENVD_PROGRAM="${ENVD_PROGRAM:-$0}" ;; esac
 # Each start or file on an unresponsive mount occupies a pool thread; the default of 4 would be too few.

@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -9,12 +9,11 @@ import { freePort } from '../support/free-port.ts';
 
 /*
  * How long the daemon takes to its first answer, and its memory then: from the sources, from dist/ (npm run build
- * first), both with V8's compile cache on disk. npm run bench -- start-up [rounds] [name=command…]
+ * first), which has the code that V8 compiles. npm run bench -- start-up [rounds] [name=command…]
  */
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const SETTLE_MS = 500;
-const TICKS_PER_MS = 10;
 
 interface Variant {
   readonly name: string;
@@ -43,8 +42,7 @@ const variants: Variant[] = [
   { name: 'bare node:http', command: node('-e', server) },
   { name: 'sources', command: node(join(ROOT, 'src/daemon/main.ts')) },
   { name: 'sources, compile cache', command: node(join(ROOT, 'src/daemon/main.ts')), env: cache('sources') },
-  { name: 'bundle', command: node(join(ROOT, 'dist/lib/envd.cjs')) },
-  { name: 'bundle, compile cache', command: [join(ROOT, 'dist/bin/envd')] },
+  { name: 'the image', command: [join(ROOT, 'dist/bin/envd')] },
   ...more.map((text) => {
     const [, name = '', command = ''] = /^(.*?)=(.*)$/.exec(text) ?? [];
     return { name, command: command.split(' ') };
@@ -82,7 +80,7 @@ async function measure({ command: [program = '', ...args], env }: Variant): Prom
     await sleep(2);
   }
   const answerMs = performance.now() - start;
-  const cpuMs = cpuTicks(daemon.pid ?? 0) * TICKS_PER_MS;
+  const cpuMs = cpuOf(daemon.pid ?? 0);
   await sleep(SETTLE_MS);
   const anonymousMiB = anonymousKiB(daemon.pid ?? 0) / 1024;
   daemon.kill(); // SIGTERM: the cache is written at exit.
@@ -102,10 +100,11 @@ function answers(): Promise<boolean> {
   });
 }
 
-/** User and system time, proc_pid_stat(5). */
-function cpuTicks(pid: number): number {
-  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? [];
-  return Number(fields[11]) + Number(fields[12]);
+/** The time of all its threads in milliseconds, by the scheduler: proc_pid_stat(5) counts in ticks, which are too coarse. */
+function cpuOf(pid: number): number {
+  const tasks = `/proc/${pid}/task`;
+  const ofTask = (task: string) => Number(readFileSync(join(tasks, task, 'schedstat'), 'utf8').split(' ')[0]);
+  return readdirSync(tasks).reduce((sum, task) => sum + ofTask(task), 0) / 1e6;
 }
 
 function anonymousKiB(pid: number): number {

@@ -21,6 +21,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { EventType } from '../../src/gen/filesystem/filesystem_pb.js';
 import { loopMount } from '../support/cgroups.ts';
 import { connectTo, transcribe } from '../support/clients.ts';
+import { acceptsCode } from '../support/code.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { freePort } from '../support/free-port.ts';
 import { isWritable } from '../support/frozen.ts';
@@ -78,12 +79,16 @@ test('the image has a version, a commit and licences', () => {
   expect(statSync(join(elsewhere, 'LICENSE')).size).toBeGreaterThan(0);
 });
 
-test('the compile cache has one entry, and V8 accepts it', () => {
-  const program = join(elsewhere, 'bin/envd');
-  const env = { NODE_DEBUG_NATIVE: 'COMPILE_CACHE' };
-  const report = execFileSync('/bin/sh', ['-c', `"${program}" --version 2>&1`], { env, encoding: 'utf8' });
-  expect(report).toMatch(/envd\.cjs was accepted/);
-  expect(readdirSync(join(elsewhere, 'lib/cache'))).toHaveLength(1);
+test('V8 accepts the code that was compiled at the build, and runs without it', () => {
+  expect(acceptsCode(elsewhere, 'envd')).toBe(true);
+  expect(readdirSync(join(elsewhere, 'lib')).filter((name) => /first|cache/.test(name))).toEqual([]);
+  const other = scratch();
+  const node = join(elsewhere, 'lib/envd');
+  cpSync(elsewhere, other, { recursive: true, filter: (source) => source !== node });
+  symlinkSync(node, join(other, 'lib/envd'));
+  writeFileSync(join(other, 'lib/envd.code'), 'of another V8');
+  expect(acceptsCode(other, 'envd')).toBe(false);
+  expect(execFileSync(join(other, 'bin/envd'), ['-version'], { encoding: 'utf8' })).toBe('0.6.13\n');
 });
 
 test('the heap is reserved from its first page on, and processes do not inherit LD_PRELOAD', async () => {

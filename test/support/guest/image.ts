@@ -101,7 +101,7 @@ function fetching(fetch: (directory: string) => void): (directory: string) => vo
 function builtFiles(): string[] {
   const entries = readdirSync(file('dist'), { recursive: true, withFileTypes: true });
   const paths = entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
-  return paths.filter((path) => !path.startsWith(file('dist/lib/cache/'))).sort();
+  return paths.filter((path) => path !== file('dist/lib/envd.code')).sort();
 }
 
 function debootstrap(directory: string): void {

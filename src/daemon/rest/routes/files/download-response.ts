@@ -16,8 +16,11 @@ import { formatDigest, wantedDigest } from './digests.ts';
 import { type DownloadLimits, exhausted } from './download-limits.ts';
 import { type DownloadPlan, planDownload } from './download-plan.ts';
 
-/** The fastest level: the network of a guest is faster than better compression. */
-export const GZIP = { level: zlib.constants.Z_BEST_SPEED, chunkSize: 64 * 1024 };
+/**
+ * The fastest level: the network of a guest is faster than better compression. Not read from zlib's constants, so that a
+ * start does not load it.
+ */
+export const GZIP = { level: 1, chunkSize: 64 * 1024 };
 
 const gzip = promisify<Buffer, zlib.ZlibOptions, Buffer>(zlib.gzip);
 

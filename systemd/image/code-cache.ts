@@ -1,5 +1,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 
 /** How a built program is run once. */
@@ -11,13 +13,30 @@ export interface FirstRun {
 }
 
 /**
- * Runs a built program once, on loopback, to make V8's cache of the compiled bundle, which Node writes at exit.
+ * Runs the program `name` in `dist` once, on loopback, and writes the code that V8 has compiled by its end, for the loader.
  * Throws when the program does not run.
  */
-export async function writeCompileCache(
-  program: string,
-  { settings, env = {}, calls }: FirstRun,
-): Promise<void> {
+export async function writeCodeCache(dist: string, name: string, run: FirstRun): Promise<void> {
+  const wrapper = join(dist, 'lib', 'first-run.cjs');
+  const launcher = join(dist, 'bin', 'first-run');
+  const code = JSON.stringify(join(dist, 'lib', `${name}.code`));
+  writeFileSync(
+    wrapper,
+    `process.on('exit', () => require('fs').writeFileSync(${code}, require('./${name}.cjs').script.createCachedData()));
+    require('./${name}.cjs');`,
+  );
+  // V8 takes code that was compiled with the same flags: those of the launcher.
+  const text = readFileSync(join(dist, 'bin', name), 'utf8').replace(`/${name}.cjs"`, '/first-run.cjs"');
+  writeFileSync(launcher, text, { mode: 0o755 });
+  try {
+    await runOnce(launcher, run);
+  } finally {
+    rmSync(wrapper);
+    rmSync(launcher);
+  }
+}
+
+async function runOnce(program: string, { settings, env = {}, calls }: FirstRun): Promise<void> {
   const running = spawn(program, settings, { stdio: ['ignore', 'pipe', 'inherit'], env });
   const ended = once(running, 'close');
   try {
