@@ -1,0 +1,194 @@
+import { once } from 'node:events';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
+import { startAgent } from '../support/agent.ts';
+import { freePort } from '../support/free-port.ts';
+import { startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
+import { hookCalls, record } from '../support/hook.ts';
+import { type Nginx, startNginx } from '../support/nginx.ts';
+import { startRedis } from '../support/redis-server.ts';
+import { scratch } from '../support/scratch.ts';
+import { until } from '../support/until.ts';
+
+/** How long gateways, nginx and Redis are killed, in seconds: ENVD_GATEWAY_KILLS=300 runs it. */
+const SECONDS = Number(process.env.ENVD_GATEWAY_KILLS ?? 0);
+const LIVING = 8;
+/** Between the recovery of what was killed and the next kill, in ms. */
+const PAUSE_MS = 1500;
+
+beforeEach(({ skip }) => {
+  if (SECONDS === 0) skip('it kills for minutes: ENVD_GATEWAY_KILLS=300 runs it');
+});
+
+async function owned<T extends AsyncDisposable>(starting: Promise<T>): Promise<T> {
+  const started = await starting;
+  onTestFinished(() => started[Symbol.asyncDispose]());
+  return started;
+}
+
+/** Where the records are, and what kills the server that has them. */
+interface Engine {
+  readonly flags: readonly string[];
+  kill(): Promise<void>;
+}
+
+async function oneRedis(): Promise<Engine> {
+  const redis = await owned(startRedis());
+  const kill = async () => {
+    await redis.stop('SIGKILL');
+    await delay(300);
+    await redis.start();
+  };
+  return { flags: [`--redis=${redis.url}`], kill };
+}
+
+/** A sandbox that answers with its name. */
+async function living(name: string): Promise<number> {
+  const server: Server = createServer((_request, response) => response.end(name)).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  onTestFinished(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return (server.address() as AddressInfo).port;
+}
+
+class Scene {
+  readonly file = `${scratch()}/told`;
+  readonly #directory = scratch();
+  readonly #flags: readonly string[];
+  readonly gateways: TestGateway[] = [];
+  nginx: Nginx | undefined;
+  /** Answers that no state of the system makes right. */
+  readonly wrong: string[] = [];
+  readonly counts = { right: 0, refused: 0 };
+  /** Registered to expire, with an answer. */
+  readonly expiring: string[] = [];
+
+  constructor({ flags }: Engine) {
+    this.#flags = [...flags, `--hook=${record(this.file)}`];
+  }
+
+  async startGateway(index: number, port: number): Promise<void> {
+    const options = { directory: this.#directory, port, args: this.#flags };
+    this.gateways[index] = await until('a gateway starts', () => startGateway(options).catch(() => null));
+  }
+
+  async startNginx(): Promise<void> {
+    const [first, second] = this.gateways;
+    this.nginx = await startNginx(first?.port ?? 0, { otherGateway: second?.port ?? 0 });
+  }
+
+  async start(): Promise<void> {
+    for (const index of [0, 1]) await this.startGateway(index, await freePort());
+    await this.startNginx();
+    onTestFinished(async () => {
+      await this.nginx?.[Symbol.asyncDispose]();
+      for (const each of this.gateways) await each.kill();
+    });
+  }
+
+  /** One request through nginx; whether it was answered by its sandbox. */
+  async ask(id: string): Promise<boolean> {
+    try {
+      const url = `http://127.0.0.1:${this.nginx?.port}/a/b`;
+      const response = await fetch(url, { headers: toSandbox(id), signal: AbortSignal.timeout(10_000) });
+      const text = await response.text();
+      const isRight = response.ok && text === id;
+      const isRefusal = response.status >= 500 && !/is not known|has expired|is paused/.test(text);
+      if (!isRight && !isRefusal) this.wrong.push(`${id}: ${response.status} ${text.slice(0, 200)}`);
+      this.counts[isRight ? 'right' : 'refused']++;
+      return isRight;
+    } catch {
+      // The connection was closed with nginx, or could not be made.
+      this.counts.refused++;
+      return false;
+    }
+  }
+
+  /** Registers one that expires after a second, by whichever gateway answers. */
+  async expireAnother(name: string, port: number, turn: number): Promise<void> {
+    const answer = await this.gateways[turn % 2]
+      ?.call('POST /sandboxes', { sandboxID: name, address: '127.0.0.1', port, timeout: 1 })
+      .catch(() => null);
+    if (answer?.status === 201) this.expiring.push(name);
+  }
+}
+
+async function load(scene: Scene, agentPort: number, isOver: () => boolean): Promise<void> {
+  const askers = Array.from({ length: 4 }, async (_, asker) => {
+    for (let turn = asker; !isOver(); turn++) {
+      if (!(await scene.ask(`living-${turn % LIVING}`))) await delay(20);
+    }
+  });
+  const registrar = async () => {
+    for (let turn = 0; !isOver(); turn++) {
+      await scene.expireAnother(`brief-${turn}`, agentPort, turn);
+      await delay(200);
+    }
+  };
+  await Promise.all([...askers, registrar()]);
+}
+
+/** Kills one after the other; returns how long it took until all were served again, in ms, by what was killed. */
+async function kills(scene: Scene, engine: Engine, isOver: () => boolean) {
+  const took: Record<string, number[]> = { gateway: [], nginx: [], registry: [] };
+  for (let turn = 0; !isOver(); turn++) {
+    await delay(PAUSE_MS);
+    const victim = (['gateway', 'registry', 'gateway', 'nginx'] as const)[turn % 4] ?? 'nginx';
+    const began = performance.now();
+    const index = turn % 4 === 0 ? 0 : 1;
+    const gateway = scene.gateways[index];
+    let revival = Promise.resolve();
+    if (victim === 'nginx') {
+      await scene.nginx?.[Symbol.asyncDispose]();
+      revival = scene.startNginx();
+    } else if (victim === 'registry') revival = engine.kill();
+    else if (gateway) {
+      await gateway.kill();
+      revival = scene.startGateway(index, gateway.port);
+    }
+    await until('all are served again', async () => {
+      const answers = Array.from({ length: LIVING }, (_, id) => scene.ask(`living-${id}`));
+      return (await Promise.all(answers)).every(Boolean);
+    });
+    took[victim]?.push(Math.round(performance.now() - began));
+    await revival;
+  }
+  return took;
+}
+
+test('each expiry is once and no answer wrong, whatever is killed', {
+  timeout: (SECONDS + 120) * 1000,
+}, async () => {
+  const engine = await oneRedis();
+  const scene = new Scene(engine);
+  await scene.start();
+  const agent = await owned(startAgent());
+  for (let index = 0; index < LIVING; index++)
+    await scene.gateways[0]?.register(`living-${index}`, await living(`living-${index}`), {
+      timeout: 36_000,
+    });
+  const end = performance.now() + SECONDS * 1000;
+  const isOver = () => performance.now() > end;
+  const [took] = await Promise.all([kills(scene, engine, isOver), load(scene, agent.port, isOver)]);
+  const told = () => hookCalls(scene.file).map(({ sandboxID }) => sandboxID);
+  await until('all are expired', () => {
+    const done = new Set(told());
+    return scene.expiring.every((id) => done.has(id));
+  });
+  const report = Object.entries(took).map(([victim, times]) => {
+    const sorted = times.toSorted((a, b) => a - b);
+    return `${victim} killed ${times.length} times, served again after ${sorted[sorted.length >> 1]} ms (at most ${sorted.at(-1)})`;
+  });
+  const { right, refused } = scene.counts;
+  process.stderr.write(
+    `${[`${scene.expiring.length} expiries, ${right} right answers, ${refused} refused`, ...report].join(
+      '\n  ',
+    )}\n`,
+  );
+  expect(scene.wrong).toEqual([]);
+  expect(told()).toHaveLength(new Set(told()).size);
+});
