@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { HealthReport } from '../../src/daemon/services/guest/health.ts';
 import { EventType } from '../../src/gen/filesystem/filesystem_pb.js';
 import { byTag, transcribe } from '../support/clients.ts';
 import { booted, whenBooted } from '../support/guest/booted.ts';
@@ -46,6 +47,18 @@ describe('the life of a guest', whenBooted, () => {
     const log = await guest.shell('journalctl --boot --unit=envd --output=cat --no-pager');
     expect(log).toContain('"msg":"ready"');
     expect(log).not.toMatch(/"level":[456]0/);
+  });
+
+  test('the verbose state tells what this kernel can, and why not the rest', async () => {
+    const release = await guest.shell('uname -r');
+    const { abilities } = (await (await guest.call('GET', '/health?verbose')).json()) as HealthReport;
+    const missing = Object.entries(abilities).flatMap(([name, ability]) =>
+      ability.available ? [] : [`${name} (${ability.reason})`],
+    );
+    process.stderr.write(`test:guest: Linux ${release}: missing: ${missing.join(', ') || 'nothing'}\n`);
+    const [major = 0, minor = 0] = release.split('.').map(Number);
+    const collapses = major > 6 || (major === 6 && minor >= 1);
+    expect(missing.map((text) => text.split(' ')[0])).toEqual(collapses ? [] : ['collapse']);
   });
 
   test('the daemon listens on its port; no other port is reachable from outside', async () => {

@@ -1,24 +1,15 @@
 import { execFileSync } from 'node:child_process';
-import {
-  chmodSync,
-  cpSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { cached } from './cache.ts';
+import { buildInitrd, fetchKernel, kernelSuite, SUITE } from './kernel.ts';
 import { run } from './tools.ts';
 
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
 const file = (path: string) => join(ROOT, path);
-const SUITE = 'bookworm';
-const KERNEL = 'linux-image-cloud-amd64';
+const kernelSources = file('test/support/guest/kernel.ts');
 const DISK_SIZE = '1536M';
 /** A server for tests of volumes, started by these tests. */
 const TEST_PACKAGES = ['nfs-kernel-server'];
@@ -26,19 +17,6 @@ const TEST_SERVICE = 'etc/systemd/system/multi-user.target.wants/nfs-server.serv
 
 /** Without KVM, and on a busy machine, units may take minutes to start. */
 const PATIENCE = '[Manager]\nDefaultTimeoutStartSec=900\nDefaultTimeoutStopSec=900\n';
-
-/** This kernel has virtio as modules; each follows those that it needs. */
-const MODULES = [
-  'virtio_ring',
-  'virtio',
-  'virtio_pci_modern_dev',
-  'virtio_pci_legacy_dev',
-  'virtio_pci',
-  'virtio_blk',
-  'failover',
-  'net_failover',
-  'virtio_net',
-];
 
 /** Debian's packages are not available: the machine or the mirror is offline. */
 export class NoPackages extends Error {
@@ -64,7 +42,7 @@ export function buildImage(): Image {
     [SUITE, ...TEST_PACKAGES, file('systemd/image/packages.txt')],
     fetching(debootstrap),
   );
-  const kernel = cached('kernel', [SUITE, KERNEL], fetching(fetchKernel));
+  const kernel = cached(`kernel-${kernelSuite()}`, [kernelSources], fetching(fetchKernel));
   const inputs = [
     ...builtFiles(),
     file('systemd/image/install.sh'),
@@ -73,11 +51,11 @@ export function buildImage(): Image {
     basename(system),
     basename(kernel),
   ];
-  const disk = cached('disk', [DISK_SIZE, PATIENCE, ...inputs], (directory) =>
+  const disk = cached(`disk-${kernelSuite()}`, [DISK_SIZE, PATIENCE, ...inputs], (directory) =>
     buildDisk(directory, system, kernel),
   );
   const init = fileURLToPath(new URL('init.sh', import.meta.url));
-  const initrd = cached('initrd', [...MODULES, init, basename(kernel)], (directory) =>
+  const initrd = cached(`initrd-${kernelSuite()}`, [init, basename(kernel)], (directory) =>
     buildInitrd(directory, kernel, init),
   );
   return {
@@ -115,21 +93,6 @@ function debootstrap(directory: string): void {
   ]);
 }
 
-/** The kernel with its modules, and a static busybox for the initrd. */
-function fetchKernel(directory: string): void {
-  const depends = run('apt-cache', ['depends', '--important', KERNEL]);
-  const version = /Depends: linux-image-(\S+)/.exec(depends)?.[1];
-  if (!version) throw new Error(`'${KERNEL}' depends on no kernel`);
-  run('apt-get', ['download', `linux-image-${version}`, 'busybox-static'], directory);
-  for (const name of readdirSync(directory).filter((entry) => entry.endsWith('.deb'))) {
-    run('dpkg-deb', ['-x', name, 'unpacked'], directory);
-    rmSync(join(directory, name));
-  }
-  const unpacked = join(directory, 'unpacked');
-  run('depmod', ['-b', unpacked, version]);
-  cpSync(join(unpacked, `boot/vmlinuz-${version}`), join(directory, 'vmlinuz'));
-}
-
 function buildDisk(directory: string, system: string, kernel: string): void {
   const root = mkdtempSync(join(tmpdir(), 'envd-guest-'));
   try {
@@ -145,20 +108,4 @@ function buildDisk(directory: string, system: string, kernel: string): void {
   } finally {
     rmSync(root, { recursive: true, force: true });
   }
-}
-
-function buildInitrd(directory: string, kernel: string, init: string): void {
-  const root = join(directory, 'root');
-  for (const name of ['bin', 'dev', 'modules', 'new']) mkdirSync(join(root, name), { recursive: true });
-  cpSync(join(kernel, 'unpacked/bin/busybox'), join(root, 'bin/busybox'));
-  cpSync(init, join(root, 'init'));
-  chmodSync(join(root, 'init'), 0o755);
-  MODULES.forEach((name, index) => {
-    const [found = ''] = run('find', [join(kernel, 'unpacked/lib/modules'), '-name', `${name}.ko`]).split(
-      '\n',
-    );
-    // In the order of their names, which is that of MODULES.
-    cpSync(found, join(root, `modules/${index}-${name}.ko`));
-  });
-  run('sh', ['-c', 'find . | cpio --quiet -o -H newc | gzip >../initrd.gz'], root);
 }
