@@ -100,10 +100,31 @@ export class Cgroup {
   /** Kills every process in it and below, frozen ones included; none when it does not exist any more. */
   kill(): void {
     try {
-      this.#write('cgroup.kill', '1');
+      // Linux before 5.14 has no such file.
+      if (this.has('cgroup.kill') || !this.exists()) this.#write('cgroup.kill', '1');
+      else this.killEach();
     } catch (error) {
       if (!hasVanished(error)) throw error;
     }
+  }
+
+  /** The same one by one: nothing forks when it is frozen, and what is born before that is frozen with its parent. */
+  killEach(): void {
+    const wasFrozen = this.freezeRequested();
+    if (!wasFrozen) this.freeze();
+    const killed = new Set<number>();
+    const next = () => this.#processesBelow().filter((pid) => !killed.has(pid));
+    for (let pids = next(); pids.length > 0; pids = next()) {
+      for (const pid of pids) {
+        signalProcess(pid, SIGKILL);
+        killed.add(pid);
+      }
+    }
+    if (!wasFrozen) this.thaw();
+  }
+
+  #processesBelow(): number[] {
+    return [...this.processes(), ...this.children().flatMap((child) => child.#processesBelow())];
   }
 
   /** The process ids in it, excluding child cgroups; none when it does not exist any more. */

@@ -108,6 +108,27 @@ describe('Cgroup', () => {
     expect(top.processes()).toEqual([]);
   });
 
+  test('killEach ends those that fork and exit all the time, and in child cgroups; what was frozen stays so', async () => {
+    using top = testCgroup();
+    const below = Cgroup.create(top.child('below').path);
+    // Each lives for a moment, and its child for the next.
+    const runners = await Promise.all(
+      [top, top, below].map((cgroup) =>
+        startIn(cgroup, "exec perl -e 'for (1 .. 100000) { fork and exit }'"),
+      ),
+    );
+    await expect.poll(() => runners.every(({ exitCode }) => exitCode === 0)).toBe(true);
+    expect([top, below].map((cgroup) => cgroup.populated())).toEqual([true, true]);
+    top.killEach();
+    await expect.poll(() => top.populated()).toBe(false);
+    expect(top.freezeRequested()).toBe(false);
+    await startIn(top, 'exec sleep 1000');
+    top.freeze();
+    top.killEach();
+    await expect.poll(() => top.populated()).toBe(false);
+    expect(top.freezeRequested()).toBe(true);
+  });
+
   test('remove succeeds when it is empty, also when repeated', () => {
     using top = testCgroup();
     const child = Cgroup.create(top.child('child').path);
