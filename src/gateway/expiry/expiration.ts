@@ -17,6 +17,7 @@ import {
 } from '../leases/transitions.ts';
 import type { Registry } from '../registry/registry.ts';
 import { collapse, type Daemon, freeze, thaw } from './guest.ts';
+import type { HeldLease } from './held-lease.ts';
 import { ExpiryTally } from './tally.ts';
 
 export interface ExpirationParts {
@@ -36,7 +37,7 @@ export interface ExpirationParts {
 
 /** Undefined: the claim is lost, and this gateway stops working on the sandbox. */
 type Next = Sandbox | null | undefined;
-type Step = (sandbox: Sandbox, signal: AbortSignal) => Promise<Next>;
+type Step = (sandbox: Sandbox, lease: HeldLease) => Promise<Next>;
 type Transition = (current: Sandbox, now: number) => Sandbox | null;
 
 /**
@@ -49,11 +50,11 @@ export class Expiration {
   /** By sandbox that is being frozen and collapsed here. */
   readonly #collapses = new Map<string, AbortController>();
   readonly #steps: Partial<Record<Phase, Step>> = {
-    expiring: (sandbox, signal) => this.#freeze(sandbox, signal),
-    committed: (sandbox, signal) => this.#runHook(sandbox, signal),
-    thawing: (sandbox, signal) => this.#thaw(sandbox, signal),
-    resuming: (sandbox, signal) => this.#resume(sandbox, signal),
-    removing: (sandbox, signal) => this.#remove(sandbox, signal),
+    expiring: (sandbox, lease) => this.#freeze(sandbox, lease),
+    committed: (sandbox, { signal }) => this.#runHook(sandbox, signal),
+    thawing: (sandbox, lease) => this.#thaw(sandbox, lease),
+    resuming: (sandbox, { signal }) => this.#resume(sandbox, signal),
+    removing: (sandbox, { signal }) => this.#remove(sandbox, signal),
   };
 
   constructor(parts: ExpirationParts) {
@@ -66,34 +67,35 @@ export class Expiration {
   }
 
   /** Works on a sandbox that this gateway has claimed until it is given up, or the claim is lost. */
-  async run(claimed: Sandbox, stop: AbortSignal): Promise<void> {
-    const lost = new AbortController();
-    const renewal = setInterval(() => void this.#renew(claimed, lost), LEASE_MS / 3);
-    const signal = AbortSignal.any([stop, lost.signal]);
+  async run(claimed: Sandbox, lease: HeldLease): Promise<void> {
+    const renewal = setInterval(() => void this.#renew(claimed, lease), LEASE_MS / 3);
     try {
-      let sandbox: Next = claimed;
-      while (sandbox?.claim && !signal.aborted) sandbox = await this.#steps[sandbox.phase]?.(sandbox, signal);
+      for (let sandbox: Next = claimed; sandbox?.claim; ) {
+        lease.assertHeld();
+        sandbox = await this.#steps[sandbox.phase]?.(sandbox, lease);
+      }
     } catch (error) {
-      if (!signal.aborted) throw error;
+      if (!lease.signal.aborted) throw error;
     } finally {
       clearInterval(renewal);
     }
   }
 
   /** Freezes the guest and collapses its daemon, then commits unless the deadline has been moved meanwhile. */
-  async #freeze(sandbox: Sandbox, signal: AbortSignal): ReturnType<Step> {
-    const moved = new AbortController();
+  async #freeze(sandbox: Sandbox, lease: HeldLease): ReturnType<Step> {
+    const [moved, { signal }] = [new AbortController(), lease];
     this.#collapses.set(sandbox.id, moved);
     let observed: Observed;
     try {
-      const frozen = await freeze(await this.#daemonOf(sandbox), signal);
+      const frozen = await freeze(await this.#daemonOf(sandbox, lease), signal);
       const collapsed = await this.#collapse(sandbox, AbortSignal.any([signal, moved.signal]));
       signal.throwIfAborted();
       observed = { freeze: frozen, collapse: collapsed };
     } catch (error) {
       if (signal.aborted) throw error;
+      const isUnanswered = error instanceof EnvdError && error.kind === 'unavailable';
       // A sandbox to be removed need not be frozen first when its daemon does not answer.
-      if (outcomeOf(sandbox) === 'remove' && isUnanswered(error)) observed = { freeze: null, collapse: null };
+      if (outcomeOf(sandbox) === 'remove' && isUnanswered) observed = { freeze: null, collapse: null };
       else return this.#failed(sandbox, 'freeze', fail, error);
     } finally {
       this.#collapses.delete(sandbox.id);
@@ -105,7 +107,6 @@ export class Expiration {
 
   /** Best effort: a snapshot is larger without it. */
   async #collapse(sandbox: Sandbox, signal: AbortSignal): Promise<Observed['collapse']> {
-    if (signal.aborted) return null;
     try {
       return await collapse(await this.#daemonOf(sandbox), signal);
     } catch (error) {
@@ -171,11 +172,11 @@ export class Expiration {
     return this.#record(sandbox, succeeded, 'done');
   }
 
-  async #thaw(sandbox: Sandbox, signal: AbortSignal): ReturnType<Step> {
+  async #thaw(sandbox: Sandbox, lease: HeldLease): ReturnType<Step> {
     try {
-      await thaw(await this.#daemonOf(sandbox), signal);
+      await thaw(await this.#daemonOf(sandbox, lease), lease.signal);
     } catch (error) {
-      if (signal.aborted) throw error;
+      if (lease.signal.aborted) throw error;
       return this.#failed(sandbox, 'thaw', postpone, error);
     }
     const next = await this.#record(sandbox, resume);
@@ -221,9 +222,11 @@ export class Expiration {
     return undefined;
   }
 
-  /** Where to call the daemon of a sandbox. Throws `unavailable` when that is not allowed. */
-  async #daemonOf({ address, port, accessToken }: Sandbox): Promise<Daemon> {
-    return { address: await this.#parts.addresses.resolve(address), port, accessToken };
+  /** Where to call the daemon of a sandbox. Throws `unavailable` when that is not allowed, and when the lease is lost. */
+  async #daemonOf({ port, accessToken, ...sandbox }: Sandbox, lease?: HeldLease): Promise<Daemon> {
+    const address = await this.#parts.addresses.resolve(sandbox.address);
+    lease?.assertHeld();
+    return { address, port, accessToken };
   }
 
   #isUnchanged(current: Sandbox, sandbox: Sandbox): boolean {
@@ -235,27 +238,22 @@ export class Expiration {
     );
   }
 
-  async #renew({ id, incarnation, expiries }: Sandbox, lost: AbortController): Promise<void> {
+  async #renew({ id, incarnation, expiries }: Sandbox, lease: HeldLease): Promise<void> {
     const { registry, owner, logger } = this.#parts;
+    const since = performance.now();
     try {
       const sandbox = await registry.change(id, (current, now) => {
         const mine = current.claim?.owner === owner && current.incarnation === incarnation;
         return mine && current.expiries === expiries ? renew(current, owner, now) : current;
       });
       if (!sandbox?.claim) return;
-      if (sandbox.claim.owner !== owner) lost.abort();
-      else if (hasMovedDeadline(sandbox, sandbox.claim.until - LEASE_MS)) this.cancelCollapse(id);
+      if (sandbox.claim.owner !== owner) return lease.lose();
+      lease.renewed(since);
+      // Another gateway may have moved the deadline.
+      const isMoved = sandbox.deadline > sandbox.claim.until - LEASE_MS;
+      if (sandbox.phase === 'expiring' && isMoved) this.cancelCollapse(id);
     } catch (error) {
       logger.warn({ sandboxID: id, reason: messageOf(error) }, 'a claim could not be renewed');
     }
   }
-}
-
-/** Whether the deadline was moved while the guest is being frozen; another gateway may have done that. */
-function hasMovedDeadline({ phase, deadline }: Sandbox, now: number): boolean {
-  return phase === 'expiring' && deadline > now;
-}
-
-function isUnanswered(error: unknown): boolean {
-  return error instanceof EnvdError && error.kind === 'unavailable';
 }

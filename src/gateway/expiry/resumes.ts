@@ -118,9 +118,10 @@ export class Resumes {
       );
     }
     this.#begun.add(id);
+    const since = performance.now();
     try {
       const sandbox = await this.#claim(id);
-      if (sandbox) void scheduler.work(sandbox).finally(() => this.#begun.delete(id));
+      if (sandbox) void scheduler.work(sandbox, since).finally(() => this.#begun.delete(id));
       else this.#begun.delete(id);
     } catch (error) {
       this.#begun.delete(id);

@@ -4,6 +4,7 @@ import type { Sandbox } from '../leases/sandbox.ts';
 import { acquire } from '../leases/transitions.ts';
 import type { Registry } from '../registry/registry.ts';
 import type { Expiration } from './expiration.ts';
+import { HeldLease } from './held-lease.ts';
 import { type LaneLimits, Lanes, type Waiting } from './lanes.ts';
 
 /** How many waiting sandboxes are read at a time. */
@@ -111,23 +112,25 @@ export class Scheduler {
 
   async #begin(id: string): Promise<void> {
     let claimed = false;
+    const since = performance.now();
     const sandbox = await this.#registry.change(id, (current, now) => {
       const next = acquire(current, this.#owner, now);
       claimed = next !== current;
       return next;
     });
-    if (claimed && sandbox) void this.work(sandbox);
+    if (claimed && sandbox) void this.work(sandbox, since);
     else if (claimed) this.#logger.info({ sandboxID: id }, 'forgotten: it has been paused for too long');
   }
 
   /**
    * Works on a sandbox that this gateway has claimed until it is given up; beside the lanes, if it did not come from one.
+   * `since`: when it asked for the claim, by `performance.now()`.
    */
-  work(sandbox: Sandbox): Promise<void> {
+  work(sandbox: Sandbox, since: number): Promise<void> {
     if (this.#stop.signal.aborted) return Promise.resolve();
     const { id } = sandbox;
     const work = this.#expiration
-      .run(sandbox, this.#stop.signal)
+      .run(sandbox, new HeldLease(since, this.#stop.signal))
       .catch((error: unknown) => this.#logger.error({ err: error, sandboxID: id }, 'an expiry was aborted'))
       .finally(() => {
         // A later one may have begun when this one had recorded its end.
