@@ -1,9 +1,10 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { type DaemonOptions, startDaemon, type TestDaemon } from './daemon.ts';
 import { freePort } from './free-port.ts';
 import { needs } from './needs.ts';
-import { scratch } from './scratch.ts';
 import { until } from './until.ts';
 
 const file = (path: string) => fileURLToPath(new URL(path, import.meta.url));
@@ -21,19 +22,23 @@ export interface Supervised extends AsyncDisposable {
   upgrade(headers?: Record<string, string>): Promise<void>;
 }
 
-/** Starts the daemon below a service manager that keeps descriptors. */
-export async function startSupervised(options: DaemonOptions = {}): Promise<Supervised> {
+/** Starts the daemon, with these flags of Node, below a service manager that keeps descriptors. */
+export async function startSupervised(
+  options: DaemonOptions = {},
+  flags: readonly string[] = [],
+): Promise<Supervised> {
   needs('root');
   needs('python3');
-  const socket = join(scratch(), 'notify');
+  const directory = mkdtempSync(join(tmpdir(), 'envd-manager-'));
   const daemon = await startDaemon({
     ...options,
     port: await freePort(),
     command: [
       'python3',
       file('service-manager.py'),
-      socket,
+      join(directory, 'notify'),
       process.execPath,
+      ...flags,
       file('../../src/daemon/main.ts'),
     ],
   });
@@ -55,6 +60,9 @@ export async function startSupervised(options: DaemonOptions = {}): Promise<Supe
       if (status !== 202) throw new Error(`/upgrade: ${status}`);
       await until('the new program listens', () => ready() > before);
     },
-    [Symbol.asyncDispose]: () => daemon[Symbol.asyncDispose](),
+    async [Symbol.asyncDispose]() {
+      await daemon[Symbol.asyncDispose]();
+      rmSync(directory, { recursive: true, force: true });
+    },
   };
 }

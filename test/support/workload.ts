@@ -1,4 +1,5 @@
 import { createHash, type Hash, randomUUID } from 'node:crypto';
+import type { CallOptions } from '@connectrpc/connect';
 import { expect } from 'vitest';
 import { byPid, type Clients } from './clients.ts';
 import { Following } from './following.ts';
@@ -24,9 +25,14 @@ const hash = (parts: readonly Uint8Array[]) =>
   createHash('sha256').update(Buffer.concat(parts)).digest('hex');
 
 /** Starts a process and disconnects; returns its pid. */
-export async function startDetached({ process }: Clients, request: StartRequest): Promise<number> {
+export async function startDetached(
+  { process }: Clients,
+  request: StartRequest,
+  options: CallOptions = {},
+): Promise<number> {
   const abort = new AbortController();
-  const { value } = await process.start(request, { signal: abort.signal })[Symbol.asyncIterator]().next();
+  const messages = process.start(request, { ...options, signal: abort.signal });
+  const { value } = await messages[Symbol.asyncIterator]().next();
   abort.abort();
   return value?.event?.event.case === 'start' ? value.event.event.value.pid : 0;
 }

@@ -1,0 +1,127 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as delay } from 'node:timers/promises';
+import { Code, ConnectError } from '@connectrpc/connect';
+import { type Clients, connectTo } from '../support/clients.ts';
+import type { TestDaemon } from '../support/daemon.ts';
+import type { Supervised } from '../support/supervised.ts';
+import { startDetached } from '../support/workload.ts';
+
+/** How long connections that an end of the daemon has cut may go on failing, in milliseconds. */
+const AFTERMATH_MS = 1500;
+/** How long the daemon may be away on a machine that has no time, in milliseconds. */
+const PATIENCE_MS = 180_000;
+const AGAIN_MS = 20;
+/** What the daemon says when another operation that excludes this one is under way. */
+const EXCLUDED = /is frozen|being replaced|is stopping|in progress|under way|another operation/i;
+
+/** A call that the daemon has refused since another operation excludes it, or that an end of the daemon has cut. */
+class Interrupted extends Error {}
+
+/** One thing at a time. */
+class Turn {
+  #last: Promise<unknown> = Promise.resolve();
+
+  take<T>(work: () => Promise<T>): Promise<T> {
+    const done = this.#last.then(work, work);
+    this.#last = done;
+    return done;
+  }
+}
+
+/** A daemon that is used by everybody at once, and which of its failures must not be. */
+export class Place {
+  readonly supervised: Supervised;
+  readonly clients: Clients;
+  /** Whether the daemon is killed, replaced and restarted. */
+  readonly isEnded: boolean;
+  readonly stop: AbortSignal;
+  /** While input is being accepted the daemon is not ended: what is not written by then would be lost, or written twice. */
+  readonly input = new Turn();
+  /** Nor is the workload frozen: it would not have read its input. */
+  readonly thawed = new Turn();
+  readonly #ends: { to: number }[] = [];
+
+  constructor(supervised: Supervised, isEnded: boolean, stop: AbortSignal) {
+    this.supervised = supervised;
+    this.clients = connectTo(supervised.daemon.url, 'binary');
+    this.isEnded = isEnded;
+    this.stop = stop;
+  }
+
+  get daemon(): TestDaemon {
+    return this.supervised.daemon;
+  }
+
+  /** Ends the daemon; calls that fail until it is back are cut. */
+  async end(work: () => Promise<void>): Promise<void> {
+    const end = { to: Number.POSITIVE_INFINITY };
+    this.#ends.push(end);
+    try {
+      await work();
+    } finally {
+      await this.surely(() => this.rest('/health', {}, [204]));
+      end.to = performance.now() + AFTERMATH_MS;
+    }
+  }
+
+  /** Whether the daemon was away at some moment since `from`. */
+  wasAwaySince(from: number): boolean {
+    return this.#ends.some(({ to }) => to > from);
+  }
+
+  /** The result of a call. Undefined: it was interrupted, for a reason that there is. Throws what must not happen. */
+  async attempt<T>(call: () => Promise<T>): Promise<T | undefined> {
+    const from = performance.now();
+    try {
+      return await call();
+    } catch (error) {
+      if (error instanceof Interrupted) return undefined;
+      const { rawMessage, code } = ConnectError.from(error);
+      if (code === Code.Unavailable && EXCLUDED.test(rawMessage)) return undefined;
+      if (this.wasAwaySince(from) && isCut(error)) return undefined;
+      throw error;
+    }
+  }
+
+  /** The same, until it is answered. */
+  async surely<T>(call: () => Promise<T>): Promise<T> {
+    const end = performance.now() + PATIENCE_MS;
+    while (performance.now() < end) {
+      const result = await this.attempt(async () => ({ value: await call() }));
+      if (result) return result.value;
+      await delay(AGAIN_MS);
+    }
+    throw new Error(`not answered within ${PATIENCE_MS / 1000} s`);
+  }
+
+  /** An answer over REST, whole. Throws on other statuses than these. */
+  async rest(
+    path: string,
+    init: RequestInit = {},
+    statuses: readonly number[] = [200, 204],
+  ): Promise<{ readonly status: number; readonly bytes: Uint8Array; readonly text: string }> {
+    const response = await fetch(this.daemon.url + path, init);
+    const bytes = await response.bytes();
+    const text = Buffer.from(bytes.subarray(0, 4096)).toString();
+    if (statuses.includes(response.status)) return { status: response.status, bytes, text };
+    if (response.status === 503 && EXCLUDED.test(text)) throw new Interrupted(text);
+    throw new Error(`${init.method ?? 'GET'} ${path}: ${response.status} ${text}`);
+  }
+
+  /** Starts a process once, however often that must be asked for; returns its pid. */
+  start(request: Parameters<typeof startDetached>[1], headers = {}): Promise<number> {
+    const startId = randomUUID();
+    return this.surely(async () => {
+      const pid = await startDetached(this.clients, { ...request, startId }, { headers });
+      if (pid === 0) throw new Interrupted('the stream ended before its first event');
+      return pid;
+    });
+  }
+}
+
+/** Whether that is the error of a connection, not an answer. */
+function isCut(error: unknown): boolean {
+  if (error instanceof TypeError) return true;
+  const { code } = ConnectError.from(error);
+  return [Code.Unavailable, Code.Aborted, Code.Unknown, Code.Internal, Code.Canceled].includes(code);
+}
