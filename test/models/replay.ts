@@ -103,7 +103,10 @@ export class Replay implements AsyncDisposable {
     throw new Error(`nothing is known of '${name} ${what}'`);
   }
 
-  async #claim(gateway: Gateway, claim: (sandbox: Sandbox, owner: string, now: number) => Sandbox | null): Promise<void> {
+  async #claim(
+    gateway: Gateway,
+    claim: (sandbox: Sandbox, owner: string, now: number) => Sandbox | null,
+  ): Promise<void> {
     const since = performance.now();
     const sandbox = await this.#registry.change('s', (current, now) => claim(current, gateway.owner, now));
     if (sandbox) gateway.claimed(sandbox, since);
