@@ -181,7 +181,7 @@ function described(sandbox: Sandbox | null, now: number) {
   const { phase, claim, expiries, failures, deadline, retryAt, pausedFrom, isDoomed = false } = sandbox;
   const left = (time: number) => Math.max(0, time - now);
   return {
-    ...{ phase, expiries, failures, isDoomed, left: left(deadline), retry: left(retryAt) },
+    ...{ phase, expiries, failures, isDoomed, left: left(deadline), next: left(retryAt) },
     claim: claim && { owner: claim.owner, left: left(claim.until) },
     pausedFrom: pausedFrom === undefined ? null : left(pausedFrom),
   };

@@ -1,5 +1,4 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { DAEMON_FLAGS } from '../bench/daemon.ts';
 import type { LogLine } from '../support/log-lines.ts';
 import { childrenOf } from '../support/proc.ts';
 import { startSupervised } from '../support/supervised.ts';
@@ -16,6 +15,8 @@ import { crowds, outputs, shifts, terminals } from './processes.ts';
 const READ_MS = 1000;
 /** How many broken invariants are told. */
 const MOST_TOLD = 20;
+/** Those of `npm start`. */
+const FLAGS = ['--max-semi-space-size=2', '--no-parallel-scavenge'];
 const HOUR_MS = 3600_000;
 /** A level of the log. */
 const ERROR = 50;
@@ -67,7 +68,7 @@ export async function soak(options: Options): Promise<Result> {
   const { minutes, everyMs, warmUpHours, interrupted, isEnded, onProgress } = options;
   const args = ['--history-bytes=400000'];
   const env = { UV_THREADPOOL_SIZE: '16' };
-  await using supervised = await startSupervised({ args, env }, DAEMON_FLAGS);
+  await using supervised = await startSupervised({ args, env }, FLAGS);
   const stop = AbortSignal.any([interrupted, AbortSignal.timeout(minutes * 60_000)]);
   const place = new Place(supervised, isEnded, stop);
   const broken: string[] = [];
