@@ -335,13 +335,15 @@ describe('the phases', () => {
     const thawing = endResume(beginResume(paused, 'me', now), 60, now);
     expect(postpone(thawing, now + 59_999)).toMatchObject({ phase: 'thawing', failures: 1, claim: null });
     const given = postpone(thawing, now + 60_000);
-    expect(given).toMatchObject({ phase: 'committed', claim: null, expiries: thawing.expiries + 1 });
+    // Its guest is frozen once more: the answer to a thaw may have been lost.
+    expect(given).toMatchObject({ phase: 'expiring', claim: null, expiries: thawing.expiries + 1 });
     expect(outcomeOf({ ...given, onExpiry: 'remove' })).toBe('pause');
+    const frozen = commit(given, observed, now + 60_000);
     // The hook fails, too: both are tried in turns.
-    const failed = fail(given, now + 60_000);
+    const failed = fail(frozen, now + 60_000);
     expect(failed).toMatchObject({ phase: 'thawing', failures: 2 });
-    expect(postpone(failed, now + 70_000)).toMatchObject({ phase: 'committed', failures: 3 });
-    const again = complete(given, byHook, now + 60_000);
+    expect(postpone(failed, now + 70_000)).toMatchObject({ phase: 'expiring', failures: 3 });
+    const again = complete(frozen, byHook, now + 60_000);
     expect(again).toMatchObject({ phase: 'paused', failures: 0 });
     for (const member of ['isResumed', 'pausedFrom']) expect(again).not.toHaveProperty(member);
   });

@@ -308,7 +308,8 @@ function* ofCall(state: State, index: number, task: Task): Generator<Next> {
   if (sandbox.phase in EVENTS) return yield [`${name} calls the hook`, at(startHook(state, sandbox), 'wait')];
   const isFreeze = sandbox.phase === 'expiring';
   const what = isFreeze ? 'freeze' : 'thaw';
-  const unanswered: At = isFreeze && outcomeOf(sandbox) === 'remove' ? 'succeeded' : 'failed';
+  const mayBeSilent = outcomeOf(sandbox) === 'remove' || sandbox.isResumed;
+  const unanswered: At = isFreeze && mayBeSilent ? 'succeeded' : 'failed';
   const done = { ...state, isFrozen: isFreeze };
   if (state.machine !== 'on') return yield [`the ${what} by ${name} is not answered`, at(state, unanswered)];
   yield [`the ${what} by ${name} is done`, at(done, 'succeeded')];
@@ -331,9 +332,7 @@ function startHook(state: State, sandbox: Sandbox): State {
   if (before)
     return before.does === outcome ? state : { ...state, wrong: 'one attempt is told with two outcomes' };
   const started = { ...state, hooks: { ...hooks, [expiryID]: { does: outcome, is: 'running' as const } } };
-  // When a resume is given up, nobody knows whether the guest was thawed: docs/proof.md.
-  const isKnown = !state.hasJumped && !sandbox.isResumed;
-  if (outcome === 'pause' && !isFrozen && isKnown)
+  if (outcome === 'pause' && !isFrozen && !state.hasJumped)
     return { ...started, wrong: 'the hook pauses a guest that is not frozen' };
   const isEarly = event === 'expire' && record !== null && record.deadline > NOW && !state.hasJumped;
   return isEarly ? { ...started, wrong: 'the hook pauses before the deadline' } : started;

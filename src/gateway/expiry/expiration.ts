@@ -94,8 +94,9 @@ export class Expiration {
     } catch (error) {
       if (signal.aborted) throw error;
       const isUnanswered = error instanceof EnvdError && error.kind === 'unavailable';
-      // A sandbox to be removed need not be frozen first when its daemon does not answer.
-      if (outcomeOf(sandbox) === 'remove' && isUnanswered) observed = { freeze: null, collapse: null };
+      // One to be removed, or that could not be thawed, need not be frozen first when its daemon does not answer.
+      const mayBeSilent = outcomeOf(sandbox) === 'remove' || sandbox.isResumed;
+      if (mayBeSilent && isUnanswered) observed = { freeze: null, collapse: null };
       else return this.#failed(sandbox, 'freeze', fail, error);
     } finally {
       this.#collapses.delete(sandbox.id);

@@ -29,7 +29,7 @@ const TRANSITIONS: Readonly<Record<Phase, readonly Phase[]>> = {
   running: ['expiring', 'removing'],
   expiring: ['committed', 'thawing', 'removing'],
   committed: ['paused', 'thawing', 'removing'],
-  thawing: ['running', 'committed', 'removing'],
+  thawing: ['running', 'expiring', 'removing'],
   paused: ['resuming', 'removing'],
   resuming: ['thawing', 'paused', 'removing'],
   removing: [],
@@ -197,15 +197,15 @@ export function resume(sandbox: Sandbox): Sandbox {
 }
 
 /**
- * The guest could not be thawed: that is tried again. One that was resumed, and has not been thawed by its deadline, is
- * paused again by the hook: as it was, with the guest frozen.
+ * The guest could not be thawed: that is tried again. One that was resumed, and has not been thawed by its deadline, expires
+ * again: nobody knows whether its guest runs.
  */
 export function postpone(sandbox: Sandbox, now: number): Sandbox {
   const failures = sandbox.failures + 1;
   if (!sandbox.isResumed || sandbox.deadline > now)
     return { ...sandbox, claim: null, failures, retryAt: now + retryDelay(failures) };
   const change = { ...nextAttempt(sandbox), failures, retryAt: now, pausedFrom: sandbox.deadline };
-  return transition(sandbox, 'committed', change);
+  return transition(sandbox, 'expiring', change);
 }
 
 /** 1 s, doubled with each failure in a row, at most 5 min; in ms. */
