@@ -121,6 +121,22 @@ test('a planned change of the master is followed', { timeout: 60_000 }, async ()
   expect(await reach(gateway, 'one')).toBe(204);
 });
 
+test('a server without the replicas that it needs takes no changes: 503, and requests are served', async () => {
+  const redis = await owned(startRedis());
+  const guests = await owned(startGuests(1));
+  const gateway = await owned(startGateway({ args: [`--redis=${redis.url}`] }));
+  await gateway.register('one', guests.ports[0] ?? 0, { timeout: 600 });
+  await ask(redis.url, (client) => client.configSet('min-replicas-to-write', '1'));
+  const refused = await gateway.call('POST /sandboxes/one/timeout', { timeout: 900 });
+  expect([refused.status, refused.body]).toMatchObject([
+    503,
+    { message: expect.stringContaining('registry') },
+  ]);
+  expect(await reach(gateway, 'one')).toBe(204);
+  await ask(redis.url, (client) => client.configSet('min-replicas-to-write', '0'));
+  expect((await gateway.call('POST /sandboxes/one/timeout', { timeout: 900 })).status).toBe(204);
+});
+
 test.each([
   [
     'a node of a cluster',

@@ -14,6 +14,9 @@ const LONGEST_RETRY_MS = 2000;
 /** The oldest version that has all commands: SET with NX and GET. */
 const OLDEST_MAJOR = 7;
 
+/** Of replies to writes: it is a replica; `min-replicas-to-write` are not there. */
+const UNWRITABLE: readonly string[] = ['READONLY', 'NOREPLICAS'];
+
 /** Finds the URL of the server that takes writes now. */
 export type Locate = () => Promise<string>;
 
@@ -72,10 +75,10 @@ export class RedisLink implements Disposable {
     try {
       return await this.#limit.run(() => command(client));
     } catch (error) {
-      const hasMoved = messageOf(error).startsWith('READONLY');
+      const [code = ''] = messageOf(error).split(' ', 1);
       // It has become a replica, and another server takes the writes.
-      if (hasMoved) this.#lose(client, error);
-      const isOwn = error instanceof EnvdError || (error instanceof ErrorReply && !hasMoved);
+      if (code === 'READONLY') this.#lose(client, error);
+      const isOwn = error instanceof EnvdError || (error instanceof ErrorReply && !UNWRITABLE.includes(code));
       throw isOwn ? error : unreachable(error);
     }
   }
