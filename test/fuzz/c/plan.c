@@ -108,14 +108,16 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   plan_head head = {.given.arg_count = (uint32_t)argument_count,
                     .given.env_count = (uint32_t)variable_count,
                     .group_count = (uint32_t)groups};
-  int descriptors[MOST_DESCRIPTORS] = {memfd_create("plan", MFD_CLOEXEC), -1, -1, -1, -1, -1};
+  int descriptors[MOST_DESCRIPTORS] = {-1, -1, -1, -1, memfd_create("plan", MFD_CLOEXEC)};
   const gid_t ids[8] = {0};
   REQUIRE(descriptors[PLAN] >= 0);
   REQUIRE(write(descriptors[PLAN], &head, sizeof head) == sizeof head);
   REQUIRE(write(descriptors[PLAN], ids, groups * sizeof *ids) == (ssize_t)(groups * sizeof *ids));
+  // No cgroup.
+  REQUIRE(write(descriptors[PLAN], "", 1) == 1);
   REQUIRE(write(descriptors[PLAN], strings, length + 1) == (ssize_t)(length + 1));
   expected = strings;
-  if (setjmp(ended) == 0) run_child(descriptors);
+  if (setjmp(ended) == 0) start_by_file(descriptors);
   close(descriptors[PLAN]);
   free_all();
   free(strings);
