@@ -59,9 +59,15 @@ export class Cgroup {
     return new Cgroup(join(this.path, name));
   }
 
+  /** None when it does not exist any more. */
   children(): Cgroup[] {
-    const entries = readdirSync(this.path, { withFileTypes: true });
-    return entries.filter((entry) => entry.isDirectory()).map(({ name }) => this.child(name));
+    try {
+      const entries = readdirSync(this.path, { withFileTypes: true });
+      return entries.filter((entry) => entry.isDirectory()).map(({ name }) => this.child(name));
+    } catch (error) {
+      if (hasVanished(error)) return [];
+      throw error;
+    }
   }
 
   /** Whether the kernel can freeze it (Linux 5.2 and later). */
@@ -111,16 +117,14 @@ export class Cgroup {
   /** The same one by one: nothing forks when it is frozen, and what is born before that is frozen with its parent. */
   killEach(): void {
     const wasFrozen = this.freezeRequested();
-    if (!wasFrozen) this.freeze();
+    this.freeze();
+    using _ = wasFrozen ? null : { [Symbol.dispose]: () => this.thaw() };
     const killed = new Set<number>();
     const next = () => this.#processesBelow().filter((pid) => !killed.has(pid));
     for (let pids = next(); pids.length > 0; pids = next()) {
-      for (const pid of pids) {
-        signalProcess(pid, SIGKILL);
-        killed.add(pid);
-      }
+      for (const pid of pids) signalProcess(pid, SIGKILL);
+      for (const pid of pids) killed.add(pid);
     }
-    if (!wasFrozen) this.thaw();
   }
 
   #processesBelow(): number[] {

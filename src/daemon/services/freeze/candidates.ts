@@ -1,5 +1,5 @@
 import { dirname } from 'node:path';
-import { type Cgroup, hasVanished } from '../../os/cgroup2.ts';
+import type { Cgroup } from '../../os/cgroup2.ts';
 
 /** A cgroup that a sweep visits; `keep`: on the allowlist, stays running. */
 export interface Candidate {
@@ -35,7 +35,7 @@ export function* hierarchyCandidates(
   const chain = new Set([...chainOf(own.path), ...[...kept].flatMap((path) => chainOf(dirname(path)))]);
   const queue = [top];
   for (let cgroup = queue.shift(); cgroup; cgroup = queue.shift()) {
-    for (const child of childrenOf(cgroup)) {
+    for (const child of cgroup.children()) {
       if (seen.has(child.path)) continue;
       const inChain = chain.has(child.path);
       yield { cgroup: child, keep: inChain || kept.has(child.path) };
@@ -48,13 +48,4 @@ export function* hierarchyCandidates(
 function chainOf(path: string): string[] {
   const parent = dirname(path);
   return parent === path ? [path] : [path, ...chainOf(parent)];
-}
-
-function childrenOf(cgroup: Cgroup): Cgroup[] {
-  try {
-    return cgroup.children();
-  } catch (error) {
-    if (hasVanished(error)) return [];
-    throw error;
-  }
 }

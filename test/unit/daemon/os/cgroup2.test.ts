@@ -1,7 +1,7 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test, vi } from 'vitest';
 import { findCgroupMount, ownCgroup } from '../../../../src/daemon/os/cgroup-mounts.ts';
 import { Cgroup, hasVanished } from '../../../../src/daemon/os/cgroup2.ts';
 import { cgroupMount, countIn, startIn, testCgroup } from '../../../support/cgroups.ts';
@@ -119,7 +119,10 @@ describe('Cgroup', () => {
     );
     await expect.poll(() => runners.every(({ exitCode }) => exitCode === 0)).toBe(true);
     expect([top, below].map((cgroup) => cgroup.populated())).toEqual([true, true]);
+    // Without the freeze it would be luck to meet each while it lives.
+    const [freeze, thaw] = [vi.spyOn(top, 'freeze'), vi.spyOn(top, 'thaw')];
     top.killEach();
+    expect([freeze, thaw].map((spy) => spy.mock.calls.length)).toEqual([1, 1]);
     await expect.poll(() => top.populated()).toBe(false);
     expect(top.freezeRequested()).toBe(false);
     await startIn(top, 'exec sleep 1000');
@@ -127,6 +130,20 @@ describe('Cgroup', () => {
     top.killEach();
     await expect.poll(() => top.populated()).toBe(false);
     expect(top.freezeRequested()).toBe(true);
+  });
+
+  test('killEach leaves nothing frozen while child cgroups come and go', async () => {
+    using top = testCgroup();
+    using outside = testCgroup();
+    const loop = 'while :; do mkdir a && mkdir a/b && rmdir a/b a; done 2>/dev/null';
+    await startIn(outside, `cd '${top.path}' && ${loop}`);
+    await expect.poll(() => top.has('a')).toBe(true);
+    for (let round = 0; round < 2000; round++) {
+      top.killEach();
+      expect(top.freezeRequested()).toBe(false);
+    }
+    outside.kill();
+    await expect.poll(() => outside.populated()).toBe(false);
   });
 
   test('remove succeeds when it is empty, also when repeated', () => {
