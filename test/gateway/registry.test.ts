@@ -97,6 +97,16 @@ describe.each(kinds)('the %s registry', (kind, open) => {
     expect(await Array.fromAsync(registry(store).list())).toHaveLength(1);
   });
 
+  test('tells one of many who remove a record at once that it has removed it', async () => {
+    await using store = await open();
+    await put(new Registry(store), 'one', 60);
+    const told = await Promise.all(
+      Array.from({ length: 8 }, () => registry(store).change('one', () => null)),
+    );
+    expect(told.filter((each) => each === null)).toHaveLength(1);
+    expect(told.filter((each) => each === undefined)).toHaveLength(7);
+  });
+
   test('makes all of many concurrent changes', async () => {
     await using store = await open();
     const registries = [new Registry(store), new Registry(store)];

@@ -49,7 +49,7 @@ export class GatedRegistry extends Registry {
   /** Whether a change has been made whose answer waits. */
   isDone = false;
 
-  override async change(id: string, change: Change): Promise<Sandbox | null> {
+  override async change(id: string, change: Change): Promise<Sandbox | null | undefined> {
     const how = await this.before.pass();
     const changed = await super.change(id, change);
     if (how === 'lose') throw new Error('the connection to the registry was lost');

@@ -102,8 +102,8 @@ export class Operations {
   /** Removes a sandbox: its machine by the hook for that, without one only the record. */
   async remove(id: string): Promise<void> {
     const { registry, hooks, onRemoved, onChange } = this.#parts;
-    if (!(await registry.find(id)).sandbox) unknown(id);
     const doomed = await registry.change(id, (current, now) => (hooks.kill ? remove(current, now) : null));
+    if (doomed === undefined) unknown(id);
     if (!hooks.kill) onRemoved(id);
     else if (doomed) {
       onChange(doomed);

@@ -213,7 +213,7 @@ export class Expiration {
       wanted = this.#isUnchanged(current, sandbox) ? transition(current, now) : undefined;
       return wanted === undefined ? current : wanted;
     });
-    if (next === wanted) return next;
+    if (next !== undefined && next === wanted) return next;
     this.#parts.logger.info({ sandboxID: sandbox.id, phase: sandbox.phase }, 'an expiry was overtaken');
     // Removed by the platform while it was frozen: no other gateway would thaw it. After the hook the machine is paused.
     if (!next && hook !== 'done')

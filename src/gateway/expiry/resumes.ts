@@ -137,6 +137,6 @@ export class Resumes {
       isClaimed = next !== current;
       return next;
     });
-    return isClaimed ? sandbox : null;
+    return isClaimed && sandbox ? sandbox : null;
   }
 }

@@ -119,7 +119,8 @@ export class Scheduler {
       return next;
     });
     if (claimed && sandbox) void this.work(sandbox, since);
-    else if (claimed) this.#logger.info({ sandboxID: id }, 'forgotten: it has been paused for too long');
+    else if (sandbox === null)
+      this.#logger.info({ sandboxID: id }, 'forgotten: it has been paused for too long');
   }
 
   /**

@@ -122,11 +122,11 @@ export class Registry {
     }
   }
 
-  /** Changes a record. Null: there is none, or the change has removed it. */
-  async change(id: string, change: Change): Promise<Sandbox | null> {
+  /** Changes a record. Null: this change has removed it; undefined: there is none. */
+  async change(id: string, change: Change): Promise<Sandbox | null | undefined> {
     for (;;) {
       const { stored, now } = await this.#store.read(id);
-      if (!stored) return null;
+      if (!stored) return undefined;
       const sandbox = change(stored.sandbox, now);
       if (sandbox === stored.sandbox) return sandbox;
       if (await this.#store.write(id, sandbox, stored.version)) return sandbox;
