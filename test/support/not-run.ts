@@ -8,9 +8,15 @@ declare module 'vitest' {
   }
 }
 
-/** Prints at the end of a run which tests this machine could not run, by reason. */
+/** Prints at the end of a run which tests this machine could not run, by reason, and which passed only when tried again. */
 export class NotRunReporter implements Reporter {
   onTestRunEnd(modules: readonly TestModule[]): void {
+    this.#tellNotRun(modules);
+    const flaky = modules.flatMap(flakyOf);
+    if (flaky.length > 0) process.stdout.write(`\n FLAKY: passed when tried again\n${flaky.join('\n')}\n\n`);
+  }
+
+  #tellNotRun(modules: readonly TestModule[]): void {
     const byReason = new Map<string, string[]>();
     for (const module of modules) {
       for (const [reason, names] of notRun(module)) {
@@ -32,6 +38,14 @@ function notRun(module: TestModule): Map<string, string[]> {
     if (reason) byReason.set(reason, [...(byReason.get(reason) ?? []), test.fullName]);
   }
   return byReason;
+}
+
+/** The tests that passed after a failure, with its reason. */
+function flakyOf(module: TestModule): string[] {
+  const file = relative(process.cwd(), module.moduleId);
+  return [...module.children.allTests('passed')]
+    .filter((test) => test.diagnostic()?.flaky)
+    .map((test) => `   ${file}: ${test.fullName}\n     ${test.result().errors?.[0]?.message}`);
 }
 
 /** The names of the tests; the name of the file when none of its tests ran. */
