@@ -238,7 +238,7 @@ describe('test files', () => {
     expect(known.filter(({ to }) => /\.(test|guest)\.ts$/.test(to))).toEqual([]);
   });
 
-  test('are not repeated when they fail: an unreliable test is to be fixed', () => {
+  test('are not repeated by themselves when they fail: CI alone does that, and tells which', () => {
     const again = testFiles.filter((file) => /\bretry: /.test(readFileSync(join(TOP, file), 'utf8')));
     expect(again).toEqual([]);
   });

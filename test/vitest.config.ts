@@ -17,8 +17,6 @@ export default defineConfig({
     expect: { requireAssertions: true, poll: { interval: 10, timeout: 20_000 } },
     testTimeout: 60_000,
     hookTimeout: 60_000,
-    // One that passes only when tried again is told at the end as flaky.
-    retry: Number(process.env.ENVD_TEST_RETRIES ?? 0),
     setupFiles: ['test/support/root.ts'],
     reporters: ['default', new NotRunReporter()],
   },
