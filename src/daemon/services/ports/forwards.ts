@@ -12,8 +12,6 @@ const SLOW = 10;
 const MOST_SHARE = 0.05;
 /** Ports that are begun at one look. */
 const MAX_NEW = 128;
-/** Of the ports that are forwarded, those of one user. */
-const USER_SHARE = 0.5;
 /** Of rpcbind, which programs of the guest use that mount NFS, and which is at localhost so as not to be reachable. */
 const PRIVATE_PORT = 111;
 /** Ports named in a line of the log. */
@@ -152,19 +150,18 @@ export class Forwards implements Disposable {
     return gone.map(({ listener }) => listener.port);
   }
 
-  /** Those that are to be begun now: within the limit and the shares of their users. */
+  /** Those that are to be begun now: no user gets more than are left to all, so that the next ones get some, too. */
   #chosen(wanted: ReadonlyMap<number, Listener>): Listener[] {
-    const { maxPorts } = this.#options;
-    const share = Math.max(1, Math.floor(maxPorts * USER_SHARE));
     const own = new Map<number, number>();
     const count = ({ uid }: Listener) => own.set(uid, (own.get(uid) ?? 0) + 1);
     for (const { listener } of this.#forwards.values()) count(listener);
     for (const listener of this.#failed.values()) count(listener);
     const chosen: Listener[] = [];
     for (const listener of wanted.values()) {
-      if (this.#forwards.size + chosen.length === maxPorts) break;
+      const left = this.#options.maxPorts - this.#forwards.size - chosen.length;
+      if (left <= 0) break;
       const isNew = !this.#forwards.has(listener.port) && !this.#failed.has(listener.port);
-      if (!isNew || (own.get(listener.uid) ?? 0) >= share) continue;
+      if (!isNew || (own.get(listener.uid) ?? 0) >= left) continue;
       if (chosen.length === MAX_NEW) {
         // The rest has its turn at the next look.
         this.#previous = null;
