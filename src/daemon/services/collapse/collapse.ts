@@ -61,9 +61,12 @@ export class Collapser {
     debug('collapse', 'trimmed', () => ({ withCode }));
   }
 
-  /** V8 optimises code again, which a collapse has ended: that costs more frames than the first calls after a resume. */
+  /**
+   * V8 optimises code again, which a collapse has ended: that costs more frames than the first calls after a resume. Not while
+   * an operation holds the lock: the work of a collapse is no reason.
+   */
   optimiseAgain(): void {
-    this.#optimise(true);
+    if (!this.#lock.isHeld) this.#optimise(true);
   }
 
   #optimise(wanted: boolean): void {

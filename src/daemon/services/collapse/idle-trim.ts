@@ -27,7 +27,7 @@ export class IdleTrim implements Disposable {
   /** Since the last trim. The start is worth one. */
   #workMs = WORTH_MS;
 
-  /** While `isPaused`, nothing is done: the next thing that happens is a pause. */
+  /** While `isPaused`, nothing is done or counted: the next thing that happens is a pause, or a resume just was. */
   constructor(collapser: Trimmed, isPaused: () => boolean) {
     this.#collapser = collapser;
     collapser.onCollapsed = () => this.#restart();
@@ -52,10 +52,11 @@ export class IdleTrim implements Disposable {
     const now = performance.eventLoopUtilization();
     const { active, utilization } = performance.eventLoopUtilization(now, this.#previous);
     this.#previous = now;
+    if (this.#isPaused()) return;
     this.#workMs += active;
     if (this.#workMs >= BUSY_MS) this.#collapser.optimiseAgain();
     this.#idleLooks = utilization <= IDLE ? this.#idleLooks + 1 : 0;
-    if (this.#idleLooks < IDLE_LOOKS || this.#workMs < WORTH_MS || this.#isPaused()) return;
+    if (this.#idleLooks < IDLE_LOOKS || this.#workMs < WORTH_MS) return;
     this.#workMs = 0;
     // Most code of the start never runs again; that of calls does, and a pause without a collapse may come next.
     this.#collapser.trim(this.#isFirst);

@@ -77,6 +77,19 @@ test('code is optimised again when there was work after a collapse', () => {
   expect(state.optimises).toBe(true);
 });
 
+test('what is done during a freeze is no reason for it: the calls after a resume come before the thaw', () => {
+  const { pass, state, collapser } = daemon();
+  state.isPaused = true;
+  collapser.onCollapsed();
+  state.optimises = false;
+  pass(2, 2000);
+  state.isPaused = false;
+  pass(1, 200);
+  expect(state.optimises).toBe(false);
+  pass(1, 60);
+  expect(state.optimises).toBe(true);
+});
+
 test('ends', () => {
   const { pass, idleTrim } = daemon();
   idleTrim[Symbol.dispose]();
