@@ -25,19 +25,25 @@ interface DirectOptions {
   readonly fileHead: readonly string[];
 }
 
+/** A route with the name of its operation, made once. */
+interface Operation<Route> {
+  readonly route: Route;
+  readonly operation: string;
+}
+
 /**
  * Serves RPCs in the Connect protocol, `GET /health` and small files without Fastify, whose routing and hooks take as much
  * CPU as such a call itself. Only requests that pass every hook unchanged: all others are left to Fastify, which serves the same calls.
  */
 export class DirectCalls {
   readonly #options: DirectOptions;
-  readonly #unary: ReadonlyMap<string, UnaryRoute>;
-  readonly #streams: ReadonlyMap<string, StreamRoute>;
+  readonly #unary: ReadonlyMap<string, Operation<UnaryRoute>>;
+  readonly #streams: ReadonlyMap<string, Operation<StreamRoute>>;
 
   constructor(options: DirectOptions) {
     this.#options = options;
-    this.#unary = new Map(options.unary.map((route) => [route.path, route]));
-    this.#streams = new Map(options.streams.map((route) => [route.path, route]));
+    this.#unary = byPath(options.unary);
+    this.#streams = byPath(options.streams);
   }
 
   /** Serves the request and returns true, or returns false without effect. */
@@ -68,25 +74,31 @@ export class DirectCalls {
 
   #serveUnary(request: IncomingMessage, response: ServerResponse): boolean {
     const { guest, calls, head } = this.#options;
-    const route = this.#unary.get(request.url ?? '');
-    const codec = route && unaryCodecOf(request);
+    const called = this.#unary.get(request.url ?? '');
+    const codec = called && unaryCodecOf(request);
     if (!codec || !speaksOurVersion(request) || !hasAccess(request.headers, guest)) return false;
-    const call = calls.begin(`POST ${route.path}`, request, response);
+    const call = calls.begin(called.operation, request, response);
     const encoding = encodingOf(request.headers);
-    void finish(route.serve({ call, headers: headersOf(request), head, codec, encoding }), call);
+    void finish(called.route.serve({ call, headers: headersOf(request), head, codec, encoding }), call);
     return true;
   }
 
   #serveStream(request: IncomingMessage, response: ServerResponse): boolean {
     const { guest, calls, head, places } = this.#options;
-    const route = this.#streams.get(request.url ?? '');
-    const codec = route && streamCodecOf(request.headers['content-type']);
+    const called = this.#streams.get(request.url ?? '');
+    const codec = called && streamCodecOf(request.headers['content-type']);
     if (!codec || !speaksOurVersion(request) || !hasAccess(request.headers, guest)) return false;
     if (!places.take(response)) return false;
-    const call = calls.begin(`POST ${route.path}`, request, response);
-    void finish(route.serve({ call, headers: headersOf(request), head, codec }), call);
+    const call = calls.begin(called.operation, request, response);
+    void finish(called.route.serve({ call, headers: headersOf(request), head, codec }), call);
     return true;
   }
+}
+
+function byPath<Route extends { readonly path: string }>(
+  routes: readonly Route[],
+): ReadonlyMap<string, Operation<Route>> {
+  return new Map(routes.map((route) => [route.path, { route, operation: `POST ${route.path}` }]));
 }
 
 async function finish(served: Promise<unknown>, call: CallScope): Promise<void> {

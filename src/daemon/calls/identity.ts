@@ -14,6 +14,7 @@ export function identityOf(request: IncomingMessage): Record<string, string> {
 }
 
 function userOf({ authorization }: IncomingHttpHeaders, url: string): string | null {
+  if (authorization === undefined && !url.includes('?')) return null;
   const name = authorization === undefined ? IN_QUERY.exec(url)?.[1] : nameIn(authorization);
   return name !== undefined && USER.test(name) ? name : null;
 }

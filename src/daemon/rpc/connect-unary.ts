@@ -13,15 +13,17 @@ import type { Subject } from '../calls/subject.ts';
 import { type Codec, decodeMessage } from './codec.ts';
 import { ListAnswer } from './list-answer.ts';
 import { REQUEST_LIMIT_BYTES, type RequestHeaders, readBody, timeoutOf } from './request.ts';
-import { type Destination, sendAnswer, sendError, sendText } from './unary-answer.ts';
+import { type Destination, sendAnswer, sendError } from './unary-answer.ts';
 
 const CONTENT_TYPE = /^application\/(json|proto)(?: *; *charset=utf-?8)?$/i;
 
 /** The codec of an uncompressed unary request in the Connect protocol; null for any other. */
-export function unaryCodecOf(request: IncomingMessage): Codec | null {
-  const type = CONTENT_TYPE.exec(request.headers['content-type'] ?? '')?.[1]?.toLowerCase();
-  if (!type || request.headers['content-encoding'] !== undefined) return null;
-  return type === 'json' ? 'json' : 'binary';
+export function unaryCodecOf({ headers }: IncomingMessage): Codec | null {
+  if (headers['content-encoding'] !== undefined) return null;
+  const contentType = headers['content-type'] ?? '';
+  if (contentType === 'application/json') return 'json';
+  const type = CONTENT_TYPE.exec(contentType)?.[1]?.toLowerCase();
+  return type === undefined ? null : type === 'json' ? 'json' : 'binary';
 }
 
 /** The context of a unary call. */
@@ -52,6 +54,11 @@ export interface UnaryMethod<Input extends DescMessage, Output extends DescMessa
   readonly method: DescMethodUnary<Input, Output>;
   /** Whether unknown JSON properties are ignored or refused. */
   readonly ignoreUnknownFields: boolean;
+  /**
+   * Whether what `handle` returns is its own JSON: strings, numbers of 32 bits and messages, without members that have their
+   * default, in the order of their numbers. protobuf-es takes some microseconds to make a message of it, and JSON of that.
+   */
+  readonly isOwnJson?: boolean;
   handle(
     message: MessageShape<Input>,
     call: UnaryCall<Output>,
@@ -70,10 +77,10 @@ async function serveUnary<Input extends DescMessage, Output extends DescMessage>
   served: UnaryMethod<Input, Output>,
   exchange: UnaryExchange,
 ): Promise<unknown> {
-  const { call, headers, head } = exchange;
+  const { call, headers, head, codec } = exchange;
   try {
     call.expireAfter(timeoutOf(headers), 'the operation timed out');
-    await answer(served, exchange);
+    await answer(served, exchange, await readBody(call, REQUEST_LIMIT_BYTES[codec]));
     return null;
   } catch (error) {
     if (call.response.headersSent) call.response.destroy();
@@ -84,21 +91,30 @@ async function serveUnary<Input extends DescMessage, Output extends DescMessage>
   }
 }
 
-async function answer<Input extends DescMessage, Output extends DescMessage>(
+/** Without a promise unless the call has one. */
+function answer<Input extends DescMessage, Output extends DescMessage>(
   served: UnaryMethod<Input, Output>,
   exchange: UnaryExchange,
-): Promise<void> {
+  body: Buffer,
+): Promise<void> | void {
   const { method, ignoreUnknownFields } = served;
   const { call: scope, headers, codec } = exchange;
-  const body = await readBody(scope, REQUEST_LIMIT_BYTES[codec]);
   const message = decodeMessage(method.input, body, codec, ignoreUnknownFields);
   const call = new Call(headers, scope, codec, method.output);
-  const output = await scope.race(Promise.resolve(served.handle(message, call)));
-  const chunks = call.slices?.end();
-  if (chunks) return sendAnswer(exchange, chunks);
-  const init = create(method.output, output);
-  if (codec === 'json') return sendText(exchange, toJsonString(method.output, init));
-  return sendAnswer(exchange, [toBinary(method.output, init)]);
+  const send = (output: MessageInitShape<Output>) =>
+    sendAnswer(exchange, call.slices?.end() ?? encode(served, output, codec));
+  const handled = served.handle(message, call);
+  return handled instanceof Promise ? scope.race(handled).then(send) : send(handled);
+}
+
+function encode<Input extends DescMessage, Output extends DescMessage>(
+  { method, isOwnJson = false }: UnaryMethod<Input, Output>,
+  output: MessageInitShape<Output>,
+  codec: Codec,
+): string | Uint8Array[] {
+  if (isOwnJson && codec === 'json') return JSON.stringify(output);
+  const message = create(method.output, output);
+  return codec === 'json' ? toJsonString(method.output, message) : [toBinary(method.output, message)];
 }
 
 /** Makes what few calls need when it is asked for. */

@@ -30,6 +30,13 @@ export const REASON: Readonly<Record<EndReasonName, EndReason>> = {
   unknown: EndReason.UNSPECIFIED,
 };
 
+/** What a process is known by. */
+interface Listed {
+  readonly config: ProcessConfig;
+  readonly pid: number;
+  readonly tag: string | null;
+}
+
 const DEFAULT_SIZE: TerminalSize = { cols: 80, rows: 24 };
 
 /** The body of a request that starts a program. */
@@ -40,6 +47,21 @@ export function startFrame(process: { readonly cmd: string; readonly cwd: string
 export function configOf(message: ConfigMessage | undefined): ProcessConfig {
   if (!message) throw new EnvdError('invalid_argument', 'process is missing');
   return { command: message.cmd, args: message.args, environment: message.envs, cwd: message.cwd ?? null };
+}
+
+/** What List tells of a process, which is its own JSON: without empty members, in the order of their numbers. */
+export function infoOf({ config, pid, tag }: Listed) {
+  const { command, args, environment, cwd } = config;
+  return {
+    config: {
+      cmd: command,
+      ...(args.length > 0 && { args: [...args] }),
+      ...(Object.keys(environment).length > 0 && { envs: { ...environment } }),
+      ...(cwd !== null && { cwd }),
+    },
+    pid,
+    ...(tag !== null && { tag }),
+  };
 }
 
 /** The size of a terminal; 80 × 24 where it is missing or 0. */

@@ -15,7 +15,7 @@ import type { ManagedProcess } from '../services/process/process.ts';
 import type { ProcessTable } from '../services/process/table.ts';
 import { choicesOf } from './codec.ts';
 import type { UnaryCall } from './connect-unary.ts';
-import { inputOf, selectorOf, sizeOf } from './process-messages.ts';
+import { infoOf, inputOf, selectorOf, sizeOf } from './process-messages.ts';
 
 /** The calls of `process.Process`, except its event streams. */
 export function processService(processes: ProcessTable) {
@@ -28,7 +28,8 @@ export function processService(processes: ProcessTable) {
   return {
     list(_request: ListRequest, { list }: UnaryCall<typeof ListResponseSchema>) {
       const all = processes.list();
-      const messageOf = (some: readonly ManagedProcess[]) => ({ processes: some.map(infoOf) });
+      const messageOf = (some: readonly ManagedProcess[]) =>
+        some.length > 0 ? { processes: some.map(infoOf) } : {};
       return list ? list.addAll(all, sizeOfInfo, messageOf) : messageOf(all);
     },
     update({ process, pty }, context: UnaryCall) {
@@ -65,19 +66,6 @@ export function processService(processes: ProcessTable) {
       return {};
     },
   } satisfies Partial<ServiceImpl<typeof Process>>;
-}
-
-function infoOf({ config, pid, tag }: ManagedProcess) {
-  return {
-    config: {
-      cmd: config.command,
-      args: [...config.args],
-      envs: { ...config.environment },
-      ...(config.cwd !== null && { cwd: config.cwd }),
-    },
-    pid,
-    ...(tag !== null && { tag }),
-  };
 }
 
 /** About the bytes of `infoOf`, which may be some MiB. */

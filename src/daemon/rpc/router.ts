@@ -74,7 +74,7 @@ function processRoutes(calls: ReturnType<typeof processService>): UnaryRoute[] {
   const unary = <I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
     handle: UnaryMethod<I, O>['handle'],
-  ) => unaryRoute({ method, handle, ignoreUnknownFields: true });
+  ) => unaryRoute({ method, handle, ignoreUnknownFields: true, isOwnJson: true });
   return [
     unary(list, calls.list),
     unary(update, calls.update),

@@ -31,7 +31,17 @@ const ENCODERS: Readonly<Record<Encoding, () => Transform>> = { gzip: createGzip
 const COMPRESSED_BYTES = 1024;
 
 /** Sends an encoded message. Throws `aborted` when the client disconnects. */
-export async function sendAnswer(to: Destination, chunks: readonly Uint8Array[]): Promise<void> {
+export function sendAnswer(to: Destination, message: string | readonly Uint8Array[]): Promise<void> | void {
+  if (typeof message !== 'string') return sendChunks(to, message);
+  const { encoding, call } = to;
+  if (encoding !== null) return sendChunks(to, [Buffer.from(message)]);
+  const length = Buffer.byteLength(message);
+  hold(call, length);
+  call.response.writeHead(200, [...headOf(to), 'content-length', String(length)]);
+  call.response.end(message);
+}
+
+async function sendChunks(to: Destination, chunks: readonly Uint8Array[]): Promise<void> {
   const { encoding, call } = to;
   const { response } = call;
   const length = chunks.reduce((sum, chunk) => sum + chunk.length, 0);
@@ -44,16 +54,6 @@ export async function sendAnswer(to: Destination, chunks: readonly Uint8Array[])
   const [only] = chunks;
   if (only && chunks.length === 1) endWith(response, Buffer.from(only.buffer, only.byteOffset, only.length));
   else await flow(chunks, response, null);
-}
-
-/** Sends a message that is encoded as text. Throws `aborted` when the client disconnects. */
-export function sendText(to: Destination, text: string): Promise<void> | void {
-  const { encoding, call } = to;
-  if (encoding !== null) return sendAnswer(to, [Buffer.from(text)]);
-  const length = Buffer.byteLength(text);
-  hold(call, length);
-  call.response.writeHead(200, [...headOf(to), 'content-length', String(length)]);
-  call.response.end(text);
 }
 
 /** Counts a large answer until it has been taken. */
