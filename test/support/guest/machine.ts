@@ -5,11 +5,12 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { freePort } from '../free-port.ts';
 import type { Image } from './image.ts';
+import { guestProcessor } from './processor.ts';
 import { Qmp } from './qmp.ts';
 import { run } from './tools.ts';
 
 const MEMORY = '1024M';
-const COMMAND_LINE = 'console=ttyS0 quiet net.ifnames=0 mitigations=off nokaslr random.trust_cpu=on';
+const COMMAND_LINE = 'quiet net.ifnames=0 mitigations=off nokaslr random.trust_cpu=on';
 /** A boot without KVM takes 20 s, and several times as long on a busy machine. */
 const BOOT_LIMIT_MS = 600_000;
 
@@ -101,15 +102,16 @@ export class Machine implements AsyncDisposable {
     rmSync(control, { force: true });
     const memory = `memory-backend-file,id=m0,size=${MEMORY},mem-path=${join(directory, 'memory')},share=${share}`;
     const drive = `id=d,file=${join(directory, 'disk.qcow2')},format=qcow2,if=none,snapshot=${snapshot}`;
+    const { qemu: program, machine, cpu, console } = guestProcessor();
     const args = [
-      ...['-M', 'q35,memory-backend=m0', '-accel', 'tcg,tb-size=512', '-cpu', 'Nehalem', '-m', MEMORY],
+      ...['-M', `${machine},memory-backend=m0`, '-accel', 'tcg,tb-size=512', '-cpu', cpu, '-m', MEMORY],
       ...['-object', memory, '-nodefaults', '-no-user-config', '-display', 'none', '-no-reboot'],
-      ...['-kernel', image.kernel, '-initrd', image.initrd, '-append', COMMAND_LINE],
+      ...['-kernel', image.kernel, '-initrd', image.initrd, '-append', `console=${console} ${COMMAND_LINE}`],
       ...['-drive', drive, '-device', 'virtio-blk-pci,drive=d'],
       ...['-netdev', `user,id=n,hostfwd=tcp:127.0.0.1:${port}-:49983`, '-device', 'virtio-net-pci,netdev=n'],
       ...['-serial', `file:${join(directory, 'console.log')}`, '-qmp', `unix:${control},server=on,wait=off`],
     ];
-    const qemu = spawn('qemu-system-x86_64', [...args, ...more], {
+    const qemu = spawn(program, [...args, ...more], {
       stdio: ['ignore', 'inherit', 'inherit'],
       env: { ...process.env, ...env },
     });
