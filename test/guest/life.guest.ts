@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { HealthReport } from '../../src/daemon/services/guest/health.ts';
 import { EventType } from '../../src/gen/filesystem/filesystem_pb.js';
 import { byTag, transcribe } from '../support/clients.ts';
+import { argumentsToAsk, isAccepted } from '../support/code.ts';
 import { booted, whenBooted } from '../support/guest/booted.ts';
 import { Guest } from '../support/guest/guest.ts';
 import { Machine, type Snapshot } from '../support/guest/machine.ts';
@@ -59,6 +60,13 @@ describe('the life of a guest', whenBooted, () => {
     const [major = 0, minor = 0] = release.split('.').map(Number);
     const collapses = major > 6 || (major === 6 && minor >= 1);
     expect(missing.map((text) => text.split(' ')[0])).toEqual(collapses ? [] : ['collapse']);
+  });
+
+  test('V8 accepts the code that was compiled at the build', async () => {
+    const launcher = await guest.shell('cat /opt/envd/bin/envd');
+    const process = { cmd: '/opt/envd/lib/envd', args: argumentsToAsk('/opt/envd', 'envd', launcher) };
+    const { stdout } = await transcribe(guest.process.start({ process, stdin: false }));
+    expect(isAccepted(stdout.toString())).toBe(true);
   });
 
   test('the daemon listens on its port; no other port is reachable from outside', async () => {

@@ -5,11 +5,22 @@ import { join } from 'node:path';
 /** Whether V8 takes the code that an image has of its program, with the flags of its launcher. */
 export function acceptsCode(image: string, name: string): boolean {
   const launcher = readFileSync(join(image, 'bin', name), 'utf8');
+  const output = execFileSync(join(image, 'lib', name), argumentsToAsk(image, name, launcher), {
+    encoding: 'utf8',
+  });
+  return isAccepted(output);
+}
+
+/** Arguments with which the Node of an image, whose launcher has this text, tells whether V8 takes the code. */
+export function argumentsToAsk(image: string, name: string, launcher: string): string[] {
   const flags = /exec "\$lib\/\S+" (.*?) "\$lib/.exec(launcher)?.[1]?.split(' ') ?? [];
   const loader = JSON.stringify(join(image, 'lib', `${name}.cjs`));
   const program = `const { script } = require(${loader}); console.log('rejected:', script.cachedDataRejected)`;
-  const args = [...flags, '-e', program, 'argv1', '--version'];
-  const output = execFileSync(join(image, 'lib', name), args, { encoding: 'utf8' });
+  return [...flags, '-e', program, 'argv1', '--version'];
+}
+
+/** Reads what it has printed. */
+export function isAccepted(output: string): boolean {
   const [, rejected] = /^rejected: (true|false)$/m.exec(output) ?? [];
   if (!rejected) throw new Error(`V8 was given no code: ${output}`);
   return rejected === 'false';
