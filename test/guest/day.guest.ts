@@ -33,6 +33,13 @@ async function initUnderRetries(
   }
 }
 
+/** Of the freeze of a hierarchy, in which more than one cgroup was frozen. */
+function expectNothingEscaped(audit: { truncated?: boolean; frozen?: number }): void {
+  expect(audit).toMatchObject({ escaped: 0, violations: 0 });
+  // Cut short after 25 ms, an emulated guest may not have looked at any.
+  if (!audit.truncated) expect(audit.frozen).toBeGreaterThan(1);
+}
+
 const isForwarded = async (guest: Guest, port: number) => {
   const { ports } = (await (await guest.call('GET', '/ports')).json()) as { ports: { port: number }[] };
   return ports.some((one) => one.port === port);
@@ -102,10 +109,9 @@ describe('a day in the life of a guest', whenBooted, () => {
       };
       const second = await initUnderRetries(again, body);
       again.token = 'day';
-      const audit = JSON.parse(second.audit ?? '{}');
-      expect(audit).toMatchObject({ escaped: 0, violations: 0 });
-      // Cut short after 25 ms, an emulated guest may not have looked at any.
-      if (!audit.truncated) expect(audit.frozen).toBeGreaterThan(1);
+      // The answer of the try that has thawed may have come too late.
+      if (second.audit === null) expect(second.tries).toBeGreaterThan(1);
+      else expectNothingEscaped(JSON.parse(second.audit));
       expect(Math.abs(Number(await again.shell('date +%s')) * 1000 - later.getTime())).toBeLessThan(
         HOUR_MS / 2,
       );
