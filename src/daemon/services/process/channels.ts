@@ -19,9 +19,9 @@ export interface Channels {
   setPaused(paused: boolean): void;
   /**
    * To be called once, when the process has been reaped. Resolves when everything written until then has been passed
-   * to `onOutput`; a paused channel delays that.
+   * to `onOutput`, with whether a process holds the output open; a paused channel delays that.
    */
-  drained(): Promise<void>;
+  drained(): Promise<boolean>;
   /** Throws `failed_precondition` where there is no terminal. */
   resize(size: TerminalSize): void;
   /** Reads and discards the output from now on, until the last holder closes it. */
@@ -51,7 +51,7 @@ export function takeOverChannels(
 ): Channels {
   const { master, slave } = ends;
   if (kind === 'pipes') return new PipeChannels(ends, source, onOutput);
-  if (master === null || slave === null) return new ClosedTerminal();
+  if (master === null || slave === null) return new ClosedChannels('terminal');
   return new TerminalChannels(new Terminal({ master, slave }), onOutput);
 }
 
@@ -114,8 +114,9 @@ class PipeChannels implements Channels {
     for (const output of this.#outputs) output.setPaused(paused);
   }
 
-  async drained(): Promise<void> {
+  async drained(): Promise<boolean> {
     await Promise.all(this.#outputs.map((output) => output.drained()));
+    return this.#outputs.some(({ descriptor }) => descriptor !== null);
   }
 
   resize(): void {
@@ -162,10 +163,10 @@ class TerminalChannels implements Channels {
   }
 
   // At once: it is less than the window of a reader.
-  drained(): Promise<void> {
+  drained(): Promise<boolean> {
     for (const bytes of this.#terminal.drain()) this.#onOutput('pty', bytes);
     this.#closed.resolve();
-    return Promise.resolve();
+    return Promise.resolve(false);
   }
 
   resize(size: TerminalSize): void {
@@ -182,18 +183,22 @@ class TerminalChannels implements Channels {
   }
 }
 
-/** The channels of a process whose terminal is closed: it has ended. */
-class ClosedTerminal implements Channels {
-  readonly kind = 'terminal';
+/** In place of the channels of a process that has ended, as the end event is kept for long; nobody holds its output open. */
+export class ClosedChannels implements Channels {
+  readonly kind: Channels['kind'];
   readonly input = null;
   readonly closed = Promise.resolve();
   readonly inputClosed = null;
   readonly ends = NO_ENDS;
 
+  constructor(kind: Channels['kind']) {
+    this.kind = kind;
+  }
+
   setPaused(): void {}
 
-  drained(): Promise<void> {
-    return this.closed;
+  drained(): Promise<boolean> {
+    return Promise.resolve(false);
   }
 
   resize(): void {

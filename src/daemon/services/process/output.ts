@@ -26,7 +26,7 @@ export class Output implements Source, Kept {
   #held = false;
   readonly #history: History;
   readonly #readers: Reader[] = [];
-  readonly #setPaused: (paused: boolean) => void;
+  #setPaused: (paused: boolean) => void;
   readonly #unread: Unread | null;
   /** What is counted in `#unread`, in bytes, and the position of the slowest reader then. */
   #counted = 0;
@@ -79,6 +79,7 @@ export class Output implements Source, Kept {
   /** Appends the last event. */
   end(event: ProcessEvent): void {
     this.#ended = true;
+    this.#setPaused = () => {};
     this.#append(event, 0);
   }
 

@@ -4,7 +4,7 @@ import { monotonicMs } from '../../os/machine.ts';
 import type { TerminalSize } from '../../os/pty.ts';
 import { SIGKILL, signalGroup } from '../../os/signals.ts';
 import type { ProcessExit, Spawned } from '../../os/spawn.ts';
-import type { Channels } from './channels.ts';
+import { type Channels, ClosedChannels } from './channels.ts';
 import { type EndEvent, endEvent, type Offsets } from './events.ts';
 import { Input } from './input.ts';
 import type { Leaf } from './leaf.ts';
@@ -13,8 +13,8 @@ import type { ProcessConfig, ProcessPast, ProcessState } from './process-state.t
 import type { Reader } from './reader.ts';
 
 /**
- * How long the end event waits, after the exit, for background children that hold the pipes open, in milliseconds. Not
- * after a kill. Output written before the exit is delivered first, however long its readers take.
+ * How long the end event waits, after the output written before the exit, for background children that hold the pipes open,
+ * in milliseconds. Not after a kill.
  */
 const PIPE_HOLD_MS = 2000;
 
@@ -34,9 +34,8 @@ export class ManagedProcess {
   /** Resolves with the end event, once that has been appended to the output. */
   readonly ended: Promise<EndEvent>;
 
-  readonly #forgotten = Promise.withResolvers<void>();
-  /** Resolves when its output is forgotten and no process holds that open. */
-  readonly forgotten = this.#forgotten.promise;
+  /** Called when its output is forgotten and no process holds that open. */
+  onForgotten: () => void = () => {};
   /** Called when its state has changed as far as a later program needs to know it. */
   onChange: () => void = () => {};
   #deadlineAt: number | null = null;
@@ -46,7 +45,7 @@ export class ManagedProcess {
   #endedAt = 0;
   #killed = false;
   #expired = false;
-  readonly #channels: Channels;
+  #channels: Channels;
   readonly #input: Input | null;
   readonly #output: Output;
   readonly #leaf: Leaf | null;
@@ -194,7 +193,7 @@ export class ManagedProcess {
   /** Drops the output that is kept for clients that reconnect. */
   forgetOutput(): void {
     this.#output.forget();
-    void this.#channels.closed.then(this.#forgotten.resolve);
+    void this.#channels.closed.then(() => this.onForgotten());
   }
 
   /** Whether the deadline ended the process. */
@@ -249,13 +248,15 @@ export class ManagedProcess {
     this.#exit = exit;
     // Most end at once.
     setImmediate(() => this.#end ?? this.onChange());
-    const closed = within(PIPE_HOLD_MS, this.#channels.closed, () => {});
-    await this.#channels.drained();
-    if (!this.#killed) await closed;
+    const isHeld = await this.#channels.drained();
+    if (isHeld && !this.#killed) await within(PIPE_HOLD_MS, this.#channels.closed, () => {});
     const usage = this.#leaf?.usage(!this.#spawned.isChild) ?? null;
     const event = this.#ended(endEvent(exit, this.#expired, usage));
     this.#input?.close();
     this.#channels.discard();
+    void this.#channels.closed.then(() => {
+      this.#channels = new ClosedChannels(this.#channels.kind);
+    });
     this.#leaf?.release();
     this.onChange();
     return event;

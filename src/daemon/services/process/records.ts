@@ -77,21 +77,26 @@ export class ProcessRecords {
   follow(process: ManagedProcess, startId: string | null, record: KeptRecord): void {
     if (!this.#store.isActive) return;
     let isLast = false;
-    const update = ({ ends, pidfd, ...state }: ProcessState) => {
+    const update = (state: ProcessState) => {
       if (isLast) return;
-      const kept = { about: 'process', ...state, startId, output: this.#output.key } as const;
+      const { ends, pidfd } = state;
+      // JSON leaves out what is undefined: V8 copies a whole object faster than the rest of one.
+      const without = { ends: undefined, pidfd: undefined };
+      const kept = { ...state, ...without, about: 'process', startId, output: this.#output.key } as const;
       isLast = state.end !== null && Object.values(ends).every((end) => end === null);
       set(record, kept, { ...ends, pidfd }, isLast);
     };
     this.#records.set(process, { key: record.key, update });
-    process.onChange = () => update(process.state);
+    process.onChange = () => {
+      if (!isLast) update(process.state);
+    };
     // Otherwise at its end, before its client is told anything.
     if (!process.isOver) process.onChange();
-    void process.forgotten.then(() => {
+    process.onForgotten = () => {
       process.onChange = () => {};
       this.#records.delete(process);
       record.drop();
-    });
+    };
   }
 
   /** Resolves when the records would survive a kill now, after a second at most; null: they would. */
