@@ -19,9 +19,10 @@ export function recallWaiting(): void;
 
 /**
  * What `spawn` reports: `started` (pid; the caller's ends of stdin, stdout and stderr: close-on-exec, blocking, owned by
- * the caller; -1: none; the pidfd, which is open until the next report), or `ran` in place of it, if the next report follows at once; then `exited` or `signaled` (exit code or signal; microseconds of user and of system time; peak
- * resident memory in KiB); or else the step
- * that failed (errno). Unused numbers are 0.
+ * the caller; -1: none; the pidfd, which is open until the next report), without a terminal 2 ms after the execve, or `ran` in
+ * place of it when it ends before, and the next report follows at once; then `exited` or `signaled` (exit code or signal;
+ * microseconds of user and of system time; peak resident memory in KiB); or else the step that failed (errno). Unused
+ * numbers are 0.
  */
 export type OnProcess = (event: string, a: number, b: number, c: number, d: number, e: number) => void;
 

@@ -24,9 +24,9 @@
 #define P_PIDFD 3
 #endif
 
-// Time to wait for the end of a child that has been killed because its start took too long, and until a starter that has
-// too many requests is asked again, in milliseconds.
-enum { KILL_MS = 1000, AGAIN_MS = 5, PIDFD_INFO_EXIT = 8 };
+// Time to wait for the end of a child that has been killed because its start took too long, until a starter that has too
+// many requests is asked again, and for the end of a child before it is reported as started, in milliseconds.
+enum { KILL_MS = 1000, AGAIN_MS = 5, SETTLE_MS = 2, PIDFD_INFO_EXIT = 8 };
 
 typedef enum {
   STARTING,  // before the execve
@@ -129,9 +129,18 @@ static bool exit_of_stranger(start* s, siginfo_t* info) {
   return true;
 }
 
+static void report_start(start* s, const char* event) {
+  const double started[5] = {s->pid, s->ours[0], s->ours[1], s->ours[2], s->pidfd};
+  s->ours[0] = s->ours[1] = s->ours[2] = -1;
+  s->state = RUNNING;
+  uv_timer_stop(&s->limit);
+  report(s, event, started);
+}
+
 static void on_exit_readable(uv_poll_t* poll, int status, int events) {
   (void)status, (void)events;
   start* s = poll->data;
+  if (s->state == STARTING) report_start(s, "ran");
   siginfo_t info = {0};
   struct rusage usage = {0};
   // The raw system call has a fifth argument that libc's wrapper lacks: the resource usage.
@@ -143,6 +152,19 @@ static void on_exit_readable(uv_poll_t* poll, int status, int events) {
   const char* event = info.si_code == CLD_EXITED ? "exited" : "signaled";
   if (s->state == RUNNING) report(s, info.si_code ? event : "unknown", values);
   if (s->state == FAILED) report_failure(s);
+}
+
+// False: it has not ended.
+static bool end_if_over(start* s) {
+  if (poll(&(struct pollfd){.fd = s->pidfd, .events = POLLIN}, 1, 0) <= 0) return false;
+  on_exit_readable(&s->exit, 0, UV_READABLE);
+  return true;
+}
+
+// Timers come before descriptors in the event loop.
+static void on_settled(uv_timer_t* timer) {
+  start* s = timer->data;
+  if (!end_if_over(s)) report_start(s, "started");
 }
 
 static int open_poll(start* s, uv_poll_t* poll, int descriptor, int events, uv_poll_cb on_event) {
@@ -173,16 +195,14 @@ static void on_last_report(start* s) {
     report_failure(s);
     return close_handles(s);
   }
-  // Most short ones have ended meanwhile.
-  const bool ended = poll(&(struct pollfd){.fd = s->pidfd, .events = POLLIN}, 1, 0) > 0;
-  int error = ended ? 0 : open_poll(s, &s->exit, s->pidfd, UV_READABLE, on_exit_readable);
-  if (error) return abandon(s, error, "poll");
-  s->state = s->failed_step[0] ? FAILED : RUNNING;
-  const double started[5] = {s->pid, s->ours[0], s->ours[1], s->ours[2], s->pidfd};
-  for (int i = 0; s->state == RUNNING && i < 3; i++) s->ours[i] = -1;
-  if (s->state == RUNNING) report(s, ended ? "ran" : "started", started);
   s->exit.data = s;
-  if (ended) on_exit_readable(&s->exit, 0, UV_READABLE);
+  if (s->failed_step[0]) s->state = FAILED;
+  // A tracer may have what has ended.
+  if (end_if_over(s) && uv_is_closing((uv_handle_t*)&s->limit)) return;
+  int error = open_poll(s, &s->exit, s->pidfd, UV_READABLE, on_exit_readable);
+  if (error) abandon(s, error, "poll");
+  else if (s->state == STARTING && has_terminal(s)) report_start(s, "started");
+  else if (s->state == STARTING) uv_timer_start(&s->limit, on_settled, SETTLE_MS, 0);
 }
 
 // Returns 0 when there will be no more, else -1.
