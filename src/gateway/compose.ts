@@ -161,13 +161,14 @@ function composePlatform(
   });
 }
 
-async function openStore({ redis, redisSentinels, registry }: Config, logger: Logger): Promise<Store> {
+async function openStore(config: Config, logger: Logger): Promise<Store> {
+  const { redis, redisSentinels, redisReplicas: replicas, registry } = config;
   if (redis !== null) {
     // Imported only here: loading the client takes a quarter of the start.
     const { RedisStore } = await import('./registry/redis.ts');
-    if (redisSentinels === null) return RedisStore.open(async () => redis, logger);
+    if (redisSentinels === null) return RedisStore.open({ locate: async () => redis, replicas }, logger);
     const { askSentinels } = await import('./registry/sentinels.ts');
-    return RedisStore.open(askSentinels(redis, redisSentinels), logger);
+    return RedisStore.open({ locate: askSentinels(redis, redisSentinels), replicas }, logger);
   }
   const path = registry ?? ':memory:';
   await mkdir(dirname(path), { recursive: true, mode: 0o700 });

@@ -12,17 +12,22 @@ import {
   parsePath,
   parsePort,
   parseSeconds,
-  parseUrl,
   parseWholeSeconds,
   readSettings,
 } from '../base/settings.ts';
 import { packageVersion } from '../base/version.ts';
 import { type AddressRange, type PortRange, readPorts, readRange } from './access/addresses.ts';
 import { HOOK_SETTINGS, type HookConfig, OPTIONAL_HOOKS } from './config-hooks.ts';
+import {
+  OPTIONAL_REGISTRY,
+  REGISTRY_SETTINGS,
+  type RegistryConfig,
+  readRegistry,
+} from './config-registry.ts';
 import { OPTIONAL_TRAFFIC, TRAFFIC_SETTINGS, type TrafficConfig } from './config-traffic.ts';
 
 /** All settings, validated; nothing else in the gateway reads argv or the environment. */
-export interface Config extends HookConfig, TrafficConfig {
+export interface Config extends HookConfig, TrafficConfig, RegistryConfig {
   /** 0: a free one. */
   readonly port: number;
   readonly host: string;
@@ -38,12 +43,6 @@ export interface Config extends HookConfig, TrafficConfig {
   readonly requireKey: boolean;
   readonly allowAddresses: readonly AddressRange[] | null;
   readonly allowPorts: readonly PortRange[];
-  /** The file of the embedded registry; null with Redis. */
-  readonly registry: string | null;
-  /** The Redis server that holds the registry, or with Sentinels the name of its master as the host; null without. */
-  readonly redis: string | null;
-  /** URLs of the Sentinels that know the master; null: there are none. */
-  readonly redisSentinels: readonly string[] | null;
   /** The most expiries at a time, and on one host. */
   readonly maxExpiries: number;
   readonly maxExpiriesPerHost: number;
@@ -59,18 +58,17 @@ export interface Config extends HookConfig, TrafficConfig {
   readonly version: string;
 }
 
-const DEFAULT_REGISTRY = '/var/lib/envd-gateway/registry.db';
-
 /** What a flag without a default is when it is not given. */
 const NOT_GIVEN = {
   ...{ apiKey: null, keyFile: null, requireKey: false, allowAddresses: null, domain: null },
-  ...{ redis: null, redisSentinels: null },
   ...OPTIONAL_HOOKS,
   ...OPTIONAL_TRAFFIC,
+  ...OPTIONAL_REGISTRY,
 } as const;
 
 /** What is read from the flags. */
-type Settings = Omit<Config, 'version' | 'path' | 'registry' | keyof typeof NOT_GIVEN> & Partial<Config>;
+type Settings = Omit<Config, 'version' | 'path' | keyof RegistryConfig | keyof typeof NOT_GIVEN> &
+  Partial<Config>;
 
 const SETTINGS: Program['settings'] = [
   { flags: '--port <number>', help: 'port to listen on', parse: parsePort, defaultValue: 49980 },
@@ -112,21 +110,7 @@ const SETTINGS: Program['settings'] = [
     parse: parseDomain,
   },
   LOG_LEVEL,
-  {
-    ...{ flags: '--registry <file>', help: `file of the embedded registry (default: ${DEFAULT_REGISTRY})` },
-    ...{ parse: parsePath, conflicts: 'redis' },
-  },
-  {
-    ...{ flags: '--redis <url>', help: 'registry that several gateways share' },
-    parse: parseUrl(['redis:', 'rediss:'], 'allowed', 'It must be a redis:// or rediss:// URL.'),
-  },
-  {
-    ...{
-      flags: '--redis-sentinels <list>',
-      help: "HOST:PORT of Sentinels, or redis:// URLs; the host of --redis is the master's name",
-    },
-    parse: parseList(readSentinel, 'It must be HOST:PORT or redis:// URLs, separated by commas.'),
-  },
+  ...REGISTRY_SETTINGS,
   ...TRAFFIC_SETTINGS,
   {
     ...{ flags: '--max-expiries <number>', help: 'limit of expiries at a time' },
@@ -167,27 +151,16 @@ export function readConfig(
   const read = readSettings<Settings>(program, argv, env);
   if (!('settings' in read)) return read;
   const settings = { ...NOT_GIVEN, ...read.settings };
-  const { apiKey, keyFile, redis, redisSentinels, registry } = settings;
+  const { apiKey, keyFile } = settings;
   if (apiKey === null && keyFile === null) {
     return { exitCode: 2, output: "error: one of '--api-key <key>' and '--key-file <file>' must be given\n" };
   }
-  if (redisSentinels !== null && redis === null) {
-    return { exitCode: 2, output: "error: option '--redis-sentinels <list>' needs '--redis <url>'\n" };
-  }
+  const registry = readRegistry(settings);
+  if (typeof registry === 'string') return { exitCode: 2, output: `error: ${registry}\n` };
   const config: Config = {
     ...settings,
     ...{ version, path: env.PATH || DEFAULT_PATH },
-    registry: redis === null ? (registry ?? DEFAULT_REGISTRY) : null,
+    ...registry,
   };
   return { run: Object.freeze(config) };
-}
-
-const SENTINEL_PORT = '26379';
-
-/** The URL of a Sentinel; null for what is none. */
-function readSentinel(text: string): string | null {
-  const url = URL.parse(/^rediss?:\/\//.test(text) ? text : `redis://${text}`);
-  if (!url || url.hostname === '' || /^\/?$/.test(url.pathname) === false) return null;
-  url.port ||= SENTINEL_PORT;
-  return url.href;
 }

@@ -51,6 +51,16 @@ test('Sentinels are URLs, with the usual port unless told otherwise', () => {
   ]);
 });
 
+test('a change waits for a replica where Sentinels could make one the master, unless told otherwise', () => {
+  const replicas = (...args: readonly string[]) => config([...KEY, ...args]).redisReplicas;
+  const redis = '--redis=redis://registry';
+  expect(replicas()).toBe(0);
+  expect(replicas(redis)).toBe(0);
+  expect(replicas(redis, '--redis-sentinels=a')).toBe(1);
+  expect(replicas(redis, '--redis-sentinels=a', '--redis-replicas=0')).toBe(0);
+  expect(replicas(redis, '--redis-replicas=2')).toBe(2);
+});
+
 test.each([
   [[], /one of '--api-key <key>' and '--key-file <file>' must be given/],
   [['--api-key='], /must not be empty/],
@@ -60,6 +70,8 @@ test.each([
   [[...KEY, '--redis=redis://a', '--redis-sentinels=b,'], /HOST:PORT/],
   [[...KEY, '--redis=redis://a', '--redis-sentinels=b/1'], /HOST:PORT/],
   [[...KEY, '--redis-sentinels=b'], /needs '--redis <url>'/],
+  [[...KEY, '--redis-replicas=1'], /needs '--redis <url>'/],
+  [[...KEY, '--redis=redis://a', '--redis-replicas=10'], /from 0 to 9/],
   [[...KEY, '--registry=b'], /absolute path/],
   [[...KEY, '--header-prefix=a b'], /letters and digits/],
   [[...KEY, '--hook-secret=secret'], /must be whsec_ and 24 to 64 bytes/],

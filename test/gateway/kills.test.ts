@@ -9,6 +9,7 @@ import { startGateway, type TestGateway, toSandbox } from '../support/gateway.ts
 import { hookCalls, record } from '../support/hook.ts';
 import { type Nginx, startNginx } from '../support/nginx.ts';
 import { startRedis } from '../support/redis-server.ts';
+import { info, startRedisSet } from '../support/redis-set.ts';
 import { scratch } from '../support/scratch.ts';
 import { until } from '../support/until.ts';
 
@@ -40,6 +41,21 @@ async function oneRedis(): Promise<Engine> {
   return { flags: [`--redis=${redis.url}`], kill };
 }
 
+async function withSentinels(): Promise<Engine> {
+  const set = await owned(startRedisSet(2));
+  const kill = async () => {
+    const master = await set.master();
+    await master.stop('SIGKILL');
+    const others = set.servers.filter((server) => server !== master);
+    await until('another one takes over', async () => {
+      const roles = await Promise.all(others.map(({ url }) => info(url, 'replication')));
+      return roles.some((role) => role.includes('role:master'));
+    });
+    await master.start();
+  };
+  return { flags: set.flags, kill };
+}
+
 /** A sandbox that answers with its name. */
 async function living(name: string): Promise<number> {
   const server: Server = createServer((_request, response) => response.end(name)).listen(0, '127.0.0.1');
@@ -62,6 +78,8 @@ class Scene {
   readonly counts = { right: 0, refused: 0 };
   /** Registered to expire, with an answer. */
   readonly expiring: string[] = [];
+  /** Registered to stay, with an answer. */
+  readonly staying: string[] = [];
 
   constructor({ flags }: Engine) {
     this.#flags = [...flags, `--hook=${record(this.file)}`];
@@ -104,12 +122,22 @@ class Scene {
     }
   }
 
-  /** Registers one that expires after a second, by whichever gateway answers. */
-  async expireAnother(name: string, port: number, turn: number): Promise<void> {
+  /** Registers another one, by either gateway; remembers it among `answered` if that was answered. */
+  async register(name: string, answered: string[], port: number, timeout: number, turn: number) {
     const answer = await this.gateways[turn % 2]
-      ?.call('POST /sandboxes', { sandboxID: name, address: '127.0.0.1', port, timeout: 1 })
+      ?.call('POST /sandboxes', { sandboxID: name, address: '127.0.0.1', port, timeout })
       .catch(() => null);
-    if (answer?.status === 201) this.expiring.push(name);
+    if (answer?.status === 201) answered.push(name);
+  }
+
+  /** Of those that were registered to stay, which are gone. */
+  async lost(): Promise<readonly string[]> {
+    const lost: string[] = [];
+    for (const name of this.staying) {
+      const answer = await this.gateways[0]?.call(`GET /sandboxes/${name}`);
+      if (answer?.status !== 200) lost.push(`${name}: ${answer?.status}`);
+    }
+    return lost;
   }
 }
 
@@ -119,13 +147,17 @@ async function load(scene: Scene, agentPort: number, isOver: () => boolean): Pro
       if (!(await scene.ask(`living-${turn % LIVING}`))) await delay(20);
     }
   });
-  const registrar = async () => {
+  const registrar = async (name: string, answered: string[], timeout: number, pauseMs: number) => {
     for (let turn = 0; !isOver(); turn++) {
-      await scene.expireAnother(`brief-${turn}`, agentPort, turn);
-      await delay(200);
+      await scene.register(`${name}-${turn}`, answered, agentPort, timeout, turn);
+      await delay(pauseMs);
     }
   };
-  await Promise.all([...askers, registrar()]);
+  const registrars = [
+    registrar('brief', scene.expiring, 1, 200),
+    registrar('long', scene.staying, 36_000, 20),
+  ];
+  await Promise.all([...askers, ...registrars]);
 }
 
 /** Kills one after the other; returns how long it took until all were served again, in ms, by what was killed. */
@@ -159,36 +191,45 @@ async function kills(scene: Scene, engine: Engine, isOver: () => boolean) {
 const onDemand: TestOptions =
   SECONDS > 0 ? {} : { skip: true, meta: { notRun: 'ENVD_GATEWAY_KILLS=300 is not set' } };
 
-test('each expiry is once and no answer wrong, whatever is killed', {
-  ...onDemand,
-  timeout: (SECONDS + 120) * 1000,
-}, async () => {
-  const engine = await oneRedis();
-  const scene = new Scene(engine);
-  await scene.start();
-  const agent = await owned(startAgent());
-  for (let index = 0; index < LIVING; index++)
-    await scene.gateways[0]?.register(`living-${index}`, await living(`living-${index}`), {
-      timeout: 36_000,
+test.each([
+  ['one Redis', oneRedis],
+  ['Sentinels', withSentinels],
+] as const)(
+  'each expiry is once and no answer wrong, whatever is killed: %s',
+  {
+    ...onDemand,
+    timeout: (SECONDS + 120) * 1000,
+  },
+  async (name, open) => {
+    const engine = await open();
+    const scene = new Scene(engine);
+    await scene.start();
+    const agent = await owned(startAgent());
+    for (let index = 0; index < LIVING; index++)
+      await scene.gateways[0]?.register(`living-${index}`, await living(`living-${index}`), {
+        timeout: 36_000,
+      });
+    const end = performance.now() + SECONDS * 1000;
+    const isOver = () => performance.now() > end;
+    const [took] = await Promise.all([kills(scene, engine, isOver), load(scene, agent.port, isOver)]);
+    const told = () => hookCalls(scene.file).map(({ sandboxID }) => sandboxID);
+    await until('all are expired', () => {
+      const done = new Set(told());
+      return scene.expiring.every((id) => done.has(id));
     });
-  const end = performance.now() + SECONDS * 1000;
-  const isOver = () => performance.now() > end;
-  const [took] = await Promise.all([kills(scene, engine, isOver), load(scene, agent.port, isOver)]);
-  const told = () => hookCalls(scene.file).map(({ sandboxID }) => sandboxID);
-  await until('all are expired', () => {
-    const done = new Set(told());
-    return scene.expiring.every((id) => done.has(id));
-  });
-  const report = Object.entries(took).map(([victim, times]) => {
-    const sorted = times.toSorted((a, b) => a - b);
-    return `${victim} killed ${times.length} times, served again after ${sorted[sorted.length >> 1]} ms (at most ${sorted.at(-1)})`;
-  });
-  const { right, refused } = scene.counts;
-  process.stderr.write(
-    `${[`${scene.expiring.length} expiries, ${right} right answers, ${refused} refused`, ...report].join(
-      '\n  ',
-    )}\n`,
-  );
-  expect(scene.wrong).toEqual([]);
-  expect(told()).toHaveLength(new Set(told()).size);
-});
+    const report = Object.entries(took).map(([victim, times]) => {
+      const sorted = times.toSorted((a, b) => a - b);
+      return `${victim} killed ${times.length} times, served again after ${sorted[sorted.length >> 1]} ms (at most ${sorted.at(-1)})`;
+    });
+    const { right, refused } = scene.counts;
+    process.stderr.write(
+      `${[
+        `${name}: ${scene.expiring.length} expiries, ${scene.staying.length} that stay, ${right} right answers, ${refused} refused`,
+        ...report,
+      ].join('\n  ')}\n`,
+    );
+    expect(scene.wrong).toEqual([]);
+    expect(told()).toHaveLength(new Set(told()).size);
+    expect(await scene.lost()).toEqual([]);
+  },
+);

@@ -1,11 +1,11 @@
 import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import { createClient } from '@redis/client';
 import { expect, onTestFinished, test } from 'vitest';
 import { startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
 import { startGuests } from '../support/guests.ts';
 import { hookCalls, phase, record } from '../support/hook.ts';
 import { startRedis, startSentinel } from '../support/redis-server.ts';
+import { ask, info, startRedisSet } from '../support/redis-set.ts';
 import { scratch } from '../support/scratch.ts';
 import { until } from '../support/until.ts';
 
@@ -18,53 +18,19 @@ async function owned<T extends AsyncDisposable>(starting: Promise<T>): Promise<T
   return started;
 }
 
-const clientOf = (url: string) => createClient({ url });
-
-/** What a server answers; null when its connection breaks, as the change of a master does. */
-async function ask<T>(
-  url: string,
-  question: (client: ReturnType<typeof clientOf>) => Promise<T>,
-): Promise<T | null> {
-  const client = clientOf(url);
-  client.on('error', () => {});
-  try {
-    await client.connect();
-    return await question(client);
-  } catch {
-    return null;
-  } finally {
-    if (client.isOpen) client.destroy();
-  }
-}
-
-const info = (url: string, section: string) =>
-  ask(url, (client) => client.info(section)).then((text) => text ?? '');
-
 const reach = async (gateway: TestGateway, id: string) =>
   (await fetch(`${gateway.url}/health`, { headers: toSandbox(id) })).status;
 
 test('the master dies: another one takes over, nothing is lost, each hook runs once', {
   timeout: 60_000,
 }, async () => {
-  const master = await owned(startRedis());
-  const replica = await owned(startRedis('--replicaof', '127.0.0.1', `${master.port}`));
-  await until('the replica follows', async () => /state=online/.test(await info(master.url, 'replication')));
-  const sentinels = await Promise.all([1, 2, 3].map(() => owned(startSentinel('registry', master.port, 2))));
-  for (const { url } of sentinels) {
-    const known = () => ask(url, (client) => client.sendCommand(['SENTINEL', 'MASTER', 'registry']));
-    await until('they know of each other and of the replica', async () => {
-      const fields = (await known()) as unknown as Record<string, string> | string[];
-      const text = JSON.stringify(fields);
-      return /"num-slaves"[:,]"1"/.test(text) && /"num-other-sentinels"[:,]"2"/.test(text);
-    });
-  }
+  const set = await owned(startRedisSet(2));
+  const master = await set.master();
   const guests = await owned(startGuests(2));
   const file = `${scratch()}/told`;
-  const list = sentinels.map(({ port }) => `127.0.0.1:${port}`).join(',');
-  // The first one does not answer at all.
+  // The first Sentinel does not answer at all.
   const flags = [
-    '--redis=redis://registry',
-    `--redis-sentinels=127.0.0.1:1,${list}`,
+    ...set.flags.map((flag) => flag.replace('-sentinels=', '-sentinels=127.0.0.1:1,')),
     `--hook=${record(file)}`,
   ];
   const directory = scratch();
@@ -77,10 +43,6 @@ test('the master dies: another one takes over, nothing is lost, each hook runs o
   await first.register('two', guests.ports[1] ?? 0, { timeout: 3 });
   for (const gateway of gateways) expect(await reach(gateway, 'one')).toBe(204);
 
-  await until(
-    'the replica has it all',
-    async () => (await ask(replica.url, (client) => client.exists('{envd-gateway}:sandbox:two'))) === 1,
-  );
   await master.stop('SIGKILL');
   for (const gateway of gateways) {
     await until('it reaches the sandbox again', async () => (await reach(gateway, 'one')) === 204);
@@ -103,6 +65,7 @@ test('a planned change of the master is followed', { timeout: 60_000 }, async ()
   const replica = await owned(startRedis('--replicaof', '127.0.0.1', `${master.port}`));
   const sentinel = await owned(startSentinel('registry', master.port, 1));
   await until('the replica is known', async () => /slaves=1/.test(await info(sentinel.url, 'sentinel')));
+  await until('the replica follows', async () => /state=online/.test(await info(master.url, 'replication')));
   const guests = await owned(startGuests(1));
   const flags = ['--redis=redis://registry', `--redis-sentinels=${sentinel.url}`];
   const gateway = await owned(startGateway({ args: flags }));
@@ -118,6 +81,46 @@ test('a planned change of the master is followed', { timeout: 60_000 }, async ()
     const { status } = await gateway.call('POST /sandboxes/one/timeout', { timeout: 900 });
     return status === 204;
   });
+  expect(await reach(gateway, 'one')).toBe(204);
+});
+
+test('what was answered survives the master, and a change that no replica has is refused: 503', {
+  timeout: 60_000,
+}, async () => {
+  const set = await owned(startRedisSet(2));
+  const guests = await owned(startGuests(1));
+  const gateway = await owned(startGateway({ args: set.flags }));
+  const register = (sandboxID: string) =>
+    gateway.call('POST /sandboxes', { sandboxID, address: '127.0.0.1', port: guests.ports[0] ?? 0 });
+  const master = await set.master();
+  const replicas = set.servers.filter((server) => server !== master);
+  const names = Array.from({ length: 64 }, (_, index) => `box-${index}`);
+  const statuses = (await Promise.all(names.map(register))).map(({ status }) => status);
+  expect(new Set(statuses)).toEqual(new Set([201]));
+
+  for (const replica of replicas) replica.signal('SIGSTOP');
+  const refused = await register('late');
+  expect([refused.status, refused.body]).toMatchObject([
+    503,
+    {
+      message:
+        'the registry has not replicated the change, which may be lost: 0 of 1 replicas have it after 1 s',
+    },
+  ]);
+  expect(await reach(gateway, 'box-0')).toBe(204);
+  await master.stop('SIGKILL');
+  for (const replica of replicas) replica.signal('SIGCONT');
+  for (const name of names) await until('it is reached', async () => (await reach(gateway, name)) === 204);
+  await until('changes are taken again', async () => (await register('late')).status === 201);
+});
+
+test('with --redis-replicas 0 a change is answered at once', async () => {
+  const redis = await owned(startRedis());
+  const sentinel = await owned(startSentinel('registry', redis.port, 1));
+  const flags = ['--redis=redis://registry', `--redis-sentinels=${sentinel.url}`, '--redis-replicas=0'];
+  const guests = await owned(startGuests(1));
+  const gateway = await owned(startGateway({ args: flags }));
+  await gateway.register('one', guests.ports[0] ?? 0, { timeout: 600 });
   expect(await reach(gateway, 'one')).toBe(204);
 });
 

@@ -1,6 +1,6 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { constants } from 'node:fs';
-import { open } from 'node:fs/promises';
+import { type FileHandle, open } from 'node:fs/promises';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { EnvdError, isSystemError, messageOf } from '../../base/errors.ts';
 import { dueAt, hostOf, PHASES, type Phase, type Sandbox } from '../leases/sandbox.ts';
@@ -50,7 +50,8 @@ const { O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
 export class EmbeddedStore implements Store {
   readonly exclusive = true;
   readonly #database: DatabaseSync;
-  readonly #log: GroupSync;
+  readonly #log: FileHandle;
+  readonly #sync: GroupSync;
   readonly #read: StatementSync;
   readonly #pages: Readonly<Record<Order, StatementSync>>;
   readonly #pagesOfOwner: Readonly<Record<Order, StatementSync>>;
@@ -63,9 +64,11 @@ export class EmbeddedStore implements Store {
   readonly #remove: StatementSync;
   #onChange: OnChange = () => {};
 
-  private constructor(database: DatabaseSync, log: GroupSync) {
+  private constructor(database: DatabaseSync, log: FileHandle) {
     this.#database = database;
     this.#log = log;
+    // In the thread pool.
+    this.#sync = new GroupSync(() => log.datasync());
     const table = 'sandboxes';
     this.#read = database.prepare(`SELECT version, record FROM ${table} WHERE id = ?`);
     this.#daemon = database.prepare(
@@ -111,7 +114,7 @@ export class EmbeddedStore implements Store {
         'PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL',
       );
       database.exec(SCHEMA);
-      return new EmbeddedStore(database, await GroupSync.open(`${path}-wal`));
+      return new EmbeddedStore(database, await open(`${path}-wal`, 'r'));
     } catch (error) {
       database?.close();
       if (/database is locked/.test(messageOf(error))) {
@@ -149,7 +152,7 @@ export class EmbeddedStore implements Store {
   async write(id: string, sandbox: Sandbox | null, expected: string | null): Promise<boolean> {
     try {
       if (!this.#writeNow(id, sandbox, expected)) return false;
-      await this.#log.sync();
+      await this.#sync.sync();
       this.#onChange(id);
       return true;
     } catch (error) {
@@ -197,7 +200,7 @@ export class EmbeddedStore implements Store {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#log[Symbol.asyncDispose]();
+    await this.#log.close();
     this.#database.close();
   }
 }

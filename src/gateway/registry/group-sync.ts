@@ -1,22 +1,17 @@
-import { type FileHandle, open } from 'node:fs/promises';
-
 /**
- * Syncs a file to the disk (fdatasync) in the thread pool. Calls that come while one sync is in flight share the next.
+ * Makes what was written durable, for many writers at a time: calls that come while one sync is in flight share the next.
  */
-export class GroupSync implements AsyncDisposable {
-  readonly #file: FileHandle;
+export class GroupSync {
+  readonly #once: () => Promise<void>;
   #running: Promise<void> | null = null;
   #next: Promise<void> | null = null;
 
-  private constructor(file: FileHandle) {
-    this.#file = file;
+  /** `once` resolves when everything written before the call is durable. */
+  constructor(once: () => Promise<void>) {
+    this.#once = once;
   }
 
-  static async open(path: string): Promise<GroupSync> {
-    return new GroupSync(await open(path, 'r'));
-  }
-
-  /** Resolves when everything written before the call is on the disk. */
+  /** Resolves when everything written before the call is durable. Throws what `once` throws. */
   sync(): Promise<void> {
     if (!this.#running) return this.#start();
     this.#next ??= this.#running.then(
@@ -28,14 +23,10 @@ export class GroupSync implements AsyncDisposable {
 
   #start(): Promise<void> {
     this.#next = null;
-    const running = this.#file.datasync().finally(() => {
+    const running = this.#once().finally(() => {
       if (this.#running === running) this.#running = null;
     });
     this.#running = running;
     return running;
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#file.close();
   }
 }

@@ -14,6 +14,8 @@ const STARTED = `${PREFIX}:started`;
 const PHASE = `${PREFIX}:phase:`;
 /** Published here: the ids of changed records, and `daemon:PORT` where a daemon has come or gone. */
 export const CHANGES = `${PREFIX}:changes`;
+/** Published here, for nobody: replicas that have it have all writes before it. */
+export const BARRIER = `${PREFIX}:barrier`;
 /** The random key of this registry. */
 export const SHARED_KEY = `${PREFIX}:key`;
 

@@ -2,7 +2,7 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import type { Logger } from 'pino';
 import { dueAt, PHASES, type Phase, type Sandbox } from '../leases/sandbox.ts';
 import { LookCache } from './look-cache.ts';
-import { type Locate, type OnMessage, RedisLink } from './redis-link.ts';
+import { type OnMessage, RedisLink, type Server } from './redis-link.ts';
 import { fieldsOf, KEYS, SHARED_KEY } from './redis-scripts.ts';
 import type { Due, Look, OnChange, Page, PageQuery, Store, Stored } from './registry.ts';
 
@@ -23,9 +23,9 @@ export class RedisStore implements Store {
   }
 
   /** Throws `unavailable` when the server cannot be reached. Later the store reconnects by itself. */
-  static async open(locate: Locate, logger: Logger): Promise<RedisStore> {
+  static async open(server: Server, logger: Logger): Promise<RedisStore> {
     let onMessage: OnMessage = () => {};
-    const link = await RedisLink.open(locate, (message) => onMessage(message), logger);
+    const link = await RedisLink.open(server, (message) => onMessage(message), logger);
     const cache = new LookCache({
       read: async (id) => {
         const { stored, now } = await read(link, id);
@@ -88,7 +88,7 @@ export class RedisStore implements Store {
     const record = sandbox ? JSON.stringify(sandbox) : '';
     const values = [id, expected ?? '', randomUUID(), score, record, ...fieldsOf(sandbox)];
     try {
-      return await this.#link.run((client) => client.writeRecord(KEYS.record(id), values));
+      return await this.#link.write((client) => client.writeRecord(KEYS.record(id), values));
     } finally {
       // Here it counts with the answer to the operation, also when the write was done and nobody heard of it.
       this.#cache.forget(id);

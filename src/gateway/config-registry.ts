@@ -1,0 +1,80 @@
+import { InvalidArgumentError } from 'commander';
+import { parseList, parsePath, parseUrl, type Setting } from '../base/settings.ts';
+
+/** Where the records of sandboxes are kept. */
+export interface RegistryConfig {
+  /** The file of the embedded registry; null with Redis. */
+  readonly registry: string | null;
+  /** The Redis server that holds the registry, or with Sentinels the name of its master as the host; null without. */
+  readonly redis: string | null;
+  /** URLs of the Sentinels that know the master; null: there are none. */
+  readonly redisSentinels: readonly string[] | null;
+  /** How many replicas must have a change before it is answered. */
+  readonly redisReplicas: number;
+}
+
+const DEFAULT_REGISTRY = '/var/lib/envd-gateway/registry.db';
+const SENTINEL_PORT = '26379';
+
+/** Those that may be absent. */
+export const OPTIONAL_REGISTRY = { redis: null, redisSentinels: null } as const;
+
+/** These settings in the table of flags. */
+export const REGISTRY_SETTINGS: readonly Setting[] = [
+  {
+    ...{ flags: '--registry <file>', help: `file of the embedded registry (default: ${DEFAULT_REGISTRY})` },
+    ...{ parse: parsePath, conflicts: 'redis' },
+  },
+  {
+    ...{ flags: '--redis <url>', help: 'registry that several gateways share' },
+    parse: parseUrl(['redis:', 'rediss:'], 'allowed', 'It must be a redis:// or rediss:// URL.'),
+  },
+  {
+    ...{
+      flags: '--redis-sentinels <list>',
+      help: "HOST:PORT of Sentinels, or redis:// URLs; the host of --redis is the master's name",
+    },
+    parse: parseList(readSentinel, 'It must be HOST:PORT or redis:// URLs, separated by commas.'),
+  },
+  {
+    ...{
+      flags: '--redis-replicas <number>',
+      help: 'replicas that must have a change before it is answered (default: 1 with Sentinels, else 0)',
+    },
+    parse: parseReplicas,
+  },
+];
+
+/** What was given, completed; a string is the error of flags that do not go together. */
+export function readRegistry(given: {
+  readonly redis: string | null;
+  readonly redisSentinels: readonly string[] | null;
+  readonly redisReplicas?: number;
+  readonly registry?: string | null;
+}): RegistryConfig | string {
+  const { redis, redisSentinels, redisReplicas, registry } = given;
+  if (redisSentinels !== null && redis === null)
+    return "option '--redis-sentinels <list>' needs '--redis <url>'";
+  if (redisReplicas !== undefined && redis === null)
+    return "option '--redis-replicas <number>' needs '--redis <url>'";
+  return {
+    registry: redis === null ? (registry ?? DEFAULT_REGISTRY) : null,
+    redis,
+    redisSentinels,
+    // Without Sentinels nobody makes a replica the master.
+    redisReplicas: redisReplicas ?? (redisSentinels === null ? 0 : 1),
+  };
+}
+
+function parseReplicas(text: string): number {
+  if (/^\d$/.test(text)) return Number(text);
+  throw new InvalidArgumentError('It must be a whole number from 0 to 9.');
+}
+
+/** The URL of a Sentinel; null for what is none. */
+function readSentinel(text: string): string | null {
+  const url = URL.parse(/^rediss?:\/\//.test(text) ? text : `redis://${text}`);
+  if (!url || url.hostname === '' || /^\/?$/.test(url.pathname) === false) return null;
+  url.port ||= SENTINEL_PORT;
+  return url.href;
+}
