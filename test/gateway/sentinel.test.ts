@@ -153,14 +153,18 @@ test.each([
   expect(started(`--redis=${server.url}`)).toEqual([code, expect.stringMatching(sentence)]);
 });
 
-test('so is a Sentinel, an unknown name, and Sentinels that do not answer', async () => {
+test('so is a Sentinel, an unknown name, and Sentinels that do not answer, or do not agree', async () => {
   const server = await owned(startRedis());
   const sentinel = await owned(startSentinel('registry', server.port, 1));
   const reason = /it is a Sentinel, which --redis-sentinels is for/;
   expect(started(`--redis=${sentinel.url}`)).toEqual([2, expect.stringMatching(reason)]);
-  const named = (name: string, port: number) =>
+  const named = (name: string, port: number | string) =>
     started(`--redis=redis://${name}`, `--redis-sentinels=127.0.0.1:${port}`);
   expect(named('other', sentinel.port)).toEqual([1, expect.stringMatching(/it knows no master 'other'/)]);
+  const another = await owned(startSentinel('registry', sentinel.port, 1));
+  const tell = (...ports: readonly number[]) => named('registry', ports.join(',127.0.0.1:'));
+  expect(tell(sentinel.port, another.port)).toEqual([1, expect.stringMatching(/not agreed on which server/)]);
+  expect(tell(sentinel.port, 1)).toEqual([1, expect.stringMatching(/only 1 of 2 Sentinels tell where/)]);
   expect(named('registry', 1)).toEqual([
     1,
     expect.stringMatching(/no Sentinel tells where .*: 127.0.0.1:1: /),

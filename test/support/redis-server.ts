@@ -42,7 +42,9 @@ export async function startSentinel(name: string, master: number, quorum: number
   ];
   writeFileSync(file, `${lines.join('\n')}\n`);
   const sentinel = await start(directory, port, [file, '--sentinel']);
-  // Otherwise they look for each other every 2 s, and for replicas every 10 s.
+  // Otherwise they look for each other every 2 s, and for replicas every 10 s. They ask replicas of a dead master each second,
+  // and make none the master that has not answered for five periods of pings.
+
   const client = createClient({ url: sentinel.url });
   await client.connect();
   await client.sendCommand([
@@ -53,7 +55,7 @@ export async function startSentinel(name: string, master: number, quorum: number
     'PUBLISH-PERIOD',
     '200',
     'PING-PERIOD',
-    '100',
+    '400',
   ]);
   client.destroy();
   return sentinel;

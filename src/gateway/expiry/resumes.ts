@@ -111,6 +111,8 @@ export class Resumes {
 
   async #begin(id: string): Promise<void> {
     const { scheduler, maxResumes } = this.#parts;
+    // For requests that have gone meanwhile.
+    if (this.#begun.has(id)) return;
     if (this.#begun.size >= maxResumes) {
       throw new HttpError(
         503,

@@ -1,0 +1,49 @@
+import { expect, test } from 'vitest';
+import { Resumes } from '../../../src/gateway/expiry/resumes.ts';
+import { register } from '../../../src/gateway/leases/transitions.ts';
+import { EmbeddedStore } from '../../../src/gateway/registry/embedded.ts';
+import { type Change, Registry } from '../../../src/gateway/registry/registry.ts';
+import { scratch } from '../../support/scratch.ts';
+import { until } from '../../support/until.ts';
+
+/** Makes no change before it is opened. */
+class HeldRegistry extends Registry {
+  readonly opened = Promise.withResolvers<void>();
+  readonly changes: Promise<unknown>[] = [];
+
+  override change(id: string, change: Change) {
+    const made = this.opened.promise.then(() => super.change(id, change));
+    this.changes.push(made);
+    return made;
+  }
+}
+
+async function paused(registry: Registry, id: string): Promise<void> {
+  const registration = {
+    ...{ id, address: '10.0.0.1', ip: '10.0.0.1', port: 1, accessToken: null, metadata: {}, owner: null },
+    ...{ envdVersion: '0.6.4', onExpiry: 'pause' as const },
+  };
+  await registry.put(id, (_before, now) => ({ ...register(null, registration, 0, now), phase: 'paused' }));
+}
+
+test('a sandbox counts as being resumed until that is over, though a request left and another one came', async () => {
+  await using store = await EmbeddedStore.open(`${scratch()}/registry.db`);
+  const registry = new HeldRegistry(store);
+  for (const id of ['one', 'two']) await paused(registry, id);
+  const scheduler = { work: () => new Promise<void>(() => {}) };
+  const limits = { resumeWait: 60, maxWaiting: 10, maxResumes: 1 };
+  const resumes = new Resumes({ registry, scheduler, owner: 'a', isOn: true, ...limits });
+  const [first, second] = [new AbortController(), new AbortController()];
+  const left = resumes.run('one', first.signal);
+  await until('it is about to be claimed', () => registry.changes.length);
+  first.abort(new Error('left'));
+  await expect(left).rejects.toThrow('left');
+
+  const waits = resumes.run('one', second.signal);
+  await registry.find('one');
+  registry.opened.resolve();
+  await Promise.all(registry.changes);
+  await expect(resumes.run('two', second.signal)).rejects.toThrow(/1 sandboxes are being resumed/);
+  second.abort(new Error('over'));
+  await expect(waits).rejects.toThrow('over');
+});
