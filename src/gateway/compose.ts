@@ -121,7 +121,7 @@ async function composeExpiry({ config, logger, registry, addresses, onGone }: Co
   const expiration = new Expiration(parts);
   const { maxExpiries, maxExpiriesPerHost, resumeWait, maxWaiting, maxResumes } = config;
   const limits = { maxExpiries, maxExpiriesPerHost };
-  const scheduler = new Scheduler({ registry, expiration, owner, logger, ...limits });
+  const scheduler = new Scheduler({ registry, expiration, owner, keptMs: paused.keptMs, logger, ...limits });
   const waits = { resumeWait, maxWaiting, maxResumes };
   const resumes = new Resumes({ registry, scheduler, owner, isOn: hooks.resume !== null, ...waits });
   return { expiration, scheduler, resumes };

@@ -53,6 +53,26 @@ describe.each(['embedded', 'redis'])('the %s registry', (kind) => {
   });
 });
 
+test.each(['embedded', 'redis'])(
+  'what an earlier gateway has paused for ever is forgotten, too: %s',
+  async (kind) => {
+    const redis = kind === 'redis' ? await startRedis() : null;
+    if (redis) onTestFinished(() => redis[Symbol.asyncDispose]());
+    const agent = await agentOf();
+    const directory = scratch();
+    const args = ['--hook=true', ...(redis ? [`--redis=${redis.url}`] : [])];
+    const earlier = await start({ directory, args: [...args, '--keep-paused=0'] });
+    await earlier.register('old', agent.port, { timeout: 3600 });
+    await earlier.register('running', agent.port, { timeout: 3600 });
+    await earlier.call('POST /sandboxes/old/pause');
+    expect((await earlier.call('GET /sandboxes/old')).body).not.toHaveProperty('forgetAt');
+    await earlier[Symbol.asyncDispose]();
+    const gateway = await start({ directory, args: [...args, '--keep-paused=3'] });
+    await phase(gateway, 'old', 'gone');
+    expect((await gateway.call('GET /sandboxes/running')).body).toMatchObject({ phase: 'running' });
+  },
+);
+
 test('one that is resumed or registered again is not forgotten', async () => {
   const agent = await agentOf();
   const gateway = await start({ args: ['--hook=true', '--resume-hook=true', '--keep-paused=1'] });

@@ -130,10 +130,10 @@ class Scene {
     if (answer?.status === 201) answered.push(name);
   }
 
-  /** Of those that were registered to stay, which are gone. */
-  async lost(): Promise<readonly string[]> {
+  /** Which of these sandboxes are not known. */
+  async lost(names: readonly string[]): Promise<readonly string[]> {
     const lost: string[] = [];
-    for (const name of this.staying) {
+    for (const name of names) {
       const answer = await this.gateways[0]?.call(`GET /sandboxes/${name}`);
       if (answer?.status !== 200) lost.push(`${name}: ${answer?.status}`);
     }
@@ -213,10 +213,12 @@ test.each([
     const isOver = () => performance.now() > end;
     const [took] = await Promise.all([kills(scene, engine, isOver), load(scene, agent.port, isOver)]);
     const told = () => hookCalls(scene.file).map(({ sandboxID }) => sandboxID);
-    await until('all are expired', () => {
-      const done = new Set(told());
-      return scene.expiring.every((id) => done.has(id));
-    });
+    expect(await scene.lost(scene.staying)).toEqual([]);
+    await until(
+      'all are expired',
+      () => scene.expiring.filter((id) => !new Set(told()).has(id)),
+      (missing) => missing.length === 0,
+    );
     const report = Object.entries(took).map(([victim, times]) => {
       const sorted = times.toSorted((a, b) => a - b);
       return `${victim} killed ${times.length} times, served again after ${sorted[sorted.length >> 1]} ms (at most ${sorted.at(-1)})`;
@@ -230,6 +232,5 @@ test.each([
     );
     expect(scene.wrong).toEqual([]);
     expect(told()).toHaveLength(new Set(told()).size);
-    expect(await scene.lost()).toEqual([]);
   },
 );

@@ -20,6 +20,8 @@ export interface SchedulerParts extends LaneLimits {
   readonly expiration: Expiration;
   /** Identifies this run of this gateway. */
   readonly owner: string;
+  /** How long paused sandboxes are remembered, in ms; null: for ever. */
+  readonly keptMs: number | null;
   readonly logger: Logger;
 }
 
@@ -28,23 +30,25 @@ export class Scheduler {
   readonly #registry: Registry;
   readonly #expiration: Expiration;
   readonly #owner: string;
+  readonly #keptMs: number | null;
   readonly #logger: Logger;
   readonly #lanes: Lanes;
   readonly #inFlight = new Map<string, Promise<void>>();
   readonly #stop = new AbortController();
   #wake = () => {};
-  #loop = Promise.resolve();
+  #loop: Promise<unknown> = Promise.resolve();
 
-  constructor({ registry, expiration, owner, logger, ...limits }: SchedulerParts) {
+  constructor({ registry, expiration, owner, keptMs, logger, ...limits }: SchedulerParts) {
     this.#registry = registry;
     this.#expiration = expiration;
     this.#owner = owner;
+    this.#keptMs = keptMs;
     this.#logger = logger;
     this.#lanes = new Lanes(limits);
   }
 
   start(): void {
-    this.#loop = this.#run();
+    this.#loop = Promise.all([this.#run(), this.#dateEndless()]);
   }
 
   /** Polls at once: a record has changed. */
@@ -58,6 +62,15 @@ export class Scheduler {
     this.#wake();
     await this.#loop;
     await Promise.all(this.#inFlight.values());
+  }
+
+  async #dateEndless(): Promise<void> {
+    try {
+      if (this.#keptMs !== null) await this.#registry.dateEndless(this.#keptMs, this.#stop.signal);
+    } catch (error) {
+      const reason = messageOf(error);
+      this.#logger.warn({ reason }, 'some paused sandboxes are kept for ever until the next start');
+    }
   }
 
   async #run(): Promise<void> {

@@ -149,6 +149,12 @@ function forgottenAfter(keptMs: number | null, now: number): Pick<Sandbox, 'forg
   return keptMs === null ? {} : { forgetAt: now + keptMs };
 }
 
+/** Has a paused sandbox forgotten after `keptMs` that would be kept for ever. */
+export function date(sandbox: Sandbox, keptMs: number, now: number): Sandbox {
+  const isEndless = sandbox.phase === 'paused' && sandbox.forgetAt === undefined;
+  return isEndless ? { ...sandbox, ...forgottenAfter(keptMs, now) } : sandbox;
+}
+
 /**
  * Claims a sandbox that is due for `owner`; returns the same record when it is not due. Null: it has been paused for so
  * long that it is forgotten.

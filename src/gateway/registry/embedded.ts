@@ -59,6 +59,7 @@ export class EmbeddedStore implements Store {
   readonly #daemon: StatementSync;
   readonly #due: StatementSync;
   readonly #next: StatementSync;
+  readonly #endless: StatementSync;
   readonly #insert: StatementSync;
   readonly #update: StatementSync;
   readonly #remove: StatementSync;
@@ -94,6 +95,7 @@ export class EmbeddedStore implements Store {
       `SELECT record FROM ${table} WHERE attention <= ? ORDER BY attention LIMIT ? OFFSET ?`,
     );
     this.#next = database.prepare(`SELECT MIN(attention) AS at FROM ${table} WHERE attention > ?`);
+    this.#endless = database.prepare(`SELECT id FROM ${table} WHERE attention = ? LIMIT ?`);
     this.#insert = database.prepare(
       `INSERT OR IGNORE INTO ${table} (version, attention, record, id) VALUES (?, ?, ?, ?)`,
     );
@@ -197,6 +199,10 @@ export class EmbeddedStore implements Store {
     const sandboxes = this.#due.all(now, limit, offset).map((row) => describeDue(recordOf(row)));
     const at = this.#next.get(now)?.at;
     return { sandboxes, nextInMs: typeof at === 'number' ? at - now : Number.POSITIVE_INFINITY };
+  }
+
+  async endless(limit: number): Promise<readonly string[]> {
+    return this.#endless.all(Number.POSITIVE_INFINITY, limit).map(({ id }) => String(id));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

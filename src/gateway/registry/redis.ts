@@ -127,6 +127,11 @@ export class RedisStore implements Store {
     return { sandboxes, nextInMs: next === '' ? Number.POSITIVE_INFINITY : Number(next) - now };
   }
 
+  endless(limit: number): Promise<readonly string[]> {
+    const range = { BY: 'SCORE', LIMIT: { offset: 0, count: limit } } as const;
+    return this.#link.run((client) => client.zRange(KEYS.attention, '+inf', '+inf', range));
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     for (const each of [this.#cache, this.#link]) each[Symbol.dispose]();
   }

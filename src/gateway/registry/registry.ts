@@ -1,5 +1,6 @@
 import { untilAborted } from '../../base/abort.ts';
 import type { Phase, Sandbox } from '../leases/sandbox.ts';
+import { date } from '../leases/transitions.ts';
 import { Changes } from './changes.ts';
 
 /** A record and its version, which changes with every write. */
@@ -78,6 +79,8 @@ export interface Store extends AsyncDisposable {
   countPhases(): Promise<Readonly<Record<Phase, number>>>;
   /** At most `limit` of them behind the first `offset`, the longest due first. */
   due(limit: number, offset: number): Promise<Due>;
+  /** Ids of at most `limit` sandboxes that no gateway ever has to act on. */
+  endless(limit: number): Promise<readonly string[]>;
 }
 
 /** How many records of a list are read at a time. */
@@ -190,6 +193,21 @@ export class Registry {
 
   due(limit: number, offset: number): Promise<Due> {
     return this.#store.due(limit, offset);
+  }
+
+  /**
+   * Has all paused sandboxes forgotten after `keptMs` that are to be kept for ever: an earlier version has paused them, or a gateway
+   * that was told so.
+   */
+  async dateEndless(keptMs: number, signal: AbortSignal): Promise<void> {
+    for (;;) {
+      const ids = await this.#store.endless(PAGE);
+      for (const id of ids) {
+        if (signal.aborted) return;
+        await this.change(id, (sandbox, now) => date(sandbox, keptMs, now));
+      }
+      if (ids.length < PAGE) return;
+    }
   }
 
   /** Drops the claims of earlier gateways, if no other gateway can be running. */
