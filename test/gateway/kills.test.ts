@@ -134,8 +134,12 @@ class Scene {
   async lost(names: readonly string[]): Promise<readonly string[]> {
     const lost: string[] = [];
     for (const name of names) {
-      const answer = await this.gateways[0]?.call(`GET /sandboxes/${name}`);
-      if (answer?.status !== 200) lost.push(`${name}: ${answer?.status}`);
+      const status = await until(
+        'the registry answers',
+        async () => (await this.gateways[0]?.call(`GET /sandboxes/${name}`))?.status,
+        (answered) => answered !== 503,
+      );
+      if (status !== 200) lost.push(`${name}: ${status}`);
     }
     return lost;
   }
