@@ -133,6 +133,11 @@ export function parseCount(text: string): number {
   throw new InvalidArgumentError('It must be a whole number, at least 1.');
 }
 
+export function parseDigit(text: string): number {
+  if (/^\d$/.test(text)) return Number(text);
+  throw new InvalidArgumentError('It must be a whole number from 0 to 9.');
+}
+
 export function parseSeconds(text: string): number {
   if (/^\d{1,8}$/.test(text) && Number(text) > 0) return Number(text);
   throw new InvalidArgumentError('It must be a whole number of seconds, at least 1.');

@@ -1,5 +1,4 @@
-import { InvalidArgumentError } from 'commander';
-import { parseList, parsePath, parseUrl, type Setting } from '../base/settings.ts';
+import { parseDigit, parseList, parsePath, parseUrl, type Setting } from '../base/settings.ts';
 
 /** Where the records of sandboxes are kept. */
 export interface RegistryConfig {
@@ -41,7 +40,7 @@ export const REGISTRY_SETTINGS: readonly Setting[] = [
       flags: '--redis-replicas <number>',
       help: 'replicas that must have a change before it is answered (default: 1 with Sentinels, else 0)',
     },
-    parse: parseReplicas,
+    parse: parseDigit,
   },
 ];
 
@@ -64,11 +63,6 @@ export function readRegistry(given: {
     // Without Sentinels nobody makes a replica the master.
     redisReplicas: redisReplicas ?? (redisSentinels === null ? 0 : 1),
   };
-}
-
-function parseReplicas(text: string): number {
-  if (/^\d$/.test(text)) return Number(text);
-  throw new InvalidArgumentError('It must be a whole number from 0 to 9.');
 }
 
 /** The URL of a Sentinel; null for what is none. */
