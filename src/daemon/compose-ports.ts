@@ -28,7 +28,7 @@ export function createForwards(
 /** Why localhost listeners are not forwarded, or null. */
 export async function forwardingObstacle(config: Config): Promise<string | null> {
   try {
-    await readListeningSockets();
+    await readListeningSockets('127.0.0.1');
     if ((await addressSource(config)()) !== null) return null;
   } catch (error) {
     return `listening sockets cannot be read: ${messageOf(error)}`;

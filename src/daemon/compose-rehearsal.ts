@@ -97,7 +97,7 @@ async function createUnderstudy(
 
 /** Reads what is read after a resume, without effects: the metadata and the listening sockets. */
 async function besides({ metadataService }: Config): Promise<void> {
-  eachListeningSocket(await readListeningSockets(), '127.0.0.1', () => {});
+  eachListeningSocket(await readListeningSockets('127.0.0.1'), () => {});
   // In vain where there is no service.
   if (metadataService) await readMetadata(metadataService, AbortSignal.timeout(METADATA_MS)).catch(() => {});
 }

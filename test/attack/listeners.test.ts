@@ -9,11 +9,13 @@ const SCRIPT = 'ip link set lo up && ulimit -n 8192 && exec "$@"';
 
 interface Seen {
   readonly strangers: number;
-  readonly slowest: number;
+  readonly turns: number;
+  readonly found: string;
   readonly refused: number;
   readonly answer: string;
   readonly open: number;
   readonly few: readonly number[];
+  readonly fair: readonly number[];
   readonly exitCode: number;
 }
 
@@ -30,15 +32,19 @@ test('28,000 listeners of one user take half of the forwards, and another userâ€
   expect(seen.strangers).toBe(512);
 });
 
-test('they do not hold up calls', () => {
-  // One turn of the event loop reads a part of them; the limit allows for a busy machine.
-  expect(seen.slowest).toBeLessThan(500);
+test('the event loop goes on while they are read', () => {
+  // 2,048 in a turn.
+  expect(seen.turns).toBeGreaterThanOrEqual(10);
+});
+
+test('84,000 listeners at other addresses do not hide one', () => {
+  expect(seen.found).toBe('hello');
 });
 
 test('one userâ€™s listeners do not take all connections', () => {
   expect([seen.refused, seen.open, seen.answer]).toEqual([10, 1000, 'hello']);
 });
 
-test('--max-forwards bounds all, and each user has half at most of what the others leave', () => {
-  expect([seen.few, seen.exitCode]).toEqual([[2, 3], 0]);
+test('--max-forwards bounds all, each user has half of it at most, and two leave a third his share', () => {
+  expect([seen.few, seen.fair, seen.exitCode]).toEqual([[3, 3, 0], [2, 2, 2], 0]);
 });

@@ -21,7 +21,7 @@ interface Seen {
   readonly bounded: { readonly refused: number; readonly open: number };
   readonly freeze: number;
   readonly whileFrozen: boolean;
-  readonly slowest: number;
+  readonly answered: number;
   readonly exitCode: number;
   readonly log: readonly { readonly opened: readonly number[] }[];
 }
@@ -41,7 +41,7 @@ beforeEach(async () => {
 }, 120_000);
 
 describe('a listener at localhost', () => {
-  test('is reachable at the guest’s address as long as it listens', () => {
+  test('is reachable at the guest’s address, and no longer than it listens', () => {
     expect(seen.afterwards).toBe('ECONNREFUSED');
     expect(seen.log[0]?.opened).toEqual([3001]);
   });
@@ -69,7 +69,7 @@ test('no port is taken from others: listeners at all addresses, at the guest’s
 });
 
 test('listeners that come and go all the time do not hold up calls', () => {
-  expect(seen.slowest).toBeLessThan(500);
+  expect(seen.answered).toBe(200);
 });
 
 test('ports and connections are bounded', () => {

@@ -4,18 +4,25 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { getSystemErrorName } from 'node:util';
 import { native } from './native.ts';
 
-/** Where a TCP socket is listened on. */
-export type ListeningPlace = '127.0.0.1' | '::1' | 'any address' | 'this address' | 'elsewhere';
+/** Where a TCP socket is listened on: `this address` is the one that was asked for. */
+export type ListeningPlace = '127.0.0.1' | '::1' | 'any address' | 'this address';
 
-/** Bytes of each socket in a dump: port (big endian), family (little endian), address, uid of who made it. */
-const RECORD = 24;
+/**
+ * The ports that are listened on, each with its place and the uid of who made the socket. What differs in other things is
+ * one: many sockets at one port, or at other addresses, take no memory.
+ */
+export type ListeningSockets = ReadonlySet<number>;
+
+const PLACES: readonly ListeningPlace[] = ['127.0.0.1', '::1', 'any address', 'this address'];
+const PORTS = 65_536;
 const WORD = 4;
 /** linux/socket.h */
 const AF_INET = 2;
-const IPV4_LOOPBACK = 0x7f000001;
+/** Words of addresses as they are in memory. */
+const IPV4_LOOPBACK = 0x0100007f;
+const IPV6_LOOPBACK_END = 0x01000000;
+const IPV4_MAPPED = 0xffff0000;
 
-/** All ports of one address, or one port of as many. */
-const MOST = 65_536;
 /** Sockets that are read in a turn of the event loop, in some 3 ms. */
 const TURN = 2048;
 const AF_INET6 = 10;
@@ -31,51 +38,42 @@ const SOCK_DIAG_BY_FAMILY = 20;
 /** With struct inet_diag_req_v2. */
 const REQUEST_BYTES = 72;
 const READ_BYTES = 32_768;
-/** Words before the uid in struct inet_diag_msg. */
-const UID = 16;
+/** Words before the addresses and the uid in struct inet_diag_msg, which begins with family, state, timer and both ports. */
+const ADDRESS_WORD = 2;
+const UID_WORD = 16;
 
-/** The records so far. */
+/** What was read so far. */
 class Dump {
-  #words = new Int32Array((TURN * RECORD) / WORD);
-  #length = 0;
+  readonly sockets = new Set<number>();
+  /** Sockets that were read. */
+  count = 0;
+  readonly #own: number;
 
-  get count(): number {
-    return (this.#length * WORD) / RECORD;
+  constructor(address: string) {
+    this.#own = address.split('.').reduceRight((sum, byte) => sum * 256 + Number(byte), 0);
   }
 
-  get bytes(): Buffer {
-    return Buffer.from(this.#words.buffer, 0, this.#length * WORD);
-  }
-
-  /** `from`: of struct inet_diag_msg, which begins with family, state, timer, retransmissions, both ports and the address. */
+  /** `from`: of struct inet_diag_msg. */
   append(answer: Int32Array, from: number): void {
-    if (this.#length === this.#words.length) {
-      const grown = new Int32Array(2 * this.#length);
-      grown.set(this.#words);
-      this.#words = grown;
-    }
-    const word = (at: number) => answer[from + at] ?? 0;
-    const own = [
-      (word(1) & 0xffff) | ((word(0) & 0xff) << 16),
-      word(2),
-      word(3),
-      word(4),
-      word(5),
-      word(UID),
-    ];
-    this.#words.set(own, this.#length);
-    this.#length += own.length;
+    this.count++;
+    const word = (at: number) => (answer[from + at] ?? 0) >>> 0;
+    const isIPv4 = (word(0) & 0xff) === AF_INET;
+    const address = (at: number) => word(ADDRESS_WORD + at);
+    const place = isIPv4 ? place4(address(0), this.#own) : place6(address, this.#own);
+    if (place === null) return;
+    const port = ((word(1) & 0xff) << 8) | ((word(1) >> 8) & 0xff);
+    this.sockets.add((word(UID_WORD) * PLACES.length + PLACES.indexOf(place)) * PORTS + port);
   }
 }
 
 /**
- * Reads which TCP sockets of this network namespace are listened on: the first 65,536 of them, those of IPv4 first. Throws the
- * errors of sock_diag(7).
+ * Reads which TCP sockets of this network namespace are listened on at a loopback address, at all addresses, or at `address`,
+ * an IPv4 address. All are read, however many; the event loop goes on meanwhile. Throws the errors of sock_diag(7).
  */
-export async function readListeningSockets(): Promise<Buffer> {
-  const dump = new Dump();
+export async function readListeningSockets(address: string): Promise<ListeningSockets> {
+  const dump = new Dump(address);
   for (const family of [AF_INET, AF_INET6]) await dumpFamily(family, dump);
-  return dump.bytes;
+  return dump.sockets;
 }
 
 /** The kernel answers at once. */
@@ -107,7 +105,7 @@ function readAnswer(socket: number, dump: Dump): boolean {
   for (let at = 0; at < size; at += Math.max(BODY, Math.ceil((answer[at] ?? 0) / WORD))) {
     const type = (answer[at + 1] ?? 0) & 0xffff;
     if (type === NLMSG_ERROR) throwUnlessUnknown(-(answer[at + BODY] ?? 0));
-    if (type !== SOCK_DIAG_BY_FAMILY || dump.count === MOST) return false;
+    if (type !== SOCK_DIAG_BY_FAMILY) return false;
     dump.append(answer, at + BODY);
   }
   return size > 0;
@@ -120,37 +118,30 @@ function throwUnlessUnknown(errno: number): void {
   throw Object.assign(new Error(`${code}: sock_diag`), { code, errno: -errno, syscall: 'sock_diag' });
 }
 
-/** Calls `visit` for each socket of a dump. `address`: an IPv4 address, this one. */
+/** Calls `visit` for each of them. */
 export function eachListeningSocket(
-  dump: Buffer,
-  address: string,
+  sockets: ListeningSockets,
   visit: (port: number, place: ListeningPlace, uid: number) => void,
 ): void {
-  const own = ipv4Of(address);
-  for (let at = 0; at + RECORD <= dump.length; at += RECORD) {
-    const isIPv4 = dump.readUInt16LE(at + 2) === AF_INET;
-    const place = isIPv4 ? place4(dump, at + 4, own) : place6(dump, at + 4, own);
-    visit(dump.readUInt16BE(at), place, dump.readUInt32LE(at + RECORD - 4));
+  for (const socket of sockets) {
+    const owned = Math.floor(socket / PORTS);
+    const place = PLACES[owned % PLACES.length];
+    if (place) visit(socket % PORTS, place, Math.floor(owned / PLACES.length));
   }
 }
 
-function ipv4Of(address: string): number {
-  return address.split('.').reduce((sum, byte) => sum * 256 + Number(byte), 0);
-}
-
-function place4(dump: Buffer, at: number, own: number): ListeningPlace {
-  const address = dump.readUInt32BE(at);
+/** Null: elsewhere. */
+function place4(address: number, own: number): ListeningPlace | null {
   if (address === IPV4_LOOPBACK) return '127.0.0.1';
   if (address === 0) return 'any address';
-  return address === own ? 'this address' : 'elsewhere';
+  return address === own ? 'this address' : null;
 }
 
 /** IPv4-mapped addresses, RFC 4291, section 2.5.5.2, are those of IPv4. */
-function place6(dump: Buffer, at: number, own: number): ListeningPlace {
-  if (dump.readUInt32BE(at) !== 0 || dump.readUInt32BE(at + 4) !== 0) return 'elsewhere';
-  const third = dump.readUInt32BE(at + 8);
-  if (third === 0xffff) return place4(dump, at + 12, own);
-  const last = dump.readUInt32BE(at + 12);
-  if (third !== 0 || last > 1) return 'elsewhere';
-  return last === 1 ? '::1' : 'any address';
+function place6(word: (at: number) => number, own: number): ListeningPlace | null {
+  if (word(0) !== 0 || word(1) !== 0) return null;
+  if (word(2) === IPV4_MAPPED) return place4(word(3), own);
+  if (word(2) !== 0) return null;
+  if (word(3) === 0) return 'any address';
+  return word(3) === IPV6_LOOPBACK_END ? '::1' : null;
 }

@@ -2,11 +2,13 @@ import { connect, createServer, type Server, type Socket } from 'node:net';
 import { Relay, type RelayPipes } from '../../os/relay.ts';
 import { resetSocket } from '../../os/socket-handle.ts';
 
-/** Connections of all forwards together, and to the listeners of one user. */
+/** Connections of all forwards together. */
 const MOST_CONNECTIONS = 2000;
-const MOST_OF_USER = 1000;
 
-/** Places for connections, of all forwards together. */
+/**
+ * Places for connections, of all forwards together. The listeners of one user get as many as they leave free: 1,000 for one
+ * user, 500 for a second beside him, 250 for a third.
+ */
 export class ForwardPlaces {
   accepted = 0;
   refused = 0;
@@ -20,7 +22,7 @@ export class ForwardPlaces {
   /** False, and counted as refused, when there is none for a listener of this user. */
   take(uid: number): boolean {
     const own = this.#ofUsers.get(uid) ?? 0;
-    const isFree = own < MOST_OF_USER && this.open < MOST_CONNECTIONS;
+    const isFree = own < MOST_CONNECTIONS - this.open;
     if (isFree) this.#ofUsers.set(uid, own + 1);
     this[isFree ? 'accepted' : 'refused']++;
     return isFree;

@@ -1,14 +1,15 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { debug } from '../../../base/debug.ts';
-import { eachListeningSocket } from '../../os/listening-sockets.ts';
+import { eachListeningSocket, type ListeningSockets } from '../../os/listening-sockets.ts';
 import { RelayPipes } from '../../os/relay.ts';
 import { Forward, ForwardPlaces, type Listener } from './forward.ts';
+import { fairShares } from './shares.ts';
 
 /** Interval of looks at the listening sockets, in milliseconds. */
 const INTERVAL_MS = 450;
 /** Looks after which the guest's address is read again, and a port that could not be listened on is tried again. */
 const SLOW = 10;
-/** A look may take this share of the time until the next one. */
+/** A look may take this share of a core until the next one. */
 const MOST_SHARE = 0.05;
 /** Ports that are begun at one look. */
 const MAX_NEW = 128;
@@ -20,8 +21,8 @@ const MAX_NAMED = 16;
 export interface ForwardsOptions {
   /** Most ports that are forwarded at the same time. */
   readonly maxPorts: number;
-  /** Reads a dump of the listening sockets. */
-  read(): Promise<Buffer>;
+  /** Reads the listening sockets, with those at `address`. */
+  read(address: string): Promise<ListeningSockets>;
   /** The guest's IPv4 address to listen on; null: there is none. */
   address(): Promise<string | null>;
   /** The daemon's port, which is never forwarded. */
@@ -50,9 +51,9 @@ export class Forwards implements Disposable {
   readonly #stop = new AbortController();
   readonly #forwards = new Map<number, Forward>();
   /** Ports that could not be listened on: somebody else's, or not for us. */
-  readonly #failed = new Map<number, Listener>();
+  readonly #failed = new Set<number>();
   #address: string | null = null;
-  #previous: Buffer | null = null;
+  #previous: ListeningSockets | null = null;
   #looks = 0;
 
   constructor(options: ForwardsOptions) {
@@ -85,7 +86,7 @@ export class Forwards implements Disposable {
     let took = 0;
     // At first the daemon starts.
     while (await hasPassed(Math.max(INTERVAL_MS, took / MOST_SHARE), signal)) {
-      const began = performance.now();
+      const before = process.threadCpuUsage();
       try {
         if (!this.#options.isPaused()) await this.#look();
         failed = false;
@@ -93,7 +94,8 @@ export class Forwards implements Disposable {
         if (!failed) this.#options.onFailure(error);
         failed = true;
       }
-      took = performance.now() - began;
+      const { user, system } = process.threadCpuUsage(before);
+      took = (user + system) / 1000;
     }
   }
 
@@ -105,13 +107,13 @@ export class Forwards implements Disposable {
     }
     // A freeze may have begun meanwhile.
     if (this.#address === null || this.#options.isPaused()) return;
-    const dump = await this.#options.read();
+    const found = await this.#options.read(this.#address);
     if (this.#stop.signal.aborted || this.#options.isPaused()) return;
-    if (!isSlow && this.#previous?.equals(dump)) return;
-    this.#previous = dump;
-    const wanted = this.#wanted(dump, this.#address);
-    const closed = this.#closeUnless(wanted);
-    const opened = await this.#open(wanted, this.#address);
+    if (!isSlow && this.#previous && isSame(this.#previous, found)) return;
+    this.#previous = found;
+    const chosen = this.#chosen(this.#wanted(found));
+    const closed = this.#closeUnless(chosen);
+    const opened = await this.#open(this.#new(chosen), this.#address);
     if (opened.length + closed.length === 0) return;
     const { onChange } = this.#options;
     onChange({ opened: opened.slice(0, MAX_NAMED), closed: closed.slice(0, MAX_NAMED) });
@@ -126,10 +128,10 @@ export class Forwards implements Disposable {
   }
 
   /** What listens at a loopback address, and whose port nobody has at an address that we would take. */
-  #wanted(dump: Buffer, address: string): Map<number, Listener> {
+  #wanted(found: ListeningSockets): Map<number, Listener> {
     const wanted = new Map<number, Listener>();
     const taken = new Set([this.#options.ownPort(), PRIVATE_PORT]);
-    eachListeningSocket(dump, address, (port, place, uid) => {
+    eachListeningSocket(found, (port, place, uid) => {
       if (place === 'any address' || (place === 'this address' && !this.#forwards.has(port))) taken.add(port);
       else if (place === '127.0.0.1' || (place === '::1' && !wanted.has(port)))
         wanted.set(port, { port, target: place, uid });
@@ -138,11 +140,19 @@ export class Forwards implements Disposable {
     return wanted;
   }
 
-  #closeUnless(wanted: ReadonlyMap<number, Listener>): number[] {
-    const gone = [...this.#forwards.values()].filter(({ listener: { port, target, uid } }) => {
-      const now = wanted.get(port);
-      return now?.target !== target || now.uid !== uid;
-    });
+  /** Those that are within the limit and the shares of their users: what is forwarded before what is not yet. */
+  #chosen(wanted: ReadonlyMap<number, Listener>): Map<number, Listener> {
+    const { forwarded = [], others = [] } = Object.groupBy(wanted.values(), (listener) =>
+      isEqual(listener, this.#forwards.get(listener.port)?.listener) ? 'forwarded' : 'others',
+    );
+    const chosen = fairShares([...forwarded, ...others], this.#options.maxPorts);
+    return new Map(chosen.map((listener) => [listener.port, listener]));
+  }
+
+  #closeUnless(chosen: ReadonlyMap<number, Listener>): number[] {
+    const gone = [...this.#forwards.values()].filter(
+      ({ listener }) => !isEqual(listener, chosen.get(listener.port)),
+    );
     for (const forward of gone) {
       forward.close();
       this.#forwards.delete(forward.listener.port);
@@ -150,31 +160,18 @@ export class Forwards implements Disposable {
     return gone.map(({ listener }) => listener.port);
   }
 
-  /** Those that are to be begun now: no user gets more than are left to all, so that the next ones get some, too. */
-  #chosen(wanted: ReadonlyMap<number, Listener>): Listener[] {
-    const own = new Map<number, number>();
-    const count = ({ uid }: Listener) => own.set(uid, (own.get(uid) ?? 0) + 1);
-    for (const { listener } of this.#forwards.values()) count(listener);
-    for (const listener of this.#failed.values()) count(listener);
-    const chosen: Listener[] = [];
-    for (const listener of wanted.values()) {
-      const left = this.#options.maxPorts - this.#forwards.size - chosen.length;
-      if (left <= 0) break;
-      const isNew = !this.#forwards.has(listener.port) && !this.#failed.has(listener.port);
-      if (!isNew || (own.get(listener.uid) ?? 0) >= left) continue;
-      if (chosen.length === MAX_NEW) {
-        // The rest has its turn at the next look.
-        this.#previous = null;
-        break;
-      }
-      chosen.push(listener);
-      count(listener);
-    }
-    return chosen;
+  /** Those that are to be begun now. */
+  #new(chosen: ReadonlyMap<number, Listener>): Listener[] {
+    const found = [...chosen.values()].filter(
+      ({ port }) => !this.#forwards.has(port) && !this.#failed.has(port),
+    );
+    // The rest has its turn at the next look.
+    if (found.length > MAX_NEW) this.#previous = null;
+    return found.slice(0, MAX_NEW);
   }
 
-  async #open(wanted: ReadonlyMap<number, Listener>, address: string): Promise<number[]> {
-    const opening = this.#chosen(wanted).map(async (listener) => {
+  async #open(listeners: readonly Listener[], address: string): Promise<number[]> {
+    const opening = listeners.map(async (listener) => {
       const { port } = listener;
       const forward = new Forward(listener, this.places, this.#pipes);
       this.#forwards.set(port, forward);
@@ -184,12 +181,22 @@ export class Forwards implements Disposable {
       } catch {
         forward.close();
         this.#forwards.delete(port);
-        this.#failed.set(port, listener);
+        this.#failed.add(port);
         return [];
       }
     });
     return (await Promise.all(opening)).flat();
   }
+}
+
+function isSame(one: ListeningSockets, other: ListeningSockets): boolean {
+  if (one.size !== other.size) return false;
+  for (const socket of one) if (!other.has(socket)) return false;
+  return true;
+}
+
+function isEqual(one: Listener, other: Listener | undefined): boolean {
+  return one.port === other?.port && one.target === other.target && one.uid === other.uid;
 }
 
 /** False when `signal` has aborted before. */
