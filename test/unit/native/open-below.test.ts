@@ -3,6 +3,7 @@ import { mkdirSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
+import { needs } from '../../support/needs.ts';
 import { scratch } from '../../support/scratch.ts';
 import { withoutOpenat2 } from '../../support/without-openat2.ts';
 
@@ -25,6 +26,7 @@ for (const path of paths) {
 `;
 
 test('without openat2(2) no link on the way is followed either', () => {
+  needs('cc');
   const root = scratch();
   mkdirSync(join(root, 'real/below'), { recursive: true });
   symlinkSync('real', join(root, 'link'));
