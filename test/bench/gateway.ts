@@ -11,6 +11,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { filesPerSecond, received, sendAndWait } from '../support/bench-files-client.ts';
+import { freePort } from '../support/free-port.ts';
 import { startGateway } from '../support/gateway.ts';
 import { startNginx } from '../support/nginx.ts';
 import { startRequest } from '../support/raw-client.ts';
@@ -50,7 +51,7 @@ const head = (lines: readonly string[]) =>
 /** nginx as a proxy of the daemon, without buffering. */
 async function startProxy(port: number) {
   const directory = mkdtempSync(join(tmpdir(), 'envd-nginx-'));
-  const own = 20_000 + (process.pid % 20_000);
+  const own = await freePort();
   const temporary = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'];
   writeFileSync(
     join(directory, 'nginx.conf'),
