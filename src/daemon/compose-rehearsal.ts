@@ -63,7 +63,7 @@ async function createUnderstudy(
   const token = randomUUID();
   const metadata = new RehearsedMetadata();
   const logger = pino({ level: config.logLevel }, { write() {} });
-  const observer = processLog(logger);
+  const observer = processLog(logger, config);
   const { lanes } = entries;
   const { unread } = options;
   // In the daemon's own cgroup: those of the workload are frozen.

@@ -83,7 +83,7 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
   tellLimits({ cgroups, obstacle }, logger);
   for (const part of [pause.freezer, pause.filesystemFreezer, pause.idleTrim]) own(part);
   const records = createRecords(config, logger);
-  const observer = processLog(logger);
+  const observer = processLog(logger, config);
   const processes = new ProcessTable(guest, cgroups, { ...config, lanes, unread, observer }, records);
   const watcher = own(new CountedWatcher(lanes));
   const polled = own(new PolledWatches(watcher));

@@ -26,6 +26,8 @@ export interface Config {
   readonly cgroupRoot: string | null;
   readonly cgroups: boolean;
   readonly logLevel: LogLevel;
+  /** Whether the log has the programs and arguments of processes. */
+  readonly logArguments: boolean;
   /** The directory of state that is kept across restarts of the daemon, but not across boots. */
   readonly runtimeDirectory: string;
   /** The URL of the platform's metadata service; null: none. */
@@ -102,7 +104,9 @@ type Settings = Omit<
   | 'doctor'
   | 'handover'
   | 'stored'
+  | 'logArguments'
 > & {
+  readonly logArguments?: true;
   readonly cgroupRoot?: string;
   readonly metadataService?: string;
   readonly forwardAddress?: string;
@@ -133,6 +137,7 @@ const PROGRAM: Program = {
     { flags: '--port <number>', help: 'port to listen on', parse: parsePort, defaultValue: 49983 },
     { flags: '--host <address>', help: 'address to listen on', parse: nonEmpty, defaultValue: '0.0.0.0' },
     LOG_LEVEL,
+    { flags: '--log-arguments', help: 'log the arguments of processes, which may have secrets' },
     ...LIMIT_SETTINGS,
     { flags: '--cgroup-root <path>', help: 'cgroup v2 directory of the workload', parse: parsePath },
     { flags: '--no-cgroups', help: 'start processes in the cgroup of the daemon' },
@@ -189,6 +194,7 @@ export function readConfig(
     commands: commandsOf(program ?? null, argv),
     tryUpgrade: tryUpgrade === true,
     doctor: doctor === true,
+    logArguments: settings.logArguments === true,
     handover: env.ENVD_HANDOVER ? Number(env.ENVD_HANDOVER) : null,
     stored: takeStored(env),
     logCollector: settings.logCollector ?? null,

@@ -281,6 +281,28 @@ describe('the log tells who asked for what', () => {
   });
 });
 
+test('arguments are in the log only when asked for: 4 KiB of them, and nothing that cannot be seen', async () => {
+  needs('root');
+  await using daemon = await startDaemon({ args: ['--log-arguments'] });
+  const { process: rpc } = connectTo(daemon.url);
+  const envs = { A: 's3cret' };
+  const odd = ['\u001b[2J', 'a\nb', '\u0085\u202e', '\u{1f600}', ''];
+  await transcribe(rpc.start({ process: { cmd: 'true', args: odd, envs } }));
+  await transcribe(rpc.start({ process: { cmd: 'true', args: ['é'.repeat(60_000), 'next', 'last'] } }));
+  const many = Array.from({ length: 10_000 }, () => '');
+  await transcribe(rpc.start({ process: { cmd: 'true', args: many } }));
+  const lines = () => daemon.log.filter(({ msg }) => msg === 'process started');
+  await expect.poll(lines).toHaveLength(3);
+  const [shown, long, empty] = lines();
+  const seen = ['\\u{1b}[2J', 'a\\u{a}b', '\\u{85}\\u{202e}', '\u{1f600}', ''];
+  expect(shown).toMatchObject({ command: ['true', ...seen] });
+  expect(shown).not.toHaveProperty('cut');
+  expect(long).toMatchObject({ cut: 3, command: ['true', expect.stringMatching(/^é{2000,2048}$/)] });
+  expect(empty?.cut).toBeGreaterThan(5900);
+  expect(JSON.stringify(empty).length).toBeLessThan(16_000);
+  expect(JSON.stringify(daemon.log)).not.toContain('s3cret');
+});
+
 describe('under systemd', () => {
   /** As systemd starts it: JOURNAL_STREAM names the journal that is standard output. */
   const inJournal = (stream: string) =>

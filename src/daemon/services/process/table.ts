@@ -260,7 +260,7 @@ export class ProcessTable {
   /** `user`: who started it now; null: an earlier daemon did. */
   #add(process: ManagedProcess, user: string | null): void {
     const { observer } = this.#options;
-    const observed = { pid: process.pid, tag: process.tag, user };
+    const observed = { pid: process.pid, tag: process.tag, config: process.config, user };
     this.#known.add(process);
     if (user !== null) observer?.started(observed);
     void process.ended.then((end) => {
