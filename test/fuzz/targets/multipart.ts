@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { Readable } from 'node:stream';
 import multipart from '@fastify/multipart';
 import Fastify, { type FastifyRequest } from 'fastify';
+import { Allowance } from '../../../src/base/allowance.ts';
 import { statusOf } from '../../../src/base/errors.ts';
 import { deliverParts, MULTIPART_OPTIONS } from '../../../src/daemon/rest/routes/files/multipart.ts';
 import { cut } from '../refused.ts';
@@ -28,7 +29,7 @@ async function read(pieces: readonly Buffer[]): Promise<unknown[]> {
   try {
     await deliverParts(
       await request,
-      Readable.from(pieces.filter(({ length }) => length > 0)),
+      { stream: Readable.from(pieces.filter(({ length }) => length > 0)), room: new Allowance(0) },
       async (part) => {
         const content: Buffer[] = [];
         // Every other part is skipped.

@@ -1,5 +1,6 @@
 import multipart from '@fastify/multipart';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { Allowance } from '../../../base/allowance.ts';
 import type { FileQuery, FileServices } from '../../services/files/services.ts';
 import { LINGER } from '../auth.ts';
 import { JsonBodies } from '../json-bodies.ts';
@@ -16,7 +17,9 @@ import { isUpload, metadataOf, unsupportedType, uploadSource } from './files/upl
 const COMPOSE_LIMITS = { bytes: 1024 * 1024, large: null, containers: 16 };
 
 /** What an upload buffers, in bytes: pieces that wait for the disk, a parser, a decoder. */
-const UPLOAD_BYTES = 128 * 1024;
+const UPLOAD_BYTES = 256 * 1024;
+/** What all of them buffer beyond that, so that those who find room write more at once. */
+const ROOM_BYTES = 32 * 1024 * 1024;
 
 /** Registers download and upload of files, and `/files/compose`, which concatenates files. */
 export function fileRoutes(app: FastifyInstance, files: FileServices, downloads: DownloadLimits): void {
@@ -46,6 +49,7 @@ function downloadRoute(app: FastifyInstance, files: FileServices, limits: Downlo
 }
 
 function uploadRoute(app: FastifyInstance, files: FileServices): void {
+  const room = new Allowance(ROOM_BYTES);
   const admit = (request: FastifyRequest, reply: FastifyReply) => {
     try {
       const caller = callerOf(request);
@@ -80,7 +84,7 @@ function uploadRoute(app: FastifyInstance, files: FileServices): void {
         verified: announcedDigests(request.headers).length > 0,
         signal,
       };
-      return await files.upload(user, uploadSource(reply, path), options);
+      return await files.upload(user, uploadSource(reply, path, room), options);
     },
   });
 }

@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { Readable, Transform } from 'node:stream';
 import { createGunzip } from 'node:zlib';
+import type { Allowance } from '../../../../base/allowance.ts';
 import { EnvdError, HttpError, messageOf } from '../../../../base/errors.ts';
 import type { Sink } from '../../../services/files/sink.ts';
 import { announcedDigests, DigestCheck } from './digests.ts';
@@ -40,9 +41,9 @@ export class RequestBody {
     return !this.#isCoded && this.#check === null;
   }
 
-  /** Pushes all of it into the sink. Throws `aborted` when it is incomplete, `invalid_argument` for malformed gzip. */
-  async pump(sink: Sink): Promise<void> {
-    await pump(this.stream, sink).catch((error) => Promise.reject(bodyError(error)));
+  /** Pushes all of it into the sink. `room`: see `pump`. Throws `aborted` when it is incomplete, `invalid_argument` for malformed gzip. */
+  async pump(sink: Sink, room: Allowance): Promise<void> {
+    await pump(this.stream, sink, room).catch((error) => Promise.reject(bodyError(error)));
   }
 
   /**

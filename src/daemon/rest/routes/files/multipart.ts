@@ -2,6 +2,7 @@ import { EventEmitter } from 'node:events';
 import { finished, type Readable, type Writable } from 'node:stream';
 import type { MultipartFile } from '@fastify/multipart';
 import type { FastifyRequest } from 'fastify';
+import type { Allowance } from '../../../../base/allowance.ts';
 import { HttpError } from '../../../../base/errors.ts';
 import type { Sink } from '../../../services/files/sink.ts';
 import { bodyError } from './body.ts';
@@ -37,19 +38,19 @@ export interface Part {
 }
 
 /**
- * Calls `receive` for one part after the other of `body`, the multipart body of `request` after decoding. Throws an
+ * Calls `receive` for one part after the other of `stream`, the multipart body of `request` after decoding. `room`: see `pump`. Throws an
  * error with status 413 for too many parts, and the errors of the parser and of `body`.
  */
 export async function deliverParts(
   request: FastifyRequest,
-  body: Readable,
+  { stream, room }: { readonly stream: Readable; readonly room: Allowance },
   receive: (part: Part) => Promise<void>,
 ): Promise<void> {
-  const feed = new Feed(request, body);
+  const feed = new Feed(request, stream);
   try {
     for (let part = await feed.next(); part !== null; part = await feed.next()) {
       const { fieldname: name, filename: fileName, file } = part;
-      await receive({ name, fileName, pump: (sink) => feed.pump(file, sink) });
+      await receive({ name, fileName, pump: (sink) => feed.pump(file, sink, room) });
       file.resume();
     }
   } finally {
@@ -115,13 +116,13 @@ class Feed extends EventEmitter {
     }
   }
 
-  async pump(file: Readable, sink: Sink): Promise<void> {
+  async pump(file: Readable, sink: Sink, room: Allowance): Promise<void> {
     const count = (piece: Buffer) => {
       this.#brought += piece.length;
     };
     this.#file = file.on('data', count).on('resume', this.#check);
     try {
-      await pump(file, sink, BATCH_BYTES);
+      await pump(file, sink, room, BATCH_BYTES);
     } catch (error) {
       throw bodyError(error);
     } finally {

@@ -1,33 +1,41 @@
 import { finished, type Readable } from 'node:stream';
+import type { Allowance } from '../../../../base/allowance.ts';
 import type { Sink } from '../../../services/files/sink.ts';
 
 /** Limits of one batch, in bytes and pieces: larger writes make uploads faster. */
 const BATCH_BYTES = 512 * 1024;
 const BATCH_PIECES = 1024;
+/** The bytes of a batch where the room is used up. */
+const LEAST_BYTES = 64 * 1024;
 
 /**
  * Pushes the rest of `source` into `sink`; collects the next batch while one is written. Settles when no write is in
  * progress; rejects with the first error of `source` or `sink`. Does not destroy `source`, which may be a request.
+ * `room`: bytes that all uploads together may keep for batches of more than 64 KiB; two batches are kept at a time.
  */
-export function pump(source: Readable, sink: Sink, batchBytes = BATCH_BYTES): Promise<void> {
-  return new Pump(source, sink, batchBytes).run();
+export function pump(source: Readable, sink: Sink, room: Allowance, batchBytes = BATCH_BYTES): Promise<void> {
+  return new Pump(source, sink, room, batchBytes).run();
 }
 
 class Pump {
   readonly #source: Readable;
   readonly #sink: Sink;
-  readonly #batchBytes: number;
+  readonly #room: Allowance;
+  readonly #most: number;
   readonly #done = Promise.withResolvers<void>();
+  /** Bytes of a full batch. */
+  #full = LEAST_BYTES;
   #batch: Buffer[] = [];
   #bytes = 0;
   #isWriting = false;
   #hasEnded = false;
   #error: unknown = null;
 
-  constructor(source: Readable, sink: Sink, batchBytes: number) {
+  constructor(source: Readable, sink: Sink, room: Allowance, most: number) {
     this.#source = source;
     this.#sink = sink;
-    this.#batchBytes = batchBytes;
+    this.#room = room;
+    this.#most = most;
   }
 
   async run(): Promise<void> {
@@ -38,6 +46,7 @@ class Pump {
     } finally {
       removeListeners();
       this.#source.off('data', this.#take);
+      this.#room.release(2 * (this.#full - LEAST_BYTES));
     }
   }
 
@@ -50,7 +59,13 @@ class Pump {
   };
 
   #isFull(): boolean {
-    return this.#bytes >= this.#batchBytes || this.#batch.length >= BATCH_PIECES;
+    if (this.#batch.length >= BATCH_PIECES) return true;
+    if (this.#bytes >= this.#full) this.#grow();
+    return this.#bytes >= this.#full;
+  }
+
+  #grow(): void {
+    if (this.#full < this.#most && this.#room.take(2 * (this.#most - LEAST_BYTES))) this.#full = this.#most;
   }
 
   #write(): void {

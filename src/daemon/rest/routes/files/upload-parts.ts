@@ -1,5 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { Allowance } from '../../../../base/allowance.ts';
 import { EnvdError, HttpError } from '../../../../base/errors.ts';
 import type { Metadata } from '../../../services/files/metadata.ts';
 import type { UploadPart, UploadSource } from '../../../services/files/upload.ts';
@@ -32,17 +33,17 @@ function uploadType(request: FastifyRequest): string {
 }
 
 /**
- * The files in the body of `reply`'s request; `path`: from the query, empty when absent. After them the rest of the body
+ * The files in the body of `reply`'s request; `path`: from the query, empty when absent; `room`: see `pump`. After them the rest of the body
  * is discarded. Throws at the end when a digest does not match.
  */
-export function uploadSource(reply: FastifyReply, path: string): UploadSource {
+export function uploadSource(reply: FastifyReply, path: string, room: Allowance): UploadSource {
   return {
     async deliver(receive) {
       const { request } = reply;
       const body = new RequestBody(request.raw);
       try {
-        if (uploadType(request) === RAW) await receive(rawPart(body, reply, path));
-        else await deliverFiles(request, body, path, receive);
+        if (uploadType(request) === RAW) await receive(rawPart(body, reply, path, room));
+        else await deliverFiles(request, { stream: body.stream, room }, path, receive);
         await body.verify();
       } finally {
         body.drain();
@@ -51,26 +52,26 @@ export function uploadSource(reply: FastifyReply, path: string): UploadSource {
   };
 }
 
-function rawPart(body: RequestBody, reply: FastifyReply, path: string): UploadPart {
+function rawPart(body: RequestBody, reply: FastifyReply, path: string, room: Allowance): UploadPart {
   if (path === '') throw new EnvdError('invalid_argument', `path is required with ${RAW}`);
   return {
     path,
     length: body.length,
     async pump(sink) {
       if (body.isPlain && (await receiveDirectly(reply, body.length, sink))) return;
-      await body.pump(sink);
+      await body.pump(sink, room);
     },
   };
 }
 
 async function deliverFiles(
   request: FastifyRequest,
-  body: RequestBody,
+  body: Parameters<typeof deliverParts>[1],
   path: string,
   receive: (part: UploadPart) => Promise<void>,
 ): Promise<void> {
   const response = new ResponseSize(request);
-  await deliverParts(request, body.stream, async (part) => {
+  await deliverParts(request, body, async (part) => {
     const destination = destinationOf(part, path);
     if (destination === null) return;
     response.add(destination);

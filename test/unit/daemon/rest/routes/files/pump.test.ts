@@ -1,6 +1,7 @@
 import { Readable } from 'node:stream';
 import { describe, expect, test } from 'vitest';
-import { pump } from '../../../../../../src/daemon/rest/routes/files/pump.ts';
+import { Allowance } from '../../../../../../src/base/allowance.ts';
+import { pump as pumpWithin } from '../../../../../../src/daemon/rest/routes/files/pump.ts';
 import type { Sink } from '../../../../../../src/daemon/services/files/sink.ts';
 
 function* pieces(count: number, size: number): Generator<Buffer> {
@@ -14,6 +15,8 @@ function sinkOf(write: Sink['write']): Sink {
 /** A stream of bytes, which delivers one piece at a time. */
 const streamOf = (content: Iterable<Buffer>) => Readable.from(content, { objectMode: false });
 const bytesOf = (batch: readonly Buffer[]) => batch.reduce((sum, { length }) => sum + length, 0);
+const plenty = new Allowance(Number.POSITIVE_INFINITY);
+const pump = (source: Readable, sink: Sink) => pumpWithin(source, sink, plenty);
 const turn = () => new Promise((resolve) => setImmediate(resolve));
 
 describe('batches', () => {
@@ -41,6 +44,28 @@ describe('batches', () => {
       sinkOf(async (batch) => void counts.push(batch.length)),
     );
     expect(counts).toEqual([1024, 1024, 452]);
+  });
+
+  test('are small without room, which an end gives back', async () => {
+    const room = new Allowance(2 * (524288 - 65536));
+    const held = Promise.withResolvers<void>();
+    const begun = Promise.withResolvers<void>();
+    const sizesOf = async (whenWritten: Promise<void>) => {
+      const sizes: number[] = [];
+      const sink = sinkOf(async (batch) => {
+        sizes.push(bytesOf(batch));
+        begun.resolve();
+        await whenWritten;
+      });
+      await pumpWithin(streamOf(pieces(16, 65536)), sink, room);
+      return sizes;
+    };
+    const first = sizesOf(held.promise);
+    await begun.promise;
+    expect(await sizesOf(Promise.resolve())).toEqual(Array.from({ length: 16 }, () => 65536));
+    held.resolve();
+    expect(await first).toEqual([524288, 524288]);
+    expect(await sizesOf(Promise.resolve())).toEqual([524288, 524288]);
   });
 
   test('wait in the source while the sink is slow', async () => {
