@@ -6,6 +6,7 @@ import { buffer } from 'node:stream/consumers';
 import { brotliDecompressSync, gunzipSync, gzipSync } from 'node:zlib';
 import { create, toBinary } from '@bufbuild/protobuf';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { frameOf } from '../../src/daemon/rpc/codec.ts';
 import { ListDirRequestSchema } from '../../src/gen/filesystem/filesystem_pb.js';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { type PlainServer, startPlain } from '../support/plain-connect.ts';
@@ -42,7 +43,8 @@ async function list(url: string, body: Uint8Array | string, headers: Headers) {
 }
 
 const json = { 'content-type': 'application/json' };
-const codecs: [string, Headers, (path: string) => Uint8Array | string][] = [
+type ListedCodec = [string, Headers, (path: string) => Uint8Array | string];
+const codecs: [ListedCodec, ListedCodec] = [
   ['JSON', json, (path) => JSON.stringify({ path, depth: 2 })],
   [
     'binary',
@@ -90,15 +92,27 @@ test('a compressed request gets a compressed response, unless that is small', as
   expect(few.headers['content-encoding']).toBeUndefined();
 });
 
-test('gRPC-Web is served by connect-node', async () => {
-  const message = toBinary(
-    ListDirRequestSchema,
-    create(ListDirRequestSchema, { path: join(daemon.scratch, 'many') }),
-  );
-  const frame = Buffer.concat([Buffer.from([0, 0, 0, 0, message.length]), message]);
-  const headers = { 'content-type': 'application/grpc-web+proto' };
-  const [ours, theirs] = [await list(daemon.url, frame, headers), await list(plain.url, frame, headers)];
-  expect(ours.body.equals(theirs.body)).toBe(true);
+const framed = (message: Uint8Array | string) => frameOf(0, Buffer.from(message));
+const [[, , inJson], [, , inBinary]] = codecs;
+
+test.each<[string, Headers, (path: string) => Uint8Array]>([
+  ['application/grpc-web+proto', {}, (path) => framed(inBinary(path))],
+  ['application/grpc-web+json', {}, (path) => framed(inJson(path))],
+  ['application/grpc-web', { 'grpc-accept-encoding': 'gzip' }, (path) => framed(inBinary(path))],
+  ['application/json', { 'content-encoding': 'gzip' }, (path) => gzipSync(inJson(path))],
+  [
+    ...(['application/proto', { 'content-encoding': 'gzip', 'accept-encoding': 'br' }] as const),
+    (path) => gzipSync(inBinary(path)),
+  ],
+])('%s, %o: the response equals that of connect-node alone', async (type, more, encode) => {
+  const headers = { 'content-type': type, ...more };
+  for (const directory of ['many', 'few', 'none', 'missing']) {
+    const body = encode(join(daemon.scratch, directory));
+    const [ours, theirs] = [await list(daemon.url, body, headers), await list(plain.url, body, headers)];
+    expect(ours.body.equals(theirs.body)).toBe(true);
+    for (const name of ['content-type', 'content-length', 'content-encoding', 'grpc-encoding'])
+      expect(ours.headers[name], name).toBe(theirs.headers[name]);
+  }
 });
 
 test('a client that disconnects during the response leaves the daemon answering', async () => {

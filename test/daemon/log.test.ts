@@ -239,6 +239,8 @@ describe('the log tells who asked for what', () => {
     const type = { 'content-type': 'application/json' };
     for (const [path, init] of [
       [STAT, { method: 'POST', body, headers: type }],
+      // By connect-node.
+      [STAT, { method: 'POST', body: gzipSync(body), headers: { ...type, 'content-encoding': 'gzip' } }],
       [`/files${query}`, {}],
       [`/files${query}`, { headers: { range: 'bytes=0-0' } }],
       [`/files${query}`, { headers: { range: 'bytes=9999999-' } }],

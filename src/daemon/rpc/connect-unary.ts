@@ -8,9 +8,12 @@ import {
   toBinary,
   toJsonString,
 } from '@bufbuild/protobuf';
+import type { ConnectRouter, HandlerContext } from '@connectrpc/connect';
+import type { UniversalHandlerOptions } from '@connectrpc/connect/protocol';
 import type { CallScope } from '../calls/call-scope.ts';
 import type { Subject } from '../calls/subject.ts';
 import { type Codec, decodeMessage } from './codec.ts';
+import { NODE_CALL } from './connect-node.ts';
 import { ListAnswer } from './list-answer.ts';
 import { REQUEST_LIMIT_BYTES, type RequestHeaders, readBody, timeoutOf } from './request.ts';
 import { type Destination, sendAnswer, sendError } from './unary-answer.ts';
@@ -47,6 +50,8 @@ export interface UnaryRoute {
   readonly path: string;
   /** Resolves with the error in the response, or null. */
   serve(exchange: UnaryExchange): Promise<unknown>;
+  /** Adds the call to connect-node. */
+  register(router: ConnectRouter, options: Partial<UniversalHandlerOptions>): void;
 }
 
 /** A unary RPC, with the types of its messages. */
@@ -68,8 +73,32 @@ export interface UnaryMethod<Input extends DescMessage, Output extends DescMessa
 export function unaryRoute<Input extends DescMessage, Output extends DescMessage>(
   served: UnaryMethod<Input, Output>,
 ): UnaryRoute {
-  const { parent, name } = served.method;
-  return { path: `/${parent.typeName}/${name}`, serve: (exchange) => serveUnary(served, exchange) };
+  const { method, ignoreUnknownFields } = served;
+  return {
+    path: `/${method.parent.typeName}/${method.name}`,
+    serve: (exchange) => serveUnary(served, exchange),
+    register: (router, options) => {
+      const implementation = connectNodeUnary(served);
+      router.rpc(method, implementation, { ...options, jsonOptions: { ignoreUnknownFields } });
+    },
+  };
+}
+
+/** The same for connect-node, which gets large answers encoded. */
+function connectNodeUnary<Input extends DescMessage, Output extends DescMessage>({
+  method,
+  handle,
+}: UnaryMethod<Input, Output>) {
+  return async (message: MessageShape<Input>, { values, requestHeader, signal }: HandlerContext) => {
+    const served = values.get(NODE_CALL);
+    if (!served) throw new Error('connect-node serves a call that was not given to it');
+    const codec = /json/i.test(requestHeader.get('content-type') ?? '') ? 'json' : 'binary';
+    const call = new Call(requestHeader, served.scope, codec, method.output, signal);
+    const output = await handle(message, call);
+    // Otherwise the answer is an error.
+    if (!signal.aborted) served.answer = call.slices?.end() ?? null;
+    return output;
+  };
 }
 
 /** Serves as connect-node would, without its adapters between Node's streams, fetch and iterables: a third of the CPU. */
@@ -100,7 +129,7 @@ function answer<Input extends DescMessage, Output extends DescMessage>(
   const { method, ignoreUnknownFields } = served;
   const { call: scope, headers, codec } = exchange;
   const message = decodeMessage(method.input, body, codec, ignoreUnknownFields);
-  const call = new Call(headers, scope, codec, method.output);
+  const call = new Call(headers, scope, codec, method.output, null);
   const send = (output: MessageInitShape<Output>) =>
     sendAnswer(exchange, call.slices?.end() ?? encode(served, output, codec));
   const handled = served.handle(message, call);
@@ -124,16 +153,25 @@ class Call<Output extends DescMessage> implements UnaryCall<Output> {
   readonly #scope: CallScope;
   readonly #codec: Codec;
   readonly #output: Output;
+  readonly #signal: AbortSignal | null;
 
-  constructor(requestHeader: RequestHeaders, scope: CallScope, codec: Codec, output: Output) {
+  /** `signal`: connect-node's, or null. */
+  constructor(
+    requestHeader: RequestHeaders,
+    scope: CallScope,
+    codec: Codec,
+    output: Output,
+    signal: AbortSignal | null,
+  ) {
     this.requestHeader = requestHeader;
     this.#scope = scope;
     this.#codec = codec;
     this.#output = output;
+    this.#signal = signal;
   }
 
   get signal(): AbortSignal {
-    return this.#scope.signal;
+    return this.#signal ?? this.#scope.signal;
   }
 
   about(subject: Subject): void {

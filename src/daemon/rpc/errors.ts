@@ -1,6 +1,7 @@
 import { Code, ConnectError } from '@connectrpc/connect';
 import { codeToString } from '@connectrpc/connect/protocol-connect';
 import { connectCodeOf, EnvdError, messageOf } from '../../base/errors.ts';
+import type { CallScope } from '../calls/call-scope.ts';
 import { exhaustionOf } from '../os/errno.ts';
 
 /** Converts any thrown value to an error of Connect. */
@@ -13,4 +14,10 @@ export function toConnectError(error: unknown): ConnectError {
 /** The name of the Connect code of an error, for the log. */
 export function codeNameOf(error: unknown): string {
   return codeToString(toConnectError(error).code);
+}
+
+/** Stores the error for the log line of the operation. */
+export function recordFailure(call: CallScope, error: unknown): void {
+  call.failure = error;
+  call.rpcCode = codeNameOf(error);
 }

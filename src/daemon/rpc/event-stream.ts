@@ -4,9 +4,9 @@ import { untilAborted } from '../../base/abort.ts';
 import type { Feed } from '../../base/feed.ts';
 import type { Subject } from '../calls/subject.ts';
 import type { Codec } from './codec.ts';
+import { NODE_CALL } from './connect-node.ts';
 import type { FrameBatch } from './frame-batch.ts';
 import { keepaliveMsOf, type RequestHeaders } from './request.ts';
-import { SENDING } from './sending.ts';
 
 /** Size of a batch for connect-node, in bytes. */
 const BATCH_BYTES = 128 * 1024;
@@ -94,8 +94,12 @@ export function viaConnect<Event, Input extends DescMessage, Output extends Desc
   return async function* serve(request, context) {
     const { requestHeader: headers, signal } = context;
     const timeoutMs = context.timeoutMs() ?? null;
-    const feed = await stream.open(request, { headers, abortSignal: () => signal, timeoutMs });
-    const sending = context.values.get(SENDING);
+    const call = context.values.get(NODE_CALL);
+    const about = (subject: Subject) => {
+      if (call) call.scope.subject = subject;
+    };
+    const feed = await stream.open(request, { headers, abortSignal: () => signal, timeoutMs, about });
+    const sending = call?.sending;
     const race = <T>(work: Promise<T>) => untilAborted(work, signal);
     const options = { keepaliveMs: keepaliveMsOf(headers), batchBytes: () => BATCH_BYTES, race };
     for await (const events of batches(feed, options)) {

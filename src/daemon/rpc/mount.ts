@@ -1,31 +1,20 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import { createConnectRouter, createContextValues } from '@connectrpc/connect';
-import {
-  compressionNegotiate,
-  type UniversalHandler,
-  type UniversalServerRequest,
-} from '@connectrpc/connect/protocol';
+import { createConnectRouter } from '@connectrpc/connect';
+import { compressionNegotiate, type UniversalHandler } from '@connectrpc/connect/protocol';
 import { codeToHttpStatus, errorToJson } from '@connectrpc/connect/protocol-connect';
-import {
-  compressionBrotli,
-  compressionGzip,
-  universalRequestFromNodeRequest,
-  universalResponseToNodeResponse,
-} from '@connectrpc/connect-node';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../base/errors.ts';
-import { type CallScope, COUNTED_BYTES, type SharedLimits } from '../calls/call-scope.ts';
+import type { SharedLimits } from '../calls/call-scope.ts';
+import { COMPRESSIONS, serveByConnectNode } from './connect-node.ts';
 import { endOfStream, streamCodecOf } from './connect-stream.ts';
 import { type UnaryRoute, unaryCodecOf } from './connect-unary.ts';
-import { codeNameOf, toConnectError } from './errors.ts';
+import { recordFailure, toConnectError } from './errors.ts';
 import { DECOMPRESSED_LIMIT_BYTES, headersOf } from './request.ts';
-import { ON_FAILURE, type Rpc, type StreamRoute } from './router.ts';
-import { SENDING, Sending } from './sending.ts';
+import type { Rpc, StreamRoute } from './router.ts';
 import type { StreamPlaces } from './stream-places.ts';
 import type { Encoding } from './unary-answer.ts';
 
 export const PROTOCOL_VERSION = '1';
-const COMPRESSIONS = [compressionGzip, compressionBrotli];
 /** Content types of RPCs over HTTP/1.1, those of Connect first; each call accepts some of them. */
 const CONTENT_TYPES = [
   ...['application/json', 'application/proto', 'application/connect+json', 'application/connect+proto'],
@@ -119,51 +108,9 @@ async function serve(
     const encoding = encodingOf(request.headers);
     error = await unary.serve({ ...exchange, codec: unaryCodec, encoding });
   } else {
-    await serveOthers(request.call, handler);
+    await serveByConnectNode(request.call, handler);
   }
   if (error !== null) recordFailure(request.call, error);
-}
-
-/** Stores the error for the log line of the operation. */
-export function recordFailure(call: CallScope, error: unknown): void {
-  call.failure = error;
-  call.rpcCode = codeNameOf(error);
-}
-
-/** Serves the other protocols and encodings by connect-node. */
-async function serveOthers(call: CallScope, handler: UniversalHandler): Promise<void> {
-  const { request, response, shared } = call;
-  const sending = new Sending(response, shared.unread);
-  const values = createContextValues()
-    .set(ON_FAILURE, (error) => recordFailure(call, sending.dropped ?? error))
-    .set(SENDING, sending);
-  try {
-    const sent = universalRequestFromNodeRequest(request, response, undefined, values);
-    const receiving = new Sending(response, shared.requests);
-    const answer = await handler({ ...sent, body: counted(sent.body, receiving) });
-    await universalResponseToNodeResponse(answer, response);
-  } catch (error) {
-    recordFailure(call, error);
-    response.destroy();
-  }
-}
-
-type UniversalBody = UniversalServerRequest['body'];
-
-/** Always true: it would be a value if Fastify had parsed it. */
-function isStream(body: UniversalBody): body is AsyncIterable<Uint8Array> {
-  return typeof body === 'object' && body !== null && Symbol.asyncIterator in body;
-}
-
-/** The body, counted as far as connect-node may keep it. */
-async function* counted(body: UniversalBody, receiving: Sending): AsyncGenerator<Uint8Array> {
-  let length = 0;
-  if (!isStream(body)) return;
-  for await (const piece of body) {
-    length = Math.min(length + piece.length, DECOMPRESSED_LIMIT_BYTES);
-    if (length > COUNTED_BYTES) receiving.wait(length);
-    yield piece;
-  }
 }
 
 /** The compression of the response, or null. */

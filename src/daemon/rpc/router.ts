@@ -1,19 +1,12 @@
 import type { DescMessage, DescMethodUnary } from '@bufbuild/protobuf';
-import {
-  type ConnectError,
-  type ConnectRouter,
-  type ContextValues,
-  createContextKey,
-  type Interceptor,
-} from '@connectrpc/connect';
-import { untilAborted } from '../../base/abort.ts';
+import type { ConnectRouter } from '@connectrpc/connect';
 import { Filesystem } from '../../gen/filesystem/filesystem_pb.js';
 import { Process } from '../../gen/process/process_pb.js';
 import type { WriteGate } from '../services/freeze/write-gate.ts';
 import type { ProcessTable } from '../services/process/table.ts';
+import { translateErrors } from './connect-node.ts';
 import type { StreamExchange, StreamServer } from './connect-stream.ts';
 import { type UnaryMethod, type UnaryRoute, unaryRoute } from './connect-unary.ts';
-import { toConnectError } from './errors.ts';
 import { type EventStream, viaConnect } from './event-stream.ts';
 import { filesystemService } from './filesystem.ts';
 import { processService } from './process.ts';
@@ -52,18 +45,18 @@ export function createRpc(dependencies: RpcDependencies): Rpc {
     ...filesystemService({ ...dependencies, userOf }),
     ...watcherService(dependencies),
   };
+  const unary = [...processRoutes(processCalls), ...filesystemRoutes(filesystemCalls)];
+  const options = { interceptors: [translateErrors] };
   return {
     streams: [route(streams, start), route(streams, connect), route(streams, watchDir)],
-    unary: [...processRoutes(processCalls), ...filesystemRoutes(filesystemCalls)],
+    unary,
     register(router) {
-      const interceptors = [translateErrors];
-      const processRpcs = { ...processCalls, start: viaConnect(start), connect: viaConnect(connect) };
-      router.service(Process, processRpcs, { interceptors });
-      const filesystemRpcs = { ...filesystemCalls, watchDir: viaConnect(watchDir) };
-      router.service(Filesystem, filesystemRpcs, {
-        interceptors,
-        jsonOptions: { ignoreUnknownFields: false },
-      });
+      for (const call of unary) call.register(router, options);
+      router.rpc(Process.method.start, viaConnect(start), options);
+      router.rpc(Process.method.connect, viaConnect(connect), options);
+      router.rpc(Process.method.streamInput, processCalls.streamInput, options);
+      const strict = { ...options, jsonOptions: { ignoreUnknownFields: false } };
+      router.rpc(Filesystem.method.watchDir, viaConnect(watchDir), strict);
     },
   };
 }
@@ -112,31 +105,4 @@ function route<E, I extends DescMessage, O extends DescMessage>(
 ): StreamRoute {
   const { parent, name } = stream.method;
   return { path: `/${parent.typeName}/${name}`, serve: (exchange) => streams.serve(stream, exchange) };
-}
-
-/** Receives the error of a call served by connect-node, before the response is sent. */
-export const ON_FAILURE = createContextKey<(error: unknown) => void>(() => {});
-
-/** Converts errors to errors of Connect, and ends unary calls at their deadline. */
-const translateErrors: Interceptor = (next) => async (request) => {
-  try {
-    const response = await untilAborted(next(request), request.signal);
-    if (!response.stream) return response;
-    return { ...response, message: translated(response.message, request.contextValues) };
-  } catch (error) {
-    throw translate(error, request.contextValues);
-  }
-};
-
-function translate(error: unknown, values: ContextValues): ConnectError {
-  values.get(ON_FAILURE)(error);
-  return toConnectError(error);
-}
-
-async function* translated<T>(messages: AsyncIterable<T>, values: ContextValues): AsyncGenerator<T> {
-  try {
-    yield* messages;
-  } catch (error) {
-    throw translate(error, values);
-  }
 }

@@ -1,10 +1,6 @@
 import type { ServerResponse } from 'node:http';
-import { createContextKey } from '@connectrpc/connect';
 import type { EnvdError } from '../../base/errors.ts';
 import type { Kept, Unread } from '../../base/unread.ts';
-
-/** Of a call that is served by connect-node. */
-export const SENDING = createContextKey<Sending | null>(null);
 
 /**
  * What a stream has written and the kernel has not taken, counted until the response is closed. When it is dropped the
