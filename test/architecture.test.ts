@@ -62,7 +62,7 @@ const OWNERS: Record<string, RegExp> = {
   '@fastify/cors': /^daemon\/app\.ts$/,
   '@fastify/multipart': /^daemon\/rest\/routes\/.+\.ts$/,
   '@connectrpc/connect': /^daemon\/(app|rpc\/.+)\.ts$/,
-  '@connectrpc/connect-node': /^daemon\/rpc\/mount\.ts$/,
+  '@connectrpc/connect-node': /^daemon\/rpc\/connect-node\.ts$/,
   '@bufbuild/protobuf': /^daemon\/rpc\/.+\.ts$/,
   'mime-types': /^daemon\/(services\/files|rest\/routes)\/.+\.ts$/,
   'content-disposition': /^daemon\/(services\/files|rest\/routes)\/.+\.ts$/,
