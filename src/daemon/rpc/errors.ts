@@ -12,7 +12,7 @@ export function toConnectError(error: unknown): ConnectError {
 }
 
 /** The name of the Connect code of an error, for the log. */
-export function codeNameOf(error: unknown): string {
+function codeNameOf(error: unknown): string {
   return codeToString(toConnectError(error).code);
 }
 
