@@ -13,12 +13,19 @@ const REQUEST_ID = /^[\w.:+/=@-]{1,128}$/;
 const TRACEPARENT = /^(?!ff)[\da-f]{2}-(?!0{32})([\da-f]{32})-(?!0{16})[\da-f]{16}-[\da-f]{2}$/;
 
 /** The valid ids of a request in its answer. */
-export function passOnIds({ headers }: Named, response: Answer): void {
+export function passOnIds(request: Named, response: Answer): void {
+  const ids = withIds([], request);
+  for (let at = 0; at + 1 < ids.length; at += 2) response.setHeader(ids[at] ?? '', ids[at + 1] ?? '');
+}
+
+/** `head`, names and values in turn, with the valid ids of a request. Headers that are set one by one cost twice as much. */
+export function withIds(head: readonly string[], { headers }: Named): readonly string[] {
   const { 'x-request-id': id, traceparent } = headers;
-  if (id === undefined && traceparent === undefined) return;
-  if (typeof id === 'string' && REQUEST_ID.test(id)) response.setHeader('x-request-id', id);
-  if (typeof traceparent === 'string' && TRACEPARENT.test(traceparent))
-    response.setHeader('traceparent', traceparent);
+  if (id === undefined && traceparent === undefined) return head;
+  const all = [...head];
+  if (typeof id === 'string' && REQUEST_ID.test(id)) all.push('x-request-id', id);
+  if (typeof traceparent === 'string' && TRACEPARENT.test(traceparent)) all.push('traceparent', traceparent);
+  return all;
 }
 
 /** The valid ids of a request, for the log. */

@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { withIds } from '../base/call-ids.ts';
 import type { CallLog } from './calls/call-log.ts';
 import type { CallScope, SharedLimits } from './calls/call-scope.ts';
 import { hasAccess } from './rest/auth.ts';
@@ -63,34 +64,36 @@ export class DirectCalls {
     const begin = (path: string) => {
       calls.begin('GET /files', request, response).subject = { path };
     };
-    return plain.serve(request, response, fileHead, begin);
+    return plain.serve(request, response, withIds(fileHead, request), begin);
   }
 
   #serveHealth(request: IncomingMessage, response: ServerResponse): true {
     const { calls, head } = this.#options;
     calls.begin('GET /health', request, response);
-    response.writeHead(204, [...head]).end();
+    response.writeHead(204, [...withIds(head, request)]).end();
     return true;
   }
 
   #serveUnary(request: IncomingMessage, response: ServerResponse): boolean {
-    const { guest, calls, head } = this.#options;
+    const { guest, calls } = this.#options;
     const called = this.#unary.get(request.url ?? '');
     const codec = called && unaryCodecOf(request);
     if (!codec || !speaksOurVersion(request) || !hasAccess(request.headers, guest)) return false;
     const call = calls.begin(called.operation, request, response);
     const encoding = encodingOf(request.headers);
+    const head = withIds(this.#options.head, request);
     void finish(called.route.serve({ call, headers: headersOf(request), head, codec, encoding }), call);
     return true;
   }
 
   #serveStream(request: IncomingMessage, response: ServerResponse): boolean {
-    const { guest, calls, head, places } = this.#options;
+    const { guest, calls, places } = this.#options;
     const called = this.#streams.get(request.url ?? '');
     const codec = called && streamCodecOf(request.headers['content-type']);
     if (!codec || !speaksOurVersion(request) || !hasAccess(request.headers, guest)) return false;
     if (!places.take(response)) return false;
     const call = calls.begin(called.operation, request, response);
+    const head = withIds(this.#options.head, request);
     void finish(called.route.serve({ call, headers: headersOf(request), head, codec }), call);
     return true;
   }

@@ -98,6 +98,7 @@ const IMAGES: Readonly<Record<string, Image>> = {
       ['src/gateway/hooks/run-once.sh', 'lib/run-once.sh'],
       ['systemd/gateway/envd-gateway.service', 'systemd/envd-gateway.service'],
       ['systemd/gateway/nginx.conf', 'systemd/nginx.conf'],
+      ['systemd/gateway/envd_routes.lua', 'systemd/envd_routes.lua'],
     ],
     firstRun: (scratch) => ({
       settings: ['--host=127.0.0.1', '--port=0', '--drain=0', `--registry=${scratch}/registry.db`],

@@ -39,8 +39,8 @@ interface Way {
 const ways: Readonly<Record<'direct' | 'gateway' | 'nginx' | 'nginx, routed' | 'nginx, kept', Way>> = {
   direct: { port: daemon.port, pid: null },
   nginx: { port: nginx.port, pid: nginx.worker },
-  'nginx, routed': { port: behind.port, pid: null },
-  'nginx, kept': { port: keeping.port, pid: null },
+  'nginx, routed': { port: behind.port, pid: behind.worker },
+  'nginx, kept': { port: keeping.port, pid: keeping.worker },
   gateway: { port: gateway.port, pid: gateway.pid },
 };
 const names = ['direct', 'nginx', 'nginx, routed', 'nginx, kept', 'gateway'] as const;
@@ -117,7 +117,7 @@ function table(title: string, figures: Readonly<Record<Name, number>>, unit: str
     [unit]: show(figures[name]),
     'of direct': (figures[name] / figures.direct).toFixed(2),
     'of nginx': (figures[name] / figures.nginx).toFixed(2),
-    // Of two processes where nginx asks for routes, and so not told.
+    // Of nginx alone where it asks for routes, not of the gateway.
     'proxy CPU ms': cpus.has(name) ? show(cpus.get(name) ?? 0) : '',
     'peak MiB': peaks.has(name) ? show(peaks.get(name) ?? 0) : '',
   }));

@@ -65,7 +65,9 @@ test('it has a version, a unit, a configuration of nginx, and nothing else', () 
   expect(readdirSync(elsewhere).sort()).toEqual([
     ...['LICENSE', 'LICENSES', 'bin', 'lib', 'package.json', 'systemd'],
   ]);
-  expect(readdirSync(join(elsewhere, 'systemd')).sort()).toEqual(['envd-gateway.service', 'nginx.conf']);
+  expect(readdirSync(join(elsewhere, 'systemd')).sort()).toEqual([
+    ...['envd-gateway.service', 'envd_routes.lua', 'nginx.conf'],
+  ]);
   expect(readFileSync(join(elsewhere, 'systemd/envd-gateway.service'), 'utf8')).toContain(
     'ExecStart=/opt/envd-gateway/bin/envd-gateway\n',
   );

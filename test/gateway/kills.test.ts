@@ -32,7 +32,8 @@ interface Engine {
 }
 
 async function oneRedis(): Promise<Engine> {
-  const redis = await owned(startRedis());
+  // Otherwise Redis answers before it has written, while it still syncs what it wrote before.
+  const redis = await owned(startRedis('--appendfsync', 'always'));
   const kill = async () => {
     await redis.stop('SIGKILL');
     await delay(300);

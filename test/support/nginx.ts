@@ -2,27 +2,32 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { freePort } from './free-port.ts';
 import { API_KEY } from './gateway.ts';
 import { needs } from './needs.ts';
 import { until } from './until.ts';
 
-const CONFIGURATION = new URL('../../systemd/gateway/nginx.conf', import.meta.url);
+const CONFIGURATION = fileURLToPath(new URL('../../systemd/gateway/nginx.conf', import.meta.url));
 const MODULES = '/usr/lib/nginx/modules';
 const LUA = `${MODULES}/ngx_http_lua_module.so`;
 const TEMPORARY = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'];
 
 export interface Nginx extends AsyncDisposable {
   readonly port: number;
+  /** Pid of its only worker. */
+  readonly worker: number;
 }
 
 export interface NginxOptions {
   readonly readTimeout?: string;
   /** The port of another gateway that is asked, too. */
   readonly otherGateway?: number;
-  /** Keeps connections to sandboxes, by its Lua module. */
+  /** Keeps connections to sandboxes, and answers in memory, by its Lua module. */
   readonly keeps?: boolean;
+  /** Listens for HTTP/2 without TLS at a port, too. */
+  readonly http2?: number;
   /** Listens for TLS at a port, too. */
   readonly tls?: { readonly port: number; readonly certificate: string; readonly key: string };
 }
@@ -33,12 +38,12 @@ export async function startNginx(gatewayPort: number, options: NginxOptions = {}
   if (options.keeps) needs(LUA);
   const directory = mkdtempSync(join(tmpdir(), 'envd-nginx-'));
   const port = await freePort();
-  const { readTimeout = '120s', keeps = false, otherGateway = gatewayPort, tls } = options;
+  const { readTimeout = '120s', keeps = false, otherGateway = gatewayPort, tls, http2 } = options;
   const gateways = [...new Set([gatewayPort, otherGateway])].map((each) => `server 127.0.0.1:${each};`);
   const modules = keeps ? `load_module ${MODULES}/ndk_http_module.so; load_module ${LUA};` : '';
-  const server = withKept(withTls(readFileSync(CONFIGURATION, 'utf8'), tls), keeps)
+  const server = withLua(withTls(readFileSync(CONFIGURATION, 'utf8'), tls), keeps)
     .replace('server 127.0.0.1:49980;', gateways.join(' '))
-    .replace('listen 8080', `listen 127.0.0.1:${port}`)
+    .replace('listen 8080;', `listen 127.0.0.1:${port}; ${http2 ? `listen 127.0.0.1:${http2} http2;` : ''}`)
     .replace('"KEY"', `"${API_KEY}"`)
     .replace('/run/envd-gateway-routes', `${directory}/routes`)
     .replace('proxy_read_timeout 120s', `proxy_read_timeout ${readTimeout}`);
@@ -50,8 +55,10 @@ export async function startNginx(gatewayPort: number, options: NginxOptions = {}
   const child = spawn('nginx', args, { stdio: ['ignore', 'ignore', 'inherit'] });
   const exited = once(child, 'exit');
   await until('nginx listens', () => fetch(`http://127.0.0.1:${port}/gateway/health`).catch(() => null));
+  const [worker] = readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, 'utf8').split(' ');
   return {
     port,
+    worker: Number(worker),
     async [Symbol.asyncDispose]() {
       child.kill('SIGTERM');
       await exited;
@@ -69,10 +76,12 @@ function withTls(configuration: string, tls: NginxOptions['tls']): string {
     .replace('# ssl_certificate_key /etc/nginx/sandboxes.key', `ssl_certificate_key ${tls.key}`);
 }
 
-/** Removes the comment signs in front of what keeps connections. */
-function withKept(configuration: string, keeps: boolean): string {
-  if (!keeps) return configuration;
-  return configuration
-    .replace(/^# upstream envd_sandboxes \{\n(?:#.*\n)*?# \}\n/m, (lines) => lines.replace(/^# /gm, ''))
-    .replace('default $gateway_to;', 'default envd_sandboxes;');
+/** As the configuration tells how. */
+function withLua(configuration: string, wanted: boolean): string {
+  if (!wanted) return configuration;
+  const lines = configuration.split('\n').filter((line) => !line.endsWith('# without lua'));
+  return lines
+    .map((line) => line.replace(/^#lua /, ''))
+    .join('\n')
+    .replace('/etc/nginx/?.lua', `${dirname(CONFIGURATION)}/?.lua`);
 }

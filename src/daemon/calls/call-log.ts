@@ -1,6 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from 'pino';
-import { passOnIds } from '../../base/call-ids.ts';
 import type { CallTally } from '../../base/call-tally.ts';
 import { messageOf } from '../../base/errors.ts';
 import type { Transfers } from '../../base/tally.ts';
@@ -37,13 +36,9 @@ export class CallLog {
     this.#downloads = downloads;
   }
 
-  /**
-   * Begins an operation, which is logged and counted at its end. The answer gets the request's `X-Request-Id` and
-   * `traceparent`.
-   */
+  /** Begins an operation, which is logged and counted at its end. */
   begin(operation: string, request: IncomingMessage, response: ServerResponse): CallScope {
     if (BEFORE_A_PAUSE.includes(operation)) this.#logger.info({ operation }, 'operation started');
-    passOnIds(request, response);
     return new CallScope({ operation, request, response }, this.#shared, this.#end);
   }
 

@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { passOnIds } from '../../base/call-ids.ts';
 import type { CallLog } from '../calls/call-log.ts';
 import type { CallScope } from '../calls/call-scope.ts';
 
@@ -9,10 +10,11 @@ declare module 'fastify' {
   }
 }
 
-/** Makes a scope for each operation of Fastify's routes. */
+/** Makes a scope for each operation of Fastify's routes. Answers get `X-Request-Id` and `traceparent` of the request. */
 export function beginCalls(app: FastifyInstance, calls: CallLog): void {
   app.addHook('onRequest', (request, reply, done) => {
     const { method, routeOptions, raw } = request;
+    passOnIds(raw, reply.raw);
     request.call = calls.begin(`${method} ${routeOptions.url ?? 'unknown'}`, raw, reply.raw);
     done();
   });
