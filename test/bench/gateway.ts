@@ -1,6 +1,7 @@
 /**
  * The gateway beside a direct connection, beside nginx as the proxy (Debian: nginx-light), and behind an nginx that asks it
- * for routes (`systemd/gateway/nginx.conf`), without and with kept connections to sandboxes, in one run: a download, an upload, small calls, idle streams, memory. Medians of rounds taken in turns. Arguments: MiB of the file, small calls,
+ * for routes (`systemd/gateway/nginx.conf`), without and with Lua, in one run: a download, an upload, small calls, idle
+ * streams, memory. Medians of rounds taken in turns. Arguments: MiB of the file, small calls,
  * idle streams, rounds.
  */
 import { spawn } from 'node:child_process';
@@ -36,14 +37,14 @@ interface Way {
   readonly pid: number | null;
 }
 
-const ways: Readonly<Record<'direct' | 'gateway' | 'nginx' | 'nginx, routed' | 'nginx, kept', Way>> = {
+const ways: Readonly<Record<'direct' | 'gateway' | 'nginx' | 'nginx, routed' | 'nginx, Lua', Way>> = {
   direct: { port: daemon.port, pid: null },
   nginx: { port: nginx.port, pid: nginx.worker },
   'nginx, routed': { port: behind.port, pid: behind.worker },
-  'nginx, kept': { port: keeping.port, pid: keeping.worker },
+  'nginx, Lua': { port: keeping.port, pid: keeping.worker },
   gateway: { port: gateway.port, pid: gateway.pid },
 };
-const names = ['direct', 'nginx', 'nginx, routed', 'nginx, kept', 'gateway'] as const;
+const names = ['direct', 'nginx', 'nginx, routed', 'nginx, Lua', 'gateway'] as const;
 type Name = (typeof names)[number];
 const head = (lines: readonly string[]) =>
   `${[...lines, 'host: bench', 'svc-sandbox-id: one'].join('\r\n')}\r\n\r\n`;
@@ -83,13 +84,14 @@ async function startProxy(port: number) {
   return { port: own, worker, end };
 }
 
-/** Peak resident memory of each proxy during the work, in MiB, and its CPU time per round, in ms. */
+/** Peak resident memory of each proxy during the work, in MiB, and its least CPU time of a round, in ms. */
 const peaks = new Map<Name, number>();
 const cpus = new Map<Name, number>();
 
 /** Does `work` by each way, and notes the cost of the proxy. */
 function byEach(work: (way: Way) => Promise<number>): Record<Name, () => Promise<number>> {
   peaks.clear();
+  cpus.clear();
   const one = (name: Name) => async () => {
     const way = ways[name];
     if (way.pid !== null) writeFileSync(`/proc/${way.pid}/clear_refs`, '5');
@@ -98,7 +100,7 @@ function byEach(work: (way: Way) => Promise<number>): Record<Name, () => Promise
     if (way.pid !== null) {
       const kib = Number(/^VmHWM:\s+(\d+)/m.exec(readFileSync(`/proc/${way.pid}/status`, 'utf8'))?.[1]);
       peaks.set(name, Math.max(peaks.get(name) ?? 0, kib / 1024));
-      cpus.set(name, cpuMs(way.pid) - before);
+      cpus.set(name, Math.min(cpus.get(name) ?? Number.POSITIVE_INFINITY, cpuMs(way.pid) - before));
     }
     return result;
   };
@@ -106,7 +108,7 @@ function byEach(work: (way: Way) => Promise<number>): Record<Name, () => Promise
     direct: one('direct'),
     nginx: one('nginx'),
     'nginx, routed': one('nginx, routed'),
-    'nginx, kept': one('nginx, kept'),
+    'nginx, Lua': one('nginx, Lua'),
     gateway: one('gateway'),
   };
 }
