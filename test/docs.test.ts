@@ -2,6 +2,7 @@ import { existsSync, globSync, readFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
+import { readBlocks } from './support/documents.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const read = (file: string) => readFileSync(join(ROOT, file), 'utf8');
@@ -29,6 +30,21 @@ describe.each(documents)('the document %s', (file) => {
     expect(paths.filter((path) => !/NNN|^(dist|lib|bin)\//.test(path) && !found(path))).toEqual([]);
   });
 });
+
+/** The blocks of `console` that a test runs, each by its document and first line. */
+const run = globSync('test/**/*.{test,guest}.ts', { cwd: ROOT })
+  .flatMap((file) => [...read(file).matchAll(/\bcommandsOf\(\s*'([^']+)',\s*'([^']+)',?\s*\)/g)])
+  .map(([, document, first]) => `${document}: ${first}`);
+
+// `test/clients/talk.test.ts` runs the other blocks, `test/readme.test.ts` those of README.md.
+test.each(['docs/talk.md', 'docs/platforms.md'])(
+  'each block of console in %s is run by a test',
+  (document) => {
+    const blocks = readBlocks(document).filter(({ language }) => language === 'console');
+    const told = blocks.map(({ code }) => `${document}: ${code.split('\n', 1)[0]}`);
+    expect(told.filter((block) => !run.includes(block))).toEqual([]);
+  },
+);
 
 describe('decisions', () => {
   test.each(decisions)('%s has its number, a title, a status and a date', (file) => {

@@ -4,10 +4,12 @@ import {
   copyFileSync,
   cpSync,
   existsSync,
+  globSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
+  readlinkSync,
   renameSync,
   rmSync,
   statSync,
@@ -23,6 +25,7 @@ import { loopMount } from '../support/cgroups.ts';
 import { connectTo, transcribe } from '../support/clients.ts';
 import { acceptsCode } from '../support/code.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { commandsOf } from '../support/documents.ts';
 import { freePort } from '../support/free-port.ts';
 import { isWritable } from '../support/frozen.ts';
 import { describeKillsByName } from '../support/kills-by-name.ts';
@@ -35,17 +38,20 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
 const BINARIES = ['lib/envd', ...['envd', 'pty'].map((name) => `lib/build/Release/${name}.node`)];
 
+const BAKE = commandsOf('docs/platforms.md', 'npm run build -- daemon');
+const REPLACE = commandsOf('docs/platforms.md', 'mv /opt/envd /opt/envd-old && mv /opt/envd-new /opt/envd');
+
 // The image runs on other machines: nothing of the tree is in reach, no node_modules, no Node, no PATH.
-const elsewhere = mkdtempSync(join(tmpdir(), 'envd-dist-'));
+const image = mkdtempSync(join(tmpdir(), 'envd-dist-'));
+const elsewhere = join(image, 'opt/envd');
 let daemon: TestDaemon;
 beforeAll(async () => {
-  execFileSync(process.execPath, [join(ROOT, 'systemd/image/build.ts'), 'daemon']);
-  cpSync(join(ROOT, 'dist'), elsewhere, { recursive: true });
+  execFileSync('sh', ['-ec', BAKE], { cwd: ROOT, env: { ...process.env, ROOT: image }, stdio: 'pipe' });
   daemon = await startDaemon({ command: [join(elsewhere, 'bin/envd')], env: { PATH: '' } });
 }, 60_000);
 afterAll(async () => {
   await daemon?.[Symbol.asyncDispose]();
-  rmSync(elsewhere, { recursive: true });
+  rmSync(image, { recursive: true });
 });
 
 const mapped = () => readFileSync(`/proc/${daemon.pid}/maps`, 'utf8');
@@ -312,6 +318,20 @@ test('the Dockerfile copies files that exist', () => {
   expect(installer).toBe('systemd/image/install.sh');
 });
 
+test('the root file system has the unit, enabled, and none that a sandbox does not need', () => {
+  const units = join(image, 'etc/systemd/system');
+  expect(readFileSync(join(units, 'envd.service'), 'utf8')).toBe(
+    readFileSync(join(ROOT, 'systemd/envd.service'), 'utf8'),
+  );
+  expect(readlinkSync(join(units, 'basic.target.wants/envd.service'))).toBe(
+    '/etc/systemd/system/envd.service',
+  );
+  const masked = readFileSync(join(ROOT, 'systemd/image/masked-units.txt'), 'utf8').trim().split('\n');
+  expect(masked.map((unit) => readlinkSync(join(units, unit)))).toEqual(masked.map(() => '/dev/null'));
+  const added = globSync('**', { cwd: join(ROOT, 'systemd/image/etc') });
+  expect(added.filter((path) => !existsSync(join(image, 'etc', path)))).toEqual([]);
+});
+
 test('the build writes nothing outside of the output directory', () => {
   expect(readdirSync(elsewhere).sort()).toEqual([
     'LICENSE',
@@ -325,30 +345,31 @@ test('the build writes nothing outside of the output directory', () => {
 });
 
 test('a version that is put in place of the running one takes over, with the limits of processes', async () => {
-  needs('root');
-  const place = scratch();
-  cpSync(elsewhere, join(place, 'envd'), { recursive: true });
-  const script = 'ulimit -Sn 200; exec "$0" "$@"';
+  needs('mounts');
+  const opt = scratch();
+  cpSync(elsewhere, join(opt, 'envd'), { recursive: true });
+  const script = 'mount --bind "$0" /opt && ulimit -Sn 200 && exec /opt/envd/bin/envd "$@"';
   await using other = await startDaemon({
-    command: ['/bin/sh', '-c', script, join(place, 'envd/bin/envd')],
+    command: ['unshare', '--mount', 'sh', '-c', script, opt],
     env: { PATH: '/usr/bin:/bin' },
   });
   const { process: theirs } = connectTo(other.url);
-  const limit = async () => {
-    const shell = { cmd: 'sh', args: ['-c', 'ulimit -Sn; ulimit -Sc'] };
-    return String((await transcribe(theirs.start({ process: shell }))).stdout);
+  const shell = async (command: string) => {
+    const run = await transcribe(theirs.start({ process: { cmd: 'sh', args: ['-ec', command] } }));
+    expect([String(run.stderr), run.end?.exitCode]).toEqual(['', 0]);
+    return String(run.stdout);
   };
+  const limit = () => shell('ulimit -Sn; ulimit -Sc');
   const before = await limit();
   expect(before).toMatch(/^200\n/);
   const stream = theirs.start({ process: { cmd: 'cat' }, tag: 'cat' })[Symbol.asyncIterator]();
   await stream.next();
   for (let round = 1; round <= 2; round++) {
-    renameSync(join(place, 'envd'), join(place, `envd-${round}`));
-    cpSync(elsewhere, join(place, 'envd'), { recursive: true });
+    await shell(`rm -rf /opt/envd-old && cp -R /opt/envd /opt/envd-new\n${REPLACE}`);
     const answer = await fetch(`${other.url}/upgrade`, { method: 'POST' });
     expect([answer.status, await answer.text()]).toEqual([202, '']);
     await expect.poll(() => other.log.filter(({ msg }) => msg === 'ready').length).toBe(1 + round);
-    expect(readFileSync(`/proc/${other.pid}/maps`, 'utf8')).toContain(join(place, 'envd/lib/envd'));
+    expect(readFileSync(`/proc/${other.pid}/maps`, 'utf8')).toContain(' /opt/envd/lib/envd');
     expect(readFileSync(`/proc/${other.pid}/comm`, 'utf8')).toBe('envd\n');
   }
   expect(await limit()).toBe(before);

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
 import { byTag, transcribe } from '../support/clients.ts';
+import { commandsOf } from '../support/documents.ts';
 import { booted, whenBooted } from '../support/guest/booted.ts';
 import { Guest } from '../support/guest/guest.ts';
 import { Machine } from '../support/guest/machine.ts';
@@ -14,6 +15,8 @@ const HOUR_MS = 3_600_000;
 /** As a platform calls it, again 5 ms later until it is 204; ten times its 50 ms a try, as everything takes without KVM. */
 const TRY_MS = 500;
 const PAUSE_MS = 5;
+/** The log, and a stop. */
+const OBSERVE = commandsOf('docs/platforms.md', 'journalctl -u envd -o cat');
 /** Restores in a row from the snapshot of the day; `life.guest.ts` does more of them from its own. */
 const RESTORES = Number(process.env.ENVD_GUEST_RESTORES ?? 20);
 
@@ -142,8 +145,8 @@ describe('a day in the life of a guest', whenBooted, () => {
 
       // The end: a stop takes all processes of clients with it.
       const job = (await again.process.list({})).processes.find(({ tag }) => tag === 'job')?.pid;
-      const stop =
-        "systemd-run --quiet --no-block --unit=evening sh -c 'systemctl stop envd; sleep 1; systemctl start envd'";
+      const stop = `systemd-run --quiet --no-block --unit=evening -p StandardOutput=file:/run/evening sh -ec '${OBSERVE}
+systemctl start envd'`;
       await transcribe(
         again.process.start({ process: { cmd: 'sh', args: ['-c', stop] }, tag: '_system' }),
       ).catch(() => null);
@@ -152,6 +155,7 @@ describe('a day in the life of a guest', whenBooted, () => {
         .toBe(200);
       const anew = new Guest(next.url);
       await expect.poll(() => anew.shell(`test -d /proc/${job} && echo runs || echo ended`)).toBe('ended');
+      expect(await anew.shell('cat /run/evening')).toMatch(/^\{.*"msg":"ready"/m);
       expect(await anew.shell('systemctl --failed --plain --no-legend')).toBe('');
 
       await next[Symbol.asyncDispose]();

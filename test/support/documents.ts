@@ -11,7 +11,7 @@ export interface Block {
   readonly line: number;
   readonly language: string;
   readonly code: string;
-  /** What it prints, by the block of `text` that follows it; `…` stands for anything. Empty: there is none. */
+  /** What it prints, by the block of `text` that follows it; `…` stands for anything. */
   readonly output: string;
 }
 
@@ -22,25 +22,53 @@ export interface Outcome {
   readonly stderr: string;
 }
 
-/** The blocks of a document that can be run, in order; `console` needs a machine of its own. */
+/** Languages of blocks that are commands or programs; `console`: each of them is run by a test of its own. */
+const LANGUAGES = ['sh', 'js', 'html', 'console'];
+
+/**
+ * All blocks of a document, in order; the blocks without a language are no commands. Throws for a block that no test would
+ * find: in another language, or with a fence that is not at the begin of its line.
+ */
 export function readBlocks(file: string): Block[] {
-  const document = readFileSync(join(ROOT, file), 'utf8');
   const blocks: Block[] = [];
-  for (const match of document.matchAll(/^```(\w+)\n(.*?)^```$/gms)) {
-    const [, language = '', code = ''] = match;
-    const before = document.slice(0, match.index);
-    const heading =
-      before
-        .match(/^#+ .+$/gm)
-        ?.at(-1)
-        ?.replace(/^#+ /, '') ?? '';
-    const last = blocks.at(-1);
-    if (language === 'console') continue;
-    if (language !== 'text')
-      blocks.push({ heading, line: before.split('\n').length + 1, language, code, output: '' });
-    else if (last) blocks[blocks.length - 1] = { ...last, output: code };
+  let heading = '';
+  let open: { readonly language: string; readonly line: number; readonly lines: string[] } | null = null;
+  for (const [index, line] of readFileSync(join(ROOT, file), 'utf8').split('\n').entries()) {
+    const fence = /^(.*?)(?:```|~~~)(.*)$/.exec(line);
+    if (open && line !== '```') open.lines.push(line);
+    else if (open) {
+      add(blocks, {
+        heading,
+        line: open.line,
+        language: open.language,
+        code: open.lines.map((one) => `${one}\n`).join(''),
+      });
+      open = null;
+    } else if (fence) {
+      const [, before, language = ''] = fence;
+      if (before !== '' || !['', 'text', ...LANGUAGES].includes(language))
+        throw new Error(`${file}:${index + 1}: no test runs a block that begins with '${line}'`);
+      open = { language, line: index + 2, lines: [] };
+    } else heading = /^#+ (.+)$/.exec(line)?.[1] ?? heading;
   }
+  if (open) throw new Error(`${file}:${open.line}: the block has no end`);
   return blocks;
+}
+
+/** Text is what the block before it prints. */
+function add(blocks: Block[], block: Omit<Block, 'output'>): void {
+  const last = blocks.at(-1);
+  if (block.language === 'text' && last) blocks[blocks.length - 1] = { ...last, output: block.code };
+  else if (LANGUAGES.includes(block.language)) blocks.push({ ...block, output: '' });
+}
+
+/** The block of `console` with this first line, for the test that runs it: `test/docs.test.ts` finds none without one. */
+export function commandsOf(file: string, first: string): string {
+  const found = readBlocks(file).find(
+    ({ language, code }) => language === 'console' && code.startsWith(`${first}\n`),
+  );
+  if (!found) throw new Error(`${file} has no block of console that begins with '${first}'`);
+  return found.code;
 }
 
 /** The regular expression of an output; a line of `…` alone stands for any lines. */

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
 import { startDaemon } from './daemon.ts';
 import { startMetadataService } from './metadata-service.ts';
@@ -16,7 +16,7 @@ const HELD_MS = Number(SECONDS) * 1000;
 const hashOf = (token: string) => createHash('sha512').update(token).digest('hex');
 const delay = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
-await using service = await startMetadataService('127.0.0.1');
+let service = await startMetadataService('127.0.0.1');
 service.metadata = { accessTokenHash: hashOf('one') };
 await using daemon = await startDaemon({ args: [`--metadata-service=${service.url}`] });
 
@@ -41,10 +41,15 @@ const mounts = () =>
     .flatMap((line) => line.split(' ')[1]?.match(/^\/tmp\/volume-\w+$/)?.[0] ?? []);
 
 /** Freezes, breaks something, and repeats the call until it succeeds; what is broken is mended after a while. */
-async function series(token: string, body: object, fault: { make(): void; mend(): void }, settled = '') {
+async function series(
+  token: string,
+  body: object,
+  fault: { make(): unknown; mend(): unknown },
+  settled = '',
+) {
   await post('/freeze?maxWaitMs=2000', {}, 5000, token);
   if (!state().includes('frozen 1')) throw new Error('not frozen');
-  fault.make();
+  await fault.make();
   const started = performance.now();
   let tries = 0;
   let thawed: number | null = null;
@@ -54,9 +59,10 @@ async function series(token: string, body: object, fault: { make(): void; mend()
     if (thawed === null && state().includes('frozen 0')) thawed = heldFor();
   }, 1);
   let beforeMend: unknown = null;
-  const mending = setTimeout(() => {
+  const mending = setTimeout(async () => {
     beforeMend = { mounts: mounts(), hosts: settled && readFileSync('/etc/hosts', 'utf8').includes(settled) };
-    fault.mend();
+    written = hosts();
+    await fault.mend();
     mended = heldFor();
   }, HELD_MS);
   for (tries++; (await post('/init', body)) !== 204; tries++) {
@@ -65,11 +71,15 @@ async function series(token: string, body: object, fault: { make(): void; mend()
   }
   const done = heldFor();
   clearTimeout(mending);
-  if (mended === null) fault.mend();
+  if (mended === null) await fault.mend();
   await until('the workload runs', () => thawed !== null || state().includes('frozen 0'));
   clearInterval(watch);
   return { tries, thawed, done, afterMend: mended === null ? null : done - mended, beforeMend };
 }
+
+/** Another one after each time that the file is written. */
+const hosts = () => String(statSync('/etc/hosts', { bigint: true }).ctimeNs);
+let written = '';
 
 const lines = () => (existsSync(LOG) ? readFileSync(LOG, 'utf8').trim().split('\n') : []);
 const silent = {
@@ -103,7 +113,7 @@ const volumes = await series(
   },
   '10.9.8.7',
 );
-const mounted = { log: lines(), mounts: mounts() };
+const mounted = { log: lines(), mounts: mounts(), hosts: written === hosts() };
 
 // Tokens that only the metadata service knows.
 const flapping = () => {
@@ -129,8 +139,19 @@ const hash = (token: string) => {
 };
 hash('silent');
 const hung = await series('one', { accessToken: 'silent' }, silent);
+const { port } = service.url;
+const down = {
+  make: () => service[Symbol.asyncDispose](),
+  async mend() {
+    const { metadata } = service;
+    service = await startMetadataService('127.0.0.1', Number(port));
+    service.metadata = metadata;
+  },
+};
+hash('down');
+const refusing = await series('silent', { accessToken: 'down' }, down);
 hash('flapping');
-const flapped = await series('silent', { accessToken: 'flapping' }, { make: flapping, mend: silent.mend });
+const flapped = await series('down', { accessToken: 'flapping' }, { make: flapping, mend: silent.mend });
 const slow = await series('flapping', { accessToken: 'slow' }, { make: slowly, mend: () => {} });
 
 // Wrong tokens while the metadata service is silent, then a right one.
@@ -144,6 +165,7 @@ silent.mend();
 hash('other');
 const refused = [...new Set(await Promise.all(wrong))].sort();
 
+await service[Symbol.asyncDispose]();
 process.stdout.write(
-  JSON.stringify({ first, volumes, mounted, hung, flapped, slow, right, refused, log: daemon.log }),
+  JSON.stringify({ first, volumes, mounted, hung, refusing, flapped, slow, right, refused, log: daemon.log }),
 );

@@ -1,4 +1,6 @@
+import { execFile } from 'node:child_process';
 import { setTimeout as delay } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import { type Client, createClient, type Interceptor } from '@connectrpc/connect';
 import { createConnectTransport } from '@connectrpc/connect-node';
 import { Filesystem } from '../../../src/gen/filesystem/filesystem_pb.js';
@@ -62,6 +64,12 @@ export class Guest {
   /** The same in the daemon's own cgroup, which is never frozen. */
   system(command: string): Promise<string> {
     return this.#run(command, { tag: '_system' });
+  }
+
+  /** Standard output of commands of the platform, which run outside of the guest with the variables of docs/platforms.md. */
+  async platform(commands: string): Promise<string> {
+    const env = { ...process.env, ENVD: this.url, AUTH: `X-Access-Token: ${this.token ?? ''}` };
+    return (await promisify(execFile)('bash', ['-ec', commands], { env })).stdout;
   }
 
   /** The pid of the daemon. */
