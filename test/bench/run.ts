@@ -38,6 +38,10 @@ const BENCHES: Readonly<Record<string, Bench>> = {
   lines: { what: 'lines a second of programs that write each on its own', flags: COLLECTS },
   'list-dir': { what: 'ListDir and Stat beside find', packages: 'bench' },
   ports: { what: 'a forwarded localhost listener beside a direct connection', args: '[MIB] [ROUNDS]' },
+  'ports-idle': {
+    what: 'an idle daemon that looks for localhost listeners beside one that does not',
+    args: '[SOCKETS] [SECONDS] [ROUNDS]',
+  },
   registry: {
     what: 'gateways on one Redis with many sandboxes',
     args: '[SANDBOXES] [GATEWAYS] [SECONDS]',

@@ -19,6 +19,7 @@ interface Seen {
   readonly http: readonly [number, string, boolean, string];
   readonly many: number;
   readonly bounded: { readonly refused: number; readonly open: number };
+  readonly metrics: readonly string[];
   readonly freeze: number;
   readonly whileFrozen: boolean;
   readonly answered: number;
@@ -75,6 +76,12 @@ test('listeners that come and go all the time do not hold up calls', () => {
 test('ports and connections are bounded', () => {
   expect(seen.many).toBe(512);
   expect(seen.bounded).toEqual({ refused: 10, open: 1000 });
+  // 3002, 3003, 3004, 3008 and 3012.
+  expect(seen.metrics).toEqual([
+    'envd_forwarded_ports 5',
+    'envd_forwarded_connections 1000',
+    'envd_forwarded_connections_total{outcome="refused"} 10',
+  ]);
 });
 
 test('a stop does not wait for forwards', () => {

@@ -90,6 +90,26 @@ describe('a frozen hierarchy', whenBooted, () => {
     expect(await guest.shell('echo written >/srv/new && cat /srv/new')).toBe('written');
   });
 
+  test('is audited by looking at it: what has escaped, and what is frozen that a resume needs', async () => {
+    await using guest = await resumed(booted);
+    const meddle = `cd /sys/fs/cgroup && echo 0 >system.slice/dbus.service/cgroup.freeze && mkdir late &&
+      { setsid sleep 1000 >/dev/null 2>&1 & echo $! >late/cgroup.procs; } &&
+      echo 1 >system.slice/systemd-journald.service/cgroup.freeze &&
+      until grep -q 'frozen 1' system.slice/systemd-journald.service/cgroup.events; do sleep 0.01; done`;
+    const tidyUp = `cd /sys/fs/cgroup && echo 0 >system.slice/systemd-journald.service/cgroup.freeze &&
+      kill $(cat late/cgroup.procs) && until rmdir late 2>/dev/null; do sleep 0.01; done`;
+    const audit = async () => {
+      await guest.call('POST', '/freeze?mode=hierarchy&maxWaitMs=60000');
+      await guest.system(meddle);
+      const init = await guest.init({ accessToken: 'first', timestamp: new Date() });
+      await guest.system(tidyUp);
+      return JSON.parse(init.headers.get('x-envd-freeze-audit') ?? '');
+    };
+    // Without KVM not all may be looked at within 25 ms.
+    await expect.poll(audit).toMatchObject({ escaped: 2, violations: 1, truncated: false });
+    expect(await guest.shell('busctl --list >/dev/null && systemctl is-system-running')).toBe('running');
+  });
+
   test('stops everything but what a resume needs, and the guest works after the thaw', async () => {
     await using guest = await resumed(booted);
     const answer = await guest.call('POST', '/freeze?mode=hierarchy&maxWaitMs=60000');

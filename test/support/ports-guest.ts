@@ -168,6 +168,10 @@ for (let i = 0; i < 1010; i++) {
 }
 await until('ten are refused', () => refused >= 10);
 const bounded = { refused, open: (await ports()).ports.find(({ port }) => port === 3008)?.connections };
+const told = await (await fetch(`${daemon.url}/metrics`, { headers: { accept: 'text/plain' } })).text();
+const metrics = told.match(
+  /^envd_forwarded_(ports|connections|connections_total\{outcome="refused"\}) \d+$/gm,
+);
 for (const socket of sockets) socket.destroy();
 await until('all are closed', async () =>
   (await ports()).ports.every(({ connections }) => connections === 0),
@@ -182,7 +186,7 @@ left.close();
 await until('3013 is gone', async () => !(await isForwarded(3013)));
 const exitCode = await Promise.race([daemon.stop(), delay(10_000)]);
 idle.destroy();
-const seen = { halfClosed, six, afterwards, reset, others, mine, http, many, bounded };
+const seen = { halfClosed, six, afterwards, reset, others, mine, http, many, bounded, metrics };
 const log = daemon.log.filter(({ msg }) => msg === 'localhost listeners are forwarded').slice(0, 1);
 process.stdout.write(
   JSON.stringify({ ...seen, freeze: freeze.status, whileFrozen, answered, exitCode, log }),

@@ -158,9 +158,7 @@ const slow = await series('flapping', { accessToken: 'slow' }, { make: slowly, m
 silent.make();
 const wrong = Array.from({ length: 100 }, () => post('/init', { accessToken: 'wrong' }, 5000));
 await until('they are there', () => service.requests.length > 0);
-const begun = performance.now();
-const right = { status: await post('/init', { accessToken: 'slow' }, 5000), ms: 0 };
-right.ms = performance.now() - begun;
+const right = await post('/init', { accessToken: 'slow' }, 5000);
 silent.mend();
 hash('other');
 const refused = [...new Set(await Promise.all(wrong))].sort();
