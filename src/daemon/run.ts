@@ -1,4 +1,4 @@
-import type { AddressInfo } from 'node:net';
+import { type AddressInfo, BoundSocket, isIPv4 } from 'node:net';
 import process from 'node:process';
 import pino, { type Logger } from 'pino';
 import { listenToDebug } from '../base/debug.ts';
@@ -123,15 +123,22 @@ function attempt(action: () => void, failure: string, logger: Logger): void {
 /** `fd`: the socket of an earlier program of this process, whose processes run on if it cannot be used; or null. */
 async function listen(daemon: Daemon, config: Config, fd: number | null, logger: Logger): Promise<void> {
   try {
-    // Fastify passes `fd` on to Node.
-    const where = { port: config.port, host: config.host };
-    await daemon.app.listen(fd === null ? where : Object.assign(where, { fd }));
+    await daemon.app.listen({ port: config.port, host: config.host, ...socketOf(config, fd) });
   } catch (error) {
     await daemon.stop(fd === null ? 'end' : 'leave');
     throw listenError(error, config.host, config.port);
   }
   const { address, port } = daemon.app.server.address() as AddressInfo;
   logger.info({ address, port, version: config.version, interface: INTERFACE_VERSION }, 'ready');
+}
+
+/**
+ * What Fastify passes on to Node. An address needs no look-up, after which Node would compile its expression for IPv6: 4 ms of
+ * CPU. Throws when the address cannot be bound.
+ */
+function socketOf({ host, port }: Config, fd: number | null): object {
+  if (fd !== null) return { fd };
+  return isIPv4(host) ? { handle: new BoundSocket({ host, port }) } : {};
 }
 
 /** Whether this signal ends the processes or leaves them running. */
