@@ -1,4 +1,5 @@
 import {
+  create,
   type DescEnum,
   type DescMessage,
   fromBinary,
@@ -81,6 +82,8 @@ function decodeJson<Desc extends DescMessage>(
   text: string,
   ignoreUnknownFields: boolean,
 ): MessageShape<Desc> {
+  // What calls without parameters send.
+  if (text === '{}') return create(schema);
   if (text.length < LARGE_TEXT) {
     const message = fromJsonString(schema, text, { ignoreUnknownFields });
     refuseUnknownNames(schema, text);
