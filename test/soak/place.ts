@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Code, ConnectError } from '@connectrpc/connect';
+import { RETENTION_MS } from '../../src/daemon/services/process/known.ts';
 import { type Clients, connectTo } from '../support/clients.ts';
 import type { TestDaemon } from '../support/daemon.ts';
 import type { Supervised } from '../support/supervised.ts';
@@ -92,6 +93,19 @@ export class Place {
       await delay(AGAIN_MS);
     }
     throw new Error(`not answered within ${PATIENCE_MS / 1000} s`);
+  }
+
+  /**
+   * The end of a process that was started after `from`. Undefined: the daemon was away for longer than it knows what has ended.
+   */
+  async endOf<T>(end: Promise<T>, from: number): Promise<T | undefined> {
+    try {
+      return await end;
+    } catch (error) {
+      const isLate = this.wasAwaySince(from) && performance.now() - from > RETENTION_MS;
+      if (isLate && ConnectError.from(error).code === Code.NotFound) return undefined;
+      throw error;
+    }
   }
 
   /** An answer over REST, whole. Throws on other statuses than these. */

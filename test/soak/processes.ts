@@ -21,6 +21,7 @@ let count = 0;
 
 /** The output of a process by its hash, whatever becomes of the daemon meanwhile. */
 export async function outputs(place: Place): Promise<void> {
+  const from = performance.now();
   const file = join(place.daemon.scratch, `output-${count++}`);
   const size = anyOf(MOST_OUTPUT);
   const script = `head -c ${size} /dev/urandom >${file}; cat ${file}; sha256sum <${file} >&2; rm ${file}; exit 7`;
@@ -31,8 +32,9 @@ export async function outputs(place: Place): Promise<void> {
     if (stream === 'stdout') sum.update(bytes);
     else told += Buffer.from(bytes).toString();
   });
-  const { exitCode } = await following.toEnd();
-  checkEqual('the exit code', exitCode, exitIsTold() || !place.isEnded ? 7 : exitCode);
+  const end = await place.endOf(following.toEnd(), from);
+  if (!end) return;
+  checkEqual('the exit code', end.exitCode, exitIsTold() || !place.isEnded ? 7 : end.exitCode);
   checkEqual(`the hash of ${size} bytes of output`, sum.digest('hex'), told.slice(0, 64));
 }
 
@@ -52,15 +54,16 @@ export async function terminals(place: Place): Promise<void> {
   await place.input.take(() =>
     place.surely(() => place.clients.process.sendInput({ process, input: input('pty', `${word}\n`) })),
   );
-  const { exitCode } = await end;
+  const ended = await place.endOf(end, from);
   // What is being read from a terminal when the daemon is killed may be lost.
-  if (place.wasAwaySince(from)) return;
-  checkEqual('the exit code of a terminal', exitCode, 3);
+  if (!ended || place.wasAwaySince(from)) return;
+  checkEqual('the exit code of a terminal', ended.exitCode, 3);
   checkEqual('the output of a terminal', shown(), `ready\r\n<${word}>\r\n40 ${columns}\r\n`);
 }
 
 /** Many at once that end at once; a few with a name, signals and an end by one. */
 export async function crowds(place: Place): Promise<void> {
+  const from = performance.now();
   const pids = await Promise.all(
     Array.from({ length: 12 }, () => place.start({ process: bash('exec sleep 1000'), tag: 'crowd' })),
   );
@@ -79,7 +82,8 @@ export async function crowds(place: Place): Promise<void> {
         if (!/not found/.test(String(error))) throw error;
       }),
     );
-    checkEqual('the end of a killed process', (await ended).status, 'signal: killed');
+    const end = await place.endOf(ended, from);
+    checkEqual('the end of a killed process', end?.status ?? 'signal: killed', 'signal: killed');
   }
 }
 

@@ -76,11 +76,13 @@ export async function soak(options: Options): Promise<Result> {
   const work = async (name: string, round: Round, pauseMs: number) => {
     rounds[name] ??= 0;
     while (!stop.aborted && broken.length < MOST_TOLD) {
+      const from = performance.now();
       try {
         await round(place);
         rounds[name] += 1;
       } catch (error) {
-        broken.push(`${name}, at ${new Date().toISOString()}: ${told(error)}`);
+        const seconds = Math.round((performance.now() - from) / 1000);
+        broken.push(`${name}, at ${new Date().toISOString()}, after ${seconds} s: ${told(error)}`);
         onProgress(`BROKEN: ${broken.at(-1)}`);
       }
       await delay(anyOf(2 * pauseMs), null, { signal: stop }).catch(() => {});
