@@ -247,6 +247,22 @@ test('bytes behind the end of a response are dropped', async () => {
   await bystander.isServed();
 });
 
+test('a connection on which bytes come that nobody has asked for is closed: they could be taken for the next answer', async () => {
+  let left: Socket | null = null;
+  hostile.behaviour = (socket) => {
+    left = socket;
+    socket.write('HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok');
+  };
+  for (const bytes of ['HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nsecret', 'H', '\n']) {
+    expect(await (await fetch(gateway.url, { headers: toSandbox('hostile') })).text()).toBe('ok');
+    const socket: Socket = left ?? expect.unreachable();
+    const closed = once(socket, 'close');
+    socket.write(bytes);
+    await closed;
+  }
+  await bystander.isServed();
+});
+
 test('a client that disconnects during a hostile response affects no other', async () => {
   for (const bytes of ['HTTP/1.1 099 \x01\r\n\r\n', 'HTTP/1.1 200 OK\r\n\r\nhalf', 'HTTP/1.1 101 \r\n\r\n']) {
     for (const way of ways) {

@@ -22,9 +22,8 @@ export interface RelayFault {
 }
 
 /** A fault that waits for its piece. */
-interface Injected extends RelayFault {
-  left: number;
-  hasFired: boolean;
+export interface Injection extends Disposable {
+  readonly hasFired: boolean;
 }
 
 /** A TCP relay on loopback in front of a local port. */
@@ -35,9 +34,7 @@ export interface Relay extends AsyncDisposable {
   /** Closes the connections; new ones are relayed. */
   reset(): void;
   /** Has this fault happen once, instead of an earlier one. */
-  inject(fault: RelayFault): { readonly hasFired: boolean };
-  /** How many pieces each side has sent since this was called last. */
-  count(): Readonly<Record<RelayFault['from'], number>>;
+  inject(fault: RelayFault): Injection;
 }
 
 interface Pair {
@@ -49,12 +46,12 @@ interface Pair {
 export async function startRelay(to: number, onSent: (data: Buffer) => void = () => {}): Promise<Relay> {
   const pairs = new Set<Pair>();
   let isCut = false;
-  let injected: Injected | null = null;
-  let pieces = { client: 0, server: 0 };
+  let injected: { readonly fault: RelayFault; left: number } | null = null;
   const faultOf = (from: RelayFault['from']): RelayFault | null => {
-    if (injected?.from !== from || injected.hasFired || injected.left-- > 0) return null;
-    injected.hasFired = true;
-    return injected;
+    if (injected?.fault.from !== from || injected.left-- > 0) return null;
+    const { fault } = injected;
+    injected = null;
+    return fault;
   };
   const server = createServer((client) => {
     const pair: Pair = { sides: { client, server: connect(to, '127.0.0.1') }, isStalled: false };
@@ -62,7 +59,6 @@ export async function startRelay(to: number, onSent: (data: Buffer) => void = ()
     client.on('data', onSent);
     for (const [from, other] of [['client', 'server'] as const, ['server', 'client'] as const]) {
       pair.sides[from].on('data', (data: Buffer) => {
-        pieces[from]++;
         const fault = faultOf(from);
         if (isCut || pair.isStalled) return;
         if (fault) void spoil(data, fault, pair);
@@ -88,13 +84,16 @@ export async function startRelay(to: number, onSent: (data: Buffer) => void = ()
     },
     reset,
     inject(fault) {
-      injected = { ...fault, left: fault.piece, hasFired: false };
-      return injected;
-    },
-    count() {
-      const counted = pieces;
-      pieces = { client: 0, server: 0 };
-      return counted;
+      const mine = { fault, left: fault.piece };
+      injected = mine;
+      return {
+        get hasFired() {
+          return injected !== mine;
+        },
+        [Symbol.dispose]() {
+          if (injected === mine) injected = null;
+        },
+      };
     },
     async [Symbol.asyncDispose]() {
       reset();

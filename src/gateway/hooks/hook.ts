@@ -57,23 +57,29 @@ export class UrlHook implements Hook {
     this.#signer = signer;
   }
 
+  /** A request whose answer was lost is sent once more: nobody knows what has become of the machine otherwise. */
   async run(request: HookRequest, signal: AbortSignal): Promise<void> {
+    const limited = AbortSignal.any([signal, AbortSignal.timeout(this.#limitMs)]);
+    const response = await this.#post(request, limited)
+      .catch((error: unknown) => (limited.aborted ? Promise.reject(error) : this.#post(request, limited)))
+      .catch((error: unknown) => {
+        throw new EnvdError('unavailable', `the hook did not answer: ${messageOf(error)}`, { cause: error });
+      });
+    if (response.ok) return await response.body?.cancel().catch(() => {});
+    const text = response.body ? await beginning(response.body) : '';
+    throw new EnvdError('failed_precondition', `the hook answered ${response.status}: ${text}`);
+  }
+
+  #post(request: HookRequest, signal: AbortSignal): Promise<Response> {
     const body = JSON.stringify(request);
-    const response = await fetch(this.#url, {
+    return fetch(this.#url, {
       method: 'POST',
       headers: {
         ...{ 'content-type': 'application/json', 'idempotency-key': request.expiryID },
         ...this.#signer.headersFor(request.expiryID, body),
       },
-      body,
-      signal: AbortSignal.any([signal, AbortSignal.timeout(this.#limitMs)]),
-      redirect: 'error',
-    }).catch((error: unknown) => {
-      throw new EnvdError('unavailable', `the hook did not answer: ${messageOf(error)}`, { cause: error });
+      ...{ body, signal, redirect: 'error' },
     });
-    if (response.ok) return await response.body?.cancel().catch(() => {});
-    const text = response.body ? await beginning(response.body) : '';
-    throw new EnvdError('failed_precondition', `the hook answered ${response.status}: ${text}`);
   }
 }
 

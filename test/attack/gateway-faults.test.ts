@@ -1,0 +1,225 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { within } from '../../src/base/abort.ts';
+import { messageOf } from '../../src/base/errors.ts';
+import { type Agent, startAgent } from '../support/agent.ts';
+import { faultCases, sampled } from '../support/fault-cases.ts';
+import { type Answer, startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
+import type { HookCall } from '../support/hook.ts';
+import { type Machines, startMachines } from '../support/machines.ts';
+import { openFiles } from '../support/proc.ts';
+import { type RedisServer, startRedis } from '../support/redis-server.ts';
+import { type Relay, type RelayFault, startRelay } from '../support/relay.ts';
+import { until } from '../support/until.ts';
+
+/*
+ * A gateway reaches its registry, its hooks and a guest by relays, each of which spoils one piece of what it passes on. The answer
+ * is an error or true, nothing is done twice, nothing hangs, nothing is left open. Another gateway of the same registry, without
+ * relays, tells what is so, and takes over what the first one gives up.
+ */
+
+/** Longer than any operation may take here: a freeze has 15 s, a claim 5 s, a hook 2 s. */
+const LIMIT_MS = 60_000;
+const TIMEOUT = { timeout: 3_600_000 };
+/** Phases in which nothing is under way. */
+const RESTING: readonly string[] = ['running', 'paused', 'gone'];
+/** How many pieces of each side meet each fault: about as many as an operation has. */
+const PIECES = { registry: 6, hook: 2, guest: 4 } as const;
+type Place = keyof typeof PIECES;
+
+interface Scene extends AsyncDisposable {
+  readonly gateway: TestGateway;
+  readonly other: TestGateway;
+  readonly relays: Readonly<Record<Place, Relay>>;
+  readonly machines: Machines;
+}
+
+let redis: RedisServer;
+let agent: Agent;
+beforeAll(async () => {
+  redis = await startRedis('--databases', '64');
+  agent = await startAgent();
+});
+afterAll(async () => {
+  for (const each of [agent, redis]) await each?.[Symbol.asyncDispose]();
+});
+
+let scenes = 0;
+
+async function startScene(): Promise<Scene> {
+  const machines = await startMachines();
+  const [registry, hook, guest] = await Promise.all(
+    [redis.port, machines.port, agent.port].map((port) => startRelay(port)),
+  );
+  if (!registry || !hook || !guest) return expect.unreachable();
+  const database = scenes++;
+  const start = (redisPort: number, hookPort: number) =>
+    startGateway({
+      args: [
+        `--redis=redis://127.0.0.1:${redisPort}/${database}`,
+        ...['hook', 'kill-hook', 'resume-hook'].map((name) => `--${name}=http://127.0.0.1:${hookPort}/`),
+        ...['--hook-timeout=2', '--response-timeout=5'],
+      ],
+    });
+  const [gateway, other] = await Promise.all([
+    start(registry.port, hook.port),
+    start(redis.port, machines.port),
+  ]);
+  const all = [gateway, other, registry, hook, guest, machines];
+  return {
+    ...{ gateway, other, machines, relays: { registry, hook, guest } },
+    async [Symbol.asyncDispose]() {
+      for (const each of all) await each[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** What clients do, what must be so before, and in which phase the sandbox is when it was answered with 2xx. */
+interface Operation {
+  readonly from?: 'nothing' | 'paused';
+  run(gateway: TestGateway, id: string, scene: Scene): Promise<Pick<Answer, 'status' | 'text'>>;
+  readonly ends: RegExp;
+  /** What it reaches besides the registry. */
+  readonly reaches: readonly Place[];
+}
+
+const reach = async ({ url }: TestGateway, id: string) => {
+  const response = await fetch(url, { headers: toSandbox(id) });
+  return { status: response.status, text: await response.text() };
+};
+
+const OPERATIONS: Readonly<Record<string, Operation>> = {
+  register: {
+    from: 'nothing',
+    run: (gateway, sandboxID, { relays }) =>
+      gateway.call('POST /sandboxes', {
+        sandboxID,
+        address: '127.0.0.1',
+        port: relays.guest.port,
+        timeout: 900,
+      }),
+    ends: /running/,
+    reaches: [],
+  },
+  look: { run: (gateway, id) => gateway.call(`GET /sandboxes/${id}`), ends: /running/, reaches: [] },
+  list: { run: (gateway) => gateway.call('GET /v2/sandboxes?limit=1000'), ends: /running/, reaches: [] },
+  timeout: {
+    run: (gateway, id) => gateway.call(`POST /sandboxes/${id}/timeout`, { timeout: 9000 }),
+    ends: /running/,
+    reaches: [],
+  },
+  request: { run: reach, ends: /running/, reaches: ['guest'] },
+  metrics: { run: (gateway) => gateway.call('GET /gateway/metrics'), ends: /running/, reaches: [] },
+  pause: {
+    run: (gateway, id) => gateway.call(`POST /sandboxes/${id}/pause`),
+    ends: /paused/,
+    reaches: ['hook', 'guest'],
+  },
+  expiry: {
+    run: async (gateway, id, { other }) => {
+      const answer = await gateway.call(`POST /sandboxes/${id}/timeout`, { timeout: 0 });
+      if (answer.status < 300) await rest(other, id, 'paused');
+      return answer;
+    },
+    ends: /paused/,
+    reaches: ['hook', 'guest'],
+  },
+  resume: {
+    from: 'paused',
+    run: (gateway, id) => gateway.call(`POST /sandboxes/${id}/resume`, { timeout: 900 }),
+    ends: /running/,
+    reaches: ['hook', 'guest'],
+  },
+  wake: { from: 'paused', run: reach, ends: /running/, reaches: ['hook', 'guest'] },
+  remove: {
+    run: (gateway, id) => gateway.call(`DELETE /sandboxes/${id}`),
+    ends: /gone/,
+    reaches: ['hook'],
+  },
+};
+
+/** The phase of a sandbox in which nothing is under way. */
+async function rest(gateway: TestGateway, id: string, ...phases: readonly string[]): Promise<string> {
+  const wanted = phases.length > 0 ? phases : RESTING;
+  const ask = async () => {
+    const { status, body } = await gateway.call(`GET /sandboxes/${id}`);
+    return status === 404 ? 'gone' : String(body.phase);
+  };
+  return until(`'${id}' rests`, ask, (phase) => wanted.includes(phase));
+}
+
+const sockets = (gateway: TestGateway) =>
+  openFiles(gateway.pid).filter((name) => name.startsWith('socket:')).length;
+
+async function prepare(scene: Scene, id: string, from: Operation['from']): Promise<void> {
+  if (from === 'nothing') return;
+  await scene.other.register(id, scene.relays.guest.port, { timeout: 900 });
+  if (from === 'paused') expect((await scene.other.call(`POST /sandboxes/${id}/pause`)).status).toBe(204);
+}
+
+/** One operation with one fault; returns whether it was met. */
+async function meet(scene: Scene, id: string, operation: Operation, place: Place, fault: RelayFault) {
+  const { gateway, other, relays } = scene;
+  await prepare(scene, id, operation.from);
+  using injected = relays[place].inject(fault);
+  const asked = operation.run(gateway, id, scene);
+  // A guest that is silent has its limits, which test/attack/gateway-guest.test.ts is about.
+  const isSilent = place === 'guest' && fault.kind === 'stall';
+  if (isSilent) await Promise.race([asked, until('it is silent', () => injected.hasFired)]);
+  if (isSilent) relays[place].reset();
+  const answer = await within(LIMIT_MS, asked, () => expect.unreachable('it hangs'));
+  const { hasFired } = injected;
+  injected[Symbol.dispose]();
+  // What was changed on its way may be what it has become.
+  if (answer.status < 300 && fault.kind !== 'garble') expect(await rest(other, id)).toMatch(operation.ends);
+  if (answer.status >= 300) expect(answer.text).toMatch(/^\{/);
+  if (place === 'hook' && REPEATED.includes(fault.kind)) expect(answer.status).toBeLessThan(300);
+  // What the fault has left open ends, as it does when the network is whole again.
+  relays[place].reset();
+  const health = async () => (await fetch(`${gateway.url}/gateway/health`)).status;
+  await until('the registry is reached', health, (status) => status === 204);
+  if (fault.kind !== 'garble') await rest(other, id);
+  return hasFired;
+}
+
+/** Of the connection to a hook: it is asked again, once, for the same attempt. */
+const REPEATED: readonly string[] = ['delay', 'cut', 'reset', 'repeat'];
+
+/** Each event of a sandbox has been told as one attempt, however often. */
+function expectOnce(calls: readonly HookCall[], ids: ReadonlySet<string>): void {
+  const attempts = new Map<string, string>();
+  for (const { sandboxID, event, expiryID } of calls.filter((call) => ids.has(call.sandboxID))) {
+    const known = attempts.get(`${sandboxID} ${event}`) ?? expiryID;
+    expect(expiryID, `${sandboxID} ${event}`).toBe(known);
+    attempts.set(`${sandboxID} ${event}`, known);
+  }
+}
+
+test.concurrent.each(Object.keys(PIECES) as Place[])(
+  'faults of the connection to the %s',
+  TIMEOUT,
+  async (place) => {
+    await using scene = await startScene();
+    const { gateway, machines } = scene;
+    const before = sockets(gateway);
+    const [met, exact] = [new Set<string>(), new Set<string>()];
+    for (const [name, operation] of Object.entries(OPERATIONS)) {
+      if (place !== 'registry' && !operation.reaches.includes(place)) continue;
+      for (const [index, fault] of sampled(faultCases(PIECES[place]), `${place} ${name}`).entries()) {
+        const id = `${name}-${index}`;
+        const hasFired = await meet(scene, id, operation, place, fault).catch((error: unknown) => {
+          throw new Error(`${id}, ${JSON.stringify(fault)}: ${messageOf(error)}`, { cause: error });
+        });
+        if (hasFired) met.add(id);
+        // A hook that is silent is another attempt.
+        if (fault.kind !== 'garble' && !(place === 'hook' && fault.kind === 'stall')) exact.add(id);
+      }
+    }
+    expect(met.size).toBeGreaterThan(0);
+    expectOnce(machines.calls, exact);
+    await until(
+      'no socket is left',
+      () => sockets(gateway),
+      (count) => count <= before + 2,
+    );
+  },
+);
