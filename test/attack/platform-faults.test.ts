@@ -20,6 +20,9 @@ const TIMEOUT = { timeout: 3_600_000 };
 /** The directory in /run is this test's own. */
 const PREFIX = `faults${process.pid}`;
 
+/** Of requests that leave no connection behind. */
+const CLOSE = { connection: 'close' };
+
 const hashOf = (token: string) => createHash('sha512').update(token).digest('hex');
 const sockets = ({ pid }: TestDaemon) => openFiles(pid).filter((name) => name.startsWith('socket:')).length;
 const told = (fault: RelayFault) => JSON.stringify(fault);
@@ -32,7 +35,7 @@ test('faults of the connection to the metadata service', TIMEOUT, async () => {
   using _files = { [Symbol.dispose]: () => rmSync(`/run/${PREFIX}`, { recursive: true, force: true }) };
   const init = async (accessToken: string) => {
     const response = await fetch(`${daemon.url}/init`, {
-      method: 'POST',
+      ...{ method: 'POST', headers: CLOSE },
       body: JSON.stringify({ accessToken }),
     });
     await response.arrayBuffer();
@@ -68,7 +71,7 @@ test('faults of the connection to the log collector', TIMEOUT, async () => {
   await using relay = await startRelay(Number(new URL(collector.url).port));
   await using daemon = await startDaemon({ args: [`--log-collector=http://127.0.0.1:${relay.port}/logs`] });
   const call = async (id: string) => {
-    const response = await fetch(`${daemon.url}/envs`, { headers: { 'x-request-id': id } });
+    const response = await fetch(`${daemon.url}/envs`, { headers: { ...CLOSE, 'x-request-id': id } });
     await response.arrayBuffer();
   };
   await call('first');
