@@ -5,6 +5,7 @@ import { createClient } from '@redis/client';
 import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import { startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
 import { type RedisServer, startRedis } from '../support/redis-server.ts';
+import { startRelay } from '../support/relay.ts';
 import { until } from '../support/until.ts';
 
 let redis: RedisServer;
@@ -104,4 +105,39 @@ test('a long list is read in pages: neither a page nor the metrics read everythi
     if (token === '') break;
   }
   expect(ids.size).toBe(1200);
+});
+
+test('an answer that comes twice is taken for that of no other sandbox', { timeout: 120_000 }, async () => {
+  const servers = ['even', 'odd'].map((name) =>
+    createServer((_, response) => response.end(name)).listen(0, '127.0.0.1'),
+  );
+  onTestFinished(() => {
+    for (const server of servers) server.closeAllConnections();
+    for (const server of servers) server.close();
+  });
+  await Promise.all(servers.map((server) => once(server, 'listening')));
+  const [even, odd] = servers.map((server) => (server.address() as AddressInfo).port);
+  await using relay = await startRelay(redis.port);
+  await using other = await startGateway({ args: [`--redis=redis://127.0.0.1:${relay.port}`] });
+  const ids = Array.from({ length: 60 }, (_, index) => `s${index}`);
+  for (const [index, id] of ids.entries())
+    await gateway.register(id, (index % 2 === 0 ? even : odd) ?? 0, { timeout: 600 });
+  const ask = async (id: string) => {
+    const response = await fetch(other.url, { headers: toSandbox(id) });
+    const text = await response.text();
+    return response.ok ? text : response.status;
+  };
+  for (let piece = 0; piece < 12; piece++) {
+    relay.reset();
+    await until('Redis is reached', async () => (await fetch(`${other.url}/gateway/health`)).status === 204);
+    using _injected = relay.inject({
+      kind: 'repeat',
+      from: piece % 2 === 0 ? 'client' : 'server',
+      piece: piece >> 1,
+      at: 0,
+    });
+    const answers = await Promise.all(ids.map(ask));
+    for (const [index, answer] of answers.entries())
+      expect([index % 2 === 0 ? 'even' : 'odd', 500, 502, 503], `${ids[index]}, ${piece}`).toContain(answer);
+  }
 });

@@ -91,6 +91,16 @@ export class RedisLink implements Disposable {
     return reply;
   }
 
+  /**
+   * To be called with an answer that is another command's: replies are told apart by their order alone, so nothing that comes on
+   * this connection counts any more. Throws `unavailable`.
+   */
+  distrust(): never {
+    const reason = new EnvdError('unavailable', 'the registry has answered what was not asked');
+    if (this.#connection) this.#lose(this.#connection, reason);
+    throw reason;
+  }
+
   async #connect(): Promise<void> {
     const connection = makeConnection(await this.#server.locate(), this.#server.replicas);
     for (const client of connection.clients) client.on('error', (error) => this.#lose(connection, error));

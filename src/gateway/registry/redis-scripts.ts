@@ -19,11 +19,11 @@ export const BARRIER = `${PREFIX}:barrier`;
 /** The random key of this registry. */
 export const SHARED_KEY = `${PREFIX}:key`;
 
-/** Returns version, record, and Redis' clock, which all gateways share. */
+/** Returns the key, version, record, and Redis' clock, which all gateways share. */
 const READ = `
   local found = redis.call('HMGET', KEYS[1], 'version', 'record')
   local time = redis.call('TIME')
-  return { found[1], found[2], time[1], time[2] }`;
+  return { KEYS[1], found[1], found[2], time[1], time[2] }`;
 
 /** Enters a record in the lists of sandboxes, whatever they have had of it; without a phase, removes it from them. */
 const LIST = `
@@ -42,10 +42,10 @@ const LIST = `
 
 /**
  * Arguments: id, expected version or '', new version, when it is due, record or '' to remove it, endpoint and port of the
- * daemon, host, number of failures, phase, start, owner. Returns 1 if written.
+ * daemon, host, number of failures, phase, start, owner. Returns the new version if written, else ''.
  */
 const WRITE = `${LIST}
-  if (redis.call('HGET', KEYS[1], 'version') or '') ~= ARGV[2] then return 0 end
+  if (redis.call('HGET', KEYS[1], 'version') or '') ~= ARGV[2] then return '' end
   local function count(endpoint, port, by)
     for _, each in ipairs({ endpoint, 'any:' .. port }) do
       if redis.call('HINCRBY', '${DAEMONS}', each, by) <= 0 then redis.call('HDEL', '${DAEMONS}', each) end
@@ -66,7 +66,7 @@ const WRITE = `${LIST}
     redis.call('ZADD', '${ATTENTION}', ARGV[4], ARGV[1])
   end
   redis.call('PUBLISH', '${CHANGES}', ARGV[1])
-  return 1`;
+  return ARGV[3]`;
 
 /**
  * Arguments: how many, behind how many. Returns the time, when the next one is due or '', and of each id, host, number of
@@ -142,7 +142,7 @@ function script<T>(SCRIPT: string, readOnly: boolean, transformReply: (reply: un
 
 export const SCRIPTS = {
   readRecord: script(READ, true, (reply) => reply as readonly (string | null)[]),
-  writeRecord: script(WRITE, false, (reply) => reply === 1),
+  writeRecord: script(WRITE, false, (reply) => reply as string),
   dueRecords: script(DUE, true, (reply) => {
     const [now, next, found] = reply as readonly [string, string, readonly string[]];
     return { now: Number(now), next, found: inThrees(found) };

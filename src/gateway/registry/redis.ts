@@ -86,9 +86,11 @@ export class RedisStore implements Store {
     const attention = sandbox ? dueAt(sandbox) : Number.POSITIVE_INFINITY;
     const score = Number.isFinite(attention) ? String(attention) : '+inf';
     const record = sandbox ? JSON.stringify(sandbox) : '';
-    const values = [id, expected ?? '', randomUUID(), score, record, ...fieldsOf(sandbox)];
+    const version = randomUUID();
+    const values = [id, expected ?? '', version, score, record, ...fieldsOf(sandbox)];
     try {
-      return await this.#link.write((client) => client.writeRecord(KEYS.record(id), values));
+      const written = await this.#link.write((client) => client.writeRecord(KEYS.record(id), values));
+      return written !== '' && (written === version || this.#link.distrust());
     } finally {
       // Here it counts with the answer to the operation, also when the write was done and nobody heard of it.
       this.#cache.forget(id);
@@ -141,9 +143,10 @@ async function read(
   link: RedisLink,
   id: string,
 ): Promise<{ readonly stored: Stored | null; readonly now: number }> {
-  const [version, record, seconds, micros] = await link.run((client) =>
+  const [key, version, record, seconds, micros] = await link.run((client) =>
     client.readRecord(KEYS.record(id), []),
   );
+  if (key !== KEYS.record(id)) link.distrust();
   const now = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000);
   return { stored: version && record ? { sandbox: parse(record), version } : null, now };
 }
