@@ -99,6 +99,7 @@ const IMAGES: Readonly<Record<string, Image>> = {
       ['systemd/gateway/envd-gateway.service', 'systemd/envd-gateway.service'],
       ['systemd/gateway/nginx.conf', 'systemd/nginx.conf'],
       ['systemd/gateway/envd_routes.lua', 'systemd/envd_routes.lua'],
+      ['systemd/gateway/envoy.yaml', 'systemd/envoy.yaml'],
     ],
     firstRun: (scratch) => ({
       settings: ['--host=127.0.0.1', '--port=0', '--drain=0', `--registry=${scratch}/registry.db`],

@@ -7,6 +7,8 @@ import { isRefusal, type Route, type RouteFinder } from './route-finder.ts';
 import type { TargetReader } from './target.ts';
 
 const PATH = /^\/gateway\/route(?=[/?]|$)/;
+/** A target behind a prefix, as the client sent it. */
+const PREFIXED = /^(\?refusal=pass&target=)?(\/.*)$/s;
 /** Names the request target that is asked about; another one may be named by `?uri-header=`, as the host's by `?host-header=`. */
 const URI_HEADER = 'x-original-uri';
 
@@ -109,7 +111,9 @@ interface Asked {
 function readQuestion({ url = '', headers }: IncomingMessage): Asked {
   const rest = url.replace(PATH, '');
   // Envoy puts the target behind a prefix; then no header counts, as it would be the client's.
-  if (rest.startsWith('/')) return { path: rest, hostHeader: 'host', passRefusals: false, cachedBy: '' };
+  const [, passing, behind] = PREFIXED.exec(rest) ?? [];
+  if (behind !== undefined)
+    return { path: behind, hostHeader: 'host', passRefusals: passing !== undefined, cachedBy: '' };
   const query = new URLSearchParams(rest);
   const path = headers[query.get('uri-header')?.toLowerCase() ?? URI_HEADER];
   return {
