@@ -1,6 +1,7 @@
 /**
  * The registry in Redis (Debian: redis-server) with many sandboxes on 100 hosts, and several gateways on it: registrations,
- * rest, look-ups of routes among all sandboxes and among few, the same while gateways are killed, lists, metrics.
+ * rest, look-ups of routes among all sandboxes and among few, the same while gateways are killed, lists, metrics, and what it
+ * costs that a replica has each change.
  * Arguments: sandboxes, gateways, seconds of each part.
  */
 import { once } from 'node:events';
@@ -10,6 +11,8 @@ import { createClient } from '@redis/client';
 import { freePort } from '../support/free-port.ts';
 import { API_KEY, startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
 import { startRedis } from '../support/redis-server.ts';
+import { info } from '../support/redis-set.ts';
+import { until } from '../support/until.ts';
 import { cpuMs, printTable, residentMib, show } from './figures.ts';
 
 const [sandboxes = 10_000, gatewayCount = 3, seconds = 10] = process.argv.slice(2).map(Number);
@@ -124,11 +127,9 @@ await measure('nobody asks', async () => {
 });
 await measure('look-ups of all', () => load(() => lookUp(random(sandboxes))));
 await measure(`look-ups of ${HOT}`, () => load(() => lookUp(random(HOT))));
-await measure('longer times to live', () =>
-  load(() =>
-    timed(() => anyGateway().call(`POST /sandboxes/s${random(sandboxes)}/timeout`, { timeout: 86_400 })),
-  ),
-);
+const extend = (by: () => TestGateway) => () =>
+  load(() => timed(() => by().call(`POST /sandboxes/s${random(sandboxes)}/timeout`, { timeout: 86_400 })));
+await measure('longer times to live', extend(anyGateway));
 await measure('look-ups of all, one gateway killed each second', async () => {
   let over = false;
   const killing = (async () => {
@@ -147,6 +148,19 @@ await measure('look-ups of all, one gateway killed each second', async () => {
 const first = anyGateway();
 await measure('pages of 100', () => load(() => timed(() => first.call('GET /sandboxes?limit=100'))));
 await measure('metrics', () => load(() => timed(() => first.call('GET /gateway/metrics'))));
+await using replica = await startRedis('--replicaof', '127.0.0.1', `${redis.port}`);
+await until('the replica follows', async () =>
+  /state=online/.test(await info(redis.url, 'replication')) ? replica.port : undefined,
+);
+await using waiting = await startGateway({ args: [`--redis=${redis.url}`, '--redis-replicas=1'] });
+await measure(
+  'longer times to live, one gateway',
+  extend(() => first),
+);
+await measure(
+  'the same, each on a replica',
+  extend(() => waiting),
+);
 printTable(`${sandboxes} sandboxes on ${HOSTS} hosts, ${gatewayCount} gateways, one Redis`, rows);
 console.log(`\nRedis: ${show(residentMib(redisPid))} MiB; a gateway: ${show(residentMib(first.pid))} MiB`);
 client.destroy();

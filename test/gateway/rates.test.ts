@@ -7,6 +7,7 @@ import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { Rate } from '../../src/gateway/access/rates.ts';
 import { API_KEY, startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
 import { startNginx } from '../support/nginx.ts';
+import { startRedis } from '../support/redis-server.ts';
 import { scratch } from '../support/scratch.ts';
 import { until } from '../support/until.ts';
 
@@ -89,6 +90,17 @@ test('a client has its rate with all of its keys, and for platform operations, t
   expect(await listed.last?.json()).toMatchObject({ code: 429 });
   expect((await ask(gateway, 'ada', { 'x-api-key': 'b' })).status).toBe(200);
   expect((await flood(20, () => ask(gateway, 'ada', { 'x-api-key': API_KEY }))).served).toBe(20);
+});
+
+test('each gateway counts for itself', async () => {
+  await using redis = await startRedis();
+  const [first, second] = await Promise.all([
+    start('--sandbox-rate=1', `--redis=${redis.url}`),
+    startGateway({ args: ['--sandbox-rate=1', `--redis=${redis.url}`] }),
+  ]);
+  onTestFinished(() => second[Symbol.asyncDispose]());
+  expect((await flood(20, () => ask(first, 'ada'))).refused).toBeGreaterThan(0);
+  expect((await ask(second, 'ada')).status).toBe(200);
 });
 
 test('a client has no more requests in flight than it may have', async () => {
