@@ -16,6 +16,7 @@ import { type Handover, headOf, writeState } from './services/handover/state.ts'
 import { Upgrade } from './services/handover/upgrade.ts';
 import type { Init } from './services/init/init.ts';
 import type { Volumes } from './services/init/volumes.ts';
+import type { Forwards } from './services/ports/forwards.ts';
 import type { ProcessTable } from './services/process/table.ts';
 import { renumbered } from './services/process/take-over.ts';
 import type { PolledWatches } from './services/watch/polled.ts';
@@ -43,6 +44,7 @@ export interface Parts {
   readonly shutdown: AbortController;
   readonly watcher: Disposable;
   readonly records: RecordStore;
+  readonly ports: Forwards;
 }
 
 export interface HandingOver extends Parts {
@@ -187,9 +189,14 @@ async function stateOf(parts: HandingOver, listener: number): Promise<Handover> 
     name,
     descriptor: forNextProgram(descriptor),
   }));
+  const kept = parts.ports.handOver();
+  const steering = kept && {
+    listeners: forNextProgram(kept.listeners),
+    marks: forNextProgram(kept.marks),
+  };
   return {
     ...{ ...settingsOf(parts), listener, watches: parts.polled.handOver() },
-    ...{ limits: childLimits(), processes, records },
+    ...{ limits: childLimits(), processes, records, steering },
   };
 }
 

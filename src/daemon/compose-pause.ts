@@ -11,6 +11,7 @@ import { IdleTrim } from './services/collapse/idle-trim.ts';
 import { FilesystemFreezer } from './services/freeze/filesystem-freezer.ts';
 import { Freezer } from './services/freeze/freezer.ts';
 import { WriteGate } from './services/freeze/write-gate.ts';
+import type { AbilitySources } from './services/guest/abilities.ts';
 import { Health } from './services/guest/health.ts';
 import type { WorkloadCgroups } from './services/process/cgroups.ts';
 
@@ -95,12 +96,12 @@ export function createHealth(
   config: Config,
   { cgroups, obstacle }: Pick<PauseDependencies, 'cgroups' | 'obstacle'>,
   pause: Pause,
-  forwardingObstacle: () => Promise<string | null>,
+  ports: Pick<AbilitySources, 'forwardingObstacle' | 'steeringObstacle'>,
 ): Health {
   const accountsMemory = cgroups.all().length > 0 && cgroups.accountsMemory;
   return new Health({
     version: config.version,
     cgroups: { obstacle, accountsMemory, limitsTasks: cgroups.limitsTasks },
-    ...{ forwardingObstacle, freezer: pause.freezer, filesystemFreezer: pause.filesystemFreezer },
+    ...{ ...ports, freezer: pause.freezer, filesystemFreezer: pause.filesystemFreezer },
   });
 }

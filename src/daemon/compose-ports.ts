@@ -1,19 +1,29 @@
+import { closeSync } from 'node:fs';
 import { isIPv4 } from 'node:net';
 import type { Logger } from 'pino';
 import { messageOf } from '../base/errors.ts';
 import type { Config } from './config.ts';
+import { findCgroupMount } from './os/cgroup-mounts.ts';
 import { addressOfDefaultRoute } from './os/default-route.ts';
 import { readListeningSockets } from './os/listening-sockets.ts';
-import { Forwards } from './services/ports/forwards.ts';
+import { fromEarlierProgram } from './os/program.ts';
+import { Steering, type SteeringState } from './os/steering.ts';
+import type { AbilitySources } from './services/guest/abilities.ts';
+import { Forwards, type ForwardsOptions } from './services/ports/forwards.ts';
 
-/** Creates the forwards of localhost listeners. `ownPort`: the daemon's; null while it does not listen. */
+/**
+ * Creates the forwards of localhost listeners. `ownPort`: the daemon's; null while it does not listen. `earlier`: what an
+ * earlier program of this process has handed over.
+ */
 export function createForwards(
   config: Config,
   logger: Logger,
-  freezer: { readonly active: boolean },
+  { freezer }: { readonly freezer: { readonly active: boolean } },
   ownPort: () => number | null,
+  earlier: SteeringState | undefined,
 ): Forwards {
   return new Forwards({
+    ...createSteering(config, logger, earlier),
     maxPorts: config.maxForwards,
     read: readListeningSockets,
     address: addressSource(config),
@@ -25,8 +35,63 @@ export function createForwards(
   });
 }
 
+/** Opens it where it is wanted and this guest can; says in the log that it cannot. */
+function createSteering(config: Config, logger: Logger, earlier: SteeringState | undefined): SteeringChoice {
+  const kept = earlier && {
+    listeners: fromEarlierProgram(earlier.listeners),
+    marks: fromEarlierProgram(earlier.marks),
+  };
+  const choice = chooseSteering(config, kept ?? null);
+  const { steeringObstacle: reason } = choice;
+  if (reason !== null && reason !== NOTHING_FORWARDED)
+    logger.info({ reason }, 'forwarded connections are carried by the daemon, not steered by the kernel');
+  return choice;
+}
+
+/** Why localhost listeners are not forwarded, and why connections are not steered to them. */
+export function portObstacles(config: Config, ports: Forwards): PortObstacles {
+  return {
+    forwardingObstacle: () => forwardingObstacle(config),
+    steeringObstacle: () => ports.steeringObstacle,
+  };
+}
+
+/** The same without a daemon. Leaves nothing. */
+export function expectedObstacles(config: Config): PortObstacles {
+  return {
+    forwardingObstacle: () => forwardingObstacle(config),
+    steeringObstacle: () => {
+      const { steering, steeringObstacle } = chooseSteering(config, null);
+      steering?.[Symbol.dispose]();
+      return steeringObstacle;
+    },
+  };
+}
+
+type PortObstacles = Pick<AbilitySources, 'forwardingObstacle' | 'steeringObstacle'>;
+type SteeringChoice = Pick<ForwardsOptions, 'steering' | 'steeringObstacle'>;
+
+const NOTHING_FORWARDED = 'nothing is forwarded';
+
+function chooseSteering(config: Config, kept: SteeringState | null): SteeringChoice {
+  const without = (steeringObstacle: string) => {
+    if (kept) for (const descriptor of Object.values(kept)) closeSync(descriptor);
+    return { steering: null, steeringObstacle };
+  };
+  if (!config.steering) return without('the daemon was started with --no-steering');
+  if (config.forwardAddress === null ? isLocal(config) : !isIPv4(config.forwardAddress))
+    return without(NOTHING_FORWARDED);
+  const cgroup = findCgroupMount();
+  if (cgroup === null) return without('cgroup v2 is not mounted');
+  try {
+    return { steering: Steering.open(cgroup, config.maxForwards, kept), steeringObstacle: null };
+  } catch (error) {
+    return { steering: null, steeringObstacle: messageOf(error) };
+  }
+}
+
 /** Why localhost listeners are not forwarded, or null. */
-export async function forwardingObstacle(config: Config): Promise<string | null> {
+async function forwardingObstacle(config: Config): Promise<string | null> {
   try {
     await readListeningSockets('127.0.0.1');
     if ((await addressSource(config)()) !== null) return null;

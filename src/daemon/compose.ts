@@ -10,7 +10,7 @@ import { createRecords, createUpgrade, type HandingOver, succeed } from './compo
 import { createInit } from './compose-init.ts';
 import type { Log } from './compose-log.ts';
 import { createHealth, createPause } from './compose-pause.ts';
-import { createForwards, forwardingObstacle } from './compose-ports.ts';
+import { createForwards, portObstacles } from './compose-ports.ts';
 import { buildRehearsedApp } from './compose-rehearsal.ts';
 import type { Config } from './config.ts';
 import { findCgroupMount } from './os/cgroup-mounts.ts';
@@ -64,7 +64,7 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
     owned.add(() => value[Symbol.dispose]());
     return value;
   };
-  const [shutdown, stopping] = [new AbortController(), new AbortController()];
+  const aborts = { shutdown: new AbortController(), stopping: new AbortController() };
   const users = new UserDatabase();
   const guest = new Guest(users);
   const lanes = new Lanes({ limitMs: config.fileTimeout * 1000, threads: config.threads });
@@ -90,19 +90,19 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
   const uploads = new Transfers();
   const { init, volumes, metadata, collector } = createInit(config, { guest, lanes, logger, log, ...pause });
   if (metadata) own(metadata);
-  const ports = own(createForwards(config, logger, pause.freezer, () => portOf(app.server)));
-  const parts = { guest, init, volumes, watcher, polled, processes, records, shutdown, stopping, ...pause };
+  const ports = own(createForwards(config, logger, pause, () => portOf(app.server), inherited?.steering));
+  const parts = { ...pause, ...aborts, guest, init, volumes, watcher, polled, processes, records, ports };
   const upgrade = createUpgrade(config, logger, () => ({ ...parts, app }));
   const app: FastifyInstance = buildRehearsedApp(
     config,
     {
-      ...{ ...parts, cgroups, entries, uploads, streams, upgrade, ports, downloads: new Transfers() },
+      ...{ ...parts, cgroups, entries, uploads, streams, upgrade, downloads: new Transfers() },
       metrics: new MetricsReader(),
-      health: createHealth(config, { cgroups, obstacle }, pause, () => forwardingObstacle(config)),
+      health: createHealth(config, { cgroups, obstacle }, pause, portObstacles(config, ports)),
       files: createFileServices(guest, { ...entries, ...pause, uploads }),
     },
     {
-      ...{ ...config, logger, log, unread, requests, shutdown: shutdown.signal },
+      ...{ ...config, logger, log, unread, requests, shutdown: aborts.shutdown.signal },
       ...{ places: new StreamPlaces(config.maxStreams), connections: new Connections(config.maxConnections) },
     },
   );

@@ -36,6 +36,8 @@ export interface Config {
   readonly metadataIsOptional: boolean;
   /** IPv4 address at which localhost listeners are reachable; `off`: nowhere; null: that of the default route. */
   readonly forwardAddress: string | null;
+  /** Whether the kernel gives connections to localhost listeners itself, where it can. */
+  readonly steering: boolean;
   /** The URL of the collector that gets the log; null: the one that the metadata service names; `off`: none. */
   readonly logCollector: URL | 'off' | null;
   /** A directory of the file system that /fsfreeze freezes. */
@@ -158,6 +160,7 @@ const PROGRAM: Program = {
       help: 'IPv4 address at which localhost listeners are reachable, or off',
       parse: matching(/^(\d{1,3}(\.\d{1,3}){3}|off)$/, 'It must be an IPv4 address or off.'),
     },
+    { flags: '--no-steering', help: 'carry forwarded connections through the daemon' },
     {
       ...{ flags: '--log-collector <url>', help: 'URL that the log is sent to; auto: by metadata; or off' },
       parse: (text) => (text === 'off' ? text : text === 'auto' ? null : new URL(parseCollectorUrl(text))),

@@ -22,7 +22,16 @@ test('the verbose state tells versions, the time of the start, what is frozen, a
   expect(since).toBeGreaterThanOrEqual(before - 1000);
   expect(since).toBeLessThanOrEqual(Date.now());
   expect(Object.keys(body.abilities)).toEqual([
-    ...['root', 'freeze', 'memoryAccounting', 'taskLimit', 'collapse', 'attributes', 'forwarding'],
+    ...[
+      'root',
+      'freeze',
+      'memoryAccounting',
+      'taskLimit',
+      'collapse',
+      'attributes',
+      'forwarding',
+      'steering',
+    ],
   ]);
   expect(body.abilities.forwarding).toMatchObject({ reason: expect.stringContaining('127.0.0.1 alone') });
   if (!daemon.cgroupRoot) return;

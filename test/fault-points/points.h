@@ -84,6 +84,7 @@ bool syscall_fails(const char* function, long number, ...);
 #define getdents64(...) POINT(getdents64, __VA_ARGS__)
 #define getgroups(...) POINT(getgroups, __VA_ARGS__)
 #define getline(...) POINT(getline, __VA_ARGS__)
+#define getsockopt(...) POINT(getsockopt, __VA_ARGS__)
 #define getxattr(...) POINT(getxattr, __VA_ARGS__)
 #define inotify_add_watch(...) POINT(inotify_add_watch, __VA_ARGS__)
 #define inotify_init1(...) POINT(inotify_init1, __VA_ARGS__)

@@ -64,15 +64,12 @@ static int connect_starter(void) {
 }
 
 int starter_request(const int* descriptors, unsigned count, const void* plan, size_t size) {
+  int error = EPIPE;
   pthread_mutex_lock(&lock);
-  int error = connection < 0 ? connect_starter() : 0;
-  if (!error) error = send_message(connection, plan, size, descriptors, count);
-  // It has ended.
-  if (error == EPIPE || error == ECONNRESET) {
-    close(connection);
-    waitpid(starter, NULL, 0);
-    connection = -1;
-    error = connect_starter();
+  // One that has ended is started again, once.
+  for (int tries = 0; tries < 2 && (error == EPIPE || error == ECONNRESET); tries++) {
+    if (tries > 0) close(connection), waitpid(starter, NULL, 0), connection = -1;
+    error = connection < 0 ? connect_starter() : 0;
     if (!error) error = send_message(connection, plan, size, descriptors, count);
   }
   pthread_mutex_unlock(&lock);

@@ -137,7 +137,6 @@ EXPORTED(runTogether) {
 }
 
 EXPORTED(recallWaiting) {
-  (void)info;
   for (job* first = together; first; first = first->other)
     for (job* j = first; j; j = j->next) {
       int state = WAITING;

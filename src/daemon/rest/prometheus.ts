@@ -48,7 +48,8 @@ export interface Telemetry {
   readonly cgroups: Pick<WorkloadCgroups, 'user' | 'ptys'>;
   readonly ports: {
     readonly places: Pick<ForwardPlaces, 'open' | 'accepted' | 'refused'>;
-    list(): { readonly length: number };
+    readonly size: number;
+    readonly steered: number;
   };
 }
 
@@ -198,12 +199,12 @@ function addPauses(page: Page, { freezer, filesystemFreezer, collapser }: Teleme
 
 function addPorts(page: Page, { ports }: Telemetry): void {
   const { open, accepted, refused } = ports.places;
-  page.gauge('envd_forwarded_ports', 'Localhost listeners that are forwarded.', ports.list().length);
-  page.gauge('envd_forwarded_connections', 'Open connections to them.', open);
+  page.gauge('envd_forwarded_ports', 'Localhost listeners that are forwarded.', ports.size);
+  page.gauge('envd_forwarded_connections', 'Open connections to them through the daemon.', open);
   page.counter(
     'envd_forwarded_connections_total',
     'Connections to them, by outcome.',
-    by('outcome', { accepted, refused }),
+    by('outcome', { accepted, refused, steered: ports.steered }),
   );
 }
 

@@ -1,6 +1,7 @@
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { Relay, type RelayPipes } from '../../os/relay.ts';
 import { resetSocket } from '../../os/socket-handle.ts';
+import type { Steering } from '../../os/steering.ts';
 
 /** Connections of all forwards together. */
 const MOST_CONNECTIONS = 2000;
@@ -57,31 +58,46 @@ export class Forward implements Disposable {
   readonly #places: ForwardPlaces;
   readonly #pipes: RelayPipes;
   readonly #clients = new Set<Socket>();
+  readonly #steering: Steering | null;
+  #host = '';
 
-  constructor(listener: Listener, places: ForwardPlaces, pipes: RelayPipes) {
+  /** `steering`: null when all connections go through the daemon. */
+  constructor(listener: Listener, places: ForwardPlaces, pipes: RelayPipes, steering: Steering | null) {
     this.listener = listener;
     this.#places = places;
     this.#pipes = pipes;
+    // The kernel gives a connection of IPv4 to a socket of IPv4 only.
+    this.#steering = listener.target === '127.0.0.1' ? steering : null;
     // Node reads from no socket.
     const options = { allowHalfOpen: true, noDelay: true, pauseOnConnect: true };
     this.#server = createServer(options, (client) => this.#accept(client));
+  }
+
+  /** Whether new connections go to the listener without passing through the daemon. */
+  get isSteered(): boolean {
+    return this.#steering?.hasListener(this.listener.port) ?? false;
   }
 
   get connections(): number {
     return this.#clients.size;
   }
 
-  /** Throws EADDRINUSE when somebody else listens there, EADDRNOTAVAIL without the address. */
+  /**
+   * Takes the port, and what is not steered. Throws EADDRINUSE when somebody else listens there, EADDRNOTAVAIL without the address.
+   */
   async listen(host: string): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     // Later errors, of accept(2), end one connection and not the forward.
     this.#server.on('error', reject);
     this.#server.listen({ port: this.listener.port, host, backlog: BACKLOG }, resolve).unref();
     await promise;
+    this.#host = host;
+    this.#steering?.add(host, this.listener.port);
   }
 
   /** Stops listening; connections go on until they end. */
   close(): void {
+    this.#steering?.remove(this.#host, this.listener.port);
     this.#server.close();
   }
 

@@ -2,6 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { debug } from '../../../base/debug.ts';
 import { eachListeningSocket, type ListeningSockets } from '../../os/listening-sockets.ts';
 import { RelayPipes } from '../../os/relay.ts';
+import type { Steering, SteeringState } from '../../os/steering.ts';
 import { Forward, ForwardPlaces, type Listener } from './forward.ts';
 import { fairShares } from './shares.ts';
 
@@ -21,6 +22,10 @@ const MAX_NAMED = 16;
 export interface ForwardsOptions {
   /** Most ports that are forwarded at the same time. */
   readonly maxPorts: number;
+  /** null: all connections go through the daemon. */
+  readonly steering: Steering | null;
+  /** Why it is null. */
+  readonly steeringObstacle: string | null;
   /** Reads the listening sockets, with those at `address`. */
   read(address: string): Promise<ListeningSockets>;
   /** The guest's IPv4 address to listen on; null: there is none. */
@@ -35,8 +40,11 @@ export interface ForwardsOptions {
   onFailure(error: unknown): void;
 }
 
-/** A forwarded port, and its connections now. */
+/** A forwarded port. */
 export interface ForwardedPort extends Pick<Listener, 'port' | 'target'> {
+  /** Whether the kernel gives new connections to the listener. */
+  readonly steered: boolean;
+  /** Those that go through the daemon now. */
   readonly connections: number;
 }
 
@@ -66,10 +74,31 @@ export class Forwards implements Disposable {
     return this.#address;
   }
 
+  /** Why connections are not steered, or null. */
+  get steeringObstacle(): string | null {
+    return this.#options.steeringObstacle;
+  }
+
+  /** For a later program of this process; descriptors stay this object's. */
+  handOver(): SteeringState | undefined {
+    return this.#options.steering?.handOver();
+  }
+
+  /** Connections that have been steered. */
+  get steered(): number {
+    return this.#options.steering?.accepted ?? 0;
+  }
+
+  /** How many ports there are. */
+  get size(): number {
+    return this.#forwards.size;
+  }
+
   list(): ForwardedPort[] {
-    const ports = [...this.#forwards.values()].map(({ listener: { port, target }, connections }) => ({
-      ...{ port, target, connections },
-    }));
+    const ports = [...this.#forwards.values()].map((forward) => {
+      const { listener, isSteered, connections } = forward;
+      return { port: listener.port, target: listener.target, steered: isSteered, connections };
+    });
     return ports.sort((a, b) => a.port - b.port);
   }
 
@@ -78,6 +107,7 @@ export class Forwards implements Disposable {
     for (const forward of this.#forwards.values()) forward[Symbol.dispose]();
     this.#forwards.clear();
     this.#pipes[Symbol.dispose]();
+    this.#options.steering?.[Symbol.dispose]();
   }
 
   async #watch(): Promise<void> {
@@ -173,7 +203,7 @@ export class Forwards implements Disposable {
   async #open(listeners: readonly Listener[], address: string): Promise<number[]> {
     const opening = listeners.map(async (listener) => {
       const { port } = listener;
-      const forward = new Forward(listener, this.places, this.#pipes);
+      const forward = new Forward(listener, this.places, this.#pipes, this.#options.steering);
       this.#forwards.set(port, forward);
       try {
         await forward.listen(address);

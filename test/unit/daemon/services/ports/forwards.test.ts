@@ -7,6 +7,7 @@ test('nothing is looked at after a freeze that has begun while the address was r
   let paused = false;
   let looks = 0;
   using _ = new Forwards({
+    ...{ steering: null, steeringObstacle: null },
     read: async () => {
       looks++;
       return new Set();

@@ -1,0 +1,94 @@
+// Instructions of eBPF. Source: RFC 9669.
+
+/** A register: `R0` has results, `R1` to `R5` arguments, which calls overwrite, `R6` to `R9` stay; `FRAME` ends the stack. */
+export type Register = number;
+export const [R0, R1, R2, R3, R4, R6, R7, R8, FRAME] = [0, 1, 2, 3, 4, 6, 7, 8, 10] as const;
+
+interface Instruction {
+  readonly code: number;
+  readonly to?: Register;
+  readonly from?: Register;
+  readonly offset?: number;
+  readonly value?: number;
+  /** Where a jump goes. */
+  readonly label?: string;
+}
+
+/** A string is a label: the place that jumps go to. */
+export type Line = Instruction | string;
+
+const SIZES = { 32: 0x00, 64: 0x18 } as const;
+type Bits = keyof typeof SIZES;
+
+export const copy = (to: Register, from: Register): Line => ({ code: 0xbf, to, from });
+export const set = (to: Register, value: number): Line => ({ code: 0xb7, to, value });
+export const add = (to: Register, value: number): Line => ({ code: 0x07, to, value });
+export const load = (to: Register, from: Register, offset: number, bits: Bits = 32): Line => ({
+  ...{ code: 0x61 | SIZES[bits], to, from, offset },
+});
+/** Of 32 bits, as is `storeValue`. */
+export const store = (to: Register, offset: number, from: Register): Line => ({
+  ...{ code: 0x63, to, from, offset },
+});
+export const storeValue = (to: Register, offset: number, value: number): Line => ({
+  ...{ code: 0x62, to, offset, value },
+});
+/** Atomic, of 64 bits. */
+export const addTo = (to: Register, offset: number, from: Register): Line => ({
+  ...{ code: 0xdb, to, from, offset },
+});
+export const jump = (label: string): Line => ({ code: 0x05, label });
+export const ifEqual = (to: Register, value: number, label: string): Line => ({
+  ...{ code: 0x15, to, value, label },
+});
+export const ifOther = (to: Register, value: number, label: string): Line => ({
+  ...{ code: 0x55, to, value, label },
+});
+export const ifOtherThan = (to: Register, from: Register, label: string): Line => ({
+  ...{ code: 0x5d, to, from, label },
+});
+/** A function of the kernel, enum bpf_func_id. */
+export const call = (value: number): Line => ({ code: 0x85, value });
+export const exit: Line = { code: 0x95 };
+
+/** A number of 64 bits takes two instructions. */
+export function setWide(to: Register, value: bigint): Line[] {
+  return [
+    { code: 0x18, to, value: Number(BigInt.asIntN(32, value)) },
+    { code: 0, value: Number(BigInt.asIntN(32, value >> 32n)) },
+  ];
+}
+
+/** The address of a map, by its descriptor. */
+export function setMap(to: Register, descriptor: number): Line[] {
+  return [
+    { code: 0x18, to, from: 1, value: descriptor },
+    { code: 0, value: 0 },
+  ];
+}
+
+/** Throws a RangeError for a label that is not there. */
+export function assemble(lines: readonly Line[]): Buffer {
+  const labels = new Map<string, number>();
+  const instructions: Instruction[] = [];
+  for (const line of lines) {
+    if (typeof line === 'string') labels.set(line, instructions.length);
+    else instructions.push(line);
+  }
+  return Buffer.concat(instructions.map((instruction, at) => encode(instruction, at, labels)));
+}
+
+function encode(
+  { code, to = 0, from = 0, offset = 0, value = 0, label }: Instruction,
+  at: number,
+  labels: ReadonlyMap<string, number>,
+): Buffer {
+  const bytes = Buffer.alloc(8);
+  bytes[0] = code;
+  bytes[1] = (from << 4) | to;
+  const target = label === undefined ? offset : (labels.get(label) ?? Number.NaN) - at - 1;
+  if (Number.isNaN(target)) throw new RangeError(`no label '${label}'`);
+  bytes.writeInt16LE(target, 2);
+  bytes.writeInt32LE(value, 4);
+  return bytes;
+}
