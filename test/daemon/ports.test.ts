@@ -10,6 +10,7 @@ ip address add 10.77.0.2/24 dev guest0 && ip link set guest0 up && ip route add 
 ulimit -n 8192 && exec "$@"`;
 
 interface Seen {
+  readonly steered: readonly boolean[];
   readonly halfClosed: string;
   readonly six: string;
   readonly afterwards: string;
@@ -27,63 +28,73 @@ interface Seen {
   readonly log: readonly { readonly opened: readonly number[] }[];
 }
 
-async function visitGuest(): Promise<Seen> {
+async function visitGuest(flags: readonly string[]): Promise<Seen> {
   // No pid namespace: the cgroup of a test daemon is named by the pid.
   const namespaces = ['--net', '--mount'];
-  const args = [...namespaces, 'sh', '-c', SCRIPT, 'sh', process.execPath, GUEST];
+  const args = [...namespaces, 'sh', '-c', SCRIPT, 'sh', process.execPath, GUEST, ...flags];
   const { stdout } = await promisify(execFile)('unshare', args, { timeout: 110_000 });
   return JSON.parse(stdout) as Seen;
 }
 
-let seen: Seen;
-beforeEach(async () => {
-  needs('mounts', 'ip', 'python3', 'cgroup v2');
-  seen ??= await visitGuest();
-}, 120_000);
+const MODES = [
+  { name: 'steered by the kernel', flags: [], isSteered: true, needed: ['steering'] },
+  { name: 'carried by the daemon', flags: ['--no-steering'], isSteered: false, needed: [] },
+] as const;
 
-describe('a listener at localhost', () => {
-  test('is reachable at the guest’s address, and no longer than it listens', () => {
-    expect(seen.afterwards).toBe('ECONNREFUSED');
-    expect(seen.log[0]?.opened).toEqual([3001]);
+describe.each(MODES)('connections $name', ({ flags, isSteered, needed }) => {
+  let seen: Seen;
+  beforeEach(async () => {
+    needs('mounts', 'ip', 'python3', 'cgroup v2', ...needed);
+    seen ??= await visitGuest(flags);
+  }, 120_000);
+
+  describe('a listener at localhost', () => {
+    test('is reachable at the guest’s address, and no longer than it listens', () => {
+      expect(seen.afterwards).toBe('ECONNREFUSED');
+      expect(seen.log[0]?.opened).toEqual([3001]);
+    });
+
+    test('gets data and ends, by IPv4 and IPv6', () => {
+      expect(seen.steered).toEqual([isSteered]);
+      expect([seen.halfClosed, seen.six]).toEqual(['you said hello', 'you said six']);
+    });
+
+    test('gives and gets resets', () => {
+      expect(seen.reset).toEqual(['ECONNRESET', 'ECONNRESET']);
+    });
+
+    test('of Python, of Node and of Vite is reachable, with its WebSocket', () => {
+      expect(seen.http).toEqual([200, 'bound', true, '{"type":"connected"}']);
+    });
+
+    test('that appears while the workload is frozen is noticed after the thaw', () => {
+      expect([seen.freeze, seen.whileFrozen]).toEqual([200, false]);
+    });
   });
 
-  test('gets data and ends, by IPv4 and IPv6', () => {
-    expect([seen.halfClosed, seen.six]).toEqual(['you said hello', 'you said six']);
+  test('no port is taken from others: listeners at all addresses, at the guest’s, and the daemon', () => {
+    expect(seen.others).toEqual([3002, 3003, 3004, 3008]);
+    expect(seen.mine).toBe('mine');
   });
 
-  test('gives and gets resets', () => {
-    expect(seen.reset).toEqual(['ECONNRESET', 'ECONNRESET']);
+  test('listeners that come and go all the time do not hold up calls', () => {
+    expect(seen.answered).toBe(200);
   });
 
-  test('of Python, of Node and of Vite is reachable, with its WebSocket', () => {
-    expect(seen.http).toEqual([200, 'bound', true, '{"type":"connected"}']);
+  test('ports and connections are bounded', () => {
+    expect(seen.many).toBe(512);
+    // Steered ones are not the daemon's.
+    const [open, refused] = isSteered ? [0, 0] : [1000, 10];
+    expect(seen.bounded).toEqual({ refused, open });
+    // 3002, 3003, 3004, 3008 and 3012.
+    expect(seen.metrics).toEqual([
+      'envd_forwarded_ports 5',
+      `envd_forwarded_connections ${open}`,
+      `envd_forwarded_connections_total{outcome="refused"} ${refused}`,
+    ]);
   });
 
-  test('that appears while the workload is frozen is noticed after the thaw', () => {
-    expect([seen.freeze, seen.whileFrozen]).toEqual([200, false]);
+  test('a stop does not wait for forwards', () => {
+    expect(seen.exitCode).toBe(0);
   });
-});
-
-test('no port is taken from others: listeners at all addresses, at the guest’s, and the daemon', () => {
-  expect(seen.others).toEqual([3002, 3003, 3004, 3008]);
-  expect(seen.mine).toBe('mine');
-});
-
-test('listeners that come and go all the time do not hold up calls', () => {
-  expect(seen.answered).toBe(200);
-});
-
-test('ports and connections are bounded', () => {
-  expect(seen.many).toBe(512);
-  expect(seen.bounded).toEqual({ refused: 10, open: 1000 });
-  // 3002, 3003, 3004, 3008 and 3012.
-  expect(seen.metrics).toEqual([
-    'envd_forwarded_ports 5',
-    'envd_forwarded_connections 1000',
-    'envd_forwarded_connections_total{outcome="refused"} 10',
-  ]);
-});
-
-test('a stop does not wait for forwards', () => {
-  expect(seen.exitCode).toBe(0);
 });

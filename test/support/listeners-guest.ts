@@ -76,7 +76,8 @@ function read(port: number): Promise<string> {
   });
 }
 
-await using daemon = await startDaemon({ args: [`--forward-address=${ADDRESS}`] });
+// What one user may have of the daemon's connections is told with those that it carries.
+await using daemon = await startDaemon({ args: [`--forward-address=${ADDRESS}`, '--no-steering'] });
 
 /** Turns of the event loop while the listening sockets are read once. */
 async function turnsOfRead(): Promise<number> {

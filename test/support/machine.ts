@@ -4,6 +4,7 @@ import { release, tmpdir } from 'node:os';
 import { delimiter, isAbsolute, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { findCgroupMount } from '../../src/daemon/os/cgroup-mounts.ts';
+import { Steering } from '../../src/daemon/os/steering.ts';
 
 const LIST = fileURLToPath(new URL('../../.ci/packages.txt', import.meta.url));
 /** Magic number of statfs(2). */
@@ -17,6 +18,7 @@ export type Requirement =
   | 'fuse'
   | 'loop devices'
   | 'cgroup v2'
+  | 'steering'
   | 'user namespaces'
   | 'room for 2 GiB'
   | 'ext4'
@@ -37,6 +39,11 @@ const PROBES: Record<string, () => string | null> = {
     failureOf('no loop device can be had', () => run('losetup', '--find')),
   'cgroup v2': () =>
     reasonAgainst('root') ?? failureOf('there is no cgroup v2 that can be written to', makeACgroup),
+  steering: () =>
+    reasonAgainst('cgroup v2') ??
+    failureOf('the kernel steers no connections here', () => {
+      Steering.open(findCgroupMount() ?? '', 1)[Symbol.dispose]();
+    }),
   'user namespaces': () =>
     failureOf('user namespaces are not permitted', () => run('unshare', '-Ur', 'true')),
   "Debian 12's glibc": () => {

@@ -71,7 +71,7 @@ export function lookupProgram({ forwards, listeners }: SteeringMaps): Buffer {
     copy(R7, R0),
     ...[...setMap(R1, listeners), copy(R2, FRAME), add(R2, PORT), call(LOOK_UP), ifEqual(R0, 0, 'pass')],
     ...[copy(R8, R0)],
-    // It may have been shut down since, or be bound to a device.
+    // It may have been shut down since, or bound to a device, to which answers would go.
     ...[load(R2, R8, SOCKET.state), ifOther(R2, TCP_LISTEN, 'release')],
     ...[load(R2, R8, SOCKET.address), ifOther(R2, LOOPBACK, 'release')],
     ...[load(R2, R8, SOCKET.device), ifOther(R2, 0, 'release')],
@@ -99,6 +99,8 @@ export function operationsProgram({ forwards, listeners, marks }: SteeringMaps, 
     ...[...setMap(R1, marks), set(R3, 0), set(R4, CREATE), call(SK_STORAGE_GET), jump('end')],
     'listen',
     ...[load(R2, R6, OPERATION.address), ifOther(R2, LOOPBACK, 'end')],
+    ...[load(R2, R6, OPERATION.socket, 64), ifEqual(R2, 0, 'end')],
+    ...[load(R2, R2, SOCKET.device), ifOther(R2, 0, 'end')],
     ...[load(R2, R6, OPERATION.port), store(FRAME, PORT, R2)],
     ...[
       copy(R1, R6),
