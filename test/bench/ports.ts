@@ -1,6 +1,6 @@
 /**
- * Bytes through a forwarded localhost listener beside a direct connection to it, each way: throughput, and the CPU time of
- * all processes. Client and server are Node's and not of the daemon; runs in a network namespace of its own, as root.
+ * Bytes to a forwarded localhost listener, steered by the kernel and carried by the daemon, beside a direct connection to it,
+ * each way: throughput, and the CPU time of all processes. Client and server are Node's and not of the daemon; runs in a network namespace of its own, as root.
  * Run: `npm run bench -- ports [MIB] [ROUNDS]`
  */
 import { spawn, spawnSync } from 'node:child_process';
@@ -13,7 +13,10 @@ import { cpuMs, median, printTable, samplesOf, show } from './figures.ts';
 import { GIVE, send, TAKE } from './ports-server.ts';
 
 const IS_INSIDE = 'PORTS_BENCH_INSIDE';
-const FORWARDED = '127.0.0.2';
+const STEERED = '127.0.0.2';
+const CARRIED = '127.0.0.3';
+/** Direct and these. */
+const WAYS = 3;
 const [mib = 1024, rounds = 5] = process.argv.slice(2).map(Number);
 const bytes = mib * 1024 * 1024;
 
@@ -39,39 +42,52 @@ async function transfer(host: string, port: number, takes: boolean): Promise<voi
 }
 
 async function measure(): Promise<void> {
-  await using daemon = await startBenchDaemon([`--forward-address=${FORWARDED}`]);
+  await using steering = await startBenchDaemon([`--forward-address=${STEERED}`]);
+  await using carrying = await startBenchDaemon([`--forward-address=${CARRIED}`, '--no-steering']);
   const program = fileURLToPath(new URL('ports-server.ts', import.meta.url));
   const server = spawn(process.execPath, [program, String(bytes)], { stdio: ['ignore', 'pipe', 'inherit'] });
   using _ = { [Symbol.dispose]: () => void server.kill() };
   const [line] = await once(server.stdout, 'data');
   const port = Number(line);
-  await until('the port is forwarded', async () =>
-    (await (await fetch(`${daemon.url}/ports`)).text()).includes(`"port":${port},`),
-  );
-  const pids = [process.pid, server.pid ?? 0, daemon.pid];
+  for (const { url } of [steering, carrying]) {
+    await until('the port is forwarded', async () =>
+      (await (await fetch(`${url}/ports`)).text()).includes(`"port":${port},`),
+    );
+  }
+  const pids = [process.pid, server.pid ?? 0, steering.pid, carrying.pid];
   const sample = (host: string, takes: boolean) => async () => {
     const before = pids.map(cpuMs);
     const began = performance.now();
     await transfer(host, port, takes);
     const ms = performance.now() - began;
     const spent = pids.map((pid, index) => cpuMs(pid) - (before[index] ?? 0));
-    samples.push({ ms, cpu: spent.reduce((sum, value) => sum + value), daemon: spent[2] ?? 0 });
+    samples.push({
+      ms,
+      cpu: spent.reduce((sum, value) => sum + value),
+      daemon: (spent[2] ?? 0) + (spent[3] ?? 0),
+    });
     return samples.length - 1;
   };
   const samples: Sample[] = [];
   const contestants = {
     'to it, direct': sample('127.0.0.1', true),
-    'to it, forwarded': sample(FORWARDED, true),
+    'to it, steered': sample(STEERED, true),
+    'to it, carried': sample(CARRIED, true),
     'from it, direct': sample('127.0.0.1', false),
-    'from it, forwarded': sample(FORWARDED, false),
+    'from it, steered': sample(STEERED, false),
+    'from it, carried': sample(CARRIED, false),
   };
   const found = Object.entries(await samplesOf(contestants, rounds)).map(([name, indices]) => {
     const of = (key: keyof Sample) => median(indices.map((index) => samples[index]?.[key] ?? Number.NaN));
     return { name, ms: of('ms'), cpu: of('cpu'), daemon: of('daemon') };
   });
+  printFound(found);
+}
+
+function printFound(found: readonly (Sample & { readonly name: string })[]): void {
   const gib = bytes / 2 ** 30;
   const rows = found.map(({ name, ms, cpu, daemon: own }, index) => {
-    const direct = found[index - (index % 2)];
+    const direct = found[index - (index % WAYS)];
     return {
       bytes: name,
       'MiB/s': show(mib / (ms / 1000)),
