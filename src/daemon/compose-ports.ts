@@ -1,11 +1,13 @@
 import { closeSync } from 'node:fs';
 import { isIPv4 } from 'node:net';
+import { release } from 'node:os';
 import type { Logger } from 'pino';
 import { messageOf } from '../base/errors.ts';
 import type { Config } from './config.ts';
 import { findCgroupMount } from './os/cgroup-mounts.ts';
 import { addressOfDefaultRoute } from './os/default-route.ts';
 import { readListeningSockets } from './os/listening-sockets.ts';
+import { kernelIsSince } from './os/machine.ts';
 import { fromEarlierProgram } from './os/program.ts';
 import { Steering, type SteeringState } from './os/steering.ts';
 import type { AbilitySources } from './services/guest/abilities.ts';
@@ -71,6 +73,8 @@ export function expectedObstacles(config: Config): PortObstacles {
 type PortObstacles = Pick<AbilitySources, 'forwardingObstacle' | 'steeringObstacle'>;
 type SteeringChoice = Pick<ForwardsOptions, 'steering' | 'steeringObstacle'>;
 
+/** Earlier ones were not tried; 5.15 lacks the check that keeps it off sockets of multipath TCP. */
+const STEERING_SINCE = [6, 1] as const;
 const NOTHING_FORWARDED = 'nothing is forwarded';
 
 function chooseSteering(config: Config, kept: SteeringState | null): SteeringChoice {
@@ -81,6 +85,8 @@ function chooseSteering(config: Config, kept: SteeringState | null): SteeringCho
   if (!config.steering) return without('the daemon was started with --no-steering');
   if (config.forwardAddress === null ? isLocal(config) : !isIPv4(config.forwardAddress))
     return without(NOTHING_FORWARDED);
+  if (!kernelIsSince(...STEERING_SINCE))
+    return without(`Linux ${release()} is not known to: use 6.1 or later`);
   const cgroup = findCgroupMount();
   if (cgroup === null) return without('cgroup v2 is not mounted');
   try {

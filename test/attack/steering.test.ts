@@ -15,6 +15,8 @@ interface Seen {
   readonly names: string;
   readonly shut: string;
   readonly again: string;
+  readonly turned: readonly string[];
+  readonly multipath: readonly string[];
   readonly kept: readonly string[];
   readonly device: readonly string[];
   readonly group: readonly string[];
@@ -42,6 +44,15 @@ test('a server sees 127.0.0.1 at both ends of a steered connection', () => {
 test('a listener that is shut down leaves no client waiting, and may begin again', () => {
   expect(seen.shut).toMatch(/^ECONN(RESET|REFUSED)$/);
   expect(seen.again).toBe(`again ${LOCAL}`);
+});
+
+test('a listener that becomes a client gets and sends as one', () => {
+  expect(seen.turned).toEqual([`target ${LOCAL}`, 'None', 'ECONNREFUSED']);
+});
+
+test('a listener of multipath TCP is reachable through the daemon', () => {
+  needs('multipath TCP');
+  expect(seen.multipath).toEqual(['listens', `multipath ${LOCAL}`]);
 });
 
 test('nothing is steered to another network namespace, which cannot take a place either', () => {

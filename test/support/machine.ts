@@ -19,6 +19,7 @@ export type Requirement =
   | 'loop devices'
   | 'cgroup v2'
   | 'steering'
+  | 'multipath TCP'
   | 'user namespaces'
   | 'room for 2 GiB'
   | 'ext4'
@@ -44,6 +45,7 @@ const PROBES: Record<string, () => string | null> = {
     failureOf('the kernel steers no connections here', () => {
       Steering.open(findCgroupMount() ?? '', 1)[Symbol.dispose]();
     }),
+  'multipath TCP': () => (existsSync('/proc/sys/net/mptcp') ? null : 'the kernel has no multipath TCP'),
   'user namespaces': () =>
     failureOf('user namespaces are not permitted', () => run('unshare', '-Ur', 'true')),
   "Debian 12's glibc": () => {

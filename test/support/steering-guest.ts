@@ -15,8 +15,8 @@ const UNSHARED = ['unshare', '--net', 'sh', '-c', 'ip link set lo up && exec "$@
 /** `serve`: of every client, each piece is answered with a word and the addresses that the server sees. */
 const PRELUDE = `import os, socket, sys, threading
 SOL, REUSEPORT, DEVICE = socket.SOL_SOCKET, socket.SO_REUSEPORT, socket.SO_BINDTODEVICE
-def at(port, *options):
-    one = socket.socket()
+def at(port, *options, protocol=0):
+    one = socket.socket(socket.AF_INET, socket.SOCK_STREAM, protocol)
     one.setsockopt(SOL, socket.SO_REUSEADDR, 1)
     for name, value in options: one.setsockopt(SOL, name, value)
     one.bind(('127.0.0.1', port))
@@ -38,7 +38,9 @@ def serve(one, word):
 def end(one):
     one.shutdown(socket.SHUT_RDWR)
     one.close()
-for line in sys.stdin: print(eval(line, globals()), flush=True)`;
+for line in sys.stdin:
+    try: print(eval(line, globals()), flush=True)
+    except OSError as error: print(os.strerror(error.errno), flush=True)`;
 
 /** Python, which says what an expression is. */
 function python(...before: readonly string[]): (expression: string) => Promise<string> {
@@ -95,6 +97,14 @@ await is('closed', 3001);
 await root(`a.listen(16) or serve(a, 'again')`);
 await is('steered', 3001);
 const again = await ask(3001);
+// One that connects afterwards, which the kernel still has among the listeners.
+await root(`globals().update(t=serve(at(3008), 'turned'), u=serve(at(3009), 'target'))`);
+await is('steered', 3008);
+await root(`t.shutdown(socket.SHUT_RDWR) or t.connect(('127.0.0.1', 3009))`);
+await root(`t.send(b'x')`);
+const turned = [await root('t.recv(100).decode()'), await root('t.close()')];
+await is('closed', 3008);
+turned.push(await ask(3008));
 
 // Another network namespace, at a port of a listener here, and at one without.
 await elsewhere(`[serve(at(port), 'foreign') for port in (3001, 3050, 3051)]`);
@@ -119,6 +129,13 @@ await is('steered', 3004);
 const group = [await ask(3004)];
 await root('end(h)');
 group.push(await ask(3004), await ask(3004));
+
+// Multipath TCP, as Go's servers have it: its sockets are not the kernel's to steer to.
+const multipath = [await root(`serve(at(3010, protocol=262), 'multipath') and 'listens'`)];
+if (multipath[0] === 'listens') {
+  await is('carried', 3010);
+  multipath.push(await ask(3010));
+}
 
 // Another user's at the same port.
 await root(`globals().update(b=serve(at(3005), 'root'))`);
@@ -168,6 +185,21 @@ over.push(await say(), await ask(3001));
 const more = descriptors() - before;
 await daemon.stop();
 const stopped = [(await say()).split(' ')[0], await ask(3001)];
-const seen = { names, shut, again, kept, device, group, replaced, outgoing, many, over, more, stopped };
+const seen = {
+  multipath,
+  turned,
+  names,
+  shut,
+  again,
+  kept,
+  device,
+  group,
+  replaced,
+  outgoing,
+  many,
+  over,
+  more,
+  stopped,
+};
 process.stdout.write(JSON.stringify(seen));
 process.exit();

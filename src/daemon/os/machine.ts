@@ -1,4 +1,5 @@
 // System-wide settings of the guest: the clock, and freezing of file systems.
+import { release } from 'node:os';
 import { EnvdError, isSystemError } from '../../base/errors.ts';
 import { native } from './native.ts';
 
@@ -7,6 +8,12 @@ const SECOND = 1_000_000_000n;
 /** Milliseconds since the boot, CLOCK_MONOTONIC: the same clock in all programs. */
 export function monotonicMs(): number {
   return Number(process.hrtime.bigint() / 1_000_000n);
+}
+
+/** Whether the kernel's version is this one or later. */
+export function kernelIsSince(major: number, minor: number): boolean {
+  const [ownMajor = 0, ownMinor = 0] = release().split('.').map(Number);
+  return ownMajor > major || (ownMajor === major && ownMinor >= minor);
 }
 
 /** The guest's wall clock, CLOCK_REALTIME, in nanoseconds since the epoch. */

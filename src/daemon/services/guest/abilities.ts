@@ -3,6 +3,7 @@ import { constants, existsSync, readFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { release } from 'node:os';
 import { isSystemError } from '../../../base/errors.ts';
+import { kernelIsSince } from '../../os/machine.ts';
 import { native } from '../../os/native.ts';
 import { O_TMPFILE } from '../../os/open-flags.ts';
 
@@ -72,10 +73,7 @@ function unless(reason: string | null): Ability {
 }
 
 function collapseObstacle(): string | null {
-  const [major = 0, minor = 0] = release().split('.').map(Number);
-  const [sinceMajor, sinceMinor] = COLLAPSE_SINCE;
-  if (major < sinceMajor || (major === sinceMajor && minor < sinceMinor))
-    return `Linux ${release()} has no MADV_COLLAPSE: use 6.1 or later`;
+  if (!kernelIsSince(...COLLAPSE_SINCE)) return `Linux ${release()} has no MADV_COLLAPSE: use 6.1 or later`;
   if (!existsSync(HUGE_PAGES)) return 'the kernel has no transparent huge pages';
   return readFileSync(HUGE_PAGES, 'utf8').includes('[never]')
     ? `transparent huge pages are off: ${HUGE_PAGES} is never`
