@@ -1,4 +1,4 @@
-// What the kernel runs for steered connections (docs/decisions/071-steering.md). Each gets its context in R1. Source:
+// What the kernel runs for steered connections (docs/decisions/071-kernel-steering.md). Each gets its context in R1. Source:
 // linux/bpf.h, bpf-helpers(7).
 import {
   add,

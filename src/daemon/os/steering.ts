@@ -29,7 +29,7 @@ export type SteeringState = Pick<SteeringMaps, 'listeners' | 'marks'>;
 
 /**
  * Connections to a port of the guest's address which the kernel itself gives to what listens at the same port of 127.0.0.1,
- * and which look to that as if they came from 127.0.0.1 (docs/decisions/071-steering.md). Ends with its descriptors.
+ * and which look to that as if they came from 127.0.0.1 (docs/decisions/071-kernel-steering.md). Ends with its descriptors.
  */
 export class Steering implements Disposable {
   readonly #maps: SteeringMaps;
@@ -52,10 +52,9 @@ export class Steering implements Disposable {
     using owned = new DisposableStack();
     const own = (descriptor: number) => owned.adopt(descriptor, closeSync);
     if (kept) for (const descriptor of Object.values(kept)) own(descriptor);
-    const forwards = own(
-      createMap({ name: 'envd_forwards', type: MAP.hash, key: 8, value: COUNT, entries: most }),
-    );
-    const maps = { forwards, ...(kept ?? createKept(own)) };
+    const forwards = { name: 'envd_forwards', type: MAP.hash, key: 8, value: COUNT, flags: NO_PREALLOCATION };
+    const entries = Math.min(most, PORTS);
+    const maps = { forwards: own(createMap({ ...forwards, entries })), ...(kept ?? createKept(own)) };
     attach(maps, cgroup, own);
     return new Steering(maps, owned.move());
   }
@@ -121,7 +120,8 @@ function keyOf(address: string, port: number): Buffer {
 }
 
 function createKept(own: (descriptor: number) => number): SteeringState {
-  const types = own(loadIntegerType());
+  using needed = new DisposableStack();
+  const types = needed.adopt(loadIntegerType(), closeSync);
   const marks = { name: 'envd_steered', type: MAP.socketStorage, key: 4, value: 4, entries: 0, types };
   const listeners = { name: 'envd_listeners', type: MAP.socketMap, key: 4, value: 8, entries: PORTS };
   return {
@@ -132,10 +132,13 @@ function createKept(own: (descriptor: number) => number): SteeringState {
 
 /** Connections are looked up last, when they can be marked. */
 function attach(maps: SteeringMaps, cgroupPath: string, own: (descriptor: number) => number): void {
-  const cgroup = own(openSync(cgroupPath, O_RDONLY | O_DIRECTORY));
-  const namespace = own(openSync(NAMESPACE, O_RDONLY));
+  // A link holds its program and what that is attached to.
+  using needed = new DisposableStack();
+  const need = (descriptor: number) => needed.adopt(descriptor, closeSync);
+  const cgroup = need(openSync(cgroupPath, O_RDONLY | O_DIRECTORY));
+  const namespace = need(openSync(NAMESPACE, O_RDONLY));
   const link = (name: string, type: number, kind: number, instructions: Buffer, target: number) =>
-    own(createLink(own(loadProgram(name, type, kind, instructions)), target, kind));
+    own(createLink(need(loadProgram(name, type, kind, instructions)), target, kind));
   const { getPeerName, getSocketName, socketOperations, socketLookup } = ATTACH;
   const names = nameProgram(maps);
   link('envd_peer_name', PROGRAM.socketAddress, getPeerName, names, cgroup);
