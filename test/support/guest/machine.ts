@@ -13,6 +13,8 @@ const MEMORY = '1024M';
 const COMMAND_LINE = 'quiet net.ifnames=0 mitigations=off nokaslr random.trust_cpu=on';
 /** A boot without KVM takes 20 s, and several times as long on a busy machine. */
 const BOOT_LIMIT_MS = 600_000;
+/** In which qemu itself, which is not emulated, does what it is told. */
+const QEMU_LIMIT_MS = 30_000;
 
 /** A stopped machine: memory, disk and device state. It can be started any number of times. */
 export interface Snapshot {
@@ -26,11 +28,16 @@ interface Modes {
   readonly snapshot: 'on' | 'off';
 }
 
+function consoleOf(directory: string, port: number): string {
+  return join(directory, `${port}.console`);
+}
+
 /** A guest under qemu, without KVM, which many hosts lack: slow, but the same everywhere. */
 export class Machine implements AsyncDisposable {
   readonly url: string;
   readonly #image: Image;
   readonly #directory: string;
+  readonly #console: string;
   readonly #qemu: ChildProcess;
   readonly #ended: Promise<unknown>;
   readonly #qmp: Qmp;
@@ -39,6 +46,7 @@ export class Machine implements AsyncDisposable {
     this.url = `http://127.0.0.1:${port}`;
     this.#image = image;
     this.#directory = directory;
+    this.#console = consoleOf(directory, port);
     this.#qemu = qemu;
     this.#ended = once(qemu, 'exit');
     this.#qmp = qmp;
@@ -98,8 +106,8 @@ export class Machine implements AsyncDisposable {
     env: Record<string, string> = {},
   ): Promise<Machine> {
     const port = await freePort();
-    const control = join(directory, 'qmp.sock');
-    rmSync(control, { force: true });
+    // Several may be restored from one directory at a time.
+    const control = join(directory, `${port}.qmp`);
     const memory = `memory-backend-file,id=m0,size=${MEMORY},mem-path=${join(directory, 'memory')},share=${share}`;
     const drive = `id=d,file=${join(directory, 'disk.qcow2')},format=qcow2,if=none,snapshot=${snapshot}`;
     const { qemu: program, machine, cpu, console } = guestProcessor();
@@ -109,7 +117,7 @@ export class Machine implements AsyncDisposable {
       ...['-kernel', image.kernel, '-initrd', image.initrd, '-append', `console=${console} ${COMMAND_LINE}`],
       ...['-drive', drive, '-device', 'virtio-blk-pci,drive=d'],
       ...['-netdev', `user,id=n,hostfwd=tcp:127.0.0.1:${port}-:49983`, '-device', 'virtio-net-pci,netdev=n'],
-      ...['-serial', `file:${join(directory, 'console.log')}`, '-qmp', `unix:${control},server=on,wait=off`],
+      ...['-serial', `file:${consoleOf(directory, port)}`, '-qmp', `unix:${control},server=on,wait=off`],
     ];
     const qemu = spawn(program, [...args, ...more], {
       stdio: ['ignore', 'inherit', 'inherit'],
@@ -128,8 +136,14 @@ export class Machine implements AsyncDisposable {
       if (response?.status === 204) return;
       await sleep(20);
     }
-    const console = readFileSync(join(this.#directory, 'console.log'), 'utf8');
-    throw new Error(`no answer within ${limitMs} ms; the console ends with:\n${console.slice(-2000)}`);
+    const status = await Promise.race([
+      this.#qmp.execute('query-status').catch(String),
+      sleep(QEMU_LIMIT_MS, 'no answer of qemu'),
+    ]);
+    const console = readFileSync(this.#console, 'utf8');
+    throw new Error(
+      `no answer within ${limitMs} ms; ${JSON.stringify(status)}; the console ends with:\n${console.slice(-2000)}`,
+    );
   }
 
   /** Stops the machine and ends qemu; the snapshot can be restored. */
@@ -162,8 +176,11 @@ export class Machine implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    if (this.#qemu.exitCode === null) await this.#qmp.execute('quit').catch(() => this.#qemu.kill('SIGKILL'));
+    const kill = () => this.#qemu.kill('SIGKILL');
+    const limit = setTimeout(kill, QEMU_LIMIT_MS);
+    if (this.#qemu.exitCode === null) await this.#qmp.execute('quit').catch(kill);
     this.#qmp[Symbol.dispose]();
     await this.#ended;
+    clearTimeout(limit);
   }
 }
