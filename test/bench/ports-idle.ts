@@ -19,7 +19,7 @@ const FORWARDED = '127.0.0.2';
 const WARM_UP_MS = 10_000;
 
 async function listen(): Promise<Server> {
-  const server = createServer().listen(0, '127.0.0.1');
+  const server = createServer((socket) => socket.on('error', () => {})).listen(0, '127.0.0.1');
   await once(server, 'listening');
   return server;
 }
@@ -40,8 +40,11 @@ async function latency(): Promise<[seen: number, gone: number]> {
 
 function accepts(port: number): Promise<boolean> {
   return new Promise((resolve) => {
-    const socket = connect(port, FORWARDED, () => resolve(true)).on('error', () => resolve(false));
-    socket.once('connect', () => socket.resetAndDestroy());
+    const socket = connect(port, FORWARDED).on('error', () => resolve(false));
+    socket.once('connect', () => {
+      socket.resetAndDestroy();
+      resolve(true);
+    });
   });
 }
 
