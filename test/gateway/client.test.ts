@@ -1,10 +1,12 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { Sandbox, SandboxNotFoundError, TimeoutError } from 'e2b';
+import { spawn as openTerminal } from 'node-pty';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { API_KEY, startGateway, type TestGateway } from '../support/gateway.ts';
 import { phase } from '../support/hook.ts';
+import { needs } from '../support/needs.ts';
 import { init, rejection, Seen } from '../support/sandbox.ts';
 
 let gateway: TestGateway;
@@ -55,6 +57,20 @@ test('a terminal takes input', async () => {
   await pty.sendInput(shell.pid, new TextEncoder().encode('echo $((40 + 2)); exit\n'));
   expect(await shell.wait()).toMatchObject({ exitCode: 0 });
   expect(String(Buffer.concat(shown.items))).toContain('42\r\n');
+});
+
+test('the command-line client connects a terminal', async () => {
+  needs('the published command-line client');
+  const env = { E2B_API_KEY: API_KEY, E2B_API_URL: gateway.url, E2B_SANDBOX_URL: gateway.url };
+  const terminal = openTerminal('e2b', ['sandbox', 'connect', 'box'], { env: { ...process.env, ...env } });
+  const ended = new Promise<number>((resolve) => terminal.onExit(({ exitCode }) => resolve(exitCode)));
+  const shown = new Seen<string>();
+  terminal.onData(shown.add);
+  const shows = (text: string) => shown.until((items) => items.join('').includes(text));
+  await shows('Terminal connecting');
+  terminal.write('echo $((40 + 2))-in-the-sandbox; exit\r');
+  await shows('42-in-the-sandbox');
+  expect(await ended).toBe(0);
 });
 
 test('is listed, and shows its information', async () => {
