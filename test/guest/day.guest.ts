@@ -76,7 +76,8 @@ describe('a day in the life of a guest', whenBooted, () => {
         [Symbol.asyncIterator]();
       await counter.next();
       await counter.next();
-      const server = 'require("node:http").createServer((_, r) => r.end("open")).listen(8080, "localhost")';
+      const server =
+        'require("node:http").createServer((q, r) => r.end(q.socket.remoteAddress)).listen(8080, "127.0.0.1")';
       const serving = guest.process
         .start({ process: { cmd: '/opt/envd/lib/envd', args: ['-e', server] }, tag: 'server' })
         [Symbol.asyncIterator]();
@@ -84,7 +85,7 @@ describe('a day in the life of a guest', whenBooted, () => {
       await expect.poll(() => isForwarded(guest, 8080)).toBe(true);
       const fetched =
         '/opt/envd/lib/envd -e \'fetch("http://10.0.2.15:8080/").then((r) => r.text()).then(console.log)\'';
-      expect(await guest.shell(fetched)).toBe('open');
+      expect(await guest.shell(fetched)).toBe('127.0.0.1');
 
       // The evening: everything but what a resume needs stops.
       const streams = [counter.next(), serving.next()].map((next) => next.catch(() => null));
@@ -119,7 +120,7 @@ describe('a day in the life of a guest', whenBooted, () => {
         HOUR_MS / 2,
       );
       expect(await again.shell('echo $JOB')).toBe('serve');
-      expect(await again.shell(fetched)).toBe('open');
+      expect(await again.shell(fetched)).toBe('127.0.0.1');
 
       // An upgrade to the program at its path: the same pid and processes.
       const pid = await again.mainPid();

@@ -26,12 +26,9 @@ export const add = (to: Register, value: number): Line => ({ code: 0x07, to, val
 export const load = (to: Register, from: Register, offset: number, bits: Bits = 32): Line => ({
   ...{ code: 0x61 | SIZES[bits], to, from, offset },
 });
-/** Of 32 bits, as is `storeValue`. */
+/** Of 32 bits. */
 export const store = (to: Register, offset: number, from: Register): Line => ({
   ...{ code: 0x63, to, from, offset },
-});
-export const storeValue = (to: Register, offset: number, value: number): Line => ({
-  ...{ code: 0x62, to, offset, value },
 });
 /** Atomic, of 64 bits. */
 export const addTo = (to: Register, offset: number, from: Register): Line => ({

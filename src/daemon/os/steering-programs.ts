@@ -26,7 +26,6 @@ import {
   setMap,
   setWide,
   store,
-  storeValue,
 } from './bpf-assembler.ts';
 
 const [AF_INET, IPPROTO_TCP, TCP_LISTEN] = [2, 6, 10] as const;
@@ -119,7 +118,8 @@ export function nameProgram({ marks }: SteeringMaps): Buffer {
   return assemble([
     ...[copy(R6, R1), load(R2, R6, NAME.socket, 64), ifEqual(R2, 0, 'end')],
     ...[...setMap(R1, marks), set(R3, 0), set(R4, 0), call(SK_STORAGE_GET), ifEqual(R0, 0, 'end')],
-    storeValue(R6, NAME.address, LOOPBACK),
+    // From a register: Linux 6.1 refuses a constant here.
+    ...[set(R1, LOOPBACK), store(R6, NAME.address, R1)],
     ...['end', set(R0, 1), exit],
   ]);
 }
