@@ -15,7 +15,8 @@
       "target_name": "envd-start",
       "type": "executable",
       "sources": ["src/starter/main.c"],
-      "ldflags": ["-Wl,-z,now"]
+      # A fork copies the mappings, of which each library has five: static, a fork takes a fifth less.
+      "ldflags": ["-static-pie"]
     }
   ]
 }

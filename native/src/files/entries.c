@@ -152,8 +152,7 @@ static void read_next(job* j) {
 }
 
 static void free_bytes(napi_env env, void* bytes, void* hint) {
-  (void)env;
-  (void)hint;
+  (void)env, (void)hint;
   free(bytes);
 }
 
@@ -189,10 +188,7 @@ EXPORTED(readEntry) {
 
 EXPORTED(readDirectory) {
   reading plan = {
-      .head = {.run = read_all, .value = found_directory, .release = release},
-      .root = -1,
-      .descriptor = -1,
-  };
+      .head = {.run = read_all, .value = found_directory, .release = release}, .root = -1, .descriptor = -1};
   if (!arg_parse(env, info, "ptb", "open", plan.path, "listxattr", ERANGE, plan.prefix, sizeof plan.prefix,
                  &plan.is_kept))
     return NULL;

@@ -31,11 +31,9 @@ static void read_all(job* j) {
 
 static void write_one(job* j) {
   const attribute_job* a = (attribute_job*)j;
-  if (!a->value) {
-    if (fremovexattr(a->descriptor, a->name) < 0) job_fail(j, "fremovexattr");
-  } else if (fsetxattr(a->descriptor, a->name, a->value, a->length, 0) < 0) {
-    job_fail(j, "fsetxattr");
-  }
+  int result =
+      a->value ? fsetxattr(a->descriptor, a->name, a->value, a->length, 0) : fremovexattr(a->descriptor, a->name);
+  if (result < 0) job_fail(j, a->value ? "fsetxattr" : "fremovexattr");
 }
 
 static void write_times(job* j) {

@@ -32,20 +32,17 @@ static int open_now(const char* path) {
   return file;
 }
 
-static bool is_memory(int file) {
-  struct statfs system;
-  return fstatfs(file, &system) == 0 && system.f_type == TMPFS_MAGIC;
-}
-
 // The content in memory of malloc(3); NULL when it cannot be read now, or is larger than the limit.
 static char* read_now(int file, int64_t limit, struct stat* status) {
+  struct statfs system;
   // Files of /proc have the size 0.
   if (fstat(file, status) < 0 || status->st_size == 0 || status->st_size > limit) return NULL;
   char* content = malloc((size_t)status->st_size + 1);
   const struct iovec whole = {.iov_base = content, .iov_len = (size_t)status->st_size};
   ssize_t length = content ? preadv2(file, &whole, 1, 0, RWF_NOWAIT) : -1;
   // A tmpfs, which is memory, does not know the flag.
-  if (length < 0 && errno == EOPNOTSUPP && is_memory(file)) length = preadv(file, &whole, 1, 0);
+  if (length < 0 && errno == EOPNOTSUPP && fstatfs(file, &system) == 0 && system.f_type == TMPFS_MAGIC)
+    length = preadv(file, &whole, 1, 0);
   if (length == status->st_size) return content;
   free(content);
   return NULL;

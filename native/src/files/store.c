@@ -88,16 +88,11 @@ typedef struct {
   int64_t length;
 } transfer;
 
-static int64_t rest_of(const transfer* t, int64_t most) {
-  int64_t rest = t->length - t->head.result;
-  return rest < most ? rest : most;
-}
-
 static void copy(job* j) {
   transfer* t = (transfer*)j;
   while (j->result < t->length) {
-    off_t in = j->result, out = t->offset + j->result;
-    ssize_t moved = copy_file_range(t->source, &in, t->target, &out, (size_t)rest_of(t, CHUNK), 0);
+    off_t in = j->result, out = t->offset + j->result, rest = t->length - j->result;
+    ssize_t moved = copy_file_range(t->source, &in, t->target, &out, (size_t)(rest < CHUNK ? rest : CHUNK), 0);
     if (moved > 0) j->result += moved;
     else if (moved == 0) return;
     else if (errno != EINTR) return job_fail(j, "copy_file_range");

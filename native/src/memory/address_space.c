@@ -14,11 +14,6 @@
 
 #include "support/napi.h"
 
-// Missing in older headers; kernels before 4.17 treat the address as a hint.
-#ifndef MAP_FIXED_NOREPLACE
-#define MAP_FIXED_NOREPLACE 0x100000
-#endif
-
 #define GIB (UINT64_C(1) << 30)
 // Not reserved below: the program, its brk heap, and 2 GiB around the program for V8's generated code.
 #define LOWEST (4 * GIB)
@@ -28,27 +23,24 @@
 // started.
 #define PASSES 3
 
-struct reservation {
-  uint32_t regions;
-  uint64_t bytes;
-};
+// What has been reserved.
+static uint32_t regions;
+static uint64_t bytes;
 
 struct range {
   uint64_t start, end;
 };
 
 // Reserves one gap; false when something has been mapped into it since it was listed.
-static bool reserve(struct range gap, struct reservation* total) {
+static bool reserve(struct range gap) {
   size_t length = gap.end - gap.start;
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
   void* address = mmap((void*)gap.start, length, PROT_NONE, flags, -1, 0);
   if (address == MAP_FAILED) return errno != EEXIST;
-  if (address != (void*)gap.start) {
-    munmap(address, length);
-    return true;
-  }
-  total->regions++;
-  total->bytes += length;
+  // Kernels before 4.17 treat the address as a hint.
+  if (address != (void*)gap.start) return munmap(address, length), true;
+  regions++;
+  bytes += length;
   return true;
 }
 
@@ -87,24 +79,23 @@ static struct range* find_gaps(size_t* count) {
 }
 
 // One pass over the gaps; true when all of them could be reserved.
-static bool reserve_gaps(struct reservation* total) {
+static bool reserve_gaps(void) {
   size_t count = 0;
   struct range* gaps = find_gaps(&count);
   bool complete = true;
-  for (size_t i = 0; i < count; i++) complete = reserve(gaps[i], total) && complete;
+  for (size_t i = 0; i < count; i++) complete = reserve(gaps[i]) && complete;
   free(gaps);
   return complete;
 }
 
 // Process-wide, like the address space: worker threads and later calls get the same result.
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static struct reservation reserved;
 
 static void reserve_all(void) {
   struct rlimit limit;
   // Reservations count against RLIMIT_AS: under a limit they would leave no address space for anything else.
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return;
-  for (int pass = 0; pass < PASSES && !reserve_gaps(&reserved); pass++) continue;
+  for (int pass = 0; pass < PASSES && !reserve_gaps(); pass++) continue;
 }
 
 // Preloaded, this library runs before V8 has a heap. LD_PRELOAD is removed so that child processes do not inherit it.
@@ -117,5 +108,5 @@ __attribute__((constructor)) static void reserve_when_preloaded(void) {
 
 EXPORTED(reserveAddressSpace) {
   pthread_once(&once, reserve_all);
-  return envd_object(env, "uU", "regions", reserved.regions, "bytes", reserved.bytes);
+  return envd_object(env, "uU", "regions", regions, "bytes", bytes);
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "memory/window.h"
 #include "support/arguments.h"
@@ -65,7 +66,7 @@ static void run(job* j) {
   if (errno) return job_fail(j, "open");
   j->path = "/proc/self/maps";
   collapse_all(c, &pagemap);
-  pagemap_close(&pagemap);
+  close(pagemap.descriptor);
 }
 
 static napi_value statistics(napi_env env, job* j) {

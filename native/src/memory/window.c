@@ -103,10 +103,6 @@ int pagemap_open(struct pagemap* pagemap) {
   return 0;
 }
 
-void pagemap_close(struct pagemap* pagemap) {
-  close(pagemap->descriptor);
-}
-
 bool window_collapsing_allowed(void) {
   // MADV_COLLAPSE ignores this setting, but a guest configured with `never` should have no huge pages.
   char setting[64] = "";

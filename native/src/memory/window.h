@@ -16,7 +16,6 @@ struct pagemap {
 
 // Returns 0 or an errno.
 int pagemap_open(struct pagemap* pagemap);
-void pagemap_close(struct pagemap* pagemap);
 
 // Whether this guest supports huge pages of the window's size and has them enabled.
 bool window_collapsing_allowed(void);

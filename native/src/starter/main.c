@@ -116,7 +116,6 @@ static void start(const plan_head* plan, const int* descriptors) {
   long pid = failed ? -1 : syscall(SYS_clone3, &clone, sizeof clone);
   if (pid == 0) run_child(plan, groups, path + strlen(path) + 1, descriptors);
   report(descriptors[REPORTS], pid > 0 ? (int)pid : errno, pid > 0 ? "forked" : failed ? failed : "clone3");
-  if (cgroup >= 0) close(cgroup);
 }
 
 // A request whose plan is in a file.
@@ -159,15 +158,14 @@ static void reset_signals(void) {
 
 int main(void) {
   reset_signals();
-  syscall(SYS_close_range, SOCKET + 1, ~0U, 0);
   if (fcntl(SOCKET, F_SETFD, FD_CLOEXEC) < 0 || chdir("/") < 0) return 1;
   for (;;) {
     static _Alignas(plan_head) char plan[PLAN_BYTES];
     int descriptors[MOST_DESCRIPTORS] = {-1, -1, -1, -1, -1};
+    // Those of the last request, and its cgroup.
+    syscall(SYS_close_range, SOCKET + 1, ~0U, 0);
     if (!take_request(plan, descriptors)) return 0;
     if (descriptors[PLAN] >= 0) start_by_file(descriptors);
     else if (descriptors[STDERR] >= 0) start((plan_head*)plan, descriptors);
-    for (int i = 0; i < MOST_DESCRIPTORS; i++)
-      if (descriptors[i] >= 0) close(descriptors[i]);
   }
 }

@@ -59,18 +59,13 @@ static bool read_membership(uid_t uid, membership* m) {
   return true;
 }
 
-// For this thread only; glibc's function changes the groups of all threads.
-static int set_groups(int count, const gid_t* groups) {
-  return (int)syscall(SYS_setgroups, count, groups);
-}
-
 static bool save_groups(rights* before) {
   const int count = before->group_count = getgroups(0, NULL);
   before->groups = count < 0 ? NULL : malloc(((size_t)count + 1) * sizeof(gid_t));
   return before->groups && getgroups(count, before->groups) == count;
 }
 
-// For this thread only, unlike glibc's functions; -1 leaves an identity as it is.
+// For this thread only, as all raw system calls here, unlike glibc's functions; -1 leaves an identity as it is.
 static bool set_effective(uid_t uid, gid_t gid) {
   return syscall(SYS_setresgid, -1, gid, -1) == 0 && syscall(SYS_setresuid, -1, uid, -1) == 0;
 }
@@ -80,7 +75,7 @@ int rights_of_user(rights* before, uid_t uid) {
   membership* m = malloc(sizeof *m);
   before->gid = getegid();
   if (m && read_membership(uid, m) && save_groups(before)) {
-    before->is_changed = set_groups(m->count, m->groups) == 0;
+    before->is_changed = syscall(SYS_setgroups, m->count, m->groups) == 0;
     // Not setfsuid(2), which keeps most capabilities, and the effective user that /proc/sys checks.
     if (before->is_changed && set_effective(uid, m->groups[0])) uid = 0;
   }
@@ -107,7 +102,7 @@ void rights_restore(rights* before) {
     // The user first, and with it the capabilities to do the rest. A pool thread with another user's rights must not
     // continue.
     if (syscall(SYS_setresuid, -1, 0, -1) < 0 || !set_effective(0, before->gid)) abort();
-    if (before->groups && set_groups(before->group_count, before->groups) < 0) abort();
+    if (before->groups && syscall(SYS_setgroups, before->group_count, before->groups) < 0) abort();
   }
   free(before->groups);
   *before = (rights){0};
