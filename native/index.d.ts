@@ -53,8 +53,8 @@ export function spawn(numbers: Buffer, strings: Buffer, onEvent: OnProcess): voi
  * Reads many pipes into one buffer. A pipe is named by the number that `open` returned, valid until its end of file.
  */
 export interface PipeReader {
-  /** Starts to read `descriptor`, and takes ownership of it. Throws epoll_ctl(2)'s errors. */
-  open(descriptor: number): number;
+  /** Starts to read `descriptor`, at once or by the first `read`, and takes ownership of it. Throws epoll_ctl(2)'s errors. */
+  open(descriptor: number, atOnce: boolean): number;
   setPaused(pipe: number, paused: boolean): void;
   /** Reads what is there, without waiting for an event, unless the pipe is paused. */
   read(pipe: number): void;

@@ -15,6 +15,7 @@ enum { READS = 32, EVENTS = 64 };
 typedef struct {
   int fd;  // -1: a free slot of the table
   bool paused;
+  bool watched;     // by the epoll
   bool referenced;  // keeps the event loop alive
 } reading;
 
@@ -47,9 +48,11 @@ static void on_closed(uv_handle_t* handle) {
   reader_free(handle->data);
 }
 
-static int watch(reader* r, uint32_t id, int operation) {
+static int set_watched(reader* r, uint32_t id, bool watched) {
   struct epoll_event event = {.events = EPOLLIN, .data.u32 = id};
-  return epoll_ctl(r->epoll, operation, r->table[id].fd, &event) < 0 ? errno : 0;
+  if (r->table[id].watched == watched) return 0;
+  r->table[id].watched = watched;
+  return epoll_ctl(r->epoll, watched ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, r->table[id].fd, &event) < 0 ? errno : 0;
 }
 
 static void set_referenced(reader* r, uint32_t id, bool referenced) {
@@ -62,7 +65,7 @@ static void set_referenced(reader* r, uint32_t id, bool referenced) {
 static void end(reader* r, uint32_t id) {
   set_referenced(r, id, false);
   // Closing it would not do while a record keeps it open.
-  watch(r, id, EPOLL_CTL_DEL);
+  set_watched(r, id, false);
   close(r->table[id].fd);
   r->table[id].fd = -1;
   if (id < r->lowest) r->lowest = id;
@@ -126,12 +129,13 @@ static reader* reader_of(napi_env env, napi_callback_info info) {
 
 static napi_value js_open(napi_env env, napi_callback_info info) {
   int fd;
+  bool watched;
   reader* r = reader_of(env, info);
-  if (!arg_parse(env, info, "d", &fd)) return NULL;
+  if (!arg_parse(env, info, "db", &fd, &watched)) return NULL;
   int64_t id = free_slot(r);
   if (id < 0) return envd_throw_errno(env, ENOMEM, "poll", NULL);
   r->table[id] = (reading){.fd = fd};
-  int error = watch(r, (uint32_t)id, EPOLL_CTL_ADD);
+  int error = set_watched(r, (uint32_t)id, watched);
   if (error) return r->table[id].fd = -1, envd_throw_errno(env, error, "poll", NULL);
   set_referenced(r, (uint32_t)id, true);
   return envd_value(env, 'u', (uint32_t)id);
@@ -143,14 +147,20 @@ static napi_value js_set_paused(napi_env env, napi_callback_info info) {
   reader* r = reader_of(env, info);
   if (!arg_parse(env, info, "ub", &id, &paused)) return NULL;
   if (!is_open(r, id) || r->table[id].paused == paused) return NULL;
-  watch(r, id, paused ? EPOLL_CTL_DEL : EPOLL_CTL_ADD);
+  set_watched(r, id, !paused);
   r->table[id].paused = paused;
   return NULL;
 }
 
 static napi_value js_read(napi_env env, napi_callback_info info) {
   uint32_t id;
-  if (arg_parse(env, info, "u", &id)) read_pipe(reader_of(env, info), id);
+  reader* r = reader_of(env, info);
+  if (!arg_parse(env, info, "u", &id)) return NULL;
+  read_pipe(r, id);
+  if (!is_open(r, id) || r->table[id].paused || set_watched(r, id, true) == 0) return NULL;
+  // Without memory to wait for more: what comes is lost, as with the end of a pipe.
+  end(r, id);
+  envd_call_back(env, r->on_read, "uu", id, 0);
   return NULL;
 }
 

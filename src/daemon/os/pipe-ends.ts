@@ -20,9 +20,9 @@ export class PipePoller {
   readonly #open = new Map<number, ReadEnd>();
   readonly #reader = native.pipeReader(this.#buffer.room, (pipe, length) => this.#take(pipe, length));
 
-  /** Starts to read a pipe. The result owns the descriptor. */
-  read(descriptor: number, onBytes: (bytes: Buffer) => void, owner = NOBODY): ReadEnd {
-    const pipe = this.#reader.open(descriptor);
+  /** Reads a pipe, which the result owns; with `isWatched` false only after `ReadEnd.read`. */
+  read(descriptor: number, onBytes: (bytes: Buffer) => void, owner = NOBODY, isWatched = true): ReadEnd {
+    const pipe = this.#reader.open(descriptor, isWatched);
     this.#buffer.own(pipe, owner);
     const end = new ReadEnd(this.#reader, pipe, descriptor, onBytes);
     this.#open.set(pipe, end);

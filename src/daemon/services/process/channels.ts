@@ -63,7 +63,7 @@ export async function openPipes(
   onOutput: OnOutput,
 ): Promise<{ process: Spawned; channels: Channels }> {
   const { process, pipes } = await spawnWithPipes(launch, withStdin);
-  return { process, channels: new PipeChannels(pipes, source, onOutput) };
+  return { process, channels: new PipeChannels(pipes, source, onOutput, process.isOver) };
 }
 
 /** Starts a process in a new terminal. */
@@ -92,11 +92,12 @@ class PipeChannels implements Channels {
     pipes: Pick<ChannelEnds, 'stdin' | 'stdout' | 'stderr'>,
     source: PipeSource,
     onOutput: OnOutput,
+    isOver = false,
   ) {
     this.input = pipes.stdin === null ? null : new WriteEnd(pipes.stdin);
     this.#outputs = [
-      new PipeOutput(source, 'stdout', pipes.stdout, onOutput),
-      new PipeOutput(source, 'stderr', pipes.stderr, onOutput),
+      new PipeOutput(source, 'stdout', pipes.stdout, onOutput, isOver),
+      new PipeOutput(source, 'stderr', pipes.stderr, onOutput, isOver),
     ];
     this.closed = Promise.all(this.#outputs.map((output) => output.closed)).then(() => {});
   }

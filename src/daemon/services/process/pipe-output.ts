@@ -23,15 +23,18 @@ export class PipeOutput {
   readonly #settled = Promise.withResolvers<void>();
   #onBytes: ((bytes: Buffer) => void) | null;
 
+  /** `isOver`: the process has ended, `drained` is called next. */
   constructor(
     { poller, process, totals }: PipeSource,
     stream: 'stdout' | 'stderr',
     descriptor: number | null,
     onOutput: OnOutput,
+    isOver: boolean,
   ) {
     this.#onBytes = (bytes) => onOutput(stream, bytes);
     const owner = { process, stream: STREAMS.indexOf(stream), offset: totals[stream] };
-    this.#end = descriptor === null ? null : poller.read(descriptor, (bytes) => this.#received(bytes), owner);
+    this.#end =
+      descriptor === null ? null : poller.read(descriptor, (bytes) => this.#received(bytes), owner, !isOver);
     this.closed = this.#end?.closed ?? Promise.resolve();
     void this.closed.then(this.#settled.resolve);
   }

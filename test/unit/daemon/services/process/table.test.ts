@@ -1,3 +1,6 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { afterEach, expect, test, vi } from 'vitest';
 import { Unread } from '../../../../../src/base/unread.ts';
 import { RecordStore } from '../../../../../src/daemon/os/record-store.ts';
@@ -6,6 +9,7 @@ import { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
 import { WorkloadCgroups } from '../../../../../src/daemon/services/process/cgroups.ts';
 import { ProcessTable } from '../../../../../src/daemon/services/process/table.ts';
 import { testLanes } from '../../../../support/lanes.ts';
+import { scratch } from '../../../../support/scratch.ts';
 import { until } from '../../../../support/until.ts';
 
 afterEach(() => {
@@ -79,4 +83,44 @@ test('an ended process can be connected to for 30 s', async () => {
   vi.advanceTimersByTime(1);
   expect(() => table.findRetained({ pid: process.pid })).toThrow(`process with pid ${process.pid} not found`);
   expect((await feed.next())?.[0]?.type).toBe('start');
+});
+
+/** The children of this process. */
+function children(): string[] {
+  return readdirSync('/proc/self/task').flatMap((thread) =>
+    readFileSync(`/proc/self/task/${thread}/children`, 'utf8').split(' ').filter(Boolean),
+  );
+}
+
+/** Blocks the event loop from the moment that another child is there until it has ended, unless it `isReaped` by then. */
+async function blockUntilItHasEnded(isReaped: () => boolean): Promise<void> {
+  const before = new Set(children());
+  const others = () => children().filter((pid) => !before.has(pid));
+  while (others().length === 0 && !isReaped()) await nextTurn();
+  while (!others().every((pid) => readFileSync(`/proc/${pid}/stat`, 'utf8').includes(') Z '))) {}
+}
+
+test('a process that has ended before its start is told of is one record, and nothing for the service manager', async () => {
+  const store = new RecordStore(join(scratch(), 'nobody'), {}, () => {});
+  const table = newTable(store);
+  /** How often a record is kept, and in how many queues that the service manager has. */
+  const kept = async (begin: () => Promise<unknown>) => {
+    const [put, queues] = [vi.spyOn(store, 'put'), store.queues.length];
+    await begin();
+    return { puts: put.mock.calls.length, queues: store.queues.length - queues };
+  };
+  const run = async (wait = blockUntilItHasEnded) => {
+    const ended = table.counts.ended.exited;
+    const starting = table.start(requestFor('true'), null);
+    await wait(() => table.counts.ended.exited > ended);
+    (await starting)[Symbol.dispose]();
+    await until('its end is told of', () => table.counts.ended.exited > ended);
+  };
+  // Also starts envd-start, which does not end.
+  await run(async () => {});
+  await run();
+  expect(await kept(run)).toEqual({ puts: 1, queues: 0 });
+  vi.restoreAllMocks();
+  expect(await kept(() => table.start(requestFor('yes'), null))).toEqual({ puts: 1, queues: 1 });
+  table.kill();
 });
