@@ -57,7 +57,7 @@ async function startScene(): Promise<Scene> {
       args: [
         `--redis=redis://127.0.0.1:${redisPort}/${database}`,
         ...['hook', 'kill-hook', 'resume-hook'].map((name) => `--${name}=http://127.0.0.1:${hookPort}/`),
-        ...['--hook-timeout=2', '--response-timeout=5'],
+        ...['--hook-timeout=2', '--response-timeout=5', '--default-timeout=90000'],
       ],
     });
   const [gateway, other] = await Promise.all([
@@ -95,7 +95,7 @@ const OPERATIONS: Readonly<Record<string, Operation>> = {
         sandboxID,
         address: '127.0.0.1',
         port: relays.guest.port,
-        timeout: 900,
+        timeout: 90_000,
       }),
     ends: /running/,
     reaches: [],
@@ -103,7 +103,7 @@ const OPERATIONS: Readonly<Record<string, Operation>> = {
   look: { run: (gateway, id) => gateway.call(`GET /sandboxes/${id}`), ends: /running/, reaches: [] },
   list: { run: (gateway) => gateway.call('GET /v2/sandboxes?limit=1000'), ends: /running/, reaches: [] },
   timeout: {
-    run: (gateway, id) => gateway.call(`POST /sandboxes/${id}/timeout`, { timeout: 9000 }),
+    run: (gateway, id) => gateway.call(`POST /sandboxes/${id}/timeout`, { timeout: 99_000 }),
     ends: /running/,
     reaches: [],
   },
@@ -125,7 +125,7 @@ const OPERATIONS: Readonly<Record<string, Operation>> = {
   },
   resume: {
     from: 'paused',
-    run: (gateway, id) => gateway.call(`POST /sandboxes/${id}/resume`, { timeout: 900 }),
+    run: (gateway, id) => gateway.call(`POST /sandboxes/${id}/resume`, { timeout: 90_000 }),
     ends: /running/,
     reaches: ['hook', 'guest'],
   },
@@ -152,7 +152,7 @@ const sockets = (gateway: TestGateway) =>
 
 async function prepare(scene: Scene, id: string, from: Operation['from']): Promise<void> {
   if (from === 'nothing') return;
-  await scene.other.register(id, scene.relays.guest.port, { timeout: 900 });
+  await scene.other.register(id, scene.relays.guest.port, { timeout: 90_000 });
   if (from === 'paused') expect((await scene.other.call(`POST /sandboxes/${id}/pause`)).status).toBe(204);
 }
 
