@@ -162,13 +162,16 @@ function composePlatform(
 }
 
 async function openStore(config: Config, logger: Logger): Promise<Store> {
-  const { redis, redisSentinels, redisReplicas: replicas, registry } = config;
+  const { redis, redisSentinels, redisCluster, redisReplicas: replicas, registry } = config;
   if (redis !== null) {
     // Imported only here: loading the client takes a quarter of the start.
     const { RedisStore } = await import('./registry/redis.ts');
-    if (redisSentinels === null) return RedisStore.open({ locate: async () => redis, replicas }, logger);
     const { askSentinels } = await import('./registry/sentinels.ts');
-    return RedisStore.open({ locate: askSentinels(redis, redisSentinels), replicas }, logger);
+    const { askCluster } = await import('./registry/cluster.ts');
+    let locate = async () => redis;
+    if (redisSentinels) locate = askSentinels(redis, redisSentinels);
+    if (redisCluster) locate = askCluster(redis, redisCluster);
+    return RedisStore.open({ locate, replicas, isCluster: redisCluster !== null }, logger);
   }
   const path = registry ?? ':memory:';
   await mkdir(dirname(path), { recursive: true, mode: 0o700 });

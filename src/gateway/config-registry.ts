@@ -8,15 +8,18 @@ export interface RegistryConfig {
   readonly redis: string | null;
   /** URLs of the Sentinels that know the master; null: there are none. */
   readonly redisSentinels: readonly string[] | null;
+  /** `HOST:PORT` of nodes of the cluster that has the registry; null: there is none. */
+  readonly redisCluster: readonly string[] | null;
   /** How many replicas must have a change before it is answered. */
   readonly redisReplicas: number;
 }
 
 const DEFAULT_REGISTRY = '/var/lib/envd-gateway/registry.db';
 const SENTINEL_PORT = '26379';
+const REDIS_PORT = '6379';
 
 /** Those that may be absent. */
-export const OPTIONAL_REGISTRY = { redis: null, redisSentinels: null } as const;
+export const OPTIONAL_REGISTRY = { redis: null, redisSentinels: null, redisCluster: null } as const;
 
 /** These settings in the table of flags. */
 export const REGISTRY_SETTINGS: readonly Setting[] = [
@@ -37,8 +40,18 @@ export const REGISTRY_SETTINGS: readonly Setting[] = [
   },
   {
     ...{
+      flags: '--redis-cluster <list>',
+      help: 'HOST:PORT of nodes of the cluster; --redis has what else their URLs have',
+    },
+    ...{
+      parse: parseList(readNode, 'It must be HOST:PORT, separated by commas.'),
+      conflicts: 'redisSentinels',
+    },
+  },
+  {
+    ...{
       flags: '--redis-replicas <number>',
-      help: 'replicas that must have a change before it is answered (default: 1 with Sentinels, else 0)',
+      help: 'replicas that must have a change before it is answered (default: 1 with Sentinels or a cluster, else 0)',
     },
     parse: parseDigit,
   },
@@ -48,20 +61,23 @@ export const REGISTRY_SETTINGS: readonly Setting[] = [
 export function readRegistry(given: {
   readonly redis: string | null;
   readonly redisSentinels: readonly string[] | null;
+  readonly redisCluster: readonly string[] | null;
   readonly redisReplicas?: number;
   readonly registry?: string | null;
 }): RegistryConfig | string {
-  const { redis, redisSentinels, redisReplicas, registry } = given;
+  const { redis, redisSentinels, redisCluster, redisReplicas, registry } = given;
   if (redisSentinels !== null && redis === null)
     return "option '--redis-sentinels <list>' needs '--redis <url>'";
+  if (redisCluster !== null && redis === null) return "option '--redis-cluster <list>' needs '--redis <url>'";
   if (redisReplicas !== undefined && redis === null)
     return "option '--redis-replicas <number>' needs '--redis <url>'";
   return {
     registry: redis === null ? (registry ?? DEFAULT_REGISTRY) : null,
     redis,
     redisSentinels,
-    // Without Sentinels nobody makes a replica the master.
-    redisReplicas: redisReplicas ?? (redisSentinels === null ? 0 : 1),
+    redisCluster,
+    // Otherwise nobody makes a replica the master.
+    redisReplicas: redisReplicas ?? (redisSentinels === null && redisCluster === null ? 0 : 1),
   };
 }
 
@@ -71,4 +87,12 @@ function readSentinel(text: string): string | null {
   if (!url || url.hostname === '' || /^\/?$/.test(url.pathname) === false) return null;
   url.port ||= SENTINEL_PORT;
   return url.href;
+}
+
+/** `HOST:PORT`; null for what is none. */
+function readNode(text: string): string | null {
+  const url = URL.parse(`redis://${text}`);
+  if (!url || url.hostname === '' || url.host !== text.toLowerCase()) return null;
+  url.port ||= REDIS_PORT;
+  return url.host;
 }

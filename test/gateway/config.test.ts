@@ -42,6 +42,10 @@ test('a flag goes before its variable', () => {
 test('with Redis there is no registry file', () => {
   const redis = 'redis://127.0.0.1:6379/1';
   expect(config([...KEY, `--redis=${redis}`])).toMatchObject({ redis, registry: null, redisSentinels: null });
+  const nodes = ['--redis-cluster=n1,[::1]:7000'];
+  expect(config([...KEY, `--redis=${redis}`, ...nodes])).toMatchObject({
+    ...{ redis, redisCluster: ['n1:6379', '[::1]:7000'], redisReplicas: 1 },
+  });
 });
 
 test('Sentinels are URLs, with the usual port unless told otherwise', () => {

@@ -56,7 +56,7 @@ let redis: RedisServer | null = null;
 afterAll(() => redis?.[Symbol.asyncDispose]());
 
 let database = 0;
-const at = (url: string) => ({ locate: async () => url, replicas: 0 });
+const at = (url: string) => ({ locate: async () => url, replicas: 0, isCluster: false });
 const openEmbedded = (): Promise<Store> => EmbeddedStore.open(join(scratch(), 'registry.db'));
 async function redisServer(): Promise<RedisServer> {
   redis ??= await startRedis();

@@ -144,7 +144,7 @@ test.each([
   [
     'a node of a cluster',
     ['--cluster-enabled', 'yes'],
-    /it is a node of a cluster: .* a server with replicas/,
+    /it is a node of a cluster, which --redis-cluster is for/,
     2,
   ],
   ['a replica', ['--replicaof', '127.0.0.1', '1'], /the server of the registry is a replica/, 1],
@@ -153,7 +153,7 @@ test.each([
   expect(started(`--redis=${server.url}`)).toEqual([code, expect.stringMatching(sentence)]);
 });
 
-test('so is a Sentinel, an unknown name, and Sentinels that do not answer, or do not agree', async () => {
+test('so is a Sentinel, an unknown name, what is not of a cluster, and Sentinels that do not answer, or do not agree', async () => {
   const server = await owned(startRedis());
   const sentinel = await owned(startSentinel('registry', server.port, 1));
   const reason = /it is a Sentinel, which --redis-sentinels is for/;
@@ -165,6 +165,11 @@ test('so is a Sentinel, an unknown name, and Sentinels that do not answer, or do
   const tell = (...ports: readonly number[]) => named('registry', ports.join(',127.0.0.1:'));
   expect(tell(sentinel.port, another.port)).toEqual([1, expect.stringMatching(/not agreed on which server/)]);
   expect(tell(sentinel.port, 1)).toEqual([1, expect.stringMatching(/only 1 of 2 Sentinels tell where/)]);
+  const node = `--redis-cluster=127.0.0.1:${server.port}`;
+  expect(started(`--redis=${server.url}`, node)).toEqual([
+    1,
+    expect.stringMatching(/no node tells where the registry is: .*cluster support disabled/),
+  ]);
   expect(named('registry', 1)).toEqual([
     1,
     expect.stringMatching(/no Sentinel tells where .*: 127.0.0.1:1: /),

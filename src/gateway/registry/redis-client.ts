@@ -23,18 +23,13 @@ export function makeClient(url: string) {
 export type RedisClient = ReturnType<typeof makeClient>;
 
 /** Throws `invalid_argument` for a server that cannot keep the registry, from what INFO says of it. */
-export function checkServer(info: string): void {
+export function checkServer(info: string, isCluster: boolean): void {
   const read = (name: string) => new RegExp(`^${name}:([^\\r\\n]*)`, 'm').exec(info)?.[1] ?? '';
   const [version, mode, role] = ['redis_version', 'redis_mode', 'role'].map(read);
   if (Number.parseInt(version ?? '', 10) < OLDEST_MAJOR)
     refuse(`it is Redis ${version}, and version ${OLDEST_MAJOR} or later is needed`);
   if (mode === 'sentinel') refuse('it is a Sentinel, which --redis-sentinels is for');
-  if (mode === 'cluster') {
-    refuse(
-      'it is a node of a cluster: one record and its place in the lists are changed together, which a cluster only does ' +
-        'for keys on one of its nodes, so that the others would be of no use; a server with replicas and Sentinels does',
-    );
-  }
+  if (mode === 'cluster' && !isCluster) refuse('it is a node of a cluster, which --redis-cluster is for');
   if (role === 'slave') throw new EnvdError('unavailable', 'the server of the registry is a replica');
 }
 

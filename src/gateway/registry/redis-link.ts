@@ -11,8 +11,10 @@ import { Replication } from './replication.ts';
 const FIRST_RETRY_MS = 50;
 const LONGEST_RETRY_MS = 2000;
 
-/** Of replies to writes: it is a replica; `min-replicas-to-write` are not there. */
-const UNWRITABLE: readonly string[] = ['READONLY', 'NOREPLICAS'];
+/** Of replies: it is a replica; another node of the cluster has the registry. */
+const ELSEWHERE: readonly string[] = ['READONLY', 'MOVED'];
+/** `min-replicas-to-write` are not there; the cluster misses nodes, or moves the registry. */
+const UNREADY: readonly string[] = ['NOREPLICAS', 'CLUSTERDOWN', 'ASK', 'TRYAGAIN'];
 
 /** Finds the URL of the server that takes writes now. */
 export type Locate = () => Promise<string>;
@@ -25,6 +27,7 @@ export interface Server {
   readonly locate: Locate;
   /** How many of its replicas must have a change before it is answered. */
   readonly replicas: number;
+  readonly isCluster: boolean;
 }
 
 /** What is connected to one server, and lost together. */
@@ -76,9 +79,9 @@ export class RedisLink implements Disposable {
       return await this.#limit.run(() => command(connection.client));
     } catch (error) {
       const [code = ''] = messageOf(error).split(' ', 1);
-      // It has become a replica, and another server takes the writes.
-      if (code === 'READONLY') this.#lose(connection, error);
-      const isOwn = error instanceof EnvdError || (error instanceof ErrorReply && !UNWRITABLE.includes(code));
+      if (ELSEWHERE.includes(code)) this.#lose(connection, error);
+      const isReply = error instanceof ErrorReply && ![...ELSEWHERE, ...UNREADY].includes(code);
+      const isOwn = error instanceof EnvdError || isReply;
       throw isOwn ? error : unreachable(error);
     }
   }
@@ -102,10 +105,10 @@ export class RedisLink implements Disposable {
   }
 
   async #connect(): Promise<void> {
-    const connection = makeConnection(await this.#server.locate(), this.#server.replicas);
+    const connection = makeConnection(await this.#server.locate(), this.#server);
     for (const client of connection.clients) client.on('error', (error) => this.#lose(connection, error));
     try {
-      await within(CONNECT_TIMEOUT_MS, begin(connection, this.#onMessage), () => {
+      await within(CONNECT_TIMEOUT_MS, begin(connection, this.#onMessage, this.#server.isCluster), () => {
         throw new EnvdError('unavailable', `the registry does not answer (within ${CONNECT_TIMEOUT_MS} ms)`);
       });
       if (this.#closed) throw new EnvdError('aborted', 'the registry is no longer used');
@@ -152,13 +155,13 @@ function unreachable(cause?: unknown): EnvdError {
   return new EnvdError('unavailable', 'the registry cannot be reached', { cause });
 }
 
-function makeConnection(url: string, replicas: number): Connection {
+function makeConnection(url: string, server: Server): Connection {
   const client = makeClient(url);
-  const waiting = replicas > 0 ? makeClient(url) : null;
+  const waiting = server.replicas > 0 ? makeClient(url) : null;
   return {
     client,
     clients: waiting ? [client, waiting] : [client],
-    replication: waiting && new Replication(waiting, replicas),
+    replication: waiting && new Replication(waiting, server),
     [Symbol.dispose]() {
       // It throws when it is closed already.
       for (const each of this.clients) if (each.isOpen) each.destroy();
@@ -167,8 +170,12 @@ function makeConnection(url: string, replicas: number): Connection {
 }
 
 /** Connects, and subscribes to the changes before anything is read. */
-async function begin({ client, clients }: Connection, onMessage: OnMessage): Promise<void> {
+async function begin(
+  { client, clients }: Connection,
+  onMessage: OnMessage,
+  isCluster: boolean,
+): Promise<void> {
   await Promise.all(clients.map((each) => each.connect()));
-  checkServer(await client.info());
+  checkServer(await client.info(), isCluster);
   await client.subscribe(CHANGES, onMessage);
 }

@@ -2,7 +2,7 @@ import { defineScript } from '@redis/client';
 import { hostOf, PHASES, type Sandbox } from '../leases/sandbox.ts';
 
 /** One hash tag for all keys, as earlier versions have it. */
-const PREFIX = '{envd-gateway}';
+export const PREFIX = '{envd-gateway}';
 const RECORD = `${PREFIX}:sandbox:`;
 /** Ids by when a gateway has to act. */
 const ATTENTION = `${PREFIX}:attention`;
@@ -14,7 +14,7 @@ const STARTED = `${PREFIX}:started`;
 const PHASE = `${PREFIX}:phase:`;
 /** Published here: the ids of changed records, and `daemon:PORT` where a daemon has come or gone. */
 export const CHANGES = `${PREFIX}:changes`;
-/** Published here, for nobody: replicas that have it have all writes before it. */
+/** Published or written here, for nobody: replicas that have it have all writes before it. */
 export const BARRIER = `${PREFIX}:barrier`;
 /** The random key of this registry. */
 export const SHARED_KEY = `${PREFIX}:key`;

@@ -2,6 +2,7 @@ import { EnvdError, messageOf } from '../../base/errors.ts';
 import { CommandLimit } from './command-limit.ts';
 import { GroupSync } from './group-sync.ts';
 import type { RedisClient } from './redis-client.ts';
+import type { Server } from './redis-link.ts';
 import { BARRIER } from './redis-scripts.ts';
 
 /** How long replicas may take to get a change, in ms; less than a command may take. */
@@ -16,8 +17,9 @@ export class Replication {
   readonly #limit = new CommandLimit();
 
   /** @param client connected before anything is written, so that it is the same server to which that was written */
-  constructor(client: RedisClient, replicas: number) {
-    this.#group = new GroupSync(() => this.#limit.run(() => reach(client, replicas)));
+  constructor(client: RedisClient, { replicas, isCluster }: Pick<Server, 'replicas' | 'isCluster'>) {
+    const barrier = isCluster ? write : publish;
+    this.#group = new GroupSync(() => this.#limit.run(() => reach(client, barrier, replicas)));
   }
 
   /** Resolves when the replicas have what was written before the call. Throws `unavailable` when they have not in time. */
@@ -26,9 +28,15 @@ export class Replication {
   }
 }
 
-async function reach(client: RedisClient, replicas: number): Promise<void> {
+type Barrier = (client: RedisClient) => Promise<unknown>;
+
+const publish: Barrier = (client) => client.publish(BARRIER, '');
+/** In a cluster messages do not go the way of writes. */
+const write: Barrier = (client) => client.set(BARRIER, '');
+
+async function reach(client: RedisClient, barrier: Barrier, replicas: number): Promise<void> {
   // WAIT is for what its own connection has sent to the replicas: a message, behind all earlier writes of others.
-  const [, reached] = await Promise.all([client.publish(BARRIER, ''), client.wait(replicas, LIMIT_MS)]).catch(
+  const [, reached] = await Promise.all([barrier(client), client.wait(replicas, LIMIT_MS)]).catch(
     (error: unknown) => refuse(messageOf(error), error),
   );
   if (reached < replicas) refuse(`${reached} of ${replicas} replicas have it after ${LIMIT_MS / 1000} s`);
