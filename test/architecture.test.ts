@@ -58,7 +58,7 @@ const OWNERS: Record<string, RegExp> = {
   'prom-client': /^(daemon\/rest\/metrics-page|gateway\/(metrics|routes\/request-times))\.ts$/,
   fastify: /^(daemon\/(app|compose|rest\/.+|rpc\/mount)|gateway\/api\/.+)\.ts$/,
   httpxy: /^gateway\/proxy\/proxy\.ts$/,
-  '@redis/client': /^gateway\/registry\/(redis-client|redis-link|redis-scripts|sentinels)\.ts$/,
+  '@redis/client': /^gateway\/registry\/(redis-client|redis-link|redis-scripts|agreement)\.ts$/,
   '@fastify/cors': /^daemon\/app\.ts$/,
   '@fastify/multipart': /^daemon\/rest\/routes\/.+\.ts$/,
   '@connectrpc/connect': /^daemon\/(app|rpc\/.+)\.ts$/,

@@ -161,7 +161,7 @@ function makeConnection(url: string, server: Server): Connection {
   return {
     client,
     clients: waiting ? [client, waiting] : [client],
-    replication: waiting && new Replication(waiting, server),
+    replication: waiting && new Replication(waiting, server.replicas, server.isCluster),
     [Symbol.dispose]() {
       // It throws when it is closed already.
       for (const each of this.clients) if (each.isOpen) each.destroy();

@@ -2,7 +2,6 @@ import { EnvdError, messageOf } from '../../base/errors.ts';
 import { CommandLimit } from './command-limit.ts';
 import { GroupSync } from './group-sync.ts';
 import type { RedisClient } from './redis-client.ts';
-import type { Server } from './redis-link.ts';
 import { BARRIER } from './redis-scripts.ts';
 
 /** How long replicas may take to get a change, in ms; less than a command may take. */
@@ -17,7 +16,7 @@ export class Replication {
   readonly #limit = new CommandLimit();
 
   /** @param client connected before anything is written, so that it is the same server to which that was written */
-  constructor(client: RedisClient, { replicas, isCluster }: Pick<Server, 'replicas' | 'isCluster'>) {
+  constructor(client: RedisClient, replicas: number, isCluster: boolean) {
     const barrier = isCluster ? write : publish;
     this.#group = new GroupSync(() => this.#limit.run(() => reach(client, barrier, replicas)));
   }
