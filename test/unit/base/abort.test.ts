@@ -1,5 +1,5 @@
 import { describe, expect, test, vi } from 'vitest';
-import { untilAborted, within } from '../../../src/base/abort.ts';
+import { type AbortListener, AbortRelay, untilAborted, within } from '../../../src/base/abort.ts';
 
 const NEVER = new Promise<never>(() => {});
 
@@ -38,5 +38,27 @@ describe('within', () => {
       throw new Error('late');
     };
     await expect(within(1, NEVER, late)).rejects.toThrow('late');
+  });
+});
+
+describe('AbortRelay', () => {
+  test('aborts those who are there, whoever has gone before them', () => {
+    const controller = new AbortController();
+    const relay = new AbortRelay(controller.signal);
+    const aborted: string[] = [];
+    const [a, b, c, d] = ['a', 'b', 'c', 'd'].map((name): AbortListener => {
+      return { index: -1, abort: () => void aborted.push(name) };
+    }) as [AbortListener, AbortListener, AbortListener, AbortListener];
+    for (const each of [a, b, c, d]) relay.add(each);
+    for (const each of [a, d, d]) relay.remove(each);
+    controller.abort(new Error('over'));
+    expect(aborted.toSorted()).toEqual(['b', 'c']);
+  });
+
+  test('aborts at once when the signal has', () => {
+    const relay = new AbortRelay(AbortSignal.abort('over'));
+    const abort = vi.fn();
+    relay.add({ index: -1, abort });
+    expect(abort).toHaveBeenCalledWith('over');
   });
 });
