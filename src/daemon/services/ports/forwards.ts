@@ -7,7 +7,7 @@ import { Forward, ForwardPlaces, type Listener } from './forward.ts';
 import { fairShares } from './shares.ts';
 
 /** Interval of looks at the listening sockets, in milliseconds. */
-const INTERVAL_MS = 450;
+const INTERVAL_MS = 700;
 /** Looks after which the guest's address is read again, and a port that could not be listened on is tried again. */
 const SLOW = 10;
 /** A look may take this share of a core until the next one. */
