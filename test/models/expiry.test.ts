@@ -64,7 +64,7 @@ test.each(OUTCOMES)(
         if (!move) break;
         walked.push(move.name);
         await replay.play(move.name, move.to).catch((error: unknown) => {
-          throw new Error(`walk ${seed}: ${walked.join('; ')}`, { cause: error });
+          throw new Error(`walk ${seed}: ${error}: ${walked.join('; ')}`, { cause: error });
         });
         state = move.to;
       }
