@@ -5,6 +5,7 @@ import Fastify, { type FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import { AbortRelay } from '../base/abort.ts';
 import { CallTally } from '../base/call-tally.ts';
+import { clientErrorHandler, HOST_IS_MISSING, lacksHost, refuseExpectation } from '../base/client-errors.ts';
 import { EnvdError, HttpError } from '../base/errors.ts';
 import type { Transfers } from '../base/tally.ts';
 import type { Unread } from '../base/unread.ts';
@@ -12,7 +13,6 @@ import { INTERFACE_VERSION } from '../base/version.ts';
 import { CallLog } from './calls/call-log.ts';
 import { DirectCalls } from './direct-calls.ts';
 import { requireAccessToken } from './rest/auth.ts';
-import { clientErrorHandler, refuseExpectation } from './rest/client-errors.ts';
 import type { Connections } from './rest/connections.ts';
 import { sendError } from './rest/errors.ts';
 import type { LogFigures } from './rest/prometheus.ts';
@@ -140,8 +140,9 @@ export function buildApp(services: AppServices, options: AppOptions): FastifyIns
 
   disableBodyParsing(app);
   beginCalls(app, calls);
-  allowAnyOrigin(app);
+  // First, since preflights are answered by the next.
   forbidCaching(app);
+  allowAnyOrigin(app);
   requireHost(app);
   requireAccessToken(app, guest);
   shapeErrors(app);
@@ -189,12 +190,11 @@ function forbidCaching(app: FastifyInstance): void {
   });
 }
 
-/** RFC 9112, section 3.2. */
 function requireHost(app: FastifyInstance): void {
   app.addHook('onRequest', (request, reply, done) => {
-    if (request.headers.host !== undefined || request.raw.httpVersion === '1.0') return done();
+    if (!lacksHost(request.raw)) return done();
     reply.header('connection', 'close');
-    done(new EnvdError('invalid_argument', 'header Host is missing'));
+    done(new EnvdError('invalid_argument', HOST_IS_MISSING));
   });
 }
 

@@ -163,6 +163,25 @@ test.each([
   await bystander.isServed();
 });
 
+test.each([
+  ['no HTTP', message(['nonsense']), 400],
+  ['no host', message(['GET / HTTP/1.1', 'svc-sandbox-id: one']), 400],
+  ['a head that is too large', message(['GET / HTTP/1.1', ...TO, `x-large: ${'x'.repeat(20_000)}`]), 431],
+  [
+    'another expectation',
+    message(['POST / HTTP/1.1', ...TO, 'expect: more', 'content-length: 2'], 'hi'),
+    417,
+  ],
+  ['a chunk that is none', message(['POST / HTTP/1.1', ...TO, 'transfer-encoding: chunked'], 'zz\r\n'), 400],
+])('what Node would refuse without a body has the form of all errors: %s', async (_what, bytes, status) => {
+  sandbox.behaviour = () => {};
+  const [head = '', body = ''] = (await exchange(gateway.port, bytes)).split('\r\n\r\n');
+  expect(head).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `));
+  expect(JSON.parse(body)).toEqual({ code: status, message: expect.any(String) });
+  sandbox.behaviour = (socket) => socket.end(OK);
+  await bystander.isServed();
+});
+
 test('the gateway has logged no error', () => {
   expect(gateway.log.filter(({ level }) => level >= 50)).toEqual([]);
 });

@@ -82,6 +82,13 @@ export const INPUT = section('6', 'Input and terminals', {
     await daemon.process.closeStdin({ process: byPid(plain.pid) });
     await refused(send(plain.pid, stdin('x')), errors, /stdin/i);
   },
+  'input that the process has closed is an error, the first time too': async (daemon) => {
+    const running = await daemon.start({ process: sh('exec <&-; echo closed; sleep 1000') });
+    await running.wrote('closed');
+    const errors = [Code.FailedPrecondition, Code.InvalidArgument];
+    const call = { process: byPid(running.pid), input: stdin('x') };
+    await refused(daemon.process.sendInput(call), errors, /stdin/i);
+  },
   'CloseStdin on a terminal is refused': async (daemon) => {
     const { pid } = await daemon.start({ process: SLEEP, pty: {} });
     const errors = [Code.FailedPrecondition, Code.InvalidArgument];

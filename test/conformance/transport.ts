@@ -185,6 +185,8 @@ export const TRANSPORT = section('1', 'Transport', {
   'a message that is no JSON, or no message, is invalid_argument': async (daemon) => {
     connectError(await post(daemon, STAT, 'application/json', '{"path":'), 'invalid_argument', /./);
     connectError(await unary(daemon, STAT, { path: 7 }), 'invalid_argument', /./);
+    const latin1 = Buffer.from('{"path":"/\xe9"}', 'latin1');
+    connectError(await post(daemon, STAT, 'application/json', latin1), 'invalid_argument', /utf-?8/i);
   },
   'a stream whose first frame is torn is refused': async (daemon) => {
     const torn = frame(JSON.stringify(echo(daemon))).subarray(0, -1);
@@ -212,6 +214,8 @@ export const TRANSPORT = section('1', 'Transport', {
     const headers = { 'content-encoding': 'gzip' };
     const answer = await post(daemon, STAT, 'application/json', gzipSync(JSON.stringify({ path })), headers);
     assert.equal(jsonOf<{ entry: { path: string } }>(answer, 200).entry.path, path);
+    const tooShort = gzipSync(JSON.stringify({ path })).subarray(0, -4);
+    connectError(await post(daemon, STAT, 'application/json', tooShort, headers), 'invalid_argument', /./);
   },
   'Connect-Timeout-Ms is the deadline of a unary call': async (daemon) => {
     // It never reads: the pipe is full some time, and what a daemon keeps beside it.
@@ -290,6 +294,7 @@ export const TRANSPORT = section('1', 'Transport', {
       health: await daemon.rest('GET', '/health'),
       metrics: await daemon.rest('GET', '/metrics'),
       envs: await daemon.rest('GET', '/envs'),
+      preflight: await daemon.rest('OPTIONS', '/envs'),
       error: await daemon.rest('GET', '/conformance/nothing'),
       RPC: await unary(daemon, STAT, { path }),
       'failed RPC': await unary(daemon, STAT, { path: daemon.at('none') }),

@@ -65,7 +65,8 @@ test('without the key only the health of the gateway is open', async () => {
   }
   const { status } = await fetch(`${gateway.url}/sandboxes`);
   expect(status).toBe(401);
-  expect((await fetch(`${gateway.url}/gateway/health`)).status).toBe(204);
+  for (const method of ['GET', 'HEAD'])
+    expect((await fetch(`${gateway.url}/gateway/health`, { method })).status).toBe(204);
 });
 
 test.each([

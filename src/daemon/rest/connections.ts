@@ -1,6 +1,6 @@
 import type { Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { closeWith } from './client-errors.ts';
+import { closeWith } from '../../base/client-errors.ts';
 
 /** A connection of Node's HTTP server: it has the response that is under way. */
 type HttpSocket = Socket & { readonly _httpMessage?: ServerResponse | null };

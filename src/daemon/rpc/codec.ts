@@ -1,3 +1,4 @@
+import { isUtf8 } from 'node:buffer';
 import {
   create,
   type DescEnum,
@@ -67,6 +68,8 @@ export function decodeMessage<Desc extends DescMessage>(
   try {
     requireSimple(schema, payload, codec);
     if (codec === 'binary') return fromBinary(schema, payload);
+    // Otherwise a path would become another one, with replacement characters.
+    if (!isUtf8(payload)) throw new Error(`cannot decode message ${schema.typeName} from JSON: invalid UTF8`);
     return decodeJson(schema, payload.toString('utf8'), ignoreUnknownFields);
   } catch (error) {
     if (error instanceof EnvdError) throw error;

@@ -1,10 +1,12 @@
 import {
-  type ConnectError,
+  Code,
+  ConnectError,
   createContextKey,
   createContextValues,
   type Interceptor,
 } from '@connectrpc/connect';
 import {
+  type Compression,
   compressionNegotiate,
   type UniversalHandler,
   type UniversalServerRequest,
@@ -23,12 +25,27 @@ import { recordFailure, toConnectError } from './errors.ts';
 import { DECOMPRESSED_LIMIT_BYTES } from './request.ts';
 import { Sending } from './sending.ts';
 
-export const COMPRESSIONS = [compressionGzip, compressionBrotli];
+export const COMPRESSIONS = [blamingClient(compressionGzip), blamingClient(compressionBrotli)];
 /** Minimum size of a compressed answer; the same as connect-node's. */
 const COMPRESSED_BYTES = 1024;
 const GRPC_WEB = /^application\/grpc-web/i;
 
 type Body = AsyncIterable<Uint8Array>;
+
+/** connect-node takes compressed data that are cut off for an internal error. */
+function blamingClient(compression: Compression): Compression {
+  return {
+    ...compression,
+    decompress: async (bytes, limit) => {
+      try {
+        return await compression.decompress(bytes, limit);
+      } catch (error) {
+        const { code, rawMessage } = ConnectError.from(error);
+        throw code === Code.Internal ? new ConnectError(rawMessage, Code.InvalidArgument) : error;
+      }
+    },
+  };
+}
 
 /** A call that connect-node serves: in another protocol than Connect's, or compressed. */
 export class NodeCall {

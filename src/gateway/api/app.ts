@@ -50,7 +50,6 @@ export function buildPlatform(parts: PlatformParts): FastifyInstance {
   const views = new Views(parts);
   const app = Fastify({
     loggerInstance: logger.child({}, { level: logger.isLevelEnabled('warn') ? 'warn' : logger.level }),
-    exposeHeadRoutes: false,
     ajv: { customOptions: { coerceTypes: false, removeAdditional: false, allowUnionTypes: true } },
   }) as unknown as FastifyInstance;
   app.removeAllContentTypeParsers();

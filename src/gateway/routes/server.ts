@@ -1,6 +1,13 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import type { Socket } from 'node:net';
+import {
+  clientErrorHandler,
+  HOST_IS_MISSING,
+  lacksHost,
+  refuseExpectation,
+} from '../../base/client-errors.ts';
+import { refuse } from './answers.ts';
 import type { Drain } from './drain.ts';
 import type { Router } from './router.ts';
 
@@ -42,6 +49,7 @@ export function createFrontServer(router: Router, context: ConnectionContext, dr
     // By default it would be off, too.
     headersTimeout: HEAD_TIMEOUT_MS,
     connectionsCheckingInterval: CHECK_MS,
+    requireHostHeader: false,
     keepAlive: true,
     keepAliveInitialDelay: PROBE_AFTER_MS,
     shouldUpgradeCallback: isWebSocket,
@@ -49,9 +57,12 @@ export function createFrontServer(router: Router, context: ConnectionContext, dr
   context.follow(server);
   server.on('request', (request, response) => {
     drain.mark(request);
-    if (drain.isActive) response.shouldKeepAlive = false;
-    router.request(request, response);
+    if (drain.isActive || lacksHost(request)) response.shouldKeepAlive = false;
+    if (lacksHost(request)) refuse(response, { code: 400, message: HOST_IS_MISSING });
+    else router.request(request, response);
   });
+  server.on('clientError', clientErrorHandler());
+  server.on('checkExpectation', refuseExpectation);
   server.on('upgrade', (request, socket, head) => router.upgrade(request, socket as Socket, head));
   return server;
 }

@@ -47,8 +47,7 @@ export class Input {
     signal.throwIfAborted();
     const stream = this.#open();
     if (this.#waiting.length > 0 || !hasRoom(stream)) return this.#wait(bytes, signal);
-    this.#accept(stream, bytes);
-    return Promise.resolve();
+    return this.#accept(stream, bytes) ? Promise.resolve() : Promise.reject(this.#closedError());
   }
 
   get isClosed(): boolean {
@@ -88,9 +87,11 @@ export class Input {
     return promise.finally(forget);
   }
 
-  #accept(stream: InputStream, bytes: Uint8Array): void {
+  /** False when the kernel has refused it at once: nobody reads any more. */
+  #accept(stream: InputStream, bytes: Uint8Array): boolean {
     this.#accepted.push(bytes);
     stream.write(bytes, () => this.#accepted.shift());
+    return stream.errored === null;
   }
 
   #open(): InputStream {
@@ -108,8 +109,8 @@ export class Input {
     while (this.#waiting.length > 0 && hasRoom(stream)) {
       const next = this.#waiting.shift();
       if (!next) return;
-      this.#accept(stream, next.bytes);
-      next.accept();
+      if (this.#accept(stream, next.bytes)) next.accept();
+      else next.refuse(this.#closedError());
     }
   }
 

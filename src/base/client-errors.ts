@@ -1,6 +1,6 @@
 import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
-import { ERROR_HEADERS, errorBody, messageOf } from '../../base/errors.ts';
+import { ERROR_HEADERS, errorBody, messageOf } from './errors.ts';
 
 /** Time for the client to read the response before the connection is destroyed. */
 const LINGER_MS = 1000;
@@ -44,6 +44,13 @@ export function refuseExpectation({ headers }: IncomingMessage, response: Server
   const body = errorBody(417, `expectation '${headers.expect}' is not supported: use 100-continue or none`);
   response.writeHead(417, headersOf(body)).end(body);
 }
+
+/** Whether a request has no `Host` and needs one: RFC 9112, section 3.2. Node's own response to it has no body. */
+export function lacksHost({ headers, httpVersion }: IncomingMessage): boolean {
+  return headers.host === undefined && httpVersion !== '1.0';
+}
+
+export const HOST_IS_MISSING = 'header Host is missing';
 
 /** A second response would be read as a part of the first. Node's default handler checks `_httpMessage`, too. */
 function hasStartedResponse(socket: Socket & { readonly _httpMessage?: ServerResponse | null }): boolean {

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
-import { clientErrorHandler } from '../../../../src/daemon/rest/client-errors.ts';
+import { clientErrorHandler } from '../../../src/base/client-errors.ts';
 
 test('a header that takes too long is 408', async () => {
   const server = createServer({ headersTimeout: 50, connectionsCheckingInterval: 10 });
