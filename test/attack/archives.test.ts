@@ -3,7 +3,9 @@ import {
   chownSync,
   existsSync,
   mkdirSync,
+  readdirSync,
   readFileSync,
+  renameSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
@@ -311,6 +313,21 @@ describe('while a user exchanges entries of his directory', () => {
     // Some rounds must have got somewhere.
     expect(statuses).toContain(200);
     expect([...statuses].filter((status) => ![200, 400, 403, 404, 409, 412].includes(status))).toEqual([]);
+  });
+
+  test('a hard link leads to nothing of root’s that took the place of a file of the archive', async () => {
+    const large = memberOf({ name: 'large', content: 'x'.repeat(MIB) });
+    const link = archiveOf({ name: 'link', type: '1', link: 'large' });
+    const length = large.length + link.length;
+    const headers = { 'content-type': 'application/x-tar', 'content-length': length, connection: 'close' };
+    const query = `username=nobody&path=${encodeURIComponent(work())}`;
+    const client = await openRequest(daemon, uploadHead(query, headers), large);
+    await expect.poll(() => existsSync(work('large'))).toBe(true);
+    renameSync(treasure('f'), work('large'));
+    client.write(link);
+    const answer = Buffer.concat(await client.toArray()).toString();
+    expect(answer).toMatch(/^HTTP.1.1 400 [^]*link to 'large', which was replaced meanwhile/);
+    expect(readdirSync(work()).sort()).toEqual(['d', 'large', 'out']);
   });
 
   test('downloads contain nothing of root’s', async () => {

@@ -75,6 +75,18 @@ describe('the log has the reason of a failure', () => {
     expect(line).toMatchObject({ level: 30, status: 404, code: 'not_found', reason: expect.any(String) });
   });
 
+  test('of calls with a query, which Fastify serves; one that is served has no reason', async () => {
+    const [stat, start] = ['/filesystem.Filesystem/Stat?1', '/process.Process/Start?1'];
+    const unary = await lineOf(stat, post('{"path":"/s3cret"}'));
+    expect(unary).toMatchObject({ status: 404, code: 'not_found', reason: expect.any(String) });
+    const stream = { 'content-type': 'application/connect+json' };
+    const line = await lineOf(start, post(envelope('{"process":{"cmd":"/s3cret"}}'), stream));
+    expect(line).toMatchObject({ status: 200, code: 'not_found', reason: expect.stringContaining('ENOENT') });
+    const served = await lineOf(stat, post('{"path":"/"}'));
+    expect(served).toMatchObject({ status: 200 });
+    for (const member of ['code', 'reason']) expect(served).not.toHaveProperty(member);
+  });
+
   test('of a REST operation', async () => {
     const line = await lineOf('/files?path=/s3cret', {});
     expect(line).toMatchObject({ level: 30, status: 404, reason: "path '…' does not exist" });

@@ -17,6 +17,7 @@ where a changed daemon can do no harm, as root. Exit code 0, whatever survives; 
 
   COUNT             mutants by chance (default: ${COUNT}; with --at: all there)
   --seed N          the same seed chooses the same ones (default: by the clock)
+  --from N          begins at the Nth of them, to go on with a sample that was ended
   --only GLOB       files of src/: 'src/daemon/os/**'
   --at FILE:LINE    the mutants of a line; may be repeated
   --minutes M       begins none after that time
@@ -104,7 +105,7 @@ function readSettings(argv: readonly string[]): Settings {
     args: [...argv],
     allowPositionals: true,
     options: {
-      ...{ seed: text, only: text, minutes: text, limit: text, report: text },
+      ...{ seed: text, from: text, only: text, minutes: text, limit: text, report: text },
       at: { type: 'string', multiple: true },
       ...{ quick: { type: 'boolean' }, list: { type: 'boolean' } },
     },
@@ -118,7 +119,7 @@ function readSettings(argv: readonly string[]): Settings {
   const seed = number('--seed', values.seed, Date.now() % 1_000_000);
   const count = number('COUNT', positionals[0], values.at || values.list ? all.length : COUNT);
   return {
-    mutants: sampleOf(all, count, seed),
+    mutants: sampleOf(all, count, seed).slice(number('--from', values.from, 1) - 1),
     all: all.length,
     seed,
     until: Date.now() + number('--minutes', values.minutes, Number.MAX_SAFE_INTEGER / 1e6) * 60_000,

@@ -5,9 +5,8 @@ import { isReachable, type Phase, type Sandbox } from '../leases/sandbox.ts';
 /** The phase that a request finds a sandbox in. */
 export type FoundPhase = Phase | 'unknown';
 
-/** The phase of a record, or of none; past its deadline a sandbox is about to expire. */
-export function foundPhase(sandbox: Sandbox | null, now: number): FoundPhase {
-  if (!sandbox) return 'unknown';
+/** The phase of a record; past its deadline a sandbox is about to expire. */
+export function foundPhase(sandbox: Sandbox, now: number): FoundPhase {
   return sandbox.phase === 'running' && !isReachable(sandbox, now) ? 'expiring' : sandbox.phase;
 }
 

@@ -82,6 +82,15 @@ test('the transfer that has waited longest is dropped with its connection', asyn
   expect(requests.sum).toBe(LIMIT);
 });
 
+test('what a call keeps counts until it has been served', async () => {
+  const requests = new Unread(LIMIT, 'too much');
+  const { call } = await begin({ ...sharedLimits(), requests });
+  call.hold(LIMIT);
+  expect(requests.sum).toBe(LIMIT);
+  call.release();
+  expect(requests.sum).toBe(0);
+});
+
 test('a call that has been served is not aborted while its answer is sent', async () => {
   const shutdown = new AbortController();
   const { call, client, ended } = await begin(sharedLimits(undefined, shutdown.signal));

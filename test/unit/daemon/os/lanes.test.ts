@@ -111,6 +111,17 @@ test('a late result is discarded; its place is free when it has come, not before
   expect(await lanes.run(mount(1), async () => 'again')).toBe('again');
 });
 
+test('what a look-up returns late is discarded', async () => {
+  const lanes = new Lanes({ limitMs: 10, threads: 16 });
+  const jobs = new Jobs();
+  const late: string[] = [];
+  const found = lanes.find(jobs.start, { base: mount(1), discard: (result) => late.push(result) });
+  await expect(found).rejects.toThrow(NoAnswer);
+  jobs.end();
+  await turn();
+  expect(late).toEqual(['done']);
+});
+
 test('what must be done waits as long as it takes', async () => {
   const lanes = new Lanes({ limitMs: 10, threads: 16 });
   const jobs = new Jobs();

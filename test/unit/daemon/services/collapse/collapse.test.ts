@@ -94,13 +94,22 @@ describe('Collapser', () => {
     await expect(collapser.collapse(never)).resolves.toHaveProperty('chunks');
   });
 
-  test('frees unused buffers before the garbage collection', async () => {
+  test('frees unused buffers, and collects garbage before the warm-up, which needs room', async () => {
     const kept: object[] = [{ large: 'answer' }];
     const answer = new WeakRef(kept[0] ?? {});
     // A WeakRef keeps its target until the job that made it ends.
     await nextTurn();
     const collapser = new Collapser(undefined, () => kept.splice(0));
-    await collapser.collapse(never);
+    const atWarmUp: unknown[] = [];
+    await collapser.collapse(never, async () => void atWarmUp.push(answer.deref()));
+    expect(atWarmUp).toEqual([undefined]);
+  });
+
+  test('a trim frees them, too', async () => {
+    const kept: object[] = [{ large: 'answer' }];
+    const answer = new WeakRef(kept[0] ?? {});
+    await nextTurn();
+    new Collapser(undefined, () => kept.splice(0)).trim(false);
     expect(answer.deref()).toBeUndefined();
   });
 
