@@ -326,7 +326,8 @@ describe('while a user exchanges entries of his directory', () => {
     renameSync(treasure('f'), work('large'));
     client.write(link);
     const answer = Buffer.concat(await client.toArray()).toString();
-    expect(answer).toMatch(/^HTTP.1.1 400 [^]*link to 'large', which was replaced meanwhile/);
+    expect(answer).toMatch(/^HTTP.1.1 400 /);
+    expect(answer).toContain("is a hard link to 'large', which was replaced meanwhile");
     expect(readdirSync(work()).sort()).toEqual(['d', 'large', 'out']);
   });
 
