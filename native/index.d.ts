@@ -6,7 +6,10 @@
 
 // --- support/job.c -----------------------------------------------------------------------------------------
 
-/** The calls that `begin` makes of functions which run in the thread pool become one job of it, in order. It must not throw. */
+/**
+ * The calls that `begin` makes of functions which run in the thread pool become one job of it, in order. It must not
+ * throw.
+ */
 export function runTogether(begin: () => void): void;
 
 /**
@@ -18,11 +21,11 @@ export function recallWaiting(): void;
 // --- process/spawn.c --------------------------------------------------------------------------------------
 
 /**
- * What `spawn` reports: `started` (pid; the caller's ends of stdin, stdout and stderr: close-on-exec, blocking, owned by
- * the caller; -1: none; the pidfd, which is open until the next report), without a terminal 2 ms after the execve, or `ran` in
- * place of it when it ends before, and the next report follows at once; then `exited` or `signaled` (exit code or signal;
- * microseconds of user and of system time; peak resident memory in KiB); or else the step that failed (errno). Unused
- * numbers are 0.
+ * What `spawn` reports: `started` (pid; the caller's ends of stdin, stdout and stderr: close-on-exec, blocking, owned
+ * by the caller; -1: none; the pidfd, which is open until the next report), without a terminal 2 ms after the execve,
+ * or `ran` in place of it when it ends before, and the next report follows at once; then `exited` or `signaled` (exit
+ * code or signal; microseconds of user and of system time; peak resident memory in KiB); or else the step that failed
+ * (errno). Unused numbers are 0.
  */
 export type OnProcess = (event: string, a: number, b: number, c: number, d: number, e: number) => void;
 
@@ -78,10 +81,10 @@ export function pipeReader(room: Buffer, onRead: (pipe: number, length: number) 
 // --- process/ready.c --------------------------------------------------------------------------------------
 
 /**
- * Calls back while a descriptor is in a state that is waited for, with a sum of 1: a read would not block, 2: a write would
- * not block, 4: the other side has ended; or with 0 on its error, then nothing is waited for any more. Returns a function that
- * sets such a sum: 0, as at first, is nothing; -1 ends it for good. Holds a duplicate of the descriptor, so the caller may
- * close its own. Does not keep the event loop alive. Throws epoll_ctl(2)'s errors.
+ * Calls back while a descriptor is in a state that is waited for, with a sum of 1: a read would not block, 2: a write
+ * would not block, 4: the other side has ended; or with 0 on its error, then nothing is waited for any more. Returns a
+ * function that sets such a sum: 0, as at first, is nothing; -1 ends it for good. Holds a duplicate of the descriptor,
+ * so the caller may close its own. Does not keep the event loop alive. Throws epoll_ctl(2)'s errors.
  */
 export function pollDescriptor(
   descriptor: number,
@@ -193,8 +196,8 @@ export function assertMayChange(directory: number, name: Buffer, owner: number):
  * Layout of a record, little-endian, unaligned: u32 length of the record, mode (0: stat failed), mode of the link's
  * target (0: dangling; for an entry that is no link: its own mode), uid, gid, nanoseconds of the modification time; i64
  * seconds of the modification time, size; u32 length of the name, length of the link's resolved path (0: cannot be
- * resolved); u64 device, inode, `st_rdev`; u32 number of links, unused; the name; the resolved path. Attributes fill the rest: u32 length of the name, length of the value; the
- * name; the value.
+ * resolved); u64 device, inode, `st_rdev`; u32 number of links, unused; the name; the resolved path. Attributes fill
+ * the rest: u32 length of the name, length of the value; the name; the value.
  */
 export function readEntry(path: Buffer, attributes: string): Promise<Buffer>;
 
@@ -289,8 +292,8 @@ export function receive(socket: number, target: number, position: number, length
 export function sendFile(socket: number, source: number, position: number, length: number): Promise<number>;
 
 /**
- * Moves at most `length` bytes between a pipe and a non-blocking descriptor: splice(2). Returns their number, 0 at the end, -1
- * when it would block. Throws splice(2)'s errors.
+ * Moves at most `length` bytes between a pipe and a non-blocking descriptor: splice(2). Returns their number, 0 at the
+ * end, -1 when it would block. Throws splice(2)'s errors.
  */
 export function splice(from: number, to: number, length: number): number;
 

@@ -28,10 +28,22 @@ export interface Setting {
   readonly conflicts?: string;
 }
 
+/** A flag with a value that is parsed. */
+export function setting(
+  flags: string,
+  help: string,
+  parse: NonNullable<Setting['parse']>,
+  defaultValue?: unknown,
+): Setting {
+  return { flags, help, parse, defaultValue };
+}
+
 /** The log level, a setting of both programs. */
 export const LOG_LEVEL: Setting = {
-  ...{ flags: '--log-level <level>', help: 'least severe level to log' },
-  ...{ choices: LOG_LEVELS, defaultValue: 'info' },
+  flags: '--log-level <level>',
+  help: 'least severe level to log',
+  choices: LOG_LEVELS,
+  defaultValue: 'info',
 };
 
 /** A program's command line. */
@@ -115,33 +127,24 @@ function isSwitch(flags: string): boolean {
   return !flags.includes(' ');
 }
 
+/** Reads a whole number from `least` to `most`; `sentence` is the error message. */
+export function wholeNumber(least: number, most: number, sentence: string): (text: string) => number {
+  return (text) => {
+    const value = /^\d+$/.test(text) ? Number(text) : Number.NaN;
+    if (value >= least && value <= most) return value;
+    throw new InvalidArgumentError(sentence);
+  };
+}
+
 /** A TCP port; 0: any free port. */
-export function parsePort(text: string): number {
-  const port = Number(text);
-  if (/^\d{1,5}$/.test(text) && port <= 65535) return port;
-  throw new InvalidArgumentError('It must be a whole number from 0 to 65535.');
-}
-
-export function parseBytes(text: string): number {
-  if (/^\d{1,10}$/.test(text)) return Number(text);
-  throw new InvalidArgumentError('It must be a whole number of bytes.');
-}
-
-/** A whole number, at least 1. */
-export function parseCount(text: string): number {
-  if (/^\d{1,8}$/.test(text) && Number(text) > 0) return Number(text);
-  throw new InvalidArgumentError('It must be a whole number, at least 1.');
-}
-
-export function parseDigit(text: string): number {
-  if (/^\d$/.test(text)) return Number(text);
-  throw new InvalidArgumentError('It must be a whole number from 0 to 9.');
-}
-
-export function parseSeconds(text: string): number {
-  if (/^\d{1,8}$/.test(text) && Number(text) > 0) return Number(text);
-  throw new InvalidArgumentError('It must be a whole number of seconds, at least 1.');
-}
+export const parsePort = wholeNumber(0, 65535, 'It must be a whole number from 0 to 65535.');
+export const parseBytes = wholeNumber(0, 1e10 - 1, 'It must be a whole number of bytes.');
+export const parseCount = wholeNumber(1, 1e8 - 1, 'It must be a whole number, at least 1.');
+export const parseDigit = wholeNumber(0, 9, 'It must be a whole number from 0 to 9.');
+/** At least 1 s. */
+export const parseSeconds = wholeNumber(1, 1e8 - 1, 'It must be a whole number of seconds, at least 1.');
+/** 0 s or more. */
+export const parseWholeSeconds = wholeNumber(0, 1e8 - 1, 'It must be a whole number of seconds.');
 
 /** A list, separated by commas; `read` returns null for an item that is none. `sentence` is the error message. */
 export function parseList<T>(read: (item: string) => T | null, sentence: string) {
@@ -151,12 +154,6 @@ export function parseList<T>(read: (item: string) => T | null, sentence: string)
       if (value === null) throw new InvalidArgumentError(sentence);
       return value;
     });
-}
-
-/** 0 or more. */
-export function parseWholeSeconds(text: string): number {
-  if (/^\d{1,8}$/.test(text)) return Number(text);
-  throw new InvalidArgumentError('It must be a whole number of seconds.');
 }
 
 /** A URL with one of `schemes` (like `http:`); user and password only if allowed. `sentence` is the error message. */

@@ -117,8 +117,12 @@ export function buildApp(services: AppServices, options: AppOptions): FastifyIns
   const calls = new CallLog(logger, shared, tally, downloads);
   const direct = new DirectCalls({
     ...rpc,
-    ...{ guest, calls, shared, places: options.places },
-    ...{ head: DIRECT_HEAD, fileHead: FILE_HEAD },
+    guest,
+    calls,
+    shared,
+    places: options.places,
+    head: DIRECT_HEAD,
+    fileHead: FILE_HEAD,
     plain: new PlainDownloads({ files, limits }),
   });
   const app = Fastify({

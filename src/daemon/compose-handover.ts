@@ -195,8 +195,13 @@ async function stateOf(parts: HandingOver, listener: number): Promise<Handover> 
     marks: forNextProgram(kept.marks),
   };
   return {
-    ...{ ...settingsOf(parts), listener, watches: parts.polled.handOver() },
-    ...{ limits: childLimits(), processes, records, steering },
+    ...settingsOf(parts),
+    listener,
+    watches: parts.polled.handOver(),
+    limits: childLimits(),
+    processes,
+    records,
+    steering,
   };
 }
 

@@ -62,7 +62,9 @@ export function createInit(
   others.guest.defaultVariables = trustVariables(SYSTEM_TRUST_STORE);
   const volumes = new Volumes(SYSTEM_TOOLS, join(config.runtimeDirectory, 'volumes'), lanes);
   const steps = initSteps({
-    ...{ ...others, metadata, volumes },
+    ...others,
+    metadata,
+    volumes,
     clock: wallClock,
     onClockError: (error) => logger.warn({ reason: messageOf(error) }, 'cannot set the clock'),
     trustStore: SYSTEM_TRUST_STORE,

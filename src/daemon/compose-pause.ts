@@ -102,6 +102,8 @@ export function createHealth(
   return new Health({
     version: config.version,
     cgroups: { obstacle, accountsMemory, limitsTasks: cgroups.limitsTasks },
-    ...{ ...ports, freezer: pause.freezer, filesystemFreezer: pause.filesystemFreezer },
+    ...ports,
+    freezer: pause.freezer,
+    filesystemFreezer: pause.filesystemFreezer,
   });
 }

@@ -69,18 +69,29 @@ async function createUnderstudy(
   // In the daemon's own cgroup: those of the workload are frozen.
   const processes = new ProcessTable(guest, WorkloadCgroups.create(null), {
     ...config,
-    ...{ lanes, unread, observer, maxProcesses: PLACES },
+    lanes,
+    unread,
+    observer,
+    maxProcesses: PLACES,
   });
   const [uploads, downloads] = [new Transfers(), new Transfers()];
   const app = buildApp(
     {
-      ...{ ...services, guest, processes, uploads, downloads },
-      ...{ init: initWithoutEffects(config, guest, metadata), streams: new StreamServer(unread) },
+      ...services,
+      guest,
+      processes,
+      uploads,
+      downloads,
+      init: initWithoutEffects(config, guest, metadata),
+      streams: new StreamServer(unread),
       files: createFileServices(guest, { ...entries, gate, uploads }),
     },
     {
-      ...{ ...options, logger, warmUp: async () => {} },
-      ...{ places: new StreamPlaces(PLACES), connections: new Connections(PLACES) },
+      ...options,
+      logger,
+      warmUp: async () => {},
+      places: new StreamPlaces(PLACES),
+      connections: new Connections(PLACES),
     },
   );
   await app.ready();
@@ -138,11 +149,16 @@ function initWithoutEffects(config: Config, guest: Guest, metadata: RehearsedMet
   const common = { recordFile, lock: new ExclusiveLock(), onWatchdog: () => {} };
   return new Init(
     initSteps({
-      ...{ guest, trustStore: SYSTEM_TRUST_STORE, hosts: { file: '', name: '' } },
+      guest,
+      trustStore: SYSTEM_TRUST_STORE,
+      hosts: { file: '', name: '' },
       metadata: config.metadataService ? metadata : null,
       freezer: new Freezer({ ...common, workload: [], hierarchy: null, obstacle: null }),
       filesystemFreezer: new FilesystemFreezer({
-        ...{ ...common, path: config.fsfreezePath, ownDirectories: [], gate: new WriteGate() },
+        ...common,
+        path: config.fsfreezePath,
+        ownDirectories: [],
+        gate: new WriteGate(),
         onFrozen: () => {},
       }),
       clock: { nowNs: () => wallClock.nowNs(), setNs: () => {} },

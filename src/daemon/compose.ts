@@ -2,10 +2,10 @@ import type { Server } from 'node:net';
 import { join } from 'node:path';
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
-import { Disposables } from '../base/disposables.ts';
 import { EnvdError, messageOf } from '../base/errors.ts';
 import { Transfers } from '../base/tally.ts';
 import { Unread } from '../base/unread.ts';
+import type { AppOptions } from './app.ts';
 import { createRecords, createUpgrade, type HandingOver, succeed } from './compose-handover.ts';
 import { createInit } from './compose-init.ts';
 import type { Log } from './compose-log.ts';
@@ -59,11 +59,7 @@ export interface Daemon {
  * @param inherited the state of an earlier program of this process, or null
  */
 export function compose(config: Config, logger: Logger, log: Log, inherited: Handover | null = null): Daemon {
-  const owned = new Disposables();
-  const own = <T extends Disposable>(value: T): T => {
-    owned.add(() => value[Symbol.dispose]());
-    return value;
-  };
+  const owned = new DisposableStack();
   const aborts = { shutdown: new AbortController(), stopping: new AbortController() };
   const users = new UserDatabase();
   const guest = new Guest(users);
@@ -73,42 +69,54 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
   const { cgroups, obstacle } = createCgroups(config, mount);
   // Those of processes that have ended meanwhile still tell their use of memory.
   if (!inherited && config.stored.length === 0) cgroups.removeEmptyLeaves();
-  own(cgroups);
-  const unread = new Unread(unreadLimit(config));
-  const requests = createRequests(config);
+  owned.use(cgroups);
+  const bounds = createBounds(config);
+  const { unread } = bounds;
   const streams = new StreamServer(unread);
+  const transfers = { uploads: new Transfers(), downloads: new Transfers() };
   const output = { output: log.output, dropBuffers: () => streams.dropBuffers() };
   const pause = createPause(config, { mount, cgroups, obstacle, logger, ...output });
   // After `createPause`: it holds the log's output if the file system is still frozen from an earlier run.
   tellLimits({ cgroups, obstacle }, logger);
-  for (const part of [pause.freezer, pause.filesystemFreezer, pause.idleTrim]) own(part);
+  for (const part of [pause.freezer, pause.filesystemFreezer, pause.idleTrim]) owned.use(part);
   const records = createRecords(config, logger);
   const observer = processLog(logger, config);
   const processes = new ProcessTable(guest, cgroups, { ...config, lanes, unread, observer }, records);
-  const watcher = own(new CountedWatcher(lanes));
-  const polled = own(new PolledWatches(watcher));
-  const uploads = new Transfers();
+  const watcher = owned.use(new CountedWatcher(lanes));
+  const polled = owned.use(new PolledWatches(watcher));
   const { init, volumes, metadata, collector } = createInit(config, { guest, lanes, logger, log, ...pause });
-  if (metadata) own(metadata);
-  const ports = own(createForwards(config, logger, pause, () => portOf(app.server), inherited?.steering));
+  owned.use(metadata);
+  const ports = owned.use(
+    createForwards(config, logger, pause, () => portOf(app.server), inherited?.steering),
+  );
   const parts = { ...pause, ...aborts, guest, init, volumes, watcher, polled, processes, records, ports };
   const upgrade = createUpgrade(config, logger, () => ({ ...parts, app }));
+  const services = { cgroups, entries, streams, upgrade };
   const app: FastifyInstance = buildRehearsedApp(
     config,
     {
-      ...{ ...parts, cgroups, entries, uploads, streams, upgrade, downloads: new Transfers() },
+      ...parts,
+      ...transfers,
+      ...services,
       metrics: new MetricsReader(),
       health: createHealth(config, { cgroups, obstacle }, pause, portObstacles(config, ports)),
-      files: createFileServices(guest, { ...entries, ...pause, uploads }),
+      files: createFileServices(guest, { ...entries, ...pause, ...transfers }),
     },
-    {
-      ...{ ...config, logger, log, unread, requests, shutdown: aborts.shutdown.signal },
-      ...{ places: new StreamPlaces(config.maxStreams), connections: new Connections(config.maxConnections) },
-    },
+    { ...config, ...bounds, logger, log, shutdown: aborts.shutdown.signal },
   );
   succeed(inherited, config.stored, parts, logger);
   const ends = { ...createStop({ ...parts, app, owned }), kill: () => processes.kill() };
   return { app, upgrade, collector, ...ends, isHeldUp: () => lanes.isBusy };
+}
+
+/** What bounds all clients together. */
+function createBounds(config: Config): Pick<AppOptions, 'places' | 'connections' | 'unread' | 'requests'> {
+  return {
+    places: new StreamPlaces(config.maxStreams),
+    connections: new Connections(config.maxConnections),
+    unread: new Unread(unreadLimit(config)),
+    requests: createRequests(config),
+  };
 }
 
 /** Null while the server does not listen. */

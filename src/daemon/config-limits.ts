@@ -1,64 +1,40 @@
-import { matching, parseBytes, parseCount, parseSeconds, type Setting } from '../base/settings.ts';
+import {
+  matching,
+  parseBytes,
+  parseCount,
+  parseSeconds,
+  type Setting,
+  setting,
+  wholeNumber,
+} from '../base/settings.ts';
 import { DEFAULT_LIMITS, type Weights, type WorkloadLimits } from './services/process/cgroups.ts';
+
+const MIB = 1024 * 1024;
 
 /** The limits of the daemon and of the workload, in the table of flags. */
 export const LIMIT_SETTINGS: readonly Setting[] = [
-  {
-    ...{ flags: '--history-bytes <number>', help: 'bytes of output kept per process' },
-    ...{ parse: parseBytes, defaultValue: 1024 * 1024 },
-  },
-  {
-    ...{ flags: '--unread-bytes <number>', help: 'bytes kept for slow readers of streams, in all' },
-    ...{ parse: parseBytes, defaultValue: 64 * 1024 * 1024 },
-  },
-  {
-    ...{ flags: '--request-bytes <number>', help: 'bytes of requests under way, in all' },
-    ...{ parse: parseBytes, defaultValue: 128 * 1024 * 1024 },
-  },
-  {
-    ...{ flags: '--max-connections <number>', help: 'most connections' },
-    ...{ parse: parseCount, defaultValue: 4096 },
-  },
-  {
-    ...{ flags: '--max-streams <number>', help: 'most open streams' },
-    ...{ parse: parseCount, defaultValue: 2048 },
-  },
-  {
-    ...{ flags: '--max-forwards <number>', help: 'most localhost listeners that are forwarded' },
-    ...{ parse: parseCount, defaultValue: 1024 },
-  },
-  {
-    ...{ flags: '--max-processes <number>', help: 'most running processes, without their descendants' },
-    ...{ parse: parseCount, defaultValue: 1024 },
-  },
-  {
-    flags: '--max-tasks <number>',
-    help: 'most processes and threads in each cgroup of the workload',
-    parse: parseCount,
-  },
-  {
-    ...{ flags: '--start-timeout <seconds>', help: 'time until a started program must run' },
-    ...{ parse: parseSeconds, defaultValue: 10 },
-  },
-  {
-    ...{ flags: '--upgrade-timeout <seconds>', help: 'time for the trial of the program of an upgrade' },
-    ...{ parse: parseSeconds, defaultValue: 30 },
-  },
-  {
-    ...{ flags: '--file-timeout <seconds>', help: 'longest time that FUSE and NFS may take to answer' },
-    ...{ parse: parseSeconds, defaultValue: 10 },
-  },
-  {
-    flags: '--max-memory <bytes>',
-    help: 'most memory of the workload; default: all but 128 MiB, or an eighth',
-    parse: (text) => Number(matching(/^[1-9]\d{0,14}$/, 'It must be a whole number of bytes.')(text)),
-  },
-  {
-    flags: '--cpu-weights <user,ptys>',
-    help: 'shares of processes and of terminals in scarce CPU; default: 50,200',
-    parse: parseWeights,
-  },
-  { flags: '--io-weights <user,ptys>', help: 'the same for storage; default: 10,50', parse: parseWeights },
+  setting('--history-bytes <number>', 'bytes of output kept per process', parseBytes, MIB),
+  setting('--unread-bytes <number>', 'bytes kept for slow readers of streams, in all', parseBytes, 64 * MIB),
+  setting('--request-bytes <number>', 'bytes of requests under way, in all', parseBytes, 128 * MIB),
+  setting('--max-connections <number>', 'most connections', parseCount, 4096),
+  setting('--max-streams <number>', 'most open streams', parseCount, 2048),
+  setting('--max-forwards <number>', 'most localhost listeners that are forwarded', parseCount, 1024),
+  setting('--max-processes <number>', 'most running processes, without their descendants', parseCount, 1024),
+  setting('--max-tasks <number>', 'most processes and threads in each cgroup of the workload', parseCount),
+  setting('--start-timeout <seconds>', 'time until a started program must run', parseSeconds, 10),
+  setting('--upgrade-timeout <seconds>', 'time for the trial of the program of an upgrade', parseSeconds, 30),
+  setting('--file-timeout <seconds>', 'longest time that FUSE and NFS may take to answer', parseSeconds, 10),
+  setting(
+    '--max-memory <bytes>',
+    'most memory of the workload; default: all but 128 MiB, or an eighth',
+    wholeNumber(1, 1e15 - 1, 'It must be a whole number of bytes.'),
+  ),
+  setting(
+    '--cpu-weights <user,ptys>',
+    'shares of processes and of terminals in scarce CPU; default: 50,200',
+    parseWeights,
+  ),
+  setting('--io-weights <user,ptys>', 'the same for storage; default: 10,50', parseWeights),
 ];
 
 /** The values of the workload's flags. */

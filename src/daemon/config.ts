@@ -10,6 +10,7 @@ import {
   parsePort,
   parseUrl,
   readSettings,
+  setting,
 } from '../base/settings.ts';
 import { buildCommit, INTERFACE_VERSION, packageVersion } from '../base/version.ts';
 import { LIMIT_SETTINGS, type WorkloadSettings, workloadLimits } from './config-limits.ts';
@@ -125,6 +126,11 @@ const parseMetadataUrl = parseUrl(['http:'], 'refused', 'It must be an http URL 
 const COLLECTOR = 'It must be an http or https URL, auto or off.';
 const parseCollectorUrl = parseUrl(['http:', 'https:'], 'refused', COLLECTOR);
 
+const parsePrefix = matching(
+  /^[a-z][a-z\d]{0,31}$/,
+  'It must be 1 to 32 lower case letters and digits and start with a letter.',
+);
+
 const PROGRAM: Program = {
   name: 'envd',
   description: 'The agent inside a sandbox: commands, terminals, files and watches for a remote client.',
@@ -136,46 +142,29 @@ const PROGRAM: Program = {
     { flags: '--try-upgrade', help: 'exit with 0 if this program can take over the state on descriptor 3' },
   ],
   settings: [
-    { flags: '--port <number>', help: 'port to listen on', parse: parsePort, defaultValue: 49983 },
-    { flags: '--host <address>', help: 'address to listen on', parse: nonEmpty, defaultValue: '0.0.0.0' },
+    setting('--port <number>', 'port to listen on', parsePort, 49983),
+    setting('--host <address>', 'address to listen on', nonEmpty, '0.0.0.0'),
     LOG_LEVEL,
     { flags: '--log-arguments', help: 'log the arguments of processes, which may have secrets' },
     ...LIMIT_SETTINGS,
-    { flags: '--cgroup-root <path>', help: 'cgroup v2 directory of the workload', parse: parsePath },
+    setting('--cgroup-root <path>', 'cgroup v2 directory of the workload', parsePath),
     { flags: '--no-cgroups', help: 'start processes in the cgroup of the daemon' },
-    {
-      ...{ flags: '--program <path>', help: 'program that /upgrade starts instead of this one' },
-      parse: parsePath,
-    },
-    {
-      ...{ flags: '--runtime-directory <path>', help: 'directory of the daemon state' },
-      ...{ parse: parsePath, defaultValue: '/run/envd' },
-    },
-    {
-      ...{ flags: '--metadata-service <url>', help: 'URL of the metadata service, or off' },
-      parse: (text) => (text === 'off' ? text : parseMetadataUrl(text)),
-    },
-    {
-      flags: '--forward-address <address>',
-      help: 'IPv4 address at which localhost listeners are reachable, or off',
-      parse: matching(/^(\d{1,3}(\.\d{1,3}){3}|off)$/, 'It must be an IPv4 address or off.'),
-    },
+    setting('--program <path>', 'program that /upgrade starts instead of this one', parsePath),
+    setting('--runtime-directory <path>', 'directory of the daemon state', parsePath, '/run/envd'),
+    setting('--metadata-service <url>', 'URL of the metadata service, or off', (text) =>
+      text === 'off' ? text : parseMetadataUrl(text),
+    ),
+    setting(
+      '--forward-address <address>',
+      'IPv4 address at which localhost listeners are reachable, or off',
+      matching(/^(\d{1,3}(\.\d{1,3}){3}|off)$/, 'It must be an IPv4 address or off.'),
+    ),
     { flags: '--no-steering', help: 'carry forwarded connections through the daemon' },
-    {
-      ...{ flags: '--log-collector <url>', help: 'URL that the log is sent to; auto: by metadata; or off' },
-      parse: (text) => (text === 'off' ? text : text === 'auto' ? null : new URL(parseCollectorUrl(text))),
-    },
-    {
-      ...{ flags: '--name-prefix <prefix>', help: 'prefix of names in the guest', defaultValue: 'svc' },
-      parse: matching(
-        /^[a-z][a-z\d]{0,31}$/,
-        'It must be 1 to 32 lower case letters and digits and start with a letter.',
-      ),
-    },
-    {
-      ...{ flags: '--fsfreeze-path <path>', help: 'file system that /fsfreeze freezes' },
-      ...{ parse: parsePath, defaultValue: '/' },
-    },
+    setting('--log-collector <url>', 'URL that the log is sent to; auto: by metadata; or off', (text) =>
+      text === 'off' ? text : text === 'auto' ? null : new URL(parseCollectorUrl(text)),
+    ),
+    setting('--name-prefix <prefix>', 'prefix of names in the guest', parsePrefix, 'svc'),
+    setting('--fsfreeze-path <path>', 'file system that /fsfreeze freezes', parsePath, '/'),
   ],
 };
 

@@ -74,18 +74,14 @@ function firstCalls(token: string, codec: Codec): Call[] {
   const authorized = { 'x-access-token': token };
   const typed = (type: string) => ({ ...authorized, 'content-type': type });
   const json = 'application/json';
+  const post = (path: string, headers: OutgoingHttpHeaders, body: string | Buffer): Call => {
+    return { method: 'POST', path, headers, body };
+  };
   return [
     { method: 'GET', path: '/health' },
-    {
-      ...{ method: 'POST', path: '/init', headers: { 'content-type': json }, body: JSON.stringify(settings) },
-    },
-    {
-      ...{ method: 'POST', path: '/process.Process/Start', headers: typed(stream) },
-      body: startFrame({ cmd: '/bin/true', cwd: '/' }, codec),
-    },
-    {
-      ...{ method: 'POST', path: '/filesystem.Filesystem/Stat', headers: typed(json), body: '{"path":"/"}' },
-    },
+    post('/init', { 'content-type': json }, JSON.stringify(settings)),
+    post('/process.Process/Start', typed(stream), startFrame({ cmd: '/bin/true', cwd: '/' }, codec)),
+    post('/filesystem.Filesystem/Stat', typed(json), '{"path":"/"}'),
     { method: 'GET', path: '/files?path=/etc/passwd', headers: authorized },
   ];
 }
@@ -113,7 +109,7 @@ async function callOnce(
 ): Promise<void> {
   const limit = AbortSignal.any([signal, AbortSignal.timeout(CALL_LIMIT_MS)]);
   // Connecting to a wildcard address (0.0.0.0, ::) reaches this machine.
-  const call = request({ ...{ host, port, method, path, headers, agent, signal: limit } });
+  const call = request({ host, port, method, path, headers, agent, signal: limit });
   call.on('socket', (socket: Socket) => {
     if (ours.has(socket)) return;
     ours.add(socket);

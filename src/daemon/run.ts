@@ -133,8 +133,8 @@ async function listen(daemon: Daemon, config: Config, fd: number | null, logger:
 }
 
 /**
- * What Fastify passes on to Node. An address needs no look-up, after which Node would compile its expression for IPv6: 4 ms of
- * CPU. Throws when the address cannot be bound.
+ * What Fastify passes on to Node. An address needs no look-up, after which Node would compile its expression for IPv6:
+ * 4 ms of CPU. Throws when the address cannot be bound.
  */
 function socketOf({ host, port }: Config, fd: number | null): object {
   if (fd !== null) return { fd };

@@ -57,12 +57,10 @@ export async function compose(config: Config, logger: Logger): Promise<Gateway> 
   const onGone = (id: string) => staleConnections.close(id);
   const common: Common = { config, logger, registry, addresses, keys, onGone };
   const { expiration, scheduler, resumes } = await composeExpiry(common);
-  const [targets, drain, context] = [
-    new TargetReader(config.headerPrefix, config.domain),
-    new Drain(),
-    new ConnectionContext(),
-  ];
+  const targets = new TargetReader(config.headerPrefix, config.domain);
+  const [drain, context] = [new Drain(), new ConnectionContext()];
   const { requireKey, maxRequests, maxClientRequests } = config;
+  const limits = { maxRequests, maxClientRequests, requireKey };
   const rates = { clients: new Rate(config.clientRate), sandboxes: new Rate(config.sandboxRate) };
   const [times, forwarded] = [new RequestTimes(), new Forwarded(config.trustedProxies)];
   const metrics = () =>
@@ -71,11 +69,12 @@ export async function compose(config: Config, logger: Logger): Promise<Gateway> 
   const app = composePlatform(common, { targets, drain, metrics, rate, expiration, scheduler, resumes });
   await app.ready();
   const via = new Via(await store.key());
+  const parts = { targets, exchanges, keys, forwarded, times, logger };
   const router: Router = new Router({
-    ...{ targets, exchanges, keys, forwarded, times, logger },
+    ...limits,
+    ...parts,
     finder: new RouteFinder({ registry, addresses, via, resumes, rates, times, requireKey }),
     proxy: new ReverseProxy(pools, config.responseTimeout * 1000, forwarded),
-    ...{ maxRequests, maxClientRequests, requireKey },
     platform: (request, response) => app.routing(request, response),
   });
   const server = createFrontServer(router, context, drain);

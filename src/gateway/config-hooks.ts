@@ -6,6 +6,7 @@ import {
   parseSeconds,
   parseWholeSeconds,
   type Setting,
+  setting,
 } from '../base/settings.ts';
 import type { ResumeLimits } from './expiry/resumes.ts';
 import { readSecret } from './hooks/signer.ts';
@@ -35,47 +36,39 @@ export const OPTIONAL_HOOKS = { hook: null, killHook: null, resumeHook: null, ho
 
 /** The hooks in the table of flags. */
 export const HOOK_SETTINGS: readonly Setting[] = [
-  { flags: '--hook <command|url>', help: 'called when a sandbox has expired', parse: nonEmpty },
-  { flags: '--kill-hook <command|url>', help: 'called when a sandbox is to be removed', parse: nonEmpty },
+  setting('--hook <command|url>', 'called when a sandbox has expired', nonEmpty),
+  setting('--kill-hook <command|url>', 'called when a sandbox is to be removed', nonEmpty),
+  setting('--resume-hook <command|url>', 'called when a paused sandbox is needed', nonEmpty),
+  setting(
+    '--hook-secret <list>',
+    'whsec_ and base64: signs requests to URLs as Standard Webhooks says',
+    parseList(readSecret, 'It must be whsec_ and 24 to 64 bytes in base64; several are separated by commas.'),
+  ),
+  setting('--hook-timeout <seconds>', 'time after which a hook is killed', parseSeconds, 60),
+  setting(
+    '--hook-directory <path>',
+    'keeps the runs of hook commands',
+    parsePath,
+    '/var/lib/envd-gateway/hooks',
+  ),
   {
-    flags: '--resume-hook <command|url>',
-    help: 'called when a paused sandbox is needed',
-    parse: nonEmpty,
+    flags: '--on-expiry <outcome>',
+    help: 'what the hook does to an expired sandbox',
+    choices: OUTCOMES,
+    defaultValue: 'pause',
   },
-  {
-    flags: '--hook-secret <list>',
-    help: 'whsec_ and base64: signs requests to URLs as Standard Webhooks says',
-    parse: parseList(
-      readSecret,
-      'It must be whsec_ and 24 to 64 bytes in base64; several are separated by commas.',
-    ),
-  },
-  {
-    ...{ flags: '--hook-timeout <seconds>', help: 'time after which a hook is killed' },
-    ...{ parse: parseSeconds, defaultValue: 60 },
-  },
-  {
-    ...{ flags: '--hook-directory <path>', help: 'keeps the runs of hook commands' },
-    ...{ parse: parsePath, defaultValue: '/var/lib/envd-gateway/hooks' },
-  },
-  {
-    ...{ flags: '--on-expiry <outcome>', help: 'what the hook does to an expired sandbox' },
-    ...{ choices: OUTCOMES, defaultValue: 'pause' },
-  },
-  {
-    ...{ flags: '--keep-paused <seconds>', help: 'time after which a paused sandbox is forgotten; 0: never' },
-    ...{ parse: parseWholeSeconds, defaultValue: 30 * 86_400 },
-  },
-  {
-    ...{ flags: '--resume-wait <seconds>', help: 'time that a request waits for a sandbox to be resumed' },
-    ...{ parse: parseSeconds, defaultValue: 30 },
-  },
-  {
-    ...{ flags: '--max-waiting <number>', help: 'limit of requests that wait so' },
-    ...{ parse: parseCount, defaultValue: 1024 },
-  },
-  {
-    ...{ flags: '--max-resumes <number>', help: 'limit of sandboxes that are resumed at a time' },
-    ...{ parse: parseCount, defaultValue: 64 },
-  },
+  setting(
+    '--keep-paused <seconds>',
+    'time after which a paused sandbox is forgotten; 0: never',
+    parseWholeSeconds,
+    30 * 86_400,
+  ),
+  setting(
+    '--resume-wait <seconds>',
+    'time that a request waits for a sandbox to be resumed',
+    parseSeconds,
+    30,
+  ),
+  setting('--max-waiting <number>', 'limit of requests that wait so', parseCount, 1024),
+  setting('--max-resumes <number>', 'limit of sandboxes that are resumed at a time', parseCount, 64),
 ];

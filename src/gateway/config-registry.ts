@@ -1,4 +1,4 @@
-import { parseDigit, parseList, parsePath, parseUrl, type Setting } from '../base/settings.ts';
+import { parseDigit, parseList, parsePath, parseUrl, type Setting, setting } from '../base/settings.ts';
 
 /** Where the records of sandboxes are kept. */
 export interface RegistryConfig {
@@ -24,37 +24,32 @@ export const OPTIONAL_REGISTRY = { redis: null, redisSentinels: null, redisClust
 /** These settings in the table of flags. */
 export const REGISTRY_SETTINGS: readonly Setting[] = [
   {
-    ...{ flags: '--registry <file>', help: `file of the embedded registry (default: ${DEFAULT_REGISTRY})` },
-    ...{ parse: parsePath, conflicts: 'redis' },
+    flags: '--registry <file>',
+    help: `file of the embedded registry (default: ${DEFAULT_REGISTRY})`,
+    parse: parsePath,
+    conflicts: 'redis',
   },
+  setting(
+    '--redis <url>',
+    'registry that several gateways share',
+    parseUrl(['redis:', 'rediss:'], 'allowed', 'It must be a redis:// or rediss:// URL.'),
+  ),
+  setting(
+    '--redis-sentinels <list>',
+    "HOST:PORT of Sentinels, or redis:// URLs; the host of --redis is the master's name",
+    parseList(readSentinel, 'It must be HOST:PORT or redis:// URLs, separated by commas.'),
+  ),
   {
-    ...{ flags: '--redis <url>', help: 'registry that several gateways share' },
-    parse: parseUrl(['redis:', 'rediss:'], 'allowed', 'It must be a redis:// or rediss:// URL.'),
+    flags: '--redis-cluster <list>',
+    help: 'HOST:PORT of nodes of the cluster; --redis has what else their URLs have',
+    parse: parseList(readNode, 'It must be HOST:PORT, separated by commas.'),
+    conflicts: 'redisSentinels',
   },
-  {
-    ...{
-      flags: '--redis-sentinels <list>',
-      help: "HOST:PORT of Sentinels, or redis:// URLs; the host of --redis is the master's name",
-    },
-    parse: parseList(readSentinel, 'It must be HOST:PORT or redis:// URLs, separated by commas.'),
-  },
-  {
-    ...{
-      flags: '--redis-cluster <list>',
-      help: 'HOST:PORT of nodes of the cluster; --redis has what else their URLs have',
-    },
-    ...{
-      parse: parseList(readNode, 'It must be HOST:PORT, separated by commas.'),
-      conflicts: 'redisSentinels',
-    },
-  },
-  {
-    ...{
-      flags: '--redis-replicas <number>',
-      help: 'replicas that must have a change before it is answered (default: 1 with Sentinels or a cluster, else 0)',
-    },
-    parse: parseDigit,
-  },
+  setting(
+    '--redis-replicas <number>',
+    'replicas that must have a change before it is answered (default: 1 with Sentinels or a cluster, else 0)',
+    parseDigit,
+  ),
 ];
 
 /** What was given, completed; a string is the error of flags that do not go together. */

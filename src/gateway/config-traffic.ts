@@ -1,4 +1,4 @@
-import { parseCount, parseList, type Setting } from '../base/settings.ts';
+import { parseCount, parseList, type Setting, setting } from '../base/settings.ts';
 import { type AddressRange, readRange } from './access/addresses.ts';
 
 /** Whom the gateway believes, and how much it takes. */
@@ -17,23 +17,21 @@ export interface TrafficConfig {
 
 /** Those that may be absent. */
 export const OPTIONAL_TRAFFIC = {
-  ...{ trustedProxies: null, maxClientRequests: null, clientRate: null, sandboxRate: null },
+  trustedProxies: null,
+  maxClientRequests: null,
+  clientRate: null,
+  sandboxRate: null,
 } as const;
 
 /** These settings in the table of flags. */
 export const TRAFFIC_SETTINGS: readonly Setting[] = [
-  {
-    ...{ flags: '--trusted-proxies <ranges>', help: 'proxies in front whose X-Forwarded-* count' },
-    parse: parseList(readRange, 'It must be IP addresses or ranges of them, separated by commas.'),
-  },
-  {
-    ...{ flags: '--max-requests <number>', help: 'limit of requests in flight to one sandbox' },
-    ...{ parse: parseCount, defaultValue: 4096 },
-  },
-  {
-    ...{ flags: '--max-client-requests <number>', help: 'limit of requests in flight of one client' },
-    parse: parseCount,
-  },
-  { flags: '--client-rate <number>', help: 'limit of requests a second of one client', parse: parseCount },
-  { flags: '--sandbox-rate <number>', help: 'limit of requests a second to one sandbox', parse: parseCount },
+  setting(
+    '--trusted-proxies <ranges>',
+    'proxies in front whose X-Forwarded-* count',
+    parseList(readRange, 'It must be IP addresses or ranges of them, separated by commas.'),
+  ),
+  setting('--max-requests <number>', 'limit of requests in flight to one sandbox', parseCount, 4096),
+  setting('--max-client-requests <number>', 'limit of requests in flight of one client', parseCount),
+  setting('--client-rate <number>', 'limit of requests a second of one client', parseCount),
+  setting('--sandbox-rate <number>', 'limit of requests a second to one sandbox', parseCount),
 ];

@@ -14,6 +14,7 @@ import {
   parseSeconds,
   parseWholeSeconds,
   readSettings,
+  setting,
 } from '../base/settings.ts';
 import { packageVersion } from '../base/version.ts';
 import { type AddressRange, type PortRange, readPorts, readRange } from './access/addresses.ts';
@@ -60,7 +61,11 @@ export interface Config extends HookConfig, TrafficConfig, RegistryConfig {
 
 /** What a flag without a default is when it is not given. */
 const NOT_GIVEN = {
-  ...{ apiKey: null, keyFile: null, requireKey: false, allowAddresses: null, domain: null },
+  apiKey: null,
+  keyFile: null,
+  requireKey: false,
+  allowAddresses: null,
+  domain: null,
   ...OPTIONAL_HOOKS,
   ...OPTIONAL_TRAFFIC,
   ...OPTIONAL_REGISTRY,
@@ -70,69 +75,49 @@ const NOT_GIVEN = {
 type Settings = Omit<Config, 'version' | 'path' | keyof RegistryConfig | keyof typeof NOT_GIVEN> &
   Partial<Config>;
 
+const parsePrefix = matching(
+  /^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$/,
+  'It must be letters and digits, as headers begin with.',
+);
+
 const SETTINGS: Program['settings'] = [
-  { flags: '--port <number>', help: 'port to listen on', parse: parsePort, defaultValue: 49980 },
-  { flags: '--host <address>', help: 'address to listen on', parse: nonEmpty, defaultValue: '0.0.0.0' },
-  { flags: '--api-key <key>', help: 'key of the platform', parse: nonEmpty },
-  {
-    ...{
-      flags: '--key-file <file>',
-      help: 'keys of the platform and of clients, read again when it changes',
-    },
-    parse: parsePath,
-  },
+  setting('--port <number>', 'port to listen on', parsePort, 49980),
+  setting('--host <address>', 'address to listen on', nonEmpty, '0.0.0.0'),
+  setting('--api-key <key>', 'key of the platform', nonEmpty),
+  setting('--key-file <file>', 'keys of the platform and of clients, read again when it changes', parsePath),
   { flags: '--require-key', help: 'requests to sandboxes need a key, too' },
-  {
-    ...{ flags: '--allow-addresses <ranges>', help: 'where sandboxes may be, such as 10.0.0.0/8,fd00::/8' },
-    parse: parseList(readRange, 'It must be IP addresses or ranges of them, separated by commas.'),
-  },
-  {
-    ...{
-      flags: '--allow-ports <ranges>',
-      help: 'ports of sandboxes that clients may name, such as 80,3000-3999',
-    },
-    parse: parseList(readPorts, 'It must be ports or ranges of them, separated by commas.'),
-    defaultValue: [[1, 65535]],
-  },
-  {
-    ...{
-      flags: '--header-prefix <name>',
-      help: 'prefix of -Sandbox-Id and -Sandbox-Port',
-      defaultValue: 'Svc',
-    },
-    parse: matching(
-      /^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$/,
-      'It must be letters and digits, as headers begin with.',
-    ),
-  },
-  {
-    ...{ flags: '--domain <name>', help: 'hosts name sandboxes, too: <port>-<id>.<name>' },
-    parse: parseDomain,
-  },
+  setting(
+    '--allow-addresses <ranges>',
+    'where sandboxes may be, such as 10.0.0.0/8,fd00::/8',
+    parseList(readRange, 'It must be IP addresses or ranges of them, separated by commas.'),
+  ),
+  setting(
+    '--allow-ports <ranges>',
+    'ports of sandboxes that clients may name, such as 80,3000-3999',
+    parseList(readPorts, 'It must be ports or ranges of them, separated by commas.'),
+    [[1, 65535]],
+  ),
+  setting('--header-prefix <name>', 'prefix of -Sandbox-Id and -Sandbox-Port', parsePrefix, 'Svc'),
+  setting('--domain <name>', 'hosts name sandboxes, too: <port>-<id>.<name>', parseDomain),
   LOG_LEVEL,
   ...REGISTRY_SETTINGS,
   ...TRAFFIC_SETTINGS,
-  {
-    ...{ flags: '--max-expiries <number>', help: 'limit of expiries at a time' },
-    ...{ parse: parseCount, defaultValue: 128 },
-  },
-  {
-    ...{ flags: '--max-expiries-per-host <number>', help: 'limit of expiries at a time on one host' },
-    ...{ parse: parseCount, defaultValue: 16 },
-  },
-  {
-    ...{ flags: '--response-timeout <seconds>', help: 'time until a sandbox must have begun its response' },
-    ...{ parse: parseSeconds, defaultValue: 600 },
-  },
-  {
-    ...{ flags: '--drain <seconds>', help: 'time that is served on after SIGTERM, with health turned' },
-    ...{ parse: parseWholeSeconds, defaultValue: 5 },
-  },
+  setting('--max-expiries <number>', 'limit of expiries at a time', parseCount, 128),
+  setting('--max-expiries-per-host <number>', 'limit of expiries at a time on one host', parseCount, 16),
+  setting(
+    '--response-timeout <seconds>',
+    'time until a sandbox must have begun its response',
+    parseSeconds,
+    600,
+  ),
+  setting(
+    '--drain <seconds>',
+    'time that is served on after SIGTERM, with health turned',
+    parseWholeSeconds,
+    5,
+  ),
   ...HOOK_SETTINGS,
-  {
-    ...{ flags: '--default-timeout <seconds>', help: 'time to live of registrations without one' },
-    ...{ parse: parseSeconds, defaultValue: 300 },
-  },
+  setting('--default-timeout <seconds>', 'time to live of registrations without one', parseSeconds, 300),
 ];
 
 /** Reads argv (without node and script) and the environment; a flag goes before its `ENVD_GATEWAY_*` variable. */
@@ -159,7 +144,8 @@ export function readConfig(
   if (typeof registry === 'string') return { exitCode: 2, output: `error: ${registry}\n` };
   const config: Config = {
     ...settings,
-    ...{ version, path: env.PATH || DEFAULT_PATH },
+    version,
+    path: env.PATH || DEFAULT_PATH,
     ...registry,
   };
   return { run: Object.freeze(config) };

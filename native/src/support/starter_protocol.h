@@ -1,7 +1,7 @@
-// What the daemon and the starter, its child that forks for it, tell each other. A request is a plan with descriptors: reports,
-// 0 to 2 of the new process, and, if the plan is longer than PLAN_BYTES, a file with the plan, whose place one byte takes.
-// A plan is a plan_head, the supplementary groups (u32), and strings that end with NUL: cgroup to create or "", file, working
-// directory, arguments, variables.
+// What the daemon and the starter, its child that forks for it, tell each other. A request is a plan with descriptors:
+// reports, 0 to 2 of the new process, and, if the plan is longer than PLAN_BYTES, a file with the plan, whose place one
+// byte takes. A plan is a plan_head, the supplementary groups (u32), and strings that end with NUL: cgroup to create or
+// "", file, working directory, arguments, variables.
 #pragma once
 
 #include <errno.h>

@@ -28,8 +28,9 @@ interface Batch {
 type Run = <T>(lane: Lane, job: () => T | Promise<T>) => Promise<T>;
 
 /**
- * Jobs of the addon for one directory that begin in one turn of the event loop, or while the first of them wait for a place,
- * make one trip to the thread pool, which takes more CPU than a look-up or a small write. None of them waits long for another: see docs/decisions/042-recall.md.
+ * Jobs of the addon for one directory that begin in one turn of the event loop, or while the first of them wait for a
+ * place, make one trip to the thread pool, which takes more CPU than a look-up or a small write. None of them waits
+ * long for another: see docs/decisions/042-recall.md.
  */
 export class Batches {
   readonly #run: Run;

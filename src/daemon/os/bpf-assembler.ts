@@ -20,30 +20,36 @@ export type Line = Instruction | string;
 const SIZES = { 32: 0x00, 64: 0x18 } as const;
 type Bits = keyof typeof SIZES;
 
-export const copy = (to: Register, from: Register): Line => ({ code: 0xbf, to, from });
-export const set = (to: Register, value: number): Line => ({ code: 0xb7, to, value });
-export const add = (to: Register, value: number): Line => ({ code: 0x07, to, value });
-export const load = (to: Register, from: Register, offset: number, bits: Bits = 32): Line => ({
-  ...{ code: 0x61 | SIZES[bits], to, from, offset },
-});
+type Operation<Values extends readonly unknown[]> = (...values: Values) => Line;
+const ofRegisters = (code: number): Operation<[to: Register, from: Register]> => {
+  return (to, from) => ({ code, to, from });
+};
+const ofValue = (code: number): Operation<[to: Register, value: number]> => {
+  return (to, value) => ({ code, to, value });
+};
+const toMemory = (code: number): Operation<[to: Register, offset: number, from: Register]> => {
+  return (to, offset, from) => ({ code, to, from, offset });
+};
+const branch = (code: number): Operation<[to: Register, value: number, label: string]> => {
+  return (to, value, label) => ({ code, to, value, label });
+};
+
+export const copy = ofRegisters(0xbf);
+export const set = ofValue(0xb7);
+export const add = ofValue(0x07);
+export function load(to: Register, from: Register, offset: number, bits: Bits = 32): Line {
+  return { code: 0x61 | SIZES[bits], to, from, offset };
+}
 /** Of 32 bits. */
-export const store = (to: Register, offset: number, from: Register): Line => ({
-  ...{ code: 0x63, to, from, offset },
-});
+export const store = toMemory(0x63);
 /** Atomic, of 64 bits. */
-export const addTo = (to: Register, offset: number, from: Register): Line => ({
-  ...{ code: 0xdb, to, from, offset },
-});
+export const addTo = toMemory(0xdb);
 export const jump = (label: string): Line => ({ code: 0x05, label });
-export const ifEqual = (to: Register, value: number, label: string): Line => ({
-  ...{ code: 0x15, to, value, label },
-});
-export const ifOther = (to: Register, value: number, label: string): Line => ({
-  ...{ code: 0x55, to, value, label },
-});
-export const ifOtherThan = (to: Register, from: Register, label: string): Line => ({
-  ...{ code: 0x5d, to, from, label },
-});
+export const ifEqual = branch(0x15);
+export const ifOther = branch(0x55);
+export function ifOtherThan(to: Register, from: Register, label: string): Line {
+  return { code: 0x5d, to, from, label };
+}
 /** A function of the kernel, enum bpf_func_id. */
 export const call = (value: number): Line => ({ code: 0x85, value });
 export const exit: Line = { code: 0x95 };

@@ -3,7 +3,13 @@ import { native } from './native.ts';
 
 /** linux/bpf.h, enum bpf_cmd. */
 const COMMAND = {
-  ...{ mapCreate: 0, mapLookup: 1, mapUpdate: 2, mapDelete: 3, programLoad: 5, typeLoad: 18, linkCreate: 28 },
+  mapCreate: 0,
+  mapLookup: 1,
+  mapUpdate: 2,
+  mapDelete: 3,
+  programLoad: 5,
+  typeLoad: 18,
+  linkCreate: 28,
 } as const;
 /** Those in use, enum bpf_map_type. */
 export const MAP = { hash: 1, socketMap: 15, socketStorage: 24 } as const;
@@ -87,7 +93,11 @@ export function loadProgram(name: string, type: number, attach: number, instruct
   const count = instructions.length / WORD;
   const license = Buffer.from('Apache-2.0\0');
   return bpf(COMMAND.programLoad, {
-    ...{ 0: type, 4: count, 8: instructions, 16: license, 68: attach },
+    0: type,
+    4: count,
+    8: instructions,
+    16: license,
+    68: attach,
     ...nameAt(48, name),
   });
 }

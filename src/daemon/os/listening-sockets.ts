@@ -28,7 +28,10 @@ const TURN = 2048;
 const AF_INET6 = 10;
 const IPPROTO_TCP = 6;
 const TCP_LISTEN = 10;
-/** struct nlmsghdr: length, type, flags, sequence, port; numbers are the machine's, little-endian on all that are supported. */
+/**
+ * struct nlmsghdr: length, type, flags, sequence, port; numbers are the machine's, little-endian on all that are
+ * supported.
+ */
 const MESSAGE_HEAD = 16;
 const BODY = MESSAGE_HEAD / WORD;
 /** NLM_F_REQUEST | NLM_F_DUMP */

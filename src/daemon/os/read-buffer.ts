@@ -60,8 +60,8 @@ export class ReadBuffer {
 }
 
 /**
- * What a killed program had read from a pipe and perhaps not used; null: nothing. `transit`: descriptor of the pipe that bytes
- * pass through. Throws read(2)'s errors.
+ * What a killed program had read from a pipe and perhaps not used; null: nothing. `transit`: descriptor of the pipe
+ * that bytes pass through. Throws read(2)'s errors.
  */
 export function readInFlight(buffer: number, transit: number): InFlight | null {
   const memory = Buffer.alloc(OWNERS_AT);

@@ -237,7 +237,10 @@ export class KeptRecord {
     this.key = key;
   }
 
-  /** `isLast`: it is not set again, and dropped in the order of other last ones: removing any other one of many takes long. */
+  /**
+   * `isLast`: it is not set again, and dropped in the order of other last ones: removing any other one of many takes
+   * long.
+   */
   set(state: object, descriptors: NamedDescriptors = {}, isLast = false): void {
     const earlier = this.#remove;
     this.#remove = this.#store.put(this.key, state, descriptors, isLast);

@@ -6,7 +6,10 @@ import { handleOf, resetSocket } from './socket-handle.ts';
 
 /** Of one splice, in bytes; fits a core's cache. */
 const MOST = 256 * 1024;
-/** The same while the pipes hold more than they should, and of each connection when all have had `TURN_BYTES` in a turn of the event loop. */
+/**
+ * The same while the pipes hold more than they should, and of each connection when all have had `TURN_BYTES` in a turn
+ * of the event loop.
+ */
 const LEAST = 16 * 1024;
 /** What the pipes should hold at most, in bytes. */
 const AMPLE = 32 * 1024 * 1024;

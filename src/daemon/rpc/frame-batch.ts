@@ -65,7 +65,10 @@ export class FrameBatch {
     else this.allocate(bytes.length).set(bytes);
   }
 
-  /** Writes all frames; `isLast`: and ends the response. Returns null if the kernel has taken them already, else a promise that resolves when it has. */
+  /**
+   * Writes all frames; `isLast`: and ends the response. Returns null if the kernel has taken them already, else a
+   * promise that resolves when it has.
+   */
   send(response: ServerResponse, isLast = false): Promise<void> | null {
     this.#join();
     this.hold();

@@ -54,8 +54,10 @@ export function mountConnect(
       const accepted = CONTENT_TYPES.filter((type) => handler.supportedContentType(type));
       types.set(path, accepted);
       const routes = {
-        ...{ stream: streams.get(path) ?? null, unary: unary.get(path) ?? null },
-        ...{ handler, accepted },
+        stream: streams.get(path) ?? null,
+        unary: unary.get(path) ?? null,
+        handler,
+        accepted,
       };
       const isStream = handler.method.methodKind !== 'unary';
       scope.post(path, (request, reply) => {

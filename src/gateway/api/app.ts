@@ -124,7 +124,10 @@ function logOperations(app: FastifyInstance, logger: Logger): void {
     const sandboxID = (params as { readonly id?: string } | null)?.id;
     logger.info(
       {
-        ...{ operation, sandboxID, status: reply.statusCode, ms: Math.round(reply.elapsedTime) },
+        operation,
+        sandboxID,
+        status: reply.statusCode,
+        ms: Math.round(reply.elapsedTime),
         ...idsOf(request),
       },
       'operation',

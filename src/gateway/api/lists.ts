@@ -27,7 +27,12 @@ export const listSchema = {
   properties: {
     // The Python client repeats it, others separate by commas.
     state: { type: ['string', 'array'] },
-    ...{ metadata: text, template: text, startedAfter: text, order: text, limit: text, nextToken: text },
+    metadata: text,
+    template: text,
+    startedAfter: text,
+    order: text,
+    limit: text,
+    nextToken: text,
   },
 } as const;
 
@@ -49,7 +54,8 @@ export function readPage(query: ListQuery, defaultOrder: Order): Page {
   if (!/^[1-9]\d{0,3}$/.test(limit) || Number(limit) > MOST)
     throw malformed('limit', `a whole number from 1 to ${MOST}`, limit);
   return {
-    ...{ order, limit: Number(limit) },
+    order,
+    limit: Number(limit),
     after: nextToken ? readToken(nextToken) : null,
     startedFrom: startedAfter === undefined ? 0 : readTime(startedAfter),
     matches: readFilter(query),

@@ -44,7 +44,9 @@ export const registerSchema = {
     owner: { type: 'string', pattern: SANDBOX_ID.source },
     templateID: text,
     alias: text,
-    ...{ cpuCount: size, memoryMB: size, diskSizeMB: size },
+    cpuCount: size,
+    memoryMB: size,
+    diskSizeMB: size,
     timeout,
   },
 } as const;

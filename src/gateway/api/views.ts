@@ -34,7 +34,11 @@ export class Views {
         onTimeout: onExpiry === 'remove' ? 'kill' : 'pause',
         autoResume: this.#parts.resumes.isFor(sandbox),
       },
-      ...{ address, port, metadata, envdVersion, onExpiry },
+      address,
+      port,
+      metadata,
+      envdVersion,
+      onExpiry,
       domain: isNameable(id) ? this.#parts.domain : null,
       startedAt: new Date(startedAt).toISOString(),
       endAt: new Date(deadline).toISOString(),
@@ -61,7 +65,9 @@ function descriptionOf({ templateID = '', alias, owner, ...sandbox }: Sandbox) {
     templateID,
     ...(alias !== undefined && { alias }),
     clientID: owner ?? '',
-    ...{ cpuCount, memoryMB, diskSizeMB },
+    cpuCount,
+    memoryMB,
+    diskSizeMB,
   };
 }
 
@@ -75,8 +81,11 @@ export function metricOf(figures: Awaited<ReturnType<typeof measure>>) {
     timestampUnix: figures.ts,
     cpuCount: figures.cpu_count,
     cpuUsedPct: figures.cpu_used_pct,
-    ...{ memTotal: figures.mem_total, memUsed: figures.mem_used, memCache: figures.mem_cache },
-    ...{ diskTotal: figures.disk_total, diskUsed: figures.disk_used },
+    memTotal: figures.mem_total,
+    memUsed: figures.mem_used,
+    memCache: figures.mem_cache,
+    diskTotal: figures.disk_total,
+    diskUsed: figures.disk_used,
   };
 }
 

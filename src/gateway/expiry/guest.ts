@@ -115,7 +115,11 @@ async function call(
   let body = '';
   try {
     const outgoing = request({
-      ...{ host: address, port, path: operation, method, agent: false },
+      host: address,
+      port,
+      path: operation,
+      method,
+      agent: false,
       headers: { 'content-length': 0, ...(accessToken !== null && { 'x-access-token': accessToken }) },
       signal: signal ? AbortSignal.any([limit, signal]) : limit,
     });

@@ -1,8 +1,8 @@
 import { LEASE_MS } from '../leases/transitions.ts';
 
 /**
- * The lease of this gateway on a sandbox, as far as it can know without asking: by its own clock, from before it asked for it.
- * A gateway that was suspended for longer must not call the guest, on which another one works by then.
+ * The lease of this gateway on a sandbox, as far as it can know without asking: by its own clock, from before it asked
+ * for it. A gateway that was suspended for longer must not call the guest, on which another one works by then.
  */
 export class HeldLease {
   /** Aborts when it is lost, or the gateway stops. */

@@ -34,7 +34,9 @@ export function hookRequest(event: HookEvent, sandbox: Sandbox) {
     outcome: wantedOutcome(event, sandbox),
     attempt: failures + 1,
     endAt: new Date(deadline).toISOString(),
-    ...{ address, port, metadata },
+    address,
+    port,
+    metadata,
     freeze: observed?.freeze ?? null,
     collapse: observed?.collapse ?? null,
   };
@@ -75,10 +77,13 @@ export class UrlHook implements Hook {
     return fetch(this.#url, {
       method: 'POST',
       headers: {
-        ...{ 'content-type': 'application/json', 'idempotency-key': request.expiryID },
+        'content-type': 'application/json',
+        'idempotency-key': request.expiryID,
         ...this.#signer.headersFor(request.expiryID, body),
       },
-      ...{ body, signal, redirect: 'error' },
+      body,
+      signal,
+      redirect: 'error',
     });
   }
 }

@@ -26,8 +26,8 @@ export interface Witnesses {
 }
 
 /**
- * Asks where the server is that takes writes. More than half must tell, and all who do must agree: a server that is back while
- * another one is put in its place would take changes, which are lost.
+ * Asks where the server is that takes writes. More than half must tell, and all who do must agree: a server that is
+ * back while another one is put in its place would take changes, which are lost.
  *
  * @param url with another host and port, that of the server
  */

@@ -95,8 +95,8 @@ export class RedisLink implements Disposable {
   }
 
   /**
-   * To be called with an answer that is another command's: replies are told apart by their order alone, so nothing that comes on
-   * this connection counts any more. Throws `unavailable`.
+   * To be called with an answer that is another command's: replies are told apart by their order alone, so nothing that
+   * comes on this connection counts any more. Throws `unavailable`.
    */
   distrust(): never {
     const reason = new EnvdError('unavailable', 'the registry has answered what was not asked');

@@ -132,7 +132,10 @@ const ENTER = `${LIST}
 /** A script on one key, with arguments as they are. */
 function script<T>(SCRIPT: string, readOnly: boolean, transformReply: (reply: unknown) => T) {
   return defineScript({
-    ...{ SCRIPT, NUMBER_OF_KEYS: 1, IS_READ_ONLY: readOnly, transformReply },
+    SCRIPT,
+    NUMBER_OF_KEYS: 1,
+    IS_READ_ONLY: readOnly,
+    transformReply,
     parseCommand(parser, key: string, values: readonly string[]) {
       parser.pushKey(key);
       parser.push(...values);
@@ -153,7 +156,9 @@ export const SCRIPTS = {
 
 /** The names of keys. */
 export const KEYS = {
-  ...{ attention: ATTENTION, daemons: DAEMONS, started: STARTED },
+  attention: ATTENTION,
+  daemons: DAEMONS,
+  started: STARTED,
   record: (id: string) => RECORD + id,
   ofOwner: (owner: string | null) => (owner === null ? STARTED : `${STARTED}:${owner}`),
   phase: (phase: string) => PHASE + phase,

@@ -25,7 +25,10 @@ export interface Due {
 
 export type Order = 'asc' | 'desc';
 
-/** A place in the order of the start of sandboxes; those that started in the same millisecond are in the order of their ids. */
+/**
+ * A place in the order of the start of sandboxes; those that started in the same millisecond are in the order of their
+ * ids.
+ */
 export interface Position {
   /** Unix ms. */
   readonly startedAt: number;
@@ -196,8 +199,8 @@ export class Registry {
   }
 
   /**
-   * Has all paused sandboxes forgotten after `keptMs` that are to be kept for ever: an earlier version has paused them, or a gateway
-   * that was told so.
+   * Has all paused sandboxes forgotten after `keptMs` that are to be kept for ever: an earlier version has paused them,
+   * or a gateway that was told so.
    */
   async dateEndless(keptMs: number, signal: AbortSignal): Promise<void> {
     for (;;) {

@@ -26,7 +26,9 @@ export class AccessLog {
     stream.once('close', () => {
       const response = stream instanceof ServerResponse ? stream : null;
       const line = {
-        ...{ method, path: pathOf(url), client },
+        method,
+        path: pathOf(url),
+        client,
         ...(target && { sandboxID: target.id, port: target.port }),
         // That of an upgrade is the sandbox' own.
         ...(response?.headersSent && { status: response.statusCode }),

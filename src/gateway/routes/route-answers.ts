@@ -9,7 +9,10 @@ import type { TargetReader } from './target.ts';
 const PATH = /^\/gateway\/route(?=[/?]|$)/;
 /** A target behind a prefix, as the client sent it. */
 const PREFIXED = /^(\?refusal=pass&target=)?(\/.*)$/s;
-/** Names the request target that is asked about; another one may be named by `?uri-header=`, as the host's by `?host-header=`. */
+/**
+ * Names the request target that is asked about; another one may be named by `?uri-header=`, as the host's by
+ * `?host-header=`.
+ */
 const URI_HEADER = 'x-original-uri';
 
 export interface RouteAnswerParts {
@@ -81,8 +84,8 @@ export class RouteAnswers {
 const common = { 'cache-control': 'no-store', 'content-length': 0 };
 
 /**
- * For nginx, whose own key makes half a second of it. Only for what is in that key: so for no other header of the sandbox, and not
- * for a request with `Via`. Not for a sandbox that expires meanwhile, nor where requests are counted.
+ * For nginx, whose own key makes half a second of it. Only for what is in that key: so for no other header of the
+ * sandbox, and not for a request with `Via`. Not for a sandbox that expires meanwhile, nor where requests are counted.
  */
 const KEPT_MS = 1000;
 const kept = { 'x-accel-expires': String(KEPT_MS / 1000), 'content-length': 0 };

@@ -62,8 +62,8 @@ export class Collapser {
   }
 
   /**
-   * V8 optimises code again, which a collapse has ended: that costs more frames than the first calls after a resume. Not while
-   * an operation holds the lock: the work of a collapse is no reason.
+   * V8 optimises code again, which a collapse has ended: that costs more frames than the first calls after a resume.
+   * Not while an operation holds the lock: the work of a collapse is no reason.
    */
   optimiseAgain(): void {
     if (!this.#lock.isHeld) this.#optimise(true);

@@ -1,6 +1,5 @@
 import { constants } from 'node:fs';
 import { setImmediate } from 'node:timers/promises';
-import { Disposables } from '../../../base/disposables.ts';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { type BytePath, bytePath, joinBytes } from '../../os/byte-path.ts';
 import { DirectoryListing, type RawEntry } from '../../os/entries.ts';
@@ -30,7 +29,7 @@ interface Level {
  */
 export async function* listDir(path: string, depth: number, source: EntrySource): AsyncGenerator<Entry[]> {
   const described = { names: source.users.names(), metadataPrefix: source.metadataPrefix };
-  using owned = new Disposables();
+  using owned = new DisposableStack();
   const levels: Level[] = [await openRoot(path, depth > 1, source, owned)];
   let batch: Entry[] = [];
   for (let level = levels.at(-1); level; level = levels.at(-1)) {
@@ -58,7 +57,7 @@ async function openRoot(
   path: string,
   isDeep: boolean,
   source: EntrySource,
-  owned: Disposables,
+  owned: DisposableStack,
 ): Promise<Level> {
   try {
     return await openMount(bytePath(path), path === '/' ? '' : path, isDeep, source, owned);
@@ -73,10 +72,9 @@ async function openMount(
   shown: string,
   isDeep: boolean,
   { metadataPrefix, lanes }: EntrySource,
-  owned: Disposables,
+  owned: DisposableStack,
 ): Promise<Level> {
-  const top = await DirectoryListing.open(path, metadataPrefix, isDeep, lanes);
-  owned.add(() => top[Symbol.dispose]());
+  const top = owned.use(await DirectoryListing.open(path, metadataPrefix, isDeep, lanes));
   return { top, path: '', shown, entries: top.entries[Symbol.iterator]() };
 }
 
@@ -100,7 +98,7 @@ async function openBelow(
   { top, path: above, shown: shownAbove }: Level,
   name: Buffer,
   source: EntrySource,
-  owned: Disposables,
+  owned: DisposableStack,
 ): Promise<Level | null> {
   const path = joinBytes(above, bytePath(name));
   const shown = `${shownAbove}/${name}`;
@@ -118,7 +116,7 @@ async function openOtherMount(
   path: BytePath,
   shown: string,
   source: EntrySource,
-  owned: Disposables,
+  owned: DisposableStack,
 ): Promise<Level | null> {
   try {
     return await openMount(joinBytes(top.path, path), shown, true, source, owned);

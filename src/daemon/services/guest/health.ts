@@ -31,7 +31,10 @@ export class Health {
     const { version, freezer, filesystemFreezer } = this.#sources;
     const frozen = { workload: freezer.active, filesystem: filesystemFreezer.active };
     return {
-      ...{ version, interface: INTERFACE_VERSION, since: this.#since, frozen },
+      version,
+      interface: INTERFACE_VERSION,
+      since: this.#since,
+      frozen,
       abilities: await abilities(this.#sources, !frozen.filesystem),
     };
   }

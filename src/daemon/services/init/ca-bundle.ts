@@ -69,7 +69,8 @@ export function trustVariables({ bundle, local }: TrustStore): Record<string, st
   return {
     ...Object.fromEntries(all.map((name) => [name, bundle])),
     // These add to their own.
-    ...{ NODE_EXTRA_CA_CERTS: local, DENO_CERT: local },
+    NODE_EXTRA_CA_CERTS: local,
+    DENO_CERT: local,
   };
 }
 

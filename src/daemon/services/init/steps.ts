@@ -97,7 +97,9 @@ function lastingSteps({
 }: InitDependencies): LastingStep[] {
   /** Writing to the file system blocks while it is frozen. */
   const whenThawed = (name: string, wanted: LastingStep['wanted'], run: LastingStep['run']): LastingStep => ({
-    ...{ name, wanted, runs: 'unless stale' },
+    name,
+    wanted,
+    runs: 'unless stale',
     async run(request) {
       await filesystemFreezer.release();
       await run(request);

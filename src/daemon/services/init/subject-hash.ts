@@ -18,7 +18,10 @@ const UTF8 = 12;
 /** How the bytes of the string types are read: UTF8String, PrintableString, T61String, IA5String, VisibleString. */
 const ENCODINGS: Readonly<Record<number, BufferEncoding>> = {
   [UTF8]: 'utf8',
-  ...{ 19: 'latin1', 20: 'latin1', 22: 'latin1', 26: 'latin1' },
+  19: 'latin1',
+  20: 'latin1',
+  22: 'latin1',
+  26: 'latin1',
 };
 const BMP = 30;
 const UNIVERSAL = 28;

@@ -83,7 +83,8 @@ export class Forward implements Disposable {
   }
 
   /**
-   * Takes the port, and what is not steered. Throws EADDRINUSE when somebody else listens there, EADDRNOTAVAIL without the address.
+   * Takes the port, and what is not steered. Throws EADDRINUSE when somebody else listens there, EADDRNOTAVAIL without
+   * the address.
    */
   async listen(host: string): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();

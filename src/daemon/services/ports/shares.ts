@@ -4,9 +4,9 @@ import type { Listener } from './forward.ts';
 const USER_SHARE = 0.5;
 
 /**
- * At most `most` of the listeners: one of each user, then a second of each, and so on, so that no user, and no number of users
- * with many, keeps another from the first; half of all of one user. Of one user, and of several with as many, those come
- * first that are first.
+ * At most `most` of the listeners: one of each user, then a second of each, and so on, so that no user, and no number
+ * of users with many, keeps another from the first; half of all of one user. Of one user, and of several with as many,
+ * those come first that are first.
  */
 export function fairShares(listeners: Iterable<Listener>, most: number): Listener[] {
   const share = Math.max(1, Math.floor(most * USER_SHARE));

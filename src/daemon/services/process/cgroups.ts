@@ -29,8 +29,10 @@ export interface WorkloadLimits {
 
 /** Terminals come before other processes of the user. */
 export const DEFAULT_LIMITS: WorkloadLimits = {
-  ...{ maxTasks: null, maxMemory: null },
-  ...{ cpuWeights: { user: 50, ptys: 200 }, ioWeights: { user: 10, ptys: 50 } },
+  maxTasks: null,
+  maxMemory: null,
+  cpuWeights: { user: 50, ptys: 200 },
+  ioWeights: { user: 10, ptys: 50 },
 };
 
 /** Memory limit of the workload, in bytes; the rest is reserved for the system and the daemon. */

@@ -41,8 +41,8 @@ export interface ProcessCounts {
 }
 
 /**
- * CPU time of the process and of its children that it has waited for, or, after a crash of the daemon, of the whole tree; peak
- * memory of the whole tree.
+ * CPU time of the process and of its children that it has waited for, or, after a crash of the daemon, of the whole
+ * tree; peak memory of the whole tree.
  */
 export interface ResourceUsage {
   readonly userMicros: number;
@@ -70,7 +70,10 @@ export interface EndEvent {
 
 export type ProcessEvent = StartEvent | GapEvent | OutputEvent | EndEvent;
 
-/** `expired`: the deadline killed it. `tree`: usage of the process and all below it, or null; its CPU time counts, if it is told. */
+/**
+ * `expired`: the deadline killed it. `tree`: usage of the process and all below it, or null; its CPU time counts, if it
+ * is told.
+ */
 export function endEvent(exit: ProcessExit, expired: boolean, tree: TreeUsage | null): EndEvent {
   const { code, signal } = exit;
   const { userMicros, systemMicros } = tree?.cpu ?? exit;

@@ -61,7 +61,10 @@ export class OutputStore {
 
   readonly #marks = [this.#mark(0), this.#mark(1), this.#mark(2)] as const;
 
-  /** `limitBytes`: of one process; `totalBytes`: of all. No memory is taken until something is kept: then `onMemory` is told. */
+  /**
+   * `limitBytes`: of one process; `totalBytes`: of all. No memory is taken until something is kept: then `onMemory` is
+   * told.
+   */
   constructor(limitBytes: number, totalBytes: number, onMemory: (memory: SharedMemory) => void = () => {}) {
     this.#onMemory = onMemory;
     const large = Math.min(LARGE_BYTES, limitBytes / BLOCKS_PER_LIMIT) & -ALIGNMENT;

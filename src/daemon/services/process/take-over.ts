@@ -53,8 +53,13 @@ export function takeOverProcess(
   });
   const { config, tag } = state;
   return new ManagedProcess({
-    ...{ config, tag, output, leaf, channels: opened },
-    ...{ spawned: spawnedBefore(state), past: state },
+    config,
+    tag,
+    output,
+    leaf,
+    channels: opened,
+    spawned: spawnedBefore(state),
+    past: state,
   });
 }
 

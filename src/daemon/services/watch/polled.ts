@@ -73,8 +73,8 @@ export class PolledWatches implements Disposable {
   }
 
   /**
-   * The events since the last call, in order, at most 8192; empty after the watched directory is gone. Throws `not_found`, and
-   * `resource_exhausted` when a new directory could not be watched.
+   * The events since the last call, in order, at most 8192; empty after the watched directory is gone. Throws
+   * `not_found`, and `resource_exhausted` when a new directory could not be watched.
    */
   take(id: string): readonly WatchEvent[] {
     const polled = this.#find(id);

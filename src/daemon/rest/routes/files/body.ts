@@ -41,7 +41,10 @@ export class RequestBody {
     return !this.#isCoded && this.#check === null;
   }
 
-  /** Pushes all of it into the sink. `room`: see `pump`. Throws `aborted` when it is incomplete, `invalid_argument` for malformed gzip. */
+  /**
+   * Pushes all of it into the sink. `room`: see `pump`. Throws `aborted` when it is incomplete, `invalid_argument` for
+   * malformed gzip.
+   */
   async pump(sink: Sink, room: Allowance): Promise<void> {
     await pump(this.stream, sink, room).catch((error) => Promise.reject(bodyError(error)));
   }

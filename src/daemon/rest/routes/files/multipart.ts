@@ -38,8 +38,8 @@ export interface Part {
 }
 
 /**
- * Calls `receive` for one part after the other of `stream`, the multipart body of `request` after decoding. `room`: see `pump`. Throws an
- * error with status 413 for too many parts, and the errors of the parser and of `body`.
+ * Calls `receive` for one part after the other of `stream`, the multipart body of `request` after decoding. `room`: see
+ * `pump`. Throws an error with status 413 for too many parts, and the errors of the parser and of `body`.
  */
 export async function deliverParts(
   request: FastifyRequest,

@@ -33,8 +33,8 @@ function uploadType(request: FastifyRequest): string {
 }
 
 /**
- * The files in the body of `reply`'s request; `path`: from the query, empty when absent; `room`: see `pump`. After them the rest of the body
- * is discarded. Throws at the end when a digest does not match.
+ * The files in the body of `reply`'s request; `path`: from the query, empty when absent; `room`: see `pump`. After them
+ * the rest of the body is discarded. Throws at the end when a digest does not match.
  */
 export function uploadSource(reply: FastifyReply, path: string, room: Allowance): UploadSource {
   return {

@@ -132,7 +132,12 @@ export class TarReader {
       refuse('the map of a sparse file does not fit its size');
     const time = paxTime(records, refuse) ?? { seconds: header.seconds, nanoseconds: 0 };
     return {
-      ...{ ...header, ...time, name, link, size, ranges },
+      ...header,
+      ...time,
+      name,
+      link,
+      size,
+      ranges,
       uid: paxNumber(records, 'uid', refuse) ?? header.uid,
       gid: paxNumber(records, 'gid', refuse) ?? header.gid,
       attributes: paxAttributes(records),
