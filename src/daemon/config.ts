@@ -18,29 +18,17 @@ import type { Command } from './os/program.ts';
 import { type StoredDescriptor, takeStored } from './os/systemd.ts';
 import type { WorkloadLimits } from './services/process/cgroups.ts';
 
-/** The validated configuration; only this file reads argv and the environment. */
-export interface Config {
+/** The flags that have a default. */
+interface Defaulted {
   /** 0: any free port. */
   readonly port: number;
   readonly host: string;
-  /** The cgroup v2 directory in which `user` and `ptys` are created; null: `envd` at the mount point. */
-  readonly cgroupRoot: string | null;
   readonly cgroups: boolean;
   readonly logLevel: LogLevel;
-  /** Whether the log has the programs and arguments of processes. */
-  readonly logArguments: boolean;
   /** The directory of state that is kept across restarts of the daemon, but not across boots. */
   readonly runtimeDirectory: string;
-  /** The URL of the platform's metadata service; null: none. */
-  readonly metadataService: URL | null;
-  /** Whether that is the default, where none need be. */
-  readonly metadataIsOptional: boolean;
-  /** IPv4 address at which localhost listeners are reachable; `off`: nowhere; null: that of the default route. */
-  readonly forwardAddress: string | null;
   /** Whether the kernel gives connections to localhost listeners itself, where it can. */
   readonly steering: boolean;
-  /** The URL of the collector that gets the log; null: the one that the metadata service names; `off`: none. */
-  readonly logCollector: URL | 'off' | null;
   /** A directory of the file system that /fsfreeze freezes. */
   readonly fsfreezePath: string;
   /** Bytes of output kept per process, for clients that resume a stream. */
@@ -57,19 +45,35 @@ export interface Config {
   readonly maxStreams: number;
   /** The most processes of clients, without their descendants, that run at a time. */
   readonly maxProcesses: number;
-  readonly workload: WorkloadLimits;
   /** Time until a started program must run, in seconds; then it is killed. */
   readonly startTimeout: number;
   /** Time that the program of an upgrade has to load and to read the version of the state, in seconds. */
   readonly upgradeTimeout: number;
   /** The longest time that a request to a file system which may not answer, such as FUSE or NFS, may take, in seconds. */
   readonly fileTimeout: number;
+  /** Prefix of names in the guest: extended attributes, variables, the directory in /run. */
+  readonly namePrefix: string;
+}
+
+/** The validated configuration; only this file reads argv and the environment. */
+export interface Config extends Defaulted {
+  /** The cgroup v2 directory in which `user` and `ptys` are created; null: `envd` at the mount point. */
+  readonly cgroupRoot: string | null;
+  /** Whether the log has the programs and arguments of processes. */
+  readonly logArguments: boolean;
+  /** The URL of the platform's metadata service; null: none. */
+  readonly metadataService: URL | null;
+  /** Whether that is the default, where none need be. */
+  readonly metadataIsOptional: boolean;
+  /** IPv4 address at which localhost listeners are reachable; `off`: nowhere; null: that of the default route. */
+  readonly forwardAddress: string | null;
+  /** The URL of the collector that gets the log; null: the one that the metadata service names; `off`: none. */
+  readonly logCollector: URL | 'off' | null;
+  readonly workload: WorkloadLimits;
   /** UV_THREADPOOL_SIZE: threads in libuv's pool. */
   readonly threads: number;
   /** PATH of the daemon and, by default, of the processes it starts. */
   readonly path: string;
-  /** Prefix of names in the guest: extended attributes, variables, the directory in /run. */
-  readonly namePrefix: string;
   /** The version of the build. */
   readonly version: string;
   /** What replaces this program in an upgrade, and how this one was started. */
@@ -88,27 +92,8 @@ export interface Config {
   readonly journalStream: string | null;
 }
 
-/** The values of flags; optional if they have no default. */
-type Settings = Omit<
-  Config,
-  | 'version'
-  | 'path'
-  | 'threads'
-  | 'notifySocket'
-  | 'journalStream'
-  | 'cgroupRoot'
-  | 'workload'
-  | 'metadataService'
-  | 'metadataIsOptional'
-  | 'forwardAddress'
-  | 'logCollector'
-  | 'commands'
-  | 'tryUpgrade'
-  | 'doctor'
-  | 'handover'
-  | 'stored'
-  | 'logArguments'
-> & {
+/** The flags as they were given. */
+interface Settings extends Defaulted, WorkloadSettings {
   readonly logArguments?: true;
   readonly cgroupRoot?: string;
   readonly metadataService?: string;
@@ -118,7 +103,7 @@ type Settings = Omit<
   readonly commit?: true;
   readonly tryUpgrade?: true;
   readonly doctor?: true;
-} & WorkloadSettings;
+}
 
 /** Where platforms have it. */
 const METADATA_SERVICE = 'http://169.254.169.254/';

@@ -2,10 +2,9 @@ import { basename } from 'node:path';
 import { pipeline } from 'node:stream';
 import zlib from 'node:zlib';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { EnvdError } from '../../../../base/errors.ts';
 import type { ArchiveFormat } from '../../queries.ts';
 import { sendStream } from './body-writer.ts';
-import { chooseCoding, dispositionOf } from './content-headers.ts';
+import { dispositionOf, requireCoding } from './content-headers.ts';
 import { GZIP } from './download-response.ts';
 
 const TYPES: Readonly<Record<ArchiveFormat, string>> = {
@@ -20,7 +19,7 @@ export async function sendArchive(
   { format, path, chunks }: { format: ArchiveFormat; path: string; chunks: AsyncGenerator<Buffer> },
 ): Promise<FastifyReply> {
   const type = TYPES[format];
-  const coding = format === 'tar' ? codingFor(request, type) : 'identity';
+  const coding = format === 'tar' ? requireCoding(request.headers['accept-encoding'], type) : 'identity';
   reply.headers({
     'content-type': type,
     'content-disposition': dispositionOf(`${basename(path) || 'root'}.${format}`),
@@ -35,12 +34,4 @@ export async function sendArchive(
     return reply.send();
   }
   return sendStream(reply, isCompressed ? pipeline(chunks, zlib.createGzip(GZIP), () => {}) : chunks);
-}
-
-function codingFor(request: FastifyRequest, type: string): 'identity' | 'gzip' {
-  const accept = request.headers['accept-encoding'];
-  const coding = chooseCoding(accept, type);
-  if (coding !== null) return coding;
-  const message = `no acceptable content coding: '${accept}' excludes identity and gzip`;
-  throw new EnvdError('not_acceptable', message);
 }

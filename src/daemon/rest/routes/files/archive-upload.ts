@@ -2,20 +2,15 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../../../base/errors.ts';
 import type { UnpackedArchive } from '../../../services/files/services.ts';
 import { bodyError, RequestBody } from './body.ts';
-import { metadataOf } from './upload-parts.ts';
+import { mediaTypeOf, metadataOf } from './upload-parts.ts';
 
 const TAR = 'application/x-tar';
 const GZIP = 'application/gzip';
 
 /** Whether the body of an upload is an archive. */
 export function isArchive(request: FastifyRequest): boolean {
-  const type = typeOf(request);
+  const type = mediaTypeOf(request);
   return type === TAR || type === GZIP;
-}
-
-function typeOf({ headers }: FastifyRequest): string {
-  const [type = ''] = (headers['content-type'] ?? '').split(';', 1);
-  return type.trim().toLowerCase();
 }
 
 /**
@@ -27,7 +22,7 @@ export async function receiveArchive(
   path: string,
   unpack: (source: AsyncIterable<Buffer>) => Promise<UnpackedArchive>,
 ): Promise<UnpackedArchive> {
-  const type = typeOf(request);
+  const type = mediaTypeOf(request);
   if (path === '') throw new EnvdError('invalid_argument', `path is required with ${type}`);
   if (Object.keys(metadataOf(request.raw)).length > 0)
     throw new EnvdError('invalid_argument', `metadata in headers cannot be used with ${type}`);

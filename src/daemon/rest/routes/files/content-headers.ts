@@ -2,6 +2,7 @@ import { extname } from 'node:path';
 import { create } from 'content-disposition';
 import mime from 'mime-types';
 import { Negotiator } from 'negotiator';
+import { EnvdError } from '../../../../base/errors.ts';
 
 /** The Content-Type, by the extension of the name; text is assumed to be UTF-8. */
 export function typeOf(name: string): string {
@@ -28,6 +29,14 @@ const COMPRESSED =
 export function chooseCoding(acceptEncoding: string | undefined, contentType: string): Coding | null {
   const preferred: Coding[] = COMPRESSED.test(contentType) ? ['identity', 'gzip'] : [];
   return accepted(acceptEncoding, preferred)[0] ?? null;
+}
+
+/** The same; throws `not_acceptable` when the client accepts none. */
+export function requireCoding(acceptEncoding: string | undefined, contentType: string): Coding {
+  const coding = chooseCoding(acceptEncoding, contentType);
+  if (coding !== null) return coding;
+  const message = `no acceptable content coding: '${acceptEncoding}' excludes identity and gzip`;
+  throw new EnvdError('not_acceptable', message);
 }
 
 /** Whether the client accepts the identity coding. */

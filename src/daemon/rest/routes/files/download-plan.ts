@@ -1,8 +1,14 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import { EnvdError } from '../../../../base/errors.ts';
 import type { ByteRange } from '../../../services/files/content-stream.ts';
 import type { Download } from '../../../services/files/download.ts';
-import { acceptsIdentity, type Coding, chooseCoding, dispositionOf, typeOf } from './content-headers.ts';
+import {
+  acceptsIdentity,
+  type Coding,
+  chooseCoding,
+  dispositionOf,
+  requireCoding,
+  typeOf,
+} from './content-headers.ts';
 import { wantedDigest } from './digests.ts';
 import {
   assertPreconditions,
@@ -65,14 +71,7 @@ function codingFor(headers: IncomingHttpHeaders, contentType: string): Coding {
   const accept = headers['accept-encoding'];
   const isAboutFile = headers.range !== undefined || isConditional(headers) || wantedDigest(headers) !== null;
   if (isAboutFile && acceptsIdentity(accept)) return 'identity';
-  const coding = chooseCoding(accept, contentType);
-  if (coding === null) {
-    throw new EnvdError(
-      'not_acceptable',
-      `no acceptable content coding: '${accept}' excludes identity and gzip`,
-    );
-  }
-  return coding;
+  return requireCoding(accept, contentType);
 }
 
 /**

@@ -2,7 +2,7 @@ import { pipeline, type Readable } from 'node:stream';
 import { promisify } from 'node:util';
 import zlib from 'node:zlib';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { EnvdError } from '../../../../base/errors.ts';
+import { EnvdError, HttpError } from '../../../../base/errors.ts';
 import type { CallScope } from '../../../calls/call-scope.ts';
 import { about } from '../../../os/errno.ts';
 import type { OpenFile } from '../../../os/open-file.ts';
@@ -22,6 +22,8 @@ import { type DownloadPlan, planDownload } from './download-plan.ts';
  */
 export const GZIP = { level: 1, chunkSize: 64 * 1024 };
 
+const RANGE_NOT_SATISFIABLE = new HttpError(416, 'none of the ranges lies in the file');
+
 const gzip = promisify<Buffer, zlib.ZlibOptions, Buffer>(zlib.gzip);
 
 /** Sends the download, and closes it in every case. Throws `resource_exhausted` at the limits of all downloads. */
@@ -34,7 +36,7 @@ export async function sendDownload(
   await using _ = download;
   const plan = await planWith(request, reply, download, limits);
   const range = plan.coding === 'identity' ? download.rangeOf(plan.pieces) : null;
-  if (plan.status === 416) return sendError(reply.headers(plan.headers), rangeNotSatisfiable());
+  if (plan.status === 416) return sendError(reply.headers(plan.headers), RANGE_NOT_SATISFIABLE);
   if (plan.status === 304 || request.method === 'HEAD') return begin(reply, plan).send();
   if (range) return await sendRange(reply, plan, { download, range, limits });
   const body = download.read(plan.pieces);
@@ -92,10 +94,6 @@ async function compress(body: Buffer | Readable): Promise<Buffer | Readable> {
   if (Buffer.isBuffer(body)) return gzip(body, GZIP);
   // Errors reach the reader of the returned stream; `pipeline` destroys both streams.
   return pipeline(body, zlib.createGzip(GZIP), () => {});
-}
-
-function rangeNotSatisfiable(): Error {
-  return Object.assign(new Error('none of the ranges lies in the file'), { statusCode: 416 });
 }
 
 interface Sent {

@@ -17,18 +17,19 @@ const MAX_RESPONSE = 4 * 1024 * 1024;
 
 /** Whether the content type is one of those accepted for uploads. */
 export function isUpload(request: FastifyRequest): boolean {
-  const type = uploadType(request);
+  const type = mediaTypeOf(request);
   return type === RAW || type === MULTIPART;
 }
 
 /** The error for another content type. */
 export function unsupportedType(request: FastifyRequest): EnvdError {
-  const message = `content type '${uploadType(request)}' is not supported: use ${MULTIPART} or ${RAW}`;
+  const message = `content type '${mediaTypeOf(request)}' is not supported: use ${MULTIPART} or ${RAW}`;
   return new EnvdError('invalid_argument', message);
 }
 
-function uploadType(request: FastifyRequest): string {
-  const [type = ''] = (request.headers['content-type'] ?? '').split(';', 1);
+/** The Content-Type without parameters, in lower case; empty when absent. */
+export function mediaTypeOf({ headers }: FastifyRequest): string {
+  const [type = ''] = (headers['content-type'] ?? '').split(';', 1);
   return type.trim().toLowerCase();
 }
 
@@ -42,7 +43,7 @@ export function uploadSource(reply: FastifyReply, path: string, room: Allowance)
       const { request } = reply;
       const body = new RequestBody(request.raw);
       try {
-        if (uploadType(request) === RAW) await receive(rawPart(body, reply, path, room));
+        if (mediaTypeOf(request) === RAW) await receive(rawPart(body, reply, path, room));
         else await deliverFiles(request, { stream: body.stream, room }, path, receive);
         await body.verify();
       } finally {
