@@ -22,8 +22,6 @@ import { type DownloadPlan, planDownload } from './download-plan.ts';
  */
 export const GZIP = { level: 1, chunkSize: 64 * 1024 };
 
-const RANGE_NOT_SATISFIABLE = new HttpError(416, 'none of the ranges lies in the file');
-
 const gzip = promisify<Buffer, zlib.ZlibOptions, Buffer>(zlib.gzip);
 
 /** Sends the download, and closes it in every case. Throws `resource_exhausted` at the limits of all downloads. */
@@ -36,7 +34,10 @@ export async function sendDownload(
   await using _ = download;
   const plan = await planWith(request, reply, download, limits);
   const range = plan.coding === 'identity' ? download.rangeOf(plan.pieces) : null;
-  if (plan.status === 416) return sendError(reply.headers(plan.headers), RANGE_NOT_SATISFIABLE);
+  if (plan.status === 416) {
+    const error = new HttpError(416, 'none of the ranges lies in the file');
+    return sendError(reply.headers(plan.headers), error);
+  }
   if (plan.status === 304 || request.method === 'HEAD') return begin(reply, plan).send();
   if (range) return await sendRange(reply, plan, { download, range, limits });
   const body = download.read(plan.pieces);
