@@ -92,7 +92,8 @@ function chooseSteering(config: Config, kept: SteeringState | null): SteeringCho
   try {
     return { steering: Steering.open(cgroup, config.maxForwards, kept), steeringObstacle: null };
   } catch (error) {
-    return { steering: null, steeringObstacle: messageOf(error) };
+    const needed = 'it needs CONFIG_BPF_SYSCALL and CONFIG_CGROUP_BPF, and root';
+    return { steering: null, steeringObstacle: `the kernel refuses it: ${messageOf(error)}: ${needed}` };
   }
 }
 

@@ -91,7 +91,7 @@ async function dumpFamily(family: number, dump: Dump): Promise<void> {
   const socket = native.openSocketDiagnosis();
   try {
     writeSync(socket, request);
-    for (let until = TURN; readAnswer(socket, dump); ) {
+    for (let until = TURN; readAnswer(socket, family, dump); ) {
       if (dump.count < until) continue;
       until = dump.count + TURN;
       await nextTurn();
@@ -102,23 +102,29 @@ async function dumpFamily(family: number, dump: Dump): Promise<void> {
 }
 
 /** Reads the next part of the answer; false after the last. */
-function readAnswer(socket: number, dump: Dump): boolean {
+function readAnswer(socket: number, family: number, dump: Dump): boolean {
   const answer = new Int32Array(READ_BYTES / WORD);
   const size = readSync(socket, answer) / WORD;
   for (let at = 0; at < size; at += Math.max(BODY, Math.ceil((answer[at] ?? 0) / WORD))) {
     const type = (answer[at + 1] ?? 0) & 0xffff;
-    if (type === NLMSG_ERROR) throwUnlessUnknown(-(answer[at + BODY] ?? 0));
+    if (type === NLMSG_ERROR) throwUnlessNoIPv6(-(answer[at + BODY] ?? 0), family);
     if (type !== SOCK_DIAG_BY_FAMILY) return false;
     dump.append(answer, at + BODY);
   }
   return size > 0;
 }
 
-/** Without IPv6 the kernel knows no such family: ENOENT. */
-function throwUnlessUnknown(errno: number): void {
-  if (errno === constants.errno.ENOENT) return;
+/** A kernel without IPv6 may not know that family; one that does not know IPv4 here cannot tell its sockets at all. */
+function throwUnlessNoIPv6(errno: number, family: number): void {
+  const isUnknown = errno === constants.errno.ENOENT;
+  if (isUnknown && family === AF_INET6) return;
+  const needed = isUnknown ? ', which needs CONFIG_INET_DIAG' : '';
   const code = getSystemErrorName(-errno);
-  throw Object.assign(new Error(`${code}: sock_diag`), { code, errno: -errno, syscall: 'sock_diag' });
+  throw Object.assign(new Error(`${code}: sock_diag${needed}`), {
+    code,
+    errno: -errno,
+    syscall: 'sock_diag',
+  });
 }
 
 /** Calls `visit` for each of them. */

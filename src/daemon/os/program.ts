@@ -1,9 +1,10 @@
 // The program of this process, and its replacement. Sources: execve(2), proc_pid_fd(5).
 import { type ChildProcess, spawn } from 'node:child_process';
-import { closeSync, readFileSync } from 'node:fs';
+import { closeSync, readdirSync, readFileSync } from 'node:fs';
 import process from 'node:process';
-import { EnvdError } from '../../base/errors.ts';
+import { EnvdError, isSystemError } from '../../base/errors.ts';
 import { native } from './native.ts';
+import { relationsOf } from './signals.ts';
 import { existing } from './spawn.ts';
 
 /** A program and its arguments. */
@@ -88,9 +89,18 @@ export function setChildLimits({ descriptors, core }: ChildLimits): void {
   native.childLimits(descriptors, core);
 }
 
-/** Reaps the children of an earlier program other than `known`: its helpers, which end with it. */
-export function reapOthers(known: ReadonlySet<number>): void {
-  // Missing without CONFIG_PROC_CHILDREN.
-  const children = readFileSync('/proc/thread-self/children', 'utf8').trim().split(' ').filter(Boolean);
-  for (const pid of children.map(Number)) if (!known.has(pid)) existing(pid, null, true);
+/** Reaps the children of an earlier program other than `known`: its helpers, which end with it. `proc`: where procfs is. */
+export function reapOthers(known: ReadonlySet<number>, proc = '/proc'): void {
+  for (const pid of childrenIn(proc)) if (!known.has(pid)) existing(pid, null, true);
+}
+
+/** The children of this process. All processes are looked at where the kernel has no lists of them: CONFIG_PROC_CHILDREN. */
+function childrenIn(proc: string): number[] {
+  try {
+    return readFileSync(`${proc}/thread-self/children`, 'utf8').split(' ').filter(Boolean).map(Number);
+  } catch (error) {
+    if (!isSystemError(error, 'ENOENT')) throw error;
+    const processes = readdirSync(proc).map(Number).filter(Number.isInteger);
+    return processes.filter((pid) => relationsOf(pid, proc)?.parent === process.pid);
+  }
 }

@@ -67,12 +67,13 @@ export function signalProcess(pid: number, signal: number): boolean {
   return send(pid, signal);
 }
 
-/** The process group of a process, or null when it does not exist. Source: proc_pid_stat(5). */
-export function groupOf(pid: number): number | null {
+/** What a process belongs to; null when it does not exist. `proc`: where procfs is. Source: proc_pid_stat(5). */
+export function relationsOf(pid: number, proc = '/proc'): { parent: number; group: number } | null {
   try {
     // The command name, in parentheses, may contain any characters, parentheses included.
-    const [, , group] = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
-    return Number(group);
+    const [, parent, group] =
+      readFileSync(`${proc}/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
+    return { parent: Number(parent), group: Number(group) };
   } catch (error) {
     if (isSystemError(error, 'ENOENT', 'ESRCH')) return null;
     throw error;

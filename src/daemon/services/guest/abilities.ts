@@ -38,6 +38,7 @@ export interface CgroupAbilities {
 }
 
 const HUGE_PAGES = '/sys/kernel/mm/transparent_hugepage/enabled';
+const PAGE_MAP = '/proc/self/pagemap';
 /** Linux 6.1 has MADV_COLLAPSE. */
 const COLLAPSE_SINCE = [6, 1] as const;
 
@@ -53,7 +54,8 @@ export interface AbilitySources {
 export async function abilities(sources: AbilitySources, isWritable: boolean): Promise<Abilities> {
   const { obstacle, accountsMemory, limitsTasks } = sources.cgroups;
   const without = (controller: string) =>
-    obstacle ?? `cgroup v2 has no controller ${controller} here: it may belong to cgroup v1`;
+    obstacle ??
+    `cgroup v2 has no controller ${controller} here: it may belong to cgroup v1, or the kernel is without it`;
   return {
     root: unless(process.geteuid?.() === 0 ? null : 'the daemon is not root'),
     freeze: unless(obstacle),
@@ -74,7 +76,8 @@ function unless(reason: string | null): Ability {
 
 function collapseObstacle(): string | null {
   if (!kernelIsSince(...COLLAPSE_SINCE)) return `Linux ${release()} has no MADV_COLLAPSE: use 6.1 or later`;
-  if (!existsSync(HUGE_PAGES)) return 'the kernel has no transparent huge pages';
+  if (!existsSync(HUGE_PAGES)) return 'the kernel has no transparent huge pages: CONFIG_TRANSPARENT_HUGEPAGE';
+  if (!existsSync(PAGE_MAP)) return `the kernel has no ${PAGE_MAP}: CONFIG_PROC_PAGE_MONITOR`;
   return readFileSync(HUGE_PAGES, 'utf8').includes('[never]')
     ? `transparent huge pages are off: ${HUGE_PAGES} is never`
     : null;

@@ -1,6 +1,6 @@
 import { isSystemError } from '../../../base/errors.ts';
 import { Cgroup, type CpuTime, removeCgroups } from '../../os/cgroup2.ts';
-import { groupOf } from '../../os/signals.ts';
+import { relationsOf } from '../../os/signals.ts';
 
 /**
  * Delay of the first attempt to remove leaves, in milliseconds: the kernel detaches a task shortly after it has been
@@ -47,7 +47,7 @@ export class Leaf {
 
   /** Whether it contains a process of that process group. */
   holdsGroup(group: number): boolean {
-    return this.#cgroup.processes().some((pid) => groupOf(pid) === group);
+    return this.#cgroup.processes().some((pid) => relationsOf(pid)?.group === group);
   }
 
   /**
