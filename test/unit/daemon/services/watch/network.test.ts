@@ -64,6 +64,11 @@ class BindFixture extends WatchFixture {
     return lines.filter((line) => !isMark(line));
   }
 
+  /** Ends the server; the mount stays, and answers with ENOTCONN. */
+  end(): void {
+    this.#server?.kill('SIGKILL');
+  }
+
   hang(): void {
     this.#server?.kill('SIGSTOP');
   }
@@ -221,6 +226,14 @@ describe('a FUSE mount', { ...whenMounted, concurrent: true }, () => {
 });
 
 describe('an unresponsive FUSE mount', whenMounted, () => {
+  test('ends a watch with the error that polling meets', { timeout: 30_000 }, async () => {
+    await using f = await new BindFixture().bind();
+    const watch = await f.watch(ALLOWED);
+    const failed = expect(watch.next()).rejects.toMatchObject({ message: expect.stringContaining('ENOTCONN') });
+    f.end();
+    await failed;
+  });
+
   test('ends its watches with errors, and the daemon continues', { timeout: 60_000 }, async () => {
     await using f = await new BindFixture().bind();
     const watch = await f.watch(ALLOWED);
