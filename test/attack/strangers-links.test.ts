@@ -149,6 +149,17 @@ describe('through a user’s link to root’s files', () => {
     expect(lstatSync(treasure('public/a')).uid).toBe(STRANGER);
   });
 
+  test('a directory that he may not write to keeps its parent, as by rename(2), and may get another name', async () => {
+    mkdirSync(treasure('public/of-root'), { recursive: true });
+    chmodSync(treasure('public'), 0o777);
+    linkOfStranger(treasure('public'), work('public'));
+    const move = (destination: string) =>
+      outcome(rpc().move({ source: work('public/of-root'), destination: work(destination) }));
+    expect(await move('taken')).toBe(PERMISSION_DENIED);
+    expect(await move('public/renamed')).toBe('ok');
+    expect(readdirSync(treasure('public'))).toEqual(['renamed']);
+  });
+
   test('links that root has made are followed with all rights', async () => {
     symlinkSync(treasure('closed'), work('of-root'));
     expect(await outcome(upload(work('of-root/new')))).toBe('200');

@@ -57,11 +57,14 @@ test('what was asked before messages were lost is not kept', async () => {
   expect(reads).toHaveLength(2);
 });
 
-test('of ports too, what was asked before a daemon came is not kept', async () => {
+test.each<[string, (cache: LookCache) => void]>([
+  ['a daemon came', (cache) => cache.forgetPort(80)],
+  ['messages were lost', (cache) => cache.forgetAll()],
+])('of ports too, what was asked before %s is not kept', async (_, forget) => {
   const { source, ports } = slowSource();
   using cache = new LookCache(source);
   const early = cache.isDaemon('10.0.0.1', 80);
-  cache.forgetPort(80);
+  forget(cache);
   ports[0]?.resolve(false);
   expect(await early).toBe(false);
   const late = cache.isDaemon('10.0.0.1', 80);
