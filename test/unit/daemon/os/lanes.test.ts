@@ -115,7 +115,10 @@ test('what a look-up returns late is discarded', async () => {
   const lanes = new Lanes({ limitMs: 10, threads: 16 });
   const jobs = new Jobs();
   const late: string[] = [];
-  const found = lanes.find(jobs.start, { base: mount(1), discard: (result) => late.push(result) });
+  const found = lanes.find(jobs.start, {
+    base: laneOf('/home/user/a'),
+    discard: (result) => late.push(result),
+  });
   await expect(found).rejects.toThrow(NoAnswer);
   jobs.end();
   await turn();

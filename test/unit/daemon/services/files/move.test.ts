@@ -17,8 +17,10 @@ import { open } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { getAttributeSync, setAttributeSync } from 'fs-xattr';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import { Lanes } from '../../../../../src/daemon/os/lanes.ts';
 import { native } from '../../../../../src/daemon/os/native.ts';
 import { move } from '../../../../../src/daemon/services/files/move.ts';
+import { mountTmpfs } from '../../../../support/mounts.ts';
 import { needs } from '../../../../support/needs.ts';
 import { scratch } from '../../../../support/scratch.ts';
 import { ADA, testEntries } from '../../../../support/users.ts';
@@ -220,6 +222,19 @@ describe('to another file system', () => {
     });
     expect(readdirSync(mount)).toEqual([]);
     expect(statSync(join(root, 'large')).size).toBe(100_000);
+  });
+
+  test('leaves nothing of many files for which there is no space', async () => {
+    needs('mounts');
+    const [root, mount] = [scratch(), mountTmpfs('4m')];
+    mkdirSync(join(root, 'tree'));
+    for (let index = 0; index < 1500; index++) writeFileSync(join(root, `tree/${index}`), Buffer.alloc(4096));
+    // With places for several removals, as in the daemon.
+    const entries = { ...testEntries(scratch()), lanes: new Lanes({ limitMs: 60_000, threads: 16 }) };
+    const result = move(join(root, 'tree'), join(mount, 'tree'), ADA, entries);
+    await expect(result).rejects.toMatchObject({ kind: 'no_space' });
+    expect(readdirSync(mount)).toEqual([]);
+    expect(readdirSync(join(root, 'tree'))).toHaveLength(1500);
   });
 
   test('keeps the source and leaves nothing behind when something cannot be copied or replaced', async () => {

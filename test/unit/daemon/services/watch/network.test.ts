@@ -229,7 +229,9 @@ describe('an unresponsive FUSE mount', whenMounted, () => {
   test('ends a watch with the error that polling meets', { timeout: 30_000 }, async () => {
     await using f = await new BindFixture().bind();
     const watch = await f.watch(ALLOWED);
-    const failed = expect(watch.next()).rejects.toMatchObject({ message: expect.stringContaining('ENOTCONN') });
+    const failed = expect(watch.next()).rejects.toMatchObject({
+      message: expect.stringContaining('ENOTCONN'),
+    });
     f.end();
     await failed;
   });
