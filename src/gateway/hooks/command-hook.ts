@@ -1,4 +1,5 @@
 import { spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { chmod, mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -56,9 +57,10 @@ export class CommandHook implements Hook {
     await this.#cleanUp();
     const directory = join(this.#options.directory, request.expiryID);
     await mkdir(directory, { recursive: true, mode: 0o700 });
-    // By a rename: a run that has begun may be reading it.
-    await writeFile(join(directory, 'request.new'), `${JSON.stringify(request)}\n`, { mode: 0o600 });
-    await rename(join(directory, 'request.new'), join(directory, 'request.json'));
+    // By a rename: a run that has begun may be reading it. Another gateway, whose claim has lapsed, may be writing it, too.
+    const written = join(directory, `request-${randomUUID()}`);
+    await writeFile(written, `${JSON.stringify(request)}\n`, { mode: 0o600 });
+    await rename(written, join(directory, 'request.json'));
     const code = await this.#runOnce(directory, request, signal);
     if (code === 0) return;
     const output = await tail(join(directory, 'output'));

@@ -1,0 +1,30 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { CommandHook } from '../../../src/gateway/hooks/command-hook.ts';
+import type { HookRequest } from '../../../src/gateway/hooks/hook.ts';
+import { hookCalls, record } from '../../support/hook.ts';
+import { scratch } from '../../support/scratch.ts';
+
+const request = (expiryID: string): HookRequest => ({
+  ...{ event: 'expire', expiryID, sandboxID: 'box', outcome: 'pause', attempt: 1, endAt: '' },
+  ...{ address: 'guest', port: 1, metadata: {}, freeze: null, collapse: null },
+});
+
+test('gateways that take an attempt over from each other while they call its hook wait for the same run', async () => {
+  const directory = scratch();
+  const file = join(directory, 'told');
+  const options = { directory: join(directory, 'runs'), limitMs: 60_000, path: process.env.PATH ?? '' };
+  const gateways = await Promise.all(
+    Array.from({ length: 8 }, () => CommandHook.open({ ...options, command: record(file) })),
+  );
+  const signal = new AbortController().signal;
+  for (let attempt = 0; attempt < 8; attempt++)
+    await Promise.all(gateways.map((gateway) => gateway.run(request(`one-${attempt}`), signal)));
+  expect(hookCalls(file).map(({ expiryID }) => expiryID)).toEqual(
+    Array.from({ length: 8 }, (_, attempt) => `one-${attempt}`),
+  );
+  expect(JSON.parse(readFileSync(join(directory, 'runs/one-0/request.json'), 'utf8'))).toEqual(
+    request('one-0'),
+  );
+});
