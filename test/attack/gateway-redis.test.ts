@@ -5,6 +5,7 @@ import { createClient } from '@redis/client';
 import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import { startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
 import { type RedisServer, startRedis } from '../support/redis-server.ts';
+import { info } from '../support/redis-set.ts';
 import { startRelay } from '../support/relay.ts';
 import { until } from '../support/until.ts';
 
@@ -140,4 +141,26 @@ test('an answer that comes twice is taken for that of no other sandbox', { timeo
     for (const [index, answer] of answers.entries())
       expect([index % 2 === 0 ? 'even' : 'odd', 500, 502, 503], `${ids[index]}, ${piece}`).toContain(answer);
   }
+});
+
+test('the connection that waits for replicas dies while the others are made: changes are taken again', {
+  timeout: 60_000,
+}, async () => {
+  await using replica = await startRedis('--replicaof', '127.0.0.1', `${redis.port}`);
+  await until('it follows', async () => /master_link_status:up/.test(await info(replica.url, 'replication')));
+  let isSpoilt = false;
+  await using relay = await startRelay(redis.port, (data, endOthers) => {
+    // Sent when both connections are there, before the registry is used.
+    if (!isSpoilt || !/\bINFO\r\n/.test(data.toString('latin1'))) return;
+    isSpoilt = false;
+    endOthers();
+  });
+  const flags = [`--redis=redis://127.0.0.1:${relay.port}`, '--redis-replicas=1'];
+  await using other = await startGateway({ args: flags });
+  await other.register('one', port, { timeout: 600 });
+  isSpoilt = true;
+  relay.reset();
+  await until('it is met', () => !isSpoilt);
+  const change = async () => (await other.call('POST /sandboxes/one/timeout', { timeout: 900 })).status;
+  expect(await until('changes are taken again', change, (status) => status < 300)).toBe(204);
 });

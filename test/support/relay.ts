@@ -42,8 +42,10 @@ interface Pair {
   isStalled: boolean;
 }
 
-/** @param onSent called with what clients send */
-export async function startRelay(to: number, onSent: (data: Buffer) => void = () => {}): Promise<Relay> {
+/** Called with what a client sends, before it is passed on; `endOthers` closes all connections but this one. */
+type OnSent = (data: Buffer, endOthers: () => void) => void;
+
+export async function startRelay(to: number, onSent: OnSent = () => {}): Promise<Relay> {
   const pairs = new Set<Pair>();
   let isCut = false;
   let injected: { readonly fault: RelayFault; left: number } | null = null;
@@ -56,7 +58,7 @@ export async function startRelay(to: number, onSent: (data: Buffer) => void = ()
   const server = createServer((client) => {
     const pair: Pair = { sides: { client, server: connect(to, '127.0.0.1') }, isStalled: false };
     pairs.add(pair);
-    client.on('data', onSent);
+    client.on('data', (data: Buffer) => onSent(data, () => reset(pair)));
     for (const [from, other] of [['client', 'server'] as const, ['server', 'client'] as const]) {
       pair.sides[from].on('data', (data: Buffer) => {
         const fault = faultOf(from);
@@ -74,15 +76,15 @@ export async function startRelay(to: number, onSent: (data: Buffer) => void = ()
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
-  const reset = () => {
-    for (const { sides } of pairs) for (const each of Object.values(sides)) each.destroy();
+  const reset = (kept?: Pair) => {
+    for (const pair of pairs) if (pair !== kept) for (const each of Object.values(pair.sides)) each.destroy();
   };
   return {
     port: (server.address() as AddressInfo).port,
     cut() {
       isCut = true;
     },
-    reset,
+    reset: () => reset(),
     inject(fault) {
       const mine = { fault, left: fault.piece };
       injected = mine;

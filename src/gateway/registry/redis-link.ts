@@ -106,9 +106,17 @@ export class RedisLink implements Disposable {
 
   async #connect(): Promise<void> {
     const connection = makeConnection(await this.#server.locate(), this.#server);
-    for (const client of connection.clients) client.on('error', (error) => this.#lose(connection, error));
+    // Of a client that nothing is asked yet, too.
+    const { promise: lost, reject } = Promise.withResolvers<never>();
+    for (const client of connection.clients) {
+      client.on('error', (error) => {
+        reject(error);
+        this.#lose(connection, error);
+      });
+    }
     try {
-      await within(CONNECT_TIMEOUT_MS, begin(connection, this.#onMessage, this.#server.isCluster), () => {
+      const begun = begin(connection, this.#onMessage, this.#server.isCluster);
+      await within(CONNECT_TIMEOUT_MS, Promise.race([begun, lost]), () => {
         throw new EnvdError('unavailable', `the registry does not answer (within ${CONNECT_TIMEOUT_MS} ms)`);
       });
       if (this.#closed) throw new EnvdError('aborted', 'the registry is no longer used');
