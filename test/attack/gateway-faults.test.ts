@@ -8,6 +8,7 @@ import type { HookCall } from '../support/hook.ts';
 import { type Machines, startMachines } from '../support/machines.ts';
 import { openFiles } from '../support/proc.ts';
 import { type RedisServer, startRedis } from '../support/redis-server.ts';
+import { info } from '../support/redis-set.ts';
 import { type Relay, type RelayFault, startRelay } from '../support/relay.ts';
 import { until } from '../support/until.ts';
 
@@ -23,8 +24,9 @@ const TIMEOUT = { timeout: 3_600_000 };
 /** Phases in which nothing is under way. */
 const RESTING: readonly string[] = ['running', 'paused', 'gone'];
 /** How many pieces of each side meet each fault: about as many as an operation has. */
-const PIECES = { registry: 6, hook: 2, guest: 4 } as const;
-type Place = keyof typeof PIECES;
+const PIECES = { registry: 6, 'replicated registry': 10, hook: 2, guest: 4 } as const;
+type Path = keyof typeof PIECES;
+type Place = 'registry' | 'hook' | 'guest';
 
 interface Scene extends AsyncDisposable {
   readonly gateway: TestGateway;
@@ -34,35 +36,39 @@ interface Scene extends AsyncDisposable {
 }
 
 let redis: RedisServer;
+let replica: RedisServer;
 let agent: Agent;
 beforeAll(async () => {
   redis = await startRedis('--databases', '64');
+  replica = await startRedis('--replicaof', '127.0.0.1', `${redis.port}`);
+  await until('it follows', async () => /state=online/.test(await info(redis.url, 'replication')));
   agent = await startAgent();
 });
 afterAll(async () => {
-  for (const each of [agent, redis]) await each?.[Symbol.asyncDispose]();
+  for (const each of [agent, replica, redis]) await each?.[Symbol.asyncDispose]();
 });
 
 let scenes = 0;
 
-async function startScene(): Promise<Scene> {
+/** @param replicas that must have a change of the gateway with relays */
+async function startScene(replicas: number): Promise<Scene> {
   const machines = await startMachines();
   const [registry, hook, guest] = await Promise.all(
     [redis.port, machines.port, agent.port].map((port) => startRelay(port)),
   );
   if (!registry || !hook || !guest) return expect.unreachable();
   const database = scenes++;
-  const start = (redisPort: number, hookPort: number) =>
+  const start = (redisPort: number, hookPort: number, waitedFor: number) =>
     startGateway({
       args: [
-        `--redis=redis://127.0.0.1:${redisPort}/${database}`,
+        ...[`--redis=redis://127.0.0.1:${redisPort}/${database}`, `--redis-replicas=${waitedFor}`],
         ...['hook', 'kill-hook', 'resume-hook'].map((name) => `--${name}=http://127.0.0.1:${hookPort}/`),
         ...['--hook-timeout=2', '--response-timeout=5', '--default-timeout=90000'],
       ],
     });
   const [gateway, other] = await Promise.all([
-    start(registry.port, hook.port),
-    start(redis.port, machines.port),
+    start(registry.port, hook.port, replicas),
+    start(redis.port, machines.port, 0),
   ]);
   const all = [gateway, other, registry, hook, guest, machines];
   return {
@@ -78,6 +84,8 @@ interface Operation {
   readonly from?: 'nothing' | 'paused';
   run(gateway: TestGateway, id: string, scene: Scene): Promise<Pick<Answer, 'status' | 'text'>>;
   readonly ends: RegExp;
+  /** Whether it is not over when it is answered. */
+  readonly isBegun?: true;
   /** What it reaches besides the registry. */
   readonly reaches: readonly Place[];
 }
@@ -115,12 +123,9 @@ const OPERATIONS: Readonly<Record<string, Operation>> = {
     reaches: ['hook', 'guest'],
   },
   expiry: {
-    run: async (gateway, id, { other }) => {
-      const answer = await gateway.call(`POST /sandboxes/${id}/timeout`, { timeout: 0 });
-      if (answer.status < 300) await rest(other, id, 'paused');
-      return answer;
-    },
+    run: (gateway, id) => gateway.call(`POST /sandboxes/${id}/timeout`, { timeout: 0 }),
     ends: /paused/,
+    isBegun: true,
     reaches: ['hook', 'guest'],
   },
   resume: {
@@ -138,13 +143,16 @@ const OPERATIONS: Readonly<Record<string, Operation>> = {
 };
 
 /** The phase of a sandbox in which nothing is under way. */
-async function rest(gateway: TestGateway, id: string, ...phases: readonly string[]): Promise<string> {
-  const wanted = phases.length > 0 ? phases : RESTING;
+async function rest(
+  gateway: TestGateway,
+  id: string,
+  isIt = (phase: string) => RESTING.includes(phase),
+): Promise<string> {
   const ask = async () => {
     const { status, body } = await gateway.call(`GET /sandboxes/${id}`);
     return status === 404 ? 'gone' : String(body.phase);
   };
-  return until(`'${id}' rests`, ask, (phase) => wanted.includes(phase));
+  return until(`'${id}' rests`, ask, isIt);
 }
 
 const sockets = (gateway: TestGateway) =>
@@ -170,7 +178,10 @@ async function meet(scene: Scene, id: string, operation: Operation, place: Place
   const { hasFired } = injected;
   injected[Symbol.dispose]();
   // What was changed on its way may be what it has become.
-  if (answer.status < 300 && fault.kind !== 'garble') expect(await rest(other, id)).toMatch(operation.ends);
+  if (answer.status < 300 && fault.kind !== 'garble') {
+    const isEnd = (phase: string) => operation.ends.test(phase);
+    expect(await rest(other, id, operation.isBegun ? isEnd : undefined)).toMatch(operation.ends);
+  }
   if (answer.status >= 300) expect(answer.text).toMatch(/^\{/);
   if (place === 'hook' && REPEATED.includes(fault.kind)) expect(answer.status).toBeLessThan(300);
   // What the fault has left open ends, as it does when the network is whole again.
@@ -194,26 +205,34 @@ function expectOnce(calls: readonly HookCall[], ids: ReadonlySet<string>): void 
   }
 }
 
-test.concurrent.each(Object.keys(PIECES) as Place[])(
+/** A hook that is silent is another attempt. */
+const isOneAttempt = ({ kind }: RelayFault, place: Place) =>
+  kind !== 'garble' && !(place === 'hook' && kind === 'stall');
+
+test.concurrent.each(Object.keys(PIECES) as Path[])(
   'faults of the connection to the %s',
   TIMEOUT,
-  async (place) => {
-    await using scene = await startScene();
+  async (path) => {
+    const isReplicated = path === 'replicated registry';
+    const place = isReplicated ? 'registry' : path;
+    await using scene = await startScene(isReplicated ? 1 : 0);
     const { gateway, machines } = scene;
     const before = sockets(gateway);
+    let tried = 0;
     const [met, exact] = [new Set<string>(), new Set<string>()];
     for (const [name, operation] of Object.entries(OPERATIONS)) {
       if (place !== 'registry' && !operation.reaches.includes(place)) continue;
-      for (const [index, fault] of sampled(faultCases(PIECES[place]), `${place} ${name}`).entries()) {
+      for (const [index, fault] of sampled(faultCases(PIECES[path]), `${path} ${name}`).entries()) {
         const id = `${name}-${index}`;
         const hasFired = await meet(scene, id, operation, place, fault).catch((error: unknown) => {
           throw new Error(`${id}, ${JSON.stringify(fault)}: ${messageOf(error)}`, { cause: error });
         });
         if (hasFired) met.add(id);
-        // A hook that is silent is another attempt.
-        if (fault.kind !== 'garble' && !(place === 'hook' && fault.kind === 'stall')) exact.add(id);
+        if (isOneAttempt(fault, place)) exact.add(id);
+        tried += 1;
       }
     }
+    process.stderr.write(`${path}: ${met.size} of ${tried} faults met\n`);
     expect(met.size).toBeGreaterThan(0);
     expectOnce(machines.calls, exact);
     await until(
