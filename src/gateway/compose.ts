@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto';
 import { mkdir } from 'node:fs/promises';
-import type { Server } from 'node:http';
 import { hostname } from 'node:os';
 import { dirname } from 'node:path';
 import type { Logger } from 'pino';
@@ -25,30 +24,55 @@ import { ReverseProxy } from './proxy/proxy.ts';
 import { StaleConnections } from './proxy/stale-connections.ts';
 import { Via } from './proxy/via.ts';
 import { EmbeddedStore } from './registry/embedded.ts';
+import { untilReachable } from './registry/reachable.ts';
 import { Registry, type Store } from './registry/registry.ts';
-import { Drain } from './routes/drain.ts';
 import { RequestTimes } from './routes/request-times.ts';
 import { RouteFinder } from './routes/route-finder.ts';
 import { Router } from './routes/router.ts';
-import { ConnectionContext, createFrontServer } from './routes/server.ts';
+import type { Front } from './routes/server.ts';
 import { TargetReader } from './routes/target.ts';
 
-/** The gateway, wired but not listening yet. */
+/** The gateway, wired: its front serves. */
 export interface Gateway {
-  readonly server: Server;
-  /** Starts to expire sandboxes; to be called when the server listens. */
+  /** Starts to expire sandboxes. */
   start(): void;
-  /** Closes the client connection that the running code works for. Returns false when there is none. */
-  endCurrent(): boolean;
-  /** Turns health, and goes on for so long that those in front notice; ends early when there is nothing left to serve. */
-  drain(ms: number): Promise<void>;
+  /** Turns health, goes on for so long that those in front notice, then closes everything. */
   stop(): Promise<void>;
 }
 
-/** Makes all parts and wires them. Throws when the registry cannot be used. */
-export async function compose(config: Config, logger: Logger): Promise<Gateway> {
-  const [keys, addresses] = [new Keys(config, logger), new Addresses(config)];
-  const store = await openStore(config, logger);
+/**
+ * Makes all parts and wires them. Throws when the registry cannot be used; one that is Redis is waited for, until `signal`
+ * aborts.
+ */
+export async function compose(
+  config: Config,
+  front: Front,
+  logger: Logger,
+  signal: AbortSignal,
+): Promise<Gateway> {
+  const stack = new AsyncDisposableStack();
+  try {
+    const keys = stack.use(new Keys(config, logger));
+    // The embedded one is there, or another gateway has it.
+    const waitMs = config.redis === null ? 0 : config.redisWait * 1000;
+    const opened = await untilReachable(() => openStore(config, logger), waitMs, logger, signal);
+    stack.use(opened.store);
+    return await wire({ config, front, logger, keys, ...opened });
+  } catch (error) {
+    // What is open would keep the process, which could not be started again.
+    await stack.disposeAsync();
+    throw error;
+  }
+}
+
+interface Opened {
+  readonly store: Store;
+  /** Of the registry. */
+  readonly key: string;
+}
+
+async function wire({ config, front, logger, keys, store, key }: Opened & WireParts): Promise<Gateway> {
+  const addresses = new Addresses(config);
   const registry = new Registry(store);
   await registry.dropClaims();
   const [exchanges, pools] = [new Exchanges(), new ConnectionPools()];
@@ -58,7 +82,7 @@ export async function compose(config: Config, logger: Logger): Promise<Gateway> 
   const common: Common = { config, logger, registry, addresses, keys, onGone };
   const { expiration, scheduler, resumes } = await composeExpiry(common);
   const targets = new TargetReader(config.headerPrefix, config.domain);
-  const [drain, context] = [new Drain(), new ConnectionContext()];
+  const { drain } = front;
   const { requireKey, maxRequests, maxClientRequests } = config;
   const limits = { maxRequests, maxClientRequests, requireKey };
   const rates = { clients: new Rate(config.clientRate), sandboxes: new Rate(config.sandboxRate) };
@@ -68,7 +92,7 @@ export async function compose(config: Config, logger: Logger): Promise<Gateway> 
   const rate = rates.clients;
   const app = composePlatform(common, { targets, drain, metrics, rate, expiration, scheduler, resumes });
   await app.ready();
-  const via = new Via(await store.key());
+  const via = new Via(key);
   const parts = { targets, exchanges, keys, forwarded, times, logger };
   const router: Router = new Router({
     ...limits,
@@ -77,16 +101,14 @@ export async function compose(config: Config, logger: Logger): Promise<Gateway> 
     proxy: new ReverseProxy(pools, config.responseTimeout * 1000, forwarded),
     platform: (request, response) => app.routing(request, response),
   });
-  const server = createFrontServer(router, context, drain);
+  front.serve(router);
   return {
-    server,
-    endCurrent: () => context.endCurrent(),
     start: () => scheduler.start(),
-    drain: (ms) => drain.run(server, ms),
     async stop() {
+      await drain.run(front.server, config.drain * 1000);
       await scheduler.stop();
       exchanges.endAll();
-      await close(server);
+      await front.close();
       pools.closeAll();
       for (const each of [staleConnections, keys]) each[Symbol.dispose]();
       await app.close();
@@ -103,6 +125,11 @@ interface Common {
   readonly addresses: Addresses;
   readonly keys: Keys;
   readonly onGone: (id: string) => void;
+}
+
+/** What is there before the registry is. */
+interface WireParts extends Pick<Common, 'config' | 'logger' | 'keys'> {
+  readonly front: Front;
 }
 
 interface Expiry {
@@ -160,7 +187,17 @@ function composePlatform(
   });
 }
 
-async function openStore(config: Config, logger: Logger): Promise<Store> {
+async function openStore(config: Config, logger: Logger): Promise<Opened> {
+  const store = await makeStore(config, logger);
+  try {
+    return { store, key: await store.key() };
+  } catch (error) {
+    await store[Symbol.asyncDispose]();
+    throw error;
+  }
+}
+
+async function makeStore(config: Config, logger: Logger): Promise<Store> {
   const { redis, redisSentinels, redisCluster, redisReplicas: replicas, registry } = config;
   if (redis !== null) {
     // Imported only here: loading the client takes a quarter of the start.
@@ -188,11 +225,4 @@ async function openHook(hook: string, config: Config): Promise<Hook> {
   const limitMs = hookTimeout * 1000;
   if (/^https?:\/\//.test(hook)) return new UrlHook(hook, limitMs, new Signer(hookSecret ?? []));
   return CommandHook.open({ command: hook, directory: hookDirectory, limitMs, path });
-}
-
-/** Closes all connections, too: streams would go on for ever. */
-async function close(server: Server): Promise<void> {
-  const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-  server.closeAllConnections();
-  await closed;
 }

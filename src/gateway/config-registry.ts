@@ -1,7 +1,15 @@
-import { parseDigit, parseList, parsePath, parseUrl, type Setting, setting } from '../base/settings.ts';
+import {
+  parseDigit,
+  parseList,
+  parsePath,
+  parseUrl,
+  parseWholeSeconds,
+  type Setting,
+  setting,
+} from '../base/settings.ts';
 
 /** Where the records of sandboxes are kept. */
-export interface RegistryConfig {
+export interface RegistryPlace {
   /** The file of the embedded registry; null with Redis. */
   readonly registry: string | null;
   /** The Redis server that holds the registry, or with Sentinels the name of its master as the host; null without. */
@@ -12,6 +20,11 @@ export interface RegistryConfig {
   readonly redisCluster: readonly string[] | null;
   /** How many replicas must have a change before it is answered. */
   readonly redisReplicas: number;
+}
+
+export interface RegistryConfig extends RegistryPlace {
+  /** How long a start waits for Redis, in seconds. */
+  readonly redisWait: number;
 }
 
 const DEFAULT_REGISTRY = '/var/lib/envd-gateway/registry.db';
@@ -50,6 +63,12 @@ export const REGISTRY_SETTINGS: readonly Setting[] = [
     'replicas that must have a change before it is answered (default: 1 with Sentinels or a cluster, else 0)',
     parseDigit,
   ),
+  setting(
+    '--redis-wait <seconds>',
+    'time that a start waits for Redis, Sentinels or the cluster',
+    parseWholeSeconds,
+    30,
+  ),
 ];
 
 /** What was given, completed; a string is the error of flags that do not go together. */
@@ -59,7 +78,7 @@ export function readRegistry(given: {
   readonly redisCluster: readonly string[] | null;
   readonly redisReplicas?: number;
   readonly registry?: string | null;
-}): RegistryConfig | string {
+}): RegistryPlace | string {
   const { redis, redisSentinels, redisCluster, redisReplicas, registry } = given;
   if (redisSentinels !== null && redis === null)
     return "option '--redis-sentinels <list>' needs '--redis <url>'";

@@ -23,6 +23,7 @@ import {
   OPTIONAL_REGISTRY,
   REGISTRY_SETTINGS,
   type RegistryConfig,
+  type RegistryPlace,
   readRegistry,
 } from './config-registry.ts';
 import { OPTIONAL_TRAFFIC, TRAFFIC_SETTINGS, type TrafficConfig } from './config-traffic.ts';
@@ -72,7 +73,7 @@ const NOT_GIVEN = {
 } as const;
 
 /** What is read from the flags. */
-type Settings = Omit<Config, 'version' | 'path' | keyof RegistryConfig | keyof typeof NOT_GIVEN> &
+type Settings = Omit<Config, 'version' | 'path' | keyof RegistryPlace | keyof typeof NOT_GIVEN> &
   Partial<Config>;
 
 const parsePrefix = matching(

@@ -5,6 +5,7 @@ import { openLogOutput } from '../base/log.ts';
 import { configOrPrint, listenError, stopOnSignals, surviveUncaught } from '../base/run.ts';
 import { compose, type Gateway } from './compose.ts';
 import { type Config, readConfig } from './config.ts';
+import { Front } from './routes/server.ts';
 
 /** The maximum duration of a stop after the drain. */
 const STOP_LIMIT_MS = 10_000;
@@ -15,17 +16,27 @@ export async function run(): Promise<void> {
   const config = configOrPrint(readConfig());
   if (config === null) return;
   const logger = pino({ level: config.logLevel }, openLogOutput());
-  const gateway = await compose(config, logger);
-  await listen(gateway, config);
-  const { address, port } = gateway.server.address() as AddressInfo;
+  const front = new Front();
+  await listen(front, config);
+  const { address, port } = front.server.address() as AddressInfo;
+  surviveErrors(front, logger);
+  const [starting, stopping] = [Promise.withResolvers<Gateway | null>(), new AbortController()];
   const stop = async () => {
-    await gateway.drain(config.drain * 1000);
-    await gateway.stop();
+    stopping.abort();
+    await (await starting.promise)?.stop();
     logger.info('stopped');
   };
   stopOnSignals({ signals: STOP_SIGNALS, stop, limitMs: config.drain * 1000 + STOP_LIMIT_MS }, logger);
-  surviveErrors(gateway, logger);
-  gateway.start();
+  try {
+    const gateway = await compose(config, front, logger, stopping.signal);
+    gateway.start();
+    starting.resolve(gateway);
+  } catch (error) {
+    starting.resolve(null);
+    await front.close();
+    if (stopping.signal.aborted) return;
+    throw error;
+  }
   if (config.hook === null) logger.warn(NO_HOOK_WARNING);
   logger.info({ address, port, version: config.version }, 'ready');
 }
@@ -33,11 +44,10 @@ export async function run(): Promise<void> {
 const NO_HOOK_WARNING =
   'no --hook: sandboxes that expire are frozen and no longer reachable, but no machine is paused or removed';
 
-async function listen(gateway: Gateway, { host, port }: Config): Promise<void> {
+async function listen({ server }: Front, { host, port }: Config): Promise<void> {
   try {
-    await once(gateway.server.listen({ host, port }), 'listening');
+    await once(server.listen({ host, port }), 'listening');
   } catch (error) {
-    await gateway.stop();
     throw listenError(error, host, port);
   }
 }
@@ -47,11 +57,11 @@ async function listen(gateway: Gateway, { host, port }: Config): Promise<void> {
  * which cause it could end every gateway for all tenants, again after each restart. Going on is safe: exchanges share no
  * state that is changed in more than one step, and changes of the registry are atomic (decision 025).
  */
-function surviveErrors(gateway: Gateway, logger: Logger): void {
+function surviveErrors(front: Front, logger: Logger): void {
   // Of this server alone: a connection that cannot be accepted.
-  gateway.server.on('error', (error) => logger.error({ err: error }, 'a connection could not be accepted'));
+  front.server.on('error', (error) => logger.error({ err: error }, 'a connection could not be accepted'));
   surviveUncaught((error, origin) => {
-    const connectionClosed = gateway.endCurrent();
+    const connectionClosed = front.endCurrent();
     logger.error({ err: error, origin, connectionClosed }, 'unexpected error: the gateway goes on');
   });
 }

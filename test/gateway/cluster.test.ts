@@ -1,18 +1,12 @@
-import { expect, onTestFinished, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
 import { startGuests } from '../support/guests.ts';
 import { hookCalls, phase, record } from '../support/hook.ts';
+import { owned } from '../support/owned.ts';
 import { idOf, isInStep, slotOf, startRedisCluster, tell } from '../support/redis-cluster.ts';
 import { info } from '../support/redis-set.ts';
 import { scratch } from '../support/scratch.ts';
 import { until } from '../support/until.ts';
-
-/** Starts something that ends with the test. */
-async function owned<T extends AsyncDisposable>(starting: Promise<T>): Promise<T> {
-  const started = await starting;
-  onTestFinished(() => started[Symbol.asyncDispose]());
-  return started;
-}
 
 const reach = async (gateway: TestGateway, id: string) =>
   (await fetch(`${gateway.url}/health`, { headers: toSandbox(id) })).status;

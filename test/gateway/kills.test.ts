@@ -8,6 +8,7 @@ import { freePort } from '../support/free-port.ts';
 import { startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
 import { hookCalls, record } from '../support/hook.ts';
 import { type Nginx, startNginx } from '../support/nginx.ts';
+import { owned } from '../support/owned.ts';
 import { startRedis } from '../support/redis-server.ts';
 import { info, startRedisSet } from '../support/redis-set.ts';
 import { scratch } from '../support/scratch.ts';
@@ -18,12 +19,6 @@ const SECONDS = Number(process.env.ENVD_GATEWAY_KILLS ?? 0);
 const LIVING = 8;
 /** Between the recovery of what was killed and the next kill, in ms. */
 const PAUSE_MS = 1500;
-
-async function owned<T extends AsyncDisposable>(starting: Promise<T>): Promise<T> {
-  const started = await starting;
-  onTestFinished(() => started[Symbol.asyncDispose]());
-  return started;
-}
 
 /** Where the records are, and what kills the server that has them. */
 interface Engine {

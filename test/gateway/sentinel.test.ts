@@ -1,22 +1,13 @@
-import { spawnSync } from 'node:child_process';
-import { fileURLToPath } from 'node:url';
-import { expect, onTestFinished, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
 import { startGuests } from '../support/guests.ts';
 import { hookCalls, phase, record } from '../support/hook.ts';
+import { owned } from '../support/owned.ts';
 import { startRedis, startSentinel } from '../support/redis-server.ts';
 import { ask, info, startRedisSet } from '../support/redis-set.ts';
 import { scratch } from '../support/scratch.ts';
+import { startedAlone } from '../support/started-alone.ts';
 import { until } from '../support/until.ts';
-
-const MAIN = fileURLToPath(new URL('../../src/gateway/main.ts', import.meta.url));
-
-/** Starts something that ends with the test. */
-async function owned<T extends AsyncDisposable>(starting: Promise<T>): Promise<T> {
-  const started = await starting;
-  onTestFinished(() => started[Symbol.asyncDispose]());
-  return started;
-}
 
 const reach = async (gateway: TestGateway, id: string) =>
   (await fetch(`${gateway.url}/health`, { headers: toSandbox(id) })).status;
@@ -150,35 +141,45 @@ test.each([
   ['a replica', ['--replicaof', '127.0.0.1', '1'], /the server of the registry is a replica/, 1],
 ] as const)('%s is refused at the start, with the reason', async (_what, more, sentence, code) => {
   const server = await owned(startRedis(...more));
-  expect(started(`--redis=${server.url}`)).toEqual([code, expect.stringMatching(sentence)]);
+  expect(await started(`--redis=${server.url}`)).toEqual([code, expect.stringMatching(sentence)]);
 });
 
 test('so is a Sentinel, an unknown name, what is not of a cluster, and Sentinels that do not answer, or do not agree', async () => {
   const server = await owned(startRedis());
   const sentinel = await owned(startSentinel('registry', server.port, 1));
   const reason = /it is a Sentinel, which --redis-sentinels is for/;
-  expect(started(`--redis=${sentinel.url}`)).toEqual([2, expect.stringMatching(reason)]);
+  expect(await started(`--redis=${sentinel.url}`)).toEqual([2, expect.stringMatching(reason)]);
   const named = (name: string, port: number | string) =>
     started(`--redis=redis://${name}`, `--redis-sentinels=127.0.0.1:${port}`);
-  expect(named('other', sentinel.port)).toEqual([1, expect.stringMatching(/it knows no master 'other'/)]);
+  expect(await named('other', sentinel.port)).toEqual([
+    1,
+    expect.stringMatching(/it knows no master 'other'/),
+  ]);
   const another = await owned(startSentinel('registry', sentinel.port, 1));
   const tell = (...ports: readonly number[]) => named('registry', ports.join(',127.0.0.1:'));
-  expect(tell(sentinel.port, another.port)).toEqual([1, expect.stringMatching(/not agreed on which server/)]);
-  expect(tell(sentinel.port, 1)).toEqual([1, expect.stringMatching(/only 1 of 2 Sentinels tell where/)]);
+  expect(await tell(sentinel.port, another.port)).toEqual([
+    1,
+    expect.stringMatching(/not agreed on which server/),
+  ]);
+  expect(await tell(sentinel.port, 1)).toEqual([
+    1,
+    expect.stringMatching(/only 1 of 2 Sentinels tell where/),
+  ]);
   const node = `--redis-cluster=127.0.0.1:${server.port}`;
-  expect(started(`--redis=${server.url}`, node)).toEqual([
+  expect(await started(`--redis=${server.url}`, node)).toEqual([
     1,
     expect.stringMatching(/no node tells where the registry is: .*cluster support disabled/),
   ]);
-  expect(named('registry', 1)).toEqual([
+  expect(await named('registry', 1)).toEqual([
     1,
     expect.stringMatching(/no Sentinel tells where .*: 127.0.0.1:1: /),
   ]);
 });
 
-/** The exit code of a gateway, and what it complains of. */
-function started(...args: readonly string[]): readonly [code: number | null, complaint: string] {
-  const command = [MAIN, '--host=127.0.0.1', '--port=0', '--api-key=k', ...args];
-  const { status, stderr } = spawnSync(process.execPath, command, { encoding: 'utf8', timeout: 20_000 });
-  return [status, stderr];
+/** The exit code of a gateway that does not wait, and what it complains of. */
+async function started(
+  ...args: readonly string[]
+): Promise<readonly [code: number | null, complaint: string]> {
+  const { code, complaint } = await startedAlone('--redis-wait=0', ...args).ended;
+  return [code, complaint];
 }

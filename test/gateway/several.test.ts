@@ -135,7 +135,7 @@ test('while Redis is away requests fail with 503, and nothing is lost when it is
 });
 
 test('a gateway does not start without its Redis', async () => {
-  await expect(startGateway({ args: ['--redis=redis://127.0.0.1:1'] })).rejects.toThrow(
+  await expect(startGateway({ args: ['--redis=redis://127.0.0.1:1', '--redis-wait=1'] })).rejects.toThrow(
     'gateway exited with 1',
   );
 });

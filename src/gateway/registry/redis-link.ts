@@ -16,6 +16,9 @@ const ELSEWHERE: readonly string[] = ['READONLY', 'MOVED'];
 /** `min-replicas-to-write` are not there; the cluster misses nodes, or moves the registry. */
 const UNREADY: readonly string[] = ['NOREPLICAS', 'CLUSTERDOWN', 'ASK', 'TRYAGAIN'];
 
+/** The user or the password of the URL is wrong, or may not do what a gateway does. */
+const FORBIDDEN: readonly string[] = ['NOAUTH', 'WRONGPASS', 'NOPERM'];
+
 /** Finds the URL of the server that takes writes now. */
 export type Locate = () => Promise<string>;
 
@@ -67,7 +70,9 @@ export class RedisLink implements Disposable {
     } catch (error) {
       link[Symbol.dispose]();
       if (error instanceof EnvdError) throw error;
-      throw new EnvdError('unavailable', `cannot reach the registry: ${messageOf(error)}`, { cause: error });
+      const reason = messageOf(error);
+      const kind = FORBIDDEN.includes(codeOf(reason)) ? 'invalid_argument' : 'unavailable';
+      throw new EnvdError(kind, `cannot reach the registry: ${reason}`, { cause: error });
     }
   }
 
@@ -78,7 +83,7 @@ export class RedisLink implements Disposable {
     try {
       return await this.#limit.run(() => command(connection.client));
     } catch (error) {
-      const [code = ''] = messageOf(error).split(' ', 1);
+      const code = codeOf(messageOf(error));
       if (ELSEWHERE.includes(code)) this.#lose(connection, error);
       const isReply = error instanceof ErrorReply && ![...ELSEWHERE, ...UNREADY].includes(code);
       const isOwn = error instanceof EnvdError || isReply;
@@ -158,6 +163,9 @@ export class RedisLink implements Disposable {
     this.#connection = null;
   }
 }
+
+/** The first word of an error reply. */
+const codeOf = (message: string) => message.split(' ', 1)[0] ?? '';
 
 function unreachable(cause?: unknown): EnvdError {
   return new EnvdError('unavailable', 'the registry cannot be reached', { cause });

@@ -1,5 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
-import { createServer, type IncomingMessage, type Server } from 'node:http';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import {
   clientErrorHandler,
@@ -7,9 +7,9 @@ import {
   lacksHost,
   refuseExpectation,
 } from '../../base/client-errors.ts';
-import { refuse } from './answers.ts';
-import type { Drain } from './drain.ts';
-import type { Router } from './router.ts';
+import { refuse, type Told } from './answers.ts';
+import { requestFrom, upgradeFrom } from './downstream.ts';
+import { Drain } from './drain.ts';
 
 /** Shorter than the daemon's 640 s, so that a proxy always closes an idle connection before its upstream does. */
 const KEEP_ALIVE_MS = 620_000;
@@ -18,7 +18,7 @@ const KEEP_ALIVE_MS = 620_000;
  * Tells for which client connection the running code works: each connection is an asynchronous context, which Node
  * carries along. So an uncaught error can be charged to the exchange that it was thrown in.
  */
-export class ConnectionContext {
+class ConnectionContext {
   readonly #current = new AsyncLocalStorage<Socket>();
 
   /** To be called before the server has accepted a connection. */
@@ -41,30 +41,74 @@ const CHECK_MS = 5000;
 /** TCP probes a client that has sent nothing for so long, so that one that has vanished is noticed; in ms. */
 const PROBE_AFTER_MS = 30_000;
 
+/** Answers requests. */
+export interface Handler {
+  request(request: IncomingMessage, response: ServerResponse): void;
+  upgrade(request: IncomingMessage, socket: Socket, head: Buffer): void;
+}
+
+const STARTING: Told = {
+  code: 503,
+  message: 'the gateway starts: its registry is not there yet',
+  retryAfter: 1,
+};
+/** Of a gateway that is not composed yet. */
+const REFUSING: Handler = {
+  request: (request, response) => requestFrom(request, response).refuse(STARTING),
+  upgrade: (request, socket, head) => upgradeFrom(request, socket, head)?.refuse(STARTING),
+};
+
 /** The one HTTP server, not listening yet. The duration of requests and responses is not limited. */
-export function createFrontServer(router: Router, context: ConnectionContext, drain: Drain): Server {
-  const server = createServer({
-    keepAliveTimeout: KEEP_ALIVE_MS,
-    requestTimeout: 0,
-    // By default it would be off, too.
-    headersTimeout: HEAD_TIMEOUT_MS,
-    connectionsCheckingInterval: CHECK_MS,
-    requireHostHeader: false,
-    keepAlive: true,
-    keepAliveInitialDelay: PROBE_AFTER_MS,
-    shouldUpgradeCallback: isWebSocket,
-  });
-  context.follow(server);
-  server.on('request', (request, response) => {
-    drain.mark(request);
-    if (drain.isActive || lacksHost(request)) response.shouldKeepAlive = false;
+export class Front {
+  readonly server: Server;
+  readonly drain = new Drain();
+  readonly #context = new ConnectionContext();
+  #handler: Handler = REFUSING;
+
+  constructor() {
+    this.server = createServer({
+      keepAliveTimeout: KEEP_ALIVE_MS,
+      requestTimeout: 0,
+      // By default it would be off, too.
+      headersTimeout: HEAD_TIMEOUT_MS,
+      connectionsCheckingInterval: CHECK_MS,
+      requireHostHeader: false,
+      keepAlive: true,
+      keepAliveInitialDelay: PROBE_AFTER_MS,
+      shouldUpgradeCallback: isWebSocket,
+    });
+    this.#context.follow(this.server);
+    this.server.on('request', (request, response) => this.#onRequest(request, response));
+    this.server.on('clientError', clientErrorHandler());
+    this.server.on('checkExpectation', refuseExpectation);
+    this.server.on('upgrade', (request, socket, head) =>
+      this.#handler.upgrade(request, socket as Socket, head),
+    );
+  }
+
+  #onRequest(request: IncomingMessage, response: ServerResponse): void {
+    this.drain.mark(request);
+    if (this.drain.isActive || lacksHost(request)) response.shouldKeepAlive = false;
     if (lacksHost(request)) refuse(response, { code: 400, message: HOST_IS_MISSING });
-    else router.request(request, response);
-  });
-  server.on('clientError', clientErrorHandler());
-  server.on('checkExpectation', refuseExpectation);
-  server.on('upgrade', (request, socket, head) => router.upgrade(request, socket as Socket, head));
-  return server;
+    else this.#handler.request(request, response);
+  }
+
+  /** From now on `handler` answers; before, every request is refused with 503. */
+  serve(handler: Handler): void {
+    this.#handler = handler;
+  }
+
+  /** Closes the client connection that the running code works for. Returns false when there is none. */
+  endCurrent(): boolean {
+    return this.#context.endCurrent();
+  }
+
+  /** Closes all connections, too: streams would go on for ever. */
+  async close(): Promise<void> {
+    const closed = new Promise<void>((resolve) => this.server.close(() => resolve()));
+    this.server.closeAllConnections();
+    await closed;
+  }
 }
 
 /** Other upgrades are ignored, as RFC 9110 (section 7.8) allows; so is one with a body, which a WebSocket has not. */
