@@ -23,6 +23,8 @@ export interface Setting {
   readonly parse?: (text: string) => unknown;
   readonly choices?: readonly string[];
   readonly defaultValue?: unknown;
+  /** Of a default that is no text or number. */
+  readonly defaultText?: string;
   readonly mandatory?: boolean;
   /** The member name of a setting that excludes this one. */
   readonly conflicts?: string;
@@ -98,13 +100,13 @@ function buildCommand(program: Program, print: (text: string) => void): Command 
 }
 
 function optionOf(
-  { flags, help, parse, choices, defaultValue, mandatory, conflicts }: Setting,
+  { flags, help, parse, choices, defaultValue, defaultText, mandatory, conflicts }: Setting,
   more: string,
 ) {
   const option = new Option(flags, help + more).makeOptionMandatory(mandatory ?? false);
   if (choices) option.choices(choices);
   if (parse) option.argParser(parse);
-  if (defaultValue !== undefined) option.default(defaultValue);
+  if (defaultValue !== undefined) option.default(defaultValue, defaultText);
   if (conflicts) option.conflicts(conflicts);
   return option;
 }

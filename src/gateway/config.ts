@@ -92,12 +92,15 @@ const SETTINGS: Program['settings'] = [
     'where sandboxes may be, such as 10.0.0.0/8,fd00::/8',
     parseList(readRange, 'It must be IP addresses or ranges of them, separated by commas.'),
   ),
-  setting(
-    '--allow-ports <ranges>',
-    'ports of sandboxes that clients may name, such as 80,3000-3999',
-    parseList(readPorts, 'It must be ports or ranges of them, separated by commas.'),
-    [[1, 65535]],
-  ),
+  {
+    ...setting(
+      '--allow-ports <ranges>',
+      'ports of sandboxes that clients may name, such as 80,3000-3999',
+      parseList(readPorts, 'It must be ports or ranges of them, separated by commas.'),
+      [[1, 65535]],
+    ),
+    defaultText: '1-65535',
+  },
   setting('--header-prefix <name>', 'prefix of -Sandbox-Id and -Sandbox-Port', parsePrefix, 'Svc'),
   setting('--domain <name>', 'hosts name sandboxes, too: <port>-<id>.<name>', parseDomain),
   LOG_LEVEL,

@@ -52,7 +52,18 @@ const get = (parameters: Record<string, string>, headers: Record<string, string>
 const upload = (parameters: Record<string, string>, headers: Record<string, string> = raw, body = 'x') =>
   post(query(parameters), body, { ...withToken, ...headers });
 
+const asItIs = (parameters: string) => () =>
+  fetch(`${daemon.url}/files?${parameters}`, { headers: withToken });
+
 const rest: Record<string, Case> = {
+  'a path that is no UTF-8': {
+    ...{ call: asItIs('path=/%ff'), status: 400 },
+    message: 'the query must be UTF-8, with % encoded as %25',
+  },
+  'a path with a lone %': {
+    ...{ call: asItIs('path=/100%'), status: 400 },
+    message: 'the query must be UTF-8, with % encoded as %25',
+  },
   'unknown path': {
     call: () => get({ path: `${dir}/nope` }),
     status: 404,

@@ -64,8 +64,11 @@ describe('an unsupported content type of an RPC', () => {
     ['/process.Process/List', 'application/connect+json', UNARY],
     ['/process.Process/List', 'nonsense', UNARY],
     ['/filesystem.Filesystem/Stat', '', UNARY],
+    ['/filesystem.Filesystem/Stat', 'application/grpc', UNARY],
+    ['/filesystem.Filesystem/Stat', 'application/grpc-web-text', UNARY],
     ['/process.Process/Start', 'application/json', STREAM],
     ['/process.Process/StreamInput', 'application/json', STREAM],
+    ['/process.Process/Start', 'application/grpc-web-text+proto', STREAM],
     ['/filesystem.Filesystem/WatchDir', 'application/x-www-form-urlencoded', STREAM],
   ])('%s with %j is 415, and Accept-Post is %s', async (path, type, right) => {
     const lines = [`POST ${path} HTTP/1.1`, 'host: a', `content-type: ${type}`, 'content-length: 2'];

@@ -112,6 +112,11 @@ test('ranges are lists', () => {
   });
 });
 
+test('--help tells defaults as flags are written', () => {
+  const { output } = readConfig(['--help'], {}) as { readonly output: string };
+  expect(output.replace(/\s+/g, ' ')).toContain('(ENVD_GATEWAY_ALLOW_PORTS) (default: 1-65535)');
+});
+
 test('--help and --version are no errors', () => {
   for (const flag of ['--help', '--version']) expect(readConfig([flag], {})).toMatchObject({ exitCode: 0 });
 });

@@ -88,6 +88,9 @@ async function serveOrDestroy(request: FastifyRequest, reply: FastifyReply, rout
   }
 }
 
+/** gRPC, which needs HTTP/2, and gRPC-Web as text, which connect-node refuses without saying why. */
+const UNSERVED = /^application\/grpc(?!-web(?:[+; ]|$))/i;
+
 async function serve(
   request: FastifyRequest,
   reply: FastifyReply,
@@ -96,7 +99,8 @@ async function serve(
   const contentType = request.headers['content-type'] ?? '';
   const streamCodec = stream && streamCodecOf(contentType);
   const unaryCodec = unary && unaryCodecOf(request.raw);
-  if (!streamCodec && !unaryCodec && !handler.supportedContentType(contentType)) {
+  const isServed = handler.supportedContentType(contentType) && !UNSERVED.test(contentType);
+  if (!streamCodec && !unaryCodec && !isServed) {
     refuseType(request, reply, accepted);
     return;
   }

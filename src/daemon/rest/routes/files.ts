@@ -1,6 +1,7 @@
 import multipart from '@fastify/multipart';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { Allowance } from '../../../base/allowance.ts';
+import { EnvdError } from '../../../base/errors.ts';
 import type { FileQuery, FileServices } from '../../services/files/services.ts';
 import { LINGER } from '../auth.ts';
 import { JsonBodies } from '../json-bodies.ts';
@@ -98,8 +99,18 @@ function composeRoute(app: FastifyInstance, files: FileServices): void {
   });
 }
 
+/** Fastify leaves what it cannot decode as it is: a file would get another name than was meant. */
+function requireDecodable(url: string): void {
+  try {
+    decodeURIComponent(url);
+  } catch {
+    throw new EnvdError('invalid_argument', 'the query must be UTF-8, with % encoded as %25');
+  }
+}
+
 /** The file, and what tells who calls. */
 function callerOf(request: FastifyRequest): FileQuery {
+  requireDecodable(request.raw.url ?? '');
   const query = CALLER_QUERY.read(request.query, '');
   const { path = '', username = '', signature, signature_expiration: expiration } = query;
   const presentedToken = [request.headers['x-access-token']].flat()[0] || undefined;
