@@ -49,6 +49,21 @@ describe('the log has the reason of a failure', () => {
     expect(line).not.toHaveProperty('err');
   });
 
+  test.each([
+    ['/process.Process/StreamInput', 'application/connect+json', '{"start":'],
+    ['/process.Process/List', 'application/grpc-web+json', '{"start":'],
+    ['/filesystem.Filesystem/Stat', 'application/grpc-web+json', '{"sideways":1}'],
+  ])('of a message that is refused while it is received: %s as %s', async (path, type, text) => {
+    const line = await lineOf(path, post(envelope(text), { 'content-type': type }));
+    expect(line).toMatchObject({
+      level: 30,
+      operation: `POST ${path}`,
+      status: 200,
+      bytes: expect.any(Number),
+    });
+    expect(daemon.log.filter(({ msg }) => msg.startsWith('unexpected error'))).toEqual([]);
+  });
+
   test('of a stream, whose status is 200', async () => {
     const start = envelope('{"process":{"cmd":"/s3cret"}}');
     const line = await lineOf(

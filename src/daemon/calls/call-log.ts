@@ -46,7 +46,7 @@ export class CallLog {
     const { operation, request, response, failure, rpcCode } = call;
     const { statusCode: status, writableFinished: completed } = response;
     const milliseconds = performance.now() - call.started;
-    const bytes = request.socket.bytesWritten - call.sentBefore + call.sentFromFile;
+    const bytes = call.sent;
     if (operation === DOWNLOAD && status < 300) this.#countDownload(bytes);
     this.#tally.add(operation, rpcCode ?? (completed ? String(status) : 'aborted'), milliseconds / 1000);
     const isUnexpected = rpcCode === undefined ? status === 500 : rpcCode === 'internal';

@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import type { AbortListener, AbortRelay } from '../../base/abort.ts';
 import { freeAll } from '../../base/buffers.ts';
 import { EnvdError } from '../../base/errors.ts';
@@ -37,8 +38,10 @@ export class CallScope implements Kept, AbortListener {
   readonly shared: SharedLimits;
   /** By `performance.now`. */
   readonly started = performance.now();
+  /** Kept here: Node takes it from a request that is destroyed. */
+  readonly #socket: Socket;
   /** What the connection had sent before, in bytes. */
-  readonly sentBefore: number;
+  readonly #sentBefore: number;
   /** The error that ended the operation. */
   failure: unknown = undefined;
   /** The Connect code of the error that ended an RPC. */
@@ -68,7 +71,8 @@ export class CallScope implements Kept, AbortListener {
     this.request = request;
     this.response = response;
     this.shared = shared;
-    this.sentBefore = request.socket.bytesWritten;
+    this.#socket = request.socket;
+    this.#sentBefore = this.#socket.bytesWritten;
     this.#end = end;
     // Emitted in every case.
     response.on('close', this.#onClose);
@@ -122,8 +126,13 @@ export class CallScope implements Kept, AbortListener {
     this.shared.requests.set(this, kept, true);
   }
 
+  /** The bytes of the response so far, with its head. */
+  get sent(): number {
+    return this.#socket.bytesWritten - this.#sentBefore + this.sentFromFile;
+  }
+
   hasMoved(): boolean {
-    const { bytesRead } = this.request.socket;
+    const { bytesRead } = this.#socket;
     const moved = bytesRead !== this.#received;
     this.#received = bytesRead;
     return moved;
