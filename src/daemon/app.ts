@@ -148,6 +148,7 @@ export function buildApp(services: AppServices, options: AppOptions): FastifyIns
   forbidCaching(app);
   allowAnyOrigin(app);
   requireHost(app);
+  requireChunks(app);
   requireAccessToken(app, guest);
   shapeErrors(app);
 
@@ -199,6 +200,15 @@ function requireHost(app: FastifyInstance): void {
     if (!lacksHost(request.raw)) return done();
     reply.header('connection', 'close');
     done(new EnvdError('invalid_argument', HOST_IS_MISSING));
+  });
+}
+
+/** RFC 9112, section 6.1: Node takes what is coded otherwise, too, as it is. */
+function requireChunks(app: FastifyInstance): void {
+  app.addHook('onRequest', (request, _reply, done) => {
+    const coding = request.headers['transfer-encoding']?.toLowerCase() ?? 'chunked';
+    if (coding === 'chunked') return done();
+    done(new EnvdError('unimplemented', `transfer coding '${coding}' is not supported: use chunked`));
   });
 }
 

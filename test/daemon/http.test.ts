@@ -131,6 +131,12 @@ describe('malformed HTTP is refused', () => {
     ],
     ['no host', 'GET /health HTTP/1.1\r\n\r\n', 400, /^header Host is missing/],
     [
+      'another transfer coding',
+      'POST /init HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip, chunked\r\nconnection: close\r\n\r\n0\r\n\r\n',
+      501,
+      /^transfer coding 'gzip, chunked'/,
+    ],
+    [
       'a path that cannot be decoded',
       'GET /%zz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n',
       400,
