@@ -51,7 +51,7 @@ export function takeOverChannels(
 ): Channels {
   const { master, slave } = ends;
   if (kind === 'pipes') return new PipeChannels(ends, source, onOutput);
-  if (master === null || slave === null) return new ClosedChannels('terminal');
+  if (master === null || slave === null) return CLOSED.terminal;
   return new TerminalChannels(new Terminal({ master, slave }), onOutput);
 }
 
@@ -184,8 +184,7 @@ class TerminalChannels implements Channels {
   }
 }
 
-/** In place of the channels of a process that has ended, as the end event is kept for long; nobody holds its output open. */
-export class ClosedChannels implements Channels {
+class ClosedChannels implements Channels {
   readonly kind: Channels['kind'];
   readonly input = null;
   readonly closed = Promise.resolve();
@@ -212,3 +211,9 @@ export class ClosedChannels implements Channels {
     return NO_ENDS;
   }
 }
+
+/** In place of the channels of a process that has ended and whose output nobody holds open. */
+export const CLOSED: Readonly<Record<Channels['kind'], Channels>> = {
+  pipes: new ClosedChannels('pipes'),
+  terminal: new ClosedChannels('terminal'),
+};

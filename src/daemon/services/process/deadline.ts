@@ -24,13 +24,11 @@ export function killAfter(process: ManagedProcess, deadlineMs: number): void {
  */
 export class DeadlineFeed implements Feed<ProcessEvent> {
   readonly #feed: Reader;
-  readonly #process: ManagedProcess;
   readonly #deadlineMs: number;
   #failed = false;
 
-  constructor(feed: Reader, process: ManagedProcess, deadlineMs: number) {
+  constructor(feed: Reader, deadlineMs: number) {
     this.#feed = feed;
-    this.#process = process;
     this.#deadlineMs = deadlineMs;
   }
 
@@ -38,7 +36,8 @@ export class DeadlineFeed implements Feed<ProcessEvent> {
     if (this.#failed)
       throw new EnvdError('deadline_exceeded', `process was killed after ${this.#deadlineMs} ms`);
     const events = await this.#feed.next(bytes);
-    if (events?.at(-1)?.type !== 'end' || !this.#process.expired) return events;
+    const last = events?.at(-1);
+    if (!events || last?.type !== 'end' || last.reason !== 'deadline') return events;
     this.#failed = true;
     return events.length > 1 ? events.slice(0, -1) : this.next(bytes);
   }

@@ -44,6 +44,11 @@ export class EventLog {
     return this.#base + this.#entries.length;
   }
 
+  /** After the last event. */
+  get endPlace(): Place {
+    return { next: this.end, position: this.#position };
+  }
+
   /** Cost of all events so far, in bytes. */
   get position(): number {
     return this.#position;
@@ -78,6 +83,12 @@ export class EventLog {
     const batch = { bytes, from: next, events, end };
     this.#recent[index < 0 ? this.#recent.length : index] = batch;
     return batch;
+  }
+
+  /** Drops all entries, with the memory that they took. */
+  clear(): void {
+    this.#base = this.#first = this.end;
+    this.#entries.length = this.#recent.length = 0;
   }
 
   /** Drops all entries before that number. */

@@ -1,7 +1,7 @@
 import { EnvdError } from '../../../base/errors.ts';
 import type { Kept, Unread } from '../../../base/unread.ts';
 import { EventLog } from './event-log.ts';
-import type { Offsets, OutputEvent, OutputStream, ProcessEvent, StartEvent } from './events.ts';
+import type { EndEvent, Offsets, OutputEvent, OutputStream, ProcessEvent, StartEvent } from './events.ts';
 import type { History } from './history.ts';
 import { Reader, type Source } from './reader.ts';
 
@@ -21,11 +21,11 @@ const EVENT_BYTES = 256;
 export class Output implements Source, Kept {
   readonly #log = new EventLog();
   readonly #offsets = { stdout: 0, stderr: 0, pty: 0 };
-  #ended = false;
+  #end: EndEvent | null = null;
   #paused = false;
   #held = false;
   readonly #history: History;
-  readonly #readers: Reader[] = [];
+  #readers: readonly Reader[] = [];
   #setPaused: (paused: boolean) => void;
   readonly #unread: Unread | null;
   /** What is counted in `#unread`, in bytes, and the position of the slowest reader then. */
@@ -47,7 +47,7 @@ export class Output implements Source, Kept {
 
   /** Whether a reader has not taken all events. */
   get hasUnread(): boolean {
-    return this.#readers.some(({ place }) => place.next < this.#log.end);
+    return this.#readers.some((reader) => reader.hasUnread);
   }
 
   /** The number of the process in the kept output. */
@@ -66,7 +66,7 @@ export class Output implements Source, Kept {
   }
 
   get ended(): boolean {
-    return this.#ended;
+    return this.#end !== null;
   }
 
   write(stream: OutputStream, bytes: Buffer): void {
@@ -77,9 +77,9 @@ export class Output implements Source, Kept {
   }
 
   /** Appends the last event. */
-  end(event: ProcessEvent): void {
-    this.#ended = true;
-    this.#setPaused = () => {};
+  end(event: EndEvent): void {
+    this.#end = event;
+    this.#setPaused = ignore;
     this.#append(event, 0);
   }
 
@@ -89,10 +89,9 @@ export class Output implements Source, Kept {
    */
   read(pid: number, from: Offsets | null): Reader {
     const start: StartEvent = { type: 'start', pid, offsets: null };
-    const before = from ? this.#resume(start, from) : [start];
-    const next = this.#ended ? this.#log.end - 1 : this.#log.end;
-    const reader = new Reader(this, this.#log, before, { next, position: this.#log.position });
-    this.#readers.push(reader);
+    const before = [...(from ? this.#resume(start, from) : [start]), ...(this.#end ? [this.#end] : [])];
+    const reader = new Reader(this, this.#log, before, this.#log.endPlace);
+    this.#readers = [...this.#readers, reader];
     return reader;
   }
 
@@ -107,8 +106,7 @@ export class Output implements Source, Kept {
   }
 
   remove(reader: Reader): void {
-    const index = this.#readers.indexOf(reader);
-    if (index >= 0) this.#readers.splice(index, 1);
+    this.#readers = this.#readers.filter((one) => one !== reader);
     this.#balance();
   }
 
@@ -135,11 +133,11 @@ export class Output implements Source, Kept {
 
   /**
    * Pauses or resumes the source by the slowest reader, starts or stops the stall timers of readers that block others,
-   * and drops events that all readers have taken. The end event is kept for later readers.
+   * and drops events that all readers have taken.
    */
   #balance(): void {
     const limit = this.#log.position - WINDOW_BYTES;
-    let needed = this.#ended ? this.#log.end - 1 : this.#log.end;
+    let needed = this.#log.end;
     let slowest = this.#log.position;
     for (const reader of this.#readers) {
       const { next, position } = reader.place;
@@ -147,7 +145,8 @@ export class Output implements Source, Kept {
       needed = Math.min(needed, next);
       reader.setHoldingUp(position < limit && this.#readers.length > 1);
     }
-    this.#log.forget(needed);
+    if (this.#end && this.#readers.length === 0) this.#log.clear();
+    else this.#log.forget(needed);
     const blocked = slowest < limit;
     if (blocked !== this.#paused && !this.#held) {
       this.#paused = blocked;
@@ -167,3 +166,5 @@ export class Output implements Source, Kept {
     this.#unread?.set(this, counted, isServed);
   }
 }
+
+function ignore(): void {}

@@ -4,7 +4,7 @@ import { monotonicMs } from '../../os/machine.ts';
 import type { TerminalSize } from '../../os/pty.ts';
 import { SIGKILL, signalGroup } from '../../os/signals.ts';
 import type { ProcessExit, Spawned } from '../../os/spawn.ts';
-import { type Channels, ClosedChannels } from './channels.ts';
+import { type Channels, CLOSED } from './channels.ts';
 import { type EndEvent, endEvent, type Offsets } from './events.ts';
 import { Input } from './input.ts';
 import type { Leaf } from './leaf.ts';
@@ -23,7 +23,7 @@ const KILL_WAIT_MS = 250;
 
 /**
  * A process from its start to its end. State `running`: it takes input and signals. `reaped`: it has exited, and its
- * output is being delivered. `ended`: the end event has been appended; no event follows.
+ * output is being delivered. `ended`: the end event has been appended. There may be thousands: all that is not needed is dropped.
  */
 export class ManagedProcess {
   readonly pid: number;
@@ -46,10 +46,11 @@ export class ManagedProcess {
   #killed = false;
   #expired = false;
   #channels: Channels;
-  readonly #input: Input | null;
+  #input: Input | null;
   readonly #output: Output;
-  readonly #leaf: Leaf | null;
-  readonly #spawned: Spawned;
+  #leaf: Leaf | null;
+  readonly #isChild: boolean;
+  #pidfd: number | null;
 
   /** `channels` already feeds `output`. `leaf`: its cgroup; null without cgroups. */
   constructor(parts: {
@@ -61,21 +62,19 @@ export class ManagedProcess {
     readonly leaf: Leaf | null;
     readonly past?: ProcessPast;
   }) {
-    this.pid = parts.spawned.pid;
+    const { past, spawned } = parts;
+    ({ pid: this.pid, isOver: this.isOver, isChild: this.#isChild, pidfd: this.#pidfd } = spawned);
     this.config = parts.config;
     this.tag = parts.tag;
-    this.isOver = parts.spawned.isOver;
     this.#channels = parts.channels;
     this.#output = parts.output;
     this.#leaf = parts.leaf;
-    this.#spawned = parts.spawned;
     const { input, inputClosed } = parts.channels;
     this.#input = input && new Input(input, this.#inputName());
     void inputClosed?.then(() => this.onChange());
-    const { past } = parts;
     this.ended = past?.end
       ? Promise.resolve(this.#ended(past.end))
-      : parts.spawned.exit.then((exit) => this.#finish(exit));
+      : spawned.exit.then((exit) => this.#finish(exit));
     if (past) this.#continue(past);
     if (past?.end) parts.channels.discard();
   }
@@ -182,11 +181,11 @@ export class ManagedProcess {
     const { kind, ends } = this.#channels;
     return {
       ...{ pid, config, tag, deadlineAt, ends, kind, leaf: this.#leaf?.path ?? null },
-      ...{ totals: this.#output.totals, number: this.#output.number, isChild: this.#spawned.isChild },
+      ...{ totals: this.#output.totals, number: this.#output.number, isChild: this.#isChild },
       ...{ unwritten: '', isInputClosed: this.#input?.isClosed ?? true },
       ...{ isKilled: this.#killed, isExpired: this.#expired },
       ...{ exit: this.#exit, end: this.#end, endedAt: this.#endedAt },
-      pidfd: this.#exit ? null : this.#spawned.pidfd,
+      pidfd: this.#pidfd,
     };
   }
 
@@ -196,16 +195,12 @@ export class ManagedProcess {
     void this.#channels.closed.then(() => this.onForgotten());
   }
 
-  /** Whether the deadline ended the process. */
-  get expired(): boolean {
-    return this.#expired;
-  }
-
   /** Signals the whole process group; succeeds also when that has just ended. */
   signal(signal: number): void {
+    if (this.#state === 'ended') return;
     if (signal === SIGKILL) this.#killed = true;
     // After the process has been reaped its process group id may be reused by another group. Others reap a stranger.
-    const mayBeGone = this.#state !== 'running' || !this.#spawned.isChild;
+    const mayBeGone = this.#state !== 'running' || !this.#isChild;
     if (mayBeGone && this.#leaf?.holdsGroup(this.pid) === false) return;
     signalGroup(this.pid, signal);
   }
@@ -246,18 +241,21 @@ export class ManagedProcess {
   async #finish(exit: ProcessExit): Promise<EndEvent> {
     this.#state = 'reaped';
     this.#exit = exit;
+    this.#pidfd = null;
     // Most end at once.
     setImmediate(() => this.#end ?? this.onChange());
     const isHeld = await this.#channels.drained();
     if (isHeld && !this.#killed) await within(PIPE_HOLD_MS, this.#channels.closed, () => {});
-    const usage = this.#leaf?.usage(!this.#spawned.isChild) ?? null;
+    const usage = this.#leaf?.usage(!this.#isChild) ?? null;
     const event = this.#ended(endEvent(exit, this.#expired, usage));
     this.#input?.close();
+    this.#input = null;
     this.#channels.discard();
     void this.#channels.closed.then(() => {
-      this.#channels = new ClosedChannels(this.#channels.kind);
+      this.#channels = CLOSED[this.#channels.kind];
     });
     this.#leaf?.release();
+    this.#leaf = null;
     this.onChange();
     return event;
   }

@@ -40,6 +40,11 @@ export class Reader implements Feed<ProcessEvent> {
     return this.#place;
   }
 
+  /** Whether there are events that it has not taken. */
+  get hasUnread(): boolean {
+    return this.#before.length > 0 || this.#place.next < this.#log.end;
+  }
+
   async next(bytes = BATCH_BYTES): Promise<readonly ProcessEvent[] | null> {
     for (;;) {
       if (this.#failure) throw this.#failure;

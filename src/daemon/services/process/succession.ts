@@ -48,23 +48,23 @@ export class Succession {
     return { processes, drains, memory: outputs.memory, leaves: leaves.state };
   }
 
-  /** The processes of an earlier program; closes its kept output. */
+  /** The processes of an earlier program, in the order of their ends; closes its kept output. */
   takeOver({ processes, drains, memory, leaves }: ProcessesState): Continued[] {
     const { outputs, records } = this.#parts;
     this.#parts.leaves.continueFrom(leaves);
     drainPipes(outputs.poller, drains);
     const kept = memory === null ? null : recoverOutput(memory);
     if (memory !== null) closeSync(memory);
-    return processes.map((state) =>
+    return inOrder(processes, (state) => state).map((state) =>
       this.#continued(state, kept?.get(state.number), records.existing(state.record)),
     );
   }
 
-  /** The processes of a daemon that was killed. */
+  /** The processes of a daemon that was killed, in the order of their ends. */
   recover({ processes, outputs, inFlight }: Recovered): Continued[] {
     const kept = new Map([...outputs].map(([key, memory]) => [key, recoverOutput(memory)]));
     for (const memory of outputs.values()) closeSync(memory);
-    return processes.map(({ key, recorded, descriptors }) => {
+    return inOrder(processes, ({ recorded }) => recorded).map(({ key, recorded, descriptors }) => {
       const state = { ...stateOf(recorded, descriptors), startId: recorded.startId };
       const output = kept.get(recorded.output)?.get(recorded.number);
       const isRead = inFlight?.output === recorded.output && inFlight.read.process === recorded.number;
@@ -98,4 +98,9 @@ export class Succession {
     records.follow(process, state.startId, record);
     return { process, state };
   }
+}
+
+/** Running ones first. */
+function inOrder<T>(processes: readonly T[], endOf: (one: T) => { readonly endedAt: number }): T[] {
+  return processes.toSorted((a, b) => endOf(a).endedAt - endOf(b).endedAt);
 }

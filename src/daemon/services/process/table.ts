@@ -107,7 +107,7 @@ export class ProcessTable {
     await this.#records.kept;
     // Then all its events go into one write.
     if (process.isOver) await Promise.race([process.ended, nextTurn()]);
-    return known !== undefined || deadlineMs === null ? feed : new DeadlineFeed(feed, process, deadlineMs);
+    return known !== undefined || deadlineMs === null ? feed : new DeadlineFeed(feed, deadlineMs);
   }
 
   /** The running processes, in the order of their start. */
@@ -244,7 +244,7 @@ export class ProcessTable {
   #continueWith({ process, state }: Continued): void {
     if (state.startId !== null) this.#startIds.remember(state.startId, Promise.resolve(process));
     if (state.end) {
-      this.#known.retire(process, process.endedAt - monotonicMs() + RETENTION_MS);
+      this.#known.retire(process);
       return;
     }
     // There may be more of them than are allowed now.

@@ -1,11 +1,9 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { DeadlineFeed, killAfter } from '../../../../../src/daemon/services/process/deadline.ts';
-import type { EndEvent, ProcessEvent } from '../../../../../src/daemon/services/process/events.ts';
+import type { EndEvent, EndReason, ProcessEvent } from '../../../../../src/daemon/services/process/events.ts';
 import { Output } from '../../../../../src/daemon/services/process/output.ts';
 import type { ManagedProcess } from '../../../../../src/daemon/services/process/process.ts';
 import { historyOf } from '../../../../support/history.ts';
-
-const END = { type: 'end' } as EndEvent;
 
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
@@ -19,18 +17,19 @@ function setUp() {
   const output = new Output(() => {}, historyOf(0));
   const ended = Promise.withResolvers<EndEvent>();
   const process = {
-    expired: false,
     ended: ended.promise,
     expire: vi.fn(() => {
-      process.expired = true;
+      reason = 'deadline';
     }),
   };
+  let reason: EndReason = 'exited';
   const end = () => {
-    output.end(END);
-    ended.resolve(END);
+    const event = { type: 'end', reason } as EndEvent;
+    output.end(event);
+    ended.resolve(event);
   };
   killAfter(process as unknown as ManagedProcess, 1000);
-  const feed = new DeadlineFeed(output.read(7, null), process as unknown as ManagedProcess, 1000);
+  const feed = new DeadlineFeed(output.read(7, null), 1000);
   return { output, process, feed, end };
 }
 

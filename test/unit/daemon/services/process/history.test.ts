@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type {
+  EndEvent,
   Offsets,
   OutputStream,
   ProcessEvent,
@@ -90,7 +91,7 @@ test('a resume yields exactly the bytes from the offsets on, or a gap for what i
 test('a resume after the end yields the kept bytes and the end', async () => {
   const output = new Output(() => {}, historyOf(LIMIT));
   output.write('stdout', Buffer.from('abc'));
-  output.end({ type: 'end' } as ProcessEvent);
+  output.end({ type: 'end' } as EndEvent);
   const reader = output.read(7, { stdout: 1, stderr: 0, pty: 0 });
   const [, tail, end] = (await reader.next()) ?? [];
   expect(tail).toMatchObject({ offset: 1, bytes: Buffer.from('bc') });

@@ -1,6 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
-import type { ProcessEvent } from '../../../../../src/daemon/services/process/events.ts';
+import type { EndEvent, ProcessEvent } from '../../../../../src/daemon/services/process/events.ts';
 import { Output } from '../../../../../src/daemon/services/process/output.ts';
 import type { Reader } from '../../../../../src/daemon/services/process/reader.ts';
 import { historyOf } from '../../../../support/history.ts';
@@ -9,7 +9,7 @@ import { historyOf } from '../../../../support/history.ts';
 const WINDOW_BYTES = 1024 * 1024;
 const STALL_LIMIT_MS = 30_000;
 
-const END = { type: 'end' } as ProcessEvent;
+const END = { type: 'end' } as EndEvent;
 const KIB = Buffer.alloc(1024, 'x');
 
 /** A source that writes unless it is paused, and counts the pauses. */
@@ -71,6 +71,19 @@ describe('a reader', () => {
 });
 
 describe('backpressure', () => {
+  test('has all of it unread until it has taken that, also after the end', async () => {
+    const { output } = source();
+    const early = output.read(7, null);
+    output.end(END);
+    expect(output.hasUnread).toBe(true);
+    await early.next();
+    expect(output.hasUnread).toBe(false);
+    const late = output.read(7, null);
+    expect(output.hasUnread).toBe(true);
+    await late.next();
+    expect(output.hasUnread).toBe(false);
+  });
+
   test('the source is not paused without readers, and resumes when a reader has gone', async () => {
     const { output, state, fill } = source();
     fill(5000);
