@@ -50,7 +50,8 @@ export class KnownProcesses {
 
   #forgetLater(first: ManagedProcess): void {
     const last = first.endedAt + TOGETHER_MS;
-    setTimeout(() => this.#forget(last), last + RETENTION_MS - monotonicMs()).unref();
+    const dueMs = last + RETENTION_MS - monotonicMs();
+    setTimeout(() => this.#forget(last), Math.max(0, dueMs)).unref();
   }
 
   /** Forgets those that had ended until then, by `monotonicMs`. */
