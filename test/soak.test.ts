@@ -1,10 +1,13 @@
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { connect } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
-import { BOUNDS, type Figure, type Figures, growths } from './soak/figures.ts';
+import { BOUNDS, type Figure, type Figures, figuresOf, growths } from './soak/figures.ts';
 import { quantile, slopeOf } from './soak/slope.ts';
 import { needs } from './support/needs.ts';
+import { startSupervised } from './support/supervised.ts';
 
 const PROGRAM = fileURLToPath(new URL('soak/run.ts', import.meta.url));
 const run = promisify(execFile);
@@ -44,6 +47,39 @@ test('what grows by more than its bound is told, unless that may be chance', () 
   expect(broken(grown('descriptors', 30, 20))).toEqual([]);
   expect(broken(grown('descriptors', 3, 0.1))).toEqual([]);
   expect(broken(grown('zombies', 2, 0))).toEqual(['zombies']);
+});
+
+test('the daemon is charged with connections that their clients have closed, and with no others', async () => {
+  await using supervised = await startSupervised();
+  // In place of the daemon: it never closes a connection.
+  const server = `require('node:net').createServer({ allowHalfOpen: true }, (one) => one.resume())
+    .listen(0, '127.0.0.1', function () { console.log(this.address().port) })`;
+  const child = spawn(process.execPath, ['-e', server], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const figures = () => figuresOf({ ...supervised, main: () => child.pid ?? -1 });
+  try {
+    const [port] = await once(child.stdout, 'data');
+    const before = (await figures())?.descriptors ?? Number.NaN;
+    const clients = Array.from({ length: 5 }, () => connect(Number(port), '127.0.0.1').resume());
+    await expect.poll(figures).toMatchObject({ descriptors: before, 'connections of clients': 5 });
+    for (const client of clients) client.end();
+    await expect.poll(figures).toMatchObject({ descriptors: before + 5, 'connections of clients': 0 });
+  } finally {
+    child.kill();
+  }
+});
+
+test('a process that is ending has no figures', async () => {
+  await using supervised = await startSupervised();
+  // Its first program has a child, the next one never waits for that.
+  const parent = spawn('sh', ['-c', 'sleep 0 & echo $!; exec sleep 1000'], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  try {
+    const [pid] = await once(parent.stdout, 'data');
+    await expect.poll(() => figuresOf({ ...supervised, main: () => Number(pid) })).toBeNull();
+  } finally {
+    parent.kill();
+  }
 });
 
 test('a quarter of a minute of everything at once', async () => {

@@ -184,7 +184,7 @@ async function leave(daemon: HandingOver, listener: number, config: Config, logg
 }
 
 async function stateOf(parts: HandingOver, listener: number): Promise<Handover> {
-  const processes = renumbered(await parts.processes.handOver(), forNextProgram);
+  const processes = renumbered(parts.processes.handOver(), forNextProgram);
   const records = parts.records.queues.map(({ name, descriptor }) => ({
     name,
     descriptor: forNextProgram(descriptor),

@@ -143,7 +143,7 @@ function createStop(daemon: Stopped): Pick<Daemon, 'stop' | 'stopWaitsFor'> {
     await daemon.freezer.thaw();
     step = 'processes';
     if (action === 'end') await daemon.processes.stop();
-    else await daemon.processes.handOver();
+    else daemon.processes.handOver();
     step = 'the server';
     await daemon.app.close();
     daemon.owned[Symbol.dispose]();

@@ -1,4 +1,5 @@
 import { spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { existsSync, readdirSync, readFileSync, rmdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -6,11 +7,12 @@ import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { expect, onTestFinished, test } from 'vitest';
-import { connectTo } from '../support/clients.ts';
+import { connectTo, transcribe } from '../support/clients.ts';
 import { startDaemon } from '../support/daemon.ts';
 import { needs } from '../support/needs.ts';
-import { childrenOf, runs } from '../support/proc.ts';
+import { childrenOf, runs, starterOf } from '../support/proc.ts';
 import { scratch } from '../support/scratch.ts';
+import { startDetached } from '../support/workload.ts';
 
 const MAIN = fileURLToPath(new URL('../../src/daemon/main.ts', import.meta.url));
 
@@ -73,6 +75,24 @@ test.each([
   process.kill(pid, 'SIGKILL');
   await expect.poll(() => runs(pid)).toBe(false);
   await expect.poll(() => removeLeaves(`${daemon.cgroupRoot}/user`)).toBe(true);
+});
+
+test('a start that fails after SIGQUIT does not fail the stop', async () => {
+  await using daemon = await startDaemon({ args: ['--start-timeout=1'] });
+  const clients = connectTo(daemon.url);
+  await transcribe(clients.process.start({ process: { cmd: 'true' } }));
+  const starter = starterOf(daemon.pid) ?? -1;
+  process.kill(starter, 'SIGSTOP');
+  onTestFinished(() => void process.kill(starter, 'SIGKILL'));
+  const failed = startDetached(clients, { process: { cmd: 'true' }, startId: randomUUID() }).catch(
+    (error: Error) => error,
+  );
+  const streams = async () =>
+    (await fetch(`${daemon.url}/metrics`, { headers: { accept: 'text/plain' } })).text();
+  await expect.poll(streams).toContain('envd_streams 1');
+  expect(await daemon.stop('SIGQUIT')).toBe(0);
+  expect(await failed).toBeInstanceOf(Error);
+  expect(daemon.log.filter(({ level }) => level >= 50)).toEqual([]);
 });
 
 /** Starts the daemon's only process; returns its pid. */

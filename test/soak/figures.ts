@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { anonymousMemoryOf, memoryOf, openFiles } from '../support/proc.ts';
+import { anonymousMemoryOf, establishedConnections, memoryOf, openFiles } from '../support/proc.ts';
 import type { Supervised } from '../support/supervised.ts';
 import { type Sample, type Slope, slopeOf } from './slope.ts';
 
@@ -11,7 +11,10 @@ export const BOUNDS = {
   'anonymous memory, MiB': 24,
   'resident memory, MiB': 24,
   'used heap, MiB': 12,
+  // Without those of the next row: a connection that its client has closed, and the daemon has not, is one of these.
   descriptors: 6,
+  // As many as clients keep, who are not what is measured.
+  'connections of clients': Number.POSITIVE_INFINITY,
   memfds: 1,
   threads: 2,
   'kernel watches': 2,
@@ -43,11 +46,13 @@ export async function figuresOf(supervised: Supervised): Promise<Figures | null>
     const heap = await usedHeapOf(daemon.url);
     if (heap === null) return null;
     const files = openFiles(pid);
-    return {
+    const connections = establishedConnections(pid, files);
+    const figures = {
       'anonymous memory, MiB': anonymousMemoryOf(pid) / MIB,
       'resident memory, MiB': memoryOf(pid).now / MIB,
       'used heap, MiB': heap / MIB,
-      descriptors: files.length,
+      descriptors: files.length - connections,
+      'connections of clients': connections,
       memfds: files.filter((file) => file.startsWith('/memfd:')).length,
       threads: readdirSync(`/proc/${pid}/task`).length,
       'kernel watches': watchesOf(pid),
@@ -55,6 +60,8 @@ export async function figuresOf(supervised: Supervised): Promise<Figures | null>
       zombies: zombiesOf(pid) + zombiesOf(daemon.pid),
       'descriptors of the manager': openFiles(daemon.pid).length,
     };
+    // Of a process that is ending, proc_pid_status(5) tells no memory.
+    return NAMES.every((name) => Number.isFinite(figures[name])) ? figures : null;
   } catch (error) {
     const { code = '' } = error as NodeJS.ErrnoException;
     if (['ENOENT', 'ESRCH'].includes(code)) return null;

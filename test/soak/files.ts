@@ -136,8 +136,10 @@ export async function streamedWatches(place: Place): Promise<void> {
     if (type === EventType.CREATE) created.push(name);
   };
   const { filesystem } = place.clients;
-  const signal = AbortSignal.timeout(EVENTS_MS);
-  await place.attempt(async () => {
+  // Connect does not end the call of a stream that is read no further.
+  const enough = new AbortController();
+  const signal = AbortSignal.any([enough.signal, AbortSignal.timeout(EVENTS_MS)]);
+  const told = place.attempt(async () => {
     for await (const { event } of filesystem.watchDir({ path: directory, recursive: true }, { signal })) {
       if (event.case === 'start') fill();
       if (event.case === 'filesystem' && isRescan(event.value)) return;
@@ -146,5 +148,6 @@ export async function streamedWatches(place: Place): Promise<void> {
     }
     checkEqual('what a stream has told', created.sort(), names.toSorted());
   });
+  await told.finally(() => enough.abort());
   rmSync(directory, { recursive: true });
 }

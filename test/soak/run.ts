@@ -61,7 +61,7 @@ function tell({ name, rounds, samples, growths, errors, broken }: Result): void 
     figure,
     ...[first, last].map((value) => `${Math.round(10 * value) / 10}`),
     `${perHour.toFixed(1)} ± ${margin.toFixed(1)}`,
-    `${bound}`,
+    Number.isFinite(bound) ? `${bound}` : '',
     isBroken ? 'GROWS' : '',
   ]);
   const head = ['what', 'first', 'last', 'an hour, 95 %', 'bound', ''];

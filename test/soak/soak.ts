@@ -66,7 +66,8 @@ const WORK: readonly (readonly [name: string, round: Round, at: { workers: numbe
 /** Uses a daemon for everything at once, and tells what broke and what grew. */
 export async function soak(options: Options): Promise<Result> {
   const { minutes, everyMs, warmUpHours, interrupted, isEnded, onProgress } = options;
-  const args = ['--history-bytes=400000'];
+  // A machine that has no time may take minutes for the trial of a program.
+  const args = ['--history-bytes=400000', '--upgrade-timeout=300'];
   const env = { UV_THREADPOOL_SIZE: '16' };
   await using supervised = await startSupervised({ args, env }, FLAGS);
   const stop = AbortSignal.any([interrupted, AbortSignal.timeout(minutes * 60_000)]);
@@ -155,6 +156,10 @@ async function atTheEnd(place: Place): Promise<void> {
 
 function errorsOf(log: readonly LogLine[]): Record<string, number> {
   const counts: Record<string, number> = {};
-  for (const { level, msg } of log) if (level >= ERROR) counts[msg] = (counts[msg] ?? 0) + 1;
+  for (const { level, msg, err } of log) {
+    if (level < ERROR) continue;
+    const what = err ? `${msg}: ${JSON.stringify(err)}` : msg;
+    counts[what] = (counts[what] ?? 0) + 1;
+  }
   return counts;
 }

@@ -9,6 +9,7 @@ export class StartIds {
   readonly #retentionMs: number;
   /** Starts in progress, running processes, and ended ones for a time. */
   readonly #starts = new Map<string, Promise<ManagedProcess>>();
+  readonly #ids = new WeakMap<ManagedProcess, string>();
 
   /** `retentionMs`: how long an id is remembered after the end of its process, in milliseconds. */
   constructor(retentionMs: number) {
@@ -28,11 +29,20 @@ export class StartIds {
       .then(() => setTimeout(forget, this.#retentionMs).unref(), forget);
   }
 
-  /** The id of each process. */
-  async byProcess(): Promise<Map<ManagedProcess, string>> {
-    const ids = new Map<ManagedProcess, string>();
-    for (const [id, start] of this.#starts) ids.set(await start, id);
-    return ids;
+  /** This process was started with the id. */
+  assign(startId: string, process: ManagedProcess): void {
+    this.#ids.set(process, startId);
+  }
+
+  /** A process of an earlier program was started with the id. */
+  continueWith(startId: string, process: ManagedProcess): void {
+    this.remember(startId, Promise.resolve(process));
+    this.assign(startId, process);
+  }
+
+  /** With which id a process was started; null: with none. Starts in progress, which may fail, are not waited for. */
+  idOf(process: ManagedProcess): string | null {
+    return this.#ids.get(process) ?? null;
   }
 }
 

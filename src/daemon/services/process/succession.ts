@@ -33,14 +33,13 @@ export class Succession {
   }
 
   /** The state of these processes for a later program of this process; nothing is read any more. */
-  async handOver(all: readonly ManagedProcess[]): Promise<ProcessesState> {
+  handOver(all: readonly ManagedProcess[]): ProcessesState {
     const { startIds, outputs, leaves, records } = this.#parts;
-    const ids = await startIds.byProcess();
     const processes = all.map((process) => {
       const state = process.handOver();
       // Should the later program end before it listens.
       const record = records.update(process, state);
-      return { ...state, startId: ids.get(process) ?? null, record };
+      return { ...state, startId: startIds.idOf(process), record };
     });
     debug('process', 'handed over', () => ({ processes: processes.length }));
     const used = new Set(processes.flatMap(({ ends }) => [ends.stdout, ends.stderr]));

@@ -169,7 +169,7 @@ export class ProcessTable {
   }
 
   /** The state of all processes for a later program of this process; nothing is read any more. */
-  handOver(): Promise<ProcessesState> {
+  handOver(): ProcessesState {
     return this.#succession.handOver(this.#known.all);
   }
 
@@ -192,9 +192,8 @@ export class ProcessTable {
   async #launch(request: Starting): Promise<ManagedProcess> {
     if (this.#refusal !== null)
       throw new EnvdError('unavailable', `cannot start a process: ${this.#refusal}`);
-    const { maxProcesses } = this.#options;
     if (!this.#free.take(1)) {
-      const text = `cannot start a process: ${maxProcesses} are running (--max-processes)`;
+      const text = `cannot start a process: ${this.#options.maxProcesses} are running (--max-processes)`;
       throw new EnvdError('resource_exhausted', text);
     }
     const launch = this.#plan(request);
@@ -227,6 +226,7 @@ export class ProcessTable {
       const limitMs = this.#options.startTimeout * 1000;
       const process = await launchProcess(request, plan, leaf, limitMs, this.#outputs.next());
       this.#add(process, request.user.name);
+      if (request.startId !== null) this.#startIds.assign(request.startId, process);
       // Before its first record, which has it then.
       if (request.deadlineMs !== null) killAfter(process, request.deadlineMs);
       this.#records.follow(process, request.startId, record);
@@ -242,7 +242,7 @@ export class ProcessTable {
   }
 
   #continueWith({ process, state }: Continued): void {
-    if (state.startId !== null) this.#startIds.remember(state.startId, Promise.resolve(process));
+    if (state.startId !== null) this.#startIds.continueWith(state.startId, process);
     if (state.end) {
       this.#known.retire(process);
       return;
