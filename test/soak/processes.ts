@@ -7,7 +7,7 @@ import { exitIsTold } from '../support/machine.ts';
 import { until } from '../support/until.ts';
 import { bash, follow, input, Workload } from '../support/workload.ts';
 import { anyOf, check, checkEqual } from './checks.ts';
-import type { Place } from './place.ts';
+import { PATIENCE_MS, type Place } from './place.ts';
 
 /** The most that a process writes here, in bytes: less than what is kept for a client that resumes. */
 const MOST_OUTPUT = 250_000;
@@ -47,7 +47,8 @@ export async function terminals(place: Place): Promise<void> {
   const { following, end } = follow(place.clients, pid);
   const process = byPid(pid);
   const shown = () => Buffer.concat(following.parts.pty).toString();
-  await until('the terminal is ready', () => shown().includes('ready') || place.wasAwaySince(from));
+  const isReady = () => shown().includes('ready') || place.wasAwaySince(from);
+  await until('the terminal is ready', isReady, Boolean, PATIENCE_MS);
   await place.surely(() =>
     place.clients.process.update({ process, pty: { size: { cols: columns, rows: 40 } } }),
   );

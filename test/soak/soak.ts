@@ -7,7 +7,7 @@ import { Attackers } from './attackers.ts';
 import { anyOf, checkEqual } from './checks.ts';
 import { type Figures, figuresOf, type Growth, growths, smallest } from './figures.ts';
 import { overwrites, polledWatches, streamedWatches, transfers } from './files.ts';
-import { Place } from './place.ts';
+import { PATIENCE_MS, Place } from './place.ts';
 import { collapses, ends, freezes, inits, looks } from './platform.ts';
 import { crowds, outputs, shifts, terminals } from './processes.ts';
 
@@ -147,9 +147,9 @@ async function atTheEnd(place: Place): Promise<void> {
     const process = { selector: { case: 'pid', value: pid } } as const;
     await clients.process.sendSignal({ process, signal: 9 }).catch(() => {});
   }
-  await until('no process is left', () => childrenOf(supervised.main()).length === 0);
+  await until('no process is left', () => childrenOf(supervised.main()).length === 0, Boolean, PATIENCE_MS);
   const isClean = (figures: Figures | null) => figures?.cgroups === 2 && figures.zombies === 0;
-  await until('no cgroup and no zombie is left', () => figuresOf(supervised), isClean);
+  await until('no cgroup and no zombie is left', () => figuresOf(supervised), isClean, PATIENCE_MS);
   const starts = daemon.log.filter(({ msg }) => msg === 'started').length;
   if (!place.isEnded) checkEqual('starts of the daemon', starts, 1);
 }
