@@ -113,7 +113,8 @@ export class Attackers implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     for (const child of this.#children) {
       const gone = once(child, 'exit');
-      child.kill();
+      // Another soak beside this one may have stopped it.
+      child.kill('SIGKILL');
       if (child.exitCode === null && child.signalCode === null) await gone;
     }
   }

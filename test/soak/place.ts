@@ -10,7 +10,7 @@ import { startDetached } from '../support/workload.ts';
 /** How long connections that an end of the daemon has cut may go on failing, in milliseconds. */
 const AFTERMATH_MS = 1500;
 /** How long the daemon may be away, or a program take to begin, on a machine that has no time; in milliseconds. */
-export const PATIENCE_MS = 180_000;
+export const PATIENCE_MS = 600_000;
 const AGAIN_MS = 20;
 /** What the daemon says when another operation that excludes this one is under way. */
 const EXCLUDED = /is frozen|being replaced|is stopping|in progress|under way|another operation/i;

@@ -20,7 +20,7 @@ const NEEDS = ['root', 'cgroup v2', 'python3', 'bindfs', 'fuse'] as const;
 interface Settings {
   readonly minutes: number;
   readonly everyMs: number;
-  readonly warmUpHours: number;
+  readonly warmUpHours: number | null;
   readonly report: string | null;
 }
 
@@ -89,7 +89,7 @@ function readSettings(argv: readonly string[]): Settings {
   return {
     minutes,
     everyMs: number('--every', values.every, 60) * 1000,
-    warmUpHours: number('--warm-up', values['warm-up'], minutes / 4) / 60,
+    warmUpHours: values['warm-up'] === undefined ? null : number('--warm-up', values['warm-up'], 0) / 60,
     report: values.report ?? null,
   };
 }

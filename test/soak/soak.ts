@@ -25,8 +25,8 @@ export interface Options {
   readonly minutes: number;
   /** From sample to sample. */
   readonly everyMs: number;
-  /** What is sampled before does not count. */
-  readonly warmUpHours: number;
+  /** What is sampled before does not count; null: the first quarter. */
+  readonly warmUpHours: number | null;
   /** Ends it before its time. */
   readonly interrupted: AbortSignal;
   /** Whether the daemon is killed, replaced and restarted all the time. */
@@ -108,7 +108,8 @@ export async function soak(options: Options): Promise<Result> {
   const samples = await sampling;
   await atTheEnd(place).catch((error: unknown) => broken.push(`at the end: ${told(error)}`));
   const name = isEnded ? 'killed, replaced and restarted' : 'never ended';
-  const counted = samples.filter(({ hours }) => hours > warmUpHours);
+  const from = warmUpHours ?? (samples.at(-1)?.hours ?? 0) / 4;
+  const counted = samples.filter(({ hours }) => hours > from);
   const errors = errorsOf(supervised.daemon.log);
   return { name, rounds, samples, growths: growths(counted), errors, broken };
 }
@@ -157,7 +158,8 @@ async function atTheEnd(place: Place): Promise<void> {
 function errorsOf(log: readonly LogLine[]): Record<string, number> {
   const counts: Record<string, number> = {};
   for (const { level, msg, err } of log) {
-    if (level < ERROR) continue;
+    // Lines of the manager have none.
+    if (!(level >= ERROR)) continue;
     const what = err ? `${msg}: ${JSON.stringify(err)}` : msg;
     counts[what] = (counts[what] ?? 0) + 1;
   }
