@@ -15,8 +15,9 @@ import { Code, ConnectError } from '@connectrpc/connect';
 import { transcribe } from '../support/clients.ts';
 import { STRANGER } from '../support/exchanger.ts';
 import { RAW } from '../support/files-client.ts';
+import { until } from '../support/until.ts';
 import { anyOf, check, checkEqual } from './checks.ts';
-import type { Place } from './place.ts';
+import { PATIENCE_MS, type Place } from './place.ts';
 
 /** Users of every Debian, whose processes no other test has: one for each daemon, as they would stop each other. */
 const USERS = [
@@ -112,10 +113,9 @@ export class Attackers implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     for (const child of this.#children) {
-      const gone = once(child, 'exit');
-      // Another soak beside this one may have stopped it.
-      child.kill('SIGKILL');
-      if (child.exitCode === null && child.signalCode === null) await gone;
+      child.kill();
+      // Another soak beside this one may have stopped it, and do so again.
+      await until('an attacker has ended', () => !child.kill('SIGCONT'), Boolean, PATIENCE_MS);
     }
   }
 
