@@ -10,13 +10,13 @@ export function onAbort(signal: AbortSignal, listener: () => void): () => void {
 
 export interface AbortListener {
   abort(reason: unknown): void;
-  /** Its index in the relay, which sets it; at first -1. */
+  /** Its place in the relay, which sets it; -1 before it is added. */
   index: number;
 }
 
 /**
  * Passes the abort of one signal on to many listeners that come and go: an AbortSignal takes microseconds to add and to
- * remove one. Not a Set: V8 links each table of it to the next, and one dead table in the old generation keeps all
+ * remove one. Not a Set: V8 links each table of a Set to the next, so one dead table in the old generation keeps all
  * later ones alive, with all listeners in them (docs/decisions/040-garbage.md).
  */
 export class AbortRelay {
@@ -36,7 +36,7 @@ export class AbortRelay {
     else listener.index = this.#listeners.push(listener) - 1;
   }
 
-  /** The last listener takes the place of the one that goes. */
+  /** Moves the last listener to the free place. */
   remove(listener: AbortListener): void {
     const { index } = listener;
     if (index < 0) return;

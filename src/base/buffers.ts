@@ -13,10 +13,10 @@ export function freeAll(buffers: Buffer[]): void {
   for (const buffer of buffers.splice(0)) freeBuffer(buffer);
 }
 
-/** Maximum of bytes that are copied to be sent with the head: one write takes less time than one of two buffers. */
+/** Bodies up to this size are copied, so that head and body go out in one buffer: a writev(2) of two takes longer. */
 const COPIED_BYTES = 8 * 1024;
 
-/** Ends a response with these bytes. Node joins a text to the head, and sends a buffer beside it by writev(2). */
+/** Ends a response with these bytes. Node appends a string to the head, but writes a buffer beside it by writev(2). */
 export function endWith(response: Writable, bytes: Buffer): void {
   if (bytes.length > COPIED_BYTES) response.end(bytes);
   else response.end(bytes.toString('latin1'), 'latin1');

@@ -52,7 +52,7 @@ export function lacksHost({ headers, httpVersion }: IncomingMessage): boolean {
 
 export const HOST_IS_MISSING = 'header Host is missing';
 
-/** A second response would be read as a part of the first. Node's default handler checks `_httpMessage`, too. */
+/** A second response would be read as part of the first. Node's default handler checks `_httpMessage`, too. */
 function hasStartedResponse(socket: Socket & { readonly _httpMessage?: ServerResponse | null }): boolean {
   return socket._httpMessage?.headersSent === true;
 }

@@ -1,6 +1,6 @@
 import { channel } from 'node:diagnostics_channel';
 
-/** What a service did, in the words of its log line: no payloads, names of files, arguments or environment. */
+/** A debug line: what a service did. No payloads, file names, arguments or environment. */
 export interface Told {
   readonly service: string;
   readonly what: string;
@@ -9,7 +9,7 @@ export interface Told {
 
 const CHANNEL = channel('envd:debug');
 
-/** Tells what a service did. `details` is called only when somebody listens, which is at the log level `debug`. */
+/** Reports what a service did. `details` is called only when somebody listens, that is at log level `debug`. */
 export function debug(service: string, what: string, details: () => object = () => ({})): void {
   if (CHANNEL.hasSubscribers) CHANNEL.publish({ service, what, details: details() } satisfies Told);
 }

@@ -2,7 +2,7 @@
 const KINDS = {
   aborted: [409, 'Aborted'],
   already_exists: [409, 'AlreadyExists'],
-  /** The state of the object itself does not allow the operation; `failed_precondition`: the state of the system. */
+  /** The object's own state forbids the operation; `failed_precondition`: the state of the system does. */
   conflict: [409, 'FailedPrecondition'],
   deadline_exceeded: [504, 'DeadlineExceeded'],
   failed_precondition: [412, 'FailedPrecondition'],
@@ -21,7 +21,7 @@ const KINDS = {
 export type ErrorKind = keyof typeof KINDS;
 type ConnectCode = (typeof KINDS)[ErrorKind][1];
 
-/** An error whose message is shown to clients: without a final period. */
+/** An error whose message is shown to clients. The message has no final period. */
 export class EnvdError extends Error {
   override readonly name = 'EnvdError';
   readonly kind: ErrorKind;
@@ -32,7 +32,7 @@ export class EnvdError extends Error {
   }
 }
 
-/** An error with an HTTP status that none of the kinds has. */
+/** An error with an HTTP status that no kind has. */
 export class HttpError extends Error {
   override readonly name = 'HttpError';
   readonly statusCode: number;

@@ -1,6 +1,6 @@
 import { EnvdError } from './errors.ts';
 
-/** A lock that one operation can hold; others are refused, not queued. */
+/** A lock that one operation holds at a time; others are refused, not queued. */
 export class ExclusiveLock {
   /** Called whenever an operation begins. */
   onAcquire = (): void => {};

@@ -1,6 +1,6 @@
 /**
- * A bounded queue of events that is pulled by one reader. When the reader is slow, the source slows down, or drops events
- * and reports that. A pending `next` resolves with null when the feed is disposed of.
+ * A bounded queue of events that one reader pulls from. When the reader is slow, the source slows down, or drops events
+ * and says so. A pending `next` resolves with null when the feed is disposed of.
  */
 export interface Feed<Event> extends Disposable {
   /**

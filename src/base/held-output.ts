@@ -16,12 +16,12 @@ export class HeldOutput {
     this.#write = write;
   }
 
-  /** Lines that were never written, so far. */
+  /** The number of lines lost so far. */
   get lost(): number {
     return this.#lost;
   }
 
-  /** Counts lines that were passed on and not written. */
+  /** Counts lines that were passed to `write` of the destination but dropped there. */
   lose(lines: string): void {
     this.#lost += lines.split('\n').length - 1;
   }

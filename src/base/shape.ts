@@ -1,6 +1,6 @@
 import { EnvdError } from './errors.ts';
 
-/** JSON Schema 2020-12, as far as requests use it. Descriptions and examples are those of the OpenAPI document. */
+/** The part of JSON Schema 2020-12 that requests use. Descriptions and examples are in the OpenAPI document. */
 export interface Schema {
   readonly type?: 'object' | 'array' | 'string' | 'integer' | 'boolean';
   readonly enum?: readonly string[];
@@ -14,14 +14,17 @@ export interface Schema {
 }
 
 /**
- * A value of a request: its type, how it is checked, and how the document tells it. Tests hold `schema` and the document
- * together.
+ * A value in a request: its type, how it is checked, and its JSON Schema. Tests compare `schema` with the OpenAPI
+ * document.
  */
 export interface Shape<T> {
   readonly schema: Schema;
-  /** Whether objects must have it. */
+  /** Whether an object must have this member. */
   readonly isRequired?: boolean;
-  /** `value`: parsed JSON, or text of a query; undefined when absent. Throws `invalid_argument` that starts with `name`. */
+  /**
+   * `value`: parsed JSON, or the text of a query parameter; undefined when absent. Throws `invalid_argument`; the
+   * message starts with `name`.
+   */
   read(value: unknown, name: string): T;
 }
 
@@ -59,7 +62,7 @@ export const textOrEmpty: Shape<string | null> = {
   read: (value, name) => (isAbsent(value) ? null : string.read(value, name)),
 };
 
-/** Text that is told in `format`; null when absent or empty. `parse` throws what `read` throws. */
+/** Text in a format, such as `date-time`; null when absent or empty. `parse` throws what `read` throws. */
 export function formatted<T>(format: string, parse: (text: string, name: string) => T): Shape<T | null> {
   return {
     schema: { type: 'string', format },
@@ -70,7 +73,7 @@ export function formatted<T>(format: string, parse: (text: string, name: string)
   };
 }
 
-/** What must be there; `wanted`: what the error for an absent one says that it must be. */
+/** A required value. `wanted`: what it must be, for the error when it is absent. */
 function required<T>(shape: Shape<T | null>, wanted: string): Shape<T> {
   return {
     schema: shape.schema,
@@ -83,10 +86,10 @@ function required<T>(shape: Shape<T | null>, wanted: string): Shape<T> {
   };
 }
 
-/** Text without NUL that must be there. */
+/** Required text without NUL. */
 export const requiredText = required(text, 'a string that is not empty');
 
-/** An object; members that are not told are ignored. Its name is empty for a whole body or query. */
+/** An object; unknown members are ignored. `name` is empty for a whole body or query. */
 export function object<M extends Members>(members: M): Shape<ValuesOf<M>> {
   const entries = Object.entries(members);
   const needed = entries.flatMap(([name, shape]) => (shape.isRequired ? [name] : []));
@@ -107,7 +110,7 @@ export function object<M extends Members>(members: M): Shape<ValuesOf<M>> {
   };
 }
 
-/** An object with any names, which `checkName` checks; null when absent. */
+/** An object with arbitrary member names, which `checkName` checks; null when absent. */
 export function record<T>(
   item: Shape<T>,
   checkName: (name: string, where: string) => void,
@@ -138,7 +141,7 @@ export function list<T>(item: Shape<T>): Shape<T[] | null> {
   };
 }
 
-/** An array that must be there, with an item at least. */
+/** A required array with at least one item. */
 export function nonEmptyList<T>(item: Shape<T>): Shape<T[]> {
   const { schema, read } = list(item);
   const orNull = (value: unknown, name: string) => {
@@ -148,7 +151,7 @@ export function nonEmptyList<T>(item: Shape<T>): Shape<T[]> {
   return required({ schema: { ...schema, minItems: 1 }, read: orNull }, 'an array that is not empty');
 }
 
-/** The same values in another form. */
+/** A shape whose values are converted by `map`. */
 export function mapped<T, U>(shape: Shape<T>, map: (value: T) => U): Shape<U> {
   return { schema: shape.schema, read: (value, name) => map(shape.read(value, name)) };
 }
@@ -159,9 +162,9 @@ function asRecord(value: unknown, name: string): Readonly<Record<string, unknown
   return Object(value);
 }
 
-/* Parameters of a query: text, which has been given at most once. */
+/** Query parameters: text that may be given once. */
 
-/** As sent, undefined when absent; told as `schema`. */
+/** The text as sent; undefined when absent. */
 export function sent(schema: Schema): Shape<string | undefined> {
   return {
     schema,
@@ -174,7 +177,7 @@ export function sent(schema: Schema): Shape<string | undefined> {
 
 export const parameter = sent({ type: 'string' });
 
-/** Whether it is there, whatever its value. */
+/** Whether the parameter is present, whatever its value. */
 export const presence: Shape<boolean> = {
   schema: parameter.schema,
   read: (value) => value !== undefined,

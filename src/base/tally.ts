@@ -1,4 +1,4 @@
-/** Number and durations of an operation. */
+/** Counts an operation and adds up its durations. */
 export class Durations {
   count = 0;
   /** Sum of all durations, in seconds. */

@@ -1,27 +1,27 @@
 import { EnvdError } from './errors.ts';
 
-/** What is kept in memory because a client is slow. */
+/** Memory that is kept because a client is slow. */
 export interface Kept {
-  /** Frees most of it, and tells so by `Unread.set`. */
+  /** Frees most of it, and reports that by `Unread.set`. */
   drop(reason: EnvdError): void;
-  /** Whether its client has sent or taken something since the last call; without it, only `set` tells. */
+  /** Whether its client has made progress since the last call; without this method, only `set` tells. */
   hasMoved?(): boolean;
 }
 
 /**
- * Bounds what is kept for slow clients, all together: beyond the limit, that is dropped whose clients have taken or sent
- * nothing for the longest time.
+ * Bounds the memory that is kept for all slow clients together. Beyond the limit, the client that has made no progress
+ * for the longest time is dropped first.
  */
 export class Unread {
   readonly #limit: number;
   readonly #reason: string;
-  /** In bytes; in the order in which their clients last moved. */
+  /** In bytes; the client that has been idle longest comes first. */
   readonly #kept = new Map<Kept, number>();
   #sum = 0;
   #dropped = 0;
   #isDropping = false;
 
-  /** `reason`: of what is dropped. */
+  /** `reason`: the message for clients that are dropped. */
   constructor(
     limitBytes: number,
     reason = `reader dropped: more than ${limitBytes} bytes wait for slow readers (--unread-bytes)`,
@@ -35,17 +35,17 @@ export class Unread {
     return this.#sum;
   }
 
-  /** How many have been dropped so far. */
+  /** The number of clients dropped so far. */
   get dropped(): number {
     return this.#dropped;
   }
 
-  /** Whether half of the limit is reached: what can be kept small should be. */
+  /** Whether more than half of the limit is used: time to keep less. */
   get isScarce(): boolean {
     return this.#sum > this.#limit / 2;
   }
 
-  /** Sets how much is kept, in bytes; 0: nothing. `isServed`: its client has just taken or sent something. */
+  /** Sets how much is kept, in bytes; 0: nothing any more. `isServed`: the client has just made progress. */
   set(kept: Kept, bytes: number, isServed = false): void {
     this.#sum += bytes - (this.#kept.get(kept) ?? 0);
     if (isServed || bytes === 0) this.#kept.delete(kept);
@@ -64,7 +64,7 @@ export class Unread {
     this.#isDropping = false;
   }
 
-  /** Those that have moved meanwhile go to the end; if all have, it is the first of them. */
+  /** Clients that have made progress meanwhile go to the end; if all have, the first of them is the slowest. */
   #slowest(): Kept | undefined {
     for (let left = this.#kept.size; left > 0; left--) {
       const [first] = this.#kept;

@@ -59,9 +59,9 @@ export interface AppServices extends RpcDependencies {
 export interface AppOptions {
   readonly connections: Connections;
   readonly places: StreamPlaces;
-  /** Bounds the requests that are being received and served. */
+  /** Bounds the memory of requests that are being received and served. */
   readonly requests: Unread;
-  /** Bounds what clients have not taken. */
+  /** Bounds output that clients have not read. */
   readonly unread: Unread;
   /** The version of the build. */
   readonly version: string;
@@ -74,7 +74,7 @@ export interface AppOptions {
 
 // Idle timeout; longer than the 620 s of a proxy in front, so that the proxy always closes idle connections first.
 const KEEP_ALIVE_MS = 640_000;
-/** For a whole head; without it, Node takes the limit of the request, which is none. */
+/** Time to send a whole head. Without this, Node takes the limit of the whole request, which is none. */
 const HEAD_LIMIT_MS = 60_000;
 const SERVER_OPTIONS = {
   keepAliveTimeout: KEEP_ALIVE_MS,
@@ -83,7 +83,7 @@ const SERVER_OPTIONS = {
   // `requireHost` checks it: Node's own response has no body.
   requireHostHeader: false,
 };
-/** No route has a schema of Fastify's, whose compilers would be loaded at the start. */
+/** Routes have no Fastify schemas, so that the schema compilers need not be loaded at the start. */
 const WITHOUT_SCHEMAS = { compilersFactory: { buildValidator: refuseSchema, buildSerializer: refuseSchema } };
 
 function refuseSchema(): never {
@@ -99,7 +99,10 @@ const EXPOSED_HEADERS = [
   ...['Accept-Ranges', 'Content-Disposition', 'Content-Range', 'ETag', 'Repr-Digest'],
 ];
 
-/** What the hooks `allowAnyOrigin` and `forbidCaching` set; files have validators, and may be cached. */
+/**
+ * The headers that the hooks `allowAnyOrigin` and `forbidCaching` set, for responses beside Fastify. Files have
+ * validators and may be cached.
+ */
 const FILE_HEAD = [
   ...['access-control-allow-origin', '*'],
   ...['access-control-expose-headers', [...connectCors.exposedHeaders, ...EXPOSED_HEADERS].join(', ')],
@@ -128,7 +131,7 @@ export function buildApp(services: AppServices, options: AppOptions): FastifyIns
   const app = Fastify({
     // Fastify's own lines about requests and listening are suppressed; `CallLog` and `run` write them.
     loggerInstance: logger.child({}, { level: logger.isLevelEnabled('warn') ? 'warn' : logger.level }),
-    // One logger for all requests: a child logger for each is expensive.
+    // One logger for all requests: a child logger per request is expensive.
     childLoggerFactory: (parent) => parent,
     forceCloseConnections: true,
     serverFactory: (serveOthers) =>

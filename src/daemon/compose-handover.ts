@@ -23,15 +23,15 @@ import type { PolledWatches } from './services/watch/polled.ts';
 
 /** How long starts under way may take, in milliseconds, before the upgrade is given up. */
 const STARTS_MS = 15_000;
-/** How long the clients of streams may take to read what has been read from processes, in milliseconds. */
+/** How long clients of streams may take to read the output read so far, in milliseconds. */
 const READERS_MS = 1000;
 /** How long responses may take, in milliseconds; then their connections are closed. */
 const RESPONSES_MS = 500;
 const INTERVAL_MS = 5;
-/** How long changes of files may take to complete, in milliseconds, once their clients are gone. */
+/** How long changes of files may take to complete after their clients are gone, in milliseconds. */
 const CHANGES_MS = 2000;
 
-/** What a daemon hands over. */
+/** The parts of a daemon whose state is handed over. */
 export interface Parts {
   readonly guest: Guest;
   readonly init: Init;
@@ -49,7 +49,7 @@ export interface Parts {
 
 export interface HandingOver extends Parts {
   readonly app: { readonly server: Server };
-  /** Aborts when the daemon stops: then it is not replaced any more. */
+  /** Aborts when the daemon stops; then it is no longer replaced. */
   readonly stopping: AbortController;
 }
 
@@ -70,14 +70,14 @@ export function createUpgrade(config: Config, logger: Logger, parts: () => Handi
   });
 }
 
-/** Keeps what the next daemon needs if this one is killed (docs/decisions/038-crashes.md). */
+/** Records what the next daemon needs if this one is killed (docs/decisions/038-crashes.md). */
 export function createRecords({ notifySocket, version }: Config, logger: Logger): RecordStore {
   return new RecordStore(notifySocket, headOf(version), (reason) =>
     logger.error({ reason }, 'cannot keep a record: a crash of the daemon may lose processes'),
   );
 }
 
-/** Continues for an earlier daemon, if there was one, and keeps the settings from now on. */
+/** Continues for an earlier daemon, if there was one, and records the settings from now on. */
 export function succeed(
   inherited: Handover | null,
   stored: readonly StoredDescriptor[],
@@ -168,7 +168,7 @@ async function handOver(daemon: HandingOver, config: Config, logger: Logger): Pr
   process.exit(1);
 }
 
-/** From here on there is no way back. Throws or returns when no program could be executed. */
+/** From here on there is no way back. Throws, or returns when no program could be executed. */
 async function leave(daemon: HandingOver, listener: number, config: Config, logger: Logger): Promise<void> {
   const { app, shutdown, stopping, gate, watcher } = daemon;
   shutdown.abort(new EnvdError('unavailable', 'the daemon is being replaced, resume'));
@@ -208,7 +208,7 @@ async function stateOf(parts: HandingOver, listener: number): Promise<Handover> 
 /** Nothing is read or reaped from here on. Returns when neither program could be executed. */
 function execute(state: Handover, { commands, version }: Config, logger: Logger): void {
   const file = forNextProgram(writeState(version, state));
-  // The second is this program, for the case that the first cannot be executed after all.
+  // The second is this program, in case the first cannot be executed after all.
   for (const program of [commands.next, commands.own]) {
     try {
       replaceProgram(program, environmentWith(file));

@@ -53,12 +53,12 @@ export function createInit(
   const refresh = () => metadata?.refresh();
   const collector = createLogCollector(config, { queue: log.queue, logger, isPaused, refresh });
   const metadata = createMetadataReader(config, others.guest, logger, collector);
-  // After a resume they may be those of another sandbox.
+  // After a resume they may belong to another sandbox.
   lock.onAcquire = () => {
     metadata?.forget();
     collector?.pause();
   };
-  // Certificates that the image was made with, or that a daemon before this one has added.
+  // Certificates of the image, or added by an earlier daemon.
   others.guest.defaultVariables = trustVariables(SYSTEM_TRUST_STORE);
   const volumes = new Volumes(SYSTEM_TOOLS, join(config.runtimeDirectory, 'volumes'), lanes);
   const steps = initSteps({

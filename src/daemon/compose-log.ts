@@ -10,7 +10,7 @@ import { NO_METADATA } from './services/init/metadata.ts';
 /** Where the lines of the log go. */
 export interface Log {
   readonly output: HeldOutput;
-  /** Of lines for the collector; null: there is none. */
+  /** Lines for the collector; null: there is none. */
   readonly queue: LogQueue | null;
 }
 

@@ -37,7 +37,7 @@ export function createForwards(
   });
 }
 
-/** Opens it where it is wanted and this guest can; says in the log that it cannot. */
+/** Opens steering where it is wanted and possible; logs the reason otherwise. */
 function createSteering(config: Config, logger: Logger, earlier: SteeringState | undefined): SteeringChoice {
   const kept = earlier && {
     listeners: fromEarlierProgram(earlier.listeners),
@@ -58,7 +58,7 @@ export function portObstacles(config: Config, ports: Forwards): PortObstacles {
   };
 }
 
-/** The same without a daemon. Leaves nothing. */
+/** The same without a daemon; nothing is left behind. */
 export function expectedObstacles(config: Config): PortObstacles {
   return {
     forwardingObstacle: () => forwardingObstacle(config),
@@ -73,7 +73,7 @@ export function expectedObstacles(config: Config): PortObstacles {
 type PortObstacles = Pick<AbilitySources, 'forwardingObstacle' | 'steeringObstacle'>;
 type SteeringChoice = Pick<ForwardsOptions, 'steering' | 'steeringObstacle'>;
 
-/** Earlier ones were not tried; 5.15 lacks the check that keeps it off sockets of multipath TCP. */
+/** Earlier kernels were not tried; 5.15 lacks the check that keeps steering off multipath TCP sockets. */
 const STEERING_SINCE = [6, 1] as const;
 const NOTHING_FORWARDED = 'nothing is forwarded';
 
@@ -109,7 +109,7 @@ async function forwardingObstacle(config: Config): Promise<string | null> {
   return isLocal(config) ? `the daemon itself is reachable at ${config.host} alone` : 'no default route';
 }
 
-/** A daemon that is reachable on this machine alone opens no port of others. */
+/** A daemon that listens on loopback alone exposes no port of others. */
 function addressSource(config: Config): () => Promise<string | null> {
   const { forwardAddress } = config;
   if (forwardAddress !== null) return async () => (isIPv4(forwardAddress) ? forwardAddress : null);

@@ -28,7 +28,7 @@ import { ProcessTable } from './services/process/table.ts';
 
 type Options = Omit<AppOptions, 'warmUp'>;
 
-/** What the calls of a rehearsal can have under way. */
+/** Processes, streams and connections that a rehearsal may have at a time. */
 const PLACES = 8;
 /** Limit of a read of the metadata, in milliseconds. */
 const METADATA_MS = 25;
@@ -39,7 +39,7 @@ export function buildRehearsedApp(
   services: AppServices,
   options: Options,
 ): ReturnType<typeof buildApp> {
-  // Kept, since its code and its objects are those that the first callers need.
+  // Kept: its code and its objects are those that the first callers need.
   let understudy: Promise<Understudy> | null = null;
   const warmUp = async (signal: AbortSignal) => {
     understudy ??= createUnderstudy(config, services, options);
@@ -50,8 +50,8 @@ export function buildRehearsedApp(
 }
 
 /**
- * The daemon once more, with the same code and the same machine, but with settings, processes, a log and counters of its
- * own, and steps of /init that change nothing.
+ * A second daemon with the same code on the same machine, but with settings, processes, a log and counters of its own,
+ * and with steps of /init that change nothing.
  */
 async function createUnderstudy(
   config: Config,
@@ -109,16 +109,16 @@ async function createUnderstudy(
 /** Reads what is read after a resume, without effects: the metadata and the listening sockets. */
 async function besides({ metadataService }: Config): Promise<void> {
   eachListeningSocket(await readListeningSockets('127.0.0.1'), () => {});
-  // In vain where there is no service.
+  // Fails where there is no service.
   if (metadataService) await readMetadata(metadataService, AbortSignal.timeout(METADATA_MS)).catch(() => {});
 }
 
-/** The reader of the metadata, for a service that answers at once, or fails at once, in turn. */
+/** A reader of metadata whose service answers at once and fails at once, in turn. */
 class RehearsedMetadata implements Disposable {
   #reader: MetadataReader | null = null;
   #fails = false;
 
-  /** As after a pause: nothing that was read before counts. */
+  /** As after a pause: earlier reads no longer count. */
   renew(): void {
     this[Symbol.dispose]();
     this.#fails = !this.#fails;
@@ -143,7 +143,7 @@ class RehearsedMetadata implements Disposable {
   }
 }
 
-/** Authorises, thaws what is never frozen, and sets what `guest` has; the machine stays as it is. */
+/** Steps that authorise, thaw what is never frozen, and set the members of `guest`; the machine stays as it is. */
 function initWithoutEffects(config: Config, guest: Guest, metadata: RehearsedMetadata): Init {
   const recordFile = join(config.runtimeDirectory, 'rehearsal.json');
   const common = { recordFile, lock: new ExclusiveLock(), onWatchdog: () => {} };

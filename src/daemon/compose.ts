@@ -47,15 +47,15 @@ export interface Daemon {
   stopWaitsFor(): string;
   /** Sends SIGKILL to all processes, when an orderly stop did not complete. */
   kill(): void;
-  /** Gets the log, until it is closed; null: there is none. */
+  /** The log's collector; null: there is none. */
   readonly collector: Pick<LogCollector, 'close'> | null;
-  /** Whether a file system keeps threads of the pool. */
+  /** Whether a file system blocks threads of the pool. */
   isHeldUp(): boolean;
 }
 
 /**
- * Creates all services and connects them, together with `compose-init.ts` and `compose-pause.ts`.
- * @param log where the lines go: its output is held while the file system is frozen
+ * Creates all services and connects them, together with the other `compose-*.ts`.
+ * @param log where log lines go: its output is held while the file system is frozen
  * @param inherited the state of an earlier program of this process, or null
  */
 export function compose(config: Config, logger: Logger, log: Log, inherited: Handover | null = null): Daemon {
@@ -67,7 +67,7 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
   const entries = { users, lanes, metadataPrefix: `user.${config.namePrefix}.` };
   const mount = config.cgroups ? findCgroupMount() : null;
   const { cgroups, obstacle } = createCgroups(config, mount);
-  // Those of processes that have ended meanwhile still tell their use of memory.
+  // After an upgrade or a crash, leaves of processes that have ended meanwhile still have their memory figures.
   if (!inherited && config.stored.length === 0) cgroups.removeEmptyLeaves();
   owned.use(cgroups);
   const bounds = createBounds(config);
@@ -185,7 +185,7 @@ function tellLimits({ cgroups, obstacle }: UsableCgroups, logger: Logger): void 
     logger.info('the tasks of the workload are not limited: cgroup v2 has no controller pids here');
 }
 
-/** One slow reader must always fit, also one that resumes. */
+/** One slow reader must always fit, even one that resumes. */
 function unreadLimit({ unreadBytes, historyBytes }: Config): number {
   return Math.max(unreadBytes, LEAST_UNREAD_BYTES, 2 * historyBytes);
 }

@@ -39,9 +39,9 @@ interface Defaulted {
   readonly requestBytes: number;
   /** The most connections. */
   readonly maxConnections: number;
-  /** Localhost listeners that are forwarded. */
+  /** The most localhost listeners that are forwarded. */
   readonly maxForwards: number;
-  /** The most streams that are open at a time: Start, Connect, StreamInput, WatchDir. */
+  /** The most open streams: Start, Connect, StreamInput, WatchDir. */
   readonly maxStreams: number;
   /** The most processes of clients, without their descendants, that run at a time. */
   readonly maxProcesses: number;
@@ -63,7 +63,7 @@ export interface Config extends Defaulted {
   readonly logArguments: boolean;
   /** The URL of the platform's metadata service; null: none. */
   readonly metadataService: URL | null;
-  /** Whether that is the default, where none need be. */
+  /** Whether `metadataService` is the default address, where there may be no service. */
   readonly metadataIsOptional: boolean;
   /** IPv4 address at which localhost listeners are reachable; `off`: nowhere; null: that of the default route. */
   readonly forwardAddress: string | null;
@@ -76,7 +76,7 @@ export interface Config extends Defaulted {
   readonly path: string;
   /** The version of the build. */
   readonly version: string;
-  /** What replaces this program in an upgrade, and how this one was started. */
+  /** The program that replaces this one in an upgrade, and how this one was started. */
   readonly commands: { readonly next: Command; readonly own: Command };
   /** Only loads everything and reads the version of the state on descriptor 3. */
   readonly tryUpgrade: boolean;
@@ -196,7 +196,7 @@ export function environmentWith(handover: number): NodeJS.ProcessEnv {
   return { ...process.env, ENVD_HANDOVER: String(handover) };
 }
 
-/** Accepts long flags with one dash, as Go programs do: `-version`, `-port=1`; and `doctor` as the first word. */
+/** Accepts long flags with one dash, as Go programs do (`-version`, `-port=1`), and `doctor` as the first word. */
 function withTwoDashes(argument: string, index: number): string {
   if (index === 0 && argument === 'doctor') return '--doctor';
   return /^-[a-z][a-z-]/.test(argument) ? `-${argument}` : argument;

@@ -35,8 +35,8 @@ interface Operation<Route> {
 
 /**
  * Serves RPCs in the Connect protocol, `GET /health` and small files without Fastify, whose routing and hooks take as
- * much CPU as such a call itself. Only requests that pass every hook unchanged: all others are left to Fastify, which
- * serves the same calls.
+ * much CPU as such a call itself. Takes only requests that every hook would pass unchanged, and leaves all others to
+ * Fastify, which serves the same calls.
  */
 export class DirectCalls {
   readonly #options: DirectOptions;

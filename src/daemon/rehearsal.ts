@@ -5,9 +5,9 @@ import type { Connections } from './rest/connections.ts';
 import type { Codec } from './rpc/codec.ts';
 import { startFrame } from './rpc/process-messages.ts';
 
-/** The number of rounds after which V8 has compiled the code of a response: docs/decisions/044-rehearsal.md. */
+/** Rounds after which V8 has compiled the code of a response: docs/decisions/044-rehearsal.md. */
 const ROUNDS = 30;
-/** In one round of so many the daemon does what it does by itself after a resume. */
+/** In one round of this many, also what the daemon does by itself after a resume. */
 const ROUNDS_BESIDES = 6;
 /** No round begins after this time, in milliseconds. */
 const ENOUGH_MS = 5000;
@@ -17,11 +17,11 @@ const CALL_LIMIT_MS = 1000;
 /** A second daemon within this one, whose calls have no effects and are neither logged nor counted. */
 export interface Understudy {
   readonly server: Server;
-  /** Forgets what the round before has set, as it is after a resume. */
+  /** Forgets what the previous round has set, as after a resume. */
   asResumed(): void;
   /** What its operations require. */
   readonly token: string;
-  /** What follows the first calls without being called. */
+  /** What the daemon does by itself after the first calls. */
   besides(): Promise<void>;
   /** Ends what is left of its processes. */
   kill(): void;
@@ -36,9 +36,9 @@ interface Call {
 }
 
 /**
- * Makes the calls of the first callers after a resume before the pause, so that the code and the caches that they need
- * exist by then: garbage collection drops them. The calls come to `server` over real connections, as those of callers
- * do, but the understudy serves them. Stops without an error after 5 s, when a call hangs, when `signal` aborts, and when the
+ * Makes the calls of the first callers after a resume before the pause, so that the compiled code and the caches that
+ * they need exist by then: garbage collection drops them. The calls reach `server` over real connections, but the
+ * understudy serves them. Stops without an error after 5 s, when a call hangs, when `signal` aborts, and when the
  * server is not listening.
  */
 export async function rehearse(
@@ -67,7 +67,7 @@ export async function rehearse(
   }
 }
 
-/** In the order in which they come after a resume, all over one connection. `codec`: of streams. */
+/** The calls in the order in which they come after a resume, over one connection. `codec`: of streams. */
 function firstCalls(token: string, codec: Codec): Call[] {
   const stream = `application/connect+${codec === 'json' ? 'json' : 'proto'}`;
   const settings = { accessToken: token, timestamp: new Date(), envVars: {}, defaultUser: 'root' };

@@ -8,7 +8,7 @@ import { identityOf } from './identity.ts';
 import { membersOf } from './subject.ts';
 
 /**
- * The last operations before a pause. They are logged when they start: the line at their end would be written after the
+ * Operations right before a pause. They are logged when they start: a line at their end would be written after the
  * resume, and delay the first caller.
  */
 const BEFORE_A_PAUSE: readonly string[] = ['POST /freeze', 'POST /fsfreeze', 'POST /collapse'];
@@ -28,7 +28,7 @@ export class CallLog {
   readonly #tally: CallTally;
   readonly #downloads: Transfers;
 
-  /** `downloads` counts them, with the bytes sent for them: with headers, after content coding. */
+  /** `downloads` counts downloads and the bytes sent for them, headers included, after content coding. */
   constructor(logger: Logger, shared: SharedLimits, tally: CallTally, downloads: Transfers) {
     this.#logger = logger;
     this.#shared = shared;
@@ -52,7 +52,7 @@ export class CallLog {
     const isUnexpected = rpcCode === undefined ? status === 500 : rpcCode === 'internal';
     const level = isUnexpected ? 'error' : levelOf(operation, status, completed);
     if (!this.#logger.isLevelEnabled(level)) return;
-    // pino leaves out members that are undefined; making an object without them takes longer.
+    // pino leaves out undefined members; building an object without them takes longer.
     const line = {
       operation,
       status,

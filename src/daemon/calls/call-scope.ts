@@ -6,12 +6,12 @@ import { EnvdError } from '../../base/errors.ts';
 import type { Kept, Unread } from '../../base/unread.ts';
 import type { Subject } from './subject.ts';
 
-/** What all calls share. */
+/** Limits that all calls share. */
 export interface SharedLimits {
   readonly shutdown: AbortRelay;
-  /** Bounds the requests that are being received and served. */
+  /** Bounds the memory of requests that are being received and served. */
   readonly requests: Unread;
-  /** Bounds what clients have not taken. */
+  /** Bounds output that clients have not read. */
   readonly unread: Unread;
 }
 
@@ -28,7 +28,8 @@ export interface Exchange {
 
 /**
  * An operation, RPC or REST, from the head of its request to the end of its response. It is aborted when its client
- * disconnects, its deadline passes, the daemon stops, or requests take too much memory and this one has waited longest.
+ * disconnects, its deadline passes, the daemon stops, or requests take too much memory and this one has been idle
+ * longest.
  */
 export class CallScope implements Kept, AbortListener {
   index = -1;
@@ -40,19 +41,19 @@ export class CallScope implements Kept, AbortListener {
   readonly started = performance.now();
   /** Kept here: Node takes it from a request that is destroyed. */
   readonly #socket: Socket;
-  /** What the connection had sent before, in bytes. */
+  /** Bytes that the connection had sent before this call. */
   readonly #sentBefore: number;
   /** The error that ended the operation. */
   failure: unknown = undefined;
   /** The Connect code of the error that ended an RPC. */
   rpcCode: string | undefined = undefined;
-  /** What it is about, once that is known. */
+  /** The process or path that it is about, once known. */
   subject: Subject | null = null;
-  /** Bytes that the kernel has sent from a file to the connection, which Node does not count. */
+  /** Bytes that the kernel sent from a file, which Node does not count. */
   sentFromFile = 0;
   readonly #end: (call: CallScope) => void;
   #timer: NodeJS.Timeout | null = null;
-  /** Made for the calls that ask for the signal. */
+  /** Created when the signal is first asked for. */
   #controller: AbortController | null = null;
   #aborted: { readonly reason: unknown } | null = null;
   #reject: (reason: unknown) => void = () => {};
@@ -74,7 +75,7 @@ export class CallScope implements Kept, AbortListener {
     this.#socket = request.socket;
     this.#sentBefore = this.#socket.bytesWritten;
     this.#end = end;
-    // Emitted in every case.
+    // Emitted in any case, also after a disconnect.
     response.on('close', this.#onClose);
   }
 
@@ -92,8 +93,9 @@ export class CallScope implements Kept, AbortListener {
   }
 
   /**
-   * Makes the call a transfer, which keeps `bytes` in memory, and returns its signal. It has the time that a stop leaves for
-   * responses; when it is dropped its connection is closed, as only that ends a wait for its body.
+   * Turns the call into a transfer, which keeps `bytes` in memory, and returns its signal. A stop does not abort it,
+   * but gives it the time that responses get. When it is dropped its connection is closed, since only that ends a wait
+   * for its body.
    */
   transfer(bytes: number): AbortSignal {
     this.#isTransfer = true;
@@ -113,12 +115,12 @@ export class CallScope implements Kept, AbortListener {
     return this.#aborted !== null;
   }
 
-  /** Frees the pieces of the body when the call is aborted, until it is told that they are complete (null). */
+  /** Frees these pieces of the body if the call is aborted; null: the body is complete. */
   receive(pieces: Buffer[] | null): void {
     this.#pieces = pieces;
   }
 
-  /** Counts the bytes of the request until the end of the call; 0: it is not kept any longer. */
+  /** Counts bytes of the request until the end of the call; 0: nothing is kept any longer. */
   hold(bytes: number): void {
     if (!this.#isHeld && bytes <= COUNTED_BYTES) return;
     const kept = this.#aborted ? 0 : bytes;
@@ -170,7 +172,7 @@ export class CallScope implements Kept, AbortListener {
     this.#reject(reason);
   }
 
-  /** The operation has been done, its response is being sent: neither deadline nor stop concern it any longer. */
+  /** The operation is done and its response is being sent: neither deadline nor stop apply any longer. */
   release(): void {
     if (this.#timer) clearTimeout(this.#timer);
     this.shared.shutdown.remove(this);

@@ -1,13 +1,13 @@
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { idsOf } from '../../base/call-ids.ts';
 
-/** RFC 7617, with a name and perhaps a password. */
+/** RFC 7617: a name, and perhaps a password. */
 const BASIC = /^basic +([a-z\d+/=]{1,256})$/i;
-/** POSIX' portable names of users, and some more; anything else may be a secret in the wrong place. */
+/** User names: POSIX' portable ones and some more. Anything else may be a misplaced secret. */
 const USER = /^[\w.@-]{1,64}$/;
 const IN_QUERY = /[?&]username=([^&]{1,64})/;
 
-/** Who asked, for the log: the ids of the request, and the user as named by it. */
+/** Who called, for the log: the ids of the request, and the user that it names. */
 export function identityOf(request: IncomingMessage): Record<string, string> {
   const user = userOf(request.headers, request.url ?? '');
   return { ...(user !== null && { user }), ...idsOf(request) };

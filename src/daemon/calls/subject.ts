@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 
-/** What an operation is about, as far as that helps a reader of the log. */
+/** What an operation is about, for readers of the log. */
 export interface Subject {
   readonly pid?: number;
   readonly path?: string;
@@ -9,8 +9,8 @@ export interface Subject {
 const DIGITS = 12;
 
 /**
- * The members of the log line: a path as the first digits of its SHA-256 (`printf %s /path | sha256sum`), so that the lines
- * about one file can be found while the log has no names.
+ * The members of the log line. A path is logged as the first digits of its SHA-256 (`printf %s /path | sha256sum`):
+ * lines about one file can be found, but the log has no names.
  */
 export function membersOf({ pid, path }: Subject): Record<string, string | number> {
   return {

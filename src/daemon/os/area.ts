@@ -1,10 +1,10 @@
-/** Consecutive pieces of a memory, of equal size. */
+/** Allocates pieces of equal size from a range of memory. */
 export class Area {
   readonly start: number;
   readonly size: number;
   readonly count: number;
   readonly end: number;
-  /** Freed pieces below `#fresh`, from which on none has been used. */
+  /** Freed pieces below `#fresh`. From `#fresh` on, no piece has been used yet. */
   #free: number[] = [];
   #fresh: number;
   #used = 0;
@@ -21,12 +21,15 @@ export class Area {
     return this.#used * this.size;
   }
 
-  /** The bytes that have been used at some time. */
+  /** Bytes that are or were in use. */
   get touchedBytes(): number {
     return this.#fresh - this.start;
   }
 
-  /** Null when all are in use. `mark` is called first with the end of all pieces that have been used, if that is new. */
+  /**
+   * Takes a piece; null when all are in use. `mark` is called first when a piece is used for the first time, with the
+   * end of all pieces used so far.
+   */
   take(mark: (end: number) => void): number | null {
     const piece = this.#free.pop() ?? (this.#fresh < this.end ? this.#fresh : null);
     if (piece === this.#fresh) {
@@ -42,7 +45,7 @@ export class Area {
     this.#free.push(piece);
   }
 
-  /** Counts unused pieces at the end as never used; returns the end of the others. Lower pieces are taken first then. */
+  /** Treats free pieces at the end as never used; returns the end of the rest. Afterwards lower pieces are taken first. */
   shrink(): number {
     const free = new Set(this.#free);
     while (this.#fresh > this.start && free.delete(this.#fresh - this.size)) this.#fresh -= this.size;

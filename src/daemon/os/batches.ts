@@ -2,16 +2,16 @@ import { isSystemError } from '../../base/errors.ts';
 import type { Lane } from './lane.ts';
 import { native } from './native.ts';
 
-/** The most jobs in one: they run one after the other. */
+/** The most jobs in a batch, which run one after the other. */
 const MAX_JOBS = 16;
-/** When a batch has not ended by then, one of its jobs probably waits for a lock: the others are taken from it. */
+/** A batch that takes longer probably has a job that waits for a lock: the others are taken out of it. */
 const RECALL_MS = 10;
-/** A batch that waits for a place takes further jobs for so long. */
+/** A batch that waits for a place accepts further jobs for this time. */
 const OPEN_MS = 100;
 
 interface Member {
   readonly start: () => Promise<void>;
-  /** Has no effect on a job that was taken from its batch. */
+  /** Without effect on a job that was taken out of its batch. */
   readonly reject: (reason: unknown) => void;
 }
 
@@ -19,7 +19,7 @@ interface Member {
 interface Batch {
   readonly lane: Lane;
   readonly members: Member[];
-  /** Until then others may join it while it waits for a place; they share its time limit. */
+  /** Until then others may join, while it waits for a place; they share its time limit. */
   readonly closesAt: number;
   isQueued: boolean;
   isOpen: boolean;
@@ -28,8 +28,8 @@ interface Batch {
 type Run = <T>(lane: Lane, job: () => T | Promise<T>) => Promise<T>;
 
 /**
- * Jobs of the addon for one directory that begin in one turn of the event loop, or while the first of them wait for a
- * place, make one trip to the thread pool, which takes more CPU than a look-up or a small write. None of them waits
+ * Combines jobs of the addon for one directory into one trip to the thread pool, which costs more CPU than a look-up or
+ * a small write: jobs that begin in one turn of the event loop, or while the first of them wait for a place. None waits
  * long for another: see docs/decisions/042-recall.md.
  */
 export class Batches {
@@ -42,7 +42,7 @@ export class Batches {
     this.#run = run;
   }
 
-  /** `job` must be one call of the addon. Settles as it does, or with the error of the lane. */
+  /** `job` must be a single call of the addon. Settles as it does, or with the error of the lane. */
   add<T>(lane: Lane, job: () => T | Promise<T>): Promise<T> {
     const [directory = '', , changes = directory] = lane.keys;
     const { promise, resolve, reject } = Promise.withResolvers<T>();
@@ -94,7 +94,7 @@ export class Batches {
       for (const { reject } of members) reject(error);
     } finally {
       batch.isOpen = false;
-      // The table may keep the batch for a while.
+      // The map may keep the batch for a while.
       members.length = 0;
     }
   }

@@ -1,6 +1,9 @@
 // Instructions of eBPF. Source: RFC 9669.
 
-/** A register: `R0` has results, `R1` to `R5` arguments, which calls overwrite, `R6` to `R9` stay; `FRAME` ends the stack. */
+/**
+ * A register. `R0` has results; calls overwrite the arguments, `R1` to `R5`; `R6` to `R9` are kept; `FRAME` is the end
+ * of the stack.
+ */
 export type Register = number;
 export const [R0, R1, R2, R3, R4, R6, R7, R8, FRAME] = [0, 1, 2, 3, 4, 6, 7, 8, 10] as const;
 
@@ -14,7 +17,7 @@ interface Instruction {
   readonly label?: string;
 }
 
-/** A string is a label: the place that jumps go to. */
+/** An instruction, or a label that jumps go to. */
 export type Line = Instruction | string;
 
 const SIZES = { 32: 0x00, 64: 0x18 } as const;
@@ -54,7 +57,7 @@ export function ifOtherThan(to: Register, from: Register, label: string): Line {
 export const call = (value: number): Line => ({ code: 0x85, value });
 export const exit: Line = { code: 0x95 };
 
-/** A number of 64 bits takes two instructions. */
+/** Sets a 64-bit number, which takes two instructions. */
 export function setWide(to: Register, value: bigint): Line[] {
   return [
     { code: 0x18, to, value: Number(BigInt.asIntN(32, value)) },
@@ -70,7 +73,7 @@ export function setMap(to: Register, descriptor: number): Line[] {
   ];
 }
 
-/** Throws a RangeError for a label that is not there. */
+/** Throws a RangeError for an undefined label. */
 export function assemble(lines: readonly Line[]): Buffer {
   const labels = new Map<string, number>();
   const instructions: Instruction[] = [];

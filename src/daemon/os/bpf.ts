@@ -1,4 +1,4 @@
-// Maps, programs and links in the kernel, each of which lives as long as its descriptor. Source: bpf(2), linux/bpf.h.
+// BPF maps, programs and links, each of which lives as long as its descriptor. Source: bpf(2), linux/bpf.h.
 import { native } from './native.ts';
 
 /** linux/bpf.h, enum bpf_cmd. */
@@ -11,7 +11,7 @@ const COMMAND = {
   typeLoad: 18,
   linkCreate: 28,
 } as const;
-/** Those in use, enum bpf_map_type. */
+/** Of enum bpf_map_type. */
 export const MAP = { hash: 1, socketMap: 15, socketStorage: 24 } as const;
 /** enum bpf_prog_type */
 export const PROGRAM = { socketOperations: 13, socketAddress: 18, socketLookup: 30 } as const;
@@ -19,14 +19,14 @@ export const PROGRAM = { socketOperations: 13, socketAddress: 18, socketLookup: 
 export const ATTACH = { socketOperations: 3, getPeerName: 29, getSocketName: 31, socketLookup: 36 } as const;
 /** BPF_F_NO_PREALLOC */
 export const NO_PREALLOCATION = 1;
-/** Of union bpf_attr, as far as it is used here, in bytes. */
+/** The part of union bpf_attr that is used, in bytes. */
 const ATTRIBUTES = 72;
 const WORD = 8;
 
-/** Places in union bpf_attr: a number has 32 bits, a bigint 64, and of a buffer it is the address. */
+/** Members of union bpf_attr by offset: numbers are 32 bits, bigints 64; of a buffer the address is stored. */
 type Attributes = Readonly<Record<number, number | bigint | Buffer>>;
 
-/** Throws bpf(2)'s errors: EPERM without the right to it, EINVAL and EACCES for what this kernel does not know or allow. */
+/** Throws bpf(2)'s errors: EPERM without the privilege, EINVAL and EACCES for what this kernel does not support or allow. */
 function bpf(command: number, attributes: Attributes): number {
   const buffers: { readonly buffer: Buffer; readonly from: number }[] = [];
   const head = Buffer.alloc(ATTRIBUTES);
@@ -52,19 +52,19 @@ function bpf(command: number, attributes: Attributes): number {
 }
 
 export interface MapPlan {
-  /** At most 15 characters, for those who look with bpftool. */
+  /** At most 15 characters, shown by bpftool. */
   readonly name: string;
   readonly type: number;
-  /** In bytes, as the next. */
+  /** Size of a key in bytes; `value`: size of a value. */
   readonly key: number;
   readonly value: number;
   readonly entries: number;
   readonly flags?: number;
-  /** Of the key and the value: of `loadIntegerType`. */
+  /** Type of key and value, from `loadIntegerType`. */
   readonly types?: number;
 }
 
-/** Returns a descriptor, close-on-exec, as do all here. Throws bpf(2)'s errors. */
+/** Returns a descriptor, which is close-on-exec like all here. Throws bpf(2)'s errors. */
 export function createMap({ name, type, key, value, entries, flags = 0, types }: MapPlan): number {
   const typed = types === undefined ? {} : { 48: types, 52: 1, 56: 1 };
   const sizes = { 0: type, 4: key, 8: value, 12: entries, 16: flags };
@@ -107,7 +107,7 @@ export function createLink(program: number, target: number, attach: number): num
   return bpf(COMMAND.linkCreate, { 0: program, 4: target, 8: attach });
 }
 
-/** The description of a signed number of 32 bits as the type 1, which some maps need. Source: Documentation/bpf/btf.rst. */
+/** BTF that describes a signed 32-bit integer as type 1, which some maps need. Source: Documentation/bpf/btf.rst. */
 export function loadIntegerType(): number {
   const strings = Buffer.from('\0int\0');
   const [magic, version, kind, signed] = [0xeb9f, 1, 1 << 24, 1 << 24];

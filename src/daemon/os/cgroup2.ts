@@ -49,7 +49,7 @@ export class Cgroup {
     return this.has('cgroup.controllers');
   }
 
-  /** Whether it has that control file. */
+  /** Whether it has this control file. */
   has(file: string): boolean {
     return existsSync(join(this.path, file));
   }
@@ -59,7 +59,7 @@ export class Cgroup {
     return new Cgroup(join(this.path, name));
   }
 
-  /** None when it does not exist any more. */
+  /** Empty when it does not exist any more. */
   children(): Cgroup[] {
     try {
       const entries = readdirSync(this.path, { withFileTypes: true });
@@ -114,7 +114,10 @@ export class Cgroup {
     }
   }
 
-  /** The same one by one: nothing forks when it is frozen, and what is born before that is frozen with its parent. */
+  /**
+   * Kills the processes one by one. Nothing forks while it is frozen, and children born before that are frozen with
+   * their parent.
+   */
   killEach(): void {
     const wasFrozen = this.freezeRequested();
     this.freeze();
@@ -151,7 +154,7 @@ export class Cgroup {
     return this.#figure('memory.events', /^oom_kill (\d+)$/m);
   }
 
-  /** CPU time of all that have been in it and below; null when it does not exist. */
+  /** CPU time of all processes that have been in it and below; null when it does not exist. */
   cpuTime(): CpuTime | null {
     const userMicros = this.#figure('cpu.stat', /^user_usec (\d+)$/m);
     const systemMicros = this.#figure('cpu.stat', /^system_usec (\d+)$/m);
@@ -169,7 +172,7 @@ export class Cgroup {
     }
   }
 
-  /** Those that it can enable for its children. */
+  /** The controllers that it can enable for its children. */
   controllers(): string[] {
     return words(this.#read('cgroup.controllers'));
   }

@@ -5,14 +5,14 @@ import { writeFully } from './write-fully.ts';
 
 /** Bytes per read and write. */
 const CHUNK = 256 * 1024;
-/** Errors that would come again. */
+/** Errors that a copy by reads and writes would meet, too. */
 const FINAL = ['ENOSPC', 'EDQUOT', 'EFBIG', 'EIO'];
 const NEVER = AbortSignal.any([]);
 
 /**
  * Copies at most `length` bytes from the start of `source` to `offset` of `target`; returns their number, less than
- * `length` at the end of the source. In the kernel where both file systems support it; not from and to mounts that may not
- * answer: there each step is a request of its own.
+ * `length` at the end of the source. Copies in the kernel where both file systems support it, except on mounts that may
+ * not answer: there each step is a request of its own.
  */
 export async function copyContent(
   source: OpenFile,
@@ -22,7 +22,7 @@ export async function copyContent(
 ): Promise<number> {
   const isQuick = source.lane.mounts.length + target.lane.mounts.length === 0;
   let done = isQuick ? await copyInKernel(source, target, offset, length) : 0;
-  // Of files of /proc the kernel copies nothing.
+  // The kernel copies nothing from files of /proc.
   const buffer = done < length ? Buffer.allocUnsafeSlow(Math.min(CHUNK, length)) : Buffer.alloc(0);
   while (done < length) {
     const count = await source.read(buffer, Math.min(CHUNK, length - done), done);

@@ -8,7 +8,7 @@ const RTF_GATEWAY = 2;
 const RTF_REJECT = 0x200;
 const TOOL_LIMIT_MS = 2000;
 
-/** Where packets to an address are sent; without a gateway the address is on the link. */
+/** Where packets to an address go; without a gateway the address is on the link. */
 export interface Route {
   readonly device: string;
   readonly gateway: string | null;
@@ -22,7 +22,7 @@ interface Row extends Route {
   readonly isRefusing: boolean;
 }
 
-/** The IPv4 address of the interface with the default route, the one of the least metric; null: there is none. */
+/** The IPv4 address of the interface with the default route of the least metric; null: there is none. */
 export async function addressOfDefaultRoute(): Promise<string | null> {
   const rows = (await readRows()).filter(({ mask, isRefusing }) => mask === 0 && !isRefusing);
   const name = rows.sort((a, b) => a.metric - b.metric)[0]?.device;
@@ -30,7 +30,7 @@ export async function addressOfDefaultRoute(): Promise<string | null> {
   return addresses.find(({ family, internal }) => family === 'IPv4' && !internal)?.address ?? null;
 }
 
-/** The route to an IPv4 address in the main table; null: there is none, or one that refuses. */
+/** The route to an IPv4 address in the main table; null: there is none, or it refuses. */
 export async function routeTo(address: string): Promise<Route | null> {
   const wanted = numberOf(address);
   const fitting = (await readRows()).filter(({ destination, mask }) => (wanted & mask) >>> 0 === destination);
@@ -38,7 +38,7 @@ export async function routeTo(address: string): Promise<Route | null> {
   return best && !best.isRefusing ? { device: best.device, gateway: best.gateway } : null;
 }
 
-/** Makes a route to this address alone, in place of one that there is. Throws what `runTool` throws. */
+/** Sets a route for this address alone, replacing an existing one. Throws what `runTool` throws. */
 export async function setRouteTo(address: string, { device, gateway }: Route): Promise<void> {
   const via = gateway === null ? [] : ['via', gateway];
   await runTool('ip', ['route', 'replace', `${address}/32`, ...via, 'dev', device], TOOL_LIMIT_MS);

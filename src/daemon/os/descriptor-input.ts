@@ -3,15 +3,15 @@ import { Writable } from 'node:stream';
 import { isSystemError } from '../../base/errors.ts';
 import { awaitReady } from './readiness.ts';
 
-/** What is written in one turn of the event loop, however fast the program reads, in bytes. */
+/** Bytes written per turn of the event loop, however fast the program reads. */
 const TURN_BYTES = 1024 * 1024;
 /** Interval of attempts to write when no descriptor is left to wait with, in milliseconds. */
 const RETRY_MS = 50;
 
 /**
- * Writes to a non-blocking pipe or terminal. Not a stream of Node: libuv writes to a terminal that it cannot reopen in a busy
- * loop until everything is written, so a program that does not read would block the event loop; and it does not tell which
- * bytes it has not written.
+ * Writes to a non-blocking pipe or terminal. Not a stream of Node: libuv writes in a busy loop to a terminal that it
+ * cannot reopen, so a program that does not read would block the event loop; and it does not tell which bytes were
+ * written.
  */
 export class DescriptorInput extends Writable {
   readonly #descriptor: number;

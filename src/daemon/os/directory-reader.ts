@@ -12,7 +12,7 @@ export interface DataRange {
 
 /** The status of a file, inode(7). */
 export interface FileStatus {
-  /** `st_mode`; 0, like all other numbers, when the entry could not be looked at. */
+  /** `st_mode`; 0, like all other numbers, when stat failed. */
   readonly mode: number;
   readonly uid: number;
   readonly gid: number;
@@ -28,7 +28,7 @@ export interface FileStatus {
   readonly nodeDevice: bigint;
 }
 
-/** An entry of a directory with all that an archive stores of it. */
+/** A directory entry with everything that an archive stores. */
 export interface FullEntry extends FileStatus {
   readonly name: BytePath;
   /** The text of a symbolic link, else empty. */

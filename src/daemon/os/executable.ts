@@ -10,7 +10,7 @@ import type { User } from './users.ts';
 
 type Status = Pick<Stats, 'mode' | 'uid' | 'gid'>;
 
-/** A prefix that no attribute has. */
+/** A prefix that no attribute has: none are read. */
 const NO_ATTRIBUTES = 'none';
 
 const DEFAULT_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
@@ -61,7 +61,7 @@ export async function assertAnswers(path: string, lanes: Lanes): Promise<void> {
   }
 }
 
-/** Whether there is a file system which may not answer; false takes a microsecond. */
+/** Whether any mounted file system may not answer; false takes a microsecond. */
 export function mountsMayHang(): boolean {
   return !native.allMountsAnswer();
 }

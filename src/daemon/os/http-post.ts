@@ -1,12 +1,12 @@
 import { type IncomingMessage, request as requestHttp } from 'node:http';
 
-/** Bytes of a response's body that are read, and dropped, before the connection is closed. */
+/** Bytes of a response body that are read and dropped before the connection is closed. */
 const MAX_BODY = 4096;
 
 /**
- * Sends JSON to a service of the platform, on a new connection: a kept-alive one does not survive a pause. Resolves with
- * the status when the response has ended, or more of its body has come than anybody wants. Throws connection errors and the
- * reason of `signal`, unless the status is known.
+ * Sends JSON to a service of the platform, on a new connection: a kept-alive one does not survive a pause. Resolves
+ * with the status when the response has ended, or is longer than 4 KiB. Throws connection errors and the reason of
+ * `signal`, unless the status is known.
  */
 export async function post(url: URL, body: string, signal: AbortSignal): Promise<number> {
   // Most daemons never need TLS.

@@ -4,7 +4,7 @@ import { entering, type Lane, mostOf } from './lane.ts';
 import { native } from './native.ts';
 
 export interface LaneOptions {
-  /** The longest time that a request to a file system may take. */
+  /** The longest time that a request to a file system may take, in milliseconds. */
   readonly limitMs: number;
   /** Threads in libuv's pool. */
   readonly threads: number;
@@ -21,9 +21,9 @@ export class NoAnswer extends Error {
 const LONG = 6;
 /** The most jobs that wait. */
 const MAX_WAITING = 4096;
-/** The most keys that are kept; of those, jobs are running under some tens. */
+/** The most keys that are kept; of those, some tens have running jobs. */
 const MAX_KEYS = 1024;
-/** The most mounts that may not answer, on one path. */
+/** The most mounts on one path that may not answer. */
 export const MAX_MOUNTS = 8;
 
 interface Waiting {
@@ -33,12 +33,13 @@ interface Waiting {
 
 /**
  * Limits the jobs in the thread pool that wait for files of the guest, so that a file system that does not answer, or a
- * process that keeps a file locked, takes few threads, and the daemon always has some for the rest. A place is given
- * back when the job has really ended, not when its caller was told that it takes too long.
+ * process that keeps a file locked, takes few threads and leaves some for the rest. A job gives its place back when it
+ * has really ended, not when its caller has given up.
  *
- * At once: two jobs for each mount that may not answer; 3/16 of the threads for all FUSE mounts, which users of the guest
- * can make; 3/16 for all others, such as NFS; 3/16 for jobs that wait for inode locks, and for removals; 3/16 for names in
- * one directory, of which two change it, and 6/16 for all below /home/user and the like; 13/16 in total.
+ * Concurrent jobs: 2 for each mount that may not answer; 3/16 of the threads for all FUSE mounts, which users of the
+ * guest can create; 3/16 for all others, such as NFS; 3/16 for jobs that wait for inode locks, and for removals; 3/16
+ * for names in one directory, of which two may change it; 6/16 for everything below /home/user and the like; 13/16 in
+ * total.
  */
 export class Lanes {
   readonly #limitMs: number;
@@ -65,8 +66,8 @@ export class Lanes {
   }
 
   /**
-   * Runs a job that looks up a path, and returns the lane that the file belongs into. The path is not followed into
-   * mounts that may not answer before the job has a place in their lanes. Throws as `run` does.
+   * Runs a job that looks up a path, and returns the lane of the file found. A mount that may not answer is entered
+   * only when the job has a place in its lane. Throws as `run` does.
    */
   async find<T>(
     job: () => T | Promise<T>,
@@ -89,9 +90,9 @@ export class Lanes {
   }
 
   /**
-   * Runs a job in a lane. Throws `NoAnswer` when the job does not begin, or does not end, within the lane's patience; what
-   * the job returns later is passed to `discard`. `job` must start its call of the addon at once. Throws
-   * `resource_exhausted` when too many jobs wait.
+   * Runs a job in a lane. Throws `NoAnswer` when it does not begin, or does not end, within the lane's patience; a
+   * later result is passed to `discard`. `job` must start its call of the addon at once. Throws `resource_exhausted`
+   * when too many jobs wait.
    */
   async run<T>(
     lane: Lane,
@@ -107,14 +108,14 @@ export class Lanes {
   }
 
   /**
-   * The same for one call of the addon on a name in a directory, together with others that begin in this turn of the event
-   * loop. They run one after the other, so it must wait for nothing but the directory.
+   * The same for a call of the addon on a name in a directory, combined with others that begin in this turn of the
+   * event loop. They run one after the other, so it must wait for nothing but the directory.
    */
   runBatched<T>(lane: Lane, job: () => T | Promise<T>): Promise<T> {
     return this.#batches.add(lane, job);
   }
 
-  /** Runs a job that must be done at some time, such as close(2), however long it waits. */
+  /** Runs a job that must be done eventually, such as close(2), however long it waits. */
   async runAtLast(lane: Lane, job: () => Promise<unknown>): Promise<void> {
     if (!this.#take(lane)) await this.#queue(lane, null);
     await this.#perform(lane, job);
@@ -132,7 +133,7 @@ export class Lanes {
     return promise;
   }
 
-  /** Other errors than silence come again in the job itself. */
+  /** The job itself will meet all other errors again. */
   async #ask(lane: Lane, question: () => Promise<unknown>): Promise<void> {
     await this.run(lane, question).catch((error: unknown) => {
       if (error instanceof NoAnswer || error instanceof EnvdError) throw error;
@@ -190,7 +191,7 @@ export class Lanes {
       this.#running = new Map([...this.#running].filter(([, count]) => count > 0));
   }
 
-  /** In order; those whose lane is full do not hold up others. */
+  /** In order; jobs of a full lane do not delay others. */
   #startWaiting(): void {
     for (const waiting of this.#waiting) {
       if (this.#total >= this.#most) return;
@@ -202,18 +203,18 @@ export class Lanes {
 }
 
 export interface RunOptions<T> {
-  /** Releases what a job returns after its caller has given up. */
+  /** Releases the result of a job whose caller has given up. */
   readonly discard?: ((late: T) => void) | undefined;
   /** Whether the job reads or copies all of something. */
   readonly long?: boolean;
 }
 
 export interface FindOptions<T> extends Pick<RunOptions<T>, 'discard'> {
-  /** The lane of the directory that the job begins in. */
+  /** The lane of the directory where the job begins. */
   readonly base: Lane;
   /** Whether the job may be run by `runBatched`. */
   readonly isBatched?: boolean;
-  /** For a long job: a short one that finds out whether the file system answers at all. */
+  /** For a long job: a short one that first finds out whether the file system answers at all. */
   readonly ask?: () => Promise<unknown>;
 }
 
@@ -223,7 +224,7 @@ function mountOf(error: unknown): number | null {
   return typeof mount === 'number' && mount > 0 ? mount : null;
 }
 
-/** Calls the job with leave to enter the mounts of its lane. */
+/** Calls the job with permission to enter the mounts of its lane. */
 function begin<T>({ mounts }: Lane, job: () => T | Promise<T>): T | Promise<T> {
   if (mounts.length === 0) return job();
   native.allowMounts(Uint32Array.from(mounts));

@@ -4,12 +4,12 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { getSystemErrorName } from 'node:util';
 import { native } from './native.ts';
 
-/** Where a TCP socket is listened on: `this address` is the one that was asked for. */
+/** The address a TCP socket listens on; `this address` is the one that was asked for. */
 export type ListeningPlace = '127.0.0.1' | '::1' | 'any address' | 'this address';
 
 /**
- * The ports that are listened on, each with its place and the uid of who made the socket. What differs in other things is
- * one: many sockets at one port, or at other addresses, take no memory.
+ * The listening ports with address and owner (uid). Sockets that differ otherwise count once: many sockets at one port,
+ * or at other addresses, take no memory.
  */
 export type ListeningSockets = ReadonlySet<number>;
 
@@ -23,7 +23,7 @@ const IPV4_LOOPBACK = 0x0100007f;
 const IPV6_LOOPBACK_END = 0x01000000;
 const IPV4_MAPPED = 0xffff0000;
 
-/** Sockets that are read in a turn of the event loop, in some 3 ms. */
+/** Sockets read per turn of the event loop, in some 3 ms. */
 const TURN = 2048;
 const AF_INET6 = 10;
 const IPPROTO_TCP = 6;
@@ -45,7 +45,7 @@ const READ_BYTES = 32_768;
 const ADDRESS_WORD = 2;
 const UID_WORD = 16;
 
-/** What was read so far. */
+/** The sockets read so far. */
 class Dump {
   readonly sockets = new Set<number>();
   /** Sockets that were read. */
@@ -70,8 +70,8 @@ class Dump {
 }
 
 /**
- * Reads which TCP sockets of this network namespace are listened on at a loopback address, at all addresses, or at `address`,
- * an IPv4 address. All are read, however many; the event loop goes on meanwhile. Throws the errors of sock_diag(7).
+ * Reads which TCP sockets of this network namespace listen on a loopback address, on all addresses, or on `address`, an
+ * IPv4 address. Reads all of them, however many, without blocking the event loop. Throws sock_diag(7)'s errors.
  */
 export async function readListeningSockets(address: string): Promise<ListeningSockets> {
   const dump = new Dump(address);
@@ -114,7 +114,7 @@ function readAnswer(socket: number, family: number, dump: Dump): boolean {
   return size > 0;
 }
 
-/** A kernel without IPv6 may not know that family; one that does not know IPv4 here cannot tell its sockets at all. */
+/** A kernel without IPv6 may not know that family; one that does not know IPv4 here cannot list sockets at all. */
 function throwUnlessNoIPv6(errno: number, family: number): void {
   const isUnknown = errno === constants.errno.ENOENT;
   if (isUnknown && family === AF_INET6) return;
@@ -127,7 +127,7 @@ function throwUnlessNoIPv6(errno: number, family: number): void {
   });
 }
 
-/** Calls `visit` for each of them. */
+/** Calls `visit` for each socket. */
 export function eachListeningSocket(
   sockets: ListeningSockets,
   visit: (port: number, place: ListeningPlace, uid: number) => void,

@@ -2,16 +2,16 @@ import type { Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { closeWith } from '../../base/client-errors.ts';
 
-/** A connection of Node's HTTP server: it has the response that is under way. */
+/** A connection of Node's HTTP server, with the response that is under way. */
 type HttpSocket = Socket & { readonly _httpMessage?: ServerResponse | null };
 
 /**
- * Limits the number of connections. When there are too many, one is closed that no request is served on: at first the
- * oldest of those that have never been answered, then the oldest of those that are kept alive. If all are in use, the new
- * one is refused with 503. So connections that are only held open cost those who hold them.
+ * Limits the number of connections. When there are too many, one without a request under way is closed: first the
+ * oldest that was never answered, then the oldest that is kept alive. If all are in use, the new one is refused with
+ * 503. So idle connections cost those who hold them.
  */
 export class Connections {
-  /** Takes connections that are not for `server`, which are not counted either, and returns true. */
+  /** Takes over connections that are not for `server` and returns true; they are not counted. */
   divert: ((socket: Socket) => boolean) | null = null;
   readonly #most: number;
   /** The oldest first. */
@@ -27,12 +27,12 @@ export class Connections {
     return this.#open.size;
   }
 
-  /** Those that were refused and those that were closed for a new one. */
+  /** Connections that were refused, and that were closed for a new one. */
   get counts(): { readonly refused: number; readonly closed: number } {
     return { refused: this.#refused, closed: this.#closed };
   }
 
-  /** Watches the connections of `server`; before it listens. A refused one never gets an HTTP parser. */
+  /** Limits the connections of `server`, which must not listen yet. A refused one never gets an HTTP parser. */
   guard(server: Server): void {
     const serve = server.listeners('connection');
     server.removeAllListeners('connection');

@@ -2,7 +2,7 @@ import type { FastifyReply } from 'fastify';
 import { EnvdError, ERROR_HEADERS, errorBody, messageOf, statusOf } from '../../base/errors.ts';
 import { exhaustionOf } from '../os/errno.ts';
 
-/** Headers of a body that cannot be sent now. */
+/** Headers that described the body which cannot be sent. */
 const OF_THE_BODY = ['content-encoding', 'content-disposition', 'etag', 'last-modified', 'accept-ranges'];
 
 /** Responds with an error in the shape of REST errors. */

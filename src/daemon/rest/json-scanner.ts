@@ -7,8 +7,8 @@ export interface JsonLimits {
   /** A member of the outermost object whose string has a limit of its own, in bytes as received. */
   readonly large: { readonly name: string; readonly bytes: number } | null;
   /**
-   * Number of objects and arrays. Parsing takes V8 microseconds for each, and longer the more there are: half a minute
-   * for 16 MiB of `{},{},…`, 20 ms for one string of that size.
+   * Number of objects and arrays. Parsing takes V8 microseconds for each, and more the more there are: half a minute
+   * for 16 MiB of `{},{},…`, but 20 ms for one string of that size.
    */
   readonly containers: number;
 }

@@ -12,9 +12,9 @@ import {
 } from '../../base/shape.ts';
 import { FREEZE_MODES } from '../services/freeze/freezer.ts';
 
-/* What requests may ask for, as routes read it and proto/envd.openapi.yaml tells it. */
+/** Queries and bodies: read by the routes, described in proto/envd.openapi.yaml. */
 
-/** `verbose`: whether it is there, whatever its value. */
+/** `verbose`: whether it is present, whatever its value. */
 export const HEALTH_QUERY = object({ verbose: presence });
 
 const FILE = {
@@ -24,7 +24,7 @@ const FILE = {
   // Checked with the signature.
   signature_expiration: sent({ type: 'integer', format: 'int64' }),
 };
-/** What tells who calls: read alone before anything else is. */
+/** The parameters that authorise a caller: read before all others. */
 export const CALLER_QUERY = object(FILE);
 
 /** Archives of a directory. */

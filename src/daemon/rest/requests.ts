@@ -10,7 +10,7 @@ declare module 'fastify' {
   }
 }
 
-/** Makes a scope for each operation of Fastify's routes. Answers get `X-Request-Id` and `traceparent` of the request. */
+/** Creates a scope for each operation of Fastify's routes. Responses repeat `X-Request-Id` and `traceparent`. */
 export function beginCalls(app: FastifyInstance, calls: CallLog): void {
   app.addHook('onRequest', (request, reply, done) => {
     const { method, routeOptions, raw } = request;

@@ -85,7 +85,7 @@ function decodeJson<Desc extends DescMessage>(
   text: string,
   ignoreUnknownFields: boolean,
 ): MessageShape<Desc> {
-  // What calls without parameters send.
+  // The body of calls without parameters.
   if (text === '{}') return create(schema);
   if (text.length < LARGE_TEXT) {
     const message = fromJsonString(schema, text, { ignoreUnknownFields });
@@ -100,7 +100,7 @@ function decodeJson<Desc extends DescMessage>(
   return message;
 }
 
-/** Throws what protobuf-es throws: its text is known not to be logged. */
+/** Throws an error worded like protobuf-es' own, whose details are known not to be logged. */
 function parseJson({ typeName }: DescMessage, text: string): JsonValue {
   try {
     return JSON.parse(text);

@@ -1,22 +1,20 @@
-// What there is to decode is counted before it is decoded: time goes with the number of members, not with bytes.
+// Counts what has to be decoded before it is decoded: the time depends on the number of members, not on bytes.
 import type { DescMessage } from '@bufbuild/protobuf';
 import { BinaryReader, WireType } from '@bufbuild/protobuf/wire';
 import { EnvdError } from '../../base/errors.ts';
 
 /** Smaller messages are decoded within some milliseconds, whatever they contain. */
 const SIMPLE_BYTES = 64 * 1024;
-/** Members, and objects and arrays, of a JSON text: each takes up to 2 µs. */
+/** Members, objects and arrays of a JSON text: each takes up to 2 µs. */
 const MAX_MEMBERS = 16 * 1024;
 /** Elements of arrays, and escaped quotes: each takes up to 0.1 µs. */
 const MAX_ELEMENTS = 256 * 1024;
-/** Fields of a binary message, those of messages in it included: each takes up to 0.5 µs. */
+/** Fields of a binary message and of the messages in it: each takes up to 0.5 µs. */
 const MAX_FIELDS = 64 * 1024;
 
 const [QUOTE, BACKSLASH, COLON, COMMA, OPEN_OBJECT, OPEN_ARRAY] = Buffer.from('"\\:,{[');
 
-/**
- * Throws `resource_exhausted` for a message whose decoding would hold up the event loop. It may be invalid.
- */
+/** Throws `resource_exhausted` for a message whose decoding would block the event loop. The message may be invalid. */
 export function requireSimple(schema: DescMessage, payload: Buffer, codec: 'json' | 'binary'): void {
   if (payload.length <= SIMPLE_BYTES) return;
   if (codec === 'json') countJson(payload);
@@ -47,7 +45,7 @@ function endOfString(text: Buffer, start: number, elements: { left: number }): n
   return text.length;
 }
 
-/** Skips what cannot be read: decoding will refuse it. */
+/** Skips unreadable fields: decoding will refuse them. */
 function countFields(schema: DescMessage, reader: BinaryReader, end: number, fields: { left: number }): void {
   while (reader.pos < end) {
     if (--fields.left < 0) throw tooComplex(`${MAX_FIELDS} fields`);
@@ -57,7 +55,7 @@ function countFields(schema: DescMessage, reader: BinaryReader, end: number, fie
       const length = reader.uint32();
       countFields(field.message, reader, Math.min(reader.pos + length, end), fields);
     } else {
-      // A map: a name, a value, and a member of an object.
+      // A map entry: a name, a value, and a member of an object.
       if (field?.fieldKind === 'map') fields.left -= 3;
       reader.skip(type, number);
     }

@@ -47,12 +47,12 @@ function blamingClient(compression: Compression): Compression {
   };
 }
 
-/** A call that connect-node serves: in another protocol than Connect's, or compressed. */
+/** A call that connect-node serves: compressed, or in another protocol than Connect. */
 export class NodeCall {
   readonly scope: CallScope;
-  /** What the client has not taken. */
+  /** The part of the response that the client has not read. */
   readonly sending: Sending;
-  /** The encoded message, in slices, in place of the one that connect-node encodes; null: connect-node's. */
+  /** The encoded response message, in slices; null: connect-node encodes it. */
   answer: readonly Buffer[] | null = null;
 
   constructor(scope: CallScope) {
@@ -112,7 +112,7 @@ function isStream(body: UniversalServerRequest['body'] | undefined): body is Bod
   return typeof body === 'object' && body !== null && Symbol.asyncIterator in body;
 }
 
-/** The body, counted as far as connect-node may keep it. */
+/** The body, with the bytes counted that connect-node may keep. */
 async function* counted(
   body: UniversalServerRequest['body'],
   receiving: Sending,
@@ -126,7 +126,7 @@ async function* counted(
   }
 }
 
-/** The answer with the slices in place of its message, compressed as connect-node would. */
+/** The response with the slices as its message, compressed as connect-node would. */
 async function sliced(
   answer: UniversalServerResponse,
   slices: readonly Uint8Array[],
@@ -153,7 +153,7 @@ const asText = (header: string | readonly string[] | undefined) =>
   header === undefined ? null : String(header);
 const sizeOf = (pieces: readonly Uint8Array[]) => pieces.reduce((sum, { length }) => sum + length, 0);
 
-/** The frames of an answer, the first with another message. */
+/** The frames of a response, the first with another message. */
 async function* inFrame(
   frames: Body | undefined,
   message: readonly Uint8Array[],

@@ -34,7 +34,7 @@ import { Sending } from './sending.ts';
  * at 64 KiB. JSON is copied once more, which is faster when the batch fits into the CPU cache.
  */
 const BATCH_BYTES: Record<Codec, number> = { binary: 1024 * 1024, json: 128 * 1024 };
-/** While much is unread. */
+/** The same while clients leave much unread. */
 const SMALL_BATCH_BYTES = 32 * 1024;
 
 const CONTENT_TYPE = /^application\/connect\+(json|proto) *(?:;.*)?$/i;
@@ -50,7 +50,7 @@ export function streamCodecOf(contentType: string | undefined): Codec | null {
 export interface StreamExchange {
   readonly call: CallScope;
   readonly headers: RequestHeaders;
-  /** Headers of the response besides those that are set already, names and values in turn. */
+  /** Response headers besides those that are set already; names and values in turn. */
   readonly head: readonly string[];
   readonly codec: Codec;
 }
@@ -72,7 +72,7 @@ export class StreamServer {
   /** The last frame of a stream without an error. */
   readonly #end = endOfStream(null);
 
-  /** `unread` bounds what the kernel has not taken, of all streams. */
+  /** `unread` bounds what the kernel has not taken yet, of all streams together. */
   constructor(unread: Unread) {
     this.#unread = unread;
   }
@@ -138,7 +138,7 @@ export class StreamServer {
     }
   }
 
-  /** `events`: null for a keepalive. Those of the last batch are followed by the end of the stream, in one write. */
+  /** `events`: null for a keepalive. The last batch also has the end of the stream, so that both are one write. */
   #encode<Event, Input extends DescMessage, Output extends DescMessage>(
     stream: EventStream<Event, Input, Output>,
     events: readonly Event[] | null,
@@ -193,7 +193,7 @@ async function decompress(payload: Buffer, encoding: string | null): Promise<Buf
 
 /** The end-of-stream frame: the error, or an empty object. Source: Connect protocol, "EndStreamResponse". */
 export function endOfStream(error: unknown): Buffer {
-  // Without an error no Headers are made: the first ones make Node load all of fetch.
+  // Creates no Headers without an error: the first ones make Node load all of fetch.
   const json = error === null ? {} : endStreamToJson(new Headers(), toConnectError(error), {});
   return frameOf(END_STREAM_FLAG, Buffer.from(JSON.stringify(json)));
 }

@@ -36,7 +36,7 @@ export interface UnaryCall<Output extends DescMessage = DescMessage> {
   readonly signal: AbortSignal;
   /** Encodes a large response in slices, which replace the returned message. */
   readonly list?: ListAnswer<Output>;
-  /** Tells the log what the call is about. */
+  /** Names the process or path of the call, for the log. */
   about?(subject: Subject): void;
 }
 
@@ -60,8 +60,9 @@ export interface UnaryMethod<Input extends DescMessage, Output extends DescMessa
   /** Whether unknown JSON properties are ignored or refused. */
   readonly ignoreUnknownFields: boolean;
   /**
-   * Whether what `handle` returns is its own JSON: strings, numbers of 32 bits and messages, without members that have their
-   * default, in the order of their numbers. protobuf-es takes some microseconds to make a message of it, and JSON of that.
+   * Whether the result of `handle` is its own JSON: strings, 32-bit numbers and messages in the order of their field
+   * numbers, without members that have their default. protobuf-es takes some microseconds to build a message and to
+   * write its JSON.
    */
   readonly isOwnJson?: boolean;
   handle(
@@ -84,7 +85,7 @@ export function unaryRoute<Input extends DescMessage, Output extends DescMessage
   };
 }
 
-/** The same for connect-node, which gets large answers encoded. */
+/** The same for connect-node, with large responses already encoded. */
 function connectNodeUnary<Input extends DescMessage, Output extends DescMessage>({
   method,
   handle,
@@ -101,7 +102,7 @@ function connectNodeUnary<Input extends DescMessage, Output extends DescMessage>
   };
 }
 
-/** Serves as connect-node would, without its adapters between Node's streams, fetch and iterables: a third of the CPU. */
+/** Serves as connect-node would, at a third of the CPU: without its adapters between Node's streams, fetch and iterables. */
 async function serveUnary<Input extends DescMessage, Output extends DescMessage>(
   served: UnaryMethod<Input, Output>,
   exchange: UnaryExchange,
@@ -120,7 +121,7 @@ async function serveUnary<Input extends DescMessage, Output extends DescMessage>
   }
 }
 
-/** Without a promise unless the call has one. */
+/** Returns no promise unless the call does. */
 function answer<Input extends DescMessage, Output extends DescMessage>(
   served: UnaryMethod<Input, Output>,
   exchange: UnaryExchange,
@@ -146,7 +147,7 @@ function encode<Input extends DescMessage, Output extends DescMessage>(
   return codec === 'json' ? toJsonString(method.output, message) : [toBinary(method.output, message)];
 }
 
-/** Makes what few calls need when it is asked for. */
+/** The context of a call; creates on demand what few calls need. */
 class Call<Output extends DescMessage> implements UnaryCall<Output> {
   readonly requestHeader: RequestHeaders;
   slices: ListAnswer<Output> | null = null;

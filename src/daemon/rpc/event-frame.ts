@@ -4,8 +4,8 @@ import { frameOf } from './codec.ts';
 import { REASON } from './process-messages.ts';
 
 /**
- * The frame of the first or the last event of a process in JSON, by hand: every start has both, and the general encoder takes
- * 15 µs for each. Null for other events. StartResponse and ConnectResponse have the same encoding.
+ * The frame of the first or last event of a process in JSON, encoded by hand: every start has both, and the general
+ * encoder takes 15 µs for each. Null for other events. StartResponse and ConnectResponse have the same encoding.
  */
 export function jsonFrame(event: ProcessEvent): Buffer | null {
   if (event.type === 'end') return frame({ end: endValue(event) });
@@ -17,7 +17,7 @@ function frame(event: object): Buffer {
   return frameOf(0, Buffer.from(JSON.stringify({ event })));
 }
 
-/** Without properties that have their default, as proto3's JSON is; JSON.stringify leaves out those that are undefined. */
+/** Without properties that have their default, as in proto3's JSON; JSON.stringify omits undefined ones. */
 function endValue({ exitCode, exited, status, error, reason, signal, usage }: EndEvent) {
   return {
     exitCode: exitCode || undefined,

@@ -18,7 +18,7 @@ export interface StreamCall {
   readonly abortSignal: () => AbortSignal;
   /** `Connect-Timeout-Ms`, or null. */
   readonly timeoutMs: number | null;
-  /** Tells the log what the call is about. */
+  /** Names the process or path of the call, for the log. */
   about?(subject: Subject): void;
 }
 
@@ -46,8 +46,8 @@ interface BatchOptions {
 }
 
 /**
- * Yields batches of events, of about `batchBytes()` if more are queued, and null for a keepalive after `keepaliveMs` without
- * events. Ends with the feed. Throws the reason when the call is aborted; the source of the feed is not affected.
+ * Yields batches of events of about `batchBytes()`, and null for a keepalive after `keepaliveMs` without events. Ends
+ * with the feed. Throws the reason when the call is aborted, which does not affect the source of the feed.
  */
 export async function* batches<Event>(
   feed: Feed<Event>,

@@ -66,7 +66,7 @@ export class FrameBatch {
   }
 
   /**
-   * Writes all frames; `isLast`: and ends the response. Returns null if the kernel has taken them already, else a
+   * Writes all frames and, if `isLast`, ends the response. Returns null if the kernel has taken them already, else a
    * promise that resolves when it has.
    */
   send(response: ServerResponse, isLast = false): Promise<void> | null {

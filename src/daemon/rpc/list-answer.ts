@@ -8,7 +8,7 @@ type Awaitable<T> = T | Promise<T>;
 const TURN_BYTES = 256 * 1024;
 
 /**
- * A response with one list, encoded slice by slice to keep the event loop responsive; byte for byte that of encoding the
+ * A response with one list, encoded slice by slice to keep the event loop responsive. Byte for byte the encoding of the
  * whole message.
  */
 export class ListAnswer<Output extends DescMessage> {
@@ -30,8 +30,8 @@ export class ListAnswer<Output extends DescMessage> {
   }
 
   /**
-   * Returns the message of `items` when it is small. A large one is added in slices, with turns of the event loop in between,
-   * and what is returned is empty. `sizeOf`: about the bytes of an item.
+   * Returns the message of `items` if it is small. A large one is added in slices, with turns of the event loop in
+   * between, and an empty message is returned. `sizeOf`: the approximate bytes of an item.
    */
   addAll<Item>(
     items: readonly Item[],

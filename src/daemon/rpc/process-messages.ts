@@ -30,7 +30,7 @@ export const REASON: Readonly<Record<EndReasonName, EndReason>> = {
   unknown: EndReason.UNSPECIFIED,
 };
 
-/** What a process is known by. */
+/** A process as List shows it. */
 interface Listed {
   readonly config: ProcessConfig;
   readonly pid: number;
@@ -49,7 +49,7 @@ export function configOf(message: ConfigMessage | undefined): ProcessConfig {
   return { command: message.cmd, args: message.args, environment: message.envs, cwd: message.cwd ?? null };
 }
 
-/** What List tells of a process, which is its own JSON: without empty members, in the order of their numbers. */
+/** A process in List's response. It is its own JSON: no empty members, in the order of their field numbers. */
 export function infoOf({ config, pid, tag }: Listed) {
   const { command, args, environment, cwd } = config;
   return {

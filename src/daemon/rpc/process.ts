@@ -68,7 +68,7 @@ export function processService(processes: ProcessTable) {
   } satisfies Partial<ServiceImpl<typeof Process>>;
 }
 
-/** About the bytes of `infoOf`, which may be some MiB. */
+/** The approximate bytes of `infoOf`, which may be some MiB. */
 function sizeOfInfo({ config: { command, args, environment } }: ManagedProcess): number {
   let bytes = command.length;
   for (const one of args) bytes += one.length;

@@ -13,7 +13,7 @@ export interface RequestHeaders {
   get(name: string): string | null;
 }
 
-/** The headers as Node has parsed them; making fetch's of them takes longer than all else about a small call. */
+/** The headers as parsed by Node. Converting them to fetch's takes longer than the rest of a small call. */
 export function headersOf({ headers }: IncomingMessage): RequestHeaders {
   return {
     get: (name) => {
@@ -73,11 +73,11 @@ export function keepaliveMsOf(headers: RequestHeaders): number {
   return (seconds > 0 ? Math.min(seconds, Math.trunc(MAX_TIMER_MS / 1000)) : KEEPALIVE_SECONDS) * 1000;
 }
 
-/** What is counted for each piece of a body besides its bytes. */
+/** Overhead that is counted for each piece of a body. */
 const PIECE_BYTES = 256;
 
 /**
- * Reads the whole body, which `call` counts and frees when the call is aborted meanwhile. Throws its reason then,
+ * Reads the whole body; `call` counts its bytes, and frees them when it is aborted. Throws the reason of the abort,
  * `resource_exhausted` when the body is larger than `limit`, `aborted` when the client disconnects.
  */
 export function readBody(call: CallScope, limit: number): Promise<Buffer> {

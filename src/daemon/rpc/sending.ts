@@ -3,8 +3,8 @@ import type { EnvdError } from '../../base/errors.ts';
 import type { Kept, Unread } from '../../base/unread.ts';
 
 /**
- * What a stream has written and the kernel has not taken, counted until the response is closed. When it is dropped the
- * connection is destroyed: bytes that have been written cannot be taken back.
+ * Bytes that a stream has written and the kernel has not taken, counted until the response is closed. Dropping destroys
+ * the connection: written bytes cannot be taken back.
  */
 export class Sending implements Kept {
   readonly #response: ServerResponse;

@@ -13,7 +13,7 @@ import { Sending } from './sending.ts';
 /** Compression of a response. */
 export type Encoding = 'gzip' | 'br';
 
-/** Where an answer goes. */
+/** Where and how a response is sent. */
 export interface Destination {
   readonly call: CallScope;
   /** Headers of every response, names and values in turn. */

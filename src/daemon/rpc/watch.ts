@@ -38,7 +38,7 @@ const EVENT_TYPE: Readonly<Record<WatchEventType, EventType>> = {
 /** Events that include the entry if requested. */
 const DESCRIBED: ReadonlySet<WatchEventType> = new Set<WatchEventType>(['create', 'write', 'chmod']);
 
-/** About the bytes of an entry in an event, without names. */
+/** The approximate bytes of an entry in an event, without names. */
 const ENTRY_BYTES = 256;
 
 export interface WatchDependencies {

@@ -17,9 +17,9 @@ import { isUpload, metadataOf, unsupportedType, uploadSource } from './files/upl
 
 const COMPOSE_LIMITS = { bytes: 1024 * 1024, large: null, containers: 16 };
 
-/** What an upload buffers, in bytes: pieces that wait for the disk, a parser, a decoder. */
+/** Buffers of one upload, in bytes: pieces that wait for the disk, a parser, a decoder. */
 const UPLOAD_BYTES = 256 * 1024;
-/** What all of them buffer beyond that, so that those who find room write more at once. */
+/** Buffers of all uploads beyond that; an upload that finds room writes larger batches. */
 const ROOM_BYTES = 32 * 1024 * 1024;
 
 /** Registers download and upload of files, and `/files/compose`, which concatenates files. */

@@ -20,7 +20,7 @@ export async function sendStream(reply: FastifyReply, content: AsyncIterable<Buf
   return reply;
 }
 
-/** Sends `body`, without the way of Fastify through its hooks. The other headers have been set. */
+/** Sends `body` without Fastify's hooks. The other headers have been set. */
 export function sendWhole(reply: FastifyReply, body: Buffer): void {
   reply.hijack();
   const headers = { ...reply.getHeaders(), 'content-length': body.length };

@@ -57,9 +57,7 @@ export class RequestBody {
     await this.#check?.verify();
   }
 
-  /**
-   * Discards the rest of the request: many clients read the response only after they have sent everything.
-   */
+  /** Discards the rest of the request: many clients read the response only after they have sent everything. */
   drain(): void {
     this.#request.unpipe();
     if (this.stream !== this.#request) this.stream.destroy();

@@ -10,8 +10,8 @@ const MIN_BYTES = 1024 * 1024;
 const DRAIN_TIMEOUT_MS = 10_000;
 
 /**
- * Makes `sink` receive the body of `reply`'s request from the socket, without passing it through JavaScript; `length`:
- * its bytes. Returns false, without effect on the request, when that is not possible or not worthwhile.
+ * Makes `sink` receive the body of `reply`'s request from the socket, without passing it through JavaScript. `length`:
+ * its bytes. Returns false, without effect on the request, when that is impossible or not worthwhile.
  */
 export async function receiveDirectly(
   { request, raw: response }: FastifyReply,

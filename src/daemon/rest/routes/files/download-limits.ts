@@ -2,17 +2,17 @@ import type { ServerResponse } from 'node:http';
 import { Allowance } from '../../../../base/allowance.ts';
 import { EnvdError } from '../../../../base/errors.ts';
 
-/** Content of all downloads together that their clients have not taken yet, in bytes. */
+/** Bytes of all downloads together that clients have not read yet. */
 const MAX_UNSENT = 32 * 1024 * 1024;
-/** Bodies that pass through buffers of their own, half a MiB each: compressed ones and several ranges. */
+/** Bodies that need buffers of their own, half a MiB each: compressed ones and several ranges. */
 const MAX_STREAMED = 16;
 
-/** Bounds the memory that downloads take together, whose clients may never read. */
+/** Bounds the memory of all downloads, whose clients may never read. */
 export class DownloadLimits {
   readonly #unsent = new Allowance(MAX_UNSENT);
   readonly #streamed = new Allowance(MAX_STREAMED);
 
-  /** Until the response has ended. Throws `resource_exhausted`. */
+  /** Holds the bytes until the response has ended. Throws `resource_exhausted`. */
   hold(bytes: number, response: ServerResponse): void {
     const release = this.take(bytes);
     if (response.destroyed) release();

@@ -16,10 +16,7 @@ import { formatDigest, wantedDigest } from './digests.ts';
 import { type DownloadLimits, exhausted } from './download-limits.ts';
 import { type DownloadPlan, planDownload } from './download-plan.ts';
 
-/**
- * The fastest level: the network of a guest is faster than better compression. Not read from zlib's constants, so that a
- * start does not load it.
- */
+/** The fastest level: a guest's network is faster than better compression. A literal, so that a start does not load zlib. */
 export const GZIP = { level: 1, chunkSize: 64 * 1024 };
 
 const gzip = promisify<Buffer, zlib.ZlibOptions, Buffer>(zlib.gzip);
@@ -67,7 +64,7 @@ async function planWith(
   return { ...plan, headers: { ...plan.headers, 'repr-digest': formatDigest(algorithm, digest) } };
 }
 
-/** Without compression, if the client accepts that, when too many other bodies are being compressed. */
+/** Plans without compression, if the client accepts that, when too many other bodies are being compressed. */
 function planWithin(
   { method, headers }: FastifyRequest,
   { raw: response }: FastifyReply,
@@ -103,7 +100,7 @@ interface Sent {
   readonly limits: DownloadLimits;
 }
 
-/** Bytes of a range that are sent with the head, whose errors are still answered. */
+/** Bytes of a range that are sent with the head; an error of reading them is still answered. */
 const FIRST_BYTES = 16 * 1024;
 
 /**

@@ -59,8 +59,8 @@ export async function deliverParts(
 }
 
 /**
- * Stands for the request at the plugin, which pipes it to its parser: passes chunks of the body to the parser only while
- * something waits for them. Otherwise the plugin would read ahead and buffer the contents of thousands of small parts.
+ * Stands in for the request at the plugin, which pipes it to its parser. Passes chunks of the body on only while
+ * something waits for them: otherwise the plugin would read ahead and buffer the contents of thousands of small parts.
  */
 class Feed extends EventEmitter {
   readonly headers: Readonly<Record<string, string | undefined>>;
@@ -150,7 +150,7 @@ class Feed extends EventEmitter {
       return;
     }
     this.#pass(chunk);
-    // Nothing else than content of the awaiting part: it awaits more.
+    // The chunk was all content of the part being pumped, which waits for more.
     if (this.#brought === chunk.length) return;
     this.#body.pause();
     setImmediate(this.#check);
@@ -163,8 +163,8 @@ class Feed extends EventEmitter {
   }
 
   /**
-   * Goes on reading if something waits. Called when promises and streams have settled, as only then it is known whether
-   * the last chunk has brought what was awaited.
+   * Reads on if something waits. Called when promises and streams have settled: only then is it known whether the last
+   * chunk was enough.
    */
   readonly #check = (): void => {
     if (!this.#isWanted()) return;

@@ -10,9 +10,9 @@ export interface PlainDownloadOptions {
   readonly limits: DownloadLimits;
 }
 
-/** A path, perhaps for a user, as clients encode them; `+` means a space in some. */
+/** A path and perhaps a user, as clients encode them; some mean a space by `+`. */
 const QUERY = /^\/files\?path=([^&+#]+)(?:&username=([^&+#]+))?$/;
-/** Headers that ask for something else than the whole file as it is. */
+/** Headers that ask for anything but the whole file as it is. */
 const DEMANDS = [
   ...['accept-encoding', 'range', 'if-range', 'want-repr-digest'],
   ...['if-match', 'if-none-match', 'if-modified-since', 'if-unmodified-since'],
@@ -29,9 +29,8 @@ export class PlainDownloads {
   }
 
   /**
-   * Sends the file with the headers `head`, names and values in turn; `begin` is called before,
-   * with the path of the file. Returns false without
-   * effect when the route must serve the request, also when it is to be refused.
+   * Sends the file with the headers `head` (names and values in turn), after `begin` with its path. Returns false,
+   * without effect, when the route must serve the request, also when it is to be refused.
    */
   serve(
     request: IncomingMessage,
@@ -62,7 +61,7 @@ export class PlainDownloads {
     }
   }
 
-  /** Null when it cannot be read at once. Throws when the request is to be refused. */
+  /** Null when it cannot be read at once. Throws when the request must be refused. */
   #open({ url = '', headers }: IncomingMessage): Download | null {
     const [, path, username = ''] = QUERY.exec(url) ?? [];
     if (path === undefined) return null;

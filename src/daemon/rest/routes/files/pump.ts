@@ -5,7 +5,7 @@ import type { Sink } from '../../../services/files/sink.ts';
 /** Limits of one batch, in bytes and pieces: larger writes make uploads faster. */
 const BATCH_BYTES = 512 * 1024;
 const BATCH_PIECES = 1024;
-/** The bytes of a batch where the room is used up. */
+/** The bytes of a batch when there is no room. */
 const LEAST_BYTES = 64 * 1024;
 
 /**
