@@ -40,10 +40,7 @@ export interface Gateway {
   stop(): Promise<void>;
 }
 
-/**
- * Makes all parts and wires them. Throws when the registry cannot be used; one that is Redis is waited for, until `signal`
- * aborts.
- */
+/** Creates all parts and wires them together. Throws when the registry cannot be used. */
 export async function compose(
   config: Config,
   front: Front,
@@ -117,7 +114,7 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   };
 }
 
-/** What most parts need. */
+/** The parts that most others need. */
 interface Common {
   readonly config: Config;
   readonly logger: Logger;
@@ -200,7 +197,7 @@ async function openStore(config: Config, logger: Logger): Promise<Opened> {
 async function makeStore(config: Config, logger: Logger): Promise<Store> {
   const { redis, redisSentinels, redisCluster, redisReplicas: replicas, registry } = config;
   if (redis !== null) {
-    // Imported only here: loading the client takes a quarter of the start.
+    // Imported only when needed: loading the client takes a quarter of the start.
     const { RedisStore } = await import('./registry/redis.ts');
     const { askSentinels } = await import('./registry/sentinels.ts');
     const { askCluster } = await import('./registry/cluster.ts');

@@ -16,22 +16,22 @@ import { OUTCOMES, type Outcome } from './leases/sandbox.ts';
 export interface HookConfig extends ResumeLimits {
   /** A shell command or a URL that pauses or removes what has expired; null: no hook. */
   readonly hook: string | null;
-  /** The same for what is to be removed at once; null: only the record is removed. */
+  /** The same for removing a sandbox at once; null: only the record is removed. */
   readonly killHook: string | null;
-  /** The same for what is paused and needed again; null: that stays paused. */
+  /** The same for resuming a paused sandbox; null: it stays paused. */
   readonly resumeHook: string | null;
-  /** Sign requests to URLs; null: they are not signed. */
+  /** Secrets that sign requests to URLs; null: unsigned. */
   readonly hookSecret: readonly Buffer[] | null;
   /** How long a hook may take, in seconds. */
   readonly hookTimeout: number;
-  /** Keeps the runs of hook commands, so that none runs twice. */
+  /** Where runs of hook commands are recorded, so that none runs twice. */
   readonly hookDirectory: string;
   readonly onExpiry: Outcome;
   /** How long paused sandboxes are remembered, in seconds; 0: for ever. */
   readonly keepPaused: number;
 }
 
-/** Those that may be absent. */
+/** Settings without a default. */
 export const OPTIONAL_HOOKS = { hook: null, killHook: null, resumeHook: null, hookSecret: null } as const;
 
 /** The hooks in the table of flags. */

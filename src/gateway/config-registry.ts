@@ -12,13 +12,13 @@ import {
 export interface RegistryPlace {
   /** The file of the embedded registry; null with Redis. */
   readonly registry: string | null;
-  /** The Redis server that holds the registry, or with Sentinels the name of its master as the host; null without. */
+  /** The URL of the Redis server that holds the registry; with Sentinels, its host is the master's name. Null: no Redis. */
   readonly redis: string | null;
-  /** URLs of the Sentinels that know the master; null: there are none. */
+  /** URLs of the Sentinels that know the master; null: none. */
   readonly redisSentinels: readonly string[] | null;
-  /** `HOST:PORT` of nodes of the cluster that has the registry; null: there is none. */
+  /** `HOST:PORT` of nodes of the cluster that holds the registry; null: no cluster. */
   readonly redisCluster: readonly string[] | null;
-  /** How many replicas must have a change before it is answered. */
+  /** How many replicas must have a change before it is acknowledged. */
   readonly redisReplicas: number;
 }
 
@@ -31,7 +31,7 @@ const DEFAULT_REGISTRY = '/var/lib/envd-gateway/registry.db';
 const SENTINEL_PORT = '26379';
 const REDIS_PORT = '6379';
 
-/** Those that may be absent. */
+/** Settings without a default. */
 export const OPTIONAL_REGISTRY = { redis: null, redisSentinels: null, redisCluster: null } as const;
 
 /** These settings in the table of flags. */
@@ -71,7 +71,7 @@ export const REGISTRY_SETTINGS: readonly Setting[] = [
   ),
 ];
 
-/** What was given, completed; a string is the error of flags that do not go together. */
+/** Fills in defaults; returns an error message for flags that do not go together. */
 export function readRegistry(given: {
   readonly redis: string | null;
   readonly redisSentinels: readonly string[] | null;
@@ -90,12 +90,12 @@ export function readRegistry(given: {
     redis,
     redisSentinels,
     redisCluster,
-    // Otherwise nobody makes a replica the master.
+    // Only Sentinels and clusters promote a replica to master.
     redisReplicas: redisReplicas ?? (redisSentinels === null && redisCluster === null ? 0 : 1),
   };
 }
 
-/** The URL of a Sentinel; null for what is none. */
+/** The URL of a Sentinel; null when malformed. */
 function readSentinel(text: string): string | null {
   const url = URL.parse(/^rediss?:\/\//.test(text) ? text : `redis://${text}`);
   if (!url || url.hostname === '' || /^\/?$/.test(url.pathname) === false) return null;
@@ -103,7 +103,7 @@ function readSentinel(text: string): string | null {
   return url.href;
 }
 
-/** `HOST:PORT`; null for what is none. */
+/** `HOST:PORT`; null when malformed. */
 function readNode(text: string): string | null {
   const url = URL.parse(`redis://${text}`);
   if (!url || url.hostname === '' || url.host !== text.toLowerCase()) return null;

@@ -1,21 +1,21 @@
 import { parseCount, parseList, type Setting, setting } from '../base/settings.ts';
 import { type AddressRange, readRange } from './access/addresses.ts';
 
-/** Whom the gateway believes, and how much it takes. */
+/** Which proxies the gateway trusts, and how many requests it takes. */
 export interface TrafficConfig {
-  /** Proxies in front whose `X-Forwarded-*` count; null: nobody's. */
+  /** Proxies in front whose `X-Forwarded-*` is believed; null: none. */
   readonly trustedProxies: readonly AddressRange[] | null;
   /** The most requests that may be in flight to one sandbox. */
   readonly maxRequests: number;
-  /** The same of one client; null: not limited. */
+  /** The same for one client; null: unlimited. */
   readonly maxClientRequests: number | null;
-  /** Requests a second of one client; null: not limited. */
+  /** Requests per second of one client; null: unlimited. */
   readonly clientRate: number | null;
-  /** Requests a second to one sandbox; null: not limited. */
+  /** Requests per second to one sandbox; null: unlimited. */
   readonly sandboxRate: number | null;
 }
 
-/** Those that may be absent. */
+/** Settings without a default. */
 export const OPTIONAL_TRAFFIC = {
   trustedProxies: null,
   maxClientRequests: null,

@@ -30,37 +30,37 @@ import { OPTIONAL_TRAFFIC, TRAFFIC_SETTINGS, type TrafficConfig } from './config
 
 /** All settings, validated; nothing else in the gateway reads argv or the environment. */
 export interface Config extends HookConfig, TrafficConfig, RegistryConfig {
-  /** 0: a free one. */
+  /** 0: any free port. */
   readonly port: number;
   readonly host: string;
   /** The prefix of the two headers that name a sandbox. */
   readonly headerPrefix: string;
-  /** Of the hosts that name sandboxes, in lower case; null: hosts name none. */
+  /** The domain of hosts that name sandboxes, in lower case; null: hosts name none. */
   readonly domain: string | null;
-  /** A key of the platform; null: those of the file. */
+  /** A platform key; null: only those of the file. */
   readonly apiKey: string | null;
-  /** Keys of the platform and of clients; null: none. */
+  /** The file with keys of the platform and of clients; null: none. */
   readonly keyFile: string | null;
   /** Whether requests to sandboxes need a key, too. */
   readonly requireKey: boolean;
   readonly allowAddresses: readonly AddressRange[] | null;
   readonly allowPorts: readonly PortRange[];
-  /** The most expiries at a time, and on one host. */
+  /** The most concurrent expiries, in all and on one host. */
   readonly maxExpiries: number;
   readonly maxExpiriesPerHost: number;
-  /** How long everything is served after the first signal, in seconds. */
+  /** How long everything is still served after the first signal, in seconds. */
   readonly drain: number;
   /** How long a sandbox may take to respond, in seconds. */
   readonly responseTimeout: number;
   /** For registrations and refreshes without a time to live, in seconds. */
   readonly defaultTimeout: number;
   readonly logLevel: LogLevel;
-  /** The gateway's PATH, which the hook inherits. */
+  /** The gateway's PATH, which hook commands inherit. */
   readonly path: string;
   readonly version: string;
 }
 
-/** What a flag without a default is when it is not given. */
+/** The values of flags without a default when they are not given. */
 const NOT_GIVEN = {
   apiKey: null,
   keyFile: null,

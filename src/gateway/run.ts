@@ -53,9 +53,9 @@ async function listen({ server }: Front, { host, port }: Config): Promise<void> 
 }
 
 /**
- * Lets an uncaught error end the exchange that it was thrown in, and nothing else. Otherwise a client that found the bytes
- * which cause it could end every gateway for all tenants, again after each restart. Going on is safe: exchanges share no
- * state that is changed in more than one step, and changes of the registry are atomic (decision 025).
+ * Makes an uncaught error end the exchange that threw it, and nothing else. Otherwise a client that found the bytes
+ * which cause one could end every gateway for all tenants, again after each restart. Going on is safe: exchanges share
+ * no state that changes in more than one step, and changes of the registry are atomic (decision 025).
  */
 function surviveErrors(front: Front, logger: Logger): void {
   // Of this server alone: a connection that cannot be accepted.

@@ -3,10 +3,10 @@ import { BlockList, isIP, SocketAddress } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { EnvdError, messageOf } from '../../base/errors.ts';
 
-/** Addresses as in `10.0.0.0/8`, or one address. */
+/** An address range such as `10.0.0.0/8`, or one address. */
 export interface AddressRange {
   readonly address: string;
-  /** The length of the prefix in bits; null: this one address. */
+  /** Prefix length in bits; null: this one address. */
   readonly prefix: number | null;
 }
 
@@ -14,9 +14,9 @@ export interface AddressRange {
 export type PortRange = readonly [first: number, last: number];
 
 export interface AddressRules {
-  /** Where sandboxes may be; null: everywhere but at loopback, link-local, multicast and the gateway's own addresses. */
+  /** Where sandboxes may be; null: anywhere except loopback, link-local, multicast and the gateway's own addresses. */
   readonly allowAddresses: readonly AddressRange[] | null;
-  /** The ports that clients may name, besides those of daemons. */
+  /** Ports that clients may name besides those of daemons. */
   readonly allowPorts: readonly PortRange[];
 }
 
@@ -24,9 +24,9 @@ const NEVER_BY_DEFAULT = [
   ...['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '224.0.0.0/4', '240.0.0.0/4'],
   ...['::/127', 'fe80::/10', 'ff00::/8', '64:ff9b::/96'],
 ];
-/** How long the addresses of this machine, and those that names resolve to, count; in ms. */
+/** How long this machine's addresses, and those that names resolve to, are cached, in ms. */
 const KEPT_MS = 5000;
-/** The most names that are kept. */
+/** The most names that are cached. */
 const KEPT_NAMES = 10_000;
 
 interface Kept<T> {
@@ -37,7 +37,7 @@ interface Kept<T> {
 /** Decides where the gateway may connect to. */
 export class Addresses {
   readonly #allowed: BlockList | null;
-  /** Allowed by themselves, not as part of a range. */
+  /** Addresses that are allowed one by one, not as part of a range. */
   readonly #named: ReadonlySet<string>;
   readonly #refused = listOf(NEVER_BY_DEFAULT.map((text) => readRange(text) ?? unreadable(text)));
   readonly #ports: readonly PortRange[];
@@ -51,7 +51,10 @@ export class Addresses {
     this.#ports = allowPorts;
   }
 
-  /** The address of a new sandbox as it is kept. Throws `invalid_argument` for an IP address that is not allowed. */
+  /**
+   * Checks the address of a new sandbox, and returns it as it is stored. Throws `invalid_argument` for an IP address
+   * that is not allowed.
+   */
   admit(address: string): { readonly address: string; readonly ip: string | null } {
     const ip = canonical(address);
     if (ip !== null && !this.#isAllowed(ip)) throw new EnvdError('invalid_argument', refusal(ip));
@@ -63,8 +66,8 @@ export class Addresses {
   }
 
   /**
-   * The IP address to connect to. Throws `unavailable` when it is not allowed, or the name cannot be resolved. A name is
-   * resolved here, so that what was checked is what is connected to.
+   * The IP address to connect to. A name is resolved here, so that the checked address is the one that is used. Throws
+   * `unavailable` when the address is not allowed or the name cannot be resolved.
    */
   async resolve(address: string): Promise<string> {
     const ip = canonical(address) ?? (await this.#lookUp(address));
@@ -89,7 +92,7 @@ export class Addresses {
   }
 
   #isAllowed(ip: string): boolean {
-    // A range of a network has the gateway's own address in it, too, with everything else that listens there.
+    // A range of a network contains the gateway's own address, too, and everything else that listens there.
     if (this.#allowed)
       return has(this.#allowed, ip) && (!this.#isOwn(ip) || this.#named.has(ip) || isLoopback(ip));
     return !has(this.#refused, ip) && !this.#isOwn(ip);
@@ -108,7 +111,7 @@ export class Addresses {
   }
 }
 
-/** An IP address in its one usual form, IPv4 when it is mapped into IPv6; null for what is a name. */
+/** An IP address in canonical form, as IPv4 when it is IPv4-mapped; null for a name. */
 export function canonical(address: string): string | null {
   const version = isIP(address);
   if (version !== 6) return version === 4 ? address : null;

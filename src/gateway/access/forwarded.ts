@@ -1,16 +1,19 @@
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { type AddressRange, canonical, has, listOf } from './addresses.ts';
 
-/** Headers in which proxies tell of the client; in lower case. */
+/** Headers by which proxies describe the client; in lower case. */
 const TELLS_OF_CLIENT = /^(?:forwarded|x-forwarded(?:-.*)?|x-real-ip|x-client-ip|x-cluster-client-ip)$/;
-/** The most addresses of `X-Forwarded-For` that are looked at and passed on, those nearest to the gateway. */
+/** The most addresses of `X-Forwarded-For` that are considered and passed on: those nearest to the gateway. */
 const MOST_HOPS = 32;
 
-/** Tells sandboxes of the client what proxies in front tell, if they are trusted, and nothing that the client has written. */
+/**
+ * Describes the client to sandboxes: passes on what trusted proxies in front say, and nothing that the client has
+ * written.
+ */
 export class Forwarded {
   readonly #trusted;
 
-  /** @param trusted the addresses of proxies; null: there are none */
+  /** @param trusted the addresses of proxies; null: none */
   constructor(trusted: readonly AddressRange[] | null) {
     this.#trusted = listOf(trusted ?? []);
   }
@@ -27,7 +30,7 @@ export class Forwarded {
     return client;
   }
 
-  /** Replaces what `headers` tell of the client of `request`; to what a trusted proxy tells, the proxy is added. */
+  /** Rewrites what `headers` say of the client of `request`; the proxy is added to what a trusted proxy says. */
   rewrite(headers: IncomingHttpHeaders, request: IncomingMessage): void {
     const peer = peerOf(request);
     if (!this.#isTrusted(peer))

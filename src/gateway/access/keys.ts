@@ -4,26 +4,26 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { Logger } from 'pino';
 import { EnvdError, messageOf } from '../../base/errors.ts';
 
-/** Whose key a request shows. */
+/** The owner of the key that a request carries. */
 export type Caller = { readonly kind: 'platform' } | { readonly kind: 'client'; readonly name: string };
 
 const PLATFORM: Caller = { kind: 'platform' };
 const CLIENT_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
-/** How often the file is looked at, in ms. */
+/** How often the file is checked for changes, in ms. */
 const POLL_MS = 1000;
 
 export interface KeySources {
-  /** A platform key; null: none besides those of the file. */
+  /** A platform key; null: only those of the file. */
   readonly apiKey: string | null;
   readonly keyFile: string | null;
 }
 
 /**
- * The keys of the platform and of its clients. A file of keys is read again when it changes, so that keys can be rotated
- * while the gateway runs; one that cannot be used leaves the keys as they were.
+ * The keys of the platform and of its clients. The key file is read again when it changes, so that keys can be rotated
+ * while the gateway runs; an unusable file leaves the keys as they were.
  */
 export class Keys implements Disposable {
-  /** By digest: a look-up takes the same time whatever part of a key is right. */
+  /** By digest, so that the time of a look-up says nothing about the keys. */
   #callers: ReadonlyMap<string, Caller>;
   readonly #sources: KeySources;
 
@@ -36,12 +36,12 @@ export class Keys implements Disposable {
     watchFile(keyFile, { interval: POLL_MS, persistent: false }, () => this.#reload(logger));
   }
 
-  /** The caller whose key is in `X-API-Key`; null when there is none, or it is wrong. */
+  /** The caller whose key is in `X-API-Key`; null when it is absent or wrong. */
   callerOf({ 'x-api-key': shown }: IncomingHttpHeaders): Caller | null {
     return typeof shown === 'string' ? (this.#callers.get(digest(shown)) ?? null) : null;
   }
 
-  /** Whether a value is the key of anybody. */
+  /** Whether a value is anyone's key. */
   isKey(value: string): boolean {
     return this.#callers.has(digest(value));
   }
@@ -77,14 +77,14 @@ function readText(path: string): string {
   }
 }
 
-/** Lines `platform KEY` and `client NAME KEY`; empty ones and those that begin with `#` are skipped. */
+/** Parses lines `platform KEY` and `client NAME KEY`; skips empty lines and those that begin with `#`. */
 function parseKeys(path: string, text: string): readonly (readonly [string, Caller])[] {
   const pairs = text.split('\n').flatMap((line, index) => {
     const words = line.trim().split(/\s+/);
     if (line.trim() === '' || line.trim().startsWith('#')) return [];
     const pair = parseLine(words);
     if (pair) return [pair];
-    // Without the line itself, which may hold a key.
+    // Does not quote the line, which may hold a key.
     const message = `line ${index + 1} of ${path} must be 'platform KEY' or 'client NAME KEY'`;
     throw new EnvdError('invalid_argument', message);
   });

@@ -1,13 +1,13 @@
-/** A bucket is full again after, in ms. */
+/** The time in which an empty bucket fills, in ms. */
 const FULL_MS = 1000;
-/** The most names of one second; beyond, earlier ones are forgotten. */
+/** The most names in one second; beyond that, earlier ones are forgotten. */
 const MOST = 50_000;
 
-/** The refusal of a request beyond a limit of the caller's own. */
+/** A refusal: the caller is over its own rate limit. */
 export interface TooMany {
   readonly code: 429;
   readonly message: string;
-  /** When to come again, in whole seconds. */
+  /** When to retry, in whole seconds. */
   readonly retryAfter: number;
 }
 
@@ -16,17 +16,17 @@ export function tooMany(message: string, retryAfter = 1): TooMany {
 }
 
 /**
- * Limits requests a second by name, as a bucket that holds those of one second and fills evenly. Of each name one time is
- * kept: when its bucket is full again (the generic cell rate algorithm of ITU-T I.371).
+ * Limits requests per second by name, with a bucket that holds one second's worth and fills evenly. For each name one
+ * number is kept: when its bucket is full again (the generic cell rate algorithm of ITU-T I.371).
  */
 export class Rate {
   readonly #limit: number | null;
   #fullAt = new Map<string, number>();
-  /** Of the second before; all buckets of earlier ones are full. */
+  /** The names of the second before; the buckets of all earlier ones are full. */
   #earlier = new Map<string, number>();
   #begunAt = Number.NEGATIVE_INFINITY;
 
-  /** @param limit requests a second; null: they are not limited */
+  /** @param limit requests per second; null: unlimited */
   constructor(limit: number | null) {
     this.#limit = limit;
   }
@@ -36,8 +36,7 @@ export class Rate {
   }
 
   /**
-   * Takes a request, and returns null; the refusal of one that is beyond the limit, which is not taken.
-   *
+   * Admits a request and returns null, or returns its refusal; a refused request does not count.
    * @param now in ms, by the steady clock
    */
   take(name: string, now = performance.now()): TooMany | null {
@@ -46,7 +45,7 @@ export class Rate {
     const known = this.#fullAt.get(name) ?? this.#earlier.get(name) ?? 0;
     const fullAt = Math.max(known, now) + FULL_MS / this.#limit;
     const early = fullAt - now - FULL_MS;
-    // Sums of fractions are not exact.
+    // Tolerates rounding errors in sums of fractions.
     if (early > 1e-6) {
       const message = `'${name}' has had ${this.#limit} requests within a second, the most that it may have`;
       return tooMany(message, Math.ceil(early / 1000));

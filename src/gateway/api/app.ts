@@ -25,21 +25,21 @@ export interface PlatformParts extends ViewParts {
   readonly targets: TargetReader;
   readonly drain: Drain;
   readonly keys: Keys;
-  /** Of clients, by their names. */
+  /** The rate limit of clients, by name. */
   readonly rate: Rate;
-  /** For sandboxes that are registered without one. */
+  /** The default for registrations without `onExpiry`. */
   readonly onExpiry: Outcome;
   readonly metrics: Metrics;
   readonly logger: Logger;
 }
 
-/** Paths of the platform operations that published clients know, whether this gateway has them or not. */
+/** Paths of the platform operations that published clients know, whether or not this gateway has them. */
 const PLATFORM_PATHS =
   /^\/(v\d+\/)?(sandboxes|templates|snapshots|volumes|teams|nodes|api-keys|access-tokens|gateway)(\/|$)/;
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** Null only where no key is needed. */
+    /** Null only when no key is required. */
     caller: Caller | null;
   }
 }
@@ -81,7 +81,7 @@ export function buildPlatform(parts: PlatformParts): FastifyInstance {
   return app;
 }
 
-/** Refuses requests to `app` without a key; `request.caller` says whose it is. */
+/** Refuses requests to `app` without a key; sets `request.caller`. */
 function requireKey(app: FastifyInstance, keys: Keys): void {
   app.decorateRequest('caller', null);
   app.addHook('onRequest', async (request) => {
@@ -147,7 +147,7 @@ function shapeErrors(app: FastifyInstance, { targets }: PlatformParts): void {
   });
   app.setNotFoundHandler(({ method, url }) => {
     const path = url.split('?', 1)[0] ?? '';
-    // Other paths are those of a sandbox that was not named.
+    // Any other path must be for a sandbox that the request failed to name.
     throw PLATFORM_PATHS.test(path) ? missingOperation(method, path) : targets.missing();
   });
 }
@@ -157,7 +157,7 @@ function missingOperation(method: string, path: string): EnvdError {
   return new EnvdError('unimplemented', message);
 }
 
-/** Operations that published clients know, and that the path of another one would match. */
+/** Operations that published clients know, on paths that another operation would match. */
 function missingRoutes(app: FastifyInstance): void {
   app.get('/sandboxes/metrics', async () => {
     throw missingOperation('GET', '/sandboxes/metrics');

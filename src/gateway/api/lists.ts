@@ -6,10 +6,10 @@ import { STATES, stateOf } from './views.ts';
 const DEFAULT_LIMIT = 100;
 const MOST = 1000;
 
-/** The query of a list, as it is received. */
+/** The query parameters of a list, as received. */
 export interface ListQuery {
   readonly state?: string | readonly string[];
-  /** Keys and values as in a query. */
+  /** Keys and values, encoded like a query. */
   readonly metadata?: string;
   /** An id or an alias. */
   readonly template?: string;
@@ -21,11 +21,11 @@ export interface ListQuery {
 
 const text = { type: 'string' } as const;
 
-/** Parameters that may be given once. */
+/** Parameters that must not be repeated. */
 export const listSchema = {
   type: 'object',
   properties: {
-    // The Python client repeats it, others separate by commas.
+    // The Python client repeats it, others separate values by commas.
     state: { type: ['string', 'array'] },
     metadata: text,
     template: text,
@@ -40,9 +40,9 @@ export const listSchema = {
 export interface Page {
   readonly order: Order;
   readonly limit: number;
-  /** The last sandbox of the page before. */
+  /** The last sandbox of the previous page. */
   readonly after: Position | null;
-  /** Sandboxes that started earlier are not listed, in Unix ms. */
+  /** Sandboxes that started before this are not listed, in Unix ms. */
   readonly startedFrom: number;
   readonly matches: (sandbox: Sandbox) => boolean;
 }
@@ -62,7 +62,7 @@ export function readPage(query: ListQuery, defaultOrder: Order): Page {
   };
 }
 
-/** What `X-Next-Token` says: where the next page begins. */
+/** The value of `X-Next-Token`: where the next page begins. */
 export function tokenOf({ startedAt, id }: Position): string {
   return Buffer.from(JSON.stringify([startedAt, id])).toString('base64url');
 }
@@ -84,7 +84,7 @@ function readTime(time: string): number {
   throw malformed('startedAfter', 'a time as in RFC 3339', time);
 }
 
-/** Both ends are included, in Unix seconds. */
+/** A time range in Unix seconds, both ends included. */
 export interface TimeQuery {
   readonly start?: string;
   readonly end?: string;
@@ -92,7 +92,7 @@ export interface TimeQuery {
 
 export const timesSchema = { type: 'object', properties: { start: text, end: text } } as const;
 
-/** Whether a time is one of those asked for. Throws `invalid_argument` when a parameter is malformed. */
+/** Returns a filter for times. Throws `invalid_argument` when a parameter is malformed. */
 export function readTimes({ start, end }: TimeQuery): (time: number) => boolean {
   const [first, last] = [readSeconds('start', start, 0), readSeconds('end', end, Number.POSITIVE_INFINITY)];
   return (time) => first <= time && time <= last;

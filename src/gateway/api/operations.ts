@@ -10,18 +10,18 @@ import type { Position, Registry } from '../registry/registry.ts';
 import type { Page } from './lists.ts';
 import { type Metric, metricOf } from './views.ts';
 
-/** How long a response waits for a guest to be thawed whose deadline was moved while it was frozen, in ms. */
+/** How long a response waits for the thaw of a guest whose deadline was moved while it was frozen, in ms. */
 const THAW_WAIT_MS = 10_000;
-/** A freeze, a collapse and a thaw; each has its own limit. */
+/** Covers a freeze, a collapse and a thaw, each of which has its own limit. */
 const FREEZE_WAIT_MS = 90_000;
-/** How many records a list reads before other requests have their turn. */
+/** How many records a list reads before it yields to other requests. */
 const READ_AT_A_TIME = 500;
 
 export interface OperationParts {
   readonly registry: Registry;
   readonly addresses: Addresses;
   readonly resumes: Pick<Resumes, 'isOn' | 'run'>;
-  /** The hooks that there are, and how long one may take, in seconds. */
+  /** Which hooks there are, and how long one may take, in seconds. */
   readonly hooks: { readonly pause: boolean; readonly kill: boolean; readonly timeout: number };
   /** For registrations and refreshes without a time to live, in seconds. */
   readonly defaultTimeout: number;
@@ -77,7 +77,7 @@ export class Operations {
     return (await this.#find(caller, id)).sandbox;
   }
 
-  /** What a sandbox uses now; empty when it does not run. Throws an error with status 502 when it does not tell. */
+  /** What a sandbox uses now; empty when it is not running. Throws an error with status 502 when the daemon does not say. */
   async metrics(caller: Caller | null, id: string): Promise<readonly Metric[]> {
     const { sandbox, now } = await this.#find(caller, id);
     if (!isReachable(sandbox, now)) return [];
@@ -94,12 +94,12 @@ export class Operations {
     return { sandbox: sandbox && isOpenTo(caller, sandbox) ? sandbox : unknown(id), now };
   }
 
-  /** Throws when the registry cannot be asked. */
+  /** Throws when the registry cannot be reached. */
   async ping(): Promise<void> {
     await this.#parts.registry.find('health');
   }
 
-  /** Removes a sandbox: its machine by the hook for that, without one only the record. */
+  /** Removes a sandbox: its machine by the kill hook, or, without one, only its record. */
   async remove(id: string): Promise<void> {
     const { registry, hooks, onRemoved, onChange } = this.#parts;
     const doomed = await registry.change(id, (current, now) => (hooks.kill ? remove(current, now) : null));
@@ -122,7 +122,7 @@ export class Operations {
     throw new HttpError(end ? 502 : 504, message);
   }
 
-  /** Has a sandbox expire now, to be paused. Throws `conflict` when it is paused already. */
+  /** Pauses a sandbox by expiring it now. Throws `conflict` when it is paused already. */
   async pause(caller: Caller | null, id: string): Promise<void> {
     const { registry, hooks } = this.#parts;
     if (!hooks.pause) {
@@ -155,8 +155,8 @@ export class Operations {
   }
 
   /**
-   * Looks a sandbox up and extends it. One that is paused is resumed by the hook; without a hook `conflict` is thrown.
-   * `resumed` tells whether it was.
+   * Looks up a sandbox and extends it. A paused one is resumed by the hook, or, without a hook, refused with
+   * `conflict`. `resumed` says whether it was.
    */
   async connect(caller: Caller | null, id: string, seconds = 0) {
     const sandbox = await this.look(caller, id);
@@ -169,7 +169,7 @@ export class Operations {
     return { sandbox: await this.extend(caller, id, seconds), resumed };
   }
 
-  /** The same for one that does not run; throws `conflict` for one that does. */
+  /** Resumes a sandbox that is not running; throws `conflict` for one that is. */
   async resume(caller: Caller | null, id: string, seconds: number | undefined): Promise<Sandbox> {
     if (!this.#parts.resumes.isOn) {
       throw new EnvdError('unimplemented', 'this gateway has no --resume-hook: the platform must resume it');
@@ -192,7 +192,7 @@ export class Operations {
     return sandbox;
   }
 
-  /** Waits until a guest runs again whose deadline was moved while it was being frozen. */
+  /** Waits for the thaw of a guest whose deadline was moved while it was being frozen. */
   async #untilThawed(changed: Sandbox): Promise<Sandbox> {
     let last = changed;
     if (!isBeingThawed(changed)) return changed;
@@ -205,7 +205,7 @@ export class Operations {
   }
 }
 
-/** A client sees its own sandboxes only. */
+/** Clients see only their own sandboxes. */
 function isOpenTo(caller: Caller | null, { owner }: Sandbox): boolean {
   return caller?.kind === 'platform' || (caller?.kind === 'client' && owner === caller.name);
 }

@@ -48,7 +48,7 @@ export function registrationRoutes(
   });
 }
 
-/** Published clients create sandboxes at the same path. */
+/** Published clients create sandboxes on the same path. */
 async function refuseCreation({ body }: FastifyRequest): Promise<void> {
   const { templateID, address } = (body ?? {}) as Partial<RegisterBody>;
   if (templateID === undefined || address !== undefined) return;
@@ -139,7 +139,10 @@ export function pauseRoutes(app: FastifyInstance, operations: Operations, views:
   );
 }
 
-/** Reports whether the registry can be asked, without which no request can be routed, and whether the gateway goes on. */
+/**
+ * Reports whether the gateway can work: without the registry no request can be routed, and a gateway that drains should
+ * get none.
+ */
 export function healthRoute(app: FastifyInstance, operations: Operations, drain: Drain): void {
   app.get('/gateway/health', async (_request, reply) => {
     if (drain.isActive) throw new EnvdError('unavailable', 'the gateway is about to stop');

@@ -8,7 +8,7 @@ export const STATES = ['running', 'paused'] as const;
 export type State = (typeof STATES)[number];
 
 export interface ViewParts {
-  /** Of hosts that name sandboxes; null: there is none. */
+  /** The domain of hosts that name sandboxes; null: none. */
   readonly domain: string | null;
   readonly resumes: Pick<Resumes, 'isFor'>;
 }
@@ -58,7 +58,7 @@ export class Views {
   }
 }
 
-/** Published clients fail without these members, so what is not known is empty or 0. */
+/** Published clients fail without these members, so unknown ones are empty or 0. */
 function descriptionOf({ templateID = '', alias, owner, ...sandbox }: Sandbox) {
   const { cpuCount = 0, memoryMB = 0, diskSizeMB = 0 } = sandbox;
   return {
@@ -71,10 +71,10 @@ function descriptionOf({ templateID = '', alias, owner, ...sandbox }: Sandbox) {
   };
 }
 
-/** What a sandbox uses, in the names of published clients. */
+/** What a sandbox uses, by the names that published clients know. */
 export type Metric = ReturnType<typeof metricOf>;
 
-/** @param figures of the daemon's `GET /metrics` */
+/** @param figures the daemon's `GET /metrics` */
 export function metricOf(figures: Awaited<ReturnType<typeof measure>>) {
   return {
     timestamp: new Date(figures.ts * 1000).toISOString(),

@@ -35,7 +35,7 @@ export interface ExpirationParts {
   readonly logger: Logger;
 }
 
-/** Undefined: the claim is lost, and this gateway stops working on the sandbox. */
+/** The next record. Null: it was removed; undefined: the claim is lost, and this gateway stops working on the sandbox. */
 type Next = Sandbox | null | undefined;
 type Step = (sandbox: Sandbox, lease: HeldLease) => Promise<Next>;
 type Transition = (current: Sandbox, now: number) => Sandbox | null;
@@ -47,7 +47,7 @@ type Transition = (current: Sandbox, now: number) => Sandbox | null;
 export class Expiration {
   readonly tally = new ExpiryTally();
   readonly #parts: ExpirationParts;
-  /** By sandbox that is being frozen and collapsed here. */
+  /** By the id of a sandbox that is being frozen and collapsed here. */
   readonly #collapses = new Map<string, AbortController>();
   readonly #steps: Partial<Record<Phase, Step>> = {
     expiring: (sandbox, lease) => this.#freeze(sandbox, lease),
@@ -61,12 +61,12 @@ export class Expiration {
     this.#parts = parts;
   }
 
-  /** Skips the rest of a collapse: the deadline of the sandbox has been moved, and it is to be thawed soon. */
+  /** Skips the rest of a collapse: the sandbox's deadline has been moved, and it should be thawed soon. */
   cancelCollapse(id: string): void {
     this.#collapses.get(id)?.abort();
   }
 
-  /** Works on a sandbox that this gateway has claimed until it is given up, or the claim is lost. */
+  /** Works on a sandbox that this gateway has claimed, until it gives it up or loses the claim. */
   async run(claimed: Sandbox, lease: HeldLease): Promise<void> {
     const renewal = setInterval(() => void this.#renew(claimed, lease), LEASE_MS / 3);
     try {
@@ -94,7 +94,7 @@ export class Expiration {
     } catch (error) {
       if (signal.aborted) throw error;
       const isUnanswered = error instanceof EnvdError && error.kind === 'unavailable';
-      // One to be removed, or that could not be thawed, need not be frozen first when its daemon does not answer.
+      // A guest that is to be removed, or could not be thawed, need not be frozen if its daemon does not answer.
       const mayBeSilent = outcomeOf(sandbox) === 'remove' || sandbox.isResumed;
       if (mayBeSilent && isUnanswered) observed = { freeze: null, collapse: null };
       else return this.#failed(sandbox, 'freeze', fail, error);
@@ -106,7 +106,7 @@ export class Expiration {
     return next;
   }
 
-  /** Best effort: a snapshot is larger without it. */
+  /** Best effort: without it the snapshot is larger. */
   async #collapse(sandbox: Sandbox, signal: AbortSignal): Promise<Observed['collapse']> {
     try {
       return await collapse(await this.#daemonOf(sandbox), signal);
@@ -153,7 +153,7 @@ export class Expiration {
     return next;
   }
 
-  /** Runs a hook, and records what follows its success or its failure. */
+  /** Runs a hook, and records the phase that follows its success or failure. */
   async #call(
     event: HookEvent,
     sandbox: Sandbox,
@@ -206,7 +206,7 @@ export class Expiration {
     );
   }
 
-  /** Records the next phase if this gateway still has the claim and the phase is still the one that was worked on. */
+  /** Records the next phase if this gateway still holds the claim and the phase has not changed. */
   async #record(sandbox: Sandbox, transition: Transition, hook?: 'done'): Promise<Next> {
     let wanted: Next;
     const next = await this.#parts.registry.change(sandbox.id, (current, now) => {
@@ -215,7 +215,8 @@ export class Expiration {
     });
     if (next !== undefined && next === wanted) return next;
     this.#parts.logger.info({ sandboxID: sandbox.id, phase: sandbox.phase }, 'an expiry was overtaken');
-    // Removed by the platform while it was frozen: no other gateway would thaw it. After the hook the machine is paused.
+    // The platform removed it while it was frozen, so no other gateway would thaw it. After the hook the machine is
+    // paused.
     if (!next && hook !== 'done')
       await this.#daemonOf(sandbox)
         .then(thaw)
@@ -223,7 +224,7 @@ export class Expiration {
     return undefined;
   }
 
-  /** Where to call the daemon of a sandbox. Throws `unavailable` when that is not allowed, and when the lease is lost. */
+  /** Where to call a sandbox's daemon. Throws `unavailable` when the address is not allowed or the lease is lost. */
   async #daemonOf({ port, accessToken, ...sandbox }: Sandbox, lease?: HeldLease): Promise<Daemon> {
     const address = await this.#parts.addresses.resolve(sandbox.address);
     lease?.assertHeld();

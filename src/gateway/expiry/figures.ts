@@ -1,10 +1,10 @@
 import { EnvdError } from '../../base/errors.ts';
 
-/** What a member of a response may be. */
+/** The kinds of members. */
 type Kind = 'count' | 'part' | 'boolean' | 'word';
 type Figure<K extends Kind> = K extends 'count' | 'part' ? number : K extends 'boolean' ? boolean : string;
 
-/** The known members of a response, and what each is. */
+/** The known members of a response, by kind. */
 export type Shape = Readonly<Record<string, Kind>>;
 export type Figures<S extends Shape> = { readonly [name in keyof S]?: Figure<S[name]> };
 
@@ -16,8 +16,8 @@ const IS_KIND: Readonly<Record<Kind, (value: unknown) => boolean>> = {
 };
 
 /**
- * Parses the body of a response. Known members are checked, others are dropped. Throws `unavailable` when the body is
- * invalid: then no daemon that knows the operation is there.
+ * Parses the body of a response. Known members are checked, others dropped. Throws `unavailable` when the body is
+ * invalid: whatever answered is no daemon that knows the operation.
  */
 export function readFigures<S extends Shape>(operation: string, text: string, shape: S): Figures<S> {
   const body = parseObject(operation, text);
@@ -31,7 +31,7 @@ export function readFigures<S extends Shape>(operation: string, text: string, sh
   return figures as Figures<S>;
 }
 
-/** The same, where no member may be missing. */
+/** The same, but no member may be missing. */
 export function readAllFigures<S extends Shape>(
   operation: string,
   text: string,

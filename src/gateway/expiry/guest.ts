@@ -6,7 +6,7 @@ import { checkResponse } from '../proxy/response-checks.ts';
 import { limitResponse } from '../proxy/upstream-connection.ts';
 import { type Figures, invalidResponse, readAllFigures, readFigures, type Shape } from './figures.ts';
 
-/** Where a daemon is called. */
+/** Where to call a daemon. */
 export type Daemon = Pick<Registration, 'address' | 'port' | 'accessToken'>;
 
 /** How long the daemon waits for its cgroups to read back frozen, in ms. */
@@ -14,7 +14,7 @@ const FREEZE_WAIT_MS = 5000;
 /** How long an operation may take until its response is complete, in ms. */
 const TIMEOUT_MS = 15_000;
 const COLLAPSE_TIMEOUT_MS = 60_000;
-/** In bytes. A daemon sends some hundred; a guest whose root is lost may send anything. */
+/** In bytes. A daemon sends a few hundred; a guest with a compromised root may send anything. */
 const RESPONSE_LIMIT = 16 * 1024;
 /** How much of the body of a refusal is quoted, in characters. */
 const QUOTED = 500;
@@ -57,7 +57,7 @@ const METRICS = {
   disk_used: 'count',
 } as const;
 
-/** Counts of cgroups that are not known to be frozen. */
+/** The counts of cgroups that are not known to be frozen. */
 const NOT_FROZEN = ['notFrozen', 'failed', 'unobservable'] as const;
 
 /** Freezes the workload of a guest. Throws when not all of it is frozen, or the daemon does not answer. */
@@ -73,12 +73,12 @@ export async function freeze(daemon: Daemon, signal: AbortSignal): Promise<Figur
   return figures;
 }
 
-/** Has a daemon collapse its memory into huge pages. */
+/** Asks a daemon to collapse its memory into huge pages. */
 export function collapse(daemon: Daemon, signal: AbortSignal): Promise<Figures<typeof COLLAPSE>> {
   return ask(daemon, '/collapse', COLLAPSE, COLLAPSE_TIMEOUT_MS, signal);
 }
 
-/** What a guest uses now: CPU in per cent, memory and disk in bytes, and when that was (Unix seconds). */
+/** A guest's current use: CPU in per cent, memory and disk in bytes, and when it was measured (Unix seconds). */
 export async function measure(daemon: Daemon): Promise<Required<Figures<typeof METRICS>>> {
   const body = await call(daemon, '/metrics', TIMEOUT_MS, undefined, 'GET');
   return readAllFigures('/metrics', body, METRICS);
@@ -138,7 +138,7 @@ async function call(
   );
 }
 
-/** Sends a request, and resolves with the head of its response, whose size is limited. */
+/** Sends a request and resolves with the head of its response. The size of the response is limited. */
 function responseTo(outgoing: ClientRequest): Promise<IncomingMessage> {
   const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
   limitResponse(outgoing, RESPONSE_LIMIT);

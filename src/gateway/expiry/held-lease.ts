@@ -1,16 +1,17 @@
 import { LEASE_MS } from '../leases/transitions.ts';
 
 /**
- * The lease of this gateway on a sandbox, as far as it can know without asking: by its own clock, from before it asked
- * for it. A gateway that was suspended for longer must not call the guest, on which another one works by then.
+ * This gateway's lease on a sandbox, as far as the gateway can know without asking: by its own clock, counted from
+ * before it asked. A gateway that was suspended for longer must not call the guest, on which another gateway may be
+ * working.
  */
 export class HeldLease {
-  /** Aborts when it is lost, or the gateway stops. */
+  /** Aborts when the lease is lost or the gateway stops. */
   readonly signal: AbortSignal;
   readonly #lost = new AbortController();
   #until = 0;
 
-  /** `since`: when it was asked for, by `performance.now()`. */
+  /** `since`: when the lease was asked for, by `performance.now()`. */
   constructor(since: number, stop: AbortSignal) {
     this.signal = AbortSignal.any([stop, this.#lost.signal]);
     this.renewed(since);
@@ -24,7 +25,7 @@ export class HeldLease {
     this.#lost.abort();
   }
 
-  /** Throws when it may have lapsed. */
+  /** Throws when the lease may have lapsed. */
   assertHeld(): void {
     if (performance.now() >= this.#until) this.lose();
     this.signal.throwIfAborted();

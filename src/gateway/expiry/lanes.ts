@@ -1,23 +1,23 @@
-/** A sandbox that waits for its expiry. */
+/** A sandbox that is waiting for its expiry. */
 export interface Waiting {
   readonly id: string;
-  /** The machine that it is on, as far as that is known. */
+  /** The machine that it is on, if known. */
   readonly host: string;
-  /** Expiries that have failed in a row: the sandbox is likely dead. */
+  /** The number of expiries that have failed in a row; if any, the sandbox is probably dead. */
   readonly failures: number;
 }
 
 export interface LaneLimits {
-  /** The most expiries at a time. */
+  /** The most concurrent expiries. */
   readonly maxExpiries: number;
   /** The most of them on one host. */
   readonly maxExpiriesPerHost: number;
 }
 
-/** The part of all expiries that sandboxes whose last one has failed may have. */
+/** Sandboxes whose last expiry failed get one in this many of all places. */
 const FAILED_PART = 4;
 
-/** Shares out the expiries of one gateway, so that dead hosts and sandboxes do not delay the others. */
+/** Limits the concurrent expiries of one gateway, so that dead hosts and sandboxes do not delay the others. */
 export class Lanes {
   readonly #limits: LaneLimits;
   readonly #taken = new Map<string, Waiting>();
@@ -34,7 +34,7 @@ export class Lanes {
     return this.#taken.size >= this.#limits.maxExpiries;
   }
 
-  /** Takes a place. Returns false when there is none for this sandbox. */
+  /** Takes a place. Returns false when none is free for this sandbox. */
   take(waiting: Waiting): boolean {
     const { maxExpiries, maxExpiriesPerHost } = this.#limits;
     if (this.isFull || this.has(waiting.id)) return false;

@@ -8,9 +8,9 @@ import type { Scheduler } from './scheduler.ts';
 export interface ResumeLimits {
   /** How long a request waits, in seconds. */
   readonly resumeWait: number;
-  /** The most requests that wait, for all sandboxes. */
+  /** The most requests that may wait, for all sandboxes together. */
   readonly maxWaiting: number;
-  /** The most sandboxes that this gateway resumes at a time. */
+  /** The most sandboxes that this gateway resumes concurrently. */
   readonly maxResumes: number;
 }
 
@@ -23,18 +23,18 @@ export interface ResumeParts extends ResumeLimits {
   readonly isOn: boolean;
 }
 
-/** The requests that wait for one sandbox look at its record together. */
+/** Requests that wait for the same sandbox share one watch of its record. */
 interface Shared {
   readonly done: Promise<Sandbox | undefined>;
   readonly stop: AbortController;
   waiting: number;
 }
 
-/** Has the hook resume paused sandboxes that are needed: once, whatever the number of requests. */
+/** Resumes paused sandboxes by the hook when requests need them: once, however many requests wait. */
 export class Resumes {
   readonly #parts: ResumeParts;
   readonly #shared = new Map<string, Shared>();
-  /** Being resumed by this gateway. */
+  /** Sandboxes that this gateway is resuming. */
   readonly #begun = new Set<string>();
   #waiting = 0;
 
@@ -46,14 +46,14 @@ export class Resumes {
     return this.#parts.isOn;
   }
 
-  /** Whether a request that finds this sandbox not running waits for it. */
+  /** Whether a request waits for this sandbox, which is not running. */
   isFor(sandbox: Sandbox): boolean {
     return this.isOn && sandbox.autoResume !== false && isResumable(sandbox);
   }
 
   /**
-   * Resolves with the record of a sandbox as soon as it runs. Throws an error with status 502 when it cannot be resumed, 503
-   * beyond a limit, 504 when that takes too long; the reason of `signal` when that aborts.
+   * Resolves with the record of a sandbox once it runs. Throws an error with status 502 when it cannot be resumed, 503
+   * beyond a limit, 504 when it takes too long, and the reason of `signal` when that aborts.
    */
   async run(id: string, signal: AbortSignal): Promise<Sandbox> {
     const { maxWaiting, resumeWait } = this.#parts;
@@ -89,12 +89,12 @@ export class Resumes {
     return shared;
   }
 
-  /** Undefined: it does not run yet. */
+  /** Undefined: it is not running yet. */
   async #look(id: string, { sandbox, now }: Look): Promise<Sandbox | undefined> {
     if (!sandbox) throw new HttpError(502, `sandbox '${id}' is not known`);
     if (isReachable(sandbox, now)) return sandbox;
     const { phase, failures, retryAt, deadline } = sandbox;
-    // One that cannot be frozen or thawed would have every request wait in vain.
+    // A sandbox that cannot be frozen or thawed would keep every request waiting in vain.
     const isStuck = failures > 0 && deadline <= now && phase !== 'paused' && phase !== 'resuming';
     if (!isResumable(sandbox) || isStuck) throw new HttpError(502, `sandbox '${id}' has expired`);
     if (phase !== 'paused') return undefined;
@@ -111,7 +111,7 @@ export class Resumes {
 
   async #begin(id: string): Promise<void> {
     const { scheduler, maxResumes } = this.#parts;
-    // For requests that have gone meanwhile.
+    // The requests that began it may have gone.
     if (this.#begun.has(id)) return;
     if (this.#begun.size >= maxResumes) {
       throw new HttpError(
@@ -131,7 +131,7 @@ export class Resumes {
     }
   }
 
-  /** Null: another gateway was quicker, or there is nothing to resume any more. */
+  /** Null: another gateway was quicker, or there is nothing left to resume. */
   async #claim(id: string): Promise<Sandbox | null> {
     let isClaimed = false;
     const sandbox = await this.#parts.registry.change(id, (current, now) => {

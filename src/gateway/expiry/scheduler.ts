@@ -9,9 +9,9 @@ import { type LaneLimits, Lanes, type Waiting } from './lanes.ts';
 
 /** How many waiting sandboxes are read at a time. */
 const PAGE = 256;
-/** The most pages of one poll. */
+/** The most pages in one poll. */
 const MOST_PAGES = 100;
-/** The bounds of the time between two polls of the registry, in ms. Other gateways change it without a notice. */
+/** The bounds of the time between two polls of the registry, in ms. Other gateways may change it without notice. */
 const LONGEST_WAIT_MS = 500;
 const SHORTEST_WAIT_MS = 5;
 
@@ -75,7 +75,7 @@ export class Scheduler {
 
   async #run(): Promise<void> {
     while (!this.#stop.signal.aborted) {
-      // Made before the poll, so that a change during the poll is seen.
+      // Created before the poll, so that a change during the poll is not missed.
       const woken = new Promise<void>((resolve) => {
         this.#wake = resolve;
       });
@@ -91,7 +91,7 @@ export class Scheduler {
     if (this.#lanes.isFull) return LONGEST_WAIT_MS;
     try {
       const { waiting, nextInMs } = await this.#waiting();
-      // Those that have failed last: they are likely dead.
+      // Sandboxes whose last expiry failed are probably dead.
       const [healthy, failed] = [waiting.filter(isHealthy), waiting.filter((each) => !isHealthy(each))];
       const admitted = [...healthy, ...failed].filter((each) => this.#lanes.take(each));
       await Promise.all(admitted.map(({ id }) => this.#claim(id)));
@@ -105,7 +105,7 @@ export class Scheduler {
     }
   }
 
-  /** All sandboxes that are due: the first ones may be those whose host has no place. */
+  /** All sandboxes that are due, not only the first ones, whose hosts may have no free place. */
   async #waiting(): Promise<{ readonly waiting: readonly Waiting[]; readonly nextInMs: number }> {
     const waiting: Waiting[] = [];
     for (let page = 0; ; page++) {
@@ -137,8 +137,8 @@ export class Scheduler {
   }
 
   /**
-   * Works on a sandbox that this gateway has claimed until it is given up; beside the lanes, if it did not come from one.
-   * `since`: when it asked for the claim, by `performance.now()`.
+   * Works on a sandbox that this gateway has claimed, until it gives it up. One that did not come from a lane takes no
+   * place in them. `since`: when it asked for the claim, by `performance.now()`.
    */
   work(sandbox: Sandbox, since: number): Promise<void> {
     if (this.#stop.signal.aborted) return Promise.resolve();
@@ -147,7 +147,7 @@ export class Scheduler {
       .run(sandbox, new HeldLease(since, this.#stop.signal))
       .catch((error: unknown) => this.#logger.error({ err: error, sandboxID: id }, 'an expiry was aborted'))
       .finally(() => {
-        // A later one may have begun when this one had recorded its end.
+        // Later work may have begun since this one recorded its end.
         if (this.#inFlight.get(id) === work) this.#inFlight.delete(id);
         this.#lanes.release(id);
         this.wake();

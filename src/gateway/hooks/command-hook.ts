@@ -22,8 +22,8 @@ export interface CommandHookOptions {
 }
 
 /**
- * A hook that is a shell command. It runs once in a directory of its expiry, and outlives the gateway: a gateway that
- * takes the expiry over waits for the same run.
+ * A hook that is a shell command. It runs once per attempt, in a directory of its own, and outlives the gateway: a
+ * gateway that takes over waits for the same run.
  */
 export class CommandHook implements Hook {
   readonly #options: CommandHookOptions;
@@ -40,7 +40,7 @@ export class CommandHook implements Hook {
     return new CommandHook(options);
   }
 
-  /** Removes the directories of old runs, once an hour at most. */
+  /** Removes the directories of old runs, at most once an hour. */
   async #cleanUp(): Promise<void> {
     if (Date.now() - this.#cleanedUpAt < CLEAN_UP_MS) return;
     this.#cleanedUpAt = Date.now();
@@ -57,7 +57,7 @@ export class CommandHook implements Hook {
     await this.#cleanUp();
     const directory = join(this.#options.directory, request.expiryID);
     await mkdir(directory, { recursive: true, mode: 0o700 });
-    // By a rename: a run that has begun may be reading it. Another gateway, whose claim has lapsed, may be writing it, too.
+    // By rename, because a run that has begun may be reading it.
     const written = join(directory, `request-${randomUUID()}`);
     await writeFile(written, `${JSON.stringify(request)}\n`, { mode: 0o600 });
     await rename(written, join(directory, 'request.json'));
@@ -102,14 +102,14 @@ async function restrict(directory: string): Promise<void> {
   if ((mode & 0o077) !== 0) await chmod(directory, 0o700);
 }
 
-/** Kills the process group of a run, and that of the process which waits for it. */
+/** Kills the process group of a run, and that of the process that waits for it. */
 async function killRun(directory: string, waiting: number | undefined): Promise<void> {
   const started = Number(await readFile(join(directory, 'started'), 'utf8').catch(() => ''));
   for (const group of new Set([started, waiting ?? 0])) {
     try {
       if (group > 1) process.kill(-group, 'SIGKILL');
     } catch {
-      // The group has ended.
+      // The group has ended already.
     }
   }
 }

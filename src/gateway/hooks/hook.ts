@@ -5,16 +5,16 @@ import type { Signer } from './signer.ts';
 /** How much of the body of a refusal is read and quoted, in bytes. */
 const QUOTED = 500;
 
-/** When a hook is called: a sandbox has expired or is to be paused, is to be removed, or is needed again. */
+/** Why a hook is called: a sandbox has expired or is to be paused, is to be removed, or is needed again. */
 export type HookEvent = 'expire' | 'kill' | 'resume';
 
-/** Pauses, removes or resumes the machine of a sandbox, for the operator. */
+/** The operator's way to pause, remove or resume the machine of a sandbox. */
 export interface Hook {
-  /** Throws when that failed. `signal` ends the waiting, not the hook. */
+  /** Throws when the hook failed. `signal` ends the wait, not the hook. */
   run(request: HookRequest, signal: AbortSignal): Promise<void>;
 }
 
-/** The hooks of a gateway; null: it has none. */
+/** The hooks of a gateway; null: not configured. */
 export interface Hooks {
   readonly expire: Hook | null;
   readonly kill: Hook | null;
@@ -28,7 +28,7 @@ export function hookRequest(event: HookEvent, sandbox: Sandbox) {
   const { id, address, port, metadata, deadline, failures, observed } = sandbox;
   return {
     event,
-    /** The same each time one attempt is told, so that a receiver can recognise repetitions. */
+    /** The same for every call of one attempt, so that a receiver can recognise repetitions. */
     expiryID: expiryId(sandbox),
     sandboxID: id,
     outcome: wantedOutcome(event, sandbox),
@@ -59,7 +59,7 @@ export class UrlHook implements Hook {
     this.#signer = signer;
   }
 
-  /** A request whose answer was lost is sent once more: nobody knows what has become of the machine otherwise. */
+  /** A request whose response was lost is sent once more: otherwise nobody knows what became of the machine. */
   async run(request: HookRequest, signal: AbortSignal): Promise<void> {
     const limited = AbortSignal.any([signal, AbortSignal.timeout(this.#limitMs)]);
     const response = await this.#post(request, limited)
@@ -88,7 +88,7 @@ export class UrlHook implements Hook {
   }
 }
 
-/** Reads what is quoted of a body, and cancels the rest. */
+/** Reads the part of a body that is quoted, and cancels the rest. */
 async function beginning(body: AsyncIterable<Uint8Array>): Promise<string> {
   let bytes = Buffer.alloc(0);
   for await (const piece of body) {

@@ -1,4 +1,4 @@
-/** The phases of a sandbox; `transitions.ts` lists the ways between them. A sandbox that was removed has no record. */
+/** The phases of a sandbox; `transitions.ts` lists the transitions. A removed sandbox has no record. */
 export const PHASES = [
   ...(['running', 'expiring', 'committed', 'thawing', 'paused'] as const),
   ...(['resuming', 'removing'] as const),
@@ -9,7 +9,7 @@ export type Phase = (typeof PHASES)[number];
 export const OUTCOMES = ['pause', 'remove'] as const;
 export type Outcome = (typeof OUTCOMES)[number];
 
-/** What the daemon reported on its freeze and its collapse; null for an operation that failed or was not called. */
+/** What the daemon reported of its freeze and its collapse; null: the operation failed or was not called. */
 export interface Observed {
   readonly freeze: Readonly<Record<string, unknown>> | null;
   readonly collapse: Readonly<Record<string, unknown>> | null;
@@ -21,7 +21,7 @@ export interface Claim {
   readonly until: number;
 }
 
-/** What published clients show of a sandbox; absent: the platform has not told. */
+/** What published clients show of a sandbox; absent: the platform did not say. */
 export interface Description {
   readonly templateID?: string;
   /** The name of the template. */
@@ -31,14 +31,14 @@ export interface Description {
   readonly diskSizeMB?: number;
 }
 
-/** What the platform tells of a sandbox when it registers one. */
+/** What the platform says of a sandbox when it registers it. */
 export interface Registration extends Description {
   readonly id: string;
   /** A host name or an IP address. */
   readonly address: string;
-  /** The same if it is an IP address. */
+  /** The address if it is an IP address, else null. */
   readonly ip: string | null;
-  /** The machine that it is on; absent: its address tells. */
+  /** The machine that it runs on; absent: identified by the address. */
   readonly host?: string;
   /** The port of the daemon. */
   readonly port: number;
@@ -49,7 +49,7 @@ export interface Registration extends Description {
   readonly onExpiry: Outcome;
   /** Whether a request resumes it when it is paused; absent: yes. */
   readonly autoResume?: boolean;
-  /** The client whose key reads and extends it; null: nobody but the platform. */
+  /** The client that may read and extend it; null: only the platform. */
   readonly owner: string | null;
 }
 
@@ -63,37 +63,37 @@ export interface Sandbox extends Registration {
   readonly claim: Claim | null;
   /** The number of expiries, resumes and removals begun in this incarnation. */
   readonly expiries: number;
-  /** The number of them that have failed in a row. */
+  /** How many of them have failed in a row. */
   readonly failures: number;
-  /** No new attempt begins before. */
+  /** No new attempt begins before this time. */
   readonly retryAt: number;
   readonly observed: Observed | null;
-  /** It is to be paused before its time: the deadline that it had, and gets back if that fails. */
+  /** Set while it is paused before its time: the deadline that it had, and gets back if the pause fails. */
   readonly pausedFrom?: number;
-  /** It is to be removed when the hook that runs has ended. */
+  /** It is to be removed when the running hook has ended. */
   readonly isDoomed?: boolean;
-  /** What was done to its machine when it was paused; absent: a hook has paused it. */
+  /** What was done to its machine when it was paused; absent: a hook paused it. */
   readonly machine?: 'frozen';
-  /** When a paused one is forgotten; absent: never. */
+  /** When a paused sandbox is forgotten; absent: never. */
   readonly forgetAt?: number;
-  /** A hook has resumed its machine, and its guest has not been thawed since. */
+  /** A hook has resumed its machine, but its guest has not been thawed yet. */
   readonly isResumed?: boolean;
 }
 
 /** How a sandbox is paused. */
 export interface Paused {
-  /** Whether a hook has paused the machine: without a hook its guest is frozen only. */
+  /** Whether a hook pauses the machine: without one, the guest is only frozen. */
   readonly byHook: boolean;
   /** How long it is remembered, in ms; null: for ever. */
   readonly keptMs: number | null;
 }
 
-/** What becomes of a sandbox that expires. */
+/** What happens to a sandbox that expires. */
 export function outcomeOf({ onExpiry, pausedFrom }: Sandbox): Outcome {
   return pausedFrom === undefined ? onExpiry : 'pause';
 }
 
-/** Whether a sandbox that does not run is, or is about to be, one that can be resumed. */
+/** Whether a sandbox that is not running can be resumed, now or soon. */
 export function isResumable(sandbox: Sandbox): boolean {
   return outcomeOf(sandbox) === 'pause' && sandbox.phase !== 'removing' && !sandbox.isDoomed;
 }
@@ -103,7 +103,7 @@ export function expiryId({ incarnation, expiries }: Sandbox): string {
   return `${incarnation}-${expiries}`;
 }
 
-/** The machine that a sandbox is on, as far as that is known. */
+/** The machine that a sandbox runs on, as far as known. */
 export function hostOf({ host, address }: Sandbox): string {
   return host ?? address;
 }
@@ -113,7 +113,7 @@ export function isReachable({ phase, deadline }: Sandbox, now: number): boolean 
   return phase === 'running' && now < deadline;
 }
 
-/** Whether all connections of clients to the sandbox must be closed. */
+/** Whether all client connections to the sandbox must be closed. */
 export function isGone({ phase }: Sandbox): boolean {
   return phase === 'committed' || phase === 'paused' || phase === 'resuming' || phase === 'removing';
 }

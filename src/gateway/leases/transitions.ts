@@ -22,8 +22,8 @@ const FIRST_RETRY_MS = 1000;
 const LONGEST_RETRY_MS = 300_000;
 
 /**
- * The ways between phases. Besides, a registration leads from `running`, `paused` and `resuming` to `running`, and a paused
- * sandbox is forgotten in the end.
+ * The transitions between phases. Besides, a registration leads from `running`, `paused` and `resuming` to `running`,
+ * and a paused sandbox is finally forgotten.
  */
 const TRANSITIONS: Readonly<Record<Phase, readonly Phase[]>> = {
   running: ['expiring', 'removing'],
@@ -35,7 +35,7 @@ const TRANSITIONS: Readonly<Record<Phase, readonly Phase[]>> = {
   removing: [],
 };
 
-/** The phases in which a hook may be running that must end before another one begins. */
+/** The phases in which a hook may be running; it must end before another one begins. */
 const IN_HOOK: readonly Phase[] = ['committed', 'resuming'];
 
 function transition(sandbox: Sandbox, phase: Phase, change: Partial<Sandbox> = {}): Sandbox {
@@ -90,7 +90,7 @@ function uncommitted(sandbox: Sandbox): Sandbox {
 }
 
 /**
- * Has a sandbox expire now, to be paused whatever its registration says. Throws `conflict` when it is paused already,
+ * Makes a sandbox expire now, to be paused whatever its registration says. Throws `conflict` when it is paused already,
  * `not_found` when it is removed.
  */
 export function pause(sandbox: Sandbox, now: number): Sandbox {
@@ -112,32 +112,32 @@ function toRemoving(sandbox: Sandbox, retryAt: number): Sandbox {
   return transition(sandbox, 'removing', { ...nextAttempt(sandbox), retryAt });
 }
 
-/** For hooks that run once for each attempt. */
+/** The members of a new attempt, for which hooks run once. */
 function nextAttempt({ expiries }: Sandbox) {
   return { claim: null, expiries: expiries + 1 };
 }
 
-/** The hook has failed that removes the machine: it is tried again. */
+/** The kill hook has failed, and is retried. */
 export function failRemoval(sandbox: Sandbox, now: number): Sandbox {
   const failures = sandbox.failures + 1;
   return { ...sandbox, ...nextAttempt(sandbox), failures, retryAt: now + retryDelay(failures) };
 }
 
-/** Claims a paused sandbox for `owner`, who resumes it; returns the same record while an earlier failure is too recent. */
+/** Claims a paused sandbox for `owner` to resume it; returns the record unchanged while an earlier failure is too recent. */
 export function beginResume(sandbox: Sandbox, owner: string, now: number): Sandbox {
   if (sandbox.retryAt > now) return sandbox;
   const claim = { owner, until: now + LEASE_MS };
   return transition(sandbox, 'resuming', { claim, expiries: sandbox.expiries + 1, observed: null });
 }
 
-/** The hook has resumed the machine: the guest, which is as it was snapshotted, is to be thawed. */
+/** The hook has resumed the machine. The guest is still frozen, as in its snapshot, and is thawed next. */
 export function endResume(sandbox: Sandbox, seconds: number, now: number): Sandbox {
   if (sandbox.isDoomed) return toRemoving(sandbox, now);
   const change = { deadline: now + seconds * 1000, failures: 0, retryAt: 0, isResumed: true };
   return transition(sandbox, 'thawing', change);
 }
 
-/** The hook has failed that resumes the machine. */
+/** The resume hook has failed. */
 export function failResume(sandbox: Sandbox, keptMs: number | null, now: number): Sandbox {
   if (sandbox.isDoomed) return toRemoving(sandbox, now);
   const failures = sandbox.failures + 1;
@@ -149,15 +149,15 @@ function forgottenAfter(keptMs: number | null, now: number): Pick<Sandbox, 'forg
   return keptMs === null ? {} : { forgetAt: now + keptMs };
 }
 
-/** Has a paused sandbox forgotten after `keptMs` that would be kept for ever. */
+/** Sets when a paused sandbox is forgotten, if it would be kept for ever. */
 export function date(sandbox: Sandbox, keptMs: number, now: number): Sandbox {
   const isEndless = sandbox.phase === 'paused' && sandbox.forgetAt === undefined;
   return isEndless ? { ...sandbox, ...forgottenAfter(keptMs, now) } : sandbox;
 }
 
 /**
- * Claims a sandbox that is due for `owner`; returns the same record when it is not due. Null: it has been paused for so
- * long that it is forgotten.
+ * Claims a sandbox that is due for `owner`; returns the record unchanged when it is not due. Null: it has been paused
+ * for so long that it is forgotten.
  */
 export function acquire(sandbox: Sandbox, owner: string, now: number): Sandbox | null {
   if (dueAt(sandbox) > now) return sandbox;
@@ -178,7 +178,7 @@ export function commit(sandbox: Sandbox, observed: Observed, now: number): Sandb
     : transition(sandbox, 'committed', { observed });
 }
 
-/** The expiry has failed: the guest is to be thawed, then the expiry tried again. */
+/** The expiry has failed: the guest is thawed, then the expiry is retried. */
 export function fail(sandbox: Sandbox, now: number): Sandbox {
   if (sandbox.isDoomed) return toRemoving(sandbox, now);
   const { pausedFrom: deadline = sandbox.deadline, ...rest } = sandbox;
@@ -203,8 +203,8 @@ export function resume(sandbox: Sandbox): Sandbox {
 }
 
 /**
- * The guest could not be thawed: that is tried again. One that was resumed, and has not been thawed by its deadline, expires
- * again: nobody knows whether its guest runs.
+ * The guest could not be thawed, which is retried. If it was resumed and is not thawed by its deadline, it expires
+ * again: nobody knows whether it runs.
  */
 export function postpone(sandbox: Sandbox, now: number): Sandbox {
   const failures = sandbox.failures + 1;

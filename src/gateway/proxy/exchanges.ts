@@ -3,17 +3,16 @@ import type { Writable } from 'node:stream';
 /** The exchanges in flight between clients and sandboxes: requests, streams, upgraded connections. */
 export class Exchanges {
   readonly #open = new Map<string, Set<Writable>>();
-  /** How many each client has in flight. */
+  /** The number of exchanges in flight of each client. */
   readonly #ofClients = new Map<string, number>();
   /** In flight now. */
   count = 0;
-  /** Ended because their sandbox has gone. */
+  /** Exchanges ended because their sandbox was gone. */
   ended = 0;
 
   /**
    * Counts an exchange until its stream is closed.
-   *
-   * @param client whose it is; null: nobody's
+   * @param client the client that it belongs to; null: none
    */
   add(sandboxId: string, exchange: Writable, client: string | null): void {
     const open = this.#open.get(sandboxId) ?? new Set();
@@ -28,12 +27,12 @@ export class Exchanges {
     });
   }
 
-  /** In flight now with one sandbox. */
+  /** The number in flight with one sandbox. */
   countOf(sandboxId: string): number {
     return this.#open.get(sandboxId)?.size ?? 0;
   }
 
-  /** In flight now of one client. */
+  /** The number in flight of one client. */
   countOfClient(name: string): number {
     return this.#ofClients.get(name) ?? 0;
   }

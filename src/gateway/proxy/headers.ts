@@ -4,8 +4,8 @@ import type { Forwarded } from '../access/forwarded.ts';
 /** Hop-by-hop headers (RFC 9110, section 7.6.1), and `expect`, which Node's server has answered. */
 const HOP_BY_HOP = ['connection', 'keep-alive', 'proxy-connection', 'upgrade', 'http2-settings', 'expect'];
 /**
- * Forwarded even if `Connection` names them: without its length, the sandbox would read a body as the next request, past
- * the check of closed paths, and without what proxies tell of the client, it would believe another.
+ * Forwarded even if `Connection` names them: without its length a body would be read by the sandbox as the next
+ * request, past the check of closed paths, and without the headers that proxies set it would trust the client's.
  */
 const ALWAYS_FORWARDED = new Set([
   ...['content-length', 'transfer-encoding', 'host', 'te', 'trailer'],
@@ -32,21 +32,21 @@ function closesConnection({ headers }: IncomingMessage): boolean {
   return /(^|,)\s*close\s*($|,)/i.test(headers.connection ?? '');
 }
 
-/** What requests are told besides what the client has sent. */
+/** Headers that are added to a request. */
 export interface Added {
-  /** Of this gateway, in `Via`. */
+  /** This gateway's name in `Via`. */
   readonly pseudonym: string;
   readonly forwarded: Forwarded;
 }
 
-/** Replaces the headers of a client's request by those to forward. Returns whether the client closes its connection. */
+/** Replaces the headers of a client's request by those to forward. Returns whether the client will close its connection. */
 export function rewriteRequest(request: IncomingMessage, added: Added): boolean {
   const close = closesConnection(request);
   request.headers = headersFor(request, added);
   return close;
 }
 
-/** The same for an upgrade, which is forwarded with both of its headers. */
+/** The same for an upgrade, whose own two headers are forwarded. */
 export function rewriteUpgrade(request: IncomingMessage, added: Added): void {
   request.headers = { ...headersFor(request, added), connection: 'Upgrade', upgrade: 'websocket' };
 }

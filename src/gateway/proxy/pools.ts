@@ -1,6 +1,6 @@
 import { Agent } from 'node:http';
 
-/** How long a connection is kept for the next request, in ms: shorter than the limit of any usual server. */
+/** How long an idle connection is kept, in ms: shorter than the limit of any usual server. */
 const IDLE_TIMEOUT_MS = 4000;
 const IDLE_CONNECTIONS = 64;
 

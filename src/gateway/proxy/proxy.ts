@@ -8,7 +8,7 @@ import type { ConnectionPools } from './pools.ts';
 import { checkResponse, InvalidResponse } from './response-checks.ts';
 import { UpstreamConnections } from './upstream-connection.ts';
 
-/** Where a request is forwarded to. */
+/** Where to forward a request. */
 export interface Upstream {
   readonly sandboxId: string;
   readonly address: string;
@@ -17,7 +17,7 @@ export interface Upstream {
   readonly pseudonym: string;
 }
 
-/** Called at most once: the sandbox cannot be reached, has closed the connection, or sent an `InvalidResponse`. */
+/** Called at most once: the sandbox cannot be reached, closed the connection, or sent an `InvalidResponse`. */
 export type OnFailure = (error: Error) => void;
 
 interface Exchange {
@@ -68,7 +68,7 @@ export class ReverseProxy {
       .catch((error: Error) => this.#fail(request, error));
   }
 
-  /** Forwards the handshake of a WebSocket, and after it the bytes of both sides until one of them closes. */
+  /** Forwards a WebSocket handshake, then the bytes of both sides until one of them closes. */
   forwardUpgrade(
     request: IncomingMessage,
     socket: Socket,
@@ -87,7 +87,7 @@ export class ReverseProxy {
     return { pseudonym, forwarded: this.#forwarded };
   }
 
-  /** Makes sure that a forwarded request ends, whatever the sandbox sends. */
+  /** Ensures that a forwarded request ends, whatever the sandbox sends. */
   #limit(outgoing: ClientRequest, request: IncomingMessage): void {
     this.#connections.limit(outgoing);
     // Node destroys a request that is upgraded without asking, and emits no error.

@@ -27,7 +27,7 @@ export function checkResponse({
   if (statusCode < 200) throw new InvalidResponse(`its status is ${statusCode}`);
   if (!REASON.test(statusMessage)) throw new InvalidResponse('its reason phrase has control characters');
   const coding = headers['transfer-encoding'];
-  // The client would have to decode any other coding as the sandbox has framed it.
+  // The client would have to undo any other coding in the sandbox's framing, which is not forwarded.
   if (coding !== undefined && coding.trim().toLowerCase() !== 'chunked')
     throw new InvalidResponse(`its transfer coding is not chunked`);
 }

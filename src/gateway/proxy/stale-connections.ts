@@ -5,10 +5,10 @@ import type { Registry } from '../registry/registry.ts';
 import type { Exchanges } from './exchanges.ts';
 import type { ConnectionPools } from './pools.ts';
 
-/** When the registry is asked again that could not be asked, in ms. */
+/** When to retry after the registry could not be reached, in ms. */
 const RETRY_MS = 1000;
 
-/** Closes connections to sandboxes that have gone, whichever gateway has expired them. */
+/** Closes connections to sandboxes that are gone, whichever gateway expired them. */
 export class StaleConnections implements Disposable {
   readonly #exchanges: Exchanges;
   readonly #pools: ConnectionPools;
@@ -29,7 +29,7 @@ export class StaleConnections implements Disposable {
     this.#pools.close(sandboxId);
   }
 
-  /** To be called when a record has changed; null: any may have. */
+  /** Call it when a record has changed; null: any may have. */
   async check(changed: string | null): Promise<void> {
     const inUse = new Set([...this.#exchanges.sandboxIds(), ...this.#pools.sandboxIds()]);
     const ids = changed === null ? inUse : [changed].filter((id) => inUse.has(id));

@@ -5,29 +5,29 @@ import { InvalidResponse } from './response-checks.ts';
 /** TCP probes a sandbox that has sent nothing for so long, in ms. */
 const PROBE_AFTER_MS = 30_000;
 const CONNECT_TIMEOUT_MS = 10_000;
-/** The most bytes until the head of a response is complete, provisional responses included. */
+/** The most bytes before the head of a response is complete, provisional responses included. */
 const HEAD_LIMIT = 64 * 1024;
 
-/** A request whose response has not begun, and where its response begins in what the connection has received. */
+/** A request whose response has not begun, and the connection's byte count at which its response will begin. */
 interface Pending {
   request: ClientRequest | null;
   start: number;
 }
 
 /**
- * Limits the time to connect to a sandbox, and what it sends before its response begins: provisional responses can go on
- * for ever. A connection has the same listeners for as long as it is open, whatever the number of requests on it.
+ * Limits the time to connect to a sandbox, and what it may send before its response: provisional responses can go on
+ * for ever. A connection keeps the same listeners as long as it is open, however many requests it carries.
  */
 export class UpstreamConnections {
   readonly #pending = new WeakMap<Socket, Pending>();
   readonly #limitMs: number;
 
-  /** @param limitMs the time until a response has begun, unless the request is still being sent */
+  /** @param limitMs the time for a response to begin, not counting while the request is still being sent */
   constructor(limitMs: number) {
     this.#limitMs = limitMs;
   }
 
-  /** Destroys the request beyond a limit. To be called when it is sent. */
+  /** Destroys the request when a limit is exceeded. Call it when the request is sent. */
   limit(outgoing: ClientRequest): void {
     const assign = (socket: Socket) => {
       const pending = this.#pending.get(socket) ?? this.#open(socket, outgoing);
@@ -39,7 +39,7 @@ export class UpstreamConnections {
     else outgoing.once('socket', assign);
   }
 
-  /** Ends the limit of the head: the response has begun. */
+  /** Lifts the limit of the head: the response has begun. */
   responded({ socket }: ClientRequest): void {
     const pending = socket && this.#pending.get(socket);
     if (pending) pending.request = null;
@@ -48,7 +48,7 @@ export class UpstreamConnections {
   #open(socket: Socket, outgoing: ClientRequest): Pending {
     // Without a listener, an error while the connection returns to the pool would be uncaught.
     socket.on('error', () => {});
-    // A sandbox that has vanished is noticed, also while a stream has nothing to send.
+    // So that a vanished sandbox is noticed, even while a stream has nothing to send.
     socket.setKeepAlive(true, PROBE_AFTER_MS);
     if (socket.connecting) limitConnect(socket, outgoing);
     const pending: Pending = { request: outgoing, start: 0 };
@@ -67,7 +67,7 @@ export class UpstreamConnections {
   }
 }
 
-/** Destroys a request that makes no progress: neither does the sandbox take more of it, nor does it respond. */
+/** Destroys a request that makes no progress: the sandbox neither takes more of it nor responds. */
 function limitSilence(outgoing: ClientRequest, socket: Socket, limitMs: number): void {
   let sent = socket.bytesWritten;
   const timer = setInterval(() => {
@@ -81,7 +81,7 @@ function limitSilence(outgoing: ClientRequest, socket: Socket, limitMs: number):
 }
 
 function limitConnect(socket: Socket, outgoing: ClientRequest): void {
-  // The kernel would try for minutes.
+  // The kernel would go on trying for minutes.
   const timer = setTimeout(() => {
     outgoing.destroy(new Error(`no connection within ${CONNECT_TIMEOUT_MS / 1000} s`));
   }, CONNECT_TIMEOUT_MS);

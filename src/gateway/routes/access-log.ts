@@ -8,7 +8,7 @@ import type { Target } from './target.ts';
 /** How much of a path is logged, in characters. */
 const PATH_LENGTH = 256;
 
-/** One line for each request to a sandbox, at its end: without queries, headers and bodies, which contain secrets. */
+/** Logs one line for each request to a sandbox, when it ends: without queries, headers and bodies, which contain secrets. */
 export class AccessLog {
   readonly #logger: Logger;
   readonly #forwarded: Pick<Forwarded, 'clientOf'>;
@@ -30,7 +30,7 @@ export class AccessLog {
         path: pathOf(url),
         client,
         ...(target && { sandboxID: target.id, port: target.port }),
-        // That of an upgrade is the sandbox' own.
+        // The status of an upgrade is sent by the sandbox itself.
         ...(response?.headersSent && { status: response.statusCode }),
         ...(response?.writableFinished === false && { aborted: true }),
         milliseconds: Math.round((performance.now() - started) * 10) / 10,
@@ -42,7 +42,7 @@ export class AccessLog {
   }
 }
 
-/** Neither query nor, in absolute form, user and password. */
+/** The path without the query and, in absolute form, without user and password. */
 function pathOf(target: string): string {
   const path = target.split(/[?#]/, 1)[0] ?? '';
   return path.replace(/^[a-z+.-]*:?\/\/[^/]*@/i, '').slice(0, PATH_LENGTH);

@@ -5,16 +5,16 @@ import { ERROR_HEADERS, errorBody } from '../../base/errors.ts';
 /** The headers of the gateway's own responses: readable by pages of any origin, and never cached. */
 export const OWN_HEADERS = { ...ERROR_HEADERS, 'access-control-allow-origin': '*' } as const;
 
-/** What a client is told whose request is refused. */
+/** A refusal, as the client sees it. */
 export interface Told {
   /** The status. */
   readonly code: number;
   readonly message: string;
-  /** When to come again, in whole seconds; absent: it is not told. */
+  /** When to retry, in whole seconds; absent: not sent. */
   readonly retryAfter?: number | undefined;
 }
 
-/** Refuses a request; when its response has begun, closes the connection instead. */
+/** Refuses a request, or closes its connection if the response has begun. */
 export function refuse(
   response: ServerResponse,
   { code, message, retryAfter }: Told,
@@ -24,13 +24,13 @@ export function refuse(
     response.destroy();
     return;
   }
-  // Headers of the sandbox' response may be set already.
+  // Headers of the sandbox's response may be set already.
   for (const name of response.getHeaderNames()) response.removeHeader(name);
   const body =
     sandboxID === undefined ? errorBody(code, message) : JSON.stringify({ sandboxID, message, code });
   passOnIds(response.req, response);
   if (retryAfter !== undefined) response.setHeader('retry-after', retryAfter);
-  // The reason phrase may be that of the sandbox, too.
+  // The reason phrase may be the sandbox's, too.
   response.writeHead(code, STATUS_CODES[code], { ...OWN_HEADERS, 'content-length': Buffer.byteLength(body) });
   response.end(body);
 }
@@ -42,7 +42,7 @@ export function isPreflight({ method, headers }: IncomingMessage): boolean {
   return method === 'OPTIONS' && headers['access-control-request-method'] !== undefined;
 }
 
-/** Allows pages of any origin everything, as the daemon does. */
+/** Allows everything to pages of any origin, as the daemon does. */
 export function answerPreflight(request: IncomingMessage, response: ServerResponse): void {
   const wanted = request.headers['access-control-request-headers'];
   response

@@ -1,17 +1,17 @@
-/** The operations of the daemon that are closed to clients: the platform calls them. */
+/** The daemon's operations that are closed to clients; only the platform calls them. */
 const CLOSED = new Set(['/init', '/freeze', '/unfreeze', '/collapse', '/fsfreeze', '/fsthaw', '/upgrade']);
 
 /** A request target in origin form, `/path?query` (RFC 9112, section 3.2.1); null when it has no path. */
 export function originForm(target: string): string | null {
   if (target.startsWith('/')) return target;
   const url = /^https?:\/\//i.test(target) ? URL.parse(target) : null;
-  // Unchanged otherwise: URL.parse() resolves dots and encodes characters.
+  // Otherwise unchanged: URL.parse() would resolve dots and encode characters.
   return url ? target.replace(/^https?:\/\/[^/?#]*/i, '').replace(/^(?!\/)/, '/') : null;
 }
 
 /**
- * The closed operation that a target would reach in a server that normalises paths in every way known: decoded any
- * number of times, empty segments and parameters dropped, backslashes taken as slashes, dots resolved, in lower case.
+ * The closed operation that a target would reach in a server that normalises paths in every known way: decoded any
+ * number of times, empty segments and parameters dropped, backslashes read as slashes, dots resolved, in lower case.
  * Null when it reaches none.
  */
 export function closedOperation(target: string): string | null {
@@ -32,8 +32,8 @@ function normalise(target: string): string {
 }
 
 /**
- * Decodes until nothing is left to decode: what a decoded character completes is decoded at once, as passes over the whole
- * text would take a quadratic time for `%252525…`.
+ * Decodes until nothing is left to decode, in one pass: a decoded character that completes an escape is decoded at
+ * once. Repeated passes over the whole text would take quadratic time for `%252525…`.
  */
 function decodeFully(path: string): string {
   const decoded: string[] = [];

@@ -4,7 +4,7 @@ import type { Writable } from 'node:stream';
 import type { OnFailure, ReverseProxy, Upstream } from '../proxy/proxy.ts';
 import { refuse, type Told } from './answers.ts';
 
-/** The client's side of an exchange: of a request, or of an upgrade. */
+/** The client's side of an exchange: a request or an upgrade. */
 export interface Downstream {
   readonly request: IncomingMessage;
   /** Closed when the exchange is over. */
@@ -27,7 +27,7 @@ export function requestFrom(request: IncomingMessage, response: ServerResponse):
     stream: response,
     refuse(told, sandboxID) {
       refuse(response, told, sandboxID);
-      // The rest of the body is dropped, or the next request on the connection would wait behind it.
+      // The rest of the body is dropped; otherwise the next request on the connection would wait behind it.
       request.unpipe();
       request.resume();
     },

@@ -3,7 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 
 const POLL_MS = 100;
 
-/** The time between the first signal and the stop, in which everything is served and no connection is kept. */
+/** The time between the first signal and the stop: everything is served, but no connection is kept. */
 export class Drain {
   #active = false;
 
@@ -11,12 +11,12 @@ export class Drain {
     return this.#active;
   }
 
-  /** Has the connection of a request closed with its response, so that the client's next one goes elsewhere. */
+  /** Makes the response close its connection, so that the client's next request goes elsewhere. */
   mark({ headers }: IncomingMessage): void {
     if (this.#active) headers.connection = [headers.connection, 'close'].filter(Boolean).join(', ');
   }
 
-  /** Resolves after `limitMs`, or when no client is connected. */
+  /** Resolves after `limitMs`, or earlier when no client is connected. */
   async run(server: Server, limitMs: number): Promise<void> {
     this.#active = true;
     for (let waited = 0; waited < limitMs; waited += POLL_MS) {

@@ -3,10 +3,10 @@ import { EnvdError } from '../../base/errors.ts';
 
 /** `<port>-<id>`. Host names have no case: an id with upper-case letters cannot be named. */
 const LABEL = /^([1-9]\d{0,4})-([a-z0-9][a-z0-9_-]*)$/;
-/** Ids that are part of a host name with whatever port: a label has 63 characters at most. */
+/** Ids that fit into a host name with any port: a label has at most 63 characters. */
 const NAMEABLE = /^[a-z0-9](?:[a-z0-9_-]{0,55}[a-z0-9_])?$/;
 
-/** A sandbox and a port in it, as a host name tells them. */
+/** A sandbox and one of its ports, as a host name gives them. */
 export interface Name {
   readonly id: string;
   readonly port: number;
@@ -19,8 +19,7 @@ export function isNameable(id: string): boolean {
 
 /**
  * The sandbox that the host of a request names, `<port>-<id>.<domain>`; null when it names none. Throws
- * `invalid_argument` for a malformed name, and when it is not certain which host is meant.
- *
+ * `invalid_argument` for a malformed name, and when the host is ambiguous.
  * @param header where the host is, in lower case: `host`, unless a proxy asks
  */
 export function readName(request: IncomingMessage, domain: string, header: string): Name | null {
@@ -34,7 +33,7 @@ export function readName(request: IncomingMessage, domain: string, header: strin
   throw new EnvdError('invalid_argument', message);
 }
 
-/** In lower case, without port and final dot. Of an absolute target (RFC 9112, section 3.2.2), too. */
+/** In lower case, without port and final dot; from an absolute target (RFC 9112, section 3.2.2), if that has one. */
 function hostOf({ url = '', headersDistinct }: IncomingMessage, header: string): string | null {
   const [host = null, ...others] = (headersDistinct[header] ?? []).map(nameIn);
   if (others.length > 0) {
@@ -43,7 +42,7 @@ function hostOf({ url = '', headersDistinct }: IncomingMessage, header: string):
   }
   const authority = /^https?:\/\/([^/?#]*)/i.exec(url)?.[1];
   if (authority === undefined || nameIn(authority) === host) return host;
-  // Servers behind disagree on which of the two counts.
+  // Servers behind the gateway may disagree on which of the two counts.
   throw new EnvdError('invalid_argument', 'the request target and the Host header name different hosts');
 }
 

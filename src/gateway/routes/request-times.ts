@@ -5,12 +5,12 @@ import { isReachable, type Phase, type Sandbox } from '../leases/sandbox.ts';
 /** The phase that a request finds a sandbox in. */
 export type FoundPhase = Phase | 'unknown';
 
-/** The phase of a record; past its deadline a sandbox is about to expire. */
+/** The phase of a record; past its deadline, a running sandbox is about to expire. */
 export function foundPhase(sandbox: Sandbox, now: number): FoundPhase {
   return sandbox.phase === 'running' && !isReachable(sandbox, now) ? 'expiring' : sandbox.phase;
 }
 
-/** How long requests for sandboxes take, by phase: by id, a gateway would have as many series as it has had sandboxes. */
+/** How long requests for sandboxes take, by phase. By id, a gateway would have as many series as it ever had sandboxes. */
 export class RequestTimes {
   readonly routes = histogram('envd_gateway_route_seconds', 'Time until it is known where a request goes', [
     ...BUCKETS,
@@ -23,7 +23,7 @@ export class RequestTimes {
 }
 
 function histogram(name: string, help: string, buckets: number[]): Histogram<'phase'> {
-  // Of no page, as each rendering has its own.
+  // In none of prom-client's registries: each rendering has its own.
   const labelNames = ['phase'] as const;
   return new Histogram({ name, help: `${help}, by phase.`, labelNames, buckets, registers: [] });
 }

@@ -10,8 +10,8 @@ const PATH = /^\/gateway\/route(?=[/?]|$)/;
 /** A target behind a prefix, as the client sent it. */
 const PREFIXED = /^(\?refusal=pass&target=)?(\/.*)$/s;
 /**
- * Names the request target that is asked about; another one may be named by `?uri-header=`, as the host's by
- * `?host-header=`.
+ * The default header with the request target that is asked about. `?uri-header=` names another one, `?host-header=`
+ * that of the host.
  */
 const URI_HEADER = 'x-original-uri';
 
@@ -23,7 +23,7 @@ export interface RouteAnswerParts {
 
 /**
  * `GET /gateway/route`: tells a proxy in front where a request goes. The headers are those of the request that is asked
- * about, so only a platform key in `X-Gateway-Key` makes it one of these.
+ * about, so only a platform key in `X-Gateway-Key` marks the question as the proxy's.
  */
 export class RouteAnswers {
   readonly #parts: RouteAnswerParts;
@@ -84,13 +84,14 @@ export class RouteAnswers {
 const common = { 'cache-control': 'no-store', 'content-length': 0 };
 
 /**
- * For nginx, whose own key makes half a second of it. Only for what is in that key: so for no other header of the
- * sandbox, and not for a request with `Via`. Not for a sandbox that expires meanwhile, nor where requests are counted.
+ * How long nginx may cache an answer; the half second in its cache key makes that 0.5 s. Only for answers that depend
+ * on nothing but that key: on no other header of the request, nor on `Via`. Not for a sandbox that expires meanwhile,
+ * nor where requests are counted.
  */
 const KEPT_MS = 1000;
 const kept = { 'x-accel-expires': String(KEPT_MS / 1000), 'content-length': 0 };
 
-/** For proxies that pass the request on to the gateway itself, which refuses it in the contract's words. */
+/** For proxies that pass a refused request on to the gateway itself, which refuses it in the contract's words. */
 function unchanged({ headers }: IncomingMessage) {
   const key = headers['x-api-key'];
   return {
@@ -104,16 +105,16 @@ function unchanged({ headers }: IncomingMessage) {
 interface Asked {
   /** The request target. */
   readonly path: string;
-  /** Where the host is. */
+  /** The header with the host. */
   readonly hostHeader: string;
   readonly passRefusals: boolean;
-  /** The header of the id in the key by which the proxy keeps answers; empty: it keeps none. */
+  /** The header with the id that is part of the proxy's cache key; empty: the proxy does not cache. */
   readonly cachedBy: string;
 }
 
 function readQuestion({ url = '', headers }: IncomingMessage): Asked {
   const rest = url.replace(PATH, '');
-  // Envoy puts the target behind a prefix; then no header counts, as it would be the client's.
+  // Envoy puts the target behind a prefix; then no header counts, since it would be the client's.
   const [, passing, behind] = PREFIXED.exec(rest) ?? [];
   if (behind !== undefined)
     return { path: behind, hostHeader: 'host', passRefusals: passing !== undefined, cachedBy: '' };

@@ -11,7 +11,7 @@ import { closedOperation, originForm } from './closed-paths.ts';
 import { type FoundPhase, foundPhase, type RequestTimes } from './request-times.ts';
 import { DAEMON_PORT, type Target } from './target.ts';
 
-/** What became of requests for sandboxes: the labels of a metric. */
+/** How requests for sandboxes ended: the labels of a metric. */
 export const RESULTS = [
   ...(['carried', 'malformed', 'looped', 'closed', 'unauthorized', 'unknown', 'expired'] as const),
   ...(['busy', 'limited', 'failed'] as const),
@@ -21,7 +21,7 @@ export type Result = (typeof RESULTS)[number];
 /** What a request asks for. */
 export interface Question {
   readonly target: Target;
-  /** The request target, in whatever form. */
+  /** The request target, in any form. */
   readonly path: string;
   readonly caller: Caller | null;
   readonly via: string | undefined;
@@ -29,11 +29,11 @@ export interface Question {
   readonly closed: () => AbortSignal;
 }
 
-/** Has sandboxes resumed that are paused. */
+/** Resumes paused sandboxes. */
 export interface Resumer {
-  /** Whether a request for a sandbox that does not run waits. */
+  /** Whether a request waits for this sandbox, which is not running. */
   isFor(sandbox: Sandbox): boolean;
-  /** Resolves when it runs. Throws an error with the status of the response. */
+  /** Resolves when the sandbox runs. Throws an error with the status of the response. */
   run(id: string, signal: AbortSignal): Promise<Sandbox>;
 }
 
@@ -41,9 +41,9 @@ export interface Resumer {
 export interface Route extends Upstream {
   /** In origin form. */
   readonly path: string;
-  /** The time until the sandbox expires, in ms; 0 when it was resumed for this request. */
+  /** The time until the sandbox expires, in ms; 0 if it was resumed for this request. */
   readonly leftMs: number;
-  /** Whether the request was counted by a rate, so that each one must be. */
+  /** Whether a rate limit counted the request, so that each one must be asked about. */
   readonly isCounted: boolean;
 }
 
@@ -51,10 +51,10 @@ export interface Refusal extends Told {
   readonly result: Exclude<Result, 'carried'>;
 }
 
-/** What was decided of a request. */
+/** The decision on a request. */
 export type Decision = (Route | Refusal) & { readonly phase: FoundPhase };
 
-/** What is known of a route before the sandbox is. */
+/** The part of a route that is known before the sandbox is looked up. */
 interface Wanted extends Pick<Route, 'path' | 'pseudonym' | 'leftMs' | 'isCounted'> {
   readonly target: Target;
 }
@@ -70,7 +70,7 @@ export interface RouteParts {
   readonly requireKey: boolean;
 }
 
-/** Decides who may reach what, and where it is. */
+/** Decides who may reach which sandbox, and where it is. */
 export class RouteFinder {
   readonly #parts: RouteParts;
 
@@ -78,7 +78,7 @@ export class RouteFinder {
     this.#parts = parts;
   }
 
-  /** Throws when the registry cannot be asked. */
+  /** Throws when the registry cannot be reached. */
   async find(question: Question): Promise<Decision> {
     const started = performance.now();
     const decision = await this.#decide(question);
@@ -103,7 +103,7 @@ export class RouteFinder {
     };
   }
 
-  /** Refuses what can be refused before the sandbox is looked for. */
+  /** Refuses what can be refused before the sandbox is looked up. */
   #refuseUnseen({ path: asked, target, via, caller }: Question, path: string | null, pseudonym: string) {
     if (path === null) return malformed(asked);
     if (hasPassed(via, pseudonym)) return refuse('looped', 508, describeLoop(target.id));
@@ -116,7 +116,7 @@ export class RouteFinder {
     const mustWait = route.leftMs === 0;
     if (mustWait && !this.#parts.resumes.isFor(sandbox))
       return refuse('expired', 502, describeAbsence(sandbox));
-    // Before a sandbox is resumed: what is refused does not wake it.
+    // Checked before a sandbox is resumed, so that a refused request does not wake it.
     const refusal =
       (await this.#refusePort(sandbox, question, route.path)) ??
       limited(this.#parts.rates.sandboxes.take(sandbox.id));
@@ -124,7 +124,7 @@ export class RouteFinder {
     return mustWait ? this.#resume(question, route) : this.#upstream(sandbox, route);
   }
 
-  /** The machine may be another one afterwards, with another address. */
+  /** The machine may be another one after the resume, with another address. */
   async #resume(question: Question, route: Wanted): Promise<Route | Refusal> {
     const { id } = route.target;
     try {
@@ -142,7 +142,7 @@ export class RouteFinder {
     return sandboxes.isLimited || (clients.isLimited && caller?.kind === 'client');
   }
 
-  /** Where keys are required, a client reaches its own sandboxes only. */
+  /** Where keys are required, clients reach only their own sandboxes. */
   #isVisible({ owner }: Sandbox, caller: Caller | null): boolean {
     return !this.#parts.requireKey || caller?.kind !== 'client' || owner === caller.name;
   }

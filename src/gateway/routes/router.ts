@@ -24,11 +24,11 @@ export interface RouterParts {
   readonly exchanges: Exchanges;
   /** The most requests that may be in flight to one sandbox. */
   readonly maxRequests: number;
-  /** The same of one client; null: not limited. */
+  /** The same for one client; null: unlimited. */
   readonly maxClientRequests: number | null;
   /** Whether requests to sandboxes need a key, which preflights cannot have. */
   readonly requireKey: boolean;
-  /** Removed from requests to sandboxes. */
+  /** Their keys are removed from requests to sandboxes. */
   readonly keys: Keys;
   readonly forwarded: Forwarded;
   readonly times: RequestTimes;
@@ -38,8 +38,8 @@ export interface RouterParts {
 }
 
 /**
- * Routes every request. One that names a sandbox is forwarded to it, whatever its path; one that names none is a
- * platform operation. So no path has two meanings.
+ * Routes every request. One that names a sandbox is forwarded to it, whatever its path; any other is a platform
+ * operation. So no path has two meanings.
  */
 export class Router {
   readonly counts = Object.fromEntries(RESULTS.map((result) => [result, 0])) as Record<Result, number>;
@@ -132,7 +132,7 @@ export class Router {
     return this.#parts.finder.find({ target, path, caller, via: headers.via, closed });
   }
 
-  /** Refuses a request beyond the limit: a relay that removes `Via` would use up the gateway. */
+  /** Refuses a request beyond the limit. Without it, a relay in a sandbox that removes `Via` could use up the gateway. */
   #isBusy(downstream: Downstream, { id }: Target, client: string | null): boolean {
     const { exchanges, maxRequests, maxClientRequests } = this.#parts;
     if (
@@ -173,7 +173,7 @@ export class Router {
   }
 }
 
-/** By which the sandbox, the answer and the log name a request that does not name itself. */
+/** Gives a request that has no id one, by which the sandbox, the response and the log name it. */
 function giveId({ headers }: IncomingMessage): void {
   headers['x-request-id'] ??= randomUUID();
 }

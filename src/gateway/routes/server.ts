@@ -15,19 +15,19 @@ import { Drain } from './drain.ts';
 const KEEP_ALIVE_MS = 620_000;
 
 /**
- * Tells for which client connection the running code works: each connection is an asynchronous context, which Node
- * carries along. So an uncaught error can be charged to the exchange that it was thrown in.
+ * Knows which client connection the current code serves: each connection is an asynchronous context, which Node carries
+ * along. So an uncaught error can be charged to the exchange that threw it.
  */
 class ConnectionContext {
   readonly #current = new AsyncLocalStorage<Socket>();
 
-  /** To be called before the server has accepted a connection. */
+  /** Call it before the server accepts connections. */
   follow(server: Server): void {
     // Before the server's own listener, which makes the parser. The context ends with the event of the kernel.
     server.prependListener('connection', (socket: Socket) => this.#current.enterWith(socket));
   }
 
-  /** Closes the connection that the running code works for. Returns false when there is none. */
+  /** Closes the connection that the current code serves. Returns false when there is none. */
   endCurrent(): boolean {
     const socket = this.#current.getStore();
     socket?.destroy();
@@ -35,10 +35,10 @@ class ConnectionContext {
   }
 }
 
-/** The head of a request must be complete within, in ms. */
+/** The time for a request's head to be complete, in ms. */
 const HEAD_TIMEOUT_MS = 20_000;
 const CHECK_MS = 5000;
-/** TCP probes a client that has sent nothing for so long, so that one that has vanished is noticed; in ms. */
+/** TCP probes a client that has been silent for this long, so that a vanished one is noticed; in ms. */
 const PROBE_AFTER_MS = 30_000;
 
 /** Answers requests. */
@@ -58,7 +58,7 @@ const REFUSING: Handler = {
   upgrade: (request, socket, head) => upgradeFrom(request, socket, head)?.refuse(STARTING),
 };
 
-/** The one HTTP server, not listening yet. The duration of requests and responses is not limited. */
+/** The one HTTP server, not listening yet. Requests and responses may take any time. */
 export class Front {
   readonly server: Server;
   readonly drain = new Drain();
@@ -69,7 +69,7 @@ export class Front {
     this.server = createServer({
       keepAliveTimeout: KEEP_ALIVE_MS,
       requestTimeout: 0,
-      // By default it would be off, too.
+      // Without this, Node takes the limit of the whole request, which is none.
       headersTimeout: HEAD_TIMEOUT_MS,
       connectionsCheckingInterval: CHECK_MS,
       requireHostHeader: false,
@@ -111,7 +111,7 @@ export class Front {
   }
 }
 
-/** Other upgrades are ignored, as RFC 9110 (section 7.8) allows; so is one with a body, which a WebSocket has not. */
+/** Other upgrades are ignored, as RFC 9110 (section 7.8) allows; so is one with a body, which a WebSocket never has. */
 function isWebSocket({ method, headers }: IncomingMessage): boolean {
   const { upgrade, 'content-length': length = '0', 'transfer-encoding': coding } = headers;
   return method === 'GET' && upgrade?.toLowerCase() === 'websocket' && length === '0' && coding === undefined;

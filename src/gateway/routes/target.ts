@@ -14,19 +14,19 @@ const QUOTED = 64;
 /** What a request addresses. */
 export interface Target {
   readonly id: string;
-  /** As the client names it: 49983 for the daemon. */
+  /** As the client names it: 49983 means the daemon. */
   readonly port: number;
 }
 
-/** Reads what names a sandbox and a port in it: two headers, and the host where the gateway has a domain. */
+/** Reads which sandbox and port a request names: by two headers, or by the host where the gateway has a domain. */
 export class TargetReader {
   readonly idHeader: string;
   readonly portHeader: string;
   readonly #domain: string | null;
 
   /**
-   * @param prefix of both headers, such as `Svc`
-   * @param domain of hosts that name sandboxes; null: hosts name none
+   * @param prefix the prefix of both headers, such as `Svc`
+   * @param domain the domain of hosts that name sandboxes; null: hosts name none
    */
   constructor(prefix: string, domain: string | null) {
     this.idHeader = `${prefix}-Sandbox-Id`;
@@ -35,9 +35,8 @@ export class TargetReader {
   }
 
   /**
-   * Returns null when neither headers nor host name a sandbox. Throws `invalid_argument` when one of them is malformed or
-   * repeated, the id is missing, or they contradict each other.
-   *
+   * Returns null when neither headers nor host name a sandbox. Throws `invalid_argument` when one of them is malformed
+   * or repeated, the id is missing, or they contradict each other.
    * @param hostHeader where the host is, in lower case
    */
   read(request: IncomingMessage, hostHeader = 'host'): Target | null {
