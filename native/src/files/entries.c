@@ -41,7 +41,7 @@ static void read_one(job* j) {
 static bool read_names(DIR* directory, records* names) {
   struct dirent* entry;
   while ((errno = 0, entry = readdir(directory))) {
-    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+    if (walk_is_dots(entry->d_name)) continue;
     records_append(names, entry->d_name, strlen(entry->d_name) + 1);
   }
   if (names->failed) errno = ENOMEM;
@@ -103,7 +103,7 @@ static int open_absolute(reading* r, place* at) {
 }
 
 static int open_below(const reading* r, rights* before) {
-  errno = r->owner == OWN_RIGHTS ? 0 : rights_of_user(before, r->owner);
+  errno = rights_of_user(before, r->owner);
   return errno ? -1 : walk_open_below(r->root, r->path, O_RDONLY | O_DIRECTORY, false);
 }
 
@@ -125,7 +125,7 @@ static void record_batch(reading* r, const char* names, ssize_t length) {
   for (ssize_t at = 0; at < length && !r->head.error;) {
     const struct dirent64* entry = (const struct dirent64*)(names + at);
     const char* listed[] = {entry->d_name, NULL};
-    if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) record_all(r, r->root, listed);
+    if (!walk_is_dots(entry->d_name)) record_all(r, r->root, listed);
     at += entry->d_reclen;
     if (r->found.length < ENOUGH) continue;
     if (lseek(r->root, entry->d_off, SEEK_SET) < 0) job_fail(&r->head, "lseek");
@@ -139,7 +139,7 @@ static void read_next(job* j) {
   rights before = {0};
   char names[NAMES];
   off_t start = lseek(r->root, 0, SEEK_CUR);
-  errno = r->owner == OWN_RIGHTS ? 0 : rights_of_user(&before, r->owner);
+  errno = rights_of_user(&before, r->owner);
   ssize_t length = errno ? -1 : 1;
   while (length > 0 && r->found.length == 0 && !j->error) {
     length = getdents64(r->root, names, sizeof names);

@@ -57,7 +57,7 @@ EXPORTED(openPlace) {
 static void run_make(job* j) {
   step* s = (step*)j;
   j->path = s->path;
-  errno = s->at.owner == OWN_RIGHTS ? 0 : rights_of_user(&s->at.before, s->at.owner);
+  errno = rights_of_user(&s->at.before, s->at.owner);
   if (!errno) errno = walk_make_directories(&s->at, s->path, s->uid, s->gid, &s->is_made);
   if (errno) job_fail(j, "mkdir");
   rights_restore(&s->at.before);
@@ -87,7 +87,7 @@ EXPORTED(makeDirectories) {
 static void run_open(job* j) {
   step* s = (step*)j;
   j->path = s->path;
-  errno = s->at.owner == OWN_RIGHTS ? 0 : rights_of_user(&s->at.before, s->at.owner);
+  errno = rights_of_user(&s->at.before, s->at.owner);
   if (errno) return job_fail(j, "open");
   j->result = walk_open(s->at.directory, s->path, s->flags);
   if (j->result < 0) job_fail(j, "open");
@@ -107,7 +107,7 @@ EXPORTED(openBelow) {
   rights before = {0};
   char path[PATH_MAX];
   if (!arg_parse(env, info, "dpdbo", &directory, "open", path, &flags, &crosses, &owner)) return NULL;
-  int error = owner == OWN_RIGHTS ? 0 : rights_of_user(&before, owner);
+  int error = rights_of_user(&before, owner);
   int descriptor = error ? -1 : walk_open_below(directory, path, flags, crosses);
   if (!error && descriptor < 0) error = errno;
   rights_restore(&before);

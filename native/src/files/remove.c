@@ -28,10 +28,6 @@ typedef struct {
 
 static bool remove_at(removal* r, int directory, const char* name, int depth);
 
-static bool is_dots(const char* name) {
-  return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
-}
-
 // Removes the entries of a directory and closes it.
 static bool empty(removal* r, int directory, int depth) {
   DIR* stream = fdopendir(directory);
@@ -42,7 +38,7 @@ static bool empty(removal* r, int directory, int depth) {
   bool going = true;
   struct dirent* entry;
   while (going && (errno = 0, entry = readdir(stream)))
-    going = is_dots(entry->d_name) || remove_at(r, directory, entry->d_name, depth + 1);
+    going = walk_is_dots(entry->d_name) || remove_at(r, directory, entry->d_name, depth + 1);
   int error = errno;
   closedir(stream);
   errno = error;

@@ -90,7 +90,7 @@ static int take_part(char* rest, char name[NAME_MAX + 1], bool* is_last) {
   return 0;
 }
 
-static bool is_dots(const char* name) {
+bool walk_is_dots(const char* name) {
   return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
@@ -143,7 +143,7 @@ static int keep_missing(walker* w, const char* name) {
   while (!is_last) {
     int error = take_part(w->rest, next, &is_last);
     if (error) return error;
-    if (next[0] == '\0' || is_dots(next)) return ENOENT;
+    if (next[0] == '\0' || walk_is_dots(next)) return ENOENT;
     if (is_last) break;
     strcat(strcat(at->missing, "/"), next);
   }

@@ -49,5 +49,8 @@ int walk_open_below(int directory, const char* path, int flags, bool crosses);
 // when one of the names is a link or another kind of file.
 int walk_make_directories(place* at, char* path, uid_t uid, gid_t gid, bool* is_made);
 
+// Whether a name is "." or "..".
+bool walk_is_dots(const char* name);
+
 // Restores the thread's rights and closes the directory.
 void walk_end(place* at);

@@ -15,8 +15,8 @@ typedef struct {
   gid_t* groups;
 } rights;
 
-// Gives this thread the rights of a process of the user, with the groups of /etc/passwd and /etc/group. Does nothing
-// without root, when the daemon has only a user's rights itself. Returns 0 or errno.
+// Gives this thread the rights of a process of the user, with the groups of /etc/passwd and /etc/group. Does nothing for
+// OWN_RIGHTS, and without root, when the daemon has only a user's rights itself. Returns 0 or errno.
 int rights_of_user(rights* before, uid_t uid);
 
 // Makes new files of this thread belong to the user and the group; the thread keeps its capabilities.
