@@ -21,14 +21,9 @@ export function createMemory(size: number): SharedMemory {
   }
 }
 
-/** An empty file in memory; returns its descriptor. Throws memfd_create(2)'s errors. */
-function createFile(): number {
-  return native.createMemory();
-}
-
 /** A file in memory with this content; returns its descriptor. Throws the errors of memfd_create(2) and write(2). */
 export function fileWith(content: Buffer): number {
-  const file = createFile();
+  const file = native.createMemory();
   for (let written = 0; written < content.length; ) written += writeSync(file, content, written);
   return file;
 }

@@ -24,10 +24,9 @@ import { COMPRESSED_FLAG, ENVELOPE_BYTES, writeEnvelope } from './codec.ts';
 import { recordFailure, toConnectError } from './errors.ts';
 import { DECOMPRESSED_LIMIT_BYTES } from './request.ts';
 import { Sending } from './sending.ts';
+import { COMPRESSED_BYTES } from './unary-answer.ts';
 
 export const COMPRESSIONS = [blamingClient(compressionGzip), blamingClient(compressionBrotli)];
-/** Minimum size of a compressed answer; the same as connect-node's. */
-const COMPRESSED_BYTES = 1024;
 const GRPC_WEB = /^application\/grpc-web/i;
 
 type Body = AsyncIterable<Uint8Array>;

@@ -28,7 +28,7 @@ const COUNTED_BYTES = 64 * 1024;
 
 const ENCODERS: Readonly<Record<Encoding, () => Transform>> = { gzip: createGzip, br: createBrotliCompress };
 /** Minimum size of a compressed response; the same as connect-node's. */
-const COMPRESSED_BYTES = 1024;
+export const COMPRESSED_BYTES = 1024;
 
 /** Sends an encoded message. Throws `aborted` when the client disconnects. */
 export function sendAnswer(to: Destination, message: string | readonly Uint8Array[]): Promise<void> | void {

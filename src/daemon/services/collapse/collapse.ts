@@ -6,7 +6,7 @@ import { native, type CollapseStatistics as Windows } from '../../os/native.ts';
 import { type Collector, exposeCollector, optimiseHotCode } from '../../os/self.ts';
 
 export interface CollapseStatistics extends Windows {
-  /** Of all steps, an integer. */
+  /** The duration of all steps, an integer. */
   readonly elapsedMs: number;
 }
 
@@ -62,8 +62,8 @@ export class Collapser {
   }
 
   /**
-   * V8 optimises code again, which a collapse has ended: that costs more frames than the first calls after a resume.
-   * Not while an operation holds the lock: the work of a collapse is no reason.
+   * Lets V8 optimise code again, which a collapse has ended because it costs more frames than the first calls after a
+   * resume. Not while an operation holds the lock: the work of a collapse is no reason.
    */
   optimiseAgain(): void {
     if (!this.#lock.isHeld) this.#optimise(true);

@@ -1,21 +1,21 @@
 import type { Collapser } from './collapse.ts';
 
-/** Interval of looks, in milliseconds. */
+/** Interval of checks, in milliseconds. */
 const INTERVAL_MS = 5000;
-/** The share of the event loop's time up to which the daemon counts as idle, and for how many looks in a row. */
+/** The daemon counts as idle below this share of the event loop's time, in this many checks in a row. */
 const IDLE = 0.02;
 const IDLE_LOOKS = 2;
-/** The event loop's work that is worth a collection, in milliseconds. */
+/** How much work of the event loop makes a collection worthwhile, in milliseconds. */
 const WORTH_MS = 1000;
-/** The event loop's work after a collapse from which on optimised code pays, in milliseconds. */
+/** How much work of the event loop after a collapse makes optimised code worthwhile, in milliseconds. */
 const BUSY_MS = 250;
 
 type Trimmed = Pick<Collapser, 'trim' | 'optimiseAgain' | 'onCollapsed'>;
 
 /**
- * Gives the memory of what the daemon has done back when it has been idle for some 10 s: V8 by itself keeps what
- * it had at its busiest (docs/decisions/050-memory-when-idle.md). A busy daemon pays nothing, one that does little is
- * trimmed rarely: only after a second of work in all, a collapse not counted.
+ * Gives memory back when the daemon has been idle for some 10 s: V8 by itself keeps what it had at its busiest
+ * (docs/decisions/050-memory-when-idle.md). A busy daemon pays nothing, and one that does little is trimmed rarely:
+ * only after a second of work in all, not counting a collapse.
  */
 export class IdleTrim implements Disposable {
   readonly #collapser: Trimmed;
@@ -24,7 +24,7 @@ export class IdleTrim implements Disposable {
   #previous = performance.eventLoopUtilization();
   #idleLooks = 0;
   #isFirst = true;
-  /** Since the last trim. The start is worth one. */
+  /** Work since the last trim. The start alone is worth one. */
   #workMs = WORTH_MS;
 
   /** While `isPaused`, nothing is done or counted: the next thing that happens is a pause, or a resume just was. */
@@ -43,7 +43,7 @@ export class IdleTrim implements Disposable {
   #restart(): void {
     this.#previous = performance.eventLoopUtilization();
     this.#workMs = 0;
-    // The next look comes soon after a resume: its code is there then.
+    // The next check comes soon after a resume, when its code should be there.
     this.#look();
     this.#idleLooks = 0;
   }

@@ -3,13 +3,13 @@ import { debug } from '../../../base/debug.ts';
 import { type CollectorAddress, parseAddress } from './address.ts';
 import type { LogQueue } from './log-queue.ts';
 
-/** Lines wait for others for this time, in milliseconds. */
+/** How long lines wait for others to be sent with, in milliseconds. */
 const INTERVAL_MS = 1000;
 /** Limit of a request, in milliseconds. */
 const REQUEST_LIMIT_MS = 5000;
 /** First and longest pause after a failure, in milliseconds; it doubles each time, and a random part is left out. */
 const RETRY_MS = [500, 30_000] as const;
-/** What waits for a collector, in bytes; before one is named, and after. */
+/** The limit of lines that wait before a collector is named, in bytes; and after. */
 export const UNNAMED_LIMIT_BYTES = 512 * 1024;
 const NAMED_LIMIT_BYTES = 8 * 1024 * 1024;
 /** How long lines are kept for a collector that may still be named, in milliseconds. */
@@ -19,15 +19,15 @@ const LAST_TRY_MS = 500;
 
 export interface LogCollectorOptions {
   readonly queue: LogQueue;
-  /** Overrides the address that is named; null: none does. */
+  /** Overrides the address from the metadata service; null: no override. */
   readonly url: URL | null;
   /** While true, nothing is sent and no timer is set. */
   isPaused(): boolean;
-  /** Requests that `name` be called again, after a pause. */
+  /** Asks for `name` to be called again after a pause. */
   refresh(): void;
   /** Resolves with the status of the response. Throws when there is none. */
   post(url: URL, body: string, signal: AbortSignal): Promise<number>;
-  /** Called with the first error of a series; what it logs is not sent. */
+  /** Called with the first error of a series; the lines that it logs are not sent. */
   onFailure(error: unknown): void;
 }
 
@@ -45,7 +45,7 @@ export class LogCollector implements Disposable {
   readonly #options: LogCollectorOptions;
   readonly #startedMs = performance.now();
   #destination: Destination | null = null;
-  /** Whether a pause has ended what was known. */
+  /** Whether a pause has made the address and the ids unknown. */
   #isForgotten = false;
   #wasNamed = false;
   #timer: NodeJS.Timeout | null = null;
@@ -60,7 +60,7 @@ export class LogCollector implements Disposable {
     options.queue.onLine = () => this.#schedule();
   }
 
-  /** The collector's address and the ids of the sandbox, as the metadata service tells them. */
+  /** Sets the collector's address and the ids of the sandbox, as the metadata service gives them. */
   name(named: CollectorAddress): void {
     const { queue, isPaused } = this.#options;
     if (isPaused()) {
@@ -91,7 +91,7 @@ export class LogCollector implements Disposable {
     this.#isForgotten = true;
   }
 
-  /** Sends what waits, for half a second at most; then nothing is sent any more. */
+  /** Sends the waiting lines, for half a second at most; after that nothing is sent. */
   async close(): Promise<void> {
     this.#stopTimer();
     this.#isClosed = true;
@@ -139,7 +139,7 @@ export class LogCollector implements Disposable {
     }
   }
 
-  /** False when the batch has to be sent again, or nothing can be sent. */
+  /** Returns false when the batch has to be sent again, or nothing can be sent. */
   #send(): Promise<boolean> {
     if (this.#destination === null || this.#options.isPaused()) return Promise.resolve(false);
     const abort = new AbortController();

@@ -1,6 +1,6 @@
-/** Lines are kept in blocks of this size; the oldest block is dropped at once. In bytes. */
+/** Lines are kept in blocks of this size, in bytes; the oldest block is dropped as a whole. */
 const BLOCK_BYTES = 16 * 1024;
-/** What a block takes besides its bytes, roughly. */
+/** The memory of a block besides its bytes, roughly. */
 const OVERHEAD_BYTES = 256;
 /** The most bytes of lines in a batch, before the ids are added. A longer line is dropped. */
 const BATCH_BYTES = 256 * 1024;
@@ -14,19 +14,19 @@ interface Block {
   ids: string | null;
 }
 
-/** What became of lines. */
+/** The numbers of lines by outcome. */
 export interface LineCounts {
   /** Accepted by the collector. */
   readonly sent: number;
   /** Refused by the collector for good. */
   readonly refused: number;
-  /** The oldest when the queue was full, and lines longer than a batch. */
+  /** The oldest lines when the queue was full, and lines longer than a batch. */
   readonly dropped: number;
 }
 
 /**
- * Log lines that wait for the collector, the oldest first. They are kept outside of V8's heap: what waits for hours would be
- * copied by its collections. A full queue drops the oldest lines; a queue with the limit 0 keeps nothing and counts nothing.
+ * Log lines that wait for the collector, the oldest first. They are outside of V8's heap, whose collections would copy
+ * what waits for hours. A full queue drops the oldest lines; a queue with the limit 0 keeps nothing and counts nothing.
  */
 export class LogQueue {
   readonly counts = { sent: 0, refused: 0, dropped: 0 } satisfies LineCounts;
@@ -35,7 +35,7 @@ export class LogQueue {
   readonly #blocks: Block[] = [];
   /** The last block, while lines are added to it. */
   #open: Block | null = null;
-  /** Blocks of the batch that has been taken: the first ones, which are not dropped. */
+  /** Blocks of the batch that has been taken: the first ones, which must not be dropped. */
   #taken = 0;
   #bytes = 0;
   #limit: number;
@@ -156,7 +156,7 @@ export class LogQueue {
     }
   }
 
-  /** Nobody wants the lines. */
+  /** Drops all lines: nobody wants them. */
   #clear(): void {
     this.#blocks.splice(this.#taken);
     this.#open = null;

@@ -16,7 +16,7 @@ export interface FilesystemFreezerOptions {
   readonly path: string;
   /** Directories that the daemon itself writes to; they must be on other file systems. */
   readonly ownDirectories: readonly string[];
-  /** File that tells a restarted daemon what is frozen; on another file system. */
+  /** The file from which a restarted daemon learns what is frozen; on another file system. */
   readonly recordFile: string;
   /** Excludes other operations before a pause. */
   readonly lock: ExclusiveLock;
@@ -30,7 +30,7 @@ export interface FilesystemFreezerOptions {
 /** Freezes a file system before a pause, without blocking the daemon's own writes; a watchdog thaws it. */
 export class FilesystemFreezer implements Disposable {
   readonly durations = new Durations();
-  /** How often the watchdog had to thaw. */
+  /** The number of thaws by the watchdog. */
   watchdogThaws = 0;
   readonly #options: FilesystemFreezerOptions;
   readonly #record: FrozenRecord;

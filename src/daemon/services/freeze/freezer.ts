@@ -48,7 +48,7 @@ export interface FreezerOptions {
   readonly hierarchy: { readonly top: Cgroup; readonly own: Cgroup } | null;
   /** Why the workload cannot be frozen, or null. */
   readonly obstacle: string | null;
-  /** File that tells a restarted daemon what is frozen; on a file system that is never frozen. */
+  /** The file from which a restarted daemon learns what is frozen; on a file system that is never frozen. */
   readonly recordFile: string;
   /** Excludes other operations before a pause. */
   readonly lock: ExclusiveLock;
@@ -70,7 +70,7 @@ const RECORDED_MAX = 512;
 /** Freezes the workload before a pause and thaws it afterwards; a watchdog thaws it if nobody else does. */
 export class Freezer implements Disposable {
   readonly durations = new Durations();
-  /** How often the watchdog had to thaw. */
+  /** The number of thaws by the watchdog. */
   watchdogThaws = 0;
   readonly #options: FreezerOptions;
   readonly #record: FrozenRecord;
@@ -112,7 +112,7 @@ export class Freezer implements Disposable {
   }
 
   /**
-   * What became of the last freeze of the hierarchy, or null. To be called before the thaw; after it, the result is
+   * Audits the last freeze of the hierarchy; null: there was none. Call it before the thaw; after that the result is
    * repeated until `reported`.
    */
   audit(): FreezeAudit | null {
@@ -121,7 +121,7 @@ export class Freezer implements Disposable {
     return this.#unreported;
   }
 
-  /** The platform has got the audit. */
+  /** Call it when the platform has received the audit. */
   reported(): void {
     this.#unreported = null;
   }

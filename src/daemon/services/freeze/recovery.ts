@@ -1,4 +1,4 @@
-// Undoing of a freeze that is never thawed: a watchdog, and a record for the next daemon.
+// Undoes a freeze that nobody thaws: a watchdog, and a record for the next daemon.
 import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { isSystemError } from '../../../base/errors.ts';

@@ -118,7 +118,7 @@ async function pause(signal: AbortSignal): Promise<void> {
   }
 }
 
-/** What became of a freeze of the hierarchy, found by looking at all cgroups before the thaw. In the order of the wire. */
+/** The audit of a freeze of the hierarchy: what a look at all cgroups before the thaw found. In the order of the wire. */
 export interface FreezeAudit {
   /** Cgroups looked at, without the descendants of those that a freeze includes. */
   readonly visited: number;

@@ -59,8 +59,8 @@ export class WriteGate {
   }
 
   /**
-   * Runs a step of a change that is inside the gate when the step begins, and may have left it before the step ends. It
-   * does not wait: the change may itself wait for it.
+   * Runs a step that begins while its change is inside the gate, and may end after it has left. It does not wait for
+   * the gate: the change may itself be waiting for the step.
    */
   async beside<T>(step: () => Promise<T>): Promise<T> {
     this.#inside++;

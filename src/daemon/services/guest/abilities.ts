@@ -1,4 +1,4 @@
-// What this guest can, and why not: what a platform asks before it trusts an image.
+// What this guest can do, and why not: what a platform asks before it trusts an image.
 import { constants, existsSync, readFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { release } from 'node:os';
@@ -11,7 +11,7 @@ import { O_TMPFILE } from '../../os/open-flags.ts';
 export type Ability = { readonly available: true } | { readonly available: false; readonly reason: string };
 
 export interface Abilities {
-  /** Processes of any user, owners of files, mounts, the clock. */
+  /** Processes of any user, file owners, mounts, the clock. */
   readonly root: Ability;
   /** `/freeze`. */
   readonly freeze: Ability;
@@ -25,11 +25,11 @@ export interface Abilities {
   readonly attributes: Ability;
   /** Localhost listeners are reachable at the guest's address. */
   readonly forwarding: Ability;
-  /** The kernel gives their connections to them, not the daemon. */
+  /** The kernel connects clients to them directly, without the daemon. */
   readonly steering: Ability;
 }
 
-/** What the cgroups of the workload can. */
+/** What the cgroups of the workload support. */
 export interface CgroupAbilities {
   /** Why the workload cannot be frozen, or null. */
   readonly obstacle: string | null;
@@ -83,7 +83,7 @@ function collapseObstacle(): string | null {
     : null;
 }
 
-/** Tries it on a file without a name. */
+/** Tries to set one on an unnamed file. */
 async function attributeObstacle(directory: string): Promise<string | null> {
   try {
     await using file = await open(directory, O_TMPFILE | constants.O_WRONLY, 0o600);

@@ -2,7 +2,7 @@ import type { User, UserDatabase } from '../../os/users.ts';
 
 type Variables = Readonly<Record<string, string>>;
 
-/** The settings, for a later program. */
+/** The settings, as handed to a later program. */
 export interface GuestState {
   readonly accessToken: string | null;
   readonly defaultUser: string;

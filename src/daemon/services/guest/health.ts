@@ -18,7 +18,7 @@ export interface HealthReport {
   readonly abilities: Abilities;
 }
 
-/** Tells the state of the daemon and what this guest can. */
+/** Reports the state of the daemon and what this guest can do. */
 export class Health {
   readonly #sources: HealthSources;
   readonly #since = new Date(Date.now() - process.uptime() * 1000).toISOString();

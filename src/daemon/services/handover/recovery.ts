@@ -12,23 +12,23 @@ import { checkHead, type Head } from './state.ts';
 /** The settings of the guest. */
 export interface Settings {
   readonly guest: GuestState;
-  /** Of the last /init that was applied, as a decimal number of nanoseconds; null: none. */
+  /** The time of the last /init that was applied, as a decimal number of nanoseconds; null: none. */
   readonly initTimestamp: string | null;
   readonly volumes: readonly VolumeState[];
 }
 
 type Record = ProcessRecord | ({ readonly about: 'settings' } & Settings);
 
-/** What a daemon that was killed has left. */
+/** What a killed daemon has left. */
 export interface Found extends Recovered {
   readonly settings: Settings | null;
-  /** To be called when everything is kept again. */
+  /** Call it when everything is recorded again. */
   readonly forget: () => void;
 }
 
 /**
- * Reads the records of a daemon that was killed. Those of a version that this program cannot read stay in the store, for
- * another one; `onRefused` is told why.
+ * Reads the records of a killed daemon. Those of a version that this program cannot read stay in the store for another
+ * one; `onRefused` gets the reason.
  */
 export function recover(
   store: RecordStore,

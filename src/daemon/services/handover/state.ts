@@ -22,12 +22,12 @@ export interface Head {
   readonly build: string;
 }
 
-/** What a later program of this process continues with. */
+/** The state that a later program of this process continues with. */
 export interface Handover {
   /** Descriptor of the listening socket. */
   readonly listener: number;
   readonly guest: GuestState;
-  /** Of the last /init that was applied, as a decimal number of nanoseconds; null: none. */
+  /** The time of the last /init that was applied, as a decimal number of nanoseconds; null: none. */
   readonly initTimestamp: string | null;
   readonly volumes: readonly VolumeState[];
   readonly watches: readonly WatchState[];
@@ -63,12 +63,12 @@ function parse(descriptor: number): Head {
   return state;
 }
 
-/** What a program of this version writes. */
+/** The head that a program of this version writes. */
 export function headOf(build: string): Head {
   return { version: VERSION, readableBy: VERSION, build };
 }
 
-/** Throws `failed_precondition` when this program cannot read what has that head. */
+/** Throws `failed_precondition` when this program cannot read a state with that head. */
 export function checkHead(state: Head): void {
   if (state.version >= OLDEST && state.readableBy <= VERSION) return;
   const reads = OLDEST === VERSION ? `version ${VERSION}` : `versions ${OLDEST} to ${VERSION}`;

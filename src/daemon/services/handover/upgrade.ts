@@ -4,7 +4,7 @@ import { messageOf } from '../../../base/errors.ts';
 import { type Command, tryProgram } from '../../os/program.ts';
 import { writeState } from './state.ts';
 
-/** The flag that makes the daemon do only that. */
+/** The flag that makes the daemon run only the trial. */
 const TRIAL_FLAG = '--try-upgrade';
 
 export interface UpgradeOptions {
@@ -18,7 +18,7 @@ export interface UpgradeOptions {
   readonly lock: () => Disposable;
   /** Throws when the program cannot be replaced now. */
   readonly assertPossible: () => void;
-  /** Replaces the program; returns or throws only when that has failed. */
+  /** Replaces the program; returns or throws only on failure. */
   readonly replace: () => Promise<void>;
   readonly onFailure: (reason: string) => void;
 }

@@ -37,7 +37,7 @@ const CERTIFICATE = /-----BEGIN CERTIFICATE-----[A-Za-z\d+/=\s]+-----END CERTIFI
 
 /**
  * Adds the certificates in `pem` to the guest's trust store and removes those of the previous call; the system's own
- * are kept. Empty: only removes. Throws `invalid_argument` if `pem` contains no certificate or an invalid one.
+ * stay. Empty: only removes. Throws `invalid_argument` if `pem` contains no certificate or an invalid one.
  */
 export async function trust(pem: string, store: TrustStore): Promise<void> {
   const wanted = certificatesIn(pem);
@@ -68,7 +68,7 @@ export function trustVariables({ bundle, local }: TrustStore): Record<string, st
   const all = ['SSL_CERT_FILE', 'CURL_CA_BUNDLE', 'REQUESTS_CA_BUNDLE', 'GIT_SSL_CAINFO', 'AWS_CA_BUNDLE'];
   return {
     ...Object.fromEntries(all.map((name) => [name, bundle])),
-    // These add to their own.
+    // The programs that read this add it to their own certificates.
     NODE_EXTRA_CA_CERTS: local,
     DENO_CERT: local,
   };

@@ -18,7 +18,7 @@ export interface InitReport {
 export interface InitCall {
   readonly request: InitRequest;
   readonly report: InitReport;
-  /** Whether a request with the same time has been begun before. */
+  /** Whether a request with the same time was begun before. */
   readonly isRepeated: boolean;
   /** Aborts when the client has gone. */
   readonly gone: AbortSignal;
@@ -29,7 +29,7 @@ export interface InitCall {
 /** `unless stale`: not for a request that is not newer than the last one applied. */
 type Condition = 'unless stale' | 'always';
 
-/** A step that only takes moments. */
+/** A step that never waits. */
 export interface QuickStep {
   readonly name: string;
   readonly runs: Condition;
@@ -64,14 +64,14 @@ const NEVER = new AbortController().signal;
 
 /**
  * The platform's call after each boot and resume. The platform gives up a call after 50 ms and repeats it until one
- * succeeds: quick steps are done at once by each call, what lasts longer goes on without its caller, and is shared by
- * those that follow (docs/decisions/036-init-under-retries.md).
+ * succeeds. So each call does the quick steps at once; what takes longer goes on without its caller, and later calls
+ * share it (docs/decisions/036-init-under-retries.md).
  */
 export class Init {
   readonly #steps: InitSteps;
   readonly #lasting: readonly { readonly step: LastingStep; readonly runs: SharedRuns }[];
   readonly #waiting = new WaitingCalls();
-  /** Of the newest request that was begun, and of the newest one that was applied completely. */
+  /** The times of the newest request that was begun, and of the newest that was applied completely. */
   #begunNs: bigint | null = null;
   #appliedNs: bigint | null = null;
 

@@ -7,9 +7,9 @@ import { WaitingCalls } from './waiting-calls.ts';
 
 /** Longest wait of a caller of `check`, in milliseconds. */
 const CHECK_LIMIT_MS = 1000;
-/** The same while it is unknown whether there is a service, in milliseconds: the platform gives up after 50 ms. */
+/** The limit while it is unknown whether there is a service, in milliseconds: the platform gives up after 50 ms. */
 const UNKNOWN_LIMIT_MS = 25;
-/** How long an outcome may decide about calls that have arrived after it, in nanoseconds. */
+/** How long a result may decide calls that arrived after it, in nanoseconds. */
 const RECENT_NS = 1_000_000_000n;
 /** Interval of reads while calls wait, in milliseconds: one that was under way at a pause gets no response. */
 const INTERVAL_MS = 50;
@@ -99,12 +99,12 @@ export class MetadataReader implements Disposable {
     }
   }
 
-  /** Reads soon, in the background: the metadata may be others now. */
+  /** Reads soon, in the background: the metadata may have changed. */
   refresh(): void {
     void this.#read(READ_LIMIT_MS).catch(() => {});
   }
 
-  /** Nothing that was read before decides about later calls: a pause begins. */
+  /** A pause begins: earlier results no longer decide calls. */
   forget(): void {
     this.#latest = null;
     this.#oldestNs = process.hrtime.bigint();
@@ -135,7 +135,7 @@ export class MetadataReader implements Disposable {
     try {
       await this.#read(isLong ? LONG_READ_LIMIT_MS : READ_LIMIT_MS);
     } catch (error) {
-      // That one was ended here says nothing to callers.
+      // A read that was ended here says nothing to callers.
       if (!isTimeout(error)) for (const { onFailure } of this.#waiting) onFailure(error);
     } finally {
       if (isLong) this.#isReadingLong = false;

@@ -2,8 +2,9 @@ import { isIPv4 } from 'node:net';
 import { type Route, routeTo, setRouteTo } from '../../os/default-route.ts';
 
 /**
- * The route to the metadata service, which a program of the guest can break by accident: a VPN, or a bridge on all link-local
- * addresses. It is known from the start of the daemon, or from the last time the service answered.
+ * The route to the metadata service, which a program of the guest can break by accident, such as a VPN, or a bridge on
+ * all link-local addresses. The good route is that at the start of the daemon, or the last one by which the service
+ * answered.
  */
 export class MetadataRoute {
   readonly #address: string;
@@ -21,18 +22,18 @@ export class MetadataRoute {
     this.#known = routeTo(address);
   }
 
-  /** Reads from the service; the route by which it answered is the one that is known from then on. */
+  /** Reads from the service, and remembers the route by which it answered. */
   async learnBy<T>(read: () => Promise<T>): Promise<T> {
     const before = await routeTo(this.#address);
     const answer = await read();
-    // Otherwise it was changed meanwhile, and may be what nobody would answer by.
+    // Otherwise it changed meanwhile, and may be one by which nobody would answer.
     if (before && isSame(before, await routeTo(this.#address))) this.#known = Promise.resolve(before);
     return answer;
   }
 
   /**
-   * The service has not answered. When its address has no route now, or another one than before, sets that again, for this
-   * address alone; returns it, and null when nothing was wrong. Throws when it cannot be set.
+   * Call it when the service has not answered. If its address now has no route, or another one, restores the route, for
+   * this address alone, and returns it; null when nothing was wrong. Throws when it cannot be set.
    */
   repair(): Promise<Route | null> {
     this.#repair ??= this.#repairNow().finally(() => {

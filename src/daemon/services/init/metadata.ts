@@ -7,11 +7,11 @@ export interface Metadata {
   readonly templateID: string | null;
   /** SHA-512 in hex of the access token that /init may set; the hash of the empty string allows resetting it. */
   readonly accessTokenHash: string | null;
-  /** Of the platform's log collector, as it is told: not checked. */
+  /** The address of the platform's log collector, as received: not checked. */
   readonly address: string | null;
 }
 
-/** What a platform without a metadata service has. */
+/** The metadata of a platform without a metadata service. */
 export const NO_METADATA: Metadata = {
   sandboxID: null,
   templateID: null,
@@ -51,7 +51,7 @@ export async function readMetadata(url: URL, signal: AbortSignal): Promise<Metad
   }
 }
 
-/** Those of an older platform, too. */
+/** Includes the members of older platforms. */
 type MemberName = keyof Metadata | 'instanceID' | 'envID';
 
 /** Ignores unknown members. Errors do not quote the response, which is secret. */

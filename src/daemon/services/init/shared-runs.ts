@@ -31,7 +31,7 @@ export class SharedRuns {
     }
   }
 
-  /** Ends the wait for what no longer is what was asked for last. */
+  /** Ends the waits for a run that is no longer the latest wanted. */
   #find(key: string): Run | null {
     if (this.#next?.key === key) return this.#next;
     const displaced = this.#next;

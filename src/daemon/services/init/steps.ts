@@ -83,7 +83,7 @@ function quickSteps(dependencies: InitDependencies): QuickStep[] {
     unlessStale('identity', ({ request }) => {
       if (resumes.isNew(request)) metadata?.refresh();
     }),
-    // When everything quick is ready for the workload; also after a failed step.
+    // After everything quick is ready for the workload; also after a failed step.
     always('thaw', () => freezer.thaw()),
   ];
 }
@@ -176,9 +176,9 @@ const BEHIND_NS = 50_000_000n;
 const AHEAD_NS = 5_000_000_000n;
 
 /**
- * Sets the clock if it is more than 50 ms behind, as after a pause, or 5 s ahead. More tolerant ahead: the request was
- * in transit for some time, and programs do not expect the clock to go back. Once for a time: it is past when the request
- * is repeated.
+ * Sets the clock if it is more than 50 ms behind, as after a pause, or 5 s ahead. It is more tolerant ahead, since the
+ * request was in transit for some time and programs do not expect the clock to go back. Only once per timestamp: a
+ * repeated request carries one that is past.
  */
 function setClock(clock: Clock, { request: { timestampNs }, isRepeated, ageNs }: InitCall): void {
   if (timestampNs === null || isRepeated) return;

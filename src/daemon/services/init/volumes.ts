@@ -20,7 +20,7 @@ export interface MountTools {
   readonly mount: string;
   readonly bind: string;
   readonly unmount: string;
-  /** Possible paths of the NFS helper, mount.nfs(8). */
+  /** Where the NFS helper may be, mount.nfs(8). */
   readonly helpers: readonly string[];
   /** Timeout of each tool in milliseconds; mount(8) waits over a minute for a missing server. */
   readonly limitMs: number;
@@ -43,7 +43,7 @@ const OPTIONS = 'soft,proto=tcp,timeo=100,retrans=2,retry=0';
 /** Options of umount(8) that avoid any access to the mounted file system, which may block. */
 const LAZILY = ['--lazy', '--internal-only', '--no-canonicalize', '--'];
 
-/** Volumes that are mounted at the same time. */
+/** Volumes that are mounted concurrently. */
 const MAX_CONCURRENT = 8;
 
 /** Owner of directories that are created. */
@@ -55,7 +55,7 @@ interface MountedVolume {
   readonly mount: Mount;
 }
 
-/** A mounted volume, for a later program. */
+/** A mounted volume, as handed to a later program. */
 export interface VolumeState extends MountedVolume {
   readonly path: string;
 }
@@ -213,7 +213,7 @@ async function openMountPoint(path: string, lanes: Lanes): Promise<Place> {
   }
 }
 
-/** Rejects all that mount(8) could take for an option or another type of mount. */
+/** Rejects anything that mount(8) could take for an option or another type of mount. */
 function verify({ nfsTarget, path }: VolumeMount): void {
   if (!/^(\[[\da-fA-F:.%\w]+\]|[^-:/\s][^:/\s]*):\/\S*$/.test(nfsTarget)) {
     throw new EnvdError('invalid_argument', `nfs_target must be host:/path: '${nfsTarget}'`);

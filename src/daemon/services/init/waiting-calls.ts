@@ -1,7 +1,7 @@
 import { onAbort } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
 
-/** Calls that wait at the same time. */
+/** The most calls that may wait. */
 const LIMIT = 64;
 
 /** The place of a call that waits. */
@@ -11,8 +11,8 @@ export interface Place extends Disposable {
 }
 
 /**
- * A bounded number of waiting calls. A further one displaces the oldest, which is refused: those who wait in vain cannot
- * lock out the one who need not wait for long.
+ * A bounded number of waiting calls. A further one displaces the oldest, which is refused: callers who wait in vain
+ * cannot lock out one who would be served soon.
  */
 export class WaitingCalls {
   /** A function for each waiting call that refuses it, the oldest first. */

@@ -3,24 +3,24 @@ import { Relay, type RelayPipes } from '../../os/relay.ts';
 import { resetSocket } from '../../os/socket-handle.ts';
 import type { Steering } from '../../os/steering.ts';
 
-/** Connections of all forwards together. */
+/** The most connections of all forwards together. */
 const MOST_CONNECTIONS = 2000;
 
 /**
- * Places for connections, of all forwards together. The listeners of one user get as many as they leave free: 1,000 for one
- * user, 500 for a second beside him, 250 for a third.
+ * Limits the connections of all forwards together. The listeners of one user get as many as they leave free: 1,000 for
+ * the first user, 500 for a second, 250 for a third.
  */
 export class ForwardPlaces {
   accepted = 0;
   refused = 0;
   readonly #ofUsers = new Map<number, number>();
 
-  /** Connections now. */
+  /** The number of connections now. */
   get open(): number {
     return [...this.#ofUsers.values()].reduce((sum, count) => sum + count, 0);
   }
 
-  /** False, and counted as refused, when there is none for a listener of this user. */
+  /** Takes a place; false, and counted as refused, when none is free for a listener of this user. */
   take(uid: number): boolean {
     const own = this.#ofUsers.get(uid) ?? 0;
     const isFree = own < MOST_CONNECTIONS - this.open;
@@ -83,8 +83,8 @@ export class Forward implements Disposable {
   }
 
   /**
-   * Takes the port, and what is not steered. Throws EADDRINUSE when somebody else listens there, EADDRNOTAVAIL without
-   * the address.
+   * Listens on the port, for connections that are not steered. Throws EADDRINUSE when somebody else listens there,
+   * EADDRNOTAVAIL without the address.
    */
   async listen(host: string): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();

@@ -6,17 +6,17 @@ import type { Steering, SteeringState } from '../../os/steering.ts';
 import { Forward, ForwardPlaces, type Listener } from './forward.ts';
 import { fairShares } from './shares.ts';
 
-/** Interval of looks at the listening sockets, in milliseconds. */
+/** How often the listening sockets are read, in milliseconds. */
 const INTERVAL_MS = 700;
-/** Looks after which the guest's address is read again, and a port that could not be listened on is tried again. */
+/** After this many reads the guest's address is read again, and ports that could not be listened on are tried again. */
 const SLOW = 10;
-/** A look may take this share of a core until the next one. */
+/** Reading may take this share of a core. */
 const MOST_SHARE = 0.05;
-/** Ports that are begun at one look. */
+/** The most ports that are added after one read. */
 const MAX_NEW = 128;
-/** Of rpcbind, which programs of the guest use that mount NFS, and which is at localhost so as not to be reachable. */
+/** The port of rpcbind, which NFS mounts in the guest use. It is at localhost so that it cannot be reached from outside. */
 const PRIVATE_PORT = 111;
-/** Ports named in a line of the log. */
+/** The most ports that a log line names. */
 const MAX_NAMED = 16;
 
 export interface ForwardsOptions {
@@ -24,7 +24,7 @@ export interface ForwardsOptions {
   readonly maxPorts: number;
   /** null: all connections go through the daemon. */
   readonly steering: Steering | null;
-  /** Why it is null. */
+  /** Why `steering` is null. */
   readonly steeringObstacle: string | null;
   /** Reads the listening sockets, with those at `address`. */
   read(address: string): Promise<ListeningSockets>;
@@ -32,9 +32,9 @@ export interface ForwardsOptions {
   address(): Promise<string | null>;
   /** The daemon's port, which is never forwarded. */
   ownPort(): number;
-  /** While true, nothing is looked at or changed. */
+  /** While true, nothing is read or changed. */
   isPaused(): boolean;
-  /** Called with the ports that have come and gone. */
+  /** Called with the ports that were added and removed. */
   onChange(change: { readonly opened: readonly number[]; readonly closed: readonly number[] }): void;
   /** Called with the first error of a series. */
   onFailure(error: unknown): void;
@@ -44,7 +44,7 @@ export interface ForwardsOptions {
 export interface ForwardedPort extends Pick<Listener, 'port' | 'target'> {
   /** Whether the kernel gives new connections to the listener. */
   readonly steered: boolean;
-  /** Those that go through the daemon now. */
+  /** Connections that go through the daemon now. */
   readonly connections: number;
 }
 
@@ -58,7 +58,7 @@ export class Forwards implements Disposable {
   readonly #pipes = new RelayPipes();
   readonly #stop = new AbortController();
   readonly #forwards = new Map<number, Forward>();
-  /** Ports that could not be listened on: somebody else's, or not for us. */
+  /** Ports that could not be listened on: taken by somebody else, or refused. */
   readonly #failed = new Set<number>();
   #address: string | null = null;
   #previous: ListeningSockets | null = null;
@@ -84,12 +84,12 @@ export class Forwards implements Disposable {
     return this.#options.steering?.handOver();
   }
 
-  /** Connections that have been steered. */
+  /** The number of connections that were steered. */
   get steered(): number {
     return this.#options.steering?.accepted ?? 0;
   }
 
-  /** How many ports there are. */
+  /** The number of forwarded ports. */
   get size(): number {
     return this.#forwards.size;
   }
@@ -114,7 +114,7 @@ export class Forwards implements Disposable {
     const { signal } = this.#stop;
     let failed = false;
     let took = 0;
-    // At first the daemon starts.
+    // Waits first: the daemon is still starting.
     while (await hasPassed(Math.max(INTERVAL_MS, took / MOST_SHARE), signal)) {
       const before = process.threadCpuUsage();
       try {
@@ -157,7 +157,7 @@ export class Forwards implements Disposable {
     debug('ports', 'address', () => ({ address }));
   }
 
-  /** What listens at a loopback address, and whose port nobody has at an address that we would take. */
+  /** Listeners at a loopback address whose port nobody uses at an address that we would listen on. */
   #wanted(found: ListeningSockets): Map<number, Listener> {
     const wanted = new Map<number, Listener>();
     const taken = new Set([this.#options.ownPort(), PRIVATE_PORT]);
@@ -170,7 +170,7 @@ export class Forwards implements Disposable {
     return wanted;
   }
 
-  /** Those that are within the limit and the shares of their users: what is forwarded before what is not yet. */
+  /** The listeners within the limit and their users' shares; those already forwarded come first. */
   #chosen(wanted: ReadonlyMap<number, Listener>): Map<number, Listener> {
     const { forwarded = [], others = [] } = Object.groupBy(wanted.values(), (listener) =>
       isEqual(listener, this.#forwards.get(listener.port)?.listener) ? 'forwarded' : 'others',
@@ -190,12 +190,12 @@ export class Forwards implements Disposable {
     return gone.map(({ listener }) => listener.port);
   }
 
-  /** Those that are to be begun now. */
+  /** The listeners to forward now. */
   #new(chosen: ReadonlyMap<number, Listener>): Listener[] {
     const found = [...chosen.values()].filter(
       ({ port }) => !this.#forwards.has(port) && !this.#failed.has(port),
     );
-    // The rest has its turn at the next look.
+    // The rest follows after the next read.
     if (found.length > MAX_NEW) this.#previous = null;
     return found.slice(0, MAX_NEW);
   }

@@ -1,12 +1,11 @@
 import type { Listener } from './forward.ts';
 
-/** Of the ports that are forwarded, those of one user. */
+/** The share of all forwarded ports that one user may have. */
 const USER_SHARE = 0.5;
 
 /**
- * At most `most` of the listeners: one of each user, then a second of each, and so on, so that no user, and no number
- * of users with many, keeps another from the first; half of all of one user. Of one user, and of several with as many,
- * those come first that are first.
+ * Chooses at most `most` listeners: one of each user, then a second of each, and so on, so that nobody can keep another
+ * user from the first. One user gets at most half. Among listeners of equal rank, the first ones are chosen.
  */
 export function fairShares(listeners: Iterable<Listener>, most: number): Listener[] {
   const share = Math.max(1, Math.floor(most * USER_SHARE));

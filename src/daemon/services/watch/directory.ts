@@ -6,7 +6,7 @@ import type { Releasable } from './releases.ts';
 /** PATH_MAX of limits.h: no system call takes a longer path. */
 const LONGEST_PATH = 4096;
 
-/** What a directory needs of its tree. */
+/** What a directory needs from its tree. */
 export interface EventSink {
   handle(directory: Directory, event: InotifyEvent): void;
   /** Removes the directory's kernel watch. */
@@ -52,13 +52,13 @@ export class Directory implements Subscriber, Releasable {
   look: Look | null = null;
   /** Number of failed attempts to find it. */
   misses = 0;
-  /** Number of attempts that changes of the file system have outrun. */
+  /** Number of attempts that were outrun by changes of the file system. */
   outran = 0;
   /** How often it was moved. */
   moves = 0;
   /** Between IN_MOVED_FROM and IN_MOVED_TO, of the directory that moves: what waits for its arrival. */
   moving: Moving | null = null;
-  /** Removed from the tree, with all below. */
+  /** Whether it was removed from the tree, with everything below. */
   gone = false;
 
   readonly #sink: EventSink;
