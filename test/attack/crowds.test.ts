@@ -110,6 +110,8 @@ test('one connection too many closes the oldest that was never answered, then th
   const answeredClosed = closed(answered);
   await once(await connected(daemon, HEALTH), 'data');
   await answeredClosed;
+  const metrics = await fetch(`${daemon.url}/metrics`, { headers: { accept: 'text/plain' } });
+  expect(await metrics.text()).toMatch(/^envd_connections_limited_total\{action="closed"\} [3-9]$/m);
 });
 
 test('when all connections are in use, another one is refused, and served again when one has ended', async () => {

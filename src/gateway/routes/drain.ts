@@ -27,5 +27,5 @@ export class Drain {
 }
 
 function connectionsOf(server: Server): Promise<number> {
-  return new Promise((resolve) => server.getConnections((_error, count) => resolve(count ?? 0)));
+  return new Promise((resolve) => server.getConnections((_error, count) => resolve(count)));
 }

@@ -1,8 +1,11 @@
+import { once } from 'node:events';
 import { mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
 import { constants, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, afterEach, expect, test, vi } from 'vitest';
-import { readListeningSockets } from '../../../../src/daemon/os/listening-sockets.ts';
+import process from 'node:process';
+import { afterAll, afterEach, expect, onTestFinished, test, vi } from 'vitest';
+import { eachListeningSocket, readListeningSockets } from '../../../../src/daemon/os/listening-sockets.ts';
 import { native } from '../../../../src/daemon/os/native.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'envd-sockets-'));
@@ -34,4 +37,18 @@ test('a kernel without CONFIG_INET_DIAG does not pass for one on which nothing l
 test('a kernel without IPv6 tells what listens at addresses of IPv4', async () => {
   vi.spyOn(native, 'openSocketDiagnosis').mockImplementationOnce(nothing).mockImplementationOnce(unknown);
   expect(await readListeningSockets('127.0.0.1')).toEqual(new Set());
+});
+
+test.each([
+  ['127.0.0.1', '127.0.0.1'],
+  ['0.0.0.0', 'any address'],
+  ['127.0.0.2', 'this address'],
+])('a listener at %s is found with its port, place and owner', async (address, place) => {
+  const server = createServer().listen(0, address);
+  onTestFinished(() => void server.close());
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  const found: unknown[] = [];
+  eachListeningSocket(await readListeningSockets('127.0.0.2'), (...each) => found.push(each));
+  expect(found).toContainEqual([port, place, process.geteuid?.()]);
 });
