@@ -1,8 +1,11 @@
 import { execFileSync } from 'node:child_process';
 import { X509Certificate } from 'node:crypto';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { beforeEach, expect, test } from 'vitest';
 import { subjectHash } from '../../../../../src/daemon/services/init/subject-hash.ts';
 import { needs } from '../../../../support/needs.ts';
+import { scratch } from '../../../../support/scratch.ts';
 
 beforeEach(() => needs('openssl'));
 
@@ -20,5 +23,16 @@ test.each([
   const key = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-keyout', '/dev/null'];
   const options = option === '' ? [] : [option];
   const pem = openssl(['req', '-x509', ...key, ...options, '-subj', subject]);
+  expect(subjectHash(new X509Certificate(pem))).toBe(openssl(['x509', '-noout', '-hash'], pem).trim());
+});
+
+test('a subject that is a BMPString, too', () => {
+  const file = join(scratch(), 'openssl.cnf');
+  const config =
+    '[req]\nstring_mask=MASK:0x800\nutf8=yes\nprompt=no\ndistinguished_name=names\n[names]\nCN=Grüße Ω\n';
+  writeFileSync(file, config);
+  const key = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-keyout', '/dev/null'];
+  const pem = openssl(['req', '-x509', ...key, '-config', file]);
+  expect(openssl(['asn1parse'], pem)).toContain('BMPSTRING');
   expect(subjectHash(new X509Certificate(pem))).toBe(openssl(['x509', '-noout', '-hash'], pem).trim());
 });
