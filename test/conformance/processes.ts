@@ -1,4 +1,5 @@
 import { strict as assert } from 'node:assert';
+import { gzipSync } from 'node:zlib';
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { Code } from '@connectrpc/connect';
 import { Signal, type StreamInputRequestSchema } from '../../src/gen/process/process_pb.js';
@@ -166,6 +167,17 @@ export const INPUT = section('6', 'Input and terminals', {
       await daemon.process.closeStdin({ process: byPid(cat.pid) });
       assert.equal(String((await cat.ended).stdout), 'one two');
     }
+  },
+  'Connect-Timeout-Ms 0 is no limit of StreamInput, nor of a compressed call': async (daemon) => {
+    const { pid, ended } = await daemon.start({ process: CAT });
+    const headers = { 'connect-timeout-ms': '0' };
+    await daemon.process.streamInput(messages(first(byPid(pid)), data('all')), { headers });
+    const { status, body } = await daemon.rest('POST', '/process.Process/CloseStdin', {
+      headers: { ...headers, ...JSON_BODY, 'content-encoding': 'gzip' },
+      body: gzipSync(JSON.stringify({ process: { pid } })),
+    });
+    assert.equal(status, 200, String(body));
+    assert.equal(String((await ended).stdout), 'all');
   },
   'StreamInput keeps its process when the tag is given to another': async (daemon) => {
     const tag = `${daemon.run.tag}-moving`;

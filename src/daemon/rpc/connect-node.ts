@@ -27,6 +27,7 @@ import { Sending } from './sending.ts';
 import { COMPRESSED_BYTES } from './unary-answer.ts';
 
 export const COMPRESSIONS = [blamingClient(compressionGzip), blamingClient(compressionBrotli)];
+const TIMEOUT = 'connect-timeout-ms';
 const GRPC_WEB = /^application\/grpc-web/i;
 
 type Body = AsyncIterable<Uint8Array>;
@@ -94,6 +95,8 @@ export async function serveByConnectNode(scope: CallScope, handler: UniversalHan
   const values = createContextValues().set(NODE_CALL, call);
   try {
     const sent = universalRequestFromNodeRequest(request, response, undefined, values);
+    // No limit; connect-node takes it for a deadline that has passed.
+    if (/^0+$/.test(sent.header.get(TIMEOUT) ?? '')) sent.header.delete(TIMEOUT);
     const receiving = new Sending(response, shared.requests);
     const answer = await handler({ ...sent, body: counted(sent.body, receiving) });
     await universalResponseToNodeResponse(
