@@ -5,6 +5,18 @@ export function equalSecrets(a: string, b: string): boolean {
   return timingSafeEqual(digest(a), digest(b));
 }
 
+/**
+ * Whether a header is the secret. Node reads its bytes as Latin-1, which browsers write; most other clients write UTF-8.
+ */
+export function isInHeader(secret: string, header: string): boolean {
+  return equalSecrets(header, secret) || equalSecrets(Buffer.from(header, 'latin1').toString(), secret);
+}
+
+/** The secret as a header that Node can send, in UTF-8. */
+export function headerOf(secret: string): string {
+  return Buffer.from(secret).toString('latin1');
+}
+
 function digest(secret: string): Buffer {
   return hash('sha256', secret, 'buffer');
 }

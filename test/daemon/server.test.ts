@@ -157,6 +157,22 @@ describe('the access token', () => {
   const UNAUTHORIZED =
     'unauthorized access, please provide a valid access token or method signing if supported';
 
+  test('may be any text: its bytes are compared, or what a browser makes of it', async () => {
+    await using locked = await startDaemon();
+    const send = (path: string, token: string, body?: string) =>
+      fetch(locked.url + path, {
+        method: body ? 'POST' : 'GET',
+        headers: { 'x-access-token': token },
+        body: body ?? null,
+      });
+    const bytes = (token: string) => Buffer.from(token).toString('latin1');
+    expect((await send('/init', 'none', '{"accessToken":"tök€n"}')).status).toBe(204);
+    for (const path of ['/envs', '/files?path=/proc/version']) {
+      expect((await send(path, bytes('tök€n'))).status).toBe(200);
+      expect((await send(path, bytes('tökn'))).status).toBe(401);
+    }
+  });
+
   test('is required by REST, unary calls and streams, and never logged', async () => {
     expect((await call('/init', { accessToken: 't0ken-in-use' })).status).toBe(204);
     try {

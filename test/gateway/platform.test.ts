@@ -157,7 +157,10 @@ test('what the platform tells of a sandbox is shown as published clients expect 
 
 test('the metrics of a sandbox are those of its daemon, now', async () => {
   await using daemon = await startDaemon();
-  await gateway.register('measured', daemon.port);
+  // A token may be any text.
+  const [path, accessToken] = [`${daemon.url}/init`, 'tök€n'];
+  await fetch(path, { method: 'POST', body: JSON.stringify({ accessToken }) });
+  await gateway.register('measured', daemon.port, { envdAccessToken: accessToken });
   const { status, body } = await gateway.call('GET /sandboxes/measured/metrics');
   expect([status, body]).toEqual([
     200,

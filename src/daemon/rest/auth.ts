@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../base/errors.ts';
-import { equalSecrets } from '../../base/secrets.ts';
+import { isInHeader } from '../../base/secrets.ts';
 import type { Guest } from '../services/guest/guest.ts';
 import { endUnlessComplete } from './requests.ts';
 
@@ -33,7 +33,7 @@ export function requireAccessToken(app: FastifyInstance, guest: Guest): void {
 /** Whether a request has the access token, if there is one. */
 export function hasAccess({ 'x-access-token': shown }: IncomingHttpHeaders, guest: Guest): boolean {
   if (guest.accessToken === null) return true;
-  return typeof shown === 'string' && equalSecrets(shown, guest.accessToken);
+  return typeof shown === 'string' && isInHeader(guest.accessToken, shown);
 }
 
 function isExempt({ method, routeOptions }: FastifyRequest): boolean {

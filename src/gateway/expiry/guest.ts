@@ -1,6 +1,7 @@
 import { type ClientRequest, type IncomingMessage, request } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { EnvdError, messageOf } from '../../base/errors.ts';
+import { headerOf } from '../../base/secrets.ts';
 import type { Registration } from '../leases/sandbox.ts';
 import { checkResponse } from '../proxy/response-checks.ts';
 import { limitResponse } from '../proxy/upstream-connection.ts';
@@ -120,7 +121,10 @@ async function call(
       path: operation,
       method,
       agent: false,
-      headers: { 'content-length': 0, ...(accessToken !== null && { 'x-access-token': accessToken }) },
+      headers: {
+        'content-length': 0,
+        ...(accessToken !== null && { 'x-access-token': headerOf(accessToken) }),
+      },
       signal: signal ? AbortSignal.any([limit, signal]) : limit,
     });
     const response = await responseTo(outgoing);

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { equalSecrets } from '../../../src/base/secrets.ts';
+import { equalSecrets, headerOf, isInHeader } from '../../../src/base/secrets.ts';
 
 test.each([
   ['', '', true],
@@ -11,4 +11,14 @@ test.each([
   ['', 'token', false],
 ])('%j and %j are equal: %s', (a, b, equal) => {
   expect(equalSecrets(a, b)).toBe(equal);
+});
+
+test.each([
+  ['token', 'token', true],
+  ['tök', 'tök', true],
+  ['tök€', headerOf('tök€'), true],
+  ['tök', 'tok', false],
+  ['tök€', 'tök\u00ac', false],
+])('%j is in the header %j: %s', (secret, header, is) => {
+  expect(isInHeader(secret, header)).toBe(is);
 });

@@ -1,5 +1,5 @@
 import { EnvdError } from '../../../base/errors.ts';
-import { equalSecrets } from '../../../base/secrets.ts';
+import { isInHeader } from '../../../base/secrets.ts';
 import { type FileOperation, verifySignature } from './signature.ts';
 
 export interface FileCredentials {
@@ -23,7 +23,7 @@ export function authorizeFile(accessToken: string | null, credentials: FileCrede
   const { presentedToken, ...request } = credentials;
   if (presentedToken === undefined) {
     verifySignature({ ...request, token: accessToken, now: Math.floor(Date.now() / 1000) });
-  } else if (!equalSecrets(presentedToken, accessToken)) {
+  } else if (!isInHeader(accessToken, presentedToken)) {
     throw new EnvdError('unauthenticated', 'access token present in header but does not match');
   }
 }
