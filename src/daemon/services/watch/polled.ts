@@ -6,6 +6,9 @@ import type { Watch, Watcher, WatchOptions } from './watcher.ts';
 /** Maximum number of events in one answer, which is encoded in one turn of the event loop. */
 const MOST_TAKEN = 8192;
 
+/** Maximum number of watches: clients may forget to remove them. */
+const MOST_WATCHES = 4096;
+
 /** A watch, for a later program. */
 export interface WatchState {
   readonly id: string;
@@ -28,14 +31,23 @@ interface Polled {
 export class PolledWatches implements Disposable {
   readonly #watcher: Watcher;
   readonly #watches = new Map<string, Polled>();
+  readonly #most: number;
+  #starting = 0;
 
-  constructor(watcher: Watcher) {
+  /** `most`: how many watches there may be. */
+  constructor(watcher: Watcher, most = MOST_WATCHES) {
     this.#watcher = watcher;
+    this.#most = most;
   }
 
-  /** Starts a watch; returns its id. Throws as `Watcher.watch` does. */
+  /** Starts a watch; returns its id. Throws as `Watcher.watch` does, and `resource_exhausted` when there are too many. */
   async create(path: string, options: WatchOptions): Promise<string> {
-    const watch = await this.#watcher.watch(path, options);
+    if (this.#watches.size + this.#starting >= this.#most) {
+      const text = `too many watchers: ${this.#most} are open, remove those that are not used`;
+      throw new EnvdError('resource_exhausted', text);
+    }
+    this.#starting++;
+    const watch = await this.#watcher.watch(path, options).finally(() => this.#starting--);
     const id = randomUUID();
     const { recursive, allowNetworkMounts } = options;
     this.#watches.set(id, { path, options: { recursive, allowNetworkMounts }, watch, earlier: [] });

@@ -18,3 +18,24 @@ test('a call is told what has happened just before it', async () => {
   }
   await expect(polled.takeUpToNow('none')).rejects.toMatchObject({ kind: 'not_found' });
 });
+
+test('watches that nobody removes are bounded, also those that are being started', async () => {
+  const directory = scratch();
+  using watcher = new Watcher(testLanes);
+  using polled = new PolledWatches(watcher, 8);
+  const create = (path = directory) => polled.create(path, { recursive: false, allowNetworkMounts: false });
+  const refusal = {
+    kind: 'resource_exhausted',
+    message: expect.stringMatching(/^too many watchers: 8 are open/),
+  };
+  const [first = ''] = await Promise.all(Array.from({ length: 7 }, () => create()));
+  // One that cannot be started counts no more.
+  for (let count = 0; count < 2; count += 1)
+    await expect(create(join(directory, 'none'))).rejects.toMatchObject({ kind: 'not_found' });
+  const last = create();
+  await expect(create()).rejects.toMatchObject(refusal);
+  await last;
+  await expect(create()).rejects.toMatchObject(refusal);
+  polled.remove(first);
+  await create();
+});
