@@ -262,6 +262,25 @@ describe('RPC', () => {
     });
   });
 
+  test.each([
+    ['tag', 'tag'],
+    ['startId', 'start id'],
+  ])('a %s of more than 4096 bytes', async (member, name) => {
+    const start = (length: number) => {
+      const message = Buffer.from(
+        JSON.stringify({ process: { cmd: 'true' }, [member]: 'é'.repeat(length / 2) }),
+      );
+      const envelope = Buffer.alloc(5);
+      envelope.writeUInt32BE(message.length, 1);
+      const headers = { ...withToken, 'content-type': 'application/connect+json' };
+      const body = Buffer.concat([envelope, message]);
+      return fetch(`${daemon.url}/process.Process/Start`, { method: 'POST', headers, body });
+    };
+    expect(await (await start(4096)).text()).toContain('"status":"exit status 0"');
+    const refused = `{"error":{"code":"invalid_argument","message":"${name} is longer than 4096 bytes: 4098"}}`;
+    expect(await (await start(4098)).text()).toContain(refused);
+  });
+
   test('an authorization scheme other than Basic: unauthenticated', async () => {
     const headers = { ...withToken, authorization: 'Bearer x' };
     const response = await post('/filesystem.Filesystem/Stat', { path: '/' }, headers);

@@ -1,4 +1,5 @@
 import { create, type DescMessage, type MessageShape } from '@bufbuild/protobuf';
+import { EnvdError } from '../../base/errors.ts';
 import type { Feed } from '../../base/feed.ts';
 import {
   type ConnectRequestSchema,
@@ -52,6 +53,15 @@ export function startStream(
   };
 }
 
+/** Maximum length of a name that a client gives a process, in bytes: it is kept for 30 s after the end. */
+const MOST_NAMED = 4096;
+
+function short(what: string, name: string): string {
+  const length = Buffer.byteLength(name);
+  if (length <= MOST_NAMED) return name;
+  throw new EnvdError('invalid_argument', `${what} is longer than ${MOST_NAMED} bytes: ${length}`);
+}
+
 async function openStart(
   processes: ProcessTable,
   guest: Guest,
@@ -61,10 +71,10 @@ async function openStart(
   const start = {
     config: configOf(request.process),
     user: callerOf(headers, guest),
-    tag: request.tag ?? null,
+    tag: request.tag === undefined ? null : short('tag', request.tag),
     terminal: request.pty ? sizeOf(request.pty) : null,
     stdin: request.stdin ?? true,
-    startId: request.startId || null,
+    startId: short('start id', request.startId ?? '') || null,
   };
   return processes.start(start, timeoutMs, ({ pid }) => about?.({ pid }));
 }
