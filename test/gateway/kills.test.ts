@@ -49,8 +49,7 @@ async function withSentinels(): Promise<Engine> {
     });
     await master.start();
   };
-  // With one of them, a Sentinel that is starved may make the other one the master.
-  return { flags: [...set.flags, '--redis-replicas=2'], kill };
+  return { flags: set.flags, kill };
 }
 
 /** A sandbox that answers with its name. */

@@ -5,6 +5,7 @@ import { hookCalls, phase, record } from '../support/hook.ts';
 import { owned } from '../support/owned.ts';
 import { startRedis, startSentinel } from '../support/redis-server.ts';
 import { ask, info, startRedisSet } from '../support/redis-set.ts';
+import { startRelay } from '../support/relay.ts';
 import { scratch } from '../support/scratch.ts';
 import { startedAlone } from '../support/started-alone.ts';
 import { until } from '../support/until.ts';
@@ -104,6 +105,40 @@ test('what was answered survives the master, and a change that no replica has is
   for (const name of names) await until('it is reached', async () => (await reach(gateway, name)) === 204);
   await until('changes are taken again', async () => (await register('late')).status === 201);
 });
+
+test('all replicas that are connected have a change when it is answered; one that hangs is not needed', {
+  timeout: 60_000,
+}, async () => {
+  const set = await owned(startRedisSet(1));
+  const master = await set.master();
+  const { relay, replica } = await slowReplica(master.port);
+  const guests = await owned(startGuests(1));
+  const gateway = await owned(startGateway({ args: set.flags }));
+  const register = (sandboxID: string) => gateway.register(sandboxID, guests.ports[0] ?? 0);
+  for (let index = 0; index < 5; index++) {
+    // Held up long enough for the other replica to have it.
+    using _late = relay.inject({ kind: 'delay', from: 'server', piece: 0, at: 0 });
+    await register(`box-${index}`);
+    const key = `{envd-gateway}:sandbox:box-${index}`;
+    expect(await ask(replica.url, (client) => client.exists(key))).toBe(1);
+  }
+  replica.signal('SIGSTOP');
+  for (let index = 0; index < 5; index++) await register(`later-${index}`);
+  replica.signal('SIGCONT');
+  await until('it has them, too', async () =>
+    Boolean(await ask(replica.url, (client) => client.exists('{envd-gateway}:sandbox:later-4'))),
+  );
+});
+
+/** A replica that gets what the relay lets through. */
+async function slowReplica(port: number) {
+  const relay = await owned(startRelay(port));
+  const replica = await owned(startRedis('--replicaof', '127.0.0.1', `${relay.port}`));
+  await until('it follows, too', async () =>
+    /master_link_status:up/.test(await info(replica.url, 'replication')),
+  );
+  return { relay, replica };
+}
 
 test('with --redis-replicas 0 a change is answered at once', async () => {
   const redis = await owned(startRedis());
