@@ -1,4 +1,4 @@
-import Fastify, { type FastifyInstance } from 'fastify';
+import Fastify, { type FastifyInstance, type FastifyReply } from 'fastify';
 import type { Logger } from 'pino';
 import { idsOf, passOnIds } from '../../base/call-ids.ts';
 import { EnvdError, errorBody, HttpError, messageOf, statusOf } from '../../base/errors.ts';
@@ -37,6 +37,9 @@ export interface PlatformParts extends ViewParts {
 const PLATFORM_PATHS =
   /^\/(v\d+\/)?(sandboxes|templates|snapshots|volumes|teams|nodes|api-keys|access-tokens|gateway)(\/|$)/;
 
+/** As long as a request target may be. */
+const MAX_PARAM_LENGTH = 16 * 1024;
+
 declare module 'fastify' {
   interface FastifyRequest {
     /** Null only when no key is required. */
@@ -50,6 +53,9 @@ export function buildPlatform(parts: PlatformParts): FastifyInstance {
   const views = new Views(parts);
   const app = Fastify({
     loggerInstance: logger.child({}, { level: logger.isLevelEnabled('warn') ? 'warn' : logger.level }),
+    // Ids may be longer than the 100 characters that Fastify allows; those that are no ids are not known.
+    routerOptions: { maxParamLength: MAX_PARAM_LENGTH },
+    frameworkErrors: (error, _request, reply) => void sendError(reply, error),
     ajv: { customOptions: { coerceTypes: false, removeAdditional: false, allowUnionTypes: true } },
   }) as unknown as FastifyInstance;
   app.removeAllContentTypeParsers();
@@ -135,15 +141,20 @@ function logOperations(app: FastifyInstance, logger: Logger): void {
   });
 }
 
+function sendError(reply: FastifyReply, error: unknown): FastifyReply {
+  const code = statusOf(error);
+  return reply
+    .code(code)
+    .headers(OWN_HEADERS)
+    .send(errorBody(code, messageOf(error)));
+}
+
 /** Sends every error as `{"code", "message"}`. */
 function shapeErrors(app: FastifyInstance, { targets }: PlatformParts): void {
   app.setErrorHandler((error, request, reply) => {
     const code = statusOf(error);
     if (code >= 500 && code !== 501) request.log.error({ err: error }, 'operation failed');
-    return reply
-      .code(code)
-      .headers(OWN_HEADERS)
-      .send(errorBody(code, messageOf(error)));
+    return sendError(reply, error);
   });
   app.setNotFoundHandler(({ method, url }) => {
     const path = url.split('?', 1)[0] ?? '';

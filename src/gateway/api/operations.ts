@@ -8,6 +8,8 @@ import { isGone, isReachable, isResumable, type Registration, type Sandbox } fro
 import { extend, pause, register, remove, setTimeToLive } from '../leases/transitions.ts';
 import type { Position, Registry } from '../registry/registry.ts';
 import type { Page } from './lists.ts';
+import { Shared } from './shared.ts';
+import { Turns } from './turns.ts';
 import { type Metric, metricOf } from './views.ts';
 
 /** How long a response waits for the thaw of a guest whose deadline was moved while it was frozen, in ms. */
@@ -40,6 +42,9 @@ export interface Listed {
 /** The platform operations. Each throws `not_found` for an id without a record, or with one that is not the caller's. */
 export class Operations {
   readonly #parts: OperationParts;
+  readonly #lists = new Turns();
+  /** By sandbox. */
+  readonly #measures = new Shared<Metric>();
 
   constructor(parts: OperationParts) {
     this.#parts = parts;
@@ -55,8 +60,16 @@ export class Operations {
     return sandbox;
   }
 
-  /** A page of the caller's sandboxes; `next` is where the next one begins, null when this is the last. */
-  async list(caller: Caller | null, page: Page): Promise<Listed> {
+  /**
+   * A page of the caller's sandboxes; `next` is where the next one begins, null when this is the last. Throws an error with status
+   * 429 when too many of a client wait.
+   */
+  list(caller: Caller | null, page: Page): Promise<Listed> {
+    const list = () => this.#list(caller, page);
+    return caller?.kind === 'client' ? this.#lists.take(caller.name, list) : list();
+  }
+
+  async #list(caller: Caller | null, page: Page): Promise<Listed> {
     const { order, limit, startedFrom, matches } = page;
     const owner = caller?.kind === 'client' ? caller.name : null;
     const found: Sandbox[] = [];
@@ -81,9 +94,13 @@ export class Operations {
   async metrics(caller: Caller | null, id: string): Promise<readonly Metric[]> {
     const { sandbox, now } = await this.#find(caller, id);
     if (!isReachable(sandbox, now)) return [];
-    try {
+    const ask = async () => {
       const address = await this.#parts.addresses.resolve(sandbox.address);
-      return [metricOf(await measure({ ...sandbox, address }))];
+      return metricOf(await measure({ ...sandbox, address }));
+    };
+    try {
+      // A guest that does not answer has one connection, however many ask.
+      return [await this.#measures.run(`${id} ${sandbox.incarnation}`, ask)];
     } catch (error) {
       throw new HttpError(502, `sandbox '${id}' tells no metrics: ${messageOf(error)}`);
     }
