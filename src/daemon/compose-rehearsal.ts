@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
 import pino from 'pino';
+import { Connections } from '../base/connections.ts';
 import { EnvdError } from '../base/errors.ts';
 import { ExclusiveLock } from '../base/exclusion.ts';
 import { Transfers } from '../base/tally.ts';
@@ -9,7 +10,6 @@ import type { Config } from './config.ts';
 import { eachListeningSocket, readListeningSockets } from './os/listening-sockets.ts';
 import { wallClock } from './os/machine.ts';
 import { rehearse, type Understudy } from './rehearsal.ts';
-import { Connections } from './rest/connections.ts';
 import { StreamServer } from './rpc/connect-stream.ts';
 import { StreamPlaces } from './rpc/stream-places.ts';
 import { createFileServices } from './services/files/services.ts';

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { Agent, type OutgoingHttpHeaders, request, type Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
-import type { Connections } from './rest/connections.ts';
+import type { Connections } from '../base/connections.ts';
 import type { Codec } from './rpc/codec.ts';
 import { startFrame } from './rpc/process-messages.ts';
 

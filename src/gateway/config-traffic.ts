@@ -5,6 +5,8 @@ import { type AddressRange, readRange } from './access/addresses.ts';
 export interface TrafficConfig {
   /** Proxies in front whose `X-Forwarded-*` is believed; null: none. */
   readonly trustedProxies: readonly AddressRange[] | null;
+  /** The most connections of clients; null: four of ten of the descriptors of the process. */
+  readonly maxConnections: number | null;
   /** The most requests that may be in flight to one sandbox. */
   readonly maxRequests: number;
   /** The same for one client; null: unlimited. */
@@ -18,6 +20,7 @@ export interface TrafficConfig {
 /** Settings without a default. */
 export const OPTIONAL_TRAFFIC = {
   trustedProxies: null,
+  maxConnections: null,
   maxClientRequests: null,
   clientRate: null,
   sandboxRate: null,
@@ -30,6 +33,7 @@ export const TRAFFIC_SETTINGS: readonly Setting[] = [
     'proxies in front whose X-Forwarded-* count',
     parseList(readRange, 'It must be IP addresses or ranges of them, separated by commas.'),
   ),
+  setting('--max-connections <number>', 'limit of connections of clients', parseCount),
   setting('--max-requests <number>', 'limit of requests in flight to one sandbox', parseCount, 4096),
   setting('--max-client-requests <number>', 'limit of requests in flight of one client', parseCount),
   setting('--client-rate <number>', 'limit of requests a second of one client', parseCount),

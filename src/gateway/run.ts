@@ -1,4 +1,5 @@
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import type { AddressInfo } from 'node:net';
 import pino, { type Logger } from 'pino';
 import { openLogOutput } from '../base/log.ts';
@@ -16,7 +17,7 @@ export async function run(): Promise<void> {
   const config = configOrPrint(readConfig());
   if (config === null) return;
   const logger = pino({ level: config.logLevel }, openLogOutput());
-  const front = new Front();
+  const front = new Front(config.maxConnections ?? mostConnections());
   await listen(front, config);
   const { address, port } = front.server.address() as AddressInfo;
   surviveErrors(front, logger);
@@ -39,6 +40,15 @@ export async function run(): Promise<void> {
   }
   if (config.hook === null) logger.warn(NO_HOOK_WARNING);
   logger.info({ address, port, version: config.version }, 'ready');
+}
+
+/** The part of the descriptors that clients may have: a request takes another one, and hooks, guests and the registry need some. */
+const CLIENTS_PART = 0.4;
+
+function mostConnections(): number {
+  // Node has raised the soft limit to the hard one.
+  const [, limit = '1024'] = /^Max open files +(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? [];
+  return Math.floor(CLIENTS_PART * Number(limit));
 }
 
 const NO_HOOK_WARNING =

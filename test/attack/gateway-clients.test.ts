@@ -53,9 +53,7 @@ test('a guest that does not tell what it uses has one connection, however many a
   });
   const gateway = await startWithKeys();
   await gateway.register('box', (server.address() as AddressInfo).port, { owner: 'ada', timeout: 600 });
-  const asked = Array.from({ length: 50 }, () =>
-    gateway.call('GET /sandboxes/box/metrics', undefined, ADA),
-  );
+  const asked = Array.from({ length: 50 }, () => gateway.call('GET /sandboxes/box/metrics', undefined, ADA));
   await until('the guest is asked', () => waiting.length > 0);
   // Behind those that have been sent.
   for (let index = 0; index < 5; index++) await gateway.call('GET /sandboxes/box', undefined, ADA);

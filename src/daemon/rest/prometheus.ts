@@ -2,6 +2,7 @@ import { readdirSync } from 'node:fs';
 import { basename } from 'node:path';
 import { type ELDHistogram, monitorEventLoopDelay } from 'node:perf_hooks';
 import type { CallTally } from '../../base/call-tally.ts';
+import type { Connections } from '../../base/connections.ts';
 import type { Durations, Transfers } from '../../base/tally.ts';
 import type { Unread } from '../../base/unread.ts';
 import { INTERFACE_VERSION } from '../../base/version.ts';
@@ -11,7 +12,6 @@ import type { ForwardPlaces } from '../services/ports/forward.ts';
 import type { WorkloadCgroups } from '../services/process/cgroups.ts';
 import type { ProcessCounts } from '../services/process/events.ts';
 import { callHistogram } from './call-histogram.ts';
-import type { Connections } from './connections.ts';
 import { by, CONTENT_TYPES, Page, type TextFormat, type Values } from './metrics-page.ts';
 
 interface Freezing {

@@ -7,6 +7,7 @@ import {
   lacksHost,
   refuseExpectation,
 } from '../../base/client-errors.ts';
+import { Connections } from '../../base/connections.ts';
 import { refuse, type Told } from './answers.ts';
 import { requestFrom, upgradeFrom } from './downstream.ts';
 import { Drain } from './drain.ts';
@@ -65,7 +66,8 @@ export class Front {
   readonly #context = new ConnectionContext();
   #handler: Handler = REFUSING;
 
-  constructor() {
+  /** @param maxConnections that clients may have */
+  constructor(maxConnections: number) {
     this.server = createServer({
       keepAliveTimeout: KEEP_ALIVE_MS,
       requestTimeout: 0,
@@ -78,12 +80,16 @@ export class Front {
       shouldUpgradeCallback: isWebSocket,
     });
     this.#context.follow(this.server);
+    const connections = new Connections(maxConnections);
+    connections.guard(this.server);
     this.server.on('request', (request, response) => this.#onRequest(request, response));
     this.server.on('clientError', clientErrorHandler());
     this.server.on('checkExpectation', refuseExpectation);
-    this.server.on('upgrade', (request, socket, head) =>
-      this.#handler.upgrade(request, socket as Socket, head),
-    );
+    this.server.on('upgrade', (request, stream, head) => {
+      const socket = stream as Socket;
+      connections.keep(socket);
+      this.#handler.upgrade(request, socket, head);
+    });
   }
 
   #onRequest(request: IncomingMessage, response: ServerResponse): void {

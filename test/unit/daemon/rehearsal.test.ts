@@ -2,8 +2,8 @@ import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
 import { connect } from 'node:net';
 import { expect, test, vi } from 'vitest';
+import { Connections } from '../../../src/base/connections.ts';
 import { rehearse } from '../../../src/daemon/rehearsal.ts';
-import { Connections } from '../../../src/daemon/rest/connections.ts';
 
 const never = new AbortController().signal;
 const nobody = { token: 'x', asResumed: () => {}, besides: async () => {}, kill: () => {} };

@@ -1,6 +1,6 @@
 import type { Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { closeWith } from '../../base/client-errors.ts';
+import { closeWith } from './client-errors.ts';
 
 /** A connection of Node's HTTP server, with the response that is under way. */
 type HttpSocket = Socket & { readonly _httpMessage?: ServerResponse | null };
@@ -16,6 +16,8 @@ export class Connections {
   readonly #most: number;
   /** The oldest first. */
   readonly #open = new Set<HttpSocket>();
+  /** Those that were upgraded: they have no response any more. */
+  readonly #upgraded = new WeakSet<Socket>();
   #refused = 0;
   #closed = 0;
 
@@ -51,10 +53,15 @@ export class Connections {
     });
   }
 
+  /** A connection that is in use until it is closed. */
+  keep(socket: Socket): void {
+    this.#upgraded.add(socket);
+  }
+
   #makeRoom(): boolean {
     let idle: HttpSocket | null = null;
     for (const socket of this.#open) {
-      if (socket._httpMessage) continue;
+      if (socket._httpMessage || this.#upgraded.has(socket)) continue;
       if (socket.bytesWritten === 0) return this.#close(socket);
       idle ??= socket;
     }
