@@ -3,13 +3,15 @@ import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { cached } from './cache.ts';
+import { CONFIGURATION, compileKernel, fetchSources } from './compiled-kernel.ts';
 import { buildInitrd, fetchKernel, kernelSuite, SUITE } from './kernel.ts';
-import { guestProcessor } from './processor.ts';
+import { FIRECRACKER, guestProcessor } from './processor.ts';
 import { run } from './tools.ts';
 
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
 const file = (path: string) => join(ROOT, path);
 const kernelSources = file('test/support/guest/kernel.ts');
+const compiledSources = file('test/support/guest/compiled-kernel.ts');
 const DISK_SIZE = '1536M';
 /** A server for tests of volumes, started by these tests. */
 const TEST_PACKAGES = ['nfs-kernel-server'];
@@ -43,7 +45,7 @@ export function buildImage(): Image {
     [SUITE, ...TEST_PACKAGES, file('systemd/image/packages.txt')],
     fetching(debootstrap),
   );
-  const kernel = cached(`${prefix}kernel-${kernelSuite()}`, [kernelSources], fetching(fetchKernel));
+  const kernel = buildKernel();
   const inputs = [
     ...builtFiles(dist),
     file('systemd/image/install.sh'),
@@ -64,6 +66,15 @@ export function buildImage(): Image {
     initrd: join(initrd, 'initrd.gz'),
     disk: join(disk, 'disk.ext4'),
   };
+}
+
+/** Returns its directory. */
+function buildKernel(): string {
+  const kind = `${guestProcessor().prefix}kernel-${kernelSuite()}`;
+  if (kernelSuite() !== FIRECRACKER) return cached(kind, [kernelSources], fetching(fetchKernel));
+  const sources = cached('kernel-sources', [compiledSources], fetching(fetchSources));
+  const inputs = [CONFIGURATION, compiledSources, basename(sources)];
+  return cached(kind, inputs, (directory) => compileKernel(directory, sources));
 }
 
 /** Returns its directory. */

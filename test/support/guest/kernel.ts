@@ -18,7 +18,7 @@ export const SUITE = 'bookworm';
 /** Modules for the guest's disk and network. */
 const NEEDED = ['virtio_pci', 'virtio_blk', 'virtio_net', 'ext4'];
 
-/** The release that the guest's kernel comes from: bullseye has 5.10, bookworm 6.1, trixie 6.12. */
+/** The release that the guest's kernel comes from: bullseye has 5.10, bookworm 6.1, trixie 6.12; or FIRECRACKER. */
 export function kernelSuite(): string {
   return process.env.ENVD_GUEST_KERNEL || SUITE;
 }
@@ -79,11 +79,12 @@ export function buildInitrd(directory: string, kernel: string, init: string): vo
   cpSync(init, join(root, 'init'));
   chmodSync(join(root, 'init'), 0o755);
   const modules = join(kernel, 'unpacked/lib/modules');
-  const version = readdirSync(modules)[0] ?? '';
-  for (const [index, path] of modulesIn(join(modules, version)).entries()) {
+  const version = readdirSync(modules)[0];
+  const paths = version === undefined ? [] : modulesIn(join(modules, version));
+  for (const [index, path] of paths.entries()) {
     // In the order of their names, which is that of their dependencies.
     const name = `${String(index).padStart(2, '0')}-${basename(path)}`;
-    cpSync(join(modules, version, path), join(root, 'modules', name));
+    cpSync(join(modules, version ?? '', path), join(root, 'modules', name));
     if (name.endsWith('.xz')) run('xz', ['-d', join(root, 'modules', name)]);
   }
   run('sh', ['-c', 'find . | cpio --quiet -o -H newc | gzip >../initrd.gz'], root);

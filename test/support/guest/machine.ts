@@ -110,13 +110,18 @@ export class Machine implements AsyncDisposable {
     const control = join(directory, `${port}.qmp`);
     const memory = `memory-backend-file,id=m0,size=${MEMORY},mem-path=${join(directory, 'memory')},share=${share}`;
     const drive = `id=d,file=${join(directory, 'disk.qcow2')},format=qcow2,if=none,snapshot=${snapshot}`;
-    const { qemu: program, machine, cpu, console } = guestProcessor();
+    const { qemu: program, machine, transport, cpu, console } = guestProcessor();
     const args = [
       ...['-M', `${machine},memory-backend=m0`, '-accel', 'tcg,tb-size=512', '-cpu', cpu, '-m', MEMORY],
       ...['-object', memory, '-nodefaults', '-no-user-config', '-display', 'none', '-no-reboot'],
       ...['-kernel', image.kernel, '-initrd', image.initrd, '-append', `console=${console} ${COMMAND_LINE}`],
-      ...['-drive', drive, '-device', 'virtio-blk-pci,drive=d'],
-      ...['-netdev', `user,id=n,hostfwd=tcp:127.0.0.1:${port}-:49983`, '-device', 'virtio-net-pci,netdev=n'],
+      ...['-drive', drive, '-device', `virtio-blk-${transport},drive=d`],
+      ...[
+        '-netdev',
+        `user,id=n,hostfwd=tcp:127.0.0.1:${port}-:49983`,
+        '-device',
+        `virtio-net-${transport},netdev=n`,
+      ],
       ...['-serial', `file:${consoleOf(directory, port)}`, '-qmp', `unix:${control},server=on,wait=off`],
     ];
     const qemu = spawn(program, [...args, ...more], {
