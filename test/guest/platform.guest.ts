@@ -2,8 +2,9 @@ import { hash } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { describe, expect, onTestFinished, test } from 'vitest';
+import { describe, expect, onTestFinished, type TestOptions, test } from 'vitest';
 import { booted, whenBooted } from '../support/guest/booted.ts';
+import { FIRECRACKER } from '../support/guest/processor.ts';
 import { type RunningGuest, resumed, resumedIn } from '../support/guest/resumed.ts';
 
 /** Concurrent calls on a volume: more than Node's default number of pool threads, fewer than the image's. */
@@ -68,7 +69,12 @@ describe('the metadata service', whenBooted, () => {
   });
 });
 
-describe('a volume', whenBooted, () => {
+const whenServed: TestOptions =
+  process.env.ENVD_GUEST_KERNEL === FIRECRACKER
+    ? { skip: true, meta: { notRun: `the kernel '${FIRECRACKER}' has no NFS server` } }
+    : whenBooted;
+
+describe('a volume', whenServed, () => {
   const EXPORT = '/srv/export';
   const MOUNT = '/mnt/volume';
   const SERVER = '10.9.9.9';
