@@ -18,7 +18,7 @@ import type {
   Offsets,
   ProcessEvent,
 } from '../services/process/events.ts';
-import type { ProcessConfig } from '../services/process/process-state.ts';
+import type { ProcessConfig } from '../services/process/process-config.ts';
 import type { Selector } from '../services/process/selector.ts';
 import { type Codec, encodeFrame } from './codec.ts';
 

@@ -1,6 +1,6 @@
 import type { Logger } from 'pino';
 import type { EndEvent } from './events.ts';
-import type { ProcessConfig } from './process-state.ts';
+import type { ProcessConfig } from './process-config.ts';
 
 /** Told when processes start and end. */
 export interface ProcessObserver {

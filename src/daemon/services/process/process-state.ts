@@ -1,14 +1,7 @@
 import type { ProcessExit } from '../../os/spawn.ts';
 import type { ChannelEnds, Channels } from './channels.ts';
 import type { EndEvent, Offsets } from './events.ts';
-
-/** The command that a client asked for, as List shows it. */
-export interface ProcessConfig {
-  readonly command: string;
-  readonly args: readonly string[];
-  readonly environment: Readonly<Record<string, string>>;
-  readonly cwd: string | null;
-}
+import type { ProcessConfig } from './process-config.ts';
 
 /** What a process has been through in an earlier program. */
 export interface ProcessPast {

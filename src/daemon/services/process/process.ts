@@ -9,13 +9,11 @@ import { type EndEvent, endEvent, type Offsets } from './events.ts';
 import { Input } from './input.ts';
 import type { Leaf } from './leaf.ts';
 import type { Output } from './output.ts';
-import type { ProcessConfig, ProcessPast, ProcessState } from './process-state.ts';
+import { type ProcessConfig, shortened } from './process-config.ts';
+import type { ProcessPast, ProcessState } from './process-state.ts';
 import type { Reader } from './reader.ts';
 
-/**
- * How long the end event waits, after the output written before the exit, for background children that hold the pipes open,
- * in milliseconds. Not after a kill.
- */
+/** How long the end event waits for background children that hold the pipes open, in milliseconds. Not after a kill. */
 const PIPE_HOLD_MS = 2000;
 
 /** How long SIGKILL waits for the end of the process, in milliseconds: a process in state D may not end soon. */
@@ -27,7 +25,8 @@ const KILL_WAIT_MS = 250;
  */
 export class ManagedProcess {
   readonly pid: number;
-  readonly config: ProcessConfig;
+  /** What was asked for; `shortened` once it has ended. */
+  config: ProcessConfig;
   readonly tag: string | null;
   /** It had ended when it was reported as started: its end event follows at once, unless others hold its output open. */
   readonly isOver: boolean;
@@ -64,8 +63,7 @@ export class ManagedProcess {
   }) {
     const { past, spawned } = parts;
     ({ pid: this.pid, isOver: this.isOver, isChild: this.#isChild, pidfd: this.#pidfd } = spawned);
-    this.config = parts.config;
-    this.tag = parts.tag;
+    ({ config: this.config, tag: this.tag } = parts);
     this.#channels = parts.channels;
     this.#output = parts.output;
     this.#leaf = parts.leaf;
@@ -262,6 +260,7 @@ export class ManagedProcess {
 
   #ended(event: EndEvent): EndEvent {
     this.#state = 'ended';
+    this.config = shortened(this.config);
     this.#end = event;
     this.#endedAt = monotonicMs();
     this.#output.end(event);

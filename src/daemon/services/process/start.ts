@@ -17,7 +17,7 @@ import type { Leaf } from './leaf.ts';
 import { Output } from './output.ts';
 import type { OnOutput, PipeSource } from './pipe-output.ts';
 import { ManagedProcess } from './process.ts';
-import type { ProcessConfig } from './process-state.ts';
+import type { ProcessConfig } from './process-config.ts';
 
 /** What a client asks to start. */
 export interface StartRequest {

@@ -86,6 +86,20 @@ test('an ended process can be connected to for 30 s', async () => {
   expect((await feed.next())?.[0]?.type).toBe('start');
 });
 
+test('of a long command an ended process keeps a digest, by which a repeated start is known', async () => {
+  const table = newTable();
+  const config = { command: 'true', args: ['x'.repeat(100_000)], environment: { A: '1', B: '2' }, cwd: '/' };
+  const start = (other: Partial<typeof config>) =>
+    table.start({ ...requestFor('true'), startId: 'one', config: { ...config, ...other } }, null);
+  using first = await start({});
+  await table.findRetained({ tag: 'short' }).ended;
+  expect(JSON.stringify(table.findRetained({ tag: 'short' }).config).length).toBeLessThan(200);
+  using again = await start({ environment: { B: '2', A: '1' } });
+  for (const feed of [first, again])
+    expect((await feed.next())?.map(({ type }) => type)).toEqual(['start', 'end']);
+  await expect(start({ args: ['y'.repeat(100_000)] })).rejects.toThrow("start id 'one' belongs to process");
+});
+
 /** The children of this process. */
 function children(): string[] {
   return readdirSync('/proc/self/task').flatMap((thread) =>
