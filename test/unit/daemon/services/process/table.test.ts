@@ -3,10 +3,13 @@ import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { afterEach, expect, test, vi } from 'vitest';
 import { Unread } from '../../../../../src/base/unread.ts';
+import { monotonicMs } from '../../../../../src/daemon/os/machine.ts';
 import { RecordStore } from '../../../../../src/daemon/os/record-store.ts';
+import { UNKNOWN_EXIT } from '../../../../../src/daemon/os/spawn.ts';
 import { UserDatabase } from '../../../../../src/daemon/os/users.ts';
 import { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
 import { WorkloadCgroups } from '../../../../../src/daemon/services/process/cgroups.ts';
+import { NO_ENDS } from '../../../../../src/daemon/services/process/channels.ts';
 import { ProcessTable } from '../../../../../src/daemon/services/process/table.ts';
 import { testLanes } from '../../../../support/lanes.ts';
 import { scratch } from '../../../../support/scratch.ts';
@@ -84,6 +87,40 @@ test('an ended process can be connected to for 30 s', async () => {
   vi.advanceTimersByTime(101);
   expect(() => table.findRetained({ pid: process.pid })).toThrow(`process with pid ${process.pid} not found`);
   expect((await feed.next())?.[0]?.type).toBe('start');
+});
+
+test('ended processes of an earlier program are forgotten each in its time, in whatever order they come', () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  const table = newTable();
+  const zero = { stdout: 0, stderr: 0, pty: 0 };
+  const past = { unwritten: '', isInputClosed: true, isKilled: false, isExpired: false, deadlineAt: null };
+  const usage = { userMicros: 0, systemMicros: 0, peakMemoryBytes: null };
+  const end = {
+    type: 'end',
+    exitCode: 0,
+    exited: true,
+    status: 'exit status 0',
+    error: null,
+    usage,
+  } as const;
+  const endedProcess = (pid: number, ago: number) => ({
+    ...past,
+    ...({
+      pid,
+      config: requestFor('true').config,
+      tag: null,
+      kind: 'pipes',
+      ends: NO_ENDS,
+      pidfd: null,
+    } as const),
+    ...{ isChild: true, leaf: null, totals: zero, number: pid, startId: null, exit: UNKNOWN_EXIT },
+    ...{ end: { ...end, reason: 'exited', signal: null } as const, endedAt: monotonicMs() - ago },
+  });
+  const processes = [endedProcess(7, 0), endedProcess(8, 29_000)];
+  table.takeOver({ processes, leaves: { count: 0, released: [] }, drains: [], memory: null });
+  vi.advanceTimersByTime(2000);
+  expect(table.findRetained({ pid: 7 }).pid).toBe(7);
+  expect(() => table.findRetained({ pid: 8 })).toThrow('process with pid 8 not found');
 });
 
 test('of a long command an ended process keeps a digest, by which a repeated start is known', async () => {
