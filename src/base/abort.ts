@@ -65,3 +65,14 @@ export async function within<T>(
   const timer = setTimeout(() => resolve((async () => late())()), milliseconds).unref();
   return Promise.race([work, limit]).finally(() => clearTimeout(timer));
 }
+
+/** Resolves when `work` has settled, in the next turn of the event loop at the latest. `work` does not fail. */
+export function orNextTurn(work: Promise<unknown>): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const turn = setImmediate(resolve);
+  void work.then(() => {
+    clearImmediate(turn);
+    resolve();
+  });
+  return promise;
+}

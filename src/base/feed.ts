@@ -4,8 +4,11 @@
  */
 export interface Feed<Event> extends Disposable {
   /**
-   * Waits for events and takes them in order: at least one, about `bytes` of output if more is queued. Null after the
-   * last. One call at a time. Throws the error that ended the feed.
+   * Takes events in order: at least one, about `bytes` of output if more is queued; a promise only when it has to wait for
+   * one. Null after the last. One call at a time. Throws the error that ended the feed.
    */
-  next(bytes?: number): Promise<readonly Event[] | null>;
+  next(bytes?: number): Taken<Event> | Promise<Taken<Event>>;
 }
+
+/** Events of a feed; null: it has ended. */
+export type Taken<Event> = readonly Event[] | null;

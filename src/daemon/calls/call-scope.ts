@@ -115,6 +115,11 @@ export class CallScope implements Kept, AbortListener {
     return this.#aborted !== null;
   }
 
+  /** Throws the reason when the call has been aborted. */
+  throwIfAborted(): void {
+    if (this.#aborted) throw this.#aborted.reason;
+  }
+
   /** Frees these pieces of the body if the call is aborted; null: the body is complete. */
   receive(pieces: Buffer[] | null): void {
     this.#pieces = pieces;

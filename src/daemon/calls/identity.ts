@@ -1,8 +1,7 @@
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { idsOf } from '../../base/call-ids.ts';
 
-/** RFC 7617: a name, and perhaps a password. */
-const BASIC = /^basic +([a-z\d+/=]{1,256})$/i;
+const BASIC = /^basic +([a-z\d+/=]*)$/i;
 /** User names: POSIX' portable ones and some more. Anything else may be a misplaced secret. */
 const USER = /^[\w.@-]{1,64}$/;
 const IN_QUERY = /[?&]username=([^&]{1,64})/;
@@ -19,7 +18,8 @@ function userOf({ authorization }: IncomingHttpHeaders, url: string): string | n
   return name !== undefined && USER.test(name) ? name : null;
 }
 
-function nameIn(authorization: string): string | undefined {
+/** The name in the header of HTTP basic authentication (RFC 7617); undefined for another scheme. */
+export function nameIn(authorization: string): string | undefined {
   const [, credentials] = BASIC.exec(authorization) ?? [];
   return credentials && Buffer.from(credentials, 'base64').toString('utf8').split(':', 1)[0];
 }

@@ -150,12 +150,11 @@ function exitFrom(
 
 /** The arguments of `native.spawn`. */
 function encode(launch: Launch, { terminal, stdin }: { terminal: number; stdin: boolean }): [Buffer, Buffer] {
-  const { file, args, cwd, user, cgroup, limitMs } = launch;
-  const variables = Object.entries(launch.environment).map(([name, value]) => `${name}=${value}`);
-  const numbers = Uint32Array.of(
-    ...[user.uid, user.gid, terminal, Number(stdin), NICE, IO_PRIORITY, OOM_SCORE_ADJUSTMENT],
-    ...[limitMs, args.length, variables.length, ...user.groups],
-  );
+  const { file, args, environment, cwd, user, cgroup, limitMs } = launch;
+  const variables = Object.keys(environment).map((name) => `${name}=${environment[name]}`);
+  const options = [terminal, Number(stdin), NICE, IO_PRIORITY, OOM_SCORE_ADJUSTMENT, limitMs];
+  const counts = [args.length, variables.length];
+  const numbers = new Uint32Array([user.uid, user.gid, ...options, ...counts, ...user.groups]);
   const strings = [cgroup ?? '', file, cwd, ...args, ...variables, ''].join('\0');
   return [Buffer.from(numbers.buffer), Buffer.from(strings)];
 }

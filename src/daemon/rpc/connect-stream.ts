@@ -16,7 +16,7 @@ import {
   frameOf,
 } from './codec.ts';
 import { toConnectError } from './errors.ts';
-import { batches, type EventStream } from './event-stream.ts';
+import { Batches, type EventStream } from './event-stream.ts';
 import { type FrameBatch, FrameBatches } from './frame-batch.ts';
 import {
   DECOMPRESSED_LIMIT_BYTES,
@@ -128,7 +128,13 @@ export class StreamServer {
     scope.hold(0);
     const batchBytes = () => (this.#unread.isScarce ? SMALL_BATCH_BYTES : BATCH_BYTES[codec]);
     const race = <T>(work: Promise<T>) => scope.race(work);
-    for await (const events of batches(feed, { keepaliveMs: keepaliveMsOf(headers), batchBytes, race })) {
+    using taking = new Batches(feed, { keepaliveMs: keepaliveMsOf(headers), batchBytes, race });
+    for (;;) {
+      const taken = taking.next();
+      // Without an await where there is nothing to wait for.
+      const events = taken instanceof Promise ? await taken : taken;
+      if (events === null) return;
+      scope.throwIfAborted();
       const { batch, isLast } = this.#encode(stream, events, codec);
       const sent = batch.send(scope.response, isLast);
       if (sent === null) continue;
@@ -138,18 +144,18 @@ export class StreamServer {
     }
   }
 
-  /** `events`: null for a keepalive. The last batch also has the end of the stream, so that both are one write. */
+  /** `late`: a keepalive. The last batch also has the end of the stream, so that both are one write. */
   #encode<Event, Input extends DescMessage, Output extends DescMessage>(
     stream: EventStream<Event, Input, Output>,
-    events: readonly Event[] | null,
+    events: readonly Event[] | 'late',
     codec: Codec,
   ): Encoded {
     const last = this.#recent[codec];
     if (last?.stream === stream && last.events === events) return last;
     const batch = this.#batches.take();
-    if (events === null) batch.add(encodeFrame(stream.method.output, stream.keepalive, codec));
+    if (events === 'late') batch.add(encodeFrame(stream.method.output, stream.keepalive, codec));
     else for (const event of events) stream.addFrame(event, codec, batch);
-    const final = events?.at(-1);
+    const final = events === 'late' ? undefined : events.at(-1);
     const isLast = final !== undefined && stream.isLast(final);
     if (isLast) batch.add(this.#end);
     batch.hold();

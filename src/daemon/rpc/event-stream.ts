@@ -1,7 +1,7 @@
 import type { DescMessage, DescMethodServerStreaming, MessageShape } from '@bufbuild/protobuf';
 import type { HandlerContext } from '@connectrpc/connect';
 import { untilAborted } from '../../base/abort.ts';
-import type { Feed } from '../../base/feed.ts';
+import type { Feed, Taken } from '../../base/feed.ts';
 import type { Subject } from '../calls/subject.ts';
 import type { Codec } from './codec.ts';
 import { NODE_CALL } from './connect-node.ts';
@@ -46,21 +46,42 @@ interface BatchOptions {
 }
 
 /**
- * Yields batches of events of about `batchBytes()`, and null for a keepalive after `keepaliveMs` without events. Ends
- * with the feed. Throws the reason when the call is aborted, which does not affect the source of the feed.
+ * Takes events from a feed in batches of about `batchBytes()`, and asks for a keepalive after `keepaliveMs` without events.
+ * Disposes of the feed, which does not affect its source.
  */
-export async function* batches<Event>(
-  feed: Feed<Event>,
-  { keepaliveMs, batchBytes, race }: BatchOptions,
-): AsyncGenerator<readonly Event[] | null> {
-  using _ = feed;
-  using keepalive = new Keepalive(keepaliveMs);
-  let next = feed.next(batchBytes());
-  for (;;) {
-    const events = await race(keepalive.during(next));
-    if (events === null) return;
-    yield events === 'late' ? null : events;
-    if (events !== 'late') next = feed.next(batchBytes());
+export class Batches<Event> implements Disposable {
+  readonly #feed: Feed<Event>;
+  readonly #options: BatchOptions;
+  #keepalive: Keepalive | null = null;
+  /** What is waited for since before a keepalive. */
+  #pending: Promise<Taken<Event>> | null = null;
+
+  constructor(feed: Feed<Event>, options: BatchOptions) {
+    this.#feed = feed;
+    this.#options = options;
+  }
+
+  /**
+   * The next events, null after the last, `late` for a keepalive; a promise only when it has to wait. Throws the reason
+   * when the call is aborted.
+   */
+  next(): Taken<Event> | Promise<Taken<Event> | 'late'> {
+    const taken = this.#pending ?? this.#feed.next(this.#options.batchBytes());
+    return taken instanceof Promise ? this.#wait(taken) : taken;
+  }
+
+  async #wait(taken: Promise<Taken<Event>>): Promise<Taken<Event> | 'late'> {
+    const { race, keepaliveMs } = this.#options;
+    this.#pending = taken;
+    this.#keepalive ??= new Keepalive(keepaliveMs);
+    const events = await race(this.#keepalive.during(taken));
+    if (events !== 'late') this.#pending = null;
+    return events;
+  }
+
+  [Symbol.dispose](): void {
+    this.#keepalive?.[Symbol.dispose]();
+    this.#feed[Symbol.dispose]();
   }
 }
 
@@ -102,9 +123,10 @@ export function viaConnect<Event, Input extends DescMessage, Output extends Desc
     const sending = call?.sending;
     const race = <T>(work: Promise<T>) => untilAborted(work, signal);
     const options = { keepaliveMs: keepaliveMsOf(headers), batchBytes: () => BATCH_BYTES, race };
-    for await (const events of batches(feed, options)) {
+    using taking = new Batches(feed, options);
+    for (let events = await taking.next(); events !== null; events = await taking.next()) {
       sending?.wait(BATCH_BYTES);
-      if (events === null) yield stream.keepalive;
+      if (events === 'late') yield stream.keepalive;
       else for (const event of events) yield stream.message(event);
       sending?.taken();
     }

@@ -3,6 +3,7 @@ import type { IncomingMessage } from 'node:http';
 import { freeAll } from '../../base/buffers.ts';
 import { EnvdError } from '../../base/errors.ts';
 import type { CallScope } from '../calls/call-scope.ts';
+import { nameIn } from '../calls/identity.ts';
 import type { User } from '../os/users.ts';
 import type { Guest } from '../services/guest/guest.ts';
 import type { Codec } from './codec.ts';
@@ -46,11 +47,9 @@ export function callerOf(headers: RequestHeaders, guest: Guest): User {
 }
 
 function userNameOf(authorization: string): string {
-  const [, credentials] = /^basic +([a-z\d+/=]*)$/i.exec(authorization) ?? [];
-  if (credentials === undefined) {
-    throw new EnvdError('unauthenticated', "authorization must be 'Basic' with a user name and no password");
-  }
-  return Buffer.from(credentials, 'base64').toString('utf8').split(':', 1)[0] ?? '';
+  const name = nameIn(authorization);
+  if (name !== undefined) return name;
+  throw new EnvdError('unauthenticated', "authorization must be 'Basic' with a user name and no password");
 }
 
 /** `Connect-Timeout-Ms`: at most ten digits; null (no limit) when absent or 0. Throws `invalid_argument`. */

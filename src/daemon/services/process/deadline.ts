@@ -1,5 +1,5 @@
 import { EnvdError } from '../../../base/errors.ts';
-import type { Feed } from '../../../base/feed.ts';
+import type { Feed, Taken } from '../../../base/feed.ts';
 import { monotonicMs } from '../../os/machine.ts';
 import type { ProcessEvent } from './events.ts';
 import type { ManagedProcess } from './process.ts';
@@ -32,14 +32,22 @@ export class DeadlineFeed implements Feed<ProcessEvent> {
     this.#deadlineMs = deadlineMs;
   }
 
-  async next(bytes?: number): Promise<readonly ProcessEvent[] | null> {
-    if (this.#failed)
-      throw new EnvdError('deadline_exceeded', `process was killed after ${this.#deadlineMs} ms`);
-    const events = await this.#feed.next(bytes);
+  next(bytes?: number): Taken<ProcessEvent> | Promise<Taken<ProcessEvent>> {
+    if (this.#failed) throw this.#failure();
+    const events = this.#feed.next(bytes);
+    return events instanceof Promise ? events.then(this.#checked) : this.#checked(events);
+  }
+
+  readonly #checked = (events: Taken<ProcessEvent>): Taken<ProcessEvent> => {
     const last = events?.at(-1);
     if (!events || last?.type !== 'end' || last.reason !== 'deadline') return events;
     this.#failed = true;
-    return events.length > 1 ? events.slice(0, -1) : this.next(bytes);
+    if (events.length === 1) throw this.#failure();
+    return events.slice(0, -1);
+  };
+
+  #failure(): EnvdError {
+    return new EnvdError('deadline_exceeded', `process was killed after ${this.#deadlineMs} ms`);
   }
 
   [Symbol.dispose](): void {

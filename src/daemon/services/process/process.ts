@@ -240,12 +240,12 @@ export class ManagedProcess {
     this.#state = 'reaped';
     this.#exit = exit;
     this.#pidfd = null;
-    // Most end at once.
-    setImmediate(() => this.#end ?? this.onChange());
+    const turn = setImmediate(() => this.onChange());
     const isHeld = await this.#channels.drained();
-    if (isHeld && !this.#killed) await within(PIPE_HOLD_MS, this.#channels.closed, () => {});
-    const usage = this.#leaf?.usage(!this.#isChild) ?? null;
-    const event = this.#ended(endEvent(exit, this.#expired, usage));
+    // Most end at once.
+    if (!isHeld) clearImmediate(turn);
+    else if (!this.#killed) await within(PIPE_HOLD_MS, this.#channels.closed, () => {});
+    const event = this.#ended(endEvent(exit, this.#expired, this.#leaf?.usage(!this.#isChild) ?? null));
     this.#input?.close();
     this.#input = null;
     this.#channels.discard();

@@ -1,5 +1,5 @@
 import { EnvdError } from '../../../base/errors.ts';
-import type { Feed } from '../../../base/feed.ts';
+import type { Feed, Taken } from '../../../base/feed.ts';
 import type { EventLog, Place } from './event-log.ts';
 import type { ProcessEvent } from './events.ts';
 
@@ -45,17 +45,12 @@ export class Reader implements Feed<ProcessEvent> {
     return this.#before.length > 0 || this.#place.next < this.#log.end;
   }
 
-  async next(bytes = BATCH_BYTES): Promise<readonly ProcessEvent[] | null> {
-    for (;;) {
-      if (this.#failure) throw this.#failure;
-      if (this.#disposed) return null;
-      const events = this.#take(bytes);
-      if (events.length > 0) return events;
-      if (this.#source.ended) return null;
-      const { promise, resolve } = Promise.withResolvers<void>();
-      this.#wake = resolve;
-      await promise;
-    }
+  next(bytes = BATCH_BYTES): Taken<ProcessEvent> | Promise<Taken<ProcessEvent>> {
+    if (this.#failure) throw this.#failure;
+    if (this.#disposed) return null;
+    const events = this.#take(bytes);
+    if (events.length > 0) return events;
+    return this.#source.ended ? null : this.#wait(bytes);
   }
 
   /** Makes a waiting `next` check again. */
@@ -79,6 +74,13 @@ export class Reader implements Feed<ProcessEvent> {
   [Symbol.dispose](): void {
     this.#disposed = true;
     this.#release();
+  }
+
+  async #wait(bytes: number): Promise<Taken<ProcessEvent>> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#wake = resolve;
+    await promise;
+    return this.next(bytes);
   }
 
   #take(bytes: number): readonly ProcessEvent[] {

@@ -46,13 +46,9 @@ export async function planLaunch(
   if (config.command === '') throw new EnvdError('invalid_argument', 'cmd is empty');
   const cwd = resolvePath(config.cwd ?? '', user, guest.defaultWorkdir);
   const environment = buildEnvironment(daemonPath, user, guest.environment, config.environment, cwd);
-  refuseNulBytes([config.command, ...config.args, ...Object.entries(environment).flat()]);
-  const bad = Object.keys(environment).find((name) => name === '' || name.includes('='));
-  if (bad !== undefined)
-    throw new EnvdError(
-      'invalid_argument',
-      `invalid name of an environment variable: '${bad}': it must not be empty or contain '='`,
-    );
+  assertNoNulBytes([config.command]);
+  assertNoNulBytes(config.args);
+  assertVariables(environment);
   const file = await findExecutable(config.command, environment.PATH, cwd, user, lanes);
   if (mountsMayHang()) {
     const paths = config.command.includes('/') ? [cwd, file] : [cwd];
@@ -107,10 +103,19 @@ function open(
   return openPipes(launch, request.stdin, source, onOutput);
 }
 
-function refuseNulBytes(texts: readonly string[]): void {
-  if (texts.some((text) => text.includes('\0'))) {
+function assertNoNulBytes(texts: readonly string[]): void {
+  if (texts.some((text) => text.includes('\0')))
     throw new EnvdError('invalid_argument', 'cmd, args and envs cannot contain NUL bytes');
-  }
+}
+
+function assertVariables(environment: Readonly<Record<string, string>>): void {
+  const names = Object.keys(environment);
+  assertNoNulBytes(names);
+  assertNoNulBytes(Object.values(environment));
+  const bad = names.find((name) => name === '' || name.includes('='));
+  if (bad === undefined) return;
+  const text = `invalid name of an environment variable: '${bad}': it must not be empty or contain '='`;
+  throw new EnvdError('invalid_argument', text);
 }
 
 /** The cgroup that the process goes to. */

@@ -1,5 +1,5 @@
-import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises';
-import { within } from '../../../base/abort.ts';
+import { setTimeout as delay } from 'node:timers/promises';
+import { orNextTurn, within } from '../../../base/abort.ts';
 import { Allowance } from '../../../base/allowance.ts';
 import { EnvdError } from '../../../base/errors.ts';
 import type { Feed } from '../../../base/feed.ts';
@@ -106,7 +106,7 @@ export class ProcessTable {
     const feed = known === undefined ? process.read(null) : attach(process, request);
     await this.#records.kept;
     // Then all its events go into one write.
-    if (process.isOver) await Promise.race([process.ended, nextTurn()]);
+    if (process.isOver) await orNextTurn(process.ended);
     return known !== undefined || deadlineMs === null ? feed : new DeadlineFeed(feed, deadlineMs);
   }
 
@@ -198,13 +198,12 @@ export class ProcessTable {
     }
     const launch = this.#plan(request);
     this.#launches.add(launch);
+    const free = () => this.#free.release(1);
+    void launch.then(({ ended }) => ended.then(free), free);
     try {
-      const process = await launch.finally(() => this.#launches.delete(launch));
-      void process.ended.then(() => this.#free.release(1));
-      return process;
-    } catch (error) {
-      this.#free.release(1);
-      throw error;
+      return await launch;
+    } finally {
+      this.#launches.delete(launch);
     }
   }
 

@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { untilAborted } from '../../../../src/base/abort.ts';
 import { EnvdError } from '../../../../src/base/errors.ts';
-import type { Feed } from '../../../../src/base/feed.ts';
-import { batches } from '../../../../src/daemon/rpc/event-stream.ts';
+import type { Feed, Taken } from '../../../../src/base/feed.ts';
+import { Batches } from '../../../../src/daemon/rpc/event-stream.ts';
 
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
@@ -15,15 +15,22 @@ afterEach(() => {
 class ToldFeed implements Feed<string> {
   disposed = false;
   calls = 0;
-  #next = Promise.withResolvers<readonly string[] | null>();
+  /** What is there without waiting. */
+  readonly queued: Taken<string>[] = [];
+  #next = Promise.withResolvers<Taken<string>>();
 
-  next(): Promise<readonly string[] | null> {
+  next(): Taken<string> | Promise<Taken<string>> {
     this.calls += 1;
+    const [first] = this.queued;
+    if (first !== undefined) {
+      this.queued.shift();
+      return first;
+    }
     this.#next = Promise.withResolvers();
     return this.#next.promise;
   }
 
-  tell(events: readonly string[] | null): void {
+  tell(events: Taken<string>): void {
     this.#next.resolve(events);
   }
 
@@ -40,79 +47,82 @@ class ToldFeed implements Feed<string> {
 function setUp() {
   const feed = new ToldFeed();
   const caller = new AbortController();
-  return {
-    feed,
-    caller,
-    stream: batches(feed, {
-      keepaliveMs: 1000,
-      batchBytes: () => 1024,
-      race: (work) => untilAborted(work, caller.signal),
-    }),
-  };
+  const batches = new Batches(feed, {
+    keepaliveMs: 1000,
+    batchBytes: () => 1024,
+    race: (work) => untilAborted(work, caller.signal),
+  });
+  return { feed, caller, batches };
 }
 
 test('forwards batches until the feed ends', async () => {
-  const { feed, stream } = setUp();
-  const first = stream.next();
+  const { feed, batches } = setUp();
+  const first = batches.next();
   feed.tell(['a', 'b']);
-  expect((await first).value).toEqual(['a', 'b']);
-  const second = stream.next();
-  await vi.waitFor(() => expect(feed.calls).toBe(2));
+  expect(await first).toEqual(['a', 'b']);
+  const second = batches.next();
+  expect(feed.calls).toBe(2);
   feed.tell(null);
-  expect((await second).done).toBe(true);
+  expect(await second).toBeNull();
+  batches[Symbol.dispose]();
   expect(feed.disposed).toBe(true);
   expect(vi.getTimerCount()).toBe(0);
 });
 
-test('sends a keepalive after each interval without events', async () => {
-  const { feed, stream } = setUp();
-  const late = stream.next();
-  vi.advanceTimersByTime(999);
-  feed.tell(['a']);
-  expect((await late).value).toEqual(['a']);
-  for (let count = 0; count < 3; count++) {
-    const next = stream.next();
-    await vi.waitFor(() => expect(vi.getTimerCount()).toBe(1));
-    vi.advanceTimersByTime(1000);
-    expect((await next).value).toBeNull();
-  }
-  expect(feed.calls).toBe(2);
-  const last = stream.next();
-  feed.tell(['b']);
-  expect((await last).value).toEqual(['b']);
-  await stream.return(undefined);
+test('what is there is taken without waiting, and without a timer', () => {
+  const { feed, batches } = setUp();
+  feed.queued.push(['a'], null);
+  expect(batches.next()).toEqual(['a']);
+  expect(batches.next()).toBeNull();
+  expect(vi.getTimerCount()).toBe(0);
 });
 
-test('ends with the abort reason and disposes of the feed', async () => {
-  const { feed, caller, stream } = setUp();
-  const next = stream.next();
+test('asks for a keepalive after each interval without events', async () => {
+  const { feed, batches } = setUp();
+  const late = batches.next();
+  vi.advanceTimersByTime(999);
+  feed.tell(['a']);
+  expect(await late).toEqual(['a']);
+  for (let count = 0; count < 3; count++) {
+    const next = batches.next();
+    vi.advanceTimersByTime(1000);
+    expect(await next).toBe('late');
+  }
+  expect(feed.calls).toBe(2);
+  const last = batches.next();
+  feed.tell(['b']);
+  expect(await last).toEqual(['b']);
+});
+
+test('an abort ends a wait with its reason', async () => {
+  const { feed, caller, batches } = setUp();
+  const next = batches.next();
   caller.abort(new EnvdError('aborted', 'client disconnected'));
   await expect(next).rejects.toThrow('client disconnected');
+  batches[Symbol.dispose]();
   expect(feed.disposed).toBe(true);
   expect(vi.getTimerCount()).toBe(0);
 });
 
 test('an abort between two waits is noticed by the next one', async () => {
-  const { feed, caller, stream } = setUp();
-  const first = stream.next();
+  const { feed, caller, batches } = setUp();
+  const first = batches.next();
   feed.tell(['a']);
   await first;
   caller.abort(new EnvdError('aborted', 'client disconnected'));
-  await expect(stream.next()).rejects.toThrow('client disconnected');
-  expect(feed.disposed).toBe(true);
+  await expect(batches.next()).rejects.toThrow('client disconnected');
 });
 
-test('a failing feed is disposed of, and its error is thrown', async () => {
-  const { feed, stream } = setUp();
-  const next = stream.next();
+test('the error of a feed is thrown', async () => {
+  const { feed, batches } = setUp();
+  const next = batches.next();
   feed.fail(new EnvdError('resource_exhausted', 'reader dropped'));
   await expect(next).rejects.toThrow('reader dropped');
-  expect(feed.disposed).toBe(true);
 });
 
 test('an error of the feed after the abort is ignored', async () => {
-  const { feed, caller, stream } = setUp();
-  const next = stream.next();
+  const { feed, caller, batches } = setUp();
+  const next = batches.next();
   caller.abort(new Error('gone'));
   feed.fail(new Error('late'));
   await expect(next).rejects.toThrow('gone');

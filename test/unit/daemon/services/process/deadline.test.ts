@@ -59,8 +59,8 @@ test('kills the process at the deadline, and throws after the output', async () 
   end();
   expect(types(await feed.next())).toEqual(['output']);
   const error = { kind: 'deadline_exceeded', message: 'process was killed after 1000 ms' };
-  await expect(feed.next()).rejects.toMatchObject(error);
-  await expect(feed.next()).rejects.toMatchObject(error);
+  await expect(async () => feed.next()).rejects.toMatchObject(error);
+  await expect(async () => feed.next()).rejects.toMatchObject(error);
 });
 
 test('throws also when there is no output', async () => {
@@ -68,7 +68,7 @@ test('throws also when there is no output', async () => {
   await feed.next();
   vi.advanceTimersByTime(1000);
   end();
-  await expect(feed.next()).rejects.toMatchObject({ kind: 'deadline_exceeded' });
+  await expect(async () => feed.next()).rejects.toMatchObject({ kind: 'deadline_exceeded' });
 });
 
 test('kills the process also after the client has disconnected', async () => {

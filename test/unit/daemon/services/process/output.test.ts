@@ -139,11 +139,11 @@ describe('a stalled reader', () => {
     expect(state.paused).toBe(true);
     vi.advanceTimersByTime(1);
     expect(state.paused).toBe(false);
-    await expect(stalled.next()).rejects.toMatchObject({
+    await expect(async () => stalled.next()).rejects.toMatchObject({
       kind: 'resource_exhausted',
       message: 'reader dropped: it has not read for 30 s while others wait',
     });
-    await expect(stalled.next()).rejects.toThrow('reader dropped');
+    await expect(async () => stalled.next()).rejects.toThrow('reader dropped');
     const before = state.written;
     fill(500);
     expect(await readOutput(other, (state.written - before) * KIB.length)).toBe(500 * KIB.length);
@@ -158,7 +158,7 @@ describe('a stalled reader', () => {
     void readOutput(other, Number.POSITIVE_INFINITY).catch(() => {});
     await turn();
     vi.advanceTimersByTime(STALL_LIMIT_MS);
-    await expect(stalled.next()).rejects.toMatchObject({ kind: 'resource_exhausted' });
+    await expect(async () => stalled.next()).rejects.toMatchObject({ kind: 'resource_exhausted' });
   });
 
   test('is not dropped when it is alone', async () => {
