@@ -6,8 +6,8 @@ import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
 import { BOUNDS, type Figure, type Figures, figuresOf, growths } from './soak/figures.ts';
 import { quantile, slopeOf } from './soak/slope.ts';
+import { startHere } from './soak/subject.ts';
 import { needs } from './support/needs.ts';
-import { startSupervised } from './support/supervised.ts';
 
 const PROGRAM = fileURLToPath(new URL('soak/run.ts', import.meta.url));
 const run = promisify(execFile);
@@ -50,12 +50,12 @@ test('what grows by more than its bound is told, unless that may be chance', () 
 });
 
 test('the daemon is charged with connections that their clients have closed, and with no others', async () => {
-  await using supervised = await startSupervised();
+  await using subject = await startHere();
   // In place of the daemon: it never closes a connection.
   const server = `require('node:net').createServer({ allowHalfOpen: true }, (one) => one.resume())
     .listen(0, '127.0.0.1', function () { console.log(this.address().port) })`;
   const child = spawn(process.execPath, ['-e', server], { stdio: ['ignore', 'pipe', 'inherit'] });
-  const figures = () => figuresOf({ ...supervised, main: () => child.pid ?? -1 });
+  const figures = () => figuresOf({ ...subject, pid: async () => String(child.pid) });
   try {
     const [port] = await once(child.stdout, 'data');
     const before = (await figures())?.descriptors ?? Number.NaN;
@@ -69,14 +69,14 @@ test('the daemon is charged with connections that their clients have closed, and
 });
 
 test('a process that is ending has no figures', async () => {
-  await using supervised = await startSupervised();
+  await using subject = await startHere();
   // Its first program has a child, the next one never waits for that.
   const parent = spawn('sh', ['-c', 'sleep 0 & echo $!; exec sleep 1000'], {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   try {
     const [pid] = await once(parent.stdout, 'data');
-    await expect.poll(() => figuresOf({ ...supervised, main: () => Number(pid) })).toBeNull();
+    await expect.poll(() => figuresOf({ ...subject, pid: async () => String(pid).trim() })).toBeNull();
   } finally {
     parent.kill();
   }

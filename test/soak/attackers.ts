@@ -50,7 +50,7 @@ export class Attackers implements AsyncDisposable {
     this.#user = USERS[place.isEnded ? 1 : 0];
     for (const name of ['', 'held', 'holder', 'work', 'treasure/closed'])
       mkdirSync(this.#at(name), { recursive: true });
-    chmodSync(place.daemon.scratch, 0o755);
+    chmodSync(place.subject.scratch, 0o755);
     chownSync(this.#at('work'), STRANGER, STRANGER);
     for (const name of ['f', 'closed/f'])
       writeFileSync(this.#at(`treasure/${name}`), 'secret', { mode: 0o600 });
@@ -120,7 +120,7 @@ export class Attackers implements AsyncDisposable {
   }
 
   #at(name: string): string {
-    return join(this.#place.daemon.scratch, 'attacked', name);
+    return join(this.#place.subject.scratch, 'attacked', name);
   }
 
   /** Resolves when it has begun. */

@@ -1,12 +1,11 @@
-import { readdirSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { anonymousMemoryOf, establishedConnections, memoryOf, openFiles } from '../support/proc.ts';
-import type { Supervised } from '../support/supervised.ts';
+import { readFileSync } from 'node:fs';
 import { type Sample, type Slope, slopeOf } from './slope.ts';
+import type { Subject } from './subject.ts';
 
 const MIB = 1024 * 1024;
+const READ = readFileSync(new URL('figures.sh', import.meta.url), 'utf8');
 
-/** What could grow, and by how much an hour it may. */
+/** What could grow, in the order of figures.sh, and by how much an hour it may. */
 export const BOUNDS = {
   'anonymous memory, MiB': 24,
   'resident memory, MiB': 24,
@@ -28,6 +27,7 @@ const LEAST_HOURS = 0.25;
 export type Figure = keyof typeof BOUNDS;
 export type Figures = Readonly<Record<Figure, number>>;
 const NAMES = Object.keys(BOUNDS) as Figure[];
+type Readings = Pick<Subject, 'url' | 'pid' | 'manager' | 'cgroups' | 'shell'>;
 
 /** The line that a figure follows, and whether it rises by more than it may, beyond what chance would explain. */
 export interface Growth extends Slope {
@@ -39,34 +39,16 @@ export interface Growth extends Slope {
 }
 
 /** The figures of the running daemon; null: it has just ended. */
-export async function figuresOf(supervised: Supervised): Promise<Figures | null> {
-  const { daemon } = supervised;
-  const pid = supervised.main();
-  try {
-    const heap = await usedHeapOf(daemon.url);
-    if (heap === null) return null;
-    const files = openFiles(pid);
-    const connections = establishedConnections(pid, files);
-    const figures = {
-      'anonymous memory, MiB': anonymousMemoryOf(pid) / MIB,
-      'resident memory, MiB': memoryOf(pid).now / MIB,
-      'used heap, MiB': heap / MIB,
-      descriptors: files.length - connections,
-      'connections of clients': connections,
-      memfds: files.filter((file) => file.startsWith('/memfd:')).length,
-      threads: readdirSync(`/proc/${pid}/task`).length,
-      'kernel watches': watchesOf(pid),
-      cgroups: daemon.cgroupRoot === null ? 0 : directoriesBelow(daemon.cgroupRoot),
-      zombies: zombiesOf(pid) + zombiesOf(daemon.pid),
-      'descriptors of the manager': openFiles(daemon.pid).length,
-    };
-    // Of a process that is ending, proc_pid_status(5) tells no memory.
-    return NAMES.every((name) => Number.isFinite(figures[name])) ? figures : null;
-  } catch (error) {
-    const { code = '' } = error as NodeJS.ErrnoException;
-    if (['ENOENT', 'ESRCH'].includes(code)) return null;
-    throw error;
-  }
+export async function figuresOf(subject: Readings): Promise<Figures | null> {
+  const { url, pid, manager, cgroups, shell } = subject;
+  const heap = await usedHeapOf(url);
+  const text = await pid()
+    .then((main) => shell(`set -- ${main} ${manager} ${cgroups}\n${READ}`))
+    .catch(() => '');
+  const [anonymous = Number.NaN, resident = Number.NaN, ...counts] = text.trim().split('\n').map(Number);
+  const values = [anonymous / 1024, resident / 1024, heap / MIB, ...counts];
+  const figures = Object.fromEntries(NAMES.map((name, index) => [name, values[index]])) as Figures;
+  return NAMES.every((name) => Number.isFinite(figures[name])) ? figures : null;
 }
 
 /** The smaller one of each: what has not gone away meanwhile. */
@@ -97,43 +79,11 @@ export function growths(samples: readonly { readonly hours: number; readonly fig
   });
 }
 
-/** In bytes; null: the daemon does not answer. */
-async function usedHeapOf(url: string): Promise<number | null> {
+/** In bytes; not a number: the daemon does not answer. */
+async function usedHeapOf(url: string): Promise<number> {
   const headers = { accept: 'text/plain; version=0.0.4' };
   const text = await fetch(`${url}/metrics`, { headers })
     .then((response) => response.text())
     .catch(() => '');
-  const [, bytes = null] = /^envd_heap_bytes\{kind="used"\} (\S+)/m.exec(text) ?? [];
-  return bytes === null ? null : Number(bytes);
-}
-
-/** Watches of inotify(7), by proc_pid_fdinfo(5). */
-function watchesOf(pid: number): number {
-  const directory = `/proc/${pid}/fdinfo`;
-  const texts = readdirSync(directory).map((name) => {
-    try {
-      return readFileSync(join(directory, name), 'utf8');
-    } catch {
-      return ''; // Already closed.
-    }
-  });
-  return texts.join('').match(/^inotify wd:/gm)?.length ?? 0;
-}
-
-function directoriesBelow(path: string): number {
-  const entries = readdirSync(path, { withFileTypes: true, recursive: true });
-  return entries.filter((entry) => entry.isDirectory()).length;
-}
-
-function zombiesOf(pid: number): number {
-  const children = readdirSync(`/proc/${pid}/task`).flatMap((thread) =>
-    readFileSync(`/proc/${pid}/task/${thread}/children`, 'utf8').split(' ').filter(Boolean),
-  );
-  return children.filter((child) => {
-    try {
-      return /\) Z /.test(readFileSync(`/proc/${child}/stat`, 'utf8'));
-    } catch {
-      return false;
-    }
-  }).length;
+  return Number(/^envd_heap_bytes\{kind="used"\} (\S+)/m.exec(text)?.[1]);
 }

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
-import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
+import { Code, ConnectError } from '@connectrpc/connect';
 import { EventType } from '../../src/gen/filesystem/filesystem_pb.js';
 import { MULTIPART, multipartBody, RAW } from '../support/files-client.ts';
 import { anyOf, check, checkEqual, hashOf } from './checks.ts';
@@ -9,7 +9,7 @@ import type { Place } from './place.ts';
 
 const MIB = 1024 * 1024;
 /** How long the events of a change may take to arrive on a machine that has no time, in milliseconds. */
-const EVENTS_MS = 120_000;
+const EVENTS_MS = 600_000;
 
 let count = 0;
 
@@ -21,7 +21,7 @@ const upload = (place: Place, path: string, body: Buffer<ArrayBuffer>, headers =
 /** What is uploaded comes back: as it is, compressed, in parts, composed. */
 export async function transfers(place: Place): Promise<void> {
   const begun = performance.now();
-  const directory = join(place.daemon.scratch, `files-${count++}`);
+  const directory = join(place.subject.scratch, `files-${count++}`);
   const at = (name: string) => join(directory, name);
   const [large, packed, ...parts] = [some(4 * MIB), some(MIB), some(20_000), some(20_000), some(300_000)];
   const whole = Buffer.concat(parts);
@@ -46,10 +46,11 @@ export async function transfers(place: Place): Promise<void> {
     at('whole'),
   );
   await compare(place, at('whole'), whole);
-  const left = new Set([...readdirSync(directory), ...['large', 'packed', 'whole']]);
+  const { entries } = await place.surely(() => place.clients.filesystem.listDir({ path: directory }));
+  const left = new Set([...entries.map(({ name }) => name), ...['large', 'packed', 'whole']]);
   // A kill may come between the publication of the whole and the removal of its sources.
   check(`these are left: ${[...left]}`, left.size === 3 || place.wasAwaySince(begun));
-  await place.surely(() => place.clients.filesystem.remove({ path: directory }));
+  await remove(place, directory);
 }
 
 async function compare(place: Place, path: string, content: Uint8Array): Promise<void> {
@@ -71,7 +72,7 @@ async function compose(place: Place, sources: readonly string[], destination: st
 
 /** An overwrite that is cut leaves the old content or the new one. */
 export async function overwrites(place: Place): Promise<void> {
-  const path = join(place.daemon.scratch, `overwritten-${count++}`);
+  const path = join(place.subject.scratch, `overwritten-${count++}`);
   let old = some(2 * MIB);
   await place.surely(() => upload(place, path, old));
   for (let round = 0; round < 8; round += 1) {
@@ -83,21 +84,29 @@ export async function overwrites(place: Place): Promise<void> {
     check('an upload that was answered is not there', isNew || answer === undefined);
     if (isNew) old = content;
   }
-  rmSync(path);
+  await remove(place, path);
 }
 
-/** A directory, and how it is filled: with files in a directory that is new, too. */
-function treeIn(place: Place): { directory: string; names: readonly string[]; fill: () => void } {
-  const directory = join(place.daemon.scratch, `watched-${count++}`);
-  mkdirSync(directory);
+const remove = (place: Place, path: string) => place.surely(() => place.clients.filesystem.remove({ path }));
+
+/** A new directory, and how a process fills it: with files in a directory that is new, too. */
+async function treeIn(place: Place) {
+  const directory = join(place.subject.scratch, `watched-${count++}`);
   const names = Array.from({ length: 40 }, (_, index) => (index % 4 === 0 ? `d${index}` : `d0/f${index}`));
+  const make = names.map((name) => (name.includes('/') ? `echo content >${name}` : `mkdir ${name}`));
+  await place.surely(() =>
+    place.clients.filesystem.makeDir({ path: directory }).catch((error: unknown) => {
+      // The answer before may have been lost.
+      if (ConnectError.from(error).code !== Code.AlreadyExists) throw error;
+    }),
+  );
+  let filling = Promise.resolve();
   const fill = () => {
-    for (const name of names) {
-      if (name.includes('/')) writeFileSync(join(directory, name), 'content');
-      else mkdirSync(join(directory, name));
-    }
+    filling = place.run(`cd ${directory} && ${make.join(' && ')}`);
+    // It is awaited later.
+    filling.catch(() => {});
   };
-  return { directory, names, fill };
+  return { directory, names, fill, filled: () => filling };
 }
 
 const isRescan = ({ type, name }: { type: EventType; name: string }) =>
@@ -105,7 +114,7 @@ const isRescan = ({ type, name }: { type: EventType; name: string }) =>
 
 /** A polled watcher is told each CREATE once, or that it is to scan again. A kill of the daemon ends it. */
 export async function polledWatches(place: Place): Promise<void> {
-  const { directory, names, fill } = treeIn(place);
+  const { directory, names, fill, filled } = await treeIn(place);
   const { filesystem } = place.clients;
   await place.attempt(async () => {
     const { watcherId } = await filesystem.createWatcher({ path: directory, recursive: true });
@@ -125,12 +134,13 @@ export async function polledWatches(place: Place): Promise<void> {
     checkEqual('what a watcher was told', created.sort(), names.toSorted());
     await filesystem.removeWatcher({ watcherId });
   });
-  rmSync(directory, { recursive: true });
+  await filled();
+  await remove(place, directory);
 }
 
 /** So is a stream. */
 export async function streamedWatches(place: Place): Promise<void> {
-  const { directory, names, fill } = treeIn(place);
+  const { directory, names, fill, filled } = await treeIn(place);
   const created: string[] = [];
   const take = ({ type, name }: { type: EventType; name: string }) => {
     if (type === EventType.CREATE) created.push(name);
@@ -149,5 +159,6 @@ export async function streamedWatches(place: Place): Promise<void> {
     checkEqual('what a stream has told', created.sort(), names.toSorted());
   });
   await told.finally(() => enough.abort());
-  rmSync(directory, { recursive: true });
+  await filled();
+  await remove(place, directory);
 }

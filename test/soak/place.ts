@@ -2,10 +2,9 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { RETENTION_MS } from '../../src/daemon/services/process/known.ts';
-import { type Clients, connectTo } from '../support/clients.ts';
-import type { TestDaemon } from '../support/daemon.ts';
-import type { Supervised } from '../support/supervised.ts';
-import { startDetached } from '../support/workload.ts';
+import type { Clients } from '../support/clients.ts';
+import { bash, follow, startDetached } from '../support/workload.ts';
+import type { Subject } from './subject.ts';
 
 /** How long connections that an end of the daemon has cut may go on failing, in milliseconds. */
 const AFTERMATH_MS = 1500;
@@ -31,8 +30,7 @@ class Turn {
 
 /** A daemon that is used by everybody at once, and which of its failures must not be. */
 export class Place {
-  readonly supervised: Supervised;
-  readonly clients: Clients;
+  readonly subject: Subject;
   /** Whether the daemon is killed, replaced and restarted. */
   readonly isEnded: boolean;
   readonly stop: AbortSignal;
@@ -42,15 +40,24 @@ export class Place {
   readonly thawed = new Turn();
   readonly #ends: { to: number }[] = [];
 
-  constructor(supervised: Supervised, isEnded: boolean, stop: AbortSignal) {
-    this.supervised = supervised;
-    this.clients = connectTo(supervised.daemon.url, 'binary');
+  constructor(subject: Subject, isEnded: boolean, stop: AbortSignal) {
+    this.subject = subject;
     this.isEnded = isEnded;
     this.stop = stop;
   }
 
-  get daemon(): TestDaemon {
-    return this.supervised.daemon;
+  get clients(): Clients {
+    return this.subject.clients;
+  }
+
+  /** How many times as long pauses are: without KVM everything takes longer. */
+  get pace(): number {
+    return this.subject.isGuest ? 5 : 1;
+  }
+
+  /** Whether a daemon knows how all processes have ended. */
+  get tellsExits(): boolean {
+    return this.subject.tellsExits || !this.isEnded;
   }
 
   /** Ends the daemon; calls that fail until it is back are cut. */
@@ -80,6 +87,9 @@ export class Place {
       const { rawMessage, code } = ConnectError.from(error);
       if (code === Code.Unavailable && EXCLUDED.test(rawMessage)) return undefined;
       if (this.wasAwaySince(from) && isCut(error)) return undefined;
+      // As the network of a guest does it to some of many.
+      if (this.subject.isGuest && /ECONNRESET|socket hang up|fetch failed/.test(String(error)))
+        return undefined;
       throw error;
     }
   }
@@ -114,12 +124,19 @@ export class Place {
     init: RequestInit = {},
     statuses: readonly number[] = [200, 204],
   ): Promise<{ readonly status: number; readonly bytes: Uint8Array; readonly text: string }> {
-    const response = await fetch(this.daemon.url + path, init);
+    const response = await fetch(this.subject.url + path, init);
     const bytes = await response.bytes();
     const text = Buffer.from(bytes.subarray(0, 4096)).toString();
     if (statuses.includes(response.status)) return { status: response.status, bytes, text };
     if (response.status === 503 && EXCLUDED.test(text)) throw new Interrupted(text);
     throw new Error(`${init.method ?? 'GET'} ${path}: ${response.status} ${text}`);
+  }
+
+  /** Runs a script on the machine of the daemon to its end. */
+  async run(script: string): Promise<void> {
+    const from = performance.now();
+    const end = await this.endOf(follow(this.clients, await this.start({ process: bash(script) })).end, from);
+    if (end?.exited && end.exitCode !== 0) throw new Error(`exit code ${end.exitCode} of '${script}'`);
   }
 
   /** Starts a process once, however often that must be asked for; returns its pid. */

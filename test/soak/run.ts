@@ -1,7 +1,10 @@
 import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
+import { buildImage } from '../support/guest/image.ts';
+import { reasonNotToRun } from '../support/guest/tools.ts';
 import { reasonAgainst } from '../support/machine.ts';
 import { type Result, soak } from './soak.ts';
+import { startHere, startInGuest } from './subject.ts';
 
 const USAGE = `npm run soak -- [MINUTES] [OPTION…]
 
@@ -13,6 +16,7 @@ sampled, and fitted to a line. Exit code 1: an invariant is broken, or something
   --every SECONDS   from sample to sample (default: 60)
   --warm-up MINUTES what is sampled before does not count (default: a quarter of the time)
   --report FILE     a report in JSON
+  --guest           the daemons of the image, in a guest each, below systemd, without the attackers (npm run soak:guest)
 `;
 
 const NEEDS = ['root', 'cgroup v2', 'python3', 'bindfs', 'fuse'] as const;
@@ -22,6 +26,7 @@ interface Settings {
   readonly everyMs: number;
   readonly warmUpHours: number | null;
   readonly report: string | null;
+  readonly guest: boolean;
 }
 
 const print = (text: string) => process.stdout.write(`${text}\n`);
@@ -36,17 +41,19 @@ async function main(): Promise<number> {
     process.stderr.write(`soak: ${(error as Error).message}\n\n${USAGE}`);
     return 2;
   }
-  const reason = NEEDS.map(reasonAgainst).find((one) => one !== null);
+  const { guest, report, ...options } = settings;
+  const reason = guest ? reasonNotToRun() : NEEDS.map(reasonAgainst).find((one) => one !== null);
   if (reason) {
     process.stderr.write(`soak: it cannot run here: ${reason}\n`);
     return 2;
   }
-  const { report, ...options } = settings;
+  const image = guest ? buildImage() : null;
+  const start = () => (image ? startInGuest(image) : startHere());
   const interruption = new AbortController();
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => interruption.abort());
   const onProgress = (text: string) => process.stderr.write(`${text}\n`);
   const shared = { ...options, interrupted: interruption.signal, onProgress };
-  const results = await Promise.all([false, true].map((isEnded) => soak({ ...shared, isEnded })));
+  const results = await Promise.all([false, true].map((isEnded) => soak(start, { ...shared, isEnded })));
   if (report) writeFileSync(report, `${JSON.stringify(results, null, 2)}\n`);
   for (const result of results) tell(result);
   const isBroken = ({ broken, growths }: Result) => broken.length > 0 || growths.some((one) => one.isBroken);
@@ -78,7 +85,7 @@ function readSettings(argv: readonly string[]): Settings {
   const { values, positionals } = parseArgs({
     args: [...argv],
     allowPositionals: true,
-    options: { every: text, 'warm-up': text, report: text },
+    options: { every: text, 'warm-up': text, report: text, guest: { type: 'boolean', default: false } },
   });
   const number = (name: string, given: string | undefined, otherwise: number) => {
     const value = given === undefined ? otherwise : Number(given);
@@ -91,5 +98,6 @@ function readSettings(argv: readonly string[]): Settings {
     everyMs: number('--every', values.every, 60) * 1000,
     warmUpHours: values['warm-up'] === undefined ? null : number('--warm-up', values['warm-up'], 0) / 60,
     report: values.report ?? null,
+    guest: values.guest,
   };
 }

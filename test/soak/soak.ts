@@ -1,7 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { LogLine } from '../support/log-lines.ts';
-import { childrenOf } from '../support/proc.ts';
-import { startSupervised } from '../support/supervised.ts';
 import { until } from '../support/until.ts';
 import { Attackers } from './attackers.ts';
 import { anyOf, checkEqual } from './checks.ts';
@@ -10,16 +8,13 @@ import { overwrites, polledWatches, streamedWatches, transfers } from './files.t
 import { PATIENCE_MS, Place } from './place.ts';
 import { collapses, ends, freezes, inits, looks } from './platform.ts';
 import { crowds, outputs, shifts, terminals } from './processes.ts';
+import type { Subject } from './subject.ts';
 
-/** How often the figures are read, in milliseconds: a sample has the smallest of each since the one before. */
-const READ_MS = 1000;
 /** How many broken invariants are told. */
 const MOST_TOLD = 20;
-/** Those of `npm start`. */
-const FLAGS = ['--max-semi-space-size=2', '--no-parallel-scavenge'];
+/** How often the figures are read, in milliseconds: a sample has the smallest of each since the one before. */
+const READ_MS = 1000;
 const HOUR_MS = 3600_000;
-/** A level of the log. */
-const ERROR = 50;
 
 export interface Options {
   readonly minutes: number;
@@ -64,14 +59,12 @@ const WORK: readonly (readonly [name: string, round: Round, at: { workers: numbe
 ];
 
 /** Uses a daemon for everything at once, and tells what broke and what grew. */
-export async function soak(options: Options): Promise<Result> {
+export async function soak(start: () => Promise<Subject>, options: Options): Promise<Result> {
   const { minutes, everyMs, warmUpHours, interrupted, isEnded, onProgress } = options;
-  // A machine that has no time may take minutes for the trial of a program.
-  const args = ['--history-bytes=400000', '--upgrade-timeout=300'];
-  const env = { UV_THREADPOOL_SIZE: '16' };
-  await using supervised = await startSupervised({ args, env }, FLAGS);
+  await using subject = await start();
   const stop = AbortSignal.any([interrupted, AbortSignal.timeout(minutes * 60_000)]);
-  const place = new Place(supervised, isEnded, stop);
+  const place = new Place(subject, isEnded, stop);
+  const begun = await subject.pid();
   const broken: string[] = [];
   const rounds: Record<string, number> = {};
   const work = async (name: string, round: Round, pauseMs: number) => {
@@ -86,10 +79,10 @@ export async function soak(options: Options): Promise<Result> {
         broken.push(`${name}, at ${new Date().toISOString()}, after ${seconds} s: ${told(error)}`);
         onProgress(`BROKEN: ${broken.at(-1)}`);
       }
-      await delay(anyOf(2 * pauseMs), null, { signal: stop }).catch(() => {});
+      await delay(anyOf(2 * pauseMs * place.pace), null, { signal: stop }).catch(() => {});
     }
   };
-  const attackers = await Attackers.start(place);
+  const attackers = subject.isGuest ? null : await Attackers.start(place);
   const sampling = sample(place, everyMs, (figures) =>
     onProgress(
       `${nameOf(isEnded)}: ${JSON.stringify(Object.values(figures).map(Math.round))}, ${broken.length} broken`,
@@ -97,20 +90,24 @@ export async function soak(options: Options): Promise<Result> {
   );
   await Promise.all([
     ...WORK.flatMap(([name, round, { workers, pauseMs }]) =>
-      Array.from({ length: workers }, () => work(name, round, pauseMs)),
+      Array.from({ length: subject.isGuest ? 1 : workers }, () => work(name, round, pauseMs)),
     ),
-    work('stopped starts', () => attackers.starts(), 1000),
-    work('exchanges', () => attackers.exchanges(), 500),
-    work('held directories', () => attackers.held(), 500),
+    ...(attackers
+      ? [
+          work('stopped starts', () => attackers.starts(), 1000),
+          work('exchanges', () => attackers.exchanges(), 500),
+          work('held directories', () => attackers.held(), 500),
+        ]
+      : []),
     ...(isEnded ? [work('ends', ends, 0)] : []),
   ]);
-  await attackers[Symbol.asyncDispose]();
+  await attackers?.[Symbol.asyncDispose]();
   const samples = await sampling;
-  await atTheEnd(place).catch((error: unknown) => broken.push(`at the end: ${told(error)}`));
+  await atTheEnd(place, begun).catch((error: unknown) => broken.push(`at the end: ${told(error)}`));
   const name = isEnded ? 'killed, replaced and restarted' : 'never ended';
   const from = warmUpHours ?? (samples.at(-1)?.hours ?? 0) / 4;
   const counted = samples.filter(({ hours }) => hours > from);
-  const errors = errorsOf(supervised.daemon.log);
+  const errors = errorsOf(await subject.errors());
   return { name, rounds, samples, growths: growths(counted), errors, broken };
 }
 
@@ -127,9 +124,9 @@ async function sample(
   const from = performance.now();
   let least: Figures | null = null;
   for (let due = everyMs; !place.stop.aborted; ) {
-    await delay(READ_MS, null, { signal: place.stop }).catch(() => {});
+    await delay(READ_MS * place.pace, null, { signal: place.stop }).catch(() => {});
     const isAway = place.wasAwaySince(performance.now());
-    const figures = isAway ? null : await figuresOf(place.supervised);
+    const figures = isAway ? null : await figuresOf(place.subject);
     if (figures) least = least ? smallest(least, figures) : figures;
     const passed = performance.now() - from;
     if (passed < due || !least) continue;
@@ -142,24 +139,20 @@ async function sample(
 }
 
 /** When all clients have gone, nothing is left of what they did. */
-async function atTheEnd(place: Place): Promise<void> {
-  const { supervised, clients, daemon } = place;
+async function atTheEnd(place: Place, begun: string): Promise<void> {
+  const { subject, clients } = place;
   for (const { pid } of (await clients.process.list({})).processes) {
     const process = { selector: { case: 'pid', value: pid } } as const;
     await clients.process.sendSignal({ process, signal: 9 }).catch(() => {});
   }
-  await until('no process is left', () => childrenOf(supervised.main()).length === 0, Boolean, PATIENCE_MS);
   const isClean = (figures: Figures | null) => figures?.cgroups === 2 && figures.zombies === 0;
-  await until('no cgroup and no zombie is left', () => figuresOf(supervised), isClean, PATIENCE_MS);
-  const starts = daemon.log.filter(({ msg }) => msg === 'started').length;
-  if (!place.isEnded) checkEqual('starts of the daemon', starts, 1);
+  await until('no cgroup and no zombie is left', () => figuresOf(subject), isClean, PATIENCE_MS);
+  if (!place.isEnded) checkEqual('the pid of the daemon', await subject.pid(), begun);
 }
 
 function errorsOf(log: readonly LogLine[]): Record<string, number> {
   const counts: Record<string, number> = {};
-  for (const { level, msg, err } of log) {
-    // Lines of the manager have none.
-    if (!(level >= ERROR)) continue;
+  for (const { msg, err } of log) {
     const what = err ? `${msg}: ${JSON.stringify(err)}` : msg;
     counts[what] = (counts[what] ?? 0) + 1;
   }

@@ -129,7 +129,7 @@ function run(program: string, ...args: string[]): void {
 }
 
 /** Whether the kernel tells how a process has ended that is no child: PIDFD_INFO_EXIT, Linux 6.15. */
-export function exitIsTold(): boolean {
-  const [major = 0, minor = 0] = release().split('.').map(Number);
+export function exitIsTold(kernel = release()): boolean {
+  const [major = 0, minor = 0] = kernel.split('.').map(Number);
   return major > 6 || (major === 6 && minor >= 15);
 }

@@ -11,25 +11,16 @@ export function openFiles(pid: number): string[] {
   });
 }
 
-/** The TCP sockets that a process listens on, as `address:port` in hexadecimal. */
+/** The TCP sockets that a process listens on, as `address:port` in hexadecimal. Source: proc_net(5). */
 export function listeningSockets(pid: number): string[] {
-  return tcpSockets(pid, '0A', openFiles(pid)).map(([, address = '']) => address);
-}
-
-/** How many of these open files of a process are TCP connections that neither end has closed. */
-export function establishedConnections(pid: number, files: readonly string[]): number {
-  return tcpSockets(pid, '01', files).length;
-}
-
-/** The fields of those of these open files of a process that are TCP sockets in that state. Source: proc_net(5). */
-function tcpSockets(pid: number, wanted: string, files: readonly string[]): string[][] {
-  const own = new Set(files);
+  const own = new Set(openFiles(pid));
   return ['tcp', 'tcp6'].flatMap((table) => {
     const rows = readFileSync(`/proc/${pid}/net/${table}`, 'utf8').trim().split('\n').slice(1);
     const fields = rows.map((row) => row.trim().split(/\s+/));
-    return fields.filter(
-      ([, , , state, , , , , , inode]) => state === wanted && own.has(`socket:[${inode}]`),
+    const listening = fields.filter(
+      ([, , , state, , , , , , inode]) => state === '0A' && own.has(`socket:[${inode}]`),
     );
+    return listening.map(([, address = '']) => address);
   });
 }
 

@@ -11,6 +11,8 @@ type StartRequest = Parameters<Clients['process']['start']>[0];
 const blocks = (seconds: number) =>
   `l=$(seq 0 400); i=0; while ! read -t ${seconds}; do echo "block $((i++))"; echo "$l"; done; echo "$i blocks" >&2`;
 const AT_ONCE = 5;
+/** How long a call may fail again and again, on a machine that has no time, in milliseconds. */
+const PATIENCE_MS = 120_000;
 /** It writes that many lines at full speed, again and again. */
 const BURSTS = 'while read n && [ "$n" != end ]; do seq $n; done; exit 5';
 
@@ -54,7 +56,7 @@ function followSum(clients: Clients, pid: number) {
 function startSurely(clients: Clients, request: StartRequest): Promise<number> {
   const startId = randomUUID();
   const start = () => startDetached(clients, { ...request, startId }).catch(() => 0);
-  return until('the process is started', start);
+  return until('the process is started', start, Boolean, PATIENCE_MS);
 }
 
 /** A few at a time. */
@@ -134,15 +136,15 @@ export class Workload {
     await inTurns(bursts, ({ pid }) => this.#send(pid, 'stdin', `${this.#burst}\n`));
   }
 
-  /** Ends all, and checks what they have written and how they have ended. */
-  async finish(isExitKnown: boolean): Promise<void> {
+  /** Ends all, and checks what they have written and how they have ended, which may be known or not if that is null. */
+  async finish(isExitKnown: boolean | null): Promise<void> {
     const { writers, echoes, terminals, silent, bursts } = this.#kinds;
     const { process } = this.#clients;
     for (const { pid } of [...writers, ...bursts]) await this.#send(pid, 'stdin', 'end\n');
     for (const { pid } of echoes) await process.closeStdin({ process: byPid(pid) });
     for (const { pid } of terminals) await this.#send(pid, 'pty', 'end\n');
     for (const { pid } of silent) await process.sendSignal({ process: byPid(pid), signal: 15 });
-    const exits = (exit: object) => (isExitKnown ? exit : UNKNOWN);
+    const exits = (exit: object) => (isExitKnown === null ? {} : isExitKnown ? exit : UNKNOWN);
 
     for (const { following, end } of writers) {
       expect(await end).toMatchObject(exits({ exitCode: 0 }));
@@ -175,11 +177,11 @@ export class Workload {
   /** Again while the daemon is away: it has not accepted it then. */
   async #send(pid: number, kind: 'stdin' | 'pty', text: string): Promise<void> {
     const request = { process: byPid(pid), input: input(kind, text) };
-    await until('the daemon takes input', () =>
+    const send = () =>
       this.#clients.process.sendInput(request).then(
         () => true,
         () => false,
-      ),
-    );
+      );
+    await until('the daemon takes input', send, Boolean, PATIENCE_MS);
   }
 }

@@ -77,11 +77,12 @@ export class Guest {
     return this.system('systemctl show --property=MainPID --value envd');
   }
 
-  /** Runs a command that ends the daemon or replaces its program; resolves when the next one answers. */
-  async next(command: string): Promise<void> {
+  /** Runs what ends the daemon or replaces its program, in the guest if it is a command; resolves when the next one answers. */
+  async next(command: string | (() => Promise<void>)): Promise<void> {
     const before = await this.#since();
+    if (typeof command === 'function') await command();
     // In the background, as the daemon that starts it may be gone before it answers.
-    await this.system(`(sleep 0.1; ${command}) >/dev/null 2>&1 &`).catch(() => {});
+    else await this.system(`(sleep 0.1; ${command}) >/dev/null 2>&1 &`).catch(() => {});
     const end = performance.now() + NEXT_LIMIT_MS;
     for (let now = before; now === null || now === before; now = await this.#since()) {
       if (performance.now() > end) throw new Error(`no other daemon answers after '${command}'`);
