@@ -43,11 +43,13 @@ let number = 0;
 /** What /init has set is there, whatever becomes of the daemon. */
 export async function inits(place: Place): Promise<void> {
   const envVars = { NUMBER: `${number++}`, TEXT: 'x'.repeat(anyOf(1000)) };
-  // It sets the clock.
-  const timestamp = place.subject.isGuest ? new Date().toISOString() : undefined;
-  const body = JSON.stringify({ envVars, timestamp });
+  const init = () => {
+    // It sets the clock.
+    const timestamp = place.subject.isGuest ? new Date().toISOString() : undefined;
+    return place.rest('/init', { ...POST, body: JSON.stringify({ envVars, timestamp }) }, [204]);
+  };
   // While the workload is frozen on purpose, this would thaw it.
-  await place.thawed.take(() => place.surely(() => place.rest('/init', { ...POST, body }, [204])));
+  await place.thawed.take(() => place.surely(init));
   const { text } = await place.surely(() => place.rest('/envs'));
   checkEqual('the variables', JSON.parse(text), envVars);
 }

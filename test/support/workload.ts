@@ -7,9 +7,12 @@ import { until } from './until.ts';
 
 type StartRequest = Parameters<Clients['process']['start']>[0];
 
-/** It writes blocks at that interval until it is told to stop, and starts no other program for that. */
+/**
+ * It writes blocks at that interval until the end of its input, and starts no other program for that. A line would not do: when
+ * the time is over bash drops even the newline that it has just read.
+ */
 const blocks = (seconds: number) =>
-  `l=$(seq 0 400); i=0; while ! read -t ${seconds}; do echo "block $((i++))"; echo "$l"; done; echo "$i blocks" >&2`;
+  `l=$(seq 0 400); i=0; while read -t ${seconds}; [ $? -gt 128 ]; do echo "block $((i++))"; echo "$l"; done; echo "$i blocks" >&2`;
 const AT_ONCE = 5;
 /** How long a call may fail again and again, on a machine that has no time, in milliseconds. */
 const PATIENCE_MS = 120_000;
@@ -140,8 +143,11 @@ export class Workload {
   async finish(isExitKnown: boolean | null): Promise<void> {
     const { writers, echoes, terminals, silent, bursts } = this.#kinds;
     const { process } = this.#clients;
-    for (const { pid } of [...writers, ...bursts]) await this.#send(pid, 'stdin', 'end\n');
-    for (const { pid } of echoes) await process.closeStdin({ process: byPid(pid) });
+    // On a machine that has no time one may not have begun.
+    const hasBegun = ({ following }: Followed) => following.parts.stdout.length > 0;
+    await until('each writer has written', () => writers.every(hasBegun), Boolean, PATIENCE_MS);
+    for (const { pid } of bursts) await this.#send(pid, 'stdin', 'end\n');
+    for (const { pid } of [...writers, ...echoes]) await process.closeStdin({ process: byPid(pid) });
     for (const { pid } of terminals) await this.#send(pid, 'pty', 'end\n');
     for (const { pid } of silent) await process.sendSignal({ process: byPid(pid), signal: 15 });
     const exits = (exit: object) => (isExitKnown === null ? {} : isExitKnown ? exit : UNKNOWN);
