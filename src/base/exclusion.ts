@@ -13,8 +13,9 @@ export class ExclusiveLock {
   /** Takes the lock until the result is disposed of. Throws `unavailable` while another operation holds it. */
   acquire(operation: string): Disposable {
     if (this.#holder !== null) {
-      const holder = `${this.#holder === operation ? 'another' : 'a'} ${this.#holder}`;
-      throw new EnvdError('unavailable', `cannot ${operation} now: ${holder} is under way`);
+      const article = /^[aeiou]/.test(this.#holder) ? 'an' : 'a';
+      const which = this.#holder === operation ? 'another' : article;
+      throw new EnvdError('unavailable', `cannot ${operation} now: ${which} ${this.#holder} is under way`);
     }
     this.#holder = operation;
     this.onAcquire();

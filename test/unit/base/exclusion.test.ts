@@ -15,7 +15,8 @@ test('the lock allows one operation at a time and names the other one in the ref
     );
   }
   lock.acquire('collapse')[Symbol.dispose]();
-  lock.acquire('freeze');
+  lock.acquire('upgrade');
+  expect(() => lock.acquire('freeze')).toThrow('cannot freeze now: an upgrade is under way');
 });
 
 test('a serial queue runs calls one at a time, in order, also after a failed one', async () => {
