@@ -55,25 +55,28 @@ export class PipePoller {
 
 /** The reading end of a pipe, which owns its descriptor. */
 export class ReadEnd {
-  /** Resolves at end of file: all write ends are closed and everything was read. */
-  readonly closed: Promise<void>;
   /** Receives the bytes read. */
   readonly take: (bytes: Buffer) => void;
   readonly #reader: PipeReader;
   readonly #pipe: number;
   readonly descriptor: number;
-  readonly #onClosed: () => void;
   #isClosed = false;
+  /** Made when somebody waits: most are closed before. */
+  #closed: PromiseWithResolvers<void> | null = null;
 
   /** Called by `PipePoller.read`. `pipe`: the reader's number for it. */
   constructor(reader: PipeReader, pipe: number, descriptor: number, onBytes: (bytes: Buffer) => void) {
-    const { promise, resolve } = Promise.withResolvers<void>();
-    this.closed = promise;
-    this.#onClosed = resolve;
     this.take = onBytes;
     this.#reader = reader;
     this.#pipe = pipe;
     this.descriptor = descriptor;
+  }
+
+  /** Resolves at end of file: all write ends are closed and everything was read. */
+  get closed(): Promise<void> {
+    if (this.#isClosed) return Promise.resolve();
+    this.#closed ??= Promise.withResolvers();
+    return this.#closed.promise;
   }
 
   setPaused(paused: boolean): void {
@@ -103,7 +106,7 @@ export class ReadEnd {
   /** Marks it as closed, after the reader has closed the descriptor. */
   finish(): void {
     this.#isClosed = true;
-    this.#onClosed();
+    this.#closed?.resolve();
   }
 }
 

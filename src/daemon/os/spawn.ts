@@ -66,34 +66,34 @@ const NONE = -1;
  * `unavailable` below a frozen cgroup, `resource_exhausted` at a limit of processes or descriptors, `deadline_exceeded`
  * when the program does not run within the limit.
  */
-export async function spawn(launch: Launch, terminal: number): Promise<Spawned> {
-  return (await start(launch, { terminal, stdin: false })).process;
+export function spawn(launch: Launch, terminal: number): Promise<Spawned> {
+  return start(launch, { terminal, stdin: false }, (process) => process);
 }
 
 /** Starts a process on pipes; without `withStdin` its stdin is /dev/null. Throws as `spawn` does. */
-export async function spawnWithPipes(
+export function spawnWithPipes(
   launch: Launch,
   withStdin: boolean,
 ): Promise<{ process: Spawned; pipes: Pipes }> {
-  const { process, ends } = await start(launch, { terminal: NONE, stdin: withStdin });
-  const [stdin, stdout, stderr] = ends;
-  return { process, pipes: { stdin: stdin === NONE ? null : stdin, stdout, stderr } };
+  return start(launch, { terminal: NONE, stdin: withStdin }, (process, stdin, stdout, stderr) => {
+    return { process, pipes: { stdin: stdin === NONE ? null : stdin, stdout, stderr } };
+  });
 }
 
-interface Started {
-  readonly process: Spawned;
-  /** Descriptors of stdin, stdout and stderr; -1: none. */
-  readonly ends: readonly [number, number, number];
-}
-
-function start(launch: Launch, stdio: { terminal: number; stdin: boolean }): Promise<Started> {
-  const started = Promise.withResolvers<Started>();
+/** `made` gets the descriptors of stdin, stdout and stderr; -1: none. */
+function start<T>(
+  launch: Launch,
+  stdio: { terminal: number; stdin: boolean },
+  made: (process: Spawned, stdin: number, stdout: number, stderr: number) => T,
+): Promise<T> {
+  const started = Promise.withResolvers<T>();
   const exit = Promise.withResolvers<ProcessExit>();
   const [numbers, strings] = encode(launch, stdio);
   native.spawn(numbers, strings, (event, a, b, c, d, pidfd) => {
-    const process = { pid: a, pidfd, isChild: true, isOver: event === 'ran', exit: exit.promise };
-    if (event === 'started' || event === 'ran') started.resolve({ process, ends: [b, c, d] });
-    else if (event === 'exited' || event === 'signaled') exit.resolve(exitFrom(event, a, b, c, d));
+    if (event === 'started' || event === 'ran') {
+      const process = { pid: a, pidfd, isChild: true, isOver: event === 'ran', exit: exit.promise };
+      started.resolve(made(process, b, c, d));
+    } else if (event === 'exited' || event === 'signaled') exit.resolve(exitFrom(event, a, b, c, d));
     else started.reject(describe(event, a, launch));
   });
   return started.promise;

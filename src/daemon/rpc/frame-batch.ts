@@ -72,13 +72,13 @@ export class FrameBatch {
   send(response: ServerResponse, isLast = false): Promise<void> | null {
     this.#join();
     this.hold();
-    const { promise, resolve } = Promise.withResolvers<void>();
+    let waiting: PromiseWithResolvers<void> | null = null;
     let taken = false;
     const onTaken = () => {
       if (taken) return;
       taken = true;
       this.release();
-      resolve();
+      waiting?.resolve();
     };
     response.cork();
     this.#parts.forEach((part, index) => {
@@ -88,7 +88,10 @@ export class FrameBatch {
     });
     if (isLast) response.end();
     response.uncork();
-    if (response.writableLength > 0) return promise;
+    if (response.writableLength > 0) {
+      waiting = Promise.withResolvers<void>();
+      return waiting.promise;
+    }
     // Node calls back only after all microtasks, many batches later.
     onTaken();
     return null;

@@ -62,7 +62,7 @@ function short(what: string, name: string): string {
   throw new EnvdError('invalid_argument', `${what} is longer than ${MOST_NAMED} bytes: ${length}`);
 }
 
-async function openStart(
+function openStart(
   processes: ProcessTable,
   guest: Guest,
   request: StartRequest,

@@ -19,9 +19,9 @@ export interface Channels {
   setPaused(paused: boolean): void;
   /**
    * To be called once, when the process has been reaped. Resolves when everything written until then has been passed
-   * to `onOutput`, with whether a process holds the output open; a paused channel delays that.
+   * to `onOutput`, with whether a process holds the output open; a paused channel delays that. No promise: it has been.
    */
-  drained(): Promise<boolean>;
+  drained(): boolean | Promise<boolean>;
   /** Throws `failed_precondition` where there is no terminal. */
   resize(size: TerminalSize): void;
   /** Reads and discards the output from now on, until the last holder closes it. */
@@ -85,7 +85,6 @@ export async function openTerminal(
 class PipeChannels implements Channels {
   readonly kind = 'pipes';
   readonly input: WriteEnd | null;
-  readonly closed: Promise<void>;
   readonly #outputs: readonly PipeOutput[];
 
   constructor(
@@ -99,7 +98,11 @@ class PipeChannels implements Channels {
       new PipeOutput(source, 'stdout', pipes.stdout, onOutput, isOver),
       new PipeOutput(source, 'stderr', pipes.stderr, onOutput, isOver),
     ];
-    this.closed = Promise.all(this.#outputs.map((output) => output.closed)).then(() => {});
+  }
+
+  get closed(): Promise<void> {
+    if (!this.#isHeld) return Promise.resolve();
+    return Promise.all(this.#outputs.map(({ closed }) => closed)).then(() => {});
   }
 
   get inputClosed(): Promise<void> | null {
@@ -115,8 +118,13 @@ class PipeChannels implements Channels {
     for (const output of this.#outputs) output.setPaused(paused);
   }
 
-  async drained(): Promise<boolean> {
-    await Promise.all(this.#outputs.map((output) => output.drained()));
+  drained(): boolean | Promise<boolean> {
+    const waits = this.#outputs.map((output) => output.drained());
+    if (waits.every((wait) => wait === null)) return this.#isHeld;
+    return Promise.all(waits).then(() => this.#isHeld);
+  }
+
+  get #isHeld(): boolean {
     return this.#outputs.some(({ descriptor }) => descriptor !== null);
   }
 
@@ -164,10 +172,10 @@ class TerminalChannels implements Channels {
   }
 
   // At once: it is less than the window of a reader.
-  drained(): Promise<boolean> {
+  drained(): boolean {
     for (const bytes of this.#terminal.drain()) this.#onOutput('pty', bytes);
     this.#closed.resolve();
-    return Promise.resolve(false);
+    return false;
   }
 
   resize(size: TerminalSize): void {
@@ -197,8 +205,8 @@ class ClosedChannels implements Channels {
 
   setPaused(): void {}
 
-  drained(): Promise<boolean> {
-    return Promise.resolve(false);
+  drained(): boolean {
+    return false;
   }
 
   resize(): void {

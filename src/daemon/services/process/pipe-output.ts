@@ -15,12 +15,11 @@ export interface PipeSource {
 
 /** The read end of stdout or stderr. */
 export class PipeOutput {
-  readonly closed: Promise<void>;
   /** Null when it was closed already for an earlier program. */
   readonly #end: ReadEnd | null;
   /** Bytes that were in the pipe when the process was reaped and are still unread; null before. */
   #unread: number | null = null;
-  readonly #settled = Promise.withResolvers<void>();
+  #onDrained: () => void = () => {};
   #onBytes: ((bytes: Buffer) => void) | null;
 
   /** `isOver`: the process has ended, `drained` is called next. */
@@ -35,8 +34,11 @@ export class PipeOutput {
     const owner = { process, stream: STREAMS.indexOf(stream), offset: totals[stream] };
     this.#end =
       descriptor === null ? null : poller.read(descriptor, (bytes) => this.#received(bytes), owner, !isOver);
-    this.closed = this.#end?.closed ?? Promise.resolve();
-    void this.closed.then(this.#settled.resolve);
+  }
+
+  /** Resolves when no process holds it open and everything has been read. */
+  get closed(): Promise<void> {
+    return this.#end?.closed ?? Promise.resolve();
   }
 
   get descriptor(): number | null {
@@ -47,11 +49,15 @@ export class PipeOutput {
     this.#end?.setPaused(paused);
   }
 
-  drained(): Promise<void> {
+  /** Resolves when everything that is in the pipe now has been read; null: that has happened. */
+  drained(): Promise<void> | null {
     this.#unread = this.#end?.pending ?? 0;
-    this.#settle();
     this.#end?.read();
-    return this.#settled.promise;
+    if (this.#unread <= 0) return null;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#onDrained = resolve;
+    void this.closed.then(resolve);
+    return promise;
   }
 
   discard(): void {
@@ -64,10 +70,6 @@ export class PipeOutput {
     this.#onBytes?.(bytes);
     if (this.#unread === null) return;
     this.#unread -= bytes.length;
-    this.#settle();
-  }
-
-  #settle(): void {
-    if (this.#unread !== null && this.#unread <= 0) this.#settled.resolve();
+    if (this.#unread <= 0) this.#onDrained();
   }
 }

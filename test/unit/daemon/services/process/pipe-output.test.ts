@@ -26,7 +26,7 @@ test('what was written before the end is waited for while the source is paused, 
   try {
     output.setPaused(true);
     await started.exit;
-    const drained = output.drained().then(() => received);
+    const drained = Promise.resolve(output.drained()).then(() => received);
     await turn();
     expect(received).toBe(0);
     output.setPaused(false);
