@@ -45,12 +45,19 @@ export function refuseExpectation({ headers }: IncomingMessage, response: Server
   response.writeHead(417, headersOf(body)).end(body);
 }
 
-/** Whether a request has no `Host` and needs one: RFC 9112, section 3.2. Node's own response to it has no body. */
-export function lacksHost({ headers, httpVersion }: IncomingMessage): boolean {
-  return headers.host === undefined && httpVersion !== '1.0';
+/**
+ * What is wrong with the header `Host` of a request, or null: there must be one, and none is needed before HTTP/1.1. Node's
+ * own response has no body, and it takes the first of several. Source: RFC 9112, section 3.2.
+ */
+export function hostFault({ headers, httpVersion, rawHeaders }: IncomingMessage): string | null {
+  if (headers.host === undefined) return httpVersion === '1.0' ? null : 'header Host is missing';
+  const count = rawHeaders.filter((text, at) => at % 2 === 0 && isHost(text)).length;
+  return count === 1 ? null : `header Host was sent ${count} times: send it once`;
 }
 
-export const HOST_IS_MISSING = 'header Host is missing';
+function isHost(name: string): boolean {
+  return name.length === 4 && name.toLowerCase() === 'host';
+}
 
 /** A second response would be read as part of the first. Node's default handler checks `_httpMessage`, too. */
 function hasStartedResponse(socket: Socket & { readonly _httpMessage?: ServerResponse | null }): boolean {

@@ -5,7 +5,7 @@ import Fastify, { type FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import { AbortRelay } from '../base/abort.ts';
 import { CallTally } from '../base/call-tally.ts';
-import { clientErrorHandler, HOST_IS_MISSING, lacksHost, refuseExpectation } from '../base/client-errors.ts';
+import { clientErrorHandler, hostFault, refuseExpectation } from '../base/client-errors.ts';
 import type { Connections } from '../base/connections.ts';
 import { EnvdError, HttpError } from '../base/errors.ts';
 import type { Transfers } from '../base/tally.ts';
@@ -200,9 +200,10 @@ function forbidCaching(app: FastifyInstance): void {
 
 function requireHost(app: FastifyInstance): void {
   app.addHook('onRequest', (request, reply, done) => {
-    if (!lacksHost(request.raw)) return done();
+    const fault = hostFault(request.raw);
+    if (fault === null) return done();
     reply.header('connection', 'close');
-    done(new EnvdError('invalid_argument', HOST_IS_MISSING));
+    done(new EnvdError('invalid_argument', fault));
   });
 }
 

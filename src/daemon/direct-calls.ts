@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { withIds } from '../base/call-ids.ts';
+import { hostFault } from '../base/client-errors.ts';
 import type { CallLog } from './calls/call-log.ts';
 import type { CallScope, SharedLimits } from './calls/call-scope.ts';
 import { hasAccess } from './rest/auth.ts';
@@ -51,9 +52,9 @@ export class DirectCalls {
 
   /** Serves the request and returns true, or returns false without effect. */
   serve(request: IncomingMessage, response: ServerResponse): boolean {
-    const { method, headers } = request;
+    const { method } = request;
     const { shutdown } = this.#options.shared;
-    if (headers.host === undefined || shutdown.signal.aborted) return false;
+    if (hostFault(request) !== null || shutdown.signal.aborted) return false;
     return method === 'POST'
       ? this.#serveUnary(request, response) || this.#serveStream(request, response)
       : method === 'GET' && this.#serveGet(request, response);

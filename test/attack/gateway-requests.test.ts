@@ -74,6 +74,18 @@ test('a Trailer header is accepted to an unknown sandbox, and in a platform oper
 });
 
 test.each([
+  ['no Host', 'svc-sandbox-id: one', 'header Host is missing'],
+  ['two of them', 'Host: b\r\nhost: a\r\nsvc-sandbox-id: one', 'header Host was sent 2 times: send it once'],
+])('a request, and an upgrade, with %s is refused', async (_what, lines, reason) => {
+  for (const more of [[], UPGRADE]) {
+    const answer = await exchange(gateway.port, message(['GET / HTTP/1.1', lines, ...more]));
+    expect(answer).toMatch(/^HTTP\/1\.1 400 /);
+    expect(answer).toMatch(/^connection: close\r$/im);
+    expect(answer).toContain(reason);
+  }
+});
+
+test.each([
   ['without a sandbox', ['host: a']],
   ['to an unknown sandbox', ['host: a', 'svc-sandbox-id: nobody']],
   ['with a malformed id', ['host: a', 'svc-sandbox-id: a/b']],

@@ -38,7 +38,10 @@ time.sleep(1000)
 test('output that clients do not read takes bounded memory, and others read on', async () => {
   needs('root');
   const limit = 16 * MIB;
-  await using daemon = await startDaemon({ args: [`--unread-bytes=${limit}`, '--history-bytes=65536'] });
+  // Many at once, on a machine that may be busy.
+  const patient = '--start-timeout=60';
+  const args = [`--unread-bytes=${limit}`, '--history-bytes=65536', patient];
+  await using daemon = await startDaemon({ args });
   const { process } = connectTo(daemon.url, 'binary');
   const read = async () => {
     const { stdout } = await transcribe(

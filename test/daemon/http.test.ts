@@ -131,6 +131,12 @@ describe('malformed HTTP is refused', () => {
     ],
     ['no host', 'GET /health HTTP/1.1\r\n\r\n', 400, /^header Host is missing/],
     [
+      'two hosts',
+      'GET /health HTTP/1.1\r\nhost: a\r\nHost: a\r\n\r\n',
+      400,
+      /^header Host was sent 2 times: send it once/,
+    ],
+    [
       'another transfer coding',
       'POST /init HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip, chunked\r\nconnection: close\r\n\r\n0\r\n\r\n',
       501,

@@ -1,12 +1,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import {
-  clientErrorHandler,
-  HOST_IS_MISSING,
-  lacksHost,
-  refuseExpectation,
-} from '../../base/client-errors.ts';
+import { clientErrorHandler, hostFault, refuseExpectation } from '../../base/client-errors.ts';
 import { Connections } from '../../base/connections.ts';
 import { refuse, type Told } from './answers.ts';
 import { requestFrom, upgradeFrom } from './downstream.ts';
@@ -88,14 +83,17 @@ export class Front {
     this.server.on('upgrade', (request, stream, head) => {
       const socket = stream as Socket;
       connections.keep(socket);
-      this.#handler.upgrade(request, socket, head);
+      const fault = hostFault(request);
+      if (fault === null) this.#handler.upgrade(request, socket, head);
+      else upgradeFrom(request, socket, head)?.refuse({ code: 400, message: fault });
     });
   }
 
   #onRequest(request: IncomingMessage, response: ServerResponse): void {
     this.drain.mark(request);
-    if (this.drain.isActive || lacksHost(request)) response.shouldKeepAlive = false;
-    if (lacksHost(request)) refuse(response, { code: 400, message: HOST_IS_MISSING });
+    const fault = hostFault(request);
+    if (this.drain.isActive || fault !== null) response.shouldKeepAlive = false;
+    if (fault !== null) refuse(response, { code: 400, message: fault });
     else this.#handler.request(request, response);
   }
 
