@@ -2,12 +2,15 @@ import type { Collapser } from './collapse.ts';
 
 /** Interval of checks, in milliseconds. */
 const INTERVAL_MS = 5000;
-/** The daemon counts as idle below this share of the event loop's time, in this many checks in a row. */
-const IDLE = 0.02;
+/**
+ * The daemon counts as idle when its main thread takes no more CPU time than this between two checks, in this many in a
+ * row. Not by the time that the event loop is active: on a host that is short of CPUs, waiting for one is most of that.
+ */
+const IDLE_MS = 100;
 const IDLE_LOOKS = 2;
-/** How much work of the event loop makes a collection worthwhile, in milliseconds. */
+/** How much work of the main thread makes a collection worthwhile, in milliseconds. */
 const WORTH_MS = 1000;
-/** How much work of the event loop after a collapse makes optimised code worthwhile, in milliseconds. */
+/** How much work of the main thread after a collapse makes optimised code worthwhile, in milliseconds. */
 const BUSY_MS = 250;
 
 type Trimmed = Pick<Collapser, 'trim' | 'optimiseAgain' | 'onCollapsed'>;
@@ -21,7 +24,7 @@ export class IdleTrim implements Disposable {
   readonly #collapser: Trimmed;
   readonly #isPaused: () => boolean;
   readonly #timer: NodeJS.Timeout;
-  #previous = performance.eventLoopUtilization();
+  #previous = workedMs();
   #idleLooks = 0;
   #isFirst = true;
   /** Work since the last trim. The start alone is worth one. */
@@ -41,7 +44,7 @@ export class IdleTrim implements Disposable {
 
   /** A collapse has trimmed, and what it has made ready for a resume stays. */
   #restart(): void {
-    this.#previous = performance.eventLoopUtilization();
+    this.#previous = workedMs();
     this.#workMs = 0;
     // The next check comes soon after a resume, when its code should be there.
     this.#look();
@@ -49,17 +52,23 @@ export class IdleTrim implements Disposable {
   }
 
   #look(): void {
-    const now = performance.eventLoopUtilization();
-    const { active, utilization } = performance.eventLoopUtilization(now, this.#previous);
+    const now = workedMs();
+    const worked = now - this.#previous;
     this.#previous = now;
     if (this.#isPaused()) return;
-    this.#workMs += active;
+    this.#workMs += worked;
     if (this.#workMs >= BUSY_MS) this.#collapser.optimiseAgain();
-    this.#idleLooks = utilization <= IDLE ? this.#idleLooks + 1 : 0;
+    this.#idleLooks = worked <= IDLE_MS ? this.#idleLooks + 1 : 0;
     if (this.#idleLooks < IDLE_LOOKS || this.#workMs < WORTH_MS) return;
     this.#workMs = 0;
     // Most code of the start never runs again; that of calls does, and a pause without a collapse may come next.
     this.#collapser.trim(this.#isFirst);
     this.#isFirst = false;
   }
+}
+
+/** CPU time of the main thread so far, in milliseconds. */
+function workedMs(): number {
+  const { user, system } = process.threadCpuUsage();
+  return (user + system) / 1000;
 }

@@ -9,13 +9,13 @@ afterEach(() => {
   vi.restoreAllMocks();
 });
 
-/** A daemon whose event loop is told how much it works. */
+/** A daemon whose main thread is told how much it works. */
 function daemon() {
-  let active = 0;
   let worked = 0;
-  vi.spyOn(performance, 'eventLoopUtilization').mockImplementation((first) => {
-    if (!first) return { active: worked, idle: 0, utilization: 0 };
-    return { active, idle: LOOK_MS - active, utilization: active / LOOK_MS };
+  let each = 0;
+  vi.spyOn(process, 'threadCpuUsage').mockImplementation(() => {
+    worked += each;
+    return { user: worked * 600, system: worked * 400 };
   });
   const withCode: boolean[] = [];
   const state = { isPaused: false, withCode, optimises: true };
@@ -29,9 +29,9 @@ function daemon() {
   const idleTrim = new IdleTrim(collapser, () => state.isPaused);
   /** Lets that many looks pass, with so much work before each. */
   const pass = (looks: number, ms = 0) => {
-    active = ms;
-    worked += ms * looks;
+    each = ms;
     vi.advanceTimersByTime(looks * LOOK_MS);
+    each = 0;
     return withCode.length;
   };
   return { state, collapser, idleTrim, pass };
