@@ -68,6 +68,10 @@ export function buildPlatform(parts: PlatformParts): FastifyInstance {
     reply.headers(OWN_HEADERS);
     passOnIds(request, { setHeader: (name, value) => reply.header(name, value) });
   });
+  app.addHook('onSend', async (_request, reply) => {
+    // RFC 9110, section 8.3: it is the type of content.
+    if (reply.statusCode === 204) reply.removeHeader('content-type');
+  });
   app.register((scope, _options, done) => {
     requireKey(scope, keys);
     limitClients(scope, rate);
