@@ -20,8 +20,12 @@ function setUp(audit: FreezeAudit | null = null): { app: FastifyInstance; guest:
   // As in the daemon, where /init reads its body itself.
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null));
+  let unreported = audit;
+  const reported = () => {
+    unreported = null;
+  };
   const dependencies = initDependencies({
-    freezer: { audit: () => audit, reported: () => {}, thaw: async () => {} },
+    freezer: { audit: () => unreported, reported, thaw: async () => {} },
   });
   const { guest } = dependencies;
   const idle = { active: false };
@@ -83,14 +87,13 @@ describe('POST /init', () => {
     expect(guest).toMatchObject({ accessToken: 'one', environment: { A: '1' } });
   });
 
-  test('returns the freeze audit, also when a later step fails, but only to an authorised caller', async () => {
+  test('returns the freeze audit until a 204 with it was sent, but only to an authorised caller', async () => {
     const { app, guest } = setUp({ visited: 3, frozen: 2, escaped: 1, violations: 0, truncated: false });
     const post = async (payload: object) => {
       const { statusCode, headers } = await app.inject({ method: 'POST', url: '/init', payload });
       return [statusCode, headers['x-envd-freeze-audit']];
     };
     const audit = '{"visited":3,"frozen":2,"escaped":1,"violations":0,"truncated":false}';
-    expect(await post({})).toEqual([204, audit]);
     guest.accessToken = 'one';
     expect(await post({ accessToken: 'two' })).toEqual([401, undefined]);
     Object.defineProperty(guest, 'environment', {
@@ -99,6 +102,8 @@ describe('POST /init', () => {
       },
     });
     expect(await post({ accessToken: 'one', envVars: {} })).toEqual([500, audit]);
+    expect(await post({ accessToken: 'one' })).toEqual([204, audit]);
+    expect(await post({ accessToken: 'one' })).toEqual([204, undefined]);
   });
 
   test.each([
