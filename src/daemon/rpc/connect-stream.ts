@@ -129,11 +129,8 @@ export class StreamServer {
     const batchBytes = () => (this.#unread.isScarce ? SMALL_BATCH_BYTES : BATCH_BYTES[codec]);
     const race = <T>(work: Promise<T>) => scope.race(work);
     using taking = new Batches(feed, { keepaliveMs: keepaliveMsOf(headers), batchBytes, race });
-    for (;;) {
-      const taken = taking.next();
-      // Without an await where there is nothing to wait for.
-      const events = taken instanceof Promise ? await taken : taken;
-      if (events === null) return;
+    // Each is awaited: readers of a process take turns, and each batch is encoded once.
+    for (let events = await taking.next(); events !== null; events = await taking.next()) {
       scope.throwIfAborted();
       const { batch, isLast } = this.#encode(stream, events, codec);
       const sent = batch.send(scope.response, isLast);

@@ -45,6 +45,8 @@ let calls: (StreamCall & { request: StartRequest })[];
 let results: Promise<unknown>[];
 let ownsTimeout: boolean;
 let refusal: Error | null;
+/** How many events were encoded. */
+let encoded: number;
 
 beforeEach(async () => {
   paused = false;
@@ -58,18 +60,27 @@ beforeEach(async () => {
   results = [];
   ownsTimeout = true;
   refusal = null;
+  encoded = 0;
+  // One for all requests, as in the daemon.
+  const processes = startStream(null as never, null as never);
+  const stream = {
+    ...processes,
+    get ownsTimeout() {
+      return ownsTimeout;
+    },
+    addFrame: (...[event, codec, batch]: Parameters<typeof processes.addFrame>) => {
+      encoded++;
+      processes.addFrame(event, codec, batch);
+    },
+    open: async (message: StartRequest, call: StreamCall) => {
+      calls.push({ ...call, request: message });
+      if (refusal) throw refusal;
+      return output.read(7, null);
+    },
+  };
   server = createServer((request, response) => {
     const headers = new Headers(request.headers as Record<string, string>);
     const codec = streamCodecOf(request.headers['content-type']) ?? 'json';
-    const stream = {
-      ...startStream(null as never, null as never),
-      ownsTimeout,
-      open: async (message: StartRequest, call: StreamCall) => {
-        calls.push({ ...call, request: message });
-        if (refusal) throw refusal;
-        return output.read(7, null);
-      },
-    };
     const call = callOf(request, response, sharedLimits(unread, shutdown.signal));
     results.push(streams.serve(stream, { call, headers, head: [], codec }));
   });
@@ -142,6 +153,21 @@ describe.each(['json', 'binary'] as const)('in %s', (codec) => {
     expect((await response).headers.get('content-type')).toBe(typeOf(codec));
     expect(calls[0]?.request.tag).toBe('mine');
     expect(await results[0]).toBeNull();
+  });
+
+  test('events are encoded once for all readers, also when several batches of them are queued', async () => {
+    const readers = 4;
+    const responses = Array.from({ length: readers }, () => call(codec));
+    await opened(readers);
+    while (output.hasUnread) await turn();
+    encoded = 0;
+    // In JSON three batches, which the sockets take at once.
+    const events = 300;
+    for (let event = 0; event < events; event++) output.write('stdout', Buffer.alloc(1024));
+    output.end(END);
+    for (const response of responses)
+      expect((await outcome(response, codec)).messages).toHaveLength(events + 2);
+    expect(encoded).toBe(events + 1);
   });
 
   test('fast and slow readers each get every byte from reused buffers', async () => {
