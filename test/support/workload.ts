@@ -26,8 +26,15 @@ export const bash = (script: string) => ({ cmd: 'bash', args: ['-c', script] });
 const bytes = (text: string) => new TextEncoder().encode(text);
 export const input = (kind: 'stdin' | 'pty', text: string) =>
   ({ input: { case: kind, value: bytes(text) } }) as const;
-const hash = (parts: readonly Uint8Array[]) =>
-  createHash('sha256').update(Buffer.concat(parts)).digest('hex');
+
+/** Throws with where these bytes differ. */
+function compare(what: string, parts: readonly Uint8Array[], wanted: Buffer): void {
+  const seen = Buffer.concat(parts);
+  if (seen.equals(wanted)) return;
+  const at = seen.findIndex((byte, index) => byte !== wanted[index]);
+  const length = `${seen.length} bytes, not ${wanted.length}`;
+  throw new Error(`${what}: ${length}; ${at < 0 ? 'its end' : `what follows byte ${at}`} is wrong`);
+}
 
 /** Starts a process and disconnects; returns its pid. */
 export async function startDetached(
@@ -156,11 +163,11 @@ export class Workload {
       expect(await end).toMatchObject(exits({ exitCode: 0 }));
       const blocks = Number.parseInt(Buffer.concat(following.parts.stderr).toString(), 10);
       expect(blocks).toBeGreaterThan(0);
-      expect(hash(following.parts.stdout)).toBe(hash([written(blocks)]));
+      compare('what a writer wrote', following.parts.stdout, written(blocks));
     }
     for (const { following, end } of echoes) {
       expect(await end).toMatchObject(exits({ exitCode: 9 }));
-      expect(hash(following.parts.stdout)).toBe(hash([Buffer.from(this.#sent.join(''))]));
+      compare('an echo', following.parts.stdout, Buffer.from(this.#sent.join('')));
     }
     for (const { following, end } of terminals) {
       expect(await end).toMatchObject(exits({ exitCode: 3 }));
