@@ -12,8 +12,11 @@ import { PATIENCE_MS, type Place } from './place.ts';
 const MOST_OUTPUT = 250_000;
 /** How long input may take to be read and answered, in milliseconds. */
 const READ_MS = 300;
-/** How often the processes of a shift are told something, and between that, in milliseconds. */
-const WORDS = 12;
+/**
+ * How often the processes of a shift are told something: as many lines as their pipe holds if they do not read, since a kill
+ * loses what is not written yet; and the pause, in milliseconds.
+ */
+const WORDS = 10;
 const BETWEEN_MS = 2000;
 
 let count = 0;
