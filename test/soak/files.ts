@@ -8,8 +8,8 @@ import { anyOf, check, checkEqual, hashOf } from './checks.ts';
 import type { Place } from './place.ts';
 
 const MIB = 1024 * 1024;
-/** How long the events of a change may take to arrive on a machine that has no time, in milliseconds. */
-const EVENTS_MS = 600_000;
+/** How long the events of a change may take to arrive on a machine that has no time, in milliseconds; times the pace. */
+const EVENTS_MS = 120_000;
 
 let count = 0;
 
@@ -121,7 +121,7 @@ export async function polledWatches(place: Place): Promise<void> {
     const from = performance.now();
     fill();
     const created: string[] = [];
-    while (created.length < names.length && performance.now() < from + EVENTS_MS) {
+    while (created.length < names.length && performance.now() < from + EVENTS_MS * place.pace) {
       const answer = await place
         .attempt(() => filesystem.getWatcherEvents({ watcherId }))
         .catch((error) => {
@@ -148,7 +148,7 @@ export async function streamedWatches(place: Place): Promise<void> {
   const { filesystem } = place.clients;
   // Connect does not end the call of a stream that is read no further.
   const enough = new AbortController();
-  const signal = AbortSignal.any([enough.signal, AbortSignal.timeout(EVENTS_MS)]);
+  const signal = AbortSignal.any([enough.signal, AbortSignal.timeout(EVENTS_MS * place.pace)]);
   const told = place.attempt(async () => {
     for await (const { event } of filesystem.watchDir({ path: directory, recursive: true }, { signal })) {
       if (event.case === 'start') fill();

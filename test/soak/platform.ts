@@ -17,10 +17,10 @@ const isFrozen = async ({ shell, cgroups }: Subject) =>
 
 /** A freeze, and the thaw after it, by another daemon if need be. */
 export async function freezes(place: Place): Promise<void> {
-  const mode = place.subject.isGuest ? 'hierarchy' : 'legacy';
+  const query = place.subject.isGuest ? 'mode=hierarchy&maxWaitMs=60000' : 'maxWaitMs=5000';
   await place.thawed.take(async () => {
     const from = performance.now();
-    const answer = await place.attempt(() => place.rest(`/freeze?mode=${mode}&maxWaitMs=60000`, POST));
+    const answer = await place.attempt(() => place.rest(`/freeze?${query}`, POST));
     await delay(anyOf(FROZEN_MS));
     await place.surely(() => place.rest('/unfreeze', POST));
     check('the workload is frozen after a thaw', !(await place.surely(() => isFrozen(place.subject))));

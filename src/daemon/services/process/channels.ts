@@ -19,7 +19,8 @@ export interface Channels {
   setPaused(paused: boolean): void;
   /**
    * To be called once, when the process has been reaped. Resolves when everything written until then has been passed
-   * to `onOutput`, with whether a process holds the output open; a paused channel delays that. No promise: it has been.
+   * to `onOutput`, with whether a process holds the output open; a paused channel delays that. A boolean
+   * instead of a promise: that has happened already.
    */
   drained(): boolean | Promise<boolean>;
   /** Throws `failed_precondition` where there is no terminal. */
