@@ -47,6 +47,8 @@ let ownsTimeout: boolean;
 let refusal: Error | null;
 /** How many events were encoded. */
 let encoded: number;
+/** Called before an event is encoded. */
+let onEncode: () => void;
 
 beforeEach(async () => {
   paused = false;
@@ -61,6 +63,7 @@ beforeEach(async () => {
   ownsTimeout = true;
   refusal = null;
   encoded = 0;
+  onEncode = () => {};
   // One for all requests, as in the daemon.
   const processes = startStream(null as never, null as never);
   const stream = {
@@ -69,6 +72,7 @@ beforeEach(async () => {
       return ownsTimeout;
     },
     addFrame: (...[event, codec, batch]: Parameters<typeof processes.addFrame>) => {
+      onEncode();
       encoded++;
       processes.addFrame(event, codec, batch);
     },
@@ -168,6 +172,20 @@ describe.each(['json', 'binary'] as const)('in %s', (codec) => {
     for (const response of responses)
       expect((await outcome(response, codec)).messages).toHaveLength(events + 2);
     expect(encoded).toBe(events + 1);
+  });
+
+  test('an abort ends a stream whose further batches are there already', async () => {
+    const response = call(codec);
+    await opened(1);
+    while (output.hasUnread) await turn();
+    onEncode = () => shutdown.abort(new EnvdError('unavailable', 'the daemon is stopping'));
+    // Twice what is sent at once.
+    const events = Math.ceil((2 * 1024 * 1024) / 65_536);
+    for (let event = 0; event < events; event++) output.write('stdout', Buffer.alloc(65_536));
+    output.end(END);
+    const { messages, end } = await outcome(response, codec);
+    expect(messages.length).toBeLessThan(events);
+    expect(end).toMatchObject({ error: { code: 'unavailable' } });
   });
 
   test('fast and slow readers each get every byte from reused buffers', async () => {
