@@ -65,6 +65,22 @@ test('after a kill of the daemon, the next one has its processes: output, input,
   expect(textOf(terminal.following.parts.pty)).toBe('on\r\n<two>\r\n<end>\r\n');
 });
 
+test.each([
+  { ends: ['crash', 'crash', 'crash'] },
+  { ends: ['upgrade', 'crash'] },
+  { ends: ['crash', 'upgrade', 'crash'] },
+] as const)('a process that has ended is known after $ends', async ({ ends }) => {
+  await using supervised = await startSupervised();
+  const clients = connectTo(supervised.daemon.url, 'binary');
+  const whole = await transcribe(clients.process.start({ process: bash('echo all; exit 4') }));
+  for (const how of ends) await supervised[how]();
+  const again = await transcribe(
+    clients.process.connect({ process: byPid(whole.pid), resumeFrom: { stdout: 0n } }),
+  );
+  expect(again.end).toMatchObject({ exited: true, exitCode: 4 });
+  expect(String(again.stdout)).toBe('all\n');
+});
+
 test('an exit while the daemon is away is told as the kernel tells it; output of that time is there', async () => {
   await using supervised = await startSupervised();
   const clients = connectTo(supervised.daemon.url, 'binary');

@@ -37,7 +37,7 @@ export interface Spawned {
   readonly pidfd: number | null;
   /** False: another program has started it, and others may reap it. */
   readonly isChild: boolean;
-  /** It has ended already: `exit` settles in this turn of the event loop. */
+  /** It had ended when its start was reported: `exit` settles in this turn of the event loop. */
   readonly isOver: boolean;
   readonly exit: Promise<ProcessExit>;
 }
@@ -127,7 +127,7 @@ export function existing(pid: number, pidfd: number | null, isChild: boolean): S
 
 /** A process that has ended. */
 export function ended(pid: number, exit: ProcessExit, isChild: boolean): Spawned {
-  return { pid, pidfd: null, isChild, isOver: true, exit: Promise.resolve(exit) };
+  return { pid, pidfd: null, isChild, isOver: false, exit: Promise.resolve(exit) };
 }
 
 /** What `native.spawn` reports of an exit. */
