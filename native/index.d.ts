@@ -53,14 +53,20 @@ export function spawn(numbers: Buffer, strings: Buffer, onEvent: OnProcess): voi
 // --- process/pipe_reader.c --------------------------------------------------------------------------------
 
 /**
- * Reads many pipes into one buffer. A pipe is named by the number that `open` returned, valid until its end of file.
+ * Reads many pipes and masters of terminals, which must be non-blocking, into one buffer. Each is named by the number
+ * that `open` returned, valid until its end of file or `close`.
  */
 export interface PipeReader {
   /** Starts to read `descriptor`, at once or by the first `read`, and takes ownership of it. Throws epoll_ctl(2)'s errors. */
   open(descriptor: number, atOnce: boolean): number;
   setPaused(pipe: number, paused: boolean): void;
-  /** Reads what is there, without waiting for an event, unless the pipe is paused. */
-  read(pipe: number): void;
+  /**
+   * Reads what is there, without waiting for an event, unless the pipe is paused; at most 32 times. Returns the number of
+   * bytes.
+   */
+  read(pipe: number): number;
+  /** As at its end of file, which is told. */
+  close(pipe: number): void;
   /** Lets the event loop exit while this pipe is open. */
   unref(pipe: number): void;
   /** Descriptor of a pipe that bytes pass through on their way from a pipe to `room`. */

@@ -1,11 +1,12 @@
 import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { connectTo } from '../support/clients.ts';
+import { byPid, connectTo } from '../support/clients.ts';
 import { exitIsTold } from '../support/machine.ts';
 import { anonymousMemoryOf, childrenOf, kindsOfOpenFiles, openFiles } from '../support/proc.ts';
 import { startSupervised } from '../support/supervised.ts';
-import { bash, follow, startDetached, Workload } from '../support/workload.ts';
+import { until } from '../support/until.ts';
+import { bash, follow, input, startDetached, Workload } from '../support/workload.ts';
 
 /** Kills, upgrades and restarts at random moments: ENVD_CRASHES=50 for 50 of each, with 100 processes. */
 const ROUNDS = Number(process.env.ENVD_CRASHES ?? 3);
@@ -15,6 +16,7 @@ const KILLS = Math.min(ROUNDS, 10);
 /** Which descriptors the daemon has changes a little with what is being read. */
 const FEW = 8;
 const MIB = 1024 * 1024;
+const SIZE = { cols: 80, rows: 24 };
 
 test(`${5 * EACH} processes lose nothing in ${ROUNDS} kills, upgrades and restarts`, async () => {
   await using supervised = await startSupervised({ args: ['--history-bytes=400000'] });
@@ -60,31 +62,33 @@ const told = (seen: Seen | undefined) => ({
   mebibytes: Math.round((seen?.memory ?? 0) / MIB),
 });
 
-test(`output at full speed is complete after ${KILLS} kills`, async () => {
-  const lines = 1_500_000;
-  const whole = Array.from({ length: lines }, (_, index) => `${index + 1}\n`).join('');
-  await using supervised = await startSupervised({ args: ['--history-bytes=40000000'] });
-  const clients = connectTo(supervised.daemon.url, 'binary');
-  const pids = await Promise.all(
-    Array.from({ length: 4 }, () =>
-      startDetached(clients, { process: bash(`read x; exec seq ${lines}`), tag: 'fast' }),
-    ),
-  );
-  const all = pids.map((pid) => follow(clients, pid));
-  for (const pid of pids)
-    await clients.process.sendInput({
-      process: { selector: { case: 'pid', value: pid } },
-      input: { input: { case: 'stdin', value: Buffer.from('\n') } },
-    });
-  for (let round = 0; round < KILLS; round += 1) {
-    await delay(Math.random() * 60);
-    await supervised.crash();
-  }
-  const hash = (bytes: Buffer | string) => createHash('sha256').update(bytes).digest('hex');
-  for (const { following, end } of all) {
-    await end;
-    const text = Buffer.concat(following.parts.stdout);
-    expect(text.length).toBe(whole.length);
-    expect(hash(text)).toBe(hash(whole));
-  }
-}, 600_000);
+test.each([
+  { where: 'pipes', stream: 'stdout', input: 'stdin', pty: undefined, script: 'echo on' },
+  { where: 'terminals', stream: 'pty', input: 'pty', pty: { size: SIZE }, script: 'stty raw -echo; echo on' },
+] as const)(
+  `output at full speed is complete in $where after ${KILLS} kills and upgrades`,
+  async (kind) => {
+    const lines = 1_500_000;
+    const whole = `on\n${Array.from({ length: lines }, (_, index) => `${index + 1}\n`).join('')}`;
+    await using supervised = await startSupervised({ args: ['--history-bytes=40000000'] });
+    const clients = connectTo(supervised.daemon.url, 'binary');
+    const request = { process: bash(`${kind.script}; read x; exec seq ${lines}`), pty: kind.pty };
+    const pids = await Promise.all(Array.from({ length: 4 }, () => startDetached(clients, request)));
+    const all = pids.map((pid) => follow(clients, pid));
+    await until('all wait for a line', () => all.every(({ following }) => following.parts[kind.stream][0]));
+    for (const pid of pids)
+      await clients.process.sendInput({ process: byPid(pid), input: input(kind.input, '\n') });
+    for (let round = 0; round < KILLS; round += 1) {
+      await delay(Math.random() * 60);
+      await (round % 2 === 0 ? supervised.crash() : supervised.upgrade());
+    }
+    const hash = (bytes: Buffer | string) => createHash('sha256').update(bytes).digest('hex');
+    for (const { following, end } of all) {
+      await end;
+      const text = Buffer.concat(following.parts[kind.stream]);
+      expect(text.length).toBe(whole.length);
+      expect(hash(text)).toBe(hash(whole));
+    }
+  },
+  600_000,
+);

@@ -1,9 +1,11 @@
 // Writes more input to a terminal than it takes, and is terminated.
 import { parentPort } from 'node:worker_threads';
+import { PipePoller } from '../../src/daemon/os/pipe-ends.ts';
 import { Terminal } from '../../src/daemon/os/pty.ts';
 import { ROOT } from './users.ts';
 
-const terminal = Terminal.open({ cols: 80, rows: 24 }, ROOT);
+const poller = new PipePoller();
+const terminal = Terminal.open({ cols: 80, rows: 24 }, ROOT, (master) => poller.read(master, () => {}));
 terminal.input.write(Buffer.alloc(1_000_000));
 setInterval(() => terminal.resize({ cols: 80, rows: 25 }), 1000);
 parentPort?.postMessage('full');

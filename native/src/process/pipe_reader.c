@@ -1,5 +1,5 @@
-// pipeReader: reads many pipes into one buffer. One handle of libuv's waits for all of them, by an epoll of their own: libuv
-// takes seven system calls to wait for a descriptor once, and most processes are short.
+// pipeReader: reads many pipes and terminals into one buffer. One handle of libuv's waits for all of them, by an epoll of
+// their own: libuv takes seven system calls to wait for a descriptor once, and most processes are short.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 
 #include "support/arguments.h"
 
-// Consecutive reads from one pipe per event, and events at a time.
-enum { READS = 32, EVENTS = 64 };
+// Consecutive reads from one pipe per event, events at a time, and most bytes of a read from a terminal (n_tty.c).
+enum { READS = 32, EVENTS = 64, TERMINAL_BYTES = 4095 };
 
 typedef struct {
   int fd;  // -1: a free slot of the table
@@ -71,6 +71,11 @@ static void end(reader* r, uint32_t id) {
   if (id < r->lowest) r->lowest = id;
 }
 
+static void finish(reader* r, uint32_t id) {
+  end(r, id);
+  envd_call_back(r->env, r->on_read, "uu", id, 0);
+}
+
 // The environment is torn down (a terminated worker, exit of the process).
 static void on_cleanup(napi_async_cleanup_hook_handle handle, void* data) {
   (void)handle;
@@ -84,18 +89,22 @@ static bool is_open(const reader* r, uint32_t id) {
   return id < r->capacity && r->table[id].fd >= 0;
 }
 
-static void read_pipe(reader* r, uint32_t id) {
+// Returns the number of bytes read.
+static uint32_t read_pipe(reader* r, uint32_t id) {
+  uint32_t total = 0;
   for (int reads = 0; reads < READS && is_open(r, id) && !r->table[id].paused; reads++) {
     r->note[0] = id;
     ssize_t got = splice(r->table[id].fd, NULL, r->transit[1], NULL, r->size, SPLICE_F_NONBLOCK);
     if (got > 0) r->note[1] = (uint32_t)got, got = read(r->transit[0], r->note + 2, (size_t)got);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EAGAIN) return;
-    if (got <= 0) end(r, id);
-    envd_call_back(r->env, r->on_read, "uu", id, got > 0 ? (uint32_t)got : 0);
-    // Less than a full buffer: the pipe is most likely empty.
-    if (got < (ssize_t)r->size) return;
+    if (got < 0 && errno == EAGAIN) break;
+    if (got <= 0) return finish(r, id), total;
+    envd_call_back(r->env, r->on_read, "uu", id, (uint32_t)got);
+    total += (uint32_t)got;
+    // Less than it can give: it is most likely empty.
+    if (got < (ssize_t)r->size && got != TERMINAL_BYTES) break;
   }
+  return total;
 }
 
 static void on_events(uv_poll_t* poll, int status, int events) {
@@ -141,14 +150,20 @@ static napi_value js_open(napi_env env, napi_callback_info info) {
   return envd_value(env, 'u', (uint32_t)id);
 }
 
+// Without memory to wait for more, what comes is lost, as with the end of a pipe.
+static void watch(reader* r, uint32_t id) {
+  if (set_watched(r, id, true) != 0) finish(r, id);
+}
+
 static napi_value js_set_paused(napi_env env, napi_callback_info info) {
   uint32_t id;
   bool paused;
   reader* r = reader_of(env, info);
   if (!arg_parse(env, info, "ub", &id, &paused)) return NULL;
   if (!is_open(r, id) || r->table[id].paused == paused) return NULL;
-  set_watched(r, id, !paused);
   r->table[id].paused = paused;
+  if (paused) set_watched(r, id, false);
+  else watch(r, id);
   return NULL;
 }
 
@@ -156,11 +171,15 @@ static napi_value js_read(napi_env env, napi_callback_info info) {
   uint32_t id;
   reader* r = reader_of(env, info);
   if (!arg_parse(env, info, "u", &id)) return NULL;
-  read_pipe(r, id);
-  if (!is_open(r, id) || r->table[id].paused || set_watched(r, id, true) == 0) return NULL;
-  // Without memory to wait for more: what comes is lost, as with the end of a pipe.
-  end(r, id);
-  envd_call_back(env, r->on_read, "uu", id, 0);
+  uint32_t got = read_pipe(r, id);
+  if (is_open(r, id) && !r->table[id].paused) watch(r, id);
+  return envd_value(env, 'u', got);
+}
+
+static napi_value js_close(napi_env env, napi_callback_info info) {
+  uint32_t id;
+  reader* r = reader_of(env, info);
+  if (arg_parse(env, info, "u", &id) && is_open(r, id)) finish(r, id);
   return NULL;
 }
 
@@ -186,7 +205,7 @@ static int start_polling(reader* r) {
 // The reader lives until the environment is torn down; the functions share it and have no finalizer.
 EXPORTED(pipeReader) {
   static const export methods[] = {
-      {"open", js_open}, {"setPaused", js_set_paused}, {"read", js_read}, {"unref", js_unref}};
+      {"open", js_open}, {"setPaused", js_set_paused}, {"read", js_read}, {"close", js_close}, {"unref", js_unref}};
   napi_value room, on_read, object;
   if (!arg_parse(env, info, "vv", &room, &on_read)) return NULL;
   reader* r = envd_allocate(env, sizeof *r);

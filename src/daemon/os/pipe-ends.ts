@@ -13,14 +13,14 @@ export interface PipeOwner {
 
 const NOBODY: PipeOwner = { process: 0, stream: 0, offset: 0 };
 
-/** Reads all pipes into one shared buffer and copies each result out of it, instead of allocating 64 KiB per read. */
+/** Reads all pipes and terminals into one shared buffer and copies each result out of it, instead of allocating 64 KiB per read. */
 export class PipePoller {
   readonly #buffer = new ReadBuffer();
   /** Open pipes by the reader's number. */
   readonly #open = new Map<number, ReadEnd>();
   readonly #reader = native.pipeReader(this.#buffer.room, (pipe, length) => this.#take(pipe, length));
 
-  /** Reads a pipe, which the result owns; with `isWatched` false only after `ReadEnd.read`. */
+  /** Reads a pipe or the master of a terminal, which the result owns; with `isWatched` false only after `ReadEnd.read`. */
   read(descriptor: number, onBytes: (bytes: Buffer) => void, owner = NOBODY, isWatched = true): ReadEnd {
     const pipe = this.#reader.open(descriptor, isWatched);
     this.#buffer.own(pipe, owner);
@@ -53,7 +53,7 @@ export class PipePoller {
   }
 }
 
-/** The reading end of a pipe, which owns its descriptor. */
+/** The reading end of a pipe, or the master of a terminal; owns its descriptor. */
 export class ReadEnd {
   /** Receives the bytes read. */
   readonly take: (bytes: Buffer) => void;
@@ -83,9 +83,17 @@ export class ReadEnd {
     if (!this.#isClosed) this.#reader.setPaused(this.#pipe, paused);
   }
 
-  /** Reads what is there, and the end of file, without waiting for an event; nothing while it is paused. */
-  read(): void {
-    if (!this.#isClosed) this.#reader.read(this.#pipe);
+  /**
+   * Reads what is there, and the end of file, without waiting for an event; nothing while it is paused. Returns the number
+   * of bytes.
+   */
+  read(): number {
+    return this.#isClosed ? 0 : this.#reader.read(this.#pipe);
+  }
+
+  /** Closes it before its end. */
+  close(): void {
+    if (!this.#isClosed) this.#reader.close(this.#pipe);
   }
 
   /** Its descriptor; null when it is closed. */

@@ -1,9 +1,9 @@
-import { closeSync, constants, fchmodSync, fchownSync, openSync, readSync } from 'node:fs';
-import { ReadStream } from 'node:tty';
+import { closeSync, constants, fchmodSync, fchownSync, openSync } from 'node:fs';
 import * as nodePty from 'node-pty';
 import { EnvdError } from '../../base/errors.ts';
 import { DescriptorInput } from './descriptor-input.ts';
 import { native } from './native.ts';
+import type { ReadEnd } from './pipe-ends.ts';
 
 // node-pty exports its native functions, but its type definitions omit them.
 interface PtyNative {
@@ -32,87 +32,77 @@ export interface TerminalEnds {
 
 /** More than the kernel holds of a terminal's output, some 20 KiB. Source: drivers/tty/pty.c and n_tty.c. */
 const DRAIN_BYTES = 64 * 1024;
-/** A read returns no more. Source: N_TTY_BUF_SIZE. */
-const CHUNK_BYTES = 4096;
 /** As login(1) sets it. */
 const TERMINAL_MODE = 0o620;
 
 /**
- * A pseudoterminal. node-pty allocates it and sets the window size; `spawn` starts the child on `slave`; a tty stream
- * of Node reads the master (docs/decisions/006-terminals.md).
+ * A pseudoterminal. node-pty allocates it and sets the window size; `spawn` starts the child on `slave`
+ * (docs/decisions/006-terminals.md).
  */
 export class Terminal implements Disposable {
   /** The slave side, blocking; kept open so that the master does not hang up before it has been drained. */
   readonly slave: number;
-  /** Its output. */
-  readonly stream: ReadStream;
-  readonly #master: number;
+  readonly #output: ReadEnd;
   #input: DescriptorInput | null = null;
   #closed = false;
 
   /**
-   * The terminal is owned by `owner`, as after a login, so that programs can open it by name.
+   * The terminal is owned by `owner`, as after a login, so that programs can open it by name; `read` gets its master.
    * Throws `resource_exhausted` when the kernel has no more terminals, `invalid_argument` for a size of 0.
    */
-  static open(size: TerminalSize, owner: Owner): Terminal {
+  static open(size: TerminalSize, owner: Owner, read: (master: number) => ReadEnd): Terminal {
     checkSize(size);
-    return new Terminal(openTerminal(size, owner));
+    const { master, slave } = openTerminal(size, owner);
+    try {
+      return new Terminal(read(master), slave);
+    } catch (error) {
+      closeSync(slave);
+      closeSync(master);
+      throw error;
+    }
   }
 
-  /** Owns both descriptors. */
-  constructor({ master, slave }: TerminalEnds) {
-    this.#master = master;
+  /** Owns both. */
+  constructor(output: ReadEnd, slave: number) {
+    this.#output = output;
     this.slave = slave;
-    this.stream = new ReadStream(master);
+    // Before its time: there was no memory to wait for its output.
+    void output.closed.then(() => this[Symbol.dispose]());
   }
 
   /** Its input, made when it is first asked for; never blocks the event loop, even if the program does not read. */
   get input(): DescriptorInput {
-    this.#input ??= new DescriptorInput(this.#master, false);
+    this.#input ??= new DescriptorInput(this.#output.descriptor, false);
     return this.#input;
   }
 
   /** Its descriptors; null when it is closed. */
   get ends(): TerminalEnds | null {
-    return this.#closed ? null : { master: this.#master, slave: this.slave };
+    return this.#closed ? null : { master: this.#output.descriptor, slave: this.slave };
   }
 
-  /** Takes what has been read and not yet passed on, and reads no more. */
-  halt(): Buffer[] {
-    this.stream.pause();
-    const chunks: Buffer[] = [];
-    for (let chunk = this.stream.read(); chunk !== null; chunk = this.stream.read()) chunks.push(chunk);
-    return chunks;
+  setPaused(paused: boolean): void {
+    this.#output.setPaused(paused);
   }
 
   /** Sets the window size; the kernel sends SIGWINCH to the foreground process group. */
   resize(size: TerminalSize): void {
     checkSize(size);
-    pty.resize(this.#master, size.cols, size.rows);
+    if (this.#closed) throw new EnvdError('failed_precondition', 'cannot resize: the terminal is closed');
+    pty.resize(this.#output.descriptor, size.cols, size.rows);
   }
 
   /**
-   * Reads the remaining output, after the process has ended: all that was written until then, and at most 64 KiB, since
-   * others may go on writing. The kernel flushes output of the slave before a non-blocking read of the master returns
-   * EAGAIN (n_tty_read).
+   * Reads the remaining output, after the process has ended, even if it is paused: all that was written until then, and not
+   * much more than 64 KiB, since others may go on writing. The kernel flushes output of the slave before a non-blocking read of the
+   * master returns EAGAIN (n_tty_read).
    */
-  drain(): Buffer[] {
-    const chunks = this.halt();
+  drain(): void {
     for (let left = DRAIN_BYTES; left > 0; ) {
-      const buffer = Buffer.allocUnsafe(CHUNK_BYTES);
-      const length = this.#read(buffer);
-      if (length === 0) break;
-      chunks.push(buffer.subarray(0, length));
+      this.#output.setPaused(false);
+      const length = this.#output.read();
+      if (length === 0) return;
       left -= length;
-    }
-    return chunks;
-  }
-
-  #read(buffer: Buffer): number {
-    try {
-      return readSync(this.#master, buffer);
-    } catch {
-      return 0; // EAGAIN: no more data; EIO: hung up.
     }
   }
 
@@ -121,7 +111,7 @@ export class Terminal implements Disposable {
     if (this.#closed) return;
     this.#closed = true;
     this.#input?.destroy();
-    this.stream.destroy();
+    this.#output.close();
     closeSync(this.slave);
   }
 }

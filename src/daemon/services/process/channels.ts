@@ -1,9 +1,9 @@
 import { EnvdError } from '../../../base/errors.ts';
-import { WriteEnd } from '../../os/pipe-ends.ts';
+import { type ReadEnd, WriteEnd } from '../../os/pipe-ends.ts';
 import { Terminal, type TerminalSize } from '../../os/pty.ts';
 import { type Launch, type Spawned, spawn, spawnWithPipes } from '../../os/spawn.ts';
 import type { InputChannel } from './input.ts';
-import { type OnOutput, PipeOutput, type PipeSource } from './pipe-output.ts';
+import { type OnOutput, type OutputSource, PipeOutput, readOutput } from './pipe-output.ts';
 
 /** What connects the daemon with a process: three pipes or a terminal. */
 export interface Channels {
@@ -47,20 +47,20 @@ export const NO_ENDS: ChannelEnds = { stdin: null, stdout: null, stderr: null, m
 export function takeOverChannels(
   kind: Channels['kind'],
   ends: ChannelEnds,
-  source: PipeSource,
+  source: OutputSource,
   onOutput: OnOutput,
 ): Channels {
   const { master, slave } = ends;
   if (kind === 'pipes') return new PipeChannels(ends, source, onOutput);
   if (master === null || slave === null) return CLOSED.terminal;
-  return new TerminalChannels(new Terminal({ master, slave }), onOutput);
+  return new TerminalChannels(new Terminal(readTerminal(master, source, onOutput, true), slave));
 }
 
 /** Starts a process on pipes; without `withStdin` its input is /dev/null. */
 export async function openPipes(
   launch: Launch,
   withStdin: boolean,
-  source: PipeSource,
+  source: OutputSource,
   onOutput: OnOutput,
 ): Promise<{ process: Spawned; channels: Channels }> {
   const { process, pipes } = await spawnWithPipes(launch, withStdin);
@@ -71,16 +71,25 @@ export async function openPipes(
 export async function openTerminal(
   launch: Launch,
   size: TerminalSize,
+  source: OutputSource,
   onOutput: OnOutput,
 ): Promise<{ process: Spawned; channels: Channels }> {
-  const terminal = Terminal.open(size, launch.user);
+  const read = (master: number) => readTerminal(master, source, onOutput, false);
+  const terminal = Terminal.open(size, launch.user, read);
   try {
+    // Nobody takes its output yet.
+    terminal.setPaused(true);
     const process = await spawn(launch, terminal.slave);
-    return { process, channels: new TerminalChannels(terminal, onOutput) };
+    terminal.setPaused(false);
+    return { process, channels: new TerminalChannels(terminal) };
   } catch (error) {
     terminal[Symbol.dispose]();
     throw error;
   }
+}
+
+function readTerminal(master: number, source: OutputSource, onOutput: OnOutput, isWatched: boolean): ReadEnd {
+  return readOutput(source, 'pty', master, (bytes) => onOutput('pty', bytes), isWatched);
 }
 
 class PipeChannels implements Channels {
@@ -90,7 +99,7 @@ class PipeChannels implements Channels {
 
   constructor(
     pipes: Pick<ChannelEnds, 'stdin' | 'stdout' | 'stderr'>,
-    source: PipeSource,
+    source: OutputSource,
     onOutput: OnOutput,
     isOver = false,
   ) {
@@ -150,17 +159,13 @@ class TerminalChannels implements Channels {
   readonly closed: Promise<void>;
   readonly inputClosed = null;
   readonly #terminal: Terminal;
-  readonly #onOutput: OnOutput;
   readonly #closed = Promise.withResolvers<void>();
 
-  constructor(terminal: Terminal, onOutput: OnOutput) {
+  constructor(terminal: Terminal) {
     this.#terminal = terminal;
-    this.#onOutput = onOutput;
     // `end` does nothing: closing the terminal would hang it up.
     this.input = { open: () => terminal.input, end: () => {} };
     this.closed = this.#closed.promise;
-    terminal.stream.on('data', (bytes: Buffer) => onOutput('pty', bytes));
-    terminal.stream.on('error', () => {}); // EIO: the last process has closed the terminal.
   }
 
   get ends(): ChannelEnds {
@@ -168,13 +173,12 @@ class TerminalChannels implements Channels {
   }
 
   setPaused(paused: boolean): void {
-    if (paused) this.#terminal.stream.pause();
-    else this.#terminal.stream.resume();
+    this.#terminal.setPaused(paused);
   }
 
   // At once: it is less than the window of a reader.
   drained(): boolean {
-    for (const bytes of this.#terminal.drain()) this.#onOutput('pty', bytes);
+    this.#terminal.drain();
     this.#closed.resolve();
     return false;
   }
@@ -188,7 +192,7 @@ class TerminalChannels implements Channels {
   }
 
   handOver(): ChannelEnds {
-    for (const bytes of this.#terminal.halt()) this.#onOutput('pty', bytes);
+    this.setPaused(true);
     return this.ends;
   }
 }

@@ -5,12 +5,24 @@ import { STREAMS } from './output-store.ts';
 export type OnOutput = (stream: OutputStream, bytes: Buffer) => void;
 
 /** What reads the output of a process. */
-export interface PipeSource {
+export interface OutputSource {
   readonly poller: PipePoller;
   /** The number of the process in the kept output. */
   readonly process: number;
   /** Bytes of all streams so far. */
   readonly totals: Offsets;
+}
+
+/** Reads a stream of a process; with `isWatched` false only after `ReadEnd.read`. */
+export function readOutput(
+  { poller, process, totals }: OutputSource,
+  stream: OutputStream,
+  descriptor: number,
+  onBytes: (bytes: Buffer) => void,
+  isWatched: boolean,
+): ReadEnd {
+  const owner = { process, stream: STREAMS.indexOf(stream), offset: totals[stream] };
+  return poller.read(descriptor, onBytes, owner, isWatched);
 }
 
 /** The read end of stdout or stderr. */
@@ -24,16 +36,15 @@ export class PipeOutput {
 
   /** `isOver`: the process has ended, `drained` is called next. */
   constructor(
-    { poller, process, totals }: PipeSource,
+    source: OutputSource,
     stream: 'stdout' | 'stderr',
     descriptor: number | null,
     onOutput: OnOutput,
     isOver: boolean,
   ) {
     this.#onBytes = (bytes) => onOutput(stream, bytes);
-    const owner = { process, stream: STREAMS.indexOf(stream), offset: totals[stream] };
-    this.#end =
-      descriptor === null ? null : poller.read(descriptor, (bytes) => this.#received(bytes), owner, !isOver);
+    const take = (bytes: Buffer) => this.#received(bytes);
+    this.#end = descriptor === null ? null : readOutput(source, stream, descriptor, take, !isOver);
   }
 
   /** Resolves when no process holds it open and everything has been read. */

@@ -15,7 +15,7 @@ import type { OutputStream } from './events.ts';
 import type { History } from './history.ts';
 import type { Leaf } from './leaf.ts';
 import { Output } from './output.ts';
-import type { OnOutput, PipeSource } from './pipe-output.ts';
+import type { OnOutput, OutputSource } from './pipe-output.ts';
 import { ManagedProcess } from './process.ts';
 import type { ProcessConfig } from './process-config.ts';
 
@@ -96,10 +96,10 @@ export async function launchProcess(
 function open(
   request: StartRequest,
   launch: Launch,
-  source: PipeSource,
+  source: OutputSource,
   onOutput: OnOutput,
 ): Promise<{ process: Spawned; channels: Channels }> {
-  if (request.terminal) return openTerminal(launch, request.terminal, onOutput);
+  if (request.terminal) return openTerminal(launch, request.terminal, source, onOutput);
   return openPipes(launch, request.stdin, source, onOutput);
 }
 

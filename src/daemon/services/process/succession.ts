@@ -42,7 +42,7 @@ export class Succession {
       return { ...state, startId: startIds.idOf(process), record };
     });
     debug('process', 'handed over', () => ({ processes: processes.length }));
-    const used = new Set(processes.flatMap(({ ends }) => [ends.stdout, ends.stderr]));
+    const used = new Set(processes.flatMap(({ ends }) => [ends.stdout, ends.stderr, ends.master]));
     const drains = outputs.poller.descriptors.filter((descriptor) => !used.has(descriptor));
     return { processes, drains, memory: outputs.memory, leaves: leaves.state };
   }

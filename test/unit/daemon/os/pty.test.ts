@@ -15,12 +15,19 @@ import { open as openFile } from 'node:fs/promises';
 import { setImmediate as turn } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import { PipePoller, type ReadEnd } from '../../../../src/daemon/os/pipe-ends.ts';
 import { Terminal, type TerminalSize } from '../../../../src/daemon/os/pty.ts';
 import { spawn } from '../../../../src/daemon/os/spawn.ts';
 import { ADA, ROOT } from '../../../support/users.ts';
 
-function open(size: TerminalSize = { cols: 80, rows: 24 }, owner = ROOT): Terminal {
-  const terminal = Terminal.open(size, owner);
+/** What is read at most when a process has ended. */
+const DRAIN_BYTES = 64 * 1024;
+const LAUNCH = { environment: {}, cwd: '/', user: ROOT, cgroup: null, limitMs: 10_000 };
+const SIZE = { cols: 80, rows: 24 };
+const poller = new PipePoller();
+
+function open(size: TerminalSize = SIZE, owner = ROOT, onBytes = (_bytes: Buffer) => {}): Terminal {
+  const terminal = Terminal.open(size, owner, (master) => poller.read(master, onBytes));
   onTestFinished(() => terminal[Symbol.dispose]());
   return terminal;
 }
@@ -45,7 +52,7 @@ describe('size', () => {
       kind: 'invalid_argument',
       message: `terminal size must be 1 to 65535 cells each way, not ${size.cols}x${size.rows}`,
     });
-    expect(() => Terminal.open(size, ROOT)).toThrow(refusal);
+    expect(() => open(size)).toThrow(refusal);
     const terminal = open();
     expect(() => terminal.resize(size)).toThrow(refusal);
     expect(sizeOf(terminal)).toBe('24 80');
@@ -64,24 +71,31 @@ test('the slave is in blocking mode, as programs expect', () => {
 });
 
 describe('drain', () => {
-  test('returns all bytes written so far, also those that are not yet streamed', async () => {
-    const terminal = open();
-    const streamed: Buffer[] = [];
-    terminal.stream.on('data', (chunk: Buffer) => streamed.push(chunk));
+  test('reads all bytes written so far, also those that are not yet read', async () => {
+    const chunks: Buffer[] = [];
+    const read = Promise.withResolvers<void>();
+    const terminal = open(SIZE, ROOT, (bytes) => {
+      chunks.push(bytes);
+      read.resolve();
+    });
     const lines = Array.from({ length: 300 }, (_, index) => `line ${index}\n`);
     for (const [index, line] of lines.entries()) {
       writeSync(terminal.slave, line);
-      // Read in between, so that one part is in the stream and another in the kernel.
-      if (index === 100) await once(terminal.stream, 'data');
+      // One part has been read before the rest is drained.
+      if (index === 100) await read.promise;
       if (index === 200) await turn();
     }
-    const whole = Buffer.concat([...streamed, ...terminal.drain()]);
-    expect(String(whole)).toBe(lines.join('').replaceAll('\n', '\r\n'));
-    expect(terminal.drain()).toEqual([]);
+    terminal.drain();
+    expect(String(Buffer.concat(chunks))).toBe(lines.join('').replaceAll('\n', '\r\n'));
   });
 
-  test('returns all that a terminal holds', () => {
-    const terminal = open();
+  test('reads all that a terminal holds, although it is paused again and again', () => {
+    let read = 0;
+    const terminal = open(SIZE, ROOT, (bytes) => {
+      read += bytes.length;
+      terminal.setPaused(true);
+    });
+    terminal.setPaused(true);
     const path = readlinkSync(`/proc/self/fd/${terminal.slave}`);
     const slave = openSync(path, constants.O_WRONLY | constants.O_NOCTTY | constants.O_NONBLOCK);
     onTestFinished(() => closeSync(slave));
@@ -90,13 +104,22 @@ describe('drain', () => {
       for (;;) written += writeSync(slave, 'x'.repeat(1000));
     };
     expect(fill).toThrow(expect.objectContaining({ code: 'EAGAIN' }));
-    const held = Buffer.concat(terminal.drain());
-    expect(held.length).toBe(written);
+    terminal.drain();
+    expect(read).toBe(written);
     expect(written).toBeGreaterThan(8192);
   });
 
-  test('returns nothing when nothing was written', () => {
-    expect(open().drain()).toEqual([]);
+  test('ends, although others go on writing', () => {
+    let read = 0;
+    const terminal = open(SIZE, ROOT, (bytes) => {
+      read += bytes.length;
+      writeSync(terminal.slave, bytes);
+    });
+    makeRaw(terminal);
+    writeSync(terminal.slave, 'x'.repeat(1000));
+    terminal.drain();
+    expect(read).toBeGreaterThanOrEqual(DRAIN_BYTES);
+    expect(read).toBeLessThan(DRAIN_BYTES + 4096);
   });
 });
 
@@ -145,31 +168,49 @@ describe('input', () => {
   });
 });
 
-const descriptors = () => readdirSync('/proc/self/fd').length;
+/** Of terminals. */
+function descriptors(): number {
+  const numbers = readdirSync('/proc/self/fd').filter((number) => {
+    try {
+      return /^\/dev\/(ptmx|pts\/)/.test(readlinkSync(`/proc/self/fd/${number}`));
+    } catch {
+      return false; // The directory itself.
+    }
+  });
+  return numbers.length;
+}
 
 describe('closing', () => {
   test('closes the descriptors, and may be repeated', async () => {
     open()[Symbol.dispose]();
     const before = descriptors();
-    const terminals = Array.from({ length: 20 }, () => Terminal.open({ cols: 80, rows: 24 }, ROOT));
+    const terminals = Array.from({ length: 20 }, () => open());
     expect(descriptors()).toBeGreaterThanOrEqual(before + 40);
     for (const terminal of [...terminals, ...terminals]) terminal[Symbol.dispose]();
     await expect.poll(descriptors).toBeLessThanOrEqual(before);
   });
 
   test('sends SIGHUP to the processes of the terminal', async () => {
-    const terminal = Terminal.open({ cols: 80, rows: 24 }, ROOT);
-    const launch = {
-      file: '/bin/sleep',
-      args: ['sleep', '300'],
-      environment: {},
-      cwd: '/',
-      user: ROOT,
-      cgroup: null,
-      limitMs: 10_000,
-    };
-    const started = await spawn(launch, terminal.slave);
+    const terminal = open();
+    const started = await spawn({ ...LAUNCH, file: '/bin/sleep', args: ['sleep', '300'] }, terminal.slave);
     terminal[Symbol.dispose]();
     expect(await started.exit).toMatchObject({ code: null, signal: 1 });
+  });
+
+  test('follows when its output can be read no more, and its descriptors are not used again', async () => {
+    const opened: ReadEnd[] = [];
+    const terminal = Terminal.open(SIZE, ROOT, (master) => {
+      const output = poller.read(master, () => {});
+      opened.push(output);
+      return output;
+    });
+    const { input } = terminal;
+    // As when there is no memory to wait for it.
+    for (const output of opened) output.close();
+    await once(input, 'close');
+    expect(terminal.ends).toBeNull();
+    expect(() => terminal.resize(SIZE)).toThrow('cannot resize: the terminal is closed');
+    for (const fd of [terminal.slave, ...opened.map(({ descriptor }) => descriptor)])
+      expect(() => fstatSync(fd)).toThrow('EBADF');
   });
 });
