@@ -1,6 +1,8 @@
+import { closeSync } from 'node:fs';
 import { EnvdError } from '../../../base/errors.ts';
 import { type ReadEnd, WriteEnd } from '../../os/pipe-ends.ts';
 import { Terminal, type TerminalSize } from '../../os/pty.ts';
+import { SIGKILL, signalGroup } from '../../os/signals.ts';
 import { type Launch, type Spawned, spawn, spawnWithPipes } from '../../os/spawn.ts';
 import type { InputChannel } from './input.ts';
 import { type OnOutput, type OutputSource, PipeOutput, readOutput } from './pipe-output.ts';
@@ -64,7 +66,15 @@ export async function openPipes(
   onOutput: OnOutput,
 ): Promise<{ process: Spawned; channels: Channels }> {
   const { process, pipes } = await spawnWithPipes(launch, withStdin);
-  return { process, channels: new PipeChannels(pipes, source, onOutput, process.isOver) };
+  try {
+    return { process, channels: new PipeChannels(pipes, source, onOutput, process.isOver) };
+  } catch (error) {
+    // Nobody would know about it.
+    if (!process.isOver) signalGroup(process.pid, SIGKILL);
+    const beingRead = source.poller.descriptors;
+    for (const pipe of Object.values(pipes)) if (pipe !== null && !beingRead.includes(pipe)) closeSync(pipe);
+    throw error;
+  }
 }
 
 /** Starts a process in a new terminal. */
