@@ -5,6 +5,11 @@ import { closeWith } from './client-errors.ts';
 /** A connection of Node's HTTP server, with the response that is under way. */
 type HttpSocket = Socket & { readonly _httpMessage?: ServerResponse | null };
 
+/** The number of open connections of a server. */
+export function connectionsOf(server: Server): Promise<number> {
+  return new Promise((resolve) => server.getConnections((_error, count) => resolve(count ?? 0)));
+}
+
 /**
  * Limits the number of connections. When there are too many, one without a request under way is closed: first the
  * oldest that was never answered, then the oldest that is kept alive. If all are in use, the new one is refused with

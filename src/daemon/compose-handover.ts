@@ -2,6 +2,7 @@ import { closeSync } from 'node:fs';
 import type { Server } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Logger } from 'pino';
+import { connectionsOf } from '../base/connections.ts';
 import { EnvdError, messageOf } from '../base/errors.ts';
 import type { ExclusiveLock } from '../base/exclusion.ts';
 import { type Config, environmentWith } from './config.ts';
@@ -225,8 +226,4 @@ async function closeConnections(server: Server): Promise<void> {
     await delay(INTERVAL_MS);
   }
   server.closeAllConnections();
-}
-
-function connectionsOf(server: Server): Promise<number> {
-  return new Promise((resolve) => server.getConnections((_error, count) => resolve(count ?? 0)));
 }

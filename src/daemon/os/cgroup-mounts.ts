@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Cgroup } from './cgroup2.ts';
+import { unescaped } from './mounts.ts';
 
 /**
  * The mount point of cgroup v2, or null (some hosts mount it at /sys/fs/cgroup/unified). A mount of the whole hierarchy
@@ -25,15 +26,11 @@ export function ownCgroup(
   );
 }
 
-/** `36 35 98:0 /root /mount/point options … - type source options`; blanks are escaped as `\040`. */
+/** `36 35 98:0 /root /mount/point options … - type source options`. */
 function cgroupMounts(mountinfo: string): { root: string; path: string }[] {
   const mounts = readFileSync(mountinfo, 'utf8').matchAll(/^\d+ \d+ \S+ (\S+) (\S+) .* - cgroup2 /gm);
   return Array.from(mounts, ([, root = '/', path = '/']) => ({
-    root: decodeOctal(root),
-    path: decodeOctal(path),
+    root: unescaped(root),
+    path: unescaped(path),
   }));
-}
-
-function decodeOctal(field: string): string {
-  return field.replace(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)));
 }

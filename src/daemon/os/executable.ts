@@ -1,6 +1,7 @@
 import { constants as fsConstants, type Stats } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { EnvdError, isSystemError } from '../../base/errors.ts';
+import { DEFAULT_PATH } from '../../base/settings.ts';
 import { readRawEntry } from './entries.ts';
 import { explain } from './errno.ts';
 import { type Lanes, NoAnswer } from './lanes.ts';
@@ -12,8 +13,6 @@ type Status = Pick<Stats, 'mode' | 'uid' | 'gid'>;
 
 /** A prefix that no attribute has: none are read. */
 const NO_ATTRIBUTES = 'none';
-
-const DEFAULT_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
 /**
  * The file to execute for `command`: with a slash, that path (relative to `cwd`); otherwise the first match in `path`,

@@ -74,16 +74,19 @@ export function isAtOrBelow(directory: BytePath, path: BytePath): boolean {
   return directory === '/' || path === directory || path.startsWith(`${directory}/`);
 }
 
-/** `36 35 98:0 /root /path options [optional fields] - type source options`; blanks are escaped as `\040`. */
+/** `36 35 98:0 /root /path options [optional fields] - type source options`. */
 function parse(line: string): Mount {
   const [fields = '', rest = ''] = line.split(' - ');
   const [id, parent, device, root, encoded = ''] = fields.split(' ');
   const [type = '', source] = rest.split(' ');
-  const path = encoded.replace(/\\([0-7]{3})/g, (_, octal: string) =>
-    String.fromCharCode(Number.parseInt(octal, 8)),
-  );
+  const path = unescaped(encoded);
   const content = [device, root, type, source].join(' ');
   return { id: Number(id), parent: Number(parent), content, path, kind: kindOf(type) };
+}
+
+/** A field of mountinfo: blanks are escaped as `\040`. Source: proc_pid_mountinfo(5). */
+export function unescaped(field: string): string {
+  return field.replace(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)));
 }
 
 function kindOf(type: string): MountKind {

@@ -1,5 +1,6 @@
 import type { IncomingMessage, Server } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
+import { connectionsOf } from '../../base/connections.ts';
 
 const POLL_MS = 100;
 
@@ -24,8 +25,4 @@ export class Drain {
       await delay(POLL_MS);
     }
   }
-}
-
-function connectionsOf(server: Server): Promise<number> {
-  return new Promise((resolve) => server.getConnections((_error, count) => resolve(count)));
 }
