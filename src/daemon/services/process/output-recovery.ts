@@ -1,8 +1,9 @@
-import { readMemory } from '../../os/shared-memory.ts';
+import { readSync } from 'node:fs';
 import type { Offsets } from './events.ts';
 import type { History } from './history.ts';
 import {
   FORMAT,
+  HEAD_BYTES,
   MARKS_AT,
   OFFSETS_AT,
   type OutputRecord,
@@ -16,87 +17,94 @@ import {
 
 /** The kept output of one process of an earlier program. */
 export interface KeptOutput {
-  /** Bytes of all streams so far. */
-  readonly totals: Offsets;
   /** Offsets of the first kept bytes. */
   readonly from: Offsets;
-  readonly records: readonly OutputRecord[];
+  /** Reads it, a block at a time: the bytes of a record are valid until the next one is taken. */
+  readonly records: () => Iterable<OutputRecord>;
 }
 
 interface KeptBlock {
   readonly at: number;
+  readonly size: number;
   readonly sequence: number;
+  readonly from: Offsets;
 }
 
 /**
  * What an `OutputStore` has kept in a file in memory, by number of the process, also when its program was killed while it
- * wrote. Null for a format of another version. Throws read(2)'s errors.
+ * wrote; the descriptor must be open while it is used. Null for a format of another version. Throws read(2)'s errors.
  */
 export function recoverOutput(descriptor: number): Map<number, KeptOutput> | null {
   const head = Buffer.alloc(STORE_HEAD_BYTES);
-  readMemory(descriptor, head, 0, STORE_HEAD_BYTES);
+  readAt(descriptor, head, 0);
   const numbers = Array.from({ length: 6 }, (_, index) => head.readUInt32LE(4 * index));
-  const [format, slots = 0, smallCount = 0, smallBytes = 0, largeCount = 0, largeBytes = 0] = numbers;
+  const [format, slots = 0, smallCount = 0, smallBytes = 0, , largeBytes = 0] = numbers;
   if (format !== FORMAT) return null;
   const small = STORE_HEAD_BYTES + slots * SLOT_BYTES;
   const large = small + smallCount * smallBytes;
-  // What was never used is not read, and takes no memory here either.
-  const bytes = Buffer.alloc(large + largeCount * largeBytes);
+  // What was never used is not read.
   const ends = [0, 8, 16].map((mark) => head.readDoubleLE(MARKS_AT + mark));
   const [slotsEnd = 0, smallEnd = 0, largeEnd = 0] = ends;
-  readMemory(descriptor, bytes, STORE_HEAD_BYTES, slotsEnd);
-  readMemory(descriptor, bytes, small, smallEnd);
-  readMemory(descriptor, bytes, large, largeEnd);
-
-  const view = viewOf(bytes);
-  const blocks = new Map<number, KeptBlock[]>();
-  collect(view, small, smallBytes, smallEnd, blocks);
-  collect(view, large, largeBytes, largeEnd, blocks);
+  const blocks = Map.groupBy(
+    [
+      ...blocksOf(descriptor, small, smallBytes, smallEnd),
+      ...blocksOf(descriptor, large, largeBytes, largeEnd),
+    ],
+    ({ process }) => process,
+  );
   const kept = new Map<number, KeptOutput>();
-  for (let slot = STORE_HEAD_BYTES; slot < slotsEnd; slot += SLOT_BYTES) {
-    const process = view.getUint32(slot, true);
+  const slot = Buffer.alloc(SLOT_BYTES);
+  // One for all: together they may be as large as all that is kept.
+  const room = Buffer.alloc(largeBytes);
+  for (let at = STORE_HEAD_BYTES; at < slotsEnd; at += SLOT_BYTES) {
+    readAt(descriptor, slot, at);
+    const process = slot.readUInt32LE(0);
     if (process === 0) continue;
-    kept.set(process, outputOf(bytes, view, offsetsAt(view, slot + TOTALS_AT), blocks.get(process) ?? []));
+    const sorted = (blocks.get(process) ?? []).toSorted((a, b) => a.sequence - b.sequence);
+    const from = sorted[0]?.from ?? offsetsAt(viewOf(slot), TOTALS_AT);
+    kept.set(process, { from, records: () => recordsIn(descriptor, sorted, room) });
   }
   return kept;
 }
 
-/** Adds the blocks of an area to those of their processes. */
-function collect(
-  view: DataView,
+/** The blocks of an area that are in use. */
+function* blocksOf(
+  descriptor: number,
   start: number,
   size: number,
   end: number,
-  blocks: Map<number, KeptBlock[]>,
-): void {
+): Generator<KeptBlock & { readonly process: number }> {
+  const head = Buffer.alloc(HEAD_BYTES);
   for (let at = start; at < end; at += size) {
-    const process = view.getUint32(at, true);
-    if (process === 0) continue;
-    const block = { at, sequence: view.getUint32(at + 4, true) };
-    const known = blocks.get(process);
-    if (known) known.push(block);
-    else blocks.set(process, [block]);
+    readAt(descriptor, head, at);
+    const [process, sequence] = [head.readUInt32LE(0), head.readUInt32LE(4)];
+    if (process !== 0) yield { at, size, process, sequence, from: offsetsAt(viewOf(head), OFFSETS_AT) };
   }
 }
 
-function outputOf(bytes: Buffer, view: DataView, counted: Offsets, blocks: readonly KeptBlock[]): KeptOutput {
-  const sorted = blocks.toSorted((a, b) => a.sequence - b.sequence);
-  const [first] = sorted;
-  if (!first) return { totals: counted, from: counted, records: [] };
-  const from = offsetsAt(view, first.at + OFFSETS_AT);
-  const records = sorted.flatMap(({ at }) => [...recordsAt(bytes, view, at)]);
-  // Larger than counted if the program was killed after it had written bytes and before it counted them.
-  const totals = { ...from };
-  for (const { stream, bytes } of records) totals[stream] += bytes.length;
-  return { totals, from, records };
+function* recordsIn(descriptor: number, blocks: readonly KeptBlock[], room: Buffer): Generator<OutputRecord> {
+  for (const { at, size } of blocks) {
+    const block = room.subarray(0, size);
+    readAt(descriptor, block, at);
+    yield* recordsAt(block, viewOf(block), 0);
+  }
 }
 
-/** Appends recovered output to a history that is empty. */
-export function restoreHistory(history: History, { from, totals, records }: KeptOutput): void {
+/** With zeroes where the file is shorter: it is for a moment, whenever memory is returned. */
+function readAt(descriptor: number, bytes: Buffer, position: number): void {
+  bytes.fill(0, readSync(descriptor, bytes, 0, bytes.length, position));
+}
+
+/**
+ * Appends recovered output to a history that is empty. Returns the bytes of all streams so far: more than were counted if
+ * the program was killed after it had written bytes and before it counted them.
+ */
+export function restoreHistory(history: History, { from, records }: KeptOutput): Offsets {
   const offsets = { ...from };
-  for (const { stream, bytes } of records) {
+  for (const { stream, bytes } of records()) {
     history.append(stream, bytes, offsets);
     offsets[stream] += bytes.length;
   }
-  history.count(totals);
+  history.count(offsets);
+  return offsets;
 }

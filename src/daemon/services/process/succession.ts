@@ -53,23 +53,25 @@ export class Succession {
     this.#parts.leaves.continueFrom(leaves);
     drainPipes(outputs.poller, drains);
     const kept = memory === null ? null : recoverOutput(memory);
-    if (memory !== null) closeSync(memory);
-    return inOrder(processes, (state) => state).map((state) =>
+    const continued = inOrder(processes, (state) => state).map((state) =>
       this.#continued(state, kept?.get(state.number), records.existing(state.record)),
     );
+    if (memory !== null) closeSync(memory);
+    return continued;
   }
 
   /** The processes of a daemon that was killed, in the order of their ends. */
   recover({ processes, outputs, inFlight }: Recovered): Continued[] {
     const kept = new Map([...outputs].map(([key, memory]) => [key, recoverOutput(memory)]));
-    for (const memory of outputs.values()) closeSync(memory);
-    return inOrder(processes, ({ recorded }) => recorded).map(({ key, recorded, descriptors }) => {
+    const continued = inOrder(processes, ({ recorded }) => recorded).map(({ key, recorded, descriptors }) => {
       const state = { ...stateOf(recorded, descriptors), startId: recorded.startId };
       const output = kept.get(recorded.output)?.get(recorded.number);
       const isRead = inFlight?.output === recorded.output && inFlight.read.process === recorded.number;
       const read = isRead ? inFlight.read : null;
       return this.#continued(state, output, this.#parts.records.existing(key), read);
     });
+    for (const memory of outputs.values()) closeSync(memory);
+    return continued;
   }
 
   /** Removes cgroups of nobody when they are empty; kills what was about to be started when the daemon was killed. */
@@ -90,10 +92,10 @@ export class Succession {
   ): Continued {
     const { outputs, leaves, records } = this.#parts;
     const path = outputs.next();
-    restoreHistory(path.history, kept ?? { totals: state.totals, from: state.totals, records: [] });
+    const totals = restoreHistory(path.history, kept ?? { from: state.totals, records: () => [] });
     const leaf = state.leaf === null ? null : leaves.existing(state.leaf);
     // After a crash the totals are those of the kept output.
-    const process = takeOverProcess({ ...state, totals: kept?.totals ?? state.totals }, leaf, path, inFlight);
+    const process = takeOverProcess({ ...state, totals }, leaf, path, inFlight);
     records.follow(process, state.startId, record);
     return { process, state };
   }
