@@ -1,10 +1,11 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, fstatSync } from 'node:fs';
+import { closeSync, constants, fstatSync, openSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
 import { PipePoller, type ReadEnd } from '../../../../src/daemon/os/pipe-ends.ts';
 import { type ProcessExit, spawnWithPipes } from '../../../../src/daemon/os/spawn.ts';
+import { needs } from '../../../support/needs.ts';
 import { ROOT } from '../../../support/users.ts';
 
 const SIGPIPE = 13;
@@ -38,6 +39,15 @@ test('all bytes are reported, and the descriptor is closed at the end', async ()
   end.setPaused(true);
   end.setPaused(false);
   end.unref();
+});
+
+test('what splice(2) refuses is read all the same', async () => {
+  needs('root');
+  const log = openSync('/dev/kmsg', constants.O_RDONLY | constants.O_NONBLOCK);
+  const read = Promise.withResolvers<Buffer>();
+  const end = poller.read(log, read.resolve);
+  onTestFinished(() => end.close());
+  expect(String(await read.promise)).toMatch(/^\d+,\d+,\d+,/);
 });
 
 test('reported bytes are not changed by later reads', async () => {
