@@ -17,7 +17,8 @@ function write(count: number): void {
   offsets[stream] += bytes.length;
 }
 
-for (const [index] of histories.entries()) write(index);
+// Write 0 is empty.
+for (const [index] of histories.entries()) write(index + 1);
 process.stdout.write(`${store.memory.descriptor}\n`, () => {
-  for (let count = histories.length; ; count++) write(count);
+  for (let count = histories.length + 1; ; count++) write(count);
 });
