@@ -61,8 +61,8 @@ export interface PipeReader {
   open(descriptor: number, atOnce: boolean): number;
   setPaused(pipe: number, paused: boolean): void;
   /**
-   * Reads what is there, without waiting for an event, unless the pipe is paused; at most 32 times. Returns the number of
-   * bytes.
+   * Reads what is there, without waiting for an event, unless the pipe is paused; of a terminal 4 KiB at most. Returns the
+   * number of bytes.
    */
   read(pipe: number): number;
   /** As at its end of file, which is told. */

@@ -9,8 +9,8 @@
 
 #include "support/arguments.h"
 
-// Consecutive reads from one pipe per event, events at a time, and most bytes of a read from a terminal (n_tty.c).
-enum { READS = 32, EVENTS = 64, TERMINAL_BYTES = 4095 };
+// Consecutive reads from one pipe per event, and events at a time.
+enum { READS = 32, EVENTS = 64 };
 
 typedef struct {
   int fd;  // -1: a free slot of the table
@@ -103,8 +103,8 @@ static uint32_t read_pipe(reader* r, uint32_t id) {
     if (got <= 0) return finish(r, id), total;
     envd_call_back(r->env, r->on_read, "uu", id, (uint32_t)got);
     total += (uint32_t)got;
-    // Less than it can give: it is most likely empty.
-    if (got < (ssize_t)r->size && got != TERMINAL_BYTES) break;
+    // Less than a full buffer: the pipe is most likely empty. A terminal gives 4 KiB at a time, and has a turn for each.
+    if (got < (ssize_t)r->size) break;
   }
   return total;
 }

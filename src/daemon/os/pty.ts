@@ -93,8 +93,8 @@ export class Terminal implements Disposable {
   }
 
   /**
-   * Reads the remaining output, after the process has ended, even if it is paused: all that was written until then, and not
-   * much more than 64 KiB, since others may go on writing. The kernel flushes output of the slave before a non-blocking read of the
+   * Reads the remaining output, after the process has ended, even if it is paused: all that was written until then, and 64 KiB
+   * or a little more, since others may go on writing. The kernel flushes output of the slave before a non-blocking read of the
    * master returns EAGAIN (n_tty_read).
    */
   drain(): void {
