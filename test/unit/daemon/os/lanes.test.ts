@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { EnvdError } from '../../../../src/base/errors.ts';
 import { both, type Lane, laneOf, locking, QUICK, removing } from '../../../../src/daemon/os/lane.ts';
 import { Lanes, NoAnswer } from '../../../../src/daemon/os/lanes.ts';
 
@@ -123,6 +124,20 @@ test('what a look-up returns late is discarded', async () => {
   jobs.end();
   await turn();
   expect(late).toEqual(['done']);
+});
+
+test('a look-up that may take long asks first whether the mount answers; other failures are its own', async () => {
+  const lanes = new Lanes({ limitMs: 10, threads: 16 });
+  let found = 0;
+  const find = (ask: () => Promise<unknown>) => lanes.find(async () => ++found, { base: mount(1), ask });
+  const silent = new Jobs();
+  await expect(find(silent.start)).rejects.toThrow(NoAnswer);
+  const refusal = new EnvdError('resource_exhausted', 'too many');
+  await expect(find(() => Promise.reject(refusal))).rejects.toBe(refusal);
+  expect(found).toBe(0);
+  await expect(find(() => Promise.reject(new Error('EACCES')))).resolves.toMatchObject({ value: 1 });
+  await expect(find(async () => {})).resolves.toMatchObject({ value: 2 });
+  silent.end();
 });
 
 test('what must be done waits as long as it takes', async () => {

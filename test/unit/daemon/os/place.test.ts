@@ -1,5 +1,6 @@
 import {
   chmodSync,
+  constants,
   lchownSync,
   linkSync,
   mkdirSync,
@@ -12,8 +13,10 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { Lanes, NoAnswer } from '../../../../src/daemon/os/lanes.ts';
 import { Place } from '../../../../src/daemon/os/place.ts';
 import { testLanes } from '../../../support/lanes.ts';
+import { hang, mountFuse } from '../../../support/mounts.ts';
 import { needs } from '../../../support/needs.ts';
 import { scratch } from '../../../support/scratch.ts';
 import { ADA } from '../../../support/users.ts';
@@ -34,6 +37,18 @@ test('a name below a missing directory is not one of the directory above it', as
   writeFileSync(join(directory, 'file'), '');
   using place = await Place.open(join(directory, 'missing/file'), true, testLanes);
   await expect(place.openFile(0)).rejects.toMatchObject({ code: 'ENOENT' });
+});
+
+test('a file that is created when its creator has given up is removed', async () => {
+  const [mounted, behind] = mountFuse();
+  const lanes = new Lanes({ limitMs: 300, threads: 16 });
+  using place = await Place.open(join(mounted, 'file'), true, lanes);
+  const goOn = hang(mounted);
+  const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL;
+  await expect(place.openFile(flags)).rejects.toThrow(NoAnswer);
+  goOn();
+  await expect.poll(() => lanes.isBusy).toBe(false);
+  expect(readdirSync(behind)).toEqual([]);
 });
 
 describe('a walk', () => {
