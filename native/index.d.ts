@@ -61,7 +61,7 @@ export interface PipeReader {
   open(descriptor: number, atOnce: boolean): number;
   setPaused(pipe: number, paused: boolean): void;
   /**
-   * Reads what is there, without waiting for an event, unless the pipe is paused; of a terminal 4 KiB at most. Returns the
+   * Reads what is there, without waiting for an event, unless the pipe is paused; of a terminal 16 KiB at most. Returns the
    * number of bytes.
    */
   read(pipe: number): number;

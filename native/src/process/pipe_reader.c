@@ -9,12 +9,12 @@
 
 #include "support/arguments.h"
 
-// Consecutive reads from one pipe per event, and events at a time.
-enum { READS = 32, EVENTS = 64 };
+// Consecutive reads from a pipe and from a terminal per event, events at a time, most bytes of a terminal's read (n_tty.c).
+enum { READS = 32, TERMINAL_READS = 4, EVENTS = 64, TERMINAL_BYTES = 4095 };
 
 typedef struct {
   int fd;  // -1: a free slot of the table
-  bool paused;
+  bool terminal, paused;
   bool watched;     // by the epoll
   bool referenced;  // keeps the event loop alive
 } reading;
@@ -92,9 +92,11 @@ static bool is_open(const reader* r, uint32_t id) {
 // Returns the number of bytes read.
 static uint32_t read_pipe(reader* r, uint32_t id) {
   uint32_t total = 0;
-  for (int reads = 0; reads < READS && is_open(r, id) && !r->table[id].paused; reads++) {
+  bool terminal = r->table[id].terminal;
+  size_t most = terminal ? TERMINAL_BYTES : r->size;
+  for (int reads = 0; reads < (terminal ? TERMINAL_READS : READS) && is_open(r, id) && !r->table[id].paused; reads++) {
     r->note[0] = id;
-    ssize_t got = splice(r->table[id].fd, NULL, r->transit[1], NULL, r->size, SPLICE_F_NONBLOCK);
+    ssize_t got = splice(r->table[id].fd, NULL, r->transit[1], NULL, most, SPLICE_F_NONBLOCK);
     if (got > 0) r->note[1] = (uint32_t)got, got = read(r->transit[0], r->note + 2, (size_t)got);
     // Terminals of some kernels from 5.10 to 5.11: what is read from one in the moment of a kill is lost.
     else if (got < 0 && errno == EINVAL) got = read(r->table[id].fd, r->note + 2, r->size);
@@ -103,8 +105,8 @@ static uint32_t read_pipe(reader* r, uint32_t id) {
     if (got <= 0) return finish(r, id), total;
     envd_call_back(r->env, r->on_read, "uu", id, (uint32_t)got);
     total += (uint32_t)got;
-    // Less than a full buffer: the pipe is most likely empty. A terminal gives 4 KiB at a time, and has a turn for each.
-    if (got < (ssize_t)r->size) break;
+    // Less than it can give: it is most likely empty.
+    if (got < (ssize_t)most) break;
   }
   return total;
 }
@@ -145,7 +147,7 @@ static napi_value js_open(napi_env env, napi_callback_info info) {
   if (!arg_parse(env, info, "db", &fd, &watched)) return NULL;
   int64_t id = free_slot(r);
   if (id < 0) return envd_throw_errno(env, ENOMEM, "poll", NULL);
-  r->table[id] = (reading){.fd = fd};
+  r->table[id] = (reading){.fd = fd, .terminal = isatty(fd)};
   int error = set_watched(r, (uint32_t)id, watched);
   if (error) return r->table[id].fd = -1, envd_throw_errno(env, error, "poll", NULL);
   set_referenced(r, (uint32_t)id, true);
