@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { createClient } from '@redis/client';
 import pino from 'pino';
-import { afterAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test, vi } from 'vitest';
 import {
   dueAt,
   isReachable,
@@ -30,6 +30,7 @@ import { RedisStore } from '../../src/gateway/registry/redis.ts';
 import type { Order, Page, Store } from '../../src/gateway/registry/registry.ts';
 import { Registry } from '../../src/gateway/registry/registry.ts';
 import { type RedisServer, startRedis } from '../support/redis-server.ts';
+import { startRelay } from '../support/relay.ts';
 import { scratch } from '../support/scratch.ts';
 
 const registration = (id: string): Registration => ({
@@ -249,6 +250,29 @@ test('records that a version without lists has written into Redis are listed whe
   expect(await Array.fromAsync(registry(store).list())).toHaveLength(1100);
   expect(await store.countPhases()).toMatchObject({ running: 1100, paused: 0 });
   client.destroy();
+});
+
+test("a garbled time in a reply of Redis is refused, and the next reply is another connection's", async () => {
+  const { port } = await redisServer();
+  await using relay = await startRelay(port);
+  const place = `redis://127.0.0.1:${relay.port}/${database++}`;
+  await using store = await RedisStore.open(at(place), pino({ level: 'silent' }));
+  const { promise: isTold, resolve } = Promise.withResolvers<void>();
+  await store.watch(() => resolve());
+  await put(registry(store), 'one', 60);
+  await isTold;
+  // Of 48 bytes `*3 $13 NOW $13 NEXT *0` the first digit; and one of the last six digits, the microseconds, of some 400 bytes.
+  for (const [ask, place] of [
+    [() => store.due(10, 0), 9.5 / 48],
+    [() => store.read('one'), 0.987],
+  ] as const) {
+    // So that Redis knows the script.
+    await ask();
+    using fault = relay.inject({ kind: 'garble', from: 'server', piece: 0, at: place });
+    await expect(ask()).rejects.toMatchObject({ kind: 'unavailable' });
+    expect(fault.hasFired).toBe(true);
+    await vi.waitFor(ask, { timeout: 10_000 });
+  }
 });
 
 const registry = (store: Store) => new Registry(store);

@@ -125,8 +125,10 @@ export class RedisStore implements Store {
     const { now, next, found } = await this.#link.run((client) =>
       client.dueRecords(KEYS.attention, [String(limit), String(offset)]),
     );
+    const nextInMs = next === '' ? Number.POSITIVE_INFINITY : Number(next) - now;
+    if (Number.isNaN(nextInMs)) this.#link.distrust();
     const sandboxes = found.map(([id, host, failures]) => ({ id, host, failures: Number(failures) }));
-    return { sandboxes, nextInMs: next === '' ? Number.POSITIVE_INFINITY : Number(next) - now };
+    return { sandboxes, nextInMs };
   }
 
   endless(limit: number): Promise<readonly string[]> {
@@ -146,8 +148,8 @@ async function read(
   const [key, version, record, seconds, micros] = await link.run((client) =>
     client.readRecord(KEYS.record(id), []),
   );
-  if (key !== KEYS.record(id)) link.distrust();
   const now = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000);
+  if (key !== KEYS.record(id) || Number.isNaN(now)) link.distrust();
   return { stored: version && record ? { sandbox: parse(record), version } : null, now };
 }
 
