@@ -262,13 +262,14 @@ test("a garbled time in a reply of Redis is refused, and the next reply is anoth
   await put(registry(store), 'one', 60);
   await isTold;
   // Of 48 bytes `*3 $13 NOW $13 NEXT *0` the first digit; and one of the last six digits, the microseconds, of some 400 bytes.
-  for (const [ask, place] of [
+  const cases: readonly [ask: () => Promise<unknown>, at: number][] = [
     [() => store.due(10, 0), 9.5 / 48],
     [() => store.read('one'), 0.987],
-  ] as const) {
+  ];
+  for (const [ask, at] of cases) {
     // So that Redis knows the script.
     await ask();
-    using fault = relay.inject({ kind: 'garble', from: 'server', piece: 0, at: place });
+    using fault = relay.inject({ kind: 'garble', from: 'server', piece: 0, at });
     await expect(ask()).rejects.toMatchObject({ kind: 'unavailable' });
     expect(fault.hasFired).toBe(true);
     await vi.waitFor(ask, { timeout: 10_000 });

@@ -1,4 +1,5 @@
 import type { ServiceImpl } from '@connectrpc/connect';
+import { within } from '../../base/abort.ts';
 import { EnvdError } from '../../base/errors.ts';
 import {
   type ListRequest,
@@ -16,6 +17,9 @@ import type { ProcessTable } from '../services/process/table.ts';
 import { choicesOf } from './codec.ts';
 import type { UnaryCall } from './connect-unary.ts';
 import { infoOf, inputOf, selectorOf, sizeOf } from './process-messages.ts';
+
+/** How long SIGKILL waits for the end of the process, in milliseconds: one in state D may not end soon. */
+const KILL_WAIT_MS = 250;
 
 /** The calls of `process.Process`, except its event streams. */
 export function processService(processes: ProcessTable) {
@@ -58,7 +62,7 @@ export function processService(processes: ProcessTable) {
       if (scope === SignalScope.TREE) target.signalTree(number);
       else target.signal(number);
       // Clients check immediately after SIGKILL that the process is gone.
-      if (number === SIGKILL) await target.endedAfterKill();
+      if (number === SIGKILL) await within(KILL_WAIT_MS, target.ended, () => null);
       return {};
     },
     closeStdin({ process }, context: UnaryCall) {

@@ -1,7 +1,22 @@
-import type { ProcessExit } from '../../os/spawn.ts';
+import type { ProcessExit, Spawned } from '../../os/spawn.ts';
 import type { ChannelEnds, Channels } from './channels.ts';
 import type { EndEvent, Offsets } from './events.ts';
+import type { Leaf } from './leaf.ts';
+import type { Output } from './output.ts';
 import type { ProcessConfig } from './process-config.ts';
+
+/** What a process is made of; `channels` already feeds `output`. */
+export interface ProcessParts {
+  readonly config: ProcessConfig;
+  readonly tag: string | null;
+  readonly spawned: Spawned;
+  readonly channels: Channels;
+  readonly output: Output;
+  /** Its cgroup; null without cgroups. */
+  readonly leaf: Leaf | null;
+  /** Of a process that an earlier program has started. */
+  readonly past?: ProcessPast;
+}
 
 /** What a process has been through in an earlier program. */
 export interface ProcessPast {

@@ -3,21 +3,18 @@ import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { monotonicMs } from '../../os/machine.ts';
 import type { TerminalSize } from '../../os/pty.ts';
 import { SIGKILL, signalGroup } from '../../os/signals.ts';
-import type { ProcessExit, Spawned } from '../../os/spawn.ts';
+import type { ProcessExit } from '../../os/spawn.ts';
 import { type Channels, CLOSED } from './channels.ts';
 import { type EndEvent, endEvent, type Offsets } from './events.ts';
 import { Input } from './input.ts';
 import type { Leaf } from './leaf.ts';
 import type { Output } from './output.ts';
 import { type ProcessConfig, shortened } from './process-config.ts';
-import type { ProcessPast, ProcessState } from './process-state.ts';
+import type { ProcessParts, ProcessPast, ProcessState } from './process-state.ts';
 import type { Reader } from './reader.ts';
 
 /** How long the end event waits for background children that hold the pipes open, in milliseconds. Not after a kill. */
 const PIPE_HOLD_MS = 2000;
-
-/** How long SIGKILL waits for the end of the process, in milliseconds: a process in state D may not end soon. */
-const KILL_WAIT_MS = 250;
 
 /**
  * A process from its start to its end. State `running`: it takes input and signals. `reaped`: it has exited, and its
@@ -51,30 +48,21 @@ export class ManagedProcess {
   readonly #isChild: boolean;
   #pidfd: number | null;
 
-  /** `channels` already feeds `output`. `leaf`: its cgroup; null without cgroups. */
-  constructor(parts: {
-    readonly config: ProcessConfig;
-    readonly tag: string | null;
-    readonly spawned: Spawned;
-    readonly channels: Channels;
-    readonly output: Output;
-    readonly leaf: Leaf | null;
-    readonly past?: ProcessPast;
-  }) {
-    const { past, spawned } = parts;
+  constructor({ config, tag, spawned, channels, output, leaf, past }: ProcessParts) {
     ({ pid: this.pid, isOver: this.isOver, isChild: this.#isChild, pidfd: this.#pidfd } = spawned);
-    ({ config: this.config, tag: this.tag } = parts);
-    this.#channels = parts.channels;
-    this.#output = parts.output;
-    this.#leaf = parts.leaf;
-    const { input, inputClosed } = parts.channels;
+    this.config = config;
+    this.tag = tag;
+    this.#channels = channels;
+    this.#output = output;
+    this.#leaf = leaf;
+    const { input, inputClosed } = channels;
     this.#input = input && new Input(input, this.#inputName());
     void inputClosed?.then(() => this.onChange());
     this.ended = past?.end
       ? Promise.resolve(this.#ended(past.end))
       : spawned.exit.then((exit) => this.#finish(exit));
     if (past) this.#continue(past);
-    if (past?.end) parts.channels.discard();
+    if (past?.end) channels.discard();
   }
 
   get hasCgroup(): boolean {
@@ -178,12 +166,24 @@ export class ManagedProcess {
     const { pid, config, tag, deadlineAt } = this;
     const { kind, ends } = this.#channels;
     return {
-      ...{ pid, config, tag, deadlineAt, ends, kind, leaf: this.#leaf?.path ?? null },
-      ...{ totals: this.#output.totals, number: this.#output.number, isChild: this.#isChild },
-      ...{ unwritten: '', isInputClosed: this.#input?.isClosed ?? true },
-      ...{ isKilled: this.#killed, isExpired: this.#expired },
-      ...{ exit: this.#exit, end: this.#end, endedAt: this.#endedAt },
+      pid,
+      config,
+      tag,
+      kind,
+      ends,
+      deadlineAt,
       pidfd: this.#pidfd,
+      isChild: this.#isChild,
+      leaf: this.#leaf?.path ?? null,
+      totals: this.#output.totals,
+      number: this.#output.number,
+      unwritten: '',
+      isInputClosed: this.#input?.isClosed ?? true,
+      isKilled: this.#killed,
+      isExpired: this.#expired,
+      exit: this.#exit,
+      end: this.#end,
+      endedAt: this.#endedAt,
     };
   }
 
@@ -201,11 +201,6 @@ export class ManagedProcess {
     const mayBeGone = this.#state !== 'running' || !this.#isChild;
     if (mayBeGone && this.#leaf?.holdsGroup(this.pid) === false) return;
     signalGroup(this.pid, signal);
-  }
-
-  /** Resolves when the killed process has ended, after 250 ms at the latest. */
-  async endedAfterKill(): Promise<void> {
-    await within(KILL_WAIT_MS, this.ended, () => null);
   }
 
   /** Signals the process and all its descendants, in whatever session. Throws `failed_precondition` without cgroups. */

@@ -17,44 +17,41 @@ export interface Continued {
   readonly state: ProcessesState['processes'][number];
 }
 
-interface Parts {
-  readonly leaves: Leaves;
-  readonly outputs: OutputPaths;
-  readonly startIds: StartIds;
-  readonly records: ProcessRecords;
-}
-
 /** How processes go from one program to the next: by its state in an upgrade, by records after a crash. */
 export class Succession {
-  readonly #parts: Parts;
+  readonly #leaves: Leaves;
+  readonly #outputs: OutputPaths;
+  readonly #startIds: StartIds;
+  readonly #records: ProcessRecords;
 
-  constructor(parts: Parts) {
-    this.#parts = parts;
+  constructor(leaves: Leaves, outputs: OutputPaths, startIds: StartIds, records: ProcessRecords) {
+    this.#leaves = leaves;
+    this.#outputs = outputs;
+    this.#startIds = startIds;
+    this.#records = records;
   }
 
   /** The state of these processes for a later program of this process; nothing is read any more. */
   handOver(all: readonly ManagedProcess[]): ProcessesState {
-    const { startIds, outputs, leaves, records } = this.#parts;
     const processes = all.map((process) => {
       const state = process.handOver();
       // Should the later program end before it listens.
-      const record = records.update(process, state);
-      return { ...state, startId: startIds.idOf(process), record };
+      const record = this.#records.update(process, state);
+      return { ...state, startId: this.#startIds.idOf(process), record };
     });
     debug('process', 'handed over', () => ({ processes: processes.length }));
     const used = new Set(processes.flatMap(({ ends }) => [ends.stdout, ends.stderr, ends.master]));
-    const drains = outputs.poller.descriptors.filter((descriptor) => !used.has(descriptor));
-    return { processes, drains, memory: outputs.memory, leaves: leaves.state };
+    const drains = this.#outputs.poller.descriptors.filter((descriptor) => !used.has(descriptor));
+    return { processes, drains, memory: this.#outputs.memory, leaves: this.#leaves.state };
   }
 
   /** The processes of an earlier program, in the order of their ends; closes its kept output. */
   takeOver({ processes, drains, memory, leaves }: ProcessesState): Continued[] {
-    const { outputs, records } = this.#parts;
-    this.#parts.leaves.continueFrom(leaves);
-    drainPipes(outputs.poller, drains);
+    this.#leaves.continueFrom(leaves);
+    drainPipes(this.#outputs.poller, drains);
     const kept = memory === null ? null : recoverOutput(memory);
     const continued = inOrder(processes, (state) => state).map((state) =>
-      this.#continued(state, kept?.get(state.number), records.existing(state.record)),
+      this.#continued(state, kept?.get(state.number), this.#records.existing(state.record)),
     );
     if (memory !== null) closeSync(memory);
     return continued;
@@ -68,7 +65,7 @@ export class Succession {
       const output = kept.get(recorded.output)?.get(recorded.number);
       const isRead = inFlight?.output === recorded.output && inFlight.read.process === recorded.number;
       const read = isRead ? inFlight.read : null;
-      return this.#continued(state, output, this.#parts.records.existing(key), read);
+      return this.#continued(state, output, this.#records.existing(key), read);
     });
     for (const memory of outputs.values()) closeSync(memory);
     return continued;
@@ -80,7 +77,7 @@ export class Succession {
     const known = new Set(running.map(({ recorded }) => recorded.leaf));
     for (const leaf of leaves.filter(({ path }) => !known.has(path))) {
       if (starting.has(leaf.path)) leaf.kill();
-      this.#parts.leaves.release(leaf);
+      this.#leaves.release(leaf);
     }
   }
 
@@ -90,13 +87,12 @@ export class Succession {
     record: KeptRecord,
     inFlight: InFlight | null = null,
   ): Continued {
-    const { outputs, leaves, records } = this.#parts;
-    const path = outputs.next();
+    const path = this.#outputs.next();
     const totals = restoreHistory(path.history, kept ?? { from: state.totals, records: () => [] });
-    const leaf = state.leaf === null ? null : leaves.existing(state.leaf);
+    const leaf = state.leaf === null ? null : this.#leaves.existing(state.leaf);
     // After a crash the totals are those of the kept output.
     const process = takeOverProcess({ ...state, totals }, leaf, path, inFlight);
-    records.follow(process, state.startId, record);
+    this.#records.follow(process, state.startId, record);
     return { process, state };
   }
 }

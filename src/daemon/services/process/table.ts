@@ -79,9 +79,7 @@ export class ProcessTable {
     this.#records = new ProcessRecords(records);
     this.#outputs = new OutputPaths(options, (memory) => this.#records.keepOutput(memory));
     this.#records.keepReads(this.#outputs.poller);
-    this.#succession = new Succession({
-      ...{ leaves: this.#leaves, outputs: this.#outputs, startIds: this.#startIds, records: this.#records },
-    });
+    this.#succession = new Succession(this.#leaves, this.#outputs, this.#startIds, this.#records);
     const ended = { exited: 0, signaled: 0, deadline: 0, 'out of memory': 0, unknown: 0 };
     this.counts = { started: 0, ended, output: this.#outputs.written };
   }
