@@ -72,20 +72,19 @@ function olderGlibc(): Record<string, string> {
   // A dependency of Jazzer.js.
   const fuzzer = createRequire(JAZZER).resolve('@jazzer.js/fuzzer');
   const original = join(dirname(fuzzer), '../prebuilds', addon);
-  execFileSync('cc', ['-shared', '-fPIC', '-o', library, fileURLToPath(new URL('glibc.c', import.meta.url))]);
-  replace(copy, weakened(readFileSync(original)));
-  replace(
-    hook,
-    `const { Module } = require('node:module');
+  const source = fileURLToPath(new URL('glibc.c', import.meta.url));
+  replace(library, (path) => execFileSync('cc', ['-shared', '-fPIC', '-o', path, source]));
+  replace(copy, (path) => writeFileSync(path, weakened(readFileSync(original))));
+  const redirect = `const { Module } = require('node:module');
 const load = Module._extensions['.node'];
-Module._extensions['.node'] = (module, file) => load(module, file.endsWith('${addon}') ? '${copy}' : file);\n`,
-  );
+Module._extensions['.node'] = (module, file) => load(module, file.endsWith('${addon}') ? '${copy}' : file);\n`;
+  replace(hook, (path) => writeFileSync(path, redirect));
   return { LD_PRELOAD: library, NODE_OPTIONS: `--require=${hook}` };
 }
 
 /** Another run may use the file. */
-function replace(path: string, content: Buffer | string): void {
-  writeFileSync(`${path}.${process.pid}`, content);
+function replace(path: string, write: (path: string) => void): void {
+  write(`${path}.${process.pid}`);
   renameSync(`${path}.${process.pid}`, path);
 }
 
