@@ -57,6 +57,8 @@ interface Image {
   readonly program: string;
   /** Entry points of other programs, and the bundle that is made of each. */
   readonly others: readonly (readonly [entry: string, bundle: string])[];
+  /** Packages that the program never loads. */
+  readonly unused: readonly string[];
   /** Native code, below the root of the target, and where it goes. */
   readonly binaries: readonly (readonly [source: string, destination: string])[];
   /** Sources, and where they go. */
@@ -72,6 +74,8 @@ const IMAGES: Readonly<Record<string, Image>> = {
     // Besides the daemon, the process that touches network mounts for it (services/watch/network-process.ts).
     program: 'src/daemon/main.ts',
     others: [['src/daemon/services/watch/network-program.ts', 'lib/watch-network.cjs']],
+    // Fastify's compilers of schemas, which its routes do not have (app.ts), and requests without a socket.
+    unused: ['@fastify/ajv-compiler', '@fastify/fast-json-stringify-compiler', 'light-my-request'],
     binaries: [
       ['native/build/Release/envd.node', 'lib/build/Release/envd.node'],
       ['native/build/Release/envd-start', 'lib/build/Release/envd-start'],
@@ -92,6 +96,7 @@ const IMAGES: Readonly<Record<string, Image>> = {
     directory: 'dist-gateway',
     program: 'src/gateway/main.ts',
     others: [],
+    unused: ['light-my-request'],
     binaries: [],
     copies: [
       ['systemd/gateway/envd-gateway.sh', 'bin/envd-gateway'],
@@ -115,12 +120,21 @@ for (const name of wanted.length === 0 ? Object.keys(IMAGES) : wanted) {
   await build(image);
 }
 
-async function build({ name, directory, program, others, binaries, copies, firstRun }: Image): Promise<void> {
+async function build({
+  name,
+  directory,
+  program,
+  others,
+  unused,
+  binaries,
+  copies,
+  firstRun,
+}: Image): Promise<void> {
   const dist = join(ROOT, directory + target.suffix);
   rmSync(dist, { recursive: true, force: true });
   const packages = new Set([target.node]);
   const addBundle = async (entry: string, destination: string, wrap = (code: string) => code) => {
-    const { code, packages: added } = await bundle(join(ROOT, entry));
+    const { code, packages: added } = await bundle(join(ROOT, entry), unused);
     put(join(dist, destination), wrap(code));
     for (const each of added) packages.add(each);
   };

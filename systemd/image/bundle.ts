@@ -7,14 +7,15 @@ export interface Bundle {
 }
 
 /**
- * Bundles the program that starts at `entry`, as CommonJS, which Node starts with less work. Names are kept, so that a stack trace in a log can be read. Dynamic
- * imports stay lazy: the imported code is evaluated when the import is reached. Throws when an import cannot be resolved.
+ * Bundles the program that starts at `entry`, as CommonJS, which Node starts with less work. Names are kept, so that a stack trace
+ * in a log can be read. Dynamic imports stay lazy: the imported code is evaluated when the import is reached. `unused`: packages
+ * that it never loads. Throws when an import cannot be resolved.
  */
-export async function bundle(entry: string): Promise<Bundle> {
+export async function bundle(entry: string, unused: readonly string[] = []): Promise<Bundle> {
   await using program = await rolldown({
     input: entry,
     platform: 'node',
-    plugins: [loadLater],
+    plugins: [loadLater, without(unused)],
     onLog(_level, log) {
       if (log.code === 'UNRESOLVED_IMPORT') throw new Error(log.message);
     },
@@ -81,6 +82,19 @@ function laterModule(name: string): string {
       },
     };
     module.exports = Object.setPrototypeOf(later(load), new Proxy({}, members));`;
+}
+
+/** Leaves packages out: V8 keeps the text of all that is in the bundle in memory. */
+function without(packages: readonly string[]): Plugin {
+  const prefix = '\0without:';
+  return {
+    name: 'without',
+    resolveId: (source) => (packages.includes(source) ? prefix + source : null),
+    load(id) {
+      if (!id.startsWith(prefix)) return null;
+      return `throw new Error('${id.slice(prefix.length)} is not in this bundle');`;
+    },
+  };
 }
 
 /** V8 keeps a text with one character beyond Latin-1 in two bytes each. Such characters are in literals only. */

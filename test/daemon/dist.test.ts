@@ -1,15 +1,18 @@
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import {
+  closeSync,
   copyFileSync,
   cpSync,
   existsSync,
   globSync,
   mkdirSync,
   mkdtempSync,
+  openSync,
   readdirSync,
   readFileSync,
   readlinkSync,
+  readSync,
   renameSync,
   rmSync,
   statSync,
@@ -53,6 +56,23 @@ afterAll(async () => {
   await daemon?.[Symbol.asyncDispose]();
   rmSync(image, { recursive: true });
 });
+
+/** How many pages of a process' private memory, in mappings of 1 to 2 MiB, have only bits that are set. */
+function pagesOfOnes(pid: number): number {
+  const ones = Buffer.alloc(4096, 0xff);
+  const memory = openSync(`/proc/${pid}/mem`, 'r');
+  let count = 0;
+  for (const [, from = '', to = ''] of readFileSync(`/proc/${pid}/maps`, 'utf8').matchAll(PRIVATE)) {
+    const [start, end] = [from, to].map((address) => Number.parseInt(address, 16)) as [number, number];
+    if (end - start < 2 ** 20 || end - start > 2 ** 21) continue;
+    const bytes = Buffer.alloc(end - start);
+    readSync(memory, bytes, { position: start });
+    for (let at = 0; at < bytes.length; at += 4096) if (bytes.subarray(at, at + 4096).equals(ones)) count++;
+  }
+  closeSync(memory);
+  return count;
+}
+const PRIVATE = /^([\da-f]+)-([\da-f]+) rw-p 0+ 00:00 0 *$/gm;
 
 const mapped = () => readFileSync(`/proc/${daemon.pid}/maps`, 'utf8');
 const post = (route: string, headers: Record<string, string> = {}, body = '') =>
@@ -107,6 +127,16 @@ test('the heap is reserved from its first page on, and processes do not inherit 
   expect(scattered.length).toBeLessThan(5);
   const run = await transcribe(connectTo(daemon.url).process.start({ process: { cmd: '/usr/bin/env' } }));
   expect(String(run.stdout)).not.toContain('LD_PRELOAD');
+});
+
+test('V8 is not searched for deadlocks, as it is without the launcher', async () => {
+  needs('root');
+  // 1 MiB of words that are -1: Abseil's graph of locks.
+  const hasGraph = (pid: number) => pagesOfOnes(pid) > 200;
+  const bare = spawn(join(elsewhere, 'lib/envd'), ['-e', 'console.log(1); setInterval(() => {}, 1e6)']);
+  await once(bare.stdout, 'data');
+  expect([hasGraph(bare.pid ?? 0), hasGraph(daemon.pid)]).toEqual([true, false]);
+  bare.kill();
 });
 
 test('neither SIGUSR1 nor NODE_OPTIONS opens an inspector', async () => {

@@ -70,10 +70,7 @@ static int start(waiting* w, int32_t fd) {
   w->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
   if (w->fd < 0) return errno;
   int result = uv_poll_init(loop, &w->poll, w->fd);
-  if (result < 0) {
-    close(w->fd);
-    return -result;
-  }
+  if (result < 0) return close(w->fd), -result;
   w->poll.data = w;
   w->owners++;
   napi_add_async_cleanup_hook(w->env, on_cleanup, w, &w->cleanup);

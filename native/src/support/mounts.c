@@ -79,10 +79,7 @@ int mounts_check(int file) {
   for (int i = 0; i < mounts_leave.count; i++)
     if (mounts_leave.ids[i] == id) return 0;
   if (id == mounts_leave.known) return 0;
-  if (is_quick(id)) {
-    mounts_leave.known = id;
-    return 0;
-  }
+  if (is_quick(id)) return mounts_leave.known = id, 0;
   if (mounts_leave.met == 0) mounts_leave.met = id;
   return EREMOTE;
 }
