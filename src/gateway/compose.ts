@@ -5,6 +5,7 @@ import { dirname } from 'node:path';
 import type { Logger } from 'pino';
 import { Addresses } from './access/addresses.ts';
 import { Forwarded } from './access/forwarded.ts';
+import { InFlight } from './access/in-flight.ts';
 import { Keys } from './access/keys.ts';
 import { Rate } from './access/rates.ts';
 import { buildPlatform, type PlatformParts } from './api/app.ts';
@@ -80,20 +81,22 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   const { expiration, scheduler, resumes } = await composeExpiry(common);
   const targets = new TargetReader(config.headerPrefix, config.domain);
   const { drain } = front;
-  const { requireKey, maxRequests, maxClientRequests } = config;
-  const limits = { maxRequests, maxClientRequests, requireKey };
+  const { requireKey, maxRequests } = config;
+  const inFlight = new InFlight(config.maxClientRequests);
   const rates = { clients: new Rate(config.clientRate), sandboxes: new Rate(config.sandboxRate) };
   const [times, forwarded] = [new RequestTimes(), new Forwarded(config.trustedProxies)];
   const metrics = () =>
     renderMetrics({ registry, results: router.counts, exchanges, times, expiry: expiration.tally });
   const rate = rates.clients;
-  const app = composePlatform(common, { targets, drain, metrics, rate, expiration, scheduler, resumes });
+  const own = { targets, drain, metrics, rate, inFlight };
+  const app = composePlatform(common, { ...own, expiration, scheduler, resumes });
   await app.ready();
   const via = new Via(key);
-  const parts = { targets, exchanges, keys, forwarded, times, logger };
+  const parts = { targets, exchanges, inFlight, keys, forwarded, times, logger };
   const router: Router = new Router({
-    ...limits,
     ...parts,
+    maxRequests,
+    requireKey,
     finder: new RouteFinder({ registry, addresses, via, resumes, rates, times, requireKey }),
     proxy: new ReverseProxy(pools, config.responseTimeout * 1000, forwarded),
     platform: (request, response) => app.routing(request, response),
@@ -157,10 +160,11 @@ function composePlatform(
     drain,
     metrics,
     rate,
+    inFlight,
     expiration,
     scheduler,
     resumes,
-  }: Expiry & Pick<PlatformParts, 'targets' | 'drain' | 'metrics' | 'rate'>,
+  }: Expiry & Pick<PlatformParts, 'targets' | 'drain' | 'metrics' | 'rate' | 'inFlight'>,
 ) {
   const onChange = ({ id, phase, deadline }: Sandbox) => {
     if (phase === 'expiring' && deadline > Date.now()) expiration.cancelCollapse(id);
@@ -176,6 +180,7 @@ function composePlatform(
     drain,
     keys,
     rate,
+    inFlight,
     onExpiry,
     metrics,
     domain,

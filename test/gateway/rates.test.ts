@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { Rate } from '../../src/gateway/access/rates.ts';
 import { API_KEY, startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
+import { startGuests } from '../support/guests.ts';
 import { startNginx } from '../support/nginx.ts';
 import { startRedis } from '../support/redis-server.ts';
 import { scratch } from '../support/scratch.ts';
@@ -118,6 +119,26 @@ test('a client has no more requests in flight than it may have', async () => {
   expect((await ask(gateway, 'ada')).status).toBe(200);
   leave.abort();
   await until('they are over', async () => (await ask(gateway, 'ada', { 'x-api-key': 'a' })).ok);
+});
+
+test('a client has no more operations in flight than it may have, those to sandboxes counted', async () => {
+  const hook = join(scratch(), 'go');
+  const gateway = await start('--max-client-requests=2', `--hook=until [ -e ${hook} ]; do sleep 0.02; done`);
+  await using guests = await startGuests(1);
+  await gateway.register('eve', guests.ports[0] ?? 0, { timeout: 600, owner: 'ada' });
+  const pause = (name: string, key: string) =>
+    fetch(`${gateway.url}/sandboxes/${name}/pause`, { method: 'POST', headers: { 'x-api-key': key } });
+  const leave = new AbortController();
+  const headers = { ...toSandbox('ada'), 'x-api-key': 'a' };
+  await fetch(`${gateway.url}/hang`, { headers, signal: leave.signal });
+  const first = pause('eve', 'a');
+  await until('it waits', async () => (await pause('eve', 'a2')).status === 429);
+  const others = await Promise.all([pause('none', 'b'), pause('none', API_KEY)]);
+  expect(others.map(({ status }) => status)).toEqual([404, 404]);
+  writeFileSync(hook, '');
+  expect((await first).status).toBe(204);
+  leave.abort();
+  await until('they are over', async () => (await pause('eve', 'a')).status === 409);
 });
 
 test.each([false, true])(

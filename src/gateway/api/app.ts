@@ -2,6 +2,7 @@ import Fastify, { type FastifyInstance, type FastifyReply } from 'fastify';
 import type { Logger } from 'pino';
 import { idsOf, passOnIds } from '../../base/call-ids.ts';
 import { EnvdError, errorBody, HttpError, messageOf, statusOf } from '../../base/errors.ts';
+import type { InFlight } from '../access/in-flight.ts';
 import type { Caller, Keys } from '../access/keys.ts';
 import type { Rate } from '../access/rates.ts';
 import type { Outcome } from '../leases/sandbox.ts';
@@ -27,6 +28,7 @@ export interface PlatformParts extends ViewParts {
   readonly keys: Keys;
   /** The rate limit of clients, by name. */
   readonly rate: Rate;
+  readonly inFlight: InFlight;
   /** The default for registrations without `onExpiry`. */
   readonly onExpiry: Outcome;
   readonly metrics: Metrics;
@@ -49,7 +51,7 @@ declare module 'fastify' {
 
 /** The platform operations as a Fastify application that does not listen. */
 export function buildPlatform(parts: PlatformParts): FastifyInstance {
-  const { logger, operations, keys, onExpiry, metrics, rate } = parts;
+  const { logger, operations, keys, onExpiry, metrics } = parts;
   const views = new Views(parts);
   const app = Fastify({
     loggerInstance: logger.child({}, { level: logger.isLevelEnabled('warn') ? 'warn' : logger.level }),
@@ -74,7 +76,7 @@ export function buildPlatform(parts: PlatformParts): FastifyInstance {
   });
   app.register((scope, _options, done) => {
     requireKey(scope, keys);
-    limitClients(scope, rate);
+    limitClients(scope, parts);
     sandboxRoutes(scope, operations, views);
     timeRoutes(scope, operations, views);
     pauseRoutes(scope, operations, views);
@@ -101,9 +103,10 @@ function requireKey(app: FastifyInstance, keys: Keys): void {
   });
 }
 
-function limitClients(app: FastifyInstance, rate: Rate): void {
+function limitClients(app: FastifyInstance, { rate, inFlight }: PlatformParts): void {
   app.addHook('onRequest', async ({ caller }, reply) => {
-    const refusal = caller?.kind === 'client' ? rate.take(caller.name) : null;
+    if (caller?.kind !== 'client') return;
+    const refusal = rate.take(caller.name) ?? inFlight.take(caller.name, reply.raw);
     if (!refusal) return;
     reply.header('retry-after', refusal.retryAfter);
     throw new HttpError(refusal.code, refusal.message);

@@ -3,25 +3,18 @@ import type { Writable } from 'node:stream';
 /** The exchanges in flight between clients and sandboxes: requests, streams, upgraded connections. */
 export class Exchanges {
   readonly #open = new Map<string, Set<Writable>>();
-  /** The number of exchanges in flight of each client. */
-  readonly #ofClients = new Map<string, number>();
   /** In flight now. */
   count = 0;
   /** Exchanges ended because their sandbox was gone. */
   ended = 0;
 
-  /**
-   * Counts an exchange until its stream is closed.
-   * @param client the client that it belongs to; null: none
-   */
-  add(sandboxId: string, exchange: Writable, client: string | null): void {
+  /** Counts an exchange until its stream is closed. */
+  add(sandboxId: string, exchange: Writable): void {
     const open = this.#open.get(sandboxId) ?? new Set();
     this.#open.set(sandboxId, open.add(exchange));
     this.count++;
-    this.#count(client, 1);
     exchange.once('close', () => {
       this.count--;
-      this.#count(client, -1);
       open.delete(exchange);
       if (open.size === 0 && this.#open.get(sandboxId) === open) this.#open.delete(sandboxId);
     });
@@ -30,18 +23,6 @@ export class Exchanges {
   /** The number in flight with one sandbox. */
   countOf(sandboxId: string): number {
     return this.#open.get(sandboxId)?.size ?? 0;
-  }
-
-  /** The number in flight of one client. */
-  countOfClient(name: string): number {
-    return this.#ofClients.get(name) ?? 0;
-  }
-
-  #count(client: string | null, by: 1 | -1): void {
-    if (client === null) return;
-    const count = this.countOfClient(client) + by;
-    if (count > 0) this.#ofClients.set(client, count);
-    else this.#ofClients.delete(client);
   }
 
   /** Closes the client's side of all exchanges with a sandbox; published clients then ask whether it still runs. */

@@ -4,8 +4,8 @@ import type { Socket } from 'node:net';
 import type { Logger } from 'pino';
 import { messageOf, statusOf } from '../../base/errors.ts';
 import type { Forwarded } from '../access/forwarded.ts';
+import type { InFlight } from '../access/in-flight.ts';
 import type { Caller, Keys } from '../access/keys.ts';
-import { tooMany } from '../access/rates.ts';
 import type { Exchanges } from '../proxy/exchanges.ts';
 import type { ReverseProxy } from '../proxy/proxy.ts';
 import { isInvalidResponse } from '../proxy/response-checks.ts';
@@ -22,10 +22,9 @@ export interface RouterParts {
   readonly finder: RouteFinder;
   readonly proxy: ReverseProxy;
   readonly exchanges: Exchanges;
+  readonly inFlight: InFlight;
   /** The most requests that may be in flight to one sandbox. */
   readonly maxRequests: number;
-  /** The same for one client; null: unlimited. */
-  readonly maxClientRequests: number | null;
   /** Whether requests to sandboxes need a key, which preflights cannot have. */
   readonly requireKey: boolean;
   /** Their keys are removed from requests to sandboxes. */
@@ -118,7 +117,7 @@ export class Router {
       this.counts.carried++;
       this.#removeKeys(request);
       request.url = to.path;
-      exchanges.add(target.id, stream, client);
+      exchanges.add(target.id, stream);
       downstream.forward(proxy, to, (error) => this.#fail(downstream, target, error));
     } catch (error) {
       logger.error({ err: error, sandboxID: target.id }, 'a request could not be routed');
@@ -134,14 +133,10 @@ export class Router {
 
   /** Refuses a request beyond the limit. Without it, a relay in a sandbox that removes `Via` could use up the gateway. */
   #isBusy(downstream: Downstream, { id }: Target, client: string | null): boolean {
-    const { exchanges, maxRequests, maxClientRequests } = this.#parts;
-    if (
-      client !== null &&
-      maxClientRequests !== null &&
-      exchanges.countOfClient(client) >= maxClientRequests
-    ) {
-      const message = `'${client}' has ${maxClientRequests} requests in flight, the most that it may have`;
-      this.#refuse(downstream, 'limited', tooMany(message), id);
+    const { exchanges, inFlight, maxRequests } = this.#parts;
+    const refusal = client === null ? null : inFlight.take(client, downstream.stream);
+    if (refusal) {
+      this.#refuse(downstream, 'limited', refusal, id);
       return true;
     }
     if (exchanges.countOf(id) < maxRequests) return false;
