@@ -57,6 +57,8 @@ interface Image {
   readonly program: string;
   /** Entry points of other programs, and the bundle that is made of each. */
   readonly others: readonly (readonly [entry: string, bundle: string])[];
+  /** What comes before the bundle, below the root of the sources; null: nothing. */
+  readonly prologue: string | null;
   /** Packages that the program never loads. */
   readonly unused: readonly string[];
   /** Native code, below the root of the target, and where it goes. */
@@ -74,6 +76,7 @@ const IMAGES: Readonly<Record<string, Image>> = {
     // Besides the daemon, the process that touches network mounts for it (services/watch/network-process.ts).
     program: 'src/daemon/main.ts',
     others: [['src/daemon/services/watch/network-program.ts', 'lib/watch-network.cjs']],
+    prologue: 'systemd/image/prologue.cjs',
     // Fastify's compilers of schemas, which its routes do not have (app.ts), and requests without a socket.
     unused: ['@fastify/ajv-compiler', '@fastify/fast-json-stringify-compiler', 'light-my-request'],
     binaries: [
@@ -96,6 +99,7 @@ const IMAGES: Readonly<Record<string, Image>> = {
     directory: 'dist-gateway',
     program: 'src/gateway/main.ts',
     others: [],
+    prologue: null,
     unused: ['light-my-request'],
     binaries: [],
     copies: [
@@ -120,16 +124,8 @@ for (const name of wanted.length === 0 ? Object.keys(IMAGES) : wanted) {
   await build(image);
 }
 
-async function build({
-  name,
-  directory,
-  program,
-  others,
-  unused,
-  binaries,
-  copies,
-  firstRun,
-}: Image): Promise<void> {
+async function build(image: Image): Promise<void> {
+  const { name, directory, program, others, prologue, unused, binaries, copies, firstRun } = image;
   const dist = join(ROOT, directory + target.suffix);
   rmSync(dist, { recursive: true, force: true });
   const packages = new Set([target.node]);
@@ -138,8 +134,9 @@ async function build({
     put(join(dist, destination), wrap(code));
     for (const each of added) packages.add(each);
   };
+  const before = prologue === null ? '' : `{${readFileSync(join(ROOT, prologue), 'utf8')}}`;
   // As loader.cjs calls it.
-  await addBundle(program, `lib/${name}.js`, (code) => `(function (${MODULE_SCOPE}) {${code}\n})`);
+  await addBundle(program, `lib/${name}.js`, (code) => `(function (${MODULE_SCOPE}) {${before}${code}\n})`);
   put(join(dist, `lib/${name}.code`), '');
   for (const [entry, destination] of others) await addBundle(entry, destination);
   put(join(dist, 'package.json'), description(name));

@@ -26,7 +26,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { EventType } from '../../src/gen/filesystem/filesystem_pb.js';
 import { loopMount } from '../support/cgroups.ts';
 import { connectTo, transcribe } from '../support/clients.ts';
-import { acceptsCode } from '../support/code.ts';
+import { acceptsCode, flagsOf } from '../support/code.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { commandsOf } from '../support/documents.ts';
 import { freePort } from '../support/free-port.ts';
@@ -36,6 +36,7 @@ import { mountFuse } from '../support/mounts.ts';
 import { needs } from '../support/needs.ts';
 import { listeningSockets } from '../support/proc.ts';
 import { scratch } from '../support/scratch.ts';
+import { until } from '../support/until.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
@@ -137,6 +138,29 @@ test('V8 is not searched for deadlocks, as it is without the launcher', async ()
   await once(bare.stdout, 'data');
   expect([hasGraph(bare.pid ?? 0), hasGraph(daemon.pid)]).toEqual([true, false]);
   bare.kill();
+});
+
+test('V8 compiles no hot code while the daemon starts, and does once it works', async () => {
+  const port = await freePort();
+  const launcher = readFileSync(join(elsewhere, 'bin/envd'), 'utf8');
+  const settings = ['--host=127.0.0.1', `--port=${port}`, '--no-cgroups', `--runtime-directory=${scratch()}`];
+  const running = spawn(join(elsewhere, 'lib/envd'), [
+    ...[...flagsOf(launcher), '--trace-opt', join(elsewhere, 'lib/envd.cjs'), ...settings],
+  ]);
+  let output = '';
+  running.stdout.on('data', (piece) => {
+    output += piece;
+  });
+  const compiled = () => output.match(/^\[compiling method /gm)?.length ?? 0;
+  const ask = () => fetch(`http://127.0.0.1:${port}/envs`).then((answer) => answer.text());
+  await until('it listens', () => ask().then(Boolean, () => false));
+  expect(compiled()).toBe(0);
+  // It looks each 5 s.
+  await until('it compiles', async () => {
+    for (let count = 0; count < 100; count++) await ask();
+    return compiled() > 0;
+  });
+  running.kill();
 });
 
 test('neither SIGUSR1 nor NODE_OPTIONS opens an inspector', async () => {

@@ -13,10 +13,14 @@ export function acceptsCode(image: string, name: string): boolean {
 
 /** Arguments with which the Node of an image, whose launcher has this text, tells whether V8 takes the code. */
 export function argumentsToAsk(image: string, name: string, launcher: string): string[] {
-  const flags = /exec "\$lib\/\S+" (.*?) "\$lib/.exec(launcher)?.[1]?.split(' ') ?? [];
   const loader = JSON.stringify(join(image, 'lib', `${name}.cjs`));
   const program = `const { script } = require(${loader}); console.log('rejected:', script.cachedDataRejected)`;
-  return [...flags, '-e', program, 'argv1', '--version'];
+  return [...flagsOf(launcher), '-e', program, 'argv1', '--version'];
+}
+
+/** The flags that a launcher gives Node. */
+export function flagsOf(launcher: string): string[] {
+  return /exec "\$lib\/\S+" (.*?) "\$lib/.exec(launcher)?.[1]?.split(' ') ?? [];
 }
 
 /** Reads what it has printed. */

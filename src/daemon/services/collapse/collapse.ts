@@ -19,7 +19,8 @@ export class Collapser {
   readonly #lock: ExclusiveLock;
   readonly #dropCaches: () => void;
   #collector: Collector | null = null;
-  #optimises = true;
+  /** Null: the image's prologue may have ended it. */
+  #optimises: boolean | null = null;
 
   /** Called when a collapse has ended. */
   onCollapsed: () => void = () => {};
