@@ -11,7 +11,7 @@ import { compose, type Daemon } from './compose.ts';
 import { createLogQueue, type Log } from './compose-log.ts';
 import type { Config } from './config.ts';
 import { fromEarlierProgram, setChildLimits } from './os/program.ts';
-import { exitWithoutThreads, forbidCoreDumps, protectFromOomKiller } from './os/self.ts';
+import { exitWithoutThreads, forbidCoreDumps, optimiseHotCode, protectFromOomKiller } from './os/self.ts';
 import { isJournal, notifyServiceManager, type ServiceState, withPriority } from './os/systemd.ts';
 import { checkState, readState } from './services/handover/state.ts';
 
@@ -130,6 +130,8 @@ async function listen(daemon: Daemon, config: Config, fd: number | null, logger:
   }
   const { address, port } = daemon.app.server.address() as AddressInfo;
   logger.info({ address, port, version: config.version, interface: INTERFACE_VERSION }, 'ready');
+  // The image starts without (systemd/image/prologue.cjs).
+  optimiseHotCode(true);
 }
 
 /**

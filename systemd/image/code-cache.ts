@@ -20,15 +20,12 @@ export async function writeCodeCache(dist: string, name: string, run: FirstRun):
   const wrapper = join(dist, 'lib', 'first-run.cjs');
   const launcher = join(dist, 'bin', 'first-run');
   const code = JSON.stringify(join(dist, 'lib', `${name}.code`));
-  // V8 takes code with which its flags are noted as they are when it is loaded: those of the launcher, before the prologue.
   writeFileSync(
     wrapper,
-    `process.on('exit', () => {
-      for (const compiler of ['maglev', 'turbofan', 'sparkplug']) require('v8').setFlagsFromString('--' + compiler);
-      require('fs').writeFileSync(${code}, require('./${name}.cjs').script.createCachedData());
-    });
+    `process.on('exit', () => require('fs').writeFileSync(${code}, require('./${name}.cjs').script.createCachedData()));
     require('./${name}.cjs');`,
   );
+  // V8 takes code that was compiled with the same flags: those of the launcher.
   const text = readFileSync(join(dist, 'bin', name), 'utf8').replace(`/${name}.cjs"`, '/first-run.cjs"');
   writeFileSync(launcher, text, { mode: 0o755 });
   try {

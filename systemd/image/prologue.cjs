@@ -1,5 +1,4 @@
-// Comes before the daemon's bundle: V8 compiles no hot code during a start, which costs more than it gives, until the daemon has
-// worked for a while (services/collapse/idle-trim.ts). The modules of Node's that a start needs come first: with other flags V8
+// Comes before the daemon's bundle: V8 compiles no hot code until the daemon listens, which costs more than it gives. The modules of Node's that a start needs come first: with other flags V8
 // does not take the code that Node has of them, nor the bundle's (docs/decisions/072-no-compilers-at-the-start.md).
 for (const name of [
   'assert',

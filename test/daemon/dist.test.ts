@@ -140,7 +140,7 @@ test('V8 is not searched for deadlocks, as it is without the launcher', async ()
   bare.kill();
 });
 
-test('V8 compiles no hot code while the daemon starts, and does once it works', async () => {
+test('V8 compiles no hot code until the daemon listens', async () => {
   const port = await freePort();
   const launcher = readFileSync(join(elsewhere, 'bin/envd'), 'utf8');
   const settings = ['--host=127.0.0.1', `--port=${port}`, '--no-cgroups', `--runtime-directory=${scratch()}`];
@@ -155,7 +155,6 @@ test('V8 compiles no hot code while the daemon starts, and does once it works', 
   const ask = () => fetch(`http://127.0.0.1:${port}/envs`).then((answer) => answer.text());
   await until('it listens', () => ask().then(Boolean, () => false));
   expect(compiled()).toBe(0);
-  // It looks each 5 s.
   await until('it compiles', async () => {
     for (let count = 0; count < 100; count++) await ask();
     return compiled() > 0;

@@ -19,8 +19,7 @@ export class Collapser {
   readonly #lock: ExclusiveLock;
   readonly #dropCaches: () => void;
   #collector: Collector | null = null;
-  /** Null: the image's prologue may have ended it. */
-  #optimises: boolean | null = null;
+  #optimises = true;
 
   /** Called when a collapse has ended. */
   onCollapsed: () => void = () => {};

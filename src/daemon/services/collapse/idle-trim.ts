@@ -10,10 +10,7 @@ const IDLE_MS = 100;
 const IDLE_LOOKS = 2;
 /** How much work of the main thread makes a collection worthwhile, in milliseconds. */
 const WORTH_MS = 1000;
-/**
- * How much work of the main thread, without a check at which it is idle, makes optimised code worthwhile after a start or a
- * collapse, in milliseconds.
- */
+/** How much work of the main thread after a collapse makes optimised code worthwhile, in milliseconds. */
 const BUSY_MS = 250;
 
 type Trimmed = Pick<Collapser, 'trim' | 'optimiseAgain' | 'onCollapsed'>;
@@ -32,8 +29,6 @@ export class IdleTrim implements Disposable {
   #isFirst = true;
   /** Work since the last trim. The start alone is worth one. */
   #workMs = WORTH_MS;
-  /** Work since the last check at which it was idle. */
-  #busyMs = 0;
 
   /** While `isPaused`, nothing is done or counted: the next thing that happens is a pause, or a resume just was. */
   constructor(collapser: Trimmed, isPaused: () => boolean) {
@@ -50,7 +45,7 @@ export class IdleTrim implements Disposable {
   /** A collapse has trimmed, and what it has made ready for a resume stays. */
   #restart(): void {
     this.#previous = workedMs();
-    this.#workMs = this.#busyMs = 0;
+    this.#workMs = 0;
     // The next check comes soon after a resume, when its code should be there.
     this.#look();
     this.#idleLooks = 0;
@@ -62,10 +57,8 @@ export class IdleTrim implements Disposable {
     this.#previous = now;
     if (this.#isPaused()) return;
     this.#workMs += worked;
-    const isIdle = worked <= IDLE_MS;
-    this.#busyMs = isIdle ? 0 : this.#busyMs + worked;
-    if (this.#busyMs >= BUSY_MS) this.#collapser.optimiseAgain();
-    this.#idleLooks = isIdle ? this.#idleLooks + 1 : 0;
+    if (this.#workMs >= BUSY_MS) this.#collapser.optimiseAgain();
+    this.#idleLooks = worked <= IDLE_MS ? this.#idleLooks + 1 : 0;
     if (this.#idleLooks < IDLE_LOOKS || this.#workMs < WORTH_MS) return;
     this.#workMs = 0;
     // Most code of the start never runs again; that of calls does, and a pause without a collapse may come next.
