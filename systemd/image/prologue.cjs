@@ -1,17 +1,11 @@
-// Comes before the daemon's bundle: V8 compiles no hot code until the daemon listens, which costs more than it gives. The modules of Node's that a start needs come first: with other flags V8
-// does not take the code that Node has of them, nor the bundle's (docs/decisions/072-no-compilers-at-the-start.md).
-for (const name of [
-  'assert',
-  'async_hooks',
-  'diagnostics_channel',
-  'fs/promises',
-  'http',
-  'module',
-  'os',
-  'perf_hooks',
-])
-  require(`node:${name}`);
-for (const name of ['querystring', 'stream/promises', 'timers/promises', 'url', 'util'])
-  require(`node:${name}`);
+// Comes before the daemon's bundle. Compiling hot code during a start costs more than it gives: V8's compilers are off until
+// the daemon listens (run.ts, optimiseHotCode in os/self.ts). Node's modules that a start needs are loaded before that: with
+// other flags V8 refuses the code of them that Node's binary has (docs/decisions/072-no-compilers-at-the-start.md).
+// biome-ignore format: a name a line is longer than what is done with them
+const NEEDED = [
+  'assert', 'async_hooks', 'diagnostics_channel', 'fs/promises', 'http', 'module', 'os', 'perf_hooks', 'querystring',
+  'stream/promises', 'timers/promises', 'url', 'util',
+];
+for (const name of NEEDED) require(`node:${name}`);
 const { setFlagsFromString } = require('node:v8');
 for (const compiler of ['maglev', 'turbofan', 'sparkplug']) setFlagsFromString(`--no-${compiler}`);

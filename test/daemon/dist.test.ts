@@ -22,7 +22,7 @@ import {
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { EventType } from '../../src/gen/filesystem/filesystem_pb.js';
 import { loopMount } from '../support/cgroups.ts';
 import { connectTo, transcribe } from '../support/clients.ts';
@@ -135,9 +135,9 @@ test('V8 is not searched for deadlocks, as it is without the launcher', async ()
   // 1 MiB of words that are -1: Abseil's graph of locks.
   const hasGraph = (pid: number) => pagesOfOnes(pid) > 200;
   const bare = spawn(join(elsewhere, 'lib/envd'), ['-e', 'console.log(1); setInterval(() => {}, 1e6)']);
+  onTestFinished(() => void bare.kill());
   await once(bare.stdout, 'data');
   expect([hasGraph(bare.pid ?? 0), hasGraph(daemon.pid)]).toEqual([true, false]);
-  bare.kill();
 });
 
 test('V8 compiles no hot code until the daemon listens', async () => {
@@ -147,6 +147,7 @@ test('V8 compiles no hot code until the daemon listens', async () => {
   const running = spawn(join(elsewhere, 'lib/envd'), [
     ...[...flagsOf(launcher), '--trace-opt', join(elsewhere, 'lib/envd.cjs'), ...settings],
   ]);
+  onTestFinished(() => void running.kill());
   let output = '';
   running.stdout.on('data', (piece) => {
     output += piece;
@@ -159,7 +160,6 @@ test('V8 compiles no hot code until the daemon listens', async () => {
     for (let count = 0; count < 100; count++) await ask();
     return compiled() > 0;
   });
-  running.kill();
 });
 
 test('neither SIGUSR1 nor NODE_OPTIONS opens an inspector', async () => {

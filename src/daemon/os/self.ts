@@ -40,7 +40,8 @@ export function protectFromOomKiller(): void {
 
 /**
  * Whether V8 compiles code that is hot once more, optimised. Without it such code is some 1.5 times slower
- * (docs/decisions/062-first-calls-after-a-resume.md).
+ * (docs/decisions/062-first-calls-after-a-resume.md). The image starts without: systemd/image/prologue.cjs names the same
+ * compilers.
  */
 export function optimiseHotCode(wanted: boolean): void {
   for (const compiler of ['maglev', 'turbofan', 'sparkplug'])
