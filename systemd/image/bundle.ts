@@ -1,3 +1,4 @@
+import { createRequire } from 'node:module';
 import { type Plugin, rolldown } from 'rolldown';
 
 /** A program in one file, and the directories of the packages that went into it. */
@@ -7,9 +8,10 @@ export interface Bundle {
 }
 
 /**
- * Bundles the program that starts at `entry`, as CommonJS, which Node starts with less work. Names are kept, so that a stack trace
- * in a log can be read. Dynamic imports stay lazy: the imported code is evaluated when the import is reached. `unused`: packages
- * that it never loads. Throws when an import cannot be resolved.
+ * Bundles the program that starts at `entry`, as CommonJS, which Node starts with less work. Functions and classes keep their
+ * names, so that a stack trace in a log can be read; variables get short ones, as V8 keeps the names in memory. Dynamic imports
+ * stay lazy: the imported code is evaluated when the import is reached. `unused`: packages that it never loads. Throws when an
+ * import cannot be resolved.
  */
 export async function bundle(entry: string, unused: readonly string[] = []): Promise<Bundle> {
   await using program = await rolldown({
@@ -24,7 +26,7 @@ export async function bundle(entry: string, unused: readonly string[] = []): Pro
     format: 'cjs',
     codeSplitting: false,
     comments: false,
-    minify: { mangle: false, compress: false, codegen: { removeWhitespace: true } },
+    minify: { mangle: { keepNames: true }, compress: false, codegen: { removeWhitespace: true } },
   });
   const [{ code, moduleIds }] = output;
   const packages = new Set(moduleIds.flatMap((id) => /^.*\/node_modules\/(?:@[^/]+\/)?[^/]+/.exec(id) ?? []));
@@ -90,7 +92,25 @@ const ANSWERED: Readonly<Record<string, string>> = {
   '/semver/index.js': 'exports.satisfies = () => true;',
   // Who calls pino, for outputs that we do not use: V8 looks for the ends of all lines of the bundle.
   '/pino/lib/caller.js': 'module.exports = () => [];',
+  // Kinds of metrics that we do not have, and what they load.
+  ...Object.fromEntries(
+    ['cluster', 'defaultMetrics', 'pushgateway', 'summary'].map((name) => [
+      `/prom-client/lib/${name}.js`,
+      'module.exports = null;',
+    ]),
+  ),
+  '/mime-db/db.json': JSON.stringify(withExtensions()),
 };
+
+/** The media types that a name of a file can tell: two thirds have no extension. */
+function withExtensions(): object {
+  const all: MediaTypes = createRequire(import.meta.resolve('mime-types'))('mime-db');
+  const told = Object.entries(all).filter(([, { extensions }]) => extensions);
+  return Object.fromEntries(told.map(([type, { source, extensions }]) => [type, { source, extensions }]));
+}
+type MediaTypes = Readonly<
+  Record<string, { readonly source?: string; readonly extensions?: readonly string[] }>
+>;
 
 const answered: Plugin = {
   name: 'answered',

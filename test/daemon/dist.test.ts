@@ -22,6 +22,7 @@ import {
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import mime from 'mime-types';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { EventType } from '../../src/gen/filesystem/filesystem_pb.js';
 import { loopMount } from '../support/cgroups.ts';
@@ -279,6 +280,19 @@ test('a terminal works', async () => {
     }),
   );
   expect([String(run.pty), run.end?.exitCode]).toEqual(['17 91\r\n', 0]);
+});
+
+test('each extension has its media type', async () => {
+  const extensions = Object.keys(mime.types);
+  expect(extensions.length).toBeGreaterThan(1000);
+  const typeOf = async (extension: string) => {
+    const path = join(daemon.scratch, `poem.${extension}`);
+    writeFileSync(path, '');
+    const answer = await fetch(`${daemon.url}/files?path=${path}`);
+    await answer.arrayBuffer();
+    return [extension, answer.headers.get('content-type')?.replace(/; charset=utf-8$/, '')];
+  };
+  expect(Object.fromEntries(await Promise.all(extensions.map(typeOf)))).toEqual({ ...mime.types });
 });
 
 test('an upload keeps its metadata', async () => {
