@@ -1,76 +1,18 @@
-import { createServer } from 'node:http';
-import { cors as connectCors } from '@connectrpc/connect';
-import cors from '@fastify/cors';
-import Fastify, { type FastifyInstance } from 'fastify';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { ListenOptions } from 'node:net';
 import type { Logger } from 'pino';
 import { AbortRelay } from '../base/abort.ts';
 import { CallTally } from '../base/call-tally.ts';
-import { clientErrorHandler, hostFault, refuseExpectation } from '../base/client-errors.ts';
-import type { Connections } from '../base/connections.ts';
-import { EnvdError, HttpError } from '../base/errors.ts';
-import type { Transfers } from '../base/tally.ts';
-import type { Unread } from '../base/unread.ts';
-import { INTERFACE_VERSION } from '../base/version.ts';
+import { clientErrorHandler, refuseExpectation } from '../base/client-errors.ts';
 import { CallLog } from './calls/call-log.ts';
 import { DirectCalls } from './direct-calls.ts';
-import { requireAccessToken } from './rest/auth.ts';
-import { sendError } from './rest/errors.ts';
-import type { LogFigures } from './rest/prometheus.ts';
-import { beginCalls, disableBodyParsing } from './rest/requests.ts';
+import { DIRECT_HEAD, FILE_HEAD } from './heads.ts';
 import { DownloadLimits } from './rest/routes/files/download-limits.ts';
 import { PlainDownloads } from './rest/routes/files/plain-downloads.ts';
-import { fileRoutes } from './rest/routes/files.ts';
-import { envsRoutes, healthRoutes, initRoutes, metricsRoutes, portsRoutes } from './rest/routes/guest.ts';
-import { collapseRoutes, freezeRoutes, fsfreezeRoutes } from './rest/routes/pause.ts';
-import { upgradeRoutes } from './rest/routes/upgrade.ts';
-import { mountConnect } from './rpc/mount.ts';
-import { createRpc, type RpcDependencies } from './rpc/router.ts';
-import type { StreamPlaces } from './rpc/stream-places.ts';
-import type { Collapser, WarmUp } from './services/collapse/collapse.ts';
-import type { FileServices } from './services/files/services.ts';
-import type { FilesystemFreezer } from './services/freeze/filesystem-freezer.ts';
-import type { Freezer } from './services/freeze/freezer.ts';
-import type { Health } from './services/guest/health.ts';
-import type { MetricsReader } from './services/guest/metrics.ts';
-import type { Upgrade } from './services/handover/upgrade.ts';
-import type { Init } from './services/init/init.ts';
-import type { Forwards } from './services/ports/forwards.ts';
-import type { WorkloadCgroups } from './services/process/cgroups.ts';
-import type { CountedWatcher } from './services/watch/counted-watcher.ts';
+import type { AppOptions, AppServices, CallParts } from './routes.ts';
+import { createRpc } from './rpc/router.ts';
 
-/** The services that routes and RPCs call. */
-export interface AppServices extends RpcDependencies {
-  readonly cgroups: WorkloadCgroups;
-  readonly init: Init;
-  readonly metrics: MetricsReader;
-  readonly health: Health;
-  readonly files: FileServices;
-  readonly freezer: Freezer;
-  readonly filesystemFreezer: FilesystemFreezer;
-  readonly collapser: Collapser;
-  readonly upgrade: Upgrade;
-  readonly ports: Forwards;
-  readonly records: { readonly failures: number };
-  readonly watcher: CountedWatcher;
-  readonly uploads: Transfers;
-  readonly downloads: Transfers;
-}
-
-export interface AppOptions {
-  readonly connections: Connections;
-  readonly places: StreamPlaces;
-  /** Bounds the memory of requests that are being received and served. */
-  readonly requests: Unread;
-  /** Bounds output that clients have not read. */
-  readonly unread: Unread;
-  /** The version of the build. */
-  readonly version: string;
-  readonly logger: Logger;
-  readonly log: LogFigures;
-  readonly warmUp: WarmUp;
-  /** Aborts when the daemon stops; open streams end with its reason. */
-  readonly shutdown: AbortSignal;
-}
+export type { AppOptions, AppServices } from './routes.ts';
 
 // Idle timeout; longer than the 620 s of a proxy in front, so that the proxy always closes idle connections first.
 const KEEP_ALIVE_MS = 640_000;
@@ -83,155 +25,103 @@ const SERVER_OPTIONS = {
   // `requireHost` checks it: Node's own response has no body.
   requireHostHeader: false,
 };
-/** Routes have no Fastify schemas, so that the schema compilers need not be loaded at the start. */
-const WITHOUT_SCHEMAS = { compilersFactory: { buildValidator: refuseSchema, buildSerializer: refuseSchema } };
 
-function refuseSchema(): never {
-  throw new Error('a route has a schema');
-}
-
-/** The methods of operations. */
-const METHODS = ['GET', 'HEAD', 'POST'] as const;
-const CORS_MAX_AGE_S = 7200;
-/** Response headers exposed by CORS, besides Connect's: the second line is for resuming and verifying downloads. */
-const EXPOSED_HEADERS = [
-  ...['Location', 'Cache-Control', 'X-Content-Type-Options'],
-  ...['Accept-Ranges', 'Content-Disposition', 'Content-Range', 'ETag', 'Repr-Digest'],
-];
+type Serve = (request: IncomingMessage, response: ServerResponse) => void;
 
 /**
- * The headers that the hooks `allowAnyOrigin` and `forbidCaching` set, for responses beside Fastify. Files have
- * validators and may be cached.
+ * The HTTP server. What `DirectCalls` does not take is served by the routes of Fastify (routes.ts), which are loaded for the
+ * first such request or by `load`: they are a third of what a start would cost (docs/decisions/073-routes-are-loaded-later.md).
  */
-const FILE_HEAD = [
-  ...['access-control-allow-origin', '*'],
-  ...['access-control-expose-headers', [...connectCors.exposedHeaders, ...EXPOSED_HEADERS].join(', ')],
-];
-const DIRECT_HEAD = [...FILE_HEAD, 'cache-control', 'no-store'];
+export class App {
+  readonly server: Server;
+  readonly #buildRoutes: () => Promise<Serve>;
+  readonly #logger: Logger;
+  #routes: Promise<Serve> | null = null;
+  #serveByRoutes: Serve | null = null;
 
-/** Builds the HTTP server, not listening yet. Hooks run in the order in which they are added. */
-export function buildApp(services: AppServices, options: AppOptions): FastifyInstance {
-  const { logger, shutdown } = options;
-  const rpc = createRpc(services);
-  const shared = { shutdown: new AbortRelay(shutdown), requests: options.requests, unread: options.unread };
-  const { guest, files, downloads } = services;
-  const limits = new DownloadLimits();
+  constructor(services: AppServices, options: AppOptions) {
+    this.#logger = options.logger;
+    const parts = callParts(services, options);
+    const direct = directCalls(services, options, parts);
+    this.#buildRoutes = async () => {
+      const { buildRoutes } = await import('./routes.ts');
+      const app = buildRoutes(services, options, parts);
+      await app.ready();
+      return app.routing;
+    };
+    this.server = createServer(SERVER_OPTIONS, (request, response) => {
+      if (!direct.serve(request, response)) this.#serve(request, response);
+    });
+    this.server.on('clientError', clientErrorHandler());
+    this.server.on('checkExpectation', refuseExpectation);
+    options.connections.guard(this.server);
+  }
+
+  /** Resolves when it listens. Throws the error of listen(2), or of a look-up of the address. */
+  async listen(options: ListenOptions & { readonly handle?: unknown; readonly fd?: number }): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    this.server.once('error', reject);
+    this.server.listen(options, resolve);
+    await promise;
+    this.server.off('error', reject);
+  }
+
+  /** Loads the routes. Throws what an import throws; the next call tries again. */
+  async load(): Promise<void> {
+    this.#routes ??= this.#buildRoutes();
+    try {
+      this.#serveByRoutes = await this.#routes;
+    } catch (error) {
+      this.#routes = null;
+      throw error;
+    }
+  }
+
+  /** Stops listening and ends all connections. */
+  async close(): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.server.close(() => resolve());
+    this.server.closeAllConnections();
+    await promise;
+  }
+
+  #serve(request: IncomingMessage, response: ServerResponse): void {
+    if (this.#serveByRoutes) this.#serveByRoutes(request, response);
+    else void this.#loadAndServe(request, response);
+  }
+
+  async #loadAndServe(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    try {
+      await this.load();
+    } catch (error) {
+      this.#logger.error({ err: error }, 'cannot load the routes: the connection is closed');
+      response.destroy();
+      return;
+    }
+    // Its client may have gone meanwhile.
+    if (!response.destroyed) this.#serve(request, response);
+  }
+}
+
+function callParts(services: AppServices, options: AppOptions): CallParts {
+  const { requests, unread, shutdown, logger } = options;
+  const shared = { shutdown: new AbortRelay(shutdown), requests, unread };
   const tally = new CallTally();
-  const calls = new CallLog(logger, shared, tally, downloads);
-  const direct = new DirectCalls({
+  const calls = new CallLog(logger, shared, tally, services.downloads);
+  return { rpc: createRpc(services), calls, tally, shared, limits: new DownloadLimits() };
+}
+
+function directCalls({ guest, files }: AppServices, { places }: AppOptions, parts: CallParts): DirectCalls {
+  const { rpc, calls, shared, limits } = parts;
+  const plain = new PlainDownloads({ files, limits });
+  return new DirectCalls({
     ...rpc,
     guest,
     calls,
     shared,
-    places: options.places,
+    places,
     head: DIRECT_HEAD,
     fileHead: FILE_HEAD,
-    plain: new PlainDownloads({ files, limits }),
-  });
-  const app = Fastify({
-    // Fastify's own lines about requests and listening are suppressed; `CallLog` and `run` write them.
-    loggerInstance: logger.child({}, { level: logger.isLevelEnabled('warn') ? 'warn' : logger.level }),
-    // One logger for all requests: a child logger per request is expensive.
-    childLoggerFactory: (parent) => parent,
-    forceCloseConnections: true,
-    serverFactory: (serveOthers) =>
-      createServer(SERVER_OPTIONS, (request, response) => {
-        if (!direct.serve(request, response)) serveOthers(request, response);
-      }),
-    clientErrorHandler: clientErrorHandler(),
-    schemaController: WITHOUT_SCHEMAS,
-    frameworkErrors: (error, _request, reply) => void sendError(reply, error),
-  }) as unknown as FastifyInstance;
-  app.server.on('checkExpectation', refuseExpectation);
-  options.connections.guard(app.server);
-
-  disableBodyParsing(app);
-  beginCalls(app, calls);
-  // First, since preflights are answered by the next.
-  forbidCaching(app);
-  allowAnyOrigin(app);
-  requireHost(app);
-  requireChunks(app);
-  requireAccessToken(app, guest);
-  shapeErrors(app);
-
-  restRoutes(app, services, { ...options, calls: tally }, limits);
-  mountConnect(app, rpc, shared, options.places);
-  return app;
-}
-
-function restRoutes(
-  app: FastifyInstance,
-  services: AppServices,
-  options: AppOptions & { readonly calls: CallTally },
-  downloads: DownloadLimits,
-): void {
-  healthRoutes(app, services.health, services.guest);
-  // Services last: the options may have more members, those of the configuration.
-  metricsRoutes(app, services.metrics, { ...options, ...services });
-  envsRoutes(app, services.guest);
-  portsRoutes(app, services.ports);
-  initRoutes(app, services.init, INTERFACE_VERSION);
-  fileRoutes(app, services.files, downloads);
-  freezeRoutes(app, services.freezer);
-  fsfreezeRoutes(app, services.filesystemFreezer);
-  collapseRoutes(app, services.collapser, options.warmUp);
-  upgradeRoutes(app, services.upgrade);
-}
-
-function allowAnyOrigin(app: FastifyInstance): void {
-  app.register(cors, {
-    origin: '*',
-    // OPTIONS requests that are no preflights are accepted.
-    strictPreflight: false,
-    methods: ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'],
-    exposedHeaders: [...connectCors.exposedHeaders, ...EXPOSED_HEADERS].join(', '),
-    maxAge: CORS_MAX_AGE_S,
-  });
-}
-
-/** File downloads remove the header: they have validators. */
-function forbidCaching(app: FastifyInstance): void {
-  app.addHook('onRequest', (_request, reply, done) => {
-    reply.header('cache-control', 'no-store');
-    done();
-  });
-}
-
-function requireHost(app: FastifyInstance): void {
-  app.addHook('onRequest', (request, reply, done) => {
-    const fault = hostFault(request.raw);
-    if (fault === null) return done();
-    reply.header('connection', 'close');
-    done(new EnvdError('invalid_argument', fault));
-  });
-}
-
-/** RFC 9112, section 6.1: Node takes what is coded otherwise, too, as it is. */
-function requireChunks(app: FastifyInstance): void {
-  app.addHook('onRequest', (request, _reply, done) => {
-    const coding = request.headers['transfer-encoding']?.toLowerCase() ?? 'chunked';
-    if (coding === 'chunked') return done();
-    done(new EnvdError('unimplemented', `transfer coding '${coding}' is not supported: use chunked`));
-  });
-}
-
-function shapeErrors(app: FastifyInstance): void {
-  app.setErrorHandler((error, request, reply) => {
-    request.call.failure = error;
-    return sendError(reply, error);
-  });
-  app.setNotFoundHandler((request, reply) => {
-    const { method, url } = request;
-    const [path = ''] = url.split('?', 1);
-    const allowed = METHODS.filter((known) => app.hasRoute({ method: known, url: path })).join(', ');
-    if (allowed === '') {
-      return sendError(reply, new EnvdError('not_found', `no such operation: ${method} ${path}`));
-    }
-    reply.header('allow', allowed);
-    return sendError(
-      reply,
-      new HttpError(405, `method ${method} is not allowed for ${path}: use ${allowed}`),
-    );
+    plain,
   });
 }

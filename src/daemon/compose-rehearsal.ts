@@ -5,7 +5,7 @@ import { Connections } from '../base/connections.ts';
 import { EnvdError } from '../base/errors.ts';
 import { ExclusiveLock } from '../base/exclusion.ts';
 import { Transfers } from '../base/tally.ts';
-import { type AppOptions, type AppServices, buildApp } from './app.ts';
+import { App, type AppOptions, type AppServices } from './app.ts';
 import type { Config } from './config.ts';
 import { eachListeningSocket, readListeningSockets } from './os/listening-sockets.ts';
 import { wallClock } from './os/machine.ts';
@@ -34,18 +34,14 @@ const PLACES = 8;
 const METADATA_MS = 25;
 
 /** Builds the HTTP server of the daemon, which rehearses its first calls before a pause: see `rehearse`. */
-export function buildRehearsedApp(
-  config: Config,
-  services: AppServices,
-  options: Options,
-): ReturnType<typeof buildApp> {
+export function buildRehearsedApp(config: Config, services: AppServices, options: Options): App {
   // Kept: its code and its objects are those that the first callers need.
   let understudy: Promise<Understudy> | null = null;
   const warmUp = async (signal: AbortSignal) => {
     understudy ??= createUnderstudy(config, services, options);
     await rehearse(app.server, options.connections, await understudy, signal);
   };
-  const app = buildApp(services, { ...options, warmUp });
+  const app = new App(services, { ...options, warmUp });
   return app;
 }
 
@@ -75,7 +71,7 @@ async function createUnderstudy(
     maxProcesses: PLACES,
   });
   const [uploads, downloads] = [new Transfers(), new Transfers()];
-  const app = buildApp(
+  const app = new App(
     {
       ...services,
       guest,
@@ -94,7 +90,7 @@ async function createUnderstudy(
       connections: new Connections(PLACES),
     },
   );
-  await app.ready();
+  await app.load();
   const asResumed = () => {
     guest.accessToken = null;
     metadata.renew();

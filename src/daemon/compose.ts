@@ -1,12 +1,11 @@
 import type { Server } from 'node:net';
 import { join } from 'node:path';
-import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import { Connections } from '../base/connections.ts';
 import { EnvdError, messageOf } from '../base/errors.ts';
 import { Transfers } from '../base/tally.ts';
 import { Unread } from '../base/unread.ts';
-import type { AppOptions } from './app.ts';
+import type { App, AppOptions } from './app.ts';
 import { createRecords, createUpgrade, type HandingOver, succeed } from './compose-handover.ts';
 import { createInit } from './compose-init.ts';
 import type { Log } from './compose-log.ts';
@@ -39,7 +38,7 @@ const LEAST_REQUEST_BYTES = 2 * REQUEST_LIMIT_BYTES.json;
 
 /** The composed daemon, not listening yet. */
 export interface Daemon {
-  readonly app: FastifyInstance;
+  readonly app: App;
   readonly upgrade: Upgrade;
   /** Thaws, ends streams, watches and the server; ends the processes or leaves them running. */
   stop(processes: 'end' | 'leave'): Promise<void>;
@@ -92,7 +91,7 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
   const parts = { ...pause, ...aborts, guest, init, volumes, watcher, polled, processes, records, ports };
   const upgrade = createUpgrade(config, logger, () => ({ ...parts, app }));
   const services = { cgroups, entries, streams, upgrade };
-  const app: FastifyInstance = buildRehearsedApp(
+  const app: App = buildRehearsedApp(
     config,
     {
       ...parts,
@@ -126,7 +125,7 @@ function portOf(server: Server): number | null {
 }
 
 interface Stopped extends HandingOver {
-  readonly app: FastifyInstance;
+  readonly app: App;
   readonly freezer: Freezer;
   readonly filesystemFreezer: FilesystemFreezer;
   readonly owned: Disposable;

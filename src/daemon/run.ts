@@ -7,6 +7,7 @@ import { HeldOutput } from '../base/held-output.ts';
 import { openLogOutput } from '../base/log.ts';
 import { listenError, stopOnSignals, surviveUncaught } from '../base/run.ts';
 import { INTERFACE_VERSION } from '../base/version.ts';
+import type { App } from './app.ts';
 import { compose, type Daemon } from './compose.ts';
 import { createLogQueue, type Log } from './compose-log.ts';
 import type { Config } from './config.ts';
@@ -15,6 +16,8 @@ import { exitWithoutThreads, forbidCoreDumps, optimiseHotCode, protectFromOomKil
 import { isJournal, notifyServiceManager, type ServiceState, withPriority } from './os/systemd.ts';
 import { checkState, readState } from './services/handover/state.ts';
 
+/** How long the first calls have the event loop for themselves, in milliseconds. */
+const FIRST_CALLS_MS = 100;
 /** SIGQUIT leaves the processes running, for the replacement of the daemon. */
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT'] as const;
 
@@ -130,8 +133,17 @@ async function listen(daemon: Daemon, config: Config, fd: number | null, logger:
   }
   const { address, port } = daemon.app.server.address() as AddressInfo;
   logger.info({ address, port, version: config.version, interface: INTERFACE_VERSION }, 'ready');
-  // The image starts without (systemd/image/prologue.cjs).
-  optimiseHotCode(true);
+  setTimeout(() => completeStart(daemon.app), FIRST_CALLS_MS).unref();
+}
+
+/** What the first calls need not wait for. */
+async function completeStart(app: App): Promise<void> {
+  try {
+    await app.load();
+  } finally {
+    // The image starts without (systemd/image/prologue.cjs).
+    optimiseHotCode(true);
+  }
 }
 
 /**

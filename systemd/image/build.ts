@@ -91,7 +91,7 @@ const IMAGES: Readonly<Record<string, Image>> = {
     firstRun: (scratch) => ({
       settings: ['--host=127.0.0.1', '--port=0', '--no-cgroups', `--runtime-directory=${scratch}`],
       // So that the cache also holds the functions of the first calls.
-      calls: ['GET /health', 'POST /process.Process/List'],
+      calls: ['GET /health', 'POST /process.Process/List', 'GET /envs'],
     }),
   },
   gateway: {
