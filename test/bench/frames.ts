@@ -3,11 +3,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import {
   buildCounter,
+  DAEMON,
+  LEAST,
   measure,
   OWNERS,
   PAUSES,
-  type Pause,
   pauseAgain,
+  pauseLeast,
+  type Stage,
   type Touched,
   work,
 } from '../support/guest/frames.ts';
@@ -24,6 +27,16 @@ import { median, printTable } from './figures.ts';
  */
 
 type Key = Exclude<keyof Touched, 'owners'>;
+/** The daemon by what was done before the pause, and a program that does the least: the floor of what a collapse can reach. */
+const WAYS = [...PAUSES, 'least program, collected'] as const;
+type Way = (typeof WAYS)[number];
+type Table = Readonly<Record<Way, Touched[]>>;
+const STAGES: readonly (readonly [stage: Stage, title: string])[] = [
+  ['firstAnswer', 'the first answer'],
+  ['init', 'the end of /init'],
+  ['firstCommand', 'the first command'],
+];
+
 const [boots = 3, pauses = 3, restores = 2, rounds = 10] = process.argv.slice(2).map(Number);
 
 const reason = reasonNotToRun();
@@ -32,25 +45,18 @@ const directory = mkdtempSync(join(tmpdir(), 'envd-frames-'));
 try {
   const library = buildCounter(directory);
   const image = buildImage();
-  const all: Record<Pause, Touched[]>[] = [];
+  const all: Table[] = [];
   for (let boot = 0; boot < boots; boot += 1) {
     const worked = await bootAndWork(image, join(directory, 'worked'));
-    const table: Record<Pause, Touched[]> = { 'as it is': [], collected: [], collapsed: [] };
-    for (let round = 0; round < pauses; round += 1) {
-      for (const pause of PAUSES) {
-        const paused = await pauseAgain(worked, join(directory, 'paused'), pause);
-        // The owners of the frames are asked for in the last restore.
-        for (let left = restores - 1; left >= 0; left -= 1)
-          table[pause].push(await measure(paused, library, left === 0));
-      }
-    }
+    const table = tableOf(() => []);
+    for (let round = 0; round < pauses; round += 1)
+      for (const way of WAYS) table[way].push(...(await measureWay(worked, way, library)));
     all.push(table);
     print(`boot ${boot + 1}`, table);
   }
-  const joined = (pause: Pause) => all.flatMap((table) => table[pause]);
-  const table = Object.fromEntries(PAUSES.map((pause) => [pause, joined(pause)])) as Record<Pause, Touched[]>;
+  const table = tableOf((way) => all.flatMap((one) => one[way]));
   print('all boots', table);
-  printOwners(table);
+  for (const [stage, title] of STAGES) printOwners(table, stage, title);
 } finally {
   rmSync(directory, { recursive: true, force: true });
 }
@@ -61,7 +67,22 @@ async function bootAndWork(image: Snapshot['image'], where: string): Promise<Sna
   return await machine.snapshot();
 }
 
-function print(title: string, table: Readonly<Record<Pause, readonly Touched[]>>): void {
+async function measureWay(worked: Snapshot, way: Way, library: string): Promise<Touched[]> {
+  const where = join(directory, 'paused');
+  const isLeast = way === 'least program, collected';
+  const paused = isLeast ? await pauseLeast(worked, where) : await pauseAgain(worked, where, way);
+  const touched: Touched[] = [];
+  // The owners of the frames are asked for in the last restore.
+  for (let left = restores - 1; left >= 0; left -= 1)
+    touched.push(await measure(paused, library, left === 0, isLeast ? LEAST : DAEMON));
+  return touched;
+}
+
+function tableOf(touchedBy: (way: Way) => Touched[]): Table {
+  return Object.fromEntries(WAYS.map((way) => [way, touchedBy(way)])) as Record<Way, Touched[]>;
+}
+
+function print(title: string, table: Table): void {
   const columns: [string, Key][] = [
     ['first answer', 'firstAnswer'],
     ['end of /init', 'init'],
@@ -69,20 +90,20 @@ function print(title: string, table: Readonly<Record<Pause, readonly Touched[]>>
     ['2 MiB: first answer', 'largeFirstAnswer'],
     ['2 MiB: first command', 'largeFirstCommand'],
   ];
-  const rows = PAUSES.map((pause) => {
+  const rows = WAYS.map((way) => {
     const cells = columns.map(([name, key]) => {
-      const values = table[pause].map((touched) => touched[key]);
+      const values = table[way].map((touched) => touched[key]);
       return [name, `${median(values)} (${Math.min(...values)}–${Math.max(...values)})`];
     });
-    return { 'before the pause': pause, ...Object.fromEntries(cells) };
+    return { 'before the pause': way, ...Object.fromEntries(cells) };
   });
   printTable(`${title}: frames touched, median (least–most) of ${table['as it is'].length}`, rows);
 }
 
-function printOwners(table: Readonly<Record<Pause, readonly Touched[]>>): void {
+function printOwners(table: Table, stage: Stage, title: string): void {
   const rows = OWNERS.map((owner, index) => {
-    const of = (pause: Pause) => String(median(table[pause].flatMap(({ owners }) => owners[index] ?? [])));
-    return { 'frames until the first command': owner, ...Object.fromEntries(PAUSES.map((p) => [p, of(p)])) };
+    const of = (way: Way) => String(median(table[way].flatMap(({ owners }) => owners?.[stage][index] ?? [])));
+    return { [`frames until ${title}`]: owner, ...Object.fromEntries(WAYS.map((way) => [way, of(way)])) };
   });
   printTable('whose they are, medians', rows);
 }

@@ -1,6 +1,7 @@
 import { readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { until } from '../until.ts';
 import { Guest } from './guest.ts';
 import { Machine, type Snapshot } from './machine.ts';
 import { run } from './tools.ts';
@@ -30,10 +31,15 @@ export interface Touched {
   /** Numbers of 2 MiB frames that were accessed at all. */
   readonly largeFirstAnswer: number;
   readonly largeFirstCommand: number;
-  /** By owner: frames of 4 KiB up to the first command; empty unless requested. */
-  readonly owners: readonly number[];
+  /** The first three by owner, in the order of OWNERS; null unless requested. */
+  readonly owners: Readonly<Record<Stage, readonly number[]>> | null;
 }
 
+/** What is counted up to. */
+export type Stage = 'firstAnswer' | 'init' | 'firstCommand';
+
+/** Without KVM a program may take a minute to start. */
+const BOOT_MS = 180_000;
 const SMALL_PER_LARGE = 512;
 const THP = '/sys/kernel/mm/transparent_hugepage/enabled';
 
@@ -71,8 +77,55 @@ export async function pauseAgain(snapshot: Snapshot, directory: string, pause: P
   return await machine.snapshot();
 }
 
+/** Resumes `snapshot` in `directory`, puts least-server.mjs in the place of the daemon, and pauses it as the daemon is paused. */
+export async function pauseLeast(snapshot: Snapshot, directory: string): Promise<Snapshot> {
+  await using machine = await Machine.fork(snapshot, directory);
+  await machine.answers();
+  const guest = new Guest(machine.url);
+  for (const name of ['least-server.mjs', 'census.mjs']) {
+    const program = readFileSync(new URL(name, import.meta.url), 'utf8');
+    await guest.call('POST', `/files?path=/run/${name}`, program);
+  }
+  const node = '/opt/envd/lib/envd --max-semi-space-size=2 --no-parallel-scavenge --expose-gc';
+  const replace = `systemctl stop envd; exec ${node} /run/least-server.mjs`;
+  await guest.system(`systemd-run --quiet --collect --setenv=UV_THREADPOOL_SIZE=16 sh -c '${replace}'`);
+  const pid = () => guest.call('GET', '/pid').then((answer) => (answer.ok ? answer.text() : null));
+  await until('the least server answers', () => pid().catch(() => null), Boolean, BOOT_MS);
+  const response = await guest.call('POST', '/collapse', {});
+  if (response.status !== 204) throw new Error(`/collapse answered ${response.status}`);
+  return await machine.snapshot();
+}
+
+/** What is asked of the daemon, or of least-server.mjs, after a restore. */
+export interface Subject {
+  command(guest: Guest): Promise<unknown>;
+  /** The owner of each frame, by census.mjs. */
+  census(guest: Guest): Promise<Uint8Array>;
+}
+
+export const DAEMON: Subject = { command: (guest) => guest.shell('true'), census };
+
+export const LEAST: Subject = {
+  command: (guest) => startByLeast(guest, 'true'),
+  async census(guest) {
+    const pid = await (await guest.call('GET', '/pid')).text();
+    await startByLeast(guest, `/opt/envd/lib/envd /run/census.mjs ${pid} /run/census`);
+    return await (await guest.call('GET', '/census')).bytes();
+  },
+};
+
+async function startByLeast(guest: Guest, command: string): Promise<void> {
+  const output = await (await guest.call('POST', '/start', command)).text();
+  if (!output.endsWith('\n0')) throw new Error(`'${command}' failed: ${output}`);
+}
+
 /** Restores `snapshot` once and counts the accessed frames; with `owners`, also by owner. */
-export async function measure(snapshot: Snapshot, library: string, owners = false): Promise<Touched> {
+export async function measure(
+  snapshot: Snapshot,
+  library: string,
+  owners = false,
+  subject = DAEMON,
+): Promise<Touched> {
   const file = join(snapshot.directory, 'touched');
   const env = {
     LD_PRELOAD: library,
@@ -86,15 +139,20 @@ export async function measure(snapshot: Snapshot, library: string, owners = fals
   const guest = new Guest(machine.url);
   await guest.init({ accessToken: 'secret', timestamp: new Date() });
   const init = readFileSync(file);
-  await guest.shell('true');
+  await subject.command(guest);
   const command = readFileSync(file);
+  const ownerOf = owners ? await subject.census(guest) : null;
   return {
     firstAnswer: count(first),
     init: count(init),
     firstCommand: count(command),
     largeFirstAnswer: countLarge(first),
     largeFirstCommand: countLarge(command),
-    owners: owners ? byOwner(command, await census(guest)) : [],
+    owners: ownerOf && {
+      firstAnswer: byOwner(first, ownerOf),
+      init: byOwner(init, ownerOf),
+      firstCommand: byOwner(command, ownerOf),
+    },
   };
 }
 
