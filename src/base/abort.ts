@@ -66,6 +66,27 @@ export async function within<T>(
   return Promise.race([work, limit]).finally(() => clearTimeout(timer));
 }
 
+/**
+ * Does `work` with a signal that aborts as `signal` does, or after `milliseconds` with a `TimeoutError`, and settles as `work` does.
+ * Leaves no timer behind, as `AbortSignal.timeout` does: it would expire after a resume.
+ */
+export async function limited<T>(
+  milliseconds: number,
+  signal: AbortSignal,
+  work: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const limit = new AbortController();
+  const removeListener = onAbort(signal, () => limit.abort(signal.reason));
+  const expire = () => limit.abort(new DOMException(`no answer within ${milliseconds} ms`, 'TimeoutError'));
+  const timer = setTimeout(expire, milliseconds).unref();
+  try {
+    return await work(limit.signal);
+  } finally {
+    clearTimeout(timer);
+    removeListener();
+  }
+}
+
 /** Resolves when `work` has settled, in the next turn of the event loop at the latest. `work` does not fail. */
 export function orNextTurn(work: Promise<unknown>): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();

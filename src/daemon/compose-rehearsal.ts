@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
 import pino from 'pino';
+import { limited } from '../base/abort.ts';
 import { Connections } from '../base/connections.ts';
 import { EnvdError } from '../base/errors.ts';
 import { ExclusiveLock } from '../base/exclusion.ts';
@@ -28,6 +29,7 @@ import { ProcessTable } from './services/process/table.ts';
 
 type Options = Omit<AppOptions, 'warmUp'>;
 
+const NEVER = new AbortController().signal;
 /** Processes, streams and connections that a rehearsal may have at a time. */
 const PLACES = 8;
 /** Limit of a read of the metadata, in milliseconds. */
@@ -106,7 +108,8 @@ async function createUnderstudy(
 async function besides({ metadataService }: Config): Promise<void> {
   eachListeningSocket(await readListeningSockets('127.0.0.1'), () => {});
   // Fails where there is no service.
-  if (metadataService) await readMetadata(metadataService, AbortSignal.timeout(METADATA_MS)).catch(() => {});
+  if (metadataService)
+    await limited(METADATA_MS, NEVER, (signal) => readMetadata(metadataService, signal)).catch(() => {});
 }
 
 /** A reader of metadata whose service answers at once and fails at once, in turn. */

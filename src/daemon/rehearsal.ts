@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { Agent, type OutgoingHttpHeaders, request, type Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
+import { onAbort } from '../base/abort.ts';
 import type { Connections } from '../base/connections.ts';
 import type { Codec } from './rpc/codec.ts';
 import { startFrame } from './rpc/process-messages.ts';
@@ -50,18 +51,22 @@ export async function rehearse(
   const address = server.address();
   if (address === null || typeof address === 'string') return;
   const enough = performance.now() + ENOUGH_MS;
+  // Not one of `AbortSignal.timeout` a call: their timers would expire after the resume.
+  const end = new AbortController();
+  const removeListener = onAbort(signal, () => end.abort());
   const ours = new Set<Socket>();
   connections.divert = (socket) => isOneOf(ours, socket) && understudy.server.emit('connection', socket);
   try {
     for (let round = 0; round < ROUNDS && performance.now() < enough; round++) {
       understudy.asResumed();
       const calls = firstCalls(understudy.token, round % 2 === 0 ? 'json' : 'binary');
-      await connectAndCall(address, calls, ours, signal);
+      await connectAndCall(address, calls, ours, end);
       if (round % ROUNDS_BESIDES === 0) await understudy.besides().catch(() => {});
     }
   } catch {
     // An optimisation only: a pause must not fail because of it.
   } finally {
+    removeListener();
     connections.divert = null;
     understudy.kill();
   }
@@ -90,34 +95,39 @@ async function connectAndCall(
   address: AddressInfo,
   calls: readonly Call[],
   ours: Set<Socket>,
-  signal: AbortSignal,
+  end: AbortController,
 ): Promise<void> {
   const agent = new Agent({ keepAlive: true, maxSockets: 1 });
   try {
-    for (const call of calls) await callOnce(address, call, agent, ours, signal);
+    for (const call of calls) await callOnce(address, call, agent, ours, end);
   } finally {
     agent.destroy();
   }
 }
 
+/** Aborts `end` when the response takes too long. */
 async function callOnce(
   { address: host, port }: AddressInfo,
   { method, path, headers = {}, body }: Call,
   agent: Agent,
   ours: Set<Socket>,
-  signal: AbortSignal,
+  end: AbortController,
 ): Promise<void> {
-  const limit = AbortSignal.any([signal, AbortSignal.timeout(CALL_LIMIT_MS)]);
   // Connecting to a wildcard address (0.0.0.0, ::) reaches this machine.
-  const call = request({ host, port, method, path, headers, agent, signal: limit });
+  const call = request({ host, port, method, path, headers, agent, signal: end.signal });
   call.on('socket', (socket: Socket) => {
     if (ours.has(socket)) return;
     ours.add(socket);
     socket.once('close', () => ours.delete(socket));
   });
-  call.end(body);
-  const [response] = await once(call, 'response');
-  await once(response.resume(), 'end');
+  const timer = setTimeout(() => end.abort(), CALL_LIMIT_MS);
+  try {
+    call.end(body);
+    const [response] = await once(call, 'response');
+    await once(response.resume(), 'end');
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 /** Whether `accepted` is the other end of one of these connections. */

@@ -1,5 +1,5 @@
 import { describe, expect, test, vi } from 'vitest';
-import { type AbortListener, AbortRelay, untilAborted, within } from '../../../src/base/abort.ts';
+import { type AbortListener, AbortRelay, limited, untilAborted, within } from '../../../src/base/abort.ts';
 
 const NEVER = new Promise<never>(() => {});
 
@@ -16,6 +16,41 @@ describe('untilAborted', () => {
     controller.abort(new Error('gone'));
     await expect(waiting).rejects.toThrow('gone');
     await expect(untilAborted(NEVER, controller.signal)).rejects.toThrow('gone');
+  });
+});
+
+describe('limited', () => {
+  test('settles as the work does, and leaves neither timer nor listener', async () => {
+    vi.useFakeTimers();
+    try {
+      const { signal } = new AbortController();
+      const removed = vi.spyOn(signal, 'removeEventListener');
+      expect(await limited(1000, signal, async () => 1)).toBe(1);
+      await expect(limited(1000, signal, () => Promise.reject(new Error('failed')))).rejects.toThrow(
+        'failed',
+      );
+      expect([vi.getTimerCount(), removed.mock.calls.length]).toEqual([0, 2]);
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+
+  test('aborts after its time with a TimeoutError, and with the reason of the signal', async () => {
+    vi.useFakeTimers();
+    try {
+      const controller = new AbortController();
+      const fails = (milliseconds: number) =>
+        expect(limited(milliseconds, controller.signal, (signal) => untilAborted(NEVER, signal))).rejects;
+      const late = fails(1000).toMatchObject({ name: 'TimeoutError', message: 'no answer within 1000 ms' });
+      const gone = fails(2000).toThrow('gone');
+      vi.advanceTimersByTime(1000);
+      await late;
+      controller.abort(new Error('gone'));
+      await gone;
+      await fails(1000).toThrow('gone');
+    } finally {
+      vi.useRealTimers();
+    }
   });
 });
 

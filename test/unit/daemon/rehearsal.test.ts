@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
 import { connect } from 'node:net';
-import { expect, test, vi } from 'vitest';
+import { expect, onTestFinished, test, vi } from 'vitest';
 import { Connections } from '../../../src/base/connections.ts';
 import { rehearse } from '../../../src/daemon/rehearsal.ts';
 
@@ -69,6 +69,20 @@ test('the daemon itself serves everyone else meanwhile, also from the same port 
   expect(new Set(replies)).toEqual(new Set(['HTTP/1.1 200']));
 });
 
+test('leaves no timer behind, which would expire after the resume', async () => {
+  const daemon = recorder();
+  await using _ = await listening(daemon.server);
+  const second = recorder();
+  const timersOf = () => process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length;
+  const before = timersOf();
+  const limits = vi.spyOn(AbortSignal, 'timeout');
+  await rehearse(daemon.server, daemon.connections, { ...nobody, server: second.server }, never);
+  expect(second.requests.length).toBeGreaterThan(0);
+  // Timers of `AbortSignal.timeout` keep nothing active: they are in no list.
+  expect(limits).not.toHaveBeenCalled();
+  expect(timersOf()).toBeLessThanOrEqual(before);
+});
+
 test('does nothing when the daemon does not listen', async () => {
   const { server, connections } = recorder();
   const second = recorder();
@@ -81,7 +95,9 @@ test('ends without an error on a time-out, and when the caller disconnects', asy
   await using _ = await listening(daemon.server);
   const silent = createServer(() => {});
   const understudy = { ...nobody, server: silent };
-  vi.spyOn(AbortSignal, 'timeout').mockReturnValueOnce(AbortSignal.abort());
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  onTestFinished(() => void vi.useRealTimers());
+  silent.once('request', () => vi.advanceTimersByTime(1000));
   await rehearse(daemon.server, daemon.connections, understudy, never);
 
   const caller = new AbortController();

@@ -1,4 +1,4 @@
-import { within } from '../../../base/abort.ts';
+import { limited, within } from '../../../base/abort.ts';
 import { debug } from '../../../base/debug.ts';
 import { type CollectorAddress, parseAddress } from './address.ts';
 import type { LogQueue } from './log-queue.ts';
@@ -152,8 +152,8 @@ export class LogCollector implements Disposable {
     const { queue, post } = this.#options;
     let outcome: 'sent' | 'refused' | 'kept' = 'kept';
     try {
-      const limited = AbortSignal.any([signal, AbortSignal.timeout(REQUEST_LIMIT_MS)]);
-      const status = await post(url, queue.take(ids), limited);
+      const batch = queue.take(ids);
+      const status = await limited(REQUEST_LIMIT_MS, signal, (both) => post(url, batch, both));
       const isSuccess = status >= 200 && status < 300;
       if (isSuccess) this.#startAfresh();
       else this.#report(new Error(`it returned status ${status}`));

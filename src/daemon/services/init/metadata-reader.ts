@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { onAbort, untilAborted } from '../../../base/abort.ts';
+import { limited, onAbort, untilAborted } from '../../../base/abort.ts';
 import { debug } from '../../../base/debug.ts';
 import { EnvdError } from '../../../base/errors.ts';
 import { type Metadata, NO_METADATA } from './metadata.ts';
@@ -145,8 +145,7 @@ export class MetadataReader implements Disposable {
   /** Ignores the result of a read that was started before the latest one, or before `forget`. */
   async #read(limitMs: number): Promise<void> {
     const startedNs = process.hrtime.bigint();
-    const signal = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(limitMs)]);
-    const metadata = await this.#options.read(signal);
+    const metadata = await limited(limitMs, this.#stop.signal, this.#options.read);
     if (startedNs < (this.#latest?.startedNs ?? this.#oldestNs)) return;
     const reading = { metadata, startedNs, endedNs: process.hrtime.bigint() };
     this.#latest = reading;
