@@ -4,9 +4,11 @@ import type { Logger } from 'pino';
 import { AbortRelay } from '../base/abort.ts';
 import { CallTally } from '../base/call-tally.ts';
 import { clientErrorHandler, refuseExpectation } from '../base/client-errors.ts';
+import { INTERFACE_VERSION } from '../base/version.ts';
 import { CallLog } from './calls/call-log.ts';
 import { DirectCalls } from './direct-calls.ts';
 import { DIRECT_HEAD, FILE_HEAD } from './heads.ts';
+import { InitCalls } from './rest/init-calls.ts';
 import { DownloadLimits } from './rest/routes/files/download-limits.ts';
 import { PlainDownloads } from './rest/routes/files/plain-downloads.ts';
 import type { AppOptions, AppServices, CallParts } from './routes.ts';
@@ -108,11 +110,12 @@ function callParts(services: AppServices, options: AppOptions): CallParts {
   const shared = { shutdown: new AbortRelay(shutdown), requests, unread };
   const tally = new CallTally();
   const calls = new CallLog(logger, shared, tally, services.downloads);
-  return { rpc: createRpc(services), calls, tally, shared, limits: new DownloadLimits() };
+  const init = new InitCalls(services.init, INTERFACE_VERSION, logger);
+  return { rpc: createRpc(services), calls, tally, shared, limits: new DownloadLimits(), init };
 }
 
 function directCalls({ guest, files }: AppServices, { places }: AppOptions, parts: CallParts): DirectCalls {
-  const { rpc, calls, shared, limits } = parts;
+  const { rpc, calls, shared, limits, init } = parts;
   const plain = new PlainDownloads({ files, limits });
   return new DirectCalls({
     ...rpc,
@@ -123,5 +126,6 @@ function directCalls({ guest, files }: AppServices, { places }: AppOptions, part
     head: DIRECT_HEAD,
     fileHead: FILE_HEAD,
     plain,
+    init,
   });
 }

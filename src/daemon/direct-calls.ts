@@ -4,6 +4,7 @@ import { hostFault } from '../base/client-errors.ts';
 import type { CallLog } from './calls/call-log.ts';
 import type { CallScope, SharedLimits } from './calls/call-scope.ts';
 import { hasAccess } from './rest/auth.ts';
+import type { InitCalls } from './rest/init-calls.ts';
 import type { PlainDownloads } from './rest/routes/files/plain-downloads.ts';
 import { streamCodecOf } from './rpc/connect-stream.ts';
 import { type UnaryRoute, unaryCodecOf } from './rpc/connect-unary.ts';
@@ -26,6 +27,7 @@ interface DirectOptions {
   readonly plain: PlainDownloads;
   /** The headers of every response with a file. */
   readonly fileHead: readonly string[];
+  readonly init: InitCalls;
 }
 
 /** A route with the name of its operation, made once. */
@@ -35,7 +37,7 @@ interface Operation<Route> {
 }
 
 /**
- * Serves RPCs in the Connect protocol, `GET /health` and small files without Fastify, whose routing and hooks take as
+ * Serves RPCs in the Connect protocol, `GET /health`, `POST /init` and small files without Fastify, whose routing and hooks take as
  * much CPU as such a call itself. Takes only requests that every hook would pass unchanged, and leaves all others to
  * Fastify, which serves the same calls.
  */
@@ -56,7 +58,9 @@ export class DirectCalls {
     const { shutdown } = this.#options.shared;
     if (hostFault(request) !== null || shutdown.signal.aborted) return false;
     return method === 'POST'
-      ? this.#serveUnary(request, response) || this.#serveStream(request, response)
+      ? this.#serveUnary(request, response) ||
+          this.#serveStream(request, response) ||
+          this.#serveInit(request, response)
       : method === 'GET' && this.#serveGet(request, response);
   }
 
@@ -73,6 +77,15 @@ export class DirectCalls {
     const { calls, head } = this.#options;
     calls.begin('GET /health', request, response);
     response.writeHead(204, [...withIds(head, request)]).end();
+    return true;
+  }
+
+  /** The token is in the body. Fastify refuses bodies in transfer codings. */
+  #serveInit(request: IncomingMessage, response: ServerResponse): boolean {
+    const { calls, head, init } = this.#options;
+    const { 'transfer-encoding': coding = 'chunked' } = request.headers;
+    if (request.url !== '/init' || coding !== 'chunked') return false;
+    void init.serve(calls.begin('POST /init', request, response), withIds(head, request));
     return true;
   }
 

@@ -7,12 +7,12 @@ import type { Connections } from '../base/connections.ts';
 import { EnvdError, HttpError } from '../base/errors.ts';
 import type { Transfers } from '../base/tally.ts';
 import type { Unread } from '../base/unread.ts';
-import { INTERFACE_VERSION } from '../base/version.ts';
 import type { CallLog } from './calls/call-log.ts';
 import type { SharedLimits } from './calls/call-scope.ts';
-import { EXPOSED_HEADERS } from './heads.ts';
+import { DIRECT_HEAD, EXPOSED_HEADERS } from './heads.ts';
 import { requireAccessToken } from './rest/auth.ts';
 import { sendError } from './rest/errors.ts';
+import type { InitCalls } from './rest/init-calls.ts';
 import type { LogFigures } from './rest/prometheus.ts';
 import { beginCalls, disableBodyParsing } from './rest/requests.ts';
 import type { DownloadLimits } from './rest/routes/files/download-limits.ts';
@@ -76,6 +76,7 @@ export interface CallParts {
   readonly tally: CallTally;
   readonly shared: SharedLimits;
   readonly limits: DownloadLimits;
+  readonly init: InitCalls;
 }
 
 /** The methods of operations. */
@@ -91,7 +92,7 @@ function refuseSchema(): never {
 /** Builds all operations with Fastify, which does not listen itself. Hooks run in the order in which they are added. */
 export function buildRoutes(services: AppServices, options: AppOptions, parts: CallParts): FastifyInstance {
   const { logger, places } = options;
-  const { rpc, calls, tally, shared, limits } = parts;
+  const { rpc, calls, shared } = parts;
   const app = Fastify({
     // Fastify's own lines about requests are suppressed; `CallLog` writes them.
     loggerInstance: logger.child({}, { level: logger.isLevelEnabled('warn') ? 'warn' : logger.level }),
@@ -109,7 +110,7 @@ export function buildRoutes(services: AppServices, options: AppOptions, parts: C
   requireChunks(app);
   requireAccessToken(app, services.guest);
   shapeErrors(app);
-  restRoutes(app, services, { ...options, calls: tally }, limits);
+  restRoutes(app, services, options, parts);
   mountConnect(app, rpc, shared, places);
   return app;
 }
@@ -117,16 +118,16 @@ export function buildRoutes(services: AppServices, options: AppOptions, parts: C
 function restRoutes(
   app: FastifyInstance,
   services: AppServices,
-  options: AppOptions & { readonly calls: CallTally },
-  downloads: DownloadLimits,
+  options: AppOptions,
+  { init, limits, tally }: CallParts,
 ): void {
   healthRoutes(app, services.health, services.guest);
   // Services last: the options may have more members, those of the configuration.
-  metricsRoutes(app, services.metrics, { ...options, ...services });
+  metricsRoutes(app, services.metrics, { ...options, calls: tally, ...services });
   envsRoutes(app, services.guest);
   portsRoutes(app, services.ports);
-  initRoutes(app, services.init, INTERFACE_VERSION);
-  fileRoutes(app, services.files, downloads);
+  initRoutes(app, init, DIRECT_HEAD);
+  fileRoutes(app, services.files, limits);
   freezeRoutes(app, services.freezer);
   fsfreezeRoutes(app, services.filesystemFreezer);
   collapseRoutes(app, services.collapser, options.warmUp);

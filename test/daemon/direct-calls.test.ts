@@ -44,9 +44,20 @@ const framed = { ...trusted, 'content-type': 'application/connect+json' };
 const envelope = (message: string) => `\0\0\0\0${String.fromCharCode(message.length)}${message}`;
 const CLEAR = envelope('{"process":{"cmd":"/none"}}');
 
+const INIT = JSON.stringify({ accessToken: TOKEN });
+
 const cases: [string, string, string, Headers, string][] = [
   ['health', 'GET', '/health', {}, ''],
   ['health with a body', 'GET', '/health', { 'content-length': '3' }, 'abc'],
+  ['/init', 'POST', '/init', json, INIT],
+  ['/init in another type for a page', 'POST', '/init', { 'content-type': 'x', origin: 'http://a' }, INIT],
+  ['/init with ids', 'POST', '/init', { 'x-request-id': 'a1' }, INIT],
+  ['/init with another token', 'POST', '/init', json, '{"accessToken":"other"}'],
+  ['/init without a body', 'POST', '/init', {}, ''],
+  ['/init with a malformed body', 'POST', '/init', json, '{'],
+  ['/init with a body that is too large', 'POST', '/init', json, 'x'.repeat(100_000)],
+  ['/init in another transfer coding', 'POST', '/init', { 'transfer-encoding': 'gzip, chunked' }, INIT],
+  ['/init by another method', 'GET', '/init', {}, ''],
   ['Stat', 'POST', STAT, trusted, '{"path":"/etc"}'],
   ['Stat for a page of another origin', 'POST', STAT, { ...trusted, origin: 'http://a' }, '{"path":"/etc"}'],
   ['an error', 'POST', STAT, trusted, '{"path":"/none"}'],

@@ -4,11 +4,9 @@ import { EnvdError } from '../../../base/errors.ts';
 import type { Guest } from '../../services/guest/guest.ts';
 import type { Health } from '../../services/guest/health.ts';
 import type { MetricsReader } from '../../services/guest/metrics.ts';
-import type { Init, InitReport } from '../../services/init/init.ts';
-import { INIT_REQUEST } from '../../services/init/init-request.ts';
 import type { Forwards } from '../../services/ports/forwards.ts';
 import { hasAccess, UNAUTHORIZED } from '../auth.ts';
-import { JsonBodies } from '../json-bodies.ts';
+import type { InitCalls } from '../init-calls.ts';
 import type { TextFormat } from '../metrics-page.ts';
 import type { Exporter, Telemetry } from '../prometheus.ts';
 import { HEALTH_QUERY } from '../queries.ts';
@@ -33,51 +31,13 @@ export function portsRoutes(app: FastifyInstance, forwards: Forwards): void {
   app.get('/ports', () => ({ address: forwards.address, ports: forwards.list() }));
 }
 
-/** Strict, because the token is in the body: callers are not authorised before it has been read. */
-const INIT_LIMITS = {
-  bytes: 64 * 1024,
-  // Mozilla's complete bundle has 220 KiB.
-  large: { name: 'caBundle', bytes: 512 * 1024 },
-  containers: 512,
-};
-
-/** Registers `/init`, called by the platform after each boot and resume. `services/init/steps.ts` authorises it. */
-export function initRoutes(app: FastifyInstance, init: Init, version: string): void {
-  const bodies = new JsonBodies(INIT_LIMITS);
-  const unknown = new UnknownMembers();
+/** Registers `/init`. `head`: the headers of each response. */
+export function initRoutes(app: FastifyInstance, init: InitCalls, head: readonly string[]): void {
   app.post('/init', { onRequest: ignoreContentType }, async (request, reply) => {
-    reply.header('x-envd-version', version);
-    const report: InitReport = { freezeAudit: null };
-    try {
-      const body = (await bodies.read(request.raw, reply.raw)) ?? {};
-      const wanted = INIT_REQUEST.read(body, '');
-      await init.apply(wanted, report, request.call.signal);
-      unknown.note(body, request.log);
-      reply.raw.once('finish', () => report.delivered?.());
-    } finally {
-      if (report.freezeAudit) reply.header('x-envd-freeze-audit', JSON.stringify(report.freezeAudit));
-    }
-    return reply.code(204).send();
+    reply.hijack();
+    await init.serve(request.call, head);
   });
 }
-
-const INIT_MEMBERS = Object.keys(INIT_REQUEST.schema.properties ?? {});
-
-/** Logs each unknown member of a body once; a newer platform may send them. */
-class UnknownMembers {
-  readonly #named = new Set<string>();
-
-  note(body: object, log: FastifyRequest['log']): void {
-    for (const name of Object.keys(body)) {
-      if (INIT_MEMBERS.includes(name) || this.#named.has(name) || this.#named.size >= MOST_UNKNOWN) continue;
-      this.#named.add(name);
-      log.warn({ member: name.slice(0, MOST_UNKNOWN) }, 'unknown member of /init is ignored');
-    }
-  }
-}
-
-/** Names that are logged, and characters of each. */
-const MOST_UNKNOWN = 64;
 
 const JSON_TYPE = 'application/json';
 

@@ -1,0 +1,87 @@
+import type { Logger } from 'pino';
+import { ERROR_HEADERS } from '../../base/errors.ts';
+import type { CallScope } from '../calls/call-scope.ts';
+import type { Init, InitReport } from '../services/init/init.ts';
+import { INIT_REQUEST } from '../services/init/init-request.ts';
+import { restErrorOf } from './errors.ts';
+import { JsonBodies } from './json-bodies.ts';
+
+/** Strict, because the token is in the body: callers are not authorised before it has been read. */
+const LIMITS = {
+  bytes: 64 * 1024,
+  // Mozilla's complete bundle has 220 KiB.
+  large: { name: 'caBundle', bytes: 512 * 1024 },
+  containers: 512,
+};
+
+/**
+ * Serves `POST /init`, called by the platform after each boot and resume: both for Fastify's route and without Fastify, which
+ * such a call then neither loads nor touches. `services/init/steps.ts` authorises it.
+ */
+export class InitCalls {
+  readonly #init: Init;
+  readonly #version: string;
+  readonly #bodies = new JsonBodies(LIMITS);
+  readonly #unknown: UnknownMembers;
+
+  /** `version`: of the interface. */
+  constructor(init: Init, version: string, logger: Logger) {
+    this.#init = init;
+    this.#version = version;
+    this.#unknown = new UnknownMembers(logger);
+  }
+
+  /** Sends the response with the headers `head`, names and values in turn. Does not fail: `call.failure` has the reason. */
+  async serve(call: CallScope, head: readonly string[]): Promise<void> {
+    const { response } = call;
+    const report: InitReport = { freezeAudit: null };
+    const headOf = () => {
+      const audit = report.freezeAudit && ['x-envd-freeze-audit', JSON.stringify(report.freezeAudit)];
+      return [...head, 'x-envd-version', this.#version, ...(audit ?? [])];
+    };
+    try {
+      await this.#apply(call, report);
+      response.once('finish', () => report.delivered?.());
+      response.writeHead(204, headOf()).end();
+    } catch (error) {
+      call.failure = error;
+      const { code, body } = restErrorOf(error);
+      const described = [
+        ...Object.entries(ERROR_HEADERS).flat(),
+        'content-length',
+        `${Buffer.byteLength(body)}`,
+      ];
+      response.writeHead(code, [...headOf(), ...described]).end(body);
+    }
+  }
+
+  async #apply({ request, response, signal }: CallScope, report: InitReport): Promise<void> {
+    const body = (await this.#bodies.read(request, response)) ?? {};
+    const wanted = INIT_REQUEST.read(body, '');
+    await this.#init.apply(wanted, report, signal);
+    this.#unknown.note(body);
+  }
+}
+
+const MEMBERS = Object.keys(INIT_REQUEST.schema.properties ?? {});
+
+/** Logs each unknown member of a body once; a newer platform may send them. */
+class UnknownMembers {
+  readonly #named = new Set<string>();
+  readonly #logger: Logger;
+
+  constructor(logger: Logger) {
+    this.#logger = logger;
+  }
+
+  note(body: object): void {
+    for (const name of Object.keys(body)) {
+      if (MEMBERS.includes(name) || this.#named.has(name) || this.#named.size >= MOST_UNKNOWN) continue;
+      this.#named.add(name);
+      this.#logger.warn({ member: name.slice(0, MOST_UNKNOWN) }, 'unknown member of /init is ignored');
+    }
+  }
+}
+
+/** Names that are logged, and characters of each. */
+const MOST_UNKNOWN = 64;
