@@ -11,6 +11,7 @@ export class HeldOutput {
   #dropped = 0;
   #lost = 0;
   #timer: NodeJS.Timeout | null = null;
+  #nextWaitMs = 0;
 
   constructor(write: (lines: string) => void) {
     this.#write = write;
@@ -33,7 +34,15 @@ export class HeldOutput {
       this.#dropped++;
       this.#lost++;
     }
-    if (this.#timer === null) this.flush();
+    if (this.#timer !== null) return;
+    if (this.#nextWaitMs > 0) this.#flushAfter(this.#nextWaitMs);
+    else this.flush();
+    this.#nextWaitMs = 0;
+  }
+
+  /** Makes the next line, and what comes meanwhile, wait for this time. */
+  delayNext(milliseconds: number): void {
+    this.#nextWaitMs = milliseconds;
   }
 
   /** Writes nothing until `release`. */
@@ -56,9 +65,13 @@ export class HeldOutput {
     const lines = this.#buffered;
     this.#buffered = '';
     this.#write(lines);
-    this.#timer ??= setTimeout(() => {
+    if (this.#timer === null) this.#flushAfter(BATCH_INTERVAL_MS);
+  }
+
+  #flushAfter(milliseconds: number): void {
+    this.#timer = setTimeout(() => {
       this.#timer = null;
       this.flush();
-    }, BATCH_INTERVAL_MS);
+    }, milliseconds);
   }
 }

@@ -22,7 +22,7 @@ export class Collapser {
   #optimises = true;
 
   /** Called when a collapse has ended. */
-  onCollapsed: () => void = () => {};
+  readonly onCollapsed: (() => void)[] = [];
 
   /**
    * `lock` excludes other operations before a pause. `dropCaches` releases what is cached of previous requests, so that
@@ -43,7 +43,7 @@ export class Collapser {
     try {
       return await this.durations.measure(() => this.#collapse(signal, warmUp));
     } finally {
-      this.onCollapsed();
+      for (const listener of this.onCollapsed) listener();
     }
   }
 

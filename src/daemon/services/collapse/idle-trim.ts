@@ -33,7 +33,7 @@ export class IdleTrim implements Disposable {
   /** While `isPaused`, nothing is done or counted: the next thing that happens is a pause, or a resume just was. */
   constructor(collapser: Trimmed, isPaused: () => boolean) {
     this.#collapser = collapser;
-    collapser.onCollapsed = () => this.#restart();
+    collapser.onCollapsed.push(() => this.#restart());
     this.#isPaused = isPaused;
     this.#timer = setInterval(() => this.#look(), INTERVAL_MS).unref();
   }

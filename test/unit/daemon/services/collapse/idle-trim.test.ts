@@ -20,7 +20,7 @@ function daemon() {
   const withCode: boolean[] = [];
   const state = { isPaused: false, withCode, optimises: true };
   const collapser = {
-    onCollapsed: () => {},
+    onCollapsed: [] as (() => void)[],
     trim: (each: boolean) => void withCode.push(each),
     optimiseAgain: () => {
       state.optimises = true;
@@ -58,7 +58,7 @@ test('not during a freeze; a collapse has done it', () => {
   const { pass, state, collapser } = daemon();
   state.isPaused = true;
   expect(pass(10)).toBe(0);
-  collapser.onCollapsed();
+  for (const listener of collapser.onCollapsed) listener();
   state.isPaused = false;
   expect(pass(10)).toBe(0);
   expect(pass(1, 2000)).toBe(0);
@@ -69,7 +69,7 @@ test('code is optimised again when there was work after a collapse', () => {
   const { pass, state, collapser } = daemon();
   pass(1, 2000);
   pass(0);
-  collapser.onCollapsed();
+  for (const listener of collapser.onCollapsed) listener();
   state.optimises = false;
   pass(10, 20);
   expect(state.optimises).toBe(false);
@@ -80,7 +80,7 @@ test('code is optimised again when there was work after a collapse', () => {
 test('what is done during a freeze is no reason for it: the calls after a resume come before the thaw', () => {
   const { pass, state, collapser } = daemon();
   state.isPaused = true;
-  collapser.onCollapsed();
+  for (const listener of collapser.onCollapsed) listener();
   state.optimises = false;
   pass(2, 2000);
   state.isPaused = false;
