@@ -49,13 +49,13 @@ export class JsonBodies {
       }
     };
     this.#enter(refuse);
-    const late = new HttpError(408, `request body took longer than ${TIME_LIMIT_MS / 1000} s`);
-    const timer = setTimeout(() => refuse(late), TIME_LIMIT_MS);
+    const timer = setTimeout(() => refuse(tooSlow()), TIME_LIMIT_MS);
     request.on('data', take);
     request.once('end', () => resolve(text.toString()));
-    request.once('close', () =>
-      reject(new EnvdError('aborted', 'request ended before its body was complete')),
-    );
+    request.once('close', () => {
+      if (!request.readableEnded)
+        reject(new EnvdError('aborted', 'request ended before its body was complete'));
+    });
     return promise.finally(() => {
       clearTimeout(timer);
       this.#open.delete(refuse);
@@ -72,6 +72,10 @@ export class JsonBodies {
     }
     this.#open.add(refuse);
   }
+}
+
+function tooSlow(): HttpError {
+  return new HttpError(408, `request body took longer than ${TIME_LIMIT_MS / 1000} s`);
 }
 
 /** Text received in chunks. Copied into one buffer, because many small chunks would take far more memory. */

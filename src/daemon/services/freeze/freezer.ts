@@ -1,3 +1,4 @@
+import { onAbort } from '../../../base/abort.ts';
 import { debug } from '../../../base/debug.ts';
 import { EnvdError, messageOf } from '../../../base/errors.ts';
 import type { ExclusiveLock } from '../../../base/exclusion.ts';
@@ -80,8 +81,8 @@ export class Freezer implements Disposable {
   /** `maxCgroups` of a freeze of the hierarchy that has not been thawed; null: there is none. */
   #audited: number | null = null;
   #unreported: FreezeAudit | null = null;
-  /** Ends the wait of a freeze in progress. */
-  #wait = new AbortController();
+  /** Ends the wait of a freeze in progress; null: there is none. */
+  #wait: AbortController | null = null;
 
   constructor(options: FreezerOptions) {
     this.#options = options;
@@ -158,9 +159,7 @@ export class Freezer implements Disposable {
     const requested = targets.filter((cgroup) => !failed.has(cgroup));
     if (request.mode === 'hierarchy') this.#audited = request.maxCgroups;
     const swept = performance.now();
-    this.#wait = new AbortController();
-    const ended = AbortSignal.any([signal, this.#wait.signal]);
-    const { frozen, pending, unobservable } = await observe(requested, request.maxWaitMs, ended);
+    const { frozen, pending, unobservable } = await this.#observe(requested, request.maxWaitMs, signal);
     const statistics = {
       mode: request.mode,
       ...counts,
@@ -174,6 +173,22 @@ export class Freezer implements Disposable {
     };
     debug('freeze', 'frozen', () => statistics);
     return statistics;
+  }
+
+  /** Throws `aborted` when a thaw ends the wait. */
+  async #observe(
+    requested: readonly Cgroup[],
+    maxWaitMs: number,
+    signal: AbortSignal,
+  ): ReturnType<typeof observe> {
+    this.#wait = new AbortController();
+    const removeListener = onAbort(signal, () => this.#wait?.abort(signal.reason));
+    try {
+      return await observe(requested, maxWaitMs, this.#wait.signal);
+    } finally {
+      removeListener();
+      this.#wait = null;
+    }
   }
 
   #candidates(mode: FreezeMode): Iterable<Candidate> {
@@ -202,7 +217,7 @@ export class Freezer implements Disposable {
   }
 
   #thaw(): void {
-    this.#wait.abort(new EnvdError('aborted', 'wait for the freeze was cancelled'));
+    this.#wait?.abort(new EnvdError('aborted', 'wait for the freeze was cancelled'));
     if (this.active) debug('freeze', 'thawing', () => ({ cgroups: this.#frozen.size }));
     const failures = thawAll(this.#frozen.values());
     this.#frozen.clear();

@@ -35,6 +35,8 @@ export class Watchdog {
  */
 export class FrozenRecord {
   readonly #file: string;
+  /** Whether the file may exist. */
+  #isThere = true;
 
   constructor(file: string) {
     this.#file = file;
@@ -54,9 +56,11 @@ export class FrozenRecord {
   /** Replaces the record atomically. */
   write(paths: readonly string[]): void {
     if (paths.length === 0) {
-      rmSync(this.#file, { force: true });
+      if (this.#isThere) rmSync(this.#file, { force: true });
+      this.#isThere = false;
       return;
     }
+    this.#isThere = true;
     const staged = `${this.#file}.new`;
     mkdirSync(dirname(this.#file), { recursive: true, mode: 0o700 });
     writeFileSync(staged, JSON.stringify(paths), { mode: 0o600 });

@@ -157,9 +157,10 @@ async function authorize(
 ): Promise<void> {
   const current = guest.accessToken;
   if (current !== null && accessToken !== null && equalSecrets(accessToken, current)) return;
-  const digest = hash('sha512', accessToken ?? '');
   const accepts = (expected: string | null) =>
-    expected === null ? guest.accessToken === null : equalSecrets(digest, expected.toLowerCase());
+    expected === null
+      ? guest.accessToken === null
+      : equalSecrets(hash('sha512', accessToken ?? ''), expected.toLowerCase());
   const isAccepted = metadata
     ? await metadata.check(({ accessTokenHash }) => accepts(accessTokenHash), gone)
     : accepts(null);
