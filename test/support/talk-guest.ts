@@ -53,9 +53,19 @@ async function execute(command: string, args: readonly string[]): Promise<Outcom
     stdio: ['ignore', 'pipe', 'pipe'],
     ...{ cwd: here, timeout: LIMIT_MS, env: { PATH, HOME: here } },
   });
-  const exit = new Promise<number | null>((resolve) => child.once('exit', resolve));
-  const [stdout, stderr] = await Promise.all([text(child.stdout), text(child.stderr)]);
-  return { exitCode: await exit, stdout, stderr };
+  const exit = Promise.withResolvers<number | null>();
+  child.once('exit', exit.resolve).once('error', exit.reject);
+  try {
+    const [stdout, stderr, exitCode] = await Promise.all([
+      text(child.stdout),
+      text(child.stderr),
+      exit.promise,
+    ]);
+    return { exitCode, stdout, stderr };
+  } catch (error) {
+    // The program is missing: the test of this block says so.
+    return { exitCode: null, stdout: '', stderr: String(error) };
+  }
 }
 
 /** Opens the page, from an origin that is not the daemon's, and returns the text of its `pre`. */
