@@ -125,6 +125,8 @@ function attempt(action: () => void, failure: string, logger: Logger): void {
 
 /** `fd`: the socket of an earlier program of this process, whose processes run on if it cannot be used; or null. */
 async function listen(daemon: Daemon, config: Config, fd: number | null, logger: Logger): Promise<void> {
+  // Later the files of the sources may be replaced, or there may be no descriptor to read them; the image has them in memory.
+  if (import.meta.url.endsWith('.ts')) await daemon.app.load();
   try {
     await daemon.app.listen({ port: config.port, host: config.host, ...socketOf(config, fd) });
   } catch (error) {
