@@ -12,7 +12,13 @@ import { compose, type Daemon } from './compose.ts';
 import { createLogQueue, type Log } from './compose-log.ts';
 import type { Config } from './config.ts';
 import { fromEarlierProgram, setChildLimits } from './os/program.ts';
-import { exitWithoutThreads, forbidCoreDumps, optimiseHotCode, protectFromOomKiller } from './os/self.ts';
+import {
+  exitWithoutThreads,
+  forbidCoreDumps,
+  isBundle,
+  optimiseHotCode,
+  protectFromOomKiller,
+} from './os/self.ts';
 import { isJournal, notifyServiceManager, type ServiceState, withPriority } from './os/systemd.ts';
 import { checkState, readState } from './services/handover/state.ts';
 
@@ -125,9 +131,9 @@ function attempt(action: () => void, failure: string, logger: Logger): void {
 
 /** `fd`: the socket of an earlier program of this process, whose processes run on if it cannot be used; or null. */
 async function listen(daemon: Daemon, config: Config, fd: number | null, logger: Logger): Promise<void> {
-  // Later the files of the sources may be replaced, or there may be no descriptor to read them; the image has them in memory.
-  if (import.meta.url.endsWith('.ts')) await daemon.app.load();
   try {
+    // Later its files may be replaced, or there may be no descriptor to read them.
+    if (!isBundle) await daemon.app.load();
     await daemon.app.listen({ port: config.port, host: config.host, ...socketOf(config, fd) });
   } catch (error) {
     await daemon.stop(fd === null ? 'end' : 'leave');

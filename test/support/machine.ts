@@ -85,7 +85,8 @@ export function usableCgroupMount(): string | null {
   return reasonAgainst('cgroup v2') === null ? findCgroupMount() : null;
 }
 
-function packages(): string[][] {
+/** The rows of `.ci/packages.txt`: purpose, program, packages. */
+export function packages(): string[][] {
   const lines = readFileSync(LIST, 'utf8').split('\n');
   return lines.filter((line) => line !== '' && !line.startsWith('#')).map((line) => line.split(' '));
 }

@@ -4,6 +4,9 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { native } from './native.ts';
 
+/** Whether this program is the bundle of an image, which was read whole at its start. Sources are read when they are imported. */
+export const isBundle = !import.meta.url.endsWith('.ts');
+
 /**
  * Makes the kernel place later mappings densely, so that the heap can be collapsed into huge pages
  * (docs/decisions/003-address-space-reservation.md). Uses no memory. To be called once, before anything else.

@@ -3,16 +3,14 @@ import process from 'node:process';
 import { fileURLToPath } from 'node:url';
 import { EnvdError } from '../../../base/errors.ts';
 import { type BytePath, displayPath } from '../../os/byte-path.ts';
+import { isBundle } from '../../os/self.ts';
 import type { Report, Request, SentError, SentEvent } from './network-protocol.ts';
 
 /** Time without an answer after which a file system counts as hung, in milliseconds. */
 const SILENCE_MS = 10_000;
 
 /** Beside this file; in an image beside the bundle of the daemon. */
-const PROGRAM = new URL(
-  import.meta.url.endsWith('.ts') ? './network-program.ts' : './watch-network.cjs',
-  import.meta.url,
-);
+const PROGRAM = new URL(isBundle ? './watch-network.cjs' : './network-program.ts', import.meta.url);
 
 /** Receives the reports about one watch. */
 export interface Listener {
