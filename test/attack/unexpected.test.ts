@@ -53,5 +53,5 @@ test('an uncaught error is logged with its stack, and the daemon continues', asy
 test('an uncaught error before the daemon listens ends it', async () => {
   const fault = `data:text/javascript,${encodeURIComponent('process.nextTick(() => { throw new Error("early"); })')}`;
   const start = startDaemon({ command: [process.execPath, '--import', fault, MAIN] });
-  await expect(start).rejects.toThrow('daemon exited with 1');
+  await expect(start.then((daemon) => daemon.stop())).rejects.toThrow('daemon exited with 1');
 });
