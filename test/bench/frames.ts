@@ -26,7 +26,7 @@ import { median, printTable } from './figures.ts';
  * and the ways are compared within a boot. npm run bench -- frames [boots] [pauses] [restores] [rounds of work]
  */
 
-type Key = Exclude<keyof Touched, 'owners'>;
+type Key = Exclude<keyof Touched, 'owners' | 'largeOwners'>;
 /** The daemon by what was done before the pause, and a program that does the least: the floor of what a collapse can reach. */
 const WAYS = [...PAUSES, 'least program, collected'] as const;
 type Way = (typeof WAYS)[number];
@@ -57,6 +57,7 @@ try {
   const table = tableOf((way) => all.flatMap((one) => one[way]));
   print('all boots', table);
   for (const [stage, title] of STAGES) printOwners(table, stage, title);
+  printLargeOwners(table);
 } finally {
   rmSync(directory, { recursive: true, force: true });
 }
@@ -106,4 +107,14 @@ function printOwners(table: Table, stage: Stage, title: string): void {
     return { [`frames until ${title}`]: owner, ...Object.fromEntries(WAYS.map((way) => [way, of(way)])) };
   });
   printTable('whose they are, medians', rows);
+}
+
+function printLargeOwners(table: Table): void {
+  const rows = OWNERS.map((owner, index) => {
+    const of = (way: Way, kind: 'any' | 'alone') =>
+      median(table[way].flatMap(({ largeOwners }) => largeOwners?.[kind][index] ?? []));
+    const cells = WAYS.map((way) => [way, `${of(way, 'any')} (${of(way, 'alone')})`]);
+    return { 'frames of 2 MiB until the first command': owner, ...Object.fromEntries(cells) };
+  });
+  printTable('whose they are (nobody else’s), medians', rows);
 }

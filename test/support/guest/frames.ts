@@ -33,6 +33,8 @@ export interface Touched {
   readonly largeFirstCommand: number;
   /** The first three by owner, in the order of OWNERS; null unless requested. */
   readonly owners: Readonly<Record<Stage, readonly number[]>> | null;
+  /** Frames of 2 MiB until the first command, by owner: in which it has a frame that was accessed, and nobody else has one. */
+  readonly largeOwners: { readonly any: readonly number[]; readonly alone: readonly number[] } | null;
 }
 
 /** What is counted up to. */
@@ -153,6 +155,7 @@ export async function measure(
       init: byOwner(init, ownerOf),
       firstCommand: byOwner(command, ownerOf),
     },
+    largeOwners: ownerOf && largeByOwner(command, ownerOf),
   };
 }
 
@@ -183,4 +186,18 @@ function byOwner(touched: Uint8Array, owners: Uint8Array): number[] {
     if (frame) counts[owner] = (counts[owner] ?? 0) + 1;
   });
   return counts;
+}
+
+function largeByOwner(touched: Uint8Array, owners: Uint8Array): { any: number[]; alone: number[] } {
+  const ownersOf = new Map<number, Set<number>>();
+  touched.forEach((frame, index) => {
+    if (!frame) return;
+    const large = Math.floor(index / SMALL_PER_LARGE);
+    const known = ownersOf.get(large) ?? new Set();
+    ownersOf.set(large, known.add(owners[index] ?? 0));
+  });
+  const all = [...ownersOf.values()];
+  const any = OWNERS.map((_, owner) => all.filter((found) => found.has(owner)).length);
+  const alone = OWNERS.map((_, owner) => all.filter((found) => found.has(owner) && found.size === 1).length);
+  return { any, alone };
 }
