@@ -1,8 +1,9 @@
-import { hash, timingSafeEqual } from 'node:crypto';
+import { timingSafeEqual } from 'node:crypto';
 
-/** Compares two secrets in constant time, independent of their lengths. */
+/** Compares two secrets in a time that tells whether their lengths are equal, and nothing else of them. */
 export function equalSecrets(a: string, b: string): boolean {
-  return timingSafeEqual(digest(a), digest(b));
+  const [one, other] = [Buffer.from(a), Buffer.from(b)];
+  return one.length === other.length && timingSafeEqual(one, other);
 }
 
 /**
@@ -15,8 +16,4 @@ export function isInHeader(secret: string, header: string): boolean {
 /** The secret as a header that Node can send, in UTF-8. */
 export function headerOf(secret: string): string {
   return Buffer.from(secret).toString('latin1');
-}
-
-function digest(secret: string): Buffer {
-  return hash('sha256', secret, 'buffer');
 }

@@ -13,6 +13,12 @@ import { Steering, type SteeringState } from './os/steering.ts';
 import type { AbilitySources } from './services/guest/abilities.ts';
 import { Forwards, type ForwardsOptions } from './services/ports/forwards.ts';
 
+/** What forwards need to know of pauses. */
+interface ForwardsPause {
+  readonly freezer: { readonly active: boolean };
+  readonly collapser: { readonly onCollapsed: (() => void)[] };
+}
+
 /**
  * Creates the forwards of localhost listeners. `ownPort`: the daemon's; null while it does not listen. `earlier`: what an
  * earlier program of this process has handed over.
@@ -20,11 +26,11 @@ import { Forwards, type ForwardsOptions } from './services/ports/forwards.ts';
 export function createForwards(
   config: Config,
   logger: Logger,
-  { freezer }: { readonly freezer: { readonly active: boolean } },
+  { freezer, collapser }: ForwardsPause,
   ownPort: () => number | null,
   earlier: SteeringState | undefined,
 ): Forwards {
-  return new Forwards({
+  const forwards = new Forwards({
     ...createSteering(config, logger, earlier),
     maxPorts: config.maxForwards,
     read: readListeningSockets,
@@ -35,6 +41,8 @@ export function createForwards(
     onChange: (change) => logger.info(change, 'localhost listeners are forwarded'),
     onFailure: (error) => logger.warn({ reason: messageOf(error) }, 'cannot forward localhost listeners'),
   });
+  collapser.onCollapsed.push(() => forwards.postpone());
+  return forwards;
 }
 
 /** Opens steering where it is wanted and possible; logs the reason otherwise. */

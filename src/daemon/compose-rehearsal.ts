@@ -112,17 +112,18 @@ async function besides({ metadataService }: Config): Promise<void> {
     await limited(METADATA_MS, NEVER, (signal) => readMetadata(metadataService, signal)).catch(() => {});
 }
 
-/** A reader of metadata whose service answers at once and fails at once, in turn. */
+/** A reader of metadata whose service fails at once in every second round, and answers at once in the others. */
 class RehearsedMetadata implements Disposable {
   #reader: MetadataReader | null = null;
-  #fails = false;
+  /** Whether this is one of every second round. */
+  fails = false;
 
   /** As after a pause: earlier reads no longer count. */
   renew(): void {
     this[Symbol.dispose]();
-    this.#fails = !this.#fails;
+    this.fails = !this.fails;
     const read = async () => {
-      if (this.#fails) throw new EnvdError('unavailable', 'the metadata service fails in this round');
+      if (this.fails) throw new EnvdError('unavailable', 'the metadata service fails in this round');
       return NO_METADATA;
     };
     const nothing = { onRead: async () => {}, onFailure: () => {} };
@@ -146,6 +147,13 @@ class RehearsedMetadata implements Disposable {
 function initWithoutEffects(config: Config, guest: Guest, metadata: RehearsedMetadata): Init {
   const recordFile = join(config.runtimeDirectory, 'rehearsal.json');
   const common = { recordFile, lock: new ExclusiveLock(), onWatchdog: () => {} };
+  const filesystemFreezer = new FilesystemFreezer({
+    ...common,
+    path: config.fsfreezePath,
+    ownDirectories: [],
+    gate: new WriteGate(),
+    onFrozen: () => {},
+  });
   return new Init(
     initSteps({
       guest,
@@ -153,13 +161,13 @@ function initWithoutEffects(config: Config, guest: Guest, metadata: RehearsedMet
       hosts: { file: '', name: '' },
       metadata: config.metadataService ? metadata : null,
       freezer: new Freezer({ ...common, workload: [], hierarchy: null, obstacle: null }),
-      filesystemFreezer: new FilesystemFreezer({
-        ...common,
-        path: config.fsfreezePath,
-        ownDirectories: [],
-        gate: new WriteGate(),
-        onFrozen: () => {},
-      }),
+      // In turn, as if it had to be thawed: one call waits for that, another for nothing.
+      filesystemFreezer: {
+        get mayBeFrozen() {
+          return metadata.fails;
+        },
+        release: () => filesystemFreezer.release(),
+      },
       clock: { nowNs: () => wallClock.nowNs(), setNs: () => {} },
       onClockError: () => {},
       eventsVariable: '',

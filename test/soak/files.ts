@@ -130,7 +130,9 @@ export async function polledWatches(place: Place): Promise<void> {
             throw error;
           });
         if (!answer || place.wasAwaySince(from) || answer.events.some(isRescan)) return;
-        created.push(...answer.events.filter(({ type }) => type === EventType.CREATE).map(({ name }) => name));
+        created.push(
+          ...answer.events.filter(({ type }) => type === EventType.CREATE).map(({ name }) => name),
+        );
       }
       checkEqual('what a watcher was told', created.sort(), names.toSorted());
     } finally {
@@ -152,21 +154,21 @@ export async function streamedWatches(place: Place): Promise<void> {
   // Connect does not end the call of a stream that is read no further.
   const enough = new AbortController();
   const signal = AbortSignal.any([enough.signal, AbortSignal.timeout(EVENTS_MS * place.pace)]);
-  const told = place.attempt(async () => {
-    try {
-      for await (const { event } of filesystem.watchDir({ path: directory, recursive: true }, { signal })) {
-        if (event.case === 'start') fill();
-        if (event.case === 'filesystem' && isRescan(event.value)) return;
-        if (event.case === 'filesystem') take(event.value);
-        if (created.length === names.length) break;
-      }
-    } catch (error) {
-      // When its time is over, what it has told so far is told.
-      if (!signal.aborted) throw error;
+  const told = async () => {
+    for await (const { event } of filesystem.watchDir({ path: directory, recursive: true }, { signal })) {
+      if (event.case === 'start') fill();
+      if (event.case === 'filesystem' && isRescan(event.value)) return;
+      if (event.case === 'filesystem') take(event.value);
+      if (created.length === names.length) break;
     }
     checkEqual('what a stream has told', created.sort(), names.toSorted());
-  });
-  await told.finally(() => enough.abort());
+  };
+  const tellLate = (error: unknown) => {
+    // Its time is over: what it has told so far.
+    if (signal.aborted) checkEqual('what a stream has told', created.sort(), names.toSorted());
+    throw error;
+  };
+  await place.attempt(() => told().catch(tellLate)).finally(() => enough.abort());
   await filled();
   await remove(place, directory);
 }

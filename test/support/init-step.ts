@@ -14,7 +14,7 @@ export function initDependencies(own: Partial<InitDependencies> = {}): InitDepen
     guest: new Guest(testUsers(directory)),
     metadata: null,
     freezer: { audit: () => null, reported: () => {}, thaw: async () => {} },
-    filesystemFreezer: { release: async () => {} },
+    filesystemFreezer: { mayBeFrozen: true, release: async () => {} },
     onClockError: () => {},
     clock: { nowNs: () => 0n, setNs: () => {} },
     trustStore: {
@@ -42,7 +42,7 @@ export async function runStep(
   const { authorize, quick, lasting } = initSteps(initDependencies(own));
   const request = INIT_REQUEST.read(body, '');
   const report = { freezeAudit: null };
-  const call = { request, report, isRepeated: false, gone: new AbortController().signal, ageNs: () => ageNs };
+  const call = { request, report, isRepeated: false, caller: new AbortController(), ageNs: () => ageNs };
   if (name === 'auth') return authorize(call);
   const step = quick.find((known) => known.name === name);
   if (step) return step.run(call);

@@ -41,7 +41,7 @@ export class InitCalls {
     };
     try {
       await this.#apply(call, report);
-      response.once('finish', () => report.delivered?.());
+      if (report.delivered) response.once('finish', report.delivered);
       response.writeHead(204, headOf()).end();
     } catch (error) {
       call.failure = error;
@@ -55,10 +55,10 @@ export class InitCalls {
     }
   }
 
-  async #apply({ request, response, signal }: CallScope, report: InitReport): Promise<void> {
-    const body = (await this.#bodies.read(request, response)) ?? {};
+  async #apply(call: CallScope, report: InitReport): Promise<void> {
+    const body = (await this.#bodies.read(call.request, call.response)) ?? {};
     const wanted = INIT_REQUEST.read(body, '');
-    await this.#init.apply(wanted, report, signal);
+    await this.#init.apply(wanted, report, call);
     this.#unknown.note(body);
   }
 }

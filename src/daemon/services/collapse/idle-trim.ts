@@ -46,7 +46,8 @@ export class IdleTrim implements Disposable {
   #restart(): void {
     this.#previous = workedMs();
     this.#workMs = 0;
-    // The next check comes soon after a resume, when its code should be there.
+    // Not among the first calls after a resume; its code should be there then.
+    this.#timer.refresh();
     this.#look();
     this.#idleLooks = 0;
   }

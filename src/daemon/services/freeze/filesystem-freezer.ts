@@ -50,6 +50,11 @@ export class FilesystemFreezer implements Disposable {
     return this.#frozen;
   }
 
+  /** Whether `release` may have anything to do: a freeze may be under way. */
+  get mayBeFrozen(): boolean {
+    return this.#frozen || !this.#queue.isIdle;
+  }
+
   /**
    * Freezes the file system; idempotent. Throws `unavailable` while another operation holds the lock or files are being
    * changed, `failed_precondition` where the file system cannot be frozen.

@@ -14,14 +14,19 @@ export interface InitReport {
   delivered?: () => void;
 }
 
+/** Whoever waits for a request to be applied. */
+export interface Caller {
+  /** Aborts when the client has gone. Made when it is first asked for: most calls wait for nothing. */
+  readonly signal: AbortSignal;
+}
+
 /** Arguments of a step. */
 export interface InitCall {
   readonly request: InitRequest;
   readonly report: InitReport;
   /** Whether a request with the same time was begun before. */
   readonly isRepeated: boolean;
-  /** Aborts when the client has gone. */
-  readonly gone: AbortSignal;
+  readonly caller: Caller;
   /** Time since the request arrived, in nanoseconds. */
   ageNs(): bigint;
 }
@@ -59,8 +64,8 @@ export interface InitResult {
   readonly stale: boolean;
 }
 
-/** A request that nobody can cancel. */
-const NEVER = new AbortController().signal;
+/** Nobody, who does not go either. */
+const NOBODY: Caller = new AbortController();
 
 /**
  * The platform's call after each boot and resume. The platform gives up a call after 50 ms and repeats it until one
@@ -86,24 +91,24 @@ export class Init {
   /**
    * Applies a request. Throws the error of the first failed step, with the step's name; the other steps are done
    * nevertheless, the request counts as not applied and may be sent again. Throws `unavailable` if too many newer requests
-   * wait, `aborted` when `gone` aborts.
+   * wait, `aborted` when the client has gone.
    * @param report filled in by the steps
    */
   async apply(
     request: InitRequest,
     report: InitReport = { freezeAudit: null },
-    gone: AbortSignal = NEVER,
+    caller = NOBODY,
   ): Promise<InitResult> {
     const arrived = process.hrtime.bigint();
     const ageNs = () => process.hrtime.bigint() - arrived;
-    await this.#steps.authorize({ request, report, isRepeated: false, gone, ageNs });
+    await this.#steps.authorize({ request, report, isRepeated: false, caller, ageNs });
     const { timestampNs } = request;
     const stale = this.#isStale(timestampNs);
     const isRepeated = timestampNs !== null && timestampNs === this.#begunNs;
-    const quick = this.#runQuick({ request, report, isRepeated, gone, ageNs }, stale);
+    const quick = this.#runQuick({ request, report, isRepeated, caller, ageNs }, stale);
     if (!stale) this.#begunNs = timestampNs ?? this.#begunNs;
     this.onProgress();
-    const results = [...quick, ...(await this.#runLasting(request, stale, gone))];
+    const results = [...quick, ...(await this.#runLasting(request, stale, caller))];
     const failure = (await Promise.all(results)).find((error) => error !== null);
     if (failure) throw failure;
     if (!stale) this.#appliedNs = latest(timestampNs, this.#appliedNs);
@@ -129,15 +134,19 @@ export class Init {
       .map((step) => failureOf(step.name, async () => step.run(call)));
   }
 
-  async #runLasting(request: InitRequest, stale: boolean, gone: AbortSignal): Promise<(EnvdError | null)[]> {
-    using place = this.#waiting.enter(gone);
-    const runs = this.#lasting.flatMap(({ step, runs }) => {
+  async #runLasting(request: InitRequest, stale: boolean, caller: Caller): Promise<(EnvdError | null)[]> {
+    const wanted = this.#lasting.flatMap(({ step, runs }) => {
       const wanted = step.runs === 'unless stale' && stale ? null : step.wanted(request);
-      if (wanted === null) return [];
-      const run = () => step.run(request).finally(this.onProgress);
-      return failureOf(step.name, () => runs.join(JSON.stringify(wanted), run, place.signal));
+      return wanted === null ? [] : [{ step, runs, key: JSON.stringify(wanted) }];
     });
-    const failures = await Promise.all(runs);
+    if (wanted.length === 0) return [];
+    using place = this.#waiting.enter(caller.signal);
+    const failures = await Promise.all(
+      wanted.map(({ step, runs, key }) => {
+        const run = () => step.run(request).finally(this.onProgress);
+        return failureOf(step.name, () => runs.join(key, run, place.signal));
+      }),
+    );
     place.signal.throwIfAborted();
     return failures;
   }

@@ -2,6 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { limited, onAbort, untilAborted } from '../../../base/abort.ts';
 import { debug } from '../../../base/debug.ts';
 import { EnvdError } from '../../../base/errors.ts';
+import { Repeated } from '../../../base/repeated.ts';
 import { type Metadata, NO_METADATA } from './metadata.ts';
 import { WaitingCalls } from './waiting-calls.ts';
 
@@ -18,8 +19,12 @@ const READ_LIMIT_MS = 1000;
 const LONG_READ_LIMIT_MS = 5000;
 /** Interval of background reads, in milliseconds. */
 const BACKGROUND_INTERVAL_MS = 30_000;
-/** First and longest interval of background reads after a failure, in milliseconds; doubles each time. */
-const BACKGROUND_RETRY_MS = [100, 5000] as const;
+/**
+ * First and longest interval of background reads after a failure, in milliseconds; doubles each time. Where there may be no
+ * service, and none has answered, up to the interval above.
+ */
+const FIRST_RETRY_MS = 100;
+const LONGEST_RETRY_MS = 5000;
 
 export interface MetadataReaderOptions {
   /** Whether there may be no service: then one that has never answered counts as none. */
@@ -54,10 +59,13 @@ export class MetadataReader implements Disposable {
   #hasAnswered = false;
   #isReadingLong = false;
   #isDriven = false;
+  readonly #background: Repeated;
+  /** Background reads that failed in a row. */
+  #failures = 0;
 
   constructor(options: MetadataReaderOptions) {
     this.#options = options;
-    void this.#readPeriodically();
+    this.#background = new Repeated(null, () => this.#readInBackground());
   }
 
   /**
@@ -104,14 +112,16 @@ export class MetadataReader implements Disposable {
     void this.#read(READ_LIMIT_MS).catch(() => {});
   }
 
-  /** A pause begins: earlier results no longer decide calls. */
+  /** A pause begins: earlier results no longer decide calls, and the next background read waits. */
   forget(): void {
+    this.#background.postpone();
     this.#latest = null;
     this.#oldestNs = process.hrtime.bigint();
   }
 
   [Symbol.dispose](): void {
     this.#stop.abort();
+    this.#background[Symbol.dispose]();
   }
 
   #isUnknown(): boolean {
@@ -155,23 +165,16 @@ export class MetadataReader implements Disposable {
     for (const { onReading } of this.#waiting) onReading(reading);
   }
 
-  async #readPeriodically(): Promise<void> {
-    const { signal } = this.#stop;
-    const [shortest, longest] = BACKGROUND_RETRY_MS;
-    let retry: number = shortest;
-    let reported = false;
-    while (!signal.aborted) {
-      try {
-        await this.#read(CHECK_LIMIT_MS);
-        [retry, reported] = [shortest, false];
-      } catch (error) {
-        if (!reported && !signal.aborted) this.#options.onFailure(error);
-        reported = true;
-      }
-      await delay(reported ? retry : BACKGROUND_INTERVAL_MS, undefined, { signal, ref: false }).catch(
-        () => {},
-      );
-      if (reported) retry = Math.min(retry * 2, longest);
+  /** Returns when to read next. */
+  async #readInBackground(): Promise<number> {
+    try {
+      await this.#read(CHECK_LIMIT_MS);
+      this.#failures = 0;
+      return BACKGROUND_INTERVAL_MS;
+    } catch (error) {
+      if (this.#failures === 0 && !this.#stop.signal.aborted) this.#options.onFailure(error);
+      const longest = this.#isUnknown() ? BACKGROUND_INTERVAL_MS : LONGEST_RETRY_MS;
+      return Math.min(FIRST_RETRY_MS * 2 ** this.#failures++, longest);
     }
   }
 }

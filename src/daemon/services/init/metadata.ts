@@ -33,16 +33,10 @@ const TOKEN_TTL_S = 30;
  */
 export async function readMetadata(url: URL, signal: AbortSignal): Promise<Metadata> {
   try {
-    const tokenUrl = new URL(TOKEN_PATH, url);
     const ttl = { 'X-metadata-token-ttl-seconds': TOKEN_TTL_S, 'content-length': 0 };
-    const token = (await exchange('PUT', tokenUrl, ttl, signal)).trim();
-    const text = await exchange(
-      'GET',
-      url,
-      { 'X-metadata-token': token, accept: 'application/json' },
-      signal,
-    );
-    return parse(text);
+    const session = await exchange(url, { method: 'PUT', path: TOKEN_PATH, headers: ttl }, signal);
+    const headers = { 'X-metadata-token': session.trim(), accept: 'application/json' };
+    return parse(await exchange(url, { method: 'GET', headers }, signal));
   } catch (error) {
     signal.throwIfAborted();
     throw new EnvdError('unavailable', `metadata service '${url}' cannot be read: ${messageOf(error)}`, {

@@ -25,7 +25,7 @@ export interface InitDependencies {
   /** Null without a metadata service. */
   readonly metadata: Pick<MetadataReader, 'check' | 'refresh'> | null;
   readonly freezer: Pick<Freezer, 'audit' | 'reported' | 'thaw'>;
-  readonly filesystemFreezer: Pick<FilesystemFreezer, 'release'>;
+  readonly filesystemFreezer: Pick<FilesystemFreezer, 'mayBeFrozen' | 'release'>;
   readonly clock: Clock;
   /** Called when the clock cannot be set. */
   readonly onClockError: (error: unknown) => void;
@@ -60,7 +60,7 @@ function quickSteps(dependencies: InitDependencies): QuickStep[] {
     // Before the thaw, which changes what the audit reports.
     always('audit', ({ report }) => {
       report.freezeAudit = freezer.audit();
-      report.delivered = () => freezer.reported();
+      if (report.freezeAudit) report.delivered = () => freezer.reported();
     }),
     unlessStale('clock', (call) => {
       try {
@@ -106,7 +106,12 @@ function lastingSteps({
     },
   });
   return [
-    { name: 'fsthaw', runs: 'always', wanted: () => '', run: () => filesystemFreezer.release() },
+    {
+      name: 'fsthaw',
+      runs: 'always',
+      wanted: () => (filesystemFreezer.mayBeFrozen ? '' : null),
+      run: () => filesystemFreezer.release(),
+    },
     whenThawed(
       'CA bundle',
       ({ caBundle }) => caBundle,
@@ -153,7 +158,7 @@ class Resumes {
 async function authorize(
   guest: Guest,
   metadata: InitDependencies['metadata'],
-  { request: { accessToken }, gone }: InitCall,
+  { request: { accessToken }, caller }: InitCall,
 ): Promise<void> {
   const current = guest.accessToken;
   if (current !== null && accessToken !== null && equalSecrets(accessToken, current)) return;
@@ -162,7 +167,7 @@ async function authorize(
       ? guest.accessToken === null
       : equalSecrets(hash('sha512', accessToken ?? ''), expected.toLowerCase());
   const isAccepted = metadata
-    ? await metadata.check(({ accessTokenHash }) => accepts(accessTokenHash), gone)
+    ? await metadata.check(({ accessTokenHash }) => accepts(accessTokenHash), caller.signal)
     : accepts(null);
   if (isAccepted) return;
   throw new EnvdError(

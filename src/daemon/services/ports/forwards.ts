@@ -1,5 +1,5 @@
-import { setTimeout as delay } from 'node:timers/promises';
 import { debug } from '../../../base/debug.ts';
+import { Repeated } from '../../../base/repeated.ts';
 import { eachListeningSocket, type ListeningSockets } from '../../os/listening-sockets.ts';
 import { RelayPipes } from '../../os/relay.ts';
 import type { Steering, SteeringState } from '../../os/steering.ts';
@@ -56,17 +56,19 @@ export class Forwards implements Disposable {
   readonly places = new ForwardPlaces();
   readonly #options: ForwardsOptions;
   readonly #pipes = new RelayPipes();
-  readonly #stop = new AbortController();
+  readonly #looking: Repeated;
   readonly #forwards = new Map<number, Forward>();
   /** Ports that could not be listened on: taken by somebody else, or refused. */
   readonly #failed = new Set<number>();
   #address: string | null = null;
   #previous: ListeningSockets | null = null;
   #looks = 0;
+  #hasFailed = false;
 
   constructor(options: ForwardsOptions) {
     this.#options = options;
-    void this.#watch();
+    // Waits first: the daemon is still starting.
+    this.#looking = new Repeated(INTERVAL_MS, () => this.#look());
   }
 
   /** The guest's address; null: unknown, and nothing is forwarded. */
@@ -102,34 +104,35 @@ export class Forwards implements Disposable {
     return ports.sort((a, b) => a.port - b.port);
   }
 
+  /** A resume comes next: looks later than the first calls after it. */
+  postpone(): void {
+    this.#looking.postpone();
+  }
+
   [Symbol.dispose](): void {
-    this.#stop.abort();
+    this.#looking[Symbol.dispose]();
     for (const forward of this.#forwards.values()) forward[Symbol.dispose]();
     this.#forwards.clear();
     this.#pipes[Symbol.dispose]();
     this.#options.steering?.[Symbol.dispose]();
   }
 
-  async #watch(): Promise<void> {
-    const { signal } = this.#stop;
-    let failed = false;
-    let took = 0;
-    // Waits first: the daemon is still starting.
-    while (await hasPassed(Math.max(INTERVAL_MS, took / MOST_SHARE), signal)) {
-      const before = process.threadCpuUsage();
-      try {
-        if (!this.#options.isPaused()) await this.#look();
-        failed = false;
-      } catch (error) {
-        if (!failed) this.#options.onFailure(error);
-        failed = true;
-      }
-      const { user, system } = process.threadCpuUsage(before);
-      took = (user + system) / 1000;
+  /** Returns when to look next. */
+  async #look(): Promise<number> {
+    if (this.#options.isPaused()) return INTERVAL_MS;
+    const before = process.threadCpuUsage();
+    try {
+      await this.#update();
+      this.#hasFailed = false;
+    } catch (error) {
+      if (!this.#hasFailed) this.#options.onFailure(error);
+      this.#hasFailed = true;
     }
+    const { user, system } = process.threadCpuUsage(before);
+    return Math.max(INTERVAL_MS, (user + system) / 1000 / MOST_SHARE);
   }
 
-  async #look(): Promise<void> {
+  async #update(): Promise<void> {
     const isSlow = this.#looks++ % SLOW === 0;
     if (isSlow) {
       this.#moveTo(await this.#options.address());
@@ -138,7 +141,7 @@ export class Forwards implements Disposable {
     // A freeze may have begun meanwhile.
     if (this.#address === null || this.#options.isPaused()) return;
     const found = await this.#options.read(this.#address);
-    if (this.#stop.signal.aborted || this.#options.isPaused()) return;
+    if (this.#looking.isOver || this.#options.isPaused()) return;
     if (!isSlow && this.#previous && isSame(this.#previous, found)) return;
     this.#previous = found;
     const chosen = this.#chosen(this.#wanted(found));
@@ -227,9 +230,4 @@ function isSame(one: ListeningSockets, other: ListeningSockets): boolean {
 
 function isEqual(one: Listener, other: Listener | undefined): boolean {
   return one.port === other?.port && one.target === other.target && one.uid === other.uid;
-}
-
-/** False when `signal` has aborted before. */
-function hasPassed(milliseconds: number, signal: AbortSignal): Promise<boolean> {
-  return delay(milliseconds, true, { signal, ref: false }).catch(() => false);
 }

@@ -65,6 +65,20 @@ test('not during a freeze; a collapse has done it', () => {
   expect(pass(2)).toBe(1);
 });
 
+test('the look after a collapse is not among the first calls of a resume', () => {
+  const { pass, state, collapser } = daemon();
+  pass(0);
+  vi.advanceTimersByTime(LOOK_MS - 1000);
+  for (const listener of collapser.onCollapsed) listener();
+  state.optimises = false;
+  pass(0, 0);
+  const looks = vi.mocked(process.threadCpuUsage).mock.calls.length;
+  vi.advanceTimersByTime(LOOK_MS - 1);
+  expect(process.threadCpuUsage).toHaveBeenCalledTimes(looks);
+  vi.advanceTimersByTime(1);
+  expect(process.threadCpuUsage).toHaveBeenCalledTimes(looks + 1);
+});
+
 test('code is optimised again when there was work after a collapse', () => {
   const { pass, state, collapser } = daemon();
   pass(1, 2000);

@@ -88,9 +88,10 @@ describe('one operation at a time', () => {
     const { freezer, path } = setUp();
     for (let round = 0; round < 20; round++) {
       const frozen = freezer.freeze();
+      expect([freezer.active, freezer.mayBeFrozen]).toEqual([false, true]);
       await freezer.release();
       await frozen;
-      expect(freezer.active).toBe(false);
+      expect([freezer.active, freezer.mayBeFrozen]).toEqual([false, false]);
       expect(await isWritable(path)).toBe(true);
     }
   });

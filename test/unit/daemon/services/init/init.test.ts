@@ -6,7 +6,6 @@ import { INIT_REQUEST } from '../../../../../src/daemon/services/init/init-reque
 const EARLY = INIT_REQUEST.read({ timestamp: '2026-01-01T00:00:00Z' }, '');
 const LATE = INIT_REQUEST.read({ timestamp: '2026-01-01T00:00:00.000000001Z' }, '');
 const UNTIMED = INIT_REQUEST.read({}, '');
-const NEVER = new AbortController().signal;
 
 /** An Init with steps of each kind, which log that they ran; `fail` has the names of steps that throw. */
 function setUp(fail = new Set<string>()) {
@@ -56,8 +55,8 @@ function setUpLasting() {
       },
     ],
   });
-  const call = (defaultUser: string, gone: AbortSignal = NEVER) =>
-    init.apply(INIT_REQUEST.read({ defaultUser }, ''), undefined, gone);
+  const call = (defaultUser: string, caller = new AbortController()) =>
+    init.apply(INIT_REQUEST.read({ defaultUser }, ''), undefined, caller);
   return { init, runs, applied, call };
 }
 
@@ -84,7 +83,7 @@ describe('a lasting step', () => {
     const { runs, call } = setUpLasting();
     for (let i = 0; i < 20; i++) {
       const gone = new AbortController();
-      const abandoned = call('a', gone.signal);
+      const abandoned = call('a', gone);
       // The call waits for the step.
       await new Promise(setImmediate);
       gone.abort();
@@ -95,6 +94,18 @@ describe('a lasting step', () => {
     expect(runs.length).toBe(1);
     runs[0]?.resolve();
     expect(await last).toEqual({ stale: false });
+  });
+
+  test('that nobody wants leaves nothing to wait for, and asks for no signal', async () => {
+    const caller = {
+      get signal(): AbortSignal {
+        throw new Error('asked for');
+      },
+    };
+    const { init } = setUpLasting();
+    expect(await init.apply(UNTIMED, undefined, caller)).toEqual({ stale: false });
+    const wanting = INIT_REQUEST.read({ defaultUser: 'a' }, '');
+    await expect(init.apply(wanting, undefined, caller)).rejects.toThrow('asked for');
   });
 
   test('is not begun for what a later call has replaced', async () => {

@@ -42,31 +42,49 @@ describe('in the background', () => {
     expect(readings.length).toBe(3);
   });
 
-  test('reads again at intervals', async () => {
+  /** The numbers of reads after these times, in milliseconds, each after the one before, of a service that answers or not. */
+  async function countReads(isOptional: boolean, answers: () => boolean, ...passed: number[]) {
     vi.useFakeTimers();
     onTestFinished(() => void vi.useRealTimers());
-    // A fresh module, which uses the fake timers.
-    vi.resetModules();
-    vi.doMock('node:timers/promises', () => ({
-      setTimeout: (ms: number) => new Promise((resolve) => setTimeout(resolve, ms)),
-    }));
-    onTestFinished(() => void vi.doUnmock('node:timers/promises'));
-    const fresh = await import('../../../../../src/daemon/services/init/metadata-reader.ts');
     let count = 0;
-    const reader = new fresh.MetadataReader({
-      isOptional: false,
+    using reader = new MetadataReader({
+      isOptional,
       read: async () => {
         count++;
+        if (!answers()) throw new Error('ENETUNREACH');
         return METADATA;
       },
       onRead: async () => {},
       onFailure: () => {},
     });
-    await vi.advanceTimersByTimeAsync(29_999);
-    expect(count).toBe(1);
-    await vi.advanceTimersByTimeAsync(1);
-    expect(count).toBe(2);
-    reader[Symbol.dispose]();
+    const counts: number[] = [];
+    for (const ms of passed) {
+      // A negative time: a pause begins then.
+      if (ms < 0) reader.forget();
+      await vi.advanceTimersByTimeAsync(Math.abs(ms));
+      counts.push(count);
+    }
+    return counts;
+  }
+
+  test('reads again at intervals, which begin anew with a pause', async () => {
+    const counts = await countReads(false, () => true, 29_999, 1, 29_999, -29_999, 1);
+    expect(counts).toEqual([1, 2, 2, 2, 3]);
+  });
+
+  test('reads again after failures up to 5 s apart, and 30 s where there may be no service', async () => {
+    const day = [60_000, 300_000] as const;
+    // 0, 0.1, 0.3, 0.7, 1.5, 3.1, 6.3, 11.3… and 0, 0.1, … 25.5, 51.1, 81.1… seconds after the start.
+    expect(await countReads(false, () => false, ...day)).toEqual([17, 77]);
+    expect(await countReads(true, () => false, ...day)).toEqual([10, 20]);
+  });
+
+  test('where there may be no service, one that has answered is missed after 5 s', async () => {
+    let isThere = true;
+    const answers = () => isThere;
+    const counts = countReads(true, answers, 30_000, 60_000);
+    isThere = false;
+    expect(await counts).toEqual([2, 18]);
   });
 
   test('ends with the reader, also during a reading', async () => {

@@ -164,10 +164,10 @@ test('identity: the metadata are read again in the background in each life', () 
   let reads = 0;
   const metadata = { ...metadataWith(null), refresh: () => void reads++ };
   const step = initSteps(initDependencies({ metadata })).quick.find(({ name }) => name === 'identity');
-  const gone = new AbortController().signal;
+  const caller = new AbortController();
   for (const lifecycleID of ['one', 'one', 'two', 'two']) {
     const request = INIT_REQUEST.read({ lifecycleID }, '');
-    step?.run({ request, report: { freezeAudit: null }, isRepeated: false, gone, ageNs: () => 0n });
+    step?.run({ request, report: { freezeAudit: null }, isRepeated: false, caller, ageNs: () => 0n });
   }
   expect(reads).toBe(2);
 });

@@ -1,32 +1,57 @@
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test, vi } from 'vitest';
 import { Forwards } from '../../../../../src/daemon/services/ports/forwards.ts';
+
+const INTERVAL_MS = 700;
+
+/** Forwards of an address that the test gives; nothing is listened on. */
+function forwards(address: () => Promise<string | null>) {
+  const state = { isPaused: false, looks: 0, forwards: null as unknown as Forwards };
+  state.forwards = new Forwards({
+    ...{ steering: null, steeringObstacle: null },
+    read: async () => {
+      state.looks++;
+      return new Set();
+    },
+    address,
+    ownPort: () => 1,
+    maxPorts: 2,
+    isPaused: () => state.isPaused,
+    onChange: () => {},
+    onFailure: () => {},
+  });
+  onTestFinished(() => state.forwards[Symbol.dispose]());
+  return state;
+}
 
 test('nothing is looked at after a freeze that has begun while the address was read', async () => {
   const asked = Promise.withResolvers<void>();
   const address = Promise.withResolvers<string>();
-  let paused = false;
-  let looks = 0;
-  using _ = new Forwards({
-    ...{ steering: null, steeringObstacle: null },
-    read: async () => {
-      looks++;
-      return new Set();
-    },
-    address: () => {
-      asked.resolve();
-      return address.promise;
-    },
-    ownPort: () => 1,
-    maxPorts: 2,
-    isPaused: () => paused,
-    onChange: () => {},
-    onFailure: () => {},
+  const state = forwards(() => {
+    asked.resolve();
+    return address.promise;
   });
   await asked.promise;
-  paused = true;
+  state.isPaused = true;
   address.resolve('127.0.0.1');
   await new Promise(setImmediate);
-  expect(looks).toBe(0);
-  paused = false;
-  await expect.poll(() => looks, { timeout: 5000 }).toBe(1);
+  expect(state.looks).toBe(0);
+  state.isPaused = false;
+  await expect.poll(() => state.looks, { timeout: 5000 }).toBe(1);
+});
+
+test('a look is postponed by a collapse, and none comes after the end', async () => {
+  vi.useFakeTimers();
+  onTestFinished(() => void vi.useRealTimers());
+  const state = forwards(async () => '127.0.0.1');
+  const looksAfter = async (ms: number) => {
+    await vi.advanceTimersByTimeAsync(ms);
+    return state.looks;
+  };
+  expect(await looksAfter(INTERVAL_MS)).toBe(1);
+  expect(await looksAfter(INTERVAL_MS - 100)).toBe(1);
+  state.forwards.postpone();
+  expect(await looksAfter(INTERVAL_MS - 1)).toBe(1);
+  expect(await looksAfter(1)).toBe(2);
+  state.forwards[Symbol.dispose]();
+  expect(await looksAfter(10 * INTERVAL_MS)).toBe(2);
 });

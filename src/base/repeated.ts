@@ -1,0 +1,46 @@
+/**
+ * Work that is repeated in the background, one run at a time. Its timer does not keep the process alive. Not a loop on
+ * `timers/promises` with a signal, each wait of which runs some fifty functions of Node's.
+ */
+export class Repeated implements Disposable {
+  readonly #work: () => Promise<number>;
+  /** Null while it works. */
+  #timer: NodeJS.Timeout | null = null;
+  #isOver = false;
+
+  /**
+   * @param firstMs the wait before the first run, in milliseconds; null: it begins now
+   * @param work does not fail; resolves with the wait before the next run, in milliseconds
+   */
+  constructor(firstMs: number | null, work: () => Promise<number>) {
+    this.#work = work;
+    if (firstMs === null) void this.#run();
+    else this.#wait(firstMs);
+  }
+
+  /** Whether it has been disposed of, possibly during a run. */
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
+  /** Begins the present wait anew. */
+  postpone(): void {
+    this.#timer?.refresh();
+  }
+
+  [Symbol.dispose](): void {
+    this.#isOver = true;
+    if (this.#timer) clearTimeout(this.#timer);
+    this.#timer = null;
+  }
+
+  #wait(milliseconds: number): void {
+    this.#timer = setTimeout(() => void this.#run(), milliseconds).unref();
+  }
+
+  async #run(): Promise<void> {
+    this.#timer = null;
+    const milliseconds = await this.#work();
+    if (!this.#isOver) this.#wait(milliseconds);
+  }
+}
