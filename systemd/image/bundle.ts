@@ -38,8 +38,24 @@ export async function bundle(entry: string, unused: readonly string[] = []): Pro
  * server's start, and 7 MiB (docs/decisions/050-memory-when-idle.md).
  */
 const LATER = new Set([
-  ...['child_process', 'crypto', 'dns', 'http2', 'https', 'tty', 'v8', 'vm', 'worker_threads', 'zlib'],
+  ...[
+    'assert',
+    'child_process',
+    'crypto',
+    'dns',
+    'http2',
+    'https',
+    'tty',
+    'v8',
+    'vm',
+    'worker_threads',
+    'zlib',
+  ],
 ]);
+/** What calling the module does, unless it is to load it and call that: an assertion that holds needs nothing. */
+const CALLED: Readonly<Record<string, string>> = {
+  assert: '(...args) => (args[0] ? undefined : load()(...args))',
+};
 /** Packages likewise: one reads a table of all media types, the other loads worker threads, for outputs that we do not use. */
 const LATER_PACKAGES = new Set(['mime-types', 'thread-stream']);
 /** Of these modules functions are read early, but called later: connect-node's `promisify(zlib.gzip)`. */
@@ -83,7 +99,7 @@ function laterModule(name: string): string {
         return load()[member];
       },
     };
-    module.exports = Object.setPrototypeOf(later(load), new Proxy({}, members));`;
+    module.exports = Object.setPrototypeOf(${CALLED[name] ?? 'later(load)'}, new Proxy({}, members));`;
 }
 
 /** Modules whose answer is the same at each start, by the end of their path. */

@@ -4,7 +4,7 @@
 // (docs/decisions/072-no-compilers-at-the-start.md).
 // biome-ignore format: a name a line is longer than what is done with them
 const NEEDED = [
-  'assert', 'async_hooks', 'diagnostics_channel', 'fs/promises', 'http', 'module', 'os', 'perf_hooks', 'querystring',
+  'async_hooks', 'diagnostics_channel', 'fs/promises', 'http', 'module', 'os', 'perf_hooks', 'querystring',
   'stream/promises', 'timers/promises', 'url', 'util',
 ];
 for (const name of NEEDED) require(`node:${name}`);
