@@ -29,6 +29,8 @@ const LAYERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
     ['compose-pause'],
     ['compose-ports'],
     ['compose-handover'],
+    ['compose-rehearsed-cgroups'],
+    ['compose-rehearsed-init'],
     ['compose-rehearsal'],
     ['compose'],
     ['doctor'],
@@ -228,7 +230,7 @@ describe('test files', () => {
 
   test('import helpers of test/support only; programs and their tests those of their own folder', () => {
     const strangers = known.filter(({ from, to }) => {
-      const isShared = /^(src|native|test\/support)\//.test(to);
+      const isShared = /^(src|native|systemd|test\/support)\//.test(to);
       const program = /^test\/(bench|demo|conformance|fault-points|fuzz|mutants|soak|models)\//.exec(to)?.[0];
       return !isShared && (program === undefined || !from.startsWith(program.slice(0, -1)));
     });

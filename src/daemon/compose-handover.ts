@@ -48,6 +48,8 @@ export interface Parts {
   readonly ports: Forwards;
 }
 
+type KeptSettings = Pick<Parts, 'guest' | 'init' | 'volumes' | 'records'>;
+
 export interface HandingOver extends Parts {
   readonly app: { readonly server: Server };
   /** Aborts when the daemon stops; then it is no longer replaced. */
@@ -90,7 +92,8 @@ export function succeed(
   else keepSettings(parts);
 }
 
-function keepSettings({ guest, init, volumes, records }: Parts): void {
+/** Records the settings now, and when a call of `init` may have changed them. */
+export function keepSettings({ guest, init, volumes, records }: KeptSettings): void {
   if (!records.isActive) return;
   const record = new SettingsRecord(records);
   init.onProgress = () => record.set(settingsOf({ guest, init, volumes }));

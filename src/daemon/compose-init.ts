@@ -5,13 +5,13 @@ import type { ExclusiveLock } from '../base/exclusion.ts';
 import { createLogCollector, type Log } from './compose-log.ts';
 import type { Config } from './config.ts';
 import type { Lanes } from './os/lanes.ts';
-import { wallClock } from './os/machine.ts';
+import { WallClock } from './os/machine.ts';
 import type { LogCollector } from './services/collector/log-collector.ts';
 import type { Guest } from './services/guest/guest.ts';
 import { SYSTEM_TRUST_STORE, trustVariables } from './services/init/ca-bundle.ts';
 import { Identity } from './services/init/identity.ts';
 import { Init } from './services/init/init.ts';
-import { readMetadata } from './services/init/metadata.ts';
+import { type Metadata, readMetadata } from './services/init/metadata.ts';
 import { MetadataReader } from './services/init/metadata-reader.ts';
 import { MetadataRoute } from './services/init/metadata-route.ts';
 import { type InitDependencies, initSteps } from './services/init/steps.ts';
@@ -28,6 +28,12 @@ export interface InitParts {
 
 interface Frozen {
   readonly active: boolean;
+}
+
+interface Pausing {
+  readonly lock: { readonly isHeld: boolean };
+  readonly freezer: Frozen;
+  readonly filesystemFreezer: Frozen;
 }
 
 /** Creates /init for this machine: its clock, certificates, hosts file and mounts. */
@@ -49,10 +55,10 @@ export function createInit(
   },
 ): InitParts {
   const { freezer, filesystemFreezer } = others;
-  const isPaused = () => lock.isHeld || freezer.active || filesystemFreezer.active;
+  const isPaused = whilePaused({ lock, freezer, filesystemFreezer });
   const refresh = () => metadata?.refresh();
   const collector = createLogCollector(config, { queue: log.queue, logger, isPaused, refresh });
-  const metadata = createMetadataReader(config, others.guest, logger, collector);
+  const metadata = metadataOf(config, others.guest, logger, collector);
   // After a resume they may belong to another sandbox.
   lock.onAcquire = () => {
     metadata?.forget();
@@ -65,7 +71,7 @@ export function createInit(
     ...others,
     metadata,
     volumes,
-    clock: wallClock,
+    clock: new WallClock(),
     onClockError: (error) => logger.warn({ reason: messageOf(error) }, 'cannot set the clock'),
     trustStore: SYSTEM_TRUST_STORE,
     // The guest resolves this name to the `hyperloopIP` of /init.
@@ -80,7 +86,12 @@ export function identityDirectory({ namePrefix }: Config): string {
   return `/run/${namePrefix}`;
 }
 
-function createMetadataReader(
+/** Whether a pause is being prepared, or a resume has not been told of yet. */
+export function whilePaused({ lock, freezer, filesystemFreezer }: Pausing): () => boolean {
+  return () => lock.isHeld || freezer.active || filesystemFreezer.active;
+}
+
+function metadataOf(
   config: Config,
   guest: Guest,
   logger: Logger,
@@ -89,13 +100,38 @@ function createMetadataReader(
   const { metadataService: url, metadataIsOptional, namePrefix } = config;
   if (url === null) return null;
   const identity = new Identity(guest, identityDirectory(config), namePrefix);
-  const route = MetadataRoute.to(url);
+  return createMetadataReader({
+    ...{ isOptional: metadataIsOptional, identity, collector, logger },
+    route: MetadataRoute.to(url),
+    read: metadataSource(url),
+  });
+}
+
+/** What reads the metadata at a URL. */
+export function metadataSource(url: URL): (signal: AbortSignal) => Promise<Metadata> {
+  return (signal) => readMetadata(url, signal);
+}
+
+/** Where metadata come from, and who is told of them. */
+interface MetadataParts {
+  readonly isOptional: boolean;
+  readonly identity: Identity;
+  readonly collector: LogCollector | null;
+  /** Null: it is the guest's own affair. */
+  readonly route: Pick<MetadataRoute, 'learnBy' | 'repair'> | null;
+  readonly logger: Logger;
+  read(signal: AbortSignal): Promise<Metadata>;
+}
+
+/** Creates a reader of metadata, which begins at once. */
+export function createMetadataReader(parts: MetadataParts): MetadataReader {
+  const { isOptional, identity, collector, route, logger } = parts;
   return new MetadataReader({
-    isOptional: metadataIsOptional,
+    isOptional,
     async read(signal) {
-      if (!route) return readMetadata(url, signal);
+      if (!route) return parts.read(signal);
       try {
-        return await route.learnBy(() => readMetadata(url, signal));
+        return await route.learnBy(() => parts.read(signal));
       } catch (error) {
         await repair(route, logger);
         throw error;
@@ -110,13 +146,13 @@ function createMetadataReader(
       }
     },
     onFailure(error) {
-      const level = metadataIsOptional ? 'debug' : 'warn';
+      const level = isOptional ? 'debug' : 'warn';
       logger[level]({ reason: messageOf(error) }, 'cannot read the metadata: trying again');
     },
   });
 }
 
-async function repair(route: MetadataRoute, logger: Logger): Promise<void> {
+async function repair(route: Pick<MetadataRoute, 'repair'>, logger: Logger): Promise<void> {
   try {
     const repaired = await route.repair();
     if (repaired)

@@ -34,7 +34,7 @@ export interface LogCollectorDependencies {
 
 /** Sends the log to the configured collector, or to the one that the metadata service names. */
 export function createLogCollector(
-  { logCollector, metadataService }: Config,
+  { logCollector, metadataService }: Pick<Config, 'logCollector' | 'metadataService'>,
   { queue, logger, isPaused, refresh }: LogCollectorDependencies,
 ): LogCollector | null {
   if (queue === null) return null;

@@ -1,28 +1,22 @@
 import { randomUUID } from 'node:crypto';
-import { join } from 'node:path';
 import pino from 'pino';
 import { limited } from '../base/abort.ts';
 import { Connections } from '../base/connections.ts';
-import { EnvdError } from '../base/errors.ts';
-import { ExclusiveLock } from '../base/exclusion.ts';
 import { Transfers } from '../base/tally.ts';
 import { App, type AppOptions, type AppServices } from './app.ts';
+import { keepSettings } from './compose-handover.ts';
+import { metadataSource } from './compose-init.ts';
+import { RehearsedInit } from './compose-rehearsed-init.ts';
 import type { Config } from './config.ts';
-import { eachListeningSocket, readListeningSockets } from './os/listening-sockets.ts';
-import { wallClock } from './os/machine.ts';
+import { addressOfDefaultRoute } from './os/default-route.ts';
+import { readListeningSockets } from './os/listening-sockets.ts';
+import { RecordStore } from './os/record-store.ts';
 import { rehearse, type Understudy } from './rehearsal.ts';
 import { StreamServer } from './rpc/connect-stream.ts';
 import { StreamPlaces } from './rpc/stream-places.ts';
 import { createFileServices } from './services/files/services.ts';
-import { FilesystemFreezer } from './services/freeze/filesystem-freezer.ts';
-import { Freezer } from './services/freeze/freezer.ts';
-import { WriteGate } from './services/freeze/write-gate.ts';
 import { Guest } from './services/guest/guest.ts';
-import { SYSTEM_TRUST_STORE } from './services/init/ca-bundle.ts';
-import { Init } from './services/init/init.ts';
-import { NO_METADATA, readMetadata } from './services/init/metadata.ts';
-import { MetadataReader } from './services/init/metadata-reader.ts';
-import { initSteps } from './services/init/steps.ts';
+import { Forwards } from './services/ports/forwards.ts';
 import { WorkloadCgroups } from './services/process/cgroups.ts';
 import { processLog } from './services/process/process-log.ts';
 import { ProcessTable } from './services/process/table.ts';
@@ -57,21 +51,19 @@ async function createUnderstudy(
   options: Options,
 ): Promise<Understudy> {
   const { entries, gate } = services;
-  const guest = new Guest(entries.users);
-  const token = randomUUID();
-  const metadata = new RehearsedMetadata();
-  const logger = pino({ level: config.logLevel }, { write() {} });
-  const observer = processLog(logger, config);
   const { lanes } = entries;
   const { unread } = options;
+  const guest = new Guest(entries.users);
+  const logger = pino({ level: config.logLevel }, { write() {} });
+  const rehearsed = new RehearsedInit(config, { guest, lanes, logger });
+  const { init, volumes } = rehearsed;
+  const observer = processLog(logger, config);
+  // Nobody is told of them.
+  const records = new RecordStore(null, {}, () => {}, config.notifySocket !== null);
+  const places = { ...config, lanes, unread, observer, maxProcesses: PLACES };
   // In the daemon's own cgroup: those of the workload are frozen.
-  const processes = new ProcessTable(guest, WorkloadCgroups.create(null), {
-    ...config,
-    lanes,
-    unread,
-    observer,
-    maxProcesses: PLACES,
-  });
+  const processes = new ProcessTable(guest, WorkloadCgroups.create(null), places, records);
+  keepSettings({ guest, init, volumes, records });
   const [uploads, downloads] = [new Transfers(), new Transfers()];
   const app = new App(
     {
@@ -80,7 +72,7 @@ async function createUnderstudy(
       processes,
       uploads,
       downloads,
-      init: initWithoutEffects(config, guest, metadata),
+      init,
       streams: new StreamServer(unread),
       files: createFileServices(guest, { ...entries, gate, uploads }),
     },
@@ -93,85 +85,29 @@ async function createUnderstudy(
     },
   );
   await app.load();
-  const asResumed = () => {
-    guest.accessToken = null;
-    metadata.renew();
-  };
   const kill = () => {
-    metadata[Symbol.dispose]();
+    rehearsed[Symbol.dispose]();
     for (const process of processes.list()) process.kill();
   };
-  return { server: app.server, token, asResumed, kill, besides: () => besides(config) };
+  return {
+    ...{ server: app.server, token: randomUUID(), kill },
+    asResumed: () => rehearsed.renew(),
+    besides: () => besides(config),
+  };
 }
 
-/** Reads what is read after a resume, without effects: the metadata and the listening sockets. */
+/** Reads what is read after a resume, without effects: the metadata, the guest's address and the listening sockets. */
 async function besides({ metadataService }: Config): Promise<void> {
-  eachListeningSocket(await readListeningSockets('127.0.0.1'), () => {});
-  // Fails where there is no service.
-  if (metadataService)
-    await limited(METADATA_MS, NEVER, (signal) => readMetadata(metadataService, signal)).catch(() => {});
-}
-
-/** A reader of metadata whose service fails at once in every second round, and answers at once in the others. */
-class RehearsedMetadata implements Disposable {
-  #reader: MetadataReader | null = null;
-  /** Whether this is one of every second round. */
-  fails = false;
-
-  /** As after a pause: earlier reads no longer count. */
-  renew(): void {
-    this[Symbol.dispose]();
-    this.fails = !this.fails;
-    const read = async () => {
-      if (this.fails) throw new EnvdError('unavailable', 'the metadata service fails in this round');
-      return NO_METADATA;
-    };
-    const nothing = { onRead: async () => {}, onFailure: () => {} };
-    this.#reader = new MetadataReader({ isOptional: true, read, ...nothing });
-    this.#reader.forget();
-  }
-
-  check: MetadataReader['check'] = async (...call) => (await this.#reader?.check(...call)) ?? false;
-
-  refresh(): void {
-    this.#reader?.refresh();
-  }
-
-  /** It reads no longer. */
-  [Symbol.dispose](): void {
-    this.#reader?.[Symbol.dispose]();
-  }
-}
-
-/** Steps that authorise, thaw what is never frozen, and set the members of `guest`; the machine stays as it is. */
-function initWithoutEffects(config: Config, guest: Guest, metadata: RehearsedMetadata): Init {
-  const recordFile = join(config.runtimeDirectory, 'rehearsal.json');
-  const common = { recordFile, lock: new ExclusiveLock(), onWatchdog: () => {} };
-  const filesystemFreezer = new FilesystemFreezer({
-    ...common,
-    path: config.fsfreezePath,
-    ownDirectories: [],
-    gate: new WriteGate(),
-    onFrozen: () => {},
+  using forwards = new Forwards({
+    ...{ steering: null, steeringObstacle: null, maxPorts: 0 },
+    read: readListeningSockets,
+    address: async () => (await addressOfDefaultRoute()) ?? '127.0.0.1',
+    ownPort: () => 0,
+    isPaused: () => false,
+    onChange: () => {},
+    onFailure: () => {},
   });
-  return new Init(
-    initSteps({
-      guest,
-      trustStore: SYSTEM_TRUST_STORE,
-      hosts: { file: '', name: '' },
-      metadata: config.metadataService ? metadata : null,
-      freezer: new Freezer({ ...common, workload: [], hierarchy: null, obstacle: null }),
-      // In turn, as if it had to be thawed: one call waits for that, another for nothing.
-      filesystemFreezer: {
-        get mayBeFrozen() {
-          return metadata.fails;
-        },
-        release: () => filesystemFreezer.release(),
-      },
-      clock: { nowNs: () => wallClock.nowNs(), setNs: () => {} },
-      onClockError: () => {},
-      eventsVariable: '',
-      volumes: { mount: async () => {} },
-    }),
-  );
+  await forwards.look();
+  // Fails where there is no service.
+  if (metadataService) await limited(METADATA_MS, NEVER, metadataSource(metadataService)).catch(() => {});
 }

@@ -12,14 +12,16 @@ const ROUNDS = 30;
 const ROUNDS_BESIDES = 6;
 /** No round begins after this time, in milliseconds. */
 const ENOUGH_MS = 5000;
+/** How long the rehearsed pause takes, in milliseconds. */
+const PAUSE_MS = 10_000;
 /** Limit of a call, in milliseconds; the rehearsal ends there. */
 const CALL_LIMIT_MS = 1000;
 
 /** A second daemon within this one, whose calls have no effects and are neither logged nor counted. */
 export interface Understudy {
   readonly server: Server;
-  /** Forgets what the previous round has set, as after a resume. */
-  asResumed(): void;
+  /** Forgets what the previous round has set, and freezes what is thawed, as before a resume. */
+  asResumed(): Promise<void>;
   /** What its operations require. */
   readonly token: string;
   /** What the daemon does by itself after the first calls. */
@@ -58,8 +60,12 @@ export async function rehearse(
   connections.divert = (socket) => isOneOf(ours, socket) && understudy.server.emit('connection', socket);
   try {
     for (let round = 0; round < ROUNDS && performance.now() < enough; round++) {
-      understudy.asResumed();
-      const calls = firstCalls(understudy.token, round % 2 === 0 ? 'json' : 'binary');
+      await understudy.asResumed();
+      const calls = firstCalls(
+        understudy.token,
+        round % 2 === 0 ? 'json' : 'binary',
+        STARTS[round % STARTS.length],
+      );
       await connectAndCall(address, calls, ours, end);
       if (round % ROUNDS_BESIDES === 0) await understudy.besides().catch(() => {});
     }
@@ -72,12 +78,22 @@ export async function rehearse(
   }
 }
 
+/** What is started in turn: what is over before its start is told, and what its client waits for, and could write to. */
+const STARTS = [
+  { process: { cmd: '/bin/true', cwd: '/' }, stdin: false },
+  { process: { cmd: '/bin/true', cwd: '/' }, stdin: false },
+  { process: { cmd: '/bin/sleep', args: ['0.01'], envs: { NAME: 'value' } }, stdin: true },
+  { process: { cmd: '/bin/sleep', args: ['0.01'], envs: { NAME: 'value' } }, stdin: true },
+];
+
 /** The calls in the order in which they come after a resume, over one connection. `codec`: of streams. */
-function firstCalls(token: string, codec: Codec): Call[] {
+function firstCalls(token: string, codec: Codec, start: (typeof STARTS)[number] | undefined): Call[] {
   const stream = `application/connect+${codec === 'json' ? 'json' : 'proto'}`;
-  const settings = { accessToken: token, timestamp: new Date(), envVars: {}, defaultUser: 'root' };
-  const authorized = { 'x-access-token': token };
-  const typed = (type: string) => ({ ...authorized, 'content-type': type });
+  // Ahead, so that the clock would have to be set.
+  const timestamp = new Date(Date.now() + PAUSE_MS);
+  const settings = { accessToken: token, timestamp, envVars: {}, defaultUser: 'root' };
+  const authorized = { 'x-access-token': token, authorization: `Basic ${btoa('root:')}` };
+  const typed = (type: string) => ({ ...authorized, 'content-type': type, 'connect-timeout-ms': '60000' });
   const json = 'application/json';
   const post = (path: string, headers: OutgoingHttpHeaders, body: string | Buffer): Call => {
     return { method: 'POST', path, headers, body };
@@ -85,7 +101,7 @@ function firstCalls(token: string, codec: Codec): Call[] {
   return [
     { method: 'GET', path: '/health' },
     post('/init', { 'content-type': json }, JSON.stringify(settings)),
-    post('/process.Process/Start', typed(stream), startFrame({ cmd: '/bin/true', cwd: '/' }, codec)),
+    post('/process.Process/Start', typed(stream), startFrame(start ?? {}, codec)),
     post('/filesystem.Filesystem/Stat', typed(json), '{"path":"/"}'),
     { method: 'GET', path: '/files?path=/etc/passwd', headers: authorized },
   ];

@@ -14,5 +14,5 @@ const char* __ubsan_default_options(void) {
 
 // Node and libuv are not instrumented: what they do without calls of libc is not seen.
 const char* __tsan_default_options(void) {
-  return REPORTING "report_signal_unsafe=0:report_thread_leaks=0:ignore_noninstrumented_modules=1";
+  return REPORTING "report_signal_unsafe=0:report_thread_leaks=0:ignore_noninstrumented_modules=1:disable_coredump=0";
 }

@@ -16,18 +16,25 @@ export function kernelIsSince(major: number, minor: number): boolean {
   return ownMajor > major || (ownMajor === major && ownMinor >= minor);
 }
 
-/** The guest's wall clock, CLOCK_REALTIME, in nanoseconds since the epoch. */
-export const wallClock = {
-  /** Exact to the millisecond. */
+/** A wall clock, in nanoseconds since the epoch. */
+export class WallClock {
+  readonly #set: (seconds: bigint, nanoseconds: number) => void;
+
+  /** `set`: what sets it; that of the guest, CLOCK_REALTIME, throws EPERM without CAP_SYS_TIME, EINVAL for a time before the epoch. */
+  constructor(set = native.setRealtimeClock) {
+    this.#set = set;
+  }
+
+  /** The guest's, exact to the millisecond. */
   nowNs(): bigint {
     return BigInt(Date.now()) * 1_000_000n;
-  },
+  }
 
-  /** Throws EPERM without CAP_SYS_TIME, EINVAL for a time before the epoch. */
+  /** Throws the errors of what sets it. */
   setNs(timeNs: bigint): void {
-    native.setRealtimeClock(timeNs / SECOND, Number(timeNs % SECOND));
-  },
-};
+    this.#set(timeNs / SECOND, Number(timeNs % SECOND));
+  }
+}
 
 /**
  * Syncs and freezes the file system of the directory `path` (FIFREEZE): reads succeed, writes block until the thaw.

@@ -35,7 +35,8 @@ const MEMORY = 'memory';
  * of the messages has. Without a service manager nothing is kept.
  */
 export class RecordStore {
-  readonly #socket: string | null;
+  /** Whether records are kept. */
+  readonly isActive: boolean;
   readonly #writer: Writer;
   readonly #onFailure: (reason: string) => void;
   #failures = 0;
@@ -47,9 +48,17 @@ export class RecordStore {
   readonly #outbox: ManagerOutbox;
   #last = 0;
 
-  /** `socket`: of the service manager, or null. `onFailure`: told once when a record cannot be kept. */
-  constructor(socket: string | null, writer: Writer, onFailure: (reason: string) => void) {
-    this.#socket = socket;
+  /**
+   * `socket`: of the service manager, or null. `onFailure`: told once when a record cannot be kept. `isActive`: without a
+   * service manager records that are kept end with this program.
+   */
+  constructor(
+    socket: string | null,
+    writer: Writer,
+    onFailure: (reason: string) => void,
+    isActive = socket !== null,
+  ) {
+    this.isActive = isActive;
     this.#writer = writer;
     this.#onFailure = onFailure;
     this.#outbox = new ManagerOutbox(socket, this.#fail);
@@ -63,10 +72,6 @@ export class RecordStore {
   /** How often a record could not be kept, or the service manager not be reached. */
   get failures(): number {
     return this.#failures;
-  }
-
-  get isActive(): boolean {
-    return this.#socket !== null;
   }
 
   /** A record that is not kept before it is set. `key`: that of the record of an earlier program. */
@@ -118,7 +123,7 @@ export class RecordStore {
 
   /** Called by a record. Null when it cannot be kept, which is reported. */
   put(key: string, state: unknown, descriptors: NamedDescriptors, isLast: boolean): Removal | null {
-    if (this.#socket === null) return null;
+    if (!this.isActive) return null;
     const open = Object.entries(descriptors).filter((entry): entry is [string, number] => entry[1] !== null);
     const names = open.map(([name]) => name);
     const content: Content = { key, writer: this.#writer, at: this.#now(), names, state };

@@ -1,4 +1,4 @@
-import { chmod, chown, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, chown, readFile, rename, stat, unlink, writeFile } from 'node:fs/promises';
 import { isSystemError } from '../../base/errors.ts';
 
 /** The content of a small text file; null if it does not exist. Throws open(2)'s other errors. */
@@ -8,6 +8,15 @@ export async function readIfPresent(path: string): Promise<string | null> {
   } catch (error) {
     if (isSystemError(error, 'ENOENT')) return null;
     throw error;
+  }
+}
+
+/** Removes a file if it exists. Throws unlink(2)'s other errors. */
+export async function removeIfPresent(path: string): Promise<void> {
+  try {
+    await unlink(path);
+  } catch (error) {
+    if (!isSystemError(error, 'ENOENT')) throw error;
   }
 }
 
@@ -24,7 +33,7 @@ export async function replaceFile(path: string, content: string): Promise<void> 
     await chmod(stage, (status?.mode ?? 0o644) & 0o777);
     await rename(stage, path);
   } catch (error) {
-    await rm(stage, { force: true });
+    await removeIfPresent(stage);
     if (!isSystemError(error, 'EBUSY')) throw error;
     await writeFile(path, content);
   }

@@ -1,4 +1,4 @@
-import { create } from '@bufbuild/protobuf';
+import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import { EnvdError } from '../../base/errors.ts';
 import {
   type ProcessConfig as ConfigMessage,
@@ -40,8 +40,8 @@ interface Listed {
 const DEFAULT_SIZE: TerminalSize = { cols: 80, rows: 24 };
 
 /** The body of a request that starts a program. */
-export function startFrame(process: { readonly cmd: string; readonly cwd: string }, codec: Codec): Buffer {
-  return encodeFrame(StartRequestSchema, create(StartRequestSchema, { process, stdin: false }), codec);
+export function startFrame(request: MessageInitShape<typeof StartRequestSchema>, codec: Codec): Buffer {
+  return encodeFrame(StartRequestSchema, create(StartRequestSchema, request), codec);
 }
 
 export function configOf(message: ConfigMessage | undefined): ProcessConfig {

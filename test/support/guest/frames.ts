@@ -53,8 +53,12 @@ export function buildCounter(directory: string): string {
   return library;
 }
 
+/** The token of the platform's `/init`, which the daemon has from the boot on. */
+const TOKEN = 'secret';
+
 /** A daemon that has done calls, output, files and directories, `rounds` times. */
 export async function work(guest: Guest, rounds: number): Promise<void> {
+  await guest.init({ accessToken: TOKEN, timestamp: new Date() });
   for (let round = 0; round < rounds; round += 1) {
     for (let call = 0; call < 20; call += 1) await guest.process.list({});
     await guest.call('POST', `/files?path=/run/file-${round % 4}`, 'x'.repeat(4 << 20));
@@ -68,7 +72,7 @@ export async function work(guest: Guest, rounds: number): Promise<void> {
 export async function pauseAgain(snapshot: Snapshot, directory: string, pause: Pause): Promise<Snapshot> {
   await using machine = await Machine.fork(snapshot, directory);
   await machine.answers();
-  const guest = new Guest(machine.url);
+  const guest = new Guest(machine.url, TOKEN);
   // Where huge pages are disabled, a collapse only collects garbage and trims the heap.
   await guest.shell(`echo ${pause === 'collapsed' ? 'always' : 'never'} >${THP}`);
   await guest.call('POST', '/freeze?maxWaitMs=60000');
@@ -83,7 +87,7 @@ export async function pauseAgain(snapshot: Snapshot, directory: string, pause: P
 export async function pauseLeast(snapshot: Snapshot, directory: string): Promise<Snapshot> {
   await using machine = await Machine.fork(snapshot, directory);
   await machine.answers();
-  const guest = new Guest(machine.url);
+  const guest = new Guest(machine.url, TOKEN);
   for (const name of ['least-server.mjs', 'census.mjs']) {
     const program = readFileSync(new URL(name, import.meta.url), 'utf8');
     await guest.call('POST', `/files?path=/run/${name}`, program);
@@ -139,7 +143,7 @@ export async function measure(
   await machine.answers();
   const first = readFileSync(file);
   const guest = new Guest(machine.url);
-  await guest.init({ accessToken: 'secret', timestamp: new Date() });
+  await guest.init({ accessToken: TOKEN, timestamp: new Date() });
   const init = readFileSync(file);
   await subject.command(guest);
   const command = readFileSync(file);

@@ -6,7 +6,7 @@ import { Connections } from '../../../src/base/connections.ts';
 import { rehearse } from '../../../src/daemon/rehearsal.ts';
 
 const never = new AbortController().signal;
-const nobody = { token: 'x', asResumed: () => {}, besides: async () => {}, kill: () => {} };
+const nobody = { token: 'x', asResumed: async () => {}, besides: async () => {}, kill: () => {} };
 
 /** A server, not listening, and the requests that it has got. */
 function recorder(onRequest = () => {}) {
@@ -36,7 +36,7 @@ test('calls come over connections to the daemon, and only the understudy serves 
   let rounds = 0;
   const understudy = {
     ...{ server: second.server, token: 'x' },
-    asResumed: () => void rounds++,
+    asResumed: async () => void rounds++,
     besides: async () => void besides++,
     kill: () => void killed++,
   };

@@ -1,7 +1,7 @@
-import { mkdir, rm } from 'node:fs/promises';
+import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { SerialQueue } from '../../../base/exclusion.ts';
-import { readIfPresent, replaceFile } from '../../os/text-file.ts';
+import { readIfPresent, removeIfPresent, replaceFile } from '../../os/text-file.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { Metadata } from './metadata.ts';
 
@@ -38,7 +38,7 @@ export class Identity {
     await mkdir(this.#directory, { recursive: true, mode: 0o755 });
     for (const [name, value] of Object.entries(names)) {
       const path = join(this.#directory, name);
-      if (value === null) await rm(path, { force: true });
+      if (value === null) await removeIfPresent(path);
       else if ((await readIfPresent(path)) !== value) await replaceFile(path, value);
     }
   }

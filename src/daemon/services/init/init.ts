@@ -64,8 +64,8 @@ export interface InitResult {
   readonly stale: boolean;
 }
 
-/** Nobody, who does not go either. */
-const NOBODY: Caller = new AbortController();
+/** Of nobody, who does not go either. */
+const NEVER = new AbortController().signal;
 
 /**
  * The platform's call after each boot and resume. The platform gives up a call after 50 ms and repeats it until one
@@ -97,7 +97,7 @@ export class Init {
   async apply(
     request: InitRequest,
     report: InitReport = { freezeAudit: null },
-    caller = NOBODY,
+    caller: Caller = { signal: NEVER },
   ): Promise<InitResult> {
     const arrived = process.hrtime.bigint();
     const ageNs = () => process.hrtime.bigint() - arrived;

@@ -68,7 +68,7 @@ export class Forwards implements Disposable {
   constructor(options: ForwardsOptions) {
     this.#options = options;
     // Waits first: the daemon is still starting.
-    this.#looking = new Repeated(INTERVAL_MS, () => this.#look());
+    this.#looking = new Repeated(INTERVAL_MS, () => this.look());
   }
 
   /** The guest's address; null: unknown, and nothing is forwarded. */
@@ -104,21 +104,8 @@ export class Forwards implements Disposable {
     return ports.sort((a, b) => a.port - b.port);
   }
 
-  /** A resume comes next: looks later than the first calls after it. */
-  postpone(): void {
-    this.#looking.postpone();
-  }
-
-  [Symbol.dispose](): void {
-    this.#looking[Symbol.dispose]();
-    for (const forward of this.#forwards.values()) forward[Symbol.dispose]();
-    this.#forwards.clear();
-    this.#pipes[Symbol.dispose]();
-    this.#options.steering?.[Symbol.dispose]();
-  }
-
-  /** Returns when to look next. */
-  async #look(): Promise<number> {
+  /** Does now what it does at intervals. Resolves with the time until the next one, in milliseconds. */
+  async look(): Promise<number> {
     if (this.#options.isPaused()) return INTERVAL_MS;
     const before = process.threadCpuUsage();
     try {
@@ -130,6 +117,19 @@ export class Forwards implements Disposable {
     }
     const { user, system } = process.threadCpuUsage(before);
     return Math.max(INTERVAL_MS, (user + system) / 1000 / MOST_SHARE);
+  }
+
+  /** A resume comes next: looks later than the first calls after it. */
+  postpone(): void {
+    this.#looking.postpone();
+  }
+
+  [Symbol.dispose](): void {
+    this.#looking[Symbol.dispose]();
+    for (const forward of this.#forwards.values()) forward[Symbol.dispose]();
+    this.#forwards.clear();
+    this.#pipes[Symbol.dispose]();
+    this.#options.steering?.[Symbol.dispose]();
   }
 
   async #update(): Promise<void> {
