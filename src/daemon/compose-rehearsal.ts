@@ -64,6 +64,7 @@ async function createUnderstudy(
   // In the daemon's own cgroup: those of the workload are frozen.
   const processes = new ProcessTable(guest, WorkloadCgroups.create(null), places, records);
   keepSettings({ guest, init, volumes, records });
+  const streams = new StreamServer(unread);
   const [uploads, downloads] = [new Transfers(), new Transfers()];
   const app = new App(
     {
@@ -73,7 +74,7 @@ async function createUnderstudy(
       uploads,
       downloads,
       init,
-      streams: new StreamServer(unread),
+      streams,
       files: createFileServices(guest, { ...entries, gate, uploads }),
     },
     {
@@ -87,6 +88,7 @@ async function createUnderstudy(
   await app.load();
   const kill = () => {
     rehearsed[Symbol.dispose]();
+    streams.dropBuffers();
     for (const process of processes.list()) process.kill();
   };
   return {

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { Agent, type OutgoingHttpHeaders, request, type Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
@@ -91,7 +92,9 @@ function firstCalls(token: string, codec: Codec, start: (typeof STARTS)[number] 
   const stream = `application/connect+${codec === 'json' ? 'json' : 'proto'}`;
   // Ahead, so that the clock would have to be set.
   const timestamp = new Date(Date.now() + PAUSE_MS);
-  const settings = { accessToken: token, timestamp, envVars: {}, defaultUser: 'root' };
+  // Each time another life, of which the metadata are read.
+  const lifecycleID = randomUUID();
+  const settings = { accessToken: token, timestamp, lifecycleID, envVars: {}, defaultUser: 'root' };
   const authorized = { 'x-access-token': token, authorization: `Basic ${btoa('root:')}` };
   const typed = (type: string) => ({ ...authorized, 'content-type': type, 'connect-timeout-ms': '60000' });
   const json = 'application/json';
