@@ -35,7 +35,10 @@ export function buildRehearsedApp(config: Config, services: AppServices, options
   let understudy: Promise<Understudy> | null = null;
   const warmUp = async (signal: AbortSignal) => {
     understudy ??= createUnderstudy(config, services, options);
-    await rehearse(app.server, options.connections, await understudy, signal);
+    // An optimisation only: tried again at the next pause.
+    const ready = await understudy.catch(() => null);
+    if (ready) await rehearse(app.server, options.connections, ready, signal);
+    else understudy = null;
   };
   const app = new App(services, { ...options, warmUp });
   return app;

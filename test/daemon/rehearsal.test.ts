@@ -1,6 +1,14 @@
+import { existsSync, watch as fsWatch, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { expect, test } from 'vitest';
 import { connectTo, transcribe } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+
+/** Calls `told` with the names of changed entries of a directory. */
+function watchDirectory(path: string, told: (name: string) => void) {
+  const watcher = fsWatch(path, (_, name) => told(String(name)));
+  return { close: () => watcher.close(), [Symbol.dispose]: () => watcher.close() };
+}
 
 /** Figures that the rehearsal could change, without those of the collapse itself. */
 async function countsOf(daemon: TestDaemon): Promise<readonly string[]> {
@@ -34,6 +42,22 @@ test('a collapse rehearses calls without effects, unseen', async () => {
     KEPT: 'yes',
   });
   expect((await fetch(`${daemon.url}/envs`)).status).toBe(401);
+});
+
+test('a rehearsal that cannot begin fails no collapse, and one leaves nothing behind', async () => {
+  await using daemon = await startDaemon();
+  const directory = join(daemon.scratch, 'run/rehearsal');
+  const collapse = async () => (await fetch(`${daemon.url}/collapse`, { method: 'POST' })).status;
+  mkdirSync(dirname(directory), { recursive: true });
+  writeFileSync(directory, 'in its place');
+  expect([await collapse(), await collapse()]).toEqual([200, 200]);
+  rmSync(directory);
+  const made = new Set<string>();
+  using watch = watchDirectory(dirname(directory), (name) => made.add(name));
+  expect(await collapse()).toBe(200);
+  await expect.poll(() => made).toContain('rehearsal');
+  watch.close();
+  expect(existsSync(directory)).toBe(false);
 });
 
 test('clients are served during a collapse, and see only their own', async () => {
