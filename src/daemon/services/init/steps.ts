@@ -72,8 +72,8 @@ function quickSteps(dependencies: InitDependencies): QuickStep[] {
     unlessStale('environment', ({ request: { environment, hyperloopIP } }) => {
       if (environment !== null) guest.environment = environment;
       // Another address is refused by the hosts entry.
-      if (isIP(hyperloopIP ?? '') !== 0)
-        guest.changeOwnVariables({ [dependencies.eventsVariable]: urlOf(hyperloopIP ?? '') });
+      if (hyperloopIP !== null && isIP(hyperloopIP) !== 0)
+        guest.changeOwnVariables({ [dependencies.eventsVariable]: urlOf(hyperloopIP) });
     }),
     // A request without a token opens every operation.
     unlessStale('token', ({ request }) => {
