@@ -10,7 +10,6 @@ import {
   statfsSync,
   writeSync,
 } from 'node:fs';
-import { rmdir } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { EnvdError, isSystemError } from '../../base/errors.ts';
 import { SIGKILL, signalProcess } from './signals.ts';
@@ -235,19 +234,6 @@ export class Cgroup {
       closeSync(descriptor);
     }
   }
-}
-
-/** Removes cgroups without blocking the event loop; resolves with those that still have processes or children. */
-export async function removeCgroups(paths: readonly string[]): Promise<readonly string[]> {
-  const left = await Promise.all(paths.map(async (path) => ((await isRemoved(path)) ? [] : [path])));
-  return left.flat();
-}
-
-async function isRemoved(path: string): Promise<boolean> {
-  return rmdir(path).then(
-    () => true,
-    (error) => isSystemError(error, 'ENOENT'),
-  );
 }
 
 function words(text: string): string[] {

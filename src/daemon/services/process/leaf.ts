@@ -1,5 +1,6 @@
 import { isSystemError } from '../../../base/errors.ts';
-import { Cgroup, type CpuTime, removeCgroups } from '../../os/cgroup2.ts';
+import { Cgroup, type CpuTime } from '../../os/cgroup2.ts';
+import { removeCgroups } from '../../os/remove-cgroups.ts';
 import { relationsOf } from '../../os/signals.ts';
 
 /**
