@@ -55,10 +55,10 @@ export function createInit(
   },
 ): InitParts {
   const { freezer, filesystemFreezer } = others;
-  const isPaused = whilePaused({ lock, freezer, filesystemFreezer });
+  const isPaused = pausedBy({ lock, freezer, filesystemFreezer });
   const refresh = () => metadata?.refresh();
   const collector = createLogCollector(config, { queue: log.queue, logger, isPaused, refresh });
-  const metadata = metadataOf(config, others.guest, logger, collector);
+  const metadata = metadataReaderOf(config, others.guest, logger, collector);
   // After a resume they may belong to another sandbox.
   lock.onAcquire = () => {
     metadata?.forget();
@@ -86,12 +86,12 @@ export function identityDirectory({ namePrefix }: Config): string {
   return `/run/${namePrefix}`;
 }
 
-/** Whether a pause is being prepared, or a resume has not been told of yet. */
-export function whilePaused({ lock, freezer, filesystemFreezer }: Pausing): () => boolean {
+/** Returns what tells whether a pause is being prepared, or something is still frozen after one. */
+export function pausedBy({ lock, freezer, filesystemFreezer }: Pausing): () => boolean {
   return () => lock.isHeld || freezer.active || filesystemFreezer.active;
 }
 
-function metadataOf(
+function metadataReaderOf(
   config: Config,
   guest: Guest,
   logger: Logger,

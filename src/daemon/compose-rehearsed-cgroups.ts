@@ -47,8 +47,9 @@ export class RehearsedCgroups implements Disposable {
     await this.freezer.freeze({ mode, maxCgroups: 8, maxWaitMs: 0 }, NEVER);
     this.#leaves.existing(this.#workload.path).usage(false);
     const leaf = this.#leaves.create(this.#workload);
-    // It was never made.
-    if (leaf.path) leaf.release();
+    // As a start does. The directory was never made, so that its removal has nothing to do.
+    void leaf.path;
+    leaf.release();
   }
 
   /** Removes the directory; `renew` makes it anew. */

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { EnvdError } from '../base/errors.ts';
 import { ExclusiveLock } from '../base/exclusion.ts';
-import { createMetadataReader, whilePaused } from './compose-init.ts';
+import { createMetadataReader, pausedBy } from './compose-init.ts';
 import { createLogCollector } from './compose-log.ts';
 import { RehearsedCgroups } from './compose-rehearsed-cgroups.ts';
 import type { Config } from './config.ts';
@@ -63,7 +63,7 @@ export class RehearsedInit implements Disposable {
     // Nothing is ever sent.
     this.#collector = createLogCollector(
       { logCollector: 'off', metadataService: url },
-      { queue: new LogQueue(0), logger, isPaused: whilePaused(pause), refresh: () => {} },
+      { queue: new LogQueue(0), logger, isPaused: pausedBy(pause), refresh: () => {} },
     );
     this.volumes = new Volumes(SYSTEM_TOOLS, join(runtimeDirectory, 'volumes'), lanes);
     this.init = new Init(

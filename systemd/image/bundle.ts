@@ -38,19 +38,17 @@ export async function bundle(entry: string, unused: readonly string[] = []): Pro
  * server's start, and 7 MiB (docs/decisions/050-memory-when-idle.md).
  */
 const LATER = new Set([
-  ...[
-    'assert',
-    'child_process',
-    'crypto',
-    'dns',
-    'http2',
-    'https',
-    'tty',
-    'v8',
-    'vm',
-    'worker_threads',
-    'zlib',
-  ],
+  'assert',
+  'child_process',
+  'crypto',
+  'dns',
+  'http2',
+  'https',
+  'tty',
+  'v8',
+  'vm',
+  'worker_threads',
+  'zlib',
 ]);
 /** What calling the module does, unless it is to load it and call that: an assertion that holds needs nothing. */
 const CALLED: Readonly<Record<string, string>> = {

@@ -1,14 +1,8 @@
-import { existsSync, watch as fsWatch, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, rmSync, watch, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
 import { connectTo, transcribe } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
-
-/** Calls `told` with the names of changed entries of a directory. */
-function watchDirectory(path: string, told: (name: string) => void) {
-  const watcher = fsWatch(path, (_, name) => told(String(name)));
-  return { close: () => watcher.close(), [Symbol.dispose]: () => watcher.close() };
-}
 
 /** Figures that the rehearsal could change, without those of the collapse itself. */
 async function countsOf(daemon: TestDaemon): Promise<readonly string[]> {
@@ -53,10 +47,10 @@ test('a rehearsal that cannot begin fails no collapse, and one leaves nothing be
   expect([await collapse(), await collapse()]).toEqual([200, 200]);
   rmSync(directory);
   const made = new Set<string>();
-  using watch = watchDirectory(dirname(directory), (name) => made.add(name));
+  const watcher = watch(dirname(directory), (_, name) => made.add(String(name)));
+  onTestFinished(() => watcher.close());
   expect(await collapse()).toBe(200);
   await expect.poll(() => made).toContain('rehearsal');
-  watch.close();
   expect(existsSync(directory)).toBe(false);
 });
 
