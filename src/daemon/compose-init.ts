@@ -115,7 +115,7 @@ export function metadataSource(url: URL): (signal: AbortSignal) => Promise<Metad
 /** Where metadata come from, and who is told of them. */
 interface MetadataParts {
   readonly isOptional: boolean;
-  readonly identity: Identity;
+  readonly identity: Pick<Identity, 'publish'>;
   readonly collector: LogCollector | null;
   /** Null: it is the guest's own affair. */
   readonly route: Pick<MetadataRoute, 'learnBy' | 'repair'> | null;

@@ -89,10 +89,10 @@ async function createUnderstudy(
     },
   );
   await app.load();
-  const kill = () => {
-    rehearsed[Symbol.dispose]();
-    streams.dropBuffers();
+  const kill = async () => {
     for (const process of processes.list()) process.kill();
+    streams.dropBuffers();
+    await rehearsed[Symbol.asyncDispose]();
   };
   return {
     ...{ server: app.server, token: randomUUID(), kill },

@@ -17,7 +17,7 @@ import type { Guest } from './services/guest/guest.ts';
 import { SYSTEM_TRUST_STORE } from './services/init/ca-bundle.ts';
 import { Identity } from './services/init/identity.ts';
 import { Init } from './services/init/init.ts';
-import { NO_METADATA } from './services/init/metadata.ts';
+import { type Metadata, NO_METADATA } from './services/init/metadata.ts';
 import type { MetadataReader } from './services/init/metadata-reader.ts';
 import { MetadataRoute } from './services/init/metadata-route.ts';
 import { initSteps } from './services/init/steps.ts';
@@ -35,7 +35,7 @@ interface Parts {
  * stays as it is. Rounds are of two kinds in turn: of a metadata service that answers at once, after a freeze of the workload; and
  * of one that fails at once, after a freeze of everything.
  */
-export class RehearsedInit implements Disposable {
+export class RehearsedInit implements AsyncDisposable {
   readonly init: Init;
   readonly volumes: Volumes;
   readonly #config: Config;
@@ -47,6 +47,8 @@ export class RehearsedInit implements Disposable {
   readonly #cgroups: RehearsedCgroups;
   #metadata: MetadataReader | null = null;
   #isSecond = false;
+  /** What is being written; null: nothing is to be written any more. */
+  #published: Promise<void> | null = null;
 
   constructor(config: Config, { guest, lanes, logger }: Parts) {
     const { metadataService: url, runtimeDirectory } = config;
@@ -88,12 +90,17 @@ export class RehearsedInit implements Disposable {
     this.#metadata?.[Symbol.dispose]();
     this.#isSecond = !this.#isSecond;
     this.#guest.accessToken = null;
+    this.#published ??= Promise.resolve();
     if (this.#config.metadataService) this.#readAnew();
     await this.#cgroups.renew(this.#isSecond);
   }
 
-  [Symbol.dispose](): void {
+  /** Removes all files; `renew` makes them anew. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    const published = this.#published;
+    this.#published = null;
     this.#metadata?.[Symbol.dispose]();
+    await published;
     this.#cgroups[Symbol.dispose]();
   }
 
@@ -101,7 +108,7 @@ export class RehearsedInit implements Disposable {
     const route = this.#route;
     this.#metadata = createMetadataReader({
       isOptional: true,
-      identity: this.#identity,
+      identity: { publish: (metadata) => this.#publish(metadata) },
       collector: this.#collector,
       // Nothing is wrong with it.
       route: route && { learnBy: (read) => route.learnBy(read), repair: async () => null },
@@ -112,6 +119,13 @@ export class RehearsedInit implements Disposable {
       },
     });
     this.#metadata.forget();
+  }
+
+  async #publish(metadata: Pick<Metadata, 'sandboxID' | 'templateID'>): Promise<void> {
+    if (this.#published === null) return;
+    const published = this.#identity.publish(metadata);
+    this.#published = published.catch(() => {});
+    await published;
   }
 
   /** In turn as if it had to be thawed: one call waits for that, another for nothing. */

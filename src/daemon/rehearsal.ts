@@ -27,8 +27,8 @@ export interface Understudy {
   readonly token: string;
   /** What the daemon does by itself after the first calls. */
   besides(): Promise<void>;
-  /** Ends what is left of its processes. */
-  kill(): void;
+  /** Ends what is left of its processes, and removes its files. */
+  kill(): Promise<void>;
 }
 
 /** A call of the platform or of a client. */
@@ -75,7 +75,7 @@ export async function rehearse(
   } finally {
     removeListener();
     connections.divert = null;
-    understudy.kill();
+    await understudy.kill();
   }
 }
 

@@ -225,7 +225,7 @@ export class Cgroup {
     return readFileSync(`${this.path}/${file}`, 'utf8');
   }
 
-  /** A missing one is ENOENT. Each /init thaws: the three calls are a third of the functions of `writeFileSync`. */
+  /** A missing one is ENOENT. Each /init thaws: these call fewer functions of Node's than `writeFileSync`. */
   #write(file: string, value: string): void {
     const descriptor = openSync(`${this.path}/${file}`, constants.O_WRONLY);
     try {

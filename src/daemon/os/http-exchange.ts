@@ -8,8 +8,8 @@ const MAX_RESPONSE = 64 * 1024;
 /**
  * Sends one request without a body to a service of the platform, on a new connection: a kept-alive one does not survive
  * a pause. Resolves with the text of the response. Throws for any status but 200, for a response longer than 65,536
- * characters, connection errors, and the reason of `signal`. It is done at each resume: without an agent, Node's `signal`
- * and an iterator, which are a third of what Node does for it.
+ * characters, connection errors, and the reason of `signal`. It is done at each resume: so without an agent, Node's
+ * `signal` and an iterator, whose functions would be called for it.
  */
 export function exchange(
   url: URL,

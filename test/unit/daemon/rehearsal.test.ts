@@ -6,7 +6,7 @@ import { Connections } from '../../../src/base/connections.ts';
 import { rehearse } from '../../../src/daemon/rehearsal.ts';
 
 const never = new AbortController().signal;
-const nobody = { token: 'x', asResumed: async () => {}, besides: async () => {}, kill: () => {} };
+const nobody = { token: 'x', asResumed: async () => {}, besides: async () => {}, kill: async () => {} };
 
 /** A server, not listening, and the requests that it has got. */
 function recorder(onRequest = () => {}) {
@@ -38,7 +38,7 @@ test('calls come over connections to the daemon, and only the understudy serves 
     ...{ server: second.server, token: 'x' },
     asResumed: async () => void rounds++,
     besides: async () => void besides++,
-    kill: () => void killed++,
+    kill: async () => void killed++,
   };
   await rehearse(daemon.server, daemon.connections, understudy, never);
   const called = ['/init', '/process.Process/Start', '/filesystem.Filesystem/Stat'].map(
