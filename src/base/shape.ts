@@ -101,11 +101,14 @@ export function object<M extends Members>(members: M): Shape<ValuesOf<M>> {
     },
     read(value, name) {
       const given = asRecord(value, name);
-      const memberOf = (member: string) => (Object.hasOwn(given, member) ? given[member] : undefined);
       const within = name === '' ? '' : `${name}.`;
-      return Object.fromEntries(
-        entries.map(([member, shape]): unknown[] => [member, shape.read(memberOf(member), within + member)]),
-      );
+      const values: Record<string, unknown> = {};
+      for (const [member, shape] of entries)
+        values[member] = shape.read(
+          Object.hasOwn(given, member) ? given[member] : undefined,
+          within + member,
+        );
+      return values as ValuesOf<M>;
     },
   };
 }

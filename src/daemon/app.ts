@@ -6,6 +6,7 @@ import { CallTally } from '../base/call-tally.ts';
 import { clientErrorHandler, refuseExpectation } from '../base/client-errors.ts';
 import { INTERFACE_VERSION } from '../base/version.ts';
 import { CallLog } from './calls/call-log.ts';
+import { EarlyBodies } from './calls/early-bodies.ts';
 import { DirectCalls } from './direct-calls.ts';
 import { DIRECT_HEAD, FILE_HEAD } from './heads.ts';
 import { InitCalls } from './rest/init-calls.ts';
@@ -107,7 +108,7 @@ export class App {
 
 function callParts(services: AppServices, options: AppOptions): CallParts {
   const { requests, unread, shutdown, logger } = options;
-  const shared = { shutdown: new AbortRelay(shutdown), requests, unread };
+  const shared = { shutdown: new AbortRelay(shutdown), requests, unread, bodies: new EarlyBodies() };
   const tally = new CallTally();
   const calls = new CallLog(logger, shared, tally, services.downloads);
   const init = new InitCalls(services.init, INTERFACE_VERSION, logger);

@@ -58,10 +58,13 @@ export class DirectCalls {
     const { shutdown } = this.#options.shared;
     if (hostFault(request) !== null || shutdown.signal.aborted) return false;
     return method === 'POST'
-      ? this.#serveUnary(request, response) ||
-          this.#serveStream(request, response) ||
-          this.#serveInit(request, response)
+      ? this.#servePost(request, response)
       : method === 'GET' && this.#serveGet(request, response);
+  }
+
+  #servePost(request: IncomingMessage, response: ServerResponse): boolean {
+    if (request.url === '/init') return this.#serveInit(request, response);
+    return this.#serveUnary(request, response) || this.#serveStream(request, response);
   }
 
   #serveGet(request: IncomingMessage, response: ServerResponse): boolean {
@@ -84,7 +87,7 @@ export class DirectCalls {
   #serveInit(request: IncomingMessage, response: ServerResponse): boolean {
     const { calls, head, init } = this.#options;
     const { 'transfer-encoding': coding = 'chunked' } = request.headers;
-    if (request.url !== '/init' || coding !== 'chunked') return false;
+    if (coding !== 'chunked') return false;
     void init.serve(calls.begin('POST /init', request, response), withIds(head, request));
     return true;
   }

@@ -4,6 +4,7 @@ import type { AbortListener, AbortRelay } from '../../base/abort.ts';
 import { freeAll } from '../../base/buffers.ts';
 import { EnvdError } from '../../base/errors.ts';
 import type { Kept, Unread } from '../../base/unread.ts';
+import type { EarlyBodies } from './early-bodies.ts';
 import type { Subject } from './subject.ts';
 
 /** Limits that all calls share. */
@@ -13,6 +14,7 @@ export interface SharedLimits {
   readonly requests: Unread;
   /** Bounds output that clients have not read. */
   readonly unread: Unread;
+  readonly bodies: EarlyBodies;
 }
 
 /** Smaller requests are not counted: their sum is bounded by the number of connections. */

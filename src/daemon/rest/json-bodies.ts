@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { EnvdError, HttpError } from '../../base/errors.ts';
-import { type JsonLimits, JsonScanner } from './json-scanner.ts';
+import { EarlyBodies } from '../calls/early-bodies.ts';
+import { type JsonLimits, JsonScanner, mayExceed } from './json-scanner.ts';
 import { endUnlessComplete } from './requests.ts';
 
 /** Maximum number of bodies in flight. */
@@ -15,6 +16,7 @@ const LINGER = { milliseconds: 1000, bytes: 16 * 1024 * 1024 };
  */
 export class JsonBodies {
   readonly #limits: JsonLimits;
+  readonly #early = new EarlyBodies();
   /** A function for each body in flight that refuses it, the oldest first. */
   readonly #open = new Set<(reason: HttpError) => void>();
 
@@ -28,14 +30,21 @@ export class JsonBodies {
    */
   async read(request: IncomingMessage, response: ServerResponse): Promise<unknown> {
     try {
-      return parse(await this.#receive(request));
+      const early = await this.#early.read(request);
+      return parse(early === null ? await this.#receive(request) : this.#textOf(early));
     } finally {
       if (!request.complete) endUnlessComplete(request, response, LINGER);
     }
   }
 
+  #textOf(body: Buffer): string {
+    if (mayExceed(this.#limits, body.length)) new JsonScanner(this.#limits).add(body);
+    return body.toString();
+  }
+
   #receive(request: IncomingMessage): Promise<string> {
     const { promise, resolve, reject } = Promise.withResolvers<string>();
+    if (request.destroyed) reject(interrupted());
     const text = new BoundedText(this.#limits);
     const refuse = (reason: unknown) => {
       request.off('data', take).resume();
@@ -53,8 +62,7 @@ export class JsonBodies {
     request.on('data', take);
     request.once('end', () => resolve(text.toString()));
     request.once('close', () => {
-      if (!request.readableEnded)
-        reject(new EnvdError('aborted', 'request ended before its body was complete'));
+      if (!request.readableEnded) reject(interrupted());
     });
     return promise.finally(() => {
       clearTimeout(timer);
@@ -72,6 +80,10 @@ export class JsonBodies {
     }
     this.#open.add(refuse);
   }
+}
+
+function interrupted(): EnvdError {
+  return new EnvdError('aborted', 'request ended before its body was complete');
 }
 
 function tooSlow(): HttpError {

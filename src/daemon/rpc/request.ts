@@ -79,7 +79,16 @@ const PIECE_BYTES = 256;
  * Reads the whole body; `call` counts its bytes, and frees them when it is aborted. Throws the reason of the abort,
  * `resource_exhausted` when the body is larger than `limit`, `aborted` when the client disconnects.
  */
-export function readBody(call: CallScope, limit: number): Promise<Buffer> {
+export async function readBody(call: CallScope, limit: number): Promise<Buffer> {
+  const body = await call.shared.bodies.read(call.request);
+  call.throwIfAborted();
+  if (body === null) return receiveBody(call, limit);
+  if (body.length > limit) throw tooLarge(limit);
+  call.hold(body.length);
+  return body;
+}
+
+function receiveBody(call: CallScope, limit: number): Promise<Buffer> {
   const { request } = call;
   const { promise, resolve, reject } = call.pending<Buffer>();
   const pieces: Buffer[] = [];

@@ -6,7 +6,6 @@ import { gzipSync } from 'node:zlib';
 import { create, fromBinary, fromJsonString } from '@bufbuild/protobuf';
 import { createConnectRouter } from '@connectrpc/connect';
 import { expect, onTestFinished, test } from 'vitest';
-import { AbortRelay } from '../../../../src/base/abort.ts';
 import { Unread } from '../../../../src/base/unread.ts';
 import { CallScope } from '../../../../src/daemon/calls/call-scope.ts';
 import { ENVELOPE_BYTES, frameOf } from '../../../../src/daemon/rpc/codec.ts';
@@ -17,6 +16,7 @@ import {
 } from '../../../../src/daemon/rpc/connect-node.ts';
 import { unaryRoute } from '../../../../src/daemon/rpc/connect-unary.ts';
 import { type ListResponse, ListResponseSchema, Process } from '../../../../src/gen/process/process_pb.js';
+import { sharedLimits } from '../../../support/calls.ts';
 
 /** More than ten slices. */
 const PROCESSES = Array.from({ length: 1000 }, (_, pid) => ({
@@ -48,8 +48,7 @@ async function serveList(): Promise<{ readonly port: number; readonly turns: () 
   list.register(router, { interceptors: [translateErrors] });
   const [handler] = router.handlers;
   if (!handler) throw new Error('no handler');
-  const limits = { shutdown: new AbortRelay(new AbortController().signal) };
-  const shared = { ...limits, requests: new Unread(1e9), unread: new Unread(1e9) };
+  const shared = sharedLimits(new Unread(1e9));
   const server = createServer((request, response) => {
     const writeHead = response.writeHead.bind(response);
     response.writeHead = ((...head: Parameters<typeof writeHead>) => {
