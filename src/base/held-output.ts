@@ -40,8 +40,11 @@ export class HeldOutput {
     this.#nextWaitMs = 0;
   }
 
-  /** Makes the next line, and what comes meanwhile, wait for this time. */
+  /** Writes what waits, and makes the next line, and what comes meanwhile, wait for this time. */
   delayNext(milliseconds: number): void {
+    if (this.#timer) clearTimeout(this.#timer);
+    // V8 has its code then, and need not compile it when that time is over: after a resume.
+    this.#expire();
     this.#nextWaitMs = milliseconds;
   }
 
@@ -69,9 +72,11 @@ export class HeldOutput {
   }
 
   #flushAfter(milliseconds: number): void {
-    this.#timer = setTimeout(() => {
-      this.#timer = null;
-      this.flush();
-    }, milliseconds);
+    this.#timer = setTimeout(this.#expire, milliseconds);
   }
+
+  readonly #expire = (): void => {
+    this.#timer = null;
+    this.flush();
+  };
 }

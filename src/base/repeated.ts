@@ -35,12 +35,13 @@ export class Repeated implements Disposable {
   }
 
   #wait(milliseconds: number): void {
-    this.#timer = setTimeout(() => void this.#run(), milliseconds).unref();
+    this.#timer = setTimeout(this.#run, milliseconds).unref();
   }
 
-  async #run(): Promise<void> {
+  /** The timer's own function, so that a rehearsal calls all that a timer does. */
+  readonly #run = async (): Promise<void> => {
     this.#timer = null;
     const milliseconds = await this.#work();
     if (!this.#isOver) this.#wait(milliseconds);
-  }
+  };
 }

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import pino from 'pino';
 import { limited } from '../base/abort.ts';
 import { Connections } from '../base/connections.ts';
+import { Repeated } from '../base/repeated.ts';
 import { Transfers } from '../base/tally.ts';
 import { App, type AppOptions, type AppServices } from './app.ts';
 import { keepSettings } from './compose-handover.ts';
@@ -103,6 +104,8 @@ async function createUnderstudy(
 
 /** Reads what is read after a resume, without effects: the metadata, the guest's address and the listening sockets. */
 async function besides({ metadataService }: Config): Promise<void> {
+  // What waits for the next look: its timer may not expire before the pause.
+  using _ = new Repeated(null, async () => METADATA_MS);
   using forwards = new Forwards({
     ...{ steering: null, steeringObstacle: null, maxPorts: 0 },
     read: readListeningSockets,

@@ -139,7 +139,7 @@ function createStop(daemon: Stopped): Pick<Daemon, 'stop' | 'stopWaitsFor'> {
     shutdown.abort(stopping.signal.reason);
     step = 'the thaw';
     await daemon.filesystemFreezer.release();
-    await daemon.freezer.thaw();
+    daemon.freezer.thaw();
     step = 'processes';
     if (action === 'end') await daemon.processes.stop();
     else daemon.processes.handOver();

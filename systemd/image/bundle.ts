@@ -90,11 +90,14 @@ function laterModule(name: string): string {
     const later = (find) =>
       function (...args) { return new.target ? Reflect.construct(find(), args) : Reflect.apply(find(), this, args); };
     const members = {
-      get(_, member) {
+      get(_, member, reader) {
         if (member === '__esModule') return undefined;
         if (member in known) return known[member];
         ${functions ? `if (/${functions}/.test(String(member)) && !loaded) return later(() => load()[member]);` : ''}
-        return load()[member];
+        const value = load()[member];
+        // Read without this function from now on.
+        Reflect.defineProperty(reader, member, { value });
+        return value;
       },
     };
     module.exports = Object.setPrototypeOf(${CALLED[name] ?? 'later(load)'}, new Proxy({}, members));`;

@@ -13,7 +13,7 @@ export function initDependencies(own: Partial<InitDependencies> = {}): InitDepen
   return {
     guest: new Guest(testUsers(directory)),
     metadata: null,
-    freezer: { audit: () => null, reported: () => {}, thaw: async () => {} },
+    freezer: { audit: () => null, reported: () => {}, thaw: () => {} },
     filesystemFreezer: { mayBeFrozen: true, release: async () => {} },
     onClockError: () => {},
     clock: { nowNs: () => 0n, setNs: () => {} },

@@ -19,7 +19,7 @@ export function freezeRoutes(app: FastifyInstance, freezer: Freezer): void {
       return wanted.maxWaitMs > 0 ? reply.send(statistics) : reply.code(204).send();
     });
     scope.post('/unfreeze', async (_request, reply) => {
-      await freezer.thaw();
+      freezer.thaw();
       return reply.code(204).send();
     });
     done();

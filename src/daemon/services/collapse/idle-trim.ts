@@ -35,7 +35,7 @@ export class IdleTrim implements Disposable {
     this.#collapser = collapser;
     collapser.onCollapsed.push(() => this.#restart());
     this.#isPaused = isPaused;
-    this.#timer = setInterval(() => this.#look(), INTERVAL_MS).unref();
+    this.#timer = setInterval(this.#look, INTERVAL_MS).unref();
   }
 
   [Symbol.dispose](): void {
@@ -52,7 +52,8 @@ export class IdleTrim implements Disposable {
     this.#idleLooks = 0;
   }
 
-  #look(): void {
+  /** The timer's own function: a collapse calls it, so that it need not be compiled after a resume. */
+  readonly #look = (): void => {
     const now = workedMs();
     const worked = now - this.#previous;
     this.#previous = now;
@@ -65,7 +66,7 @@ export class IdleTrim implements Disposable {
     // Most code of the start never runs again; that of calls does, and a pause without a collapse may come next.
     this.#collapser.trim(this.#isFirst);
     this.#isFirst = false;
-  }
+  };
 }
 
 /** CPU time of the main thread so far, in milliseconds. */

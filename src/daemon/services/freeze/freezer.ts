@@ -131,14 +131,25 @@ export class Freezer implements Disposable {
    * Thaws what this daemon, or a previous one that died, has frozen; ends the wait of a freeze in progress. Cgroups
    * that the guest itself has frozen stay frozen. Throws `internal` when a cgroup cannot be thawed.
    */
-  async thaw(): Promise<void> {
-    this.#thaw();
+  thaw(): void {
+    this.#wait?.abort(new EnvdError('aborted', 'wait for the freeze was cancelled'));
+    if (this.active) debug('freeze', 'thawing', () => ({ cgroups: this.#frozen.size }));
+    const failures = thawAll(this.#frozen.values());
+    this.#frozen.clear();
+    if (failures.length === 0) this.#audited = null;
+    for (const { cgroup } of failures) this.#frozen.set(cgroup.path, cgroup);
+    this.#writeRecord();
+    if (!this.active) this.#watchdog.disarm();
+    const [first] = failures;
+    if (!first) return;
+    const text = `cannot thaw cgroup '${first.cgroup.path}': ${messageOf(first.error)}`;
+    throw new EnvdError('internal', text, { cause: first.error });
   }
 
   /** Thaws everything. */
   [Symbol.dispose](): void {
     this.#watchdog.disarm();
-    this.#thaw();
+    this.thaw();
     this.#watchdog.disarm();
   }
 
@@ -216,24 +227,9 @@ export class Freezer implements Disposable {
     this.#record.write([...this.#frozen.keys()].filter((path) => !own.has(path)));
   }
 
-  #thaw(): void {
-    this.#wait?.abort(new EnvdError('aborted', 'wait for the freeze was cancelled'));
-    if (this.active) debug('freeze', 'thawing', () => ({ cgroups: this.#frozen.size }));
-    const failures = thawAll(this.#frozen.values());
-    this.#frozen.clear();
-    if (failures.length === 0) this.#audited = null;
-    for (const { cgroup } of failures) this.#frozen.set(cgroup.path, cgroup);
-    this.#writeRecord();
-    if (!this.active) this.#watchdog.disarm();
-    const [first] = failures;
-    if (!first) return;
-    const text = `cannot thaw cgroup '${first.cgroup.path}': ${messageOf(first.error)}`;
-    throw new EnvdError('internal', text, { cause: first.error });
-  }
-
   #expire(): void {
     try {
-      this.#thaw();
+      this.thaw();
       this.watchdogThaws++;
       this.#options.onWatchdog(null);
     } catch (error) {

@@ -66,19 +66,19 @@ export const INIT_REQUEST = mapped(
 );
 
 /** RFC 3339, section 5.6: `2026-01-31T12:00:00.123456789Z`, or with an offset in place of the `Z`. */
-const RFC3339 = /^(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d+))?(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))$/;
+const RFC3339 =
+  /^(\d{4}-\d\d-(\d\d))[Tt](\d\d:\d\d:\d\d)(?:\.(\d+))?(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))$/;
 
 /**
  * Nanoseconds since the epoch; further digits are truncated. Throws `invalid_argument` that names the member, also for
  * a leap second, which Unix time cannot represent.
  */
 function parseTimestamp(written: string, member: string): bigint {
-  const [, date, time, fraction = '', sign, hours = '0', minutes = '0'] = RFC3339.exec(written) ?? [];
-  const local = Date.parse(`${date}T${time}Z`);
-  // Date.parse accepts 30 February as 2 March.
-  if (Number.isNaN(local) || !new Date(local).toISOString().startsWith(`${date}T${time}`)) {
-    throw invalid(member, `an RFC 3339 time: '${written}'`);
-  }
+  const [, date, day, time, fraction = '', sign, hours = '0', minutes = '0'] = RFC3339.exec(written) ?? [];
+  const local = new Date(`${date}T${time}Z`);
+  // Date takes 30 February as 2 March, and 24:00 as the next day.
+  if (local.getUTCDate() !== Number(day)) throw invalid(member, `an RFC 3339 time: '${written}'`);
   const offset = (sign === '-' ? -1 : 1) * (Number(hours) * 60 + Number(minutes)) * 60_000;
-  return BigInt(local - offset) * 1_000_000n + BigInt(fraction.padEnd(9, '0').slice(0, 9));
+  const nanoseconds = Number(fraction.padEnd(9, '0').slice(0, 9));
+  return BigInt(local.getTime() - offset) * 1_000_000n + BigInt(nanoseconds);
 }

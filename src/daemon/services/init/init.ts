@@ -38,7 +38,7 @@ type Condition = 'unless stale' | 'always';
 export interface QuickStep {
   readonly name: string;
   readonly runs: Condition;
-  run(call: InitCall): Promise<void> | void;
+  run(call: InitCall): void;
 }
 
 /** An idempotent step that may take long or hang. Calls that want the same share a run. */
@@ -64,6 +64,16 @@ export interface InitResult {
   readonly stale: boolean;
 }
 
+interface Shared {
+  readonly step: LastingStep;
+  readonly runs: SharedRuns;
+}
+
+/** `key`: what is wanted. */
+interface Wanted extends Shared {
+  readonly key: string;
+}
+
 /** Of nobody, who does not go either. */
 const NEVER = new AbortController().signal;
 
@@ -74,7 +84,7 @@ const NEVER = new AbortController().signal;
  */
 export class Init {
   readonly #steps: InitSteps;
-  readonly #lasting: readonly { readonly step: LastingStep; readonly runs: SharedRuns }[];
+  readonly #lasting: readonly Shared[];
   readonly #waiting = new WaitingCalls();
   /** The times of the newest request that was begun, and of the newest that was applied completely. */
   #begunNs: bigint | null = null;
@@ -108,8 +118,8 @@ export class Init {
     const quick = this.#runQuick({ request, report, isRepeated, caller, ageNs }, stale);
     if (!stale) this.#begunNs = timestampNs ?? this.#begunNs;
     this.onProgress();
-    const results = [...quick, ...(await this.#runLasting(request, stale, caller))];
-    const failure = (await Promise.all(results)).find((error) => error !== null);
+    const lasting = await this.#runLasting(request, stale, caller);
+    const failure = quick ?? lasting.find((error) => error !== null);
     if (failure) throw failure;
     if (!stale) this.#appliedNs = latest(timestampNs, this.#appliedNs);
     this.onProgress();
@@ -127,11 +137,18 @@ export class Init {
     this.#appliedNs = timestampNs;
   }
 
-  /** All of them begin now. */
-  #runQuick(call: InitCall, stale: boolean): Promise<EnvdError | null>[] {
-    return this.#steps.quick
-      .filter(({ runs }) => runs === 'always' || !stale)
-      .map((step) => failureOf(step.name, async () => step.run(call)));
+  /** Runs all of them; returns the first failure. */
+  #runQuick(call: InitCall, stale: boolean): EnvdError | null {
+    let first: EnvdError | null = null;
+    for (const { name, runs, run } of this.#steps.quick) {
+      if (stale && runs !== 'always') continue;
+      try {
+        run(call);
+      } catch (error) {
+        first ??= failedStep(name, error);
+      }
+    }
+    return first;
   }
 
   async #runLasting(request: InitRequest, stale: boolean, caller: Caller): Promise<(EnvdError | null)[]> {
@@ -139,7 +156,14 @@ export class Init {
       const wanted = step.runs === 'unless stale' && stale ? null : step.wanted(request);
       return wanted === null ? [] : [{ step, runs, key: JSON.stringify(wanted) }];
     });
-    if (wanted.length === 0) return [];
+    return wanted.length === 0 ? [] : this.#await(wanted, request, caller);
+  }
+
+  async #await(
+    wanted: readonly Wanted[],
+    request: InitRequest,
+    caller: Caller,
+  ): Promise<(EnvdError | null)[]> {
     using place = this.#waiting.enter(caller.signal);
     const failures = await Promise.all(
       wanted.map(({ step, runs, key }) => {
@@ -172,7 +196,11 @@ async function failureOf(name: string, run: () => Promise<void>): Promise<EnvdEr
     debug('init', 'step done', () => ({ step: name, milliseconds: Math.round(performance.now() - started) }));
     return null;
   } catch (error) {
-    const kind = error instanceof EnvdError ? error.kind : (exhaustionOf(error) ?? 'internal');
-    return new EnvdError(kind, `init step '${name}' failed: ${messageOf(error)}`, { cause: error });
+    return failedStep(name, error);
   }
+}
+
+function failedStep(name: string, error: unknown): EnvdError {
+  const kind = error instanceof EnvdError ? error.kind : (exhaustionOf(error) ?? 'internal');
+  return new EnvdError(kind, `init step '${name}' failed: ${messageOf(error)}`, { cause: error });
 }

@@ -27,7 +27,7 @@ function setUp(audit: FreezeAudit | null = null): { app: FastifyInstance; guest:
     unreported = null;
   };
   const dependencies = initDependencies({
-    freezer: { audit: () => unreported, reported, thaw: async () => {} },
+    freezer: { audit: () => unreported, reported, thaw: () => {} },
   });
   const { guest } = dependencies;
   const idle = { active: false };

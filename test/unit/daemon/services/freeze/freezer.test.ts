@@ -68,7 +68,7 @@ describe('legacy mode', () => {
     // Legacy mode needs no record: the next daemon knows these cgroups.
     expect(existsSync(recordFile)).toBe(false);
     await outside.advances();
-    await freezer.thaw();
+    freezer.thaw();
     await counter.advances();
     expect(freezer.active).toBe(false);
   });
@@ -95,7 +95,7 @@ describe('legacy mode', () => {
     inner.freeze();
     ptys.freeze();
     expect(await freezer.freeze(legacy, never)).toMatchObject({ visited: 2, preFrozen: 1, requested: 1 });
-    await freezer.thaw();
+    freezer.thaw();
     expect(user.freezeRequested()).toBe(false);
     expect(inner.freezeRequested()).toBe(true);
     expect(ptys.freezeRequested()).toBe(true);
@@ -107,7 +107,7 @@ describe('legacy mode', () => {
     using freezer = freezerFor(parent);
     parent.freeze();
     expect(await freezer.freeze(legacy, never)).toMatchObject({ preFrozen: 0, requested: 2, frozen: 2 });
-    await freezer.thaw();
+    freezer.thaw();
     expect(parent.freezeRequested()).toBe(true);
     expect(parent.child('user').freezeRequested()).toBe(false);
     expect(parent.child('user').isFrozen()).toBe(true);
@@ -136,7 +136,7 @@ describe('legacy mode', () => {
       failed: 0,
     });
     top.child('user').remove();
-    await freezer.thaw();
+    freezer.thaw();
     expect(freezer.active).toBe(false);
   });
 
@@ -150,7 +150,7 @@ describe('legacy mode', () => {
       });
     }
     expect(freezer.active).toBe(false);
-    await freezer.thaw();
+    freezer.thaw();
   });
 });
 
@@ -179,7 +179,7 @@ describe('hierarchy mode', () => {
     expect([...kept, ...chain].filter((path) => top.child(path).isFrozen())).toEqual([]);
     expect(stopped.filter((path) => !top.child(path).isFrozen())).toEqual([]);
     expect(make(top, 'user.slice/later').isFrozen()).toBe(true);
-    await freezer.thaw();
+    freezer.thaw();
     expect(stopped.filter((path) => top.child(path).freezeRequested())).toEqual([]);
   });
 
@@ -192,7 +192,7 @@ describe('hierarchy mode', () => {
     paused.freeze();
     parent.freeze();
     expect(await freezer.freeze(hierarchy, never)).toMatchObject({ visited: 6, preFrozen: 1, requested: 3 });
-    await freezer.thaw();
+    freezer.thaw();
     expect(top.child('docker').freezeRequested()).toBe(false);
     expect(paused.isFrozen() && parent.isFrozen() && parent.child('child').isFrozen()).toBe(true);
   });
@@ -207,7 +207,7 @@ describe('hierarchy mode', () => {
     expect(await freezer.freeze(hierarchy, never)).toMatchObject({ preFrozen: 0, requested: 4, frozen: 4 });
     expect(late.freezeRequested()).toBe(true);
     expect(freezer.audit()).toMatchObject({ frozen: 4, escaped: 0 });
-    await freezer.thaw();
+    freezer.thaw();
     expect(late.freezeRequested()).toBe(false);
   });
 
@@ -231,7 +231,7 @@ describe('a freeze in progress', () => {
     const first = freezer.freeze({ ...legacy, maxWaitMs: 60_000 }, never);
     const ended = expect(first).rejects.toMatchObject({ kind: 'aborted' });
     await expect(freezer.freeze(legacy, never)).rejects.toMatchObject({ kind: 'unavailable' });
-    await freezer.thaw();
+    freezer.thaw();
     await ended;
     expect(top.child('user').freezeRequested()).toBe(false);
     writer.unblock();
@@ -266,7 +266,7 @@ describe('the workload is thawed', () => {
       expect(top.child('user').freezeRequested()).toBe(false);
       expect(onWatchdog).toHaveBeenCalledExactlyOnceWith(null);
       await freezer.freeze(legacy, never);
-      await freezer.thaw();
+      freezer.thaw();
       expect(vi.getTimerCount()).toBe(0);
     } finally {
       vi.useRealTimers();
@@ -291,7 +291,7 @@ describe('the workload is thawed', () => {
     expect(existsSync(recordFile)).toBe(true);
     using next = freezerFor(top);
     expect(next.active).toBe(true);
-    await next.thaw();
+    next.thaw();
     expect(
       [top.child('user'), top.child('ptys'), other].filter((cgroup) => cgroup.freezeRequested()),
     ).toEqual([]);
@@ -305,7 +305,7 @@ describe('the workload is thawed', () => {
     await first.freeze(hierarchy, never);
     writeFileSync(recordFile, JSON.stringify([top.child('gone').path, 7]));
     using second = freezerFor(top);
-    await second.thaw();
+    second.thaw();
     writeFileSync(recordFile, '{');
     using third = freezerFor(top);
     expect(third.active).toBe(false);
@@ -320,7 +320,7 @@ describe('the workload is thawed', () => {
     );
     make(top, 'a').freeze();
     const freezer = freezerFor(top);
-    await expect(freezer.thaw()).rejects.toThrow(`cannot thaw cgroup '${scratch}/file': ENOTDIR`);
+    expect(() => freezer.thaw()).toThrow(`cannot thaw cgroup '${scratch}/file': ENOTDIR`);
     expect(top.child('a').freezeRequested()).toBe(false);
     expect(freezer.active).toBe(true);
     expect(readFileSync(recordFile, 'utf8')).toBe(JSON.stringify([`${scratch}/file`]));

@@ -208,7 +208,9 @@ describe('failures', () => {
   });
 
   test('keep their kind', async () => {
-    const run = () => Promise.reject(new EnvdError('no_space', 'no space left'));
+    const run = () => {
+      throw new EnvdError('no_space', 'no space left');
+    };
     const quick = [{ name: 'full', runs: 'unless stale', run } as const];
     await expect(new Init({ authorize: () => {}, quick, lasting: [] }).apply(EARLY)).rejects.toMatchObject({
       kind: 'no_space',

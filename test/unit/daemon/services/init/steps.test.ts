@@ -192,7 +192,10 @@ test('defaults: missing members keep their value', async () => {
 
 test('thaw: its error is thrown', async () => {
   const { freezer } = initDependencies();
-  const stuck = { ...freezer, thaw: () => Promise.reject(new Error('still frozen')) };
+  const thaw = () => {
+    throw new Error('still frozen');
+  };
+  const stuck = { ...freezer, thaw };
   await expect(run('thaw', { freezer: stuck }, {})).rejects.toThrow('still frozen');
 });
 
