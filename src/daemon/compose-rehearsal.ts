@@ -27,6 +27,8 @@ type Options = Omit<AppOptions, 'warmUp'>;
 const NEVER = new AbortController().signal;
 /** Processes, streams and connections that a rehearsal may have at a time. */
 const PLACES = 8;
+/** Of a buffer from Node's pool. */
+const SMALL_BYTES = 1024;
 /** Limit of a read of the metadata, in milliseconds. */
 const METADATA_MS = 25;
 
@@ -104,6 +106,8 @@ async function createUnderstudy(
 
 /** Reads what is read after a resume, without effects: the metadata, the guest's address and the listening sockets. */
 async function besides({ metadataService }: Config): Promise<void> {
+  // Node's pool of small buffers is used up and made anew.
+  for (let size = 0; size < Buffer.poolSize; size += SMALL_BYTES) Buffer.allocUnsafe(SMALL_BYTES);
   // What waits for the next look: its timer may not expire before the pause.
   using _ = new Repeated(null, async () => METADATA_MS);
   using forwards = new Forwards({

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { Agent, type OutgoingHttpHeaders, request, type Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { onAbort } from '../base/abort.ts';
 import type { Connections } from '../base/connections.ts';
 import type { Codec } from './rpc/codec.ts';
@@ -9,6 +10,8 @@ import { startFrame } from './rpc/process-messages.ts';
 
 /** Rounds after which V8 has compiled the code of a response: docs/decisions/044-rehearsal.md. */
 const ROUNDS = 30;
+/** In one round of this many bodies come after their heads: they are read in another way. */
+const ROUNDS_SPLIT = 3;
 /** In one round of this many, also what the daemon does by itself after a resume. */
 const ROUNDS_BESIDES = 6;
 /** No round begins after this time, in milliseconds. */
@@ -37,6 +40,8 @@ interface Call {
   readonly path: string;
   readonly headers?: OutgoingHttpHeaders;
   readonly body?: string | Uint8Array;
+  /** The body is sent when this resolves; otherwise with the head. */
+  readonly untilBody?: () => Promise<unknown>;
 }
 
 /**
@@ -67,7 +72,9 @@ export async function rehearse(
         round % 2 === 0 ? 'json' : 'binary',
         STARTS[round % STARTS.length],
       );
-      await connectAndCall(address, calls, ours, end);
+      const isSplit = round % ROUNDS_SPLIT === 1;
+      const split = calls.map((call) => ({ ...call, untilBody: () => seesHead(understudy.server) }));
+      await connectAndCall(address, isSplit ? split : calls, ours, end);
       if (round % ROUNDS_BESIDES === 0) await understudy.besides().catch(() => {});
     }
   } catch {
@@ -77,6 +84,13 @@ export async function rehearse(
     connections.divert = null;
     await understudy.kill();
   }
+}
+
+/** Resolves when `server` has begun to serve a request, and has not found its body. */
+async function seesHead(server: Server): Promise<void> {
+  await once(server, 'request');
+  await nextTurn();
+  await nextTurn();
 }
 
 /** What is started in turn: what is over before its start is told, and what its client waits for, and could write to. */
@@ -94,7 +108,13 @@ function firstCalls(token: string, codec: Codec, start: (typeof STARTS)[number] 
   const timestamp = new Date(Date.now() + PAUSE_MS);
   // Each time another life, of which the metadata are read.
   const lifecycleID = randomUUID();
-  const settings = { accessToken: token, timestamp, lifecycleID, envVars: {}, defaultUser: 'root' };
+  const settings = {
+    accessToken: token,
+    timestamp,
+    lifecycleID,
+    envVars: { NAME: 'value' },
+    defaultUser: 'root',
+  };
   const authorized = { 'x-access-token': token, authorization: `Basic ${btoa('root:')}` };
   const typed = (type: string) => ({ ...authorized, 'content-type': type, 'connect-timeout-ms': '60000' });
   const json = 'application/json';
@@ -127,7 +147,7 @@ async function connectAndCall(
 /** Aborts `end` when the response takes too long. */
 async function callOnce(
   { address: host, port }: AddressInfo,
-  { method, path, headers = {}, body }: Call,
+  { method, path, headers = {}, body, untilBody }: Call,
   agent: Agent,
   ours: Set<Socket>,
   end: AbortController,
@@ -141,8 +161,14 @@ async function callOnce(
   });
   const timer = setTimeout(() => end.abort(), CALL_LIMIT_MS);
   try {
+    const answered = once(call, 'response');
+    if (body && untilBody) {
+      const seen = untilBody();
+      call.flushHeaders();
+      await Promise.race([seen, answered]);
+    }
     call.end(body);
-    const [response] = await once(call, 'response');
+    const [response] = await answered;
     await once(response.resume(), 'end');
   } finally {
     clearTimeout(timer);

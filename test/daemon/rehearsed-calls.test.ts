@@ -1,5 +1,8 @@
+import { once } from 'node:events';
 import { rmSync } from 'node:fs';
+import { type IncomingMessage, request } from 'node:http';
 import { expect, onTestFinished, test } from 'vitest';
+import { DAEMON_PROGRAM, startDaemon } from '../support/daemon.ts';
 import { freePort } from '../support/free-port.ts';
 import { startMetadataService } from '../support/metadata-service.ts';
 import { startSupervised } from '../support/supervised.ts';
@@ -101,6 +104,7 @@ test('the first calls after a collapse call no function that it has not called',
     expect((await fetch(`${url}/health`)).status).toBe(204);
     expect((await init(`life-${round}`)).status).toBe(204);
     await until('the metadata are read', () => service.requests.length >= read + 2);
+    expect(await initInPieces(url)).toBe(204);
     expect(await startShell(url)).toContain('"exited":true');
     const called = await take();
     expect(called.size).toBeGreaterThan(500);
@@ -108,6 +112,18 @@ test('the first calls after a collapse call no function that it has not called',
   }
   expect(cold).toContainEqual([]);
 });
+
+/** An /init whose body comes after its head. Resolves with the status. */
+async function initInPieces(url: string): Promise<number | undefined> {
+  const sent = request(`${url}/init`, { method: 'POST' });
+  const answered = once(sent, 'response');
+  sent.flushHeaders();
+  // By the time of this answer the daemon has the head.
+  await fetch(`${url}/health`);
+  sent.end(JSON.stringify({ accessToken: 'secret', envVars: { PADDING: 'x'.repeat(2000) } }));
+  const [response]: IncomingMessage[] = await answered;
+  return response?.resume().statusCode;
+}
 
 /** As the clients' libraries start a command. Resolves with the stream. */
 async function startShell(url: string): Promise<string> {
@@ -127,3 +143,28 @@ async function startShell(url: string): Promise<string> {
   const response = await fetch(`${url}/process.Process/Start`, { method: 'POST', headers, body });
   return await response.text();
 }
+
+/** What waits for a time of its own: the next look at the daemon's work, and at the ports. */
+const TIMED = /^src\/(base\/(held-output|repeated)|daemon\/services\/collapse\/idle-trim)\.ts/;
+
+test('neither do timers that expire after a collapse', async () => {
+  const inspector = await freePort();
+  await using daemon = await startDaemon({
+    command: [process.execPath, `--inspect=127.0.0.1:${inspector}`, DAEMON_PROGRAM],
+  });
+  using coverage = await openCoverage(inspector);
+  const { take } = coverage;
+  await take();
+  expect((await fetch(`${daemon.url}/collapse`, { method: 'POST' })).status).toBe(200);
+  const rehearsed = await take();
+  // A line of the log, which waits for a second.
+  expect((await fetch(`${daemon.url}/envs`)).status).toBe(200);
+  const called = new Set<string>();
+  await until('each timer has expired', async () => {
+    for (const name of await take()) if (TIMED.test(name)) called.add(name);
+    return ['held-output.ts: flush', 'repeated.ts', 'idle-trim.ts'].every((part) =>
+      [...called].some((name) => name.includes(part)),
+    );
+  });
+  expect([...called].filter((name) => !rehearsed.has(name))).toEqual([]);
+});

@@ -223,8 +223,9 @@ export class Freezer implements Disposable {
 
   /** Without the workload, whose cgroups a new daemon knows and examines itself. */
   #writeRecord(): void {
-    const own = new Set(this.#options.workload.map(({ path }) => path));
-    this.#record.write([...this.#frozen.keys()].filter((path) => !own.has(path)));
+    const { workload } = this.#options;
+    const isRecorded = (path: string) => !workload.some((cgroup) => cgroup.path === path);
+    this.#record.write(this.active ? [...this.#frozen.keys()].filter(isRecorded) : []);
   }
 
   #expire(): void {

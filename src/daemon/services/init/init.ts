@@ -109,8 +109,8 @@ export class Init {
     report: InitReport = { freezeAudit: null },
     caller: Caller = { signal: NEVER },
   ): Promise<InitResult> {
-    const arrived = process.hrtime.bigint();
-    const ageNs = () => process.hrtime.bigint() - arrived;
+    const arrived = performance.now();
+    const ageNs = () => BigInt(Math.round((performance.now() - arrived) * 1e6));
     await this.#steps.authorize({ request, report, isRepeated: false, caller, ageNs });
     const { timestampNs } = request;
     const stale = this.#isStale(timestampNs);
@@ -152,10 +152,11 @@ export class Init {
   }
 
   async #runLasting(request: InitRequest, stale: boolean, caller: Caller): Promise<(EnvdError | null)[]> {
-    const wanted = this.#lasting.flatMap(({ step, runs }) => {
-      const wanted = step.runs === 'unless stale' && stale ? null : step.wanted(request);
-      return wanted === null ? [] : [{ step, runs, key: JSON.stringify(wanted) }];
-    });
+    const wanted: Wanted[] = [];
+    for (const { step, runs } of this.#lasting) {
+      const what = step.runs === 'unless stale' && stale ? null : step.wanted(request);
+      if (what !== null) wanted.push({ step, runs, key: JSON.stringify(what) });
+    }
     return wanted.length === 0 ? [] : this.#await(wanted, request, caller);
   }
 
