@@ -29,6 +29,8 @@ const NEVER = new AbortController().signal;
 const PLACES = 8;
 /** Of a buffer from Node's pool. */
 const SMALL_BYTES = 1024;
+/** Until the next run of background work that does nothing, in milliseconds. */
+const WAIT_MS = 1000;
 /** Limit of a read of the metadata, in milliseconds. */
 const METADATA_MS = 25;
 
@@ -106,10 +108,10 @@ async function createUnderstudy(
 
 /** Reads what is read after a resume, without effects: the metadata, the guest's address and the listening sockets. */
 async function besides({ metadataService }: Config): Promise<void> {
-  // Node's pool of small buffers is used up and made anew.
+  // Uses up Node's pool of small buffers: the first calls may be those that make it anew.
   for (let size = 0; size < Buffer.poolSize; size += SMALL_BYTES) Buffer.allocUnsafe(SMALL_BYTES);
-  // What waits for the next look: its timer may not expire before the pause.
-  using _ = new Repeated(null, async () => METADATA_MS);
+  // The waits of background work: its own timers may not expire before the pause.
+  using _ = new Repeated(null, async () => WAIT_MS);
   using forwards = new Forwards({
     ...{ steering: null, steeringObstacle: null, maxPorts: 0 },
     read: readListeningSockets,

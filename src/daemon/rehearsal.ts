@@ -40,8 +40,11 @@ interface Call {
   readonly path: string;
   readonly headers?: OutgoingHttpHeaders;
   readonly body?: string | Uint8Array;
-  /** The body is sent when this resolves; otherwise with the head. */
-  readonly untilBody?: () => Promise<unknown>;
+}
+
+/** A call whose body is sent when `untilBody` resolves; null: with its head. */
+interface SentCall extends Call {
+  readonly untilBody: (() => Promise<unknown>) | null;
 }
 
 /**
@@ -72,9 +75,13 @@ export async function rehearse(
         round % 2 === 0 ? 'json' : 'binary',
         STARTS[round % STARTS.length],
       );
-      const isSplit = round % ROUNDS_SPLIT === 1;
-      const split = calls.map((call) => ({ ...call, untilBody: () => seesHead(understudy.server) }));
-      await connectAndCall(address, isSplit ? split : calls, ours, end);
+      const untilBody = round % ROUNDS_SPLIT === 1 ? () => seesHead(understudy.server) : null;
+      await connectAndCall(
+        address,
+        calls.map((call) => ({ ...call, untilBody })),
+        ours,
+        end,
+      );
       if (round % ROUNDS_BESIDES === 0) await understudy.besides().catch(() => {});
     }
   } catch {
@@ -132,7 +139,7 @@ function firstCalls(token: string, codec: Codec, start: (typeof STARTS)[number] 
 
 async function connectAndCall(
   address: AddressInfo,
-  calls: readonly Call[],
+  calls: readonly SentCall[],
   ours: Set<Socket>,
   end: AbortController,
 ): Promise<void> {
@@ -147,7 +154,7 @@ async function connectAndCall(
 /** Aborts `end` when the response takes too long. */
 async function callOnce(
   { address: host, port }: AddressInfo,
-  { method, path, headers = {}, body, untilBody }: Call,
+  { method, path, headers = {}, body, untilBody }: SentCall,
   agent: Agent,
   ours: Set<Socket>,
   end: AbortController,

@@ -130,6 +130,24 @@ async function send(
 
 const initHead = (length: number) => `POST /init HTTP/1.1\r\nhost: a\r\ncontent-length: ${length}\r\n\r\n`;
 
+test('bodies in chunks of a byte, of callers without a token and all in one turn, take no memory', async () => {
+  await using attacked = await startDaemon();
+  const body = '1\r\n \r\n'.repeat(60_000);
+  const head = 'POST /init HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n';
+  const before = memoryOf(attacked.pid).peak;
+  // They have all come when it goes on.
+  process.kill(attacked.pid, 'SIGSTOP');
+  const sent = Array.from({ length: 48 }, () => {
+    const socket = connect(attacked.port, '127.0.0.1').on('error', () => {});
+    onTestFinished(() => void socket.destroy());
+    return new Promise<void>((resolve) => socket.write(head + body, () => resolve()));
+  });
+  await Promise.all(sent);
+  process.kill(attacked.pid, 'SIGCONT');
+  expect((await fetch(`${attacked.url}/health`)).status).toBe(204);
+  expect(memoryOf(attacked.pid).peak - before).toBeLessThan(64 * MIB);
+});
+
 describe('incomplete bodies', () => {
   test('60 large ones are refused, and memory does not grow', async () => {
     const before = memoryOf(daemon.pid).peak;

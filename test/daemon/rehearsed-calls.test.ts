@@ -144,7 +144,7 @@ async function startShell(url: string): Promise<string> {
   return await response.text();
 }
 
-/** What waits for a time of its own: the next look at the daemon's work, and at the ports. */
+/** What waits for a time of its own: lines of the log, the next look at the daemon's work, and at the ports. */
 const TIMED = /^src\/(base\/(held-output|repeated)|daemon\/services\/collapse\/idle-trim)\.ts/;
 
 test('neither do timers that expire after a collapse', async () => {

@@ -7,13 +7,14 @@ import type { Kept, Unread } from '../../base/unread.ts';
 import type { EarlyBodies } from './early-bodies.ts';
 import type { Subject } from './subject.ts';
 
-/** Limits that all calls share. */
+/** What all calls share. */
 export interface SharedLimits {
   readonly shutdown: AbortRelay;
   /** Bounds the memory of requests that are being received and served. */
   readonly requests: Unread;
   /** Bounds output that clients have not read. */
   readonly unread: Unread;
+  /** Reads those that come with their heads. */
   readonly bodies: EarlyBodies;
 }
 

@@ -76,16 +76,13 @@ export function keepaliveMsOf(headers: RequestHeaders): number {
 const PIECE_BYTES = 256;
 
 /**
- * Reads the whole body; `call` counts its bytes, and frees them when it is aborted. Throws the reason of the abort,
+ * Reads the whole body; `call` counts the bytes of a large one, and frees them when it is aborted. Throws the reason of the abort,
  * `resource_exhausted` when the body is larger than `limit`, `aborted` when the client disconnects.
  */
 export async function readBody(call: CallScope, limit: number): Promise<Buffer> {
   const body = await call.shared.bodies.read(call.request);
   call.throwIfAborted();
-  if (body === null) return receiveBody(call, limit);
-  if (body.length > limit) throw tooLarge(limit);
-  call.hold(body.length);
-  return body;
+  return body ?? receiveBody(call, limit);
 }
 
 function receiveBody(call: CallScope, limit: number): Promise<Buffer> {

@@ -44,6 +44,13 @@ test('after a delay that was asked for, the next line waits, with those that com
   expect(written).toEqual(['1\n2\n', '3\n']);
 });
 
+test('what waits is written before a delay', () => {
+  const { written, output } = setUp();
+  for (const line of ['1\n', '2\n']) output.write(line);
+  output.delayNext(1000);
+  expect(written).toEqual(['1\n', '2\n']);
+});
+
 test('a delayed line is written by a flush, and by a release', () => {
   const { written, output } = setUp();
   output.delayNext(1000);

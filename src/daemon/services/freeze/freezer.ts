@@ -225,7 +225,7 @@ export class Freezer implements Disposable {
   #writeRecord(): void {
     const { workload } = this.#options;
     const isRecorded = (path: string) => !workload.some((cgroup) => cgroup.path === path);
-    this.#record.write(this.active ? [...this.#frozen.keys()].filter(isRecorded) : []);
+    this.#record.write([...this.#frozen.keys()].filter(isRecorded));
   }
 
   #expire(): void {

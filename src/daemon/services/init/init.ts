@@ -64,13 +64,13 @@ export interface InitResult {
   readonly stale: boolean;
 }
 
-interface Shared {
+interface SharedStep {
   readonly step: LastingStep;
   readonly runs: SharedRuns;
 }
 
 /** `key`: what is wanted. */
-interface Wanted extends Shared {
+interface WantedStep extends SharedStep {
   readonly key: string;
 }
 
@@ -84,7 +84,7 @@ const NEVER = new AbortController().signal;
  */
 export class Init {
   readonly #steps: InitSteps;
-  readonly #lasting: readonly Shared[];
+  readonly #lasting: readonly SharedStep[];
   readonly #waiting = new WaitingCalls();
   /** The times of the newest request that was begun, and of the newest that was applied completely. */
   #begunNs: bigint | null = null;
@@ -142,8 +142,10 @@ export class Init {
     let first: EnvdError | null = null;
     for (const { name, runs, run } of this.#steps.quick) {
       if (stale && runs !== 'always') continue;
+      const started = performance.now();
       try {
         run(call);
+        tellDone(name, started);
       } catch (error) {
         first ??= failedStep(name, error);
       }
@@ -152,16 +154,16 @@ export class Init {
   }
 
   async #runLasting(request: InitRequest, stale: boolean, caller: Caller): Promise<(EnvdError | null)[]> {
-    const wanted: Wanted[] = [];
+    const wanted: WantedStep[] = [];
     for (const { step, runs } of this.#lasting) {
       const what = step.runs === 'unless stale' && stale ? null : step.wanted(request);
       if (what !== null) wanted.push({ step, runs, key: JSON.stringify(what) });
     }
-    return wanted.length === 0 ? [] : this.#await(wanted, request, caller);
+    return wanted.length === 0 ? [] : this.#joinRuns(wanted, request, caller);
   }
 
-  async #await(
-    wanted: readonly Wanted[],
+  async #joinRuns(
+    wanted: readonly WantedStep[],
     request: InitRequest,
     caller: Caller,
   ): Promise<(EnvdError | null)[]> {
@@ -194,11 +196,15 @@ async function failureOf(name: string, run: () => Promise<void>): Promise<EnvdEr
   const started = performance.now();
   try {
     await run();
-    debug('init', 'step done', () => ({ step: name, milliseconds: Math.round(performance.now() - started) }));
+    tellDone(name, started);
     return null;
   } catch (error) {
     return failedStep(name, error);
   }
+}
+
+function tellDone(step: string, started: number): void {
+  debug('init', 'step done', () => ({ step, milliseconds: Math.round(performance.now() - started) }));
 }
 
 function failedStep(name: string, error: unknown): EnvdError {

@@ -1,11 +1,11 @@
 import { once } from 'node:events';
-import { createServer } from 'node:http';
-import { type AddressInfo, connect, type Socket } from 'node:net';
-import { expect, onTestFinished, test } from 'vitest';
+import type { Socket } from 'node:net';
+import { expect, test } from 'vitest';
 import { EnvdError } from '../../../../src/base/errors.ts';
 import { Unread } from '../../../../src/base/unread.ts';
 import { CallScope } from '../../../../src/daemon/calls/call-scope.ts';
 import { sharedLimits } from '../../../support/calls.ts';
+import { connectTo } from '../../../support/served.ts';
 
 const LIMIT = 256 * 1024;
 const stop = new EnvdError('unavailable', 'the daemon is stopping');
@@ -21,17 +21,10 @@ interface Begun {
 async function begin(shared = sharedLimits()): Promise<Begun> {
   const begun = Promise.withResolvers<CallScope>();
   const ended = Promise.withResolvers<void>();
-  const server = createServer((request, response) => {
+  const client = await connectTo((request, response) => {
     begun.resolve(
       new CallScope({ operation: 'POST /test', request, response }, shared, () => ended.resolve()),
     );
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const client = connect((server.address() as AddressInfo).port, '127.0.0.1');
-  onTestFinished(() => {
-    client.destroy();
-    server.close();
   });
   client.write('POST /test HTTP/1.1\r\nHost: test\r\nContent-Length: 4\r\n\r\n');
   return { call: await begun.promise, client, ended: ended.promise };

@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import { listenToDebug } from '../../../../../src/base/debug.ts';
 import { EnvdError } from '../../../../../src/base/errors.ts';
 import { Init, type LastingStep, type QuickStep } from '../../../../../src/daemon/services/init/init.ts';
 import { INIT_REQUEST } from '../../../../../src/daemon/services/init/init-request.ts';
@@ -64,6 +65,15 @@ test('the steps run in order, the lasting ones last', async () => {
   const { init, log } = setUp();
   expect(await init.apply(EARLY)).toEqual({ stale: false });
   expect(log).toEqual(['auth', 'one', 'two', 'thaw', 'long']);
+});
+
+test('each step that is done is told to who listens', async () => {
+  const told: object[] = [];
+  listenToDebug(({ service, details }) => service === 'init' && told.push(details));
+  await setUp(new Set(['two']))
+    .init.apply(EARLY)
+    .catch(() => {});
+  expect(told).toMatchObject([{ step: 'one' }, { step: 'thaw' }, { step: 'long' }]);
 });
 
 describe('a lasting step', () => {
