@@ -7,13 +7,10 @@ import { clientErrorHandler, refuseExpectation } from '../base/client-errors.ts'
 import { INTERFACE_VERSION } from '../base/version.ts';
 import { CallLog } from './calls/call-log.ts';
 import { EarlyBodies } from './calls/early-bodies.ts';
-import { DirectCalls } from './direct-calls.ts';
-import { DIRECT_HEAD, FILE_HEAD } from './heads.ts';
+import { FirstCalls } from './first-calls.ts';
+import { DIRECT_HEAD } from './heads.ts';
 import { InitCalls } from './rest/init-calls.ts';
-import { DownloadLimits } from './rest/routes/files/download-limits.ts';
-import { PlainDownloads } from './rest/routes/files/plain-downloads.ts';
-import type { AppOptions, AppServices, CallParts } from './routes.ts';
-import { createRpc } from './rpc/router.ts';
+import type { AppOptions, AppServices, CallParts, Routes } from './routes.ts';
 
 export type { AppOptions, AppServices } from './routes.ts';
 
@@ -29,31 +26,24 @@ const SERVER_OPTIONS = {
   requireHostHeader: false,
 };
 
-type Serve = (request: IncomingMessage, response: ServerResponse) => void;
-
 /**
- * The HTTP server. What `DirectCalls` does not take is served by the routes of Fastify (routes.ts), which are loaded for the
- * first such request or by `load`: they are a third of what a start would cost (docs/decisions/073-routes-are-loaded-later.md).
+ * The HTTP server. What `FirstCalls` does not take is served by the routes (routes.ts), which are loaded for the first such
+ * request or by `load`: they are more than half of what a start would cost (docs/decisions/073-routes-are-loaded-later.md).
  */
 export class App {
   readonly server: Server;
-  readonly #buildRoutes: () => Promise<Serve>;
+  readonly #buildRoutes: () => Promise<Routes>;
   readonly #logger: Logger;
-  #routes: Promise<Serve> | null = null;
-  #serveByRoutes: Serve | null = null;
+  #loading: Promise<Routes> | null = null;
+  #routes: Routes | null = null;
 
   constructor(services: AppServices, options: AppOptions) {
     this.#logger = options.logger;
     const parts = callParts(services, options);
-    const direct = directCalls(services, options, parts);
-    this.#buildRoutes = async () => {
-      const { buildRoutes } = await import('./routes.ts');
-      const app = buildRoutes(services, options, parts);
-      await app.ready();
-      return app.routing;
-    };
+    const first = new FirstCalls({ ...parts, head: DIRECT_HEAD });
+    this.#buildRoutes = async () => (await import('./routes.ts')).buildRoutes(services, options, parts);
     this.server = createServer(SERVER_OPTIONS, (request, response) => {
-      if (!direct.serve(request, response)) this.#serve(request, response);
+      if (!first.serve(request, response)) this.#serve(request, response);
     });
     this.server.on('clientError', clientErrorHandler());
     this.server.on('checkExpectation', refuseExpectation);
@@ -71,13 +61,18 @@ export class App {
 
   /** Loads the routes. Throws what an import throws; the next call tries again. */
   async load(): Promise<void> {
-    this.#routes ??= this.#buildRoutes();
+    this.#loading ??= this.#buildRoutes();
     try {
-      this.#serveByRoutes = await this.#routes;
+      this.#routes = await this.#loading;
     } catch (error) {
-      this.#routes = null;
+      this.#loading = null;
       throw error;
     }
+  }
+
+  /** Drops buffers of streams that are not in flight, to keep them out of a snapshot. */
+  dropBuffers(): void {
+    this.#routes?.dropBuffers();
   }
 
   /** Stops listening and ends all connections. */
@@ -89,7 +84,7 @@ export class App {
   }
 
   #serve(request: IncomingMessage, response: ServerResponse): void {
-    if (this.#serveByRoutes) this.#serveByRoutes(request, response);
+    if (this.#routes) this.#routes.serve(request, response);
     else void this.#loadAndServe(request, response);
   }
 
@@ -111,22 +106,5 @@ function callParts(services: AppServices, options: AppOptions): CallParts {
   const shared = { shutdown: new AbortRelay(shutdown), requests, unread, bodies: new EarlyBodies() };
   const tally = new CallTally();
   const calls = new CallLog(logger, shared, tally, services.downloads);
-  const init = new InitCalls(services.init, INTERFACE_VERSION, logger);
-  return { rpc: createRpc(services), calls, tally, shared, limits: new DownloadLimits(), init };
-}
-
-function directCalls({ guest, files }: AppServices, { places }: AppOptions, parts: CallParts): DirectCalls {
-  const { rpc, calls, shared, limits, init } = parts;
-  const plain = new PlainDownloads({ files, limits });
-  return new DirectCalls({
-    ...rpc,
-    guest,
-    calls,
-    shared,
-    places,
-    head: DIRECT_HEAD,
-    fileHead: FILE_HEAD,
-    plain,
-    init,
-  });
+  return { calls, tally, shared, init: new InitCalls(services.init, INTERFACE_VERSION, logger) };
 }

@@ -12,10 +12,16 @@ import { SYSTEM_TRUST_STORE, trustVariables } from './services/init/ca-bundle.ts
 import { Identity } from './services/init/identity.ts';
 import { Init } from './services/init/init.ts';
 import { type Metadata, readMetadata } from './services/init/metadata.ts';
-import { MetadataReader } from './services/init/metadata-reader.ts';
+import { MetadataReader, type MetadataReaderOptions } from './services/init/metadata-reader.ts';
 import { MetadataRoute } from './services/init/metadata-route.ts';
 import { type InitDependencies, initSteps } from './services/init/steps.ts';
 import { SYSTEM_TOOLS, Volumes } from './services/init/volumes.ts';
+
+/**
+ * Until the first read of the metadata by itself, in milliseconds: the start has the event loop until then. A call that needs them reads
+ * at once.
+ */
+const FIRST_READ_MS = 50;
 
 export interface InitParts {
   readonly init: Init;
@@ -104,6 +110,7 @@ function metadataReaderOf(
     ...{ isOptional: metadataIsOptional, identity, collector, logger },
     route: MetadataRoute.to(url),
     read: metadataSource(url),
+    firstMs: FIRST_READ_MS,
   });
 }
 
@@ -121,12 +128,14 @@ interface MetadataParts {
   readonly route: Pick<MetadataRoute, 'learnBy' | 'repair'> | null;
   readonly logger: Logger;
   read(signal: AbortSignal): Promise<Metadata>;
+  /** Until the first read in the background, in milliseconds; null: it begins now. */
+  readonly firstMs: number | null;
 }
 
-/** Creates a reader of metadata, which begins at once. */
+/** Creates a reader of metadata. */
 export function createMetadataReader(parts: MetadataParts): MetadataReader {
   const { isOptional, identity, collector, route, logger } = parts;
-  return new MetadataReader({
+  const options: MetadataReaderOptions = {
     isOptional,
     async read(signal) {
       if (!route) return parts.read(signal);
@@ -149,7 +158,8 @@ export function createMetadataReader(parts: MetadataParts): MetadataReader {
       const level = isOptional ? 'debug' : 'warn';
       logger[level]({ reason: messageOf(error) }, 'cannot read the metadata: trying again');
     },
-  });
+  };
+  return new MetadataReader(options, parts.firstMs);
 }
 
 async function repair(route: Pick<MetadataRoute, 'repair'>, logger: Logger): Promise<void> {

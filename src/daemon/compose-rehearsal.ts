@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import type { Server } from 'node:http';
 import pino from 'pino';
 import { limited } from '../base/abort.ts';
 import { Connections } from '../base/connections.ts';
@@ -13,9 +14,7 @@ import { addressOfDefaultRoute } from './os/default-route.ts';
 import { readListeningSockets } from './os/listening-sockets.ts';
 import { RecordStore } from './os/record-store.ts';
 import { rehearse, type Understudy } from './rehearsal.ts';
-import { StreamServer } from './rpc/connect-stream.ts';
 import { StreamPlaces } from './rpc/stream-places.ts';
-import { createFileServices } from './services/files/services.ts';
 import { Guest } from './services/guest/guest.ts';
 import { Forwards } from './services/ports/forwards.ts';
 import { WorkloadCgroups } from './services/process/cgroups.ts';
@@ -23,6 +22,8 @@ import { processLog } from './services/process/process-log.ts';
 import { ProcessTable } from './services/process/table.ts';
 
 type Options = Omit<AppOptions, 'warmUp'>;
+/** Rehearses the first calls of a server. */
+export type WarmUpOf = (server: Server, signal: AbortSignal) => Promise<void>;
 
 const NEVER = new AbortController().signal;
 /** Processes, streams and connections that a rehearsal may have at a time. */
@@ -34,19 +35,17 @@ const WAIT_MS = 1000;
 /** Limit of a read of the metadata, in milliseconds. */
 const METADATA_MS = 25;
 
-/** Builds the HTTP server of the daemon, which rehearses its first calls before a pause: see `rehearse`. */
-export function buildRehearsedApp(config: Config, services: AppServices, options: Options): App {
+/** What rehearses the first calls of `server` before a pause: see `rehearse`. */
+export function createWarmUp(config: Config, services: AppServices, options: Options): WarmUpOf {
   // Kept: its code and its objects are those that the first callers need.
   let understudy: Promise<Understudy> | null = null;
-  const warmUp = async (signal: AbortSignal) => {
+  return async (server, signal) => {
     understudy ??= createUnderstudy(config, services, options);
     // An optimisation only: tried again at the next pause.
     const ready = await understudy.catch(() => null);
-    if (ready) await rehearse(app.server, options.connections, ready, signal);
+    if (ready) await rehearse(server, options.connections, ready, signal);
     else understudy = null;
   };
-  const app = new App(services, { ...options, warmUp });
-  return app;
 }
 
 /**
@@ -58,10 +57,9 @@ async function createUnderstudy(
   services: AppServices,
   options: Options,
 ): Promise<Understudy> {
-  const { entries, gate } = services;
-  const { lanes } = entries;
+  const { users, lanes } = services.entries;
   const { unread } = options;
-  const guest = new Guest(entries.users);
+  const guest = new Guest(users);
   const logger = pino({ level: config.logLevel }, { write() {} });
   const rehearsed = new RehearsedInit(config, { guest, lanes, logger });
   const { init, volumes } = rehearsed;
@@ -72,7 +70,6 @@ async function createUnderstudy(
   // In the daemon's own cgroup: those of the workload are frozen.
   const processes = new ProcessTable(guest, WorkloadCgroups.create(null), places, records);
   keepSettings({ guest, init, volumes, records });
-  const streams = new StreamServer(unread);
   const [uploads, downloads] = [new Transfers(), new Transfers()];
   const app = new App(
     {
@@ -82,8 +79,6 @@ async function createUnderstudy(
       uploads,
       downloads,
       init,
-      streams,
-      files: createFileServices(guest, { ...entries, gate, uploads }),
     },
     {
       ...options,
@@ -96,7 +91,7 @@ async function createUnderstudy(
   await app.load();
   const kill = async () => {
     for (const process of processes.list()) process.kill();
-    streams.dropBuffers();
+    app.dropBuffers();
     await rehearsed[Symbol.asyncDispose]();
   };
   return {

@@ -107,7 +107,7 @@ export class RehearsedInit implements AsyncDisposable {
   #readAnew(): void {
     const route = this.#route;
     this.#metadata = createMetadataReader({
-      isOptional: true,
+      ...{ isOptional: true, firstMs: null },
       identity: { publish: (metadata) => this.#publish(metadata) },
       collector: this.#collector,
       // Nothing is wrong with it.

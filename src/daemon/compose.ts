@@ -5,22 +5,21 @@ import { Connections } from '../base/connections.ts';
 import { EnvdError, messageOf } from '../base/errors.ts';
 import { Transfers } from '../base/tally.ts';
 import { Unread } from '../base/unread.ts';
-import type { App, AppOptions } from './app.ts';
+import { App, type AppOptions, type AppServices } from './app.ts';
 import { createRecords, createUpgrade, type HandingOver, succeed } from './compose-handover.ts';
 import { createInit } from './compose-init.ts';
 import type { Log } from './compose-log.ts';
 import { createHealth, createPause } from './compose-pause.ts';
 import { createForwards, portObstacles } from './compose-ports.ts';
-import { buildRehearsedApp } from './compose-rehearsal.ts';
+import type { WarmUpOf } from './compose-rehearsal.ts';
 import type { Config } from './config.ts';
 import { findCgroupMount } from './os/cgroup-mounts.ts';
 import { Lanes } from './os/lanes.ts';
 import { UserDatabase } from './os/users.ts';
-import { StreamServer } from './rpc/connect-stream.ts';
 import { REQUEST_LIMIT_BYTES } from './rpc/request.ts';
 import { StreamPlaces } from './rpc/stream-places.ts';
+import type { WarmUp } from './services/collapse/collapse.ts';
 import type { LogCollector } from './services/collector/log-collector.ts';
-import { createFileServices } from './services/files/services.ts';
 import type { FilesystemFreezer } from './services/freeze/filesystem-freezer.ts';
 import type { Freezer } from './services/freeze/freezer.ts';
 import { Guest } from './services/guest/guest.ts';
@@ -39,6 +38,8 @@ const LEAST_REQUEST_BYTES = 2 * REQUEST_LIMIT_BYTES.json;
 /** The composed daemon, not listening yet. */
 export interface Daemon {
   readonly app: App;
+  /** Loads what the first calls after a start do not need. Throws what an import throws. */
+  load(): Promise<void>;
   readonly upgrade: Upgrade;
   /** Thaws, ends streams, watches and the server; ends the processes or leaves them running. */
   stop(processes: 'end' | 'leave'): Promise<void>;
@@ -71,9 +72,8 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
   owned.use(cgroups);
   const bounds = createBounds(config);
   const { unread } = bounds;
-  const streams = new StreamServer(unread);
   const transfers = { uploads: new Transfers(), downloads: new Transfers() };
-  const output = { output: log.output, dropBuffers: () => streams.dropBuffers() };
+  const output = { output: log.output, dropBuffers: () => app.dropBuffers() };
   const pause = createPause(config, { mount, cgroups, obstacle, logger, ...output });
   // After `createPause`: it holds the log's output if the file system is still frozen from an earlier run.
   tellLimits({ cgroups, obstacle }, logger);
@@ -90,8 +90,8 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
   );
   const parts = { ...pause, ...aborts, guest, init, volumes, watcher, polled, processes, records, ports };
   const upgrade = createUpgrade(config, logger, () => ({ ...parts, app }));
-  const services = { cgroups, entries, streams, upgrade };
-  const app: App = buildRehearsedApp(
+  const services = { cgroups, entries, upgrade };
+  const { app, load } = createApp(
     config,
     {
       ...parts,
@@ -99,13 +99,32 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
       ...services,
       metrics: new MetricsReader(),
       health: createHealth(config, { cgroups, obstacle }, pause, portObstacles(config, ports)),
-      files: createFileServices(guest, { ...entries, ...pause, ...transfers }),
     },
     { ...config, ...bounds, logger, log, shutdown: aborts.shutdown.signal },
   );
   succeed(inherited, config.stored, parts, logger);
   const ends = { ...createStop({ ...parts, app, owned }), kill: () => processes.kill() };
-  return { app, upgrade, collector, ...ends, isHeldUp: () => lanes.isBusy };
+  return { app, load, upgrade, collector, ...ends, isHeldUp: () => lanes.isBusy };
+}
+
+/** The HTTP server, and what loads the rest of its program: its routes, and what rehearses the first calls before a pause. */
+function createApp(
+  config: Config,
+  services: AppServices,
+  options: Omit<AppOptions, 'warmUp'>,
+): Pick<Daemon, 'app' | 'load'> {
+  let rehearse: WarmUpOf | null = null;
+  const loadRehearsal = async () => {
+    const { createWarmUp } = await import('./compose-rehearsal.ts');
+    rehearse ??= createWarmUp(config, services, options);
+  };
+  const warmUp: WarmUp = async (signal) => {
+    // An optimisation only, also for a pause that comes at once.
+    if (!rehearse) await loadRehearsal().catch(() => {});
+    await rehearse?.(app.server, signal);
+  };
+  const app = new App(services, { ...options, warmUp });
+  return { app, load: async () => void (await Promise.all([app.load(), loadRehearsal()])) };
 }
 
 /** What bounds all clients together. */

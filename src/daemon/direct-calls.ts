@@ -4,7 +4,6 @@ import { hostFault } from '../base/client-errors.ts';
 import type { CallLog } from './calls/call-log.ts';
 import type { CallScope, SharedLimits } from './calls/call-scope.ts';
 import { hasAccess } from './rest/auth.ts';
-import type { InitCalls } from './rest/init-calls.ts';
 import type { PlainDownloads } from './rest/routes/files/plain-downloads.ts';
 import { streamCodecOf } from './rpc/connect-stream.ts';
 import { type UnaryRoute, unaryCodecOf } from './rpc/connect-unary.ts';
@@ -27,7 +26,6 @@ interface DirectOptions {
   readonly plain: PlainDownloads;
   /** The headers of every response with a file. */
   readonly fileHead: readonly string[];
-  readonly init: InitCalls;
 }
 
 /** A route with the name of its operation, made once. */
@@ -37,9 +35,8 @@ interface Operation<Route> {
 }
 
 /**
- * Serves RPCs in the Connect protocol, `GET /health`, `POST /init` and small files without Fastify, whose routing and hooks take as
- * much CPU as such a call itself. Takes only requests that every hook would pass unchanged, and leaves all others to
- * Fastify, which serves the same calls.
+ * Serves RPCs in the Connect protocol and small files without Fastify, whose routing and hooks take as much CPU as such a call
+ * itself. Takes only requests that every hook would pass unchanged, and leaves all others to Fastify, which serves the same calls.
  */
 export class DirectCalls {
   readonly #options: DirectOptions;
@@ -57,39 +54,16 @@ export class DirectCalls {
     const { method } = request;
     const { shutdown } = this.#options.shared;
     if (hostFault(request) !== null || shutdown.signal.aborted) return false;
-    return method === 'POST'
-      ? this.#servePost(request, response)
-      : method === 'GET' && this.#serveGet(request, response);
+    if (method === 'GET') return this.#serveFile(request, response);
+    return method === 'POST' && (this.#serveUnary(request, response) || this.#serveStream(request, response));
   }
 
-  #servePost(request: IncomingMessage, response: ServerResponse): boolean {
-    if (request.url === '/init') return this.#serveInit(request, response);
-    return this.#serveUnary(request, response) || this.#serveStream(request, response);
-  }
-
-  #serveGet(request: IncomingMessage, response: ServerResponse): boolean {
+  #serveFile(request: IncomingMessage, response: ServerResponse): boolean {
     const { calls, plain, fileHead } = this.#options;
-    if (request.url === '/health') return this.#serveHealth(request, response);
     const begin = (path: string) => {
       calls.begin('GET /files', request, response).subject = { path };
     };
     return plain.serve(request, response, withIds(fileHead, request), begin);
-  }
-
-  #serveHealth(request: IncomingMessage, response: ServerResponse): true {
-    const { calls, head } = this.#options;
-    calls.begin('GET /health', request, response);
-    response.writeHead(204, [...withIds(head, request)]).end();
-    return true;
-  }
-
-  /** The token is in the body. Fastify refuses bodies in transfer codings. */
-  #serveInit(request: IncomingMessage, response: ServerResponse): boolean {
-    const { calls, head, init } = this.#options;
-    const { 'transfer-encoding': coding = 'chunked' } = request.headers;
-    if (coding !== 'chunked') return false;
-    void init.serve(calls.begin('POST /init', request, response), withIds(head, request));
-    return true;
   }
 
   #serveUnary(request: IncomingMessage, response: ServerResponse): boolean {

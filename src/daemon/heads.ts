@@ -1,5 +1,8 @@
-import { cors } from '@connectrpc/connect';
-
+/** Those of `cors.exposedHeaders` of connect, which a start does not load. */
+const CONNECT = [
+  ...['Grpc-Status', 'Grpc-Message', 'Grpc-Status-Details-Bin'],
+  ...['Content-Encoding', 'Connect-Content-Encoding'],
+];
 /** Response headers exposed by CORS, besides Connect's: the second line is for resuming and verifying downloads. */
 const OURS = [
   ...['Location', 'Cache-Control', 'X-Content-Type-Options'],
@@ -7,7 +10,7 @@ const OURS = [
 ];
 
 /** The value of `Access-Control-Expose-Headers`. */
-export const EXPOSED_HEADERS = [...cors.exposedHeaders, ...OURS].join(', ');
+export const EXPOSED_HEADERS = [...CONNECT, ...OURS].join(', ');
 
 /**
  * The headers, names and values in turn, that the hooks `allowAnyOrigin` and `forbidCaching` of routes.ts set, for responses

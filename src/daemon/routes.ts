@@ -1,3 +1,4 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import cors from '@fastify/cors';
 import Fastify, { type FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
@@ -9,22 +10,25 @@ import type { Transfers } from '../base/tally.ts';
 import type { Unread } from '../base/unread.ts';
 import type { CallLog } from './calls/call-log.ts';
 import type { SharedLimits } from './calls/call-scope.ts';
-import { DIRECT_HEAD, EXPOSED_HEADERS } from './heads.ts';
+import { DirectCalls } from './direct-calls.ts';
+import { DIRECT_HEAD, EXPOSED_HEADERS, FILE_HEAD } from './heads.ts';
 import { requireAccessToken } from './rest/auth.ts';
 import { sendError } from './rest/errors.ts';
 import type { InitCalls } from './rest/init-calls.ts';
 import type { LogFigures } from './rest/prometheus.ts';
 import { beginCalls, disableBodyParsing } from './rest/requests.ts';
-import type { DownloadLimits } from './rest/routes/files/download-limits.ts';
+import { DownloadLimits } from './rest/routes/files/download-limits.ts';
+import { PlainDownloads } from './rest/routes/files/plain-downloads.ts';
 import { fileRoutes } from './rest/routes/files.ts';
 import { envsRoutes, healthRoutes, initRoutes, metricsRoutes, portsRoutes } from './rest/routes/guest.ts';
 import { collapseRoutes, freezeRoutes, fsfreezeRoutes } from './rest/routes/pause.ts';
 import { upgradeRoutes } from './rest/routes/upgrade.ts';
+import { StreamServer } from './rpc/connect-stream.ts';
 import { mountConnect } from './rpc/mount.ts';
-import type { Rpc, RpcDependencies } from './rpc/router.ts';
+import { createRpc, type RpcDependencies } from './rpc/router.ts';
 import type { StreamPlaces } from './rpc/stream-places.ts';
 import type { Collapser, WarmUp } from './services/collapse/collapse.ts';
-import type { FileServices } from './services/files/services.ts';
+import { createFileServices } from './services/files/services.ts';
 import type { FilesystemFreezer } from './services/freeze/filesystem-freezer.ts';
 import type { Freezer } from './services/freeze/freezer.ts';
 import type { Health } from './services/guest/health.ts';
@@ -41,7 +45,6 @@ export interface AppServices extends RpcDependencies {
   readonly init: Init;
   readonly metrics: MetricsReader;
   readonly health: Health;
-  readonly files: FileServices;
   readonly freezer: Freezer;
   readonly filesystemFreezer: FilesystemFreezer;
   readonly collapser: Collapser;
@@ -71,12 +74,16 @@ export interface AppOptions {
 
 /** What calls have in common, whoever serves them. */
 export interface CallParts {
-  readonly rpc: Rpc;
   readonly calls: CallLog;
   readonly tally: CallTally;
   readonly shared: SharedLimits;
-  readonly limits: DownloadLimits;
   readonly init: InitCalls;
+}
+
+/** All operations. */
+export interface Routes {
+  serve(request: IncomingMessage, response: ServerResponse): void;
+  dropBuffers(): void;
 }
 
 /** The methods of operations. */
@@ -89,10 +96,47 @@ function refuseSchema(): never {
   throw new Error('a route has a schema');
 }
 
-/** Builds all operations with Fastify, which does not listen itself. Hooks run in the order in which they are added. */
-export function buildRoutes(services: AppServices, options: AppOptions, parts: CallParts): FastifyInstance {
-  const { logger, places } = options;
-  const { rpc, calls, shared } = parts;
+/** Builds all operations: Fastify serves what `DirectCalls` does not take. */
+export async function buildRoutes(
+  services: AppServices,
+  options: AppOptions,
+  parts: CallParts,
+): Promise<Routes> {
+  const { places, unread } = options;
+  const { guest, entries, gate, uploads } = services;
+  const files = createFileServices(guest, { ...entries, gate, uploads });
+  const streams = new StreamServer(unread);
+  const rpc = createRpc(services, streams);
+  const limits = new DownloadLimits();
+  const plain = new PlainDownloads({ files, limits });
+  const direct = new DirectCalls({
+    ...rpc,
+    ...parts,
+    guest,
+    places,
+    plain,
+    head: DIRECT_HEAD,
+    fileHead: FILE_HEAD,
+  });
+  const app = createFastify(services, options, parts);
+  restRoutes(app, services, options, parts);
+  fileRoutes(app, files, limits);
+  mountConnect(app, rpc, parts.shared, places);
+  await app.ready();
+  return {
+    serve: (request, response) => {
+      if (!direct.serve(request, response)) app.routing(request, response);
+    },
+    dropBuffers: () => streams.dropBuffers(),
+  };
+}
+
+/** Fastify, which does not listen itself. Hooks run in the order in which they are added. */
+function createFastify(
+  { guest }: AppServices,
+  { logger }: AppOptions,
+  { calls }: CallParts,
+): FastifyInstance {
   const app = Fastify({
     // Fastify's own lines about requests are suppressed; `CallLog` writes them.
     loggerInstance: logger.child({}, { level: logger.isLevelEnabled('warn') ? 'warn' : logger.level }),
@@ -108,10 +152,8 @@ export function buildRoutes(services: AppServices, options: AppOptions, parts: C
   allowAnyOrigin(app);
   requireHost(app);
   requireChunks(app);
-  requireAccessToken(app, services.guest);
+  requireAccessToken(app, guest);
   shapeErrors(app);
-  restRoutes(app, services, options, parts);
-  mountConnect(app, rpc, shared, places);
   return app;
 }
 
@@ -119,7 +161,7 @@ function restRoutes(
   app: FastifyInstance,
   services: AppServices,
   options: AppOptions,
-  { init, limits, tally }: CallParts,
+  { init, tally }: CallParts,
 ): void {
   healthRoutes(app, services.health, services.guest);
   // Services last: the options may have more members, those of the configuration.
@@ -127,7 +169,6 @@ function restRoutes(
   envsRoutes(app, services.guest);
   portsRoutes(app, services.ports);
   initRoutes(app, init, DIRECT_HEAD);
-  fileRoutes(app, services.files, limits);
   freezeRoutes(app, services.freezer);
   fsfreezeRoutes(app, services.filesystemFreezer);
   collapseRoutes(app, services.collapser, options.warmUp);

@@ -7,7 +7,6 @@ import { HeldOutput } from '../base/held-output.ts';
 import { openLogOutput } from '../base/log.ts';
 import { listenError, stopOnSignals, surviveUncaught } from '../base/run.ts';
 import { INTERFACE_VERSION } from '../base/version.ts';
-import type { App } from './app.ts';
 import { compose, type Daemon } from './compose.ts';
 import { createLogQueue, type Log } from './compose-log.ts';
 import type { Config } from './config.ts';
@@ -133,7 +132,7 @@ function attempt(action: () => void, failure: string, logger: Logger): void {
 async function listen(daemon: Daemon, config: Config, fd: number | null, logger: Logger): Promise<void> {
   try {
     // Later its files may be replaced, or there may be no descriptor to read them.
-    if (!isBundle) await daemon.app.load();
+    if (!isBundle) await daemon.load();
     await daemon.app.listen({ port: config.port, host: config.host, ...socketOf(config, fd) });
   } catch (error) {
     await daemon.stop(fd === null ? 'end' : 'leave');
@@ -141,13 +140,13 @@ async function listen(daemon: Daemon, config: Config, fd: number | null, logger:
   }
   const { address, port } = daemon.app.server.address() as AddressInfo;
   logger.info({ address, port, version: config.version, interface: INTERFACE_VERSION }, 'ready');
-  setTimeout(() => completeStart(daemon.app), FIRST_CALLS_MS).unref();
+  setTimeout(() => completeStart(daemon), FIRST_CALLS_MS).unref();
 }
 
 /** What the first calls need not wait for. */
-async function completeStart(app: App): Promise<void> {
+async function completeStart(daemon: Daemon): Promise<void> {
   try {
-    await app.load();
+    await daemon.load();
   } finally {
     // The image starts without (systemd/image/prologue.cjs).
     optimiseHotCode(true);

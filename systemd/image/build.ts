@@ -4,8 +4,8 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { buildCommit } from '../../src/base/version.ts';
-import { bundle } from './bundle.ts';
-import { type FirstRun, writeCodeCache } from './code-cache.ts';
+import { type Bundle, bundle, bundleSplit } from './bundle.ts';
+import { type FirstRun, PARTS, writeCodeCache } from './code-cache.ts';
 import { licencesOf } from './licences.ts';
 
 /*
@@ -21,8 +21,6 @@ const { values, positionals: wanted } = parseArgs({
   allowPositionals: true,
 });
 const target = targetOf(values.arch);
-/** The parameters that Node gives a CommonJS module. */
-const MODULE_SCOPE = 'exports, require, module, __filename, __dirname';
 
 interface Target {
   /** What is made of native code is below it. */
@@ -77,8 +75,13 @@ const IMAGES: Readonly<Record<string, Image>> = {
     program: 'src/daemon/main.ts',
     others: [['src/daemon/services/watch/network-program.ts', 'lib/watch-network.cjs']],
     prologue: 'systemd/image/prologue.cjs',
-    // Fastify's compilers of schemas, which its routes do not have (app.ts), and requests without a socket.
-    unused: ['@fastify/ajv-compiler', '@fastify/fast-json-stringify-compiler', 'light-my-request'],
+    // Fastify's compilers of schemas, which its routes do not have (routes.ts), requests without a socket, and threads of the log's.
+    unused: [
+      '@fastify/ajv-compiler',
+      '@fastify/fast-json-stringify-compiler',
+      'light-my-request',
+      'thread-stream',
+    ],
     binaries: [
       ['native/build/Release/envd.node', 'lib/build/Release/envd.node'],
       ['native/build/Release/envd-start', 'lib/build/Release/envd-start'],
@@ -129,16 +132,16 @@ async function build(image: Image): Promise<void> {
   const dist = join(ROOT, directory + target.suffix);
   rmSync(dist, { recursive: true, force: true });
   const packages = new Set([target.node]);
-  const addBundle = async (entry: string, destination: string, wrap = (code: string) => code) => {
-    const { code, packages: added } = await bundle(join(ROOT, entry), unused);
-    put(join(dist, destination), wrap(code));
+  const add = (destination: string, { code, packages: added }: Bundle) => {
+    put(join(dist, destination), code);
     for (const each of added) packages.add(each);
   };
-  const before = prologue === null ? '' : `{${readFileSync(join(ROOT, prologue), 'utf8')}}`;
-  // As loader.cjs calls it.
-  await addBundle(program, `lib/${name}.js`, (code) => `(function (${MODULE_SCOPE}) {${before}${code}\n})`);
-  put(join(dist, `lib/${name}.code`), '');
-  for (const [entry, destination] of others) await addBundle(entry, destination);
+  const before = prologue === null ? '' : readFileSync(join(ROOT, prologue), 'utf8');
+  const split = await bundleSplit(join(ROOT, program), unused, before);
+  add(`lib/${name}.js`, split);
+  put(join(dist, `lib/${name}-later.js`), split.laterCode);
+  for (const part of PARTS) put(join(dist, `lib/${name}${part}.code`), '');
+  for (const [entry, destination] of others) add(destination, await bundle(join(ROOT, entry)));
   put(join(dist, 'package.json'), description(name));
   put(join(dist, 'LICENSES'), licencesOf([...packages].sort()));
   const common = [['systemd/image/loader.cjs', `lib/${name}.cjs`] as const, ['LICENSE', 'LICENSE'] as const];

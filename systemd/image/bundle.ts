@@ -1,36 +1,121 @@
 import { createRequire } from 'node:module';
-import { type Plugin, rolldown } from 'rolldown';
+import { type InputOptions, type OutputOptions, type Plugin, rolldown } from 'rolldown';
 
-/** A program in one file, and the directories of the packages that went into it. */
+/** A program, and the directories of the packages that went into it. */
 export interface Bundle {
   readonly code: string;
   readonly packages: readonly string[];
 }
 
+/** A program in two parts, as loader.cjs runs them. */
+export interface SplitBundle extends Bundle {
+  /** What the program imports after its start: all that only dynamic imports reach, but for those of its entry point. */
+  readonly laterCode: string;
+}
+
+interface Graph {
+  readonly importedIds: readonly string[];
+  readonly dynamicallyImportedIds: readonly string[];
+}
+
 /**
- * Bundles the program that starts at `entry`, as CommonJS, which Node starts with less work. Functions and classes keep their
- * names, so that a stack trace in a log can be read; variables get short ones, as V8 keeps the names in memory. Dynamic imports
- * stay lazy: the imported code is evaluated when the import is reached. `unused`: packages that it never loads. Throws when an
+ * Bundles the program that starts at `entry` into one CommonJS file, which Node starts with less work. Functions and classes keep their
+ * names, so that a stack trace in a log can be read; variables get short ones, as V8 keeps the names in memory. Throws when an
  * import cannot be resolved.
  */
-export async function bundle(entry: string, unused: readonly string[] = []): Promise<Bundle> {
+export async function bundle(entry: string): Promise<Bundle> {
+  await using program = await rolldown(inputOf(entry, []));
+  const { output } = await program.generate({ ...STYLE, codeSplitting: false });
+  const [{ code, moduleIds }] = output;
+  return { code: toAscii(code), packages: packagesOf(moduleIds) };
+}
+
+/**
+ * The same in two parts. Dynamic imports stay lazy: the imported code is evaluated when the import is reached.
+ * @param unused packages that it never loads
+ * @param prologue code that comes first
+ */
+export async function bundleSplit(
+  entry: string,
+  unused: readonly string[],
+  prologue: string,
+): Promise<SplitBundle> {
+  const first = new Set<string>();
+  const findFirst: Plugin = {
+    name: 'find-first',
+    buildEnd() {
+      const graphOf = (id: string): Graph | null => this.getModuleInfo(id);
+      for (const id of reachedFirst(entry, graphOf)) first.add(id);
+    },
+  };
+  const input = inputOf(entry, unused);
   await using program = await rolldown({
+    ...input,
+    plugins: [input.plugins, findFirst],
+    preserveEntrySignatures: false,
+  });
+  const { output } = await program.generate({
+    ...STYLE,
+    chunkFileNames: '[name].js',
+    entryFileNames: `${ENTRY}.js`,
+    codeSplitting: {
+      groups: [
+        { name: 'first', test: (id) => first.has(id), priority: 1 },
+        { name: LATER_PART, test: (id) => !first.has(id) },
+      ],
+    },
+  });
+  const chunks = output.filter((chunk) => chunk.type === 'chunk');
+  const part = (isLater: boolean) =>
+    chunks
+      .filter(({ name }) => (name === LATER_PART) === isLater)
+      .map(({ fileName, code }) => `chunks['./${fileName}'] = (exports, require) => {${toAscii(code)}\n};`)
+      .join('\n');
+  return {
+    code: `(function (${PART_SCOPE}) {{${prologue}}${part(false)}\n})`,
+    laterCode: `(function (${PART_SCOPE}) {${part(true)}\n})`,
+    packages: packagesOf(chunks.flatMap(({ moduleIds }) => moduleIds)),
+  };
+}
+
+/** What loader.cjs calls a part with. */
+const PART_SCOPE = 'chunks, require, __filename, __dirname';
+/** Names of chunks that loader.cjs knows. */
+const ENTRY = 'entry';
+const LATER_PART = 'later';
+
+const STYLE: OutputOptions = {
+  format: 'cjs',
+  comments: false,
+  minify: { mangle: { keepNames: true }, compress: false, codegen: { removeWhitespace: true } },
+};
+
+function inputOf(entry: string, unused: readonly string[]): InputOptions {
+  return {
     input: entry,
     platform: 'node',
     plugins: [answered, loadLater, without(unused)],
     onLog(_level, log) {
       if (log.code === 'UNRESOLVED_IMPORT') throw new Error(log.message);
     },
-  });
-  const { output } = await program.generate({
-    format: 'cjs',
-    codeSplitting: false,
-    comments: false,
-    minify: { mangle: { keepNames: true }, compress: false, codegen: { removeWhitespace: true } },
-  });
-  const [{ code, moduleIds }] = output;
-  const packages = new Set(moduleIds.flatMap((id) => /^.*\/node_modules\/(?:@[^/]+\/)?[^/]+/.exec(id) ?? []));
-  return { code: toAscii(code), packages: [...packages].sort() };
+  };
+}
+
+/** What `entry` imports, dynamically too, and what that imports in turn, but for dynamic imports. */
+function reachedFirst(entry: string, graphOf: (id: string) => Graph | null): ReadonlySet<string> {
+  const reached = new Set([entry]);
+  // A set that grows is iterated to its end.
+  for (const id of reached) {
+    const { importedIds = [], dynamicallyImportedIds = [] } = graphOf(id) ?? {};
+    for (const each of importedIds) reached.add(each);
+    if (id === entry) for (const each of dynamicallyImportedIds) reached.add(each);
+  }
+  return reached;
+}
+
+function packagesOf(modules: readonly string[]): string[] {
+  const packages = modules.flatMap((id) => /^.*\/node_modules\/(?:@[^/]+\/)?[^/]+/.exec(id) ?? []);
+  return [...new Set(packages)].sort();
 }
 
 /**
@@ -44,6 +129,7 @@ const LATER = new Set([
   'dns',
   'http2',
   'https',
+  'perf_hooks',
   'tty',
   'v8',
   'vm',
@@ -60,8 +146,11 @@ const LATER_PACKAGES = new Set(['mime-types', 'thread-stream']);
 const LATER_FUNCTIONS: Readonly<Record<string, string>> = {
   zlib: '^(create|brotli(C|Dec)ompress$|[a-z]+(zip|flate)$)',
 };
-/** Read early too, by pino: no thread runs a program of ours. */
-const KNOWN: Readonly<Record<string, string>> = { worker_threads: '{ __proto__: null, isMainThread: true }' };
+/** Read early too, by pino, since no thread runs a program of ours, and by Fastify. */
+const KNOWN: Readonly<Record<string, string>> = {
+  worker_threads: '{ __proto__: null, isMainThread: true }',
+  perf_hooks: '{ __proto__: null, performance }',
+};
 const PREFIX = '\0later:';
 
 /** Replaces imports of those by a function that loads the module when it is called or a member is read. */
@@ -109,6 +198,12 @@ const ANSWERED: Readonly<Record<string, string>> = {
   '/semver/index.js': 'exports.satisfies = () => true;',
   // Who calls pino, for outputs that we do not use: V8 looks for the ends of all lines of the bundle.
   '/pino/lib/caller.js': 'module.exports = () => [];',
+  // For outputs that we do not use.
+  '/pino/lib/transport.js': 'module.exports = null;',
+  '/pino/lib/multistream.js': 'module.exports = null;',
+  // Terminals beside the native functions, which are all that we use.
+  '/node-pty/lib/unixTerminal.js': 'exports.UnixTerminal = null;',
+  '/node-pty/lib/windowsTerminal.js': 'module.exports = null;',
   // Kinds of metrics that we do not have, and what they load.
   ...Object.fromEntries(
     ['cluster', 'defaultMetrics', 'pushgateway', 'summary'].map((name) => [

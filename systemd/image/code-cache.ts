@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import type { Script } from 'node:vm';
 
 /** How a built program is run once. */
 export interface FirstRun {
@@ -12,19 +13,18 @@ export interface FirstRun {
   readonly calls: readonly string[];
 }
 
+/** What the names of a program's files end in: it has two parts (loader.cjs). */
+export const PARTS = ['', '-later'] as const;
+
 /**
- * Runs the program `name` in `dist` once, on loopback, and writes the code that V8 has compiled by its end, for the loader.
- * Throws when the program does not run.
+ * Runs the program `name` in `dist` once, on loopback, and writes the code that V8 has compiled of its parts by its end, for the
+ * loader. Throws when the program does not run.
  */
 export async function writeCodeCache(dist: string, name: string, run: FirstRun): Promise<void> {
   const wrapper = join(dist, 'lib', 'first-run.cjs');
   const launcher = join(dist, 'bin', 'first-run');
-  const code = JSON.stringify(join(dist, 'lib', `${name}.code`));
-  writeFileSync(
-    wrapper,
-    `process.on('exit', () => require('fs').writeFileSync(${code}, require('./${name}.cjs').script.createCachedData()));
-    require('./${name}.cjs');`,
-  );
+  const files = PARTS.map((part) => join(dist, 'lib', `${name}${part}.code`));
+  writeFileSync(wrapper, `(${keepCode})(() => require('./${name}.cjs').parts, ${JSON.stringify(files)});`);
   // V8 takes code that was compiled with the same flags: those of the launcher.
   const text = readFileSync(join(dist, 'bin', name), 'utf8').replace(`/${name}.cjs"`, '/first-run.cjs"');
   writeFileSync(launcher, text, { mode: 0o755 });
@@ -34,6 +34,40 @@ export async function writeCodeCache(dist: string, name: string, run: FirstRun):
     rmSync(wrapper);
     rmSync(launcher);
   }
+}
+
+/** Runs a program in its own process, which is not this one, and writes the code at its end, with the flags of V8 of when each part is loaded. */
+function keepCode(run: () => readonly Part[], files: readonly string[]): void {
+  const { getBuiltinModule } = process;
+  const v8 = getBuiltinModule('v8');
+  const { writeFileSync } = getBuiltinModule('fs');
+  const { setFlagsFromString } = v8;
+  const setBeforeLater: string[] = [];
+  let parts: readonly Part[] = [];
+  v8.setFlagsFromString = (flag) => {
+    if (!parts[1]?.script) setBeforeLater.push(flag);
+    setFlagsFromString(flag);
+  };
+  const keep = (index: number) => {
+    const part = parts[index];
+    if (!part) return;
+    if (!part.script) part.load();
+    const code = part.script?.createCachedData();
+    if (code) writeFileSync(files[index] ?? '', code);
+  };
+  process.on('exit', () => {
+    // As they were; later ones may have undone them already.
+    for (const flag of setBeforeLater) setFlagsFromString(flag.replace('--no-', '--'));
+    keep(0);
+    for (const flag of setBeforeLater) setFlagsFromString(flag);
+    keep(1);
+  });
+  parts = run();
+}
+
+interface Part {
+  readonly script: Script | null;
+  load(): void;
 }
 
 async function runOnce(program: string, { settings, env = {}, calls }: FirstRun): Promise<void> {

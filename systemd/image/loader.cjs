@@ -1,11 +1,48 @@
-// Runs the program beside this file, NAME.js, with the code that V8 compiled of it at the build, NAME.code. Node's own compile
-// cache would check and hash both, and make a directory, at each start (docs/decisions/010-image-bundle.md).
-const { readFileSync } = require('node:fs');
+// Runs the program beside this file: NAME.js, and NAME-later.js when it imports that, with the code that V8 compiled of them at the
+// build, NAME.code and NAME-later.code. Node's own compile cache would check and hash all, and make a directory, at each start
+// (docs/decisions/063-own-loader.md).
+const { closeSync, fstatSync, openSync, readSync } = require('node:fs');
 const { Script } = require('node:vm');
 
-const filename = __filename.replace(/cjs$/, 'js');
-const cachedData = readFileSync(__filename.replace(/cjs$/, 'code'));
-// The text is ASCII. Of another V8, or with other flags, the code is not used.
-const script = new Script(readFileSync(filename, 'latin1'), { filename, cachedData });
-exports.script = script;
-script.runInThisContext().call(exports, exports, require, module, __filename, __dirname);
+/** A part of the program. It stays what it was when it is loaded later: its files are open from the start. */
+class Part {
+  constructor(path) {
+    this.path = path;
+    this.files = ['js', 'code'].map((extension) => openSync(`${path}.${extension}`));
+    this.script = null;
+  }
+
+  /** Adds its chunks, functions by name. */
+  load() {
+    const [text, cachedData] = this.files.map(read);
+    for (const file of this.files) closeSync(file);
+    // The text is ASCII. Of another V8, or with other flags, the code is not used.
+    this.script = new Script(text.latin1Slice(), { filename: `${this.path}.js`, cachedData });
+    this.script.runInThisContext()(chunks, require, __filename, __dirname);
+  }
+}
+
+function read(file) {
+  const bytes = Buffer.allocUnsafeSlow(fstatSync(file).size);
+  readSync(file, bytes, 0, bytes.length, 0);
+  return bytes;
+}
+
+const chunks = { __proto__: null };
+const loaded = { __proto__: null };
+const path = __filename.slice(0, -'.cjs'.length);
+const [first, later] = [new Part(path), new Part(`${path}-later`)];
+
+/** What a chunk exports, or a module of Node's. */
+function load(name) {
+  if (name in loaded) return loaded[name];
+  if (name === './later.js' && later.script === null) later.load();
+  if (!(name in chunks)) return require(name);
+  loaded[name] = {};
+  chunks[name](loaded[name], load);
+  return loaded[name];
+}
+
+exports.parts = [first, later];
+first.load();
+load('./entry.js');

@@ -17,7 +17,6 @@ import { type WatchDependencies, watchDirStream, watcherService } from './watch.
 export interface RpcDependencies extends WatchDependencies {
   readonly processes: ProcessTable;
   readonly gate: WriteGate;
-  readonly streams: StreamServer;
 }
 
 /** A stream that is served without connect-node. */
@@ -34,8 +33,8 @@ export interface Rpc {
   readonly unary: readonly UnaryRoute[];
 }
 
-export function createRpc(dependencies: RpcDependencies): Rpc {
-  const { processes, guest, streams } = dependencies;
+export function createRpc(dependencies: RpcDependencies, streams: StreamServer): Rpc {
+  const { processes, guest } = dependencies;
   const start = startStream(processes, guest);
   const connect = connectStream(processes);
   const watchDir = watchDirStream(dependencies);

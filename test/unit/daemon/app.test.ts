@@ -9,6 +9,7 @@ import { Guest } from '../../../src/daemon/services/guest/guest.ts';
 import { until } from '../../support/until.ts';
 
 type Build = typeof import('../../../src/daemon/routes.ts')['buildRoutes'];
+type Routes = import('../../../src/daemon/routes.ts').Routes;
 
 const build = vi.hoisted(() => vi.fn());
 vi.mock('../../../src/daemon/routes.ts', () => ({ buildRoutes: build as unknown as Build }));
@@ -37,13 +38,14 @@ beforeEach(async () => {
 });
 afterEach(() => app.close());
 
-/** Routes that note what they serve, once `ready`. */
-function routes(ready: Promise<void> = Promise.resolve()): object {
-  const routing = (request: IncomingMessage, response: ServerResponse) => {
+/** Routes that note what they serve. */
+async function routes(ready: Promise<void> = Promise.resolve()): Promise<Routes> {
+  const serve = (request: IncomingMessage, response: ServerResponse) => {
     served.push(request.url ?? '');
     response.writeHead(200).end();
   };
-  return { ready: () => ready, routing };
+  await ready;
+  return { serve, dropBuffers: () => {} };
 }
 
 test('health is answered without the routes, which are built once for all requests that need them', async () => {

@@ -63,9 +63,10 @@ export class MetadataReader implements Disposable {
   /** Background reads that failed in a row. */
   #failures = 0;
 
-  constructor(options: MetadataReaderOptions) {
+  /** `firstMs`: until the first background read, in milliseconds; null: it begins now. */
+  constructor(options: MetadataReaderOptions, firstMs: number | null = null) {
     this.#options = options;
-    this.#background = new Repeated(null, () => this.#readInBackground());
+    this.#background = new Repeated(firstMs, () => this.#readInBackground());
   }
 
   /**
