@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { networkInterfaces } from 'node:os';
 import { runTool } from './tool.ts';
@@ -7,6 +8,7 @@ const RTF_UP = 1;
 const RTF_GATEWAY = 2;
 const RTF_REJECT = 0x200;
 const TOOL_LIMIT_MS = 2000;
+const TABLE = '/proc/net/route';
 
 /** Where packets to an address go; without a gateway the address is on the link. */
 export interface Route {
@@ -32,8 +34,23 @@ export async function addressOfDefaultRoute(): Promise<string | null> {
 
 /** The route to an IPv4 address in the main table; null: there is none, or it refuses. */
 export async function routeTo(address: string): Promise<Route | null> {
+  return bestOf(await readRows(), address);
+}
+
+/** The same at once: not when a program of the guest may have made the table long. */
+export function routeNow(address: string): Route | null {
+  let table = '';
+  try {
+    table = readFileSync(TABLE, 'utf8');
+  } catch {
+    // Without the table there is no route, as for `readRows`.
+  }
+  return bestOf(rowsOf(table), address);
+}
+
+function bestOf(rows: readonly Row[], address: string): Route | null {
   const wanted = numberOf(address);
-  const fitting = (await readRows()).filter(({ destination, mask }) => (wanted & mask) >>> 0 === destination);
+  const fitting = rows.filter(({ destination, mask }) => (wanted & mask) >>> 0 === destination);
   const [best] = fitting.sort((a, b) => b.mask - a.mask || a.metric - b.metric);
   return best && !best.isRefusing ? { device: best.device, gateway: best.gateway } : null;
 }
@@ -44,9 +61,12 @@ export async function setRouteTo(address: string, { device, gateway }: Route): P
   await runTool('ip', ['route', 'replace', `${address}/32`, ...via, 'dev', device], TOOL_LIMIT_MS);
 }
 
-/** Columns Iface, Destination, Gateway, Flags, RefCnt, Use, Metric, Mask; numbers are in the order of the machine's bytes. */
 async function readRows(): Promise<Row[]> {
-  const table = await readFile('/proc/net/route', 'utf8').catch(() => '');
+  return rowsOf(await readFile(TABLE, 'utf8').catch(() => ''));
+}
+
+/** Columns Iface, Destination, Gateway, Flags, RefCnt, Use, Metric, Mask; numbers are in the order of the machine's bytes. */
+function rowsOf(table: string): Row[] {
   return table
     .split('\n')
     .slice(1)

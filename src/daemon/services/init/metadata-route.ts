@@ -1,5 +1,5 @@
 import { isIPv4 } from 'node:net';
-import { type Route, routeTo, setRouteTo } from '../../os/default-route.ts';
+import { type Route, routeNow, routeTo, setRouteTo } from '../../os/default-route.ts';
 
 /**
  * The route to the metadata service, which a program of the guest can break by accident, such as a VPN, or a bridge on
@@ -8,7 +8,7 @@ import { type Route, routeTo, setRouteTo } from '../../os/default-route.ts';
  */
 export class MetadataRoute {
   readonly #address: string;
-  #known: Promise<Route | null>;
+  #known: Route | null;
   #repair: Promise<Route | null> | null = null;
 
   /** Null for a service that is not a link-local address, or without root: that is the guest's own affair. */
@@ -19,7 +19,8 @@ export class MetadataRoute {
 
   constructor(address: string) {
     this.#address = address;
-    this.#known = routeTo(address);
+    // At once: the first thread of the pool would be a start's most expensive one.
+    this.#known = routeNow(address);
   }
 
   /** Reads from the service, and remembers the route by which it answered. */
@@ -27,7 +28,7 @@ export class MetadataRoute {
     const before = await routeTo(this.#address);
     const answer = await read();
     // Otherwise it changed meanwhile, and may be one by which nobody would answer.
-    if (before && isSame(before, await routeTo(this.#address))) this.#known = Promise.resolve(before);
+    if (before && isSame(before, await routeTo(this.#address))) this.#known = before;
     return answer;
   }
 
@@ -43,7 +44,8 @@ export class MetadataRoute {
   }
 
   async #repairNow(): Promise<Route | null> {
-    const [known, current] = [await this.#known, await routeTo(this.#address)];
+    const known = this.#known;
+    const current = await routeTo(this.#address);
     if (!known || isSame(known, current)) return null;
     await setRouteTo(this.#address, known);
     return known;
