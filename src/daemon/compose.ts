@@ -107,6 +107,11 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
   return { app, load, upgrade, collector, ...ends, isHeldUp: () => lanes.isBusy };
 }
 
+/** Loads all modules that a start does not need. Throws what an import throws. */
+export async function loadRest(): Promise<void> {
+  await Promise.all([import('./routes.ts'), import('./compose-rehearsal.ts')]);
+}
+
 /** The HTTP server, and what loads the rest of its program: its routes, and what rehearses the first calls before a pause. */
 function createApp(
   config: Config,

@@ -18,6 +18,6 @@ void runAs('envd', async () => {
   if (config.doctor) return (await import('./doctor.ts')).doctor(config);
   // Loaded only now: --help and --version need none of it.
   const { run, tryUpgrade } = await import('./run.ts');
-  if (config.tryUpgrade) tryUpgrade();
+  if (config.tryUpgrade) await tryUpgrade();
   else await run(config);
 });

@@ -7,7 +7,7 @@ import { HeldOutput } from '../base/held-output.ts';
 import { openLogOutput } from '../base/log.ts';
 import { listenError, stopOnSignals, surviveUncaught } from '../base/run.ts';
 import { INTERFACE_VERSION } from '../base/version.ts';
-import { compose, type Daemon } from './compose.ts';
+import { compose, type Daemon, loadRest } from './compose.ts';
 import { createLogQueue, type Log } from './compose-log.ts';
 import type { Config } from './config.ts';
 import { fromEarlierProgram, setChildLimits } from './os/program.ts';
@@ -69,8 +69,9 @@ export async function run(config: Config): Promise<void> {
 /** Descriptor of the state in a trial, see `tryProgram`. */
 const TRIED = 3;
 
-/** Throws `failed_precondition` when this program, which is loaded now, cannot read the state. */
-export function tryUpgrade(): void {
+/** Loads the whole program. Throws what an import throws, and `failed_precondition` when it cannot read the state. */
+export async function tryUpgrade(): Promise<void> {
+  await loadRest();
   checkState(TRIED);
 }
 

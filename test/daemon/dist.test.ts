@@ -107,16 +107,62 @@ test('the image has a version, a commit and licences', () => {
   expect(statSync(join(elsewhere, 'LICENSE')).size).toBeGreaterThan(0);
 });
 
-test('V8 accepts the code that was compiled at the build, and runs without it', () => {
-  expect(acceptsCode(elsewhere, 'envd')).toBe(true);
-  expect(readdirSync(join(elsewhere, 'lib')).filter((name) => /first|cache/.test(name))).toEqual([]);
+/** A copy of the image that shares its Node. */
+function copyOfImage(): string {
   const other = scratch();
   const node = join(elsewhere, 'lib/envd');
   cpSync(elsewhere, other, { recursive: true, filter: (source) => source !== node });
   symlinkSync(node, join(other, 'lib/envd'));
-  writeFileSync(join(other, 'lib/envd.code'), 'of another V8');
-  expect(acceptsCode(other, 'envd')).toBe(false);
-  expect(execFileSync(join(other, 'bin/envd'), ['-version'], { encoding: 'utf8' })).toBe('0.6.13\n');
+  return other;
+}
+
+test.each(['envd.code', 'envd-later.code'])(
+  'V8 accepts the code that was compiled at the build, and runs without %s',
+  async (file) => {
+    expect(acceptsCode(elsewhere, 'envd')).toBe(true);
+    expect(readdirSync(join(elsewhere, 'lib')).filter((name) => /first|cache/.test(name))).toEqual([]);
+    const other = copyOfImage();
+    writeFileSync(join(other, 'lib', file), 'of another V8');
+    expect(acceptsCode(other, 'envd')).toBe(false);
+    await using running = await startDaemon({ command: [join(other, 'bin/envd')] });
+    expect((await fetch(`${running.url}/envs`)).status).toBe(200);
+  },
+);
+
+test('what only routes and RPCs need is loaded later', () => {
+  const holds = (file: string) => {
+    const text = readFileSync(join(elsewhere, 'lib', file), 'utf8');
+    return ['FST_ERR_', 'google.protobuf', 'application/connect+', 'openDownload'].map((name) =>
+      text.includes(name),
+    );
+  };
+  expect([holds('envd.js'), holds('envd-later.js')]).toEqual([Array(4).fill(false), Array(4).fill(true)]);
+});
+
+test('what is loaded later is what it was at the start', async () => {
+  const other = copyOfImage();
+  await using running = await startDaemon({ command: [join(other, 'bin/envd')] });
+  for (const extension of ['js', 'code']) {
+    const file = join(other, `lib/envd-later.${extension}`);
+    rmSync(file);
+    writeFileSync(file, 'of another version');
+  }
+  expect((await fetch(`${running.url}/envs`)).status).toBe(200);
+  const open = readdirSync(`/proc/${running.pid}/fd`).map((fd) =>
+    readlinkSync(`/proc/${running.pid}/fd/${fd}`),
+  );
+  expect(open.filter((path) => path.includes('envd-later'))).toEqual([]);
+});
+
+test('a program that cannot be loaded to its end does not take over', () => {
+  const other = copyOfImage();
+  const stdio = ['ignore', 'pipe', 'pipe', 'ignore'] as const;
+  const tried = () =>
+    spawnSync(join(other, 'bin/envd'), ['--try-upgrade'], { encoding: 'utf8', stdio: [...stdio] });
+  // The state is empty.
+  expect(tried()).toMatchObject({ status: 1, stderr: expect.stringContaining('JSON') });
+  writeFileSync(join(other, 'lib/envd-later.js'), '(function () { throw new Error("half"); })');
+  expect(tried()).toMatchObject({ status: 1, stderr: expect.stringContaining('half') });
 });
 
 test('the heap is reserved from its first page on, and processes do not inherit LD_PRELOAD', async () => {

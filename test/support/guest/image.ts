@@ -102,11 +102,11 @@ function fetching(fetch: (directory: string) => void): (directory: string) => vo
   };
 }
 
-/** All of the image but V8's cache, which differs after each build while everything else is the same. */
+/** All of the image but V8's code, which differs after each build while everything else is the same. */
 function builtFiles(dist: string): string[] {
   const entries = readdirSync(dist, { recursive: true, withFileTypes: true });
   const paths = entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
-  return paths.filter((path) => path !== join(dist, 'lib/envd.code')).sort();
+  return paths.filter((path) => !path.endsWith('.code')).sort();
 }
 
 function debootstrap(directory: string): void {
