@@ -1,15 +1,18 @@
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import type { Metadata } from '../../../../../src/daemon/services/init/metadata.ts';
-import { MetadataReader } from '../../../../../src/daemon/services/init/metadata-reader.ts';
+import {
+  MetadataReader,
+  type MetadataReaderOptions,
+} from '../../../../../src/daemon/services/init/metadata-reader.ts';
 
 const METADATA: Metadata = { sandboxID: 'box', templateID: null, accessTokenHash: null, address: null };
 const NEVER = new AbortController().signal;
 
 /** A reader whose readings the test answers. */
-function setUp(isOptional = false) {
+function setUp(isOptional = false, firstMs: number | null = null) {
   const readings: (PromiseWithResolvers<Metadata> & { signal: AbortSignal })[] = [];
   const told: unknown[] = [];
-  const reader = new MetadataReader({
+  const options: MetadataReaderOptions = {
     isOptional,
     read(signal) {
       const reading = { ...Promise.withResolvers<Metadata>(), signal };
@@ -19,11 +22,27 @@ function setUp(isOptional = false) {
     },
     onRead: async (metadata) => void told.push(metadata),
     onFailure: (error) => void told.push(error),
-  });
+  };
+  const reader = new MetadataReader(options, firstMs);
   onTestFinished(() => reader[Symbol.dispose]());
   const isBox = (gone = NEVER) => reader.check(({ sandboxID }) => sandboxID === 'box', gone);
   return { reader, readings, told, isBox };
 }
+
+test('the first read in the background waits, and a call does not', async () => {
+  const { readings, isBox } = setUp(false, 60_000);
+  expect(readings).toHaveLength(0);
+  const answer = isBox();
+  await vi.waitFor(() => expect(readings).toHaveLength(1));
+  readings[0]?.resolve(METADATA);
+  expect(await answer).toBe(true);
+});
+
+test('the first read in the background comes by itself', async () => {
+  const { readings } = setUp(false, 1);
+  expect(readings).toHaveLength(0);
+  await vi.waitFor(() => expect(readings).toHaveLength(1));
+});
 
 /** Longer than the third attempt would take to start, 400 ms: no event tells that it did not. */
 const pastNextAttempt = () => new Promise((resolve) => setTimeout(resolve, 450));
