@@ -1,5 +1,4 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { ListenOptions } from 'node:net';
 import type { Logger } from 'pino';
 import { AbortRelay } from '../base/abort.ts';
 import { CallTally } from '../base/call-tally.ts';
@@ -9,6 +8,7 @@ import { CallLog } from './calls/call-log.ts';
 import { EarlyBodies } from './calls/early-bodies.ts';
 import { FirstCalls } from './first-calls.ts';
 import { DIRECT_HEAD } from './heads.ts';
+import { listen, type Place } from './os/listen.ts';
 import { InitCalls } from './rest/init-calls.ts';
 import type { AppOptions, AppServices, CallParts, Routes } from './routes.ts';
 
@@ -51,10 +51,11 @@ export class App {
   }
 
   /** Resolves when it listens. Throws the error of listen(2), or of a look-up of the address. */
-  async listen(options: ListenOptions & { readonly handle?: unknown; readonly fd?: number }): Promise<void> {
+  async listen(place: Place): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     this.server.once('error', reject);
-    this.server.listen(options, resolve);
+    this.server.once('listening', resolve);
+    listen(this.server, place);
     await promise;
     this.server.off('error', reject);
   }

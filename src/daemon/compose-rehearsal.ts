@@ -15,6 +15,7 @@ import { readListeningSockets } from './os/listening-sockets.ts';
 import { RecordStore } from './os/record-store.ts';
 import { rehearse, type Understudy } from './rehearsal.ts';
 import { StreamPlaces } from './rpc/stream-places.ts';
+import type { WarmUp } from './services/collapse/collapse.ts';
 import { Guest } from './services/guest/guest.ts';
 import { Forwards } from './services/ports/forwards.ts';
 import { WorkloadCgroups } from './services/process/cgroups.ts';
@@ -23,7 +24,7 @@ import { ProcessTable } from './services/process/table.ts';
 
 type Options = Omit<AppOptions, 'warmUp'>;
 /** Rehearses the first calls of a server. */
-export type WarmUpOf = (server: Server, signal: AbortSignal) => Promise<void>;
+export type WarmUpOf = (server: Server, ...how: Parameters<WarmUp>) => Promise<void>;
 
 const NEVER = new AbortController().signal;
 /** Processes, streams and connections that a rehearsal may have at a time. */
@@ -39,11 +40,11 @@ const METADATA_MS = 25;
 export function createWarmUp(config: Config, services: AppServices, options: Options): WarmUpOf {
   // Kept: its code and its objects are those that the first callers need.
   let understudy: Promise<Understudy> | null = null;
-  return async (server, signal) => {
+  return async (server, signal, isAgain) => {
     understudy ??= createUnderstudy(config, services, options);
     // An optimisation only: tried again at the next pause.
     const ready = await understudy.catch(() => null);
-    if (ready) await rehearse(server, options.connections, ready, signal);
+    if (ready) await rehearse(server, options.connections, ready, isAgain, signal);
     else understudy = null;
   };
 }
@@ -95,7 +96,7 @@ async function createUnderstudy(
     await rehearsed[Symbol.asyncDispose]();
   };
   return {
-    ...{ server: app.server, token: randomUUID(), kill },
+    ...{ server: app.server, caller: { token: randomUUID(), prefix: config.namePrefix }, kill },
     asResumed: () => rehearsed.renew(),
     besides: () => besides(config),
   };

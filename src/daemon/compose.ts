@@ -123,10 +123,10 @@ function createApp(
     const { createWarmUp } = await import('./compose-rehearsal.ts');
     rehearse ??= createWarmUp(config, services, options);
   };
-  const warmUp: WarmUp = async (signal) => {
+  const warmUp: WarmUp = async (...how) => {
     // An optimisation only, also for a pause that comes at once.
     if (!rehearse) await loadRehearsal().catch(() => {});
-    await rehearse?.(app.server, signal);
+    await rehearse?.(app.server, ...how);
   };
   const app = new App(services, { ...options, warmUp });
   return { app, load: async () => void (await Promise.all([app.load(), loadRehearsal()])) };

@@ -1,4 +1,4 @@
-import { type AddressInfo, BoundSocket, isIPv4 } from 'node:net';
+import type { AddressInfo } from 'node:net';
 import process from 'node:process';
 import pino, { type Logger } from 'pino';
 import { listenToDebug } from '../base/debug.ts';
@@ -134,7 +134,7 @@ async function listen(daemon: Daemon, config: Config, fd: number | null, logger:
   try {
     // Later its files may be replaced, or there may be no descriptor to read them.
     if (!isBundle) await daemon.load();
-    await daemon.app.listen({ port: config.port, host: config.host, ...socketOf(config, fd) });
+    await daemon.app.listen({ port: config.port, host: config.host, fd });
   } catch (error) {
     await daemon.stop(fd === null ? 'end' : 'leave');
     throw listenError(error, config.host, config.port);
@@ -152,15 +152,6 @@ async function completeStart(daemon: Daemon): Promise<void> {
     // The image starts without (systemd/image/prologue.cjs).
     optimiseHotCode(true);
   }
-}
-
-/**
- * What Fastify passes on to Node. An address needs no look-up, after which Node would compile its expression for IPv6:
- * 4 ms of CPU. Throws when the address cannot be bound.
- */
-function socketOf({ host, port }: Config, fd: number | null): object {
-  if (fd !== null) return { fd };
-  return isIPv4(host) ? { handle: new BoundSocket({ host, port }) } : {};
 }
 
 /** Whether this signal ends the processes or leaves them running. */

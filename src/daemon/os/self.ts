@@ -52,9 +52,9 @@ export function optimiseHotCode(wanted: boolean): void {
 }
 
 type CollectGarbage = (options: {
-  type: 'major';
+  type: 'major' | 'minor';
   execution: 'sync';
-  flavor: 'last-resort' | 'regular';
+  flavor?: 'last-resort' | 'regular';
 }) => void;
 
 /** Collects all garbage now. */
@@ -66,6 +66,8 @@ export interface Collector {
   everything(): void;
   /** Keeps code and caches that have been used lately. */
   garbage(): void;
+  /** Only what was allocated lately: keeps all hidden classes. */
+  young(): void;
 }
 
 /** `gc` is taken from a context created while the flag is set, so that it does not become a global of the daemon. */
@@ -77,6 +79,7 @@ export function exposeCollector(): Collector {
     return {
       everything: () => collect({ ...major, flavor: 'last-resort' }),
       garbage: () => collect({ ...major, flavor: 'regular' }),
+      young: () => collect({ type: 'minor', execution: 'sync' }),
     };
   } finally {
     setFlagsFromString('--no-expose-gc');

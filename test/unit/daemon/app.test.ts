@@ -33,7 +33,7 @@ beforeEach(async () => {
   served = [];
   build.mockReset();
   app = newApp();
-  await app.listen({ port: 0, host: '127.0.0.1' });
+  await app.listen({ port: 0, host: '127.0.0.1', fd: null });
   url = `http://127.0.0.1:${(app.server.address() as AddressInfo).port}`;
 });
 afterEach(() => app.close());
@@ -89,6 +89,8 @@ test('routes that cannot be built end the request and are built anew for the nex
 test('it says why it cannot listen', async () => {
   const other = newApp();
   const { port } = app.server.address() as AddressInfo;
-  await expect(other.listen({ port, host: '127.0.0.1' })).rejects.toMatchObject({ code: 'EADDRINUSE' });
+  await expect(other.listen({ port, host: '127.0.0.1', fd: null })).rejects.toMatchObject({
+    code: 'EADDRINUSE',
+  });
   await other.close();
 });

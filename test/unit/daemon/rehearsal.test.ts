@@ -6,7 +6,8 @@ import { Connections } from '../../../src/base/connections.ts';
 import { rehearse } from '../../../src/daemon/rehearsal.ts';
 
 const never = new AbortController().signal;
-const nobody = { token: 'x', asResumed: async () => {}, besides: async () => {}, kill: async () => {} };
+const caller = { token: 'x', prefix: 'svc' };
+const nobody = { caller, asResumed: async () => {}, besides: async () => {}, kill: async () => {} };
 
 /** A server, not listening, and the requests that it has got. */
 function recorder(onRequest = () => {}) {
@@ -35,18 +36,21 @@ test('calls come over connections to the daemon, and only the understudy serves 
   let besides = 0;
   let rounds = 0;
   const understudy = {
-    ...{ server: second.server, token: 'x' },
+    ...{ server: second.server, caller },
     asResumed: async () => void rounds++,
     besides: async () => void besides++,
     kill: async () => void killed++,
   };
-  await rehearse(daemon.server, daemon.connections, understudy, never);
+  await rehearse(daemon.server, daemon.connections, understudy, false, never);
   const called = ['/init', '/process.Process/Start', '/filesystem.Filesystem/Stat'].map(
     (path) => `POST ${path}`,
   );
   expect(second.requests.slice(0, 5)).toEqual(['GET /health', ...called, 'GET /files']);
-  expect([daemon.requests, daemon.connections.open, killed, besides]).toEqual([[], 0, 1, 5]);
+  expect([daemon.requests, daemon.connections.open, killed, besides]).toEqual([[], 0, 1, 4]);
   expect(rounds).toBe(second.requests.length / 5);
+  const before = rounds;
+  await rehearse(daemon.server, daemon.connections, understudy, true, never);
+  expect([rounds - before, besides]).toEqual([before / 2, 6]);
 });
 
 test('the daemon itself serves everyone else meanwhile, also from the same port of another address', async () => {
@@ -62,7 +66,7 @@ test('the daemon itself serves everyone else meanwhile, also from the same port 
   };
   const second = recorder(() => others.push(other()));
   const understudy = { ...nobody, server: second.server };
-  await rehearse(daemon.server, daemon.connections, understudy, never);
+  await rehearse(daemon.server, daemon.connections, understudy, false, never);
   await Promise.all(others);
   expect(second.requests).not.toContain('GET /stranger');
   expect(daemon.requests.length).toBe(second.requests.length);
@@ -76,7 +80,7 @@ test('leaves no timer behind, which would expire after the resume', async () => 
   const timersOf = () => process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length;
   const before = timersOf();
   const limits = vi.spyOn(AbortSignal, 'timeout');
-  await rehearse(daemon.server, daemon.connections, { ...nobody, server: second.server }, never);
+  await rehearse(daemon.server, daemon.connections, { ...nobody, server: second.server }, false, never);
   expect(second.requests.length).toBeGreaterThan(0);
   // Timers of `AbortSignal.timeout` keep nothing active: they are in no list.
   expect(limits).not.toHaveBeenCalled();
@@ -86,7 +90,7 @@ test('leaves no timer behind, which would expire after the resume', async () => 
 test('does nothing when the daemon does not listen', async () => {
   const { server, connections } = recorder();
   const second = recorder();
-  await rehearse(server, connections, { ...nobody, server: second.server }, never);
+  await rehearse(server, connections, { ...nobody, server: second.server }, false, never);
   expect(second.requests).toEqual([]);
 });
 
@@ -98,10 +102,10 @@ test('ends without an error on a time-out, and when the caller disconnects', asy
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
   onTestFinished(() => void vi.useRealTimers());
   silent.once('request', () => vi.advanceTimersByTime(1000));
-  await rehearse(daemon.server, daemon.connections, understudy, never);
+  await rehearse(daemon.server, daemon.connections, understudy, false, never);
 
-  const caller = new AbortController();
-  silent.once('request', () => caller.abort());
-  await rehearse(daemon.server, daemon.connections, understudy, caller.signal);
+  const client = new AbortController();
+  silent.once('request', () => client.abort());
+  await rehearse(daemon.server, daemon.connections, understudy, false, client.signal);
   expect(daemon.connections.divert).toBeNull();
 });

@@ -10,8 +10,11 @@ export interface CollapseStatistics extends Windows {
   readonly elapsedMs: number;
 }
 
-/** Calls the daemon's API so that code and caches for the first request after a resume exist before the pause. */
-export type WarmUp = (signal: AbortSignal) => Promise<void>;
+/**
+ * Calls the daemon's API so that code and caches for the first request after a resume exist before the pause. `isAgain`: only to fill the
+ * caches that a collection has emptied since.
+ */
+export type WarmUp = (signal: AbortSignal, isAgain: boolean) => Promise<void>;
 
 /** Compacts the daemon's memory before a pause, so that a resume touches few page frames. */
 export class Collapser {
@@ -80,9 +83,12 @@ export class Collapser {
     this.#collector ??= exposeCollector();
     this.#optimise(false);
     this.#collector.everything();
-    await warmUp(signal);
+    await warmUp(signal, false);
     // Otherwise V8 would mark the whole heap soon after the resume, since what the warm-up has left counts as growth.
     this.#collector.garbage();
+    // That has dropped the hidden classes of which there was no object, and what V8 knew of them.
+    await warmUp(signal, true);
+    this.#collector.young();
     native.trimHeap();
     const { regions, chunks, collapsed, alreadyHuge, skipped } = await collapseHeap(signal);
     const elapsedMs = Math.round(performance.now() - started);

@@ -101,8 +101,11 @@ describe('Collapser', () => {
     await nextTurn();
     const collapser = new Collapser(undefined, () => kept.splice(0));
     const atWarmUp: unknown[] = [];
-    await collapser.collapse(never, async () => void atWarmUp.push(answer.deref()));
-    expect(atWarmUp).toEqual([undefined]);
+    await collapser.collapse(never, async (_, isAgain) => void atWarmUp.push([isAgain, answer.deref()]));
+    expect(atWarmUp).toEqual([
+      [false, undefined],
+      [true, undefined],
+    ]);
   });
 
   test('a trim frees them, too', async () => {

@@ -1,0 +1,110 @@
+// The calls of the platform and of a first client after a resume, as they send them.
+import { randomUUID } from 'node:crypto';
+import type { Codec } from './rpc/codec.ts';
+import { startFrame } from './rpc/process-messages.ts';
+
+/** How long the rehearsed pause takes, in milliseconds. */
+const PAUSE_MS = 10_000;
+
+/** A call, ready to be sent. */
+export interface RehearsedCall {
+  readonly method: 'GET' | 'POST';
+  readonly path: string;
+  /** Names and values in turn. Without `Content-Length` the body comes in chunks. */
+  readonly headers: readonly string[];
+  readonly body: string | Buffer;
+}
+
+interface Caller {
+  /** What the operations require. */
+  readonly token: string;
+  /** Prefix of the platform's own headers, as `--name-prefix`. */
+  readonly prefix: string;
+}
+
+/** The headers of a call in the order of a client's library; `length`: of the body, in bytes. */
+type Manner = (own: readonly Header[], length: number) => Header[];
+type Header = readonly [name: string, value: string];
+
+const HOST: Header = ['host', 'localhost:49983'];
+const CONNECTION: Header = ['connection', 'keep-alive'];
+
+/**
+ * V8 gives objects with the same members in another order another hidden class, such as those with the headers of a request: what it
+ * learns of one says nothing of another.
+ */
+const MANNERS: readonly Manner[] = [
+  // Go's net/http: the platform.
+  (own, length) => [
+    HOST,
+    ['user-agent', 'Go-http-client/1.1'],
+    ...lengthOf(length),
+    ...own,
+    ['accept-encoding', 'gzip'],
+  ],
+  // connect-node.
+  (own) => [...own, HOST, CONNECTION],
+  // fetch.
+  (own, length) => [
+    ...[HOST, CONNECTION, ...own],
+    ...[['accept', '*/*'] as const, ['accept-language', '*'] as const, ['sec-fetch-mode', 'cors'] as const],
+    ...(own.some(([name]) => name === 'user-agent') ? [] : [['user-agent', 'node'] as const]),
+    ['accept-encoding', 'gzip, deflate'],
+    ...lengthOf(length),
+  ],
+];
+
+function lengthOf(length: number): Header[] {
+  return length === 0 ? [] : [['content-length', String(length)]];
+}
+
+/** What is started in turn: what is over before its start is told, and what its client waits for, and could write to. */
+const STARTS = [
+  { process: { cmd: '/bin/true', cwd: '/' }, stdin: false },
+  { process: { cmd: '/bin/true', cwd: '/' }, stdin: false },
+  { process: { cmd: '/bin/sleep', args: ['0.01'], envs: { NAME: 'value' } }, stdin: true },
+  { process: { cmd: '/bin/sleep', args: ['0.01'], envs: { NAME: 'value' } }, stdin: true },
+];
+
+/** The calls of a round, in the order in which they come after a resume. */
+export function firstCalls(round: number, { token, prefix }: Caller): RehearsedCall[] {
+  const codec: Codec = round % 2 === 0 ? 'json' : 'binary';
+  const manner = MANNERS[round % MANNERS.length] ?? ((own) => [...own]);
+  // Those of fetch are sorted.
+  const call = (
+    method: 'GET' | 'POST',
+    path: string,
+    own: readonly Header[],
+    body: string | Buffer = '',
+  ): RehearsedCall => {
+    const sorted = [...own].sort(([one], [other]) => (one < other ? -1 : 1));
+    return { method, path, headers: manner(sorted, Buffer.byteLength(body)).flat(), body };
+  };
+  // Ahead, so that the clock would have to be set; and each time another life, of which the metadata are read.
+  const timestamp = new Date(Date.now() + PAUSE_MS);
+  const envVars = { NAME: 'value' };
+  const settings = { accessToken: token, timestamp, lifecycleID: randomUUID(), envVars, defaultUser: 'root' };
+  const json: Header = ['content-type', 'application/json'];
+  const client: readonly Header[] = [
+    ['x-access-token', token],
+    ['authorization', `Basic ${btoa('root:')}`],
+    ['user-agent', 'rehearsal'],
+    [`${prefix}-sandbox-id`, 'rehearsal'],
+    [`${prefix}-sandbox-port`, '49983'],
+  ];
+  const connect: readonly Header[] = [...client, ['connect-protocol-version', '1']];
+  const stream: readonly Header[] = [
+    ...connect,
+    ['content-type', `application/connect+${codec === 'json' ? 'json' : 'proto'}`],
+    ['connect-timeout-ms', '60000'],
+    ['keepalive-ping-interval', '50'],
+  ];
+  const start = startFrame(STARTS[round % STARTS.length] ?? {}, codec);
+  return [
+    call('GET', '/health', []),
+    call('POST', '/init', [json], JSON.stringify(settings)),
+    call('POST', '/process.Process/Start', stream, start),
+    call('POST', '/filesystem.Filesystem/Stat', [...connect, json], '{"path":"/"}'),
+    call('GET', '/files?path=/etc/passwd', client),
+  ];
+}
