@@ -11,7 +11,8 @@ import { licencesOf } from './licences.ts';
 /*
  * Builds dist/, the daemon, and dist-gateway/, the gateway; with arguments those of them that are named. With --arch=arm64 on an
  * x86-64 machine (`npm run build:arm64`) dist-arm64/ and dist-gateway-arm64/, of what .ci/arm64 has made. Each is
- * self-contained: the program in two files (loader.cjs), the code that V8 compiles of them, the pinned Node under the program's name, the licences of what is
+ * self-contained: the program in two files (loader.cjs), the code that V8 compiles of them, the pinned Node under the program's name, the licences of
+ * what is
  * in it; with the daemon the addons, where their loaders look for them. See docs/decisions/010-image-bundle.md
  */
 
@@ -75,13 +76,8 @@ const IMAGES: Readonly<Record<string, Image>> = {
     program: 'src/daemon/main.ts',
     others: [['src/daemon/services/watch/network-program.ts', 'lib/watch-network.cjs']],
     prologue: 'systemd/image/prologue.cjs',
-    // Fastify's compilers of schemas, which its routes do not have (routes.ts), requests without a socket, and threads of the log's.
-    unused: [
-      '@fastify/ajv-compiler',
-      '@fastify/fast-json-stringify-compiler',
-      'light-my-request',
-      'thread-stream',
-    ],
+    // Fastify's compilers of schemas, which its routes do not have (routes.ts), and requests without a socket.
+    unused: ['@fastify/ajv-compiler', '@fastify/fast-json-stringify-compiler', 'light-my-request'],
     binaries: [
       ['native/build/Release/envd.node', 'lib/build/Release/envd.node'],
       ['native/build/Release/envd-start', 'lib/build/Release/envd-start'],

@@ -140,8 +140,8 @@ const LATER = new Set([
 const CALLED: Readonly<Record<string, string>> = {
   assert: '(...args) => (args[0] ? undefined : load()(...args))',
 };
-/** Packages likewise: one reads a table of all media types, the other loads worker threads, for outputs that we do not use. */
-const LATER_PACKAGES = new Set(['mime-types', 'thread-stream']);
+/** Packages likewise: it reads a table of all media types. */
+const LATER_PACKAGES = new Set(['mime-types']);
 /** Of these modules functions are read early, but called later: connect-node's `promisify(zlib.gzip)`. */
 const LATER_FUNCTIONS: Readonly<Record<string, string>> = {
   zlib: '^(create|brotli(C|Dec)ompress$|[a-z]+(zip|flate)$)',
