@@ -10,7 +10,7 @@ import { firstCalls, type RehearsedCall } from './rehearsed-calls.ts';
 /** Rounds after which V8 has compiled the code of a response, and has what it learns of each: docs/decisions/044-rehearsal.md. */
 const ROUNDS = 24;
 const ROUNDS_AGAIN = 12;
-/** In one round of this many bodies come after their heads: they are read in another way. */
+/** In one round of this many bodies come after their heads, and are read in another way: those in the manner of connect-node. */
 const ROUNDS_SPLIT = 3;
 /** In one round of this many, also what the daemon does by itself after a resume. */
 const ROUNDS_BESIDES = 6;

@@ -36,23 +36,27 @@ const CONNECTION: Header = ['connection', 'keep-alive'];
 const MANNERS: readonly Manner[] = [
   // Go's net/http: the platform.
   (own, length) => [
-    HOST,
-    ['user-agent', 'Go-http-client/1.1'],
-    ...lengthOf(length),
-    ...own,
+    ...[HOST, ...agentOf(own, 'Go-http-client/1.1'), ...lengthOf(length), ...own],
     ['accept-encoding', 'gzip'],
   ],
-  // connect-node.
+  // connect-node, whose bodies come in chunks.
   (own) => [...own, HOST, CONNECTION],
   // fetch.
   (own, length) => [
     ...[HOST, CONNECTION, ...own],
-    ...[['accept', '*/*'] as const, ['accept-language', '*'] as const, ['sec-fetch-mode', 'cors'] as const],
-    ...(own.some(([name]) => name === 'user-agent') ? [] : [['user-agent', 'node'] as const]),
+    ['accept', '*/*'],
+    ['accept-language', '*'],
+    ['sec-fetch-mode', 'cors'],
+    ...agentOf(own, 'node'),
     ['accept-encoding', 'gzip, deflate'],
     ...lengthOf(length),
   ],
 ];
+
+/** The library's own name, if the caller has none. */
+function agentOf(own: readonly Header[], name: string): Header[] {
+  return own.some(([header]) => header === 'user-agent') ? [] : [['user-agent', name]];
+}
 
 function lengthOf(length: number): Header[] {
   return length === 0 ? [] : [['content-length', String(length)]];
@@ -70,7 +74,6 @@ const STARTS = [
 export function firstCalls(round: number, { token, prefix }: Caller): RehearsedCall[] {
   const codec: Codec = round % 2 === 0 ? 'json' : 'binary';
   const manner = MANNERS[round % MANNERS.length] ?? ((own) => [...own]);
-  // Those of fetch are sorted.
   const call = (
     method: 'GET' | 'POST',
     path: string,
