@@ -36,7 +36,10 @@ export async function writeCodeCache(dist: string, name: string, run: FirstRun):
   }
 }
 
-/** Runs a program in its own process, which is not this one, and writes the code at its end, with the flags of V8 of when each part is loaded. */
+/**
+ * Put into the wrapper as text, so it uses nothing of this module: runs the program, and writes the code of its parts at the end, each
+ * with the flags that V8 had when the part was loaded.
+ */
 function keepCode(run: () => readonly Part[], files: readonly string[]): void {
   const { getBuiltinModule } = process;
   const v8 = getBuiltinModule('v8');

@@ -15,10 +15,12 @@ class Part {
   /** Adds its chunks, functions by name. */
   load() {
     const [text, cachedData] = this.files.map(read);
-    for (const file of this.files) closeSync(file);
     // The text is ASCII. Of another V8, or with other flags, the code is not used.
-    this.script = new Script(text.latin1Slice(), { filename: `${this.path}.js`, cachedData });
-    this.script.runInThisContext()(chunks, require, __filename, __dirname);
+    const script = new Script(text.latin1Slice(), { filename: `${this.path}.js`, cachedData });
+    script.runInThisContext()(chunks, require, __filename, __dirname);
+    this.script = script;
+    // Not before: what fails is tried again, and these numbers would be those of other files by then.
+    for (const file of this.files) closeSync(file);
   }
 }
 
@@ -39,7 +41,12 @@ function load(name) {
   if (name === './later.js' && later.script === null) later.load();
   if (!(name in chunks)) return require(name);
   loaded[name] = {};
-  chunks[name](loaded[name], load);
+  try {
+    chunks[name](loaded[name], load);
+  } catch (error) {
+    delete loaded[name];
+    throw error;
+  }
   return loaded[name];
 }
 

@@ -19,6 +19,7 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
+import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -152,6 +153,25 @@ test('what is loaded later is what it was at the start', async () => {
     readlinkSync(`/proc/${running.pid}/fd/${fd}`),
   );
   expect(open.filter((path) => path.includes('envd-later'))).toEqual([]);
+});
+
+test('a part that cannot be loaded is tried again, and closes no file of others', async () => {
+  const other = copyOfImage();
+  writeFileSync(join(other, 'lib/envd-later.js'), '(function () { throw new Error("half"); })');
+  await using running = await startDaemon({ command: [join(other, 'bin/envd')] });
+  const own = connect(running.port, '127.0.0.1');
+  await once(own, 'connect');
+  for (let round = 0; round < 3; round++) await expect(fetch(`${running.url}/envs`)).rejects.toThrow();
+  const failures = () =>
+    running.log.flatMap(({ msg, err }) =>
+      msg.startsWith('cannot load the routes') ? [(err as Error).message] : [],
+    );
+  await until('each has been told', () => failures().length === 3);
+  expect(failures()).toEqual(['half', 'half', 'half']);
+  own.write('GET /health HTTP/1.1\r\nHost: x\r\n\r\n');
+  const [answer] = await once(own.setEncoding('latin1'), 'data');
+  expect(answer).toContain('204');
+  own.destroy();
 });
 
 test('a program that cannot be loaded to its end does not take over', () => {
