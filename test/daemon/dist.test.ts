@@ -1,18 +1,15 @@
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import {
-  closeSync,
   copyFileSync,
   cpSync,
   existsSync,
   globSync,
   mkdirSync,
   mkdtempSync,
-  openSync,
   readdirSync,
   readFileSync,
   readlinkSync,
-  readSync,
   renameSync,
   rmSync,
   statSync,
@@ -36,7 +33,7 @@ import { isWritable } from '../support/frozen.ts';
 import { describeKillsByName } from '../support/kills-by-name.ts';
 import { mountFuse } from '../support/mounts.ts';
 import { needs } from '../support/needs.ts';
-import { listeningSockets } from '../support/proc.ts';
+import { listeningSockets, openFiles, pagesOfOnes } from '../support/proc.ts';
 import { scratch } from '../support/scratch.ts';
 import { until } from '../support/until.ts';
 
@@ -59,23 +56,6 @@ afterAll(async () => {
   await daemon?.[Symbol.asyncDispose]();
   rmSync(image, { recursive: true });
 });
-
-/** How many pages of a process' private memory, in mappings of 1 to 2 MiB, have only bits that are set. */
-function pagesOfOnes(pid: number): number {
-  const ones = Buffer.alloc(4096, 0xff);
-  const memory = openSync(`/proc/${pid}/mem`, 'r');
-  let count = 0;
-  for (const [, from = '', to = ''] of readFileSync(`/proc/${pid}/maps`, 'utf8').matchAll(PRIVATE)) {
-    const [start, end] = [from, to].map((address) => Number.parseInt(address, 16)) as [number, number];
-    if (end - start < 2 ** 20 || end - start > 2 ** 21) continue;
-    const bytes = Buffer.alloc(end - start);
-    readSync(memory, bytes, { position: start });
-    for (let at = 0; at < bytes.length; at += 4096) if (bytes.subarray(at, at + 4096).equals(ones)) count++;
-  }
-  closeSync(memory);
-  return count;
-}
-const PRIVATE = /^([\da-f]+)-([\da-f]+) rw-p 0+ 00:00 0 *$/gm;
 
 const mapped = () => readFileSync(`/proc/${daemon.pid}/maps`, 'utf8');
 const post = (route: string, headers: Record<string, string> = {}, body = '') =>
@@ -149,10 +129,7 @@ test('what is loaded later is what it was at the start', async () => {
     writeFileSync(file, 'of another version');
   }
   expect((await fetch(`${running.url}/envs`)).status).toBe(200);
-  const open = readdirSync(`/proc/${running.pid}/fd`).map((fd) =>
-    readlinkSync(`/proc/${running.pid}/fd/${fd}`),
-  );
-  expect(open.filter((path) => path.includes('envd-later'))).toEqual([]);
+  expect(openFiles(running.pid).filter((path) => path.includes('envd-later'))).toEqual([]);
 });
 
 test('a part that cannot be loaded is tried again, and closes no file of others', async () => {
