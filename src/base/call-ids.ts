@@ -14,18 +14,20 @@ const TRACEPARENT = /^(?!ff)[\da-f]{2}-(?!0{32})([\da-f]{32})-(?!0{16})[\da-f]{1
 
 /** Copies the valid ids of a request to its response. */
 export function passOnIds(request: Named, response: Answer): void {
-  const ids = withIds([], request);
-  for (let at = 0; at + 1 < ids.length; at += 2) response.setHeader(ids[at] ?? '', ids[at + 1] ?? '');
+  for (const [name, value] of idHeaders(request)) response.setHeader(name, value);
 }
 
-/** `head` (names and values in turn) with the valid ids of a request. Setting headers one by one costs twice as much. */
-export function withIds(head: readonly string[], { headers }: Named): readonly string[] {
+const NO_IDS: readonly [] = [];
+
+/** The valid ids of a request, as headers of its response. */
+export function idHeaders({ headers }: Named): readonly (readonly [name: string, value: string])[] {
   const { 'x-request-id': id, traceparent } = headers;
-  if (id === undefined && traceparent === undefined) return head;
-  const all = [...head];
-  if (typeof id === 'string' && REQUEST_ID.test(id)) all.push('x-request-id', id);
-  if (typeof traceparent === 'string' && TRACEPARENT.test(traceparent)) all.push('traceparent', traceparent);
-  return all;
+  if (id === undefined && traceparent === undefined) return NO_IDS;
+  const ids: [name: string, value: string][] = [];
+  if (typeof id === 'string' && REQUEST_ID.test(id)) ids.push(['x-request-id', id]);
+  if (typeof traceparent === 'string' && TRACEPARENT.test(traceparent))
+    ids.push(['traceparent', traceparent]);
+  return ids;
 }
 
 /** The valid ids of a request, for the log. */

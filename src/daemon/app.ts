@@ -1,4 +1,4 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { createServer, type IncomingMessage, type Server } from 'node:http';
 import type { Logger } from 'pino';
 import { AbortRelay } from '../base/abort.ts';
 import { CallTally } from '../base/call-tally.ts';
@@ -7,7 +7,7 @@ import { INTERFACE_VERSION } from '../base/version.ts';
 import { CallLog } from './calls/call-log.ts';
 import { EarlyBodies } from './calls/early-bodies.ts';
 import { FirstCalls } from './first-calls.ts';
-import { DIRECT_HEAD } from './heads.ts';
+import { DirectResponse } from './heads.ts';
 import { listen, type Place } from './os/listen.ts';
 import { InitCalls } from './rest/init-calls.ts';
 import type { AppOptions, AppServices, CallParts, Routes } from './routes.ts';
@@ -19,6 +19,7 @@ const KEEP_ALIVE_MS = 640_000;
 /** Time to send a whole head. Without this, Node takes the limit of the whole request, which is none. */
 const HEAD_LIMIT_MS = 60_000;
 const SERVER_OPTIONS = {
+  ServerResponse: DirectResponse,
   keepAliveTimeout: KEEP_ALIVE_MS,
   requestTimeout: 0,
   headersTimeout: HEAD_LIMIT_MS,
@@ -40,7 +41,7 @@ export class App {
   constructor(services: AppServices, options: AppOptions) {
     this.#logger = options.logger;
     const parts = callParts(services, options);
-    const first = new FirstCalls({ ...parts, head: DIRECT_HEAD });
+    const first = new FirstCalls(parts);
     this.#buildRoutes = async () => (await import('./routes.ts')).buildRoutes(services, options, parts);
     this.server = createServer(SERVER_OPTIONS, (request, response) => {
       if (!first.serve(request, response)) this.#serve(request, response);
@@ -84,12 +85,12 @@ export class App {
     await promise;
   }
 
-  #serve(request: IncomingMessage, response: ServerResponse): void {
+  #serve(request: IncomingMessage, response: DirectResponse): void {
     if (this.#routes) this.#routes.serve(request, response);
     else void this.#loadAndServe(request, response);
   }
 
-  async #loadAndServe(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  async #loadAndServe(request: IncomingMessage, response: DirectResponse): Promise<void> {
     try {
       await this.load();
     } catch (error) {

@@ -1,8 +1,8 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
-import { withIds } from '../base/call-ids.ts';
+import type { IncomingMessage } from 'node:http';
 import { hostFault } from '../base/client-errors.ts';
 import type { CallLog } from './calls/call-log.ts';
 import type { CallScope, SharedLimits } from './calls/call-scope.ts';
+import { DIRECT_LINES, type DirectResponse, FILE_LINES } from './heads.ts';
 import { hasAccess } from './rest/auth.ts';
 import type { PlainDownloads } from './rest/routes/files/plain-downloads.ts';
 import { streamCodecOf } from './rpc/connect-stream.ts';
@@ -21,11 +21,7 @@ interface DirectOptions {
   readonly guest: Guest;
   readonly calls: CallLog;
   readonly shared: SharedLimits;
-  /** The headers of every response, names and values in turn. */
-  readonly head: readonly string[];
   readonly plain: PlainDownloads;
-  /** The headers of every response with a file. */
-  readonly fileHead: readonly string[];
 }
 
 /** A route with the name of its operation, made once. */
@@ -50,7 +46,7 @@ export class DirectCalls {
   }
 
   /** Serves the request and returns true, or returns false without effect. */
-  serve(request: IncomingMessage, response: ServerResponse): boolean {
+  serve(request: IncomingMessage, response: DirectResponse): boolean {
     const { method } = request;
     const { shutdown } = this.#options.shared;
     if (hostFault(request) !== null || shutdown.signal.aborted) return false;
@@ -58,35 +54,36 @@ export class DirectCalls {
     return method === 'POST' && (this.#serveUnary(request, response) || this.#serveStream(request, response));
   }
 
-  #serveFile(request: IncomingMessage, response: ServerResponse): boolean {
-    const { calls, plain, fileHead } = this.#options;
+  #serveFile(request: IncomingMessage, response: DirectResponse): boolean {
+    const { calls, plain } = this.#options;
     const begin = (path: string) => {
       calls.begin('GET /files', request, response).subject = { path };
+      response.begin(FILE_LINES, request);
     };
-    return plain.serve(request, response, withIds(fileHead, request), begin);
+    return plain.serve(request, response, begin);
   }
 
-  #serveUnary(request: IncomingMessage, response: ServerResponse): boolean {
+  #serveUnary(request: IncomingMessage, response: DirectResponse): boolean {
     const { guest, calls } = this.#options;
     const called = this.#unary.get(request.url ?? '');
     const codec = called && unaryCodecOf(request);
     if (!codec || !speaksOurVersion(request) || !hasAccess(request.headers, guest)) return false;
     const call = calls.begin(called.operation, request, response);
     const encoding = encodingOf(request.headers);
-    const head = withIds(this.#options.head, request);
-    void finish(called.route.serve({ call, headers: headersOf(request), head, codec, encoding }), call);
+    response.begin(DIRECT_LINES, request);
+    void finish(called.route.serve({ call, headers: headersOf(request), codec, encoding }), call);
     return true;
   }
 
-  #serveStream(request: IncomingMessage, response: ServerResponse): boolean {
+  #serveStream(request: IncomingMessage, response: DirectResponse): boolean {
     const { guest, calls, places } = this.#options;
     const called = this.#streams.get(request.url ?? '');
     const codec = called && streamCodecOf(request.headers['content-type']);
     if (!codec || !speaksOurVersion(request) || !hasAccess(request.headers, guest)) return false;
     if (!places.take(response)) return false;
     const call = calls.begin(called.operation, request, response);
-    const head = withIds(this.#options.head, request);
-    void finish(called.route.serve({ call, headers: headersOf(request), head, codec }), call);
+    response.begin(DIRECT_LINES, request);
+    void finish(called.route.serve({ call, headers: headersOf(request), codec }), call);
     return true;
   }
 }

@@ -1,16 +1,14 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
-import { withIds } from '../base/call-ids.ts';
+import type { IncomingMessage } from 'node:http';
 import { hostFault } from '../base/client-errors.ts';
 import type { CallLog } from './calls/call-log.ts';
 import type { SharedLimits } from './calls/call-scope.ts';
+import { DIRECT_LINES, type DirectResponse } from './heads.ts';
 import type { InitCalls } from './rest/init-calls.ts';
 
 interface FirstOptions {
   readonly calls: CallLog;
   readonly shared: SharedLimits;
   readonly init: InitCalls;
-  /** The headers of every response, names and values in turn. */
-  readonly head: readonly string[];
 }
 
 /**
@@ -25,26 +23,27 @@ export class FirstCalls {
   }
 
   /** Serves the request and returns true, or returns false without effect. */
-  serve(request: IncomingMessage, response: ServerResponse): boolean {
+  serve(request: IncomingMessage, response: DirectResponse): boolean {
     const { method, url } = request;
     if (method === 'GET' && url === '/health') return this.#serveHealth(request, response);
     return method === 'POST' && url === '/init' && this.#serveInit(request, response);
   }
 
-  #serveHealth(request: IncomingMessage, response: ServerResponse): boolean {
+  #serveHealth(request: IncomingMessage, response: DirectResponse): boolean {
     if (!this.#serves(request)) return false;
-    const { calls, head } = this.#options;
-    calls.begin('GET /health', request, response);
-    response.writeHead(204, [...withIds(head, request)]).end();
+    this.#options.calls.begin('GET /health', request, response);
+    response.begin(DIRECT_LINES, request);
+    response.writeHead(204).end();
     return true;
   }
 
   /** The token is in the body. The routes refuse bodies in transfer codings. */
-  #serveInit(request: IncomingMessage, response: ServerResponse): boolean {
+  #serveInit(request: IncomingMessage, response: DirectResponse): boolean {
     const { 'transfer-encoding': coding = 'chunked' } = request.headers;
     if (coding !== 'chunked' || !this.#serves(request)) return false;
-    const { calls, head, init } = this.#options;
-    void init.serve(calls.begin('POST /init', request, response), withIds(head, request));
+    const { calls, init } = this.#options;
+    response.begin(DIRECT_LINES, request);
+    void init.serve(calls.begin('POST /init', request, response));
     return true;
   }
 

@@ -1,3 +1,6 @@
+import { type IncomingMessage, ServerResponse } from 'node:http';
+import { idHeaders } from '../base/call-ids.ts';
+
 /** Those of `cors.exposedHeaders` of connect, which a start does not load. */
 const CONNECT = [
   ...['Grpc-Status', 'Grpc-Message', 'Grpc-Status-Details-Bin'],
@@ -13,11 +16,39 @@ const OURS = [
 export const EXPOSED_HEADERS = [...CONNECT, ...OURS].join(', ');
 
 /**
- * The headers, names and values in turn, that the hooks `allowAnyOrigin` and `forbidCaching` of routes.ts set, for responses
- * beside Fastify. Files have validators and may be cached.
+ * What the hooks `allowAnyOrigin` and `forbidCaching` of routes.ts set, for responses beside Fastify. Files have validators and
+ * may be cached.
  */
-export const FILE_HEAD = [
-  ...['access-control-allow-origin', '*'],
-  ...['access-control-expose-headers', EXPOSED_HEADERS],
-];
-export const DIRECT_HEAD = [...FILE_HEAD, 'cache-control', 'no-store'];
+export const FILE_LINES = linesOf([
+  ['access-control-allow-origin', '*'],
+  ['access-control-expose-headers', EXPOSED_HEADERS],
+]);
+export const DIRECT_LINES = FILE_LINES + linesOf([['cache-control', 'no-store']]);
+
+function linesOf(headers: readonly (readonly [name: string, value: string])[]): string {
+  return headers.map(([name, value]) => `${name}: ${value}\r\n`).join('');
+}
+
+/**
+ * A response whose head can begin with lines that are known to be valid. Node checks each name and value by regular
+ * expressions: for the same three of every response, a tenth of the CPU of an empty one.
+ */
+export class DirectResponse extends ServerResponse {
+  #lines = '';
+
+  /** Begins the head with `lines` and the ids of `request`. */
+  begin(lines: string, request: IncomingMessage): void {
+    const ids = idHeaders(request);
+    this.#lines = ids.length === 0 ? lines : lines + linesOf(ids);
+  }
+
+  /** Called by `writeHead`. Node documents it as little as the rest of what makes a head; `http.test.ts` holds it. */
+  _storeHeader(statusLine: string, headers: unknown): void {
+    storeHeader.call(this, statusLine + this.#lines, headers);
+  }
+}
+
+type StoreHeader = (this: ServerResponse, statusLine: string, headers: unknown) => void;
+const { _storeHeader: storeHeader } = ServerResponse.prototype as unknown as {
+  readonly _storeHeader: StoreHeader;
+};

@@ -1,4 +1,4 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingMessage } from 'node:http';
 import cors from '@fastify/cors';
 import Fastify, { type FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
@@ -11,7 +11,7 @@ import type { Unread } from '../base/unread.ts';
 import type { CallLog } from './calls/call-log.ts';
 import type { SharedLimits } from './calls/call-scope.ts';
 import { DirectCalls } from './direct-calls.ts';
-import { DIRECT_HEAD, EXPOSED_HEADERS, FILE_HEAD } from './heads.ts';
+import { type DirectResponse, EXPOSED_HEADERS } from './heads.ts';
 import { requireAccessToken } from './rest/auth.ts';
 import { sendError } from './rest/errors.ts';
 import type { InitCalls } from './rest/init-calls.ts';
@@ -82,7 +82,7 @@ export interface CallParts {
 
 /** All operations. */
 export interface Routes {
-  serve(request: IncomingMessage, response: ServerResponse): void;
+  serve(request: IncomingMessage, response: DirectResponse): void;
   dropBuffers(): void;
 }
 
@@ -109,15 +109,7 @@ export async function buildRoutes(
   const rpc = createRpc(services, streams);
   const limits = new DownloadLimits();
   const plain = new PlainDownloads({ files, limits });
-  const direct = new DirectCalls({
-    ...rpc,
-    ...parts,
-    guest,
-    places,
-    plain,
-    head: DIRECT_HEAD,
-    fileHead: FILE_HEAD,
-  });
+  const direct = new DirectCalls({ ...rpc, ...parts, guest, places, plain });
   const app = createFastify(services, options, parts);
   restRoutes(app, services, options, parts);
   fileRoutes(app, files, limits);
@@ -168,7 +160,7 @@ function restRoutes(
   metricsRoutes(app, services.metrics, { ...options, calls: tally, ...services });
   envsRoutes(app, services.guest);
   portsRoutes(app, services.ports);
-  initRoutes(app, init, DIRECT_HEAD);
+  initRoutes(app, init);
   freezeRoutes(app, services.freezer);
   fsfreezeRoutes(app, services.filesystemFreezer);
   collapseRoutes(app, services.collapser, options.warmUp);

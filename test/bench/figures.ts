@@ -30,15 +30,15 @@ export async function cpuOf(pid: number, work: () => Promise<unknown>): Promise<
   return cpuMs(pid) - before;
 }
 
-/** The samples of each contestant, run in turns so that changes of the machine's speed affect all. */
+/** The samples of each contestant, run in turns so that changes of the machine's speed affect all. `warmUp`: rounds before. */
 export async function samplesOf<Name extends string>(
   contestants: Readonly<Record<Name, () => Promise<number>>>,
   rounds: number,
+  warmUp = 1,
 ): Promise<Record<Name, number[]>> {
   const names = Object.keys(contestants) as Name[];
   const samples = Object.fromEntries(names.map((name) => [name, []])) as unknown as Record<Name, number[]>;
-  // The first round warms up.
-  for (let round = 0; round <= rounds; round++) {
+  for (let round = 1 - warmUp; round <= rounds; round++) {
     for (const name of names) {
       const value = await contestants[name]();
       if (round > 0) samples[name].push(value);

@@ -1,6 +1,6 @@
 /**
  * What a call costs the daemon in CPU, with everything around it (hooks, gate, log), beside a bare `node:http` server that
- * does the same work (`bare-server.ts`), in turns, through one light client over 16 connections and one. Uploads go to
+ * does the same work (`bare-server.ts`), in turns, through one light client over 16 connections and one, once both are warm. Uploads go to
  * memory: a disk may take more CPU for a new file than all else.
  * Run: `npm run bench -- floor [CALL…]`; a part of a call's name is enough.
  */
@@ -16,7 +16,11 @@ import { startBenchDaemon } from './daemon.ts';
 import { cpuOf, median, printTable, samplesOf, show } from './figures.ts';
 
 const ROUNDS = Number(process.env.ROUNDS ?? 9);
+/** Processes of each server: two of one program differ by up to a fifth, for as long as they live. */
+const COPIES = 3;
 const CALLS = 1000;
+/** Rounds before the first that counts: V8 compiles for some 20,000 calls, and its CPU is that of the process, too. */
+const WARM_UP = 20;
 const CONTENT = Buffer.alloc(4096, 'envd');
 const MULTIPART = 'multipart/form-data; boundary=b';
 const RAW = 'application/octet-stream';
@@ -93,19 +97,31 @@ function bareCalls(path: string) {
   };
 }
 
-async function compare(calls: Readonly<Record<string, Call>>, connections: number) {
-  const contestants = Object.entries(calls).map(([name, { server, requests, prepare }]) => {
-    const run = async () => {
-      prepare?.();
-      const cpu = await cpuOf(server.pid, () => filesPerSecond(server.port, requests, connections));
-      return (cpu * 1000) / requests.length;
-    };
-    return [name, run] as const;
-  });
-  return samplesOf(Object.fromEntries(contestants), ROUNDS);
+/** The samples of each call, of all copies together; `calls` has those of one copy each. */
+async function compare(
+  calls: readonly Readonly<Record<string, Call>>[],
+  connections: number,
+  warmUp: number,
+) {
+  const contestants = calls.flatMap((ofCopy, copy) =>
+    Object.entries(ofCopy).map(([name, { server, requests, prepare }]) => {
+      const run = async () => {
+        prepare?.();
+        const cpu = await cpuOf(server.pid, () => filesPerSecond(server.port, requests, connections));
+        return (cpu * 1000) / requests.length;
+      };
+      return [`${copy} ${name}`, run] as const;
+    }),
+  );
+  const samples = await samplesOf(Object.fromEntries(contestants), ROUNDS, warmUp);
+  return (name: string) => calls.flatMap((_, copy) => samples[`${copy} ${name}`] ?? []);
 }
 
-async function startBare(list: unknown): Promise<Server & { readonly child: ChildProcess }> {
+interface Bare extends Server {
+  readonly child: ChildProcess;
+}
+
+async function startBare(list: unknown): Promise<Bare> {
   const program = fileURLToPath(new URL('bare-server.ts', import.meta.url));
   const child = fork(program, [JSON.stringify(list)], { execArgv: [] });
   const [port] = (await once(child, 'message')) as [number];
@@ -120,39 +136,55 @@ async function startReader({ process }: ReturnType<typeof connectTo>, stop: Abor
   throw new Error('the process did not start');
 }
 
-await using daemon = await startBenchDaemon();
-const wanted = process.argv.slice(2);
+async function listOf({ url }: TestDaemon): Promise<unknown> {
+  const headers = { 'content-type': 'application/json' };
+  const listed = await fetch(`${url}/process.Process/List`, { method: 'POST', headers, body: '{}' });
+  return listed.json();
+}
+
 const stop = new AbortController();
-const pid = await startReader(connectTo(daemon.url), stop.signal);
-const listed = await fetch(`${daemon.url}/process.Process/List`, {
-  method: 'POST',
-  headers: { 'content-type': 'application/json' },
-  body: '{}',
-});
-const memory = mkdtempSync(join(existsSync('/dev/shm') ? '/dev/shm' : daemon.scratch, 'envd-floor-'));
-const all = Object.entries(callsOf(daemon, pid, memory));
-const ours = all.filter(([name]) => wanted.length === 0 || wanted.some((part) => name.includes(part)));
-const bare = await startBare(await listed.json());
-const bareRequests = Object.entries(bareCalls(join(daemon.scratch, 'file')));
-const calls = Object.fromEntries<Call>([
-  ...bareRequests.map(([name, requests]) => [`bare ${name}`, { server: bare, requests }] as const),
-  ...ours.map(([name, call]) => [name, { server: daemon, ...call }] as const),
-]);
+const wanted = process.argv.slice(2);
+const isWanted = (name: string) => wanted.length === 0 || wanted.some((part) => name.includes(part));
+await using stack = new AsyncDisposableStack();
+const bases = new Map<string, string>();
+
+/** Starts a daemon and a bare server, and returns their calls. */
+async function startCopy(copy: number): Promise<Readonly<Record<string, Call>>> {
+  const daemon = stack.use(await startBenchDaemon());
+  const pid = await startReader(connectTo(daemon.url), stop.signal);
+  const bare = await startBare(await listOf(daemon));
+  stack.defer(() => bare.child.disconnect());
+  const memory = mkdtempSync(
+    join(existsSync('/dev/shm') ? '/dev/shm' : daemon.scratch, `envd-floor-${copy}-`),
+  );
+  stack.defer(() => rmSync(memory, { recursive: true }));
+  const ours = Object.entries(callsOf(daemon, pid, memory)).filter(([name]) => isWanted(name));
+  for (const [name, { bare: base }] of ours) bases.set(name, `bare ${base}`);
+  const bareRequests = Object.entries(bareCalls(join(daemon.scratch, 'file')));
+  return Object.fromEntries<Call>([
+    ...bareRequests.map(([name, requests]) => [`bare ${name}`, { server: bare, requests }] as const),
+    ...ours.map(([name, call]) => [name, { server: daemon, ...call }] as const),
+  ]);
+}
+
+const calls: Readonly<Record<string, Call>>[] = [];
+for (let copy = 0; copy < COPIES; copy++) calls.push(await startCopy(copy));
 for (const connections of [16, 1]) {
-  const samples = await compare(calls, connections);
-  const minimum = (name: string) => Math.min(...(samples[name] ?? []));
-  const middle = (name: string) => median(samples[name] ?? []);
-  const rows = ours.map(([name, { bare: base }]) => ({
+  const samples = await compare(calls, connections, connections === 16 ? WARM_UP : 1);
+  const minimum = (name: string) => Math.min(...samples(name));
+  const middle = (name: string) => median(samples(name));
+  const rows = Array.from(bases, ([name, base]) => ({
     call: name,
     'CPU, µs': show(middle(name)),
     minimum: show(minimum(name)),
-    of: `bare ${base}`,
-    'its µs': show(middle(`bare ${base}`)),
-    ratio: (middle(name) / middle(`bare ${base}`)).toFixed(2),
-    'of minima': (minimum(name) / minimum(`bare ${base}`)).toFixed(2),
+    of: base,
+    'its µs': show(middle(base)),
+    ratio: (middle(name) / middle(base)).toFixed(2),
+    'of minima': (minimum(name) / minimum(base)).toFixed(2),
   }));
-  printTable(`CPU of a call, medians of ${ROUNDS} rounds, connections: ${connections}`, rows);
+  printTable(
+    `CPU of a call, medians of ${ROUNDS} rounds of ${COPIES} copies, connections: ${connections}`,
+    rows,
+  );
 }
-rmSync(memory, { recursive: true });
 stop.abort();
-bare.child.disconnect();

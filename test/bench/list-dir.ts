@@ -120,7 +120,7 @@ async function answers(root: string): Promise<void> {
       const codec = headers['content-type'] === 'application/json' ? 'json' : 'binary';
       const [chunks] = await answer(root, codec);
       const encoding = headers['accept-encoding'] === 'gzip' ? 'gzip' : null;
-      await sendAnswer({ call, head: [], codec, encoding }, chunks);
+      await sendAnswer({ call, codec, encoding }, chunks);
     });
   }).listen(0, '127.0.0.1');
   await once(server, 'listening');

@@ -110,7 +110,7 @@ function serveOurs(request: IncomingMessage, response: ServerResponse): void {
   const headers = headersOf(request);
   const codec = request.headers['content-type']?.endsWith('json') ? 'json' : 'binary';
   const call = callOf(request, response, sharedLimits(unread));
-  void streams.serve(ours, { call, headers, head: [], codec });
+  void streams.serve(ours, { call, headers, codec });
 }
 
 /** The lower bound: the payloads alone, in writes of 64 KiB, over a plain socket. The request is `size count`. */

@@ -110,6 +110,41 @@ async function exchange(bytes: string): Promise<{ head: string; body: string }> 
   return { head: text.slice(0, end + 2), body: text.slice(end + 4) };
 }
 
+const TRACE = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
+const OF_EVERY_RESPONSE = [
+  'access-control-allow-origin',
+  'access-control-expose-headers',
+  'x-request-id',
+  'traceparent',
+];
+
+test.each([
+  ['health', 'GET /health', '', 204],
+  ['health by its route', 'GET /health?verbose', '', 200],
+  ['init', 'POST /init', '{}', 204],
+  ['init that is refused', 'POST /init', '{', 400],
+  ['a call', 'POST /process.Process/List', '{}', 200],
+  ['a call that fails', 'POST /process.Process/List', '{', 400],
+  ['a call by its route', 'POST /process.Process/List?x', '{}', 200],
+  ['a call that its route refuses', 'POST /process.Process/List?x', '{', 400],
+  ['no operation', 'GET /none', '', 404],
+  ['a file', 'GET /files?path=/etc/hostname', '', 200],
+  ['a file by its route', 'GET /files?x=&path=/etc/hostname', '', 200],
+  ['no file', 'GET /files?path=/etc/none', '', 404],
+])('the headers of every response are sent once: %s', async (_name, operation, content, status) => {
+  const lines = [
+    ...[`${operation} HTTP/1.1`, 'host: a', 'connection: close', `content-length: ${content.length}`],
+    ...['content-type: application/json', 'x-request-id: mine', `traceparent: ${TRACE}`],
+  ];
+  const { head } = await exchange(`${lines.join('\r\n')}\r\n\r\n${content}`);
+  expect(head).toMatch(new RegExp(`^HTTP/1.1 ${status} `));
+  const names = Array.from(head.matchAll(/^([\w-]+):/gm), ([, name = '']) => name.toLowerCase()).sort();
+  expect(names).toEqual([...new Set(names)]);
+  const isFile = operation.startsWith('GET /files') && status === 200;
+  expect(names).toEqual(expect.arrayContaining([...OF_EVERY_RESPONSE, isFile ? 'etag' : 'cache-control']));
+  expect(names.includes('cache-control')).toBe(!isFile);
+});
+
 describe('malformed HTTP is refused', () => {
   const LONG = 'a'.repeat(20_000);
 

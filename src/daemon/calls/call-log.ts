@@ -46,8 +46,7 @@ export class CallLog {
     const { operation, request, response, failure, rpcCode } = call;
     const { statusCode: status, writableFinished: completed } = response;
     const milliseconds = performance.now() - call.started;
-    const bytes = call.sent;
-    if (operation === DOWNLOAD && status < 300) this.#countDownload(bytes);
+    if (operation === DOWNLOAD && status < 300) this.#countDownload(call.sent);
     this.#tally.add(operation, rpcCode ?? (completed ? String(status) : 'aborted'), milliseconds / 1000);
     const isUnexpected = rpcCode === undefined ? status === 500 : rpcCode === 'internal';
     const level = isUnexpected ? 'error' : levelOf(operation, status, completed);
@@ -61,7 +60,7 @@ export class CallLog {
       err: isUnexpected ? failure : undefined,
       aborted: completed ? undefined : true,
       milliseconds: Math.round(milliseconds * 10) / 10,
-      bytes,
+      bytes: call.sent,
       ...(call.subject && membersOf(call.subject)),
       ...identityOf(request),
     };

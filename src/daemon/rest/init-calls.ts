@@ -14,6 +14,10 @@ const LIMITS = {
   containers: 512,
 };
 
+/** Every response has the other one. */
+const { 'cache-control': _, ...errorHeaders } = ERROR_HEADERS;
+const ERROR_HEAD = Object.entries(errorHeaders).flat();
+
 /**
  * Serves `POST /init`, called by the platform after each boot and resume: both for Fastify's route and without Fastify, which
  * such a call then neither loads nor touches. `services/init/steps.ts` authorises it.
@@ -31,13 +35,13 @@ export class InitCalls {
     this.#unknown = new UnknownMembers(logger);
   }
 
-  /** Sends the response with the headers `head`, names and values in turn. Does not fail: `call.failure` has the reason. */
-  async serve(call: CallScope, head: readonly string[]): Promise<void> {
+  /** Sends the response. Does not fail: `call.failure` has the reason. */
+  async serve(call: CallScope): Promise<void> {
     const { response } = call;
     const report: InitReport = { freezeAudit: null };
     const headOf = () => {
       const audit = report.freezeAudit && ['x-envd-freeze-audit', JSON.stringify(report.freezeAudit)];
-      return [...head, 'x-envd-version', this.#version, ...(audit ?? [])];
+      return ['x-envd-version', this.#version, ...(audit ?? [])];
     };
     try {
       await this.#apply(call, report);
@@ -46,12 +50,8 @@ export class InitCalls {
     } catch (error) {
       call.failure = error;
       const { code, body } = restErrorOf(error);
-      const described = [
-        ...Object.entries(ERROR_HEADERS).flat(),
-        'content-length',
-        `${Buffer.byteLength(body)}`,
-      ];
-      response.writeHead(code, [...headOf(), ...described]).end(body);
+      const length = ['content-length', `${Buffer.byteLength(body)}`];
+      response.writeHead(code, [...headOf(), ...ERROR_HEAD, ...length]).end(body);
     }
   }
 

@@ -50,8 +50,6 @@ export function streamCodecOf(contentType: string | undefined): Codec | null {
 export interface StreamExchange {
   readonly call: CallScope;
   readonly headers: RequestHeaders;
-  /** Response headers besides those that are set already; names and values in turn. */
-  readonly head: readonly string[];
   readonly codec: Codec;
 }
 
@@ -85,10 +83,10 @@ export class StreamServer {
     stream: EventStream<Event, Input, Output>,
     exchange: StreamExchange,
   ): Promise<unknown> {
-    const { call, codec, head } = exchange;
+    const { call, codec } = exchange;
     const { response } = call;
     const type = `application/connect+${codec === 'json' ? 'json' : 'proto'}`;
-    response.writeHead(200, [...head, 'content-type', type, 'connect-accept-encoding', 'gzip']);
+    response.writeHead(200, ['content-type', type, 'connect-accept-encoding', 'gzip']);
     const sending = new Sending(response, this.#unread);
     const error = await this.#pump(stream, exchange, sending).then(
       () => null,

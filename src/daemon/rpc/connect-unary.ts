@@ -107,14 +107,14 @@ async function serveUnary<Input extends DescMessage, Output extends DescMessage>
   served: UnaryMethod<Input, Output>,
   exchange: UnaryExchange,
 ): Promise<unknown> {
-  const { call, headers, head, codec } = exchange;
+  const { call, headers, codec } = exchange;
   try {
     call.expireAfter(timeoutOf(headers), 'the operation timed out');
     await answer(served, exchange, await readBody(call, REQUEST_LIMIT_BYTES[codec]));
     return null;
   } catch (error) {
     if (call.response.headersSent) call.response.destroy();
-    else sendError(call.response, head, error);
+    else sendError(call.response, error);
     return error;
   } finally {
     call.release();

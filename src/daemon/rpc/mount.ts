@@ -106,7 +106,7 @@ async function serve(
   }
   hijack(reply);
   const headers = headersOf(request.raw);
-  const exchange = { call: request.call, headers, head: [] };
+  const exchange = { call: request.call, headers };
   let error: unknown = null;
   if (stream && streamCodec) {
     error = await stream.serve({ ...exchange, codec: streamCodec });
@@ -130,9 +130,7 @@ export function encodingOf(headers: IncomingHttpHeaders): Encoding | null {
 /** Takes the response over from Fastify, with the headers set by hooks. */
 function hijack(reply: FastifyReply): void {
   reply.hijack();
-  for (const [name, value] of Object.entries(reply.getHeaders())) {
-    if (value !== undefined) reply.raw.setHeader(name, value);
-  }
+  reply.raw.setHeaders(new Map(Object.entries(reply.getHeaders() as Record<string, string>)));
 }
 
 function requireProtocolVersion(request: FastifyRequest): void {

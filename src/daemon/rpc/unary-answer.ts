@@ -16,8 +16,6 @@ export type Encoding = 'gzip' | 'br';
 /** Where and how a response is sent. */
 export interface Destination {
   readonly call: CallScope;
-  /** Headers of every response, names and values in turn. */
-  readonly head: readonly string[];
   readonly codec: Codec;
   /** The compression of the response, or null. */
   readonly encoding: Encoding | null;
@@ -37,7 +35,7 @@ export function sendAnswer(to: Destination, message: string | readonly Uint8Arra
   if (encoding !== null) return sendChunks(to, [Buffer.from(message)]);
   const length = Buffer.byteLength(message);
   hold(call, length);
-  call.response.writeHead(200, [...headOf(to), 'content-length', String(length)]);
+  call.response.writeHead(200, [...typeOf(to), 'content-length', String(length)]);
   call.response.end(message);
 }
 
@@ -47,10 +45,10 @@ async function sendChunks(to: Destination, chunks: readonly Uint8Array[]): Promi
   const length = chunks.reduce((sum, chunk) => sum + chunk.length, 0);
   hold(call, length);
   if (encoding !== null && length >= COMPRESSED_BYTES) {
-    response.writeHead(200, [...headOf(to), 'content-encoding', encoding]);
+    response.writeHead(200, [...typeOf(to), 'content-encoding', encoding]);
     return flow(chunks, response, ENCODERS[encoding]());
   }
-  response.writeHead(200, [...headOf(to), 'content-length', String(length)]);
+  response.writeHead(200, [...typeOf(to), 'content-length', String(length)]);
   const [only] = chunks;
   if (only && chunks.length === 1) endWith(response, Buffer.from(only.buffer, only.byteOffset, only.length));
   else await flow(chunks, response, null);
@@ -61,17 +59,17 @@ function hold({ response, shared }: CallScope, length: number): void {
   if (length > COUNTED_BYTES) new Sending(response, shared.unread).wait(length);
 }
 
-function headOf({ head, codec }: Destination): string[] {
-  return [...head, 'content-type', codec === 'json' ? 'application/json' : 'application/proto'];
+function typeOf({ codec }: Destination): string[] {
+  return ['content-type', codec === 'json' ? 'application/json' : 'application/proto'];
 }
 
 /** Sends an error in the shape of Connect's unary calls. */
-export function sendError(response: ServerResponse, head: readonly string[], error: unknown): void {
+export function sendError(response: ServerResponse, error: unknown): void {
   const failure = toConnectError(error);
   const body = JSON.stringify(errorToJson(failure, {}));
   const length = String(Buffer.byteLength(body));
   const own = ['content-type', 'application/json', 'content-length', length];
-  response.writeHead(codeToHttpStatus(failure.code), [...head, ...own]);
+  response.writeHead(codeToHttpStatus(failure.code), own);
   response.end(body);
 }
 

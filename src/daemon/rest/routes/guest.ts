@@ -31,11 +31,13 @@ export function portsRoutes(app: FastifyInstance, forwards: Forwards): void {
   app.get('/ports', () => ({ address: forwards.address, ports: forwards.list() }));
 }
 
-/** Registers `/init`. `head`: the headers of each response. */
-export function initRoutes(app: FastifyInstance, init: InitCalls, head: readonly string[]): void {
+/** Registers `/init`. */
+export function initRoutes(app: FastifyInstance, init: InitCalls): void {
   app.post('/init', { onRequest: ignoreContentType }, async (request, reply) => {
     reply.hijack();
-    await init.serve(request.call, head);
+    // Those that hooks have set.
+    reply.raw.setHeaders(new Map(Object.entries(reply.getHeaders() as Record<string, string>)));
+    await init.serve(request.call);
   });
 }
 

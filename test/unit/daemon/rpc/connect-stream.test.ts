@@ -86,7 +86,7 @@ beforeEach(async () => {
     const headers = new Headers(request.headers as Record<string, string>);
     const codec = streamCodecOf(request.headers['content-type']) ?? 'json';
     const call = callOf(request, response, sharedLimits(unread, shutdown.signal));
-    results.push(streams.serve(stream, { call, headers, head: [], codec }));
+    results.push(streams.serve(stream, { call, headers, codec }));
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');

@@ -29,20 +29,15 @@ export class PlainDownloads {
   }
 
   /**
-   * Sends the file with the headers `head` (names and values in turn), after `begin` with its path. Returns false,
-   * without effect, when the route must serve the request, also when it is to be refused.
+   * Sends the file, after `begin` with its path. Returns false, without effect, when the route must serve the request, also
+   * when it is to be refused.
    */
-  serve(
-    request: IncomingMessage,
-    response: ServerResponse,
-    head: readonly string[],
-    begin: (path: string) => void,
-  ): boolean {
+  serve(request: IncomingMessage, response: ServerResponse, begin: (path: string) => void): boolean {
     const plain = this.#prepare(request, response);
     if (!plain) return false;
     begin(plain.path);
     const own = Object.entries(plain.headers).flatMap(([name, value]) => [name, String(value)]);
-    response.writeHead(200, [...head, ...own]);
+    response.writeHead(200, own);
     endWith(response, plain.body);
     return true;
   }

@@ -41,7 +41,7 @@ function setUp(audit: FreezeAudit | null = null): { app: FastifyInstance; guest:
   healthRoutes(app, health, guest);
   envsRoutes(app, guest);
   const logger = pino({ enabled: false });
-  initRoutes(app, new InitCalls(new Init(initSteps(dependencies)), '1.2.3', logger), []);
+  initRoutes(app, new InitCalls(new Init(initSteps(dependencies)), '1.2.3', logger));
   return { app, guest };
 }
 
