@@ -17,12 +17,9 @@ export function passOnIds(request: Named, response: Answer): void {
   for (const [name, value] of idHeaders(request)) response.setHeader(name, value);
 }
 
-const NO_IDS: readonly [] = [];
-
 /** The valid ids of a request, as headers of its response. */
 export function idHeaders({ headers }: Named): readonly (readonly [name: string, value: string])[] {
   const { 'x-request-id': id, traceparent } = headers;
-  if (id === undefined && traceparent === undefined) return NO_IDS;
   const ids: [name: string, value: string][] = [];
   if (typeof id === 'string' && REQUEST_ID.test(id)) ids.push(['x-request-id', id]);
   if (typeof traceparent === 'string' && TRACEPARENT.test(traceparent))

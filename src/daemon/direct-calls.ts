@@ -58,7 +58,7 @@ export class DirectCalls {
     const { calls, plain } = this.#options;
     const begin = (path: string) => {
       calls.begin('GET /files', request, response).subject = { path };
-      response.begin(FILE_LINES, request);
+      response.begin(FILE_LINES);
     };
     return plain.serve(request, response, begin);
   }
@@ -70,7 +70,7 @@ export class DirectCalls {
     if (!codec || !speaksOurVersion(request) || !hasAccess(request.headers, guest)) return false;
     const call = calls.begin(called.operation, request, response);
     const encoding = encodingOf(request.headers);
-    response.begin(DIRECT_LINES, request);
+    response.begin(DIRECT_LINES);
     void finish(called.route.serve({ call, headers: headersOf(request), codec, encoding }), call);
     return true;
   }
@@ -82,7 +82,7 @@ export class DirectCalls {
     if (!codec || !speaksOurVersion(request) || !hasAccess(request.headers, guest)) return false;
     if (!places.take(response)) return false;
     const call = calls.begin(called.operation, request, response);
-    response.begin(DIRECT_LINES, request);
+    response.begin(DIRECT_LINES);
     void finish(called.route.serve({ call, headers: headersOf(request), codec }), call);
     return true;
   }

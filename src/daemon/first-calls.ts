@@ -32,7 +32,7 @@ export class FirstCalls {
   #serveHealth(request: IncomingMessage, response: DirectResponse): boolean {
     if (!this.#serves(request)) return false;
     this.#options.calls.begin('GET /health', request, response);
-    response.begin(DIRECT_LINES, request);
+    response.begin(DIRECT_LINES);
     response.writeHead(204).end();
     return true;
   }
@@ -42,7 +42,7 @@ export class FirstCalls {
     const { 'transfer-encoding': coding = 'chunked' } = request.headers;
     if (coding !== 'chunked' || !this.#serves(request)) return false;
     const { calls, init } = this.#options;
-    response.begin(DIRECT_LINES, request);
+    response.begin(DIRECT_LINES);
     void init.serve(calls.begin('POST /init', request, response));
     return true;
   }

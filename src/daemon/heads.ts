@@ -1,4 +1,4 @@
-import { type IncomingMessage, ServerResponse } from 'node:http';
+import { ServerResponse } from 'node:http';
 import { idHeaders } from '../base/call-ids.ts';
 
 /** Those of `cors.exposedHeaders` of connect, which a start does not load. */
@@ -16,8 +16,8 @@ const OURS = [
 export const EXPOSED_HEADERS = [...CONNECT, ...OURS].join(', ');
 
 /**
- * What the hooks `allowAnyOrigin` and `forbidCaching` of routes.ts set, for responses beside Fastify. Files have validators and
- * may be cached.
+ * The lines of the headers that the hooks `allowAnyOrigin` and `forbidCaching` of routes.ts set, for responses beside Fastify.
+ * Files have validators and may be cached.
  */
 export const FILE_LINES = linesOf([
   ['access-control-allow-origin', '*'],
@@ -36,13 +36,13 @@ function linesOf(headers: readonly (readonly [name: string, value: string])[]): 
 export class DirectResponse extends ServerResponse {
   #lines = '';
 
-  /** Begins the head with `lines` and the ids of `request`. */
-  begin(lines: string, request: IncomingMessage): void {
-    const ids = idHeaders(request);
+  /** The head begins with `lines` and the ids of the request, whose characters cannot end a line. */
+  begin(lines: string): void {
+    const ids = idHeaders(this.req);
     this.#lines = ids.length === 0 ? lines : lines + linesOf(ids);
   }
 
-  /** Called by `writeHead`. Node documents it as little as the rest of what makes a head; `http.test.ts` holds it. */
+  /** Called by `writeHead`. Node does not document it; `http.test.ts` fails when it is no longer called. */
   _storeHeader(statusLine: string, headers: unknown): void {
     storeHeader.call(this, statusLine + this.#lines, headers);
   }

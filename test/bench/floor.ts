@@ -1,7 +1,7 @@
 /**
  * What a call costs the daemon in CPU, with everything around it (hooks, gate, log), beside a bare `node:http` server that
- * does the same work (`bare-server.ts`), in turns, through one light client over 16 connections and one, once both are warm. Uploads go to
- * memory: a disk may take more CPU for a new file than all else.
+ * does the same work (`bare-server.ts`), in turns, through one light client over 16 connections and one, once both are warm.
+ * Uploads go to memory: a disk may take more CPU for a new file than all else.
  * Run: `npm run bench -- floor [CALL…]`; a part of a call's name is enough.
  */
 import { type ChildProcess, fork } from 'node:child_process';

@@ -123,10 +123,14 @@ test.each([
   ['health by its route', 'GET /health?verbose', '', 200],
   ['init', 'POST /init', '{}', 204],
   ['init that is refused', 'POST /init', '{', 400],
+  ['init by its route', 'POST /init?x', '{}', 204],
+  ['init that its route refuses', 'POST /init?x', '{', 400],
   ['a call', 'POST /process.Process/List', '{}', 200],
   ['a call that fails', 'POST /process.Process/List', '{', 400],
   ['a call by its route', 'POST /process.Process/List?x', '{}', 200],
   ['a call that its route refuses', 'POST /process.Process/List?x', '{', 400],
+  ['a stream', 'POST /process.Process/Connect', '\0\0\0\0\x02{}', 200],
+  ['a stream by its route', 'POST /process.Process/Connect?x', '\0\0\0\0\x02{}', 200],
   ['no operation', 'GET /none', '', 404],
   ['a file', 'GET /files?path=/etc/hostname', '', 200],
   ['a file by its route', 'GET /files?x=&path=/etc/hostname', '', 200],
@@ -134,7 +138,8 @@ test.each([
 ])('the headers of every response are sent once: %s', async (_name, operation, content, status) => {
   const lines = [
     ...[`${operation} HTTP/1.1`, 'host: a', 'connection: close', `content-length: ${content.length}`],
-    ...['content-type: application/json', 'x-request-id: mine', `traceparent: ${TRACE}`],
+    `content-type: application/${operation.includes('Connect') ? 'connect+json' : 'json'}`,
+    ...['x-request-id: mine', `traceparent: ${TRACE}`],
   ];
   const { head } = await exchange(`${lines.join('\r\n')}\r\n\r\n${content}`);
   expect(head).toMatch(new RegExp(`^HTTP/1.1 ${status} `));
@@ -144,6 +149,16 @@ test.each([
   expect(names).toEqual(expect.arrayContaining([...OF_EVERY_RESPONSE, isFile ? 'etag' : 'cache-control']));
   expect(names.includes('cache-control')).toBe(!isFile);
 });
+
+test.each(['a\tb', 'a b', 'a\rb: c', 'a\nb: c', 'a\r\n b: c', 'a\0b', '\u00fc', 'a'.repeat(129)])(
+  'the id %j of a request does not come to the head of its response',
+  async (id) => {
+    const ids = `x-request-id: ${id}\r\ntraceparent: ${id}`;
+    const { head } = await exchange(`GET /health HTTP/1.1\r\nhost: a\r\nconnection: close\r\n${ids}\r\n\r\n`);
+    expect(head).toMatch(/^HTTP\/1.1 (204|400) /);
+    expect(head).not.toMatch(/^(x-request-id|traceparent|b):/im);
+  },
+);
 
 describe('malformed HTTP is refused', () => {
   const LONG = 'a'.repeat(20_000);

@@ -21,8 +21,6 @@ export interface SharedLimits {
 /** Smaller requests are not counted: their sum is bounded by the number of connections. */
 export const COUNTED_BYTES = 16 * 1024;
 
-function ignore(): void {}
-
 /** A request, and the route that serves it. */
 export interface Exchange {
   /** Method and path of the route. */
@@ -61,7 +59,7 @@ export class CallScope implements Kept, AbortListener {
   /** Created when the signal is first asked for. */
   #controller: AbortController | null = null;
   #aborted: { readonly reason: unknown } | null = null;
-  #reject: (reason: unknown) => void = ignore;
+  #reject: (reason: unknown) => void = () => {};
   #isHeld = false;
   #isTransfer = false;
   #received = 0;

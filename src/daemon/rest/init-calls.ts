@@ -14,7 +14,7 @@ const LIMITS = {
   containers: 512,
 };
 
-/** Every response has the other one. */
+/** Without `Cache-Control`, which every response of the daemon has already. */
 const { 'cache-control': _, ...errorHeaders } = ERROR_HEADERS;
 const ERROR_HEAD = Object.entries(errorHeaders).flat();
 
