@@ -160,9 +160,12 @@ export function mapped<T, U>(shape: Shape<T>, map: (value: T) => U): Shape<U> {
 }
 
 function asRecord(value: unknown, name: string): Readonly<Record<string, unknown>> {
-  if (typeof value !== 'object' || value === null || Array.isArray(value))
-    throw invalid(name || 'request body', 'an object');
-  return Object(value);
+  if (!isRecord(value)) throw invalid(name || 'request body', 'an object');
+  return value;
+}
+
+function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 /** Query parameters: text that may be given once. */

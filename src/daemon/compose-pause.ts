@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import type { Logger } from 'pino';
-import { ExclusiveLock } from '../base/exclusion.ts';
+import { ExclusiveLock, SerialQueue } from '../base/exclusion.ts';
 import type { HeldOutput } from '../base/held-output.ts';
 import { identityDirectory } from './compose-init.ts';
 import type { Config } from './config.ts';
@@ -83,6 +83,7 @@ function createFilesystemFreezer(
     ownDirectories: [runtimeDirectory, ...(metadataService ? [identityDirectory(config)] : [])],
     recordFile: join(runtimeDirectory, 'fsfrozen.json'),
     lock,
+    queue: new SerialQueue('freeze or thaw a file system'),
     gate,
     onFrozen: (frozen) => {
       if (frozen) return output.hold();

@@ -3,6 +3,7 @@ import type { Server } from 'node:http';
 import pino from 'pino';
 import { limited } from '../base/abort.ts';
 import { Connections } from '../base/connections.ts';
+import { HeldOutput } from '../base/held-output.ts';
 import { Repeated } from '../base/repeated.ts';
 import { Transfers } from '../base/tally.ts';
 import { App, type AppOptions, type AppServices } from './app.ts';
@@ -61,7 +62,8 @@ async function createUnderstudy(
   const { users, lanes } = services.entries;
   const { unread } = options;
   const guest = new Guest(users);
-  const logger = pino({ level: config.logLevel }, { write() {} });
+  const output = new HeldOutput(() => {});
+  const logger = pino({ level: config.logLevel }, output);
   const rehearsed = new RehearsedInit(config, { guest, lanes, logger });
   const { init, volumes } = rehearsed;
   const observer = processLog(logger, config);
@@ -72,32 +74,37 @@ async function createUnderstudy(
   const processes = new ProcessTable(guest, WorkloadCgroups.create(null), places, records);
   keepSettings({ guest, init, volumes, records });
   const [uploads, downloads] = [new Transfers(), new Transfers()];
-  const app = new App(
-    {
-      ...services,
-      guest,
-      processes,
-      uploads,
-      downloads,
-      init,
-    },
-    {
-      ...options,
-      logger,
-      warmUp: async () => {},
-      places: new StreamPlaces(PLACES),
-      connections: new Connections(PLACES),
-    },
-  );
+  const ownServices = { ...services, guest, processes, uploads, downloads, init };
+  const app = new App(ownServices, {
+    ...options,
+    logger,
+    warmUp: async () => {},
+    places: new StreamPlaces(PLACES),
+    connections: new Connections(PLACES),
+  });
   await app.load();
   const kill = async () => {
     for (const process of processes.list()) process.kill();
     app.dropBuffers();
+    // Leaves no timer.
+    output.hold();
+    output.delayNext(0);
     await rehearsed[Symbol.asyncDispose]();
   };
+  const caller = {
+    token: randomUUID(),
+    prefix: config.namePrefix,
+    get initMembers() {
+      return services.init.lastMembers;
+    },
+  };
   return {
-    ...{ server: app.server, caller: { token: randomUUID(), prefix: config.namePrefix }, kill },
-    asResumed: () => rehearsed.renew(),
+    ...{ server: app.server, caller, kill },
+    asResumed: () => {
+      output.release();
+      output.delayNext(WAIT_MS);
+      return rehearsed.renew();
+    },
     besides: () => besides(config),
   };
 }

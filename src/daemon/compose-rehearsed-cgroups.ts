@@ -31,12 +31,14 @@ export class RehearsedCgroups implements Disposable {
     this.#directory = directory;
     this.#make();
     this.#workload = new Cgroup(join(directory, 'workload'));
+    // In the order of the daemon's own: what V8 learns of an object with another one is of no use.
     this.freezer = new Freezer({
-      ...common,
       workload: [this.#workload],
-      hierarchy: { top: new Cgroup(directory), own: new Cgroup(join(directory, 'own')) },
       obstacle: null,
+      hierarchy: { top: new Cgroup(directory), own: new Cgroup(join(directory, 'own')) },
       recordFile: join(directory, 'frozen.json'),
+      lock: common.lock,
+      onWatchdog: common.onWatchdog,
     });
   }
 

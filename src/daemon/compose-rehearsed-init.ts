@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { EnvdError } from '../base/errors.ts';
-import { ExclusiveLock } from '../base/exclusion.ts';
+import { ExclusiveLock, SerialQueue } from '../base/exclusion.ts';
 import { createMetadataReader, pausedBy } from './compose-init.ts';
 import { createLogCollector } from './compose-log.ts';
 import { RehearsedCgroups } from './compose-rehearsed-cgroups.ts';
@@ -22,6 +23,9 @@ import type { MetadataReader } from './services/init/metadata-reader.ts';
 import { MetadataRoute } from './services/init/metadata-route.ts';
 import { initSteps } from './services/init/steps.ts';
 import { SYSTEM_TOOLS, Volumes } from './services/init/volumes.ts';
+
+/** How long a thaw takes that is rehearsed, in milliseconds. */
+const THAW_MS = 3;
 
 /** Of the understudy. */
 interface Parts {
@@ -45,6 +49,8 @@ export class RehearsedInit implements AsyncDisposable {
   readonly #route: MetadataRoute | null;
   readonly #collector: LogCollector | null;
   readonly #cgroups: RehearsedCgroups;
+  /** Of the freezer of the file system. */
+  readonly #freezes = new SerialQueue('rehearse a thaw');
   #metadata: MetadataReader | null = null;
   #isSecond = false;
   /** What is being written; null: nothing is to be written any more. */
@@ -58,7 +64,7 @@ export class RehearsedInit implements AsyncDisposable {
     this.#guest = guest;
     this.#logger = logger;
     this.#cgroups = new RehearsedCgroups(directory, common);
-    const filesystemFreezer = createFilesystemFreezer(config, common);
+    const filesystemFreezer = createFilesystemFreezer(config, { ...common, queue: this.#freezes });
     const pause = { ...common, freezer: this.#cgroups.freezer, filesystemFreezer };
     this.#identity = new Identity(guest, join(directory, 'identity'), config.namePrefix);
     this.#route = url && MetadataRoute.to(url);
@@ -77,7 +83,7 @@ export class RehearsedInit implements AsyncDisposable {
           check: async (...call) => (await this.#metadata?.check(...call)) ?? false,
           refresh: () => this.#metadata?.refresh(),
         },
-        filesystemFreezer: this.#maybeFrozen(filesystemFreezer),
+        filesystemFreezer,
         clock: new WallClock(() => {}),
         onClockError: () => {},
         eventsVariable: '',
@@ -90,6 +96,8 @@ export class RehearsedInit implements AsyncDisposable {
     this.#metadata?.[Symbol.dispose]();
     this.#isSecond = !this.#isSecond;
     this.#guest.accessToken = null;
+    // In turn as if the file system may be frozen: one call of /init waits for that, another for nothing.
+    if (this.#isSecond) void this.#freezes.run(() => delay(THAW_MS));
     this.#published ??= Promise.resolve();
     if (this.#config.metadataService) this.#readAnew();
     await this.#cgroups.renew(this.#isSecond);
@@ -127,22 +135,11 @@ export class RehearsedInit implements AsyncDisposable {
     this.#published = published.catch(() => {});
     await published;
   }
-
-  /** In turn as if it had to be thawed: one call waits for that, another for nothing. */
-  #maybeFrozen(freezer: FilesystemFreezer): Pick<FilesystemFreezer, 'mayBeFrozen' | 'release'> {
-    const isSecond = () => this.#isSecond;
-    return {
-      get mayBeFrozen() {
-        return freezer.mayBeFrozen || isSecond();
-      },
-      release: () => freezer.release(),
-    };
-  }
 }
 
 function createFilesystemFreezer(
   { fsfreezePath: path, runtimeDirectory }: Config,
-  common: Pick<ConstructorParameters<typeof FilesystemFreezer>[0], 'lock' | 'onWatchdog'>,
+  common: Pick<ConstructorParameters<typeof FilesystemFreezer>[0], 'lock' | 'queue' | 'onWatchdog'>,
 ): FilesystemFreezer {
   return new FilesystemFreezer({
     ...common,

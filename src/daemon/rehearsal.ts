@@ -5,7 +5,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { onAbort } from '../base/abort.ts';
 import type { Connections } from '../base/connections.ts';
 import { peerOf } from './os/socket-handle.ts';
-import { firstCalls, type RehearsedCall } from './rehearsed-calls.ts';
+import { type Caller, firstCalls, type RehearsedCall } from './rehearsed-calls.ts';
 
 /** Rounds after which V8 has compiled the code of a response, and has what it learns of each: docs/decisions/044-rehearsal.md. */
 const ROUNDS = 24;
@@ -24,8 +24,7 @@ export interface Understudy {
   readonly server: Server;
   /** Forgets what the previous round has set, and freezes what is thawed, as before a resume. */
   asResumed(): Promise<void>;
-  /** What its operations require, and the prefix of the platform's own headers. */
-  readonly caller: { readonly token: string; readonly prefix: string };
+  readonly caller: Caller;
   /** What the daemon does by itself after the first calls. */
   besides(): Promise<void>;
   /** Ends what is left of its processes, and removes its files. */

@@ -15,11 +15,13 @@ export interface RehearsedCall {
   readonly body: string | Buffer;
 }
 
-interface Caller {
+export interface Caller {
   /** What the operations require. */
   readonly token: string;
   /** Prefix of the platform's own headers, as `--name-prefix`. */
   readonly prefix: string;
+  /** The names in the body of the platform's last `/init`, in their order. */
+  readonly initMembers: readonly string[];
 }
 
 /** The headers of a call in the order of a client's library; `length`: of the body, in bytes. */
@@ -71,7 +73,7 @@ const STARTS = [
 ];
 
 /** The calls of a round, in the order in which they come after a resume. */
-export function firstCalls(round: number, { token, prefix }: Caller): RehearsedCall[] {
+export function firstCalls(round: number, { token, prefix, initMembers }: Caller): RehearsedCall[] {
   const codec: Codec = round % 2 === 0 ? 'json' : 'binary';
   const manner = MANNERS[round % MANNERS.length] ?? ((own) => [...own]);
   const call = (
@@ -83,10 +85,9 @@ export function firstCalls(round: number, { token, prefix }: Caller): RehearsedC
     const sorted = [...own].sort(([one], [other]) => (one < other ? -1 : 1));
     return { method, path, headers: manner(sorted, Buffer.byteLength(body)).flat(), body };
   };
-  // Ahead, so that the clock would have to be set; and each time another life, of which the metadata are read.
-  const timestamp = new Date(Date.now() + PAUSE_MS);
-  const envVars = { NAME: 'value' };
-  const settings = { accessToken: token, timestamp, lifecycleID: randomUUID(), envVars, defaultUser: 'root' };
+  const isAsLast = initMembers.length > 0 && round % 4 >= 2;
+  const all = allSettings(token);
+  const settings = isAsLast ? Object.fromEntries(initMembers.map((name) => [name, all[name] ?? null])) : all;
   const json: Header = ['content-type', 'application/json'];
   const client: readonly Header[] = [
     ['x-access-token', token],
@@ -110,4 +111,17 @@ export function firstCalls(round: number, { token, prefix }: Caller): RehearsedC
     call('POST', '/filesystem.Filesystem/Stat', [...connect, json], '{"path":"/"}'),
     call('GET', '/files?path=/etc/passwd', client),
   ];
+}
+
+/** Members of the body of `/init` that have no effect on the machine. */
+function allSettings(token: string): Record<string, unknown> {
+  return {
+    accessToken: token,
+    // Ahead, so that the clock would have to be set.
+    timestamp: new Date(Date.now() + PAUSE_MS),
+    // Each time another life, of which the metadata are read.
+    lifecycleID: randomUUID(),
+    envVars: { NAME: 'value' },
+    defaultUser: 'root',
+  };
 }

@@ -2,6 +2,10 @@ import type { IncomingMessage } from 'node:http';
 
 /** Larger bodies, and those of unknown length, are counted and bounded while they arrive. */
 const LIMIT_BYTES = 16 * 1024;
+/** Digits of the smallest number that is larger. */
+const SHORTEST_LARGE = 5;
+const EMPTY = Buffer.alloc(0);
+const NOT_EARLY = Promise.resolve(null);
 
 interface Waiting {
   readonly request: IncomingMessage;
@@ -13,22 +17,29 @@ interface Waiting {
  * less CPU than by the events of a stream (docs/decisions/074-early-bodies.md).
  */
 export class EarlyBodies {
-  #waiting: Waiting[] = [];
+  /** Null: nothing waits. */
+  #waiting: Waiting[] | null = null;
 
   /**
    * Resolves in the next turn of the event loop with the whole body of `request`; at most 16 KiB. With null if it has not come by then;
    * and at once if its head announces more, or no length: its events are to be listened to, and nothing of it has been read.
    */
   read(request: IncomingMessage): Promise<Buffer | null> {
-    const { promise, resolve } = Promise.withResolvers<Buffer | null>();
-    if (!isSmall(request)) resolve(null);
-    else if (this.#waiting.push({ request, resolve }) === 1) setImmediate(this.#readAll);
-    return promise;
+    if (!isSmall(request)) return NOT_EARLY;
+    return new Promise((resolve) => {
+      const waiting = { request, resolve };
+      if (this.#waiting !== null) this.#waiting.push(waiting);
+      else {
+        // Not `[]`: V8 makes that an array of numbers, and another one of it for the first object.
+        this.#waiting = [waiting];
+        setImmediate(this.#readAll);
+      }
+    });
   }
 
   readonly #readAll = (): void => {
-    const waiting = this.#waiting;
-    this.#waiting = [];
+    const waiting = this.#waiting ?? [];
+    this.#waiting = null;
     for (const { request, resolve } of waiting) resolve(request.complete ? wholeOf(request) : null);
   };
 }
@@ -36,12 +47,17 @@ export class EarlyBodies {
 /** Without either header there is no body. Source: RFC 9112, section 6.3. */
 function isSmall({ headers }: IncomingMessage): boolean {
   const { 'transfer-encoding': coding, 'content-length': length = '0' } = headers;
-  return coding === undefined && Number(length) <= LIMIT_BYTES;
+  if (coding !== undefined) return false;
+  // Most are as short as that.
+  return length.length < SHORTEST_LARGE || Number(length) <= LIMIT_BYTES;
 }
 
 function wholeOf(request: IncomingMessage): Buffer {
-  const pieces: Buffer[] = [];
   // One piece at a time.
-  while (request.readableLength > 0) pieces.push(request.read() as Buffer);
-  return pieces.length === 1 && pieces[0] ? pieces[0] : Buffer.concat(pieces);
+  const next = (): Buffer => request.read() ?? EMPTY;
+  const first = next();
+  if (request.readableLength === 0) return first;
+  const pieces = [first];
+  while (request.readableLength > 0) pieces.push(next());
+  return Buffer.concat(pieces);
 }

@@ -59,7 +59,9 @@ export class InitCalls {
     const body = (await this.#bodies.read(call.request, call.response)) ?? {};
     const wanted = INIT_REQUEST.read(body, '');
     await this.#init.apply(wanted, report, call);
-    this.#unknown.note(body);
+    const members = Object.keys(body);
+    this.#unknown.note(members);
+    this.#init.lastMembers = members;
   }
 }
 
@@ -74,8 +76,8 @@ class UnknownMembers {
     this.#logger = logger;
   }
 
-  note(body: object): void {
-    for (const name of Object.keys(body)) {
+  note(names: readonly string[]): void {
+    for (const name of names) {
       if (MEMBERS.includes(name) || this.#named.has(name) || this.#named.size >= MOST_UNKNOWN) continue;
       this.#named.add(name);
       this.#logger.warn({ member: name.slice(0, MOST_UNKNOWN) }, 'unknown member of /init is ignored');

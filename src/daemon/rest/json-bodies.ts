@@ -118,10 +118,10 @@ class BoundedText {
 }
 
 function parse(text: string): unknown {
-  if (text.trim() === '') return undefined;
   try {
     return JSON.parse(text);
   } catch (error) {
+    if (text.trim() === '') return undefined;
     // V8's message quotes the text, which may contain a token.
     throw new EnvdError('invalid_argument', 'request body is not valid JSON', { cause: error });
   }

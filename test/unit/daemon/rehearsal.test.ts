@@ -6,7 +6,7 @@ import { Connections } from '../../../src/base/connections.ts';
 import { rehearse } from '../../../src/daemon/rehearsal.ts';
 
 const never = new AbortController().signal;
-const caller = { token: 'x', prefix: 'svc' };
+const caller = { token: 'x', prefix: 'svc', initMembers: [] };
 const nobody = { caller, asResumed: async () => {}, besides: async () => {}, kill: async () => {} };
 
 /** A server, not listening, and the requests that it has got. */

@@ -2,7 +2,7 @@ import { stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { debug } from '../../../base/debug.ts';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
-import { type ExclusiveLock, SerialQueue } from '../../../base/exclusion.ts';
+import type { ExclusiveLock, SerialQueue } from '../../../base/exclusion.ts';
 import { Durations } from '../../../base/tally.ts';
 import { freezeFilesystem, thawFilesystem } from '../../os/machine.ts';
 import { FrozenRecord, WATCHDOG_MS, Watchdog } from './recovery.ts';
@@ -20,6 +20,8 @@ export interface FilesystemFreezerOptions {
   readonly recordFile: string;
   /** Excludes other operations before a pause. */
   readonly lock: ExclusiveLock;
+  /** Serialises freezes and thaws: the kernel rejects a thaw during a freeze. */
+  readonly queue: SerialQueue;
   readonly gate: WriteGate;
   /** Called before the file system is frozen and after it was thawed; in between the log must not be written. */
   readonly onFrozen: (frozen: boolean) => void;
@@ -35,12 +37,12 @@ export class FilesystemFreezer implements Disposable {
   readonly #options: FilesystemFreezerOptions;
   readonly #record: FrozenRecord;
   readonly #watchdog = new Watchdog(WATCHDOG_MS, () => void this.#expire());
+  readonly #queue: SerialQueue;
   #frozen = false;
-  /** Serialises freezes and thaws: the kernel rejects a thaw during a freeze. */
-  readonly #queue = new SerialQueue('freeze or thaw a file system');
 
   constructor(options: FilesystemFreezerOptions) {
     this.#options = options;
+    this.#queue = options.queue;
     this.#record = new FrozenRecord(options.recordFile);
     if (this.#record.read().includes(options.path)) this.#markFrozen();
   }

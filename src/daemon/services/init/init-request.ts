@@ -58,27 +58,31 @@ export interface InitRequest {
 /** The body of /init, parsed JSON. `null` counts as absent, and so does the empty string but for `caBundle`. */
 export const INIT_REQUEST = mapped(
   members,
-  ({ timestamp, envVars, ...others }): InitRequest => ({
-    ...others,
-    timestampNs: timestamp,
-    environment: envVars,
+  (body): InitRequest => ({
+    accessToken: body.accessToken,
+    timestampNs: body.timestamp,
+    environment: body.envVars,
+    defaultUser: body.defaultUser,
+    defaultWorkdir: body.defaultWorkdir,
+    caBundle: body.caBundle,
+    hyperloopIP: body.hyperloopIP,
+    lifecycleID: body.lifecycleID,
+    volumeMounts: body.volumeMounts,
   }),
 );
 
-/** RFC 3339, section 5.6: `2026-01-31T12:00:00.123456789Z`, or with an offset in place of the `Z`. */
-const RFC3339 =
-  /^(\d{4}-\d\d-(\d\d))[Tt](\d\d:\d\d:\d\d)(?:\.(\d+))?(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))$/;
-
 /**
- * Nanoseconds since the epoch; further digits are truncated. Throws `invalid_argument` that names the member, also for
- * a leap second, which Unix time cannot represent.
+ * RFC 3339, section 5.6: `2026-01-31T12:00:00.123456789Z`, or with an offset in place of the `Z`. Without leap seconds, which
+ * Unix time cannot represent. Digits of the fraction after the ninth are in no group.
  */
+const RFC3339 = /^(\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:[0-5]\d)(?:(\.\d{1,9})\d*)?([Zz]|[+-]\d\d:\d\d)$/;
+
+/** Nanoseconds since the epoch; further digits are truncated. Throws `invalid_argument` that names the member. */
 function parseTimestamp(written: string, member: string): bigint {
-  const [, date, day, time, fraction = '', sign, hours = '0', minutes = '0'] = RFC3339.exec(written) ?? [];
-  const local = new Date(`${date}T${time}Z`);
-  // Date takes 30 February as 2 March, and 24:00 as the next day.
-  if (local.getUTCDate() !== Number(day)) throw invalid(member, `an RFC 3339 time: '${written}'`);
-  const offset = (sign === '-' ? -1 : 1) * (Number(hours) * 60 + Number(minutes)) * 60_000;
-  const nanoseconds = Number(fraction.padEnd(9, '0').slice(0, 9));
-  return BigInt(local.getTime() - offset) * 1_000_000n + BigInt(nanoseconds);
+  const [, time, fraction = '', offset] = RFC3339.exec(written) ?? [];
+  try {
+    return Temporal.Instant.from(`${time}${fraction}${offset}`).epochNanoseconds;
+  } catch {
+    throw invalid(member, `an RFC 3339 time: '${written}'`);
+  }
 }

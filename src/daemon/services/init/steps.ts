@@ -179,7 +179,7 @@ async function authorize(
 }
 
 const BEHIND_NS = 50_000_000n;
-const AHEAD_NS = 5_000_000_000n;
+const MOST_AHEAD_NS = -5_000_000_000n;
 
 /**
  * Sets the clock if it is more than 50 ms behind, as after a pause, or 5 s ahead. It is more tolerant ahead, since the
@@ -190,7 +190,7 @@ function setClock(clock: Clock, { request: { timestampNs }, isRepeated, ageNs }:
   if (timestampNs === null || isRepeated) return;
   const target = timestampNs + ageNs();
   const behind = target - clock.nowNs();
-  if (behind > BEHIND_NS || behind < -AHEAD_NS) clock.setNs(target);
+  if (behind > BEHIND_NS || behind < MOST_AHEAD_NS) clock.setNs(target);
 }
 
 /** Sets the default user and directory; absent members leave them unchanged. */

@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
-import { ExclusiveLock } from '../../../../../src/base/exclusion.ts';
+import { ExclusiveLock, SerialQueue } from '../../../../../src/base/exclusion.ts';
 import { freezeFilesystem } from '../../../../../src/daemon/os/machine.ts';
 import {
   FilesystemFreezer,
@@ -25,6 +25,7 @@ function setUp(options: Partial<FilesystemFreezerOptions> = {}) {
     ownDirectories: [],
     recordFile: join(scratch(), 'run/fsfrozen.json'),
     lock: new ExclusiveLock(),
+    queue: new SerialQueue('freeze or thaw a file system'),
     gate: new WriteGate(),
     onFrozen: (frozen) => void told.push(frozen ? 'frozen' : 'thawed'),
     onWatchdog: (error) => void told.push(`watchdog ${error}`),
