@@ -4,8 +4,6 @@ import type { IncomingMessage } from 'node:http';
 const LIMIT_BYTES = 16 * 1024;
 /** Digits of the smallest number that is larger. */
 const SHORTEST_LARGE = 5;
-const EMPTY = Buffer.alloc(0);
-const NOT_EARLY = Promise.resolve(null);
 
 interface Waiting {
   readonly request: IncomingMessage;
@@ -25,7 +23,7 @@ export class EarlyBodies {
    * and at once if its head announces more, or no length: its events are to be listened to, and nothing of it has been read.
    */
   read(request: IncomingMessage): Promise<Buffer | null> {
-    if (!isSmall(request)) return NOT_EARLY;
+    if (!isSmall(request)) return Promise.resolve(null);
     return new Promise((resolve) => {
       const waiting = { request, resolve };
       if (this.#waiting !== null) this.#waiting.push(waiting);
@@ -54,10 +52,9 @@ function isSmall({ headers }: IncomingMessage): boolean {
 
 function wholeOf(request: IncomingMessage): Buffer {
   // One piece at a time.
-  const next = (): Buffer => request.read() ?? EMPTY;
-  const first = next();
+  const first: Buffer = request.read() ?? Buffer.alloc(0);
   if (request.readableLength === 0) return first;
   const pieces = [first];
-  while (request.readableLength > 0) pieces.push(next());
+  while (request.readableLength > 0) pieces.push(request.read());
   return Buffer.concat(pieces);
 }
