@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import { hostFault } from '../base/client-errors.ts';
 import type { CallLog } from './calls/call-log.ts';
 import type { SharedLimits } from './calls/call-scope.ts';
-import { DIRECT_LINES, type DirectResponse } from './heads.ts';
+import { DIRECT_LINES, type DirectResponse, linesOf } from './heads.ts';
 import type { InitCalls } from './rest/init-calls.ts';
 
 interface FirstOptions {
@@ -17,9 +17,11 @@ interface FirstOptions {
  */
 export class FirstCalls {
   readonly #options: FirstOptions;
+  readonly #initLines: string;
 
   constructor(options: FirstOptions) {
     this.#options = options;
+    this.#initLines = DIRECT_LINES + linesOf([options.init.version]);
   }
 
   /** Serves the request and returns true, or returns false without effect. */
@@ -42,8 +44,8 @@ export class FirstCalls {
     const { 'transfer-encoding': coding = 'chunked' } = request.headers;
     if (coding !== 'chunked' || !this.#serves(request)) return false;
     const { calls, init } = this.#options;
-    response.begin(DIRECT_LINES);
-    void init.serve(calls.begin('POST /init', request, response));
+    response.begin(this.#initLines);
+    void init.serve(calls.begin('POST /init', request, response), []);
     return true;
   }
 

@@ -25,7 +25,8 @@ export const FILE_LINES = linesOf([
 ]);
 export const DIRECT_LINES = FILE_LINES + linesOf([['cache-control', 'no-store']]);
 
-function linesOf(headers: readonly (readonly [name: string, value: string])[]): string {
+/** Of headers whose names and values are valid. */
+export function linesOf(headers: readonly (readonly [name: string, value: string])[]): string {
   return headers.map(([name, value]) => `${name}: ${value}\r\n`).join('');
 }
 

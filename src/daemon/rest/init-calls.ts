@@ -24,24 +24,28 @@ const ERROR_HEAD = Object.entries(errorHeaders).flat();
  */
 export class InitCalls {
   readonly #init: Init;
-  readonly #version: string;
+  /** The header of each response with the version of the interface. */
+  readonly version: readonly [name: string, value: string];
   readonly #bodies = new JsonBodies(LIMITS);
   readonly #unknown: UnknownMembers;
 
   /** `version`: of the interface. */
   constructor(init: Init, version: string, logger: Logger) {
     this.#init = init;
-    this.#version = version;
+    this.version = ['x-envd-version', version];
     this.#unknown = new UnknownMembers(logger);
   }
 
-  /** Sends the response. Does not fail: `call.failure` has the reason. */
-  async serve(call: CallScope): Promise<void> {
+  /**
+   * Sends the response. Does not fail: `call.failure` has the reason.
+   * @param head headers of the response, names and values in turn
+   */
+  async serve(call: CallScope, head: readonly string[] = this.version): Promise<void> {
     const { response } = call;
     const report: InitReport = { freezeAudit: null };
     const headOf = () => {
       const audit = report.freezeAudit && ['x-envd-freeze-audit', JSON.stringify(report.freezeAudit)];
-      return ['x-envd-version', this.#version, ...(audit ?? [])];
+      return [...head, ...(audit ?? [])];
     };
     try {
       await this.#apply(call, report);
