@@ -96,7 +96,7 @@ export function succeed(
 export function keepSettings({ guest, init, volumes, records }: KeptSettings): void {
   if (!records.isActive) return;
   const record = new SettingsRecord(records);
-  init.onProgress = () => record.set(settingsOf({ guest, init, volumes }));
+  init.onProgress = () => record.set({ guest: guest.state, volumes: volumes.state }, init.timestampNs);
   init.onProgress();
 }
 

@@ -1,8 +1,10 @@
+import { closeSync } from 'node:fs';
 import { messageOf } from '../../../base/errors.ts';
 import { closeAll } from '../../os/message-queue.ts';
 import { readInFlight } from '../../os/read-buffer.ts';
 import type { FoundRecord } from '../../os/record.ts';
 import type { KeptRecord, RecordStore } from '../../os/record-store.ts';
+import { contentOf, createMemory } from '../../os/shared-memory.ts';
 import type { StoredDescriptor } from '../../os/systemd.ts';
 import type { GuestState } from '../guest/guest.ts';
 import type { VolumeState } from '../init/volumes.ts';
@@ -45,7 +47,7 @@ export function recover(
   for (const { key, state, descriptors } of readable) {
     // Written by a program of ours.
     const record = state as Record;
-    if (record.about === 'settings') settings = record;
+    if (record.about === 'settings') settings = settingsOf(record, descriptors.time);
     if (record.about === 'process') processes.push({ key, recorded: record, descriptors });
     if (record.about === 'output' && descriptors.memory !== undefined) outputs.set(key, descriptors.memory);
     if (record.about === 'reads') inFlight = readsOf(record.output, descriptors) ?? inFlight;
@@ -75,20 +77,44 @@ function isReadable({ writer, descriptors }: FoundRecord, onRefused: (reason: st
   }
 }
 
-/** Keeps the settings of the guest. */
+/** Keeps the settings of the guest, and apart from them the time of the last /init, which changes with each resume. */
 export class SettingsRecord {
   readonly #record: KeptRecord;
+  readonly #time = createMemory(BigInt64Array.BYTES_PER_ELEMENT);
+  /** The only element is the time in nanoseconds, or the one nearest to it. */
+  readonly #nanoseconds = new BigInt64Array(this.#time.bytes.buffer, this.#time.bytes.byteOffset, 1);
   #text = '';
 
   constructor(store: RecordStore) {
     this.#record = store.record();
   }
 
-  /** Does nothing if they have not changed. */
-  set(settings: Settings): void {
+  /** Replaces the settings if they have changed. `initNs`: the time of the last /init that was applied, or null. */
+  set(settings: Omit<Settings, 'initTimestamp'>, initNs: bigint | null): void {
+    this.#nanoseconds[0] = nearest(initNs ?? NEVER_NS);
     const text = JSON.stringify(settings);
     if (text === this.#text) return;
     this.#text = text;
-    this.#record.set({ about: 'settings', ...settings } satisfies Record);
+    const initTimestamp = initNs?.toString() ?? null;
+    const state: Record = { about: 'settings', initTimestamp, ...settings };
+    this.#record.set(state, { time: this.#time.descriptor });
   }
+}
+
+/** No request is older. */
+const NEVER_NS = -(2n ** 63n);
+const LATEST_NS = 2n ** 63n - 1n;
+
+/** Of 64 bits: some 292 years before and after 1970. */
+function nearest(timeNs: bigint): bigint {
+  if (timeNs < NEVER_NS) return NEVER_NS;
+  return timeNs > LATEST_NS ? LATEST_NS : timeNs;
+}
+
+/** The settings with the time that was kept apart from them, which is closed. */
+function settingsOf(record: Settings, time: number | undefined): Settings {
+  if (time === undefined) return record;
+  const timeNs = contentOf(time).readBigInt64LE();
+  closeSync(time);
+  return { ...record, initTimestamp: timeNs === NEVER_NS ? null : timeNs.toString() };
 }
