@@ -103,10 +103,19 @@ async function createUnderstudy(
     asResumed: () => {
       output.release();
       output.delayNext(WAIT_MS);
+      replaceRecord(records);
       return rehearsed.renew();
     },
     besides: () => besides(config),
   };
+}
+
+/** As a process does that has ended. */
+function replaceRecord(records: RecordStore): void {
+  const record = records.record();
+  record.set({});
+  record.set({});
+  record.drop();
 }
 
 /** Reads what is read after a resume, without effects: the metadata, the guest's address and the listening sockets. */
