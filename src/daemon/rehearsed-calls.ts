@@ -29,6 +29,7 @@ type Manner = (own: readonly Header[], length: number) => Header[];
 type Header = readonly [name: string, value: string];
 
 const HOST: Header = ['host', 'localhost:49983'];
+const TIMEOUT: Header = ['connect-timeout-ms', '60000'];
 const CONNECTION: Header = ['connection', 'keep-alive'];
 
 /**
@@ -86,7 +87,7 @@ export function firstCalls(round: number, { token, prefix, initMembers }: Caller
     return { method, path, headers: manner(sorted, Buffer.byteLength(body)).flat(), body };
   };
   const isAsLast = initMembers.length > 0 && round % 4 >= 2;
-  const all = allSettings(token);
+  const all = allSettings(token, round);
   const settings = isAsLast ? Object.fromEntries(initMembers.map((name) => [name, all[name] ?? null])) : all;
   const json: Header = ['content-type', 'application/json'];
   const client: readonly Header[] = [
@@ -100,8 +101,8 @@ export function firstCalls(round: number, { token, prefix, initMembers }: Caller
   const stream: readonly Header[] = [
     ...connect,
     ['content-type', `application/connect+${codec === 'json' ? 'json' : 'proto'}`],
-    ['connect-timeout-ms', '60000'],
     ['keepalive-ping-interval', '50'],
+    ...(round % 4 < 2 ? [TIMEOUT] : []),
   ];
   const start = startFrame(STARTS[round % STARTS.length] ?? {}, codec);
   return [
@@ -114,14 +115,15 @@ export function firstCalls(round: number, { token, prefix, initMembers }: Caller
 }
 
 /** Members of the body of `/init` that have no effect on the machine. */
-function allSettings(token: string): Record<string, unknown> {
+function allSettings(token: string, round: number): Record<string, unknown> {
   return {
     accessToken: token,
     // Ahead, so that the clock would have to be set.
     timestamp: new Date(Date.now() + PAUSE_MS),
     // Each time another life, of which the metadata are read.
     lifecycleID: randomUUID(),
-    envVars: { NAME: 'value' },
+    // Objects of different hidden classes, as those of a platform are.
+    envVars: { [`NAME_${round % 3}`]: 'value' },
     defaultUser: 'root',
   };
 }
