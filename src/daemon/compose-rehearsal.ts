@@ -72,7 +72,6 @@ async function createUnderstudy(
   const places = { ...config, lanes, unread, observer, maxProcesses: PLACES };
   // In the daemon's own cgroup: those of the workload are frozen.
   const processes = new ProcessTable(guest, WorkloadCgroups.create(null), places, records);
-  keepSettings({ guest, init, volumes, records });
   const [uploads, downloads] = [new Transfers(), new Transfers()];
   const ownServices = { ...services, guest, processes, uploads, downloads, init };
   const app = new App(ownServices, {
@@ -83,6 +82,7 @@ async function createUnderstudy(
     connections: new Connections(PLACES),
   });
   await app.load();
+  keepSettings({ guest, init, volumes, records });
   const kill = async () => {
     for (const process of processes.list()) process.kill();
     app.dropBuffers();

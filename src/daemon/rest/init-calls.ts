@@ -65,7 +65,7 @@ export class InitCalls {
     await this.#init.apply(wanted, report, call);
     const members = Object.keys(body);
     this.#unknown.note(members);
-    this.#init.lastMembers = members;
+    this.#init.lastMembers = members.slice(0, MOST_UNKNOWN);
   }
 }
 
@@ -89,5 +89,5 @@ class UnknownMembers {
   }
 }
 
-/** Names that are logged, and characters of each. */
+/** Names that are kept or logged, and characters of each line. */
 const MOST_UNKNOWN = 64;

@@ -93,7 +93,7 @@ export class SettingsRecord {
   set(settings: Omit<Settings, 'initTimestamp'>, initNs: bigint | null): void {
     this.#nanoseconds[0] = nearest(initNs ?? NEVER_NS);
     const text = JSON.stringify(settings);
-    if (text === this.#text) return;
+    if (text === this.#text && this.#time.descriptor !== null) return;
     this.#text = text;
     const initTimestamp = initNs?.toString() ?? null;
     const state: Record = { about: 'settings', initTimestamp, ...settings };
