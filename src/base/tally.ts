@@ -1,3 +1,4 @@
+import { monotonicMs } from './monotonic.ts';
 /** Counts an operation and adds up its durations. */
 export class Durations {
   count = 0;
@@ -7,9 +8,9 @@ export class Durations {
 
   /** Runs `work`; counts it if it succeeds. */
   async measure<T>(work: () => Promise<T>): Promise<T> {
-    const started = performance.now();
+    const started = monotonicMs();
     const result = await work();
-    this.lastSeconds = (performance.now() - started) / 1000;
+    this.lastSeconds = (monotonicMs() - started) / 1000;
     this.seconds += this.lastSeconds;
     this.count++;
     return result;

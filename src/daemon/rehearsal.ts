@@ -4,6 +4,7 @@ import type { AddressInfo, Socket } from 'node:net';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { onAbort } from '../base/abort.ts';
 import type { Connections } from '../base/connections.ts';
+import { monotonicMs } from '../base/monotonic.ts';
 import { peerOf } from './os/socket-handle.ts';
 import { type Caller, firstCalls, type RehearsedCall } from './rehearsed-calls.ts';
 
@@ -53,14 +54,14 @@ export async function rehearse(
   const address = server.address();
   if (address === null || typeof address === 'string') return;
   const rounds = isAgain ? ROUNDS_AGAIN : ROUNDS;
-  const enough = performance.now() + rounds * ROUND_LIMIT_MS;
+  const enough = monotonicMs() + rounds * ROUND_LIMIT_MS;
   // Not one of `AbortSignal.timeout` a call: their timers would expire after the resume.
   const end = new AbortController();
   const removeListener = onAbort(signal, () => end.abort());
   const ours = new Set<Socket>();
   connections.divert = (socket) => isOneOf(ours, socket) && understudy.server.emit('connection', socket);
   try {
-    for (let round = 0; round < rounds && performance.now() < enough; round++) {
+    for (let round = 0; round < rounds && monotonicMs() < enough; round++) {
       await understudy.asResumed();
       const calls = firstCalls(round, understudy.caller);
       const untilBody = round % ROUNDS_SPLIT === 1 ? () => seesHead(understudy.server) : null;

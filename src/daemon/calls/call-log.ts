@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from 'pino';
 import type { CallTally } from '../../base/call-tally.ts';
 import { messageOf } from '../../base/errors.ts';
+import { monotonicMs } from '../../base/monotonic.ts';
 import type { Transfers } from '../../base/tally.ts';
 import { CallScope, type SharedLimits } from './call-scope.ts';
 import { identityOf } from './identity.ts';
@@ -45,7 +46,7 @@ export class CallLog {
   readonly #end = (call: CallScope): void => {
     const { operation, request, response, failure, rpcCode } = call;
     const { statusCode: status, writableFinished: completed } = response;
-    const milliseconds = performance.now() - call.started;
+    const milliseconds = monotonicMs() - call.started;
     if (operation === DOWNLOAD && status < 300) this.#countDownload(call.sent);
     this.#tally.add(operation, rpcCode ?? (completed ? String(status) : 'aborted'), milliseconds / 1000);
     const isUnexpected = rpcCode === undefined ? status === 500 : rpcCode === 'internal';

@@ -3,6 +3,7 @@ import type { Socket } from 'node:net';
 import type { AbortListener, AbortRelay } from '../../base/abort.ts';
 import { freeAll } from '../../base/buffers.ts';
 import { EnvdError } from '../../base/errors.ts';
+import { monotonicMs } from '../../base/monotonic.ts';
 import type { Kept, Unread } from '../../base/unread.ts';
 import type { EarlyBodies } from './early-bodies.ts';
 import type { Subject } from './subject.ts';
@@ -40,8 +41,8 @@ export class CallScope implements Kept, AbortListener {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   readonly shared: SharedLimits;
-  /** By `performance.now`. */
-  readonly started = performance.now();
+  /** By `monotonicMs`. */
+  readonly started = monotonicMs();
   /** Kept here: Node takes it from a request that is destroyed. */
   readonly #socket: Socket;
   /** Bytes that the connection had sent before this call. */

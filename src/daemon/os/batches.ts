@@ -1,4 +1,5 @@
 import { isSystemError } from '../../base/errors.ts';
+import { monotonicMs } from '../../base/monotonic.ts';
 import type { Lane } from './lane.ts';
 import { native } from './native.ts';
 
@@ -70,7 +71,7 @@ export class Batches {
     if (!this.#isScheduled) setImmediate(this.#startAll);
     this.#isScheduled = true;
     const members: Member[] = [];
-    const closesAt = performance.now() + OPEN_MS;
+    const closesAt = monotonicMs() + OPEN_MS;
     this.#batches.set(key, { lane, members, closesAt, isQueued: false, isOpen: true });
     return members;
   }
@@ -101,7 +102,7 @@ export class Batches {
 }
 
 function isOpen({ isOpen: mayJoin, members, closesAt }: Batch): boolean {
-  return mayJoin && members.length < MAX_JOBS && performance.now() < closesAt;
+  return mayJoin && members.length < MAX_JOBS && monotonicMs() < closesAt;
 }
 
 /** Settles when all have ended in this batch. */

@@ -1,4 +1,5 @@
 import { type ChokidarOptions, FSWatcher, type Scheduler } from 'chokidar';
+import { monotonicMs } from '../../base/monotonic.ts';
 
 export interface PolledWatchOptions {
   readonly recursive: boolean;
@@ -72,7 +73,7 @@ class Pace implements Scheduler, Disposable {
   }
 
   now(): number {
-    return performance.now();
+    return monotonicMs();
   }
 
   setTimeout(callback: () => void, delay: number): NodeJS.Timeout {

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { passOnIds } from '../../base/call-ids.ts';
+import { monotonicMs } from '../../base/monotonic.ts';
 import type { CallLog } from '../calls/call-log.ts';
 import type { CallScope } from '../calls/call-scope.ts';
 
@@ -61,11 +62,11 @@ export function endUnlessComplete(request: IncomingMessage, response: ServerResp
   response.once('finish', () => {
     if (request.complete) return;
     const { socket } = request;
-    const latest = performance.now() + linger.milliseconds;
+    const latest = monotonicMs() + linger.milliseconds;
     const most = socket.bytesRead + linger.bytes;
     const timer = setInterval(() => {
       if (request.complete) clearInterval(timer);
-      else if (performance.now() > latest || socket.bytesRead > most) request.destroy();
+      else if (monotonicMs() > latest || socket.bytesRead > most) request.destroy();
     }, CHECK_INTERVAL_MS);
     request.once('close', () => clearInterval(timer));
   });

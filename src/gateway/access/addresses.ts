@@ -2,6 +2,7 @@ import { lookup } from 'node:dns/promises';
 import { BlockList, isIP, SocketAddress } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { EnvdError, messageOf } from '../../base/errors.ts';
+import { monotonicMs } from '../../base/monotonic.ts';
 
 /** An address range such as `10.0.0.0/8`, or one address. */
 export interface AddressRange {
@@ -76,7 +77,7 @@ export class Addresses {
   }
 
   async #lookUp(name: string): Promise<string> {
-    const now = performance.now();
+    const now = monotonicMs();
     const known = this.#names.get(name);
     if (known && known.until > now) return known.value;
     try {
@@ -99,7 +100,7 @@ export class Addresses {
   }
 
   #isOwn(ip: string): boolean {
-    const now = performance.now();
+    const now = monotonicMs();
     if (this.#own.until <= now) {
       const own = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
       this.#own = {

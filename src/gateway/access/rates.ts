@@ -1,3 +1,5 @@
+import { monotonicMs } from '../../base/monotonic.ts';
+
 /** The time in which an empty bucket fills, in ms. */
 const FULL_MS = 1000;
 /** The most names in one second; beyond that, earlier ones are forgotten. */
@@ -39,7 +41,7 @@ export class Rate {
    * Admits a request and returns null, or returns its refusal; a refused request does not count.
    * @param now in ms, by the steady clock
    */
-  take(name: string, now = performance.now()): TooMany | null {
+  take(name: string, now = monotonicMs()): TooMany | null {
     if (this.#limit === null) return null;
     this.#forget(now);
     const known = this.#fullAt.get(name) ?? this.#earlier.get(name) ?? 0;

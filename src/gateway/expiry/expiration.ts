@@ -1,5 +1,6 @@
 import type { Logger } from 'pino';
 import { EnvdError, messageOf } from '../../base/errors.ts';
+import { monotonicMs } from '../../base/monotonic.ts';
 import type { Addresses } from '../access/addresses.ts';
 import { type HookEvent, type Hooks, hookRequest } from '../hooks/hook.ts';
 import { type Observed, outcomeOf, type Paused, type Phase, type Sandbox } from '../leases/sandbox.ts';
@@ -242,7 +243,7 @@ export class Expiration {
 
   async #renew({ id, incarnation, expiries }: Sandbox, lease: HeldLease): Promise<void> {
     const { registry, owner, logger } = this.#parts;
-    const since = performance.now();
+    const since = monotonicMs();
     try {
       const sandbox = await registry.change(id, (current, now) => {
         const mine = current.claim?.owner === owner && current.incarnation === incarnation;

@@ -1,3 +1,4 @@
+import { monotonicMs } from '../../base/monotonic.ts';
 import { LEASE_MS } from '../leases/transitions.ts';
 
 /**
@@ -11,7 +12,7 @@ export class HeldLease {
   readonly #lost = new AbortController();
   #until = 0;
 
-  /** `since`: when the lease was asked for, by `performance.now()`. */
+  /** `since`: when the lease was asked for, by `monotonicMs()`. */
   constructor(since: number, stop: AbortSignal) {
     this.signal = AbortSignal.any([stop, this.#lost.signal]);
     this.renewed(since);
@@ -27,7 +28,7 @@ export class HeldLease {
 
   /** Throws when the lease may have lapsed. */
   assertHeld(): void {
-    if (performance.now() >= this.#until) this.lose();
+    if (monotonicMs() >= this.#until) this.lose();
     this.signal.throwIfAborted();
   }
 }

@@ -1,5 +1,6 @@
 import { untilAborted, within } from '../../base/abort.ts';
 import { HttpError } from '../../base/errors.ts';
+import { monotonicMs } from '../../base/monotonic.ts';
 import { isReachable, isResumable, type Sandbox } from '../leases/sandbox.ts';
 import { beginResume } from '../leases/transitions.ts';
 import type { Look, Registry } from '../registry/registry.ts';
@@ -120,7 +121,7 @@ export class Resumes {
       );
     }
     this.#begun.add(id);
-    const since = performance.now();
+    const since = monotonicMs();
     try {
       const sandbox = await this.#claim(id);
       if (sandbox) void scheduler.work(sandbox, since).finally(() => this.#begun.delete(id));

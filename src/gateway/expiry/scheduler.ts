@@ -1,5 +1,6 @@
 import type { Logger } from 'pino';
 import { messageOf } from '../../base/errors.ts';
+import { monotonicMs } from '../../base/monotonic.ts';
 import type { Sandbox } from '../leases/sandbox.ts';
 import { acquire } from '../leases/transitions.ts';
 import type { Registry } from '../registry/registry.ts';
@@ -125,7 +126,7 @@ export class Scheduler {
 
   async #begin(id: string): Promise<void> {
     let claimed = false;
-    const since = performance.now();
+    const since = monotonicMs();
     const sandbox = await this.#registry.change(id, (current, now) => {
       const next = acquire(current, this.#owner, now);
       claimed = next !== current;
@@ -138,7 +139,7 @@ export class Scheduler {
 
   /**
    * Works on a sandbox that this gateway has claimed, until it gives it up. One that did not come from a lane takes no
-   * place in them. `since`: when it asked for the claim, by `performance.now()`.
+   * place in them. `since`: when it asked for the claim, by `monotonicMs()`.
    */
   work(sandbox: Sandbox, since: number): Promise<void> {
     if (this.#stop.signal.aborted) return Promise.resolve();

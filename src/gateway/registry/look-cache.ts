@@ -1,3 +1,4 @@
+import { monotonicMs } from '../../base/monotonic.ts';
 import { isReachable, type Sandbox } from '../leases/sandbox.ts';
 import type { Look } from './registry.ts';
 
@@ -49,7 +50,7 @@ export class LookCache implements Disposable {
 
   /** The record as it was at most `LAG_MS` ago, and the clock of the registry. */
   async look(id: string): Promise<Look> {
-    const now = performance.now();
+    const now = monotonicMs();
     const kept = this.#looks.get(id);
     if (kept && this.#counts(kept, now, KEPT_MS)) {
       const clock = kept.value.now + now - kept.askedAt;
@@ -62,7 +63,7 @@ export class LookCache implements Disposable {
   }
 
   async isDaemon(ip: string | null, port: number): Promise<boolean> {
-    const now = performance.now();
+    const now = monotonicMs();
     const key = `${port} ${ip ?? ''}`;
     const kept = this.#daemons.get(key);
     if (kept && this.#counts(kept, now, DAEMONS_KEPT_MS)) return kept.value;
@@ -125,7 +126,7 @@ export class LookCache implements Disposable {
     if (!this.#used) return;
     this.#used = false;
     this.#beat = setTimeout(() => void this.#onBeat(), BEAT_MS).unref();
-    const askedAt = performance.now();
+    const askedAt = monotonicMs();
     try {
       await this.#source.beat();
       this.#told(askedAt);

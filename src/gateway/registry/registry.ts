@@ -1,4 +1,5 @@
 import { untilAborted } from '../../base/abort.ts';
+import { monotonicMs } from '../../base/monotonic.ts';
 import type { Phase, Sandbox } from '../leases/sandbox.ts';
 import { date } from '../leases/transitions.ts';
 import { Changes } from './changes.ts';
@@ -156,9 +157,9 @@ export class Registry {
     look: (look: Look) => T | undefined | Promise<T | undefined>,
     signal?: AbortSignal,
   ): Promise<T | undefined> {
-    const end = performance.now() + ms;
+    const end = monotonicMs() + ms;
     for (;;) {
-      const left = end - performance.now();
+      const left = end - monotonicMs();
       if (left <= 0 || signal?.aborted) return undefined;
       const next = this.#changes.next(id, Math.min(left, MISSED_MS));
       try {

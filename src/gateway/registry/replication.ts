@@ -1,4 +1,5 @@
 import { EnvdError, messageOf } from '../../base/errors.ts';
+import { monotonicMs } from '../../base/monotonic.ts';
 import { CommandLimit } from './command-limit.ts';
 import { GroupSync } from './group-sync.ts';
 import type { RedisClient } from './redis-client.ts';
@@ -46,8 +47,8 @@ export class Replication {
         refuse(`${reached} of ${this.#least} replicas have it after ${LIMIT_MS / 1000} s`);
       const isLate = reached < Math.min(wanted, connected);
       // One that hangs would hold up every change until the server gives it up, a minute later.
-      if (isLate) this.#lenientUntil = performance.now() + LENIENT_MS;
-      const isLenient = performance.now() < this.#lenientUntil;
+      if (isLate) this.#lenientUntil = monotonicMs() + LENIENT_MS;
+      const isLenient = monotonicMs() < this.#lenientUntil;
       this.#wanted = Math.max(this.#least, isLenient ? Math.min(reached, connected) : connected);
       if (this.#wanted <= wanted) return;
     }

@@ -1,6 +1,7 @@
 import { ServerResponse } from 'node:http';
 import type { Logger } from 'pino';
 import { idsOf } from '../../base/call-ids.ts';
+import { monotonicMs } from '../../base/monotonic.ts';
 import type { Forwarded } from '../access/forwarded.ts';
 import type { Downstream } from './downstream.ts';
 import type { Target } from './target.ts';
@@ -22,7 +23,7 @@ export class AccessLog {
   begin({ request, stream }: Downstream, target: Target | undefined): void {
     const { method, url = '', socket } = request;
     const client = this.#forwarded.clientOf(request);
-    const [started, sentBefore] = [performance.now(), socket.bytesWritten];
+    const [started, sentBefore] = [monotonicMs(), socket.bytesWritten];
     stream.once('close', () => {
       const response = stream instanceof ServerResponse ? stream : null;
       const line = {
@@ -33,7 +34,7 @@ export class AccessLog {
         // The status of an upgrade is sent by the sandbox itself.
         ...(response?.headersSent && { status: response.statusCode }),
         ...(response?.writableFinished === false && { aborted: true }),
-        milliseconds: Math.round((performance.now() - started) * 10) / 10,
+        milliseconds: Math.round((monotonicMs() - started) * 10) / 10,
         bytes: socket.bytesWritten - sentBefore,
         ...idsOf(request),
       };

@@ -1,4 +1,5 @@
 import { messageOf, statusOf } from '../../base/errors.ts';
+import { monotonicMs } from '../../base/monotonic.ts';
 import type { Addresses } from '../access/addresses.ts';
 import type { Caller } from '../access/keys.ts';
 import type { Rate, TooMany } from '../access/rates.ts';
@@ -80,9 +81,9 @@ export class RouteFinder {
 
   /** Throws when the registry cannot be reached. */
   async find(question: Question): Promise<Decision> {
-    const started = performance.now();
+    const started = monotonicMs();
     const decision = await this.#decide(question);
-    this.#parts.times.routes.observe({ phase: decision.phase }, (performance.now() - started) / 1000);
+    this.#parts.times.routes.observe({ phase: decision.phase }, (monotonicMs() - started) / 1000);
     return decision;
   }
 

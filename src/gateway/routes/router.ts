@@ -3,6 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Logger } from 'pino';
 import { messageOf, statusOf } from '../../base/errors.ts';
+import { monotonicMs } from '../../base/monotonic.ts';
 import type { Forwarded } from '../access/forwarded.ts';
 import type { InFlight } from '../access/in-flight.ts';
 import type { Caller, Keys } from '../access/keys.ts';
@@ -102,13 +103,13 @@ export class Router {
 
   async #forward(downstream: Downstream, target: Target): Promise<void> {
     const { proxy, exchanges, logger, times, keys } = this.#parts;
-    const [{ request, stream }, started] = [downstream, performance.now()];
+    const [{ request, stream }, started] = [downstream, monotonicMs()];
     try {
       const caller = keys.callerOf(request.headers);
       const client = caller?.kind === 'client' ? caller.name : null;
       const to = await this.#find(downstream, target, caller);
       const { phase } = to;
-      stream.once('close', () => times.exchanges.observe({ phase }, (performance.now() - started) / 1000));
+      stream.once('close', () => times.exchanges.observe({ phase }, (monotonicMs() - started) / 1000));
       if (isRefusal(to)) {
         this.#refuse(downstream, to.result, to, target.id);
         return;

@@ -1,6 +1,7 @@
 import { onAbort } from '../../../base/abort.ts';
 import { debug } from '../../../base/debug.ts';
 import { ExclusiveLock } from '../../../base/exclusion.ts';
+import { monotonicMs } from '../../../base/monotonic.ts';
 import { Durations } from '../../../base/tally.ts';
 import { native, type CollapseStatistics as Windows } from '../../os/native.ts';
 import { type Collector, exposeCollector, optimiseHotCode } from '../../os/self.ts';
@@ -78,7 +79,7 @@ export class Collapser {
   }
 
   async #collapse(signal: AbortSignal, warmUp: WarmUp): Promise<CollapseStatistics> {
-    const started = performance.now();
+    const started = monotonicMs();
     this.#dropCaches();
     this.#collector ??= exposeCollector();
     this.#optimise(false);
@@ -91,7 +92,7 @@ export class Collapser {
     this.#collector.young();
     native.trimHeap();
     const { regions, chunks, collapsed, alreadyHuge, skipped } = await collapseHeap(signal);
-    const elapsedMs = Math.round(performance.now() - started);
+    const elapsedMs = Math.round(monotonicMs() - started);
     const statistics = { regions, chunks, collapsed, alreadyHuge, skipped, elapsedMs };
     debug('collapse', 'collapsed', () => statistics);
     return statistics;

@@ -1,5 +1,6 @@
 import { limited, within } from '../../../base/abort.ts';
 import { debug } from '../../../base/debug.ts';
+import { monotonicMs } from '../../../base/monotonic.ts';
 import { type CollectorAddress, parseAddress } from './address.ts';
 import type { LogQueue } from './log-queue.ts';
 
@@ -43,7 +44,7 @@ interface Destination {
  */
 export class LogCollector implements Disposable {
   readonly #options: LogCollectorOptions;
-  readonly #startedMs = performance.now();
+  readonly #startedMs = monotonicMs();
   #destination: Destination | null = null;
   /** Whether a pause has made the address and the ids unknown. */
   #isForgotten = false;
@@ -134,7 +135,7 @@ export class LogCollector implements Disposable {
     if (this.#options.isPaused()) return;
     if (this.#destination) return void this.#send();
     if (this.#isForgotten) this.#options.refresh();
-    else if (!this.#wasNamed && performance.now() - this.#startedMs > PATIENCE_MS) {
+    else if (!this.#wasNamed && monotonicMs() - this.#startedMs > PATIENCE_MS) {
       this.name({ address: null, sandboxID: null, templateID: null });
     }
   }

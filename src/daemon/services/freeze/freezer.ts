@@ -2,6 +2,7 @@ import { onAbort } from '../../../base/abort.ts';
 import { debug } from '../../../base/debug.ts';
 import { EnvdError, messageOf } from '../../../base/errors.ts';
 import type { ExclusiveLock } from '../../../base/exclusion.ts';
+import { monotonicMs } from '../../../base/monotonic.ts';
 import { Durations } from '../../../base/tally.ts';
 import { Cgroup } from '../../os/cgroup2.ts';
 import { type Candidate, hierarchyCandidates } from './candidates.ts';
@@ -154,7 +155,7 @@ export class Freezer implements Disposable {
   }
 
   async #freeze(request: FreezeRequest, signal: AbortSignal): Promise<FreezeStatistics> {
-    const started = performance.now();
+    const started = monotonicMs();
     const isOurs = ({ path }: Cgroup) => this.#frozen.has(path);
     const { targets, ...counts } = survey(this.#candidates(request.mode), request.maxCgroups, isOurs);
     this.#unreported = null;
@@ -169,7 +170,7 @@ export class Freezer implements Disposable {
     const failed = new Set(failures.map(({ cgroup }) => cgroup));
     const requested = targets.filter((cgroup) => !failed.has(cgroup));
     if (request.mode === 'hierarchy') this.#audited = request.maxCgroups;
-    const swept = performance.now();
+    const swept = monotonicMs();
     const { frozen, pending, unobservable } = await this.#observe(requested, request.maxWaitMs, signal);
     const statistics = {
       mode: request.mode,
@@ -180,7 +181,7 @@ export class Freezer implements Disposable {
       failed: failed.size,
       unobservable,
       sweepMs: Math.round(swept - started),
-      waitMs: Math.round(performance.now() - swept),
+      waitMs: Math.round(monotonicMs() - swept),
     };
     debug('freeze', 'frozen', () => statistics);
     return statistics;

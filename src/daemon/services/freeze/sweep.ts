@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { monotonicMs } from '../../../base/monotonic.ts';
 import { type Cgroup, hasVanished } from '../../os/cgroup2.ts';
 import type { Candidate } from './candidates.ts';
 
@@ -97,14 +98,14 @@ export async function observe(
   maxWaitMs: number,
   signal: AbortSignal,
 ): Promise<Observation> {
-  const deadline = performance.now() + maxWaitMs;
+  const deadline = monotonicMs() + maxWaitMs;
   let pending = cgroups;
   let frozen = 0;
   for (;;) {
     const states = Map.groupBy(pending, stateOf);
     frozen += states.get('frozen')?.length ?? 0;
     pending = states.get('running') ?? [];
-    if (pending.length === 0 || performance.now() >= deadline) break;
+    if (pending.length === 0 || monotonicMs() >= deadline) break;
     await pause(signal);
   }
   return { frozen, pending, unobservable: cgroups.length - frozen - pending.length };
@@ -136,10 +137,10 @@ const AUDIT_LIMIT_MS = 25;
 
 /** Looks at no more than `maxCgroups` candidates. One that is removed meanwhile is not counted. */
 export function auditHierarchy(candidates: Iterable<Candidate>, maxCgroups: number): FreezeAudit {
-  const deadline = performance.now() + AUDIT_LIMIT_MS;
+  const deadline = monotonicMs() + AUDIT_LIMIT_MS;
   const audit = { visited: 0, frozen: 0, escaped: 0, violations: 0, truncated: false };
   for (const { cgroup, keep } of candidates) {
-    if (audit.visited === maxCgroups || performance.now() > deadline) return { ...audit, truncated: true };
+    if (audit.visited === maxCgroups || monotonicMs() > deadline) return { ...audit, truncated: true };
     const state = stateOf(cgroup);
     if (state === 'vanished') continue;
     audit.visited++;

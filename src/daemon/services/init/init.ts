@@ -1,5 +1,6 @@
 import { debug } from '../../../base/debug.ts';
 import { EnvdError, messageOf } from '../../../base/errors.ts';
+import { monotonicMs } from '../../../base/monotonic.ts';
 import { exhaustionOf } from '../../os/errno.ts';
 import type { FreezeAudit } from '../freeze/sweep.ts';
 import type { InitRequest } from './init-request.ts';
@@ -111,8 +112,8 @@ export class Init {
     report: InitReport = { freezeAudit: null },
     caller: Caller = { signal: NEVER },
   ): Promise<InitResult> {
-    const arrived = performance.now();
-    const ageNs = () => BigInt(Math.round((performance.now() - arrived) * 1e6));
+    const arrived = monotonicMs();
+    const ageNs = () => BigInt(Math.round((monotonicMs() - arrived) * 1e6));
     await this.#steps.authorize({ request, report, isRepeated: false, caller, ageNs });
     const { timestampNs } = request;
     const stale = this.#isStale(timestampNs);
@@ -144,7 +145,7 @@ export class Init {
     let first: EnvdError | null = null;
     for (const { name, runs, run } of this.#steps.quick) {
       if (stale && runs !== 'always') continue;
-      const started = performance.now();
+      const started = monotonicMs();
       try {
         run(call);
         tellDone(name, started);
@@ -195,7 +196,7 @@ function latest(a: bigint | null, b: bigint | null): bigint | null {
 
 /** Null when the step succeeds. */
 async function failureOf(name: string, run: () => Promise<void>): Promise<EnvdError | null> {
-  const started = performance.now();
+  const started = monotonicMs();
   try {
     await run();
     tellDone(name, started);
@@ -206,7 +207,7 @@ async function failureOf(name: string, run: () => Promise<void>): Promise<EnvdEr
 }
 
 function tellDone(step: string, started: number): void {
-  debug('init', 'step done', () => ({ step, milliseconds: Math.round(performance.now() - started) }));
+  debug('init', 'step done', () => ({ step, milliseconds: Math.round(monotonicMs() - started) }));
 }
 
 function failedStep(name: string, error: unknown): EnvdError {

@@ -1,4 +1,5 @@
 import { EnvdError } from '../../../base/errors.ts';
+import { monotonicMs } from '../../../base/monotonic.ts';
 import type { BytePath } from '../../os/byte-path.ts';
 import {
   decodeEvents,
@@ -158,7 +159,7 @@ export class KernelWatches implements Disposable {
   /** Hands out the events read from the kernel, in slices. */
   #work(): void {
     this.#working = true;
-    const deadline = performance.now() + SLICE_MS;
+    const deadline = monotonicMs() + SLICE_MS;
     for (let calls = 0; !this.#disposed; calls++) {
       this.#events ??= this.#takeEvents();
       if (!this.#events) break;
@@ -167,7 +168,7 @@ export class KernelWatches implements Disposable {
       else this.#events = null;
       if (calls < CALLS_BETWEEN_CLOCK_READS || this.#halfMoves === 1) continue;
       calls = 0;
-      if (performance.now() < deadline) continue;
+      if (monotonicMs() < deadline) continue;
       setImmediate(() => this.#work());
       return;
     }

@@ -1,4 +1,5 @@
 import { EnvdError } from '../../../base/errors.ts';
+import { monotonicMs } from '../../../base/monotonic.ts';
 import { type BytePath, bytePath, displayPath } from '../../os/byte-path.ts';
 import { PolledWatch } from '../../os/polled-watch.ts';
 import type { WatchEventType, WatchSink } from './event.ts';
@@ -83,7 +84,7 @@ export class MergedWatch implements WatchSink, Disposable {
     // Changes before the start are not reported.
     this.#outgoing = [];
     this.#state = 'idle';
-    this.#rightsAt = performance.now();
+    this.#rightsAt = monotonicMs();
     this.#ticking = setInterval(() => this.#tick(), TICK_MS);
     this.#work();
   }
@@ -122,8 +123,8 @@ export class MergedWatch implements WatchSink, Disposable {
   #tick(): void {
     const interval = this.#polled?.intervalMs ?? 0;
     this.#reconciler.expire(interval * GRACE_INTERVALS + HEAD_START_MS);
-    if (performance.now() - this.#rightsAt > interval * RIGHTS_INTERVALS && this.#due.length === 0) {
-      this.#rightsAt = performance.now();
+    if (monotonicMs() - this.#rightsAt > interval * RIGHTS_INTERVALS && this.#due.length === 0) {
+      this.#rightsAt = monotonicMs();
       this.#due = this.#ledger.names();
     }
     this.#work();

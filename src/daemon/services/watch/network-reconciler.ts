@@ -1,3 +1,4 @@
+import { monotonicMs } from '../../../base/monotonic.ts';
 import type { BytePath } from '../../os/byte-path.ts';
 import type { WatchEventType } from './event.ts';
 import type { Known, Ledger } from './network-ledger.ts';
@@ -37,7 +38,7 @@ export class Reconciler {
     const now = await this.#ledger.look(name);
     const was = this.#ledger.get(name);
     if (!now) {
-      if (was && !this.#missing.has(name)) this.#missing.set(name, performance.now());
+      if (was && !this.#missing.has(name)) this.#missing.set(name, monotonicMs());
       return;
     }
     this.#missing.delete(name);
@@ -50,7 +51,7 @@ export class Reconciler {
 
   /** Reports entries as removed that have been missing for `afterMs`. */
   expire(afterMs: number): void {
-    const now = performance.now();
+    const now = monotonicMs();
     for (const [name, since] of this.#missing) {
       if (now - since < afterMs) continue;
       this.#missing.delete(name);

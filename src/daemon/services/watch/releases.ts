@@ -1,3 +1,5 @@
+import { monotonicMs } from '../../../base/monotonic.ts';
+
 /** How many are released at once in each turn of the event loop; the rest follows in slices. */
 const AT_ONCE = 64;
 /** Time after which a slice ends, in milliseconds. */
@@ -52,10 +54,10 @@ export class Releases {
 
   #slice(): void {
     this.#scheduled = false;
-    const deadline = performance.now() + SLICE_MS;
+    const deadline = monotonicMs() + SLICE_MS;
     do {
       for (let count = 0; count < AT_ONCE && this.isBusy; count++) this.#releaseNext();
-    } while (this.isBusy && performance.now() < deadline);
+    } while (this.isBusy && monotonicMs() < deadline);
     this.#goOn();
     if (!this.isBusy) for (const callback of this.#waiting.splice(0)) callback();
   }

@@ -1,3 +1,4 @@
+import { monotonicMs } from '../../../base/monotonic.ts';
 import type { BytePath } from '../../os/byte-path.ts';
 import type { InotifyEvent } from '../../os/inotify.ts';
 import type { Directory, Look } from './directory.ts';
@@ -59,7 +60,7 @@ export class Survey {
 
   /** Surveys the root and all below. */
   start(): void {
-    this.#patientUntil = performance.now() + PATIENCE_MS;
+    this.#patientUntil = monotonicMs() + PATIENCE_MS;
     this.#awaited.add(this.#tree.root);
     this.#queue.push(this.#tree.root);
     this.#goOn();
@@ -67,7 +68,7 @@ export class Survey {
 
   /** Surveys `directory` and all below after the queued events, which may affect it, have been handled. */
   request(directory: Directory): void {
-    if (!this.#tree.live && performance.now() < this.#patientUntil) this.#awaited.add(directory);
+    if (!this.#tree.live && monotonicMs() < this.#patientUntil) this.#awaited.add(directory);
     this.#enqueue(directory);
   }
 
@@ -101,14 +102,13 @@ export class Survey {
   }
 
   #slice(): void {
-    const deadline = performance.now() + SLICE_MS;
+    const deadline = monotonicMs() + SLICE_MS;
     this.#concludeRead(deadline);
     const done: Directory[] = [];
     using descent = this.#placement.descend();
     drain(this.#queue, deadline, (directory) => {
       let result = this.#reader.step(directory, descent);
-      while (result === 'more' && performance.now() < deadline)
-        result = this.#reader.step(directory, descent);
+      while (result === 'more' && monotonicMs() < deadline) result = this.#reader.step(directory, descent);
       if (result === 'done') done.push(directory);
       else if (result === 'later')
         this.#requestLater(directory, (run) => this.#kernel.releases.whenDone(run));
@@ -129,7 +129,7 @@ export class Survey {
     this.#kernel.whenPassed(() => {
       for (const directory of directories) this.#read.push(directory);
       this.#attempt(() => {
-        this.#concludeRead(performance.now() + SLICE_MS);
+        this.#concludeRead(monotonicMs() + SLICE_MS);
         this.#goOn();
       });
     });
@@ -157,7 +157,7 @@ export class Survey {
   #accept(directory: Directory, look: Look, deadline: number): boolean {
     look.isAccepted = true;
     let steps = 0;
-    const isLate = () => ++steps % STEPS_BETWEEN_CLOCK_READS === 0 && performance.now() > deadline;
+    const isLate = () => ++steps % STEPS_BETWEEN_CLOCK_READS === 0 && monotonicMs() > deadline;
     for (let next = look.unreported.next(); !next.done; next = look.unreported.next()) {
       const [name, isDirectory] = next.value;
       this.#tree.tellCreated(directory, name);
@@ -207,7 +207,7 @@ export class Survey {
 function drain<T>(list: T[], deadline: number, step: (item: T) => boolean): void {
   let done = 0;
   for (const item of list) {
-    if (performance.now() > deadline || !step(item)) break;
+    if (monotonicMs() > deadline || !step(item)) break;
     done++;
   }
   list.splice(0, done);
