@@ -87,7 +87,7 @@ describe('the choice', () => {
     const files = new Set(mutantsIn(ROOT, { only: 'src/base/t*.ts', at: [] }).map(({ file }) => file));
     expect(files).toContain('src/base/tally.ts');
     expect(files).not.toContain('src/base/errors.ts');
-    const there = mutantsIn(ROOT, { only: null, at: ['src/base/tally.ts:14'] });
+    const there = mutantsIn(ROOT, { only: null, at: ['src/base/tally.ts:16'] });
     expect(there.map(({ after }) => after)).toEqual(['this.count--', ';']);
     expect(() => mutantsIn(ROOT, { only: 'src/none/**', at: [] })).toThrow('src/none/**');
   });

@@ -1,4 +1,5 @@
 import { monotonicMs } from './monotonic.ts';
+
 /** Counts an operation and adds up its durations. */
 export class Durations {
   count = 0;

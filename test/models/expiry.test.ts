@@ -31,11 +31,13 @@ afterEach(() => {
   vi.restoreAllMocks();
 });
 
-/** The clock stands, and no claim is renewed. */
+/** The clocks stand, and no claim is renewed. */
 function stoppedClock(): Clock {
   const clock = { now: Math.ceil(performance.now()) };
   vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
   vi.spyOn(performance, 'now').mockImplementation(() => clock.now);
+  const hrtime = (): [number, number] => [Math.floor(clock.now / 1000), (clock.now % 1000) * 1e6];
+  vi.spyOn(process, 'hrtime').mockImplementation(hrtime);
   return clock;
 }
 

@@ -1,6 +1,7 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect } from 'vitest';
+import { monotonicMs } from '../../src/base/monotonic.ts';
 import type { Outcome, Sandbox } from '../../src/gateway/leases/sandbox.ts';
 import { acquire, beginResume } from '../../src/gateway/leases/transitions.ts';
 import { EmbeddedStore } from '../../src/gateway/registry/embedded.ts';
@@ -33,7 +34,7 @@ export class Replay implements AsyncDisposable {
     this.#clock = clock;
   }
 
-  /** `clock`: what `performance.now()` returns. */
+  /** `clock`: what `monotonicMs()` returns. */
   static async start(directory: string, onExpiry: Outcome, clock: Clock): Promise<Replay> {
     mkdirSync(join(directory, 'hook'));
     const store = await EmbeddedStore.open(join(directory, 'registry'));
@@ -107,7 +108,7 @@ export class Replay implements AsyncDisposable {
     gateway: Gateway,
     claim: (sandbox: Sandbox, owner: string, now: number) => Sandbox | null,
   ): Promise<void> {
-    const since = performance.now();
+    const since = monotonicMs();
     const sandbox = await this.#registry.change('s', (current, now) => claim(current, gateway.owner, now));
     if (sandbox) gateway.claimed(sandbox, since);
   }

@@ -1,7 +1,9 @@
 import { execFileSync } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import { monotonicMs } from '../../../src/base/monotonic.ts';
 
+const MODULE = fileURLToPath(new URL('../../../src/base/monotonic.ts', import.meta.url));
 const WAIT_MS = 20;
 /** Both clocks are rounded. */
 const ROUNDING_MS = 0.01;
@@ -20,7 +22,7 @@ test('counts milliseconds, as performance.now does from another start', () => {
 
 test('loads no module, where performance.now loads all of node:perf_hooks', () => {
   const program = `
-    import { monotonicMs } from './src/base/monotonic.ts';
+    const { monotonicMs } = await import('${MODULE}');
     const isLoaded = () => process.moduleLoadList.includes('NativeModule perf_hooks');
     monotonicMs();
     const before = isLoaded();
