@@ -15,6 +15,9 @@ import { needs } from './support/needs.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url)).replace(/\/$/, '');
 const PROGRAM = join(ROOT, 'test/mutants/run.ts');
+/** A line that two mutations change. */
+const TALLY = 'src/base/tally.ts';
+const COUNTS = `${TALLY}:${1 + readFileSync(join(ROOT, TALLY), 'utf8').split('\n').indexOf('    this.count++;')}`;
 const scratch = mkdtempSync(join(tmpdir(), 'envd-mutants-'));
 afterAll(() => rmSync(scratch, { recursive: true, force: true }));
 
@@ -85,9 +88,9 @@ describe('the choice', () => {
 
   test('by glob, and by line', () => {
     const files = new Set(mutantsIn(ROOT, { only: 'src/base/t*.ts', at: [] }).map(({ file }) => file));
-    expect(files).toContain('src/base/tally.ts');
+    expect(files).toContain(TALLY);
     expect(files).not.toContain('src/base/errors.ts');
-    const there = mutantsIn(ROOT, { only: null, at: ['src/base/tally.ts:16'] });
+    const there = mutantsIn(ROOT, { only: null, at: [COUNTS] });
     expect(there.map(({ after }) => after)).toEqual(['this.count--', ';']);
     expect(() => mutantsIn(ROOT, { only: 'src/none/**', at: [] })).toThrow('src/none/**');
   });
@@ -158,12 +161,12 @@ describe('npm run mutants', () => {
 
   test('tells which are found and by which test, and changes nothing', async () => {
     needs('mounts', 'cgroup v2', 'ip');
-    const file = join(ROOT, 'src/base/tally.ts');
+    const file = join(ROOT, TALLY);
     const before = readFileSync(file, 'utf8');
     const report = join(scratch, 'report');
-    const args = [PROGRAM, '--at', 'src/base/tally.ts:14', '--report', report];
+    const args = [PROGRAM, '--at', COUNTS, '--report', report];
     const { stdout } = await run(process.execPath, args, { cwd: tmpdir() });
-    expect(stdout).toContain('killed     src/base/tally.ts:14 arithmetic: this.count++ → this.count--');
+    expect(stdout).toContain(`killed     ${COUNTS} arithmetic: this.count++ → this.count--`);
     expect(stdout).toMatch(/^ +by test\/unit\/.+\.test\.ts: \w/m);
     expect(stdout).toContain('2 killed, 0 timed out, 0 survived: 100 % found');
     const { verdicts } = JSON.parse(readFileSync(report, 'utf8'));
