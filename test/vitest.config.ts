@@ -11,6 +11,8 @@ export default defineConfig({
     include: ['test/**/*.test.ts'],
     // Because of native addons and signals each file runs in a process of its own, as the daemon does.
     pool: 'forks',
+    // As the daemon is started: a collapse collects garbage.
+    execArgv: ['--expose-gc'],
     // One for each core, as a file mostly waits. Vitest's default leaves one core free.
     maxWorkers: '100%',
     // Polls are frequent, and the limit is only for what hangs: no test measures speed by it.

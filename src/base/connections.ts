@@ -16,8 +16,6 @@ export function connectionsOf(server: Server): Promise<number> {
  * 503. So idle connections cost those who hold them.
  */
 export class Connections {
-  /** Takes over connections that are not for `server` and returns true; they are not counted. */
-  divert: ((socket: Socket) => boolean) | null = null;
   readonly #most: number;
   /** The oldest first. */
   readonly #open = new Set<HttpSocket>();
@@ -44,7 +42,6 @@ export class Connections {
     const serve = server.listeners('connection');
     server.removeAllListeners('connection');
     server.on('connection', (socket: HttpSocket) => {
-      if (this.divert?.(socket)) return;
       if (this.#open.size >= this.#most && !this.#makeRoom()) {
         this.#refused++;
         const text = `too many connections: ${this.#most} are in use (--max-connections)`;

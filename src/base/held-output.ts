@@ -11,7 +11,6 @@ export class HeldOutput {
   #dropped = 0;
   #lost = 0;
   #timer: NodeJS.Timeout | null = null;
-  #nextWaitMs = 0;
 
   constructor(write: (lines: string) => void) {
     this.#write = write;
@@ -34,18 +33,7 @@ export class HeldOutput {
       this.#dropped++;
       this.#lost++;
     }
-    if (this.#timer !== null) return;
-    if (this.#nextWaitMs > 0) this.#flushAfter(this.#nextWaitMs);
-    else this.flush();
-    this.#nextWaitMs = 0;
-  }
-
-  /** Writes what waits, and makes the next line, and what comes meanwhile, wait for this time. */
-  delayNext(milliseconds: number): void {
-    if (this.#timer) clearTimeout(this.#timer);
-    // V8 has its code then, and need not compile it when that time is over: after a resume.
-    this.#expire();
-    this.#nextWaitMs = milliseconds;
+    if (this.#timer === null) this.flush();
   }
 
   /** Writes nothing until `release`. */
@@ -68,11 +56,7 @@ export class HeldOutput {
     const lines = this.#buffered;
     this.#buffered = '';
     this.#write(lines);
-    if (this.#timer === null) this.#flushAfter(BATCH_INTERVAL_MS);
-  }
-
-  #flushAfter(milliseconds: number): void {
-    this.#timer = setTimeout(this.#expire, milliseconds);
+    this.#timer ??= setTimeout(this.#expire, BATCH_INTERVAL_MS);
   }
 
   readonly #expire = (): void => {

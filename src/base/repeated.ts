@@ -1,6 +1,5 @@
 /**
- * Work that is repeated in the background, one run at a time. Its timer does not keep the process alive. Not a loop on
- * `timers/promises` with a signal, each wait of which runs some fifty functions of Node's.
+ * Work that is repeated in the background, one run at a time. Its timer does not keep the process alive.
  */
 export class Repeated implements Disposable {
   readonly #work: () => Promise<number>;
@@ -38,7 +37,6 @@ export class Repeated implements Disposable {
     this.#timer = setTimeout(this.#run, milliseconds).unref();
   }
 
-  /** The timer's own function, so that a rehearsal calls all that a timer does. */
   readonly #run = async (): Promise<void> => {
     this.#timer = null;
     const milliseconds = await this.#work();

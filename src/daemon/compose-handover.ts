@@ -93,7 +93,7 @@ export function succeed(
 }
 
 /** Records the settings now, and when a call of `init` may have changed them. */
-export function keepSettings({ guest, init, volumes, records }: KeptSettings): void {
+function keepSettings({ guest, init, volumes, records }: KeptSettings): void {
   if (!records.isActive) return;
   const record = new SettingsRecord(records);
   init.onProgress = () => record.set({ guest: guest.state, volumes: volumes.state }, init.timestampNs);

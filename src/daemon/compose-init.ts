@@ -93,7 +93,7 @@ export function identityDirectory({ namePrefix }: Config): string {
 }
 
 /** Returns what tells whether a pause is being prepared, or something is still frozen after one. */
-export function pausedBy({ lock, freezer, filesystemFreezer }: Pausing): () => boolean {
+function pausedBy({ lock, freezer, filesystemFreezer }: Pausing): () => boolean {
   return () => lock.isHeld || freezer.active || filesystemFreezer.active;
 }
 
@@ -115,7 +115,7 @@ function metadataReaderOf(
 }
 
 /** What reads the metadata at a URL. */
-export function metadataSource(url: URL): (signal: AbortSignal) => Promise<Metadata> {
+function metadataSource(url: URL): (signal: AbortSignal) => Promise<Metadata> {
   return (signal) => readMetadata(url, signal);
 }
 
@@ -133,7 +133,7 @@ interface MetadataParts {
 }
 
 /** Creates a reader of metadata. */
-export function createMetadataReader(parts: MetadataParts): MetadataReader {
+function createMetadataReader(parts: MetadataParts): MetadataReader {
   const { isOptional, identity, collector, route, logger } = parts;
   const options: MetadataReaderOptions = {
     isOptional,

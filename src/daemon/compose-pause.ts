@@ -15,12 +15,6 @@ import type { AbilitySources } from './services/guest/abilities.ts';
 import { Health } from './services/guest/health.ts';
 import type { WorkloadCgroups } from './services/process/cgroups.ts';
 
-/**
- * How long the lines of the first calls after a resume wait, in milliseconds: what writes and reads a log is hundreds of
- * frames of kernel and journal, which these calls need not wait for.
- */
-const FIRST_CALLS_MS = 1000;
-
 /** The operations before a pause. */
 export interface Pause {
   /** Held by one operation at a time. */
@@ -51,7 +45,6 @@ export function createPause(config: Config, dependencies: PauseDependencies): Pa
   const freezer = createFreezer(config, dependencies, lock);
   const filesystemFreezer = createFilesystemFreezer(config, dependencies, lock, gate);
   const collapser = new Collapser(lock, dependencies.dropBuffers);
-  collapser.onCollapsed.push(() => dependencies.output.delayNext(FIRST_CALLS_MS));
   const isPaused = () => freezer.active || filesystemFreezer.active;
   return { lock, freezer, filesystemFreezer, collapser, gate, idleTrim: new IdleTrim(collapser, isPaused) };
 }

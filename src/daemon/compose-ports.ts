@@ -16,7 +16,6 @@ import { Forwards, type ForwardsOptions } from './services/ports/forwards.ts';
 /** What forwards need to know of pauses. */
 interface ForwardsPause {
   readonly freezer: { readonly active: boolean };
-  readonly collapser: { readonly onCollapsed: (() => void)[] };
 }
 
 /**
@@ -26,7 +25,7 @@ interface ForwardsPause {
 export function createForwards(
   config: Config,
   logger: Logger,
-  { freezer, collapser }: ForwardsPause,
+  { freezer }: ForwardsPause,
   ownPort: () => number | null,
   earlier: SteeringState | undefined,
 ): Forwards {
@@ -41,7 +40,6 @@ export function createForwards(
     onChange: (change) => logger.info(change, 'localhost listeners are forwarded'),
     onFailure: (error) => logger.warn({ reason: messageOf(error) }, 'cannot forward localhost listeners'),
   });
-  collapser.onCollapsed.push(() => forwards.postpone());
   return forwards;
 }
 

@@ -5,20 +5,18 @@ import { Connections } from '../base/connections.ts';
 import { EnvdError, messageOf } from '../base/errors.ts';
 import { Transfers } from '../base/tally.ts';
 import { Unread } from '../base/unread.ts';
-import { App, type AppOptions, type AppServices } from './app.ts';
+import { App, type AppOptions } from './app.ts';
 import { createRecords, createUpgrade, type HandingOver, succeed } from './compose-handover.ts';
 import { createInit } from './compose-init.ts';
 import type { Log } from './compose-log.ts';
 import { createHealth, createPause } from './compose-pause.ts';
 import { createForwards, portObstacles } from './compose-ports.ts';
-import type { WarmUpOf } from './compose-rehearsal.ts';
 import type { Config } from './config.ts';
 import { findCgroupMount } from './os/cgroup-mounts.ts';
 import { Lanes } from './os/lanes.ts';
 import { UserDatabase } from './os/users.ts';
 import { REQUEST_LIMIT_BYTES } from './rpc/request.ts';
 import { StreamPlaces } from './rpc/stream-places.ts';
-import type { WarmUp } from './services/collapse/collapse.ts';
 import type { LogCollector } from './services/collector/log-collector.ts';
 import type { FilesystemFreezer } from './services/freeze/filesystem-freezer.ts';
 import type { Freezer } from './services/freeze/freezer.ts';
@@ -91,8 +89,7 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
   const parts = { ...pause, ...aborts, guest, init, volumes, watcher, polled, processes, records, ports };
   const upgrade = createUpgrade(config, logger, () => ({ ...parts, app }));
   const services = { cgroups, entries, upgrade };
-  const { app, load } = createApp(
-    config,
+  const app = new App(
     {
       ...parts,
       ...transfers,
@@ -104,32 +101,12 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
   );
   succeed(inherited, config.stored, parts, logger);
   const ends = { ...createStop({ ...parts, app, owned }), kill: () => processes.kill() };
-  return { app, load, upgrade, collector, ...ends, isHeldUp: () => lanes.isBusy };
+  return { app, load: () => app.load(), upgrade, collector, ...ends, isHeldUp: () => lanes.isBusy };
 }
 
 /** Loads all modules that a start does not need. Throws what an import throws. */
 export async function loadRest(): Promise<void> {
-  await Promise.all([import('./routes.ts'), import('./compose-rehearsal.ts')]);
-}
-
-/** The HTTP server, and what loads the rest of its program: its routes, and what rehearses the first calls before a pause. */
-function createApp(
-  config: Config,
-  services: AppServices,
-  options: Omit<AppOptions, 'warmUp'>,
-): Pick<Daemon, 'app' | 'load'> {
-  let rehearse: WarmUpOf | null = null;
-  const loadRehearsal = async () => {
-    const { createWarmUp } = await import('./compose-rehearsal.ts');
-    rehearse ??= createWarmUp(config, services, options);
-  };
-  const warmUp: WarmUp = async (...how) => {
-    // An optimisation only, also for a pause that comes at once.
-    if (!rehearse) await loadRehearsal().catch(() => {});
-    await rehearse?.(app.server, ...how);
-  };
-  const app = new App(services, { ...options, warmUp });
-  return { app, load: async () => void (await Promise.all([app.load(), loadRehearsal()])) };
+  await import('./routes.ts');
 }
 
 /** What bounds all clients together. */

@@ -27,7 +27,7 @@ import { StreamServer } from './rpc/connect-stream.ts';
 import { mountConnect } from './rpc/mount.ts';
 import { createRpc, type RpcDependencies } from './rpc/router.ts';
 import type { StreamPlaces } from './rpc/stream-places.ts';
-import type { Collapser, WarmUp } from './services/collapse/collapse.ts';
+import type { Collapser } from './services/collapse/collapse.ts';
 import { createFileServices } from './services/files/services.ts';
 import type { FilesystemFreezer } from './services/freeze/filesystem-freezer.ts';
 import type { Freezer } from './services/freeze/freezer.ts';
@@ -67,7 +67,6 @@ export interface AppOptions {
   readonly version: string;
   readonly logger: Logger;
   readonly log: LogFigures;
-  readonly warmUp: WarmUp;
   /** Aborts when the daemon stops; open streams end with its reason. */
   readonly shutdown: AbortSignal;
 }
@@ -163,7 +162,7 @@ function restRoutes(
   initRoutes(app, init);
   freezeRoutes(app, services.freezer);
   fsfreezeRoutes(app, services.filesystemFreezer);
-  collapseRoutes(app, services.collapser, options.warmUp);
+  collapseRoutes(app, services.collapser);
   upgradeRoutes(app, services.upgrade);
 }
 

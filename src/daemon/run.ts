@@ -11,13 +11,7 @@ import { compose, type Daemon, loadRest } from './compose.ts';
 import { createLogQueue, type Log } from './compose-log.ts';
 import type { Config } from './config.ts';
 import { fromEarlierProgram, setChildLimits } from './os/program.ts';
-import {
-  exitWithoutThreads,
-  forbidCoreDumps,
-  isBundle,
-  optimiseHotCode,
-  protectFromOomKiller,
-} from './os/self.ts';
+import { exitWithoutThreads, forbidCoreDumps, isBundle, protectFromOomKiller } from './os/self.ts';
 import { isJournal, notifyServiceManager, type ServiceState, withPriority } from './os/systemd.ts';
 import { checkState, readState } from './services/handover/state.ts';
 
@@ -141,17 +135,7 @@ async function listen(daemon: Daemon, config: Config, fd: number | null, logger:
   }
   const { address, port } = daemon.app.server.address() as AddressInfo;
   logger.info({ address, port, version: config.version, interface: INTERFACE_VERSION }, 'ready');
-  setTimeout(() => completeStart(daemon), FIRST_CALLS_MS).unref();
-}
-
-/** What the first calls need not wait for. */
-async function completeStart(daemon: Daemon): Promise<void> {
-  try {
-    await daemon.load();
-  } finally {
-    // The image starts without (systemd/image/prologue.cjs).
-    optimiseHotCode(true);
-  }
+  setTimeout(() => void daemon.load(), FIRST_CALLS_MS).unref();
 }
 
 /** Whether this signal ends the processes or leaves them running. */

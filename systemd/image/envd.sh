@@ -28,4 +28,4 @@ case $found in
     }
     ;;
 esac
-exec "$lib/envd" --disable-sigusr1 --max-semi-space-size=2 --no-parallel-scavenge "$lib/envd.cjs" "$@"
+exec "$lib/envd" --disable-sigusr1 --expose-gc --max-semi-space-size=2 --no-parallel-scavenge "$lib/envd.cjs" "$@"

@@ -7,7 +7,7 @@ import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
 import { native } from '../../src/daemon/os/native.ts';
-import { exposeCollector } from '../../src/daemon/os/self.ts';
+import { collectGarbage } from '../../src/daemon/os/self.ts';
 
 const PAGE = 4096;
 const WINDOW = 2 * 1024 * 1024;
@@ -19,10 +19,10 @@ interface Setting {
   readonly execArgv: string[];
 }
 
-const SMALL_YOUNG_GENERATION = ['--max-semi-space-size=2'];
+const SMALL_YOUNG_GENERATION = ['--expose-gc', '--max-semi-space-size=2'];
 const SETTINGS: readonly Setting[] = [
-  { reserve: false, execArgv: [] },
-  { reserve: true, execArgv: [] },
+  { reserve: false, execArgv: ['--expose-gc'] },
+  { reserve: true, execArgv: ['--expose-gc'] },
   { reserve: false, execArgv: SMALL_YOUNG_GENERATION },
   { reserve: true, execArgv: SMALL_YOUNG_GENERATION },
 ];
@@ -72,7 +72,7 @@ async function run(reserve: boolean, objects: number): Promise<Result> {
   const kept = make();
   make();
   const loaded = measure();
-  exposeCollector().everything();
+  collectGarbage('regular');
   native.trimHeap();
   const collected = measure();
   const began = performance.now();

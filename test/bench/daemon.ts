@@ -1,7 +1,9 @@
 import { DAEMON_PROGRAM, startDaemon, type TestDaemon } from '../support/daemon.ts';
 
 /** The flags of `npm start`, unless the environment has others to compare. */
-export const DAEMON_FLAGS = (process.env.DAEMON_FLAGS ?? '--max-semi-space-size=2 --no-parallel-scavenge')
+export const DAEMON_FLAGS = (
+  process.env.DAEMON_FLAGS ?? '--expose-gc --max-semi-space-size=2 --no-parallel-scavenge'
+)
   .split(' ')
   .filter(Boolean);
 

@@ -52,7 +52,7 @@ export async function startDaemon(options: DaemonOptions = {}): Promise<TestDaem
     ...(cgroupRoot ? [`--cgroup-root=${cgroupRoot}`] : []),
     ...(options.args ?? []),
   ];
-  const [program, ...before] = options.command ?? [process.execPath, DAEMON_PROGRAM];
+  const [program, ...before] = options.command ?? [process.execPath, '--expose-gc', DAEMON_PROGRAM];
   const child = spawn(program, [...before, ...args], {
     // The machine of the tests may have another service at the default address.
     env: { PATH, NODE_COMPILE_CACHE, TMPDIR: scratch, ENVD_METADATA_SERVICE: 'off', ...options.env },

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
 import { native } from '../../src/daemon/os/native.ts';
-import { exposeCollector } from '../../src/daemon/os/self.ts';
+import { collectGarbage } from '../../src/daemon/os/self.ts';
 import { Collapser } from '../../src/daemon/services/collapse/collapse.ts';
 
 const LOAD_ROUNDS = 8;
@@ -67,7 +67,7 @@ async function underLoad(): Promise<void> {
 const tasks: Record<string, () => Promise<void>> = {
   twice: async () => {
     // Before the first round only: both would split huge pages.
-    exposeCollector().everything();
+    collectGarbage('last-resort');
     native.trimHeap();
     await report(() => native.collapseHeap(Buffer.alloc(1)));
     await report(() => native.collapseHeap(Buffer.alloc(1)));

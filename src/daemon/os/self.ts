@@ -1,7 +1,5 @@
 // Settings of the daemon's own process.
 import { writeFileSync } from 'node:fs';
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import { native } from './native.ts';
 
 /** Whether this program is the bundle of an image, which was read whole at its start. Sources are read when they are imported. */
@@ -42,46 +40,10 @@ export function protectFromOomKiller(): void {
 }
 
 /**
- * Whether V8 compiles code that is hot once more, optimised. Without it such code is some 1.5 times slower
- * (docs/decisions/062-first-calls-after-a-resume.md). The image starts without: systemd/image/prologue.cjs names the same
- * compilers.
+ * Collects all garbage now. `last-resort` also returns the free pages of the heap to the kernel, and drops compiled code and
+ * caches; `regular` keeps what has been used lately. Does nothing unless Node was started with `--expose-gc`, as `npm start`
+ * and the image do.
  */
-export function optimiseHotCode(wanted: boolean): void {
-  for (const compiler of ['maglev', 'turbofan', 'sparkplug'])
-    setFlagsFromString(`--${wanted ? '' : 'no-'}${compiler}`);
-}
-
-type CollectGarbage = (options: {
-  type: 'major' | 'minor';
-  execution: 'sync';
-  flavor?: 'last-resort' | 'regular';
-}) => void;
-
-/** Collects all garbage now. */
-export interface Collector {
-  /**
-   * Returns the free heap pages to the kernel, and drops compiled code and caches. An ordinary full collection keeps those
-   * pages: after load it left 70 MB of anonymous memory, this one 10 MB, in 17 ms.
-   */
-  everything(): void;
-  /** Keeps code and caches that have been used lately. */
-  garbage(): void;
-  /** Only what was allocated lately: keeps all hidden classes. */
-  young(): void;
-}
-
-/** `gc` is taken from a context created while the flag is set, so that it does not become a global of the daemon. */
-export function exposeCollector(): Collector {
-  setFlagsFromString('--expose-gc');
-  try {
-    const collect = runInNewContext('gc') as CollectGarbage;
-    const major = { type: 'major', execution: 'sync' } as const;
-    return {
-      everything: () => collect({ ...major, flavor: 'last-resort' }),
-      garbage: () => collect({ ...major, flavor: 'regular' }),
-      young: () => collect({ type: 'minor', execution: 'sync' }),
-    };
-  } finally {
-    setFlagsFromString('--no-expose-gc');
-  }
+export function collectGarbage(flavor: 'regular' | 'last-resort'): void {
+  globalThis.gc?.({ type: 'major', execution: 'sync', flavor });
 }

@@ -6,14 +6,6 @@ import { EnvdError } from '../../base/errors.ts';
 interface Handle {
   readonly fd: number;
   readStop(): void;
-  /** Fills `into`. */
-  getpeername?(into: Partial<Peer>): number;
-}
-
-/** The other end of a connection. */
-export interface Peer {
-  readonly address: string;
-  readonly port: number;
 }
 
 /** Null for a socket that is closed, or has no descriptor of its own. */
@@ -22,17 +14,6 @@ export function handleOf(socket: Socket | null): Handle | null {
   return handle && Number(handle.fd) >= 0 && typeof handle.readStop === 'function'
     ? (handle as Handle)
     : null;
-}
-
-/**
- * The other end of a connection; null when it is closed. Unlike `remoteAddress`, which Node keeps in a member, this leaves the hidden class
- * of the socket as it is.
- */
-export function peerOf(socket: Socket): Peer | null {
-  const peer: Partial<Peer> = {};
-  handleOf(socket)?.getpeername?.(peer);
-  const { address, port } = peer;
-  return address === undefined || port === undefined ? null : { address, port };
 }
 
 /** Closes a descriptor when `job`, which uses it, has settled. */

@@ -63,9 +63,7 @@ export class InitCalls {
     const body = (await this.#bodies.read(call.request, call.response)) ?? {};
     const wanted = INIT_REQUEST.read(body, '');
     await this.#init.apply(wanted, report, call);
-    const members = Object.keys(body);
-    this.#unknown.note(members);
-    this.#init.lastMembers = members.slice(0, MOST_UNKNOWN);
+    this.#unknown.note(Object.keys(body));
   }
 }
 

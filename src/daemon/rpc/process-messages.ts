@@ -1,4 +1,4 @@
-import { create, type MessageInitShape } from '@bufbuild/protobuf';
+import { create } from '@bufbuild/protobuf';
 import { EnvdError } from '../../base/errors.ts';
 import {
   type ProcessConfig as ConfigMessage,
@@ -8,7 +8,6 @@ import {
   type ProcessInput,
   type ProcessSelector,
   type PTY,
-  StartRequestSchema,
   type StreamOffsets,
 } from '../../gen/process/process_pb.js';
 import type { TerminalSize } from '../os/pty.ts';
@@ -20,7 +19,6 @@ import type {
 } from '../services/process/events.ts';
 import type { ProcessConfig } from '../services/process/process-config.ts';
 import type { Selector } from '../services/process/selector.ts';
-import { type Codec, encodeFrame } from './codec.ts';
 
 export const REASON: Readonly<Record<EndReasonName, EndReason>> = {
   exited: EndReason.EXITED,
@@ -38,11 +36,6 @@ interface Listed {
 }
 
 const DEFAULT_SIZE: TerminalSize = { cols: 80, rows: 24 };
-
-/** The body of a request that starts a program. */
-export function startFrame(request: MessageInitShape<typeof StartRequestSchema>, codec: Codec): Buffer {
-  return encodeFrame(StartRequestSchema, create(StartRequestSchema, request), codec);
-}
 
 export function configOf(message: ConfigMessage | undefined): ProcessConfig {
   if (!message) throw new EnvdError('invalid_argument', 'process is missing');

@@ -29,42 +29,6 @@ test('the first line is written at once, and the next ones soon after, together'
   expect(vi.getTimerCount()).toBe(0);
 });
 
-test('after a delay that was asked for, the next line waits, with those that come meanwhile', () => {
-  const { written, output } = setUp();
-  output.delayNext(1000);
-  vi.advanceTimersByTime(5000);
-  output.write('1\n');
-  vi.advanceTimersByTime(999);
-  output.write('2\n');
-  expect(written).toEqual([]);
-  vi.advanceTimersByTime(1);
-  expect(written).toEqual(['1\n2\n']);
-  vi.advanceTimersByTime(20);
-  output.write('3\n');
-  expect(written).toEqual(['1\n2\n', '3\n']);
-});
-
-test('what waits is written before a delay', () => {
-  const { written, output } = setUp();
-  for (const line of ['1\n', '2\n']) output.write(line);
-  output.delayNext(1000);
-  expect(written).toEqual(['1\n', '2\n']);
-});
-
-test('a delayed line is written by a flush, and by a release', () => {
-  const { written, output } = setUp();
-  output.delayNext(1000);
-  output.write('1\n');
-  output.flush();
-  expect(written).toEqual(['1\n']);
-  vi.runAllTimers();
-  output.delayNext(1000);
-  output.write('2\n');
-  output.hold();
-  expect(output.release()).toBe(0);
-  expect(written).toEqual(['1\n', '2\n']);
-});
-
 test('held lines are written on release', () => {
   const { written, output } = setUp();
   output.write('1\n');

@@ -1,5 +1,5 @@
 import type { FastifyInstance } from 'fastify';
-import type { Collapser, WarmUp } from '../../services/collapse/collapse.ts';
+import type { Collapser } from '../../services/collapse/collapse.ts';
 import type { FilesystemFreezer } from '../../services/freeze/filesystem-freezer.ts';
 import type { Freezer } from '../../services/freeze/freezer.ts';
 import { FREEZE_QUERY } from '../queries.ts';
@@ -43,10 +43,10 @@ export function fsfreezeRoutes(app: FastifyInstance, freezer: FilesystemFreezer)
 }
 
 /** Registers `/collapse`: compacts the memory of the daemon before a snapshot. Cancelled when the client disconnects. */
-export function collapseRoutes(app: FastifyInstance, collapser: Collapser, warmUp: WarmUp): void {
+export function collapseRoutes(app: FastifyInstance, collapser: Collapser): void {
   app.register((scope, _options, done) => {
     ignoreBody(scope);
-    scope.post('/collapse', ({ call }) => collapser.collapse(call.signal, warmUp));
+    scope.post('/collapse', ({ call }) => collapser.collapse(call.signal));
     done();
   });
 }

@@ -10,15 +10,13 @@ const IDLE_MS = 100;
 const IDLE_LOOKS = 2;
 /** How much work of the main thread makes a collection worthwhile, in milliseconds. */
 const WORTH_MS = 1000;
-/** How much work of the main thread after a collapse makes optimised code worthwhile, in milliseconds. */
-const BUSY_MS = 250;
 
-type Trimmed = Pick<Collapser, 'trim' | 'optimiseAgain' | 'onCollapsed'>;
+type Trimmed = Pick<Collapser, 'trim'>;
 
 /**
  * Gives memory back when the daemon has been idle for some 10 s: V8 by itself keeps what it had at its busiest
  * (docs/decisions/050-memory-when-idle.md). A busy daemon pays nothing, and one that does little is trimmed rarely:
- * only after a second of work in all, not counting a collapse.
+ * only after a second of work in all.
  */
 export class IdleTrim implements Disposable {
   readonly #collapser: Trimmed;
@@ -33,7 +31,6 @@ export class IdleTrim implements Disposable {
   /** While `isPaused`, nothing is done or counted: the next thing that happens is a pause, or a resume just was. */
   constructor(collapser: Trimmed, isPaused: () => boolean) {
     this.#collapser = collapser;
-    collapser.onCollapsed.push(() => this.#restart());
     this.#isPaused = isPaused;
     this.#timer = setInterval(this.#look, INTERVAL_MS).unref();
   }
@@ -42,24 +39,12 @@ export class IdleTrim implements Disposable {
     clearInterval(this.#timer);
   }
 
-  /** A collapse has trimmed, and what it has made ready for a resume stays. */
-  #restart(): void {
-    this.#previous = workedMs();
-    this.#workMs = 0;
-    // Not among the first calls after a resume; its code should be there then.
-    this.#timer.refresh();
-    this.#look();
-    this.#idleLooks = 0;
-  }
-
-  /** The timer's own function: a collapse calls it, so that it need not be compiled after a resume. */
   readonly #look = (): void => {
     const now = workedMs();
     const worked = now - this.#previous;
     this.#previous = now;
     if (this.#isPaused()) return;
     this.#workMs += worked;
-    if (this.#workMs >= BUSY_MS) this.#collapser.optimiseAgain();
     this.#idleLooks = worked <= IDLE_MS ? this.#idleLooks + 1 : 0;
     if (this.#idleLooks < IDLE_LOOKS || this.#workMs < WORTH_MS) return;
     this.#workMs = 0;

@@ -91,8 +91,6 @@ export class Init {
   #begunNs: bigint | null = null;
   #appliedNs: bigint | null = null;
 
-  /** The names in the last body that was applied, in their order: a rehearsal sends the same. */
-  lastMembers: readonly string[] = [];
   /** Called after steps that may have changed a setting. */
   onProgress: () => void = () => {};
 

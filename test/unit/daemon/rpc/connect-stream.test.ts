@@ -8,7 +8,7 @@ import { create } from '@bufbuild/protobuf';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { EnvdError } from '../../../../src/base/errors.ts';
 import { Unread } from '../../../../src/base/unread.ts';
-import { exposeCollector } from '../../../../src/daemon/os/self.ts';
+import { collectGarbage } from '../../../../src/daemon/os/self.ts';
 import { type Codec, decodeMessage, encodeFrame } from '../../../../src/daemon/rpc/codec.ts';
 import { StreamServer, streamCodecOf } from '../../../../src/daemon/rpc/connect-stream.ts';
 import type { StreamCall } from '../../../../src/daemon/rpc/event-stream.ts';
@@ -251,10 +251,9 @@ test('forget frees the bytes of sent frames', async () => {
   await results[0];
   output = new Output(() => {}, historyOf(0));
   calls = [];
-  const collect = exposeCollector().everything;
   streams.dropBuffers();
   await turn();
-  collect();
+  collectGarbage('last-resort');
   expect(sent.deref()).toBeUndefined();
 });
 

@@ -5,18 +5,14 @@ import { onAbort } from '../../../../../src/base/abort.ts';
 import { EnvdError } from '../../../../../src/base/errors.ts';
 import { sendError } from '../../../../../src/daemon/rest/errors.ts';
 import { collapseRoutes } from '../../../../../src/daemon/rest/routes/pause.ts';
-import {
-  Collapser,
-  type CollapseStatistics,
-  type WarmUp,
-} from '../../../../../src/daemon/services/collapse/collapse.ts';
+import { Collapser, type CollapseStatistics } from '../../../../../src/daemon/services/collapse/collapse.ts';
 import { sharedLimits, withCalls } from '../../../../support/calls.ts';
 
-function serve(collapser: Collapser, warmUp: WarmUp = async () => {}, shared = sharedLimits()) {
+function serve(collapser: Collapser, shared = sharedLimits()) {
   const app = Fastify();
   withCalls(app, shared);
   app.setErrorHandler((error, _request, reply) => sendError(reply, error));
-  collapseRoutes(app, collapser, warmUp);
+  collapseRoutes(app, collapser);
   return app;
 }
 
@@ -37,13 +33,6 @@ test('answers with the statistics in the documented order', async () => {
   expect(answer.statusCode).toBe(200);
   const keys = ['regions', 'chunks', 'collapsed', 'alreadyHuge', 'skipped', 'elapsedMs'];
   expect(Object.keys(answer.json())).toEqual(keys);
-});
-
-test('warms up before it responds, and again after its last collection, until the caller disconnects', async () => {
-  const signals: AbortSignal[] = [];
-  const app = serve(new Collapser(), async (signal) => void signals.push(signal));
-  const answer = await app.inject({ method: 'POST', url: '/collapse' });
-  expect([answer.statusCode, signals]).toEqual([200, Array(2).fill(expect.any(AbortSignal))]);
 });
 
 test('answers 503 while another collapse is in progress', async () => {
@@ -91,7 +80,7 @@ test('continues after its body has been read, as long as the caller is connected
 test('ends with 503 when the daemon stops', async () => {
   const collapser = new EndlessCollapser();
   const stop = new AbortController();
-  const app = serve(collapser, async () => {}, sharedLimits(undefined, stop.signal));
+  const app = serve(collapser, sharedLimits(undefined, stop.signal));
   const answer = app.inject({ method: 'POST', url: '/collapse' });
   await collapser.started.promise;
   stop.abort(new EnvdError('unavailable', 'the daemon is stopping'));

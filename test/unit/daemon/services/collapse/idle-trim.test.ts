@@ -18,14 +18,8 @@ function daemon() {
     return { user: worked * 600, system: worked * 400 };
   });
   const withCode: boolean[] = [];
-  const state = { isPaused: false, withCode, optimises: true };
-  const collapser = {
-    onCollapsed: [] as (() => void)[],
-    trim: (each: boolean) => void withCode.push(each),
-    optimiseAgain: () => {
-      state.optimises = true;
-    },
-  };
+  const state = { isPaused: false, withCode };
+  const collapser = { trim: (each: boolean) => void withCode.push(each) };
   const idleTrim = new IdleTrim(collapser, () => state.isPaused);
   /** Lets that many looks pass, with so much work before each. */
   const pass = (looks: number, ms = 0) => {
@@ -34,7 +28,7 @@ function daemon() {
     each = 0;
     return withCode.length;
   };
-  return { state, collapser, idleTrim, pass };
+  return { state, idleTrim, pass };
 }
 
 test('trims after the start, and then only when there was work, without its code', () => {
@@ -54,51 +48,18 @@ test('not while it is busy, and not at the first idle look after it', () => {
   expect(pass(20)).toBe(1);
 });
 
-test('not during a freeze; a collapse has done it', () => {
-  const { pass, state, collapser } = daemon();
+test('not during a freeze, whose work is not counted', () => {
+  const { pass, state } = daemon();
   state.isPaused = true;
-  expect(pass(10)).toBe(0);
-  for (const listener of collapser.onCollapsed) listener();
+  expect(pass(10, 2000)).toBe(0);
   state.isPaused = false;
-  expect(pass(10)).toBe(0);
-  expect(pass(1, 2000)).toBe(0);
   expect(pass(2)).toBe(1);
-});
-
-test('the look after a collapse is not among the first calls of a resume', () => {
-  const { collapser } = daemon();
-  vi.advanceTimersByTime(LOOK_MS - 1000);
-  for (const listener of collapser.onCollapsed) listener();
-  const looks = vi.mocked(process.threadCpuUsage).mock.calls.length;
-  vi.advanceTimersByTime(LOOK_MS - 1);
-  expect(process.threadCpuUsage).toHaveBeenCalledTimes(looks);
-  vi.advanceTimersByTime(1);
-  expect(process.threadCpuUsage).toHaveBeenCalledTimes(looks + 1);
-});
-
-test('code is optimised again when there was work after a collapse', () => {
-  const { pass, state, collapser } = daemon();
-  pass(1, 2000);
-  pass(0);
-  for (const listener of collapser.onCollapsed) listener();
-  state.optimises = false;
-  pass(10, 20);
-  expect(state.optimises).toBe(false);
-  pass(1, 60);
-  expect(state.optimises).toBe(true);
-});
-
-test('what is done during a freeze is no reason for it: the calls after a resume come before the thaw', () => {
-  const { pass, state, collapser } = daemon();
   state.isPaused = true;
-  for (const listener of collapser.onCollapsed) listener();
-  state.optimises = false;
-  pass(2, 2000);
+  expect(pass(10, 2000)).toBe(1);
   state.isPaused = false;
-  pass(1, 200);
-  expect(state.optimises).toBe(false);
-  pass(1, 60);
-  expect(state.optimises).toBe(true);
+  expect(pass(10)).toBe(1);
+  expect(pass(1, 2000)).toBe(1);
+  expect(pass(2)).toBe(2);
 });
 
 test('ends', () => {
