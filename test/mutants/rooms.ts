@@ -37,7 +37,7 @@ const ROOMS: readonly Room[] = [
   room('src/daemon/services/watch/', '4', 'daemon/watch*', 'attack/watch-*', 'daemon/files-network*'),
   room('src/daemon/rpc/watch', '4', 'daemon/watch*'),
   room('src/daemon/services/freeze/', '7', 'daemon/{pause,fsfreeze,freeze-refused}*'),
-  room('src/daemon/services/collapse/', '7', 'daemon/{pause,rehearsal,garbage}*'),
+  room('src/daemon/services/collapse/', '7', 'daemon/{pause,garbage}*'),
   room('src/daemon/services/init/', '7', 'daemon/{init-retries,certificates,metadata-route,secrets}*'),
   room('src/daemon/services/ports/', '', 'daemon/ports*'),
   room('src/daemon/services/collector/', '', 'daemon/log-collector*'),
