@@ -18,7 +18,7 @@ export function passOnIds(request: Named, response: Answer): void {
 }
 
 /** The valid ids of a request, as headers of its response. */
-export function idHeaders({ headers }: Named): readonly (readonly [name: string, value: string])[] {
+function idHeaders({ headers }: Named): readonly (readonly [name: string, value: string])[] {
   const { 'x-request-id': id, traceparent } = headers;
   const ids: [name: string, value: string][] = [];
   if (typeof id === 'string' && REQUEST_ID.test(id)) ids.push(['x-request-id', id]);

@@ -16,20 +16,27 @@ type ClientError = Error & { readonly code?: string };
 
 /**
  * Returns a handler of a server's `clientError`: it responds to an unreadable request with a REST error and closes the
- * connection.
+ * connection. `currentOf`: the response that is under way on a connection, or null.
  */
-export function clientErrorHandler(): (error: ClientError, socket: Socket) => void {
+export function clientErrorHandler(
+  currentOf: (socket: Socket) => ServerResponse | null,
+): (error: ClientError, socket: Socket) => void {
   const answered = new WeakSet<Socket>();
   return (error, socket) => {
     // The event is emitted again for each further chunk.
     if (answered.has(socket)) return;
-    if (error.code === 'ECONNRESET' || !socket.writable || hasStartedResponse(socket)) {
+    const current = currentOf(socket);
+    // A second response would be read as part of the first.
+    if (error.code === 'ECONNRESET' || !socket.writable || current?.headersSent) {
       socket.destroy();
       return;
     }
     answered.add(socket);
     const [status, message] = REFUSALS[error.code ?? ''] ?? [400, `bad request: ${reasonOf(error)}`];
-    closeWith(socket, status, message);
+    const refuse = () => closeWith(socket, status, message);
+    // A request that arrived whole is answered first: the next one is unreadable.
+    if (current?.req.complete) current.once('close', refuse);
+    else refuse();
   };
 }
 
@@ -59,11 +66,6 @@ export function hostFault({ headers, httpVersion, rawHeaders }: IncomingMessage)
 
 function isHost(name = ''): boolean {
   return name.length === 4 && name.toLowerCase() === 'host';
-}
-
-/** A second response would be read as part of the first. Node's default handler checks `_httpMessage`, too. */
-function hasStartedResponse(socket: Socket & { readonly _httpMessage?: ServerResponse | null }): boolean {
-  return socket._httpMessage?.headersSent === true;
 }
 
 /** The message of the parser. */

@@ -1,26 +1,44 @@
-import type { Server, ServerResponse } from 'node:http';
+import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { closeWith } from './client-errors.ts';
+import { clientErrorHandler, closeWith, refuseExpectation } from './client-errors.ts';
 
-/** A connection of Node's HTTP server, with the response that is under way. */
-type HttpSocket = Socket & { readonly _httpMessage?: ServerResponse | null };
+/** Requests of one connection that may wait for the response before them. */
+const MOST_WAITING = 32;
+/** Requests of all connections that may wait. */
+const MOST_WAITING_IN_ALL = 1024;
 
 /** The number of open connections of a server. */
 export function connectionsOf(server: Server): Promise<number> {
   return new Promise((resolve) => server.getConnections((_error, count) => resolve(count ?? 0)));
 }
 
+interface Exchange {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly serve: RequestListener;
+}
+
+/** An open connection. */
+interface Connection {
+  /** The response that is under way, or null. */
+  current: ServerResponse | null;
+  /** Requests that were sent before their turn. */
+  readonly waiting: Exchange[];
+  /** Whether it was upgraded: it has no response any more. */
+  isUpgraded: boolean;
+}
+
 /**
- * Limits the number of connections. When there are too many, one without a request under way is closed: first the
- * oldest that was never answered, then the oldest that is kept alive. If all are in use, the new one is refused with
- * 503. So idle connections cost those who hold them.
+ * Limits the number of connections of an HTTP server, and serves one request of each at a time: what a client pipelines waits for the
+ * response before it, and a client that pipelines more than may wait is disconnected. When there are too many connections, one
+ * without a request under way is closed: first the oldest that was never answered, then the oldest that is kept alive. If all
+ * are in use, the new one is refused with 503. So idle connections cost those who hold them.
  */
 export class Connections {
   readonly #most: number;
   /** The oldest first. */
-  readonly #open = new Set<HttpSocket>();
-  /** Those that were upgraded: they have no response any more. */
-  readonly #upgraded = new WeakSet<Socket>();
+  readonly #open = new Map<Socket, Connection>();
+  #waiting = 0;
   #refused = 0;
   #closed = 0;
 
@@ -32,16 +50,19 @@ export class Connections {
     return this.#open.size;
   }
 
-  /** Connections that were refused, and that were closed for a new one. */
+  /** Connections that were refused, and that were closed for a new one or because too many requests waited. */
   get counts(): { readonly refused: number; readonly closed: number } {
     return { refused: this.#refused, closed: this.#closed };
   }
 
-  /** Limits the connections of `server`, which must not listen yet. A refused one never gets an HTTP parser. */
-  guard(server: Server): void {
-    const serve = server.listeners('connection');
+  /**
+   * Makes `serve` answer the requests of `server`, which must not listen yet. A refused connection never gets an HTTP parser. A request
+   * with `Expect: 100-continue` is served without that response: `expectsContinue` tells whether its body is still to be asked for.
+   */
+  attach(server: Server, serve: RequestListener): void {
+    const accept = server.listeners('connection');
     server.removeAllListeners('connection');
-    server.on('connection', (socket: HttpSocket) => {
+    server.on('connection', (socket: Socket) => {
       if (this.#open.size >= this.#most && !this.#makeRoom()) {
         this.#refused++;
         const text = `too many connections: ${this.#most} are in use (--max-connections)`;
@@ -49,31 +70,91 @@ export class Connections {
         closeWith(socket, 503, text);
         return;
       }
-      this.#open.add(socket);
-      socket.once('close', () => this.#open.delete(socket));
-      for (const listener of serve) listener.call(server, socket);
+      this.#open.set(socket, { current: null, waiting: [], isUpgraded: false });
+      socket.once('close', () => this.#forget(socket));
+      for (const listener of accept) listener.call(server, socket);
     });
+    const arriveFor =
+      (serve: RequestListener): RequestListener =>
+      (request, response) =>
+        this.#arrive({ request, response, serve });
+    server.on('request', arriveFor(serve));
+    server.on('checkContinue', arriveFor(serve));
+    server.on('checkExpectation', arriveFor(refuseExpectation));
+    server.on(
+      'clientError',
+      clientErrorHandler((socket) => this.#open.get(socket)?.current ?? null),
+    );
   }
 
-  /** A connection that is in use until it is closed. */
+  /** An upgraded connection is in use until it is closed. */
   keep(socket: Socket): void {
-    this.#upgraded.add(socket);
+    const connection = this.#open.get(socket);
+    if (connection) connection.isUpgraded = true;
+  }
+
+  #arrive(exchange: Exchange): void {
+    const { socket } = exchange.request;
+    const connection = this.#open.get(socket);
+    // Node goes on with what it has read of a connection that was closed.
+    if (!connection || socket.destroyed) return;
+    if (connection.current === null && connection.waiting.length === 0) {
+      this.#begin(connection, exchange);
+    } else if (connection.waiting.length >= MOST_WAITING || this.#waiting >= MOST_WAITING_IN_ALL) {
+      this.#close(socket);
+    } else {
+      connection.waiting.push(exchange);
+      this.#waiting++;
+    }
+  }
+
+  #begin(connection: Connection, { request, response, serve }: Exchange): void {
+    connection.current = response;
+    response.once('close', () => {
+      connection.current = null;
+      // In a turn of its own: others come between the requests of a burst.
+      if (connection.waiting.length > 0) setImmediate(() => this.#beginNext(connection));
+    });
+    serve(request, response);
+  }
+
+  #beginNext(connection: Connection): void {
+    const next = connection.waiting.shift();
+    if (!next) return;
+    this.#waiting--;
+    this.#begin(connection, next);
   }
 
   #makeRoom(): boolean {
-    let idle: HttpSocket | null = null;
-    for (const socket of this.#open) {
-      if (socket._httpMessage || this.#upgraded.has(socket)) continue;
+    let idle: Socket | null = null;
+    for (const [socket, { current, isUpgraded }] of this.#open) {
+      if (current !== null || isUpgraded) continue;
       if (socket.bytesWritten === 0) return this.#close(socket);
       idle ??= socket;
     }
     return idle !== null && this.#close(idle);
   }
 
-  #close(socket: HttpSocket): true {
-    this.#open.delete(socket);
+  #close(socket: Socket): true {
+    this.#forget(socket);
     this.#closed++;
     socket.destroy();
     return true;
   }
+
+  #forget(socket: Socket): void {
+    const connection = this.#open.get(socket);
+    if (!connection) return;
+    this.#open.delete(socket);
+    this.#waiting -= connection.waiting.length;
+    connection.waiting.length = 0;
+  }
+}
+
+/** As Node matches it, which emits `checkContinue` for such a request. */
+const CONTINUE = /(?:^|\W)100-continue(?:$|\W)/i;
+
+/** Whether the client waits for `100 Continue` before it sends the body. Source: RFC 9110, section 10.1.1. */
+export function expectsContinue({ headers, httpVersion }: IncomingMessage): boolean {
+  return headers.expect !== undefined && httpVersion === '1.1' && CONTINUE.test(headers.expect);
 }

@@ -1,112 +1,125 @@
-import { createServer, type IncomingMessage, type Server } from 'node:http';
+import { lookup } from 'node:dns/promises';
+import { createServer, type RequestListener, type Server } from 'node:http';
+import Fastify, { type FastifyBaseLogger, type FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import { AbortRelay } from '../base/abort.ts';
 import { CallTally } from '../base/call-tally.ts';
-import { clientErrorHandler, refuseExpectation } from '../base/client-errors.ts';
+import type { Connections } from '../base/connections.ts';
+import { EnvdError, HttpError } from '../base/errors.ts';
 import { INTERFACE_VERSION } from '../base/version.ts';
 import { CallLog } from './calls/call-log.ts';
-import { EarlyBodies } from './calls/early-bodies.ts';
-import { FirstCalls } from './first-calls.ts';
-import { DirectResponse } from './heads.ts';
-import { listen, type Place } from './os/listen.ts';
-import { InitCalls } from './rest/init-calls.ts';
-import type { AppOptions, AppServices, CallParts, Routes } from './routes.ts';
-
-export type { AppOptions, AppServices } from './routes.ts';
+import { admitRequests } from './rest/admission.ts';
+import { sendError } from './rest/errors.ts';
+import { disableBodyParsing } from './rest/requests.ts';
+import { type AppOptions, type AppServices, registerRoutes } from './routes.ts';
+import { StreamServer } from './rpc/connect-stream.ts';
 
 // Idle timeout; longer than the 620 s of a proxy in front, so that the proxy always closes idle connections first.
 const KEEP_ALIVE_MS = 640_000;
 /** Time to send a whole head. Without this, Node takes the limit of the whole request, which is none. */
 const HEAD_LIMIT_MS = 60_000;
 const SERVER_OPTIONS = {
-  ServerResponse: DirectResponse,
   keepAliveTimeout: KEEP_ALIVE_MS,
   requestTimeout: 0,
   headersTimeout: HEAD_LIMIT_MS,
   // `requireHost` checks it: Node's own response has no body.
   requireHostHeader: false,
 };
+/** The methods of operations. */
+const METHODS = ['GET', 'HEAD', 'POST'] as const;
+/** Routes have no Fastify schemas, so that the schema compilers need not be loaded. */
+const WITHOUT_SCHEMAS = { compilersFactory: { buildValidator: refuseSchema, buildSerializer: refuseSchema } };
 
-/**
- * The HTTP server. What `FirstCalls` does not take is served by the routes (routes.ts), which are loaded for the first such
- * request or by `load`: they are more than half of what a start would cost (docs/decisions/073-routes-are-loaded-later.md).
- */
+function refuseSchema(): never {
+  throw new Error('a route has a schema');
+}
+
+/** Where to listen: at an address, or on the socket of an earlier program. */
+interface ListenAddress {
+  /** A name is looked up. */
+  readonly host: string;
+  readonly port: number;
+  /** The descriptor of a socket that is bound already; null: there is none. */
+  readonly fd: number | null;
+}
+
+/** The HTTP server with all operations: Fastify owns it, and every request takes the same way. */
 export class App {
   readonly server: Server;
-  readonly #buildRoutes: () => Promise<Routes>;
-  readonly #logger: Logger;
-  #loading: Promise<Routes> | null = null;
-  #routes: Routes | null = null;
+  readonly #fastify: FastifyInstance;
+  readonly #streams: StreamServer;
 
   constructor(services: AppServices, options: AppOptions) {
-    this.#logger = options.logger;
-    const parts = callParts(services, options);
-    const first = new FirstCalls(parts);
-    this.#buildRoutes = async () => (await import('./routes.ts')).buildRoutes(services, options, parts);
-    this.server = createServer(SERVER_OPTIONS, (request, response) => {
-      if (!first.serve(request, response)) this.#serve(request, response);
-    });
-    this.server.on('clientError', clientErrorHandler());
-    this.server.on('checkExpectation', refuseExpectation);
-    options.connections.guard(this.server);
+    const { requests, unread, shutdown, logger, connections } = options;
+    const shared = { shutdown: new AbortRelay(shutdown), requests, unread };
+    const tally = new CallTally();
+    const calls = new CallLog(logger, shared, tally, services.downloads);
+    this.#streams = new StreamServer(unread);
+    this.#fastify = createFastify(logger, connections);
+    this.server = this.#fastify.server;
+    admitRequests(this.#fastify, calls, services.guest);
+    shapeErrors(this.#fastify);
+    const parts = { tally, shared, streams: this.#streams, interfaceVersion: INTERFACE_VERSION };
+    registerRoutes(this.#fastify, services, options, parts);
   }
 
   /** Resolves when it listens. Throws the error of listen(2), or of a look-up of the address. */
-  async listen(place: Place): Promise<void> {
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
-    this.server.once('error', reject);
-    this.server.once('listening', resolve);
-    listen(this.server, place);
-    await promise;
-    this.server.off('error', reject);
-  }
-
-  /** Loads the routes. Throws what an import throws; the next call tries again. */
-  async load(): Promise<void> {
-    this.#loading ??= this.#buildRoutes();
-    try {
-      this.#routes = await this.#loading;
-    } catch (error) {
-      this.#loading = null;
-      throw error;
-    }
+  async listen({ host, port, fd }: ListenAddress): Promise<void> {
+    // Fastify would listen at each address of the name `localhost`.
+    const { address } = await lookup(host);
+    await this.#fastify.listen({ host: address, port, ...(fd !== null && { fd }) });
   }
 
   /** Drops buffers of streams that are not in flight, to keep them out of a snapshot. */
   dropBuffers(): void {
-    this.#routes?.dropBuffers();
+    this.#streams.dropBuffers();
   }
 
   /** Stops listening and ends all connections. */
   async close(): Promise<void> {
-    const { promise, resolve } = Promise.withResolvers<void>();
-    this.server.close(() => resolve());
-    this.server.closeAllConnections();
-    await promise;
-  }
-
-  #serve(request: IncomingMessage, response: DirectResponse): void {
-    if (this.#routes) this.#routes.serve(request, response);
-    else void this.#loadAndServe(request, response);
-  }
-
-  async #loadAndServe(request: IncomingMessage, response: DirectResponse): Promise<void> {
-    try {
-      await this.load();
-    } catch (error) {
-      this.#logger.error({ err: error }, 'cannot load the routes: the connection is closed');
-      response.destroy();
-      return;
-    }
-    // Its client may have gone meanwhile.
-    if (!response.destroyed) this.#serve(request, response);
+    await this.#fastify.close();
   }
 }
 
-function callParts(services: AppServices, options: AppOptions): CallParts {
-  const { requests, unread, shutdown, logger } = options;
-  const shared = { shutdown: new AbortRelay(shutdown), requests, unread, bodies: new EarlyBodies() };
-  const tally = new CallTally();
-  const calls = new CallLog(logger, shared, tally, services.downloads);
-  return { calls, tally, shared, init: new InitCalls(services.init, INTERFACE_VERSION, logger) };
+function createFastify(logger: Logger, connections: Connections): FastifyInstance {
+  // Fastify's own lines about requests are suppressed; `CallLog` writes them.
+  const level = logger.isLevelEnabled('warn') ? 'warn' : logger.level;
+  const loggerInstance: FastifyBaseLogger = logger.child({}, { level });
+  const app = Fastify({
+    loggerInstance,
+    // One logger for all requests: a child logger per request is expensive.
+    childLoggerFactory: (parent) => parent,
+    schemaController: WITHOUT_SCHEMAS,
+    frameworkErrors: (error, _request, reply) => void sendError(reply, error),
+    forceCloseConnections: true,
+    // `Connections` answers what cannot be read.
+    clientErrorHandler: () => {},
+    serverFactory: (serve) => {
+      const server = createServer(SERVER_OPTIONS);
+      connections.attach(server, serve as RequestListener);
+      return server;
+    },
+  });
+  disableBodyParsing(app);
+  return app;
+}
+
+function shapeErrors(app: FastifyInstance): void {
+  app.setErrorHandler((error, request, reply) => {
+    request.call.failure = error;
+    return sendError(reply, error);
+  });
+  app.setNotFoundHandler((request, reply) => {
+    const { method, url } = request;
+    const [path = ''] = url.split('?', 1);
+    const allowed = METHODS.filter((known) => app.hasRoute({ method: known, url: path })).join(', ');
+    if (allowed === '') {
+      return sendError(reply, new EnvdError('not_found', `no such operation: ${method} ${path}`));
+    }
+    reply.header('allow', allowed);
+    return sendError(
+      reply,
+      new HttpError(405, `method ${method} is not allowed for ${path}: use ${allowed}`),
+    );
+  });
 }

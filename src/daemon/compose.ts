@@ -5,7 +5,7 @@ import { Connections } from '../base/connections.ts';
 import { EnvdError, messageOf } from '../base/errors.ts';
 import { Transfers } from '../base/tally.ts';
 import { Unread } from '../base/unread.ts';
-import { App, type AppOptions } from './app.ts';
+import { App } from './app.ts';
 import { createRecords, createUpgrade, type HandingOver, succeed } from './compose-handover.ts';
 import { createInit } from './compose-init.ts';
 import type { Log } from './compose-log.ts';
@@ -15,6 +15,7 @@ import type { Config } from './config.ts';
 import { findCgroupMount } from './os/cgroup-mounts.ts';
 import { Lanes } from './os/lanes.ts';
 import { UserDatabase } from './os/users.ts';
+import type { AppOptions } from './routes.ts';
 import { REQUEST_LIMIT_BYTES } from './rpc/request.ts';
 import { StreamPlaces } from './rpc/stream-places.ts';
 import type { LogCollector } from './services/collector/log-collector.ts';
@@ -36,8 +37,6 @@ const LEAST_REQUEST_BYTES = 2 * REQUEST_LIMIT_BYTES.json;
 /** The composed daemon, not listening yet. */
 export interface Daemon {
   readonly app: App;
-  /** Loads what the first calls after a start do not need. Throws what an import throws. */
-  load(): Promise<void>;
   readonly upgrade: Upgrade;
   /** Thaws, ends streams, watches and the server; ends the processes or leaves them running. */
   stop(processes: 'end' | 'leave'): Promise<void>;
@@ -101,12 +100,7 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
   );
   succeed(inherited, config.stored, parts, logger);
   const ends = { ...createStop({ ...parts, app, owned }), kill: () => processes.kill() };
-  return { app, load: () => app.load(), upgrade, collector, ...ends, isHeldUp: () => lanes.isBusy };
-}
-
-/** Loads all modules that a start does not need. Throws what an import throws. */
-export async function loadRest(): Promise<void> {
-  await import('./routes.ts');
+  return { app, upgrade, collector, ...ends, isHeldUp: () => lanes.isBusy };
 }
 
 /** What bounds all clients together. */

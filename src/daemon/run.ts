@@ -7,16 +7,14 @@ import { HeldOutput } from '../base/held-output.ts';
 import { openLogOutput } from '../base/log.ts';
 import { listenError, stopOnSignals, surviveUncaught } from '../base/run.ts';
 import { INTERFACE_VERSION } from '../base/version.ts';
-import { compose, type Daemon, loadRest } from './compose.ts';
+import { compose, type Daemon } from './compose.ts';
 import { createLogQueue, type Log } from './compose-log.ts';
 import type { Config } from './config.ts';
 import { fromEarlierProgram, setChildLimits } from './os/program.ts';
-import { exitWithoutThreads, forbidCoreDumps, isBundle, protectFromOomKiller } from './os/self.ts';
+import { exitWithoutThreads, forbidCoreDumps, protectFromOomKiller } from './os/self.ts';
 import { isJournal, notifyServiceManager, type ServiceState, withPriority } from './os/systemd.ts';
 import { checkState, readState } from './services/handover/state.ts';
 
-/** How long the first calls have the event loop for themselves, in milliseconds. */
-const FIRST_CALLS_MS = 100;
 /** SIGQUIT leaves the processes running, for the replacement of the daemon. */
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT'] as const;
 
@@ -65,7 +63,6 @@ const TRIED = 3;
 
 /** Loads the whole program. Throws what an import throws, and `failed_precondition` when it cannot read the state. */
 export async function tryUpgrade(): Promise<void> {
-  await loadRest();
   checkState(TRIED);
 }
 
@@ -126,8 +123,6 @@ function attempt(action: () => void, failure: string, logger: Logger): void {
 /** `fd`: the socket of an earlier program of this process, whose processes run on if it cannot be used; or null. */
 async function listen(daemon: Daemon, config: Config, fd: number | null, logger: Logger): Promise<void> {
   try {
-    // Later its files may be replaced, or there may be no descriptor to read them.
-    if (!isBundle) await daemon.load();
     await daemon.app.listen({ port: config.port, host: config.host, fd });
   } catch (error) {
     await daemon.stop(fd === null ? 'end' : 'leave');
@@ -135,7 +130,6 @@ async function listen(daemon: Daemon, config: Config, fd: number | null, logger:
   }
   const { address, port } = daemon.app.server.address() as AddressInfo;
   logger.info({ address, port, version: config.version, interface: INTERFACE_VERSION }, 'ready');
-  setTimeout(() => void daemon.load(), FIRST_CALLS_MS).unref();
 }
 
 /** Whether this signal ends the processes or leaves them running. */

@@ -242,3 +242,78 @@ describe('malformed HTTP is refused', () => {
     expect(text).not.toContain('bad request');
   });
 });
+
+describe('Expect: 100-continue', () => {
+  const TOKEN = 'secret';
+  const UNARY = ['/process.Process/List', 'application/json', '{}'] as const;
+  let closed: TestDaemon;
+  beforeAll(async () => {
+    closed = await startDaemon();
+    const body = JSON.stringify({ accessToken: TOKEN });
+    expect((await fetch(`${closed.url}/init`, { method: 'POST', body })).status).toBe(204);
+  });
+  afterAll(() => closed[Symbol.asyncDispose]());
+
+  /** The statuses of the responses to a request whose body is sent after `100 Continue`, and never without. */
+  async function statusesOf(path: string, type: string, body: string, token: string): Promise<string[]> {
+    const socket = connect(closed.port, '127.0.0.1').setEncoding('latin1');
+    onTestFinished(() => void socket.destroy());
+    const head = [
+      `POST ${path} HTTP/1.1`,
+      ...['Host: a', 'Expect: 100-continue', 'Connection: close'],
+      `Content-Type: ${type}`,
+      `Content-Length: ${body.length}`,
+      `X-Access-Token: ${token}`,
+    ];
+    socket.write(`${head.join('\r\n')}\r\n\r\n`);
+    let text = '';
+    socket.on('data', (piece) => {
+      text += piece;
+      if (text === 'HTTP/1.1 100 Continue\r\n\r\n') socket.write(body);
+    });
+    await once(socket, 'close');
+    return Array.from(text.matchAll(/HTTP\/1\.1 (\d+) /g), ([, status = '']) => status);
+  }
+
+  const cases = () => [
+    UNARY,
+    ['/process.Process/Connect', 'application/connect+json', '\0\0\0\0\x02{}'] as const,
+    [`/files?path=${closed.scratch}/expected`, 'application/octet-stream', 'content'] as const,
+    [`/files?path=${closed.scratch}/expected`, 'multipart/form-data; boundary=b', '--b--\r\n'] as const,
+    ['/files/compose', 'application/json', '{}'] as const,
+  ];
+
+  test('is not answered before the caller is authorized', async () => {
+    // A stream's status is 200: its error is in the body.
+    for (const [path, type, body] of cases())
+      expect(await statusesOf(path, type, body, 'other'), path).toEqual([
+        path.endsWith('Connect') ? '200' : '401',
+      ]);
+  });
+
+  test('is answered before the body is read', async () => {
+    for (const [path, type, body] of cases())
+      expect(await statusesOf(path, type, body, TOKEN), path).toEqual(['100', expect.any(String)]);
+    expect(await statusesOf('/init', 'application/json', JSON.stringify({ accessToken: TOKEN }), '')).toEqual(
+      ['100', '204'],
+    );
+  });
+});
+
+test('a request that cannot be read is refused after the response to the one before it', async () => {
+  const { head, body } = await exchange('GET /metrics HTTP/1.1\r\nhost: a\r\n\r\nnonsense\r\n\r\n');
+  expect(head).toMatch(/^HTTP\/1\.1 200 OK/);
+  expect(body).toMatch(/^\{"ts".*\}HTTP\/1\.1 400 Bad Request\r\n/s);
+});
+
+test.each(['/init', '/files?path=/tmp/x', '/process.Process/List', '/none'])(
+  'another transfer coding is refused, with a query or without: %s',
+  async (path) => {
+    const query = path.includes('?') ? '&' : '?';
+    for (const each of [path, `${path}${query}x`]) {
+      const coding = 'transfer-encoding: gzip, chunked\r\nconnection: close';
+      const { head } = await exchange(`POST ${each} HTTP/1.1\r\nhost: a\r\n${coding}\r\n\r\n0\r\n\r\n`);
+      expect(head, each).toMatch(/^HTTP\/1\.1 501 /);
+    }
+  },
+);

@@ -7,13 +7,12 @@ import { Transfers } from '../../src/base/tally.ts';
 import { Unread } from '../../src/base/unread.ts';
 import { CallLog } from '../../src/daemon/calls/call-log.ts';
 import { CallScope } from '../../src/daemon/calls/call-scope.ts';
-import { EarlyBodies } from '../../src/daemon/calls/early-bodies.ts';
 import { beginCalls } from '../../src/daemon/rest/requests.ts';
 
 const GENEROUS = 64 * 1024 * 1024;
 
 export function sharedLimits(unread = new Unread(GENEROUS), shutdown = new AbortController().signal) {
-  return { shutdown: new AbortRelay(shutdown), requests: unread, unread, bodies: new EarlyBodies() };
+  return { shutdown: new AbortRelay(shutdown), requests: unread, unread };
 }
 
 /** The scope of a call that is not logged. */

@@ -6,6 +6,7 @@ import { monotonicMs } from '../../base/monotonic.ts';
 import type { Transfers } from '../../base/tally.ts';
 import { CallScope, type SharedLimits } from './call-scope.ts';
 import { identityOf } from './identity.ts';
+import { RefusalLines } from './refusal-lines.ts';
 import { membersOf } from './subject.ts';
 
 /**
@@ -21,13 +22,14 @@ const REASON_LENGTH = 300;
 
 /**
  * Logs and counts operations: one line for each, at its end, without payloads, headers and queries (which contain
- * signatures).
+ * signatures). Lines of refused calls are limited.
  */
 export class CallLog {
   readonly #logger: Logger;
   readonly #shared: SharedLimits;
   readonly #tally: CallTally;
   readonly #downloads: Transfers;
+  readonly #refusals = new RefusalLines();
 
   /** `downloads` counts downloads and the bytes sent for them, headers included, after content coding. */
   constructor(logger: Logger, shared: SharedLimits, tally: CallTally, downloads: Transfers) {
@@ -51,7 +53,10 @@ export class CallLog {
     this.#tally.add(operation, rpcCode ?? (completed ? String(status) : 'aborted'), milliseconds / 1000);
     const isUnexpected = rpcCode === undefined ? status === 500 : rpcCode === 'internal';
     const level = isUnexpected ? 'error' : levelOf(operation, status, completed);
+    const unlogged = this.#refusals.renew();
+    if (unlogged > 0) this.#logger.warn({ calls: unlogged }, 'refused calls were not logged');
     if (!this.#logger.isLevelEnabled(level)) return;
+    if (status >= 400 && status < 500 && !this.#refusals.take()) return;
     // pino leaves out undefined members; building an object without them takes longer.
     const line = {
       operation,

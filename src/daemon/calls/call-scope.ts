@@ -2,10 +2,10 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { AbortListener, AbortRelay } from '../../base/abort.ts';
 import { freeAll } from '../../base/buffers.ts';
+import { expectsContinue } from '../../base/connections.ts';
 import { EnvdError } from '../../base/errors.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
 import type { Kept, Unread } from '../../base/unread.ts';
-import type { EarlyBodies } from './early-bodies.ts';
 import type { Subject } from './subject.ts';
 
 /** What all calls share. */
@@ -15,8 +15,6 @@ export interface SharedLimits {
   readonly requests: Unread;
   /** Bounds output that clients have not read. */
   readonly unread: Unread;
-  /** Reads those that come with their heads. */
-  readonly bodies: EarlyBodies;
 }
 
 /** Smaller requests are not counted: their sum is bounded by the number of connections. */
@@ -122,6 +120,11 @@ export class CallScope implements Kept, AbortListener {
   /** Throws the reason when the call has been aborted. */
   throwIfAborted(): void {
     if (this.#aborted) throw this.#aborted.reason;
+  }
+
+  /** Sends `100 Continue` to a client that waits for it. Call it before the body is read, once the caller may send one. */
+  askForBody(): void {
+    if (expectsContinue(this.request) && !this.response.headersSent) this.response.writeContinue();
   }
 
   /** Frees these pieces of the body if the call is aborted; null: the body is complete. */

@@ -6,7 +6,7 @@ import { exhaustionOf } from '../os/errno.ts';
 const OF_THE_BODY = ['content-encoding', 'content-disposition', 'etag', 'last-modified', 'accept-ranges'];
 
 /** The status of an error, and the body in the shape of REST errors. */
-export function restErrorOf(error: unknown): { readonly code: number; readonly body: string } {
+function restErrorOf(error: unknown): { readonly code: number; readonly body: string } {
   const message = messageOf(error);
   const exhaustion = exhaustionOf(error);
   const code = statusOf(exhaustion ? new EnvdError(exhaustion, message) : error);

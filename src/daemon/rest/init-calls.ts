@@ -1,10 +1,9 @@
+import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
-import { ERROR_HEADERS } from '../../base/errors.ts';
-import type { CallScope } from '../calls/call-scope.ts';
 import type { Init, InitReport } from '../services/init/init.ts';
 import { INIT_REQUEST } from '../services/init/init-request.ts';
-import { restErrorOf } from './errors.ts';
 import { JsonBodies } from './json-bodies.ts';
+import { ignoreContentType } from './requests.ts';
 
 /** Strict, because the token is in the body: callers are not authorised before it has been read. */
 const LIMITS = {
@@ -14,57 +13,26 @@ const LIMITS = {
   containers: 512,
 };
 
-/** Without `Cache-Control`, which every response of the daemon has already. */
-const { 'cache-control': _, ...errorHeaders } = ERROR_HEADERS;
-const ERROR_HEAD = Object.entries(errorHeaders).flat();
-
 /**
- * Serves `POST /init`, called by the platform after each boot and resume: both for Fastify's route and without Fastify, which
- * such a call then neither loads nor touches. `services/init/steps.ts` authorises it.
+ * Registers `/init`, which the platform calls after each boot and resume. `services/init/steps.ts` authorises it.
+ * @param version of the interface, told in a header of each response
  */
-export class InitCalls {
-  readonly #init: Init;
-  /** The header of each response with the version of the interface. */
-  readonly version: readonly [name: string, value: string];
-  readonly #bodies = new JsonBodies(LIMITS);
-  readonly #unknown: UnknownMembers;
-
-  /** `version`: of the interface. */
-  constructor(init: Init, version: string, logger: Logger) {
-    this.#init = init;
-    this.version = ['x-envd-version', version];
-    this.#unknown = new UnknownMembers(logger);
-  }
-
-  /**
-   * Sends the response. Does not fail: `call.failure` has the reason.
-   * @param head headers of the response, names and values in turn
-   */
-  async serve(call: CallScope, head: readonly string[] = this.version): Promise<void> {
-    const { response } = call;
+export function initRoutes(app: FastifyInstance, init: Init, version: string, logger: Logger): void {
+  const bodies = new JsonBodies(LIMITS);
+  const unknown = new UnknownMembers(logger);
+  app.post('/init', { onRequest: ignoreContentType }, async ({ call }, reply) => {
+    reply.header('x-envd-version', version);
     const report: InitReport = { freezeAudit: null };
-    const headOf = () => {
-      const audit = report.freezeAudit && ['x-envd-freeze-audit', JSON.stringify(report.freezeAudit)];
-      return [...head, ...(audit ?? [])];
-    };
     try {
-      await this.#apply(call, report);
-      if (report.delivered) response.once('finish', report.delivered);
-      response.writeHead(204, headOf()).end();
-    } catch (error) {
-      call.failure = error;
-      const { code, body } = restErrorOf(error);
-      const length = ['content-length', `${Buffer.byteLength(body)}`];
-      response.writeHead(code, [...headOf(), ...ERROR_HEAD, ...length]).end(body);
+      const body = (await bodies.read(call)) ?? {};
+      await init.apply(INIT_REQUEST.read(body, ''), report, call);
+      unknown.note(Object.keys(body));
+    } finally {
+      if (report.freezeAudit) reply.header('x-envd-freeze-audit', JSON.stringify(report.freezeAudit));
     }
-  }
-
-  async #apply(call: CallScope, report: InitReport): Promise<void> {
-    const body = (await this.#bodies.read(call.request, call.response)) ?? {};
-    const wanted = INIT_REQUEST.read(body, '');
-    await this.#init.apply(wanted, report, call);
-    this.#unknown.note(Object.keys(body));
-  }
+    if (report.delivered) reply.raw.once('finish', report.delivered);
+    return reply.code(204).send();
+  });
 }
 
 const MEMBERS = Object.keys(INIT_REQUEST.schema.properties ?? {});

@@ -1,7 +1,7 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingMessage } from 'node:http';
 import { EnvdError, HttpError } from '../../base/errors.ts';
-import { EarlyBodies } from '../calls/early-bodies.ts';
-import { type JsonLimits, JsonScanner, mayExceed } from './json-scanner.ts';
+import type { CallScope } from '../calls/call-scope.ts';
+import { type JsonLimits, JsonScanner } from './json-scanner.ts';
 import { endUnlessComplete } from './requests.ts';
 
 /** Maximum number of bodies in flight. */
@@ -16,7 +16,6 @@ const LINGER = { milliseconds: 1000, bytes: 16 * 1024 * 1024 };
  */
 export class JsonBodies {
   readonly #limits: JsonLimits;
-  readonly #early = new EarlyBodies();
   /** A function for each body in flight that refuses it, the oldest first. */
   readonly #open = new Set<(reason: HttpError) => void>();
 
@@ -25,21 +24,17 @@ export class JsonBodies {
   }
 
   /**
-   * Parses the body of `request`, whatever its content type; undefined when it is empty. Throws `invalid_argument` when it
+   * Parses the body of a call's request, whatever its content type; undefined when it is empty. Throws `invalid_argument` when it
    * is not JSON, errors with status 413, 408 or 503 when a limit is reached, and `aborted` when the client disconnects.
    */
-  async read(request: IncomingMessage, response: ServerResponse): Promise<unknown> {
+  async read(call: CallScope): Promise<unknown> {
+    const { request, response } = call;
+    call.askForBody();
     try {
-      const early = await this.#early.read(request);
-      return parse(early === null ? await this.#receive(request) : this.#textOf(early));
+      return parse(await this.#receive(request));
     } finally {
       if (!request.complete) endUnlessComplete(request, response, LINGER);
     }
-  }
-
-  #textOf(body: Buffer): string {
-    if (mayExceed(this.#limits, body.length)) new JsonScanner(this.#limits).add(body);
-    return body.toString();
   }
 
   #receive(request: IncomingMessage): Promise<string> {

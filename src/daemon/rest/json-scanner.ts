@@ -16,11 +16,6 @@ export interface JsonLimits {
 const [QUOTE, BACKSLASH, COLON, COMMA, OPEN_OBJECT, CLOSE_OBJECT, OPEN_ARRAY, CLOSE_ARRAY] =
   Buffer.from('"\\:,{}[]');
 
-/** Whether a JSON text of this many bytes may exceed a limit: each object and array has two of them. */
-export function mayExceed({ bytes, containers }: JsonLimits, length: number): boolean {
-  return length > Math.min(bytes, 2 * containers);
-}
-
 /** Checks the limits of a JSON text while it is received, before it is parsed. The text may be invalid. */
 export class JsonScanner {
   readonly #limits: JsonLimits;

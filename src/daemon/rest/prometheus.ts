@@ -98,7 +98,7 @@ function addCalls(page: Page, telemetry: Telemetry): void {
   page.gauge('envd_connections', 'Open connections.', connections.open);
   page.counter(
     'envd_connections_limited_total',
-    'Connections ended by --max-connections.',
+    'Connections ended by --max-connections, or because too many requests waited.',
     by('action', { ...connections.counts }),
   );
   page.gauge('envd_unread_bytes', 'Kept for slow readers.', unread.sum);

@@ -91,6 +91,7 @@ async function* translated<T>(messages: AsyncIterable<T>, call: NodeCall | null)
 /** Serves the other protocols and encodings by connect-node. */
 export async function serveByConnectNode(scope: CallScope, handler: UniversalHandler): Promise<void> {
   const { request, response, shared } = scope;
+  scope.askForBody();
   const call = new NodeCall(scope);
   const values = createContextValues().set(NODE_CALL, call);
   try {

@@ -86,6 +86,7 @@ export class StreamServer {
     const { call, codec } = exchange;
     const { response } = call;
     const type = `application/connect+${codec === 'json' ? 'json' : 'proto'}`;
+    call.askForBody();
     response.writeHead(200, ['content-type', type, 'connect-accept-encoding', 'gzip']);
     const sending = new Sending(response, this.#unread);
     const error = await this.#pump(stream, exchange, sending).then(

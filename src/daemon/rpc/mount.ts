@@ -14,7 +14,7 @@ import type { Rpc, StreamRoute } from './router.ts';
 import type { StreamPlaces } from './stream-places.ts';
 import type { Encoding } from './unary-answer.ts';
 
-export const PROTOCOL_VERSION = '1';
+const PROTOCOL_VERSION = '1';
 /** Content types of RPCs over HTTP/1.1, those of Connect first; each call accepts some of them. */
 const CONTENT_TYPES = [
   ...['application/json', 'application/proto', 'application/connect+json', 'application/connect+proto'],
@@ -22,8 +22,8 @@ const CONTENT_TYPES = [
 ];
 
 /**
- * Mounts the RPCs inside Fastify, so that its hooks (authorisation, CORS, log) apply to them as to REST. Requests in the
- * Connect protocol are served directly, all others by connect-node.
+ * Mounts the RPCs inside Fastify, after the steps that every request passes. Requests in the Connect protocol are served
+ * directly, all others by connect-node, with the same handlers.
  */
 export function mountConnect(
   app: FastifyInstance,
@@ -32,15 +32,7 @@ export function mountConnect(
   places: StreamPlaces,
 ): void {
   app.register((scope, _options, done) => {
-    scope.addHook('onRequest', async (request) => requireProtocolVersion(request));
-    const types = new Map<string, readonly string[]>();
-    scope.setErrorHandler((error, request, reply) => {
-      const { url = '' } = request.routeOptions;
-      // Fastify's error for a malformed content type.
-      if (error instanceof Error && 'statusCode' in error && error.statusCode === 415)
-        return refuseType(request, reply, types.get(url) ?? []);
-      return refuse(error, request, reply);
-    });
+    scope.setErrorHandler(refuse);
     const router = createConnectRouter({
       acceptCompression: COMPRESSIONS,
       shutdownSignal: shared.shutdown.signal,
@@ -51,19 +43,20 @@ export function mountConnect(
     const unary = new Map(rpc.unary.map((call) => [call.path, call]));
     for (const handler of router.handlers) {
       const path = handler.requestPath;
-      const accepted = CONTENT_TYPES.filter((type) => handler.supportedContentType(type));
-      types.set(path, accepted);
       const routes = {
         stream: streams.get(path) ?? null,
         unary: unary.get(path) ?? null,
         handler,
-        accepted,
+        accepted: CONTENT_TYPES.filter((type) => handler.supportedContentType(type)),
       };
       const isStream = handler.method.methodKind !== 'unary';
-      scope.post(path, (request, reply) => {
-        if (isStream && !places.take(reply.raw)) return refuse(places.error(), request, reply);
-        return serveOrDestroy(request, reply, routes);
-      });
+      // The last hook takes the response over: Fastify neither reads the body nor looks at its type.
+      const onRequest = (request: FastifyRequest, reply: FastifyReply) => {
+        requireProtocolVersion(request);
+        if (isStream && !places.take(reply.raw)) throw places.error();
+        void serveOrDestroy(request, reply, routes);
+      };
+      scope.post(path, { onRequest }, () => {});
     }
     done();
   });
@@ -120,7 +113,7 @@ async function serve(
 }
 
 /** The compression of the response, or null. */
-export function encodingOf(headers: IncomingHttpHeaders): Encoding | null {
+function encodingOf(headers: IncomingHttpHeaders): Encoding | null {
   const accepted = headers['accept-encoding'];
   if (accepted === undefined) return null;
   const { response } = compressionNegotiate(COMPRESSIONS, null, accepted, 'accept-encoding');

@@ -79,14 +79,9 @@ const PIECE_BYTES = 256;
  * Reads the whole body; `call` counts the bytes of a large one, and frees them when it is aborted. Throws the reason of the abort,
  * `resource_exhausted` when the body is larger than `limit`, `aborted` when the client disconnects.
  */
-export async function readBody(call: CallScope, limit: number): Promise<Buffer> {
-  const body = await call.shared.bodies.read(call.request);
-  call.throwIfAborted();
-  return body ?? receiveBody(call, limit);
-}
-
-function receiveBody(call: CallScope, limit: number): Promise<Buffer> {
+export function readBody(call: CallScope, limit: number): Promise<Buffer> {
   const { request } = call;
+  call.askForBody();
   const { promise, resolve, reject } = call.pending<Buffer>();
   const pieces: Buffer[] = [];
   let length = 0;

@@ -1,8 +1,8 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { clientErrorHandler, hostFault, refuseExpectation } from '../../base/client-errors.ts';
-import { Connections } from '../../base/connections.ts';
+import { hostFault } from '../../base/client-errors.ts';
+import { Connections, expectsContinue } from '../../base/connections.ts';
 import { refuse, type Told } from './answers.ts';
 import { requestFrom, upgradeFrom } from './downstream.ts';
 import { Drain } from './drain.ts';
@@ -76,10 +76,7 @@ export class Front {
     });
     this.#context.follow(this.server);
     const connections = new Connections(maxConnections);
-    connections.guard(this.server);
-    this.server.on('request', (request, response) => this.#onRequest(request, response));
-    this.server.on('clientError', clientErrorHandler());
-    this.server.on('checkExpectation', refuseExpectation);
+    connections.attach(this.server, (request, response) => this.#onRequest(request, response));
     this.server.on('upgrade', (request, stream, head) => {
       const socket = stream as Socket;
       connections.keep(socket);
@@ -93,8 +90,12 @@ export class Front {
     this.drain.mark(request);
     const fault = hostFault(request);
     if (this.drain.isActive || fault !== null) response.shouldKeepAlive = false;
-    if (fault !== null) refuse(response, { code: 400, message: fault });
-    else this.#handler.request(request, response);
+    if (fault !== null) {
+      refuse(response, { code: 400, message: fault });
+      return;
+    }
+    if (expectsContinue(request)) response.writeContinue();
+    this.#handler.request(request, response);
   }
 
   /** From now on `handler` answers; before, every request is refused with 503. */

@@ -1,14 +1,12 @@
 // What a resume costs a Node program that does the least for the calls that frames.ts makes: `GET /health`, `POST /init`,
 // `POST /start`, a shell command whose output is the answer. `POST /collapse` prepares a pause as the daemon does, but for
-// the huge pages: it collects garbage, ends V8's compilers, and rehearses those calls. `GET /pid`, `GET /census`: what
+// the huge pages: it collects garbage. `GET /pid`, `GET /census`: what
 // frames.ts asks for. Runs in the guest, in place of the daemon.
 import { spawn } from 'node:child_process';
 import { createReadStream } from 'node:fs';
-import { Agent, createServer, request } from 'node:http';
-import { setFlagsFromString } from 'node:v8';
+import { createServer } from 'node:http';
 
 const PORT = 49983;
-const ROUNDS = 30;
 let settings = {};
 
 async function bodyOf(stream) {
@@ -23,28 +21,6 @@ function start(command, response) {
   child.on('close', (code) => response.end(`\n${code}`));
 }
 
-function call(agent, method, path, body) {
-  return new Promise((resolve, reject) => {
-    const sent = request({ port: PORT, host: '127.0.0.1', method, path, agent }, (answer) =>
-      answer.on('end', resolve).resume(),
-    );
-    sent.on('error', reject).end(body);
-  });
-}
-
-async function collapse() {
-  for (const compiler of ['maglev', 'turbofan', 'sparkplug']) setFlagsFromString(`--no-${compiler}`);
-  globalThis.gc({ type: 'major', execution: 'sync', flavor: 'last-resort' });
-  for (let round = 0; round < ROUNDS; round++) {
-    const agent = new Agent({ keepAlive: true, maxSockets: 1 });
-    await call(agent, 'GET', '/health');
-    await call(agent, 'POST', '/init', JSON.stringify({ accessToken: 'secret', timestamp: new Date() }));
-    await call(agent, 'POST', '/start', 'true');
-    agent.destroy();
-  }
-  globalThis.gc({ type: 'major', execution: 'sync', flavor: 'regular' });
-}
-
 async function serve(request, response) {
   const { method, url } = request;
   if (url === '/census') return void createReadStream('/run/census').pipe(response);
@@ -53,7 +29,7 @@ async function serve(request, response) {
   const body = await bodyOf(request);
   if (url === '/start') return start(body, response);
   if (url === '/init') settings = JSON.parse(body);
-  else await collapse();
+  else globalThis.gc({ type: 'major', execution: 'sync', flavor: 'regular' });
   response.writeHead(204, { 'x-settings': Object.keys(settings).length }).end();
 }
 

@@ -7,7 +7,12 @@ import { clientErrorHandler } from '../../../src/base/client-errors.ts';
 test('a header that takes too long is 408', async () => {
   const server = createServer({ headersTimeout: 50, connectionsCheckingInterval: 10 });
   onTestFinished(() => void server.close());
-  server.on('clientError', clientErrorHandler()).listen(0, '127.0.0.1');
+  server
+    .on(
+      'clientError',
+      clientErrorHandler(() => null),
+    )
+    .listen(0, '127.0.0.1');
   await once(server, 'listening');
   const socket = connect((server.address() as AddressInfo).port, '127.0.0.1').setEncoding('utf8');
   onTestFinished(() => void socket.destroy());
@@ -25,7 +30,12 @@ test('a header that takes too long is 408', async () => {
 test('a client that does not read the response is disconnected, and gets no second response', async () => {
   const server = createServer();
   onTestFinished(() => void server.close());
-  server.on('clientError', clientErrorHandler()).listen(0, '127.0.0.1');
+  server
+    .on(
+      'clientError',
+      clientErrorHandler(() => null),
+    )
+    .listen(0, '127.0.0.1');
   await once(server, 'listening');
   const socket = connect({ port: (server.address() as AddressInfo).port, allowHalfOpen: true });
   socket.on('error', () => {});

@@ -77,6 +77,7 @@ function uploadRoute(app: FastifyInstance, files: FileServices): void {
       // Otherwise each part of a form names its own.
       if (path !== '') request.call.subject = { path: target };
       const signal = request.call.transfer(UPLOAD_BYTES);
+      request.call.askForBody();
       if (isArchive(request))
         return await receiveArchive(reply, path, (source) => files.unpack(target, user, source, signal));
       const options = {
@@ -92,8 +93,8 @@ function uploadRoute(app: FastifyInstance, files: FileServices): void {
 
 function composeRoute(app: FastifyInstance, files: FileServices): void {
   const bodies = new JsonBodies(COMPOSE_LIMITS);
-  app.post('/files/compose', { onRequest: ignoreContentType }, async (request, reply) => {
-    const body = await bodies.read(request.raw, reply.raw);
+  app.post('/files/compose', { onRequest: ignoreContentType }, async (request) => {
+    const body = await bodies.read(request.call);
     const { source_paths: sourcePaths, destination, username } = COMPOSE_REQUEST.read(body, '');
     return files.compose(username ?? '', { sourcePaths, destination });
   });

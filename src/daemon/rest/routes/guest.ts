@@ -6,11 +6,9 @@ import type { Health } from '../../services/guest/health.ts';
 import type { MetricsReader } from '../../services/guest/metrics.ts';
 import type { Forwards } from '../../services/ports/forwards.ts';
 import { hasAccess, UNAUTHORIZED } from '../auth.ts';
-import type { InitCalls } from '../init-calls.ts';
 import type { TextFormat } from '../metrics-page.ts';
 import type { Exporter, Telemetry } from '../prometheus.ts';
 import { HEALTH_QUERY } from '../queries.ts';
-import { ignoreContentType } from '../requests.ts';
 
 /** Registers `/health`, which needs no token; with the query parameter `verbose`, whatever its value, it does. */
 export function healthRoutes(app: FastifyInstance, health: Health, guest: Guest): void {
@@ -29,16 +27,6 @@ export function envsRoutes(app: FastifyInstance, guest: Guest): void {
 /** Registers `/ports`: the localhost listeners that are reachable at the guest's address. */
 export function portsRoutes(app: FastifyInstance, forwards: Forwards): void {
   app.get('/ports', () => ({ address: forwards.address, ports: forwards.list() }));
-}
-
-/** Registers `/init`. */
-export function initRoutes(app: FastifyInstance, init: InitCalls): void {
-  app.post('/init', { onRequest: ignoreContentType }, async (request, reply) => {
-    reply.hijack();
-    // Those that hooks have set.
-    reply.raw.setHeaders(new Map(Object.entries(reply.getHeaders() as Record<string, string>)));
-    await init.serve(request.call);
-  });
 }
 
 const JSON_TYPE = 'application/json';

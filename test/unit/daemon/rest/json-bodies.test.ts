@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import { JsonBodies } from '../../../../src/daemon/rest/json-bodies.ts';
+import { callOf } from '../../../support/calls.ts';
 import { connectTo } from '../../../support/served.ts';
 
 const LIMITS = { bytes: 1000, large: null, containers: 3 };
@@ -9,7 +10,7 @@ async function read(body: string, isGone = false): Promise<unknown> {
   const bodies = new JsonBodies(LIMITS);
   const { promise, resolve } = Promise.withResolvers<unknown>();
   const client = await connectTo((request, response) => {
-    const reading = bodies.read(request, response);
+    const reading = bodies.read(callOf(request, response));
     if (isGone) request.destroy();
     resolve(reading.catch((error: unknown) => error));
   });

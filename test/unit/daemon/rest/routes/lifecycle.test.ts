@@ -2,9 +2,9 @@ import Fastify, { type FastifyInstance } from 'fastify';
 import pino from 'pino';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { sendError } from '../../../../../src/daemon/rest/errors.ts';
-import { InitCalls } from '../../../../../src/daemon/rest/init-calls.ts';
+import { initRoutes } from '../../../../../src/daemon/rest/init-calls.ts';
 import { disableBodyParsing } from '../../../../../src/daemon/rest/requests.ts';
-import { envsRoutes, healthRoutes, initRoutes } from '../../../../../src/daemon/rest/routes/guest.ts';
+import { envsRoutes, healthRoutes } from '../../../../../src/daemon/rest/routes/guest.ts';
 import type { FreezeAudit } from '../../../../../src/daemon/services/freeze/sweep.ts';
 import type { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
 import { Health } from '../../../../../src/daemon/services/guest/health.ts';
@@ -41,7 +41,7 @@ function setUp(audit: FreezeAudit | null = null): { app: FastifyInstance; guest:
   healthRoutes(app, health, guest);
   envsRoutes(app, guest);
   const logger = pino({ enabled: false });
-  initRoutes(app, new InitCalls(new Init(initSteps(dependencies)), '1.2.3', logger));
+  initRoutes(app, new Init(initSteps(dependencies)), '1.2.3', logger);
   return { app, guest };
 }
 
