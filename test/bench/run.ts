@@ -37,6 +37,10 @@ const BENCHES: Readonly<Record<string, Bench>> = {
   leaks: { what: 'what 10,000 processes leave behind, and a slow reader takes', flags: COLLECTS },
   lines: { what: 'lines a second of programs that write each on its own', flags: COLLECTS },
   'list-dir': { what: 'ListDir and Stat beside find', packages: 'bench' },
+  pause: {
+    what: 'the time of each step of a pause, idle and after work (npm run build first)',
+    args: '[SHARE OF A DAY] [PAUSES]',
+  },
   ports: { what: 'a forwarded localhost listener beside a direct connection', args: '[MIB] [ROUNDS]' },
   'ports-idle': {
     what: 'an idle daemon that looks for localhost listeners beside one that does not',

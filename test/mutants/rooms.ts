@@ -49,7 +49,7 @@ const ROOMS: readonly Room[] = [
   ),
   room('src/daemon/services/guest/', '7', 'daemon/{health,metrics}*'),
   room('src/daemon/rest/', '1 2 5.1 5.2 5.4 7', 'daemon/{http,bad-input,server,openapi,metrics,log}.test.ts'),
-  room('src/daemon/rpc/', '1 2 4 6', 'daemon/{unary,http,direct-calls,bad-input}.test.ts', 'attack/bodies*'),
+  room('src/daemon/rpc/', '1 2 4 6', 'daemon/{unary,http,bad-input}.test.ts', 'attack/bodies*'),
   room(
     'src/daemon/os/',
     '3 4 5.1 5.2 5.3 6 7',
