@@ -193,11 +193,6 @@ async function stateOf(parts: HandingOver, listener: number): Promise<Handover> 
     name,
     descriptor: forNextProgram(descriptor),
   }));
-  const kept = parts.ports.handOver();
-  const steering = kept && {
-    listeners: forNextProgram(kept.listeners),
-    marks: forNextProgram(kept.marks),
-  };
   return {
     ...settingsOf(parts),
     listener,
@@ -205,7 +200,6 @@ async function stateOf(parts: HandingOver, listener: number): Promise<Handover> 
     limits: childLimits(),
     processes,
     records,
-    steering,
   };
 }
 

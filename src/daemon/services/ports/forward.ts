@@ -1,7 +1,6 @@
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { Relay, type RelayPipes } from '../../os/relay.ts';
 import { resetSocket } from '../../os/socket-handle.ts';
-import type { Steering } from '../../os/steering.ts';
 
 /** The most connections of all forwards together. */
 const MOST_CONNECTIONS = 2000;
@@ -58,24 +57,14 @@ export class Forward implements Disposable {
   readonly #places: ForwardPlaces;
   readonly #pipes: RelayPipes;
   readonly #clients = new Set<Socket>();
-  readonly #steering: Steering | null;
-  #host = '';
 
-  /** `steering`: null when all connections go through the daemon. */
-  constructor(listener: Listener, places: ForwardPlaces, pipes: RelayPipes, steering: Steering | null) {
+  constructor(listener: Listener, places: ForwardPlaces, pipes: RelayPipes) {
     this.listener = listener;
     this.#places = places;
     this.#pipes = pipes;
-    // The kernel gives a connection of IPv4 to a socket of IPv4 only.
-    this.#steering = listener.target === '127.0.0.1' ? steering : null;
     // Node reads from no socket.
     const options = { allowHalfOpen: true, noDelay: true, pauseOnConnect: true };
     this.#server = createServer(options, (client) => this.#accept(client));
-  }
-
-  /** Whether new connections go to the listener without passing through the daemon. */
-  get isSteered(): boolean {
-    return this.#steering?.hasListener(this.listener.port) ?? false;
   }
 
   get connections(): number {
@@ -83,8 +72,7 @@ export class Forward implements Disposable {
   }
 
   /**
-   * Listens on the port, for connections that are not steered. Throws EADDRINUSE when somebody else listens there,
-   * EADDRNOTAVAIL without the address.
+   * Listens on the port. Throws EADDRINUSE when somebody else listens there, EADDRNOTAVAIL without the address.
    */
   async listen(host: string): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
@@ -92,13 +80,10 @@ export class Forward implements Disposable {
     this.#server.on('error', reject);
     this.#server.listen({ port: this.listener.port, host, backlog: BACKLOG }, resolve).unref();
     await promise;
-    this.#host = host;
-    this.#steering?.add(host, this.listener.port);
   }
 
   /** Stops listening; connections go on until they end. */
   close(): void {
-    this.#steering?.remove(this.#host, this.listener.port);
     this.#server.close();
   }
 

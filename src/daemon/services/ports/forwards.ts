@@ -2,7 +2,6 @@ import { debug } from '../../../base/debug.ts';
 import { Repeated } from '../../../base/repeated.ts';
 import { eachListeningSocket, type ListeningSockets } from '../../os/listening-sockets.ts';
 import { RelayPipes } from '../../os/relay.ts';
-import type { Steering, SteeringState } from '../../os/steering.ts';
 import { Forward, ForwardPlaces, type Listener } from './forward.ts';
 import { fairShares } from './shares.ts';
 
@@ -22,10 +21,6 @@ const MAX_NAMED = 16;
 export interface ForwardsOptions {
   /** Most ports that are forwarded at the same time. */
   readonly maxPorts: number;
-  /** null: all connections go through the daemon. */
-  readonly steering: Steering | null;
-  /** Why `steering` is null. */
-  readonly steeringObstacle: string | null;
   /** Reads the listening sockets, with those at `address`. */
   read(address: string): Promise<ListeningSockets>;
   /** The guest's IPv4 address to listen on; null: there is none. */
@@ -42,9 +37,7 @@ export interface ForwardsOptions {
 
 /** A forwarded port. */
 export interface ForwardedPort extends Pick<Listener, 'port' | 'target'> {
-  /** Whether the kernel gives new connections to the listener. */
-  readonly steered: boolean;
-  /** Connections that go through the daemon now. */
+  /** Connections that are open now. */
   readonly connections: number;
 }
 
@@ -76,21 +69,6 @@ export class Forwards implements Disposable {
     return this.#address;
   }
 
-  /** Why connections are not steered, or null. */
-  get steeringObstacle(): string | null {
-    return this.#options.steeringObstacle;
-  }
-
-  /** For a later program of this process; descriptors stay this object's. */
-  handOver(): SteeringState | undefined {
-    return this.#options.steering?.handOver();
-  }
-
-  /** The number of connections that were steered. */
-  get steered(): number {
-    return this.#options.steering?.accepted ?? 0;
-  }
-
   /** The number of forwarded ports. */
   get size(): number {
     return this.#forwards.size;
@@ -98,8 +76,8 @@ export class Forwards implements Disposable {
 
   list(): ForwardedPort[] {
     const ports = [...this.#forwards.values()].map((forward) => {
-      const { listener, isSteered, connections } = forward;
-      return { port: listener.port, target: listener.target, steered: isSteered, connections };
+      const { listener, connections } = forward;
+      return { port: listener.port, target: listener.target, connections };
     });
     return ports.sort((a, b) => a.port - b.port);
   }
@@ -129,7 +107,6 @@ export class Forwards implements Disposable {
     for (const forward of this.#forwards.values()) forward[Symbol.dispose]();
     this.#forwards.clear();
     this.#pipes[Symbol.dispose]();
-    this.#options.steering?.[Symbol.dispose]();
   }
 
   async #update(): Promise<void> {
@@ -206,7 +183,7 @@ export class Forwards implements Disposable {
   async #open(listeners: readonly Listener[], address: string): Promise<number[]> {
     const opening = listeners.map(async (listener) => {
       const { port } = listener;
-      const forward = new Forward(listener, this.places, this.#pipes, this.#options.steering);
+      const forward = new Forward(listener, this.places, this.#pipes);
       this.#forwards.set(port, forward);
       try {
         await forward.listen(address);

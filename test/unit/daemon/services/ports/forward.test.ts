@@ -10,7 +10,7 @@ test('its end resets the connections that it forwards', async () => {
   const { port } = server.address() as AddressInfo;
   const places = new ForwardPlaces();
   using pipes = new RelayPipes();
-  const forward = new Forward({ port, target: '127.0.0.1', uid: 0 }, places, pipes, null);
+  const forward = new Forward({ port, target: '127.0.0.1', uid: 0 }, places, pipes);
   await forward.listen('127.0.0.2');
   const client = connect(port, '127.0.0.2');
   await once(client, 'data');

@@ -7,7 +7,6 @@ const INTERVAL_MS = 700;
 function forwards(address: () => Promise<string | null>) {
   const state = { isPaused: false, looks: 0, forwards: null as unknown as Forwards };
   state.forwards = new Forwards({
-    ...{ steering: null, steeringObstacle: null },
     read: async () => {
       state.looks++;
       return new Set();
