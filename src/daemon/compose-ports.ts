@@ -4,7 +4,8 @@ import { messageOf } from '../base/errors.ts';
 import type { Config } from './config.ts';
 import { addressOfDefaultRoute } from './os/default-route.ts';
 import { readListeningSockets } from './os/listening-sockets.ts';
-import { Forwards } from './services/ports/forwards.ts';
+import { fromEarlierProgram } from './os/program.ts';
+import { Forwards, type ForwardsState } from './services/ports/forwards.ts';
 
 /** What forwards need to know of pauses. */
 interface ForwardsPause {
@@ -12,15 +13,17 @@ interface ForwardsPause {
 }
 
 /**
- * Creates the forwards of localhost listeners. `ownPort`: the daemon's; null while it does not listen.
+ * Creates the forwards of localhost listeners. `ownPort`: the daemon's; null while it does not listen. `earlier`: what an
+ * earlier program of this process has handed over.
  */
 export function createForwards(
   config: Config,
   logger: Logger,
   { freezer }: ForwardsPause,
   ownPort: () => number | null,
+  earlier: ForwardsState | undefined,
 ): Forwards {
-  const forwards = new Forwards({
+  return new Forwards({
     maxPorts: config.maxForwards,
     read: readListeningSockets,
     address: addressSource(config),
@@ -28,9 +31,20 @@ export function createForwards(
     // Before the daemon has its own port, a process could be taken for it.
     isPaused: () => freezer.active || ownPort() === null,
     onChange: (change) => logger.info(change, 'localhost listeners are forwarded'),
+    onLatecomers: (refused) =>
+      logger.warn({ refused }, 'another user listens at the same port: it stays forwarded to the first one'),
     onFailure: (error) => logger.warn({ reason: messageOf(error) }, 'cannot forward localhost listeners'),
+    earlier: earlier && renumberedForwards(earlier, fromEarlierProgram),
   });
-  return forwards;
+}
+
+/** The same forwards with other numbers of their descriptors. */
+export function renumberedForwards(
+  state: ForwardsState,
+  renumber: (descriptor: number) => number,
+): ForwardsState {
+  const forwards = state.forwards.map((one) => ({ ...one, descriptor: renumber(one.descriptor) }));
+  return { ...state, forwards };
 }
 
 /** Why localhost listeners are not forwarded, or null. */

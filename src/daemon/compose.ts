@@ -82,7 +82,9 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
   const polled = owned.use(new PolledWatches(watcher));
   const { init, volumes, metadata, collector } = createInit(config, { guest, lanes, logger, log, ...pause });
   owned.use(metadata);
-  const ports = owned.use(createForwards(config, logger, pause, () => portOf(app.server)));
+  const ports = owned.use(
+    createForwards(config, logger, pause, () => portOf(app.server), inherited?.forwards),
+  );
   const parts = { ...pause, ...aborts, guest, init, volumes, watcher, polled, processes, records, ports };
   const upgrade = createUpgrade(config, logger, () => ({ ...parts, app }));
   const services = { cgroups, entries, upgrade };

@@ -5,6 +5,7 @@ import { contentOf, fileWith } from '../../os/shared-memory.ts';
 import type { StoredDescriptor } from '../../os/systemd.ts';
 import type { GuestState } from '../guest/guest.ts';
 import type { VolumeState } from '../init/volumes.ts';
+import type { ForwardsState } from '../ports/forwards.ts';
 import type { ProcessesState } from '../process/take-over.ts';
 import type { WatchState } from '../watch/polled.ts';
 
@@ -34,6 +35,8 @@ export interface Handover {
   readonly limits: ChildLimits;
   /** Where the records for a crash are, see `RecordStore`; earlier versions have none. */
   readonly records?: readonly StoredDescriptor[];
+  /** Earlier versions have none. */
+  readonly forwards?: ForwardsState;
 }
 
 /** Writes a state to a file in memory; returns its descriptor. Without `handover`: only its version, for a trial. */

@@ -1,6 +1,6 @@
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { Relay, type RelayPipes } from '../../os/relay.ts';
-import { resetSocket } from '../../os/socket-handle.ts';
+import { listenerOf, resetSocket } from '../../os/socket-handle.ts';
 
 /** The most connections of all forwards together. */
 const MOST_CONNECTIONS = 2000;
@@ -72,14 +72,26 @@ export class Forward implements Disposable {
   }
 
   /**
-   * Listens on the port. Throws EADDRINUSE when somebody else listens there, EADDRNOTAVAIL without the address.
+   * Listens on the port of an address, or on a socket that already does. Throws EADDRINUSE when somebody else listens there,
+   * EADDRNOTAVAIL without the address.
    */
-  async listen(host: string): Promise<void> {
+  async listen(
+    at: { readonly host: string; readonly port: number } | { readonly fd: number },
+  ): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     // Later errors, of accept(2), end one connection and not the forward.
     this.#server.on('error', reject);
-    this.#server.listen({ port: this.listener.port, host, backlog: BACKLOG }, resolve).unref();
+    this.#server.listen({ ...at, backlog: BACKLOG }, resolve).unref();
     await promise;
+  }
+
+  get isListening(): boolean {
+    return this.#server.listening;
+  }
+
+  /** The descriptor of the listening socket, which stays this object's. */
+  get descriptor(): number {
+    return listenerOf(this.#server);
   }
 
   /** Stops listening; connections go on until they end. */

@@ -1,8 +1,10 @@
+import { closeSync } from 'node:fs';
 import { debug } from '../../../base/debug.ts';
 import { Repeated } from '../../../base/repeated.ts';
 import { eachListeningSocket, type ListeningSockets } from '../../os/listening-sockets.ts';
 import { RelayPipes } from '../../os/relay.ts';
 import { Forward, ForwardPlaces, type Listener } from './forward.ts';
+import { isSameListener, type Latecomer, PortOwners } from './port-owners.ts';
 import { fairShares } from './shares.ts';
 
 /** How often the listening sockets are read, in milliseconds. */
@@ -31,8 +33,18 @@ export interface ForwardsOptions {
   isPaused(): boolean;
   /** Called with the ports that were added and removed. */
   onChange(change: { readonly opened: readonly number[]; readonly closed: readonly number[] }): void;
+  /** Called with listeners that are not forwarded because another user's has their port. */
+  onLatecomers(latecomers: readonly Latecomer[]): void;
   /** Called with the first error of a series. */
   onFailure(error: unknown): void;
+  /** What an earlier program of this process has handed over; its descriptors become this object's. */
+  readonly earlier?: ForwardsState | undefined;
+}
+
+/** The forwards at an address, with the descriptors of their listening sockets. */
+export interface ForwardsState {
+  readonly address: string | null;
+  readonly forwards: readonly (Listener & { readonly descriptor: number })[];
 }
 
 /** A forwarded port. */
@@ -51,6 +63,9 @@ export class Forwards implements Disposable {
   readonly #pipes = new RelayPipes();
   readonly #looking: Repeated;
   readonly #forwards = new Map<number, Forward>();
+  readonly #owners: PortOwners;
+  /** Sockets of an earlier program that listen on the port at `#address`, until a forward of this one goes on with it. */
+  readonly #inherited = new Map<number, number>();
   /** Ports that could not be listened on: taken by somebody else, or refused. */
   readonly #failed = new Set<number>();
   #address: string | null = null;
@@ -60,6 +75,10 @@ export class Forwards implements Disposable {
 
   constructor(options: ForwardsOptions) {
     this.#options = options;
+    const { address = null, forwards = [] } = options.earlier ?? {};
+    this.#address = address;
+    this.#owners = new PortOwners(forwards);
+    for (const { port, descriptor } of forwards) this.#inherited.set(port, descriptor);
     // Waits first: the daemon is still starting.
     this.#looking = new Repeated(INTERVAL_MS, () => this.look());
   }
@@ -72,6 +91,15 @@ export class Forwards implements Disposable {
   /** The number of forwarded ports. */
   get size(): number {
     return this.#forwards.size;
+  }
+
+  /** For a later program of this process; descriptors stay this object's. */
+  handOver(): ForwardsState {
+    const forwards = [...this.#forwards.values()].filter(({ isListening }) => isListening);
+    return {
+      address: this.#address,
+      forwards: forwards.map(({ listener, descriptor }) => ({ ...listener, descriptor })),
+    };
   }
 
   list(): ForwardedPort[] {
@@ -106,6 +134,7 @@ export class Forwards implements Disposable {
     this.#looking[Symbol.dispose]();
     for (const forward of this.#forwards.values()) forward[Symbol.dispose]();
     this.#forwards.clear();
+    this.#closeInherited();
     this.#pipes[Symbol.dispose]();
   }
 
@@ -121,8 +150,11 @@ export class Forwards implements Disposable {
     if (this.#looking.isOver || this.#options.isPaused()) return;
     if (!isSlow && this.#previous && isSame(this.#previous, found)) return;
     this.#previous = found;
+    const latecomers = this.#owners.update(found);
+    if (latecomers.length > 0) this.#options.onLatecomers(latecomers.slice(0, MAX_NAMED));
     const chosen = this.#chosen(this.#wanted(found));
     const closed = this.#closeUnless(chosen);
+    this.#closeInherited(chosen);
     const opened = await this.#open(this.#new(chosen), this.#address);
     if (opened.length + closed.length === 0) return;
     const { onChange } = this.#options;
@@ -133,27 +165,37 @@ export class Forwards implements Disposable {
     if (address === this.#address) return;
     for (const forward of this.#forwards.values()) forward.close();
     this.#forwards.clear();
+    this.#closeInherited();
     this.#address = address;
     debug('ports', 'address', () => ({ address }));
   }
 
-  /** Listeners at a loopback address whose port nobody uses at an address that we would listen on. */
-  #wanted(found: ListeningSockets): Map<number, Listener> {
-    const wanted = new Map<number, Listener>();
-    const taken = new Set([this.#options.ownPort(), PRIVATE_PORT]);
-    eachListeningSocket(found, (port, place, uid) => {
-      if (place === 'any address' || (place === 'this address' && !this.#forwards.has(port))) taken.add(port);
-      else if (place === '127.0.0.1' || (place === '::1' && !wanted.has(port)))
-        wanted.set(port, { port, target: place, uid });
+  #closeInherited(except?: ReadonlyMap<number, Listener>): void {
+    for (const [port, descriptor] of this.#inherited) {
+      if (except?.has(port)) continue;
+      this.#inherited.delete(port);
+      closeSync(descriptor);
+    }
+  }
+
+  /**
+   * Listeners whose port nobody else uses at an address that we would listen on. A port that is forwarded stays so: a stranger
+   * can listen at all addresses of IPv6, and would get the port at the guest's address as soon as it is given up.
+   */
+  #wanted(found: ListeningSockets): Listener[] {
+    const taken = new Set<number>();
+    eachListeningSocket(found, (port, place) => {
+      const isOurs = this.#forwards.has(port) || this.#inherited.has(port);
+      if ((place === 'any address' || place === 'this address') && !isOurs) taken.add(port);
     });
-    for (const port of taken) wanted.delete(port);
-    return wanted;
+    taken.add(this.#options.ownPort()).add(PRIVATE_PORT);
+    return [...this.#owners.listeners].filter(({ port }) => !taken.has(port));
   }
 
   /** The listeners within the limit and their users' shares; those already forwarded come first. */
-  #chosen(wanted: ReadonlyMap<number, Listener>): Map<number, Listener> {
-    const { forwarded = [], others = [] } = Object.groupBy(wanted.values(), (listener) =>
-      isEqual(listener, this.#forwards.get(listener.port)?.listener) ? 'forwarded' : 'others',
+  #chosen(wanted: readonly Listener[]): Map<number, Listener> {
+    const { forwarded = [], others = [] } = Object.groupBy(wanted, (listener) =>
+      isSameListener(listener, this.#forwards.get(listener.port)?.listener) ? 'forwarded' : 'others',
     );
     const chosen = fairShares([...forwarded, ...others], this.#options.maxPorts);
     return new Map(chosen.map((listener) => [listener.port, listener]));
@@ -161,7 +203,7 @@ export class Forwards implements Disposable {
 
   #closeUnless(chosen: ReadonlyMap<number, Listener>): number[] {
     const gone = [...this.#forwards.values()].filter(
-      ({ listener }) => !isEqual(listener, chosen.get(listener.port)),
+      ({ listener }) => !isSameListener(listener, chosen.get(listener.port)),
     );
     for (const forward of gone) {
       forward.close();
@@ -185,8 +227,10 @@ export class Forwards implements Disposable {
       const { port } = listener;
       const forward = new Forward(listener, this.places, this.#pipes);
       this.#forwards.set(port, forward);
+      const fd = this.#inherited.get(port);
+      this.#inherited.delete(port);
       try {
-        await forward.listen(address);
+        await forward.listen(fd === undefined ? { host: address, port } : { fd });
         return [port];
       } catch {
         forward.close();
@@ -201,10 +245,6 @@ export class Forwards implements Disposable {
 
 function isSame(one: ListeningSockets, other: ListeningSockets): boolean {
   if (one.size !== other.size) return false;
-  for (const socket of one) if (!other.has(socket)) return false;
+  for (const socket of one.keys()) if (!other.has(socket)) return false;
   return true;
-}
-
-function isEqual(one: Listener, other: Listener | undefined): boolean {
-  return one.port === other?.port && one.target === other.target && one.uid === other.uid;
 }

@@ -11,7 +11,7 @@ test('its end resets the connections that it forwards', async () => {
   const places = new ForwardPlaces();
   using pipes = new RelayPipes();
   const forward = new Forward({ port, target: '127.0.0.1', uid: 0 }, places, pipes);
-  await forward.listen('127.0.0.2');
+  await forward.listen({ host: '127.0.0.2', port });
   const client = connect(port, '127.0.0.2');
   await once(client, 'data');
   expect(places.open).toBe(1);

@@ -9,13 +9,14 @@ function forwards(address: () => Promise<string | null>) {
   state.forwards = new Forwards({
     read: async () => {
       state.looks++;
-      return new Set();
+      return new Map();
     },
     address,
     ownPort: () => 1,
     maxPorts: 2,
     isPaused: () => state.isPaused,
     onChange: () => {},
+    onLatecomers: () => {},
     onFailure: () => {},
   });
   onTestFinished(() => state.forwards[Symbol.dispose]());
