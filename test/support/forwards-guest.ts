@@ -10,7 +10,7 @@ const ADDRESS = '10.77.0.2';
 const STRANGER = 65534;
 
 /** `serve`: each client gets a word. `grab`: tries to listen until it succeeds, or `stop` is called, which says how often. */
-const PRELUDE = `import os, socket, sys, threading
+const PRELUDE = `import os, socket, sys, threading, time
 def at(host, port):
     six = ':' in host
     one = socket.socket(socket.AF_INET6 if six else socket.AF_INET)
@@ -38,7 +38,7 @@ def grab(host, port):
         while not stopped.is_set():
             tries[0] += 1
             try: accept(at(host, port), 'grabbed')
-            except OSError: pass
+            except OSError: time.sleep(0.001)
     threading.Thread(target=run, daemon=True).start()
 for line in sys.stdin:
     try: print(eval(line, globals()), flush=True)
