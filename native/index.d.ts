@@ -532,12 +532,3 @@ export function sendMessage(write: number, bytes: Buffer, descriptors: Buffer): 
 
 /** The first message, which stays in the queue; its descriptors belong to the caller. Throws EAGAIN when it is empty. */
 export function peekMessage(read: number): { readonly bytes: Buffer; readonly descriptors: Buffer };
-
-/** An option of 64 bits at the level SOL_SOCKET. Throws getsockopt(2)'s errors. */
-export function readSocketOption(descriptor: number, option: number): bigint;
-
-/**
- * bpf(2). The attributes are the first `size` bytes of `memory`; those of their 64-bit words that are in the set `pointers`
- * hold offsets into it, and become addresses. Returns what the call does. Throws its errors.
- */
-export function bpf(command: number, memory: Uint8Array, size: number, pointers: number): number;

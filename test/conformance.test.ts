@@ -66,7 +66,7 @@ const MISTAKES: Readonly<Record<string, (reply: Reply, path: string) => Reply | 
   'Stat: a link has its own name and size, and type and mode of its target': replaced('"Lrwx', '"lrwx'),
   'polled: an overwritten file is WRITE': replaced('EVENT_TYPE_WRITE', 'EVENT_TYPE_CHMOD'),
   "the end of 'exit 3'": replaced('exit status 3', 'exit status 4'),
-  'Cache-Control: no-store, but for downloads': ({ headers, body }) => {
+  'Cache-Control: no-store, but private, no-cache and nosniff for downloads': ({ headers, body }) => {
     const { 'cache-control': _, ...others } = headers;
     return { headers: others, body };
   },

@@ -5,6 +5,7 @@ import type { Logger } from 'pino';
 import { connectionsOf } from '../base/connections.ts';
 import { EnvdError, messageOf } from '../base/errors.ts';
 import type { ExclusiveLock } from '../base/exclusion.ts';
+import { renumberedForwards } from './compose-ports.ts';
 import { type Config, environmentWith } from './config.ts';
 import { childLimits, forNextProgram, fromEarlierProgram, reapOthers, replaceProgram } from './os/program.ts';
 import { RecordStore } from './os/record-store.ts';
@@ -193,11 +194,6 @@ async function stateOf(parts: HandingOver, listener: number): Promise<Handover> 
     name,
     descriptor: forNextProgram(descriptor),
   }));
-  const kept = parts.ports.handOver();
-  const steering = kept && {
-    listeners: forNextProgram(kept.listeners),
-    marks: forNextProgram(kept.marks),
-  };
   return {
     ...settingsOf(parts),
     listener,
@@ -205,7 +201,7 @@ async function stateOf(parts: HandingOver, listener: number): Promise<Handover> 
     limits: childLimits(),
     processes,
     records,
-    steering,
+    forwards: renumberedForwards(parts.ports.handOver(), forNextProgram),
   };
 }
 

@@ -97,13 +97,13 @@ export function createHealth(
   config: Config,
   { cgroups, obstacle }: Pick<PauseDependencies, 'cgroups' | 'obstacle'>,
   pause: Pause,
-  ports: Pick<AbilitySources, 'forwardingObstacle' | 'steeringObstacle'>,
+  forwardingObstacle: AbilitySources['forwardingObstacle'],
 ): Health {
   const accountsMemory = cgroups.all().length > 0 && cgroups.accountsMemory;
   return new Health({
     version: config.version,
     cgroups: { obstacle, accountsMemory, limitsTasks: cgroups.limitsTasks },
-    ...ports,
+    forwardingObstacle,
     freezer: pause.freezer,
     filesystemFreezer: pause.filesystemFreezer,
   });

@@ -10,7 +10,7 @@ import { createRecords, createUpgrade, type HandingOver, succeed } from './compo
 import { createInit } from './compose-init.ts';
 import type { Log } from './compose-log.ts';
 import { createHealth, createPause } from './compose-pause.ts';
-import { createForwards, portObstacles } from './compose-ports.ts';
+import { createForwards, forwardingObstacle } from './compose-ports.ts';
 import type { Config } from './config.ts';
 import { findCgroupMount } from './os/cgroup-mounts.ts';
 import { Lanes } from './os/lanes.ts';
@@ -83,7 +83,7 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
   const { init, volumes, metadata, collector } = createInit(config, { guest, lanes, logger, log, ...pause });
   owned.use(metadata);
   const ports = owned.use(
-    createForwards(config, logger, pause, () => portOf(app.server), inherited?.steering),
+    createForwards(config, logger, pause, () => portOf(app.server), inherited?.forwards),
   );
   const parts = { ...pause, ...aborts, guest, init, volumes, watcher, polled, processes, records, ports };
   const upgrade = createUpgrade(config, logger, () => ({ ...parts, app }));
@@ -94,7 +94,7 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
       ...transfers,
       ...services,
       metrics: new MetricsReader(),
-      health: createHealth(config, { cgroups, obstacle }, pause, portObstacles(config, ports)),
+      health: createHealth(config, { cgroups, obstacle }, pause, () => forwardingObstacle(config)),
     },
     { ...config, ...bounds, logger, log, shutdown: aborts.shutdown.signal },
   );

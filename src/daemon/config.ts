@@ -28,7 +28,6 @@ interface Defaulted {
   /** The directory of state that is kept across restarts of the daemon, but not across boots. */
   readonly runtimeDirectory: string;
   /** Whether the kernel gives connections to localhost listeners itself, where it can. */
-  readonly steering: boolean;
   /** A directory of the file system that /fsfreeze freezes. */
   readonly fsfreezePath: string;
   /** Bytes of output kept per process, for clients that resume a stream. */
@@ -144,7 +143,6 @@ const PROGRAM: Program = {
       'IPv4 address at which localhost listeners are reachable, or off',
       matching(/^(\d{1,3}(\.\d{1,3}){3}|off)$/, 'It must be an IPv4 address or off.'),
     ),
-    { flags: '--no-steering', help: 'carry forwarded connections through the daemon' },
     setting('--log-collector <url>', 'URL that the log is sent to; auto: by metadata; or off', (text) =>
       text === 'off' ? text : text === 'auto' ? null : new URL(parseCollectorUrl(text)),
     ),

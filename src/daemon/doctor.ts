@@ -2,7 +2,7 @@ import { accessSync, constants } from 'node:fs';
 import { dirname } from 'node:path';
 import { messageOf } from '../base/errors.ts';
 import { INTERFACE_VERSION } from '../base/version.ts';
-import { expectedObstacles } from './compose-ports.ts';
+import { forwardingObstacle } from './compose-ports.ts';
 import type { Config } from './config.ts';
 import { findCgroupMount } from './os/cgroup-mounts.ts';
 import { Cgroup } from './os/cgroup2.ts';
@@ -11,7 +11,7 @@ import { abilities, type CgroupAbilities } from './services/guest/abilities.ts';
 /** Prints what `GET /health?verbose` tells of this guest, without a daemon. Changes nothing. */
 export async function doctor(config: Config): Promise<void> {
   const { version } = config;
-  const sources = { cgroups: inspect(config), ...expectedObstacles(config) };
+  const sources = { cgroups: inspect(config), forwardingObstacle: () => forwardingObstacle(config) };
   const report = { version, interface: INTERFACE_VERSION, abilities: await abilities(sources, true) };
   process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
 }

@@ -1,5 +1,5 @@
 /**
- * Bytes to a forwarded localhost listener, steered by the kernel and carried by the daemon, beside a direct connection to it,
+ * Bytes to a forwarded localhost listener beside a direct connection to it,
  * each way: throughput, and the CPU time of all processes. Client and server are Node's and not of the daemon; runs in a network namespace of its own, as root.
  * Run: `npm run bench -- ports [MIB] [ROUNDS]`
  */
@@ -13,10 +13,9 @@ import { cpuMs, median, printTable, samplesOf, show } from './figures.ts';
 import { GIVE, send, TAKE } from './ports-server.ts';
 
 const IS_INSIDE = 'PORTS_BENCH_INSIDE';
-const STEERED = '127.0.0.2';
-const CARRIED = '127.0.0.3';
-/** Direct and these. */
-const WAYS = 3;
+const FORWARDED = '127.0.0.2';
+/** Direct and forwarded. */
+const WAYS = 2;
 const [mib = 1024, rounds = 5] = process.argv.slice(2).map(Number);
 const bytes = mib * 1024 * 1024;
 
@@ -42,19 +41,16 @@ async function transfer(host: string, port: number, takes: boolean): Promise<voi
 }
 
 async function measure(): Promise<void> {
-  await using steering = await startBenchDaemon([`--forward-address=${STEERED}`]);
-  await using carrying = await startBenchDaemon([`--forward-address=${CARRIED}`, '--no-steering']);
+  await using daemon = await startBenchDaemon([`--forward-address=${FORWARDED}`]);
   const program = fileURLToPath(new URL('ports-server.ts', import.meta.url));
   const server = spawn(process.execPath, [program, String(bytes)], { stdio: ['ignore', 'pipe', 'inherit'] });
   using _ = { [Symbol.dispose]: () => void server.kill() };
   const [line] = await once(server.stdout, 'data');
   const port = Number(line);
-  for (const { url } of [steering, carrying]) {
-    await until('the port is forwarded', async () =>
-      (await (await fetch(`${url}/ports`)).text()).includes(`"port":${port},`),
-    );
-  }
-  const pids = [process.pid, server.pid ?? 0, steering.pid, carrying.pid];
+  await until('the port is forwarded', async () =>
+    (await (await fetch(`${daemon.url}/ports`)).text()).includes(`"port":${port},`),
+  );
+  const pids = [process.pid, server.pid ?? 0, daemon.pid];
   const sample = (host: string, takes: boolean) => async () => {
     const before = pids.map(cpuMs);
     const began = performance.now();
@@ -64,18 +60,16 @@ async function measure(): Promise<void> {
     samples.push({
       ms,
       cpu: spent.reduce((sum, value) => sum + value),
-      daemon: (spent[2] ?? 0) + (spent[3] ?? 0),
+      daemon: spent[2] ?? 0,
     });
     return samples.length - 1;
   };
   const samples: Sample[] = [];
   const contestants = {
     'to it, direct': sample('127.0.0.1', true),
-    'to it, steered': sample(STEERED, true),
-    'to it, carried': sample(CARRIED, true),
+    'to it, forwarded': sample(FORWARDED, true),
     'from it, direct': sample('127.0.0.1', false),
-    'from it, steered': sample(STEERED, false),
-    'from it, carried': sample(CARRIED, false),
+    'from it, forwarded': sample(FORWARDED, false),
   };
   const found = Object.entries(await samplesOf(contestants, rounds)).map(([name, indices]) => {
     const of = (key: keyof Sample) => median(indices.map((index) => samples[index]?.[key] ?? Number.NaN));

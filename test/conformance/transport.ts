@@ -286,7 +286,7 @@ export const TRANSPORT = section('1', 'Transport', {
     const huge = `GET /health HTTP/1.1\r\nhost: x\r\nx-huge: ${'x'.repeat(100_000)}\r\n\r\n`;
     parserError(await rawExchange(daemon, huge), 431);
   },
-  'Cache-Control: no-store, but for downloads': async (daemon) => {
+  'Cache-Control: no-store, but private, no-cache and nosniff for downloads': async (daemon) => {
     const path = daemon.at('file');
     const upload = await daemon.rest('POST', '/files', { query: { path }, headers: RAW, body: 'x' });
     const answers = {
@@ -303,7 +303,8 @@ export const TRANSPORT = section('1', 'Transport', {
     for (const [what, { headers }] of Object.entries(answers))
       assert.equal(headers['cache-control'], 'no-store', what);
     const { headers } = await daemon.rest('GET', '/files', { query: { path } });
-    assert.notEqual(headers['cache-control'], 'no-store');
+    assert.equal(headers['cache-control'], 'private, no-cache');
+    assert.equal(headers['x-content-type-options'], 'nosniff');
   },
   'a connection serves many requests': async (daemon) => {
     const text = (close: string) => `GET /health HTTP/1.1\r\nhost: x\r\n${close}\r\n`;

@@ -143,7 +143,6 @@ const ELSEWHERE: Readonly<Record<string, readonly [file: string, name: string]>>
   '`/init` that is repeated': ['daemon/init-retries.test.ts', 'the workload runs at once'],
   '`/init`: a volume whose server': ['daemon/init-retries.test.ts', 'the workload runs at once'],
   'localhost listeners: how they are': ['daemon/ports.test.ts', 'is reachable at the guest’s address'],
-  'localhost listeners: their connections': ['attack/steering.test.ts', 'sees 127.0.0.1 at both ends'],
   'localhost listeners: how many': ['attack/listeners.test.ts', 'two leave a third his share'],
   'certificates of `/init`': ['daemon/certificates.test.ts', 'look in the usual places'],
   "workload's limits": ['unit/daemon/services/process/cgroups.test.ts', 'limits can be given'],

@@ -1,14 +1,12 @@
-import { execFileSync, spawn } from 'node:child_process';
+import { execFileSync } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
-import { once } from 'node:events';
 import { readFileSync, truncateSync, writeFileSync } from 'node:fs';
-import { createServer, type IncomingMessage } from 'node:http';
 import { join } from 'node:path';
-import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { runInBrowser } from '../support/browser.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { filesUrl } from '../support/files-client.ts';
 import { needs } from '../support/needs.ts';
-import { scratch } from '../support/scratch.ts';
 
 const TOKEN = 'token-of-the-browser-test';
 
@@ -25,37 +23,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await daemon[Symbol.asyncDispose]();
 });
-
-async function bodyOf(request: IncomingMessage): Promise<Buffer> {
-  return Buffer.concat(await request.toArray());
-}
-
-/** Serves `page` on another origin than the daemon's; the page posts its result. */
-async function runInBrowser(page: string): Promise<unknown> {
-  const result = Promise.withResolvers<unknown>();
-  const server = createServer((request, response) => {
-    if (request.method === 'POST')
-      bodyOf(request).then((body) => result.resolve(JSON.parse(String(body))), result.reject);
-    response.setHeader('content-type', 'text/html; charset=utf-8').end(page);
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as { port: number };
-  const flags = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run'];
-  const quiet = ['--disable-background-networking', '--disable-component-update', '--disable-sync'];
-  const own = [`--user-data-dir=${scratch()}`, '--remote-debugging-port=0', `http://127.0.0.1:${port}/`];
-  const browser = spawn('chromium', [...flags, ...quiet, ...own], { stdio: 'ignore' });
-  const exited = once(browser, 'exit');
-  onTestFinished(async () => {
-    server.close();
-    server.closeAllConnections();
-    browser.kill('SIGTERM');
-    await exited;
-  });
-  return Promise.race([
-    result.promise,
-    exited.then(([code]) => Promise.reject(new Error(`browser: ${code}`))),
-  ]);
-}
 
 /** What the page runs: raw and form uploads, and downloads; each is preceded by a preflight. */
 const SCRIPT = `
@@ -74,11 +41,11 @@ async function run(upload, form, token) {
   const bytes = new Uint8Array(await download.arrayBuffer());
   const parts = [];
   let etag;
-  // From the browser's cache, after revalidation; and from the daemon.
+  // With the browser's copy, which is coded, so that all is sent; and without.
   for (const cache of ['default', 'no-store']) {
     const part = await fetch(upload, { cache, headers: { ...headers, Range: 'bytes=1-3' } });
     etag = part.headers.get('ETag');
-    parts.push([part.status, [...new Uint8Array(await part.arrayBuffer())]]);
+    parts.push([part.status, [...new Uint8Array(await part.arrayBuffer()).subarray(0, 3)]]);
   }
   // An interrupted download continues if the file has not changed. The gzip response, which browsers accept when they
   // ask for no range, has another ETag, which does not match here.
@@ -106,9 +73,7 @@ describe('a browser', () => {
     const [path, form] = [join(daemon.scratch, 'browser/raw'), join(daemon.scratch, 'browser/form')];
     const parameters = [filesUrl(daemon, { path }), filesUrl(daemon, { path: form }), TOKEN];
     const call = `run(${parameters.map((value) => JSON.stringify(value)).join()})`;
-    const tell = `(result) => fetch('/', { method: 'POST', body: JSON.stringify(result) })`;
-    const script = `${SCRIPT}${call}.catch((error) => ({ error: String(error) })).then(${tell})`;
-    const result = await runInBrowser(`<!doctype html><title>files</title><script>${script}</script>`);
+    const result = await runInBrowser(`${SCRIPT}${call}`);
     const metadata = { from: 'browser' };
     const content = Array.from({ length: 3_000_000 }, (_, index) => (index * 7) & 0xff);
     expect(result).toEqual({
@@ -116,7 +81,7 @@ describe('a browser', () => {
       posted: [200, [{ path: form, name: 'form', type: 'file' }]],
       download: [200, true],
       parts: [
-        [206, [7, 14, 21]],
+        [200, [0, 7, 14]],
         [206, [7, 14, 21]],
       ],
       resumed: [206, content.slice(-10)],

@@ -3,7 +3,6 @@ import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import type { HealthReport } from '../../src/daemon/services/guest/health.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
-import { needs } from '../support/needs.ts';
 
 const MAIN = fileURLToPath(new URL('../../src/daemon/main.ts', import.meta.url));
 
@@ -23,16 +22,7 @@ test('the verbose state tells versions, the time of the start, what is frozen, a
   expect(since).toBeGreaterThanOrEqual(before - 1000);
   expect(since).toBeLessThanOrEqual(Date.now());
   expect(Object.keys(body.abilities)).toEqual([
-    ...[
-      'root',
-      'freeze',
-      'memoryAccounting',
-      'taskLimit',
-      'collapse',
-      'attributes',
-      'forwarding',
-      'steering',
-    ],
+    ...['root', 'freeze', 'memoryAccounting', 'taskLimit', 'collapse', 'attributes', 'forwarding'],
   ]);
   expect(body.abilities.forwarding).toMatchObject({ reason: expect.stringContaining('127.0.0.1 alone') });
   if (!daemon.cgroupRoot) return;
@@ -88,17 +78,4 @@ test('envd doctor tells of cgroups what the daemon finds when it has made them',
   expect(doctor('doctor', '--host=127.0.0.1', `--cgroup-root=${daemon.cgroupRoot}`).abilities).toEqual(
     body.abilities,
   );
-});
-
-test('why connections are not steered by the kernel is told', () => {
-  needs('steering');
-  const forwarding = ['doctor', '--forward-address=127.0.0.2'];
-  const { steering } = doctor(...forwarding).abilities;
-  expect(steering).toEqual({ available: true });
-  expect(doctor(...forwarding, '--no-steering').abilities.steering).toMatchObject({
-    reason: expect.stringContaining('--no-steering'),
-  });
-  const without = ['--bounding-set=-bpf,-sys_admin', process.execPath, MAIN, ...forwarding];
-  const printed: HealthReport = JSON.parse(execFileSync('setpriv', without, { encoding: 'utf8' }));
-  expect(printed.abilities.steering).toMatchObject({ reason: expect.stringContaining('EPERM') });
 });

@@ -27,8 +27,6 @@ export interface Operation {
 }
 
 const NOBODY = 65534;
-/** linux/socket.h; linux/bpf.h, BPF_PROG_LOAD and BPF_PROG_TYPE_SOCKET_FILTER. */
-const [SO_COOKIE, PROGRAM_LOAD, SOCKET_FILTER] = [57, 5, 1] as const;
 /** Of a start. */
 const LIMIT_MS = 1000;
 const { O_RDONLY, O_RDWR, O_WRONLY, O_DIRECTORY, O_CREAT, O_NOFOLLOW } = constants;
@@ -348,31 +346,6 @@ export const OPERATIONS: readonly Operation[] = [
       opened(`${directory}/file`, O_RDWR, (file) => String(native.mapMemory(file, 7))),
   },
   { name: 'openSocketDiagnosis', call: (native) => closeSync(native.openSocketDiagnosis()) },
-  {
-    name: 'readSocketOption',
-    call: (native) => {
-      const socket = native.openSocketDiagnosis();
-      try {
-        return native.readSocketOption(socket, SO_COOKIE) > 0n;
-      } finally {
-        closeSync(socket);
-      }
-    },
-  },
-  {
-    name: 'bpf',
-    // A program that only returns, whose instructions and license are in the same memory.
-    call: (native) => {
-      const memory = Buffer.alloc(96);
-      memory.writeUInt32LE(SOCKET_FILTER, 0);
-      memory.writeUInt32LE(2, 4);
-      memory.writeUInt32LE(72, 8);
-      memory.writeUInt32LE(88, 16);
-      memory.set([0xb7, 0, 0, 0, 0, 0, 0, 0, 0x95], 72);
-      memory.write('MIT', 88);
-      closeSync(native.bpf(PROGRAM_LOAD, memory, 72, 0b110));
-    },
-  },
   {
     name: 'pollDescriptor',
     call: async (native) => {

@@ -76,8 +76,7 @@ function read(port: number): Promise<string> {
   });
 }
 
-// What one user may have of the daemon's connections is told with those that it carries.
-await using daemon = await startDaemon({ args: [`--forward-address=${ADDRESS}`, '--no-steering'] });
+await using daemon = await startDaemon({ args: [`--forward-address=${ADDRESS}`] });
 
 /** Turns of the event loop while the listening sockets are read once. */
 async function turnsOfRead(): Promise<number> {

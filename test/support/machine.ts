@@ -4,7 +4,6 @@ import { release, tmpdir } from 'node:os';
 import { delimiter, isAbsolute, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { findCgroupMount } from '../../src/daemon/os/cgroup-mounts.ts';
-import { Steering } from '../../src/daemon/os/steering.ts';
 
 const LIST = fileURLToPath(new URL('../../.ci/packages.txt', import.meta.url));
 /** Magic number of statfs(2). */
@@ -18,8 +17,6 @@ export type Requirement =
   | 'fuse'
   | 'loop devices'
   | 'cgroup v2'
-  | 'steering'
-  | 'multipath TCP'
   | 'user namespaces'
   | 'room for 2 GiB'
   | 'ext4'
@@ -40,12 +37,6 @@ const PROBES: Record<string, () => string | null> = {
     failureOf('no loop device can be had', () => run('losetup', '--find')),
   'cgroup v2': () =>
     reasonAgainst('root') ?? failureOf('there is no cgroup v2 that can be written to', makeACgroup),
-  steering: () =>
-    reasonAgainst('cgroup v2') ??
-    failureOf('the kernel steers no connections here', () => {
-      Steering.open(findCgroupMount() ?? '', 1)[Symbol.dispose]();
-    }),
-  'multipath TCP': () => (existsSync('/proc/sys/net/mptcp') ? null : 'the kernel has no multipath TCP'),
   'user namespaces': () =>
     failureOf('user namespaces are not permitted', () => run('unshare', '-Ur', 'true')),
   "Debian 12's glibc": () => {

@@ -1,5 +1,5 @@
 // The file system, the clock and the service manager of the guest. Sources: FIFREEZE and FITHAW of linux/fs.h,
-// clock_settime(2), sd_notify(3), unix(7), sock_diag(7), bpf(2).
+// clock_settime(2), sd_notify(3), unix(7), sock_diag(7).
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -70,25 +69,4 @@ EXPORTED(connectDatagrams) {
 EXPORTED(openSocketDiagnosis) {
   int descriptor = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
   return descriptor < 0 ? envd_throw_errno(env, errno, "socket", NULL) : envd_value(env, 'd', descriptor);
-}
-
-EXPORTED(readSocketOption) {
-  int descriptor, option;
-  uint64_t value;
-  socklen_t size = sizeof value;
-  if (!arg_parse(env, info, "dd", &descriptor, &option)) return NULL;
-  if (getsockopt(descriptor, SOL_SOCKET, option, &value, &size) == 0) return envd_value(env, 'U', value);
-  return envd_throw_errno(env, errno, "getsockopt", NULL);
-}
-
-EXPORTED(bpf) {
-  int command;
-  uint64_t* memory;
-  size_t length;
-  uint32_t size, pointers;
-  if (!arg_parse(env, info, "dBuu", &command, &memory, &length, &size, &pointers)) return NULL;
-  for (uint64_t* word = memory; pointers; word++, pointers >>= 1)
-    if (pointers & 1) *word += (uintptr_t)memory;
-  const long result = syscall(SYS_bpf, command, memory, size);
-  return result < 0 ? envd_throw_errno(env, errno, "bpf", NULL) : envd_value(env, 'd', (int)result);
 }

@@ -8,10 +8,10 @@ import { native } from './native.ts';
 export type ListeningPlace = '127.0.0.1' | '::1' | 'any address' | 'this address';
 
 /**
- * The listening ports with address and owner (uid). Sockets that differ otherwise count once: many sockets at one port,
- * or at other addresses, take no memory.
+ * The listening ports with address and owner (uid), and the inode of the socket. Sockets that differ only by their inodes count
+ * once, with the lowest one: many sockets at one port, or at other addresses, take no memory.
  */
-export type ListeningSockets = ReadonlySet<number>;
+export type ListeningSockets = ReadonlyMap<number, number>;
 
 const PLACES: readonly ListeningPlace[] = ['127.0.0.1', '::1', 'any address', 'this address'];
 const PORTS = 65_536;
@@ -41,13 +41,14 @@ const SOCK_DIAG_BY_FAMILY = 20;
 /** With struct inet_diag_req_v2. */
 const REQUEST_BYTES = 72;
 const READ_BYTES = 32_768;
-/** Words before the addresses and the uid in struct inet_diag_msg, which begins with family, state, timer and both ports. */
+/** Words before the addresses the uid and the inode in struct inet_diag_msg, which begins with family, state, timer and both ports. */
 const ADDRESS_WORD = 2;
 const UID_WORD = 16;
+const INODE_WORD = 17;
 
 /** The sockets read so far. */
 class Dump {
-  readonly sockets = new Set<number>();
+  readonly sockets = new Map<number, number>();
   /** Sockets that were read. */
   count = 0;
   readonly #own: number;
@@ -65,7 +66,9 @@ class Dump {
     const place = isIPv4 ? place4(address(0), this.#own) : place6(address, this.#own);
     if (place === null) return;
     const port = ((word(1) & 0xff) << 8) | ((word(1) >> 8) & 0xff);
-    this.sockets.add((word(UID_WORD) * PLACES.length + PLACES.indexOf(place)) * PORTS + port);
+    const socket = (word(UID_WORD) * PLACES.length + PLACES.indexOf(place)) * PORTS + port;
+    const inode = word(INODE_WORD);
+    this.sockets.set(socket, Math.min(this.sockets.get(socket) ?? inode, inode));
   }
 }
 
@@ -130,12 +133,12 @@ function throwUnlessNoIPv6(errno: number, family: number): void {
 /** Calls `visit` for each socket. */
 export function eachListeningSocket(
   sockets: ListeningSockets,
-  visit: (port: number, place: ListeningPlace, uid: number) => void,
+  visit: (port: number, place: ListeningPlace, uid: number, inode: number) => void,
 ): void {
-  for (const socket of sockets) {
+  for (const [socket, inode] of sockets) {
     const owned = Math.floor(socket / PORTS);
     const place = PLACES[owned % PLACES.length];
-    if (place) visit(socket % PORTS, place, Math.floor(owned / PLACES.length));
+    if (place) visit(socket % PORTS, place, Math.floor(owned / PLACES.length), inode);
   }
 }
 

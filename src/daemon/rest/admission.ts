@@ -42,7 +42,7 @@ function allowAnyOrigin(app: FastifyInstance): void {
   });
 }
 
-/** File downloads replace the header: they have validators. */
+/** File downloads replace the header (download-plan.ts): browsers may keep them, and ask whether they are current. */
 function forbidCaching(app: FastifyInstance): void {
   app.addHook('onRequest', (_request, reply, done) => {
     reply.header('cache-control', 'no-store');

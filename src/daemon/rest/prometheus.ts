@@ -49,7 +49,6 @@ export interface Telemetry {
   readonly ports: {
     readonly places: Pick<ForwardPlaces, 'open' | 'accepted' | 'refused'>;
     readonly size: number;
-    readonly steered: number;
   };
 }
 
@@ -204,7 +203,7 @@ function addPorts(page: Page, { ports }: Telemetry): void {
   page.counter(
     'envd_forwarded_connections_total',
     'Connections to them, by outcome.',
-    by('outcome', { accepted, refused, steered: ports.steered }),
+    by('outcome', { accepted, refused }),
   );
 }
 

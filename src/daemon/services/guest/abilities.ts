@@ -25,8 +25,6 @@ export interface Abilities {
   readonly attributes: Ability;
   /** Localhost listeners are reachable at the guest's address. */
   readonly forwarding: Ability;
-  /** The kernel connects clients to them directly, without the daemon. */
-  readonly steering: Ability;
 }
 
 /** What the cgroups of the workload support. */
@@ -46,8 +44,6 @@ export interface AbilitySources {
   readonly cgroups: CgroupAbilities;
   /** Why localhost listeners are not forwarded, or null. */
   forwardingObstacle(): Promise<string | null>;
-  /** Why their connections are not steered, or null. */
-  steeringObstacle(): string | null;
 }
 
 /** `isWritable`: whether files may be written now; they must not be while the file system is frozen. */
@@ -66,7 +62,6 @@ export async function abilities(sources: AbilitySources, isWritable: boolean): P
       isWritable ? await attributeObstacle('/') : 'not known while the file system is frozen',
     ),
     forwarding: unless(await sources.forwardingObstacle()),
-    steering: unless(sources.steeringObstacle()),
   };
 }
 

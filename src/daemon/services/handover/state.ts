@@ -2,10 +2,10 @@ import { closeSync } from 'node:fs';
 import { EnvdError } from '../../../base/errors.ts';
 import type { ChildLimits } from '../../os/program.ts';
 import { contentOf, fileWith } from '../../os/shared-memory.ts';
-import type { SteeringState } from '../../os/steering.ts';
 import type { StoredDescriptor } from '../../os/systemd.ts';
 import type { GuestState } from '../guest/guest.ts';
 import type { VolumeState } from '../init/volumes.ts';
+import type { ForwardsState } from '../ports/forwards.ts';
 import type { ProcessesState } from '../process/take-over.ts';
 import type { WatchState } from '../watch/polled.ts';
 
@@ -35,8 +35,8 @@ export interface Handover {
   readonly limits: ChildLimits;
   /** Where the records for a crash are, see `RecordStore`; earlier versions have none. */
   readonly records?: readonly StoredDescriptor[];
-  /** Missing where nothing is steered, and in earlier versions. */
-  readonly steering?: SteeringState | undefined;
+  /** Earlier versions have none. */
+  readonly forwards?: ForwardsState;
 }
 
 /** Writes a state to a file in memory; returns its descriptor. Without `handover`: only its version, for a trial. */

@@ -1,7 +1,6 @@
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { Relay, type RelayPipes } from '../../os/relay.ts';
-import { resetSocket } from '../../os/socket-handle.ts';
-import type { Steering } from '../../os/steering.ts';
+import { listenerOf, resetSocket } from '../../os/socket-handle.ts';
 
 /** The most connections of all forwards together. */
 const MOST_CONNECTIONS = 2000;
@@ -58,24 +57,14 @@ export class Forward implements Disposable {
   readonly #places: ForwardPlaces;
   readonly #pipes: RelayPipes;
   readonly #clients = new Set<Socket>();
-  readonly #steering: Steering | null;
-  #host = '';
 
-  /** `steering`: null when all connections go through the daemon. */
-  constructor(listener: Listener, places: ForwardPlaces, pipes: RelayPipes, steering: Steering | null) {
+  constructor(listener: Listener, places: ForwardPlaces, pipes: RelayPipes) {
     this.listener = listener;
     this.#places = places;
     this.#pipes = pipes;
-    // The kernel gives a connection of IPv4 to a socket of IPv4 only.
-    this.#steering = listener.target === '127.0.0.1' ? steering : null;
     // Node reads from no socket.
     const options = { allowHalfOpen: true, noDelay: true, pauseOnConnect: true };
     this.#server = createServer(options, (client) => this.#accept(client));
-  }
-
-  /** Whether new connections go to the listener without passing through the daemon. */
-  get isSteered(): boolean {
-    return this.#steering?.hasListener(this.listener.port) ?? false;
   }
 
   get connections(): number {
@@ -83,22 +72,30 @@ export class Forward implements Disposable {
   }
 
   /**
-   * Listens on the port, for connections that are not steered. Throws EADDRINUSE when somebody else listens there,
+   * Listens on the port of an address, or on a socket that already does. Throws EADDRINUSE when somebody else listens there,
    * EADDRNOTAVAIL without the address.
    */
-  async listen(host: string): Promise<void> {
+  async listen(
+    at: { readonly host: string; readonly port: number } | { readonly fd: number },
+  ): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     // Later errors, of accept(2), end one connection and not the forward.
     this.#server.on('error', reject);
-    this.#server.listen({ port: this.listener.port, host, backlog: BACKLOG }, resolve).unref();
+    this.#server.listen({ ...at, backlog: BACKLOG }, resolve).unref();
     await promise;
-    this.#host = host;
-    this.#steering?.add(host, this.listener.port);
+  }
+
+  get isListening(): boolean {
+    return this.#server.listening;
+  }
+
+  /** The descriptor of the listening socket, which stays this object's. */
+  get descriptor(): number {
+    return listenerOf(this.#server);
   }
 
   /** Stops listening; connections go on until they end. */
   close(): void {
-    this.#steering?.remove(this.#host, this.listener.port);
     this.#server.close();
   }
 

@@ -1,9 +1,10 @@
+import { closeSync } from 'node:fs';
 import { debug } from '../../../base/debug.ts';
 import { Repeated } from '../../../base/repeated.ts';
 import { eachListeningSocket, type ListeningSockets } from '../../os/listening-sockets.ts';
 import { RelayPipes } from '../../os/relay.ts';
-import type { Steering, SteeringState } from '../../os/steering.ts';
 import { Forward, ForwardPlaces, type Listener } from './forward.ts';
+import { isSameListener, type Latecomer, PortOwners } from './port-owners.ts';
 import { fairShares } from './shares.ts';
 
 /** How often the listening sockets are read, in milliseconds. */
@@ -22,10 +23,6 @@ const MAX_NAMED = 16;
 export interface ForwardsOptions {
   /** Most ports that are forwarded at the same time. */
   readonly maxPorts: number;
-  /** null: all connections go through the daemon. */
-  readonly steering: Steering | null;
-  /** Why `steering` is null. */
-  readonly steeringObstacle: string | null;
   /** Reads the listening sockets, with those at `address`. */
   read(address: string): Promise<ListeningSockets>;
   /** The guest's IPv4 address to listen on; null: there is none. */
@@ -36,15 +33,23 @@ export interface ForwardsOptions {
   isPaused(): boolean;
   /** Called with the ports that were added and removed. */
   onChange(change: { readonly opened: readonly number[]; readonly closed: readonly number[] }): void;
+  /** Called with listeners that are not forwarded because another user's has their port. */
+  onLatecomers(latecomers: readonly Latecomer[]): void;
   /** Called with the first error of a series. */
   onFailure(error: unknown): void;
+  /** What an earlier program of this process has handed over; its descriptors become this object's. */
+  readonly earlier?: ForwardsState | undefined;
+}
+
+/** The forwards at an address, with the descriptors of their listening sockets. */
+export interface ForwardsState {
+  readonly address: string | null;
+  readonly forwards: readonly (Listener & { readonly descriptor: number })[];
 }
 
 /** A forwarded port. */
 export interface ForwardedPort extends Pick<Listener, 'port' | 'target'> {
-  /** Whether the kernel gives new connections to the listener. */
-  readonly steered: boolean;
-  /** Connections that go through the daemon now. */
+  /** Connections that are open now. */
   readonly connections: number;
 }
 
@@ -58,6 +63,9 @@ export class Forwards implements Disposable {
   readonly #pipes = new RelayPipes();
   readonly #looking: Repeated;
   readonly #forwards = new Map<number, Forward>();
+  readonly #owners: PortOwners;
+  /** Sockets of an earlier program that listen on the port at `#address`, until a forward of this one goes on with it. */
+  readonly #inherited = new Map<number, number>();
   /** Ports that could not be listened on: taken by somebody else, or refused. */
   readonly #failed = new Set<number>();
   #address: string | null = null;
@@ -67,6 +75,10 @@ export class Forwards implements Disposable {
 
   constructor(options: ForwardsOptions) {
     this.#options = options;
+    const { address = null, forwards = [] } = options.earlier ?? {};
+    this.#address = address;
+    this.#owners = new PortOwners(forwards);
+    for (const { port, descriptor } of forwards) this.#inherited.set(port, descriptor);
     // Waits first: the daemon is still starting.
     this.#looking = new Repeated(INTERVAL_MS, () => this.look());
   }
@@ -76,30 +88,24 @@ export class Forwards implements Disposable {
     return this.#address;
   }
 
-  /** Why connections are not steered, or null. */
-  get steeringObstacle(): string | null {
-    return this.#options.steeringObstacle;
-  }
-
-  /** For a later program of this process; descriptors stay this object's. */
-  handOver(): SteeringState | undefined {
-    return this.#options.steering?.handOver();
-  }
-
-  /** The number of connections that were steered. */
-  get steered(): number {
-    return this.#options.steering?.accepted ?? 0;
-  }
-
   /** The number of forwarded ports. */
   get size(): number {
     return this.#forwards.size;
   }
 
+  /** For a later program of this process; descriptors stay this object's. */
+  handOver(): ForwardsState {
+    const forwards = [...this.#forwards.values()].filter(({ isListening }) => isListening);
+    return {
+      address: this.#address,
+      forwards: forwards.map(({ listener, descriptor }) => ({ ...listener, descriptor })),
+    };
+  }
+
   list(): ForwardedPort[] {
     const ports = [...this.#forwards.values()].map((forward) => {
-      const { listener, isSteered, connections } = forward;
-      return { port: listener.port, target: listener.target, steered: isSteered, connections };
+      const { listener, connections } = forward;
+      return { port: listener.port, target: listener.target, connections };
     });
     return ports.sort((a, b) => a.port - b.port);
   }
@@ -128,8 +134,8 @@ export class Forwards implements Disposable {
     this.#looking[Symbol.dispose]();
     for (const forward of this.#forwards.values()) forward[Symbol.dispose]();
     this.#forwards.clear();
+    this.#closeInherited();
     this.#pipes[Symbol.dispose]();
-    this.#options.steering?.[Symbol.dispose]();
   }
 
   async #update(): Promise<void> {
@@ -144,8 +150,11 @@ export class Forwards implements Disposable {
     if (this.#looking.isOver || this.#options.isPaused()) return;
     if (!isSlow && this.#previous && isSame(this.#previous, found)) return;
     this.#previous = found;
+    const latecomers = this.#owners.update(found);
+    if (latecomers.length > 0) this.#options.onLatecomers(latecomers.slice(0, MAX_NAMED));
     const chosen = this.#chosen(this.#wanted(found));
     const closed = this.#closeUnless(chosen);
+    this.#closeInherited(chosen);
     const opened = await this.#open(this.#new(chosen), this.#address);
     if (opened.length + closed.length === 0) return;
     const { onChange } = this.#options;
@@ -156,27 +165,37 @@ export class Forwards implements Disposable {
     if (address === this.#address) return;
     for (const forward of this.#forwards.values()) forward.close();
     this.#forwards.clear();
+    this.#closeInherited();
     this.#address = address;
     debug('ports', 'address', () => ({ address }));
   }
 
-  /** Listeners at a loopback address whose port nobody uses at an address that we would listen on. */
-  #wanted(found: ListeningSockets): Map<number, Listener> {
-    const wanted = new Map<number, Listener>();
-    const taken = new Set([this.#options.ownPort(), PRIVATE_PORT]);
-    eachListeningSocket(found, (port, place, uid) => {
-      if (place === 'any address' || (place === 'this address' && !this.#forwards.has(port))) taken.add(port);
-      else if (place === '127.0.0.1' || (place === '::1' && !wanted.has(port)))
-        wanted.set(port, { port, target: place, uid });
+  #closeInherited(except?: ReadonlyMap<number, Listener>): void {
+    for (const [port, descriptor] of this.#inherited) {
+      if (except?.has(port)) continue;
+      this.#inherited.delete(port);
+      closeSync(descriptor);
+    }
+  }
+
+  /**
+   * Listeners whose port nobody else uses at an address that we would listen on. A port that is forwarded stays so: a stranger
+   * can listen at all addresses of IPv6, and would get the port at the guest's address as soon as it is given up.
+   */
+  #wanted(found: ListeningSockets): Listener[] {
+    const taken = new Set<number>();
+    eachListeningSocket(found, (port, place) => {
+      const isOurs = this.#forwards.has(port) || this.#inherited.has(port);
+      if ((place === 'any address' || place === 'this address') && !isOurs) taken.add(port);
     });
-    for (const port of taken) wanted.delete(port);
-    return wanted;
+    taken.add(this.#options.ownPort()).add(PRIVATE_PORT);
+    return [...this.#owners.listeners].filter(({ port }) => !taken.has(port));
   }
 
   /** The listeners within the limit and their users' shares; those already forwarded come first. */
-  #chosen(wanted: ReadonlyMap<number, Listener>): Map<number, Listener> {
-    const { forwarded = [], others = [] } = Object.groupBy(wanted.values(), (listener) =>
-      isEqual(listener, this.#forwards.get(listener.port)?.listener) ? 'forwarded' : 'others',
+  #chosen(wanted: readonly Listener[]): Map<number, Listener> {
+    const { forwarded = [], others = [] } = Object.groupBy(wanted, (listener) =>
+      isSameListener(listener, this.#forwards.get(listener.port)?.listener) ? 'forwarded' : 'others',
     );
     const chosen = fairShares([...forwarded, ...others], this.#options.maxPorts);
     return new Map(chosen.map((listener) => [listener.port, listener]));
@@ -184,7 +203,7 @@ export class Forwards implements Disposable {
 
   #closeUnless(chosen: ReadonlyMap<number, Listener>): number[] {
     const gone = [...this.#forwards.values()].filter(
-      ({ listener }) => !isEqual(listener, chosen.get(listener.port)),
+      ({ listener }) => !isSameListener(listener, chosen.get(listener.port)),
     );
     for (const forward of gone) {
       forward.close();
@@ -206,10 +225,12 @@ export class Forwards implements Disposable {
   async #open(listeners: readonly Listener[], address: string): Promise<number[]> {
     const opening = listeners.map(async (listener) => {
       const { port } = listener;
-      const forward = new Forward(listener, this.places, this.#pipes, this.#options.steering);
+      const forward = new Forward(listener, this.places, this.#pipes);
       this.#forwards.set(port, forward);
+      const fd = this.#inherited.get(port);
+      this.#inherited.delete(port);
       try {
-        await forward.listen(address);
+        await forward.listen(fd === undefined ? { host: address, port } : { fd });
         return [port];
       } catch {
         forward.close();
@@ -224,10 +245,6 @@ export class Forwards implements Disposable {
 
 function isSame(one: ListeningSockets, other: ListeningSockets): boolean {
   if (one.size !== other.size) return false;
-  for (const socket of one) if (!other.has(socket)) return false;
+  for (const socket of one.keys()) if (!other.has(socket)) return false;
   return true;
-}
-
-function isEqual(one: Listener, other: Listener | undefined): boolean {
-  return one.port === other?.port && one.target === other.target && one.uid === other.uid;
 }

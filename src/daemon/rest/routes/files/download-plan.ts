@@ -12,9 +12,11 @@ import {
 import { wantedDigest } from './digests.ts';
 import {
   assertPreconditions,
+  codedTag,
   isConditional,
   isNotModified,
-  isSameForRange,
+  mayHaveRanges,
+  tagFor,
   type Validators,
 } from './preconditions.ts';
 import { contentRange, multipartRanges, type Range, selectRanges } from './ranges.ts';
@@ -42,15 +44,17 @@ export function planDownload(
   headers: IncomingHttpHeaders,
   file: DownloadFacts,
 ): DownloadPlan {
+  const etag = file.tag === null ? null : `"${file.tag}"`;
   const validators: Validators = {
-    etag: file.tag === null ? null : `"${file.tag}"`,
+    etag,
+    codedEtag: etag && codedTag(etag),
     lastModified: file.modified?.toUTCString() ?? null,
   };
   const type = typeOf(file.name);
   if (isConditional(headers)) {
     assertPreconditions(headers, validators);
     const cached = cacheableCodings(headers, type).find((coding) =>
-      isNotModified(headers, { ...validators, etag: tagOf(validators, coding) }),
+      isNotModified(headers, validators, coding),
     );
     if (cached)
       return { status: 304, headers: commonHeaders(validators, cached), pieces: [], coding: 'identity' };
@@ -58,8 +62,8 @@ export function planDownload(
   const coding = codingFor(headers, type);
   const common = commonHeaders(validators, coding);
   // Ranges are defined for GET only (RFC 9110), and are supported for the identity coding.
-  const mayHaveRanges = method === 'GET' && coding === 'identity' && isSameForRange(headers, validators);
-  if (file.size !== null && mayHaveRanges) {
+  const isForRanges = method === 'GET' && coding === 'identity' && mayHaveRanges(headers, validators);
+  if (file.size !== null && isForRanges) {
     const ranges = selectRanges(headers.range, file.size);
     if (ranges) return planRanges(ranges, file.name, file.size, common);
   }
@@ -84,15 +88,16 @@ function cacheableCodings(headers: IncomingHttpHeaders, contentType: string): re
   return coded ? ['identity', 'gzip'] : ['identity'];
 }
 
-/** The entity tag; for gzip a weak one of its own, because the compressed bytes may vary. */
-function tagOf({ etag }: Validators, coding: Coding): string | null {
-  return etag === null || coding === 'identity' ? etag : `W/${etag.slice(0, -1)}-${coding}"`;
-}
-
+/**
+ * The headers of every response with the file or a part of it, and of a 304. A browser asks each time, and shows no earlier
+ * content; without `no-cache` it would guess from Last-Modified for how long it need not ask.
+ */
 function commonHeaders(validators: Validators, coding: Coding): Headers {
-  const etag = tagOf(validators, coding);
+  const etag = tagFor(validators, coding);
   const { lastModified } = validators;
   return {
+    'cache-control': 'private, no-cache',
+    'x-content-type-options': 'nosniff',
     vary: 'Accept-Encoding',
     ...(etag !== null && { etag }),
     ...(lastModified !== null && { 'last-modified': lastModified }),

@@ -47,7 +47,7 @@ export async function sendDownload(
 
 /** Sets status and headers. */
 function begin(reply: FastifyReply, { status, headers }: DownloadPlan): FastifyReply {
-  return reply.headers(headers).removeHeader('cache-control').code(status);
+  return reply.headers(headers).code(status);
 }
 
 async function planWith(

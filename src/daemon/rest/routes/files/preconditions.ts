@@ -1,11 +1,14 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import fresh from 'fresh';
 import { EnvdError } from '../../../../base/errors.ts';
+import type { Coding } from './content-headers.ts';
 
 /** The validators of a file (RFC 9110, section 8.8); null when unavailable. */
 export interface Validators {
   /** A strong entity tag, with its quotes. */
   readonly etag: string | null;
+  /** The entity tag of the file coded by gzip: a weak one, because the compressed bytes may vary. */
+  readonly codedEtag: string | null;
   /** An HTTP date. */
   readonly lastModified: string | null;
 }
@@ -18,36 +21,56 @@ const CONDITIONAL = [
   'if-range',
 ] as const;
 
+/** The tag of the coded form of the file that has this tag uncoded. */
+export function codedTag(etag: string): string {
+  return `W/${etag.slice(0, -1)}-gzip"`;
+}
+
+export function tagFor({ etag, codedEtag }: Validators, coding: Coding): string | null {
+  return coding === 'identity' ? etag : codedEtag;
+}
+
 export function isConditional(headers: IncomingHttpHeaders): boolean {
   return CONDITIONAL.some((name) => headers[name] !== undefined);
 }
 
-/** Throws `failed_precondition` when If-Match or If-Unmodified-Since does not hold (RFC 9110, 13.1.1 and 13.1.4). */
-export function assertPreconditions(headers: IncomingHttpHeaders, { etag, lastModified }: Validators): void {
+/**
+ * Throws `failed_precondition` when If-Match or If-Unmodified-Since does not hold (RFC 9110, 13.1.1 and 13.1.4). If-Match may
+ * have either tag: that of the coded form is weak, but stands for the same content.
+ */
+export function assertPreconditions(
+  headers: IncomingHttpHeaders,
+  { etag, codedEtag, lastModified }: Validators,
+): void {
   const { 'if-match': match, 'if-unmodified-since': since } = headers;
   const holds =
     match === undefined
       ? since === undefined || lastModified === null || !(Date.parse(lastModified) > Date.parse(since))
-      : match.trim() === '*' || match.split(',').some((tag) => tag.trim() === etag);
+      : match.trim() === '*' || match.split(',').some((tag) => [etag, codedEtag].includes(tag.trim()));
   if (holds) return;
   const header = match === undefined ? 'If-Unmodified-Since' : 'If-Match';
   throw new EnvdError('failed_precondition', `file has changed: ${header} does not match it`);
 }
 
 /**
- * Whether the client's copy is current (13.1.2 and 13.1.3). `Cache-Control: no-cache`, which browsers and fetch add to
+ * Whether the client's copy, of this coding, is current (13.1.2 and 13.1.3). `Cache-Control: no-cache`, which browsers and fetch add to
  * conditional requests, is ignored: it is meant for caches.
  */
-export function isNotModified(headers: IncomingHttpHeaders, { etag, lastModified }: Validators): boolean {
+export function isNotModified(headers: IncomingHttpHeaders, validators: Validators, coding: Coding): boolean {
   const { 'if-none-match': match, 'if-modified-since': since } = headers;
   return fresh(
     { 'if-none-match': match, 'if-modified-since': since },
-    { etag: etag ?? undefined, 'last-modified': lastModified ?? undefined },
+    { etag: tagFor(validators, coding) ?? undefined, 'last-modified': validators.lastModified ?? undefined },
   );
 }
 
-/** Whether If-Range allows ranges: the client's part belongs to the current content (13.1.5). */
-export function isSameForRange(headers: IncomingHttpHeaders, { etag, lastModified }: Validators): boolean {
+/**
+ * Whether the client may get ranges: not when If-Range says that its part belongs to another content (13.1.5), nor with
+ * If-None-Match. Such a range is made by a browser from the one of its page and from a copy. Chromium takes the length of the
+ * copy, which may be coded or outdated, for that of the file, and asks for less than the page does.
+ */
+export function mayHaveRanges(headers: IncomingHttpHeaders, { etag, lastModified }: Validators): boolean {
+  if (headers['if-none-match'] !== undefined) return false;
   const condition = headers['if-range'];
   if (condition === undefined) return true;
   const text = String(condition).trim();

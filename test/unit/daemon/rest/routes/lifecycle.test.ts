@@ -35,7 +35,6 @@ function setUp(audit: FreezeAudit | null = null): { app: FastifyInstance; guest:
     version: '1',
     cgroups: { obstacle: 'none here', accountsMemory: false, limitsTasks: false },
     forwardingObstacle: async () => null,
-    steeringObstacle: () => null,
     ...{ freezer: idle, filesystemFreezer: idle },
   });
   healthRoutes(app, health, guest);

@@ -17,7 +17,7 @@ function telemetry(): Telemetry {
   calls.add('POST /a"b', '200', 0.3);
   calls.add('POST /a"b', '200', 60);
   return {
-    ports: { places: { open: 1, accepted: 3, refused: 2 }, size: 2, steered: 4 },
+    ports: { places: { open: 1, accepted: 3, refused: 2 }, size: 2 },
     version: '1.2.3',
     processes: {
       counts: {

@@ -20,7 +20,6 @@ vi.mock('node:os', async (original) => ({
 const sources = {
   cgroups: { obstacle: null, accountsMemory: false, limitsTasks: false },
   forwardingObstacle: async () => null,
-  steeringObstacle: () => null,
 };
 
 test.each([

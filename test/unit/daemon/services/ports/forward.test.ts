@@ -10,8 +10,8 @@ test('its end resets the connections that it forwards', async () => {
   const { port } = server.address() as AddressInfo;
   const places = new ForwardPlaces();
   using pipes = new RelayPipes();
-  const forward = new Forward({ port, target: '127.0.0.1', uid: 0 }, places, pipes, null);
-  await forward.listen('127.0.0.2');
+  const forward = new Forward({ port, target: '127.0.0.1', uid: 0 }, places, pipes);
+  await forward.listen({ host: '127.0.0.2', port });
   const client = connect(port, '127.0.0.2');
   await once(client, 'data');
   expect(places.open).toBe(1);

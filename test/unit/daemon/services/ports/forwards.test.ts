@@ -7,16 +7,16 @@ const INTERVAL_MS = 700;
 function forwards(address: () => Promise<string | null>) {
   const state = { isPaused: false, looks: 0, forwards: null as unknown as Forwards };
   state.forwards = new Forwards({
-    ...{ steering: null, steeringObstacle: null },
     read: async () => {
       state.looks++;
-      return new Set();
+      return new Map();
     },
     address,
     ownPort: () => 1,
     maxPorts: 2,
     isPaused: () => state.isPaused,
     onChange: () => {},
+    onLatecomers: () => {},
     onFailure: () => {},
   });
   onTestFinished(() => state.forwards[Symbol.dispose]());

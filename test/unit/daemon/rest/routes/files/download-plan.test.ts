@@ -6,6 +6,11 @@ import {
 
 const MODIFIED = new Date('2026-05-17T10:20:30.400Z');
 const LAST_MODIFIED = 'Sun, 17 May 2026 10:20:30 GMT';
+const COMMON = {
+  'cache-control': 'private, no-cache',
+  'x-content-type-options': 'nosniff',
+  vary: 'Accept-Encoding',
+};
 const FILE: DownloadFacts = { name: 'test.txt', size: 10, modified: MODIFIED, tag: 'tag' };
 const VIRTUAL: DownloadFacts = { name: 'kallsyms', size: null, modified: null, tag: null };
 
@@ -18,7 +23,7 @@ describe('the whole file', () => {
       coding: 'identity',
       pieces: [{ start: 0, end: 10 }],
       headers: {
-        vary: 'Accept-Encoding',
+        ...COMMON,
         etag: '"tag"',
         'last-modified': LAST_MODIFIED,
         'content-type': 'text/plain; charset=utf-8',
@@ -42,7 +47,7 @@ describe('the whole file', () => {
       coding: 'identity',
       pieces: [{ start: 0, end: null }],
       headers: {
-        vary: 'Accept-Encoding',
+        ...COMMON,
         'content-type': 'application/octet-stream',
         'content-disposition': 'inline; filename=kallsyms',
       },
@@ -62,14 +67,13 @@ describe('conditions', () => {
     const { status, headers, pieces } = get({ [name]: value });
     expect(status).toBe(304);
     expect(pieces).toEqual([]);
-    expect(headers).toEqual({ vary: 'Accept-Encoding', etag: '"tag"', 'last-modified': LAST_MODIFIED });
+    expect(headers).toEqual({ ...COMMON, etag: '"tag"', 'last-modified': LAST_MODIFIED });
   });
 
-  test('a 304 for the coded form depends on Accept-Encoding, and ranges are of the uncoded form', () => {
+  test('a 304 for the coded form depends on Accept-Encoding', () => {
     const has = { 'if-none-match': 'W/"tag-gzip"', 'accept-encoding': 'gzip' };
     expect(get(has)).toMatchObject({ status: 304, headers: { etag: 'W/"tag-gzip"' } });
     expect(get({ ...has, 'accept-encoding': 'identity' }).status).toBe(200);
-    expect(get({ ...has, range: 'bytes=0-1' })).toMatchObject({ status: 206, coding: 'identity' });
   });
 
   test.each([
@@ -78,6 +82,7 @@ describe('conditions', () => {
     ['if-modified-since', 'yesterday'],
     ['if-match', '"tag"'],
     ['if-match', '"a", "tag"'],
+    ['if-match', 'W/"tag-gzip"'],
     ['if-match', '*'],
     ['if-unmodified-since', LAST_MODIFIED],
     ['if-unmodified-since', 'tomorrow'],
@@ -103,6 +108,18 @@ describe('conditions', () => {
 });
 
 describe('ranges', () => {
+  test.each(['W/"tag-gzip"', '"other"'])(
+    'with If-None-Match: %s are ignored: the whole file is 200',
+    (etag) => {
+      const { status, coding, pieces } = get({ range: 'bytes=0-1', 'if-none-match': etag });
+      expect([status, coding, pieces]).toEqual([200, 'identity', [{ start: 0, end: 10 }]]);
+    },
+  );
+
+  test('of the current copy of a client are 304', () => {
+    expect(get({ range: 'bytes=0-1', 'if-none-match': '"tag"' }).status).toBe(304);
+  });
+
   test('a single one is 206', () => {
     const { status, headers, pieces } = get({ range: 'bytes=2-4', 'accept-encoding': 'gzip' });
     expect(status).toBe(206);

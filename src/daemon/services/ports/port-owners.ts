@@ -1,0 +1,64 @@
+import { eachListeningSocket, type ListeningSockets } from '../../os/listening-sockets.ts';
+import type { Listener } from './forward.ts';
+
+/** A listener at a port that belongs to another user's listener. */
+export interface Latecomer {
+  readonly port: number;
+  readonly user: number;
+  /** The user whose listener the port belongs to. */
+  readonly owner: number;
+}
+
+/**
+ * Decides to which listener a port is forwarded: whoever listens at it first, at either loopback address, keeps it until he
+ * listens no more. Otherwise a stranger could take over the port of another user by listening at the other address.
+ */
+export class PortOwners {
+  #owners = new Map<number, Listener>();
+  /** The users that are known to have come later, by port and user. */
+  #latecomers = new Map<string, Latecomer>();
+
+  /** `earlier`: the owners that an earlier program of this process has found. */
+  constructor(earlier: Iterable<Listener> = []) {
+    for (const listener of earlier) this.#owners.set(listener.port, listener);
+  }
+
+  /** The owner of each port. */
+  get listeners(): Iterable<Listener> {
+    return this.#owners.values();
+  }
+
+  /** Takes what listens now. Returns the users who were not there before and came too late. */
+  update(found: ListeningSockets): readonly Latecomer[] {
+    const owners = new Map<number, Listener & { readonly inode: number }>();
+    const latecomers = new Map<string, Latecomer>();
+    eachListeningSocket(found, (port, target, uid, inode) => {
+      if (target !== '127.0.0.1' && target !== '::1') return;
+      const listener = { port, target, uid, inode };
+      const other = owners.get(port);
+      const isFirst = !other || this.#precedes(listener, other);
+      if (isFirst) owners.set(port, listener);
+      if (other && other.uid !== uid) {
+        const [owner, user] = isFirst ? [uid, other.uid] : [other.uid, uid];
+        latecomers.set(`${port} ${user}`, { port, user, owner });
+      }
+    });
+    const known = this.#latecomers;
+    this.#owners = owners;
+    this.#latecomers = latecomers;
+    return [...latecomers].flatMap(([key, latecomer]) => (known.has(key) ? [] : [latecomer]));
+  }
+
+  /** Of two that are seen for the first time, the one whose socket was made first, as far as inodes tell. */
+  #precedes(one: Listener & { readonly inode: number }, other: typeof one): boolean {
+    const owner = this.#owners.get(one.port);
+    if (owner && isSameListener(owner, one)) return true;
+    if (owner && isSameListener(owner, other)) return false;
+    return one.inode < other.inode;
+  }
+}
+
+/** A group of sockets (SO_REUSEPORT), or a server that starts again between two reads, is one listener. */
+export function isSameListener(one: Listener, other: Listener | undefined): boolean {
+  return one.port === other?.port && one.target === other.target && one.uid === other.uid;
+}
