@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
+import { cors } from '@connectrpc/connect';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 
@@ -241,6 +242,12 @@ describe('malformed HTTP is refused', () => {
     expect(text.match(/HTTP\/1.1/g)).toHaveLength(1);
     expect(text).not.toContain('bad request');
   });
+});
+
+test('responses expose all headers that clients of connect read', async () => {
+  const { headers } = await fetch(`${daemon.url}/health`);
+  const exposed = headers.get('access-control-expose-headers')?.split(', ');
+  expect(exposed).toEqual(expect.arrayContaining([...cors.exposedHeaders]));
 });
 
 describe('Expect: 100-continue', () => {

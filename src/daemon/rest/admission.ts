@@ -11,7 +11,7 @@ import { beginCalls } from './requests.ts';
 const CORS_MAX_AGE_S = 7200;
 
 /** Response headers that pages of other origins may read. */
-export const EXPOSED_HEADERS = [
+const EXPOSED_HEADERS = [
   // Those of Connect and gRPC-Web.
   ...['Grpc-Status', 'Grpc-Message', 'Grpc-Status-Details-Bin'],
   ...['Content-Encoding', 'Connect-Content-Encoding'],
