@@ -90,7 +90,7 @@ test('what is imported dynamically is in the bundle, and evaluated when it is im
     'program.ts': `
       const order = ['program'];
       globalThis.order = order;
-      import('./later.ts').then(({ name }) => console.log(JSON.stringify([...order, name])));
+      import("./later.ts").then(({ name }) => console.log(JSON.stringify([...order, name])));
       order.push('start');`,
     'later.ts': `globalThis.order.push('later'); export const name = 'its export';`,
   });
