@@ -4,16 +4,15 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { buildCommit } from '../../src/base/version.ts';
-import { type Bundle, bundle, bundleSplit } from './bundle.ts';
-import { type FirstRun, PARTS, writeCodeCache } from './code-cache.ts';
+import { asFunction, bundle } from './bundle.ts';
+import { type FirstRun, writeCodeCache } from './code-cache.ts';
 import { licencesOf } from './licences.ts';
 
 /*
  * Builds dist/, the daemon, and dist-gateway/, the gateway; with arguments those of them that are named. With --arch=arm64 on an
  * x86-64 machine (`npm run build:arm64`) dist-arm64/ and dist-gateway-arm64/, of what .ci/arm64 has made. Each is
- * self-contained: the program in two files (loader.cjs), the code that V8 compiles of them, the pinned Node under the program's name,
- * the licences of what is in it; with the daemon the addons, where their loaders look for them. See
- * docs/decisions/010-image-bundle.md
+ * self-contained: the program in one file, the code that V8 compiles of it, the pinned Node under the program's name, the licences of
+ * what is in it; with the daemon the addons, where their loaders look for them. See docs/decisions/010-image.md
  */
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
@@ -56,10 +55,6 @@ interface Image {
   readonly program: string;
   /** Entry points of other programs, and the bundle that is made of each. */
   readonly others: readonly (readonly [entry: string, bundle: string])[];
-  /** What comes before the bundle, below the root of the sources; null: nothing. */
-  readonly prologue: string | null;
-  /** Packages that the program never loads. */
-  readonly unused: readonly string[];
   /** Native code, below the root of the target, and where it goes. */
   readonly binaries: readonly (readonly [source: string, destination: string])[];
   /** Sources, and where they go. */
@@ -75,9 +70,6 @@ const IMAGES: Readonly<Record<string, Image>> = {
     // Besides the daemon, the process that touches network mounts for it (services/watch/network-process.ts).
     program: 'src/daemon/main.ts',
     others: [['src/daemon/services/watch/network-program.ts', 'lib/watch-network.cjs']],
-    prologue: 'systemd/image/prologue.cjs',
-    // Fastify's compilers of schemas, which its routes do not have (routes.ts), and requests without a socket.
-    unused: ['@fastify/ajv-compiler', '@fastify/fast-json-stringify-compiler', 'light-my-request'],
     binaries: [
       ['native/build/Release/envd.node', 'lib/build/Release/envd.node'],
       ['native/build/Release/envd-start', 'lib/build/Release/envd-start'],
@@ -98,8 +90,6 @@ const IMAGES: Readonly<Record<string, Image>> = {
     directory: 'dist-gateway',
     program: 'src/gateway/main.ts',
     others: [],
-    prologue: null,
-    unused: ['light-my-request'],
     binaries: [],
     copies: [
       ['systemd/gateway/envd-gateway.sh', 'bin/envd-gateway'],
@@ -124,24 +114,20 @@ for (const name of wanted.length === 0 ? Object.keys(IMAGES) : wanted) {
 }
 
 async function build(image: Image): Promise<void> {
-  const { name, directory, program, others, prologue, unused, binaries, copies, firstRun } = image;
+  const { name, directory, program, others, binaries, copies, firstRun } = image;
   const dist = join(ROOT, directory + target.suffix);
   rmSync(dist, { recursive: true, force: true });
   const packages = new Set([target.node]);
-  const add = (destination: string, { code, packages: added }: Bundle) => {
-    put(join(dist, destination), code);
-    for (const each of added) packages.add(each);
+  const add = async (entry: string, wrap: (code: string) => string, destination: string) => {
+    const bundled = await bundle(join(ROOT, entry));
+    put(join(dist, destination), wrap(bundled.code));
+    for (const each of bundled.packages) packages.add(each);
   };
-  const before = prologue === null ? '' : readFileSync(join(ROOT, prologue), 'utf8');
-  const split = await bundleSplit(join(ROOT, program), unused, before);
-  add(`lib/${name}.js`, split);
-  put(join(dist, `lib/${name}-later.js`), split.laterCode);
-  for (const part of PARTS) put(join(dist, `lib/${name}${part}.code`), '');
-  for (const [entry, destination] of others) add(destination, await bundle(join(ROOT, entry)));
+  await add(program, asFunction, `lib/${name}.js`);
+  for (const [entry, destination] of others) await add(entry, String, destination);
   put(join(dist, 'package.json'), description(name));
   put(join(dist, 'LICENSES'), licencesOf([...packages].sort()));
-  const common = [['systemd/image/loader.cjs', `lib/${name}.cjs`] as const, ['LICENSE', 'LICENSE'] as const];
-  for (const [source, destination] of [...copies, ...common])
+  for (const [source, destination] of [...copies, ['LICENSE', 'LICENSE'] as const])
     copy(join(ROOT, source), join(dist, destination));
   for (const [source, destination] of binaries) copy(join(target.root, source), join(dist, destination));
   // The symbols are a quarter of its size.
@@ -149,7 +135,8 @@ async function build(image: Image): Promise<void> {
   chmodSync(join(dist, 'bin', name), 0o755);
   const scratch = join(dist, 'run');
   const run = firstRun(scratch);
-  await writeCodeCache(dist, name, { ...run, env: { ...target.env, ...run.env } });
+  const loader = join(ROOT, 'systemd/image/loader.cjs');
+  await writeCodeCache(dist, name, loader, { ...run, env: { ...target.env, ...run.env } });
   rmSync(scratch, { recursive: true, force: true });
 }
 

@@ -1,55 +1,36 @@
-// Runs the program beside this file: NAME.js, and NAME-later.js when it imports that, with the code that V8 compiled of them at the
-// build, NAME.code and NAME-later.code. Node's own compile cache would check and hash all, and make a directory, at each start
-// (docs/decisions/063-own-loader.md).
-const { closeSync, fstatSync, openSync, readSync } = require('node:fs');
+// Runs the program beside this file: NAME.js, with the code that V8 compiled of it at the build, NAME.code. Node's own compile
+// cache makes its directory at each start, which blocks while the file system is frozen (docs/decisions/010-image.md).
+const { readFileSync } = require('node:fs');
 const { Script } = require('node:vm');
 
-/** A part of the program. It stays what it was when it is loaded later: its files are open from the start. */
-class Part {
-  constructor(path) {
-    this.path = path;
-    this.files = ['js', 'code'].map((extension) => openSync(`${path}.${extension}`));
-    this.script = null;
-  }
+// Modules of Node's that a start does not need, but packages and sources import: together they are a third of what a bare
+// node:http server costs, and 6 MiB.
+const LATER = new Set(['child_process', 'crypto', 'dns', 'http2', 'https', 'tty', 'v8']);
 
-  /** Adds its chunks, functions by name. */
-  load() {
-    const [text, cachedData] = this.files.map(read);
-    // The text is ASCII. Of another V8, or with other flags, the code is not used.
-    const script = new Script(text.latin1Slice(), { filename: `${this.path}.js`, cachedData });
-    script.runInThisContext()(chunks, require, __filename, __dirname);
-    this.script = script;
-    // Not before: what fails is tried again, and these numbers would be those of other files by then.
-    for (const file of this.files) closeSync(file);
-  }
+/** What the program imports modules of Node's with: those above are loaded when a member of them is first read. */
+function requireModule(name) {
+  if (!LATER.has(name.replace(/^node:/, ''))) return require(name);
+  let loaded;
+  const later = new Proxy(
+    {},
+    {
+      get(_, member) {
+        // The bundler asks whether a module is one of its own, when it is imported.
+        if (member === '__esModule') return undefined;
+        loaded ??= require(name);
+        return loaded[member];
+      },
+      // For a default import the bundler makes an object with the same prototype, which finds the members through it.
+      getPrototypeOf: () => later,
+    },
+  );
+  return later;
 }
 
-function read(file) {
-  const bytes = Buffer.allocUnsafeSlow(fstatSync(file).size);
-  readSync(file, bytes, 0, bytes.length, 0);
-  return bytes;
-}
-
-const chunks = { __proto__: null };
-const loaded = { __proto__: null };
 const path = __filename.slice(0, -'.cjs'.length);
-const [first, later] = [new Part(path), new Part(`${path}-later`)];
-
-/** What a chunk exports, or a module of Node's. */
-function load(name) {
-  if (name in loaded) return loaded[name];
-  if (name === './later.js' && later.script === null) later.load();
-  if (!(name in chunks)) return require(name);
-  loaded[name] = {};
-  try {
-    chunks[name](loaded[name], load);
-  } catch (error) {
-    delete loaded[name];
-    throw error;
-  }
-  return loaded[name];
-}
-
-exports.parts = [first, later];
-first.load();
-load('./entry.js');
+// The text is ASCII. V8 compiles it anew when the code is of another V8, or of one with other flags.
+exports.script = new Script(readFileSync(`${path}.js`, 'latin1'), {
+  filename: `${path}.js`,
+  cachedData: readFileSync(`${path}.code`),
+});
+exports.script.runInThisContext()(exports, requireModule, module, __filename, __dirname);

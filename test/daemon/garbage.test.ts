@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import { filesPerSecond } from '../support/bench-files-client.ts';
-import { DAEMON_PROGRAM, startDaemon } from '../support/daemon.ts';
+import { startDaemon } from '../support/daemon.ts';
+import { DAEMON_PROGRAM } from '../support/programs.ts';
 
 const CALLS = 6000;
 const CONNECTIONS = 16;

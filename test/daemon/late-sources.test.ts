@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
-import { DAEMON_PROGRAM, startDaemon } from '../support/daemon.ts';
+import { startDaemon } from '../support/daemon.ts';
+import { DAEMON_PROGRAM } from '../support/programs.ts';
 
 /** The command of a daemon of the sources that cannot read those for which `isGone` is true of `url` and `listens`. */
 const withoutSources = (isGone: string) => {

@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-/** Whether V8 takes the code that an image has of both parts of its program, with the flags of its launcher. */
+/** Whether V8 takes the code that an image has of its program, with the flags of its launcher. */
 export function acceptsCode(image: string, name: string): boolean {
   const launcher = readFileSync(join(image, 'bin', name), 'utf8');
   const output = execFileSync(join(image, 'lib', name), argumentsToAsk(image, name, launcher), {
@@ -14,13 +14,12 @@ export function acceptsCode(image: string, name: string): boolean {
 /** Arguments with which the Node of an image, whose launcher has this text, tells whether V8 takes the code. */
 export function argumentsToAsk(image: string, name: string, launcher: string): string[] {
   const loader = JSON.stringify(join(image, 'lib', `${name}.cjs`));
-  const program = `const { parts: [first, later] } = require(${loader}); later.load();
-    console.log('rejected:', first.script.cachedDataRejected || later.script.cachedDataRejected)`;
+  const program = `console.log('rejected:', require(${loader}).script.cachedDataRejected)`;
   return [...flagsOf(launcher), '-e', program, 'argv1', '--version'];
 }
 
 /** The flags that a launcher gives Node. */
-export function flagsOf(launcher: string): string[] {
+function flagsOf(launcher: string): string[] {
   return /exec "\$lib\/\S+" (.*?) "\$lib/.exec(launcher)?.[1]?.split(' ') ?? [];
 }
 

@@ -2,14 +2,11 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdtempSync, rmdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { type LogLine, portWhenReady } from './log-lines.ts';
 import { usableCgroupMount } from './machine.ts';
+import { daemonCommand } from './programs.ts';
 
 const { PATH, NODE_COMPILE_CACHE } = process.env;
-const ROOT = fileURLToPath(new URL('../..', import.meta.url));
-/** Its sources. */
-export const DAEMON_PROGRAM = join(ROOT, 'src/daemon/main.ts');
 
 /** The real daemon, in a process of its own on a loopback port. */
 export interface TestDaemon extends AsyncDisposable {
@@ -33,7 +30,7 @@ export interface DaemonOptions {
   readonly port?: number;
   /** Default: a new one if there is cgroup v2; null: the daemon finds one itself. */
   readonly cgroupRoot?: null;
-  /** Default: the sources. */
+  /** Default: the daemon that is tested (programs.ts). */
   readonly command?: readonly [string, ...string[]];
 }
 
@@ -52,7 +49,7 @@ export async function startDaemon(options: DaemonOptions = {}): Promise<TestDaem
     ...(cgroupRoot ? [`--cgroup-root=${cgroupRoot}`] : []),
     ...(options.args ?? []),
   ];
-  const [program, ...before] = options.command ?? [process.execPath, '--expose-gc', DAEMON_PROGRAM];
+  const [program, ...before] = options.command ?? daemonCommand();
   const child = spawn(program, [...before, ...args], {
     // The machine of the tests may have another service at the default address.
     env: { PATH, NODE_COMPILE_CACHE, TMPDIR: scratch, ENVD_METADATA_SERVICE: 'off', ...options.env },

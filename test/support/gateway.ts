@@ -2,11 +2,10 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { type LogLine, portWhenReady } from './log-lines.ts';
+import { gatewayCommand } from './programs.ts';
 
 const { PATH, NODE_COMPILE_CACHE } = process.env;
-const MAIN = fileURLToPath(new URL('../../src/gateway/main.ts', import.meta.url));
 
 export const API_KEY = 'the-key-of-the-platform';
 
@@ -19,7 +18,7 @@ export interface GatewayOptions {
   readonly anywhere?: boolean;
   /** Flags of Node. */
   readonly flags?: readonly string[];
-  /** Runs a built gateway; default: the sources. */
+  /** Default: the gateway that is tested (programs.ts). */
   readonly command?: readonly [string];
 }
 
@@ -123,7 +122,7 @@ export async function startGateway(options: GatewayOptions = {}): Promise<TestGa
       : [`--registry=${directory}/registry.db`]),
     ...(options.args ?? []),
   ];
-  const [program, ...before] = options.command ?? [process.execPath, ...(options.flags ?? []), MAIN];
+  const [program, ...before] = options.command ?? gatewayCommand(options.flags);
   const child = spawn(program, [...before, ...args], {
     env: { PATH, NODE_COMPILE_CACHE, TMPDIR: directory },
     stdio: ['ignore', 'pipe', 'inherit'],

@@ -1,9 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
-import { fileURLToPath } from 'node:url';
-
-const MAIN = fileURLToPath(new URL('../../src/gateway/main.ts', import.meta.url));
+import { gatewayCommand } from './programs.ts';
 
 interface Alone {
   readonly child: ChildProcess;
@@ -13,8 +11,9 @@ interface Alone {
 
 /** Starts a gateway that is not expected to become ready. */
 export function startedAlone(...args: readonly string[]): Alone {
-  const command = [MAIN, '--host=127.0.0.1', '--port=0', '--api-key=k', ...args];
-  const child = spawn(process.execPath, command, { stdio: ['ignore', 'ignore', 'pipe'] });
+  const [program, ...before] = gatewayCommand();
+  const command = [...before, '--host=127.0.0.1', '--port=0', '--api-key=k', ...args];
+  const child = spawn(program, command, { stdio: ['ignore', 'ignore', 'pipe'] });
   const end = async () => {
     const [complaint, [code]] = await Promise.all([text(child.stderr), once(child, 'exit')]);
     return { code, complaint };

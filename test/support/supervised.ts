@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { type DaemonOptions, startDaemon, type TestDaemon } from './daemon.ts';
 import { freePort } from './free-port.ts';
 import { needs } from './needs.ts';
+import { daemonCommand } from './programs.ts';
 import { until } from './until.ts';
 
 const file = (path: string) => fileURLToPath(new URL(path, import.meta.url));
@@ -33,14 +34,7 @@ export async function startSupervised(
   const daemon = await startDaemon({
     ...options,
     port: await freePort(),
-    command: [
-      'python3',
-      file('service-manager.py'),
-      join(directory, 'notify'),
-      process.execPath,
-      ...flags,
-      file('../../src/daemon/main.ts'),
-    ],
+    command: ['python3', file('service-manager.py'), join(directory, 'notify'), ...daemonCommand(flags)],
   });
   const starts = () => daemon.log.filter(({ msg }) => msg === 'started');
   const main = () => Number(starts().at(-1)?.main);
