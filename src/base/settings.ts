@@ -19,8 +19,8 @@ export interface Setting {
   /** Like `--port <number>`; a switch has no value. */
   readonly flags: string;
   readonly help: string;
-  /** Throws `InvalidArgumentError`. */
-  readonly parse?: (text: string) => unknown;
+  /** Throws `InvalidArgumentError`. Never returns null or undefined, which commander replaces by ''. */
+  readonly parse?: (text: string) => NonNullable<unknown>;
   readonly choices?: readonly string[];
   readonly defaultValue?: unknown;
   /** Of a default that is no text or number. */

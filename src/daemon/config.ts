@@ -97,7 +97,7 @@ interface Settings extends Defaulted, WorkloadSettings {
   readonly cgroupRoot?: string;
   readonly metadataService?: string;
   readonly forwardAddress?: string;
-  readonly logCollector?: Config['logCollector'];
+  readonly logCollector?: URL | 'off' | 'auto';
   readonly program?: string;
   readonly commit?: true;
   readonly tryUpgrade?: true;
@@ -144,7 +144,7 @@ const PROGRAM: Program = {
       matching(/^(\d{1,3}(\.\d{1,3}){3}|off)$/, 'It must be an IPv4 address or off.'),
     ),
     setting('--log-collector <url>', 'URL that the log is sent to; auto: by metadata; or off', (text) =>
-      text === 'off' ? text : text === 'auto' ? null : new URL(parseCollectorUrl(text)),
+      text === 'off' || text === 'auto' ? text : new URL(parseCollectorUrl(text)),
     ),
     setting('--name-prefix <prefix>', 'prefix of names in the guest', parsePrefix, 'svc'),
     setting('--fsfreeze-path <path>', 'file system that /fsfreeze freezes', parsePath, '/'),
@@ -158,7 +158,7 @@ export function readConfig(
 ): Invocation<Config> {
   const read = readSettings<Settings>(PROGRAM, argv.map(withTwoDashes), env);
   if (!('settings' in read)) return read;
-  const { cgroupRoot = null, program, metadataService, ...others } = read.settings;
+  const { cgroupRoot = null, program, metadataService, logCollector = 'auto', ...others } = read.settings;
   const { commit, tryUpgrade, doctor, maxTasks, maxMemory, cpuWeights, ioWeights, ...settings } = others;
   if (commit) return { exitCode: 0, output: `${buildCommit()}\n` };
   const config: Config = {
@@ -172,7 +172,7 @@ export function readConfig(
     logArguments: settings.logArguments === true,
     handover: env.ENVD_HANDOVER ? Number(env.ENVD_HANDOVER) : null,
     stored: takeStored(env),
-    logCollector: settings.logCollector ?? null,
+    logCollector: logCollector === 'auto' ? null : logCollector,
     metadataService: metadataService === 'off' ? null : new URL(metadataService ?? METADATA_SERVICE),
     metadataIsOptional: metadataService === undefined,
     path: env.PATH || DEFAULT_PATH,

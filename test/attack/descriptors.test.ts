@@ -1,8 +1,10 @@
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
+import { Agent, get, type IncomingMessage } from 'node:http';
 import { connect } from 'node:net';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { expect, onTestFinished, test } from 'vitest';
 import { cgroupMount } from '../support/cgroups.ts';
@@ -117,7 +119,7 @@ test('clients that connect without free descriptors are served when there are so
       socket.write('GET /health HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n');
     return sockets.map((socket) => once(socket.setEncoding('latin1'), 'data'));
   });
-  for (const [text] of await Promise.all(answers)) expect(text).toMatch(/^HTTP\/1.1 204 /);
+  for (const [answer] of await Promise.all(answers)) expect(answer).toMatch(/^HTTP\/1.1 204 /);
   await expectWell(daemon);
 });
 
@@ -153,4 +155,25 @@ function removed(cgroup: string | null): boolean {
   } catch {
     return false;
   }
+}
+
+test('the first scrape of the metrics works again when descriptors are free', async () => {
+  await using daemon = await startDaemon();
+  // One connection, from before: nothing but the scrape itself needs a descriptor.
+  using agent = disposable(new Agent({ keepAlive: true, maxSockets: 1 }));
+  const metrics = async (accept: string) => {
+    const call = get(`${daemon.url}/metrics`, { agent, headers: { accept } });
+    const [response] = (await once(call, 'response')) as [IncomingMessage];
+    return { status: response.statusCode, body: await text(response) };
+  };
+  expect((await metrics('*/*')).status).toBe(200);
+  expect((await withoutDescriptors(daemon, () => metrics('text/plain'))).status).not.toBe(200);
+  expect(await metrics('text/plain')).toEqual({
+    status: 200,
+    body: expect.stringContaining('envd_calls_total'),
+  });
+});
+
+function disposable(agent: Agent): Agent & Disposable {
+  return Object.assign(agent, { [Symbol.dispose]: () => agent.destroy() });
 }

@@ -63,6 +63,14 @@ test('each line arrives, with the ids of the sandbox and the template', async ()
   expect(await scrape(daemon)).toContain(`envd_collector_lines_total{result="sent"} ${length}`);
 });
 
+test('--log-collector=auto is what the metadata name, and /init succeeds', async () => {
+  await using collector = await startCollector();
+  const { daemon } = await setUp(collector.url, ['--log-collector=auto']);
+  expect((await post(daemon, '/init')).status).toBe(204);
+  await call(daemon, 'a');
+  await arrived(collector, 'a');
+});
+
 test('host:port is an address, too', async () => {
   await using collector = await startCollector();
   const { daemon } = await setUp(new URL(collector.url).host);

@@ -1,13 +1,14 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { Negotiator } from 'negotiator';
 import { EnvdError } from '../../../base/errors.ts';
+import { loadedOnce } from '../../../base/loaded-once.ts';
 import type { Guest } from '../../services/guest/guest.ts';
 import type { Health } from '../../services/guest/health.ts';
 import type { MetricsReader } from '../../services/guest/metrics.ts';
 import type { Forwards } from '../../services/ports/forwards.ts';
 import { hasAccess, UNAUTHORIZED } from '../auth.ts';
 import type { TextFormat } from '../metrics-page.ts';
-import type { Exporter, Telemetry } from '../prometheus.ts';
+import type { Telemetry } from '../prometheus.ts';
 import { HEALTH_QUERY } from '../queries.ts';
 
 /** Registers `/health`, which needs no token; with the query parameter `verbose`, whatever its value, it does. */
@@ -39,14 +40,12 @@ const TEXT_FORMATS: Readonly<Record<string, TextFormat>> = {
 /** Registers `/metrics`: resources of the guest as JSON, or metrics of the daemon in one of Prometheus' formats. */
 export function metricsRoutes(app: FastifyInstance, metrics: MetricsReader, telemetry: Telemetry): void {
   // Most daemons are never scraped: the library is loaded at the first request.
-  let exporter: Promise<Exporter> | null = null;
-  const load = async () => new (await import('../prometheus.ts')).Exporter(telemetry);
+  const exporter = loadedOnce(async () => new (await import('../prometheus.ts')).Exporter(telemetry));
   app.get('/metrics', async (request, reply) => {
     reply.header('vary', 'Accept');
     const format = textFormatOf(request);
     if (format === null) return metrics.read();
-    exporter ??= load();
-    const { contentType, text } = await (await exporter).render(format);
+    const { contentType, text } = await (await exporter()).render(format);
     return reply.type(contentType).send(text);
   });
 }

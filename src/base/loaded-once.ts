@@ -1,0 +1,11 @@
+/** Returns a function that calls `load` when it is first called, and keeps its result; after a failure the next call loads again. */
+export function loadedOnce<T>(load: () => Promise<T>): () => Promise<T> {
+  let loading: Promise<T> | null = null;
+  return () => {
+    loading ??= load().catch((error: unknown) => {
+      loading = null;
+      throw error;
+    });
+    return loading;
+  };
+}
