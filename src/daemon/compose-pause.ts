@@ -1,5 +1,6 @@
 import { join } from 'node:path';
 import type { Logger } from 'pino';
+import { messageOf } from '../base/errors.ts';
 import { ExclusiveLock, SerialQueue } from '../base/exclusion.ts';
 import type { HeldOutput } from '../base/held-output.ts';
 import { identityDirectory } from './compose-init.ts';
@@ -61,6 +62,7 @@ function createFreezer(
     recordFile: join(config.runtimeDirectory, 'frozen.json'),
     lock,
     onWatchdog: (error) => logWatchdog(logger, 'a freeze', error),
+    onStaleRecord: (error) => logStaleRecord(logger, 'frozen.json', error),
   });
 }
 
@@ -84,12 +86,18 @@ function createFilesystemFreezer(
       if (dropped > 0) logger.warn({ dropped }, 'log lines were dropped during a freeze');
     },
     onWatchdog: (error) => logWatchdog(logger, `a freeze of the file system of '${path}'`, error),
+    onStaleRecord: (error) => logStaleRecord(logger, 'fsfrozen.json', error),
   });
 }
 
 function logWatchdog(logger: Logger, what: string, error: unknown): void {
   if (error === null) logger.warn(`watchdog: ${what} was not followed by a thaw and has been undone`);
   else logger.error({ err: error }, `watchdog: ${what} was not followed by a thaw and cannot be undone`);
+}
+
+function logStaleRecord(logger: Logger, record: string, error: unknown): void {
+  const text = 'cannot update the record of what is frozen: after a crash the next daemon may thaw too much';
+  logger.warn({ record, reason: messageOf(error) }, text);
 }
 
 /** Tells what this guest can; `obstacle`: why the workload cannot be frozen, or null. */

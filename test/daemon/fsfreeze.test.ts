@@ -11,6 +11,7 @@ import { connectTo, transcribe } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { freePort } from '../support/free-port.ts';
 import { isWritable } from '../support/frozen.ts';
+import { blockableTmpfs } from '../support/mounts.ts';
 
 const MAIN = fileURLToPath(new URL('../../src/daemon/main.ts', import.meta.url));
 const FROZEN = 'cannot change files: the file system is frozen, try again after the thaw';
@@ -223,4 +224,20 @@ test('fsfreeze is refused when the runtime directory is on that file system', as
     },
   ]);
   expect((await upload(daemon, `${path}/new`)).status).toBe(200);
+});
+
+test('a freeze that cannot be recorded is refused, and leaves nothing frozen, shut or held', async () => {
+  const filesystem = loopMount();
+  onTestFinished(() => filesystem[Symbol.dispose]());
+  const { directory, block } = blockableTmpfs('full');
+  const args = [`--fsfreeze-path=${filesystem.path}`, `--runtime-directory=${directory}`];
+  await using daemon = await startDaemon({ args });
+  block();
+  const refused = await post(daemon, '/fsfreeze');
+  expect([refused.status, await refused.json()]).toEqual([
+    507,
+    { code: 507, message: expect.stringMatching(/^cannot record the freeze in .*: ENOSPC: /) },
+  ]);
+  expect((await upload(daemon, `${filesystem.path}/new`)).status).toBe(200);
+  await expect.poll(() => operations(daemon)).toEqual(['POST /fsfreeze', 'POST /files']);
 });

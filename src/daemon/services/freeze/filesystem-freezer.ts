@@ -27,6 +27,8 @@ export interface FilesystemFreezerOptions {
   readonly onFrozen: (frozen: boolean) => void;
   /** Called when the watchdog has thawed, with null or the error of a failed attempt. */
   readonly onWatchdog: (error: unknown) => void;
+  /** Called when the record cannot be removed after a thaw. */
+  readonly onStaleRecord: (error: unknown) => void;
 }
 
 /** Freezes a file system before a pause, without blocking the daemon's own writes; a watchdog thaws it. */
@@ -43,7 +45,7 @@ export class FilesystemFreezer implements Disposable {
   constructor(options: FilesystemFreezerOptions) {
     this.#options = options;
     this.#queue = options.queue;
-    this.#record = new FrozenRecord(options.recordFile);
+    this.#record = new FrozenRecord(options.recordFile, options.onStaleRecord);
     if (this.#record.read().includes(options.path)) this.#markFrozen();
   }
 
@@ -88,20 +90,27 @@ export class FilesystemFreezer implements Disposable {
   }
 
   async #freeze(): Promise<void> {
-    const { path, gate, ownDirectories } = this.#options;
+    const { path } = this.#options;
     const wasFrozen = this.#frozen;
-    if (!wasFrozen) {
-      await assertNotOwn(path, ownDirectories);
-      await stopOwnWrites(gate, path);
-    }
-    this.#markFrozen();
-    this.#record.write([path]);
     try {
+      if (!wasFrozen) await this.#prepare();
+      this.#markFrozen();
       await freezeFilesystem(path);
     } catch (error) {
       if (!wasFrozen) this.#markThawed();
       throw error;
     }
+  }
+
+  /** Records the freeze, so that after a crash the next daemon knows of it; then stops the daemon's own writes. */
+  async #prepare(): Promise<void> {
+    const { path, gate, ownDirectories } = this.#options;
+    await assertNotOwn(path, ownDirectories);
+    this.#record.write([path]);
+    gate.shut();
+    await gate.whenIdle(IDLE_LIMIT_MS);
+    // The thread pool is FIFO: when this returns, all writes that uploads queued before have started.
+    await stat(path);
   }
 
   async #thaw(): Promise<void> {
@@ -110,7 +119,6 @@ export class FilesystemFreezer implements Disposable {
     debug('freeze', 'file system thawed');
   }
 
-  /** Before the freeze, so that after a crash the next daemon knows of it. */
   #markFrozen(): void {
     this.#options.gate.shut();
     if (!this.#frozen) this.#options.onFrozen(true);
@@ -119,11 +127,12 @@ export class FilesystemFreezer implements Disposable {
   }
 
   #markThawed(): void {
-    this.#watchdog.disarm();
-    this.#record.write([]);
-    this.#options.gate.open();
-    if (this.#frozen) this.#options.onFrozen(false);
+    const wasFrozen = this.#frozen;
     this.#frozen = false;
+    this.#watchdog.disarm();
+    this.#options.gate.open();
+    if (wasFrozen) this.#options.onFrozen(false);
+    this.#record.update([]);
   }
 
   async #expire(): Promise<void> {
@@ -135,19 +144,6 @@ export class FilesystemFreezer implements Disposable {
       this.#watchdog.arm();
       this.#options.onWatchdog(error);
     }
-  }
-}
-
-/** Shuts the gate and waits for the daemon's own writes to finish. */
-async function stopOwnWrites(gate: WriteGate, path: string): Promise<void> {
-  gate.shut();
-  try {
-    await gate.whenIdle(IDLE_LIMIT_MS);
-    // The thread pool is FIFO: when this returns, all writes that uploads queued before have started.
-    await stat(path);
-  } catch (error) {
-    gate.open();
-    throw error;
   }
 }
 

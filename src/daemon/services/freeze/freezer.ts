@@ -56,6 +56,8 @@ export interface FreezerOptions {
   readonly lock: ExclusiveLock;
   /** Called when the watchdog has thawed, with null or the error of a failed attempt. */
   readonly onWatchdog: (error: unknown) => void;
+  /** Called when the record cannot be updated after a thaw. */
+  readonly onStaleRecord: (error: unknown) => void;
 }
 
 export interface FreezeRequest {
@@ -87,7 +89,7 @@ export class Freezer implements Disposable {
 
   constructor(options: FreezerOptions) {
     this.#options = options;
-    this.#record = new FrozenRecord(options.recordFile);
+    this.#record = new FrozenRecord(options.recordFile, options.onStaleRecord);
     const leftFrozen = options.workload.filter((cgroup) => cgroup.freezeRequested());
     const recorded = this.#record.read().map((path) => new Cgroup(path));
     for (const cgroup of [...leftFrozen, ...recorded]) this.#frozen.set(cgroup.path, cgroup);
@@ -139,8 +141,7 @@ export class Freezer implements Disposable {
     this.#frozen.clear();
     if (failures.length === 0) this.#audited = null;
     for (const { cgroup } of failures) this.#frozen.set(cgroup.path, cgroup);
-    this.#writeRecord();
-    if (!this.active) this.#watchdog.disarm();
+    this.#update();
     const [first] = failures;
     if (!first) return;
     const text = `cannot thaw cgroup '${first.cgroup.path}': ${messageOf(first.error)}`;
@@ -160,14 +161,12 @@ export class Freezer implements Disposable {
     const { targets, ...counts } = survey(this.#candidates(request.mode), request.maxCgroups, isOurs);
     this.#unreported = null;
     const added = targets.filter((cgroup) => !isOurs(cgroup));
-    this.#remember(targets);
+    this.#remember(added);
     const failures = freezeAll(targets);
-    const [first] = failures;
-    if (first && failures.length === targets.length) {
-      this.#forget(added);
-      throw cannotFreeze(messageOf(first.error));
-    }
     const failed = new Set(failures.map(({ cgroup }) => cgroup));
+    this.#forget(added.filter((cgroup) => failed.has(cgroup)));
+    const [first] = failures;
+    if (first && failures.length === targets.length) throw cannotFreeze(messageOf(first.error));
     const requested = targets.filter((cgroup) => !failed.has(cgroup));
     if (request.mode === 'hierarchy') this.#audited = request.maxCgroups;
     const swept = monotonicMs();
@@ -209,24 +208,29 @@ export class Freezer implements Disposable {
     return workload.map((cgroup) => ({ cgroup, keep: false }));
   }
 
-  /** Before the first freeze, so that after a crash the next daemon can thaw. */
-  #remember(targets: readonly Cgroup[]): void {
-    for (const cgroup of targets) this.#frozen.set(cgroup.path, cgroup);
-    this.#writeRecord();
+  /** Before they are frozen, so that after a crash the next daemon can thaw. Changes nothing when that fails. */
+  #remember(added: readonly Cgroup[]): void {
+    const isRecorded = this.#recorded(added).length > 0;
+    if (isRecorded) this.#record.write(this.#recorded([...this.#frozen.values(), ...added]));
+    for (const cgroup of added) this.#frozen.set(cgroup.path, cgroup);
     if (this.active) this.#watchdog.arm();
   }
 
   #forget(cgroups: readonly Cgroup[]): void {
     for (const { path } of cgroups) this.#frozen.delete(path);
-    this.#writeRecord();
+    if (cgroups.length > 0) this.#update();
+  }
+
+  /** After something has been thawed or forgotten. */
+  #update(): void {
     if (!this.active) this.#watchdog.disarm();
+    this.#record.update(this.#recorded([...this.#frozen.values()]));
   }
 
   /** Without the workload, whose cgroups a new daemon knows and examines itself. */
-  #writeRecord(): void {
+  #recorded(cgroups: readonly Cgroup[]): string[] {
     const { workload } = this.#options;
-    const isRecorded = (path: string) => !workload.some((cgroup) => cgroup.path === path);
-    this.#record.write([...this.#frozen.keys()].filter(isRecorded));
+    return cgroups.map(({ path }) => path).filter((path) => !workload.some((known) => known.path === path));
   }
 
   #expire(): void {

@@ -1,7 +1,8 @@
 // Undoes a freeze that nobody thaws: a watchdog, and a record for the next daemon.
 import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { isSystemError } from '../../../base/errors.ts';
+import { EnvdError, isSystemError, messageOf } from '../../../base/errors.ts';
+import { exhaustionOf } from '../../os/errno.ts';
 
 /** Time after which everything frozen is thawed, in milliseconds. */
 export const WATCHDOG_MS = 10 * 60 * 1000;
@@ -35,11 +36,15 @@ export class Watchdog {
  */
 export class FrozenRecord {
   readonly #file: string;
+  readonly #onStale: (error: unknown) => void;
   /** Whether the file may exist. */
   #isThere = true;
+  #isStale = false;
 
-  constructor(file: string) {
+  /** `onStale` is called with the first error of a series that leaves paths in the file that are not frozen any more. */
+  constructor(file: string, onStale: (error: unknown) => void) {
     this.#file = file;
+    this.#onStale = onStale;
   }
 
   /** The recorded paths; empty if the file is missing or invalid. */
@@ -53,17 +58,42 @@ export class FrozenRecord {
     }
   }
 
-  /** Replaces the record atomically. */
+  /**
+   * Replaces the record atomically, before these paths are frozen. Throws when that fails, as nothing would thaw them after
+   * a crash; the earlier record stays.
+   */
   write(paths: readonly string[]): void {
-    if (paths.length === 0) {
-      if (this.#isThere) rmSync(this.#file, { force: true });
-      this.#isThere = false;
-      return;
+    try {
+      this.#replace(paths);
+    } catch (error) {
+      const text = `cannot record the freeze in '${this.#file}': ${messageOf(error)}`;
+      throw new EnvdError(exhaustionOf(error) ?? 'failed_precondition', text, { cause: error });
     }
-    this.#isThere = true;
+  }
+
+  /** Replaces the record after a thaw: these paths are left. That must not fail because of the record. */
+  update(paths: readonly string[]): void {
+    try {
+      if (paths.length > 0) this.#replace(paths);
+      else if (this.#isThere) rmSync(this.#file, { force: true });
+      this.#isThere = paths.length > 0;
+      this.#isStale = false;
+    } catch (error) {
+      if (!this.#isStale) this.#onStale(error);
+      this.#isStale = true;
+    }
+  }
+
+  #replace(paths: readonly string[]): void {
     const staged = `${this.#file}.new`;
-    mkdirSync(dirname(this.#file), { recursive: true, mode: 0o700 });
-    writeFileSync(staged, JSON.stringify(paths), { mode: 0o600 });
-    renameSync(staged, this.#file);
+    try {
+      mkdirSync(dirname(this.#file), { recursive: true, mode: 0o700 });
+      writeFileSync(staged, JSON.stringify(paths), { mode: 0o600 });
+      renameSync(staged, this.#file);
+      this.#isThere = true;
+    } catch (error) {
+      rmSync(staged, { force: true });
+      throw error;
+    }
   }
 }

@@ -20,6 +20,7 @@ function serve(workload: readonly Cgroup[]) {
     recordFile,
     lock,
     onWatchdog: () => {},
+    onStaleRecord: () => {},
   });
   const app = Fastify();
   withCalls(app);

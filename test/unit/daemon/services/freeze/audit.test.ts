@@ -30,6 +30,7 @@ function setUp(top: Cgroup, recordFile = join(scratch(), 'frozen.json')) {
       recordFile,
       lock,
       onWatchdog: () => {},
+      onStaleRecord: () => {},
     });
   return { make, kept, docker, create, freezer: create() };
 }

@@ -1,4 +1,4 @@
-import { existsSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { ExclusiveLock, SerialQueue } from '../../../../../src/base/exclusion.ts';
@@ -11,7 +11,7 @@ import { WATCHDOG_MS } from '../../../../../src/daemon/services/freeze/recovery.
 import { WriteGate } from '../../../../../src/daemon/services/freeze/write-gate.ts';
 import { loopMount } from '../../../../support/cgroups.ts';
 import { isFrozen, isWritable } from '../../../../support/frozen.ts';
-import { mountTmpfs } from '../../../../support/mounts.ts';
+import { blockableTmpfs, mountTmpfs } from '../../../../support/mounts.ts';
 import { scratch } from '../../../../support/scratch.ts';
 
 /** A freezer for a file system of its own. */
@@ -29,6 +29,7 @@ function setUp(options: Partial<FilesystemFreezerOptions> = {}) {
     gate: new WriteGate(),
     onFrozen: (frozen) => void told.push(frozen ? 'frozen' : 'thawed'),
     onWatchdog: (error) => void told.push(`watchdog ${error}`),
+    onStaleRecord: () => void told.push('stale record'),
     ...options,
   };
   const create = (more: Partial<FilesystemFreezerOptions> = {}) => {
@@ -128,6 +129,49 @@ describe('a refused freeze changes nothing', () => {
     expect([freezer.active, gate.isShut]).toEqual([false, false]);
     change.resolve();
     await outcome;
+  });
+});
+
+describe('when the record cannot be written', () => {
+  test.each([
+    ['full', 'no_space', 'ENOSPC'],
+    ['read-only', 'failed_precondition', 'EROFS'],
+  ] as const)('a freeze changes nothing: %s', async (how, kind, code) => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    onTestFinished(() => void vi.useRealTimers());
+    const { directory, block, release } = blockableTmpfs(how);
+    const file = join(directory, 'fsfrozen.json');
+    const { freezer, gate, told, path } = setUp({ recordFile: file });
+    block();
+    await expect(freezer.freeze()).rejects.toMatchObject({
+      kind,
+      message: expect.stringMatching(`^cannot record the freeze in '${file}': ${code}: `),
+    });
+    expect([freezer.active, gate.isShut, told, vi.getTimerCount()]).toEqual([false, false, [], 0]);
+    expect(readdirSync(directory).filter((name) => name !== 'filler')).toEqual([]);
+    vi.useRealTimers();
+    expect(await isWritable(path)).toBe(true);
+    release();
+    await freezer.freeze();
+    await freezer.thaw();
+  });
+
+  test('a thaw is done nevertheless', async () => {
+    const { directory, block, release } = blockableTmpfs('read-only');
+    const file = join(directory, 'fsfrozen.json');
+    const { freezer, gate, told, path } = setUp({ recordFile: file });
+    await freezer.freeze();
+    block();
+    await freezer.thaw();
+    expect([freezer.active, gate.isShut, told]).toEqual([
+      false,
+      false,
+      ['frozen', 'thawed', 'stale record'],
+    ]);
+    expect(await isWritable(path)).toBe(true);
+    release();
+    await freezer.thaw();
+    expect(existsSync(file)).toBe(false);
   });
 });
 

@@ -1,7 +1,7 @@
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import { afterAll, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { ExclusiveLock } from '../../../../../src/base/exclusion.ts';
 import { Cgroup } from '../../../../../src/daemon/os/cgroup2.ts';
 import {
@@ -11,6 +11,7 @@ import {
 } from '../../../../../src/daemon/services/freeze/freezer.ts';
 import { WATCHDOG_MS } from '../../../../../src/daemon/services/freeze/recovery.ts';
 import { blockedWriter, countIn, testCgroup } from '../../../../support/cgroups.ts';
+import { blockableTmpfs } from '../../../../support/mounts.ts';
 
 const scratch = mkdtempSync(join(tmpdir(), 'envd-freezer-'));
 const recordFile = join(scratch, 'run/envd/frozen.json');
@@ -31,6 +32,7 @@ function freezerFor(top: Cgroup, options: Partial<FreezerOptions> = {}): Freezer
     recordFile,
     lock: new ExclusiveLock(),
     onWatchdog: () => {},
+    onStaleRecord: () => {},
     ...options,
   });
 }
@@ -248,6 +250,54 @@ describe('a freeze in progress', () => {
     caller.abort(gone);
     await expect(frozen).rejects.toBe(gone);
     expect(top.child('user').freezeRequested()).toBe(true);
+  });
+});
+
+describe('when the record cannot be written', () => {
+  test.each([
+    ['full', 'no_space', 'ENOSPC'],
+    ['read-only', 'failed_precondition', 'EROFS'],
+  ] as const)('a freeze changes nothing: %s', async (how, kind, code) => {
+    using top = testCgroup();
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    onTestFinished(() => void vi.useRealTimers());
+    const { directory, block, release } = blockableTmpfs(how);
+    const file = join(directory, 'frozen.json');
+    using freezer = freezerFor(top, { recordFile: file });
+    const other = make(top, 'other');
+    block();
+    await expect(freezer.freeze(hierarchy, never)).rejects.toMatchObject({
+      kind,
+      message: expect.stringMatching(`^cannot record the freeze in '${file}': ${code}: `),
+    });
+    const all = [other, top.child('user'), top.child('ptys')];
+    expect([freezer.active, freezer.audit(), vi.getTimerCount()]).toEqual([false, null, 0]);
+    expect(all.filter((cgroup) => cgroup.freezeRequested())).toEqual([]);
+    expect(readdirSync(directory).filter((name) => name !== 'filler')).toEqual([]);
+    // It needs no record.
+    expect(await freezer.freeze(legacy, never)).toMatchObject({ frozen: 2 });
+    release();
+    expect(await freezer.freeze(hierarchy, never)).toMatchObject({ frozen: 3 });
+  });
+
+  test('a thaw is done nevertheless, and tells once that the record is stale', async () => {
+    using top = testCgroup();
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    onTestFinished(() => void vi.useRealTimers());
+    const { directory, block, release } = blockableTmpfs('read-only');
+    const file = join(directory, 'frozen.json');
+    const onStaleRecord = vi.fn();
+    using freezer = freezerFor(top, { recordFile: file, onStaleRecord });
+    make(top, 'other');
+    await freezer.freeze({ ...hierarchy, maxWaitMs: 0 }, never);
+    block();
+    freezer.thaw();
+    freezer.thaw();
+    expect([freezer.active, vi.getTimerCount(), existsSync(file)]).toEqual([false, 0, true]);
+    expect(onStaleRecord).toHaveBeenCalledOnce();
+    release();
+    freezer.thaw();
+    expect(existsSync(file)).toBe(false);
   });
 });
 

@@ -24,6 +24,7 @@ function freezerFor(top: Cgroup): Freezer {
     recordFile: join(scratch(), 'frozen.json'),
     lock: new ExclusiveLock(),
     onWatchdog: () => {},
+    onStaleRecord: () => {},
   });
 }
 
