@@ -1,10 +1,18 @@
 import { dirname } from 'node:path';
 import type { Cgroup } from '../../os/cgroup2.ts';
 
-/** A cgroup that a sweep visits; `keep`: on the allowlist, stays running. */
+/** A cgroup that a sweep visits. */
 export interface Candidate {
   readonly cgroup: Cgroup;
+  /** On the allowlist: it stays running. */
   readonly keep: boolean;
+  /** Whether it counts against the limit of a sweep: those of the workload do not, so that they are always frozen. */
+  readonly isLimited: boolean;
+}
+
+/** The cgroups of the clients' processes. */
+export function workloadCandidates(workload: readonly Cgroup[]): Candidate[] {
+  return workload.map((cgroup) => ({ cgroup, keep: false, isLimited: false }));
 }
 
 /**
@@ -15,6 +23,7 @@ const RESUME_DEPENDS_ON: readonly string[] = [
   'init.scope',
   'system.slice/systemd-journald.service',
   'system.slice/rpcbind.service',
+  'system.slice/rpcbind.socket',
   'system.slice/rpc-statd.service',
   'system.slice/port-forwarding.service',
   'envd/port-forwarding',
@@ -29,7 +38,7 @@ export function* hierarchyCandidates(
   own: Cgroup,
   workload: readonly Cgroup[],
 ): Generator<Candidate> {
-  for (const cgroup of workload) yield { cgroup, keep: false };
+  yield* workloadCandidates(workload);
   const seen = new Set(workload.map(({ path }) => path));
   const kept = new Set(RESUME_DEPENDS_ON.map((name) => top.child(name).path));
   const chain = new Set([...chainOf(own.path), ...[...kept].flatMap((path) => chainOf(dirname(path)))]);
@@ -38,7 +47,7 @@ export function* hierarchyCandidates(
     for (const child of cgroup.children()) {
       if (seen.has(child.path)) continue;
       const inChain = chain.has(child.path);
-      yield { cgroup: child, keep: inChain || kept.has(child.path) };
+      yield { cgroup: child, keep: inChain || kept.has(child.path), isLimited: true };
       if (inChain) queue.push(child);
     }
   }

@@ -5,7 +5,7 @@ import type { ExclusiveLock } from '../../../base/exclusion.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
 import { Durations } from '../../../base/tally.ts';
 import { Cgroup } from '../../os/cgroup2.ts';
-import { type Candidate, hierarchyCandidates } from './candidates.ts';
+import { type Candidate, hierarchyCandidates, workloadCandidates } from './candidates.ts';
 import { FrozenRecord, WATCHDOG_MS, Watchdog } from './recovery.ts';
 import { auditHierarchy, type FreezeAudit, freezeAll, observe, survey, thawAll } from './sweep.ts';
 
@@ -24,7 +24,7 @@ export interface FreezeStatistics {
   readonly visited: number;
   /** Left running: the daemon's own cgroup, its ancestors, and the allowlist. */
   readonly allowlisted: number;
-  /** Whether there are more cgroups than `maxCgroups`. */
+  /** Whether there are more cgroups than `maxCgroups`, without those of the workload. */
   readonly truncated: boolean;
   /** Not touched: the guest itself had frozen them. */
   readonly preFrozen: number;
@@ -62,7 +62,7 @@ export interface FreezerOptions {
 
 export interface FreezeRequest {
   readonly mode: FreezeMode;
-  /** Maximum number of cgroups to examine. */
+  /** Maximum number of cgroups to examine besides those of the workload. */
   readonly maxCgroups: number;
   /** Maximum wait until all are frozen; 0: their state is read once. */
   readonly maxWaitMs: number;
@@ -205,7 +205,7 @@ export class Freezer implements Disposable {
   #candidates(mode: FreezeMode): Iterable<Candidate> {
     const { workload, hierarchy } = this.#options;
     if (mode === 'hierarchy' && hierarchy) return hierarchyCandidates(hierarchy.top, hierarchy.own, workload);
-    return workload.map((cgroup) => ({ cgroup, keep: false }));
+    return workloadCandidates(workload);
   }
 
   /** Before they are frozen, so that after a crash the next daemon can thaw. Changes nothing when that fails. */

@@ -160,7 +160,8 @@ describe('hierarchy mode', () => {
   test("freezes all but the daemon's ancestors and the units that a resume needs", async () => {
     using top = testCgroup();
     using freezer = freezerFor(top);
-    const kept = ['init.scope', 'system.slice/systemd-journald.service', 'system.slice/rpcbind.service'];
+    const units = ['systemd-journald.service', 'rpcbind.service', 'rpcbind.socket', 'rpc-statd.service'];
+    const kept = ['init.scope', ...units.map((name) => `system.slice/${name}`)];
     const chain = ['system.slice', 'system.slice/envd.service'];
     const stopped = [
       'user',
@@ -213,15 +214,21 @@ describe('hierarchy mode', () => {
     expect(late.freezeRequested()).toBe(false);
   });
 
-  test('visits no more than the maximum, the workload first', async () => {
+  test('visits no more than the maximum, and the workload besides', async () => {
     using top = testCgroup();
     using freezer = freezerFor(top);
     for (const name of ['a', 'b', 'c']) make(top, name);
-    const bounded = await freezer.freeze({ ...hierarchy, maxCgroups: 2 }, never);
-    expect(bounded).toMatchObject({ visited: 2, truncated: true, requested: 2, frozen: 2 });
+    const bounded = await freezer.freeze({ ...hierarchy, maxCgroups: 1 }, never);
+    expect(bounded).toMatchObject({ visited: 3, truncated: true });
     expect(top.child('user').isFrozen() && top.child('ptys').isFrozen()).toBe(true);
-    expect(await freezer.freeze({ ...hierarchy, maxCgroups: 7 }, never)).toMatchObject({ truncated: false });
-    expect(await freezer.freeze({ ...hierarchy, maxCgroups: 6 }, never)).toMatchObject({ truncated: true });
+    expect(freezer.audit()).toMatchObject({ visited: 3, truncated: true });
+    expect(await freezer.freeze({ ...legacy, maxCgroups: 1 }, never)).toMatchObject({
+      ...{ visited: 2, frozen: 2, truncated: false },
+    });
+    expect(await freezer.freeze({ ...hierarchy, maxCgroups: 5 }, never)).toMatchObject({
+      ...{ visited: 7, truncated: false },
+    });
+    expect(await freezer.freeze({ ...hierarchy, maxCgroups: 4 }, never)).toMatchObject({ truncated: true });
   });
 });
 
