@@ -510,6 +510,18 @@ export function setFilesystemFrozen(path: string, frozen: boolean): Promise<void
 export function setRealtimeClock(seconds: bigint, nanoseconds: number): void;
 
 /**
+ * Locks an open file, until the descriptor and all its duplicates are closed. Throws EAGAIN while it is locked through
+ * another opening. Source: flock(2).
+ */
+export function lockFile(descriptor: number): void;
+
+/**
+ * Makes the kernel's random generator, of which `descriptor` is a device, use at once what was written to it. Throws EPERM
+ * without CAP_SYS_ADMIN. Source: RNDRESEEDCRNG, linux/random.h.
+ */
+export function reseedRandom(descriptor: number): void;
+
+/**
  * Opens a datagram socket to the Unix socket `address` (`@` begins an abstract name), close-on-exec and non-blocking; returns
  * its descriptor. Throws connect(2)'s errors, and ENAMETOOLONG.
  */

@@ -19,6 +19,7 @@ import { Upgrade } from './services/handover/upgrade.ts';
 import type { Init } from './services/init/init.ts';
 import type { Volumes } from './services/init/volumes.ts';
 import type { Forwards } from './services/ports/forwards.ts';
+import type { CgroupRoot } from './services/process/cgroup-root.ts';
 import type { ProcessTable } from './services/process/table.ts';
 import { renumbered } from './services/process/take-over.ts';
 import type { PolledWatches } from './services/watch/polled.ts';
@@ -55,6 +56,8 @@ export interface HandingOver extends Parts {
   readonly app: { readonly server: Server };
   /** Aborts when the daemon stops; then it is no longer replaced. */
   readonly stopping: AbortController;
+  /** Null without cgroups. */
+  readonly root: CgroupRoot | null;
 }
 
 /** `parts` is called for an upgrade. */
@@ -202,6 +205,7 @@ async function stateOf(parts: HandingOver, listener: number): Promise<Handover> 
     processes,
     records,
     forwards: renumberedForwards(parts.ports.handOver(), forNextProgram),
+    cgroupRoot: parts.root?.handOver(),
   };
 }
 

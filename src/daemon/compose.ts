@@ -1,12 +1,12 @@
 import type { Server } from 'node:net';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import type { Logger } from 'pino';
 import { Connections } from '../base/connections.ts';
 import { EnvdError, messageOf } from '../base/errors.ts';
 import { Transfers } from '../base/tally.ts';
 import { Unread } from '../base/unread.ts';
 import { App } from './app.ts';
-import { createRecords, createUpgrade, type HandingOver, succeed } from './compose-handover.ts';
+import { createRecords, createUpgrade, type HandingOver, type Parts, succeed } from './compose-handover.ts';
 import { createInit } from './compose-init.ts';
 import type { Log } from './compose-log.ts';
 import { createHealth, createPause } from './compose-pause.ts';
@@ -25,12 +25,15 @@ import { Guest } from './services/guest/guest.ts';
 import { MetricsReader } from './services/guest/metrics.ts';
 import type { Handover } from './services/handover/state.ts';
 import type { Upgrade } from './services/handover/upgrade.ts';
+import { CgroupRoot, type CgroupRootState } from './services/process/cgroup-root.ts';
 import { WorkloadCgroups, type WorkloadLimits } from './services/process/cgroups.ts';
 import { processLog } from './services/process/process-log.ts';
 import { ProcessTable } from './services/process/table.ts';
 import { CountedWatcher } from './services/watch/counted-watcher.ts';
 import { PolledWatches } from './services/watch/polled.ts';
 
+/** Names of the default cgroup roots: of the first daemon on this machine, and of others beside it. */
+const DEFAULT_ROOTS = ['envd', 'envd-2', 'envd-3', 'envd-4'] as const;
 const LEAST_UNREAD_BYTES = 4 * 1024 * 1024;
 const LEAST_REQUEST_BYTES = 2 * REQUEST_LIMIT_BYTES.json;
 
@@ -63,17 +66,17 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
   const lanes = new Lanes({ limitMs: config.fileTimeout * 1000, threads: config.threads });
   const entries = { users, lanes, metadataPrefix: `user.${config.namePrefix}.` };
   const mount = config.cgroups ? findCgroupMount() : null;
-  const { cgroups, obstacle } = createCgroups(config, mount);
+  const { cgroups, obstacle, root } = createCgroups(config, mount, inherited?.cgroupRoot);
   // After an upgrade or a crash, leaves of processes that have ended meanwhile still have their memory figures.
   if (!inherited && config.stored.length === 0) cgroups.removeEmptyLeaves();
-  owned.use(cgroups);
+  for (const part of [root, cgroups]) owned.use(part);
   const bounds = createBounds(config);
   const { unread } = bounds;
   const transfers = { uploads: new Transfers(), downloads: new Transfers() };
   const output = { output: log.output, dropBuffers: () => app.dropBuffers() };
   const pause = createPause(config, { mount, cgroups, obstacle, logger, ...output });
   // After `createPause`: it holds the log's output if the file system is still frozen from an earlier run.
-  tellLimits({ cgroups, obstacle }, logger);
+  tellLimits({ cgroups, obstacle, root }, config, logger);
   for (const part of [pause.freezer, pause.filesystemFreezer, pause.idleTrim]) owned.use(part);
   const records = createRecords(config, logger);
   const observer = processLog(logger, config);
@@ -86,7 +89,7 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
     createForwards(config, logger, pause, () => portOf(app.server), inherited?.forwards),
   );
   const parts = { ...pause, ...aborts, guest, init, volumes, watcher, polled, processes, records, ports };
-  const upgrade = createUpgrade(config, logger, () => ({ ...parts, app }));
+  const upgrade = createUpgrade(config, logger, () => ({ ...parts, root, app }));
   const services = { cgroups, entries, upgrade };
   const app = new App(
     {
@@ -119,7 +122,7 @@ function portOf(server: Server): number | null {
   return typeof address === 'object' && address !== null ? address.port : null;
 }
 
-interface Stopped extends HandingOver {
+interface Stopped extends Parts, Pick<HandingOver, 'stopping'> {
   readonly app: App;
   readonly freezer: Freezer;
   readonly filesystemFreezer: FilesystemFreezer;
@@ -149,34 +152,51 @@ interface UsableCgroups {
   readonly cgroups: WorkloadCgroups;
   /** Why the workload cannot be frozen, or null. */
   readonly obstacle: string | null;
+  /** Null without cgroups. */
+  readonly root: CgroupRoot | null;
 }
 
 /** Throws if the configured root is unusable; if the discovered one is, continues without cgroups. */
 function createCgroups(
   { cgroups: wanted, cgroupRoot, workload }: Config,
   mount: string | null,
+  inherited: CgroupRootState | undefined,
 ): UsableCgroups {
   if (!wanted) return withoutCgroups('the daemon was started with --no-cgroups');
-  if (cgroupRoot !== null) return withCgroups(cgroupRoot, workload);
+  if (inherited) return withCgroups(CgroupRoot.continueFrom(inherited), workload);
+  if (cgroupRoot !== null) return withCgroups(CgroupRoot.take([cgroupRoot]), workload);
   if (mount === null) return withoutCgroups('cgroup v2 is not mounted');
   try {
-    return withCgroups(join(mount, 'envd'), workload);
+    return withCgroups(CgroupRoot.take(DEFAULT_ROOTS.map((name) => join(mount, name))), workload);
   } catch (error) {
     return withoutCgroups(messageOf(error));
   }
 }
 
-function withCgroups(root: string, limits: WorkloadLimits): UsableCgroups {
-  const cgroups = WorkloadCgroups.create(root, limits);
-  const freezable = cgroups.all().every((cgroup) => cgroup.isFreezable());
-  return { cgroups, obstacle: freezable ? null : 'the kernel cannot freeze cgroups: use Linux 5.2 or later' };
+function withCgroups(root: CgroupRoot, limits: WorkloadLimits): UsableCgroups {
+  using owned = new DisposableStack();
+  owned.use(root);
+  const cgroups = WorkloadCgroups.create(root.path, limits);
+  owned.move();
+  const isFreezable = cgroups.all().every((cgroup) => cgroup.isFreezable());
+  const obstacle = isFreezable ? null : 'the kernel cannot freeze cgroups: use Linux 5.2 or later';
+  return { cgroups, obstacle, root };
 }
 
-function tellLimits({ cgroups, obstacle }: UsableCgroups, logger: Logger): void {
+function tellLimits(
+  { cgroups, obstacle, root }: UsableCgroups,
+  { cgroupRoot }: Config,
+  logger: Logger,
+): void {
   if (obstacle !== null)
     logger.warn({ reason: obstacle }, 'the workload cannot be frozen: /freeze is refused');
   else if (!cgroups.limitsTasks)
     logger.info('the tasks of the workload are not limited: cgroup v2 has no controller pids here');
+  if (root && cgroupRoot === null && basename(root.path) !== DEFAULT_ROOTS[0])
+    logger.warn(
+      { cgroupRoot: root.path },
+      'another daemon uses the default cgroup root: this one has its own',
+    );
 }
 
 /** One slow reader must always fit, even one that resumes. */
@@ -194,5 +214,5 @@ function createRequests({ requestBytes }: Config): Unread {
 }
 
 function withoutCgroups(obstacle: string): UsableCgroups {
-  return { cgroups: WorkloadCgroups.create(null), obstacle };
+  return { cgroups: WorkloadCgroups.create(null), obstacle, root: null };
 }

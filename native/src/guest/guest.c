@@ -1,13 +1,15 @@
 // The file system, the clock and the service manager of the guest. Sources: FIFREEZE and FITHAW of linux/fs.h,
-// clock_settime(2), sd_notify(3), unix(7), sock_diag(7).
+// clock_settime(2), sd_notify(3), unix(7), sock_diag(7), flock(2), random(4).
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/fs.h>
 #include <linux/netlink.h>
+#include <linux/random.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -51,6 +53,18 @@ EXPORTED(setRealtimeClock) {
   if (!lossless || clock_settime(CLOCK_REALTIME, &time) < 0)
     envd_throw_errno(env, lossless ? errno : EINVAL, "clock_settime", NULL);
   return NULL;
+}
+
+EXPORTED(lockFile) {
+  int descriptor;
+  if (!arg_parse(env, info, "d", &descriptor)) return NULL;
+  return flock(descriptor, LOCK_EX | LOCK_NB) < 0 ? envd_throw_errno(env, errno, "flock", NULL) : NULL;
+}
+
+EXPORTED(reseedRandom) {
+  int descriptor;
+  if (!arg_parse(env, info, "d", &descriptor)) return NULL;
+  return ioctl(descriptor, RNDRESEEDCRNG) < 0 ? envd_throw_errno(env, errno, "RNDRESEEDCRNG", NULL) : NULL;
 }
 
 // The address is a path, or after "@" an abstract name, which is not NUL-terminated.

@@ -6,6 +6,7 @@ import type { StoredDescriptor } from '../../os/systemd.ts';
 import type { GuestState } from '../guest/guest.ts';
 import type { VolumeState } from '../init/volumes.ts';
 import type { ForwardsState } from '../ports/forwards.ts';
+import type { CgroupRootState } from '../process/cgroup-root.ts';
 import type { ProcessesState } from '../process/take-over.ts';
 import type { WatchState } from '../watch/polled.ts';
 
@@ -37,6 +38,8 @@ export interface Handover {
   readonly records?: readonly StoredDescriptor[];
   /** Earlier versions have none. */
   readonly forwards?: ForwardsState;
+  /** Missing without cgroups, and in earlier versions. */
+  readonly cgroupRoot?: CgroupRootState | undefined;
 }
 
 /** Writes a state to a file in memory; returns its descriptor. Without `handover`: only its version, for a trial. */

@@ -2,9 +2,9 @@ import { readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 import { dirname } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { Cgroup } from '../../os/cgroup2.ts';
 import { SIGKILL } from '../../os/signals.ts';
+import { refuseUnwritable } from './cgroup-root.ts';
 
 const CONTROLLERS = ['cpu', 'io', 'memory', 'pids'];
 const MIB = 1024 * 1024;
@@ -78,13 +78,10 @@ export class WorkloadCgroups implements Disposable {
    */
   static create(root: string | null, limits: WorkloadLimits = DEFAULT_LIMITS): WorkloadCgroups {
     if (root === null) return new WorkloadCgroups(null, null, limits);
-    try {
+    return refuseUnwritable(root, () => {
       prepareRoot(root, limits);
       return new WorkloadCgroups(limited(root, 'user', limits), limited(root, 'ptys', limits), limits);
-    } catch (error) {
-      if (!isSystemError(error, 'EROFS', 'EACCES', 'EPERM')) throw error;
-      throw new EnvdError('failed_precondition', `cgroup root is not writable: '${root}'`, { cause: error });
-    }
+    });
   }
 
   /** Recreates a cgroup that a process of the guest has removed. */
