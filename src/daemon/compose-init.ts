@@ -5,7 +5,7 @@ import type { ExclusiveLock } from '../base/exclusion.ts';
 import { createLogCollector, type Log } from './compose-log.ts';
 import type { Config } from './config.ts';
 import type { Lanes } from './os/lanes.ts';
-import { WallClock } from './os/machine.ts';
+import { reseedRandom, WallClock } from './os/machine.ts';
 import type { LogCollector } from './services/collector/log-collector.ts';
 import type { Guest } from './services/guest/guest.ts';
 import { SYSTEM_TRUST_STORE, trustVariables } from './services/init/ca-bundle.ts';
@@ -79,6 +79,7 @@ export function createInit(
     volumes,
     clock: new WallClock(),
     onClockError: (error) => logger.warn({ reason: messageOf(error) }, 'cannot set the clock'),
+    reseed: reseedRandom,
     trustStore: SYSTEM_TRUST_STORE,
     // The guest resolves this name to the `hyperloopIP` of /init.
     eventsVariable: `${config.namePrefix.toUpperCase()}_EVENTS_ADDRESS`,

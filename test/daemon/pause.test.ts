@@ -79,3 +79,13 @@ test('freeze and collapse are logged when they begin, and write nothing after th
     ['POST /freeze', 'operation', 400],
   ]);
 });
+
+test('each lifecycle reseeds the random generator of the kernel, once', async () => {
+  needs('root');
+  await using daemon = await startDaemon({ args: ['--log-level=debug'] });
+  const init = (lifecycleID: string) =>
+    fetch(`${daemon.url}/init`, { method: 'POST', body: JSON.stringify({ lifecycleID }) });
+  for (const lifecycle of ['a', 'a', 'b']) expect((await init(lifecycle)).status).toBe(204);
+  const steps = () => daemon.log.filter(({ msg }) => /random generator/.test(msg)).map(({ msg }) => msg);
+  await expect.poll(steps).toEqual(['random generator reseeded', 'random generator reseeded']);
+});

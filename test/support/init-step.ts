@@ -16,6 +16,7 @@ export function initDependencies(own: Partial<InitDependencies> = {}): InitDepen
     freezer: { audit: () => null, reported: () => {}, thaw: () => {} },
     filesystemFreezer: { mayBeFrozen: true, release: async () => {} },
     onClockError: () => {},
+    reseed: () => {},
     clock: { nowNs: () => 0n, setNs: () => {} },
     trustStore: {
       ...{ bundle: join(directory, 'bundle'), local: join(directory, 'local') },

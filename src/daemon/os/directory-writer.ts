@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto';
 import { closeSync, constants } from 'node:fs';
 import { chmod, chown, lstat, rename, symlink, unlink } from 'node:fs/promises';
 import process from 'node:process';
@@ -8,6 +7,7 @@ import { locking } from './lane.ts';
 import { native } from './native.ts';
 import type { OpenFile } from './open-file.ts';
 import { O_PATH, O_TMPFILE } from './open-flags.ts';
+import { uniqueId } from './unique-id.ts';
 import type { User } from './users.ts';
 
 type Owner = Pick<User, 'uid' | 'gid'>;
@@ -258,7 +258,7 @@ async function giveLink(made: OpenFile, text: BytePath, { uid, gid }: Owner): Pr
 }
 
 function temporaryName(): BytePath {
-  return `.envd-${randomBytes(8).toString('hex')}`;
+  return `.envd-${uniqueId()}`;
 }
 
 function replaced(what: string): EnvdError {

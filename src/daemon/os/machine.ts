@@ -1,4 +1,5 @@
-// System-wide settings of the guest: the clock, and freezing of file systems.
+// System-wide settings of the guest: the clock, the random generator, and freezing of file systems.
+import { closeSync, constants, openSync, writeSync } from 'node:fs';
 import { release } from 'node:os';
 import { EnvdError, isSystemError } from '../../base/errors.ts';
 import { native } from './native.ts';
@@ -33,6 +34,20 @@ export class WallClock {
   /** Throws the errors of what sets it. */
   setNs(timeNs: bigint): void {
     this.#set(timeNs / SECOND, Number(timeNs % SECOND));
+  }
+}
+
+/**
+ * Mixes `seed` into the kernel's random generator, which all clones of a snapshot share, and makes the generator use it at
+ * once. The seed is mixed in, too, where the latter throws EPERM: without CAP_SYS_ADMIN. Source: random(4).
+ */
+export function reseedRandom(seed: string): void {
+  const device = openSync('/dev/urandom', constants.O_WRONLY);
+  try {
+    writeSync(device, seed);
+    native.reseedRandom(device);
+  } finally {
+    closeSync(device);
   }
 }
 

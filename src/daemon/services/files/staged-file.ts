@@ -1,9 +1,9 @@
-import { randomBytes } from 'node:crypto';
 import { constants } from 'node:fs';
 import { EnvdError } from '../../../base/errors.ts';
 import { copyContent } from '../../os/copy-content.ts';
 import type { OpenFile } from '../../os/open-file.ts';
 import type { Place } from '../../os/place.ts';
+import { uniqueId } from '../../os/unique-id.ts';
 import type { User } from '../../os/users.ts';
 import { writeFully } from '../../os/write-fully.ts';
 import type { Arrivals } from './sink.ts';
@@ -119,5 +119,5 @@ export class StagedFile implements AsyncDisposable {
 
 /** Does not contain the file's name, so that it never exceeds NAME_MAX. */
 function temporaryName(): string {
-  return `.envd-${randomBytes(8).toString('hex')}`;
+  return `.envd-${uniqueId()}`;
 }

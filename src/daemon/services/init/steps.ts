@@ -1,6 +1,7 @@
 import { hash } from 'node:crypto';
 import { isIP } from 'node:net';
-import { EnvdError } from '../../../base/errors.ts';
+import { debug } from '../../../base/debug.ts';
+import { EnvdError, messageOf } from '../../../base/errors.ts';
 import { equalSecrets } from '../../../base/secrets.ts';
 import { readIfPresent, replaceFile } from '../../os/text-file.ts';
 import type { FilesystemFreezer } from '../freeze/filesystem-freezer.ts';
@@ -29,6 +30,8 @@ export interface InitDependencies {
   readonly clock: Clock;
   /** Called when the clock cannot be set. */
   readonly onClockError: (error: unknown) => void;
+  /** Makes the kernel's random generator differ from that of other clones of a snapshot. */
+  readonly reseed: (seed: string) => void;
   readonly trustStore: TrustStore;
   /** Path of hosts(5), and the host name of the platform's hyperloop. */
   readonly hosts: { readonly file: string; readonly name: string };
@@ -81,7 +84,9 @@ function quickSteps(dependencies: InitDependencies): QuickStep[] {
     }),
     unlessStale('defaults', (call) => setDefaults(guest, call)),
     unlessStale('identity', ({ request }) => {
-      if (resumes.isNew(request)) metadata?.refresh();
+      if (!resumes.isNew(request)) return;
+      metadata?.refresh();
+      reseed(dependencies.reseed, request);
     }),
     // After everything quick is ready for the workload; also after a failed step.
     always('thaw', () => freezer.thaw()),
@@ -147,6 +152,19 @@ class Resumes {
     const isNew = lifecycleID !== this.#lifecycleID;
     this.#lifecycleID = lifecycleID;
     return isNew;
+  }
+}
+
+/** Best effort, with what the platform sends to this clone alone. Before the thaw, so that the workload gets other bytes. */
+function reseed(
+  mix: InitDependencies['reseed'],
+  { lifecycleID, timestampNs, accessToken }: InitRequest,
+): void {
+  try {
+    mix(JSON.stringify([lifecycleID, String(timestampNs), accessToken]));
+    debug('init', 'random generator reseeded');
+  } catch (error) {
+    debug('init', 'cannot reseed the random generator', () => ({ reason: messageOf(error) }));
   }
 }
 

@@ -1,5 +1,5 @@
-import { randomUUID } from 'node:crypto';
 import { EnvdError } from '../../../base/errors.ts';
+import { uniqueId } from '../../os/unique-id.ts';
 import type { WatchEvent } from './event.ts';
 import type { Watch, Watcher, WatchOptions } from './watcher.ts';
 
@@ -46,9 +46,9 @@ export class PolledWatches implements Disposable {
       const text = `too many watchers: ${this.#most} are open, remove those that are not used`;
       throw new EnvdError('resource_exhausted', text);
     }
+    const id = uniqueId();
     this.#starting++;
     const watch = await this.#watcher.watch(path, options).finally(() => this.#starting--);
-    const id = randomUUID();
     const { recursive, allowNetworkMounts } = options;
     this.#watches.set(id, { path, options: { recursive, allowNetworkMounts }, watch, earlier: [] });
     return id;

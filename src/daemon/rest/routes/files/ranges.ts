@@ -1,5 +1,5 @@
-import { randomUUID } from 'node:crypto';
 import parseRange from 'range-parser';
+import { uniqueId } from '../../../os/unique-id.ts';
 import type { ByteRange } from '../../../services/files/content-stream.ts';
 
 /** Part of a file of known size; `end` is exclusive. */
@@ -47,7 +47,7 @@ export function contentRange({ start, end }: Range, size: number): string {
 }
 
 export function multipartRanges(ranges: readonly Range[], type: string, size: number): MultipartRanges {
-  const boundary = randomUUID();
+  const boundary = uniqueId();
   const pieces = ranges.flatMap((range) => [
     Buffer.from(
       `\r\n--${boundary}\r\nContent-Type: ${type}\r\nContent-Range: ${contentRange(range, size)}\r\n\r\n`,

@@ -217,3 +217,32 @@ test('the steps have this order and these conditions', () => {
     'volumes: unless stale',
   ]);
 });
+
+describe('the random generator', () => {
+  test('gets another seed for each lifecycle, once, before the thaw', async () => {
+    const done: string[] = [];
+    const reseed = (seed: string) => void done.push(seed);
+    const dependencies = initDependencies();
+    const freezer = { ...dependencies.freezer, thaw: () => void done.push('thaw') };
+    const init = new Init(initSteps({ ...dependencies, reseed, freezer }));
+    const call = (lifecycleID: string, timestamp: string) =>
+      init.apply(INIT_REQUEST.read({ lifecycleID, timestamp }, ''));
+    await call('a', '2026-01-01T00:00:01Z');
+    await call('a', '2026-01-01T00:00:02Z');
+    await call('b', '2026-01-01T00:00:03Z');
+    expect(done).toEqual([
+      '["a","1767225601000000000",null]',
+      ...['thaw', 'thaw'],
+      '["b","1767225603000000000",null]',
+      'thaw',
+    ]);
+  });
+
+  test('that cannot be reseeded is no failure', async () => {
+    const reseed = () => {
+      throw new Error('not permitted');
+    };
+    const init = new Init(initSteps({ ...initDependencies(), reseed }));
+    expect(await init.apply(INIT_REQUEST.read({ lifecycleID: 'a' }, ''))).toEqual({ stale: false });
+  });
+});
