@@ -1,18 +1,10 @@
 import { dirname } from 'node:path';
 import type { Cgroup } from '../../os/cgroup2.ts';
 
-/** A cgroup that a sweep visits. */
+/** A cgroup that a sweep visits; `keep`: on the allowlist, stays running. */
 export interface Candidate {
   readonly cgroup: Cgroup;
-  /** On the allowlist: it stays running. */
   readonly keep: boolean;
-  /** Whether it counts against the limit of a sweep: those of the workload do not, so that they are always frozen. */
-  readonly isLimited: boolean;
-}
-
-/** The cgroups of the clients' processes. */
-export function workloadCandidates(workload: readonly Cgroup[]): Candidate[] {
-  return workload.map((cgroup) => ({ cgroup, keep: false, isLimited: false }));
 }
 
 /**
@@ -38,7 +30,7 @@ export function* hierarchyCandidates(
   own: Cgroup,
   workload: readonly Cgroup[],
 ): Generator<Candidate> {
-  yield* workloadCandidates(workload);
+  for (const cgroup of workload) yield { cgroup, keep: false };
   const seen = new Set(workload.map(({ path }) => path));
   const kept = new Set(RESUME_DEPENDS_ON.map((name) => top.child(name).path));
   const chain = new Set([...chainOf(own.path), ...[...kept].flatMap((path) => chainOf(dirname(path)))]);
@@ -47,7 +39,7 @@ export function* hierarchyCandidates(
     for (const child of cgroup.children()) {
       if (seen.has(child.path)) continue;
       const inChain = chain.has(child.path);
-      yield { cgroup: child, keep: inChain || kept.has(child.path), isLimited: true };
+      yield { cgroup: child, keep: inChain || kept.has(child.path) };
       if (inChain) queue.push(child);
     }
   }

@@ -5,7 +5,7 @@ import type { ExclusiveLock } from '../../../base/exclusion.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
 import { Durations } from '../../../base/tally.ts';
 import { Cgroup } from '../../os/cgroup2.ts';
-import { type Candidate, hierarchyCandidates, workloadCandidates } from './candidates.ts';
+import { type Candidate, hierarchyCandidates } from './candidates.ts';
 import { FrozenRecord, WATCHDOG_MS, Watchdog } from './recovery.ts';
 import { auditHierarchy, type FreezeAudit, freezeAll, observe, survey, thawAll } from './sweep.ts';
 
@@ -81,7 +81,7 @@ export class Freezer implements Disposable {
   readonly #watchdog = new Watchdog(WATCHDOG_MS, () => this.#expire());
   /** Cgroups that this daemon, or a previous one, has frozen and not thawed, by path. */
   readonly #frozen = new Map<string, Cgroup>();
-  /** `maxCgroups` of a freeze of the hierarchy that has not been thawed; null: there is none. */
+  /** How many cgroups a freeze of the hierarchy, which has not been thawed, could visit; null: there is none. */
   #audited: number | null = null;
   #unreported: FreezeAudit | null = null;
   /** Ends the wait of a freeze in progress; null: there is none. */
@@ -157,8 +157,10 @@ export class Freezer implements Disposable {
 
   async #freeze(request: FreezeRequest, signal: AbortSignal): Promise<FreezeStatistics> {
     const started = monotonicMs();
+    // The workload is always frozen, and does not count.
+    const limit = request.maxCgroups + this.#options.workload.length;
     const isOurs = ({ path }: Cgroup) => this.#frozen.has(path);
-    const { targets, ...counts } = survey(this.#candidates(request.mode), request.maxCgroups, isOurs);
+    const { targets, ...counts } = survey(this.#candidates(request.mode), limit, isOurs);
     this.#unreported = null;
     const added = targets.filter((cgroup) => !isOurs(cgroup));
     this.#remember(added);
@@ -168,7 +170,7 @@ export class Freezer implements Disposable {
     const [first] = failures;
     if (first && failures.length === targets.length) throw cannotFreeze(messageOf(first.error));
     const requested = targets.filter((cgroup) => !failed.has(cgroup));
-    if (request.mode === 'hierarchy') this.#audited = request.maxCgroups;
+    if (request.mode === 'hierarchy') this.#audited = limit;
     const swept = monotonicMs();
     const { frozen, pending, unobservable } = await this.#observe(requested, request.maxWaitMs, signal);
     const statistics = {
@@ -205,7 +207,7 @@ export class Freezer implements Disposable {
   #candidates(mode: FreezeMode): Iterable<Candidate> {
     const { workload, hierarchy } = this.#options;
     if (mode === 'hierarchy' && hierarchy) return hierarchyCandidates(hierarchy.top, hierarchy.own, workload);
-    return workloadCandidates(workload);
+    return workload.map((cgroup) => ({ cgroup, keep: false }));
   }
 
   /** Before they are frozen, so that after a crash the next daemon can thaw. Changes nothing when that fails. */

@@ -13,7 +13,7 @@ export interface Survey {
 }
 
 /**
- * Classifies at most `maxCgroups` candidates and those that have no limit, without changing anything. A cgroup whose freeze is already requested
+ * Classifies at most `maxCgroups` candidates, without changing anything. A cgroup whose freeze is already requested
  * counts as frozen by the guest, unless `isOurs`. One that is removed meanwhile is not counted.
  */
 export function survey(
@@ -24,19 +24,22 @@ export function survey(
   const targets: Cgroup[] = [];
   let allowlisted = 0;
   let preFrozen = 0;
-  let limited = 0;
-  let truncated = false;
-  for (const { cgroup, keep, isLimited } of candidates) {
-    truncated = isLimited && limited === maxCgroups;
-    if (truncated) break;
+  for (const { cgroup, keep } of candidates) {
+    const visited = allowlisted + preFrozen + targets.length;
+    if (visited === maxCgroups) return { visited, allowlisted, truncated: true, preFrozen, targets };
     const requested = keep ? false : freezeRequested(cgroup);
     if (requested === null) continue;
-    if (isLimited) limited++;
     if (keep) allowlisted++;
     else if (requested && !isOurs(cgroup)) preFrozen++;
     else targets.push(cgroup);
   }
-  return { visited: allowlisted + preFrozen + targets.length, allowlisted, truncated, preFrozen, targets };
+  return {
+    visited: allowlisted + preFrozen + targets.length,
+    allowlisted,
+    truncated: false,
+    preFrozen,
+    targets,
+  };
 }
 
 /** Null when the cgroup does not exist. */
@@ -132,17 +135,14 @@ export interface FreezeAudit {
 /** Limit of an audit, in milliseconds: the workload waits for it. */
 const AUDIT_LIMIT_MS = 25;
 
-/** Looks at no more than `maxCgroups` candidates and those that have no limit. One that is removed meanwhile is not counted. */
+/** Looks at no more than `maxCgroups` candidates. One that is removed meanwhile is not counted. */
 export function auditHierarchy(candidates: Iterable<Candidate>, maxCgroups: number): FreezeAudit {
   const deadline = monotonicMs() + AUDIT_LIMIT_MS;
   const audit = { visited: 0, frozen: 0, escaped: 0, violations: 0, truncated: false };
-  let limited = 0;
-  for (const { cgroup, keep, isLimited } of candidates) {
-    const isPastLimit = isLimited && limited === maxCgroups;
-    if (isPastLimit || monotonicMs() > deadline) return { ...audit, truncated: true };
+  for (const { cgroup, keep } of candidates) {
+    if (audit.visited === maxCgroups || monotonicMs() > deadline) return { ...audit, truncated: true };
     const state = stateOf(cgroup);
     if (state === 'vanished') continue;
-    if (isLimited) limited++;
     audit.visited++;
     if (keep) audit.violations += state === 'frozen' ? 1 : 0;
     else if (state === 'frozen') audit.frozen++;

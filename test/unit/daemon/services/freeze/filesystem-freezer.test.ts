@@ -163,11 +163,7 @@ describe('when the record cannot be written', () => {
     await freezer.freeze();
     block();
     await freezer.thaw();
-    expect([freezer.active, gate.isShut, told]).toEqual([
-      false,
-      false,
-      ['frozen', 'thawed', 'stale record'],
-    ]);
+    expect([freezer.active, gate.isShut, told]).toEqual([false, false, ['frozen', 'thawed', 'stale record']]);
     expect(await isWritable(path)).toBe(true);
     release();
     await freezer.thaw();
