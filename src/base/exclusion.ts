@@ -1,9 +1,8 @@
+import { EventEmitter } from 'node:events';
 import { EnvdError } from './errors.ts';
 
-/** A lock that one operation holds at a time; others are refused, not queued. */
-export class ExclusiveLock {
-  /** Called whenever an operation begins. */
-  onAcquire = (): void => {};
+/** A lock that one operation holds at a time; others are refused, not queued. Emits `acquire` when an operation begins. */
+export class ExclusiveLock extends EventEmitter<{ acquire: [] }> {
   #holder: string | null = null;
 
   get isHeld(): boolean {
@@ -18,7 +17,7 @@ export class ExclusiveLock {
       throw new EnvdError('unavailable', `cannot ${operation} now: ${which} ${this.#holder} is under way`);
     }
     this.#holder = operation;
-    this.onAcquire();
+    this.emit('acquire');
     return { [Symbol.dispose]: () => this.#release() };
   }
 

@@ -100,8 +100,9 @@ export function succeed(
 function keepSettings({ guest, init, volumes, records }: KeptSettings): void {
   if (!records.isActive) return;
   const record = new SettingsRecord(records);
-  init.onProgress = () => record.set({ guest: guest.state, volumes: volumes.state }, init.timestampNs);
-  init.onProgress();
+  const keep = () => record.set({ guest: guest.state, volumes: volumes.state }, init.timestampNs);
+  init.on('progress', keep);
+  keep();
 }
 
 /** Continues for a daemon that was killed. */

@@ -66,10 +66,10 @@ export function createInit(
   const collector = createLogCollector(config, { queue: log.queue, logger, isPaused, refresh });
   const metadata = metadataReaderOf(config, others.guest, logger, collector);
   // After a resume they may belong to another sandbox.
-  lock.onAcquire = () => {
+  lock.on('acquire', () => {
     metadata?.forget();
     collector?.pause();
-  };
+  });
   // Certificates of the image, or added by an earlier daemon.
   others.guest.defaultVariables = trustVariables(SYSTEM_TRUST_STORE);
   const volumes = new Volumes(SYSTEM_TOOLS, join(config.runtimeDirectory, 'volumes'), lanes);

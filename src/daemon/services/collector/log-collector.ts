@@ -58,7 +58,7 @@ export class LogCollector implements Disposable {
 
   constructor(options: LogCollectorOptions) {
     this.#options = options;
-    options.queue.onLine = () => this.#schedule();
+    options.queue.on('line', () => this.#schedule());
   }
 
   /** Sets the collector's address and the ids of the sandbox, as the metadata service gives them. */

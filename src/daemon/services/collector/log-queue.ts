@@ -1,3 +1,5 @@
+import { EventEmitter } from 'node:events';
+
 /** Lines are kept in blocks of this size, in bytes; the oldest block is dropped as a whole. */
 const BLOCK_BYTES = 16 * 1024;
 /** The memory of a block besides its bytes, roughly. */
@@ -27,11 +29,10 @@ export interface LineCounts {
 /**
  * Log lines that wait for the collector, the oldest first. They are outside of V8's heap, whose collections would copy
  * what waits for hours. A full queue drops the oldest lines; a queue with the limit 0 keeps nothing and counts nothing.
+ * Emits `line` after each line that was added.
  */
-export class LogQueue {
+export class LogQueue extends EventEmitter<{ line: [] }> {
   readonly counts = { sent: 0, refused: 0, dropped: 0 } satisfies LineCounts;
-  /** Called after each line that was added. */
-  onLine = (): void => {};
   readonly #blocks: Block[] = [];
   /** The last block, while lines are added to it. */
   #open: Block | null = null;
@@ -43,6 +44,7 @@ export class LogQueue {
 
   /** `limit`: in bytes, at least twice `BATCH_BYTES`, or 0. */
   constructor(limit: number) {
+    super();
     this.#limit = limit;
   }
 
@@ -78,7 +80,7 @@ export class LogQueue {
     block.used += block.bytes.write(line, block.used);
     block.lines++;
     this.#dropOldest();
-    this.onLine();
+    this.emit('line');
   }
 
   /** Lines that `log` writes are not added. */

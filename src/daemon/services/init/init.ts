@@ -1,3 +1,4 @@
+import { EventEmitter } from 'node:events';
 import { debug } from '../../../base/debug.ts';
 import { EnvdError, messageOf } from '../../../base/errors.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
@@ -81,9 +82,9 @@ const NEVER = new AbortController().signal;
 /**
  * The platform's call after each boot and resume. The platform gives up a call after 50 ms and repeats it until one
  * succeeds. So each call does the quick steps at once; what takes longer goes on without its caller, and later calls
- * share it (docs/decisions/036-init-under-retries.md).
+ * share it (docs/decisions/036-init-under-retries.md). Emits `progress` after steps that may have changed a setting.
  */
-export class Init {
+export class Init extends EventEmitter<{ progress: [] }> {
   readonly #steps: InitSteps;
   readonly #lasting: readonly SharedStep[];
   readonly #waiting = new WaitingCalls();
@@ -91,10 +92,8 @@ export class Init {
   #begunNs: bigint | null = null;
   #appliedNs: bigint | null = null;
 
-  /** Called after steps that may have changed a setting. */
-  onProgress: () => void = () => {};
-
   constructor(steps: InitSteps) {
+    super();
     this.#steps = steps;
     this.#lasting = steps.lasting.map((step) => ({ step, runs: new SharedRuns() }));
   }
@@ -118,12 +117,12 @@ export class Init {
     const isRepeated = timestampNs !== null && timestampNs === this.#begunNs;
     const quick = this.#runQuick({ request, report, isRepeated, caller, ageNs }, stale);
     if (!stale) this.#begunNs = timestampNs ?? this.#begunNs;
-    this.onProgress();
+    this.emit('progress');
     const lasting = await this.#runLasting(request, stale, caller);
     const failure = quick ?? lasting.find((error) => error !== null);
     if (failure) throw failure;
     if (!stale) this.#appliedNs = latest(timestampNs, this.#appliedNs);
-    this.onProgress();
+    this.emit('progress');
     return { stale };
   }
 
@@ -171,7 +170,7 @@ export class Init {
     using place = this.#waiting.enter(caller.signal);
     const failures = await Promise.all(
       wanted.map(({ step, runs, key }) => {
-        const run = () => step.run(request).finally(this.onProgress);
+        const run = () => step.run(request).finally(() => this.emit('progress'));
         return failureOf(step.name, () => runs.join(key, run, place.signal));
       }),
     );
