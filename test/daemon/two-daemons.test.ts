@@ -66,7 +66,9 @@ test('with the default root, the second one has a root of its own, and says so',
   expect(() => process.kill(one, 0)).not.toThrow();
 });
 
-test('a configured root that another daemon uses is refused, also after its upgrade, until it has ended', async () => {
+test('a configured root that another daemon uses is refused, also after its upgrade, until it has ended', {
+  timeout: 120_000,
+}, async () => {
   needs('cgroup v2');
   await using daemon = await startDaemon();
   const root = String(daemon.cgroupRoot);

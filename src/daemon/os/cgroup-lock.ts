@@ -9,7 +9,11 @@ import { native } from './native.ts';
  * are when the program ends in whatever way; null while another program has locked the cgroup.
  */
 export function lockCgroup(cgroup: Cgroup): number | null {
-  const descriptor = openSync(fileToLock(cgroup), constants.O_WRONLY);
+  // Only `cgroup.kill` (Linux 5.14) is never open to other users, not even for a moment: who can open a file can lock it.
+  const file = join(cgroup.path, cgroup.has('cgroup.kill') ? 'cgroup.kill' : 'cgroup.max.depth');
+  chmodSync(file, 0o600);
+  // Not for writing: the mount could not become read-only then.
+  const descriptor = openSync(file, constants.O_RDONLY);
   try {
     native.lockFile(descriptor);
     return descriptor;
@@ -18,12 +22,4 @@ export function lockCgroup(cgroup: Cgroup): number | null {
     if (isSystemError(error, 'EAGAIN')) return null;
     throw error;
   }
-}
-
-/** One that other users cannot open: who can open a file can lock it. Only `cgroup.kill` (Linux 5.14) is so by itself. */
-function fileToLock(cgroup: Cgroup): string {
-  if (cgroup.has('cgroup.kill')) return join(cgroup.path, 'cgroup.kill');
-  const file = join(cgroup.path, 'cgroup.max.depth');
-  chmodSync(file, 0o600);
-  return file;
 }
