@@ -5,8 +5,9 @@ import { expect, onTestFinished, test } from 'vitest';
 import { Cgroup } from '../../src/daemon/os/cgroup2.ts';
 import { testCgroup } from '../support/cgroups.ts';
 import { connectTo } from '../support/clients.ts';
-import { DAEMON_PROGRAM, type DaemonOptions, startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { type DaemonOptions, startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { needs } from '../support/needs.ts';
+import { daemonCommand } from '../support/programs.ts';
 import { scratch } from '../support/scratch.ts';
 import { until } from '../support/until.ts';
 
@@ -20,7 +21,7 @@ function below(top: Cgroup): DaemonOptions {
   const script = `mount --bind '${top.path}' '${mount}' && umount -l '${real}' && exec "$@"`;
   return {
     cgroupRoot: null,
-    command: ['unshare', '--mount', 'sh', '-c', script, 'sh', process.execPath, DAEMON_PROGRAM],
+    command: ['unshare', '--mount', 'sh', '-c', script, 'sh', ...daemonCommand()],
   };
 }
 
@@ -39,9 +40,10 @@ const readies = (daemon: TestDaemon) => daemon.log.filter(({ msg }) => msg === '
 /** Starts a daemon with this root, which must fail; returns what it says. */
 function failedStart(root: string): string {
   const args = ['--host=127.0.0.1', '--port=0', `--cgroup-root=${root}`, '--metadata-service=off'];
+  const [program, ...before] = daemonCommand();
   const { status, stdout, stderr } = spawnSync(
-    process.execPath,
-    [DAEMON_PROGRAM, ...args, `--runtime-directory=${scratch()}`],
+    program,
+    [...before, ...args, `--runtime-directory=${scratch()}`],
     { encoding: 'utf8', timeout: 30_000 },
   );
   expect(status).toBe(2);
