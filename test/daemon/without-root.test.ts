@@ -3,7 +3,9 @@ import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { expect, test } from 'vitest';
 import { UserDatabase } from '../../src/daemon/os/users.ts';
+import { WorkloadCgroups } from '../../src/daemon/services/process/cgroups.ts';
 import { EventType, type FilesystemEvent } from '../../src/gen/filesystem/filesystem_pb.js';
+import { testCgroup } from '../support/cgroups.ts';
 import { type Clients, connectTo, transcribe } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { needs } from '../support/needs.ts';
@@ -55,6 +57,18 @@ test('a daemon without root says at its start and in its health what will not wo
   const freeze = await fetch(`${served.daemon.url}/freeze`, { method: 'POST' });
   expect(freeze.status).toBe(412);
   expect(await served.daemon.stop()).toBe(0);
+});
+
+test('a daemon without root does not take cgroups of root for its own', async () => {
+  needs('cgroup v2');
+  using top = testCgroup();
+  using _ = WorkloadCgroups.create(top.path);
+  const started = startDaemon({
+    command: asOrdinary('src/daemon/main.ts'),
+    args: [`--runtime-directory=${ordinaryScratch()}/run`, `--cgroup-root=${top.path}`],
+    cgroupRoot: null,
+  });
+  await expect(started).rejects.toThrow('daemon exited with');
 });
 
 test('a daemon with root logs no such warning', async () => {
