@@ -105,14 +105,14 @@ test('a daemon without root whose priority is low starts processes with that pri
   const [program, ...args] = asOrdinary('src/daemon/main.ts');
   const directory = ordinaryScratch();
   await using daemon = await startDaemon({
-    command: ['nice', '-n', '5', program, ...args],
+    command: ['nice', '-n', '1', program, ...args],
     args: [`--runtime-directory=${directory}/run`],
     cgroupRoot: null,
   });
   const { stdout } = await transcribe(
     connectTo(daemon.url).process.start({ process: shell('nice', directory) }),
   );
-  expect(Number(stdout)).toBeGreaterThanOrEqual(5);
+  expect(Number(stdout)).toBeGreaterThanOrEqual(1);
 });
 
 test('a daemon without root serves terminals and signals', async () => {
