@@ -86,12 +86,14 @@ export class Guest {
    * Throws `unauthenticated` if the user does not exist, `permission_denied` if the daemon cannot act as that user.
    */
   user(name: string | null): User {
-    const user = this.#users.lookup(name || this.defaultUser);
+    const asked = name || this.defaultUser;
+    const user = this.#users.lookup(asked);
     if (this.#only === null) return user;
-    // The groups of this process, which it cannot change either.
-    if (user.uid === this.#only.uid) return { ...user, ...this.#only };
+    // The groups of this process, which it cannot change either; a call may name one: `1000:1000`.
+    const isOwnGroup = user.gid === this.#only.gid || !asked.includes(':');
+    if (user.uid === this.#only.uid && isOwnGroup) return { ...user, ...this.#only };
     const own = this.#users.names().userName(this.#only.uid);
-    const text = `cannot act as user '${user.name}': the daemon is not root and serves user '${own}' alone`;
+    const text = `cannot act as user '${asked}': the daemon is not root and serves user '${own}' alone`;
     throw new EnvdError('permission_denied', `${text}; start it as root, or name no other user`);
   }
 }
