@@ -14,7 +14,7 @@ import { createForwards, forwardingObstacle } from './compose-ports.ts';
 import type { Config } from './config.ts';
 import { findCgroupMount } from './os/cgroup-mounts.ts';
 import { Lanes } from './os/lanes.ts';
-import { UserDatabase } from './os/users.ts';
+import { onlyUser, UserDatabase } from './os/users.ts';
 import type { AppOptions } from './routes.ts';
 import { REQUEST_LIMIT_BYTES } from './rpc/request.ts';
 import { StreamPlaces } from './rpc/stream-places.ts';
@@ -62,7 +62,7 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
   const owned = new DisposableStack();
   const aborts = { shutdown: new AbortController(), stopping: new AbortController() };
   const users = new UserDatabase();
-  const guest = new Guest(users);
+  const guest = new Guest(users, onlyUser());
   const lanes = new Lanes({ limitMs: config.fileTimeout * 1000, threads: config.threads });
   const entries = { users, lanes, metadataPrefix: `user.${config.namePrefix}.` };
   const mount = config.cgroups ? findCgroupMount() : null;

@@ -13,6 +13,7 @@ import type { Config } from './config.ts';
 import { fromEarlierProgram, setChildLimits } from './os/program.ts';
 import { exitWithoutThreads, forbidCoreDumps, protectFromOomKiller } from './os/self.ts';
 import { isJournal, notifyServiceManager, type ServiceState, withPriority } from './os/systemd.ts';
+import { rootObstacle } from './services/guest/abilities.ts';
 import { checkState, readState } from './services/handover/state.ts';
 
 /** SIGQUIT leaves the processes running, for the replacement of the daemon. */
@@ -104,12 +105,8 @@ function protect(logger: Logger): void {
 
 /** The errors that clients get for single calls do not name this cause. */
 function warnWithoutRoot(logger: Logger): void {
-  const uid = process.geteuid?.();
-  if (uid === 0) return;
-  logger.warn(
-    { uid },
-    'not root: cannot start processes, write files as another user, freeze, mount or set the clock',
-  );
+  const obstacle = rootObstacle();
+  if (obstacle !== null) logger.warn({ uid: process.geteuid?.() }, obstacle);
 }
 
 function attempt(action: () => void, failure: string, logger: Logger): void {

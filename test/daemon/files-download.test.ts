@@ -296,6 +296,7 @@ describe('files that the kernel generates', () => {
   });
 
   test('that block until there is content are not waited for', async () => {
+    needs('kernel log');
     const response = await get(daemon, '/proc/kmsg');
     expect(response.status).toBe(200);
     await response.body?.cancel();

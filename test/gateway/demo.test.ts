@@ -1,4 +1,6 @@
-import { test } from 'vitest';
+import { spawnSync } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { expect, test } from 'vitest';
 import { needs } from '../support/needs.ts';
 import { runTour } from '../support/tour.ts';
 
@@ -27,4 +29,15 @@ const KEY_LINES = [
 test('the tour of the platform prints its key lines, exits with 0 and leaves no files', async () => {
   needs('cgroup v2');
   await runTour('platform.ts', KEY_LINES);
+});
+
+test('the tour of the platform ends where a guest cannot be frozen, and says why', () => {
+  needs('cgroup v2');
+  const program = fileURLToPath(new URL('../demo/platform.ts', import.meta.url));
+  const options = { encoding: 'utf8', timeout: 50_000 } as const;
+  const { status, stderr } = spawnSync(process.execPath, [program, '--no-cgroups'], options);
+  expect(stderr).toBe(
+    'demo: its guests must stand still when their time is up: the daemon was started with --no-cgroups\n',
+  );
+  expect(status).toBe(1);
 });

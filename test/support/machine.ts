@@ -1,5 +1,15 @@
 import { spawnSync } from 'node:child_process';
-import { accessSync, constants, existsSync, mkdirSync, readFileSync, rmdirSync, statfsSync } from 'node:fs';
+import {
+  accessSync,
+  closeSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  rmdirSync,
+  statfsSync,
+} from 'node:fs';
 import { release, tmpdir } from 'node:os';
 import { delimiter, isAbsolute, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -19,6 +29,7 @@ export type Requirement =
   | 'cgroup v2'
   | 'user namespaces'
   | 'room for 2 GiB'
+  | 'kernel log'
   | 'ext4'
   | "Debian 12's glibc"
   | 'the published command-line client'
@@ -46,6 +57,11 @@ const PROBES: Record<string, () => string | null> = {
   },
   'the published command-line client': () =>
     failureOf('@e2b/cli is not installed', () => run('e2b', '--version')),
+  'kernel log': () =>
+    reasonAgainst('root') ??
+    failureOf('the log of the kernel cannot be opened, in /dev or /proc', () => {
+      for (const path of ['/dev/kmsg', '/proc/kmsg']) closeSync(openSync(path, 'r'));
+    }),
   ext4: () => (statfsSync(tmpdir()).type === EXT4_SUPER_MAGIC ? null : 'temporary files are not on ext4'),
   'room for 2 GiB': () => {
     const { bavail, bsize } = statfsSync(tmpdir());

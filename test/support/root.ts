@@ -9,6 +9,7 @@ const TEST = fileURLToPath(new URL('..', import.meta.url));
 const WITHOUT_ROOT = [
   /^architecture\./,
   /^unit\/base\//,
+  /^daemon\/(start|without-root)\./,
   /\/os\/(base64|digest|inotify|links|mounts|signals|tool|write-fully)\./,
   /\/rest\/(?!routes\/freeze)/,
   /\/rpc\/(?!filesystem)/,

@@ -38,6 +38,11 @@ static bool write_oom_score(int score) {
   return file >= 0 && write(file, text, (size_t)length) == length;
 }
 
+// What a daemon that is not root may not change stays as it is for the daemon, whose user the process has.
+static bool may_stay(void) {
+  return geteuid() != 0 && (errno == EPERM || errno == EACCES);
+}
+
 // Whether the first bytes of the file contain no NUL: a program for another architecture does.
 static bool is_script(const char* file) {
   char start[128];
@@ -72,12 +77,12 @@ static void set_up(const plan_head* plan, const gid_t* groups, const int* descri
   for (int i = 0; i < 3; i++)
     if (dup2(descriptors[STDIN + i], i) < 0) fail(reports, "dup2");
   // Operations that need root come first.
-  if (!write_oom_score((int)plan->given.oom_score_adj)) fail(reports, "oom_score_adj");
-  if (setpriority(PRIO_PROCESS, 0, (int)plan->given.nice) < 0) fail(reports, "setpriority");
+  if (!write_oom_score((int)plan->given.oom_score_adj) && !may_stay()) fail(reports, "oom_score_adj");
+  if (setpriority(PRIO_PROCESS, 0, (int)plan->given.nice) < 0 && !may_stay()) fail(reports, "setpriority");
   if (syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, io_priority) < 0) fail(reports, "ioprio_set");
-  if (setrlimit(RLIMIT_CORE, &plan->core) < 0) fail(reports, "setrlimit");
-  if (setrlimit(RLIMIT_NOFILE, &plan->descriptors) < 0) fail(reports, "setrlimit");
-  if (setgroups(plan->group_count, groups) < 0) fail(reports, "setgroups");
+  if (setrlimit(RLIMIT_CORE, &plan->core) < 0 || setrlimit(RLIMIT_NOFILE, &plan->descriptors) < 0)
+    fail(reports, "setrlimit");
+  if (setgroups(plan->group_count, groups) < 0 && !may_stay()) fail(reports, "setgroups");
   if (setresgid(plan->given.gid, plan->given.gid, plan->given.gid) < 0) fail(reports, "setresgid");
   if (setresuid(plan->given.uid, plan->given.uid, plan->given.uid) < 0) fail(reports, "setresuid");
   umask(022);

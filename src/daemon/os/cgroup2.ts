@@ -1,4 +1,5 @@
 import {
+  accessSync,
   closeSync,
   constants,
   existsSync,
@@ -39,11 +40,16 @@ export class Cgroup {
     this.path = path;
   }
 
-  /** Creates the cgroup and its missing parents. Throws `failed_precondition` outside of cgroup v2. */
+  /**
+   * Creates the cgroup and its missing parents, unless it exists and can be written. Throws `failed_precondition` outside of
+   * cgroup v2, and the errors of mkdir(2) and access(2).
+   */
   static create(path: string): Cgroup {
     if (!isOnCgroup2(path))
       throw new EnvdError('failed_precondition', `not a cgroup v2 directory: '${path}'`);
     makeDirectory(path);
+    // It may exist, made by another user.
+    accessSync(path, constants.W_OK);
     return new Cgroup(path);
   }
 

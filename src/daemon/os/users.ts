@@ -12,6 +12,12 @@ export interface User {
   readonly shell: string;
 }
 
+/** The ids of this process, which can act as no other user; null: it is root. */
+export function onlyUser(): Pick<User, 'uid' | 'gid' | 'groups'> | null {
+  const [uid, gid] = [process.geteuid?.() ?? 0, process.getegid?.() ?? 0];
+  return uid === 0 ? null : { uid, gid, groups: [...new Set([gid, ...(process.getgroups?.() ?? [])])] };
+}
+
 /** A snapshot of user and group names. */
 export interface Names {
   /** The user's name, or the uid as text if there is none. */

@@ -115,7 +115,7 @@ function userOf(guest: Guest, name: string): User {
   try {
     return guest.user(name);
   } catch (error) {
-    if (!(error instanceof EnvdError)) throw error;
+    if (!(error instanceof EnvdError) || error.kind !== 'unauthenticated') throw error;
     const username = name || guest.defaultUser;
     throw new EnvdError(error.kind, `error looking up user '${username}': ${messageOf(error)}`, {
       cause: error,

@@ -46,6 +46,14 @@ export interface AbilitySources {
   forwardingObstacle(): Promise<string | null>;
 }
 
+/** What a daemon cannot do that is not root; null: it is root. */
+export function rootObstacle(): string | null {
+  const uid = process.geteuid?.();
+  if (uid === 0) return null;
+  const missing = 'act as other users, mount, set the clock, or write the hosts entry and CA certificates';
+  return `the daemon is not root: it serves its own user (uid ${uid}) alone, and cannot ${missing}`;
+}
+
 /** `isWritable`: whether files may be written now; they must not be while the file system is frozen. */
 export async function abilities(sources: AbilitySources, isWritable: boolean): Promise<Abilities> {
   const { obstacle, accountsMemory, limitsTasks } = sources.cgroups;
@@ -53,7 +61,7 @@ export async function abilities(sources: AbilitySources, isWritable: boolean): P
     obstacle ??
     `cgroup v2 has no controller ${controller} here: it may belong to cgroup v1, or the kernel is without it`;
   return {
-    root: unless(process.geteuid?.() === 0 ? null : 'the daemon is not root'),
+    root: unless(rootObstacle()),
     freeze: unless(obstacle),
     memoryAccounting: unless(accountsMemory ? null : without('memory')),
     taskLimit: unless(limitsTasks ? null : without('pids')),

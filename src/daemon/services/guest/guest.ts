@@ -1,4 +1,5 @@
-import type { User, UserDatabase } from '../../os/users.ts';
+import { EnvdError } from '../../../base/errors.ts';
+import type { onlyUser, User, UserDatabase } from '../../os/users.ts';
 
 type Variables = Readonly<Record<string, string>>;
 
@@ -19,7 +20,7 @@ export interface GuestState {
 export class Guest {
   /** The token that requests need; null: every operation is open. */
   accessToken: string | null = null;
-  defaultUser = 'root';
+  defaultUser: string;
   /** The directory for an empty path; null: the user's home. */
   defaultWorkdir: string | null = null;
 
@@ -28,9 +29,13 @@ export class Guest {
   #ownVariables: Variables = {};
   #environment: Variables = {};
   readonly #users: UserDatabase;
+  readonly #only: ReturnType<typeof onlyUser>;
 
-  constructor(users: UserDatabase) {
+  /** `only`: the user that a daemon serves which is not root; null: all of them. */
+  constructor(users: UserDatabase, only: ReturnType<typeof onlyUser> = null) {
     this.#users = users;
+    this.#only = only;
+    this.defaultUser = only === null ? 'root' : users.names().userName(only.uid);
   }
 
   /** Variables of every process: the defaults, the platform's, and the daemon's own; later ones override earlier ones. */
@@ -78,9 +83,17 @@ export class Guest {
 
   /**
    * The user that a request runs as; `name` empty or null: the default user.
-   * Throws `unauthenticated` if the user does not exist.
+   * Throws `unauthenticated` if the user does not exist, `permission_denied` if the daemon cannot act as that user.
    */
   user(name: string | null): User {
-    return this.#users.lookup(name || this.defaultUser);
+    const asked = name || this.defaultUser;
+    const user = this.#users.lookup(asked);
+    if (this.#only === null) return user;
+    // The groups of this process, which it cannot change either; a call may name one: `1000:1000`.
+    const isOwnGroup = user.gid === this.#only.gid || !asked.includes(':');
+    if (user.uid === this.#only.uid && isOwnGroup) return { ...user, ...this.#only };
+    const own = this.#users.names().userName(this.#only.uid);
+    const text = `cannot act as user '${asked}': the daemon is not root and serves user '${own}' alone`;
+    throw new EnvdError('permission_denied', `${text}; start it as root, or name no other user`);
   }
 }

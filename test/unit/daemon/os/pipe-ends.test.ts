@@ -42,7 +42,7 @@ test('all bytes are reported, and the descriptor is closed at the end', async ()
 });
 
 test('what splice(2) refuses is read all the same', async () => {
-  needs('root');
+  needs('kernel log');
   const log = openSync('/dev/kmsg', constants.O_RDONLY | constants.O_NONBLOCK);
   const read = Promise.withResolvers<Buffer>();
   const end = poller.read(log, read.resolve);
