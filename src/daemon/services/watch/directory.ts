@@ -4,7 +4,7 @@ import type { Subscriber } from './kernel-watches.ts';
 import type { Releasable } from './releases.ts';
 
 /** PATH_MAX of limits.h: no system call takes a longer path. */
-const LONGEST_PATH = 4096;
+export const LONGEST_PATH = 4096;
 
 /** What a directory needs from its tree. */
 export interface EventSink {

@@ -9,7 +9,7 @@ import {
   IN_MOVED_TO,
   type InotifyEvent,
 } from '../../os/inotify.ts';
-import type { Directory, Look, Moving } from './directory.ts';
+import { type Directory, LONGEST_PATH, type Look, type Moving } from './directory.ts';
 import type { WatchEventType } from './event.ts';
 import type { KernelWatches } from './kernel-watches.ts';
 import type { PendingMoves } from './pending-moves.ts';
@@ -24,7 +24,8 @@ export interface EntryEventsContext {
   readonly placement: Placement;
   readonly survey: Survey;
   readonly moves: PendingMoves;
-  tell(type: WatchEventType, name: BytePath, movedFrom: BytePath | null): void;
+  /** `path`: that of the directory, relative to the root. */
+  tell(type: WatchEventType, path: BytePath, name: BytePath, movedFrom: BytePath | null): void;
 }
 
 const ARRIVALS = IN_CREATE | IN_MOVED_TO;
@@ -76,8 +77,9 @@ export class EntryEvents {
 
   /** Tells an event, unless the path is longer than any that a client can name. */
   tell(type: WatchEventType, directory: Directory, name: BytePath, movedFrom: BytePath | null = null): void {
-    const path = directory.path(name);
-    if (path !== null) this.#context.tell(type, path, movedFrom);
+    const path = directory.path();
+    if (path !== null && path.length + name.length + 1 < LONGEST_PATH)
+      this.#context.tell(type, path, name, movedFrom);
   }
 
   /** Adds a directory and requests its survey. */

@@ -54,9 +54,9 @@ export class MixedWatch implements Disposable {
       recursive: true,
       prefix,
       sink: {
-        push: (type, name, movedFrom) => {
+        push: (type, directory, name, movedFrom) => {
           // Events of the mount point itself are dropped: the directory still exists after the unmount.
-          if (name !== prefix || type === 'chmod') sink.push(type, name, movedFrom);
+          if (name !== prefix || type === 'chmod') sink.push(type, directory, name, movedFrom);
         },
         end: (error) => {
           if (error) return this.#local.fail(error);

@@ -21,14 +21,14 @@ export interface WatchOptions {
 /** A live watch: every change after it was returned is reported, in order. */
 export interface Watch extends Disposable {
   /**
-   * Waits for events and takes them, at most 1024, in order. Null when the watched directory is gone (after its
-   * `remove` or `rename` event named `.`) or the watch has been disposed of. One call at a time. Throws
-   * `resource_exhausted` when a new directory could not be watched. A reader that is too slow gets `rescan` in place of
-   * dropped events.
+   * Waits for events and takes them in order: at most `most` (by default 1024), and no more after 64 KiB of names and
+   * paths. Null when the watched directory is gone (after its `remove` or `rename` event named `.`) or the watch has been
+   * disposed of. One call at a time. Throws `resource_exhausted` when a new directory could not be watched. A reader that is
+   * too slow gets `rescan` in place of dropped events.
    */
-  next(): Promise<readonly WatchEvent[] | null>;
-  /** Takes the queued events, at most 1024. Throws as `next` does. */
-  take(): readonly WatchEvent[];
+  next(most?: number): Promise<readonly WatchEvent[] | null>;
+  /** Takes the queued events as `next` does, without waiting: there may be none. */
+  take(most?: number): readonly WatchEvent[] | null;
 }
 
 const SETTLE_MS = 1000;
@@ -57,8 +57,8 @@ export class Watcher implements Disposable {
     const outbox = new Outbox(path, this.#backlog);
     const source = this.#source(root, options.recursive, outbox);
     const watch: Watch = {
-      next: () => outbox.next(),
-      take: () => outbox.take(),
+      next: (most) => outbox.next(most),
+      take: (most) => outbox.take(most),
       [Symbol.dispose]: () => {
         this.#watches.delete(watch);
         debug('watch', 'ended', () => ({ watches: this.#watches.size }));
