@@ -10,6 +10,7 @@ import {
   IN_MOVED_FROM,
   IN_ONLYDIR,
   IN_Q_OVERFLOW,
+  IN_UNMOUNT,
   Inotify,
   type InotifyEvent,
 } from '../../os/inotify.ts';
@@ -42,6 +43,7 @@ export class KernelWatches implements Disposable {
   readonly #unsettled: (() => void)[] = [];
   #isSettling = false;
   readonly #overflowListeners = new Set<() => void>();
+  readonly #mountListeners = new Set<() => void>();
   readonly #whenDrained: (() => void)[] = [];
   #events: Generator<InotifyEvent, void> | null = null;
   /** Whether a batch is being handed out. */
@@ -132,6 +134,11 @@ export class KernelWatches implements Disposable {
     return () => this.#overflowListeners.delete(listener);
   }
 
+  /** Calls back when mounts have been made, removed or moved, as long as anything is watched. */
+  onMountsChanged(listener: () => void): void {
+    this.#mountListeners.add(listener);
+  }
+
   [Symbol.dispose](): void {
     this.#disposed = true;
     this.#events = null;
@@ -189,6 +196,8 @@ export class KernelWatches implements Disposable {
       for (const subscriber of subscribers) subscriber.onEvent(event);
     } else if (event.mask & IN_Q_OVERFLOW) {
       this.#overflowed();
+    } else if (event.mask & IN_UNMOUNT) {
+      for (const listener of this.#mountListeners) listener();
     } else {
       const passed = this.#marks.get(event.descriptor);
       this.#marks.delete(event.descriptor);

@@ -151,7 +151,6 @@ export class Tree implements EventSink, Surveyed, Disposable {
   #handleSelf(directory: Directory, mask: number): void {
     if (mask & IN_IGNORED) directory.descriptor = null;
     if (directory === this.root) this.#handleRoot(mask);
-    else if (mask & IN_UNMOUNT) this.#owner.lost();
   }
 
   #handleRoot(mask: number): void {
