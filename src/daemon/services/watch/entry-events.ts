@@ -1,6 +1,7 @@
 import type { BytePath } from '../../os/byte-path.ts';
 import {
   IN_ATTRIB,
+  IN_CLOSE_WRITE,
   IN_CREATE,
   IN_DELETE,
   IN_ISDIR,
@@ -40,6 +41,8 @@ const NOTHING: Moving = { events: [], unsurveyed: [] };
 export class EntryEvents {
   readonly #context: EntryEventsContext;
   readonly #renames = new Renames();
+  /** Changes before this time are not reported, in milliseconds since the epoch. */
+  readonly #since = Date.now();
 
   constructor(context: EntryEventsContext) {
     this.#context = context;
@@ -52,6 +55,7 @@ export class EntryEvents {
     if (mask & IN_CREATE) this.#appeared(directory, name, isDirectory);
     if (mask & IN_MOVED_TO) this.#movedTo(directory, name, isDirectory, cookie);
     if (mask & IN_MODIFY) this.#changed(directory, name, 'write');
+    if (mask & IN_CLOSE_WRITE) this.#closed(directory, name);
     if (mask & IN_ATTRIB) this.#changed(directory, name, 'chmod');
     if (mask & IN_MOVED_FROM) this.#movedFrom(directory, name, cookie);
     if (mask & IN_DELETE) this.#deleted(directory, name);
@@ -96,6 +100,23 @@ export class EntryEvents {
   #changed(directory: Directory, name: BytePath, type: 'write' | 'chmod'): void {
     if (UNNAMED.test(name) && !this.#context.placement.kindOf(directory, name)) return;
     this.tell(type, directory, name);
+  }
+
+  /**
+   * Reports a file that has been changed after its last event, unless an event that is still queued explains that: it was
+   * written through a shared mapping.
+   */
+  #closed(directory: Directory, name: BytePath): void {
+    const { kernel, placement } = this.#context;
+    const { descriptor } = directory;
+    if (descriptor === null) return;
+    const { at, isWritten, changes } = kernel.recentChanges.of(descriptor, name);
+    if (isWritten) return;
+    if ((placement.modifiedMsOf(directory, name) ?? 0) <= Math.max(at, this.#since)) return;
+    kernel.whenSettled(() => {
+      if (kernel.recentChanges.of(descriptor, name).changes !== changes) return;
+      if (placement.kindOf(directory, name)) this.tell('write', directory, name);
+    });
   }
 
   #deleted(directory: Directory, name: BytePath): void {

@@ -14,6 +14,7 @@ import {
   Inotify,
   type InotifyEvent,
 } from '../../os/inotify.ts';
+import { RecentChanges } from './recent-changes.ts';
 import { Releases } from './releases.ts';
 
 /** Receives the events of one directory. */
@@ -35,6 +36,7 @@ const IDENTIFY = IN_MASK_ADD | IN_MOVE_SELF | IN_ONLYDIR | IN_DONT_FOLLOW;
 export class KernelWatches implements Disposable {
   /** Directories that have left their trees. */
   readonly releases = new Releases((slice) => this.inTurn(slice));
+  readonly recentChanges = new RecentChanges();
   #inotify: Inotify | null = null;
   /** By watch descriptor. */
   readonly #subscribers = new Map<number, Set<Subscriber>>();
@@ -194,6 +196,7 @@ export class KernelWatches implements Disposable {
     if (subscribers) {
       if (event.mask & IN_IGNORED) this.#subscribers.delete(event.descriptor);
       for (const subscriber of subscribers) subscriber.onEvent(event);
+      this.recentChanges.note(event);
     } else if (event.mask & IN_Q_OVERFLOW) {
       this.#overflowed();
     } else if (event.mask & IN_UNMOUNT) {
