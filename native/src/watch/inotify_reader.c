@@ -47,25 +47,21 @@ static bool wait_for_room(inotify_reader* r) {
 // A change of the mounts is an event of its own: IN_UNMOUNT without a watch.
 static const struct inotify_event MOUNTS_CHANGED = {.wd = -1, .mask = IN_UNMOUNT};
 
-// Waits for events, and reads them into the chunk; returns their size, or -1 when the thread is to exit.
+// Waits for events, and reads them into the chunk; returns their size, -1 for none, or 0 when the thread is to exit.
 static ssize_t next_events(inotify_reader* r) {
   struct pollfd ready[] = {{r->inotify, POLLIN, 0}, {r->stop, POLLIN, 0}, {r->mounts, POLLPRI, 0}};
   while (poll(ready, 3, -1) < 0)
-    if (errno != EINTR) return -1;
-  if (ready[1].revents) return -1;
-  if (!(ready[2].revents & POLLPRI)) {
-    ssize_t size = read(r->inotify, r->chunk, READ_SIZE);
-    return size > 0 ? size : 0;
-  }
+    if (errno != EINTR) return 0;
+  if (ready[1].revents) return 0;
+  if (!(ready[2].revents & POLLPRI)) return read(r->inotify, r->chunk, READ_SIZE);
   memcpy(r->chunk, &MOUNTS_CHANGED, sizeof MOUNTS_CHANGED);
   return sizeof MOUNTS_CHANGED;
 }
 
 static void* read_events(void* data) {
   inotify_reader* r = data;
-  ssize_t size;
-  while (wait_for_room(r) && (size = next_events(r)) >= 0) {
-    if (size == 0) continue;
+  for (ssize_t size; wait_for_room(r) && (size = next_events(r)) != 0;) {
+    if (size < 0) continue;
     pthread_mutex_lock(&r->lock);
     keep(r, (size_t)size);
     bool tell = !r->told;
