@@ -48,6 +48,8 @@ export class Directory implements Subscriber, Releasable {
   descriptor: number | null = null;
   /** Whether its entries are known; from then on its events are applied. */
   surveyed = false;
+  /** When its entries were reported, in milliseconds since the epoch, rounded up. */
+  surveyedMs = 0;
   /** The read in progress. */
   look: Look | null = null;
   /** Number of failed attempts to find it. */

@@ -41,8 +41,6 @@ const NOTHING: Moving = { events: [], unsurveyed: [] };
 export class EntryEvents {
   readonly #context: EntryEventsContext;
   readonly #renames = new Renames();
-  /** Changes before this time are not reported, in milliseconds since the epoch. */
-  readonly #since = Date.now();
 
   constructor(context: EntryEventsContext) {
     this.#context = context;
@@ -112,7 +110,7 @@ export class EntryEvents {
     if (descriptor === null) return;
     const { at, isWritten, changes } = kernel.recentChanges.of(descriptor, name);
     if (isWritten) return;
-    if ((placement.modifiedMsOf(directory, name) ?? 0) <= Math.max(at, this.#since)) return;
+    if ((placement.modifiedMsOf(directory, name) ?? 0) <= Math.max(at, directory.surveyedMs)) return;
     kernel.whenSettled(() => {
       if (kernel.recentChanges.of(descriptor, name).changes !== changes) return;
       if (placement.kindOf(directory, name)) this.tell('write', directory, name);

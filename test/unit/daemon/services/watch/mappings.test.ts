@@ -72,6 +72,20 @@ describe.each([tmpdir(), '/dev/shm'])('a file in %s', (parent) => {
     expect(await f.told(watch)).toEqual(['write file']);
   });
 
+  test('that is made in a new directory, and written later', async () => {
+    await using f = await fixture();
+    const watch = await f.watch();
+    mkdirSync(f.at('new'));
+    const descriptor = openSync(f.at('new/file'), 'w+');
+    expect((await f.told(watch)).sort()).toEqual(['create new', 'create new/file']);
+    closeSync(descriptor);
+    expect(await f.told(watch)).toEqual([]);
+    appendFileSync(f.at('new/file'), Buffer.alloc(4096));
+    expect(await f.told(watch)).toEqual(['write new/file']);
+    await writeMapped(f.at('new/file'));
+    expect(await f.told(watch)).toEqual(['write new/file']);
+  });
+
   test('that is opened for writing and not changed is not reported', async () => {
     await using f = await fixture();
     const watch = await f.watch();
