@@ -3,7 +3,8 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { EventType } from '../../src/gen/filesystem/filesystem_pb.js';
 import { connectTo } from '../support/clients.ts';
-import { DAEMON_PROGRAM, startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { DAEMON_PROGRAM } from '../support/programs.ts';
 import { scratch } from '../support/scratch.ts';
 import { until } from '../support/until.ts';
 
