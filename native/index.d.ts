@@ -418,7 +418,8 @@ export interface Inotify {
 /**
  * Opens an inotify instance with its own reader thread, so that a busy event loop does not overflow the kernel's queue.
  * The backlog of the thread is at most 8 MiB; beyond that the kernel's queue fills and reports IN_Q_OVERFLOW.
- * `onReadable` is called when there are new events after `take` has returned null. Does not keep the event loop alive.
+ * `onReadable` is called when there are new events after `take` has returned null. A change of the mounts is an IN_UNMOUNT
+ * event of descriptor -1. Does not keep the event loop alive.
  * Throws inotify_init1(2)'s errors.
  */
 export function openInotify(onReadable: () => void): Inotify;

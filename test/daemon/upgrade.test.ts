@@ -1,9 +1,20 @@
 import { createHash } from 'node:crypto';
-import { mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmdirSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { Code } from '@connectrpc/connect';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { EventType } from '../../src/gen/filesystem/filesystem_pb.js';
 import { byPid, type Clients, connectTo } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { Following } from '../support/following.ts';
@@ -153,7 +164,11 @@ test('SIGUSR2 upgrades, too; settings, watchers and their events go over', async
   expect((await fetch(`${other.url}/init`, { method: 'POST', headers, body })).status).toBe(204);
   const { filesystem } = connectTo(other.url);
   const options = { headers: { 'x-access-token': 'secret' } };
-  const { watcherId } = await filesystem.createWatcher({ path: other.scratch }, options);
+  const { watcherId } = await filesystem.createWatcher({ path: other.scratch, includeEntry: true }, options);
+  const gone = join(other.scratch, 'gone');
+  mkdirSync(gone);
+  const { watcherId: ended } = await filesystem.createWatcher({ path: gone }, options);
+  rmdirSync(gone);
   writeFileSync(join(other.scratch, 'before'), '');
   await until('the event is queued', () => other.log.length > 0);
   const before = readies(other);
@@ -172,7 +187,17 @@ test('SIGUSR2 upgrades, too; settings, watchers and their events go over', async
   writeFileSync(join(other.scratch, 'after'), '');
   await until('the new event is told', async () => {
     const { events } = await filesystem.getWatcherEvents({ watcherId }, options);
+    for (const event of events) if (event.name === 'after') expect(event.entry?.name).toBe('after');
     return events.some(({ name }) => name === 'after');
+  });
+  const last = await until(
+    'the removal is told',
+    async () => (await filesystem.getWatcherEvents({ watcherId: ended }, options)).events,
+    (events) => events.length > 0,
+  );
+  expect(last).toMatchObject([{ type: EventType.REMOVE, name: '.' }]);
+  await expect(filesystem.getWatcherEvents({ watcherId: ended }, options)).rejects.toMatchObject({
+    code: Code.NotFound,
   });
   // Not newer than the timestamp before the upgrade: it changes nothing.
   const stale = JSON.stringify({

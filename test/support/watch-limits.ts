@@ -25,7 +25,7 @@ try {
 try {
   // Everything was released.
   using watch = await watcher.watch(root, { ...options, recursive: false });
-  process.stdout.write(`again: ${watch.take().length}\n`);
+  process.stdout.write(`again: ${watch.take()?.length}\n`);
 } catch (error) {
   say('again', error);
 }

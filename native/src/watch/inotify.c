@@ -27,12 +27,17 @@ static void tell_readable(void* data) {
 
 // --- what JavaScript calls
 
-static instance* instance_of(napi_env env, napi_callback_info info) {
+static instance* any_instance_of(napi_env env, napi_callback_info info) {
   napi_value self;
   instance* i = NULL;
   NAPI_CALL(env, napi_get_cb_info(env, info, NULL, NULL, &self, NULL));
   NAPI_CALL(env, napi_unwrap(env, self, (void**)&i));
-  if (i->open) return i;
+  return i;
+}
+
+static instance* instance_of(napi_env env, napi_callback_info info) {
+  instance* i = any_instance_of(env, info);
+  if (!i || i->open) return i;
   napi_throw_error(env, NULL, "inotify is closed");
   return NULL;
 }
@@ -108,11 +113,8 @@ static void finalize_instance(napi_env env, void* data, void* hint) {
 }
 
 static napi_value close_inotify(napi_env env, napi_callback_info info) {
-  napi_value self;
-  instance* i;
-  NAPI_CALL(env, napi_get_cb_info(env, info, NULL, NULL, &self, NULL));
-  NAPI_CALL(env, napi_unwrap(env, self, (void**)&i));
-  unhook_and_close(env, i);
+  instance* i = any_instance_of(env, info);
+  if (i) unhook_and_close(env, i);
   return NULL;
 }
 

@@ -2,6 +2,7 @@
 #include "watch/inotify_reader.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,18 +44,24 @@ static bool wait_for_room(inotify_reader* r) {
   return go_on;
 }
 
-static bool wait_for_events(inotify_reader* r) {
-  struct pollfd descriptors[] = {{.fd = r->inotify, .events = POLLIN}, {.fd = r->stop, .events = POLLIN}};
-  while (poll(descriptors, 2, -1) < 0)
-    if (errno != EINTR) return false;
-  return descriptors[1].revents == 0;
+// A change of the mounts is an event of its own: IN_UNMOUNT without a watch.
+static const struct inotify_event MOUNTS_CHANGED = {.wd = -1, .mask = IN_UNMOUNT};
+
+// Waits for events, and reads them into the chunk; returns their size, -1 for none, or 0 when the thread is to exit.
+static ssize_t next_events(inotify_reader* r) {
+  struct pollfd ready[] = {{r->inotify, POLLIN, 0}, {r->stop, POLLIN, 0}, {r->mounts, POLLPRI, 0}};
+  while (poll(ready, 3, -1) < 0)
+    if (errno != EINTR) return 0;
+  if (ready[1].revents) return 0;
+  if (!(ready[2].revents & POLLPRI)) return read(r->inotify, r->chunk, READ_SIZE);
+  memcpy(r->chunk, &MOUNTS_CHANGED, sizeof MOUNTS_CHANGED);
+  return sizeof MOUNTS_CHANGED;
 }
 
 static void* read_events(void* data) {
   inotify_reader* r = data;
-  while (wait_for_room(r) && wait_for_events(r)) {
-    ssize_t size = read(r->inotify, r->chunk, READ_SIZE);
-    if (size <= 0) continue;
+  for (ssize_t size; wait_for_room(r) && (size = next_events(r)) != 0;) {
+    if (size < 0) continue;
     pthread_mutex_lock(&r->lock);
     keep(r, (size_t)size);
     bool tell = !r->told;
@@ -68,13 +75,15 @@ static void* read_events(void* data) {
 static void close_descriptors(inotify_reader* r) {
   if (r->inotify >= 0) close(r->inotify);
   if (r->stop >= 0) close(r->stop);
-  r->inotify = r->stop = -1;
+  if (r->mounts >= 0) close(r->mounts);
+  r->inotify = r->stop = r->mounts = -1;
 }
 
 static const char* open_descriptors(inotify_reader* r) {
-  r->inotify = r->stop = -1;
+  r->inotify = r->stop = r->mounts = -1;
   if ((r->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) < 0) return "inotify_init1";
   if ((r->stop = eventfd(0, EFD_CLOEXEC)) < 0) return "eventfd";
+  if ((r->mounts = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC)) < 0) return "open";
   return NULL;
 }
 

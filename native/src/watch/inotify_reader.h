@@ -15,6 +15,7 @@ enum {
 typedef struct {
   int inotify;  // non-blocking
   int stop;     // eventfd that ends the thread
+  int mounts;   // mountinfo, of which poll(2) reports changes as POLLPRI
   pthread_t thread;
   void (*readable)(void* data);  // called by the thread
   void* data;

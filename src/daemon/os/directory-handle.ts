@@ -1,4 +1,4 @@
-import { closeSync, constants, fstatSync } from 'node:fs';
+import { closeSync, constants, fstatSync, type Stats } from 'node:fs';
 import { isSystemError } from '../../base/errors.ts';
 import { type BytePath, pathBuffer } from './byte-path.ts';
 import { native } from './native.ts';
@@ -69,14 +69,30 @@ export class DirectoryHandle implements Disposable {
   /** What has this name; null if nothing has. A mount point is not accessed: it is a directory. */
   kindOf(name: BytePath): 'directory' | 'other' | null {
     try {
-      const descriptor = native.openBelow(this.#descriptor, pathBuffer(name), O_PATH, false, null);
-      try {
-        return fstatSync(descriptor).isDirectory() ? 'directory' : 'other';
-      } finally {
-        closeSync(descriptor);
-      }
+      return this.#statusOf(name).isDirectory() ? 'directory' : 'other';
     } catch (error) {
       return isSystemError(error, 'EXDEV') ? 'directory' : null;
+    }
+  }
+
+  /**
+   * When the file with this name was modified, in milliseconds since the epoch; null if there is none, or a mount point,
+   * which is not accessed.
+   */
+  modifiedMsOf(name: BytePath): number | null {
+    try {
+      return this.#statusOf(name).mtimeMs;
+    } catch {
+      return null;
+    }
+  }
+
+  #statusOf(name: BytePath): Stats {
+    const descriptor = native.openBelow(this.#descriptor, pathBuffer(name), O_PATH, false, null);
+    try {
+      return fstatSync(descriptor);
+    } finally {
+      closeSync(descriptor);
     }
   }
 

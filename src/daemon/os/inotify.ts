@@ -13,6 +13,7 @@ export const IN_CREATE = 0x100;
 export const IN_DELETE = 0x200;
 export const IN_DELETE_SELF = 0x400;
 export const IN_MOVE_SELF = 0x800;
+/** Of descriptor -1: mounts have been made, removed or moved. */
 export const IN_UNMOUNT = 0x2000;
 export const IN_Q_OVERFLOW = 0x4000;
 export const IN_IGNORED = 0x8000;
@@ -24,7 +25,7 @@ export const IN_ISDIR = 0x4000_0000;
 
 /** `struct inotify_event`. */
 export interface InotifyEvent {
-  /** Watch descriptor, or -1 for IN_Q_OVERFLOW. */
+  /** Watch descriptor, or -1 for IN_Q_OVERFLOW and for a change of the mounts. */
   readonly descriptor: number;
   readonly mask: number;
   /** Connects IN_MOVED_FROM with its IN_MOVED_TO; else 0. */

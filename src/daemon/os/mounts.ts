@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { statfs } from 'node:fs/promises';
-import { type BytePath, bytePath, pathBuffer } from './byte-path.ts';
+import { type BytePath, pathBuffer } from './byte-path.ts';
 
 /**
  * `network`: NFS, SMB and FUSE, where changes by other hosts cause no inotify events. `pseudo`: file systems of the
@@ -34,8 +34,47 @@ const PSEUDO_NAMES = new Set(
 
 /** All mounts in mount order. Reads only mountinfo, so it never blocks. Source: proc_pid_mountinfo(5). */
 export function readMounts(mountinfo = '/proc/self/mountinfo'): Mount[] {
-  const lines = bytePath(readFileSync(mountinfo)).split('\n');
-  return lines.filter((line) => line !== '').map(parse);
+  return parseAll(readFileSync(mountinfo, 'latin1'));
+}
+
+/** The mounts, for readers that keep them: all of them share what has not changed. */
+export class MountTable {
+  #text = '';
+  #last: readonly Mount[] = [];
+  #compared: readonly Mount[] | null = null;
+  #changed: readonly BytePath[] = [];
+
+  /** Those of the last `read`. */
+  get last(): readonly Mount[] {
+    return this.#last;
+  }
+
+  /** All mounts; the same object as before where they have not changed. */
+  read(): readonly Mount[] {
+    const text = readFileSync('/proc/self/mountinfo', 'latin1');
+    if (text === this.#text) return this.#last;
+    this.#text = text;
+    this.#last = parseAll(text);
+    this.#compared = null;
+    return this.#last;
+  }
+
+  /** Paths of the mounts that have been made, removed or moved between `before` and the last `read`. */
+  changedSince(before: readonly Mount[]): readonly BytePath[] {
+    if (before === this.#last) return [];
+    if (before !== this.#compared) this.#changed = changedPaths(before, this.#last);
+    this.#compared = before;
+    return this.#changed;
+  }
+}
+
+function changedPaths(before: readonly Mount[], after: readonly Mount[]): BytePath[] {
+  const identify = ({ id, parent, content, path }: Mount) => [id, parent, content, path].join(' ');
+  const [old, now] = [new Set(before.map(identify)), new Set(after.map(identify))];
+  return [
+    ...before.filter((mount) => !now.has(identify(mount))),
+    ...after.filter((mount) => !old.has(identify(mount))),
+  ].map(({ path }) => path);
 }
 
 /** The mount of `path`, which is absolute and normalised. */
@@ -72,6 +111,11 @@ export async function isOnNetwork(path: BytePath): Promise<boolean> {
 /** Whether `path` is `directory` or below it; both absolute and normalised. */
 export function isAtOrBelow(directory: BytePath, path: BytePath): boolean {
   return directory === '/' || path === directory || path.startsWith(`${directory}/`);
+}
+
+function parseAll(mountinfo: string): Mount[] {
+  const lines = mountinfo.split('\n');
+  return lines.filter((line) => line !== '').map(parse);
 }
 
 /** `36 35 98:0 /root /path options [optional fields] - type source options`. */

@@ -1,4 +1,5 @@
-import { create } from '@bufbuild/protobuf';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { create, toBinary } from '@bufbuild/protobuf';
 import type { ServiceImpl } from '@connectrpc/connect';
 import type { Feed } from '../../base/feed.ts';
 import {
@@ -38,8 +39,10 @@ const EVENT_TYPE: Readonly<Record<WatchEventType, EventType>> = {
 /** Events that include the entry if requested. */
 const DESCRIBED: ReadonlySet<WatchEventType> = new Set<WatchEventType>(['create', 'write', 'chmod']);
 
-/** The approximate bytes of an entry in an event, without names. */
-const ENTRY_BYTES = 256;
+/** How many entries are described at once: each has paths, and attributes that a guest process may have made large. */
+const DESCRIBED_AT_ONCE = 64;
+/** The approximate size of the events in one answer; the next call gets the others. */
+const ANSWER_BYTES = 4 * 1024 * 1024;
 
 export interface WatchDependencies {
   readonly watcher: Watcher;
@@ -88,15 +91,24 @@ class WatchFeed implements Feed<WatchDirResponse> {
       this.#started = true;
       return [create(WatchDirResponseSchema, { event: { case: 'start', value: {} } })];
     }
-    const events = await this.#watch.next();
+    const events = await this.#watch.next(mostAtOnce(this.#entries));
     if (events === null) return null;
-    const messages = await Promise.all(events.map((event) => eventMessage(event, this.#entries)));
+    const messages = await messagesOf(events, this.#entries);
     return messages.map((value) => create(WatchDirResponseSchema, { event: { case: 'filesystem', value } }));
   }
 
   [Symbol.dispose](): void {
     this.#watch[Symbol.dispose]();
   }
+}
+
+/** The number of events that are taken at once; undefined for the default. */
+function mostAtOnce(entries: EntrySource | null): number | undefined {
+  return entries ? DESCRIBED_AT_ONCE : undefined;
+}
+
+function messagesOf(events: readonly WatchEvent[], entries: EntrySource | null): Promise<FilesystemEvent[]> {
+  return Promise.all(events.map((event) => eventMessage(event, entries)));
 }
 
 async function eventMessage(event: WatchEvent, entries: EntrySource | null): Promise<FilesystemEvent> {
@@ -114,29 +126,33 @@ async function eventMessage(event: WatchEvent, entries: EntrySource | null): Pro
 export function watcherService({ polled, guest, entries }: WatchDependencies) {
   const pathOf = (request: Pick<WatchDirRequest, 'path'>, user: User) =>
     resolvePath(request.path, user, guest.defaultWorkdir);
-  /** The watches that include entries in events. */
-  const withEntries = new Set<string>();
   return {
     async createWatcher(request, context: UnaryCall) {
       const path = pathOf(request, callerOf(context.requestHeader, guest));
       context.about?.({ path });
       const { recursive, allowNetworkMounts, includeEntry } = request;
-      const watcherId = await polled.create(path, { recursive, allowNetworkMounts });
-      if (includeEntry) withEntries.add(watcherId);
-      return { watcherId };
+      return { watcherId: await polled.create(path, { recursive, allowNetworkMounts, includeEntry }) };
     },
-    async getWatcherEvents({ watcherId }, { list }: UnaryCall<typeof GetWatcherEventsResponseSchema>) {
-      const events = await polled.takeUpToNow(watcherId);
-      const source = withEntries.has(watcherId) ? entries : null;
-      const messagesOf = async (some: readonly WatchEvent[]) => ({
-        events: await Promise.all(some.map((event) => eventMessage(event, source))),
-      });
-      if (!list) return messagesOf(events);
-      return list.addAll(events, ({ path }) => ENTRY_BYTES + path.length, messagesOf);
+    async getWatcherEvents(
+      { watcherId },
+      { list, signal }: UnaryCall<typeof GetWatcherEventsResponseSchema>,
+    ) {
+      const source = polled.optionsOf(watcherId).includeEntry ? entries : null;
+      const events: FilesystemEvent[] = [];
+      let bytes = 0;
+      for (const part of await polled.takeUpToNow(watcherId, mostAtOnce(source))) {
+        const messages = await messagesOf(part, source);
+        for (const message of messages) bytes += toBinary(FilesystemEventSchema, message).length;
+        if (list) list.add({ events: messages });
+        else events.push(...messages);
+        if (bytes > ANSWER_BYTES) break;
+        await nextTurn();
+        signal.throwIfAborted();
+      }
+      return { events };
     },
     removeWatcher({ watcherId }) {
       polled.remove(watcherId);
-      withEntries.delete(watcherId);
       return {};
     },
   } satisfies Partial<ServiceImpl<typeof Filesystem>>;

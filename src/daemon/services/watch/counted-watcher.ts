@@ -12,8 +12,8 @@ export class CountedWatcher extends Watcher {
     this.open++;
     const close = () => this.open--;
     return {
-      next: async () => this.#counted(await watch.next()),
-      take: () => this.#counted(watch.take()),
+      next: async (most) => this.#counted(await watch.next(most)),
+      take: (most) => this.#counted(watch.take(most)),
       [Symbol.dispose]: once(() => {
         close();
         watch[Symbol.dispose]();

@@ -4,7 +4,7 @@ import type { Subscriber } from './kernel-watches.ts';
 import type { Releasable } from './releases.ts';
 
 /** PATH_MAX of limits.h: no system call takes a longer path. */
-const LONGEST_PATH = 4096;
+export const LONGEST_PATH = 4096;
 
 /** What a directory needs from its tree. */
 export interface EventSink {
@@ -48,6 +48,8 @@ export class Directory implements Subscriber, Releasable {
   descriptor: number | null = null;
   /** Whether its entries are known; from then on its events are applied. */
   surveyed = false;
+  /** When its entries were reported, in milliseconds since the epoch, rounded up. */
+  surveyedMs = 0;
   /** The read in progress. */
   look: Look | null = null;
   /** Number of failed attempts to find it. */

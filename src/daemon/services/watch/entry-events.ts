@@ -1,6 +1,7 @@
 import type { BytePath } from '../../os/byte-path.ts';
 import {
   IN_ATTRIB,
+  IN_CLOSE_WRITE,
   IN_CREATE,
   IN_DELETE,
   IN_ISDIR,
@@ -9,7 +10,7 @@ import {
   IN_MOVED_TO,
   type InotifyEvent,
 } from '../../os/inotify.ts';
-import type { Directory, Look, Moving } from './directory.ts';
+import { type Directory, LONGEST_PATH, type Look, type Moving } from './directory.ts';
 import type { WatchEventType } from './event.ts';
 import type { KernelWatches } from './kernel-watches.ts';
 import type { PendingMoves } from './pending-moves.ts';
@@ -24,7 +25,8 @@ export interface EntryEventsContext {
   readonly placement: Placement;
   readonly survey: Survey;
   readonly moves: PendingMoves;
-  tell(type: WatchEventType, name: BytePath, movedFrom: BytePath | null): void;
+  /** `path`: that of the directory, relative to the root. */
+  tell(type: WatchEventType, path: BytePath, name: BytePath, movedFrom: BytePath | null): void;
 }
 
 const ARRIVALS = IN_CREATE | IN_MOVED_TO;
@@ -51,6 +53,7 @@ export class EntryEvents {
     if (mask & IN_CREATE) this.#appeared(directory, name, isDirectory);
     if (mask & IN_MOVED_TO) this.#movedTo(directory, name, isDirectory, cookie);
     if (mask & IN_MODIFY) this.#changed(directory, name, 'write');
+    if (mask & IN_CLOSE_WRITE) this.#closed(directory, name);
     if (mask & IN_ATTRIB) this.#changed(directory, name, 'chmod');
     if (mask & IN_MOVED_FROM) this.#movedFrom(directory, name, cookie);
     if (mask & IN_DELETE) this.#deleted(directory, name);
@@ -76,8 +79,9 @@ export class EntryEvents {
 
   /** Tells an event, unless the path is longer than any that a client can name. */
   tell(type: WatchEventType, directory: Directory, name: BytePath, movedFrom: BytePath | null = null): void {
-    const path = directory.path(name);
-    if (path !== null) this.#context.tell(type, path, movedFrom);
+    const path = directory.path();
+    if (path !== null && path.length + name.length + 1 < LONGEST_PATH)
+      this.#context.tell(type, path, name, movedFrom);
   }
 
   /** Adds a directory and requests its survey. */
@@ -94,6 +98,23 @@ export class EntryEvents {
   #changed(directory: Directory, name: BytePath, type: 'write' | 'chmod'): void {
     if (UNNAMED.test(name) && !this.#context.placement.kindOf(directory, name)) return;
     this.tell(type, directory, name);
+  }
+
+  /**
+   * Reports a file that has been changed after its last event, unless an event that is still queued explains that: it was
+   * written through a shared mapping.
+   */
+  #closed(directory: Directory, name: BytePath): void {
+    const { kernel, placement } = this.#context;
+    const { descriptor } = directory;
+    if (descriptor === null) return;
+    const { at, isWritten, changes } = kernel.recentChanges.of(descriptor, name);
+    if (isWritten) return;
+    if ((placement.modifiedMsOf(directory, name) ?? 0) <= Math.max(at, directory.surveyedMs)) return;
+    kernel.whenSettled(() => {
+      if (kernel.recentChanges.of(descriptor, name).changes !== changes) return;
+      if (placement.kindOf(directory, name)) this.tell('write', directory, name);
+    });
   }
 
   #deleted(directory: Directory, name: BytePath): void {

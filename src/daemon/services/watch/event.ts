@@ -15,7 +15,8 @@ export interface WatchEvent {
 
 /** Receives the events of a watch. */
 export interface WatchSink {
-  push(type: WatchEventType, name: BytePath, movedFrom?: BytePath | null): void;
+  /** `directory` is relative to the watched directory; queued events of one directory share it. */
+  push(type: WatchEventType, directory: BytePath, name: BytePath, movedFrom?: BytePath | null): void;
   /** The watch has ended; `error` is the reason unless the directory is gone. */
   end(error?: Error | null): void;
 }

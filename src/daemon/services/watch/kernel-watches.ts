@@ -10,9 +10,11 @@ import {
   IN_MOVED_FROM,
   IN_ONLYDIR,
   IN_Q_OVERFLOW,
+  IN_UNMOUNT,
   Inotify,
   type InotifyEvent,
 } from '../../os/inotify.ts';
+import { RecentChanges } from './recent-changes.ts';
 import { Releases } from './releases.ts';
 
 /** Receives the events of one directory. */
@@ -34,6 +36,7 @@ const IDENTIFY = IN_MASK_ADD | IN_MOVE_SELF | IN_ONLYDIR | IN_DONT_FOLLOW;
 export class KernelWatches implements Disposable {
   /** Directories that have left their trees. */
   readonly releases = new Releases((slice) => this.inTurn(slice));
+  readonly recentChanges = new RecentChanges();
   #inotify: Inotify | null = null;
   /** By watch descriptor. */
   readonly #subscribers = new Map<number, Set<Subscriber>>();
@@ -42,6 +45,7 @@ export class KernelWatches implements Disposable {
   readonly #unsettled: (() => void)[] = [];
   #isSettling = false;
   readonly #overflowListeners = new Set<() => void>();
+  readonly #mountListeners = new Set<() => void>();
   readonly #whenDrained: (() => void)[] = [];
   #events: Generator<InotifyEvent, void> | null = null;
   /** Whether a batch is being handed out. */
@@ -132,6 +136,11 @@ export class KernelWatches implements Disposable {
     return () => this.#overflowListeners.delete(listener);
   }
 
+  /** Calls back when mounts have been made, removed or moved, as long as anything is watched. */
+  onMountsChanged(listener: () => void): void {
+    this.#mountListeners.add(listener);
+  }
+
   [Symbol.dispose](): void {
     this.#disposed = true;
     this.#events = null;
@@ -187,8 +196,11 @@ export class KernelWatches implements Disposable {
     if (subscribers) {
       if (event.mask & IN_IGNORED) this.#subscribers.delete(event.descriptor);
       for (const subscriber of subscribers) subscriber.onEvent(event);
+      this.recentChanges.note(event);
     } else if (event.mask & IN_Q_OVERFLOW) {
       this.#overflowed();
+    } else if (event.mask & IN_UNMOUNT) {
+      for (const listener of this.#mountListeners) listener();
     } else {
       const passed = this.#marks.get(event.descriptor);
       this.#marks.delete(event.descriptor);

@@ -56,14 +56,14 @@ export class LocalWatch implements TreeOwner, Disposable {
     }
   }
 
-  tell(type: WatchEventType, name: BytePath, movedFrom: BytePath | null): void {
-    this.#sink.push(type, name, movedFrom);
+  tell(type: WatchEventType, directory: BytePath, name: BytePath, movedFrom: BytePath | null): void {
+    this.#sink.push(type, directory, name, movedFrom);
   }
 
   complete(): void {
     this.#previous?.[Symbol.dispose]();
     this.#previous = null;
-    if (this.#state === 'live') this.#sink.push('rescan', '.');
+    if (this.#state === 'live') this.#sink.push('rescan', '', '.');
     this.#state = 'live';
     this.#started.resolve();
   }
@@ -87,7 +87,7 @@ export class LocalWatch implements TreeOwner, Disposable {
     if (this.#state === 'starting') {
       this.fail(new EnvdError('not_found', `path not found: '${displayPath(this.ground.path)}'`));
     } else if (this.#state === 'live') {
-      this.#sink.push(type, '.');
+      this.#sink.push(type, '', '.');
       this.#sink.end();
       this[Symbol.dispose]();
     }

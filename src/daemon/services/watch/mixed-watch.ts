@@ -18,14 +18,12 @@ export class MixedWatch implements Disposable {
   readonly #options: MixedWatchOptions;
   readonly #local: LocalWatch;
   readonly #networks: NetworkWatch[] = [];
-  /** Mount points that the local watch does not enter. */
-  readonly #excluded: Set<BytePath>;
 
   constructor(options: MixedWatchOptions) {
     const { kernel, root, recursive, sink } = options;
     this.#options = options;
-    this.#excluded = new Set([...root.networkMounts, ...root.pseudoMounts]);
-    const enters = (path: BytePath) => !this.#excluded.has(path);
+    const excluded = new Set([...root.networkMounts, ...root.excluded]);
+    const enters = (path: BytePath) => !excluded.has(path);
     this.#local = new LocalWatch({ kernel, ground: root, recursive, sink, enters });
   }
 
@@ -54,15 +52,12 @@ export class MixedWatch implements Disposable {
       recursive: true,
       prefix,
       sink: {
-        push: (type, name, movedFrom) => {
+        push: (type, directory, name, movedFrom) => {
           // Events of the mount point itself are dropped: the directory still exists after the unmount.
-          if (name !== prefix || type === 'chmod') sink.push(type, name, movedFrom);
+          if (name !== prefix || type === 'chmod') sink.push(type, directory, name, movedFrom);
         },
-        end: (error) => {
-          if (error) return this.#local.fail(error);
-          this.#excluded.delete(mount);
-          this.#local.lost();
-        },
+        // Without an error it has been unmounted, and the watch is made again.
+        end: (error) => error && this.#local.fail(error),
       },
     });
   }

@@ -1,6 +1,6 @@
 import { EnvdError } from '../../../base/errors.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
-import { type BytePath, bytePath, displayPath } from '../../os/byte-path.ts';
+import { type BytePath, bytePath, displayPath, joinBytes } from '../../os/byte-path.ts';
 import { PolledWatch } from '../../os/polled-watch.ts';
 import type { WatchEventType, WatchSink } from './event.ts';
 import type { KernelWatches } from './kernel-watches.ts';
@@ -89,8 +89,8 @@ export class MergedWatch implements WatchSink, Disposable {
     this.#work();
   }
 
-  push(type: WatchEventType, name: BytePath, movedFrom: BytePath | null = null): void {
-    this.#incoming.push([type, name, movedFrom]);
+  push(type: WatchEventType, directory: BytePath, name: BytePath, movedFrom: BytePath | null = null): void {
+    this.#incoming.push([type, joinBytes(directory, name), movedFrom]);
     this.#work();
   }
 

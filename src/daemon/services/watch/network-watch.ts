@@ -90,8 +90,8 @@ export class NetworkWatch implements Disposable {
     const { prefix, sink } = this.#options;
     const name = (own: BytePath) => (prefix !== '' && own === '.' ? prefix : joinBytes(prefix, own));
     for (const [type, own, movedFrom] of events) {
-      if (type === 'rescan') sink.push('rescan', '.');
-      else sink.push(type, name(own), movedFrom && name(movedFrom));
+      if (type === 'rescan') sink.push('rescan', '', '.');
+      else sink.push(type, '', name(own), movedFrom && name(movedFrom));
     }
   }
 }

@@ -1,34 +1,46 @@
-import { type BytePath, displayPath } from '../../os/byte-path.ts';
+import { type BytePath, displayPath, joinBytes } from '../../os/byte-path.ts';
 import type { WatchEvent, WatchEventType, WatchSink } from './event.ts';
 
-/** Maximum number of events taken at once. */
+/** Maximum number of events taken at once, and the bytes of their names and paths after which no more are taken. */
 const BATCH = 1024;
-/** Maximum number of events queued for one reader. */
-const MAX_WAITING = 65_536;
-/** Maximum number of events queued for all readers together; an event takes about 150 bytes. */
-const MAX_WAITING_TOGETHER = 262_144;
+const BATCH_BYTES = 64 * 1024;
+/** Maximum size of the events queued for one reader, in bytes. */
+const MAX_WAITING = 8 * 1024 * 1024;
+/** Maximum size of the events queued for all readers together, in bytes. */
+const MAX_WAITING_TOGETHER = 32 * 1024 * 1024;
+/** What V8 needs for a queued event and for a directory's entry in the map, in bytes, besides the characters of the names. */
+const EVENT_BYTES = 112;
+const DIRECTORY_BYTES = 160;
+/** The number of events that `rescan` may leave. */
+const LEAST = 2;
+
+/** A directory of queued events, which share its path. */
+interface Shared {
+  readonly path: BytePath;
+  /** The number of queued events that refer to it. */
+  events: number;
+}
 
 interface Waiting {
   readonly type: WatchEventType;
+  readonly directory: Shared;
   readonly name: BytePath;
   readonly movedFrom: BytePath | null;
 }
 
-const RESCAN: Waiting = { type: 'rescan', name: '.', movedFrom: null };
-
-/** Bounds the events of all outboxes together: beyond the limit the longest outbox is reduced to one `rescan`. */
+/** Bounds the bytes of all outboxes together: beyond the limit the largest outbox is reduced to one `rescan`. */
 export class Backlog {
   readonly #limit: number;
   readonly #outboxes = new Set<Outbox>();
-  #waiting = 0;
+  #bytes = 0;
 
   constructor(limit = MAX_WAITING_TOGETHER) {
     this.#limit = limit;
   }
 
-  /** Number of events in all outboxes. */
-  get size(): number {
-    return this.#waiting;
+  /** Size of the events in all outboxes, in bytes. */
+  get bytes(): number {
+    return this.#bytes;
   }
 
   add(outbox: Outbox): void {
@@ -39,12 +51,12 @@ export class Backlog {
     this.#outboxes.delete(outbox);
   }
 
-  count(events: number): void {
-    this.#waiting += events;
-    if (this.#waiting <= this.#limit) return;
-    let fullest: Outbox | null = null;
-    for (const outbox of this.#outboxes) if (outbox.size > (fullest?.size ?? 1)) fullest = outbox;
-    fullest?.rescan();
+  count(bytes: number): void {
+    this.#bytes += bytes;
+    if (this.#bytes <= this.#limit) return;
+    let largest: Outbox | null = null;
+    for (const outbox of this.#outboxes) if (outbox.bytes > (largest?.bytes ?? 0)) largest = outbox;
+    if (largest && largest.size > LEAST) largest.rescan();
   }
 }
 
@@ -53,13 +65,14 @@ export class Outbox implements WatchSink, Disposable {
   readonly #root: string;
   readonly #backlog: Backlog;
   readonly #limit: number;
-  #waiting: Waiting[] = [];
-  #taken = 0;
+  readonly #waiting: Waiting[] = [];
+  readonly #directories = new Map<BytePath, Shared>();
+  #bytes = 0;
   #error: Error | null = null;
   #ended = false;
   #wake: (() => void) | null = null;
 
-  /** `root`: the path of the watch as requested. */
+  /** `root`: the path of the watch as requested; `limit`: the largest size of the queued events, in bytes. */
   constructor(root: string, backlog: Backlog, limit = MAX_WAITING) {
     this.#root = root;
     this.#backlog = backlog;
@@ -69,25 +82,26 @@ export class Outbox implements WatchSink, Disposable {
 
   /** Number of queued events. */
   get size(): number {
-    return this.#waiting.length - this.#taken;
+    return this.#waiting.length;
   }
 
-  push(type: WatchEventType, name: BytePath, movedFrom: BytePath | null = null): void {
+  /** Size of the queued events, in bytes. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  push(type: WatchEventType, directory: BytePath, name: BytePath, movedFrom: BytePath | null = null): void {
     if (this.#ended) return;
-    if (this.size >= this.#limit) this.rescan();
-    this.#waiting.push({ type, name, movedFrom });
-    this.#backlog.count(1);
-    this.#wakeReader();
+    if (this.#bytes >= this.#limit) this.rescan();
+    this.#add(type, directory, name, movedFrom);
   }
 
-  /** Replaces all queued events by one `rescan`. */
+  /** Replaces all queued events by one `rescan`; the last one, which says how the watch ended, stays. */
   rescan(): void {
-    if (this.#ended) return;
-    const dropped = this.size;
-    this.#waiting = [RESCAN];
-    this.#taken = 0;
-    this.#backlog.count(1 - dropped);
-    this.#wakeReader();
+    const last = this.#ended ? this.#waiting.at(-1) : undefined;
+    this.#clear();
+    this.#add('rescan', '', '.', null);
+    if (last?.name === '.') this.#add(last.type, '', '.', null);
   }
 
   /** Ends the queue: queued events can still be taken, then `error` is thrown. */
@@ -95,47 +109,80 @@ export class Outbox implements WatchSink, Disposable {
     if (this.#ended) return;
     this.#ended = true;
     this.#error = error;
-    this.#backlog.delete(this);
     this.#wakeReader();
   }
 
-  /** Takes the queued events, at most 1024. */
-  take(): WatchEvent[] {
-    if (this.size === 0 && this.#error) throw this.#error;
-    const end = Math.min(this.#taken + BATCH, this.#waiting.length);
-    const events = this.#waiting.slice(this.#taken, end).map((waiting) => this.#describe(waiting));
-    this.#backlog.count(-events.length);
-    this.#taken = end;
-    if (end === this.#waiting.length) {
-      this.#waiting = [];
-      this.#taken = 0;
+  /**
+   * Takes the queued events: at most `most`, and no more after 64 KiB of names and paths. Null when there are none and
+   * the queue has ended; then throws the error that ended it, if there was one.
+   */
+  take(most = BATCH): WatchEvent[] | null {
+    if (this.size === 0 && this.#ended) {
+      if (this.#error) throw this.#error;
+      return null;
     }
+    const events: WatchEvent[] = [];
+    let [freed, taken] = [0, 0];
+    for (const waiting of this.#waiting) {
+      if (events.length >= most || taken >= BATCH_BYTES) break;
+      freed += this.#release(waiting);
+      const event = this.#describe(waiting);
+      taken += event.name.length + event.path.length;
+      events.push(event);
+    }
+    this.#waiting.splice(0, events.length);
+    this.#count(-freed);
     return events;
   }
 
-  /** Waits for events and takes them; null at the end. */
-  async next(): Promise<WatchEvent[] | null> {
-    while (this.size === 0) {
-      if (this.#ended && !this.#error) return null;
-      if (this.#error) break;
+  /** Waits for events and takes them as `take` does. */
+  async next(most = BATCH): Promise<WatchEvent[] | null> {
+    while (this.size === 0 && !this.#ended) {
       const { promise, resolve } = Promise.withResolvers<void>();
       this.#wake = resolve;
       await promise;
     }
-    return this.take();
+    return this.take(most);
   }
 
   /** Drops all queued events and ends the queue. */
   [Symbol.dispose](): void {
-    this.#backlog.count(-this.size);
-    this.#waiting = [];
-    this.#taken = 0;
+    this.#clear();
+    this.#backlog.delete(this);
     this.#error = null;
     this.end();
   }
 
-  #describe({ type, name, movedFrom }: Waiting): WatchEvent {
-    const shown = displayPath(name);
+  #add(type: WatchEventType, path: BytePath, name: BytePath, movedFrom: BytePath | null): void {
+    const directory = this.#directories.get(path) ?? { path, events: 0 };
+    if (directory.events++ === 0) this.#directories.set(path, directory);
+    const waiting = { type, directory, name, movedFrom };
+    this.#waiting.push(waiting);
+    this.#count(bytesOf(waiting) + (directory.events === 1 ? bytesOfDirectory(directory) : 0));
+    this.#wakeReader();
+  }
+
+  /** Returns the bytes that the queue no longer needs without this event. */
+  #release(waiting: Waiting): number {
+    const { directory } = waiting;
+    if (--directory.events > 0) return bytesOf(waiting);
+    this.#directories.delete(directory.path);
+    return bytesOf(waiting) + bytesOfDirectory(directory);
+  }
+
+  #clear(): void {
+    this.#waiting.length = 0;
+    this.#directories.clear();
+    this.#count(-this.#bytes);
+  }
+
+  #count(bytes: number): void {
+    this.#bytes += bytes;
+    this.#backlog.count(bytes);
+  }
+
+  #describe({ type, directory, name, movedFrom }: Waiting): WatchEvent {
+    const shown = displayPath(joinBytes(directory.path, name));
     const path = shown === '.' ? this.#root : `${this.#root === '/' ? '' : this.#root}/${shown}`;
     return { type, name: shown, path, movedFrom: movedFrom && displayPath(movedFrom) };
   }
@@ -144,4 +191,12 @@ export class Outbox implements WatchSink, Disposable {
     this.#wake?.();
     this.#wake = null;
   }
+}
+
+function bytesOf({ name, movedFrom }: Waiting): number {
+  return EVENT_BYTES + name.length + (movedFrom?.length ?? 0);
+}
+
+function bytesOfDirectory({ path }: Shared): number {
+  return DIRECTORY_BYTES + path.length;
 }

@@ -17,8 +17,8 @@ import type { Directory } from './directory.ts';
 import type { KernelWatches } from './kernel-watches.ts';
 
 /**
- * IN_CLOSE_WRITE is not reported: it separates the IN_MODIFY events of a file that is written repeatedly, which the
- * kernel would otherwise merge while they are queued. IN_EXCL_UNLINK: no events of files that have been unlinked.
+ * IN_CLOSE_WRITE separates the IN_MODIFY events of a file that is written repeatedly, which the kernel would otherwise merge
+ * while they are queued; it is reported only for a file that was written through a shared mapping. IN_EXCL_UNLINK: no events of files that have been unlinked.
  */
 const EVENTS =
   IN_CREATE |
@@ -88,6 +88,12 @@ export class Placement {
   kindOf(directory: Directory, name: BytePath): 'directory' | 'other' | null {
     using descent = this.descend();
     return descent.find(directory)?.kindOf(name) ?? null;
+  }
+
+  /** When a file in a directory was modified, in milliseconds since the epoch; null as for `kindOf`. */
+  modifiedMsOf(directory: Directory, name: BytePath): number | null {
+    using descent = this.descend();
+    return descent.find(directory)?.modifiedMsOf(name) ?? null;
   }
 
   /** Removes the watch, not those below. */

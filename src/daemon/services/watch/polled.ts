@@ -3,26 +3,32 @@ import { uniqueId } from '../../os/unique-id.ts';
 import type { WatchEvent } from './event.ts';
 import type { Watch, Watcher, WatchOptions } from './watcher.ts';
 
-/** Maximum number of events in one answer, which is encoded in one turn of the event loop. */
-const MOST_TAKEN = 8192;
-
 /** Maximum number of watches: clients may forget to remove them. */
 const MOST_WATCHES = 4096;
+/** Maximum size of the names and paths of all events for a later program, in UTF-16 units. */
+const MOST_HANDED_OVER = 8 * 1024 * 1024;
+
+/** How a client wants to be told of changes. */
+export interface PolledOptions extends Pick<WatchOptions, 'recursive' | 'allowNetworkMounts'> {
+  /** Whether the client wants entries in events. */
+  readonly includeEntry: boolean;
+}
 
 /** A watch, for a later program. */
 export interface WatchState {
   readonly id: string;
   readonly path: string;
-  readonly options: Pick<WatchOptions, 'recursive' | 'allowNetworkMounts'>;
+  /** Earlier programs do not write `includeEntry`. */
+  readonly options: Omit<PolledOptions, 'includeEntry'> & Partial<PolledOptions>;
   /** Events that nobody has taken. */
   readonly events: readonly WatchEvent[];
 }
 
 interface Polled {
   readonly path: string;
-  readonly options: WatchState['options'];
+  readonly options: PolledOptions;
   /** Null while it is started again for an earlier program. */
-  watch: Watch | null;
+  watch: Pick<Watch, 'take' | typeof Symbol.dispose> | null;
   /** Events of the earlier program, ahead of those of the watch. */
   earlier: readonly WatchEvent[];
 }
@@ -41,7 +47,7 @@ export class PolledWatches implements Disposable {
   }
 
   /** Starts a watch; returns its id. Throws as `Watcher.watch` does, and `resource_exhausted` when there are too many. */
-  async create(path: string, options: WatchOptions): Promise<string> {
+  async create(path: string, options: PolledOptions): Promise<string> {
     if (this.#watches.size + this.#starting >= this.#most) {
       const text = `too many watchers: ${this.#most} are open, remove those that are not used`;
       throw new EnvdError('resource_exhausted', text);
@@ -49,66 +55,87 @@ export class PolledWatches implements Disposable {
     const id = uniqueId();
     this.#starting++;
     const watch = await this.#watcher.watch(path, options).finally(() => this.#starting--);
-    const { recursive, allowNetworkMounts } = options;
-    this.#watches.set(id, { path, options: { recursive, allowNetworkMounts }, watch, earlier: [] });
+    this.#watches.set(id, { path, options, watch, earlier: [] });
     return id;
   }
 
-  /** The watches for a later program, with all events so far. */
+  /**
+   * The watches for a later program, with their events so far. Events that are too large to hand over are left out: each
+   * watch gets a `rescan` in the later program anyway.
+   */
   handOver(): WatchState[] {
-    return [...this.#watches].map(([id, { path, options }]) => ({
-      id,
-      path,
-      options,
-      events: this.#takeAll(id),
-    }));
+    let left = MOST_HANDED_OVER;
+    return [...this.#watches].map(([id, { path, options }]) => {
+      const events: WatchEvent[] = [];
+      for (const part of this.#untilEnd(id)) {
+        for (const event of part) left -= event.name.length + event.path.length;
+        if (left < 0) break;
+        events.push(...part);
+      }
+      return { id, path, options, events: left < 0 ? [] : events };
+    });
   }
 
   /**
    * Watches for an earlier program. What has changed meanwhile is not known: after the events of the earlier program comes a
-   * `rescan`. `onFailure` is called for a directory that cannot be watched any more; its watch is forgotten.
+   * `rescan`, or the removal of a directory that is gone. `onFailure` is called for a directory that cannot be watched for
+   * another reason, which its client is told after those events.
    */
   async continueFrom(
     states: readonly WatchState[],
     onFailure: (path: string, error: unknown) => void,
   ): Promise<void> {
-    for (const { id, path, options, events } of states)
-      this.#watches.set(id, { path, options, watch: null, earlier: events });
+    for (const { id, path, options, events } of states) {
+      const includeEntry = options.includeEntry ?? false;
+      this.#watches.set(id, { path, options: { ...options, includeEntry }, watch: null, earlier: events });
+    }
     for (const { id, path, options } of states) {
       try {
-        this.#started(id, await this.#watcher.watch(path, options));
+        this.#started(id, await this.#watcher.watch(path, options), 'rescan');
       } catch (error) {
-        this.#watches.delete(id);
-        onFailure(path, error);
+        const isGone = error instanceof EnvdError && error.kind === 'not_found';
+        if (!isGone) onFailure(path, error);
+        this.#started(id, endedWatch(isGone ? null : error), isGone ? 'remove' : null);
       }
     }
   }
 
+  /** How the client wants to be told. Throws `not_found`. */
+  optionsOf(id: string): PolledOptions {
+    return this.#find(id).options;
+  }
+
   /**
-   * The events since the last call, in order, at most 8192; empty after the watched directory is gone. Throws
-   * `not_found`, and `resource_exhausted` when a new directory could not be watched.
+   * The events since the last call, in order, in parts of at most `most` events; each part is taken when it is asked for.
+   * Throws `not_found` where there is no such watch, also when all events of one whose directory is gone have been taken,
+   * and `resource_exhausted` once when a new directory could not be watched.
    */
-  take(id: string): readonly WatchEvent[] {
+  *take(id: string, most?: number): Generator<readonly WatchEvent[], void> {
     const polled = this.#find(id);
-    const { watch, earlier } = polled;
-    if (earlier.length > 0) {
-      polled.earlier = earlier.slice(MOST_TAKEN);
-      return earlier.slice(0, MOST_TAKEN);
+    let part: readonly WatchEvent[] | null;
+    try {
+      part = takePart(polled, most);
+      if (part === null) throw notFound(id, ': its directory is gone');
+    } catch (error) {
+      this.remove(id);
+      throw error;
     }
-    const events: WatchEvent[] = [];
-    while (watch && events.length < MOST_TAKEN) {
-      const batch = watch.take();
-      if (batch.length === 0) break;
-      events.push(...batch);
+    while (part && part.length > 0) {
+      yield part;
+      try {
+        part = takePart(polled, most);
+      } catch {
+        // The next call throws it: this one has events to return.
+        return;
+      }
     }
-    return events;
   }
 
   /** The same with all that has happened before the call, as far as it is of this guest. */
-  async takeUpToNow(id: string): Promise<readonly WatchEvent[]> {
+  async takeUpToNow(id: string, most?: number): Promise<Iterable<readonly WatchEvent[]>> {
     this.#find(id);
     await this.#watcher.settled();
-    return this.take(id);
+    return this.take(id, most);
   }
 
   /** Ends a watch. Throws `not_found`. */
@@ -123,31 +150,54 @@ export class PolledWatches implements Disposable {
     this.#watches.clear();
   }
 
-  #takeAll(id: string): WatchEvent[] {
-    const events: WatchEvent[] = [];
+  *#untilEnd(id: string): Generator<readonly WatchEvent[], void> {
     try {
-      for (let taken = this.take(id); taken.length > 0; taken = this.take(id)) events.push(...taken);
+      yield* this.take(id);
     } catch {
-      // It cannot watch a new directory; watching it again tells that again.
+      // It has ended; watching it again tells why.
     }
-    return events;
   }
 
-  /** Removed meanwhile: it is not wanted any more. */
-  #started(id: string, watch: Watch): void {
+  /** `last`: the event that follows those of the earlier program. */
+  #started(id: string, watch: Exclude<Polled['watch'], null>, last: 'rescan' | 'remove' | null): void {
     const polled = this.#watches.get(id);
     if (!polled) {
+      // It was removed meanwhile.
       watch[Symbol.dispose]();
       return;
     }
+    const { path, earlier } = polled;
     polled.watch = watch;
-    const { path } = polled;
-    polled.earlier = [...polled.earlier, { type: 'rescan', name: '.', path, movedFrom: null }];
+    const isEnded = earlier.some(({ type, name }) => name === '.' && type !== 'rescan' && type !== 'chmod');
+    if (last && !isEnded) polled.earlier = [...earlier, { type: last, name: '.', path, movedFrom: null }];
   }
 
   #find(id: string): Polled {
     const watch = this.#watches.get(id);
-    if (!watch) throw new EnvdError('not_found', `watcher not found: '${id}'`);
+    if (!watch) throw notFound(id);
     return watch;
   }
+}
+
+/** Null at the end of the watch. */
+function takePart(polled: Polled, most = 1024): readonly WatchEvent[] | null {
+  const { watch, earlier } = polled;
+  if (earlier.length === 0) return watch ? watch.take(most) : [];
+  polled.earlier = earlier.slice(most);
+  return earlier.slice(0, most);
+}
+
+function notFound(id: string, reason = ''): EnvdError {
+  return new EnvdError('not_found', `watcher not found: '${id}'${reason}`);
+}
+
+/** A watch without events that has ended; `error` is the reason unless the directory is gone. */
+function endedWatch(error: unknown): Exclude<Polled['watch'], null> {
+  return {
+    take() {
+      if (error !== null) throw error;
+      return null;
+    },
+    [Symbol.dispose]() {},
+  };
 }

@@ -164,6 +164,7 @@ export class Survey {
       if (isDirectory) this.#found(directory, directory.addChild(name));
       if (isLate()) return false;
     }
+    directory.surveyedMs = Date.now() + 1;
     for (let event = look.nextEvent(); event; event = look.nextEvent()) {
       this.#tree.replay(directory, event, look.known);
       if (isLate()) return false;

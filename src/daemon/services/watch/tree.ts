@@ -26,7 +26,7 @@ export interface TreeOwner {
   readonly recursive: boolean;
   /** Whether the directory at this path is to be watched. */
   enters(path: BytePath): boolean;
-  tell(type: WatchEventType, name: BytePath, movedFrom: BytePath | null): void;
+  tell(type: WatchEventType, directory: BytePath, name: BytePath, movedFrom: BytePath | null): void;
   /** Everything is watched; events are reported from now on. Called once. */
   complete(): void;
   /** The tree differs from the file system, and no event explains it. */
@@ -62,7 +62,7 @@ export class Tree implements EventSink, Surveyed, Disposable {
       placement: this.#placement,
       survey: this.#survey,
       moves: this.#moves,
-      tell: (type, name, movedFrom) => this.#tell(type, name, movedFrom),
+      tell: (type, path, name, movedFrom) => this.#tell(type, path, name, movedFrom),
     });
   }
 
@@ -129,8 +129,8 @@ export class Tree implements EventSink, Surveyed, Disposable {
     this.#placement.discard(this.root);
   }
 
-  #tell(type: WatchEventType, name: BytePath, movedFrom: BytePath | null): void {
-    if (this.live && !this.#stopped) this.#owner.tell(type, name, movedFrom);
+  #tell(type: WatchEventType, path: BytePath, name: BytePath, movedFrom: BytePath | null): void {
+    if (this.live && !this.#stopped) this.#owner.tell(type, path, name, movedFrom);
   }
 
   #dispatch(directory: Directory, event: InotifyEvent): void {
@@ -151,14 +151,13 @@ export class Tree implements EventSink, Surveyed, Disposable {
   #handleSelf(directory: Directory, mask: number): void {
     if (mask & IN_IGNORED) directory.descriptor = null;
     if (directory === this.root) this.#handleRoot(mask);
-    else if (mask & IN_UNMOUNT) this.#owner.lost();
   }
 
   #handleRoot(mask: number): void {
     if (mask & (IN_DELETE_SELF | IN_UNMOUNT | IN_IGNORED)) this.#rootLeft('remove');
     else if (mask & IN_MOVE_SELF) this.#rootLeft('rename');
     // rmdir(2) causes IN_ATTRIB too.
-    else if (mask & IN_ATTRIB && this.isRooted()) this.#tell('chmod', '.', null);
+    else if (mask & IN_ATTRIB && this.isRooted()) this.#tell('chmod', '', '.', null);
   }
 
   /** Before the tree is live the event may be older than this watch: check the path. */

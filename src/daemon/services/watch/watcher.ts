@@ -2,12 +2,14 @@ import { within } from '../../../base/abort.ts';
 import { debug } from '../../../base/debug.ts';
 import { about } from '../../os/errno.ts';
 import type { Lanes } from '../../os/lanes.ts';
+import { MountTable } from '../../os/mounts.ts';
 import type { WatchEvent, WatchSink } from './event.ts';
 import { KernelWatches } from './kernel-watches.ts';
 import { MixedWatch } from './mixed-watch.ts';
 import { NetworkProcesses, NetworkWatch } from './network-watch.ts';
 import { Backlog, Outbox } from './outbox.ts';
-import { findRoot, type WatchRoot } from './root.ts';
+import { type Observer, PathWatch } from './path-watch.ts';
+import { findRoot, findRootAgain, type WatchRoot } from './root.ts';
 
 export interface WatchOptions {
   /** Whether all directories below are watched too, including later ones. */
@@ -21,14 +23,14 @@ export interface WatchOptions {
 /** A live watch: every change after it was returned is reported, in order. */
 export interface Watch extends Disposable {
   /**
-   * Waits for events and takes them, at most 1024, in order. Null when the watched directory is gone (after its
-   * `remove` or `rename` event named `.`) or the watch has been disposed of. One call at a time. Throws
-   * `resource_exhausted` when a new directory could not be watched. A reader that is too slow gets `rescan` in place of
-   * dropped events.
+   * Waits for events and takes them in order: at most `most` (by default 1024), and no more after 64 KiB of names and
+   * paths. Null when the watched directory is gone (after its `remove` or `rename` event named `.`) or the watch has been
+   * disposed of. One call at a time. Throws `resource_exhausted` when a new directory could not be watched. A reader that is
+   * too slow gets `rescan` in place of dropped events.
    */
-  next(): Promise<readonly WatchEvent[] | null>;
-  /** Takes the queued events, at most 1024. Throws as `next` does. */
-  take(): readonly WatchEvent[];
+  next(most?: number): Promise<readonly WatchEvent[] | null>;
+  /** Takes the queued events as `next` does, without waiting: there may be none. */
+  take(most?: number): readonly WatchEvent[] | null;
 }
 
 const SETTLE_MS = 1000;
@@ -39,10 +41,13 @@ export class Watcher implements Disposable {
   readonly #processes = new NetworkProcesses();
   readonly #lanes: Lanes;
   readonly #backlog = new Backlog();
-  readonly #watches = new Set<Watch>();
+  readonly #mounts = new MountTable();
+  readonly #watches = new Set<PathWatch>();
+  #isChecking = false;
 
   constructor(lanes: Lanes) {
     this.#lanes = lanes;
+    this.#kernel.onMountsChanged(() => this.#checkLater());
   }
 
   /**
@@ -52,29 +57,32 @@ export class Watcher implements Disposable {
    * system does not answer).
    */
   async watch(path: string, options: WatchOptions): Promise<Watch> {
-    const root = await findRoot(path, options, this.#lanes);
-    options.signal?.throwIfAborted();
-    const outbox = new Outbox(path, this.#backlog);
-    const source = this.#source(root, options.recursive, outbox);
-    const watch: Watch = {
-      next: () => outbox.next(),
-      take: () => outbox.take(),
-      [Symbol.dispose]: () => {
-        this.#watches.delete(watch);
-        debug('watch', 'ended', () => ({ watches: this.#watches.size }));
-        source[Symbol.dispose]();
-        outbox[Symbol.dispose]();
-      },
+    const { recursive, allowNetworkMounts, signal } = options;
+    const rootOptions = { recursive, allowNetworkMounts, mounts: this.#mounts, lanes: this.#lanes };
+    const root = await findRoot(path, rootOptions);
+    signal?.throwIfAborted();
+    const watch = new PathWatch({
+      root,
+      recursive,
+      outbox: new Outbox(path, this.#backlog),
+      mounts: this.#mounts,
+      observe: (visible, sink) => this.#observe(visible, recursive, sink),
+      findAgain: (visible) => findRootAgain(visible, rootOptions),
+    });
+    const end = () => {
+      this.#watches.delete(watch);
+      debug('watch', 'ended', () => ({ watches: this.#watches.size }));
+      watch[Symbol.dispose]();
     };
     this.#watches.add(watch);
     try {
-      await about(path, () => source.start(options.signal));
+      await about(path, () => watch.start(signal));
       debug('watch', 'begun', () => ({ watches: this.#watches.size, network: root.isNetwork }));
     } catch (error) {
-      watch[Symbol.dispose]();
+      end();
       throw error;
     }
-    return watch;
+    return { next: (most) => watch.next(most), take: (most) => watch.take(most), [Symbol.dispose]: end };
   }
 
   /** Resolves when the local changes up to now have been handed out, or after a second: the kernel may have many. */
@@ -90,7 +98,18 @@ export class Watcher implements Disposable {
     this.#kernel[Symbol.dispose]();
   }
 
-  #source(root: WatchRoot, recursive: boolean, sink: WatchSink): MixedWatch | NetworkWatch {
+  /** Mounts often change several at a time. */
+  #checkLater(): void {
+    if (this.#isChecking) return;
+    this.#isChecking = true;
+    this.#kernel.inTurn(() => {
+      this.#isChecking = false;
+      this.#mounts.read();
+      for (const watch of this.#watches) watch.check();
+    });
+  }
+
+  #observe(root: WatchRoot, recursive: boolean, sink: WatchSink): Observer {
     const processes = this.#processes;
     if (!root.isNetwork) return new MixedWatch({ kernel: this.#kernel, processes, root, recursive, sink });
     return new NetworkWatch({ processes, mount: root.mount, root: root.path, recursive, prefix: '', sink });

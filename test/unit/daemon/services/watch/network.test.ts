@@ -48,7 +48,7 @@ class BindFixture extends WatchFixture {
   async exactly(watch: Watch, count: number): Promise<string[]> {
     const lines: string[] = [];
     const read = () => {
-      lines.push(...watch.take().map(({ type, name }) => `${type} ${name}`));
+      lines.push(...(watch.take() ?? []).map(({ type, name }) => `${type} ${name}`));
       return lines;
     };
     await until(`${count} events are told`, read, ({ length }) => length >= count);

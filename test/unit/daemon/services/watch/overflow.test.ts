@@ -56,9 +56,9 @@ test('a slow reader gets one rescan, then the later events', async () => {
 });
 
 test('an outbox beyond its limit is replaced by a rescan', async () => {
-  using outbox = new Outbox('/root', new Backlog(), 3);
-  for (const name of ['a', 'b', 'c', 'd']) outbox.push('create', bytePath(name));
-  expect(outbox.take().map(({ type, path }) => `${type} ${path}`)).toEqual([
+  using outbox = new Outbox('/root', new Backlog(), 499);
+  for (const name of ['a', 'b', 'c', 'd']) outbox.push('create', '', bytePath(name));
+  expect(outbox.take()?.map(({ type, path }) => `${type} ${path}`)).toEqual([
     'rescan /root',
     'create /root/d',
   ]);
@@ -66,23 +66,23 @@ test('an outbox beyond its limit is replaced by a rescan', async () => {
 });
 
 test('beyond the limit of all outboxes the fullest is replaced by a rescan', async () => {
-  const backlog = new Backlog(10);
+  const backlog = new Backlog(2000);
   using full = new Outbox('/full', backlog);
   using other = new Outbox('/other', backlog);
-  for (let n = 0; n < 8; n++) full.push('create', `${n}`);
-  for (let n = 0; n < 5; n++) other.push('create', `${n}`);
-  expect(full.take().map((event) => event.type)).toEqual(['rescan']);
+  for (let n = 0; n < 12; n++) full.push('create', '', `${n}`);
+  for (let n = 0; n < 5; n++) other.push('create', '', `${n}`);
+  expect(full.take()?.map((event) => event.type)).toEqual(['rescan']);
   expect(other.take()).toHaveLength(5);
-  expect(backlog.size).toBe(0);
+  expect(backlog.bytes).toBe(0);
 });
 
 test('the backlog is reduced when a watch ends', () => {
   const backlog = new Backlog();
   const outbox = new Outbox('/', backlog);
-  outbox.push('create', 'a');
-  outbox.push('create', 'b');
-  expect(outbox.take()[1]?.path).toBe('/b');
-  outbox.push('create', 'c');
+  outbox.push('create', '', 'a');
+  outbox.push('create', '', 'b');
+  expect(outbox.take()?.[1]?.path).toBe('/b');
+  outbox.push('create', '', 'c');
   outbox[Symbol.dispose]();
-  expect(backlog.size).toBe(0);
+  expect(backlog.bytes).toBe(0);
 });

@@ -82,7 +82,7 @@ class RacedWatch implements Disposable {
   }
 
   isSettled(): boolean {
-    this.replay.apply(this.#outbox.take());
+    this.replay.apply(this.#outbox.take() ?? []);
     return isDeepStrictEqual(this.replay.paths(), pathsOf(this.#fixture.dir));
   }
 

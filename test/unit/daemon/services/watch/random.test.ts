@@ -53,7 +53,7 @@ describe.each(seeds)('the replay is right after 3,000 random operations, seed %i
       running = false;
     });
     while (running) {
-      replay.apply(watch.take());
+      replay.apply(watch.take() ?? []);
       await new Promise((resolve) => setImmediate(resolve));
     }
     expect(await ended).toEqual([0, null]);

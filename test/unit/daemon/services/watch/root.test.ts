@@ -1,8 +1,7 @@
-import { execFileSync, spawn } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, renameSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
-import { needs } from '../../../../support/needs.ts';
 import { untilEnd, WatchFixture } from '../../../../support/watch.ts';
 
 function fixture(...directories: string[]): WatchFixture {
@@ -73,42 +72,6 @@ describe.each([true, false])('the watched directory itself, recursive: %s', (rec
     rmdirSync(f.outside('other'));
     expect(await f.told(watch)).toEqual([]);
   });
-
-  test('unmounted: REMOVE of ., then the end', async () => {
-    needs('mounts');
-    await using f = fixture();
-    execFileSync('mount', ['-t', 'tmpfs', 'tmpfs', f.dir]);
-    const watch = await f.watch({ recursive });
-    execFileSync('umount', [f.dir]);
-    expect(await untilEnd(watch)).toEqual(['remove .']);
-  });
-});
-
-test('an unmount below is reported as a rescan, and the uncovered directory is watched', async () => {
-  needs('mounts');
-  await using f = fixture('mount/hidden');
-  execFileSync('mount', ['-t', 'tmpfs', 'tmpfs', f.at('mount')]);
-  mkdirSync(f.at('mount/a'));
-  const watch = await f.watch();
-  writeFileSync(f.at('mount/a/file'), '');
-  expect(await f.told(watch)).toEqual(['create mount/a/file']);
-  execFileSync('umount', [f.at('mount')]);
-  expect((await watch.next())?.map((event) => event.type)).toEqual(['rescan']);
-  writeFileSync(f.at('mount/hidden/file'), '');
-  expect(await f.told(watch)).toEqual(['create mount/hidden/file']);
-});
-
-test('a directory that is mounted twice is reported at both places', async () => {
-  needs('mounts');
-  await using f = fixture('a/b', 'c');
-  execFileSync('mount', ['--bind', f.at('a'), f.at('c')]);
-  try {
-    const watch = await f.watch();
-    writeFileSync(f.at('a/b/file'), '');
-    expect((await f.told(watch)).sort()).toEqual(['create a/b/file', 'create c/b/file']);
-  } finally {
-    execFileSync('umount', [f.at('c')]);
-  }
 });
 
 test('/ can be watched', async () => {

@@ -28,7 +28,7 @@ async function follow(f: WatchFixture, watch: Watch, file: string, ...args: stri
     running = false;
   });
   while (running) {
-    const events = watch.take();
+    const events = watch.take() ?? [];
     // With entries, which are looked up and may be gone.
     for (const { path } of events) lstatSync(path, { throwIfNoEntry: false });
     replay.apply(events);

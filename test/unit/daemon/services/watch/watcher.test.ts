@@ -187,6 +187,6 @@ describe('the end', () => {
     watch[Symbol.dispose]();
     expect(await waiting).toBeNull();
     expect(await watch.next()).toBeNull();
-    expect(watch.take()).toEqual([]);
+    expect(watch.take()).toBeNull();
   });
 });
