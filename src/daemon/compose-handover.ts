@@ -9,7 +9,6 @@ import { renumberedForwards } from './compose-ports.ts';
 import { type Config, environmentWith } from './config.ts';
 import { childLimits, forNextProgram, fromEarlierProgram, reapOthers, replaceProgram } from './os/program.ts';
 import { RecordStore } from './os/record-store.ts';
-import { listenerOf } from './os/socket-handle.ts';
 import type { StoredDescriptor } from './os/systemd.ts';
 import type { WriteGate } from './services/freeze/write-gate.ts';
 import type { Guest } from './services/guest/guest.ts';
@@ -52,7 +51,7 @@ export interface Parts {
 type KeptSettings = Pick<Parts, 'guest' | 'init' | 'volumes' | 'records'>;
 
 export interface HandingOver extends Parts {
-  readonly app: { readonly server: Server };
+  readonly app: { readonly server: Server; readonly listener: number };
   /** Aborts when the daemon stops; then it is no longer replaced. */
   readonly stopping: AbortController;
 }
@@ -149,7 +148,7 @@ function takeOver(state: Handover, parts: Parts, logger: Logger): void {
 async function handOver(daemon: HandingOver, config: Config, logger: Logger): Promise<void> {
   const { app, processes, stopping } = daemon;
   stopping.signal.throwIfAborted();
-  const listener = forNextProgram(listenerOf(app.server));
+  const listener = forNextProgram(app.listener);
   if (!(await processes.refuseStarts('the daemon is being replaced, try again', STARTS_MS))) {
     closeSync(listener);
     stopping.signal.throwIfAborted();
