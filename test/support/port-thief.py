@@ -21,7 +21,7 @@ def steal(family, address, reuse):
             pass
 
 
-while not select.select([sys.stdin], [], [], 0)[0]:
+while not select.select([sys.stdin], [], [], 0.001)[0]:
     for family, address in PLACES:
         for reuse in (0, 1):
             steal(family, address, reuse)

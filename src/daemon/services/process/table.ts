@@ -23,7 +23,7 @@ import { notFound, type Selector } from './selector.ts';
 import { kindOf, launchProcess, type Plan, planLaunch, type StartRequest } from './start.ts';
 import { attach, StartIds } from './start-ids.ts';
 import { type Continued, Succession } from './succession.ts';
-import type { ProcessesState } from './take-over.ts';
+import type { ProcessesSnapshot, ProcessesState } from './take-over.ts';
 
 /** Between SIGTERM and SIGKILL when the daemon stops. */
 const STOP_GRACE_MS = 2000;
@@ -146,7 +146,7 @@ export class ProcessTable {
 
   /**
    * Refuses further starts with this reason and waits for those under way, at most `limitMs`; false when some are not
-   * completed by then. `allowStarts` undoes it.
+   * completed by then. `goOn` undoes it.
    */
   async refuseStarts(reason: string, limitMs: number): Promise<boolean> {
     this.#refusal = reason;
@@ -154,11 +154,13 @@ export class ProcessTable {
     return this.#launches.size === 0;
   }
 
-  allowStarts(): void {
-    this.#refusal = null;
+  /** Undoes `refuseStarts` and `settle`; a stop goes on. */
+  goOn(): void {
+    if (this.#refusal !== STOPPING) this.#refusal = null;
+    for (const process of this.#known.all) process.releaseOutput();
   }
 
-  /** Reads no more output, and waits until readers have taken what was read, at most `limitMs`. */
+  /** Reads no more output until `goOn`, and waits until readers have taken what was read, at most `limitMs`. */
   async settle(limitMs: number): Promise<void> {
     const all = this.#known.all;
     for (const process of all) process.holdOutput();
@@ -166,9 +168,14 @@ export class ProcessTable {
       await delay(SETTLE_MS);
   }
 
-  /** The state of all processes for a later program of this process; nothing is read any more. */
-  handOver(): ProcessesState {
-    return this.#succession.handOver(this.#known.all);
+  /** The state of all processes for a later program of this process. */
+  get state(): ProcessesSnapshot {
+    return this.#succession.stateOf(this.#known.all);
+  }
+
+  /** Reads no more output, and keeps the whole state for a program that comes after this one. */
+  handOver(): void {
+    this.#succession.handOver(this.#known.all);
   }
 
   /** Continues with the processes of an earlier program; closes its kept output. */

@@ -54,14 +54,13 @@ export class PolledWatches implements Disposable {
     return id;
   }
 
-  /** The watches for a later program, with all events so far. */
-  handOver(): WatchState[] {
-    return [...this.#watches].map(([id, { path, options }]) => ({
-      id,
-      path,
-      options,
-      events: this.#takeAll(id),
-    }));
+  /** The watches for a later program, with all events so far, which stay here, too. */
+  get state(): WatchState[] {
+    return [...this.#watches].map(([id, polled]) => {
+      const { path, options } = polled;
+      polled.earlier = this.#takeAll(id);
+      return { id, path, options, events: polled.earlier };
+    });
   }
 
   /**
