@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import { DAEMON_PROGRAM } from '../support/daemon.ts';
@@ -76,7 +77,9 @@ test('no connection is refused while no daemon runs', async () => {
     await once(socket, 'connect');
     socket.destroy();
     connected += 1;
+    // The backlog must not become full.
+    await delay(10);
   }
   await crashed;
-  expect(connected).toBeGreaterThan(10);
+  expect(connected).toBeGreaterThan(5);
 });

@@ -139,7 +139,7 @@ test('an upgrade whose state is too large is refused, and everything goes on', a
   const text = Buffer.alloc(60_000_000, 'x');
   const pids: number[] = [];
   for (let made = 0; made < 4; made += 1) {
-    const pid = await startDetached(clients, { process: bash('read x; exec wc -c') });
+    const pid = await startDetached(clients, { process: bash('exec sleep 1000') });
     pids.push(pid);
     const request = { process: byPid(pid), input: { input: { case: 'stdin' as const, value: text } } };
     await clients.process.sendInput(request);
