@@ -129,7 +129,7 @@ function continueWith(settings: Settings, { guest, init, volumes }: Parts): void
 
 /** Continues for an earlier program of this process. */
 function takeOver(state: Handover, parts: Parts, logger: Logger): void {
-  const { polled, processes, records } = parts;
+  const { polled, processes, records, init } = parts;
   const started = renumbered(state.processes, fromEarlierProgram);
   const all = [...started.processes];
   reapOthers(new Set(all.map(({ pid }) => pid)));
@@ -143,6 +143,9 @@ function takeOver(state: Handover, parts: Parts, logger: Logger): void {
   void polled.continueFrom(state.watches, (path, error) =>
     logger.warn({ path, reason: messageOf(error) }, 'cannot watch it any more'),
   );
+  const exits = all.filter(({ end }) => end !== null).length;
+  const counts = { processes: all.length - exits, exits, watchers: state.watches.length };
+  init.handover = { build: state.build, ...counts, volumes: state.volumes.length };
   logger.info({ processes: all.length }, 'taken over');
 }
 

@@ -3,12 +3,12 @@ import { EnvdError } from '../../../base/errors.ts';
 import type { ChildLimits } from '../../os/program.ts';
 import { fileWith, linesOf } from '../../os/shared-memory.ts';
 import type { StoredDescriptor } from '../../os/systemd.ts';
-import type { WatchEvent } from '../watch/event.ts';
 import type { GuestState } from '../guest/guest.ts';
 import type { VolumeState } from '../init/volumes.ts';
 import type { ForwardsState } from '../ports/forwards.ts';
 import { decodeState, encodeState } from '../process/process-state.ts';
 import type { ProcessesSnapshot, ProcessesState } from '../process/take-over.ts';
+import type { WatchEvent } from '../watch/event.ts';
 import type { WatchState } from '../watch/polled.ts';
 
 /** Version of the state. Members may be added in a version; a program ignores those that it does not know. */
@@ -30,6 +30,8 @@ export interface Head {
 
 /** The state that a later program of this process continues with. */
 export interface Handover {
+  /** The version of the build that has written it. */
+  readonly build: string;
   /** Descriptor of the listening socket. */
   readonly listener: number;
   readonly guest: GuestState;
@@ -46,7 +48,7 @@ export interface Handover {
 }
 
 /** A state while it is written. */
-export type Snapshot = Omit<Handover, 'processes'> & { readonly processes: ProcessesSnapshot };
+export type Snapshot = Omit<Handover, 'build' | 'processes'> & { readonly processes: ProcessesSnapshot };
 
 type ProcessLine = ReturnType<typeof encodeState<ProcessesState['processes'][number]>>;
 
@@ -58,15 +60,20 @@ interface Line {
 }
 
 /** The first line. */
-type FirstLine = Head & Omit<Handover, 'processes'> & {
-  readonly processes: Omit<ProcessesState, 'processes'> & { readonly processes: readonly ProcessLine[] };
-};
+type FirstLine = Head &
+  Omit<Handover, 'processes'> & {
+    readonly processes: Omit<ProcessesState, 'processes'> & { readonly processes: readonly ProcessLine[] };
+  };
 
 /**
  * Writes a state to a file in memory, as lines of JSON; returns its descriptor. Without `state`: only its version, for a trial. Throws
  * `resource_exhausted` when it has more than `mostBytes`.
  */
-export function writeState(build: string, state: Snapshot | null, mostBytes = Number.POSITIVE_INFINITY): number {
+export function writeState(
+  build: string,
+  state: Snapshot | null,
+  mostBytes = Number.POSITIVE_INFINITY,
+): number {
   return fileWith(bounded(linesWith(build, state), mostBytes));
 }
 

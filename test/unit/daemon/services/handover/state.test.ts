@@ -9,6 +9,7 @@ import {
 } from '../../../../../src/daemon/services/handover/state.ts';
 
 const HANDOVER: Handover = {
+  build: '1.0',
   listener: 7,
   guest: {
     accessToken: 'é',
@@ -53,18 +54,31 @@ test.each([
 function processWith(unwritten: Buffer): Handover['processes']['processes'][number] {
   const config = { command: 'cat', args: ['é\n'], environment: {}, cwd: '/' };
   const ends = { stdin: 1, stdout: 2, stderr: 3, master: null, slave: null };
-  const known = { pid: 7, config, tag: null, kind: 'pipes', ends, pidfd: 4, isChild: true, leaf: null } as const;
+  const known = {
+    pid: 7,
+    config,
+    tag: null,
+    kind: 'pipes',
+    ends,
+    pidfd: 4,
+    isChild: true,
+    leaf: null,
+  } as const;
   const past = { isInputClosed: false, isKilled: false, isExpired: false, exit: null, end: null, endedAt: 0 };
   const totals = { stdout: 1, stderr: 2, pty: 0 };
   return { ...known, ...past, unwritten, deadlineAt: null, totals, number: 1, startId: null, record: '9' };
 }
 
 test('processes, their input and the events of watches are read as they were written', () => {
-  const inputs = [Buffer.alloc(0), Buffer.from('\n\0é'), Buffer.alloc(1_000_000, 7)];
+  const inputs = [Buffer.alloc(0), Buffer.from('\n\0é'), Buffer.alloc(100_000, 7)];
   const events = Array.from({ length: 3000 }, (_, index) => ({
     ...{ type: 'create', name: `${index}`, path: `/watched/${index}`, movedFrom: null },
   })) as Handover['watches'][number]['events'];
-  const watch = (id: string) => ({ id, path: '/watched', options: { recursive: true, allowNetworkMounts: false } });
+  const watch = (id: string) => ({
+    id,
+    path: '/watched',
+    options: { recursive: true, allowNetworkMounts: false },
+  });
   const state: Handover = {
     ...HANDOVER,
     watches: [
@@ -81,7 +95,7 @@ test('a state of an earlier version, which is one line, is read', () => {
   const events = [{ type: 'rescan', name: '.', path: '/', movedFrom: null }];
   const watches = [{ id: '1', path: '/', options: { recursive: false, allowNetworkMounts: false }, events }];
   const processes = { ...HANDOVER.processes, processes: [process] };
-  const file = stateFile({ version: 1, readableBy: 1, build: '0.1', ...HANDOVER, watches, processes });
+  const file = stateFile({ ...HANDOVER, version: 1, readableBy: 1, watches, processes });
   const state = readState(file);
   expect(state.watches).toEqual(watches);
   expect(state.processes.processes.map(({ unwritten }) => String(unwritten))).toEqual(['input']);
