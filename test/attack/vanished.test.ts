@@ -16,7 +16,9 @@ test('clients that vanish without a word are noticed: idle ones, and those for w
   needs('python3');
   await using daemon = await startDaemon();
   const figure = async (name: string) => {
-    const page = await fetch(`${daemon.url}/metrics`, { headers: { accept: 'text/plain', connection: 'close' } });
+    const page = await fetch(`${daemon.url}/metrics`, {
+      headers: { accept: 'text/plain', connection: 'close' },
+    });
     return Number(new RegExp(`^${name} (\\S+)$`, 'm').exec(await page.text())?.[1]);
   };
   const blocked = 'trap "" PIPE; yes | head -c 50000000; echo done >&2; exec sleep 1000';

@@ -117,7 +117,10 @@ test('an upgrade for which no descriptor is free is refused, and everything goes
     command: ['prlimit', `--nofile=${limit}:${limit}`, process.execPath, DAEMON_PROGRAM],
   });
   const clients = connectTo(daemon.url, 'binary');
-  const echo = follow(clients, await startDetached(clients, { process: bash('while read x; do echo "<$x>"; done') }));
+  const echo = follow(
+    clients,
+    await startDetached(clients, { process: bash('while read x; do echo "<$x>"; done') }),
+  );
   const open = () => readdirSync(`/proc/${daemon.pid}/fd`).length;
   while (open() < 0.75 * limit) await startDetached(clients, { process: { cmd: 'cat' } });
   const answer = await fetch(`${daemon.url}/upgrade`, { method: 'POST' });

@@ -82,7 +82,13 @@ export class ProcessRecords {
       const { ends, pidfd } = state;
       // JSON leaves out what is undefined: V8 copies a whole object faster than the rest of one.
       const without = { ends: undefined, pidfd: undefined };
-      const kept = { ...encodeState(state), ...without, about: 'process', startId, output: this.#output.key } as const;
+      const kept = {
+        ...encodeState(state),
+        ...without,
+        about: 'process',
+        startId,
+        output: this.#output.key,
+      } as const;
       isLast = state.end !== null && Object.values(ends).every((end) => end === null);
       set(record, kept, { ...ends, pidfd }, isLast);
     };

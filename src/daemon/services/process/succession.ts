@@ -1,4 +1,5 @@
 import { closeSync } from 'node:fs';
+import { setTimeout as delay } from 'node:timers/promises';
 import { debug } from '../../../base/debug.ts';
 import type { Cgroup } from '../../os/cgroup2.ts';
 import type { InFlight } from '../../os/read-buffer.ts';
@@ -10,6 +11,9 @@ import type { ManagedProcess } from './process.ts';
 import { type ProcessRecords, type Recovered, stateOf } from './records.ts';
 import type { StartIds } from './start-ids.ts';
 import { drainPipes, type ProcessesSnapshot, type ProcessesState, takeOverProcess } from './take-over.ts';
+
+/** Interval of looks whether readers have taken all output, in milliseconds. */
+const SETTLE_MS = 5;
 
 /** A process of an earlier program. */
 export interface Continued {
@@ -29,6 +33,13 @@ export class Succession {
     this.#outputs = outputs;
     this.#startIds = startIds;
     this.#records = records;
+  }
+
+  /** Reads no more output of these processes, and waits until readers have taken what was read, at most `limitMs`. */
+  async settle(all: readonly ManagedProcess[], limitMs: number): Promise<void> {
+    for (const process of all) process.holdOutput();
+    for (let waited = 0; waited < limitMs && all.some((process) => process.hasUnread); waited += SETTLE_MS)
+      await delay(SETTLE_MS);
   }
 
   /** The state of these processes for a later program of this process; each one is made when it is taken. */

@@ -1,4 +1,3 @@
-import { setTimeout as delay } from 'node:timers/promises';
 import { orNextTurn, within } from '../../../base/abort.ts';
 import { Allowance } from '../../../base/allowance.ts';
 import { EnvdError } from '../../../base/errors.ts';
@@ -29,8 +28,6 @@ import type { ProcessesSnapshot, ProcessesState } from './take-over.ts';
 const STOP_GRACE_MS = 2000;
 /** Processes with this tag run outside the cgroups that a freeze stops. */
 const SYSTEM_TAG = '_system';
-/** Interval of looks whether readers have taken all output, in milliseconds. */
-const SETTLE_MS = 5;
 const STOPPING = 'the daemon is stopping';
 
 /** A start under way. */
@@ -161,11 +158,8 @@ export class ProcessTable {
   }
 
   /** Reads no more output until `goOn`, and waits until readers have taken what was read, at most `limitMs`. */
-  async settle(limitMs: number): Promise<void> {
-    const all = this.#known.all;
-    for (const process of all) process.holdOutput();
-    for (let waited = 0; waited < limitMs && all.some((process) => process.hasUnread); waited += SETTLE_MS)
-      await delay(SETTLE_MS);
+  settle(limitMs: number): Promise<void> {
+    return this.#succession.settle(this.#known.all, limitMs);
   }
 
   /** The state of all processes for a later program of this process. */
