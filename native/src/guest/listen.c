@@ -11,8 +11,8 @@
 
 enum { BACKLOG = 511, SILENCE_S = 30, PROBE_AFTER_S = 10, PROBE_EVERY_S = 5, ADDRESS_SIZE = 64, PORT_SIZE = 6 };
 
-// Accepted sockets inherit them. A peer that is silent is given up by the kernel: after SILENCE_S when data wait for it, and
-// else by probes after as long. Together that is 60 s at most, as data may begin to wait just before the probes give up.
+// Accepted sockets inherit them. The kernel gives up a silent peer: after SILENCE_S when data wait for it, and else by
+// probes after as long. Together that is 60 s at most, as data may begin to wait just before the probes give up.
 static const int OPTIONS[][3] = {
     {SOL_SOCKET, SO_REUSEADDR, 1},
     {SOL_SOCKET, SO_KEEPALIVE, 1},
@@ -39,7 +39,8 @@ EXPORTED(listenAt) {
   char address[ADDRESS_SIZE], port[PORT_SIZE];
   const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
   struct addrinfo* at;
-  if (!arg_parse(env, info, "tt", "bind", EINVAL, address, sizeof address, "bind", EINVAL, port, sizeof port)) return NULL;
+  if (!arg_parse(env, info, "tt", "bind", EINVAL, address, sizeof address, "bind", EINVAL, port, sizeof port))
+    return NULL;
   if (getaddrinfo(address, port, &hints, &at) != 0) return envd_throw_errno(env, EINVAL, "getaddrinfo", address);
   int descriptor = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const char* failed = listen_at(descriptor, at);

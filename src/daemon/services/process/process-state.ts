@@ -20,8 +20,8 @@ export interface ProcessParts {
 
 /** What a process has been through in an earlier program. */
 export interface ProcessPast {
-  /** Accepted input that has not been written. */
-  readonly unwritten: Buffer;
+  /** Accepted input that has not been written, or null. */
+  readonly unwritten: Buffer | null;
   readonly isInputClosed: boolean;
   readonly isKilled: boolean;
   readonly isExpired: boolean;
@@ -31,9 +31,6 @@ export interface ProcessPast {
   readonly end: EndEvent | null;
   readonly endedAt: number;
 }
-
-/** Without input that has not been written. */
-export const NO_INPUT = Buffer.alloc(0);
 
 /** A process as it is handed over to a later program. */
 export interface ProcessState extends ProcessPast {
@@ -54,12 +51,14 @@ export interface ProcessState extends ProcessPast {
 }
 
 /** The state as JSON can represent it: the input in base64. */
-export type EncodedState<State extends { readonly unwritten: Buffer }> = Omit<State, 'unwritten'> & {
+export type EncodedState<State extends { readonly unwritten: Buffer | null }> = Omit<State, 'unwritten'> & {
   readonly unwritten: string;
 };
 
-export function encodeState<State extends { readonly unwritten: Buffer }>(state: State): EncodedState<State> {
-  return { ...state, unwritten: state.unwritten.toString('base64') };
+export function encodeState<State extends { readonly unwritten: Buffer | null }>(
+  state: State,
+): EncodedState<State> {
+  return { ...state, unwritten: state.unwritten?.toString('base64') ?? '' };
 }
 
 export function decodeState<State extends { readonly unwritten: string }>(

@@ -10,7 +10,7 @@ import { Input } from './input.ts';
 import type { Leaf } from './leaf.ts';
 import type { Output } from './output.ts';
 import { type ProcessConfig, shortened } from './process-config.ts';
-import { NO_INPUT, type ProcessParts, type ProcessPast, type ProcessState } from './process-state.ts';
+import type { ProcessParts, ProcessPast, ProcessState } from './process-state.ts';
 import type { Reader } from './reader.ts';
 
 /** How long the end event waits for background children that hold the pipes open, in milliseconds. Not after a kill. */
@@ -161,7 +161,7 @@ export class ManagedProcess {
 
   /** Its state for a later program of this process. */
   get stateWithInput(): ProcessState {
-    return { ...this.state, unwritten: this.#input?.unwritten ?? NO_INPUT };
+    return { ...this.state, unwritten: this.#input?.unwritten ?? null };
   }
 
   /** Its state for a program that comes after a crash: without input that has not been written, which changes too often. */
@@ -180,7 +180,7 @@ export class ManagedProcess {
       leaf: this.#leaf?.path ?? null,
       totals: this.#output.totals,
       number: this.#output.number,
-      unwritten: NO_INPUT,
+      unwritten: null,
       isInputClosed: this.#input?.isClosed ?? true,
       isKilled: this.#killed,
       isExpired: this.#expired,
@@ -221,7 +221,7 @@ export class ManagedProcess {
     this.#killed = isKilled;
     this.#expired = isExpired;
     this.#endedAt = endedAt;
-    this.#input?.continueWith(unwritten);
+    if (unwritten) this.#input?.continueWith(unwritten);
     if (isInputClosed) this.#input?.close();
   }
 
