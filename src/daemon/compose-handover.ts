@@ -145,7 +145,8 @@ function takeOver(state: Handover, parts: Parts, logger: Logger): void {
   );
   const exits = all.filter(({ end }) => end !== null).length;
   const counts = { processes: all.length - exits, exits, watchers: state.watches.length };
-  init.handover = { build: state.build, ...counts, volumes: state.volumes.length };
+  const forwards = state.forwards?.forwards.length ?? 0;
+  init.handover = { build: state.build, ...counts, volumes: state.volumes.length, forwards };
   logger.info({ processes: all.length }, 'taken over');
 }
 

@@ -16,6 +16,7 @@ export interface HandoverReport {
   readonly exits: number;
   readonly watchers: number;
   readonly volumes: number;
+  readonly forwards: number;
 }
 
 /** Results of steps, also available when a later step fails. */
