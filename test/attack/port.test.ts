@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
-import { DAEMON_PROGRAM } from '../support/daemon.ts';
+import { DAEMON_PROGRAM } from '../support/programs.ts';
 import { scratch } from '../support/scratch.ts';
 import { startSupervised } from '../support/supervised.ts';
 import { until } from '../support/until.ts';

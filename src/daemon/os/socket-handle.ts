@@ -1,5 +1,6 @@
 import { closeSync } from 'node:fs';
-import type { Socket } from 'node:net';
+import type { Server, Socket } from 'node:net';
+import { EnvdError } from '../../base/errors.ts';
 
 /** The handle of a Node socket, which its type definitions omit. */
 interface Handle {
@@ -19,6 +20,14 @@ export function handleOf(socket: Socket | null): Handle | null {
 export function closeAfter(job: Promise<unknown>, descriptor: number): void {
   const close = () => closeSync(descriptor);
   job.then(close, close);
+}
+
+/** The descriptor of a listening server. Throws `internal` when it does not listen. */
+export function listenerOf(server: Server): number {
+  const { _handle: handle } = server as { _handle?: { readonly fd?: number } | null };
+  if (handle?.fd === undefined || handle.fd < 0)
+    throw new EnvdError('internal', 'the server does not listen');
+  return handle.fd;
 }
 
 /** Closes a connection at once; the other side gets a reset, unless it has been sent everything and the end. */
