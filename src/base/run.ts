@@ -15,12 +15,23 @@ export function configOrPrint<Config>(invocation: Invocation<Config>): Config | 
   return null;
 }
 
-/** Explains an error of listen(2): `unavailable` when the port is taken, `invalid_argument` for an unusable address. */
-export function listenError(error: unknown, host: string, port: number): unknown {
+/**
+ * Explains an error of listen(2): `unavailable` when the port is taken, `invalid_argument` for an unusable address. `holder` tells who
+ * has the port, or null.
+ */
+export function listenError(
+  error: unknown,
+  host: string,
+  port: number,
+  holder: () => string | null = () => null,
+): unknown {
   const text = `cannot listen on ${host} port ${port}`;
-  if (isSystemError(error, 'EADDRINUSE'))
-    return new EnvdError('unavailable', `${text}: the port is taken`, { cause: error });
-  if (isSystemError(error, 'EACCES', 'EADDRNOTAVAIL', 'ENOTFOUND', 'EAI_AGAIN', 'EINVAL'))
+  if (isSystemError(error, 'EADDRINUSE')) {
+    const who = holder();
+    const taken = who === null ? 'the port is taken' : `the port is taken by ${who}`;
+    return new EnvdError('unavailable', `${text}: ${taken}`, { cause: error });
+  }
+  if (isSystemError(error, 'EACCES', 'EADDRNOTAVAIL', 'EAFNOSUPPORT', 'ENOTFOUND', 'EAI_AGAIN', 'EINVAL'))
     return new EnvdError('invalid_argument', `${text}: ${error.code}`, { cause: error });
   return error;
 }

@@ -1,4 +1,3 @@
-import { lookup } from 'node:dns/promises';
 import { createServer, type RequestListener, type Server } from 'node:http';
 import Fastify, { type FastifyBaseLogger, type FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
@@ -34,18 +33,11 @@ function refuseSchema(): never {
   throw new Error('a route has a schema');
 }
 
-/** Where to listen: at an address, or on the socket of an earlier program. */
-interface ListenAddress {
-  /** A name is looked up. */
-  readonly host: string;
-  readonly port: number;
-  /** The descriptor of a socket that is bound already; null: there is none. */
-  readonly fd: number | null;
-}
-
 /** The HTTP server with all operations: Fastify owns it, and every request takes the same way. */
 export class App {
   readonly server: Server;
+  /** The descriptor of the listening socket; -1: it does not listen yet. */
+  listener = -1;
   readonly #fastify: FastifyInstance;
   readonly #streams: StreamServer;
 
@@ -63,11 +55,12 @@ export class App {
     registerRoutes(this.#fastify, services, options, parts);
   }
 
-  /** Resolves when it listens. Throws the error of listen(2), or of a look-up of the address. */
-  async listen({ host, port, fd }: ListenAddress): Promise<void> {
-    // Fastify would listen at each address of the name `localhost`.
-    const { address } = await lookup(host);
-    await this.#fastify.listen({ host: address, port, ...(fd !== null && { fd }) });
+  /** Accepts connections of a socket that listens, which belongs to the server from then on. Throws listen(2)'s errors. */
+  async listen(descriptor: number): Promise<void> {
+    // Without a host Fastify would listen at each address of `localhost`, too.
+    const options = { host: '0.0.0.0', fd: descriptor };
+    await this.#fastify.listen(options);
+    this.listener = descriptor;
   }
 
   /** Drops buffers of streams that are not in flight, to keep them out of a snapshot. */

@@ -3,18 +3,18 @@ import type { Server } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { connectionsOf } from '../base/connections.ts';
-import { EnvdError, messageOf } from '../base/errors.ts';
+import { EnvdError, isSystemError, messageOf } from '../base/errors.ts';
 import type { ExclusiveLock } from '../base/exclusion.ts';
 import { renumberedForwards } from './compose-ports.ts';
 import { type Config, environmentWith } from './config.ts';
+import { closeAll } from './os/message-queue.ts';
 import { childLimits, forNextProgram, fromEarlierProgram, reapOthers, replaceProgram } from './os/program.ts';
 import { RecordStore } from './os/record-store.ts';
-import { listenerOf } from './os/socket-handle.ts';
 import type { StoredDescriptor } from './os/systemd.ts';
 import type { WriteGate } from './services/freeze/write-gate.ts';
 import type { Guest } from './services/guest/guest.ts';
 import { recover, type Settings, SettingsRecord } from './services/handover/recovery.ts';
-import { type Handover, headOf, writeState } from './services/handover/state.ts';
+import { type Handover, headOf, type Snapshot, writeState } from './services/handover/state.ts';
 import { Upgrade } from './services/handover/upgrade.ts';
 import type { Init } from './services/init/init.ts';
 import type { Volumes } from './services/init/volumes.ts';
@@ -24,6 +24,8 @@ import type { ProcessTable } from './services/process/table.ts';
 import { renumbered } from './services/process/take-over.ts';
 import type { PolledWatches } from './services/watch/polled.ts';
 
+/** The most bytes of a state that is handed over. It is in memory beside what it is made of. */
+const MOST_STATE_BYTES = 256 * 1024 * 1024;
 /** How long starts under way may take, in milliseconds, before the upgrade is given up. */
 const STARTS_MS = 15_000;
 /** How long clients of streams may take to read the output read so far, in milliseconds. */
@@ -53,7 +55,7 @@ export interface Parts {
 type KeptSettings = Pick<Parts, 'guest' | 'init' | 'volumes' | 'records'>;
 
 export interface HandingOver extends Parts {
-  readonly app: { readonly server: Server };
+  readonly app: { readonly server: Server; readonly listener: number };
   /** Aborts when the daemon stops; then it is no longer replaced. */
   readonly stopping: AbortController;
   /** Null without cgroups. */
@@ -71,6 +73,7 @@ export function createUpgrade(config: Config, logger: Logger, parts: () => Handi
       const { gate, stopping } = parts();
       stopping.signal.throwIfAborted();
       gate.assertOpen();
+      tryState(parts(), config);
     },
     replace: () => handOver(parts(), config, logger),
     onFailure: (reason) => logger.error({ reason }, 'cannot upgrade'),
@@ -130,11 +133,12 @@ function continueWith(settings: Settings, { guest, init, volumes }: Parts): void
 
 /** Continues for an earlier program of this process. */
 function takeOver(state: Handover, parts: Parts, logger: Logger): void {
-  const { polled, processes, records } = parts;
+  const { polled, processes, records, init } = parts;
   const started = renumbered(state.processes, fromEarlierProgram);
-  reapOthers(new Set(started.processes.map(({ pid }) => pid)));
+  const all = [...started.processes];
+  reapOthers(new Set(all.map(({ pid }) => pid)));
   continueWith(state, parts);
-  processes.takeOver(started);
+  processes.takeOver({ ...started, processes: all });
   keepSettings(parts);
   const earlier = state.records ?? [];
   records.discard(
@@ -143,76 +147,104 @@ function takeOver(state: Handover, parts: Parts, logger: Logger): void {
   void polled.continueFrom(state.watches, (path, error) =>
     logger.warn({ path, reason: messageOf(error) }, 'cannot watch it any more'),
   );
-  logger.info({ processes: started.processes.length }, 'taken over');
+  const exits = all.filter(({ end }) => end !== null).length;
+  const counts = { processes: all.length - exits, exits, watchers: state.watches.length };
+  const forwards = state.forwards?.forwards.length ?? 0;
+  init.handover = { build: state.build, ...counts, volumes: state.volumes.length, forwards };
+  logger.info({ processes: all.length }, 'taken over');
 }
 
 /**
  * Replaces the program of this process (docs/decisions/034-upgrades-in-place.md). Throws `unavailable` when starts do not
- * complete; the daemon goes on then. Throws the reason when the daemon stops meanwhile. Does not return otherwise.
+ * complete, `resource_exhausted` when the state cannot be handed over; the daemon goes on then. Throws the reason when the daemon stops
+ * meanwhile. Does not return otherwise.
  */
 async function handOver(daemon: HandingOver, config: Config, logger: Logger): Promise<void> {
-  const { app, processes, stopping } = daemon;
+  const { processes, stopping } = daemon;
   stopping.signal.throwIfAborted();
-  const listener = forNextProgram(listenerOf(app.server));
-  if (!(await processes.refuseStarts('the daemon is being replaced, try again', STARTS_MS))) {
-    closeSync(listener);
+  try {
+    if (!(await processes.refuseStarts('the daemon is being replaced, try again', STARTS_MS))) {
+      stopping.signal.throwIfAborted();
+      throw new EnvdError('unavailable', `starts under way did not complete within ${STARTS_MS / 1000} s`);
+    }
+    logger.info('upgrading');
+    await processes.settle(READERS_MS);
     stopping.signal.throwIfAborted();
-    processes.allowStarts();
-    throw new EnvdError('unavailable', `starts under way did not complete within ${STARTS_MS / 1000} s`);
+    // Nothing has ended yet, and the state can hardly grow any more.
+    tryState(daemon, config);
+    await leave(daemon, config, logger);
+  } catch (error) {
+    // A stop, too, waits for the output of processes.
+    processes.goOn();
+    throw error;
   }
-  logger.info('upgrading');
-  await processes.settle(READERS_MS);
-  if (stopping.signal.aborted) closeSync(listener);
-  stopping.signal.throwIfAborted();
+}
+
+/** Throws the reason when the daemon stops meanwhile; otherwise there is no way back. */
+async function leave(daemon: HandingOver, config: Config, logger: Logger): Promise<void> {
+  const { app, shutdown, stopping, gate, watcher, processes } = daemon;
+  const listener = forNextProgram(app.listener);
   // Further connections wait in the backlog of the duplicate.
   app.server.close();
+  shutdown.abort(new EnvdError('unavailable', 'the daemon is being replaced, resume'));
+  await closeConnections(app.server);
+  await gate
+    .whenIdle(CHANGES_MS)
+    .catch((error) => logger.warn({ reason: messageOf(error) }, 'files are being changed'));
+  if (stopping.signal.aborted) closeSync(listener);
+  // No signal is taken from here on, and nothing is read or reaped.
+  stopping.signal.throwIfAborted();
   try {
-    await leave(daemon, listener, config, logger);
+    // Should the later program end before it listens.
+    processes.handOver();
+    const state = writeState(config.version, snapshotOf(daemon, listener, forNextProgram));
+    watcher[Symbol.dispose]();
+    execute(forNextProgram(state), config, logger);
   } catch (error) {
-    // The stop goes on.
-    if (stopping.signal.aborted) throw error;
     logger.fatal({ reason: messageOf(error) }, 'cannot hand over');
   }
   // Processes run on; the service manager starts the daemon again.
   process.exit(1);
 }
 
-/** From here on there is no way back. Throws, or returns when no program could be executed. */
-async function leave(daemon: HandingOver, listener: number, config: Config, logger: Logger): Promise<void> {
-  const { app, shutdown, stopping, gate, watcher } = daemon;
-  shutdown.abort(new EnvdError('unavailable', 'the daemon is being replaced, resume'));
-  await closeConnections(app.server);
-  await gate
-    .whenIdle(CHANGES_MS)
-    .catch((error) => logger.warn({ reason: messageOf(error) }, 'files are being changed'));
-  // No signal is taken from here on.
-  stopping.signal.throwIfAborted();
-  const state = await stateOf(daemon, listener);
-  watcher[Symbol.dispose]();
-  execute(state, config, logger);
+/**
+ * Writes the state and drops it. Throws `resource_exhausted` when it is too large, or there is no memory or no descriptor for it.
+ */
+function tryState(daemon: HandingOver, config: Config): void {
+  const copies: number[] = [];
+  const copy = (descriptor: number) => {
+    const made = forNextProgram(descriptor);
+    copies.push(made);
+    return made;
+  };
+  try {
+    const snapshot = snapshotOf(daemon, copy(daemon.app.listener), copy);
+    copies.push(writeState(config.version, snapshot, MOST_STATE_BYTES));
+    copy(copies.at(-1) ?? -1);
+  } catch (error) {
+    if (!isSystemError(error)) throw error;
+    throw new EnvdError('resource_exhausted', `cannot hand over: ${messageOf(error)}`, { cause: error });
+  } finally {
+    closeAll(copies);
+  }
 }
 
-async function stateOf(parts: HandingOver, listener: number): Promise<Handover> {
-  const processes = renumbered(parts.processes.handOver(), forNextProgram);
-  const records = parts.records.queues.map(({ name, descriptor }) => ({
-    name,
-    descriptor: forNextProgram(descriptor),
-  }));
+/** `copy` makes the descriptors that the next program inherits. */
+function snapshotOf(parts: HandingOver, listener: number, copy: (descriptor: number) => number): Snapshot {
   return {
     ...settingsOf(parts),
     listener,
-    watches: parts.polled.handOver(),
+    watches: parts.polled.state,
     limits: childLimits(),
-    processes,
-    records,
-    forwards: renumberedForwards(parts.ports.handOver(), forNextProgram),
-    cgroupRoot: parts.root?.handOver(),
+    processes: renumbered(parts.processes.state, copy),
+    records: parts.records.queues.map(({ name, descriptor }) => ({ name, descriptor: copy(descriptor) })),
+    forwards: renumberedForwards(parts.ports.handOver(), copy),
+    cgroupRoot: parts.root?.handOver(copy),
   };
 }
 
-/** Nothing is read or reaped from here on. Returns when neither program could be executed. */
-function execute(state: Handover, { commands, version }: Config, logger: Logger): void {
-  const file = forNextProgram(writeState(version, state));
+/** `file` has the state. Returns when no program could be executed. */
+function execute(file: number, { commands }: Config, logger: Logger): void {
   // The second is this program, in case the first cannot be executed after all.
   for (const program of [commands.next, commands.own]) {
     try {

@@ -10,9 +10,17 @@ import { INTERFACE_VERSION } from '../base/version.ts';
 import { compose, type Daemon } from './compose.ts';
 import { createLogQueue, type Log } from './compose-log.ts';
 import type { Config } from './config.ts';
-import { fromEarlierProgram, setChildLimits } from './os/program.ts';
+import { openListeningSocket, separateSockets } from './os/listening-socket.ts';
+import { holderOf } from './os/port-holder.ts';
+import { setChildLimits } from './os/program.ts';
 import { exitWithoutThreads, forbidCoreDumps, protectFromOomKiller } from './os/self.ts';
-import { isJournal, notifyServiceManager, type ServiceState, withPriority } from './os/systemd.ts';
+import {
+  isJournal,
+  notifyServiceManager,
+  type ServiceState,
+  type StoredDescriptor,
+  withPriority,
+} from './os/systemd.ts';
 import { rootObstacle } from './services/guest/abilities.ts';
 import { checkState, readState } from './services/handover/state.ts';
 
@@ -28,12 +36,20 @@ export async function run(config: Config): Promise<void> {
   process.umask(0o022);
   const { logger, ...log } = openLog(config);
   const inherited = config.handover === null ? null : readState(config.handover);
-  const daemon = compose(config, logger, log, inherited);
+  const { sockets, others } = separateSockets(config.stored);
+  // Before anything of an earlier daemon is taken over: its processes run on, and its records stay, when this fails.
+  const listener = await openListener(config, inherited?.listener ?? null, sockets, logger);
+  const daemon = compose({ ...config, stored: others }, logger, log, inherited);
   exitWithoutThreads(() => daemon.isHeldUp());
   protect(logger);
   if (inherited) setChildLimits(inherited.limits);
   warnWithoutRoot(logger);
-  await listen(daemon, config, inherited && fromEarlierProgram(inherited.listener), logger);
+  try {
+    await serve(daemon, config, listener, logger);
+  } catch (error) {
+    await daemon.stop(inherited || others.length > 0 ? 'leave' : 'end');
+    throw error;
+  }
   surviveErrors(logger);
   const notify = (state: ServiceState) =>
     attempt(
@@ -117,14 +133,27 @@ function attempt(action: () => void, failure: string, logger: Logger): void {
   }
 }
 
-/** `fd`: the socket of an earlier program of this process, whose processes run on if it cannot be used; or null. */
-async function listen(daemon: Daemon, config: Config, fd: number | null, logger: Logger): Promise<void> {
+/** Opens the listening socket, or continues with that of an earlier daemon. */
+async function openListener(
+  { host, port, notifySocket }: Config,
+  inherited: number | null,
+  stored: readonly StoredDescriptor[],
+  logger: Logger,
+): Promise<number> {
+  const onFailure = (reason: string) =>
+    logger.error(
+      { reason },
+      'the service manager cannot keep the port: a restart leaves it free for a moment',
+    );
   try {
-    await daemon.app.listen({ port: config.port, host: config.host, fd });
+    return await openListeningSocket({ host, port }, { inherited, stored, notifySocket }, onFailure);
   } catch (error) {
-    await daemon.stop(fd === null ? 'end' : 'leave');
-    throw listenError(error, config.host, config.port);
+    throw listenError(error, host, port, () => holderOf(port));
   }
+}
+
+async function serve(daemon: Daemon, config: Config, listener: number, logger: Logger): Promise<void> {
+  await daemon.app.listen(listener);
   const { address, port } = daemon.app.server.address() as AddressInfo;
   logger.info({ address, port, version: config.version, interface: INTERFACE_VERSION }, 'ready');
 }

@@ -74,6 +74,11 @@ const upgrade: Check = async (daemon) => {
   assert.deepEqual(await envs(daemon), before);
 };
 
+const upgradeWithBody: Check = async (daemon) => {
+  const answer = await daemon.rest('POST', '/upgrade', { body: 'a program' });
+  assert.equal(answer.status, 400, `/upgrade with a body is ${answer.status}: ${answer.body}`);
+};
+
 export const CONTROL = section('7', 'Control plane', {
   'GET and HEAD /health are 204': async (daemon) => {
     for (const method of ['GET', 'HEAD']) {
@@ -164,6 +169,7 @@ export const CONTROL = section('7', 'Control plane', {
     assert.equal((await envs(daemon)).CONFORMANCE_A, 'newer');
   }),
   'POST /upgrade: 202, then processes, watchers and settings go on': given('upgrade')(upgrade),
+  'POST /upgrade with a body: 400': given('upgrade')(upgradeWithBody),
   'POST /init: the default user is that of calls without one': given(
     'init',
     'another user',

@@ -198,7 +198,8 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'test/daemon/server.test.ts': ['freeze 200', 'freeze 204'],
   'test/daemon/metadata.test.ts': ['init 503'],
   'test/daemon/certificates.test.ts': ['init 507'],
-  'test/daemon/upgrade.test.ts': ['upgrade 202', 'upgrade 412'],
+  'test/daemon/upgrade.test.ts': ['upgrade 202', 'upgrade 400', 'upgrade 412'],
+  'test/daemon/succession.test.ts': ['upgrade 429'],
   'test/daemon/files-compose.test.ts': ['composeFiles 403'],
   'test/daemon/without-root.test.ts': ['uploadFiles 403', 'downloadFile 403', 'describeFile 403'],
 };

@@ -1,4 +1,4 @@
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
@@ -87,13 +87,15 @@ test('a daemon that stops is not upgraded', async () => {
   expect(runs(pid)).toBe(false);
 });
 
-test('a daemon that is told to stop while it is replaced stops', async () => {
+test('a daemon that is told to stop while it is replaced stops, and the processes that write end', async () => {
   needs('cgroup v2');
   await using daemon = await startDaemon();
   const clients = connectTo(daemon.url, 'binary');
   const { pid, following, end } = follow(clients, await startDetached(clients, { process: STUBBORN }));
   end.catch(() => {});
   await until('it runs', () => following.parts.stdout[0]);
+  // It fills its pipe whenever that is not read.
+  const writer = await startDetached(clients, { process: { cmd: 'yes' } });
   // A request under way, for whose end an upgrade waits a moment.
   const socket = connect(daemon.port, '127.0.0.1');
   socket.on('error', () => {});
@@ -104,9 +106,55 @@ test('a daemon that is told to stop while it is replaced stops', async () => {
   process.kill(daemon.pid, 'SIGTERM');
   expect(await daemon.exited).toEqual({ code: 0, signal: null });
   socket.destroy();
-  expect(runs(pid)).toBe(false);
+  expect([runs(pid), runs(writer)]).toEqual([false, false]);
   expect(daemon.log.filter(({ msg }) => msg === 'ready')).toHaveLength(1);
 });
+
+test('an upgrade for which no descriptor is free is refused, and everything goes on', async () => {
+  needs('root');
+  const limit = 160;
+  await using daemon = await startDaemon({
+    command: ['prlimit', `--nofile=${limit}:${limit}`, process.execPath, DAEMON_PROGRAM],
+  });
+  const clients = connectTo(daemon.url, 'binary');
+  const echo = follow(
+    clients,
+    await startDetached(clients, { process: bash('while read x; do echo "<$x>"; done') }),
+  );
+  const open = () => readdirSync(`/proc/${daemon.pid}/fd`).length;
+  while (open() < 0.75 * limit) await startDetached(clients, { process: { cmd: 'cat' } });
+  const answer = await fetch(`${daemon.url}/upgrade`, { method: 'POST' });
+  expect([answer.status, await answer.text()]).toEqual([
+    429,
+    expect.stringContaining('cannot hand over: EMFILE'),
+  ]);
+  expect(open()).toBeLessThan(limit);
+  await clients.process.sendInput({ process: byPid(echo.pid), input: input('stdin', 'on\n') });
+  await until('it goes on', () => Buffer.concat(echo.following.parts.stdout).toString() === '<on>\n');
+  expect(daemon.log.filter(({ msg }) => msg === 'upgrading')).toEqual([]);
+});
+
+test('an upgrade whose state is too large is refused, and everything goes on', async () => {
+  needs('root');
+  await using daemon = await startDaemon();
+  const clients = connectTo(daemon.url, 'binary');
+  // Each has input that it does not read.
+  const text = Buffer.alloc(60_000_000, 'x');
+  const pids: number[] = [];
+  for (let made = 0; made < 4; made += 1) {
+    const pid = await startDetached(clients, { process: bash('exec sleep 1000') });
+    pids.push(pid);
+    const request = { process: byPid(pid), input: { input: { case: 'stdin' as const, value: text } } };
+    await clients.process.sendInput(request);
+  }
+  const answer = await fetch(`${daemon.url}/upgrade`, { method: 'POST' });
+  expect([answer.status, await answer.text()]).toEqual([
+    429,
+    expect.stringContaining('cannot hand over: the state has more than 268435456 bytes'),
+  ]);
+  const { processes } = await clients.process.list({});
+  expect(processes.map(({ pid }) => pid).sort()).toEqual(pids.sort());
+}, 120_000);
 
 test('the CPU time of a process is told after a crash, too', async () => {
   needs('cgroup v2');

@@ -162,8 +162,14 @@ test('SIGUSR2 upgrades, too; settings, watchers and their events go over', async
     timestamp,
   });
   expect((await fetch(`${other.url}/init`, { method: 'POST', headers, body })).status).toBe(204);
-  const { filesystem } = connectTo(other.url);
+  const { filesystem, process: service } = connectTo(other.url);
   const options = { headers: { 'x-access-token': 'secret' } };
+  for (const script of ['exit 3', 'exec sleep 1000']) {
+    const events = service.start({ process: sh(script) }, options)[Symbol.asyncIterator]();
+    await events.next();
+    if (script === 'exit 3') await events.next();
+    else events.next().catch(() => {});
+  }
   const { watcherId } = await filesystem.createWatcher({ path: other.scratch, includeEntry: true }, options);
   const gone = join(other.scratch, 'gone');
   mkdirSync(gone);
@@ -199,13 +205,20 @@ test('SIGUSR2 upgrades, too; settings, watchers and their events go over', async
   await expect(filesystem.getWatcherEvents({ watcherId: ended }, options)).rejects.toMatchObject({
     code: Code.NotFound,
   });
+  const init = (body: string) => fetch(`${other.url}/init`, { method: 'POST', headers, body });
+  const refused = await init('{"accessToken":"wrong"}');
+  expect([refused.status, refused.headers.get('x-envd-handover')]).toEqual([401, null]);
   // Not newer than the timestamp before the upgrade: it changes nothing.
   const stale = JSON.stringify({
     envVars: { A: 'c' },
     accessToken: 'secret',
     timestamp,
   });
-  await fetch(`${other.url}/init`, { method: 'POST', headers, body: stale });
+  const told = (await init(stale)).headers.get('x-envd-handover');
+  expect(JSON.parse(told ?? '')).toEqual({
+    ...{ build: expect.stringMatching(/^\d/), processes: 1, exits: 1, watchers: 1, volumes: 0, forwards: 0 },
+  });
+  expect((await init(stale)).headers.get('x-envd-handover')).toBeNull();
   expect(await (await fetch(`${other.url}/envs`, { headers })).json()).toEqual({ A: 'b' });
   expect((await fetch(`${other.url}/upgrade`, { method: 'POST' })).status).toBe(401);
 });
@@ -234,6 +247,19 @@ test.each([
   expect((await theirs.process.list({})).processes).toHaveLength(1);
   expect(readies(other)).toBe(1);
   rmSync(directory, { recursive: true });
+});
+
+test.each([
+  ['a program', { body: 'ELF', headers: {} }],
+  ['a program in chunks', { body: new Blob(['ELF']).stream(), duplex: 'half', headers: {} }],
+])('%s in the request is refused: it is not what is at the path', async (_what, request) => {
+  const before = readies(daemon);
+  const answer = await fetch(`${daemon.url}/upgrade`, { method: 'POST', ...request } as RequestInit);
+  expect([answer.status, await answer.json()]).toEqual([
+    400,
+    { code: 400, message: expect.stringContaining('wanted no body') },
+  ]);
+  expect(readies(daemon)).toBe(before);
 });
 
 test('no connection is refused during an upgrade', async () => {

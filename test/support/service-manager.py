@@ -38,6 +38,10 @@ def start():
     os.execvpe(command[0], command, environment)
 
 
+def is_stored(descriptor):
+    return any(os.path.sameopenfile(descriptor, other) for _, other in store)
+
+
 def on_message():
     global store
     text, control, _, _ = manager.recvmsg(4096, socket.CMSG_SPACE(4 * 8))
@@ -47,7 +51,7 @@ def on_message():
         descriptors.frombytes(data)
     name = fields.get('FDNAME', 'stored')
     if 'FDSTORE' in fields:
-        store += [(name, descriptor) for descriptor in descriptors]
+        store += [(name, descriptor) for descriptor in descriptors if not is_stored(descriptor)]
     if 'FDSTOREREMOVE' in fields:
         for _, descriptor in [each for each in store if each[0] == name]:
             os.close(descriptor)

@@ -171,7 +171,7 @@ export class RecordStore {
   }
 
   #putLong(text: Buffer, descriptors: readonly number[], isLast: boolean): Removal | null {
-    const file = fileWith(text);
+    const file = fileWith([text]);
     try {
       return this.#put({ bytes: Buffer.alloc(0), descriptors: [...descriptors, file] }, isLast);
     } finally {

@@ -9,6 +9,9 @@ export interface SharedMemory {
   readonly bytes: Buffer;
 }
 
+/** What is read at once, in bytes. */
+const PIECE_BYTES = 256 * 1024;
+
 /** `size` zero bytes; they take no memory until they are written. */
 export function createMemory(size: number): SharedMemory {
   try {
@@ -21,11 +24,36 @@ export function createMemory(size: number): SharedMemory {
   }
 }
 
-/** A file in memory with this content; returns its descriptor. Throws the errors of memfd_create(2) and write(2). */
-export function fileWith(content: Buffer): number {
+/**
+ * A file in memory with these pieces; returns its descriptor. Throws the errors of memfd_create(2), of write(2), and of the
+ * pieces.
+ */
+export function fileWith(pieces: Iterable<Buffer>): number {
   const file = native.createMemory();
-  for (let written = 0; written < content.length; ) written += writeSync(file, content, written);
-  return file;
+  try {
+    for (const piece of pieces)
+      for (let written = 0; written < piece.length; ) written += writeSync(file, piece, written);
+    return file;
+  } catch (error) {
+    closeSync(file);
+    throw error;
+  }
+}
+
+/** The lines of a file in memory, one at a time. Throws read(2)'s errors. */
+export function* linesOf(file: number): Generator<string> {
+  const piece = Buffer.alloc(PIECE_BYTES);
+  const begun: Buffer[] = [];
+  for (let at = 0, count = -1; count !== 0; at += count) {
+    count = readSync(file, piece, 0, PIECE_BYTES, at);
+    let start = 0;
+    for (let end = piece.indexOf('\n'); end >= 0 && end < count; end = piece.indexOf('\n', start)) {
+      yield Buffer.concat([...begun.splice(0), piece.subarray(start, end)]).toString();
+      start = end + 1;
+    }
+    if (start < count) begun.push(Buffer.from(piece.subarray(start, count)));
+  }
+  if (begun.length > 0) yield Buffer.concat(begun).toString();
 }
 
 /** The content of a file in memory. Throws read(2)'s errors. */

@@ -29,8 +29,13 @@ export function initRoutes(app: FastifyInstance, init: Init, version: string, lo
       unknown.note(Object.keys(body));
     } finally {
       if (report.freezeAudit) reply.header('x-envd-freeze-audit', JSON.stringify(report.freezeAudit));
+      if (report.handover) reply.header('x-envd-handover', JSON.stringify(report.handover));
     }
     if (report.delivered) reply.raw.once('finish', report.delivered);
+    if (report.handover)
+      reply.raw.once('finish', () => {
+        init.handover = null;
+      });
     return reply.code(204).send();
   });
 }

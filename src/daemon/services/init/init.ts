@@ -8,8 +8,22 @@ import type { InitRequest } from './init-request.ts';
 import { SharedRuns } from './shared-runs.ts';
 import { WaitingCalls } from './waiting-calls.ts';
 
+/** What went over in an upgrade. */
+export interface HandoverReport {
+  /** The version of the build that was replaced. */
+  readonly build: string;
+  /** Processes that run, and those that have ended and can still be asked for. */
+  readonly processes: number;
+  readonly exits: number;
+  readonly watchers: number;
+  readonly volumes: number;
+  readonly forwards: number;
+}
+
 /** Results of steps, also available when a later step fails. */
 export interface InitReport {
+  /** Missing if the request was not authorised, or there was no upgrade since the last one that succeeded. */
+  handover?: HandoverReport | null;
   /** Null if the request was not authorised, or nothing is to be reported. */
   freezeAudit: FreezeAudit | null;
   /** To be called when the client has got a successful response. */
@@ -92,6 +106,9 @@ export class Init extends EventEmitter<{ progress: [] }> {
   #begunNs: bigint | null = null;
   #appliedNs: bigint | null = null;
 
+  /** What an upgrade has brought, for the next caller. */
+  handover: HandoverReport | null = null;
+
   constructor(steps: InitSteps) {
     super();
     this.#steps = steps;
@@ -112,6 +129,7 @@ export class Init extends EventEmitter<{ progress: [] }> {
     const arrived = monotonicMs();
     const ageNs = () => BigInt(Math.round((monotonicMs() - arrived) * 1e6));
     await this.#steps.authorize({ request, report, isRepeated: false, caller, ageNs });
+    report.handover = this.handover;
     const { timestampNs } = request;
     const stale = this.#isStale(timestampNs);
     const isRepeated = timestampNs !== null && timestampNs === this.#begunNs;

@@ -2,7 +2,7 @@ import { closeSync } from 'node:fs';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { lockCgroup } from '../../os/cgroup-lock.ts';
 import { Cgroup } from '../../os/cgroup2.ts';
-import { forNextProgram, fromEarlierProgram } from '../../os/program.ts';
+import { fromEarlierProgram } from '../../os/program.ts';
 
 /** What a later program of this process continues with. */
 export interface CgroupRootState {
@@ -39,8 +39,9 @@ export class CgroupRoot implements Disposable {
     throw new EnvdError('failed_precondition', text);
   }
 
-  handOver(): CgroupRootState {
-    return { path: this.path, lock: forNextProgram(this.#lock) };
+  /** `copy` makes the descriptor that the later program inherits. */
+  handOver(copy: (descriptor: number) => number): CgroupRootState {
+    return { path: this.path, lock: copy(this.#lock) };
   }
 
   [Symbol.dispose](): void {

@@ -29,8 +29,6 @@ export interface Channels {
   resize(size: TerminalSize): void;
   /** Reads and discards the output from now on, until the last holder closes it. */
   discard(): void;
-  /** Reads no more, passes what has been read to `onOutput`, and returns the descriptors that are open. */
-  handOver(): ChannelEnds;
 }
 
 /** The daemon's descriptors of the channels of a process; null: closed. */
@@ -156,11 +154,6 @@ class PipeChannels implements Channels {
     this.input?.destroy();
     for (const output of this.#outputs) output.discard();
   }
-
-  handOver(): ChannelEnds {
-    this.setPaused(true);
-    return this.ends;
-  }
 }
 
 class TerminalChannels implements Channels {
@@ -200,11 +193,6 @@ class TerminalChannels implements Channels {
   discard(): void {
     this.#terminal[Symbol.dispose]();
   }
-
-  handOver(): ChannelEnds {
-    this.setPaused(true);
-    return this.ends;
-  }
 }
 
 class ClosedChannels implements Channels {
@@ -229,10 +217,6 @@ class ClosedChannels implements Channels {
   }
 
   discard(): void {}
-
-  handOver(): ChannelEnds {
-    return NO_ENDS;
-  }
 }
 
 /** In place of the channels of a process that has ended and whose output nobody holds open. */

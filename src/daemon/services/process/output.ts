@@ -39,10 +39,18 @@ export class Output implements Source, Kept {
     this.#unread = unread;
   }
 
-  /** Pauses the source for good. */
+  /** Pauses the source until `release`. */
   hold(): void {
     this.#held = true;
     this.#setPaused(true);
+  }
+
+  /** Undoes `hold`: the source is paused only if a reader lags. */
+  release(): void {
+    if (!this.#held) return;
+    this.#held = false;
+    this.#setPaused(this.#paused);
+    this.#balance();
   }
 
   /** Whether a reader has not taken all events. */

@@ -20,8 +20,8 @@ export interface ProcessParts {
 
 /** What a process has been through in an earlier program. */
 export interface ProcessPast {
-  /** Accepted input that has not been written, in base64. */
-  readonly unwritten: string;
+  /** Accepted input that has not been written, or null. */
+  readonly unwritten: Buffer | null;
   readonly isInputClosed: boolean;
   readonly isKilled: boolean;
   readonly isExpired: boolean;
@@ -48,4 +48,21 @@ export interface ProcessState extends ProcessPast {
   readonly totals: Offsets;
   /** Its number in the kept output. */
   readonly number: number;
+}
+
+/** The state as JSON can represent it: the input in base64. */
+export type EncodedState<State extends { readonly unwritten: Buffer | null }> = Omit<State, 'unwritten'> & {
+  readonly unwritten: string;
+};
+
+export function encodeState<State extends { readonly unwritten: Buffer | null }>(
+  state: State,
+): EncodedState<State> {
+  return { ...state, unwritten: state.unwritten?.toString('base64') ?? '' };
+}
+
+export function decodeState<State extends { readonly unwritten: string }>(
+  state: State,
+): Omit<State, 'unwritten'> & { readonly unwritten: Buffer } {
+  return { ...state, unwritten: Buffer.from(state.unwritten, 'base64') };
 }

@@ -145,9 +145,13 @@ export class ManagedProcess {
     return this.#endedAt;
   }
 
-  /** Reads no more output. */
+  /** Reads no more output until `releaseOutput`. */
   holdOutput(): void {
     this.#output.hold();
+  }
+
+  releaseOutput(): void {
+    this.#output.release();
   }
 
   /** Whether a reader has not taken all output. */
@@ -155,10 +159,9 @@ export class ManagedProcess {
     return this.#output.hasUnread;
   }
 
-  /** Its state for a later program; nothing is read any more. */
-  handOver(): ProcessState {
-    const ends = this.#channels.handOver();
-    return { ...this.state, ends, unwritten: this.#input?.unwritten.toString('base64') ?? '' };
+  /** Its state for a later program of this process. */
+  get stateWithInput(): ProcessState {
+    return { ...this.state, unwritten: this.#input?.unwritten ?? null };
   }
 
   /** Its state for a program that comes after a crash: without input that has not been written, which changes too often. */
@@ -177,7 +180,7 @@ export class ManagedProcess {
       leaf: this.#leaf?.path ?? null,
       totals: this.#output.totals,
       number: this.#output.number,
-      unwritten: '',
+      unwritten: null,
       isInputClosed: this.#input?.isClosed ?? true,
       isKilled: this.#killed,
       isExpired: this.#expired,
@@ -218,7 +221,7 @@ export class ManagedProcess {
     this.#killed = isKilled;
     this.#expired = isExpired;
     this.#endedAt = endedAt;
-    this.#input?.continueWith(Buffer.from(unwritten, 'base64'));
+    if (unwritten) this.#input?.continueWith(unwritten);
     if (isInputClosed) this.#input?.close();
   }
 

@@ -6,7 +6,7 @@ import type { KeptRecord, RecordStore } from '../../os/record-store.ts';
 import type { SharedMemory } from '../../os/shared-memory.ts';
 import { NO_ENDS } from './channels.ts';
 import type { ManagedProcess } from './process.ts';
-import type { ProcessState } from './process-state.ts';
+import { decodeState, type EncodedState, encodeState, type ProcessState } from './process-state.ts';
 
 /** The longest time that a start waits for the service manager, in milliseconds. */
 const KEPT_MS = 1000;
@@ -19,7 +19,7 @@ export type ProcessRecord =
   | ({ readonly about: 'process' } & RecordedProcess);
 
 /** The state of a process; its descriptors are those of the record. */
-export interface RecordedProcess extends Omit<ProcessState, 'ends' | 'pidfd'> {
+export interface RecordedProcess extends Omit<EncodedState<ProcessState>, 'ends' | 'pidfd'> {
   readonly startId: string | null;
   /** Key of the record with its kept output. */
   readonly output: string;
@@ -82,7 +82,13 @@ export class ProcessRecords {
       const { ends, pidfd } = state;
       // JSON leaves out what is undefined: V8 copies a whole object faster than the rest of one.
       const without = { ends: undefined, pidfd: undefined };
-      const kept = { ...state, ...without, about: 'process', startId, output: this.#output.key } as const;
+      const kept = {
+        ...encodeState(state),
+        ...without,
+        about: 'process',
+        startId,
+        output: this.#output.key,
+      } as const;
       isLast = state.end !== null && Object.values(ends).every((end) => end === null);
       set(record, kept, { ...ends, pidfd }, isLast);
     };
@@ -105,11 +111,14 @@ export class ProcessRecords {
     return taken && within(KEPT_MS, taken, () => {});
   }
 
-  /** Keeps a state with what `follow` leaves out; returns the key of the record, or undefined without one. */
-  update(process: ManagedProcess, state: ProcessState): string | undefined {
-    const record = this.#records.get(process);
-    record?.update(state);
-    return record?.key;
+  /** Keeps a state with what `follow` leaves out. */
+  update(process: ManagedProcess, state: ProcessState): void {
+    this.#records.get(process)?.update(state);
+  }
+
+  /** The key of the record of a process, or undefined without one. */
+  keyOf(process: ManagedProcess): string | undefined {
+    return this.#records.get(process)?.key;
   }
 }
 
@@ -123,5 +132,5 @@ export function stateOf(
   descriptors: Readonly<Record<string, number>>,
 ): ProcessState {
   const { pidfd = null, ...ends } = descriptors;
-  return { ...process, ends: { ...NO_ENDS, ...ends }, pidfd, isChild: false };
+  return { ...decodeState(process), ends: { ...NO_ENDS, ...ends }, pidfd, isChild: false };
 }

@@ -1,4 +1,5 @@
 import { closeSync } from 'node:fs';
+import { setTimeout as delay } from 'node:timers/promises';
 import { debug } from '../../../base/debug.ts';
 import type { Cgroup } from '../../os/cgroup2.ts';
 import type { InFlight } from '../../os/read-buffer.ts';
@@ -9,7 +10,10 @@ import { type KeptOutput, recoverOutput, restoreHistory } from './output-recover
 import type { ManagedProcess } from './process.ts';
 import { type ProcessRecords, type Recovered, stateOf } from './records.ts';
 import type { StartIds } from './start-ids.ts';
-import { drainPipes, type ProcessesState, takeOverProcess } from './take-over.ts';
+import { drainPipes, type ProcessesSnapshot, type ProcessesState, takeOverProcess } from './take-over.ts';
+
+/** Interval of looks whether readers have taken all output, in milliseconds. */
+const SETTLE_MS = 5;
 
 /** A process of an earlier program. */
 export interface Continued {
@@ -31,18 +35,32 @@ export class Succession {
     this.#records = records;
   }
 
-  /** The state of these processes for a later program of this process; nothing is read any more. */
-  handOver(all: readonly ManagedProcess[]): ProcessesState {
-    const processes = all.map((process) => {
-      const state = process.handOver();
-      // Should the later program end before it listens.
-      const record = this.#records.update(process, state);
-      return { ...state, startId: this.#startIds.idOf(process), record };
-    });
-    debug('process', 'handed over', () => ({ processes: processes.length }));
-    const used = new Set(processes.flatMap(({ ends }) => [ends.stdout, ends.stderr, ends.master]));
+  /** Reads no more output of these processes, and waits until readers have taken what was read, at most `limitMs`. */
+  async settle(all: readonly ManagedProcess[], limitMs: number): Promise<void> {
+    for (const process of all) process.holdOutput();
+    for (let waited = 0; waited < limitMs && all.some((process) => process.hasUnread); waited += SETTLE_MS)
+      await delay(SETTLE_MS);
+  }
+
+  /** The state of these processes for a later program of this process; each one is made when it is taken. */
+  stateOf(all: readonly ManagedProcess[]): ProcessesSnapshot {
+    const used = new Set<number | null>(all.flatMap(({ state: { ends } }) => Object.values(ends)));
     const drains = this.#outputs.poller.descriptors.filter((descriptor) => !used.has(descriptor));
-    return { processes, drains, memory: this.#outputs.memory, leaves: this.#leaves.state };
+    return {
+      processes: this.#statesOf(all),
+      drains,
+      memory: this.#outputs.memory,
+      leaves: this.#leaves.state,
+    };
+  }
+
+  /** Reads nothing any more, and keeps the whole state of these processes for a program that comes after this one. */
+  handOver(all: readonly ManagedProcess[]): void {
+    for (const process of all) {
+      process.holdOutput();
+      this.#records.update(process, process.stateWithInput);
+    }
+    debug('process', 'handed over', () => ({ processes: all.length }));
   }
 
   /** The processes of an earlier program, in the order of their ends; closes its kept output. */
@@ -79,6 +97,15 @@ export class Succession {
       if (starting.has(leaf.path)) leaf.kill();
       this.#leaves.release(leaf);
     }
+  }
+
+  *#statesOf(all: readonly ManagedProcess[]): Generator<ProcessesState['processes'][number]> {
+    for (const process of all)
+      yield {
+        ...process.stateWithInput,
+        startId: this.#startIds.idOf(process),
+        record: this.#records.keyOf(process),
+      };
   }
 
   #continued(

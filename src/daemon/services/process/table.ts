@@ -1,4 +1,3 @@
-import { setTimeout as delay } from 'node:timers/promises';
 import { orNextTurn, within } from '../../../base/abort.ts';
 import { Allowance } from '../../../base/allowance.ts';
 import { EnvdError } from '../../../base/errors.ts';
@@ -23,14 +22,12 @@ import { notFound, type Selector } from './selector.ts';
 import { kindOf, launchProcess, type Plan, planLaunch, type StartRequest } from './start.ts';
 import { attach, StartIds } from './start-ids.ts';
 import { type Continued, Succession } from './succession.ts';
-import type { ProcessesState } from './take-over.ts';
+import type { ProcessesSnapshot, ProcessesState } from './take-over.ts';
 
 /** Between SIGTERM and SIGKILL when the daemon stops. */
 const STOP_GRACE_MS = 2000;
 /** Processes with this tag run outside the cgroups that a freeze stops. */
 const SYSTEM_TAG = '_system';
-/** Interval of looks whether readers have taken all output, in milliseconds. */
-const SETTLE_MS = 5;
 const STOPPING = 'the daemon is stopping';
 
 /** A start under way. */
@@ -146,7 +143,7 @@ export class ProcessTable {
 
   /**
    * Refuses further starts with this reason and waits for those under way, at most `limitMs`; false when some are not
-   * completed by then. `allowStarts` undoes it.
+   * completed by then. `goOn` undoes it.
    */
   async refuseStarts(reason: string, limitMs: number): Promise<boolean> {
     this.#refusal = reason;
@@ -154,21 +151,25 @@ export class ProcessTable {
     return this.#launches.size === 0;
   }
 
-  allowStarts(): void {
-    this.#refusal = null;
+  /** Undoes `refuseStarts` and `settle`; a stop goes on. */
+  goOn(): void {
+    if (this.#refusal !== STOPPING) this.#refusal = null;
+    for (const process of this.#known.all) process.releaseOutput();
   }
 
-  /** Reads no more output, and waits until readers have taken what was read, at most `limitMs`. */
-  async settle(limitMs: number): Promise<void> {
-    const all = this.#known.all;
-    for (const process of all) process.holdOutput();
-    for (let waited = 0; waited < limitMs && all.some((process) => process.hasUnread); waited += SETTLE_MS)
-      await delay(SETTLE_MS);
+  /** Reads no more output until `goOn`, and waits until readers have taken what was read, at most `limitMs`. */
+  settle(limitMs: number): Promise<void> {
+    return this.#succession.settle(this.#known.all, limitMs);
   }
 
-  /** The state of all processes for a later program of this process; nothing is read any more. */
-  handOver(): ProcessesState {
-    return this.#succession.handOver(this.#known.all);
+  /** The state of all processes for a later program of this process. */
+  get state(): ProcessesSnapshot {
+    return this.#succession.stateOf(this.#known.all);
+  }
+
+  /** Reads no more output, and keeps the whole state for a program that comes after this one. */
+  handOver(): void {
+    this.#succession.handOver(this.#known.all);
   }
 
   /** Continues with the processes of an earlier program; closes its kept output. */

@@ -22,17 +22,32 @@ export interface ProcessesState {
   readonly memory: number | null;
 }
 
+/** The same while it is made: a process at a time, as together their input may be large. */
+export type ProcessesSnapshot = Omit<ProcessesState, 'processes'> & {
+  readonly processes: Iterable<ProcessesState['processes'][number]>;
+};
+
 /** The state with other numbers of its descriptors. */
-export function renumbered(state: ProcessesState, renumber: (descriptor: number) => number): ProcessesState {
+export function renumbered(
+  state: ProcessesSnapshot,
+  renumber: (descriptor: number) => number,
+): ProcessesSnapshot {
   const optional = (descriptor: number | null) => (descriptor === null ? null : renumber(descriptor));
-  const processes = state.processes.map((process) => {
-    const { stdin, stdout, stderr, master, slave } = process.ends;
-    const pipes = { stdin: optional(stdin), stdout: optional(stdout), stderr: optional(stderr) };
-    const ends = { ...pipes, master: optional(master), slave: optional(slave) };
-    // Earlier versions do not tell the pidfd.
-    return { ...process, ends, pidfd: optional(process.pidfd ?? null) };
-  });
+  const processes = renumberedProcesses(state.processes, optional);
   return { ...state, processes, drains: state.drains.map(renumber), memory: optional(state.memory) };
+}
+
+function* renumberedProcesses(
+  processes: ProcessesSnapshot['processes'],
+  renumber: (descriptor: number | null) => number | null,
+): Generator<ProcessesState['processes'][number]> {
+  for (const process of processes) {
+    const { stdin, stdout, stderr, master, slave } = process.ends;
+    const pipes = { stdin: renumber(stdin), stdout: renumber(stdout), stderr: renumber(stderr) };
+    const ends = { ...pipes, master: renumber(master), slave: renumber(slave) };
+    // Earlier versions do not tell the pidfd.
+    yield { ...process, ends, pidfd: renumber(process.pidfd ?? null) };
+  }
 }
 
 /** A process that an earlier program has started. `inFlight`: what that had read of its output when it was killed. */

@@ -60,18 +60,16 @@ export class PolledWatches implements Disposable {
   }
 
   /**
-   * The watches for a later program, with their events so far. Events that are too large to hand over are left out: each
-   * watch gets a `rescan` in the later program anyway.
+   * The watches for a later program, with their events so far, which stay here, too. Events that are too large to hand over are left
+   * out: each watch gets a `rescan` in the later program anyway.
    */
-  handOver(): WatchState[] {
+  get state(): WatchState[] {
     let left = MOST_HANDED_OVER;
-    return [...this.#watches].map(([id, { path, options }]) => {
-      const events: WatchEvent[] = [];
-      for (const part of this.#untilEnd(id)) {
-        for (const event of part) left -= event.name.length + event.path.length;
-        if (left < 0) break;
-        events.push(...part);
-      }
+    return [...this.#watches].map(([id, polled]) => {
+      const { path, options } = polled;
+      const events = [...this.#untilEnd(id)].flat();
+      polled.earlier = events;
+      for (const event of events) left -= event.name.length + event.path.length;
       return { id, path, options, events: left < 0 ? [] : events };
     });
   }

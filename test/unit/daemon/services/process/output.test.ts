@@ -71,6 +71,25 @@ describe('a reader', () => {
 });
 
 describe('backpressure', () => {
+  test('a source that was held goes on when it is released, unless a reader lags', async () => {
+    const { output, state, fill } = source();
+    output.hold();
+    expect(state.paused).toBe(true);
+    output.release();
+    expect(state.paused).toBe(false);
+    const reader = output.read(7, null);
+    fill(10_000);
+    expect(state.paused).toBe(true);
+    output.hold();
+    output.release();
+    expect(state.paused).toBe(true);
+    output.hold();
+    await readOutput(reader, state.written * KIB.length);
+    expect(state.paused).toBe(true);
+    output.release();
+    expect(state.paused).toBe(false);
+  });
+
   test('has all of it unread until it has taken that, also after the end', async () => {
     const { output } = source();
     const early = output.read(7, null);

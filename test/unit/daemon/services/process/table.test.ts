@@ -93,7 +93,13 @@ test('ended processes of an earlier program are forgotten each in its time, in w
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
   const table = newTable();
   const zero = { stdout: 0, stderr: 0, pty: 0 };
-  const past = { unwritten: '', isInputClosed: true, isKilled: false, isExpired: false, deadlineAt: null };
+  const past = {
+    unwritten: Buffer.alloc(0),
+    isInputClosed: true,
+    isKilled: false,
+    isExpired: false,
+    deadlineAt: null,
+  };
   const usage = { userMicros: 0, systemMicros: 0, peakMemoryBytes: null };
   const end = {
     type: 'end',

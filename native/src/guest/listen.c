@@ -1,0 +1,67 @@
+// listenAt, listeningAt: the listening socket. Sources: ip(7), ipv6(7), tcp(7), getaddrinfo(3).
+#include <errno.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "support/arguments.h"
+
+enum { BACKLOG = 511, SILENCE_S = 30, PROBE_AFTER_S = 10, PROBE_EVERY_S = 5, ADDRESS_SIZE = 64, PORT_SIZE = 6 };
+
+// Accepted sockets inherit them. The kernel gives up a silent peer: after SILENCE_S when data wait for it, and else by
+// probes after as long. Together that is 60 s at most, as data may begin to wait just before the probes give up.
+static const int OPTIONS[][3] = {
+    {SOL_SOCKET, SO_REUSEADDR, 1},
+    {SOL_SOCKET, SO_KEEPALIVE, 1},
+    {IPPROTO_TCP, TCP_KEEPIDLE, PROBE_AFTER_S},
+    {IPPROTO_TCP, TCP_KEEPINTVL, PROBE_EVERY_S},
+    {IPPROTO_TCP, TCP_USER_TIMEOUT, SILENCE_S * 1000},
+};
+
+static int set_option(int descriptor, const int option[3]) {
+  return setsockopt(descriptor, option[0], option[1], &option[2], sizeof option[2]);
+}
+
+// Sets errno, and returns the name of the call that failed, or NULL.
+static const char* listen_at(int descriptor, const struct addrinfo* at) {
+  if (descriptor < 0) return "socket";
+  for (size_t i = 0; i < sizeof OPTIONS / sizeof *OPTIONS; i++) set_option(descriptor, OPTIONS[i]);
+  // IPv4, too, whatever the default of the guest is; a socket of IPv4 refuses that option.
+  set_option(descriptor, (const int[3]){IPPROTO_IPV6, IPV6_V6ONLY, 0});
+  if (bind(descriptor, at->ai_addr, at->ai_addrlen) < 0) return "bind";
+  return listen(descriptor, BACKLOG) < 0 ? "listen" : NULL;
+}
+
+EXPORTED(listenAt) {
+  char address[ADDRESS_SIZE], port[PORT_SIZE];
+  const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
+  struct addrinfo* at;
+  if (!arg_parse(env, info, "tt", "bind", EINVAL, address, sizeof address, "bind", EINVAL, port, sizeof port))
+    return NULL;
+  if (getaddrinfo(address, port, &hints, &at) != 0) return envd_throw_errno(env, EINVAL, "getaddrinfo", address);
+  int descriptor = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const char* failed = listen_at(descriptor, at);
+  int error = errno;
+  freeaddrinfo(at);
+  if (!failed) return envd_value(env, 'd', descriptor);
+  if (descriptor >= 0) close(descriptor);
+  return envd_throw_errno(env, error, failed, address);
+}
+
+EXPORTED(listeningAt) {
+  int descriptor, listens = 0;
+  struct sockaddr_storage at;
+  socklen_t size = sizeof listens, length = sizeof at;
+  char address[ADDRESS_SIZE], port[PORT_SIZE];
+  if (!arg_parse(env, info, "d", &descriptor)) return NULL;
+  getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size);
+  if (!listens || getsockname(descriptor, (struct sockaddr*)&at, &length) < 0 ||
+      getnameinfo((struct sockaddr*)&at, length, address, sizeof address, port, sizeof port,
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    return envd_value(env, 'n');
+  for (size_t i = 0; i < sizeof OPTIONS / sizeof *OPTIONS; i++) set_option(descriptor, OPTIONS[i]);
+  return envd_object(env, "ss", "address", address, "port", port);
+}
