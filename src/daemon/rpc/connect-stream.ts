@@ -126,6 +126,7 @@ export class StreamServer {
     const call = { headers, timeoutMs, ...abort, about };
     const feed = await stream.open(message, call);
     scope.hold(0);
+    sending.onStall(() => feed.stalled?.());
     const batchBytes = () => (this.#unread.isScarce ? SMALL_BATCH_BYTES : BATCH_BYTES[codec]);
     const race = <T>(work: Promise<T>) => scope.race(work);
     using taking = new Batches(feed, { keepaliveMs: keepaliveMsOf(headers), batchBytes, race });

@@ -124,6 +124,7 @@ export function viaConnect<Event, Input extends DescMessage, Output extends Desc
     const abort = { abortSignal: () => signal, throwIfAborted: () => signal.throwIfAborted() };
     const feed = await stream.open(request, { headers, ...abort, timeoutMs, about });
     const sending = call?.sending;
+    sending?.onStall(() => feed.stalled?.());
     const race = <T>(work: Promise<T>) => untilAborted(work, signal);
     const options = { keepaliveMs: keepaliveMsOf(headers), batchBytes: () => BATCH_BYTES, race };
     using taking = new Batches(feed, options);
