@@ -89,12 +89,15 @@ function start<T>(
   const started = Promise.withResolvers<T>();
   const exit = Promise.withResolvers<ProcessExit>();
   const [numbers, strings] = encode(launch, stdio);
+  let failing: Launch | null = launch;
   native.spawn(numbers, strings, (event, a, b, c, d, pidfd) => {
     if (event === 'started' || event === 'ran') {
+      // This callback lives as long as the process; its arguments may have megabytes.
+      failing = null;
       const process = { pid: a, pidfd, isChild: true, isOver: event === 'ran', exit: exit.promise };
       started.resolve(made(process, b, c, d));
     } else if (event === 'exited' || event === 'signaled') exit.resolve(exitFrom(event, a, b, c, d));
-    else started.reject(describe(event, a, launch));
+    else if (failing !== null) started.reject(describe(event, a, failing));
   });
   return started.promise;
 }

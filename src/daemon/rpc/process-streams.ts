@@ -79,6 +79,8 @@ function openStart(
     // A start with an id may be waited for by other clients, too.
     ...(startId === null && { throwIfAborted }),
   };
+  // connect-node keeps the message until the stream ends, and the command may have megabytes.
+  delete request.process;
   return processes.start(start, timeoutMs, ({ pid }) => about?.({ pid }));
 }
 

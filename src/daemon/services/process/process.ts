@@ -9,7 +9,7 @@ import { type EndEvent, endEvent, type Offsets } from './events.ts';
 import { Input } from './input.ts';
 import type { Leaf } from './leaf.ts';
 import type { Output } from './output.ts';
-import { type ProcessConfig, shortened } from './process-config.ts';
+import { type KeptConfig, shortened } from './process-config.ts';
 import type { ProcessParts, ProcessPast, ProcessState } from './process-state.ts';
 import type { Reader } from './reader.ts';
 
@@ -22,8 +22,8 @@ const PIPE_HOLD_MS = 2000;
  */
 export class ManagedProcess {
   readonly pid: number;
-  /** What was asked for; `shortened` once it has ended. */
-  config: ProcessConfig;
+  /** What was asked for, as far as it is kept; `shortened` once it has ended. */
+  config: KeptConfig;
   readonly tag: string | null;
   /** It had ended when it was reported as started: its end event follows at once, unless others hold its output open. */
   readonly isOver: boolean;

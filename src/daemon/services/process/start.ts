@@ -17,7 +17,7 @@ import type { Leaf } from './leaf.ts';
 import { Output } from './output.ts';
 import type { OnOutput, OutputSource } from './pipe-output.ts';
 import { ManagedProcess } from './process.ts';
-import type { ProcessConfig } from './process-config.ts';
+import { keptOf, type ProcessConfig } from './process-config.ts';
 
 /** What a client asks to start. */
 export interface StartRequest {
@@ -91,7 +91,8 @@ export async function launchProcess(
   );
   opened = channels;
   debug('process', 'launched', () => ({ pid: spawned.pid, inCgroup: leaf !== null }));
-  const { config, tag } = request;
+  const { tag, startId } = request;
+  const config = keptOf(request.config, startId !== null);
   return new ManagedProcess({ config, tag, spawned, channels, output, leaf });
 }
 

@@ -222,7 +222,7 @@ export class ProcessTable {
     try {
       const limitMs = this.#options.startTimeout * 1000;
       const process = await launchProcess(request, plan, leaf, limitMs, this.#outputs.next());
-      this.#add(process, request.user.name);
+      this.#add(process, request);
       if (request.startId !== null) this.#startIds.assign(request.startId, process);
       // Before its first record, which has it then.
       if (request.deadlineMs !== null) killAfter(process, request.deadlineMs);
@@ -254,12 +254,13 @@ export class ProcessTable {
     return request.tag === SYSTEM_TAG ? null : this.#cgroups[kindOf(request)];
   }
 
-  /** `user`: who started it now; null: an earlier daemon did. */
-  #add(process: ManagedProcess, user: string | null): void {
+  /** `request`: with which it was started now; null: an earlier daemon has started it. */
+  #add(process: ManagedProcess, request: StartRequest | null): void {
     const { observer } = this.#options;
-    const observed = { pid: process.pid, tag: process.tag, config: process.config, user };
+    const { pid, tag } = process;
+    const observed = { pid, tag, user: request?.user.name ?? null };
     this.#known.add(process);
-    if (user !== null) observer?.started(observed);
+    if (request !== null) observer?.started(observed, request.config);
     void process.ended.then((end) => {
       this.counts.ended[end.reason]++;
       observer?.ended(observed, end);
