@@ -130,7 +130,7 @@ export class ProcessTable {
   async stop(): Promise<void> {
     this.#refusal = STOPPING;
     this.#cgroups.signal(SIGTERM);
-    for (const process of this.list()) if (!process.hasCgroup) process.signal(SIGTERM);
+    for (const process of this.list()) if (!process.hasCgroup) process.signalGroup(SIGTERM);
     await within(STOP_GRACE_MS, this.#allEnded(), () => {});
     this.kill();
     await this.#allEnded();
