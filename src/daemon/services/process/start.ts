@@ -10,7 +10,7 @@ import type { Launch, Spawned } from '../../os/spawn.ts';
 import type { User } from '../../os/users.ts';
 import type { Guest } from '../guest/guest.ts';
 import { type Channels, openPipes, openTerminal } from './channels.ts';
-import { buildEnvironment } from './environment.ts';
+import { buildEnvironment, IN_TERMINAL } from './environment.ts';
 import type { OutputStream } from './events.ts';
 import type { History } from './history.ts';
 import type { Leaf } from './leaf.ts';
@@ -47,7 +47,8 @@ export async function planLaunch(
   const { config, user, throwIfAborted } = request;
   if (config.command === '') throw new EnvdError('invalid_argument', 'cmd is empty');
   const cwd = resolvePath(config.cwd ?? '', user, guest.defaultWorkdir);
-  const environment = buildEnvironment(daemonPath, user, guest.environment, config.environment, cwd);
+  const platform = request.terminal ? { ...IN_TERMINAL, ...guest.environment } : guest.environment;
+  const environment = buildEnvironment(daemonPath, user, platform, config.environment, cwd);
   assertNoNulBytes([config.command]);
   assertNoNulBytes(config.args);
   assertVariables(environment);

@@ -14,13 +14,14 @@ import type { WorkloadCgroups } from './cgroups.ts';
 import { DeadlineFeed, killAfter } from './deadline.ts';
 import type { ProcessCounts, ProcessEvent } from './events.ts';
 import { KnownProcesses, RETENTION_MS } from './known.ts';
+import { type LaunchPlace, launchPlanned } from './launch-planned.ts';
 import { Leaves } from './leaf.ts';
 import { type OutputOptions, OutputPaths } from './output-paths.ts';
 import type { ManagedProcess } from './process.ts';
 import type { ProcessObserver } from './process-log.ts';
 import { ProcessRecords, type Recovered } from './records.ts';
 import { notFound, type Selector } from './selector.ts';
-import { kindOf, launchProcess, type Plan, planLaunch, type StartRequest } from './start.ts';
+import { kindOf, launchProcess, type Plan, type StartRequest } from './start.ts';
 import { attach, StartIds } from './start-ids.ts';
 import { type Continued, Succession } from './succession.ts';
 import type { ProcessesState } from './take-over.ts';
@@ -51,7 +52,7 @@ export interface ProcessOptions extends OutputOptions {
 export class ProcessTable {
   readonly counts: ProcessCounts;
   readonly #known = new KnownProcesses();
-  readonly #guest: Guest;
+  readonly #place: LaunchPlace;
   readonly #cgroups: WorkloadCgroups;
   readonly #options: ProcessOptions;
   readonly #leaves: Leaves;
@@ -71,7 +72,7 @@ export class ProcessTable {
     options: ProcessOptions,
     records = new RecordStore(null, {}, () => {}),
   ) {
-    this.#guest = guest;
+    this.#place = { guest, daemonPath: options.path, lanes: options.lanes };
     this.#cgroups = cgroups;
     this.#options = options;
     this.#free = new Allowance(options.maxProcesses);
@@ -194,7 +195,7 @@ export class ProcessTable {
       const text = `cannot start a process: ${this.#options.maxProcesses} are running (--max-processes)`;
       throw new EnvdError('resource_exhausted', text);
     }
-    const launch = this.#plan(request);
+    const launch = launchPlanned(request, this.#place, (plan) => this.#launchPlan(request, plan));
     this.#launches.add(launch);
     const free = () => this.#free.release(1);
     void launch.then(({ ended }) => ended.then(free), free);
@@ -205,8 +206,7 @@ export class ProcessTable {
     }
   }
 
-  async #plan(request: Starting): Promise<ManagedProcess> {
-    const plan = await planLaunch(request, this.#guest, this.#options.path, this.#options.lanes);
+  async #launchPlan(request: Starting, plan: Plan): Promise<ManagedProcess> {
     try {
       return await this.#launchIn(this.#cgroupOf(request), request, plan);
     } catch (error) {
@@ -257,8 +257,7 @@ export class ProcessTable {
   /** `request`: with which it was started now; null: an earlier daemon has started it. */
   #add(process: ManagedProcess, request: StartRequest | null): void {
     const { observer } = this.#options;
-    const { pid, tag } = process;
-    const observed = { pid, tag, user: request?.user.name ?? null };
+    const observed = { pid: process.pid, tag: process.tag, user: request?.user.name ?? null };
     this.#known.add(process);
     if (request !== null) observer?.started(observed, request.config);
     void process.ended.then((end) => {
