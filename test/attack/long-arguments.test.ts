@@ -1,11 +1,11 @@
-import process from 'node:process';
 import { createClient } from '@connectrpc/connect';
 import { createGrpcWebTransport } from '@connectrpc/connect-node';
 import { expect, onTestFinished, test } from 'vitest';
 import { Process } from '../../src/gen/process/process_pb.js';
 import { byPid, connectTo, transcribe } from '../support/clients.ts';
-import { DAEMON_PROGRAM, startDaemon } from '../support/daemon.ts';
+import { startDaemon } from '../support/daemon.ts';
 import { memoryOf } from '../support/proc.ts';
+import { daemonCommand } from '../support/programs.ts';
 
 /* Clients start many processes with long arguments, and keep their streams: what is kept of a command is bounded. */
 
@@ -17,7 +17,7 @@ const ARGS = Array.from({ length: 15 }, (_, index) => String(index).padEnd(127 *
 test.each(['binary', 'json', 'gRPC-Web'] as const)(
   'processes with long arguments take little memory, in %s',
   async (codec) => {
-    const command = [process.execPath, '--max-old-space-size=96', DAEMON_PROGRAM] as const;
+    const command = daemonCommand(['--max-old-space-size=96']);
     await using daemon = await startDaemon({ command });
     const plain = connectTo(daemon.url, codec === 'json' ? 'json' : 'binary').process;
     const web = createGrpcWebTransport({ baseUrl: daemon.url, httpVersion: '1.1' });

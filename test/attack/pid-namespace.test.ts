@@ -3,9 +3,10 @@ import { readdirSync, writeFileSync } from 'node:fs';
 import process from 'node:process';
 import { expect, onTestFinished, test } from 'vitest';
 import { connectTo } from '../support/clients.ts';
-import { DAEMON_PROGRAM, startDaemon } from '../support/daemon.ts';
+import { startDaemon } from '../support/daemon.ts';
 import { needs } from '../support/needs.ts';
 import { childrenOf } from '../support/proc.ts';
+import { daemonCommand } from '../support/programs.ts';
 
 /* A daemon in a pid namespace of its own, as in a container: the kernel lists processes outside of it as pid 0. */
 
@@ -13,7 +14,7 @@ test('a process outside of the pid namespace, in a cgroup of the daemon, turns n
   needs('root', 'cgroup v2');
   // A session of its own, since a signal to pid 0 would reach the group of the tests.
   const inNamespace = ['setsid', 'unshare', '--pid', '--fork', '--mount-proc', '--kill-child'] as const;
-  await using daemon = await startDaemon({ command: [...inNamespace, process.execPath, DAEMON_PROGRAM] });
+  await using daemon = await startDaemon({ command: [...inNamespace, ...daemonCommand()] });
   const [pid = 0] = childrenOf(daemon.pid);
   const started = connectTo(daemon.url).process.start({ process: { cmd: 'sleep', args: ['1000'] } });
   const events = started[Symbol.asyncIterator]();
