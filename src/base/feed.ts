@@ -8,6 +8,8 @@ export interface Feed<Event> extends Disposable {
    * one. Null after the last. One call at a time. Throws the error that ended the feed.
    */
   next(bytes?: number): Taken<Event> | Promise<Taken<Event>>;
+  /** Tells that the client has taken none of the events that it was sent for 5 s; called again while that goes on. */
+  stalled?(): void;
 }
 
 /** Events of a feed; null: it has ended. */

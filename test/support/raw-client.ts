@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import { type Codec, encodeFrame } from '../../src/daemon/rpc/codec.ts';
-import { StartRequestSchema } from '../../src/gen/process/process_pb.js';
+import { ConnectRequestSchema, StartRequestSchema } from '../../src/gen/process/process_pb.js';
 
 /** A streaming request as bytes, for a client with little overhead. */
 export function startRequest(init: MessageInitShape<typeof StartRequestSchema>, codec: Codec): Buffer {
@@ -11,6 +11,12 @@ export function startRequest(init: MessageInitShape<typeof StartRequestSchema>, 
     encodeFrame(StartRequestSchema, create(StartRequestSchema, init), codec),
     codec,
   );
+}
+
+/** The same for the further output of a process. */
+export function connectRequest(init: MessageInitShape<typeof ConnectRequestSchema>, codec: Codec): Buffer {
+  const message = create(ConnectRequestSchema, init);
+  return request('/process.Process/Connect', encodeFrame(ConnectRequestSchema, message, codec), codec);
 }
 
 function request(path: string, body: Buffer, codec: Codec): Buffer {

@@ -53,9 +53,9 @@ typedef struct {
   uv_poll_t exit;
   uv_timer_t limit;
   int open_handles;
-  const char* cgroup;  // "": that of the daemon
+  char* cgroup;  // "": that of the daemon
   size_t plan_size;
-  plan_head plan[];  // with its groups and strings
+  plan_head* plan;  // with its groups and strings, until the starter has it
 } start;
 
 static bool fail(start* s, int error, const char* step) {
@@ -84,7 +84,7 @@ static void start_free(start* s) {
   close_descriptor(&s->reports);
   close_theirs(s);
   for (int i = 0; i < 3; i++) close_descriptor(&s->ours[i]);
-  free(s);
+  free(s->plan), free(s->cgroup), free(s);
 }
 
 static void on_handle_closed(uv_handle_t* handle) {
@@ -278,6 +278,7 @@ static void request(uv_timer_t* timer) {
   int error = starter_request(s->theirs, has_file ? PLAN + 1 : PLAN, s->plan, has_file ? 1 : s->plan_size);
   if (error == EAGAIN) return (void)uv_timer_start(timer, request, AGAIN_MS, 0);
   close_theirs(s);
+  free(s->plan), s->plan = NULL;
   if (error) abandon(s, error, "fork");
   else uv_timer_start(timer, on_limit, s->given.limit_ms, 0);
 }
@@ -295,8 +296,8 @@ static void begin(start* s) {
   else request(&s->limit);
 }
 
-static start* start_new(napi_env env, napi_value on_event, size_t size) {
-  start* s = envd_allocate(env, sizeof *s + size);
+static start* start_new(napi_env env, napi_value on_event) {
+  start* s = envd_allocate(env, sizeof *s);
   if (!s) return NULL;
   s->env = env;
   s->reports = s->pidfd = -1;
@@ -311,7 +312,7 @@ EXPORTED(follow) {
   napi_value on_event;
   int pid, pidfd;
   if (!arg_parse(env, info, "ddv", &pid, &pidfd, &on_event)) return NULL;
-  start* s = start_new(env, on_event, 0);
+  start* s = start_new(env, on_event);
   if (!s) return NULL;
   s->state = RUNNING;
   s->pidfd = pidfd >= 0 ? pidfd : (int)syscall(SYS_pidfd_open, pid, 0);
@@ -335,14 +336,17 @@ EXPORTED(spawn) {
       ((char*)text)[length - 1] != '\0')
     return envd_throw_errno(env, EINVAL, "spawn", NULL);
   const size_t groups = size - sizeof n, plan_size = sizeof(plan_head) + groups + length;
-  start* s = start_new(env, on_event, plan_size);
+  start* s = start_new(env, on_event);
   if (!s) return NULL;
+  s->plan = calloc(1, plan_size);
+  s->cgroup = strdup(text);
+  if (!s->plan || !s->cgroup) return start_free(s), envd_throw_errno(env, ENOMEM, "spawn", NULL);
   s->given = s->plan->given = n;
   s->plan_size = plan_size;
   s->plan->group_count = (uint32_t)(groups / sizeof(uint32_t));
   inherited_limits(&s->plan->descriptors, &s->plan->core);
   char* strings = mempcpy(s->plan + 1, (char*)given + sizeof n, groups);
-  s->cgroup = memcpy(strings, text, length);
+  memcpy(strings, text, length);
   begin(s);
   return NULL;
 }

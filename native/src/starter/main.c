@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "support/starter_protocol.h"
@@ -76,6 +77,10 @@ static void set_up(const plan_head* plan, const gid_t* groups, const int* descri
     fail(reports, "set controlling terminal");
   for (int i = 0; i < 3; i++)
     if (dup2(descriptors[STDIN + i], i) < 0) fail(reports, "dup2");
+  struct termios line;
+  // Otherwise the erase character removes a byte, and not a character.
+  if ((int)plan->given.terminal >= 0 && tcgetattr(0, &line) == 0)
+    line.c_iflag |= IUTF8, (void)tcsetattr(0, TCSANOW, &line);
   // Operations that need root come first.
   if (!write_oom_score((int)plan->given.oom_score_adj) && !may_stay()) fail(reports, "oom_score_adj");
   if (setpriority(PRIO_PROCESS, 0, (int)plan->given.nice) < 0 && !may_stay()) fail(reports, "setpriority");

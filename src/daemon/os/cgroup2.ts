@@ -142,9 +142,13 @@ export class Cgroup {
     return [...this.processes(), ...this.children().flatMap((child) => child.#processesBelow())];
   }
 
-  /** The process ids in it, excluding child cgroups; none when it does not exist any more. */
+  /**
+   * The process ids in it, excluding child cgroups; none when it does not exist any more. Processes outside of the
+   * daemon's pid namespace, which the kernel lists as 0, are left out.
+   */
   processes(): number[] {
-    return words(this.#readIfPresent('cgroup.procs') ?? '').map(Number);
+    const pids = words(this.#readIfPresent('cgroup.procs') ?? '').map(Number);
+    return pids.filter((pid) => pid > 0);
   }
 
   /** Whether any process is in it or below; false when it does not exist. */

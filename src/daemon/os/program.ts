@@ -97,7 +97,9 @@ export function reapOthers(known: ReadonlySet<number>, proc = '/proc'): void {
 /** The children of this process. All processes are looked at where the kernel has no lists of them: CONFIG_PROC_CHILDREN. */
 function childrenIn(proc: string): number[] {
   try {
-    return readFileSync(`${proc}/thread-self/children`, 'utf8').split(' ').filter(Boolean).map(Number);
+    const children = readFileSync(`${proc}/thread-self/children`, 'utf8').split(' ').map(Number);
+    // A child outside of the daemon's pid namespace is listed as 0.
+    return children.filter((pid) => pid > 0);
   } catch (error) {
     if (!isSystemError(error, 'ENOENT')) throw error;
     const processes = readdirSync(proc).map(Number).filter(Number.isInteger);

@@ -57,14 +57,20 @@ export function signalText(signal: number): string {
   return STANDARD[signal - 1]?.[1] ?? `signal ${signal}`;
 }
 
-/** Sends a signal to a process group; false when it does not exist. Source: kill(2). */
+/**
+ * Sends a signal to a process group; false when it does not exist. Nothing is sent to a group below 2: kill(2) takes its
+ * negative number for the daemon's own group, for every process, or for a single one.
+ */
 export function signalGroup(group: number, signal: number): boolean {
-  return send(-group, signal);
+  return group > 1 && send(-group, signal);
 }
 
-/** Sends a signal to a process; false when it does not exist. */
+/**
+ * Sends a signal to a process; false when it does not exist. Nothing is sent to a pid below 1: kill(2) takes it for a
+ * group, or for every process.
+ */
 export function signalProcess(pid: number, signal: number): boolean {
-  return send(pid, signal);
+  return pid > 0 && send(pid, signal);
 }
 
 /** What a process belongs to; null when it does not exist. `proc`: where procfs is. Source: proc_pid_stat(5). */

@@ -53,6 +53,17 @@ export interface Pipes {
 /** The parent of the cgroup to create does not exist. */
 export class NoCgroup extends EnvdError {}
 
+/** The working directory does not exist. */
+export class NoDirectory extends EnvdError {}
+
+/** The kernel refuses to execute the file. */
+export class NotExecuted extends EnvdError {
+  /** Whether the file is missing, or the interpreter that it needs. */
+  get isMissing(): boolean {
+    return this.kind === 'not_found';
+  }
+}
+
 /** Of every process, independent of the daemon's own priorities; the level of the best-effort I/O class. */
 const NICE = 0;
 const IO_PRIORITY = 4;
@@ -89,12 +100,15 @@ function start<T>(
   const started = Promise.withResolvers<T>();
   const exit = Promise.withResolvers<ProcessExit>();
   const [numbers, strings] = encode(launch, stdio);
+  let failing: Launch | null = launch;
   native.spawn(numbers, strings, (event, a, b, c, d, pidfd) => {
     if (event === 'started' || event === 'ran') {
+      // This callback lives as long as the process; its arguments may have megabytes.
+      failing = null;
       const process = { pid: a, pidfd, isChild: true, isOver: event === 'ran', exit: exit.promise };
       started.resolve(made(process, b, c, d));
     } else if (event === 'exited' || event === 'signaled') exit.resolve(exitFrom(event, a, b, c, d));
-    else started.reject(describe(event, a, launch));
+    else if (failing !== null) started.reject(describe(event, a, failing));
   });
   return started.promise;
 }
@@ -163,10 +177,7 @@ function encode(launch: Launch, { terminal, stdin }: { terminal: number; stdin: 
 function describe(step: string, errno: number, launch: Launch): EnvdError {
   const [code, text] = getSystemErrorMap().get(-errno) ?? [`E${errno}`, 'unknown error'];
   const reason = `${code}: ${text}`;
-  if (step === 'chdir') {
-    const kind = code === 'EACCES' ? 'permission_denied' : 'invalid_argument';
-    return new EnvdError(kind, describeDirectory(code, reason, launch));
-  }
+  if (step === 'chdir') return describeDirectory(code, reason, launch);
   if (code === 'ETIMEDOUT') {
     const text = `cannot start '${launch.file}': it did not run within ${launch.limitMs / 1000} s`;
     return new EnvdError('deadline_exceeded', `${text}: another process stopped it, or a file system hangs`);
@@ -175,7 +186,7 @@ function describe(step: string, errno: number, launch: Launch): EnvdError {
     const isMissing = code === 'ENOENT';
     const hint = isMissing ? lineHint(launch.args[0] ?? '') : '';
     const text = `cannot start '${launch.file}': ${reason}${hint}`;
-    return new EnvdError(isMissing ? 'not_found' : 'invalid_argument', text);
+    return new NotExecuted(isMissing ? 'not_found' : 'invalid_argument', text);
   }
   if (step === 'frozen')
     return new EnvdError('unavailable', 'cannot start a process: the workload is frozen');
@@ -192,8 +203,9 @@ function kindOf(code: string): ErrorKind {
   return exhaustionBy(code) ?? 'internal';
 }
 
-function describeDirectory(code: string, reason: string, { cwd, user }: Launch): string {
-  if (code === 'ENOENT') return `cwd '${cwd}' does not exist`;
-  if (code === 'ENOTDIR') return `cwd '${cwd}' is not a directory`;
-  return `cannot enter cwd '${cwd}' as user '${user.name}': ${reason}`;
+function describeDirectory(code: string, reason: string, { cwd, user }: Launch): EnvdError {
+  if (code === 'ENOENT') return new NoDirectory('invalid_argument', `cwd '${cwd}' does not exist`);
+  if (code === 'ENOTDIR') return new NoDirectory('invalid_argument', `cwd '${cwd}' is not a directory`);
+  const kind = code === 'EACCES' ? 'permission_denied' : 'invalid_argument';
+  return new EnvdError(kind, `cannot enter cwd '${cwd}' as user '${user.name}': ${reason}`);
 }

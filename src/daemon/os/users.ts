@@ -76,6 +76,9 @@ interface Passwd {
   readonly nameOf: ReadonlyMap<number, string>;
 }
 
+/** A user by number, `1000`, or with the number of a group, `1000:1000`, as container images name it. */
+const NUMBERS = /^(\d{1,10})(?::(\d{1,10}))?$/;
+
 interface Groups {
   /** The ids of the groups that a user is a member of. */
   readonly ofMember: ReadonlyMap<string, readonly number[]>;
@@ -148,11 +151,27 @@ class Accounts implements Names {
     const known = this.#users.get(name);
     if (known) return known;
     const entry = this.#passwd.byName.get(name);
-    if (!entry) return null;
+    if (!entry) return this.#numbered(name);
     const supplementary = this.#groups.ofMember.get(name) ?? [];
     const user = { ...entry, groups: [...new Set([entry.gid, ...supplementary])] };
     this.#users.set(name, user);
     return user;
+  }
+
+  /**
+   * With a group: only that one, none of those in which the user is. A uid without a name has the home `/`, and, if none is
+   * given, the group of its own number.
+   */
+  #numbered(text: string): User | null {
+    const [, uidText, gidText] = NUMBERS.exec(text) ?? [];
+    const [uid, gid] = [parseId(uidText), parseId(gidText)];
+    if (uid === null || (gid === null && gidText !== undefined)) return null;
+    const named = this.#passwd.nameOf.get(uid);
+    const known = named === undefined ? null : this.user(named);
+    if (known && gid === null) return known;
+    const own = gid ?? uid;
+    const unnamed = { name: String(uid), uid, home: '/', shell: '/bin/sh' };
+    return { ...(known ?? unnamed), gid: own, groups: [own] };
   }
 
   userName(uid: number): string {
@@ -178,7 +197,7 @@ export class UserDatabase {
     this.#groups = new ParsedFile(group, parseGroups);
   }
 
-  /** Throws `unauthenticated` if the user does not exist. */
+  /** The user of this name, or of these numbers. Throws `unauthenticated` if there is none. */
   lookup(name: string): User {
     const user = this.#current().user(name);
     if (!user) throw new EnvdError('unauthenticated', `invalid username: '${name}'`);

@@ -3,6 +3,7 @@ import { gunzip } from 'node:zlib';
 import type { DescMessage } from '@bufbuild/protobuf';
 import { endStreamToJson } from '@connectrpc/connect/protocol-connect';
 import { EnvdError, messageOf } from '../../base/errors.ts';
+import type { Feed } from '../../base/feed.ts';
 import type { Unread } from '../../base/unread.ts';
 import type { CallScope } from '../calls/call-scope.ts';
 import type { Subject } from '../calls/subject.ts';
@@ -110,21 +111,13 @@ export class StreamServer {
 
   async #pump<Event, Input extends DescMessage, Output extends DescMessage>(
     stream: EventStream<Event, Input, Output>,
-    { call: scope, headers, codec }: StreamExchange,
+    exchange: StreamExchange,
     sending: Sending,
   ): Promise<void> {
-    const timeoutMs = timeoutOf(headers);
-    const limitMs = stream.ownsTimeout ? null : timeoutMs;
-    scope.expireAfter(limitMs, `stream exceeded its timeout of ${limitMs} ms`);
-    const body = await readBody(scope, REQUEST_LIMIT_BYTES[codec]);
-    const payload = await unwrap(body, headers.get('connect-content-encoding'));
-    const message = decodeMessage(stream.method.input, payload, codec, stream.ignoreUnknownFields);
-    const about = (subject: Subject) => {
-      scope.subject = subject;
-    };
-    const call = { headers, timeoutMs, abortSignal: () => scope.signal, about };
-    const feed = await stream.open(message, call);
+    const { call: scope, headers, codec } = exchange;
+    const feed = await open(stream, exchange);
     scope.hold(0);
+    sending.onStall(() => feed.stalled?.());
     const batchBytes = () => (this.#unread.isScarce ? SMALL_BATCH_BYTES : BATCH_BYTES[codec]);
     const race = <T>(work: Promise<T>) => scope.race(work);
     using taking = new Batches(feed, { keepaliveMs: keepaliveMsOf(headers), batchBytes, race });
@@ -160,6 +153,24 @@ export class StreamServer {
     this.#recent[codec] = encoded;
     return encoded;
   }
+}
+
+/** Opens the feed that a request asks for. Of the request, which may have megabytes, nothing is kept after that. */
+async function open<Event, Input extends DescMessage, Output extends DescMessage>(
+  stream: EventStream<Event, Input, Output>,
+  { call: scope, headers, codec }: StreamExchange,
+): Promise<Feed<Event>> {
+  const timeoutMs = timeoutOf(headers);
+  const limitMs = stream.ownsTimeout ? null : timeoutMs;
+  scope.expireAfter(limitMs, `stream exceeded its timeout of ${limitMs} ms`);
+  const body = await readBody(scope, REQUEST_LIMIT_BYTES[codec]);
+  const payload = await unwrap(body, headers.get('connect-content-encoding'));
+  const message = decodeMessage(stream.method.input, payload, codec, stream.ignoreUnknownFields);
+  const about = (subject: Subject) => {
+    scope.subject = subject;
+  };
+  const abort = { abortSignal: () => scope.signal, throwIfAborted: () => scope.throwIfAborted() };
+  return stream.open(message, { headers, timeoutMs, ...abort, about });
 }
 
 /** The single message of the request. */

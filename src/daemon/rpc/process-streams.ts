@@ -66,16 +66,21 @@ function openStart(
   processes: ProcessTable,
   guest: Guest,
   request: StartRequest,
-  { headers, timeoutMs, about }: StreamCall,
+  { headers, timeoutMs, throwIfAborted, about }: StreamCall,
 ): Promise<Feed<ProcessEvent>> {
+  const startId = short('start id', request.startId ?? '') || null;
   const start = {
     config: configOf(request.process),
     user: callerOf(headers, guest),
     tag: request.tag === undefined ? null : short('tag', request.tag),
     terminal: request.pty ? sizeOf(request.pty) : null,
     stdin: request.stdin ?? true,
-    startId: short('start id', request.startId ?? '') || null,
+    startId,
+    // A start with an id may be waited for by other clients, too.
+    ...(startId === null && { throwIfAborted }),
   };
+  // connect-node keeps the message until the stream ends, and the command may have megabytes.
+  delete request.process;
   return processes.start(start, timeoutMs, ({ pid }) => about?.({ pid }));
 }
 

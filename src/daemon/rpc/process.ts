@@ -60,7 +60,7 @@ export function processService(processes: ProcessTable) {
         throw new EnvdError('invalid_argument', `invalid signal ${number}: signals are 1 to ${MAX_SIGNAL}`);
       }
       if (scope === SignalScope.TREE) target.signalTree(number);
-      else target.signal(number);
+      else await target.signal(number, context.signal);
       // Clients check immediately after SIGKILL that the process is gone.
       if (number === SIGKILL) await within(KILL_WAIT_MS, target.ended, () => null);
       return {};

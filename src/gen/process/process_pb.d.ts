@@ -75,7 +75,7 @@ export declare type ProcessConfig = Message<"process.ProcessConfig"> & {
   envs: { [key: string]: string };
 
   /**
-   * Empty: the default working directory, else the user's home.
+   * Empty: the default working directory, else the user's home, or `/` if that is missing.
    *
    * @generated from field: optional string cwd = 4;
    */
@@ -105,6 +105,9 @@ export declare const ListRequestSchema: GenMessage<ListRequest>;
  */
 export declare type ProcessInfo = Message<"process.ProcessInfo"> & {
   /**
+   * Of the program with its arguments, of the variables and of the directory the first KiB each. How long the rest is stands in
+   * place of it: `… (131071 bytes)` ends a text, `… (12 more, 4096 bytes)` is one.
+   *
    * @generated from field: process.ProcessConfig config = 1;
    */
   config?: ProcessConfig | undefined;

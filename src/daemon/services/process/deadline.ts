@@ -38,6 +38,10 @@ export class DeadlineFeed implements Feed<ProcessEvent> {
     return events instanceof Promise ? events.then(this.#checked) : this.#checked(events);
   }
 
+  stalled(): void {
+    this.#feed.stalled();
+  }
+
   readonly #checked = (events: Taken<ProcessEvent>): Taken<ProcessEvent> => {
     const last = events?.at(-1);
     if (!events || last?.type !== 'end' || last.reason !== 'deadline') return events;

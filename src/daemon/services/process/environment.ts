@@ -1,5 +1,8 @@
 import type { User } from '../../os/users.ts';
 
+/** What programs in a terminal need to know: that it takes colors, and characters in UTF-8. */
+export const IN_TERMINAL: Readonly<Record<string, string>> = { TERM: 'xterm-256color', LANG: 'C.UTF-8' };
+
 /**
  * The environment of a process: the daemon's PATH, the user's variables (HOME, USER, LOGNAME), the global variables,
  * the request's variables; later ones override earlier ones. PWD is always `cwd`, because an inherited PWD is that of

@@ -1,7 +1,11 @@
+import { setImmediate } from 'node:timers/promises';
 import { isSystemError } from '../../../base/errors.ts';
 import { Cgroup, type CpuTime } from '../../os/cgroup2.ts';
 import { removeCgroups } from '../../os/remove-cgroups.ts';
-import { relationsOf } from '../../os/signals.ts';
+import { relationsOf, signalGroup } from '../../os/signals.ts';
+
+/** How many processes are looked at in a turn of the event loop: each takes some 40 µs. */
+const LOOKS = 64;
 
 /**
  * Delay of the first attempt to remove leaves, in milliseconds: the kernel detaches a task shortly after it has been
@@ -46,9 +50,19 @@ export class Leaf {
     this.#cgroup.signal(signal);
   }
 
-  /** Whether it contains a process of that process group. */
-  holdsGroup(group: number): boolean {
-    return this.#cgroup.processes().some((pid) => relationsOf(pid)?.group === group);
+  /**
+   * Signals a process group if a process of it is in here: its id may be that of another group by now. Looks at a few processes
+   * in each turn of the event loop. Throws the reason when `caller` aborts.
+   */
+  async signalGroup(group: number, signal: number, caller: AbortSignal): Promise<void> {
+    if (!signalGroup(group, 0)) return;
+    const pids = this.#cgroup.processes();
+    for (let at = 0; at < pids.length; at += LOOKS) {
+      if (at > 0) await setImmediate();
+      caller.throwIfAborted();
+      const isHeld = pids.slice(at, at + LOOKS).some((pid) => relationsOf(pid)?.group === group);
+      if (isHeld) return void signalGroup(group, signal);
+    }
   }
 
   /**

@@ -100,6 +100,8 @@ export class Output implements Source, Kept {
     const before = [...(from ? this.#resume(start, from) : [start]), ...(this.#end ? [this.#end] : [])];
     const reader = new Reader(this, this.#log, before, this.#log.endPlace);
     this.#readers = [...this.#readers, reader];
+    // It may wait for one that has stalled before it came.
+    this.#balance();
     return reader;
   }
 
@@ -111,6 +113,14 @@ export class Output implements Source, Kept {
   advanced(): void {
     // A reader that advances can only end a pause, and free memory.
     if (this.#paused || this.#counted > 0) this.#balance();
+  }
+
+  /** Drops a reader for which others wait. */
+  stalled(reader: Reader): void {
+    const limit = this.#log.position - WINDOW_BYTES;
+    if (reader.place.position >= limit || !this.#isWanted(limit)) return;
+    const text = 'reader dropped: it has taken nothing for 5 s while others wait, connect again';
+    reader.drop(new EnvdError('resource_exhausted', text));
   }
 
   remove(reader: Reader): void {
@@ -147,11 +157,12 @@ export class Output implements Source, Kept {
     const limit = this.#log.position - WINDOW_BYTES;
     let needed = this.#log.end;
     let slowest = this.#log.position;
+    const isWanted = this.#isWanted(limit);
     for (const reader of this.#readers) {
       const { next, position } = reader.place;
       slowest = Math.min(slowest, position);
       needed = Math.min(needed, next);
-      reader.setHoldingUp(position < limit && this.#readers.length > 1);
+      reader.setHoldingUp(isWanted && position < limit);
     }
     if (this.#end && this.#readers.length === 0) this.#log.clear();
     else this.#log.forget(needed);
@@ -161,6 +172,11 @@ export class Output implements Source, Kept {
       this.#setPaused(blocked);
     }
     this.#count(slowest);
+  }
+
+  /** Whether a reader is at this position or after it, and waits for output if another one holds it up. */
+  #isWanted(limit: number): boolean {
+    return this.#readers.some(({ place }) => place.position >= limit);
   }
 
   /** Last in a change, because it may drop readers. */

@@ -4,7 +4,8 @@ import type { ProcessConfig } from './process-config.ts';
 
 /** Told when processes start and end. */
 export interface ProcessObserver {
-  started(process: Observed): void;
+  /** `config`: what was started; it gets into the log only where that was asked for. */
+  started(process: Observed, config: ProcessConfig): void;
   ended(process: Observed, end: EndEvent): void;
 }
 
@@ -12,8 +13,6 @@ export interface ProcessObserver {
 export interface Observed {
   readonly pid: number;
   readonly tag: string | null;
-  /** What was started; it gets into the log only where that was asked for. */
-  readonly config: Pick<ProcessConfig, 'command' | 'args'>;
   /** The name of its user; null: an earlier daemon has started it. */
   readonly user: string | null;
 }
@@ -34,9 +33,11 @@ export function processLog(
   logger: Logger,
   { logArguments }: { readonly logArguments: boolean },
 ): ProcessObserver {
-  const command = (process: Observed) => (logArguments ? commandOf(process.config) : {});
   return {
-    started: (process) => logger.info({ ...identity(process), ...command(process) }, 'process started'),
+    started: (process, config) => {
+      const command = logArguments ? commandOf(config) : {};
+      logger.info({ ...identity(process), ...command }, 'process started');
+    },
     ended: (process, { exited, exitCode, signal, reason, usage }) => {
       const { userMicros, systemMicros, peakMemoryBytes } = usage;
       const line = {
@@ -58,7 +59,7 @@ function identity({ pid, tag, user }: Observed) {
 }
 
 /** The first `COMMAND_BYTES` of the program and its arguments; `cut`: how many of these are not whole. */
-function commandOf({ command, args }: Observed['config']) {
+function commandOf({ command, args }: ProcessConfig) {
   const all = [command, ...args];
   const shown: string[] = [];
   let [left, whole] = [COMMAND_BYTES, 0];

@@ -3,11 +3,11 @@ import type { ChannelEnds, Channels } from './channels.ts';
 import type { EndEvent, Offsets } from './events.ts';
 import type { Leaf } from './leaf.ts';
 import type { Output } from './output.ts';
-import type { ProcessConfig } from './process-config.ts';
+import type { KeptConfig } from './process-config.ts';
 
 /** What a process is made of; `channels` already feeds `output`. */
 export interface ProcessParts {
-  readonly config: ProcessConfig;
+  readonly config: KeptConfig;
   readonly tag: string | null;
   readonly spawned: Spawned;
   readonly channels: Channels;
@@ -35,7 +35,7 @@ export interface ProcessPast {
 /** A process as it is handed over to a later program. */
 export interface ProcessState extends ProcessPast {
   readonly pid: number;
-  readonly config: ProcessConfig;
+  readonly config: KeptConfig;
   readonly tag: string | null;
   readonly kind: Channels['kind'];
   readonly ends: ChannelEnds;

@@ -9,7 +9,7 @@ import { type EndEvent, endEvent, type Offsets } from './events.ts';
 import { Input } from './input.ts';
 import type { Leaf } from './leaf.ts';
 import type { Output } from './output.ts';
-import { type ProcessConfig, shortened } from './process-config.ts';
+import { type KeptConfig, shortened } from './process-config.ts';
 import type { ProcessParts, ProcessPast, ProcessState } from './process-state.ts';
 import type { Reader } from './reader.ts';
 
@@ -22,8 +22,8 @@ const PIPE_HOLD_MS = 2000;
  */
 export class ManagedProcess {
   readonly pid: number;
-  /** What was asked for; `shortened` once it has ended. */
-  config: ProcessConfig;
+  /** What was asked for, as far as it is kept; `shortened` once it has ended. */
+  config: KeptConfig;
   readonly tag: string | null;
   /** It had ended when it was reported as started: its end event follows at once, unless others hold its output open. */
   readonly isOver: boolean;
@@ -131,7 +131,7 @@ export class ManagedProcess {
   kill(): boolean {
     try {
       if (this.#leaf) this.signalTree(SIGKILL);
-      else this.signal(SIGKILL);
+      else this.signalGroup(SIGKILL);
       return true;
     } catch (error) {
       if (!isSystemError(error)) throw error;
@@ -196,13 +196,18 @@ export class ManagedProcess {
     void this.#channels.closed.then(() => this.onForgotten());
   }
 
-  /** Signals the whole process group; succeeds also when that has just ended. */
-  signal(signal: number): void {
-    if (this.#state === 'ended') return;
-    if (signal === SIGKILL) this.#killed = true;
+  /** Signals the whole process group; succeeds also when that has just ended. Throws the reason when `caller` aborts. */
+  async signal(signal: number, caller: AbortSignal): Promise<void> {
     // After the process has been reaped its process group id may be reused by another group. Others reap a stranger.
     const mayBeGone = this.#state !== 'running' || !this.#isChild;
-    if (mayBeGone && this.#leaf?.holdsGroup(this.pid) === false) return;
+    if (mayBeGone && this.#leaf) await this.#leaf.signalGroup(this.pid, signal, caller);
+    else this.signalGroup(signal);
+  }
+
+  /** Signals the process group by its id, without a look at whose it is. */
+  signalGroup(signal: number): void {
+    if (this.#state === 'ended') return;
+    if (signal === SIGKILL) this.#killed = true;
     signalGroup(this.pid, signal);
   }
 

@@ -3,7 +3,7 @@ import type { Feed, Taken } from '../../../base/feed.ts';
 import type { EventLog, Place } from './event-log.ts';
 import type { ProcessEvent } from './events.ts';
 
-/** How long a reader may block other readers, in milliseconds, before it is dropped. */
+/** How long a reader that takes something may block other readers, in milliseconds, before it is dropped. */
 const STALL_LIMIT_MS = 30_000;
 /** Default size of a batch, in bytes. */
 const BATCH_BYTES = 128 * 1024;
@@ -13,6 +13,8 @@ export interface Source {
   readonly ended: boolean;
   /** Called when a reader has taken events. */
   advanced(): void;
+  /** Called while the client of a reader takes nothing of what it was sent. */
+  stalled(reader: Reader): void;
   remove(reader: Reader): void;
 }
 
@@ -63,6 +65,10 @@ export class Reader implements Feed<ProcessEvent> {
   setHoldingUp(holding: boolean): void {
     if (!holding) this.#stopClock();
     else this.#stall ??= setTimeout(() => this.#dropStalled(), STALL_LIMIT_MS).unref();
+  }
+
+  stalled(): void {
+    this.#source.stalled(this);
   }
 
   /** Ends it: `next` throws `reason`. */

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { EnvdError } from '../../../base/errors.ts';
 import type { ManagedProcess } from './process.ts';
-import { shortened } from './process-config.ts';
+import { keptOf, shortened } from './process-config.ts';
 import type { Reader } from './reader.ts';
 import type { StartRequest } from './start.ts';
 
@@ -49,7 +49,7 @@ export class StartIds {
 
 /** A feed of the whole output of a process, for a repeated start. */
 export function attach(process: ManagedProcess, { startId, config }: StartRequest): Reader {
-  if (!isDeepStrictEqual(shortened(process.config), shortened(config))) {
+  if (!isDeepStrictEqual(shortened(process.config), shortened(keptOf(config, true)))) {
     throw new EnvdError(
       'already_exists',
       `start id '${startId}' belongs to process ${process.pid}, which runs another command: use a new id`,

@@ -10,14 +10,14 @@ import type { Launch, Spawned } from '../../os/spawn.ts';
 import type { User } from '../../os/users.ts';
 import type { Guest } from '../guest/guest.ts';
 import { type Channels, openPipes, openTerminal } from './channels.ts';
-import { buildEnvironment } from './environment.ts';
+import { buildEnvironment, IN_TERMINAL } from './environment.ts';
 import type { OutputStream } from './events.ts';
 import type { History } from './history.ts';
 import type { Leaf } from './leaf.ts';
 import { Output } from './output.ts';
 import type { OnOutput, OutputSource } from './pipe-output.ts';
 import { ManagedProcess } from './process.ts';
-import type { ProcessConfig } from './process-config.ts';
+import { keptOf, type ProcessConfig } from './process-config.ts';
 
 /** What a client asks to start. */
 export interface StartRequest {
@@ -30,6 +30,8 @@ export interface StartRequest {
   readonly stdin: boolean;
   /** Idempotency key of the client, or null; see `ProcessTable.start`. */
   readonly startId: string | null;
+  /** Throws when nobody waits for the start any more: a search for the program ends then. */
+  readonly throwIfAborted?: () => void;
 }
 
 /** A complete launch except for its cgroup. */
@@ -42,14 +44,15 @@ export async function planLaunch(
   daemonPath: string,
   lanes: Lanes,
 ): Promise<Plan> {
-  const { config, user } = request;
+  const { config, user, throwIfAborted } = request;
   if (config.command === '') throw new EnvdError('invalid_argument', 'cmd is empty');
   const cwd = resolvePath(config.cwd ?? '', user, guest.defaultWorkdir);
-  const environment = buildEnvironment(daemonPath, user, guest.environment, config.environment, cwd);
+  const platform = request.terminal ? { ...IN_TERMINAL, ...guest.environment } : guest.environment;
+  const environment = buildEnvironment(daemonPath, user, platform, config.environment, cwd);
   assertNoNulBytes([config.command]);
   assertNoNulBytes(config.args);
   assertVariables(environment);
-  const file = await findExecutable(config.command, environment.PATH, cwd, user, lanes);
+  const file = await findExecutable(config.command, environment.PATH, cwd, user, lanes, throwIfAborted);
   if (mountsMayHang()) {
     const paths = config.command.includes('/') ? [cwd, file] : [cwd];
     await Promise.all(paths.map((path) => assertAnswers(path, lanes)));
@@ -89,7 +92,8 @@ export async function launchProcess(
   );
   opened = channels;
   debug('process', 'launched', () => ({ pid: spawned.pid, inCgroup: leaf !== null }));
-  const { config, tag } = request;
+  const { tag, startId } = request;
+  const config = keptOf(request.config, startId !== null);
   return new ManagedProcess({ config, tag, spawned, channels, output, leaf });
 }
 

@@ -13,13 +13,14 @@ import type { WorkloadCgroups } from './cgroups.ts';
 import { DeadlineFeed, killAfter } from './deadline.ts';
 import type { ProcessCounts, ProcessEvent } from './events.ts';
 import { KnownProcesses, RETENTION_MS } from './known.ts';
+import { type LaunchPlace, launchPlanned } from './launch-planned.ts';
 import { Leaves } from './leaf.ts';
 import { type OutputOptions, OutputPaths } from './output-paths.ts';
 import type { ManagedProcess } from './process.ts';
 import type { ProcessObserver } from './process-log.ts';
 import { ProcessRecords, type Recovered } from './records.ts';
 import { notFound, type Selector } from './selector.ts';
-import { kindOf, launchProcess, type Plan, planLaunch, type StartRequest } from './start.ts';
+import { kindOf, launchProcess, type Plan, type StartRequest } from './start.ts';
 import { attach, StartIds } from './start-ids.ts';
 import { type Continued, Succession } from './succession.ts';
 import type { ProcessesSnapshot, ProcessesState } from './take-over.ts';
@@ -48,7 +49,7 @@ export interface ProcessOptions extends OutputOptions {
 export class ProcessTable {
   readonly counts: ProcessCounts;
   readonly #known = new KnownProcesses();
-  readonly #guest: Guest;
+  readonly #place: LaunchPlace;
   readonly #cgroups: WorkloadCgroups;
   readonly #options: ProcessOptions;
   readonly #leaves: Leaves;
@@ -68,7 +69,7 @@ export class ProcessTable {
     options: ProcessOptions,
     records = new RecordStore(null, {}, () => {}),
   ) {
-    this.#guest = guest;
+    this.#place = { guest, daemonPath: options.path, lanes: options.lanes };
     this.#cgroups = cgroups;
     this.#options = options;
     this.#free = new Allowance(options.maxProcesses);
@@ -127,7 +128,7 @@ export class ProcessTable {
   async stop(): Promise<void> {
     this.#refusal = STOPPING;
     this.#cgroups.signal(SIGTERM);
-    for (const process of this.list()) if (!process.hasCgroup) process.signal(SIGTERM);
+    for (const process of this.list()) if (!process.hasCgroup) process.signalGroup(SIGTERM);
     await within(STOP_GRACE_MS, this.#allEnded(), () => {});
     this.kill();
     await this.#allEnded();
@@ -195,7 +196,7 @@ export class ProcessTable {
       const text = `cannot start a process: ${this.#options.maxProcesses} are running (--max-processes)`;
       throw new EnvdError('resource_exhausted', text);
     }
-    const launch = this.#plan(request);
+    const launch = launchPlanned(request, this.#place, (plan) => this.#launchPlan(request, plan));
     this.#launches.add(launch);
     const free = () => this.#free.release(1);
     void launch.then(({ ended }) => ended.then(free), free);
@@ -206,8 +207,7 @@ export class ProcessTable {
     }
   }
 
-  async #plan(request: Starting): Promise<ManagedProcess> {
-    const plan = await planLaunch(request, this.#guest, this.#options.path, this.#options.lanes);
+  async #launchPlan(request: Starting, plan: Plan): Promise<ManagedProcess> {
     try {
       return await this.#launchIn(this.#cgroupOf(request), request, plan);
     } catch (error) {
@@ -223,7 +223,7 @@ export class ProcessTable {
     try {
       const limitMs = this.#options.startTimeout * 1000;
       const process = await launchProcess(request, plan, leaf, limitMs, this.#outputs.next());
-      this.#add(process, request.user.name);
+      this.#add(process, request);
       if (request.startId !== null) this.#startIds.assign(request.startId, process);
       // Before its first record, which has it then.
       if (request.deadlineMs !== null) killAfter(process, request.deadlineMs);
@@ -255,12 +255,12 @@ export class ProcessTable {
     return request.tag === SYSTEM_TAG ? null : this.#cgroups[kindOf(request)];
   }
 
-  /** `user`: who started it now; null: an earlier daemon did. */
-  #add(process: ManagedProcess, user: string | null): void {
+  /** `request`: with which it was started now; null: an earlier daemon has started it. */
+  #add(process: ManagedProcess, request: StartRequest | null): void {
     const { observer } = this.#options;
-    const observed = { pid: process.pid, tag: process.tag, config: process.config, user };
+    const observed = { pid: process.pid, tag: process.tag, user: request?.user.name ?? null };
     this.#known.add(process);
-    if (user !== null) observer?.started(observed);
+    if (request !== null) observer?.started(observed, request.config);
     void process.ended.then((end) => {
       this.counts.ended[end.reason]++;
       observer?.ended(observed, end);

@@ -6,6 +6,7 @@ import type { Leaf, LeavesState } from './leaf.ts';
 import { Output } from './output.ts';
 import { STREAMS } from './output-store.ts';
 import { ManagedProcess } from './process.ts';
+import { keptOf } from './process-config.ts';
 import type { ProcessState } from './process-state.ts';
 import type { OutputPath } from './start.ts';
 
@@ -66,7 +67,9 @@ export function takeOverProcess(
     written[stream] += bytes.length;
     output.write(stream, bytes);
   });
-  const { config, tag } = state;
+  const { tag } = state;
+  // Earlier versions keep the whole command, and no digest.
+  const config = state.config.digest === undefined ? keptOf(state.config, true) : state.config;
   return new ManagedProcess({
     config,
     tag,

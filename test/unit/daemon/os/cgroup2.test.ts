@@ -197,3 +197,9 @@ describe('Cgroup', () => {
     expect(hasVanished(errorOf(() => top.setLimit('cgroup.max.depth', 'x')))).toBe(false);
   });
 });
+
+test('processes outside of the pid namespace, listed as 0, are left out', () => {
+  const path = mkdtempSync(join(scratch, 'listed-'));
+  writeFileSync(join(path, 'cgroup.procs'), '0\n4711\n0\n-3\n');
+  expect(new Cgroup(path).processes()).toEqual([4711]);
+});

@@ -37,6 +37,14 @@ test('every signal has the number that Node knows', () => {
   expect([SIGKILL, SIGTERM]).toEqual([constants.signals.SIGKILL, constants.signals.SIGTERM]);
 });
 
+test.each([0, -1, -7])('no signal is sent to the pid %d, which would reach more than a process', (pid) => {
+  expect(signalProcess(pid, 0)).toBe(false);
+});
+
+test.each([1, 0, -1])('no signal is sent to the group %d, which would reach every process', (group) => {
+  expect(signalGroup(group, 0)).toBe(false);
+});
+
 test('the text equals that of Go', () => {
   expect([1, 2, 9, 11, 15, 19, 20].map(signalText)).toEqual([
     'hangup',

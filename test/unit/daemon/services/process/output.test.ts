@@ -203,10 +203,66 @@ describe('a stalled reader', () => {
     }
   });
 
+  test('holds up one that comes later, and is dropped for it', async () => {
+    const { output, state, fill } = source();
+    const stalled = output.read(7, null);
+    fill(10_000);
+    vi.advanceTimersByTime(STALL_LIMIT_MS);
+    const late = output.read(7, null);
+    expect(texts(await late.next())).toEqual(['start']);
+    vi.advanceTimersByTime(STALL_LIMIT_MS);
+    expect(state.paused).toBe(false);
+    const before = state.written;
+    fill(100);
+    expect(await readOutput(late, 100 * KIB.length)).toBe((state.written - before) * KIB.length);
+    await expect(async () => stalled.next()).rejects.toThrow('it has not read for 30 s');
+  });
+
+  test('is dropped as soon as its client is known to take nothing, if another one wants the output', async () => {
+    const { output, state, fill } = source();
+    const stalled = output.read(7, null);
+    fill(10_000);
+    stalled.stalled();
+    expect(state.paused).toBe(true);
+    const late = output.read(7, null);
+    late.stalled();
+    expect(state.paused).toBe(true);
+    stalled.stalled();
+    expect(state.paused).toBe(false);
+    await expect(async () => stalled.next()).rejects.toMatchObject({
+      kind: 'resource_exhausted',
+      message: 'reader dropped: it has taken nothing for 5 s while others wait, connect again',
+    });
+    expect(texts(await late.next())).toEqual(['start']);
+  });
+
+  test('is not dropped for one that has stalled itself', () => {
+    const { output, state, fill } = source();
+    const readers = [output.read(7, null), output.read(7, null)];
+    fill(10_000);
+    for (const reader of readers) reader.stalled();
+    vi.advanceTimersByTime(STALL_LIMIT_MS);
+    expect(state.paused).toBe(true);
+    output.read(7, null);
+    for (const reader of readers) reader.stalled();
+    expect(state.paused).toBe(false);
+  });
+
+  test('is not dropped while it lags by less than a window', async () => {
+    const { output, fill } = source();
+    const behind = output.read(7, null);
+    await behind.next();
+    fill(100);
+    await output.read(7, null).next();
+    behind.stalled();
+    expect(texts(await behind.next())).toHaveLength(100);
+  });
+
   test('leaves no timer when it is disposed of', () => {
     const { output, fill } = source();
     const readers = [output.read(7, null), output.read(7, null)];
     fill(10_000);
+    output.read(7, null);
     expect(vi.getTimerCount()).toBe(2);
     for (const reader of readers) reader[Symbol.dispose]();
     expect(vi.getTimerCount()).toBe(0);

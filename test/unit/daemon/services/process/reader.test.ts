@@ -19,6 +19,7 @@ function setUp(before: readonly ProcessEvent[] = []) {
       return state.ended;
     },
     advanced: () => calls.push('advanced'),
+    stalled: () => calls.push('stalled'),
     remove: () => calls.push('removed'),
   };
   const reader = new Reader(source, log, before, { next: 0, position: 0 });

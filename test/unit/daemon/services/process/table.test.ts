@@ -10,6 +10,7 @@ import { UserDatabase } from '../../../../../src/daemon/os/users.ts';
 import { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
 import { WorkloadCgroups } from '../../../../../src/daemon/services/process/cgroups.ts';
 import { NO_ENDS } from '../../../../../src/daemon/services/process/channels.ts';
+import { keptOf } from '../../../../../src/daemon/services/process/process-config.ts';
 import { ProcessTable } from '../../../../../src/daemon/services/process/table.ts';
 import { testLanes } from '../../../../support/lanes.ts';
 import { scratch } from '../../../../support/scratch.ts';
@@ -113,7 +114,7 @@ test('ended processes of an earlier program are forgotten each in its time, in w
     ...past,
     ...({
       pid,
-      config: requestFor('true').config,
+      config: keptOf(requestFor('true').config, false),
       tag: null,
       kind: 'pipes',
       ends: NO_ENDS,
