@@ -99,11 +99,11 @@ static void copy(job* j) {
   }
 }
 
-static bool reserve_space(int file, int64_t length) {
+static bool reserve_space(int file, int64_t offset, int64_t length) {
   // No hole: nothing to reserve. Skipping fallocate also avoids an inotify event.
-  if (length == 0 || lseek(file, 0, SEEK_HOLE) >= length) return true;
+  if (length == 0 || lseek(file, offset, SEEK_HOLE) >= offset + length) return true;
   int result;
-  do result = fallocate(file, FALLOC_FL_KEEP_SIZE, 0, length);
+  do result = fallocate(file, FALLOC_FL_KEEP_SIZE, offset, length);
   while (result < 0 && errno == EINTR);
   if (result == 0 || errno == EOPNOTSUPP || errno == ENOSYS) return true;
   int error = errno;
@@ -116,7 +116,7 @@ static bool reserve_space(int file, int64_t length) {
 
 static void reserve(job* j) {
   const transfer* t = (transfer*)j;
-  if (!reserve_space(t->target, t->length)) job_fail(j, "fallocate");
+  if (!reserve_space(t->target, t->offset, t->length)) job_fail(j, "fallocate");
 }
 
 EXPORTED(copyRange) {
@@ -127,7 +127,7 @@ EXPORTED(copyRange) {
 
 EXPORTED(reserveSpace) {
   transfer plan = {.head.run = reserve};
-  if (!arg_parse(env, info, "dl", &plan.target, &plan.length)) return NULL;
+  if (!arg_parse(env, info, "dll", &plan.target, &plan.offset, &plan.length)) return NULL;
   return job_in_pool(env, "reserveSpace", &plan.head, sizeof plan);
 }
 
@@ -190,7 +190,7 @@ static bool overwrite(const storing* s, int file) {
   int64_t length = (int64_t)s->length;
   if (fstat(file, &before) < 0 || !is_ordinary(file) || has_attributes(s, file)) return false;
   name_inode(&before, inode);
-  if (strcmp(inode, s->inode) != 0 || !reserve_space(file, length)) return false;
+  if (strcmp(inode, s->inode) != 0 || !reserve_space(file, 0, length)) return false;
   status = before;
   bool done = give(file, s->uid, s->gid, &status) && write_content(s, file) && fstat(file, &status) == 0 &&
               ((status.st_size <= length && length > 0) || ftruncate(file, length) == 0);

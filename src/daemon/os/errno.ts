@@ -15,6 +15,7 @@ const MEANINGS: Readonly<Record<string, Meaning>> = {
   ENOTEMPTY: ['already_exists', 'directory is not empty'],
   EISDIR: ['invalid_argument', 'path is a directory'],
   EINVAL: ['invalid_argument', 'operation is not possible on path'],
+  ESPIPE: ['invalid_argument', 'a pipe or device has no offset'],
   ENAMETOOLONG: ['invalid_argument', 'path is too long'],
   EFBIG: ['invalid_argument', 'file is too large for its file system'],
   ELOOP: ['failed_precondition', 'too many levels of symbolic links in path'],

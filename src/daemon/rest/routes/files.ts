@@ -13,6 +13,7 @@ import { announcedDigests } from './files/digests.ts';
 import type { DownloadLimits } from './files/download-limits.ts';
 import { sendDownload } from './files/download-response.ts';
 import { MULTIPART_OPTIONS } from './files/multipart.ts';
+import { changeOf } from './files/upload-change.ts';
 import { isUpload, metadataOf, unsupportedType, uploadSource } from './files/upload-parts.ts';
 
 const COMPOSE_LIMITS = { bytes: 1024 * 1024, large: null, containers: 16 };
@@ -55,8 +56,9 @@ function uploadRoute(app: FastifyInstance, files: FileServices): void {
     try {
       const caller = callerOf(request);
       const user = files.admit(caller, 'write');
-      const { durable } = UPLOAD_QUERY.read(request.query, '');
-      return { path: caller.path, user, durable };
+      const query = UPLOAD_QUERY.read(request.query, '');
+      const change = changeOf(request.headers, query);
+      return { path: caller.path, user, durable: query.durable, change };
     } catch (error) {
       endUnlessComplete(request.raw, reply.raw, LINGER);
       throw error;
@@ -72,17 +74,20 @@ function uploadRoute(app: FastifyInstance, files: FileServices): void {
       throw unsupportedType(request);
     },
     handler: async (request, reply) => {
-      const { durable, path, user } = admit(request, reply);
+      const { durable, change, path, user } = admit(request, reply);
       const target = files.resolve(user, path);
       // Otherwise each part of a form names its own.
       if (path !== '') request.call.subject = { path: target };
       const signal = request.call.transfer(UPLOAD_BYTES);
       request.call.askForBody();
       if (isArchive(request))
-        return await receiveArchive(reply, path, (source) => files.unpack(target, user, source, signal));
+        return await receiveArchive(reply, path, change, (source) =>
+          files.unpack(target, user, source, signal),
+        );
       const options = {
         metadata: metadataOf(request.raw),
         durable,
+        change,
         verified: announcedDigests(request.headers).length > 0,
         signal,
       };

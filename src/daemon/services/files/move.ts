@@ -2,7 +2,7 @@ import { mkdtemp, rmdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import process from 'node:process';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
-import { bytePath, displayPath } from '../../os/byte-path.ts';
+import { bytePath, joinBytes } from '../../os/byte-path.ts';
 import { about, explain } from '../../os/errno.ts';
 import type { Lanes } from '../../os/lanes.ts';
 import { native } from '../../os/native.ts';
@@ -169,7 +169,7 @@ async function removeIfUnchanged(from: Place, inode: number, shown: string, lane
 /** Whether the directory of `to` is in the tree at `from`; the copy would then recurse forever. */
 async function isInside(to: Place, from: Place): Promise<boolean> {
   const above = await from.directoryPath();
-  const source = `${above === '/' ? '' : above}/${displayPath(from.name)}`;
+  const source = joinBytes(above, from.name);
   const directory = await to.directoryPath();
   return directory === source || directory.startsWith(`${source}/`);
 }

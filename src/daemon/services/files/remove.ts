@@ -1,7 +1,9 @@
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
+import { bytePath } from '../../os/byte-path.ts';
 import { explain } from '../../os/errno.ts';
 import { removing } from '../../os/lane.ts';
 import type { Lanes } from '../../os/lanes.ts';
+import { decodeName } from '../../os/names.ts';
 import { native } from '../../os/native.ts';
 
 /**
@@ -11,8 +13,9 @@ import { native } from '../../os/native.ts';
 export async function remove(path: string, lanes: Lanes): Promise<void> {
   if (path === '/') throw new EnvdError('invalid_argument', "cannot remove the root directory: '/'");
   try {
-    const ask = () => native.readEntry(Buffer.from(path), '');
-    await lanes.find(() => native.removeTree(path), { base: removing(path), ask });
+    const name = decodeName(path);
+    const ask = () => native.readEntry(name, '');
+    await lanes.find(() => native.removeTree(name), { base: removing(bytePath(name)), ask });
   } catch (error) {
     // ENOTDIR: a parent is a file, so the path does not exist.
     if (!isSystemError(error, 'ENOTDIR')) throw explain(error, path);

@@ -35,7 +35,7 @@ export interface FileQuery {
 export type UnpackedArchive = Unpacked & { readonly path: string };
 
 /** Options of an upload. */
-export type UploadOptions = Pick<UploadContext, 'durable' | 'verified' | 'signal'> & {
+export type UploadOptions = Pick<UploadContext, 'durable' | 'verified' | 'signal' | 'change'> & {
   readonly metadata: Metadata;
 };
 

@@ -17,6 +17,7 @@ const MEANINGS: Readonly<Record<string, ErrorKind>> = {
   ENOTEMPTY: 'already_exists',
   EISDIR: 'invalid_argument',
   EINVAL: 'invalid_argument',
+  ESPIPE: 'invalid_argument',
   ENAMETOOLONG: 'invalid_argument',
   EFBIG: 'invalid_argument',
   ELOOP: 'failed_precondition',
