@@ -1,5 +1,6 @@
 import { resolve } from 'node:path';
 import { EnvdError } from '../../base/errors.ts';
+import { canonicalName } from './names.ts';
 import type { User } from './users.ts';
 
 /**
@@ -9,7 +10,7 @@ import type { User } from './users.ts';
  */
 export function resolvePath(path: string, user: User, defaultWorkdir: string | null): string {
   if (path.includes('\0')) throw new EnvdError('invalid_argument', 'path contains a NUL byte');
-  return resolve('/', user.home, expandHome(path || (defaultWorkdir ?? ''), user));
+  return canonicalName(resolve('/', user.home, expandHome(path || (defaultWorkdir ?? ''), user)));
 }
 
 function expandHome(path: string, user: User): string {
