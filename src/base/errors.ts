@@ -21,13 +21,28 @@ const KINDS = {
 export type ErrorKind = keyof typeof KINDS;
 type ConnectCode = (typeof KINDS)[ErrorKind][1];
 
+/** The longest text of an error that is shown whole, and what is shown of a longer one, in characters. */
+const SHOWN_WHOLE = 1400;
+const SHOWN_START = 1024;
+const SHOWN_END = 256;
+
+/**
+ * An error's text without its middle if that is long: what a client has sent is quoted in it, and may have megabytes. The
+ * end says what was wrong with it.
+ */
+function shown(text: string): string {
+  if (text.length <= SHOWN_WHOLE) return text;
+  const [start, end] = [text.slice(0, SHOWN_START), text.slice(-SHOWN_END)];
+  return `${start.toWellFormed()}… (${text.length} characters) …${end.toWellFormed()}`;
+}
+
 /** An error whose message is shown to clients. The message has no final period. */
 export class EnvdError extends Error {
   override readonly name = 'EnvdError';
   readonly kind: ErrorKind;
 
   constructor(kind: ErrorKind, message: string, options?: ErrorOptions) {
-    super(message, options);
+    super(shown(message), options);
     this.kind = kind;
   }
 }
@@ -65,7 +80,7 @@ export const ERROR_HEADERS = {
 
 /** The body of these error responses. */
 export function errorBody(code: number, message: string): string {
-  return JSON.stringify({ code, message });
+  return JSON.stringify({ code, message: shown(message) });
 }
 
 /** The error of a failed system call, thrown by Node and by the native addon. */
@@ -82,7 +97,7 @@ export function isSystemError(error: unknown, ...codes: readonly string[]): erro
   return codes.length === 0 || codes.includes(String(error.code));
 }
 
-/** The message of any thrown value. */
+/** The message of any thrown value; the middle of a long one is left out. */
 export function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
+  return shown(error instanceof Error ? error.message : String(error));
 }

@@ -84,11 +84,11 @@ describe('RPCs and /files report the same kernel error in the same words', () =>
     expect(await ways(path).composeTo(join(directory, 'source'))).toEqual([412, text(path)]);
   });
 
-  test('ENAMETOOLONG: PATH_MAX counts the bytes of a path and its end', async () => {
+  test('a path of more than PATH_MAX, which counts its end', async () => {
     const directory = scratch();
     const path = `${directory}${'/x'.repeat(2048)}`;
     const to = ways(path);
-    const text = `path is too long: '${path}'`;
+    const text = 'path is longer than 4095 bytes';
     for (const way of [to.stat, to.list, to.watch, to.makeDir, to.remove])
       expect(await way()).toEqual(['InvalidArgument', text]);
     expect(await to.moveFrom()).toEqual(['InvalidArgument', text]);

@@ -7,6 +7,7 @@ import { explain } from './errno.ts';
 import { type Lanes, NoAnswer } from './lanes.ts';
 import { decodeName } from './names.ts';
 import { native } from './native.ts';
+import { MAX_PATH_BYTES } from './paths.ts';
 import { Place } from './place.ts';
 import type { User } from './users.ts';
 
@@ -14,11 +15,14 @@ type Status = Pick<Stats, 'mode' | 'uid' | 'gid'>;
 
 /** A prefix that no attribute has: none are read. */
 const NO_ATTRIBUTES = 'none';
+/** The most elements of PATH: each is looked at. */
+const MAX_ELEMENTS = 1024;
 
 /**
  * The file to execute for `command`: with a slash, that path (relative to `cwd`); otherwise the first match in `path`,
  * the PATH of the new process, that the user may execute. An empty element of PATH is `cwd`. Throws `not_found`
- * (ENOENT) or `invalid_argument` (EACCES), as execvp(3) decides.
+ * (ENOENT) or `invalid_argument` (EACCES), as execvp(3) decides, `invalid_argument` for a PATH of more than 1,024 elements,
+ * and what `throwIfAborted` throws, which is called before each look.
  */
 export async function findExecutable(
   command: string,
@@ -26,10 +30,17 @@ export async function findExecutable(
   cwd: string,
   user: User,
   lanes: Lanes,
+  throwIfAborted = () => {},
 ): Promise<string> {
   if (command.includes('/')) return resolve(cwd, command);
   let denied = false;
-  for (const directory of (path ?? DEFAULT_PATH).split(':')) {
+  const directories = (path ?? DEFAULT_PATH).split(':', MAX_ELEMENTS + 1);
+  if (directories.length > MAX_ELEMENTS)
+    throw new EnvdError('invalid_argument', `PATH has more than ${MAX_ELEMENTS} elements`);
+  for (const directory of directories) {
+    throwIfAborted();
+    // execvp(3) passes over it, too.
+    if (directory.length > MAX_PATH_BYTES) continue;
     const file = resolve(cwd, join(directory, command));
     const verdict = await inspect(file, user, lanes);
     if (verdict === 'executable') return file;

@@ -3,12 +3,22 @@ import { EnvdError } from '../../base/errors.ts';
 import { canonicalName } from './names.ts';
 import type { User } from './users.ts';
 
+/** The longest path that system calls take, in bytes. Source: PATH_MAX, which counts the NUL, in linux/limits.h. */
+export const MAX_PATH_BYTES = 4095;
+
+/** Throws `invalid_argument` for a path that no system call takes. `what`: what the path is, for the error. */
+export function requirePathLength(path: string, what = 'path'): void {
+  if (path.length <= MAX_PATH_BYTES && Buffer.byteLength(path) <= MAX_PATH_BYTES) return;
+  throw new EnvdError('invalid_argument', `${what} is longer than ${MAX_PATH_BYTES} bytes`);
+}
+
 /**
  * The absolute, normalised form of a path from a client. Empty: `defaultWorkdir`, or else the user's home.
  * `~`, `~/…` and relative paths: below the user's home.
- * Throws `invalid_argument` for another user's home (`~other`) and for a NUL byte.
+ * Throws `invalid_argument` for another user's home (`~other`), for a NUL byte, and for more than 4,095 bytes.
  */
 export function resolvePath(path: string, user: User, defaultWorkdir: string | null): string {
+  requirePathLength(path);
   if (path.includes('\0')) throw new EnvdError('invalid_argument', 'path contains a NUL byte');
   return canonicalName(resolve('/', user.home, expandHome(path || (defaultWorkdir ?? ''), user)));
 }

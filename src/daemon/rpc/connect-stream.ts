@@ -122,7 +122,8 @@ export class StreamServer {
     const about = (subject: Subject) => {
       scope.subject = subject;
     };
-    const call = { headers, timeoutMs, abortSignal: () => scope.signal, about };
+    const abort = { abortSignal: () => scope.signal, throwIfAborted: () => scope.throwIfAborted() };
+    const call = { headers, timeoutMs, ...abort, about };
     const feed = await stream.open(message, call);
     scope.hold(0);
     const batchBytes = () => (this.#unread.isScarce ? SMALL_BATCH_BYTES : BATCH_BYTES[codec]);

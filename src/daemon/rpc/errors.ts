@@ -6,7 +6,11 @@ import { exhaustionOf } from '../os/errno.ts';
 
 /** Converts any thrown value to an error of Connect. */
 export function toConnectError(error: unknown): ConnectError {
-  if (error instanceof ConnectError) return error;
+  if (error instanceof ConnectError) {
+    const { rawMessage, code, metadata } = error;
+    const text = messageOf(rawMessage);
+    return text === rawMessage ? error : new ConnectError(text, code, metadata, undefined, error);
+  }
   const kind = error instanceof EnvdError ? error.kind : (exhaustionOf(error) ?? 'internal');
   return new ConnectError(messageOf(error), Code[connectCodeOf(kind)], undefined, undefined, error);
 }

@@ -17,7 +17,7 @@ import type {
   Offsets,
   ProcessEvent,
 } from '../services/process/events.ts';
-import type { ProcessConfig } from '../services/process/process-config.ts';
+import { type ProcessConfig, requireExecutable } from '../services/process/process-config.ts';
 import type { Selector } from '../services/process/selector.ts';
 
 export const REASON: Readonly<Record<EndReasonName, EndReason>> = {
@@ -37,9 +37,13 @@ interface Listed {
 
 const DEFAULT_SIZE: TerminalSize = { cols: 80, rows: 24 };
 
+/** Throws `invalid_argument` for a command that can never be started. */
 export function configOf(message: ConfigMessage | undefined): ProcessConfig {
   if (!message) throw new EnvdError('invalid_argument', 'process is missing');
-  return { command: message.cmd, args: message.args, environment: message.envs, cwd: message.cwd ?? null };
+  const { cmd: command, args, envs: environment, cwd = null } = message;
+  const config = { command, args, environment, cwd };
+  requireExecutable(config);
+  return config;
 }
 
 /** A process in List's response. It is its own JSON: no empty members, in the order of their field numbers. */

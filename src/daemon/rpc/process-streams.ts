@@ -66,15 +66,18 @@ function openStart(
   processes: ProcessTable,
   guest: Guest,
   request: StartRequest,
-  { headers, timeoutMs, about }: StreamCall,
+  { headers, timeoutMs, throwIfAborted, about }: StreamCall,
 ): Promise<Feed<ProcessEvent>> {
+  const startId = short('start id', request.startId ?? '') || null;
   const start = {
     config: configOf(request.process),
     user: callerOf(headers, guest),
     tag: request.tag === undefined ? null : short('tag', request.tag),
     terminal: request.pty ? sizeOf(request.pty) : null,
     stdin: request.stdin ?? true,
-    startId: short('start id', request.startId ?? '') || null,
+    startId,
+    // A start with an id may be waited for by other clients, too.
+    ...(startId === null && { throwIfAborted }),
   };
   return processes.start(start, timeoutMs, ({ pid }) => about?.({ pid }));
 }

@@ -30,6 +30,8 @@ export interface StartRequest {
   readonly stdin: boolean;
   /** Idempotency key of the client, or null; see `ProcessTable.start`. */
   readonly startId: string | null;
+  /** Throws when nobody waits for the start any more: a search for the program ends then. */
+  readonly throwIfAborted?: () => void;
 }
 
 /** A complete launch except for its cgroup. */
@@ -42,14 +44,14 @@ export async function planLaunch(
   daemonPath: string,
   lanes: Lanes,
 ): Promise<Plan> {
-  const { config, user } = request;
+  const { config, user, throwIfAborted } = request;
   if (config.command === '') throw new EnvdError('invalid_argument', 'cmd is empty');
   const cwd = resolvePath(config.cwd ?? '', user, guest.defaultWorkdir);
   const environment = buildEnvironment(daemonPath, user, guest.environment, config.environment, cwd);
   assertNoNulBytes([config.command]);
   assertNoNulBytes(config.args);
   assertVariables(environment);
-  const file = await findExecutable(config.command, environment.PATH, cwd, user, lanes);
+  const file = await findExecutable(config.command, environment.PATH, cwd, user, lanes, throwIfAborted);
   if (mountsMayHang()) {
     const paths = config.command.includes('/') ? [cwd, file] : [cwd];
     await Promise.all(paths.map((path) => assertAnswers(path, lanes)));

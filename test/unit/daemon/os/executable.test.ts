@@ -62,6 +62,23 @@ describe('findExecutable', () => {
   });
 });
 
+test('the search ends when its caller does not wait any more', async () => {
+  const root = setUp({ 'b/tool': 0o755 });
+  let looks = 0;
+  const throwIfAborted = () => {
+    looks++;
+    if (looks === 3) throw new Error('aborted');
+  };
+  const found = findExecutable('tool', `/:/:${inBoth(root)}`, '/', ADA, testLanes, throwIfAborted);
+  await expect(found).rejects.toThrow('aborted');
+});
+
+test('an element of PATH that no system call takes is passed over', async () => {
+  const root = setUp({ 'b/tool': 0o755 });
+  const path = `/${'x'.repeat(5000)}:${'y/'.repeat(2000)}:${inBoth(root)}`;
+  expect(await findExecutable('tool', path, `/${'z'.repeat(200)}`, ADA, testLanes)).toBe(`${root}/b/tool`);
+});
+
 describe('an error of the search', () => {
   test('is not_found, or invalid_argument when a match is not executable', async () => {
     const root = setUp({ 'a/tool': 0o644 });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { resolvePath } from '../../../../src/daemon/os/paths.ts';
+import { requirePathLength, resolvePath } from '../../../../src/daemon/os/paths.ts';
 import { ADA } from '../../../support/users.ts';
 
 describe('resolvePath', () => {
@@ -43,4 +43,19 @@ describe('resolvePath', () => {
       expect.objectContaining({ kind: 'invalid_argument', message: 'path contains a NUL byte' }),
     );
   });
+});
+
+test.each([
+  ['a'.repeat(4095), null],
+  ['a'.repeat(4096), 'it is longer than 4095 bytes'],
+  ['é'.repeat(2047), null],
+  ['é'.repeat(2048), 'it is longer than 4095 bytes'],
+])('requirePathLength of %j', (path, message) => {
+  const check = expect(() => requirePathLength(path, 'it'));
+  if (message === null) check.not.toThrow();
+  else check.toThrow(expect.objectContaining({ kind: 'invalid_argument', message }));
+});
+
+test('resolvePath refuses a path that no system call takes', () => {
+  expect(() => resolvePath(`/${'a'.repeat(4095)}`, ADA, null)).toThrow('path is longer than 4095 bytes');
 });
