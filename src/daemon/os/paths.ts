@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
 import { EnvdError } from '../../base/errors.ts';
-import { canonicalName } from './names.ts';
+import { canonicalName, decodeName } from './names.ts';
 import type { User } from './users.ts';
 
 /** The longest path that system calls take, in bytes. Source: PATH_MAX, which counts the NUL, in linux/limits.h. */
@@ -8,7 +8,7 @@ export const MAX_PATH_BYTES = 4095;
 
 /** Throws `invalid_argument` for a path that no system call takes. `what`: what the path is, for the error. */
 export function requirePathLength(path: string, what = 'path'): void {
-  if (path.length <= MAX_PATH_BYTES && Buffer.byteLength(path) <= MAX_PATH_BYTES) return;
+  if (path.length <= MAX_PATH_BYTES && decodeName(path).length <= MAX_PATH_BYTES) return;
   throw new EnvdError('invalid_argument', `${what} is longer than ${MAX_PATH_BYTES} bytes`);
 }
 

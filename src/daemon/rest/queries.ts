@@ -13,6 +13,7 @@ import {
   text,
   wholeNumber,
 } from '../../base/shape.ts';
+import { requirePathLength } from '../os/paths.ts';
 import { FREEZE_MODES } from '../services/freeze/freezer.ts';
 
 /** Queries and bodies: read by the routes, described in proto/envd.openapi.yaml. */
@@ -55,9 +56,18 @@ export const UPLOAD_QUERY = object({
   mode: permissionBits,
 });
 
+const requiredPath: Shape<string> = {
+  ...requiredText,
+  read(value, name) {
+    const path = requiredText.read(value, name);
+    requirePathLength(path, name);
+    return path;
+  },
+};
+
 export const COMPOSE_REQUEST = object({
-  source_paths: nonEmptyList(requiredText),
-  destination: requiredText,
+  source_paths: nonEmptyList(requiredPath),
+  destination: requiredPath,
   username: text,
 });
 

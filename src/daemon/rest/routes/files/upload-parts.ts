@@ -2,6 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Allowance } from '../../../../base/allowance.ts';
 import { EnvdError, HttpError } from '../../../../base/errors.ts';
+import { requirePathLength } from '../../../os/paths.ts';
 import type { Metadata } from '../../../services/files/metadata.ts';
 import type { UploadPart, UploadSource } from '../../../services/files/upload.ts';
 import { RequestBody } from './body.ts';
@@ -14,8 +15,6 @@ const MULTIPART = 'multipart/form-data';
 const FILE = 'file';
 /** Other names that an error shows, and characters of each. */
 const [MOST_SHOWN, LONGEST_SHOWN] = [10, 100];
-/** PATH_MAX of linux/limits.h less the NUL, in bytes. */
-const MAX_NAME = 4095;
 /** Maximum bytes of the response to an upload: paths, names and metadata of all its files as JSON. */
 const MAX_RESPONSE = 4 * 1024 * 1024;
 
@@ -103,13 +102,7 @@ function destinationOf({ name, fileName = '' }: Part, path: string): string | nu
     throw new EnvdError('invalid_argument', `a part named 'file' has no file name: ${advice}`);
   }
   // Checked before normalisation, which may shorten a name that the parser has truncated.
-  const length = Buffer.byteLength(fileName);
-  if (length > MAX_NAME) {
-    throw new EnvdError(
-      'invalid_argument',
-      `file name of a part is longer than ${MAX_NAME} bytes: ${length}`,
-    );
-  }
+  requirePathLength(fileName, 'file name of a part');
   // The parser replaces bytes that are not UTF-8: the file would get another name than was meant.
   if (fileName.includes('\ufffd')) {
     const advice = 'send such bytes as the characters U+EF80 to U+EFFF, or the query parameter path';
