@@ -7,7 +7,7 @@ import { LINGER } from '../auth.ts';
 import { JsonBodies } from '../json-bodies.ts';
 import { CALLER_QUERY, COMPOSE_REQUEST, DOWNLOAD_QUERY, UPLOAD_QUERY } from '../queries.ts';
 import { endUnlessComplete, ignoreContentType } from '../requests.ts';
-import { sendArchive } from './files/archive-response.ts';
+import { breakOff, isArchiveAsked, sendArchive } from './files/archive-response.ts';
 import { isArchive, receiveArchive } from './files/archive-upload.ts';
 import { announcedDigests } from './files/digests.ts';
 import type { DownloadLimits } from './files/download-limits.ts';
@@ -40,11 +40,14 @@ function downloadRoute(app: FastifyInstance, files: FileServices, limits: Downlo
     url: '/files',
     handler: async (request, reply) => {
       const caller = callerOf(request);
-      const path = files.resolve(files.admit(caller, 'read'), caller.path);
+      const operation = isArchiveAsked(request) ? 'read-archive' : 'read';
+      const path = files.resolve(files.admit(caller, operation), caller.path);
       request.call.subject = { path };
       const { format } = DOWNLOAD_QUERY.read(request.query, '');
-      if (format !== null)
-        return sendArchive(request, reply, { format, path: caller.path, chunks: files.pack(path) });
+      if (format !== null) {
+        const chunks = files.pack(path, (reason) => breakOff(reply, reason));
+        return sendArchive(request, reply, { format, path: caller.path, chunks });
+      }
       return sendDownload(request, reply, await files.download(path), limits);
     },
   });
@@ -55,7 +58,7 @@ function uploadRoute(app: FastifyInstance, files: FileServices): void {
   const admit = (request: FastifyRequest, reply: FastifyReply) => {
     try {
       const caller = callerOf(request);
-      const user = files.admit(caller, 'write');
+      const user = files.admit(caller, isArchive(request) ? 'write-archive' : 'write');
       const query = UPLOAD_QUERY.read(request.query, '');
       const change = changeOf(request.headers, query);
       return { path: caller.path, user, durable: query.durable, change };
@@ -101,7 +104,7 @@ function composeRoute(app: FastifyInstance, files: FileServices): void {
   app.post('/files/compose', { onRequest: ignoreContentType }, async (request) => {
     const body = await bodies.read(request.call);
     const { source_paths: sourcePaths, destination, username } = COMPOSE_REQUEST.read(body, '');
-    return files.compose(username ?? '', { sourcePaths, destination });
+    return files.compose(username ?? '', { sourcePaths, destination }, request.call.signal);
   });
 }
 
