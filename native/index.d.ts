@@ -392,10 +392,11 @@ export function readLink(descriptor: number): Promise<Buffer>;
 // --- files/remove.c ---------------------------------------------------------------------------------------
 
 /**
- * Removes the entry at an absolute path, resolved as by `openPlace`, and everything below it in a pool thread. A final
- * symbolic link is not followed. A missing entry is success. Source: unlinkat(2).
+ * Removes the entry at an absolute path, resolved as by `openPlace`, and everything below it in a pool thread; 1,000 entries
+ * at most. A final symbolic link is not followed. Resolves with 1 when nothing is left, also when nothing was there, and
+ * with 0 when there is more. Source: unlinkat(2).
  */
-export function removeTree(path: string | Buffer): Promise<void>;
+export function removeTree(path: string | Buffer): Promise<0 | 1>;
 
 // --- watch/inotify.c --------------------------------------------------------------------------------------
 

@@ -98,6 +98,10 @@ describe('RPCs and /files report the same kernel error in the same words', () =>
     expect(await to.composeTo(join(directory, 'source'))).toEqual([400, text.replace('path', 'destination')]);
   });
 
+  test('EIO: a file of the kernel that has nothing at its start', async () => {
+    expect(await ways('/proc/self/mem').download()).toEqual([412, "EIO at path: '/proc/self/mem'"]);
+  });
+
   test('EROFS: a read-only file system', async () => {
     const mount = mountTmpfs('1m', 'ro');
     const path = join(mount, 'new');

@@ -151,14 +151,11 @@ static bool has_attributes(const storing* s, int file) {
   return found.length > 0 || (error && error != ENOTSUP);
 }
 
-static bool write_content(const storing* s, int file) {
-  return pwrite(file, s->content, s->length, 0) == (ssize_t)s->length;
-}
-
 static bool create(const storing* s, const place* at) {
   int file = openat(at->directory, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
   if (file < 0) return false;
-  bool done = write_content(s, file) && !publish_file(file, at->directory, at->name, s->uid, s->gid);
+  bool done = pwrite(file, s->content, s->length, 0) == (ssize_t)s->length &&
+              !publish_file(file, at->directory, at->name, s->uid, s->gid);
   close(file);
   return done;
 }
@@ -192,8 +189,8 @@ static bool overwrite(const storing* s, int file) {
   name_inode(&before, inode);
   if (strcmp(inode, s->inode) != 0 || !reserve_space(file, 0, length)) return false;
   status = before;
-  bool done = give(file, s->uid, s->gid, &status) && write_content(s, file) && fstat(file, &status) == 0 &&
-              ((status.st_size <= length && length > 0) || ftruncate(file, length) == 0);
+  bool done = give(file, s->uid, s->gid, &status) && pwrite(file, s->content, s->length, 0) == length &&
+              fstat(file, &status) == 0 && ((status.st_size <= length && length > 0) || ftruncate(file, length) == 0);
   if (done || fstat(file, &status) < 0) return done;
   (void)!fchown(file, before.st_uid, before.st_gid);
   // Frees the space that was reserved beyond its end.
