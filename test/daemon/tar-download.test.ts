@@ -190,7 +190,7 @@ describe('refusals', () => {
       const answer = await fetch(filesUrl(own, { path, format: 'tar', ...query }));
       return answer.status;
     });
-    expect(await Promise.all(statuses)).toEqual([401, 200, 401, 401, 401, 401]);
+    expect(await Promise.all(statuses)).toEqual([401, 200, 401, 401, 401, 400]);
   });
 });
 

@@ -35,6 +35,9 @@ export const CALLER_QUERY = object(FILE);
 const FORMATS = ['tar', 'tar.gz'] as const;
 export type ArchiveFormat = (typeof FORMATS)[number];
 
+/** Whether an archive is asked for, in any format: known before the caller, and the other parameters, are checked. */
+export const ARCHIVE_QUERY = object({ format: presence });
+
 export const DOWNLOAD_QUERY = object({ ...FILE, format: choice(FORMATS, null) });
 
 /** Permission bits as chmod(1) takes them, without set-id bits; null when absent or empty. */

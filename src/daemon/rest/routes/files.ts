@@ -5,9 +5,9 @@ import { EnvdError } from '../../../base/errors.ts';
 import type { FileQuery, FileServices } from '../../services/files/services.ts';
 import { LINGER } from '../auth.ts';
 import { JsonBodies } from '../json-bodies.ts';
-import { CALLER_QUERY, COMPOSE_REQUEST, DOWNLOAD_QUERY, UPLOAD_QUERY } from '../queries.ts';
+import { ARCHIVE_QUERY, CALLER_QUERY, COMPOSE_REQUEST, DOWNLOAD_QUERY, UPLOAD_QUERY } from '../queries.ts';
 import { endUnlessComplete, ignoreContentType } from '../requests.ts';
-import { breakOff, isArchiveAsked, sendArchive } from './files/archive-response.ts';
+import { breakOff, sendArchive } from './files/archive-response.ts';
 import { isArchive, receiveArchive } from './files/archive-upload.ts';
 import { announcedDigests } from './files/digests.ts';
 import type { DownloadLimits } from './files/download-limits.ts';
@@ -40,7 +40,7 @@ function downloadRoute(app: FastifyInstance, files: FileServices, limits: Downlo
     url: '/files',
     handler: async (request, reply) => {
       const caller = callerOf(request);
-      const operation = isArchiveAsked(request) ? 'read-archive' : 'read';
+      const operation = ARCHIVE_QUERY.read(request.query, '').format ? 'read-archive' : 'read';
       const path = files.resolve(files.admit(caller, operation), caller.path);
       request.call.subject = { path };
       const { format } = DOWNLOAD_QUERY.read(request.query, '');

@@ -12,12 +12,6 @@ const TYPES: Readonly<Record<ArchiveFormat, string>> = {
   'tar.gz': 'application/gzip',
 };
 
-/** Whether a download asks for an archive: known before its parameters are checked. */
-export function isArchiveAsked({ query }: FastifyRequest): boolean {
-  const { format = '' } = query as Readonly<Record<string, unknown>>;
-  return format !== '';
-}
-
 /** Ends a response whose client does not read it. */
 export function breakOff(reply: FastifyReply, reason: Error): void {
   reply.log.warn({ err: reason }, 'download aborted');
