@@ -273,7 +273,7 @@ export interface SmallFile {
  * path is a link, and the file system is one that answers at once; otherwise null. A pool job costs more than the system
  * calls. Throws EINVAL or ENAMETOOLONG for an impossible path.
  */
-export function readSmallFile(path: string, limit: number): SmallFile | null;
+export function readSmallFile(path: string | Buffer, limit: number): SmallFile | null;
 
 // --- files/transfer.c -------------------------------------------------------------------------------------
 
@@ -335,7 +335,7 @@ export function publishFile(
  * nothing, unless writing itself has failed.
  */
 export function storeFile(
-  path: string,
+  path: string | Buffer,
   inode: string,
   content: Buffer,
   prefix: string,
@@ -356,11 +356,11 @@ export function copyRange(
 ): Promise<number>;
 
 /**
- * Allocates space for the first `length` bytes of a file; its size and content do not change. Rejects with ENOSPC after
+ * Allocates space for `length` bytes of a file from `offset` on; its size and content do not change. Rejects with ENOSPC after
  * freeing what was allocated. Does nothing on a file system without fallocate.
  * Source: fallocate(2), FALLOC_FL_KEEP_SIZE.
  */
-export function reserveSpace(descriptor: number, length: number): Promise<void>;
+export function reserveSpace(descriptor: number, offset: number, length: number): Promise<void>;
 
 // --- files/open_attributes.c ------------------------------------------------------------------------------
 
@@ -392,10 +392,11 @@ export function readLink(descriptor: number): Promise<Buffer>;
 // --- files/remove.c ---------------------------------------------------------------------------------------
 
 /**
- * Removes the entry at an absolute path, resolved as by `openPlace`, and everything below it in a pool thread. A final
- * symbolic link is not followed. A missing entry is success. Source: unlinkat(2).
+ * Removes the entry at an absolute path, resolved as by `openPlace`, and everything below it in a pool thread; 1,000 entries
+ * at most. A final symbolic link is not followed. Resolves with 1 when nothing is left, also when nothing was there, and
+ * with 0 when there is more. Source: unlinkat(2).
  */
-export function removeTree(path: string | Buffer): Promise<void>;
+export function removeTree(path: string | Buffer): Promise<0 | 1>;
 
 // --- watch/inotify.c --------------------------------------------------------------------------------------
 

@@ -5,6 +5,8 @@ export interface Schema {
   readonly type?: 'object' | 'array' | 'string' | 'integer' | 'boolean';
   readonly enum?: readonly string[];
   readonly format?: string;
+  readonly pattern?: string;
+  readonly minimum?: number;
   readonly default?: string | number | boolean;
   readonly properties?: Readonly<Record<string, Schema>>;
   readonly required?: readonly string[];
@@ -224,3 +226,14 @@ export function positive(absent: number): Shape<number> {
     },
   };
 }
+
+/** A whole number that is not negative; null when absent or empty. */
+export const wholeNumber: Shape<number | null> = {
+  schema: { type: 'integer', minimum: 0 },
+  read(value, name) {
+    const written = parameter.read(value, name) || null;
+    if (written !== null && !/^\d{1,15}$/.test(written))
+      throw invalid(name, `a whole number, not '${written}'`);
+    return written === null ? null : Number(written);
+  },
+};

@@ -102,6 +102,37 @@ export const EXTENSIONS = section('+', 'Extensions (docs/extensions.md)', {
     const { status } = await daemon.rest('POST', '/files', { query: { path }, headers, body: 'after' });
     assert.deepEqual([status, String(await daemon.download(path))], [400, 'before']);
   }),
+  'an upload appends, writes from an offset, and sets the mode': extension(async (daemon) => {
+    const path = daemon.at('file');
+    const headers = { 'content-type': 'application/octet-stream' };
+    const send = async (query: Record<string, string>, body: string) =>
+      (await daemon.rest('POST', '/files', { query: { path, ...query }, headers, body })).status;
+    const statuses = [
+      await send({ append: 'true' }, 'one'),
+      await send({ append: 'true' }, 'two'),
+      await send({ offset: '1', mode: '0750' }, 'N'),
+    ];
+    assert.deepEqual([statuses, String(await daemon.download(path))], [[200, 200, 200], 'oNetwo']);
+    assert.equal((await daemon.stat(path)).mode, 0o750);
+    const ranged = { ...headers, 'content-range': 'bytes 0-1/2' };
+    const { status } = await daemon.rest('POST', '/files', { query: { path }, headers: ranged, body: 'xx' });
+    assert.equal(status, 400);
+  }),
+  'an upload keeps its conditions': extension(async (daemon) => {
+    const path = daemon.at('file');
+    const send = async (condition: Record<string, string>, body: string) => {
+      const headers = { 'content-type': 'application/octet-stream', ...condition };
+      return (await daemon.rest('POST', '/files', { query: { path }, headers, body })).status;
+    };
+    assert.deepEqual(
+      [await send({ 'if-none-match': '*' }, 'a'), await send({ 'if-none-match': '*' }, 'b')],
+      [200, 412],
+    );
+    const { etag } = (await daemon.rest('GET', '/files', { query: { path } })).headers;
+    const condition = { 'if-match': String(etag) };
+    assert.deepEqual([await send(condition, 'cc'), await send(condition, 'd')], [200, 412]);
+    assert.equal(String(await daemon.download(path)), 'cc');
+  }),
   'GET /health?verbose and GET /ports': extension(async (daemon) => {
     jsonOf(await daemon.rest('GET', '/health', { query: { verbose: '' } }), 200);
     assert(Array.isArray(jsonOf(await daemon.rest('GET', '/ports'), 200).ports));

@@ -2,6 +2,7 @@ import { strict as assert } from 'node:assert';
 import { Code } from '@connectrpc/connect';
 import { given, section } from './cases.ts';
 import { as, type Daemon, refused, refusedRest } from './daemon.ts';
+import { sh } from './running.ts';
 
 const withUser = given('another user');
 
@@ -62,6 +63,27 @@ export const PATHS = section('3', 'Paths', {
       assert.deepEqual([after.owner, after.mode], [before.owner, before.mode]);
     },
   ),
+  'names that are not UTF-8 are told reversibly': async (daemon) => {
+    const made = await daemon.start({
+      process: sh(`mkdir -p '${daemon.directory}' && : >'${daemon.directory}/'$(printf 'caf\\351')`),
+    });
+    await made.ended;
+    const path = `${daemon.directory}/caf\uefe9`;
+    const { entries } = await daemon.filesystem.listDir({ path: daemon.directory });
+    assert.deepEqual(
+      entries.map((entry) => entry.path),
+      [path],
+    );
+    await daemon.upload(path, 'content');
+    assert.equal(String(await daemon.download(path)), 'content');
+    await daemon.filesystem.remove({ path });
+    assert.deepEqual(await daemon.names(), []);
+  },
+  'a path of more than 4,095 bytes is refused': async (daemon) => {
+    const path = `/${'x'.repeat(4095)}`;
+    await refused(daemon.stat(path), Code.InvalidArgument);
+    refusedRest(await daemon.rest('GET', '/files', { query: { path } }), 400);
+  },
   'a path with a NUL byte is refused': async (daemon) => {
     await refused(daemon.stat('/tmp/\0'), Code.InvalidArgument);
     refusedRest(await daemon.rest('GET', '/files', { query: { path: '/tmp/\0' } }), 400);

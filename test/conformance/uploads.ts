@@ -129,6 +129,8 @@ export const UPLOADS = section('5.2', 'Uploads', {
     const note: Part = ['name="note"', 'x'];
     const stored = jsonOf<Stored[]>(await form(daemon, [other, file(daemon.at('file'), 'x'), note]), 200);
     assert.deepEqual([stored.length, await daemon.names()], [1, ['file']]);
+    refusedRest(await form(daemon, [other, note]), 400, /other.*note/);
+    refusedRest(await form(daemon, []), 400);
   },
   'a form: a part without a file name needs a path': async (daemon) => {
     const part: Part = ['name="file"', 'content'];

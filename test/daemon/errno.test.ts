@@ -92,9 +92,14 @@ describe('RPCs and /files report the same kernel error in the same words', () =>
     for (const way of [to.stat, to.list, to.watch, to.makeDir, to.remove])
       expect(await way()).toEqual(['InvalidArgument', text]);
     expect(await to.moveFrom()).toEqual(['InvalidArgument', text]);
-    for (const way of [to.download, to.upload, to.composeFrom]) expect(await way()).toEqual([400, text]);
+    for (const way of [to.download, to.upload]) expect(await way()).toEqual([400, text]);
+    expect(await to.composeFrom()).toEqual([400, text.replace('path', 'source_paths[0]')]);
     writeFileSync(join(directory, 'source'), 'x');
-    expect(await to.composeTo(join(directory, 'source'))).toEqual([400, text]);
+    expect(await to.composeTo(join(directory, 'source'))).toEqual([400, text.replace('path', 'destination')]);
+  });
+
+  test('EIO: a file of the kernel that has nothing at its start', async () => {
+    expect(await ways('/proc/self/mem').download()).toEqual([412, "EIO at path: '/proc/self/mem'"]);
   });
 
   test('EROFS: a read-only file system', async () => {

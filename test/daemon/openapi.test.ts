@@ -189,7 +189,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'test/attack/downloads.test.ts': ['downloadFile 429', 'describeFile 429'],
   'test/attack/uploads.test.ts': ['uploadFiles 413'],
   'test/daemon/files-full-disk.test.ts': ['uploadFiles 507', 'composeFiles 507'],
-  'test/daemon/files-upload.test.ts': ['uploadFiles 412'],
+  'test/daemon/files-changes.test.ts': ['uploadFiles 412'],
   'test/daemon/errno.test.ts': ['composeFiles 412', 'init 412'],
   'test/daemon/fsfreeze.test.ts': [
     ...['uploadFiles 503', 'composeFiles 503', 'freeze 503', 'collapse 503', 'freezeFilesystem 503'],

@@ -252,7 +252,7 @@ export const OPERATIONS: readonly Operation[] = [
   {
     name: 'reserveSpace',
     call: (native, directory) =>
-      opened(`${directory}/file`, O_RDWR, (file) => native.reserveSpace(file, 100_000)),
+      opened(`${directory}/file`, O_RDWR, (file) => native.reserveSpace(file, 0, 100_000)),
   },
   {
     name: 'attributes',

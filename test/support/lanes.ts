@@ -7,3 +7,6 @@ export const testLanes = new Lanes({ limitMs: 10_000, threads: 4 });
 
 /** An open file on a file system that answers. */
 export const quickFile = (descriptor: number): OpenFile => new OpenFile(descriptor, testLanes, QUICK);
+
+/** The signal of a call that is not aborted. */
+export const NEVER = new AbortController().signal;

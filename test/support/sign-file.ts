@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 /** The signed members, in this order. */
 interface Signed {
   readonly path: string;
-  readonly operation: 'read' | 'write';
+  readonly operation: 'read' | 'write' | 'read-archive' | 'write-archive';
   readonly username: string;
   readonly token: string;
   readonly expiration?: string | undefined;

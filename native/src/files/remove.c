@@ -15,9 +15,10 @@
 
 // Maximum depth of open directories; deeper ones are first moved to the top. Bounds descriptors and stack.
 #define DEEPEST 256
-// Attempts in a row without progress to remove a directory that another process keeps filling, or whose entries
-// readdir(3) does not list.
+// Attempts in a row without progress on a directory that is being filled, or whose entries readdir(3) does not list.
 #define IDLE_ROUNDS 100
+// Entries removed by one job: the caller decides whether to go on.
+#define MOST 1000
 
 typedef struct {
   job head;
@@ -67,6 +68,7 @@ static bool remove_directory(removal* r, int parent, const char* name, int depth
 // A missing entry is success. Returns false with errno set.
 static bool remove_at(removal* r, int directory, const char* name, int depth) {
   for (int idle = 0; idle < IDLE_ROUNDS; idle++) {
+    if (r->done >= MOST) return errno = ECANCELED, false;
     uint64_t before = r->done;
     bool gone = unlinkat(directory, name, 0) == 0 || errno == ENOENT;
     if (!gone && errno != EISDIR) return false;
@@ -89,12 +91,13 @@ static void run(job* j) {
   bool gone = errno == ENOENT || (!errno && at.missing[0]);
   // A directory without a name, like the root.
   if (!errno && strcmp(at.name, ".") == 0) errno = EBUSY;
-  if (!gone && (errno || !remove_at(r, at.directory, at.name, 0))) job_fail(j, "unlink");
+  j->result = gone || (!errno && remove_at(r, at.directory, at.name, 0));
+  if (!j->result && r->done < MOST) job_fail(j, "unlink");
   walk_end(&at);
 }
 
 EXPORTED(removeTree) {
-  removal plan = {.head.run = run};
+  removal plan = {.head = {.run = run, .value = job_result}};
   if (!arg_parse(env, info, "p", "unlink", plan.path)) return NULL;
   return job_in_pool(env, "removeTree", &plan.head, sizeof plan);
 }

@@ -99,11 +99,11 @@ static void copy(job* j) {
   }
 }
 
-static bool reserve_space(int file, int64_t length) {
+static bool reserve_space(int file, int64_t offset, int64_t length) {
   // No hole: nothing to reserve. Skipping fallocate also avoids an inotify event.
-  if (length == 0 || lseek(file, 0, SEEK_HOLE) >= length) return true;
+  if (length == 0 || lseek(file, offset, SEEK_HOLE) >= offset + length) return true;
   int result;
-  do result = fallocate(file, FALLOC_FL_KEEP_SIZE, 0, length);
+  do result = fallocate(file, FALLOC_FL_KEEP_SIZE, offset, length);
   while (result < 0 && errno == EINTR);
   if (result == 0 || errno == EOPNOTSUPP || errno == ENOSYS) return true;
   int error = errno;
@@ -116,7 +116,7 @@ static bool reserve_space(int file, int64_t length) {
 
 static void reserve(job* j) {
   const transfer* t = (transfer*)j;
-  if (!reserve_space(t->target, t->length)) job_fail(j, "fallocate");
+  if (!reserve_space(t->target, t->offset, t->length)) job_fail(j, "fallocate");
 }
 
 EXPORTED(copyRange) {
@@ -127,7 +127,7 @@ EXPORTED(copyRange) {
 
 EXPORTED(reserveSpace) {
   transfer plan = {.head.run = reserve};
-  if (!arg_parse(env, info, "dl", &plan.target, &plan.length)) return NULL;
+  if (!arg_parse(env, info, "dll", &plan.target, &plan.offset, &plan.length)) return NULL;
   return job_in_pool(env, "reserveSpace", &plan.head, sizeof plan);
 }
 
@@ -151,14 +151,11 @@ static bool has_attributes(const storing* s, int file) {
   return found.length > 0 || (error && error != ENOTSUP);
 }
 
-static bool write_content(const storing* s, int file) {
-  return pwrite(file, s->content, s->length, 0) == (ssize_t)s->length;
-}
-
 static bool create(const storing* s, const place* at) {
   int file = openat(at->directory, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
   if (file < 0) return false;
-  bool done = write_content(s, file) && !publish_file(file, at->directory, at->name, s->uid, s->gid);
+  bool done = pwrite(file, s->content, s->length, 0) == (ssize_t)s->length &&
+              !publish_file(file, at->directory, at->name, s->uid, s->gid);
   close(file);
   return done;
 }
@@ -190,10 +187,10 @@ static bool overwrite(const storing* s, int file) {
   int64_t length = (int64_t)s->length;
   if (fstat(file, &before) < 0 || !is_ordinary(file) || has_attributes(s, file)) return false;
   name_inode(&before, inode);
-  if (strcmp(inode, s->inode) != 0 || !reserve_space(file, length)) return false;
+  if (strcmp(inode, s->inode) != 0 || !reserve_space(file, 0, length)) return false;
   status = before;
-  bool done = give(file, s->uid, s->gid, &status) && write_content(s, file) && fstat(file, &status) == 0 &&
-              ((status.st_size <= length && length > 0) || ftruncate(file, length) == 0);
+  bool done = give(file, s->uid, s->gid, &status) && pwrite(file, s->content, s->length, 0) == length &&
+              fstat(file, &status) == 0 && ((status.st_size <= length && length > 0) || ftruncate(file, length) == 0);
   if (done || fstat(file, &status) < 0) return done;
   (void)!fchown(file, before.st_uid, before.st_gid);
   // Frees the space that was reserved beyond its end.

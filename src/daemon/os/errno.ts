@@ -4,8 +4,8 @@ type Meaning = readonly [kind: ErrorKind, text: string];
 
 /**
  * The client's error for a system call that failed at a path, the same for RPCs and `/files`; the path is appended to
- * the text. Source: the ERRORS sections of open(2), stat(2), mkdir(2), rename(2), write(2). All others are internal
- * errors, named by their codes.
+ * the text. Source: the ERRORS sections of open(2), stat(2), mkdir(2), rename(2), write(2). Others are named by their
+ * codes: a file of the kernel, or a FUSE server of the guest, may answer with any.
  */
 const MEANINGS: Readonly<Record<string, Meaning>> = {
   ENOENT: ['not_found', 'path not found'],
@@ -15,6 +15,7 @@ const MEANINGS: Readonly<Record<string, Meaning>> = {
   ENOTEMPTY: ['already_exists', 'directory is not empty'],
   EISDIR: ['invalid_argument', 'path is a directory'],
   EINVAL: ['invalid_argument', 'operation is not possible on path'],
+  ESPIPE: ['invalid_argument', 'a pipe or device has no offset'],
   ENAMETOOLONG: ['invalid_argument', 'path is too long'],
   EFBIG: ['invalid_argument', 'file is too large for its file system'],
   ELOOP: ['failed_precondition', 'too many levels of symbolic links in path'],
@@ -53,9 +54,16 @@ export class MissingParent extends Error {
  */
 export function explain(error: unknown, path: string, purpose: 'find' | 'make' = 'find'): unknown {
   if (!isSystemError(error)) return error;
-  const [kind, text] = (purpose === 'make' && MEANINGS_FOR_CREATION[error.code]) ||
-    MEANINGS[error.code] || ['internal', `${error.code} at path`];
+  const [kind, text] =
+    (purpose === 'make' && MEANINGS_FOR_CREATION[error.code]) ||
+    MEANINGS[error.code] ||
+    otherMeaning(error.code);
   return new EnvdError(kind, `${text}: '${path}'`, { cause: error });
+}
+
+function otherMeaning(code: string): Meaning {
+  const isOurFault = code === 'EBADF' || code === 'EFAULT';
+  return [isOurFault ? 'internal' : 'failed_precondition', `${code} at path`];
 }
 
 /** Runs `operation` and translates its system errors as `explain` does. */

@@ -5,6 +5,7 @@ import { DEFAULT_PATH } from '../../base/settings.ts';
 import { readRawEntry } from './entries.ts';
 import { explain } from './errno.ts';
 import { type Lanes, NoAnswer } from './lanes.ts';
+import { decodeName } from './names.ts';
 import { native } from './native.ts';
 import { MAX_PATH_BYTES } from './paths.ts';
 import { Place } from './place.ts';
@@ -91,7 +92,7 @@ async function inspect(file: string, user: User, lanes: Lanes): Promise<'executa
 }
 
 async function statusOf(file: string, lanes: Lanes): Promise<Status | null> {
-  const entry = await readRawEntry(Buffer.from(file), NO_ATTRIBUTES, lanes);
+  const entry = await readRawEntry(decodeName(file), NO_ATTRIBUTES, lanes);
   if (kind(entry.mode) !== fsConstants.S_IFLNK) return entry;
   using place = await Place.open(file, true, lanes);
   return await place.status();

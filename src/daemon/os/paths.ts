@@ -1,5 +1,6 @@
 import { resolve } from 'node:path';
 import { EnvdError } from '../../base/errors.ts';
+import { canonicalName, decodeName } from './names.ts';
 import type { User } from './users.ts';
 
 /** The longest path that system calls take, in bytes. Source: PATH_MAX, which counts the NUL, in linux/limits.h. */
@@ -7,7 +8,7 @@ export const MAX_PATH_BYTES = 4095;
 
 /** Throws `invalid_argument` for a path that no system call takes. `what`: what the path is, for the error. */
 export function requirePathLength(path: string, what = 'path'): void {
-  if (path.length <= MAX_PATH_BYTES && Buffer.byteLength(path) <= MAX_PATH_BYTES) return;
+  if (path.length <= MAX_PATH_BYTES && decodeName(path).length <= MAX_PATH_BYTES) return;
   throw new EnvdError('invalid_argument', `${what} is longer than ${MAX_PATH_BYTES} bytes`);
 }
 
@@ -19,7 +20,7 @@ export function requirePathLength(path: string, what = 'path'): void {
 export function resolvePath(path: string, user: User, defaultWorkdir: string | null): string {
   requirePathLength(path);
   if (path.includes('\0')) throw new EnvdError('invalid_argument', 'path contains a NUL byte');
-  return resolve('/', user.home, expandHome(path || (defaultWorkdir ?? ''), user));
+  return canonicalName(resolve('/', user.home, expandHome(path || (defaultWorkdir ?? ''), user)));
 }
 
 function expandHome(path: string, user: User): string {

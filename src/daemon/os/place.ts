@@ -6,6 +6,7 @@ import { MissingParent } from './errno.ts';
 import { both, type Lane, laneOf, locking, openedLane } from './lane.ts';
 import type { Lanes, RunOptions } from './lanes.ts';
 import { untilReleased } from './leases.ts';
+import { decodeName, encodeName } from './names.ts';
 import { type NativePlace, native } from './native.ts';
 import { OpenFile } from './open-file.ts';
 import { O_PATH, O_TMPFILE } from './open-flags.ts';
@@ -52,7 +53,7 @@ export class Place implements Disposable {
 
   /** The path that was resolved, for errors. */
   get requested(): string {
-    return this.#path.toString();
+    return typeof this.#path === 'string' ? this.#path : encodeName(this.#path);
   }
 
   /** Descriptor of the directory, opened with O_PATH. */
@@ -87,8 +88,8 @@ export class Place implements Disposable {
   }
 
   /** The directory's current path. */
-  async directoryPath(): Promise<string> {
-    return readlink(`/proc/self/fd/${this.directory}`);
+  async directoryPath(): Promise<BytePath> {
+    return bytePath(await readlink(`/proc/self/fd/${this.directory}`, 'buffer'));
   }
 
   /** Status of the entry; null when it does not exist. */
@@ -266,7 +267,7 @@ const DOT = Buffer.from('.');
 const WRITING = constants.O_WRONLY | constants.O_RDWR;
 
 async function find(path: string | Buffer, follow: boolean, lanes: Lanes): Promise<[NativePlace, Lane]> {
-  const bytes = typeof path === 'string' ? Buffer.from(path) : path;
+  const bytes = typeof path === 'string' ? decodeName(path) : path;
   const { value, lane } = await lanes.find(() => native.openPlace(bytes, follow), {
     base: laneOf(bytePath(bytes)),
     discard: (late) => closeSync(late.directory),

@@ -2,6 +2,7 @@ import { getSystemErrorMap } from 'node:util';
 import { EnvdError, type ErrorKind, isSystemError } from '../../base/errors.ts';
 import { exhaustionBy } from './errno.ts';
 import { lineHint } from './executable.ts';
+import { decodeName } from './names.ts';
 import { native } from './native.ts';
 import type { User } from './users.ts';
 
@@ -169,8 +170,10 @@ function encode(launch: Launch, { terminal, stdin }: { terminal: number; stdin: 
   const options = [terminal, Number(stdin), NICE, IO_PRIORITY, OOM_SCORE_ADJUSTMENT, limitMs];
   const counts = [args.length, variables.length];
   const numbers = new Uint32Array([user.uid, user.gid, ...options, ...counts, ...user.groups]);
-  const strings = [cgroup ?? '', file, cwd, ...args, ...variables, ''].join('\0');
-  return [Buffer.from(numbers.buffer), Buffer.from(strings)];
+  // Paths are names, arguments and variables are texts.
+  const paths = [cgroup ?? '', file, cwd, ''].join('\0');
+  const texts = [...args, ...variables, ''].join('\0');
+  return [Buffer.from(numbers.buffer), Buffer.concat([decodeName(paths), Buffer.from(texts)])];
 }
 
 /** Translates the failure of a step of `native.spawn` to an error about the request. */

@@ -1,15 +1,19 @@
 import {
   choice,
   flag,
+  invalid,
   nonEmptyList,
   object,
   parameter,
   positive,
   presence,
   requiredText,
+  type Shape,
   sent,
   text,
+  wholeNumber,
 } from '../../base/shape.ts';
+import { requirePathLength } from '../os/paths.ts';
 import { FREEZE_MODES } from '../services/freeze/freezer.ts';
 
 /** Queries and bodies: read by the routes, described in proto/envd.openapi.yaml. */
@@ -31,12 +35,42 @@ export const CALLER_QUERY = object(FILE);
 const FORMATS = ['tar', 'tar.gz'] as const;
 export type ArchiveFormat = (typeof FORMATS)[number];
 
+/** Whether an archive is asked for, in any format: known before the caller, and the other parameters, are checked. */
+export const ARCHIVE_QUERY = object({ format: presence });
+
 export const DOWNLOAD_QUERY = object({ ...FILE, format: choice(FORMATS, null) });
-export const UPLOAD_QUERY = object({ ...FILE, durable: flag });
+
+/** Permission bits as chmod(1) takes them, without set-id bits; null when absent or empty. */
+const permissionBits: Shape<number | null> = {
+  schema: { type: 'string', pattern: '^0?[0-7]{3}$' },
+  read(value, name) {
+    const written = parameter.read(value, name) || null;
+    if (written !== null && !/^0?[0-7]{3}$/.test(written))
+      throw invalid(name, `an octal number from 0000 to 0777, not '${written}'`);
+    return written === null ? null : Number.parseInt(written, 8);
+  },
+};
+
+export const UPLOAD_QUERY = object({
+  ...FILE,
+  durable: flag,
+  append: flag,
+  offset: wholeNumber,
+  mode: permissionBits,
+});
+
+const requiredPath: Shape<string> = {
+  ...requiredText,
+  read(value, name) {
+    const path = requiredText.read(value, name);
+    requirePathLength(path, name);
+    return path;
+  },
+};
 
 export const COMPOSE_REQUEST = object({
-  source_paths: nonEmptyList(requiredText),
-  destination: requiredText,
+  source_paths: nonEmptyList(requiredPath),
+  destination: requiredPath,
   username: text,
 });
 

@@ -57,12 +57,14 @@ export function filesystemService({ guest, entries, gate, userOf }: FilesystemDe
     async move({ source, destination }, context: UnaryCall) {
       const user = userOf(context);
       const from = resolveFor(context, source);
-      const entry = await gate.run(() => move(from, resolve(destination, user), user, entries));
+      const entry = await gate.run(() =>
+        move(from, resolve(destination, user), user, entries, context.signal),
+      );
       return { entry: entryToMessage(entry) };
     },
     async remove({ path }, context: UnaryCall) {
       const target = resolveFor(context, path);
-      await gate.run(() => remove(target, entries.lanes));
+      await gate.run(() => remove(target, entries.lanes, context.signal));
       return {};
     },
   } satisfies Partial<ServiceImpl<typeof Filesystem>>;

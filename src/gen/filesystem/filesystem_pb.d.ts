@@ -562,7 +562,9 @@ export enum EventType {
 export declare const EventTypeSchema: GenEnum<EventType>;
 
 /**
- * Filesystem looks at, changes and watches the guest's files as one of its users.
+ * Filesystem looks at, changes and watches the guest's files as one of its users. A byte of a name that is not part of
+ * valid UTF-8 is the character U+EF00 + byte, in requests and answers, and so is each byte of a character from U+EF80 to
+ * U+EFFF. A path has at most 4095 bytes.
  *
  * @generated from service filesystem.Filesystem
  */

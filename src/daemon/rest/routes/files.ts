@@ -5,14 +5,15 @@ import { EnvdError } from '../../../base/errors.ts';
 import type { FileQuery, FileServices } from '../../services/files/services.ts';
 import { LINGER } from '../auth.ts';
 import { JsonBodies } from '../json-bodies.ts';
-import { CALLER_QUERY, COMPOSE_REQUEST, DOWNLOAD_QUERY, UPLOAD_QUERY } from '../queries.ts';
+import { ARCHIVE_QUERY, CALLER_QUERY, COMPOSE_REQUEST, DOWNLOAD_QUERY, UPLOAD_QUERY } from '../queries.ts';
 import { endUnlessComplete, ignoreContentType } from '../requests.ts';
-import { sendArchive } from './files/archive-response.ts';
+import { breakOff, sendArchive } from './files/archive-response.ts';
 import { isArchive, receiveArchive } from './files/archive-upload.ts';
 import { announcedDigests } from './files/digests.ts';
 import type { DownloadLimits } from './files/download-limits.ts';
 import { sendDownload } from './files/download-response.ts';
 import { MULTIPART_OPTIONS } from './files/multipart.ts';
+import { changeOf } from './files/upload-change.ts';
 import { isUpload, metadataOf, unsupportedType, uploadSource } from './files/upload-parts.ts';
 
 const COMPOSE_LIMITS = { bytes: 1024 * 1024, large: null, containers: 16 };
@@ -39,11 +40,14 @@ function downloadRoute(app: FastifyInstance, files: FileServices, limits: Downlo
     url: '/files',
     handler: async (request, reply) => {
       const caller = callerOf(request);
-      const path = files.resolve(files.admit(caller, 'read'), caller.path);
+      const operation = ARCHIVE_QUERY.read(request.query, '').format ? 'read-archive' : 'read';
+      const path = files.resolve(files.admit(caller, operation), caller.path);
       request.call.subject = { path };
       const { format } = DOWNLOAD_QUERY.read(request.query, '');
-      if (format !== null)
-        return sendArchive(request, reply, { format, path: caller.path, chunks: files.pack(path) });
+      if (format !== null) {
+        const chunks = files.pack(path, (reason) => breakOff(reply, reason));
+        return sendArchive(request, reply, { format, path: caller.path, chunks });
+      }
       return sendDownload(request, reply, await files.download(path), limits);
     },
   });
@@ -54,9 +58,10 @@ function uploadRoute(app: FastifyInstance, files: FileServices): void {
   const admit = (request: FastifyRequest, reply: FastifyReply) => {
     try {
       const caller = callerOf(request);
-      const user = files.admit(caller, 'write');
-      const { durable } = UPLOAD_QUERY.read(request.query, '');
-      return { path: caller.path, user, durable };
+      const user = files.admit(caller, isArchive(request) ? 'write-archive' : 'write');
+      const query = UPLOAD_QUERY.read(request.query, '');
+      const change = changeOf(request.headers, query);
+      return { path: caller.path, user, durable: query.durable, change };
     } catch (error) {
       endUnlessComplete(request.raw, reply.raw, LINGER);
       throw error;
@@ -72,17 +77,20 @@ function uploadRoute(app: FastifyInstance, files: FileServices): void {
       throw unsupportedType(request);
     },
     handler: async (request, reply) => {
-      const { durable, path, user } = admit(request, reply);
+      const { durable, change, path, user } = admit(request, reply);
       const target = files.resolve(user, path);
       // Otherwise each part of a form names its own.
       if (path !== '') request.call.subject = { path: target };
       const signal = request.call.transfer(UPLOAD_BYTES);
       request.call.askForBody();
       if (isArchive(request))
-        return await receiveArchive(reply, path, (source) => files.unpack(target, user, source, signal));
+        return await receiveArchive(reply, path, change, (source) =>
+          files.unpack(target, user, source, signal),
+        );
       const options = {
         metadata: metadataOf(request.raw),
         durable,
+        change,
         verified: announcedDigests(request.headers).length > 0,
         signal,
       };
@@ -96,7 +104,7 @@ function composeRoute(app: FastifyInstance, files: FileServices): void {
   app.post('/files/compose', { onRequest: ignoreContentType }, async (request) => {
     const body = await bodies.read(request.call);
     const { source_paths: sourcePaths, destination, username } = COMPOSE_REQUEST.read(body, '');
-    return files.compose(username ?? '', { sourcePaths, destination });
+    return files.compose(username ?? '', { sourcePaths, destination }, request.call.signal);
   });
 }
 

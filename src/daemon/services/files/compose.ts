@@ -26,21 +26,27 @@ interface Source {
 /**
  * Concatenates the sources into the destination, which appears atomically, then deletes them. Throws `invalid_argument`
  * for a source that is the destination or not a regular file; `not_found` for a
- * missing source; `aborted` for one that was replaced meanwhile; `no_space`.
+ * missing source; `aborted` for one that was replaced meanwhile; `no_space`. When `signal` aborts, nothing more is done: the
+ * destination and the sources stay as they were or, if the destination has its name already, the sources that are left.
  */
 export async function compose(
   request: ComposeRequest,
   user: User,
   defaultWorkdir: string | null,
   lanes: Lanes,
+  signal: AbortSignal,
 ): Promise<UploadedFile> {
   const path = resolvePath(request.destination, user, defaultWorkdir);
   const sources: Source[] = [];
   for (const source of request.sourcePaths) {
+    signal.throwIfAborted();
     sources.push(await describeSource(resolvePath(source, user, defaultWorkdir), lanes));
   }
-  await writeDestination(path, sources, user, lanes);
-  for (const source of sources) await removeSource(source, lanes);
+  await writeDestination(path, sources, user, lanes, signal);
+  for (const source of sources) {
+    signal.throwIfAborted();
+    await removeSource(source, lanes);
+  }
   return { path, name: basename(path), type: 'file' };
 }
 
@@ -64,13 +70,18 @@ async function writeDestination(
   sources: readonly Source[],
   user: User,
   lanes: Lanes,
+  signal: AbortSignal,
 ): Promise<void> {
   const length = sources.reduce((sum, { status }) => sum + status.size, 0);
   try {
     using place = await Place.open(path, true, lanes);
     const previous = await checkDestination(place, path, sources);
     await using staged = (await StagedFile.open(place)) ?? (await StagedFile.openNamed(place, user));
-    for (const source of sources) await append(staged, source, lanes);
+    for (const source of sources) {
+      signal.throwIfAborted();
+      await append(staged, source, lanes);
+    }
+    signal.throwIfAborted();
     await replaceFile(staged, place, previous, user);
   } catch (error) {
     throw isOutOfSpace(error) ? await noSpace(length, path, error, lanes) : explain(error, path, 'make');

@@ -38,22 +38,26 @@ export async function copyTree(
   target: TreeTarget,
   shown: string,
   lanes: Lanes,
+  signal: AbortSignal,
 ): Promise<void> {
-  await new TreeCopy(target.lane, lanes).copy(source, target.path, shown);
+  await new TreeCopy(target.lane, lanes, signal).copy(source, target.path, shown);
 }
 
 class TreeCopy {
   readonly #targetLane: Lane;
   readonly #lanes: Lanes;
+  readonly #signal: AbortSignal;
   /** Target paths of files with several hard links, by device and inode. */
   readonly #copied = new Map<string, BytePath>();
 
-  constructor(targetLane: Lane, lanes: Lanes) {
+  constructor(targetLane: Lane, lanes: Lanes, signal: AbortSignal) {
     this.#targetLane = targetLane;
     this.#lanes = lanes;
+    this.#signal = signal;
   }
 
   async copy(source: TreeSource, target: BytePath, shown: string): Promise<void> {
+    this.#signal.throwIfAborted();
     await using entry = await this.#enter(source);
     const status = await entry.exactStat();
     const key = `${status.dev}:${status.ino}`;

@@ -5,22 +5,16 @@ import type { Readable } from 'node:stream';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { explain } from '../../os/errno.ts';
 import type { Lanes } from '../../os/lanes.ts';
+import { decodeName } from '../../os/names.ts';
 import { native } from '../../os/native.ts';
 import type { OpenFile } from '../../os/open-file.ts';
 import { Place } from '../../os/place.ts';
 import { type ByteRange, ContentStream, readChunk } from './content-stream.ts';
 import { type DigestAlgorithm, digestOf } from './digest.ts';
+import { type FileVersion, tagOf, versionOf } from './file-change.ts';
 
 /** Up to this size, in bytes, a file is read completely and closed before the response begins. */
 const SMALL_BYTES = 128 * 1024;
-
-/** Identifies the content of a file. */
-interface Status {
-  readonly size: number;
-  readonly inode: bigint;
-  /** Nanoseconds since the epoch. */
-  readonly modifiedNs: bigint;
-}
 
 /** Bytes of an open file from `start` up to, excluding, `end`. */
 export interface FileRange {
@@ -41,7 +35,7 @@ export class Download implements AsyncDisposable {
   readonly tag: string | null;
   readonly #content: Buffer | OpenFile;
 
-  constructor(path: string, status: Status, content: Buffer | OpenFile) {
+  constructor(path: string, status: FileVersion, content: Buffer | OpenFile) {
     this.path = path;
     this.name = basename(path);
     this.#content = content;
@@ -89,13 +83,9 @@ export class Download implements AsyncDisposable {
   }
 }
 
-function tagOf({ modifiedNs, size, inode }: Status): string {
-  return [modifiedNs, size, inode].map((number) => number.toString(36)).join('-');
-}
-
 /** The file at an absolute path if it is small and in the page cache, else null. Throws open(2)'s errors. */
 export function readCached(path: string): Download | null {
-  const small = native.readSmallFile(path, SMALL_BYTES);
+  const small = native.readSmallFile(decodeName(path), SMALL_BYTES);
   return small && new Download(path, { ...small, size: small.content.length }, small.content);
 }
 
@@ -126,9 +116,9 @@ function missing(path: string, cause?: unknown): EnvdError {
 async function openFile(path: string, place: Place): Promise<Download> {
   const file = await place.openFile(constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
   try {
-    const { mode, size, ino, mtimeNs } = await file.exactStat();
-    assertRegular(path, Number(mode));
-    const status = { size: Number(size), inode: ino, modifiedNs: mtimeNs };
+    const found = await file.exactStat();
+    assertRegular(path, Number(found.mode));
+    const status = versionOf(found);
     const content = status.size > SMALL_BYTES ? null : await readSmall(file, status.size);
     if (content) await file.close();
     return new Download(path, status, content ?? file);

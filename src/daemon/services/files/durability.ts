@@ -1,5 +1,6 @@
 import { constants } from 'node:fs';
 import { dirname } from 'node:path';
+import { type BytePath, displayPath, pathBuffer } from '../../os/byte-path.ts';
 import { about } from '../../os/errno.ts';
 import type { Lanes } from '../../os/lanes.ts';
 import { Place } from '../../os/place.ts';
@@ -8,18 +9,18 @@ import { Place } from '../../os/place.ts';
  * Calls fsync(2) on these directories and all their parents, which may be new too. A clean directory costs
  * microseconds.
  */
-export async function syncDirectories(paths: Iterable<string>, lanes: Lanes): Promise<void> {
-  const synced = new Set<string>();
+export async function syncDirectories(paths: Iterable<BytePath>, lanes: Lanes): Promise<void> {
+  const synced = new Set<BytePath>();
   for (const path of paths) {
     for (let directory = path; !synced.has(directory); directory = dirname(directory)) {
       synced.add(directory);
-      await about(directory, () => syncDirectory(directory, lanes));
+      await about(displayPath(directory), () => syncDirectory(directory, lanes));
     }
   }
 }
 
-async function syncDirectory(path: string, lanes: Lanes): Promise<void> {
-  using place = await Place.open(path, false, lanes);
+async function syncDirectory(path: BytePath, lanes: Lanes): Promise<void> {
+  using place = await Place.open(pathBuffer(path), false, lanes);
   await using directory = await place.openFile(constants.O_RDONLY | constants.O_DIRECTORY);
   await directory.sync();
 }

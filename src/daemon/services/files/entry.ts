@@ -3,6 +3,7 @@ import { constants } from 'node:fs';
 import { basename } from 'node:path';
 import { type Attribute, type RawEntry, readRawEntry } from '../../os/entries.ts';
 import type { Lanes } from '../../os/lanes.ts';
+import { encodeName } from '../../os/names.ts';
 import type { Names, UserDatabase } from '../../os/users.ts';
 import { permissionString } from './permissions.ts';
 
@@ -54,7 +55,7 @@ export async function readEntry(
   return describe(raw, basename(path) || '/', path, { names: users.names(), metadataPrefix });
 }
 
-/** Converts a raw entry. Bytes that are not valid UTF-8 become U+FFFD. */
+/** Converts a raw entry. */
 export function describe(
   raw: RawEntry,
   name: string,
@@ -71,7 +72,8 @@ export function describe(
     owner: names.userName(raw.uid),
     group: names.groupName(raw.gid),
     modifiedNs: raw.modifiedNs,
-    symlinkTarget: kind(raw.mode) === constants.S_IFLNK ? (raw.resolved?.toString() ?? path) : null,
+    symlinkTarget:
+      kind(raw.mode) === constants.S_IFLNK ? (raw.resolved ? encodeName(raw.resolved) : path) : null,
     metadata: raw.attributes.length === 0 ? NO_METADATA : metadataOf(raw.attributes, metadataPrefix),
   };
 }

@@ -132,8 +132,8 @@ class MemoryContent implements Content, AsyncDisposable {
     this.#batches.push(Buffer.concat(batch));
   }
 
-  async copyTo(target: OpenFile): Promise<void> {
-    await writeFully(target, this.#batches, 0, AbortSignal.any([]));
+  async copyTo(target: OpenFile, offset: number): Promise<void> {
+    await writeFully(target, this.#batches, offset, AbortSignal.any([]));
   }
 
   /** Releases the memory that was reserved and not used. */

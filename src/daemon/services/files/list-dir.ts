@@ -4,6 +4,7 @@ import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { type BytePath, bytePath, joinBytes } from '../../os/byte-path.ts';
 import { DirectoryListing, type RawEntry } from '../../os/entries.ts';
 import { explain } from '../../os/errno.ts';
+import { encodeName } from '../../os/names.ts';
 import { Place } from '../../os/place.ts';
 import { describe, type Entry, type EntrySource } from './entry.ts';
 
@@ -38,7 +39,7 @@ export async function* listDir(path: string, depth: number, source: EntrySource)
       levels.pop();
       continue;
     }
-    const name = raw.name.toString();
+    const name = encodeName(raw.name);
     batch.push(describe(raw, name, `${level.shown}/${name}`, described));
     if (levels.length < depth && isDirectory(raw)) {
       const below = await openBelow(level, raw.name, source, owned);
@@ -101,7 +102,7 @@ async function openBelow(
   owned: DisposableStack,
 ): Promise<Level | null> {
   const path = joinBytes(above, bytePath(name));
-  const shown = `${shownAbove}/${name}`;
+  const shown = `${shownAbove}/${encodeName(name)}`;
   try {
     return { top, path, shown, entries: (await top.below(path))[Symbol.iterator]() };
   } catch (error) {

@@ -2,11 +2,12 @@ import { mkdtemp, rmdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import process from 'node:process';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
-import { bytePath, displayPath } from '../../os/byte-path.ts';
+import { bytePath, joinBytes } from '../../os/byte-path.ts';
 import { about, explain } from '../../os/errno.ts';
 import type { Lanes } from '../../os/lanes.ts';
 import { native } from '../../os/native.ts';
 import { Place } from '../../os/place.ts';
+import { removeTree } from '../../os/remove-tree.ts';
 import type { User } from '../../os/users.ts';
 import { copyTree } from './copy-tree.ts';
 import type { Entry, EntrySource } from './entry.ts';
@@ -15,13 +16,15 @@ import { stat } from './stat.ts';
 /**
  * Renames `source`, not following a symbolic link, to `destination`, whose missing parents are created. A file or an
  * empty directory at the destination is replaced as by rename(2). Across file systems it is copied with all attributes
- * next to the destination, renamed, then removed at the source. Throws `not_found` if the source does not exist.
+ * next to the destination, renamed, then removed at the source: when `signal` aborts before the copy has its name, the copy
+ * is removed; afterwards the source is, even though nobody waits for it. Throws `not_found` if the source does not exist.
  */
 export async function move(
   source: string,
   destination: string,
   user: User,
   entries: EntrySource,
+  signal: AbortSignal,
 ): Promise<Entry> {
   const { lanes } = entries;
   using from = await about(source, () => Place.open(source, false, lanes));
@@ -35,7 +38,7 @@ export async function move(
     if (status.isDirectory()) await about(source, () => assertMayLeave(from, to));
     await to.moveHere(from).catch(async (error: unknown) => {
       if (!isSystemError(error, 'EXDEV')) throw error;
-      await moveAcross(from, to, [source, destination], lanes);
+      await moveAcross(from, to, [source, destination], lanes, signal);
     });
   } catch (error) {
     throw moveError(error, source, destination);
@@ -75,13 +78,14 @@ async function moveAcross(
   to: Place,
   shown: readonly [string, string],
   lanes: Lanes,
+  signal: AbortSignal,
 ): Promise<void> {
   if (await isInside(to, from)) throw intoItself(...shown);
   const before = await from.status();
   if (!before) throw notFound(shown[0]);
   await inStage(to, shown[1], lanes, async (copy) => {
     const source = { directory: from.directory, name: from.name, lane: from.lane };
-    await copyTree(source, { path: bytePath(copy.path), lane: copy.lane }, shown[0], lanes);
+    await copyTree(source, { path: bytePath(copy.path), lane: copy.lane }, shown[0], lanes, signal);
     await to.moveHere(copy);
   });
   await removeIfUnchanged(from, before.ino, shown[0], lanes);
@@ -113,7 +117,7 @@ async function inStage(
 }
 
 async function removeAll(place: Place): Promise<void> {
-  await place.run(() => native.removeTree(place.path), { long: true });
+  await removeTree(() => place.run(() => native.removeTree(place.path), { long: true }));
 }
 
 /** Tries again once, so that a shortage of a moment leaves no temporary name. */
@@ -169,7 +173,7 @@ async function removeIfUnchanged(from: Place, inode: number, shown: string, lane
 /** Whether the directory of `to` is in the tree at `from`; the copy would then recurse forever. */
 async function isInside(to: Place, from: Place): Promise<boolean> {
   const above = await from.directoryPath();
-  const source = `${above === '/' ? '' : above}/${displayPath(from.name)}`;
+  const source = joinBytes(above, from.name);
   const directory = await to.directoryPath();
   return directory === source || directory.startsWith(`${source}/`);
 }

@@ -1,15 +1,19 @@
+import type { Stats } from 'node:fs';
 import type { Allowance } from '../../../base/allowance.ts';
 import { freeBuffer } from '../../../base/buffers.ts';
-import { EnvdError } from '../../../base/errors.ts';
+import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import type { KeyedQueues } from '../../../base/exclusion.ts';
 import type { Transfers } from '../../../base/tally.ts';
+import type { BytePath } from '../../os/byte-path.ts';
 import { explain, isOutOfSpace } from '../../os/errno.ts';
 import type { Lanes } from '../../os/lanes.ts';
 import { Place } from '../../os/place.ts';
 import type { User } from '../../os/users.ts';
 import type { WriteGate } from '../freeze/write-gate.ts';
+import { versionAt } from './commit.ts';
 import { DirectFile } from './direct-file.ts';
 import { noSpace } from './errors.ts';
+import { type FileChange, REPLACE } from './file-change.ts';
 import { IncomingFile } from './incoming-file.ts';
 import { type FileMetadata, isEmpty } from './metadata.ts';
 import type { Arrivals, Sink } from './sink.ts';
@@ -24,6 +28,7 @@ export interface FileContext {
   readonly user: User;
   /** Replaces the metadata of every file. */
   readonly metadata: FileMetadata;
+  readonly change: FileChange;
   /** Whether to fsync(2) files and directories before returning. */
   readonly durable: boolean;
   /** Aborts when the client disconnects. */
@@ -105,15 +110,16 @@ export class ReceivedFile implements Sink, AsyncDisposable {
 
   /** Gives the file its name and returns whether the metadata was stored. */
   async commit(): Promise<boolean> {
-    const { durable, metadata } = this.#context;
-    const pieces = durable || !isEmpty(metadata) ? null : this.#pieces;
+    const { durable, metadata, change } = this.#context;
+    const isPlain = !durable && isEmpty(metadata) && change === REPLACE;
+    const pieces = isPlain ? this.#pieces : null;
     if (pieces && (await this.#change(() => this.#store(pieces)))) return true;
     await this.stage();
     return this.#change(() => this.#commitOpened());
   }
 
   /** The directory, after the commit of a durable file. */
-  async directoryPath(): Promise<string> {
+  async directoryPath(): Promise<BytePath> {
     return (await this.#open()).place.directoryPath();
   }
 
@@ -155,7 +161,7 @@ export class ReceivedFile implements Sink, AsyncDisposable {
   async #open(): Promise<OpenedFile> {
     if (this.#opened) return this.#opened;
     const { lanes, memory } = this.#context.shared;
-    this.#opened = await openFile(this.path, this.#context.user, lanes, { length: this.#length, memory });
+    this.#opened = await openFile(this.path, this.#context, lanes, { length: this.#length, memory });
     const pieces = this.#pieces ?? [];
     if (pieces.length > 0) await this.#opened.file.write(pieces, this.#context.signal);
     this.#forgetPieces();
@@ -164,10 +170,10 @@ export class ReceivedFile implements Sink, AsyncDisposable {
 
   async #commitOpened(): Promise<boolean> {
     const { place, exists, file } = await this.#open();
-    const { user, metadata, durable, shared } = this.#context;
+    const { user, metadata, change, durable, shared } = this.#context;
     const { overwrites } = shared;
     if (file instanceof DirectFile) return file.commit(metadata, durable);
-    return file.commit({ place, path: this.path, exists, user, metadata, overwrites, durable });
+    return file.commit({ place, path: this.path, exists, user, metadata, change, overwrites, durable });
   }
 
   /** Runs a step that changes files; translates its errors. */
@@ -183,22 +189,44 @@ export class ReceivedFile implements Sink, AsyncDisposable {
 
 type Fallback = { readonly length: number | null; readonly memory: Allowance };
 
-async function openFile(path: string, user: User, lanes: Lanes, fallback: Fallback): Promise<OpenedFile> {
+async function openFile(
+  path: string,
+  context: FileContext,
+  lanes: Lanes,
+  fallback: Fallback,
+): Promise<OpenedFile> {
   const place = await Place.open(path, true, lanes);
   try {
-    return await openAt(place, path, user, fallback);
+    return await openAt(place, path, context, fallback);
   } catch (error) {
     place[Symbol.dispose]();
     throw error;
   }
 }
 
-async function openAt(place: Place, path: string, user: User, fallback: Fallback): Promise<OpenedFile> {
+async function openAt(
+  place: Place,
+  path: string,
+  { user, change }: FileContext,
+  fallback: Fallback,
+): Promise<OpenedFile> {
   const status = await place.status();
   if (status?.isDirectory()) throw new EnvdError('invalid_argument', `path is a directory: ${path}`);
+  // Checked now, before all content is received, and again when it is written.
+  if (change.assertExpected) change.assertExpected(await versionAt(place));
   const exists = status !== null;
-  if (!status || status.isFile()) await place.assertMayWrite(status);
+  if (!status || status.isFile()) await assertMayStore(place, status);
   const incoming =
     status && !status.isFile() ? null : await IncomingFile.open(place, { exists, ...fallback });
-  return { place, exists, file: incoming ?? new DirectFile(place, user) };
+  return { place, exists, file: incoming ?? new DirectFile(place, user, change) };
+}
+
+/** A program that is running cannot be written to, but replaced. */
+async function assertMayStore(place: Place, status: Stats | null): Promise<void> {
+  try {
+    await place.assertMayWrite(status);
+  } catch (error) {
+    if (!isSystemError(error, 'ETXTBSY')) throw error;
+    await place.assertMayChange();
+  }
 }

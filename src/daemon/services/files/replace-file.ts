@@ -13,7 +13,7 @@ const MAX_ATTEMPTS = 16;
 export async function replaceFile(
   staged: StagedFile,
   place: Place,
-  previous: Stats | null,
+  previous: Pick<Stats, 'mode'> | null,
   user: User,
 ): Promise<void> {
   if (previous) await staged.setMode(previous.mode & 0o777);

@@ -35,7 +35,7 @@ export interface FileQuery {
 export type UnpackedArchive = Unpacked & { readonly path: string };
 
 /** Options of an upload. */
-export type UploadOptions = Pick<UploadContext, 'durable' | 'verified' | 'signal'> & {
+export type UploadOptions = Pick<UploadContext, 'durable' | 'verified' | 'signal' | 'change'> & {
   readonly metadata: Metadata;
 };
 
@@ -52,8 +52,8 @@ export interface FileServices {
   download(path: string): Promise<Download>;
   /** See `readCached`. */
   cached(path: string): Download | null;
-  /** The directory and all below it as an archive; see `packDirectory`. The caller owns the chunks. */
-  pack(path: string): AsyncGenerator<Buffer>;
+  /** The directory and all below it as an archive; see `Archives.pack`. The caller owns the chunks. */
+  pack(path: string, drop: (reason: EnvdError) => void): AsyncGenerator<Buffer>;
   /** Unpacks an archive in a directory; see `unpack`. */
   unpack(
     path: string,
@@ -63,7 +63,7 @@ export interface FileServices {
   ): Promise<UnpackedArchive>;
   upload(user: User, source: UploadSource, options: UploadOptions): Promise<UploadedFile[]>;
   /** Throws `unauthenticated` for an unknown user. */
-  compose(username: string, request: ComposeRequest): Promise<UploadedFile>;
+  compose(username: string, request: ComposeRequest, signal: AbortSignal): Promise<UploadedFile>;
 }
 
 export interface FileSettings extends Pick<EntrySource, 'metadataPrefix' | 'lanes'> {
@@ -86,7 +86,7 @@ export function createFileServices(guest: Guest, settings: FileSettings): FileSe
     resolve,
     download: async (path) => openDownload(path, lanes),
     cached: readCached,
-    pack: (path) => archives.pack(path),
+    pack: (path, drop) => archives.pack(path, drop),
     async unpack(path, user, source, signal) {
       const unpacked = await archives.unpack(path, user, counted(source, uploads), signal);
       uploads.count += unpacked.files;
@@ -97,9 +97,9 @@ export function createFileServices(guest: Guest, settings: FileSettings): FileSe
       const { defaultWorkdir } = guest;
       return upload(source, { user, defaultWorkdir, shared, metadata, ...options });
     },
-    async compose(username, request) {
+    async compose(username, request, signal) {
       const user = userOf(guest, username);
-      return gate.run(() => compose(request, user, guest.defaultWorkdir, lanes));
+      return gate.run(() => compose(request, user, guest.defaultWorkdir, lanes, signal));
     },
   };
 }

@@ -2,8 +2,11 @@ import { hash } from 'node:crypto';
 import { EnvdError } from '../../../base/errors.ts';
 import { equalSecrets } from '../../../base/secrets.ts';
 
-/** Operation that a signature allows: `read` is a download, `write` an upload. */
-export type FileOperation = 'read' | 'write';
+/**
+ * Operation that a signature allows: `read` is a download, `write` an upload. Archives have operations of their own:
+ * whoever may read the file at a path may not read the tree below a directory that takes its place.
+ */
+export type FileOperation = 'read' | 'write' | 'read-archive' | 'write-archive';
 
 export interface SignedRequest {
   /** `path` and `username` exactly as in the query, empty when absent. */

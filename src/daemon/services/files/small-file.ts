@@ -1,6 +1,8 @@
 import type { KeyedQueues } from '../../../base/exclusion.ts';
+import { bytePath } from '../../os/byte-path.ts';
 import { laneOf, locking } from '../../os/lane.ts';
 import type { Lanes } from '../../os/lanes.ts';
+import { decodeName } from '../../os/names.ts';
 import { native } from '../../os/native.ts';
 import type { User } from '../../os/users.ts';
 
@@ -21,7 +23,7 @@ export interface SmallFile {
  * Returns false when it cannot be stored in this way, for any reason; then another way has to be tried.
  */
 export async function storeSmallFile(file: SmallFile): Promise<boolean> {
-  const lane = laneOf(file.path);
+  const lane = laneOf(bytePath(file.path));
   const found = await file.lanes.runBatched(lane, () => store(file, ''));
   if (typeof found === 'boolean') return found;
   const overwrite = () => file.lanes.runBatched(locking(lane), () => store(file, found));
@@ -31,5 +33,5 @@ export async function storeSmallFile(file: SmallFile): Promise<boolean> {
 /** A mount that may not answer is not entered: false. */
 function store(file: SmallFile, inode: string): Promise<boolean | string> {
   const { path, content, user, metadataPrefix } = file;
-  return native.storeFile(path, inode, content, metadataPrefix, user.uid, user.gid);
+  return native.storeFile(decodeName(path), inode, content, metadataPrefix, user.uid, user.gid);
 }

@@ -70,9 +70,24 @@ export class StagedFile implements AsyncDisposable {
     return content.subarray(0, await this.file.read(content, this.#size, 0));
   }
 
-  /** Writes the content to an open file, at offset 0. */
-  async copyTo(target: OpenFile): Promise<void> {
-    await copyContent(this.file, target, 0, this.#size);
+  /** Writes the content to an open file, from `offset` on. */
+  async copyTo(target: OpenFile, offset: number): Promise<void> {
+    await copyContent(this.file, target, offset, this.#size);
+  }
+
+  /** A copy whose content begins at `offset`, after a hole. */
+  async shiftedBy(offset: number, user: User): Promise<StagedFile> {
+    const copy = this.#temporary
+      ? await StagedFile.openNamed(this.#place, user)
+      : await StagedFile.open(this.#place);
+    if (!copy) throw new Error('a file system has lost O_TMPFILE');
+    try {
+      await this.copyTo(copy.file, offset);
+      return copy;
+    } catch (error) {
+      await copy[Symbol.asyncDispose]();
+      throw error;
+    }
   }
 
   /** Flushes the content to storage, fsync(2). */

@@ -5,7 +5,7 @@ export type WatchEventType = 'create' | 'write' | 'remove' | 'rename' | 'chmod' 
 
 export interface WatchEvent {
   readonly type: WatchEventType;
-  /** Relative to the watched directory; `.` is that directory itself. Bytes that are not UTF-8 become U+FFFD. */
+  /** Relative to the watched directory; `.` is that directory itself. See `encodeName`. */
   readonly name: string;
   /** The watched directory's path as requested, and the name. */
   readonly path: string;

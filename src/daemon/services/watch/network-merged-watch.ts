@@ -1,6 +1,6 @@
 import { EnvdError } from '../../../base/errors.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
-import { type BytePath, bytePath, displayPath, joinBytes } from '../../os/byte-path.ts';
+import { type BytePath, bytePath, displayPath, joinBytes, pathBuffer } from '../../os/byte-path.ts';
 import { PolledWatch } from '../../os/polled-watch.ts';
 import type { WatchEventType, WatchSink } from './event.ts';
 import type { KernelWatches } from './kernel-watches.ts';
@@ -73,9 +73,9 @@ export class MergedWatch implements WatchSink, Disposable {
   async start(): Promise<void> {
     const { root, recursive } = this.#options;
     await this.#local.start();
-    this.#polled = await PolledWatch.open(displayPath(root), {
+    this.#polled = await PolledWatch.open(pathBuffer(root).toString(), {
       recursive,
-      onChange: (path) => this.#pollFound(bytePath(path).slice(root.length + 1)),
+      onChange: (path) => this.#pollFound(bytePath(Buffer.from(path)).slice(root.length + 1)),
       onError: (error) => this.#end(error),
     });
     await this.#ledger.fill(recursive, MAX_POLLED);

@@ -17,6 +17,7 @@ const MEANINGS: Readonly<Record<string, ErrorKind>> = {
   ENOTEMPTY: 'already_exists',
   EISDIR: 'invalid_argument',
   EINVAL: 'invalid_argument',
+  ESPIPE: 'invalid_argument',
   ENAMETOOLONG: 'invalid_argument',
   EFBIG: 'invalid_argument',
   ELOOP: 'failed_precondition',
@@ -51,11 +52,12 @@ describe.each(['find', 'make'] as const)('explain, for a path to %s', (purpose) 
     });
   });
 
-  test('any other system error is internal, and what is none is returned unchanged', () => {
+  test('any other system error is named by its code, and what is none is returned unchanged', () => {
     const others = Object.keys(constants.errno).filter((code) => !(code in MEANINGS));
     expect(others.length).toBeGreaterThan(50);
     for (const code of others) {
-      const expected = { kind: 'internal', message: `${code} at path: '/path'` };
+      const kind = code === 'EBADF' || code === 'EFAULT' ? 'internal' : 'failed_precondition';
+      const expected = { kind, message: `${code} at path: '/path'` };
       expect(explain(failure(code), '/path', purpose)).toMatchObject(expected);
     }
     for (const error of [new Error('x'), 'thrown', null])

@@ -105,7 +105,7 @@ describe('reserveSpace', () => {
     const path = join(scratch(), 'file');
     writeFileSync(path, 'content');
     const descriptor = openFile(path);
-    await native.reserveSpace(descriptor, 1_000_000);
+    await native.reserveSpace(descriptor, 0, 1_000_000);
     expect(fstatSync(descriptor).blocks * 512).toBeGreaterThanOrEqual(1_000_000);
     expect(readFileSync(path, 'utf8')).toBe('content');
   });
@@ -114,7 +114,7 @@ describe('reserveSpace', () => {
     const descriptor = openFile(join(scratch(), 'sparse'), 'w+');
     ftruncateSync(descriptor, 1_000_000);
     expect(fstatSync(descriptor).blocks).toBe(0);
-    await native.reserveSpace(descriptor, 500_000);
+    await native.reserveSpace(descriptor, 0, 500_000);
     expect(fstatSync(descriptor).blocks * 512).toBeGreaterThanOrEqual(500_000);
     expect(fstatSync(descriptor).size).toBe(1_000_000);
   });
@@ -123,14 +123,14 @@ describe('reserveSpace', () => {
     const descriptor = openFile(join(scratch(), 'full'), 'w+');
     writeSync(descriptor, Buffer.alloc(100_000));
     const { ctimeNs } = fstatSync(descriptor, { bigint: true });
-    await native.reserveSpace(descriptor, 100_000);
+    await native.reserveSpace(descriptor, 0, 100_000);
     expect(fstatSync(descriptor, { bigint: true }).ctimeNs).toBe(ctimeNs);
   });
 
   test('frees what it allocated when there is no space', async () => {
     const descriptor = openFile(join(mountTmpfs('1m'), 'file'), 'w+');
     writeSync(descriptor, 'content');
-    await expect(native.reserveSpace(descriptor, 2_000_000)).rejects.toMatchObject({
+    await expect(native.reserveSpace(descriptor, 0, 2_000_000)).rejects.toMatchObject({
       code: 'ENOSPC',
       syscall: 'fallocate',
     });

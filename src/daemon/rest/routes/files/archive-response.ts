@@ -12,6 +12,12 @@ const TYPES: Readonly<Record<ArchiveFormat, string>> = {
   'tar.gz': 'application/gzip',
 };
 
+/** Ends a response whose client does not read it. */
+export function breakOff(reply: FastifyReply, reason: Error): void {
+  reply.log.warn({ err: reason }, 'download aborted');
+  reply.raw.destroy();
+}
+
 /** Sends a directory as an archive; breaks the connection when it could not be read completely. */
 export async function sendArchive(
   request: FastifyRequest,

@@ -1,5 +1,6 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { EnvdError } from '../../../../base/errors.ts';
+import { EnvdError, messageOf } from '../../../../base/errors.ts';
+import { type FileChange, REPLACE } from '../../../services/files/file-change.ts';
 import type { UnpackedArchive } from '../../../services/files/services.ts';
 import { bodyError, RequestBody } from './body.ts';
 import { mediaTypeOf, metadataOf } from './upload-parts.ts';
@@ -20,12 +21,18 @@ export function isArchive(request: FastifyRequest): boolean {
 export async function receiveArchive(
   { request }: FastifyReply,
   path: string,
+  change: FileChange,
   unpack: (source: AsyncIterable<Buffer>) => Promise<UnpackedArchive>,
 ): Promise<UnpackedArchive> {
   const type = mediaTypeOf(request);
   if (path === '') throw new EnvdError('invalid_argument', `path is required with ${type}`);
   if (Object.keys(metadataOf(request.raw)).length > 0)
     throw new EnvdError('invalid_argument', `metadata in headers cannot be used with ${type}`);
+  if (change !== REPLACE)
+    throw new EnvdError(
+      'invalid_argument',
+      `append, offset, mode and conditions cannot be used with ${type}`,
+    );
   const body = new RequestBody(request.raw, type === GZIP);
   try {
     const unpacked = await unpack(piecesOf(body));
@@ -36,11 +43,23 @@ export async function receiveArchive(
   }
 }
 
-/** Leaving the loop early does not destroy the stream: it may be the request. */
+/**
+ * Leaving the loop early does not destroy the stream: it may be the request. What follows compressed content is not part
+ * of it, as for tar(1): by then everything may have been unpacked.
+ */
 async function* piecesOf({ stream }: RequestBody): AsyncGenerator<Buffer> {
+  let hasContent = false;
   try {
-    yield* stream.iterator({ destroyOnReturn: false });
+    for await (const piece of stream.iterator({ destroyOnReturn: false })) {
+      hasContent = true;
+      yield piece;
+    }
   } catch (error) {
-    throw bodyError(error);
+    if (!hasContent || !isTrailing(error)) throw bodyError(error);
   }
+}
+
+/** zlib expects a further member of the gzip file and finds something else. */
+function isTrailing(error: unknown): boolean {
+  return messageOf(error) === 'incorrect header check';
 }

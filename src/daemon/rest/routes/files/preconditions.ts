@@ -53,6 +53,24 @@ export function assertPreconditions(
 }
 
 /**
+ * Throws `failed_precondition` when a condition of an upload does not hold for the file, null when it is missing.
+ */
+export function assertUploadConditions(headers: IncomingHttpHeaders, file: Validators | null): void {
+  const { 'if-match': wanted, 'if-unmodified-since': since, 'if-none-match': unwanted } = headers;
+  if (file && unwanted?.trim() === '*')
+    throw new EnvdError('failed_precondition', "file exists: If-None-Match is '*'");
+  if (file && unwanted !== undefined && namesTag(unwanted, file))
+    throw new EnvdError('failed_precondition', 'file has not changed: If-None-Match matches it');
+  if (file) assertPreconditions(headers, file);
+  else if (wanted !== undefined || since !== undefined)
+    throw new EnvdError('failed_precondition', 'file does not exist, as the condition of the upload wants');
+}
+
+function namesTag(list: string, { etag, codedEtag }: Validators): boolean {
+  return list.split(',').some((tag) => [etag, `W/${etag}`, codedEtag].includes(tag.trim()));
+}
+
+/**
  * Whether the client's copy, of this coding, is current (13.1.2 and 13.1.3). `Cache-Control: no-cache`, which browsers and fetch add to
  * conditional requests, is ignored: it is meant for caches.
  */

@@ -2,6 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Allowance } from '../../../../base/allowance.ts';
 import { EnvdError, HttpError } from '../../../../base/errors.ts';
+import { requirePathLength } from '../../../os/paths.ts';
 import type { Metadata } from '../../../services/files/metadata.ts';
 import type { UploadPart, UploadSource } from '../../../services/files/upload.ts';
 import { RequestBody } from './body.ts';
@@ -10,8 +11,10 @@ import { deliverParts, type Part } from './multipart.ts';
 
 const RAW = 'application/octet-stream';
 const MULTIPART = 'multipart/form-data';
-/** PATH_MAX of linux/limits.h less the NUL, in bytes. */
-const MAX_NAME = 4095;
+/** The name of parts that are stored. */
+const FILE = 'file';
+/** Other names that an error shows, and characters of each. */
+const [MOST_SHOWN, LONGEST_SHOWN] = [10, 100];
 /** Maximum bytes of the response to an upload: paths, names and metadata of all its files as JSON. */
 const MAX_RESPONSE = 4 * 1024 * 1024;
 
@@ -72,29 +75,38 @@ async function deliverFiles(
   receive: (part: UploadPart) => Promise<void>,
 ): Promise<void> {
   const response = new ResponseSize(request);
+  const names = new Set<string>();
   await deliverParts(request, body, async (part) => {
+    names.add((part.name ?? '').slice(0, LONGEST_SHOWN));
     const destination = destinationOf(part, path);
     if (destination === null) return;
     response.add(destination);
     await receive({ path: destination, length: null, pump: part.pump });
   });
+  if (!names.has(FILE)) throw new EnvdError('invalid_argument', withoutFile([...names]));
+}
+
+function withoutFile(names: readonly string[]): string {
+  const shown = names.slice(0, MOST_SHOWN).map((name) => `'${name}'`);
+  const more = names.length > shown.length ? ` and ${names.length - shown.length} more` : '';
+  const found = names.length === 0 ? 'is empty' : `has ${shown.join(', ')}${more}`;
+  return `form has no part named '${FILE}', which is the content: it ${found}`;
 }
 
 /** The path for a part, or null when it is not a file to store. Throws `invalid_argument` for an unusable file name. */
 function destinationOf({ name, fileName = '' }: Part, path: string): string | null {
-  if (name !== 'file') return null;
+  if (name !== FILE) return null;
   if (path !== '') return path;
   if (fileName === '') {
     const advice = 'add one, or the query parameter path';
     throw new EnvdError('invalid_argument', `a part named 'file' has no file name: ${advice}`);
   }
   // Checked before normalisation, which may shorten a name that the parser has truncated.
-  const length = Buffer.byteLength(fileName);
-  if (length > MAX_NAME) {
-    throw new EnvdError(
-      'invalid_argument',
-      `file name of a part is longer than ${MAX_NAME} bytes: ${length}`,
-    );
+  requirePathLength(fileName, 'file name of a part');
+  // The parser replaces bytes that are not UTF-8: the file would get another name than was meant.
+  if (fileName.includes('\ufffd')) {
+    const advice = 'send such bytes as the characters U+EF80 to U+EFFF, or the query parameter path';
+    throw new EnvdError('invalid_argument', `file name of a part is not UTF-8: '${fileName}': ${advice}`);
   }
   // Browsers encode quotes like this; other characters are raw UTF-8.
   return fileName.replaceAll('%22', '"');

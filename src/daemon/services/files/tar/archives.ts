@@ -1,5 +1,4 @@
 import { constants } from 'node:fs';
-import { Allowance } from '../../../../base/allowance.ts';
 import { EnvdError, isSystemError } from '../../../../base/errors.ts';
 import { DirectoryWriter } from '../../../os/directory-writer.ts';
 import { explain } from '../../../os/errno.ts';
@@ -8,15 +7,14 @@ import { O_PATH } from '../../../os/open-flags.ts';
 import { Place } from '../../../os/place.ts';
 import type { User } from '../../../os/users.ts';
 import type { WriteGate } from '../../freeze/write-gate.ts';
+import { ArchivePlaces } from './archive-places.ts';
 import { packDirectory } from './pack.ts';
 import { type Unpacked, unpack } from './unpack.ts';
 
-/** Archives that are read or written at a time: each takes about 1 MiB and up to 260 descriptors. */
-const MAX_ARCHIVES = 32;
-
 /** Packs and unpacks directories; methods throw `resource_exhausted` when too many do. */
 export class Archives {
-  readonly #free = new Allowance(MAX_ARCHIVES);
+  readonly #read = new ArchivePlaces();
+  readonly #written = new ArchivePlaces();
   readonly #lanes: Lanes;
   readonly #gate: WriteGate;
 
@@ -25,10 +23,9 @@ export class Archives {
     this.#gate = gate;
   }
 
-  /** See `packDirectory`. */
-  async *pack(path: string): AsyncGenerator<Buffer> {
-    using _ = this.#take();
-    yield* packDirectory(path, this.#lanes);
+  /** See `packDirectory`. `drop`: see `ArchivePlaces.sending`. */
+  pack(path: string, drop: (reason: EnvdError) => void): AsyncGenerator<Buffer> {
+    return this.#read.sending(packDirectory(path, this.#lanes), drop);
   }
 
   /**
@@ -41,20 +38,13 @@ export class Archives {
     source: AsyncIterable<Buffer>,
     signal: AbortSignal,
   ): Promise<Unpacked> {
-    using _ = this.#take();
-    return await this.#gate.run(async () => {
-      await using root = await openTarget(path, user, this.#lanes);
-      const beside = <T>(step: () => Promise<T>) => this.#gate.beside(step);
-      return await unpack(this.#gate.outside(source), root, { shown: path, user, signal, beside });
-    });
-  }
-
-  #take(): Disposable {
-    if (!this.#free.take(1)) {
-      const message = `more than ${MAX_ARCHIVES} archives at a time: try again later`;
-      throw new EnvdError('resource_exhausted', message);
-    }
-    return { [Symbol.dispose]: () => this.#free.release(1) };
+    return this.#written.receiving(source, (pieces) =>
+      this.#gate.run(async () => {
+        await using root = await openTarget(path, user, this.#lanes);
+        const beside = <T>(step: () => Promise<T>) => this.#gate.beside(step);
+        return await unpack(this.#gate.outside(pieces), root, { shown: path, user, signal, beside });
+      }),
+    );
   }
 }
 

@@ -1,10 +1,9 @@
 import { EnvdError } from '../../../../base/errors.ts';
 import { type BytePath, displayPath } from '../../../os/byte-path.ts';
+import { MAX_PATH_BYTES } from '../../../os/paths.ts';
 
 /** Directories within each other: each level holds a descriptor. */
 const MAX_DEPTH = 256;
-/** PATH_MAX of linux/limits.h less the NUL, in bytes. */
-const MAX_NAME = 4095;
 
 /**
  * The components of a name in an archive; none for the top. Throws `invalid_argument` for names that are absolute or
@@ -24,6 +23,6 @@ export function memberPath(name: BytePath): BytePath[] {
 function problemOf(name: BytePath): string | null {
   if (name === '') return 'has no name';
   if (name.startsWith('/')) return 'has an absolute name';
-  if (name.length > MAX_NAME) return `has a name of more than ${MAX_NAME} bytes`;
+  if (name.length > MAX_PATH_BYTES) return `has a name of more than ${MAX_PATH_BYTES} bytes`;
   return name.split('/').includes('..') ? "has a name with '..'" : null;
 }

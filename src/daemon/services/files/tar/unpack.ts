@@ -2,6 +2,7 @@ import { EnvdError } from '../../../../base/errors.ts';
 import { type BytePath, displayPath } from '../../../os/byte-path.ts';
 import type { DirectoryWriter } from '../../../os/directory-writer.ts';
 import { explain } from '../../../os/errno.ts';
+import { MAX_PATH_BYTES } from '../../../os/paths.ts';
 import type { User } from '../../../os/users.ts';
 import { ByteSource } from './byte-source.ts';
 import { DirectoryStack, type Level } from './directory-stack.ts';
@@ -149,6 +150,8 @@ class Unpacker {
 
   async #symbolicLink(level: Level, name: BytePath, member: Member): Promise<void> {
     if (member.link === '') throw invalid(member, 'is a symbolic link without a target');
+    if (member.link.length > MAX_PATH_BYTES)
+      throw invalid(member, `is a symbolic link to more than ${MAX_PATH_BYTES} bytes`);
     const owner = this.#ownerOf(member);
     await this.#stack.start(level, name, () =>
       this.#about(member.name, async () => {

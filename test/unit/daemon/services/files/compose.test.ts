@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { type FindOptions, Lanes } from '../../../../../src/daemon/os/lanes.ts';
 import { compose } from '../../../../../src/daemon/services/files/compose.ts';
+import { NEVER } from '../../../../support/lanes.ts';
 import { scratch } from '../../../../support/scratch.ts';
 
 const ROOT = { uid: 0, gid: 0, name: 'root', home: '/root', groups: [0], shell: '/bin/sh' };
@@ -31,7 +32,7 @@ async function composeWith(directory: string, before: (lookUp: number) => void):
     lookUps = lookUp;
     before(lookUp);
   });
-  await compose(request, ROOT, null, lanes);
+  await compose(request, ROOT, null, lanes, NEVER);
   return lookUps;
 }
 

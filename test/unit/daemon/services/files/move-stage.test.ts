@@ -11,6 +11,7 @@ import {
 import { join } from 'node:path';
 import { beforeEach, expect, test, vi } from 'vitest';
 import { move } from '../../../../../src/daemon/services/files/move.ts';
+import { NEVER } from '../../../../support/lanes.ts';
 import { mountTmpfs } from '../../../../support/mounts.ts';
 import { scratch } from '../../../../support/scratch.ts';
 import { ROOT, testEntries } from '../../../../support/users.ts';
@@ -49,7 +50,7 @@ test('a move to another file system writes nothing where its temporary directory
   chmodSync(target, 0o755);
   const before = statSync(target, { bigint: true }).mtimeNs;
   writeFileSync(join(from, 'file'), 'content');
-  await expect(move(join(from, 'file'), join(to, 'file'), ROOT, testEntries(from))).rejects.toThrow(
+  await expect(move(join(from, 'file'), join(to, 'file'), ROOT, testEntries(from), NEVER)).rejects.toThrow(
     `temporary directory was replaced by another process: '${join(to, 'file')}'`,
   );
   expect(readdirSync(target)).toEqual([]);
@@ -70,7 +71,7 @@ test('a move to another file system does not remove a directory that takes the p
     renameSync(join(from, 'source'), join(from, 'elsewhere'));
     renameSync(join(from, 'other'), join(from, 'source'));
   };
-  await move(join(from, 'source'), join(to, 'moved'), ROOT, testEntries(from));
+  await move(join(from, 'source'), join(to, 'moved'), ROOT, testEntries(from), NEVER);
   expect(readdirSync(from)).toEqual(expect.arrayContaining(['elsewhere', 'source']));
   expect(readdirSync(from).join()).not.toContain('.envd');
   expect(readFileSync(join(from, 'source/file'), 'utf8')).toBe('other');

@@ -20,12 +20,14 @@ import { describe, expect, onTestFinished, test } from 'vitest';
 import { Lanes } from '../../../../../src/daemon/os/lanes.ts';
 import { native } from '../../../../../src/daemon/os/native.ts';
 import { move } from '../../../../../src/daemon/services/files/move.ts';
+import { NEVER } from '../../../../support/lanes.ts';
 import { mountTmpfs } from '../../../../support/mounts.ts';
 import { needs } from '../../../../support/needs.ts';
 import { scratch } from '../../../../support/scratch.ts';
 import { ADA, testEntries } from '../../../../support/users.ts';
 
-const moved = (source: string, destination: string) => move(source, destination, ADA, testEntries(scratch()));
+const moved = (source: string, destination: string) =>
+  move(source, destination, ADA, testEntries(scratch()), NEVER);
 
 /** A directory whose subdirectory `tree` contains a mount of a small file system. */
 function mounted(): [root: string, mount: string] {
@@ -231,7 +233,7 @@ describe('to another file system', () => {
     for (let index = 0; index < 1500; index++) writeFileSync(join(root, `tree/${index}`), Buffer.alloc(4096));
     // With places for several removals, as in the daemon.
     const entries = { ...testEntries(scratch()), lanes: new Lanes({ limitMs: 60_000, threads: 16 }) };
-    const result = move(join(root, 'tree'), join(mount, 'tree'), ADA, entries);
+    const result = move(join(root, 'tree'), join(mount, 'tree'), ADA, entries, NEVER);
     await expect(result).rejects.toMatchObject({ kind: 'no_space' });
     expect(readdirSync(mount)).toEqual([]);
     expect(readdirSync(join(root, 'tree'))).toHaveLength(1500);

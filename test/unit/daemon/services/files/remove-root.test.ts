@@ -1,13 +1,13 @@
 import { expect, test, vi } from 'vitest';
 import { remove } from '../../../../../src/daemon/services/files/remove.ts';
-import { testLanes } from '../../../../support/lanes.ts';
+import { NEVER, testLanes } from '../../../../support/lanes.ts';
 
 // If this test fails, the machine must survive it.
 const { removeTree } = vi.hoisted(() => ({ removeTree: vi.fn() }));
 vi.mock('../../../../../src/daemon/os/native.ts', () => ({ native: { removeTree } }));
 
 test('the root directory is refused', async () => {
-  await expect(remove('/', testLanes)).rejects.toMatchObject({
+  await expect(remove('/', testLanes, NEVER)).rejects.toMatchObject({
     kind: 'invalid_argument',
     message: "cannot remove the root directory: '/'",
   });

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { Transfers } from '../../../../../src/base/tally.ts';
 import { Lanes } from '../../../../../src/daemon/os/lanes.ts';
+import { REPLACE } from '../../../../../src/daemon/services/files/file-change.ts';
 import type { Sink } from '../../../../../src/daemon/services/files/sink.ts';
 import {
   createUploadResources,
@@ -24,6 +25,7 @@ function uploaded(parts: readonly UploadPart[], gate = new WriteGate(), tally = 
     user: ADA,
     metadata: { values: {}, prefix: 'user.svc.' },
     durable: false,
+    change: REPLACE,
     verified: false,
     signal: new AbortController().signal,
     defaultWorkdir: null,

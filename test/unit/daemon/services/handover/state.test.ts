@@ -52,7 +52,7 @@ test.each([
 
 /** A process with that much input that has not been written. */
 function processWith(unwritten: Buffer): Handover['processes']['processes'][number] {
-  const config = { command: 'cat', args: ['é\n'], environment: {}, cwd: '/' };
+  const config = { command: 'cat', args: ['é\n'], environment: {}, cwd: '/', digest: null };
   const ends = { stdin: 1, stdout: 2, stderr: 3, master: null, slave: null };
   const known = {
     pid: 7,

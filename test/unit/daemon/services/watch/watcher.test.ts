@@ -145,14 +145,14 @@ describe('one directory', () => {
     writeFileSync(f.at('new\nline', 'n'.repeat(255)), '');
     expect(await f.told(watch)).toEqual(
       expect.arrayContaining([
-        'create \ufffd\ufffd',
-        'create \ufffd\ufffd/käse',
+        'create \uefff\ueffe',
+        'create \uefff\ueffe/käse',
         'create new\nline',
         `create new\nline/${'n'.repeat(255)}`,
       ]),
     );
     appendFileSync(Buffer.concat([odd, Buffer.from('/käse')]), 'x');
-    expect(await f.told(watch)).toEqual(['write \ufffd\ufffd/käse']);
+    expect(await f.told(watch)).toEqual(['write \uefff\ueffe/käse']);
   });
 });
 

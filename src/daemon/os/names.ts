@@ -1,0 +1,58 @@
+import { isUtf8 } from 'node:buffer';
+
+/**
+ * Names of files are bytes, and texts on the wire are Unicode. A byte that is not part of valid UTF-8 is told as the
+ * character U+EF00 + byte, and taken back so; each byte of a character that would be taken for such a byte, too. So
+ * every name has exactly one text that `encodeName` gives, and `decodeName` gives the name back.
+ */
+
+/** U+EF80 to U+EFFF: the characters that stand for a byte. */
+const ESCAPE = /[\uef80-\uefff]/;
+const ESCAPES = /[\uef80-\uefff]+/g;
+const BASE = 0xef00;
+/** What `encodeName` has to look at: escapes, and what stands for invalid bytes in decoded text. */
+const SUSPECT = /[\ufffd\uef80-\uefff]/;
+
+/** The text of a name or path. */
+export function encodeName(name: Buffer): string {
+  const text = name.toString();
+  return SUSPECT.test(text) ? encodeBytes(name) : text;
+}
+
+/** The name or path that a text means. */
+export function decodeName(text: string): Buffer {
+  if (!ESCAPE.test(text)) return Buffer.from(text);
+  const pieces: Buffer[] = [];
+  let at = 0;
+  for (const { 0: escapes, index } of text.matchAll(ESCAPES)) {
+    pieces.push(Buffer.from(text.slice(at, index)));
+    pieces.push(Buffer.from(Array.from(escapes, (character) => character.charCodeAt(0) - BASE)));
+    at = index + escapes.length;
+  }
+  return Buffer.concat([...pieces, Buffer.from(text.slice(at))]);
+}
+
+/** The same path as `encodeName` tells it: a client may have written valid UTF-8 as escapes. */
+export function canonicalName(text: string): string {
+  return ESCAPE.test(text) ? encodeName(decodeName(text)) : text;
+}
+
+function encodeBytes(name: Buffer): string {
+  let text = '';
+  for (let at = 0; at < name.length; ) {
+    const length = characterLength(name, at);
+    const character = name.toString('utf8', at, at + length);
+    const isPlain = length > 0 && !ESCAPE.test(character);
+    const escaped = name.subarray(at, at + Math.max(1, length));
+    text += isPlain ? character : String.fromCharCode(...Array.from(escaped, (byte) => BASE + byte));
+    at += escaped.length;
+  }
+  return text;
+}
+
+/** The bytes of the character at `at`; 0 when there is no valid one. */
+function characterLength(name: Buffer, at: number): number {
+  const first = name[at] ?? 0;
+  const length = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+  return isUtf8(name.subarray(at, at + length)) ? length : 0;
+}
