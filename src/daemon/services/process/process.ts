@@ -68,7 +68,6 @@ export class ManagedProcess {
   get hasCgroup(): boolean {
     return this.#leaf !== null;
   }
-
   get isTerminal(): boolean {
     return this.#channels.kind === 'terminal';
   }
@@ -93,10 +92,8 @@ export class ManagedProcess {
   /** Throws `failed_precondition` for a terminal; its input ends with the byte 0x04 instead. */
   closeStdin(): void {
     if (this.isTerminal) {
-      throw new EnvdError(
-        'failed_precondition',
-        `stdin of process ${this.pid} is a terminal and cannot be closed: send the byte 0x04 (end of transmission)`,
-      );
+      const text = 'is a terminal and cannot be closed: send the byte 0x04 (end of transmission)';
+      throw new EnvdError('failed_precondition', `stdin of process ${this.pid} ${text}`);
     }
     this.#input?.close();
     this.onChange();
