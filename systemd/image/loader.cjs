@@ -1,7 +1,7 @@
 // Runs the program beside this file: NAME.js, with the code that V8 compiled of it at the build, NAME.code. Node's own compile
 // cache makes its directory at each start, which blocks while the file system is frozen (docs/decisions/010-image.md).
 const { readFileSync } = require('node:fs');
-const { Script } = require('node:vm');
+const { constants, Script } = require('node:vm');
 
 // Modules of Node's that a start does not need, but packages and sources import: together they are a third of what a bare
 // node:http server costs, and 6 MiB.
@@ -32,5 +32,7 @@ const path = __filename.slice(0, -'.cjs'.length);
 exports.script = new Script(readFileSync(`${path}.js`, 'latin1'), {
   filename: `${path}.js`,
   cachedData: readFileSync(`${path}.code`),
+  // For modules of Node's that the program imports when it needs them.
+  importModuleDynamically: constants.USE_MAIN_CONTEXT_DEFAULT_LOADER,
 });
 exports.script.runInThisContext()(exports, requireModule, module, __filename, __dirname);
