@@ -138,6 +138,10 @@ const ELSEWHERE: Readonly<Record<string, readonly [file: string, name: string]>>
   ],
   'downloads: ETag, HEAD': ['daemon/files-download.test.ts', 'an unchanged file is 304'],
   'a start while the workload is frozen': ['attack/starts-stopped.test.ts', 'the workload is frozen'],
+  'a frozen cgroup in one': [
+    'unit/daemon/services/freeze/freezer.test.ts',
+    'does not thaw cgroups that the guest froze',
+  ],
   'a background child that keeps': ['daemon/process.test.ts', 'is delayed by two seconds'],
   'the address to listen on': ['daemon/daemon.test.ts', '--host=999.1.1.1'],
   '`/init` that is repeated': ['daemon/init-retries.test.ts', 'the workload runs at once'],

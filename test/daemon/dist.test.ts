@@ -1,12 +1,14 @@
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import {
+  closeSync,
   copyFileSync,
   cpSync,
   existsSync,
   globSync,
   mkdirSync,
   mkdtempSync,
+  openSync,
   readdirSync,
   readFileSync,
   readlinkSync,
@@ -118,7 +120,9 @@ test('a daemon that listens needs its files no more', async () => {
 
 test('a program that cannot be loaded to its end does not take over', () => {
   const other = copyOfImage();
-  const stdio = ['ignore', 'pipe', 'pipe', 'ignore'] as const;
+  const empty = openSync(join(other, 'empty'), 'w+');
+  onTestFinished(() => closeSync(empty));
+  const stdio = ['ignore', 'pipe', 'pipe', empty] as const;
   const tried = () =>
     spawnSync(join(other, 'bin/envd'), ['--try-upgrade'], { encoding: 'utf8', stdio: [...stdio] });
   // The state is empty.

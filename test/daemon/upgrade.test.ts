@@ -216,7 +216,7 @@ test('SIGUSR2 upgrades, too; settings, watchers and their events go over', async
   });
   const told = (await init(stale)).headers.get('x-envd-handover');
   expect(JSON.parse(told ?? '')).toEqual({
-    ...{ build: expect.stringMatching(/^\d/), processes: 1, exits: 1, watchers: 1, volumes: 0, forwards: 0 },
+    ...{ build: expect.stringMatching(/^\d/), processes: 1, exits: 1, watchers: 2, volumes: 0, forwards: 0 },
   });
   expect((await init(stale)).headers.get('x-envd-handover')).toBeNull();
   expect(await (await fetch(`${other.url}/envs`, { headers })).json()).toEqual({ A: 'b' });
