@@ -22,7 +22,7 @@ const REASON_LENGTH = 300;
 
 /**
  * Logs and counts operations: one line for each, at its end, without payloads, headers and queries (which contain
- * signatures). Lines of refused calls are limited.
+ * signatures). Lines of refused callers without the token are limited.
  */
 export class CallLog {
   readonly #logger: Logger;
@@ -56,7 +56,7 @@ export class CallLog {
     const unlogged = this.#refusals.renew();
     if (unlogged > 0) this.#logger.warn({ calls: unlogged }, 'refused calls were not logged');
     if (!this.#logger.isLevelEnabled(level)) return;
-    if (status >= 400 && status < 500 && !this.#refusals.take()) return;
+    if (!call.isTrusted && status >= 400 && !this.#refusals.take()) return;
     // pino leaves out undefined members; building an object without them takes longer.
     const line = {
       operation,

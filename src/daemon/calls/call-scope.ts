@@ -45,6 +45,8 @@ export class CallScope implements Kept, AbortListener {
   readonly #socket: Socket;
   /** Bytes that the connection had sent before this call. */
   readonly #sentBefore: number;
+  /** Whether its caller has the access token, or there is none. */
+  isTrusted = false;
   /** The error that ended the operation. */
   failure: unknown = undefined;
   /** The Connect code of the error that ended an RPC. */

@@ -4,7 +4,7 @@ import { monotonicMs } from '../../base/monotonic.ts';
 const MOST_LINES = 200;
 const PERIOD_MS = 10_000;
 
-/** Limits the log lines of refused calls, which cost a client nothing and could fill the disk. */
+/** Limits the log lines of refused calls of strangers, which cost them nothing and could fill the disk. */
 export class RefusalLines {
   #endsAt = 0;
   #left = MOST_LINES;

@@ -24,7 +24,8 @@ const EXEMPT = new Set([
 /** Authorises requests, REST and RPC: fails with `unauthenticated` unless the access token matches. */
 export function requireAccessToken(app: FastifyInstance, guest: Guest): void {
   app.addHook('onRequest', (request, reply, done) => {
-    if (isExempt(request) || hasAccess(request.headers, guest)) return done();
+    request.call.isTrusted = hasAccess(request.headers, guest);
+    if (request.call.isTrusted || isExempt(request)) return done();
     endUnlessComplete(request.raw, reply.raw, LINGER);
     done(new EnvdError('unauthenticated', UNAUTHORIZED));
   });

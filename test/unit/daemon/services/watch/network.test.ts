@@ -14,7 +14,7 @@ import { describe, expect, type TestOptions, test } from 'vitest';
 import type { Watch } from '../../../../../src/daemon/services/watch/watcher.ts';
 import { reasonAgainst } from '../../../../support/machine.ts';
 import { until } from '../../../../support/until.ts';
-import { untilEnd, WatchFixture } from '../../../../support/watch.ts';
+import { WatchFixture } from '../../../../support/watch.ts';
 
 const ALLOWED = { allowNetworkMounts: true };
 const reason = reasonAgainst('fuse');
@@ -217,11 +217,13 @@ describe('a FUSE mount', { ...whenMounted, concurrent: true }, () => {
     expect(await f.told(watch)).toEqual(['create below/mount/now local']);
   });
 
-  test('ends its watch when it is unmounted', async ({ expect }) => {
+  test('is a rescan when it is unmounted, and what was below is watched', async ({ expect }) => {
     await using f = await new BindFixture().bind();
     const watch = await f.watch(ALLOWED);
     f.unmount();
-    expect(await untilEnd(watch)).toEqual(['remove .']);
+    expect((await watch.next())?.map(({ type, name }) => `${type} ${name}`)).toEqual(['rescan .']);
+    writeFileSync(f.at('below'), '');
+    expect((await watch.next())?.at(0)).toMatchObject({ type: 'create', name: 'below' });
   });
 });
 
