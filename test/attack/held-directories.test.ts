@@ -136,7 +136,10 @@ test.each(Object.keys(CALLS))(
     await expectTheRestToGoOn(scratch());
     // Of a tree, 6 threads are taken at most: by one directory no more than 3.
     if (name !== 'files in new directories') await expectTheRestToGoOn(free);
-    for (const each of await Promise.all([writer, ...calls])) expect(each).toMatch(SILENT);
+    // Of archives, 16 at a time are unpacked.
+    const crowded = name === 'an archive' ? /^429 more than 16 archives/ : SILENT;
+    for (const each of await Promise.all([writer, ...calls]))
+      expect(each).toMatch(crowded.test(each) ? crowded : SILENT);
     await release();
     await expectTheRestToGoOn(held);
   },
