@@ -34,7 +34,7 @@ import { isWritable } from '../support/frozen.ts';
 import { describeKillsByName } from '../support/kills-by-name.ts';
 import { mountFuse } from '../support/mounts.ts';
 import { needs } from '../support/needs.ts';
-import { listeningSockets, openFiles, pagesOfOnes } from '../support/proc.ts';
+import { listeningSockets, openFiles } from '../support/proc.ts';
 import { scratch } from '../support/scratch.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
@@ -141,16 +141,6 @@ test('the heap is reserved from its first page on, and processes do not inherit 
   expect(scattered.length).toBeLessThan(5);
   const run = await transcribe(connectTo(daemon.url).process.start({ process: { cmd: '/usr/bin/env' } }));
   expect(String(run.stdout)).not.toContain('LD_PRELOAD');
-});
-
-test('V8 is not searched for deadlocks, as it is without the launcher', async () => {
-  needs('root');
-  // 1 MiB of words that are -1: Abseil's graph of locks.
-  const hasGraph = (pid: number) => pagesOfOnes(pid) > 200;
-  const bare = spawn(join(elsewhere, 'lib/envd'), ['-e', 'console.log(1); setInterval(() => {}, 1e6)']);
-  onTestFinished(() => void bare.kill());
-  await once(bare.stdout, 'data');
-  expect([hasGraph(bare.pid ?? 0), hasGraph(daemon.pid)]).toEqual([true, false]);
 });
 
 test('neither SIGUSR1 nor NODE_OPTIONS opens an inspector', async () => {

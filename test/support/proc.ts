@@ -1,12 +1,4 @@
-import {
-  closeSync,
-  openSync,
-  readdirSync,
-  readFileSync,
-  readlinkSync,
-  readSync,
-  writeFileSync,
-} from 'node:fs';
+import { readdirSync, readFileSync, readlinkSync, writeFileSync } from 'node:fs';
 
 /** The open files of a process, as their links: `pipe:[4711]`, `/dev/null`. Source: proc_pid_fd(5). */
 export function openFiles(pid: number): string[] {
@@ -110,19 +102,4 @@ export function kindsOfOpenFiles(pid: number): string[] {
   return files.filter((file) => !file.startsWith('socket')).sort();
 }
 
-/** How many pages of a process' private memory, in mappings of 1 to 2 MiB, have only bits that are set. */
-export function pagesOfOnes(pid: number): number {
-  const ones = Buffer.alloc(4096, 0xff);
-  const memory = openSync(`/proc/${pid}/mem`, 'r');
-  let count = 0;
-  for (const [, from = '', to = ''] of readFileSync(`/proc/${pid}/maps`, 'utf8').matchAll(PRIVATE)) {
-    const [start, end] = [from, to].map((address) => Number.parseInt(address, 16)) as [number, number];
-    if (end - start < 2 ** 20 || end - start > 2 ** 21) continue;
-    const bytes = Buffer.alloc(end - start);
-    readSync(memory, bytes, { position: start });
-    for (let at = 0; at < bytes.length; at += 4096) if (bytes.subarray(at, at + 4096).equals(ones)) count++;
-  }
-  closeSync(memory);
-  return count;
-}
-const PRIVATE = /^([\da-f]+)-([\da-f]+) rw-p 0+ 00:00 0 *$/gm;
+const _PRIVATE = /^([\da-f]+)-([\da-f]+) rw-p 0+ 00:00 0 *$/gm;

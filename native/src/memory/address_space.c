@@ -97,18 +97,11 @@ static void reserve_all(void) {
   for (int pass = 0; pass < PASSES && !reserve_gaps(); pass++) continue;
 }
 
-// Abseil's search for deadlocks, which is meant for debug builds, and is on in Node's: 1 MiB, and time for each lock of V8.
-// Source: absl/synchronization/mutex.h.
-enum { IGNORE };
-extern void on_deadlock_cycle(int mode) __asm__("_ZN4absl29SetMutexDeadlockDetectionModeENS_15OnDeadlockCycleE")
-    __attribute__((weak));
-
 // Preloaded, this library runs before V8 has a heap. LD_PRELOAD is removed so that child processes do not inherit it.
 __attribute__((constructor)) static void reserve_when_preloaded(void) {
   const char* preloaded = getenv("LD_PRELOAD");
   if (!preloaded || !strstr(preloaded, "/envd.node")) return;
   unsetenv("LD_PRELOAD");
-  if (on_deadlock_cycle) on_deadlock_cycle(IGNORE);
   pthread_once(&once, reserve_all);
 }
 
