@@ -101,5 +101,3 @@ export function kindsOfOpenFiles(pid: number): string[] {
   const files = openFiles(pid).map((file) => file.replace(/\d+/g, 'N'));
   return files.filter((file) => !file.startsWith('socket')).sort();
 }
-
-const _PRIVATE = /^([\da-f]+)-([\da-f]+) rw-p 0+ 00:00 0 *$/gm;
