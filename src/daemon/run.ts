@@ -78,7 +78,7 @@ export async function run(config: Config): Promise<void> {
 /** Descriptor of the state in a trial, see `tryProgram`. */
 const TRIED = 3;
 
-/** Loads the whole program. Throws what an import throws, and `failed_precondition` when it cannot read the state. */
+/** Checks that this program, whose modules are loaded by now, can read the state. Throws `failed_precondition` when it cannot. */
 export async function tryUpgrade(): Promise<void> {
   checkState(TRIED);
 }
