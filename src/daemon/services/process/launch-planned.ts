@@ -1,7 +1,9 @@
+import type { Allowance } from '../../../base/allowance.ts';
 import { describeInterpreter } from '../../os/interpreter.ts';
 import type { Lanes } from '../../os/lanes.ts';
 import { NoDirectory, NotExecuted } from '../../os/spawn.ts';
 import type { Guest } from '../guest/guest.ts';
+import type { ManagedProcess } from './process.ts';
 import { type Plan, planLaunch, type StartRequest } from './start.ts';
 
 const BASH = '/bin/bash';
@@ -56,4 +58,13 @@ async function otherPlan(
   if (interpreter === null) throw error;
   const hint = interpreter.endsWith("\\r'") ? ', a line of Windows: end it without \\r' : '';
   throw new NotExecuted(error.kind, `${error.message}: ${interpreter}${hint}`, { cause: error });
+}
+
+/**
+ * Frees the place of a process at its end, or when it cannot be started. Not a closure of the start, which would hold the request with
+ * all its arguments as long as the process runs.
+ */
+export function freePlaceAfter(launch: Promise<ManagedProcess>, places: Allowance): void {
+  const free = () => places.release(1);
+  void launch.then(({ ended }) => ended.then(free), free);
 }

@@ -13,7 +13,7 @@ import type { WorkloadCgroups } from './cgroups.ts';
 import { DeadlineFeed, killAfter } from './deadline.ts';
 import type { ProcessCounts, ProcessEvent } from './events.ts';
 import { KnownProcesses, RETENTION_MS } from './known.ts';
-import { type LaunchPlace, launchPlanned } from './launch-planned.ts';
+import { freePlaceAfter, type LaunchPlace, launchPlanned } from './launch-planned.ts';
 import { Leaves } from './leaf.ts';
 import { type OutputOptions, OutputPaths } from './output-paths.ts';
 import type { ManagedProcess } from './process.ts';
@@ -198,8 +198,7 @@ export class ProcessTable {
     }
     const launch = launchPlanned(request, this.#place, (plan) => this.#launchPlan(request, plan));
     this.#launches.add(launch);
-    const free = () => this.#free.release(1);
-    void launch.then(({ ended }) => ended.then(free), free);
+    freePlaceAfter(launch, this.#free);
     try {
       return await launch;
     } finally {
