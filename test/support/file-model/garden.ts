@@ -1,5 +1,7 @@
 // Makes the random trees and paths.
+
 import { execFileSync } from 'node:child_process';
+import { encodeName } from '../../../src/daemon/os/names.ts';
 import type { PathSpec, PlantSpec } from './arbitraries.ts';
 import { type Disk, SECOND } from './disk.ts';
 import { type Bytes, type Directory, type Node, walkTree } from './tree.ts';
@@ -43,8 +45,8 @@ export class Garden {
   /** A path as a client sends it, and as the daemon takes it: normalised. */
   clientPath(spec: PathSpec): { sent: string; path: Bytes } {
     const whole = fillWithNames(this.#text(spec, null), spec.length);
-    const sent = Buffer.from(whole, 'latin1').toString();
-    return { sent, path: normalised(Buffer.from(sent).toString('latin1')) };
+    const sent = encodeName(Buffer.from(whole, 'latin1'));
+    return { sent, path: normalised(whole) };
   }
 
   #text({ start, tail, by, end, noise }: PathSpec, from: Bytes | null): Bytes {

@@ -1,5 +1,6 @@
 // What each operation must answer, and how it changes the tree. Where the answer is an error, nothing changes, except
 // missing parents that were made before.
+import { encodeName } from '../../../src/daemon/os/names.ts';
 import { METADATA } from './arbitraries.ts';
 import {
   type Attributes,
@@ -152,7 +153,7 @@ function replaced(attributes: Attributes, metadata: Described['metadata']): Attr
 }
 
 function describe(world: World, directory: Directory, name: Bytes, node: Node, rights: Rights): Described {
-  const shown = Buffer.from(name, 'latin1').toString();
+  const shown = encodeName(Buffer.from(name, 'latin1'));
   if (node.kind !== 'link') return { name: shown, ...typeOf(world, node, rights) };
   const target = resolveLink(world, directory, name, rights);
   const isReached = !isFailure(target) && mayLookUp(world, target);
@@ -185,7 +186,7 @@ export function listDir(world: World, path: Bytes): Code | Described[] {
   const maySearch = may(place.rights, SEARCH, place.node, world.groups);
   return [...entries.keys()].sort().map((name) => {
     const node = entries.get(name);
-    if (!node || !maySearch) return { name: Buffer.from(name, 'latin1').toString(), ...UNKNOWN };
+    if (!node || !maySearch) return { name: encodeName(Buffer.from(name, 'latin1')), ...UNKNOWN };
     return describe(world, directory, name, node, rights);
   });
 }
