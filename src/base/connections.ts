@@ -127,8 +127,8 @@ export class Connections {
 
   #makeRoom(): boolean {
     let idle: Socket | null = null;
-    for (const [socket, { current, isUpgraded }] of this.#open) {
-      if (current !== null || isUpgraded) continue;
+    for (const [socket, { current, waiting, isUpgraded }] of this.#open) {
+      if (current !== null || waiting.length > 0 || isUpgraded) continue;
       if (socket.bytesWritten === 0) return this.#close(socket);
       idle ??= socket;
     }
