@@ -219,6 +219,8 @@ describe('errors', () => {
   ])('%.20s…', async (name, kind, text) => {
     const { root, look } = setUp();
     symlinkSync('cycle', join(root, 'cycle'));
-    await expect(look(name)).rejects.toMatchObject({ kind, message: `${text}: '${join(root, name)}'` });
+    // Of a long text the middle is left out.
+    const start = `${text}: '${join(root, name).slice(0, 300)}`;
+    await expect(look(name)).rejects.toMatchObject({ kind, message: expect.stringContaining(start) });
   });
 });
