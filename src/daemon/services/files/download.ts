@@ -84,7 +84,7 @@ export class Download implements AsyncDisposable {
 }
 
 /** The file at an absolute path if it is small and in the page cache, else null. Throws open(2)'s errors. */
-export function readCached(path: string): Download | null {
+function readCached(path: string): Download | null {
   const small = native.readSmallFile(decodeName(path), SMALL_BYTES);
   return small && new Download(path, { ...small, size: small.content.length }, small.content);
 }

@@ -6,7 +6,7 @@ import type { WriteGate } from '../freeze/write-gate.ts';
 import type { Guest } from '../guest/guest.ts';
 import { authorizeFile } from './authorize.ts';
 import { type ComposeRequest, compose } from './compose.ts';
-import { type Download, openDownload, readCached } from './download.ts';
+import { type Download, openDownload } from './download.ts';
 import type { EntrySource } from './entry.ts';
 import type { Metadata } from './metadata.ts';
 import type { FileOperation } from './signature.ts';
@@ -50,8 +50,6 @@ export interface FileServices {
   resolve(user: User, path: string): string;
   /** The caller must read the download to its end or dispose of it. */
   download(path: string): Promise<Download>;
-  /** See `readCached`. */
-  cached(path: string): Download | null;
   /** The directory and all below it as an archive; see `Archives.pack`. The caller owns the chunks. */
   pack(path: string, drop: (reason: EnvdError) => void): AsyncGenerator<Buffer>;
   /** Unpacks an archive in a directory; see `unpack`. */
@@ -85,7 +83,6 @@ export function createFileServices(guest: Guest, settings: FileSettings): FileSe
     },
     resolve,
     download: async (path) => openDownload(path, lanes),
-    cached: readCached,
     pack: (path, drop) => archives.pack(path, drop),
     async unpack(path, user, source, signal) {
       const unpacked = await archives.unpack(path, user, counted(source, uploads), signal);

@@ -125,11 +125,6 @@ export class Forwards implements Disposable {
     return Math.max(INTERVAL_MS, (user + system) / 1000 / MOST_SHARE);
   }
 
-  /** A resume comes next: looks later than the first calls after it. */
-  postpone(): void {
-    this.#looking.postpone();
-  }
-
   [Symbol.dispose](): void {
     this.#looking[Symbol.dispose]();
     for (const forward of this.#forwards.values()) forward[Symbol.dispose]();
