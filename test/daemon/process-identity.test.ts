@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeEach, describe, expect, test } from 'vitest';
 import { byPid, connectTo, transcribe } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
 import { needs } from '../support/needs.ts';
@@ -8,13 +8,14 @@ import { needs } from '../support/needs.ts';
 const MAIN = fileURLToPath(new URL('../../src/daemon/main.ts', import.meta.url));
 
 let daemon: TestDaemon;
-beforeAll(async () => {
+beforeEach(async () => {
+  needs('root');
   // Neither the daemon's groups nor its priorities are inherited by a process.
   const command = ['setpriv', '--groups=4,24', 'nice', '-n', '7', 'ionice', '-c', '2', '-n', '7'] as const;
-  daemon = await startDaemon({ command: [...command, process.execPath, MAIN] });
+  daemon ??= await startDaemon({ command: [...command, process.execPath, MAIN] });
 });
 afterAll(async () => {
-  await daemon[Symbol.asyncDispose]();
+  await daemon?.[Symbol.asyncDispose]();
 });
 
 const sh = (script: string) => ({ cmd: '/bin/sh', args: ['-c', script] });
