@@ -83,7 +83,8 @@ async function start(directory: string, port: number, args: readonly string[]): 
       child = null;
     },
     async [Symbol.asyncDispose]() {
-      await server.stop();
+      // A replica that has just followed writes its first file of appended commands, and refuses SIGTERM meanwhile.
+      await server.stop('SIGKILL');
       rmSync(directory, { recursive: true, force: true });
     },
   };
