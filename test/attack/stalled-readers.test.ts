@@ -1,8 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { afterAll, beforeAll, describe, expect, type TestContext, test } from 'vitest';
-import { byPid, type Clients, connectTo } from '../support/clients.ts';
+import { byPid, connectTo } from '../support/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { needs } from '../support/needs.ts';
 import { connectRequest, startRequest } from '../support/raw-client.ts';
 import { until } from '../support/until.ts';
 
@@ -14,10 +15,8 @@ const DROPPED = 'reader dropped: it has taken nothing for 5 s while others wait,
 const FROM_START = { stdout: 0n, stderr: 0n, pty: 0n };
 
 let daemon: TestDaemon;
-let process: Clients['process'];
 beforeAll(async () => {
   daemon = await startDaemon({ args: ['--history-bytes=1048576'] });
-  ({ process } = connectTo(daemon.url, 'binary'));
 });
 afterAll(async () => {
   await daemon[Symbol.asyncDispose]();
@@ -26,8 +25,8 @@ afterAll(async () => {
 type Context = Pick<TestContext, 'onTestFinished'>;
 
 /** A client that sends a request and reads nothing. */
-function stall({ onTestFinished }: Context, request: Buffer): Socket {
-  const client = connect(daemon.port, '127.0.0.1');
+function stall({ onTestFinished }: Context, request: Buffer, { port } = daemon): Socket {
+  const client = connect(port, '127.0.0.1');
   onTestFinished(() => void client.destroy());
   client.pause();
   client.write(request);
@@ -35,8 +34,13 @@ function stall({ onTestFinished }: Context, request: Buffer): Socket {
 }
 
 /** A process that writes without end, and its first client, who reads nothing. */
-async function stalledStart(context: Context, tag: string): Promise<{ pid: number; client: Socket }> {
-  const client = stall(context, startRequest({ process: { cmd: 'yes' }, tag }, 'binary'));
+async function stalledStart(
+  context: Context,
+  tag: string,
+  at = daemon,
+): Promise<{ pid: number; client: Socket }> {
+  const { process } = connectTo(at.url, 'binary');
+  const client = stall(context, startRequest({ process: { cmd: 'yes' }, tag }, 'binary'), at);
   const pid = await until('it has started', async () => {
     const { processes } = await process.list({});
     return processes.find((one) => one.tag === tag)?.pid;
@@ -46,7 +50,13 @@ async function stalledStart(context: Context, tag: string): Promise<{ pid: numbe
 }
 
 /** Reads until there were so many bytes, and leaves; resolves with the kinds of the events. */
-async function read(pid: number, wanted: number, from: { resumeFrom?: object } = {}): Promise<string[]> {
+async function read(
+  pid: number,
+  wanted: number,
+  from: { resumeFrom?: object } = {},
+  at = daemon,
+): Promise<string[]> {
+  const { process } = connectTo(at.url, 'binary');
   const kinds = new Set<string>();
   let bytes = 0;
   for await (const { event } of process.connect({ process: byPid(pid), ...from })) {
@@ -101,6 +111,19 @@ describe.concurrent('a client that has stalled', { timeout: LIMIT_MS }, () => {
     await untilBlocked(pid);
     await Promise.all([read(pid, 8 * MIB), read(pid, 8 * MIB)]);
     expect(await lastWords(client)).toContain(DROPPED);
+  });
+
+  test('does not hold up one that comes after a pause and a resume', async (context) => {
+    needs('cgroup v2');
+    const paused = await startDaemon({ args: ['--history-bytes=1048576'] });
+    context.onTestFinished(() => paused[Symbol.asyncDispose]());
+    const { pid } = await stalledStart(context, 'paused', paused);
+    await untilBlocked(pid);
+    const post = async (path: string) => (await fetch(paused.url + path, { method: 'POST' })).status;
+    expect([await post('/freeze?maxWaitMs=5000'), await post('/collapse'), await post('/init')]).toEqual([
+      200, 200, 204,
+    ]);
+    expect(await read(pid, 16 * MIB, {}, paused)).toEqual(['start', 'data']);
   });
 
   test('is waited for when it is slow, and takes something', async (context) => {

@@ -1,4 +1,13 @@
-import { closeSync, mkdirSync, openSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
+import {
+  closeSync,
+  linkSync,
+  mkdirSync,
+  openSync,
+  renameSync,
+  symlinkSync,
+  unlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { EventType } from '../../src/gen/filesystem/filesystem_pb.js';
@@ -87,4 +96,32 @@ test('entries with long names, paths and targets', { timeout: 180_000 }, async (
     return count === COUNT;
   });
   expect(answers).toBeGreaterThan(2);
+});
+
+test('a directory with many long names is moved into a watched one', { timeout: 180_000 }, async () => {
+  await using daemon = await small();
+  const { filesystem } = connectTo(daemon.url, 'binary');
+  const top = scratch('/dev/shm');
+  const [watched, outside] = [join(top, 'watched'), join(top, 'outside')];
+  for (const directory of [watched, outside]) mkdirSync(directory);
+  const first = join(outside, 'first');
+  writeFileSync(first, '');
+  for (let n = 0; n < 700_000; n += 1) linkSync(first, join(outside, `${n}`.padEnd(LONGEST_NAME, 'y')));
+  const { watcherId } = await filesystem.createWatcher({ path: watched, recursive: true });
+  renameSync(outside, join(watched, 'inside'));
+  await until(
+    'the client is told that it must look itself',
+    async () => (await filesystem.getWatcherEvents({ watcherId })).events,
+    (events) => events.some(({ type }) => type === EventType.UNSPECIFIED),
+    60_000,
+  );
+  // It goes on with what happens afterwards.
+  writeFileSync(join(watched, 'inside', 'later'), '');
+  await until(
+    'a change is told',
+    async () => (await filesystem.getWatcherEvents({ watcherId })).events,
+    (events) => events.some(({ name }) => name === 'inside/later'),
+    60_000,
+  );
+  expect((await fetch(`${daemon.url}/health`)).status).toBe(204);
 });

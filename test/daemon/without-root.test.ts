@@ -101,6 +101,31 @@ test('a daemon without root starts processes as itself', async () => {
   expect(end).toMatchObject({ exitCode: 3, exited: true, status: 'exit status 3' });
 });
 
+test('a daemon without root whose uid has no name serves it by its number', async () => {
+  const uid = 54_321;
+  const directory = ordinaryScratch(uid);
+  await using daemon = await startDaemon({
+    command: asOrdinary('src/daemon/main.ts', uid),
+    args: [`--runtime-directory=${directory}/run`],
+    cgroupRoot: null,
+  });
+  const client = connectTo(daemon.url);
+  const script = 'id -u; pwd; echo "$HOME" "$USER"; echo x >file';
+  for (const headers of [{}, basic(`${uid}`).headers]) {
+    const { stdout, end } = await transcribe(
+      client.process.start({ process: shell(script, directory) }, { headers }),
+    );
+    expect([String(stdout), end?.exitCode]).toEqual([`${uid}\n${directory}\n/ ${uid}\n`, 0]);
+  }
+  const query = new URLSearchParams({ path: `${directory}/uploaded` });
+  const headers = { 'content-type': 'application/octet-stream' };
+  const upload = await fetch(`${daemon.url}/files?${query}`, { method: 'POST', headers, body: 'content' });
+  expect(upload.status).toBe(200);
+  const { entry } = await client.filesystem.stat({ path: `${directory}/uploaded` });
+  expect(entry).toMatchObject({ size: 7n, owner: `${uid}` });
+  expect(await daemon.stop()).toBe(0);
+});
+
 test('a daemon without root whose priority is low starts processes with that priority', async () => {
   const [program, ...args] = asOrdinary('src/daemon/main.ts');
   const directory = ordinaryScratch();

@@ -16,20 +16,21 @@ export const ORDINARY_UID = isRoot ? 65_534 : (process.geteuid?.() ?? 0);
  * The command of a program of this clone without any privilege of root, bound to a directory that everybody may read,
  * wherever the clone is.
  */
-export function asOrdinary(program: string): [string, ...string[]] {
-  if (!isRoot) return [process.execPath, fileURLToPath(new URL(program, `file://${ROOT}`))];
+export function asOrdinary(program: string, uid = ORDINARY_UID): [string, ...string[]] {
+  if (uid !== ORDINARY_UID) needs('root');
+  else if (!isRoot) return [process.execPath, fileURLToPath(new URL(program, `file://${ROOT}`))];
   needs('mounts');
   const place = scratch();
   chmodSync(place, 0o755);
-  const ids = `--reuid=${ORDINARY_UID} --regid=${ORDINARY_UID} --clear-groups`;
+  const ids = `--reuid=${uid} --regid=${uid} --clear-groups`;
   const drop = `setpriv ${ids} --inh-caps=-all --bounding-set=-all`;
   const script = `mount --bind '${ROOT}' '${place}' && cd '${place}' && exec ${drop} "$@"`;
   return ['unshare', '--mount', 'sh', '-c', script, 'sh', `./${NODE}`, `./${program}`];
 }
 
 /** A scratch directory of that user. */
-export function ordinaryScratch(): string {
+export function ordinaryScratch(uid = ORDINARY_UID): string {
   const directory = scratch();
-  if (isRoot) chownSync(directory, ORDINARY_UID, ORDINARY_UID);
+  if (isRoot) chownSync(directory, uid, uid);
   return directory;
 }

@@ -6,6 +6,9 @@ import type { Releasable } from './releases.ts';
 /** PATH_MAX of limits.h: no system call takes a longer path. */
 export const LONGEST_PATH = 4096;
 
+/** What V8 needs for an entry of `Look.known`, in bytes, besides the characters of its name. */
+const NAME_BYTES = 64;
+
 /** What a directory needs from its tree. */
 export interface EventSink {
   handle(directory: Directory, event: InotifyEvent): void;
@@ -21,6 +24,8 @@ export class Look {
   readonly moves: number;
   /** The names found, and whether each is a directory. */
   readonly known = new Map<BytePath, boolean>();
+  /** Size of `known`, in bytes. */
+  knownBytes = 0;
   /** Those that have not been reported yet. */
   readonly unreported = this.known.entries();
   /** Events since the watch was added, to be replayed afterwards. */
@@ -31,6 +36,11 @@ export class Look {
 
   constructor(moves: number) {
     this.moves = moves;
+  }
+
+  addKnown(name: BytePath, isDirectory: boolean): void {
+    this.known.set(name, isDirectory);
+    this.knownBytes += name.length + NAME_BYTES;
   }
 
   /** Takes the next of `events`. */

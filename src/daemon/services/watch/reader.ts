@@ -6,6 +6,9 @@ import { type Directory, Look } from './directory.ts';
 import type { KernelWatches } from './kernel-watches.ts';
 import type { Placement } from './placement.ts';
 
+/** Maximum size of the names of one directory, in bytes, while entries that are found are reported. */
+const MOST_KNOWN = 16 * 1024 * 1024;
+
 /** What a reader needs of its tree. */
 export interface Read {
   readonly root: Directory;
@@ -14,6 +17,8 @@ export interface Read {
   readonly live: boolean;
   /** Whether the directory at this path is to be surveyed. */
   enters(path: BytePath): boolean;
+  /** More entries were found than can be reported: the tree is read anew without reporting them. */
+  overflowed(): void;
 }
 
 /** Watches directories and reads their names: one at a time, in steps. */
@@ -41,9 +46,11 @@ export class Reader implements Disposable {
     }
     const names = this.#tree.recursive ? this.#handle?.nextNames(this.#tree.live) : null;
     if (names) {
-      for (const name of names.directories) directory.look?.known.set(name, true);
-      for (const name of names.others) directory.look?.known.set(name, false);
-      return 'more';
+      for (const name of names.directories) directory.look?.addKnown(name, true);
+      for (const name of names.others) directory.look?.addKnown(name, false);
+      if (!this.#tree.live || (directory.look?.knownBytes ?? 0) <= MOST_KNOWN) return 'more';
+      this.#tree.overflowed();
+      return 'none';
     }
     this[Symbol.dispose]();
     return 'done';

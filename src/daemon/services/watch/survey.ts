@@ -107,6 +107,7 @@ export class Survey {
     const done: Directory[] = [];
     using descent = this.#placement.descend();
     drain(this.#queue, deadline, (directory) => {
+      if (this.#stopped) return false;
       let result = this.#reader.step(directory, descent);
       while (result === 'more' && monotonicMs() < deadline) result = this.#reader.step(directory, descent);
       if (result === 'done') done.push(directory);
@@ -115,6 +116,7 @@ export class Survey {
       else if (result === 'none' && !directory.look) this.#awaited.delete(directory);
       return result !== 'more';
     });
+    if (this.#stopped) return;
     if (done.length > 0) this.#concludeLater(done);
     this.#goOn();
   }

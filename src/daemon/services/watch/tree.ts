@@ -113,6 +113,10 @@ export class Tree implements EventSink, Surveyed, Disposable {
     else this.#entries.vanished(directory);
   }
 
+  overflowed(): void {
+    this.#owner.lost();
+  }
+
   fail(error: unknown): void {
     this.#owner.fail(error);
   }
