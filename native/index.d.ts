@@ -1,7 +1,7 @@
 /**
  * The interface of the native addon. Arguments and results are plain data; an absent value is `null`, never
  * `undefined`. A failed system call throws an error like Node's own (`code`, `errno` negative, `syscall`, `path`). Only
- * `src/daemon/os/native.ts` imports the addon.
+ * `src/daemon/linux/system/native.ts` imports the addon.
  */
 
 // --- support/job.c -----------------------------------------------------------------------------------------

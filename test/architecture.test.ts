@@ -3,8 +3,8 @@ import { builtinModules } from 'node:module';
 import { dirname, join, normalize } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
-import { circlesOf, graphOf } from './support/circles.ts';
-import { moduleState } from './support/module-state.ts';
+import { circlesOf, graphOf } from './support/code/circles.ts';
+import { moduleState } from './support/code/module-state.ts';
 
 const TOP = fileURLToPath(new URL('..', import.meta.url));
 const ROOT = join(TOP, 'src');
@@ -14,25 +14,7 @@ const BASE = ['base', 'gen'];
 
 /** The layers of each program, the lowest first. A folder may use the layers below, and itself. */
 const LAYERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
-  daemon: [
-    ['os'],
-    ['services'],
-    ['calls'],
-    ['rest', 'rpc'],
-    ['routes'],
-    ['app'],
-    ['config-limits'],
-    ['config'],
-    ['compose-log'],
-    ['compose-init'],
-    ['compose-pause'],
-    ['compose-ports'],
-    ['compose-handover'],
-    ['compose'],
-    ['doctor'],
-    ['run'],
-    ['main'],
-  ],
+  daemon: [['linux'], ['services'], ['http'], ['config'], ['wiring'], ['doctor'], ['run'], ['main']],
   gateway: [
     ['leases', 'access'],
     ['registry', 'hooks'],
@@ -40,7 +22,6 @@ const LAYERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
     ['routes', 'expiry'],
     ['api'],
     ['metrics'],
-    ['config-hooks', 'config-registry', 'config-traffic'],
     ['config'],
     ['compose'],
     ['run'],
@@ -50,24 +31,25 @@ const LAYERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
 
 /** The only place that may import a package, so that the package can be replaced there. */
 const OWNERS: Record<string, RegExp> = {
-  'node-pty': /^daemon\/os\/pty\.ts$/,
-  chokidar: /^daemon\/os\/polled-watch\.ts$/,
-  commander: /^base\/settings\.ts$/,
+  'node-pty': /^daemon\/linux\/processes\/pty\.ts$/,
+  chokidar: /^daemon\/linux\/inotify\/polled-watch\.ts$/,
+  commander: /^base\/program\/settings\.ts$/,
   pino: /^(base|daemon|gateway)\/.+\.ts$/,
-  'prom-client': /^(daemon\/rest\/metrics-page|gateway\/(metrics|routes\/request-times))\.ts$/,
-  fastify: /^(daemon\/(app|routes|rest\/.+|rpc\/mount)|gateway\/api\/.+)\.ts$/,
+  'prom-client': /^(daemon\/http\/metrics\/metrics-page|gateway\/(metrics|routes\/request-times))\.ts$/,
+  fastify:
+    /^(daemon\/http\/((server|routes|rpc\/mount)|(admission|json|metrics|rest)\/.+)|gateway\/api\/.+)\.ts$/,
   httpxy: /^gateway\/proxy\/proxy\.ts$/,
   '@redis/client': /^gateway\/registry\/(redis-client|redis-link|redis-scripts|agreement)\.ts$/,
-  '@fastify/cors': /^daemon\/rest\/admission\.ts$/,
-  '@fastify/multipart': /^daemon\/rest\/routes\/.+\.ts$/,
-  '@connectrpc/connect': /^daemon\/rpc\/.+\.ts$/,
-  '@connectrpc/connect-node': /^daemon\/rpc\/connect-node\.ts$/,
-  '@bufbuild/protobuf': /^daemon\/rpc\/.+\.ts$/,
-  'mime-types': /^daemon\/(services\/files|rest\/routes)\/.+\.ts$/,
-  'content-disposition': /^daemon\/(services\/files|rest\/routes)\/.+\.ts$/,
-  'range-parser': /^daemon\/(services\/files|rest\/routes)\/.+\.ts$/,
-  fresh: /^daemon\/(services\/files|rest\/routes)\/.+\.ts$/,
-  negotiator: /^daemon\/(services\/files|rest\/routes)\/.+\.ts$/,
+  '@fastify/cors': /^daemon\/http\/admission\/admission\.ts$/,
+  '@fastify/multipart': /^daemon\/http\/rest\/.+\.ts$/,
+  '@connectrpc/connect': /^daemon\/http\/(connect|rpc)\/.+\.ts$/,
+  '@connectrpc/connect-node': /^daemon\/http\/connect\/connect-node\.ts$/,
+  '@bufbuild/protobuf': /^daemon\/http\/(connect|rpc)\/.+\.ts$/,
+  'mime-types': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
+  'content-disposition': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
+  'range-parser': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
+  fresh: /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
+  negotiator: /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
 };
 
 interface Import {
@@ -131,7 +113,9 @@ describe('layers', () => {
   });
 
   test('only rpc imports the generated messages', () => {
-    expect(edges.filter(({ from, to }) => programOf(to) === 'gen' && topOf(from) !== 'rpc')).toEqual([]);
+    expect(
+      edges.filter(({ from, to }) => programOf(to) === 'gen' && !/^daemon\/http\/(connect|rpc)\//.test(from)),
+    ).toEqual([]);
   });
 });
 
@@ -183,9 +167,9 @@ describe('state of modules', () => {
 
 describe('restricted imports', () => {
   test('services import no HTTP, no Connect and no protobuf', () => {
-    // `base/client-errors.ts` and `base/connections.ts` are what the HTTP servers of both programs share.
+    // `base/http/client-errors.ts` and `base/http/connections.ts` are what the HTTP servers of both programs share.
     const known = /^(fastify|@fastify\/|@connectrpc\/|@bufbuild\/|node:http|.*\/client-errors\.ts)/;
-    const below = /^(base\/(?!(client-errors|connections)\.ts)|daemon\/services\/)/;
+    const below = /^(base\/(?!http\/(client-errors|connections)\.ts)|daemon\/services\/)/;
     expect(imports.filter(({ file, target }) => below.test(file) && known.test(target))).toEqual([]);
   });
 
@@ -205,14 +189,14 @@ describe('restricted imports', () => {
 
   test('one file imports the native addon', () => {
     const doors = imports.filter(({ target }) => target.includes('native/'));
-    expect([...new Set(doors.map(({ file }) => file))]).toEqual(['daemon/os/native.ts']);
+    expect([...new Set(doors.map(({ file }) => file))]).toEqual(['daemon/linux/system/native.ts']);
   });
 
   test('argv and the environment are read in one file of each program', () => {
     const readers = files.filter((file) =>
       /process\.(argv|env)\b/.test(readFileSync(join(ROOT, file), 'utf8')),
     );
-    expect(readers.sort()).toEqual(['daemon/config.ts', 'gateway/config.ts']);
+    expect(readers.sort()).toEqual(['daemon/config/config.ts', 'gateway/config/config.ts']);
   });
 });
 

@@ -5,9 +5,9 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { conformance, reported } from './support/conformance.ts';
-import { startDaemon } from './support/daemon.ts';
-import { needs } from './support/needs.ts';
+import { needs } from './support/machine/needs.ts';
+import { conformance, reported } from './support/programs/conformance.ts';
+import { startDaemon } from './support/programs/daemon.ts';
 
 const TOKEN = 'token-of-the-conformance-test';
 /** Most of it is waiting; the limit is for what hangs. */

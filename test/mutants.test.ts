@@ -6,12 +6,12 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { parseAst } from 'rolldown/parseAst';
 import { afterAll, describe, expect, test } from 'vitest';
-import { findCgroupMount } from '../src/daemon/os/cgroup-mounts.ts';
+import { findCgroupMount } from '../src/daemon/linux/cgroups/cgroup-mounts.ts';
 import { mutantsIn, sampleOf } from './mutants/choice.ts';
 import { Isolation } from './mutants/isolation.ts';
 import { mutated, mutationsOf } from './mutants/mutations.ts';
 import { Rooms } from './mutants/rooms.ts';
-import { needs } from './support/needs.ts';
+import { needs } from './support/machine/needs.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url)).replace(/\/$/, '');
 const PROGRAM = join(ROOT, 'test/mutants/run.ts');
@@ -100,12 +100,12 @@ describe('the tests of a file', () => {
   const rooms = new Rooms(ROOT, false);
 
   test('are those that mirror or import it, a part of the contract, and those of its room', () => {
-    const [unit, contract, over, attacks] = rooms.stagesOf('src/daemon/services/files/metadata.ts');
-    expect(unit?.names[0]).toBe('test/unit/daemon/services/files/metadata.test.ts');
+    const [unit, contract, over, attacks] = rooms.stagesOf('src/daemon/services/files/entries/metadata.ts');
+    expect(unit?.names[0]).toBe('test/unit/daemon/services/files/entries/metadata.test.ts');
     expect(contract).toEqual({ kind: 'contract', names: expect.arrayContaining(['5.3']) });
-    expect(over?.names).toContain('test/daemon/files-durable.test.ts');
-    expect(attacks?.names).toContain('test/attack/uploads.test.ts');
-    expect(new Rooms(ROOT, true).stagesOf('src/daemon/services/files/metadata.ts')).toHaveLength(3);
+    expect(over?.names).toContain('test/daemon/files/durable.test.ts');
+    expect(attacks?.names).toContain('test/attack/files/uploads.test.ts');
+    expect(new Rooms(ROOT, true).stagesOf('src/daemon/services/files/entries/metadata.ts')).toHaveLength(3);
   });
 
   test('are there for every file with a statement', () => {

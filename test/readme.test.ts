@@ -2,9 +2,9 @@ import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { beforeEach, describe, expect, type TestOptions, test } from 'vitest';
-import { readBlocks } from './support/documents.ts';
-import { needs } from './support/needs.ts';
-import { scratch } from './support/scratch.ts';
+import { readBlocks } from './support/code/documents.ts';
+import { needs } from './support/machine/needs.ts';
+import { scratch } from './support/machine/scratch.ts';
 
 /* Each command of README.md as it stands, beside `npm start` in a network of its own. */
 
@@ -19,7 +19,7 @@ const PRINTED: Readonly<Record<string, readonly [exitCode: string, output: RegEx
 const NOT_RUN: Readonly<Record<string, string>> = {
   'npm test': 'it runs this test',
   'npm run ok': '.ci/run runs it before the tests',
-  'npm run demo': 'test/daemon/demo.test.ts runs its program',
+  'npm run demo': 'test/daemon/project/demo.test.ts runs its program',
   'npm run conformance -- --url URL': 'test/conformance.test.ts runs its program',
 };
 const SCRIPT = `ip link set lo up && { ${START} >/dev/null 2>&1 & } && until curl -sf localhost:49983/health; do sleep 0.1; done

@@ -7,7 +7,7 @@ import { expect, test } from 'vitest';
 import { BOUNDS, type Figure, type Figures, figuresOf, growths } from './soak/figures.ts';
 import { quantile, slopeOf } from './soak/slope.ts';
 import { startHere } from './soak/subject.ts';
-import { needs } from './support/needs.ts';
+import { needs } from './support/machine/needs.ts';
 
 const PROGRAM = fileURLToPath(new URL('soak/run.ts', import.meta.url));
 const run = promisify(execFile);

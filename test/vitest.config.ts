@@ -1,6 +1,6 @@
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
-import { NotRunReporter } from './support/not-run.ts';
+import { NotRunReporter } from './support/machine/not-run.ts';
 
 // The suite starts some hundred daemons and gateways from the sources: V8's cache halves the CPU time of a start.
 process.env.NODE_COMPILE_CACHE ??= fileURLToPath(new URL('../node_modules/.cache/test', import.meta.url));
@@ -10,7 +10,7 @@ export default defineConfig({
     root: '.',
     // What ships is attacked too (npm run test:image).
     include: process.env.ENVD_TEST_IMAGE
-      ? ['test/attack/*.test.ts', 'test/daemon/bad-input.test.ts']
+      ? ['test/attack/**/*.test.ts', 'test/daemon/http/bad-input.test.ts']
       : ['test/**/*.test.ts'],
     // Because of native addons and signals each file runs in a process of its own, as the daemon does.
     pool: 'forks',
@@ -22,7 +22,7 @@ export default defineConfig({
     expect: { requireAssertions: true, poll: { interval: 10, timeout: 20_000 } },
     testTimeout: 60_000,
     hookTimeout: 60_000,
-    setupFiles: ['test/support/root.ts'],
+    setupFiles: ['test/support/machine/root.ts'],
     reporters: ['default', new NotRunReporter()],
   },
 });

@@ -1,12 +1,12 @@
 import { accessSync, constants } from 'node:fs';
 import { dirname } from 'node:path';
 import { messageOf } from '../base/errors.ts';
-import { INTERFACE_VERSION } from '../base/version.ts';
-import { forwardingObstacle } from './compose-ports.ts';
-import type { Config } from './config.ts';
-import { findCgroupMount } from './os/cgroup-mounts.ts';
-import { Cgroup } from './os/cgroup2.ts';
+import { INTERFACE_VERSION } from '../base/program/version.ts';
+import type { Config } from './config/config.ts';
+import { findCgroupMount } from './linux/cgroups/cgroup-mounts.ts';
+import { Cgroup } from './linux/cgroups/cgroup2.ts';
 import { abilities, type CgroupAbilities } from './services/guest/abilities.ts';
+import { forwardingObstacle } from './wiring/ports.ts';
 
 /** Prints what `GET /health?verbose` tells of this guest, without a daemon. Changes nothing. */
 export async function doctor(config: Config): Promise<void> {

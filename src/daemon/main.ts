@@ -1,6 +1,6 @@
 import process from 'node:process';
-import { runAs } from '../base/main.ts';
-import { configOrPrint } from '../base/run.ts';
+import { runAs } from '../base/program/main.ts';
+import { configOrPrint } from '../base/program/run.ts';
 
 // By default SIGUSR1 opens Node's inspector on a port that every user of the guest can connect to. The launchers disable
 // that with --disable-sigusr1; this handler is for a daemon started without them.
@@ -10,9 +10,9 @@ process.on('SIGUSR2', () => {});
 
 void runAs('envd', async () => {
   // First, before the heap grows: later mappings are placed densely (docs/decisions/003-address-space-reservation.md).
-  const { reserveAddressSpace } = await import('./os/self.ts');
+  const { reserveAddressSpace } = await import('./linux/system/self.ts');
   reserveAddressSpace();
-  const { readConfig } = await import('./config.ts');
+  const { readConfig } = await import('./config/config.ts');
   const config = configOrPrint(readConfig());
   if (config === null) return;
   if (config.doctor) return (await import('./doctor.ts')).doctor(config);

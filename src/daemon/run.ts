@@ -1,28 +1,28 @@
 import type { AddressInfo } from 'node:net';
 import process from 'node:process';
 import pino, { type Logger } from 'pino';
-import { listenToDebug } from '../base/debug.ts';
 import { messageOf } from '../base/errors.ts';
 import { HeldOutput } from '../base/held-output.ts';
-import { openLogOutput } from '../base/log.ts';
-import { listenError, stopOnSignals, surviveUncaught } from '../base/run.ts';
-import { INTERFACE_VERSION } from '../base/version.ts';
-import { compose, type Daemon } from './compose.ts';
-import { createLogQueue, type Log } from './compose-log.ts';
-import type { Config } from './config.ts';
-import { openListeningSocket, separateSockets } from './os/listening-socket.ts';
-import { holderOf } from './os/port-holder.ts';
-import { setChildLimits } from './os/program.ts';
-import { exitWithoutThreads, forbidCoreDumps, protectFromOomKiller } from './os/self.ts';
+import { listenToDebug } from '../base/program/debug.ts';
+import { openLogOutput } from '../base/program/log.ts';
+import { listenError, stopOnSignals, surviveUncaught } from '../base/program/run.ts';
+import { INTERFACE_VERSION } from '../base/program/version.ts';
+import type { Config } from './config/config.ts';
+import { openListeningSocket, separateSockets } from './linux/network/listening-socket.ts';
+import { holderOf } from './linux/network/port-holder.ts';
+import { setChildLimits } from './linux/processes/program.ts';
+import { exitWithoutThreads, forbidCoreDumps, protectFromOomKiller } from './linux/system/self.ts';
 import {
   isJournal,
   notifyServiceManager,
   type ServiceState,
   type StoredDescriptor,
   withPriority,
-} from './os/systemd.ts';
+} from './linux/system/systemd.ts';
 import { rootObstacle } from './services/guest/abilities.ts';
 import { checkState, readState } from './services/handover/state.ts';
+import { compose, type Daemon } from './wiring/compose.ts';
+import { createLogQueue, type Log } from './wiring/log.ts';
 
 /** SIGQUIT leaves the processes running, for the replacement of the daemon. */
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT'] as const;

@@ -10,7 +10,7 @@ import { Keys } from './access/keys.ts';
 import { Rate } from './access/rates.ts';
 import { buildPlatform, type PlatformParts } from './api/app.ts';
 import { Operations } from './api/operations.ts';
-import type { Config } from './config.ts';
+import type { Config } from './config/config.ts';
 import { Expiration } from './expiry/expiration.ts';
 import { Resumes } from './expiry/resumes.ts';
 import { Scheduler } from './expiry/scheduler.ts';

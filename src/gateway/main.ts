@@ -1,4 +1,4 @@
-import { runAs } from '../base/main.ts';
+import { runAs } from '../base/program/main.ts';
 import { run } from './run.ts';
 
 // Not awaited: the build makes a CommonJS file of this.

@@ -2,10 +2,10 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import type { AddressInfo } from 'node:net';
 import pino, { type Logger } from 'pino';
-import { openLogOutput } from '../base/log.ts';
-import { configOrPrint, listenError, stopOnSignals, surviveUncaught } from '../base/run.ts';
+import { openLogOutput } from '../base/program/log.ts';
+import { configOrPrint, listenError, stopOnSignals, surviveUncaught } from '../base/program/run.ts';
 import { compose, type Gateway } from './compose.ts';
-import { type Config, readConfig } from './config.ts';
+import { type Config, readConfig } from './config/config.ts';
 import { Front } from './routes/server.ts';
 
 /** The maximum duration of a stop after the drain. */

@@ -3,7 +3,7 @@ import { chmodSync, copyFileSync, mkdirSync, readFileSync, rmSync, writeFileSync
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { buildCommit } from '../../src/base/version.ts';
+import { buildCommit } from '../../src/base/program/version.ts';
 import { asFunction, bundle } from './bundle.ts';
 import { type FirstRun, writeCodeCache } from './code-cache.ts';
 import { licencesOf } from './licences.ts';
@@ -67,9 +67,9 @@ const IMAGES: Readonly<Record<string, Image>> = {
   daemon: {
     name: 'envd',
     directory: 'dist',
-    // Besides the daemon, the process that touches network mounts for it (services/watch/network-process.ts).
+    // Besides the daemon, the process that touches network mounts for it (services/watch/network/process.ts).
     program: 'src/daemon/main.ts',
-    others: [['src/daemon/services/watch/network-program.ts', 'lib/watch-network.cjs']],
+    others: [['src/daemon/services/watch/network/program.ts', 'lib/watch-network.cjs']],
     binaries: [
       ['native/build/Release/envd.node', 'lib/build/Release/envd.node'],
       ['native/build/Release/envd-start', 'lib/build/Release/envd-start'],

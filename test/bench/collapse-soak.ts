@@ -4,7 +4,7 @@
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
-import { connectTo, transcribe } from '../support/clients.ts';
+import { connectTo, transcribe } from '../support/clients/clients.ts';
 import { startBenchDaemon } from './daemon.ts';
 import { median, printTable, residentMib, show } from './figures.ts';
 

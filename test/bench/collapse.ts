@@ -6,8 +6,8 @@
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
-import { native } from '../../src/daemon/os/native.ts';
-import { collectGarbage } from '../../src/daemon/os/self.ts';
+import { native } from '../../src/daemon/linux/system/native.ts';
+import { collectGarbage } from '../../src/daemon/linux/system/self.ts';
 
 const PAGE = 4096;
 const WINDOW = 2 * 1024 * 1024;

@@ -1,5 +1,5 @@
-import { startDaemon, type TestDaemon } from '../support/daemon.ts';
-import { DAEMON_PROGRAM } from '../support/programs.ts';
+import { startDaemon, type TestDaemon } from '../support/programs/daemon.ts';
+import { DAEMON_PROGRAM } from '../support/programs/programs.ts';
 
 /** The flags of `npm start`, unless the environment has others to compare. */
 export const DAEMON_FLAGS = (

@@ -1,8 +1,8 @@
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { connectTo } from '../support/clients.ts';
-import type { TestDaemon } from '../support/daemon.ts';
+import { connectTo } from '../support/clients/clients.ts';
+import type { TestDaemon } from '../support/programs/daemon.ts';
 
 const MIB = 1024 ** 2;
 const CONNECTIONS = 16;

@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { startDaemon } from '../support/daemon.ts';
+import { startDaemon } from '../support/programs/daemon.ts';
 import { liveDay } from './day-work.ts';
 import { cpuMs, printTable } from './figures.ts';
 

@@ -9,7 +9,12 @@ import { once } from 'node:events';
 import { closeSync, mkdirSync, openSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
-import { filesPerSecond, type Request, received, sendAndWait } from '../support/bench-files-client.ts';
+import {
+  filesPerSecond,
+  type Request,
+  received,
+  sendAndWait,
+} from '../support/clients/bench-files-client.ts';
 import { startBenchDaemon } from './daemon.ts';
 import { cpuMs, median, printTable, show, takeTurns } from './figures.ts';
 import { startNginx } from './nginx.ts';

@@ -9,9 +9,9 @@ import { once } from 'node:events';
 import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { filesPerSecond } from '../support/bench-files-client.ts';
-import { connectTo } from '../support/clients.ts';
-import type { TestDaemon } from '../support/daemon.ts';
+import { filesPerSecond } from '../support/clients/bench-files-client.ts';
+import { connectTo } from '../support/clients/clients.ts';
+import type { TestDaemon } from '../support/programs/daemon.ts';
 import { startBenchDaemon } from './daemon.ts';
 import { cpuOf, median, printTable, samplesOf, show } from './figures.ts';
 

@@ -8,9 +8,9 @@ import { Agent, request } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
 import { create } from '@bufbuild/protobuf';
-import { encodeFrame } from '../../src/daemon/rpc/codec.ts';
+import { encodeFrame } from '../../src/daemon/http/connect/codec.ts';
 import { StartRequestSchema } from '../../src/gen/process/process_pb.js';
-import { drain, startRequest } from '../support/raw-client.ts';
+import { drain, startRequest } from '../support/clients/raw-client.ts';
 import { startBenchDaemon } from './daemon.ts';
 import { printTable, residentMib } from './figures.ts';
 

@@ -5,7 +5,7 @@
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { startDaemon } from '../support/daemon.ts';
+import { startDaemon } from '../support/programs/daemon.ts';
 import { liveDay } from './day-work.ts';
 import { median, printTable, show } from './figures.ts';
 

@@ -8,10 +8,10 @@ import { once } from 'node:events';
 import { Agent, get, type IncomingMessage } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
 import { createClient } from '@redis/client';
-import { freePort } from '../support/free-port.ts';
-import { API_KEY, startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
-import { startRedis } from '../support/redis-server.ts';
-import { info } from '../support/redis-set.ts';
+import { API_KEY, startGateway, type TestGateway, toSandbox } from '../support/programs/gateway.ts';
+import { freePort } from '../support/servers/free-port.ts';
+import { startRedis } from '../support/servers/redis-server.ts';
+import { info } from '../support/servers/redis-set.ts';
 import { until } from '../support/until.ts';
 import { cpuMs, printTable, residentMib, show } from './figures.ts';
 

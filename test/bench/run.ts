@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import { programsFor, reasonAgainst } from '../support/machine.ts';
+import { programsFor, reasonAgainst } from '../support/machine/machine.ts';
 
 /** A measurement: the program of its name in this directory. */
 interface Bench {

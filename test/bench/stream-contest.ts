@@ -1,7 +1,7 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
-import type { Codec } from '../../src/daemon/rpc/codec.ts';
-import { drain, startRequest } from '../support/raw-client.ts';
+import type { Codec } from '../../src/daemon/http/connect/codec.ts';
+import { drain, startRequest } from '../support/clients/raw-client.ts';
 import { DAEMON_FLAGS } from './daemon.ts';
 import { cpuOf } from './figures.ts';
 

@@ -8,19 +8,19 @@ import { type AddressInfo, createServer as createSocketServer, type Socket } fro
 import { create } from '@bufbuild/protobuf';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
 import { Unread } from '../../src/base/unread.ts';
-import { StreamServer } from '../../src/daemon/rpc/connect-stream.ts';
-import { startStream } from '../../src/daemon/rpc/process-streams.ts';
-import { headersOf } from '../../src/daemon/rpc/request.ts';
-import type { EndEvent } from '../../src/daemon/services/process/events.ts';
-import { Output } from '../../src/daemon/services/process/output.ts';
+import { StreamServer } from '../../src/daemon/http/connect/connect-stream.ts';
+import { headersOf } from '../../src/daemon/http/connect/request.ts';
+import { startStream } from '../../src/daemon/http/rpc/process-streams.ts';
+import type { EndEvent } from '../../src/daemon/services/process/output/events.ts';
+import { Output } from '../../src/daemon/services/process/output/output.ts';
 import {
   Process,
   type StartRequest,
   type StartResponse,
   StartResponseSchema,
 } from '../../src/gen/process/process_pb.js';
-import { callOf, sharedLimits } from '../support/calls.ts';
-import { historyOf } from '../support/history.ts';
+import { callOf, sharedLimits } from '../support/clients/calls.ts';
+import { historyOf } from '../support/services/history.ts';
 
 const HISTORY_BYTES = 1024 * 1024;
 const END: EndEvent = {

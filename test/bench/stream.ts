@@ -6,7 +6,7 @@
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { drain, startRequest } from '../support/raw-client.ts';
+import { drain, startRequest } from '../support/clients/raw-client.ts';
 import { startBenchDaemon } from './daemon.ts';
 import { printTable, residentMib, show, takeTurns } from './figures.ts';
 import { Contest, type Load } from './stream-contest.ts';

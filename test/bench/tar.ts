@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
-import { sendAndWait } from '../support/bench-files-client.ts';
+import { sendAndWait } from '../support/clients/bench-files-client.ts';
 import { startBenchDaemon } from './daemon.ts';
 import { cpuMs, median, printTable, show, takeTurns } from './figures.ts';
 

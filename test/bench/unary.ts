@@ -8,8 +8,8 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { create, type DescMessage, type MessageInitShape, toBinary, toJsonString } from '@bufbuild/protobuf';
 import { ListDirRequestSchema, StatRequestSchema } from '../../src/gen/filesystem/filesystem_pb.js';
-import { filesPerSecond } from '../support/bench-files-client.ts';
-import { startPlain } from '../support/plain-connect.ts';
+import { filesPerSecond } from '../support/clients/bench-files-client.ts';
+import { startPlain } from '../support/clients/plain-connect.ts';
 import { DAEMON_FLAGS, startBenchDaemon } from './daemon.ts';
 import { cpuOf, printTable, show, takeTurns } from './figures.ts';
 

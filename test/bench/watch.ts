@@ -22,7 +22,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { FSWatcher } from 'chokidar';
 import { Watcher } from '../../src/daemon/services/watch/watcher.ts';
-import { testLanes } from '../support/lanes.ts';
+import { testLanes } from '../support/services/lanes.ts';
 import { median } from './figures.ts';
 
 const RUNS = 3;

@@ -6,7 +6,7 @@ import {
   TimeoutError,
 } from 'e2b';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type Guest, rejection, rejections, Seen, startGuest } from '../support/sandbox.ts';
+import { type Guest, rejection, rejections, Seen, startGuest } from '../support/programs/sandbox.ts';
 
 let guest: Guest;
 let commands: Guest['sandbox']['commands'];

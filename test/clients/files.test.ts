@@ -3,7 +3,7 @@ import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { AuthenticationError, FileNotFoundError, FileType, InvalidArgumentError } from 'e2b';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type Guest, rejection, rejections, startGuest } from '../support/sandbox.ts';
+import { type Guest, rejection, rejections, startGuest } from '../support/programs/sandbox.ts';
 
 let guest: Guest;
 let files: Guest['sandbox']['files'];

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { getAttributeSync, listAttributesSync } from 'fs-xattr';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type Guest, startGuest } from '../support/sandbox.ts';
+import { type Guest, startGuest } from '../support/programs/sandbox.ts';
 
 /* A daemon with the attribute names of a published client: attributes that programs set are visible to the client. */
 

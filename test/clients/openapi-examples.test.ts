@@ -1,8 +1,8 @@
 import { beforeEach, describe, expect, test } from 'vitest';
-import type { Outcome } from '../support/documents.ts';
-import { needs } from '../support/needs.ts';
-import { type Operation, readOperations, violation } from '../support/openapi.ts';
-import { runBlocks } from '../support/talk.ts';
+import type { Outcome } from '../support/code/documents.ts';
+import { type Operation, readOperations, violation } from '../support/code/openapi.ts';
+import { needs } from '../support/machine/needs.ts';
+import { runBlocks } from '../support/programs/talk.ts';
 
 /* The example of each operation, as it stands in the documents, against a daemon and a gateway. */
 

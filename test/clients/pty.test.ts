@@ -1,6 +1,6 @@
 import { type CommandHandle, NotFoundError } from 'e2b';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { type Guest, rejection, rejections, Seen, startGuest } from '../support/sandbox.ts';
+import { type Guest, rejection, rejections, Seen, startGuest } from '../support/programs/sandbox.ts';
 
 let guest: Guest;
 let pty: Guest['sandbox']['pty'];

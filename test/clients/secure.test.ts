@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { AuthenticationError, Sandbox } from 'e2b';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { type Guest, init, rejections, startGuest } from '../support/sandbox.ts';
+import { type Guest, init, rejections, startGuest } from '../support/programs/sandbox.ts';
 
 const TOKEN = 'a-token-of-the-test';
 

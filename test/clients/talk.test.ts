@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test } from 'vitest';
-import { type Outcome, patternOf, readBlocks } from '../support/documents.ts';
-import { needs } from '../support/needs.ts';
-import { runBlocks } from '../support/talk.ts';
+import { type Outcome, patternOf, readBlocks } from '../support/code/documents.ts';
+import { needs } from '../support/machine/needs.ts';
+import { runBlocks } from '../support/programs/talk.ts';
 
 /* Each block of these documents as it stands, but those of `console` (test/docs.test.ts). */
 

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { type FilesystemEvent, FilesystemEventType, FileType, TimeoutError } from 'e2b';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { type Guest, Seen, startGuest } from '../support/sandbox.ts';
+import { type Guest, Seen, startGuest } from '../support/programs/sandbox.ts';
 
 type WatchOptions = NonNullable<Parameters<Guest['sandbox']['files']['watchDir']>[2]>;
 const { CREATE, CHMOD, WRITE, REMOVE, RENAME } = FilesystemEventType;

@@ -1,6 +1,6 @@
 import { strict as assert } from 'node:assert';
 import { Code } from '@connectrpc/connect';
-import { signFile } from '../support/sign-file.ts';
+import { signFile } from '../support/clients/sign-file.ts';
 import { given, section } from './cases.ts';
 import { as, type Daemon, JSON_BODY, RAW, refused, refusedRest } from './daemon.ts';
 import { frame, framesOf } from './wire.ts';

@@ -1,6 +1,6 @@
 import { strict as assert } from 'node:assert';
 import { Code } from '@connectrpc/connect';
-import { byPid } from '../support/clients.ts';
+import { byPid } from '../support/clients/clients.ts';
 import { type Check, given, section } from './cases.ts';
 import { type Daemon, JSON_BODY, jsonOf, refused, refusedRest, until } from './daemon.ts';
 import { Running, sh } from './running.ts';

@@ -11,7 +11,7 @@ import {
 import { createConnectTransport } from '@connectrpc/connect-node';
 import { Filesystem } from '../../src/gen/filesystem/filesystem_pb.js';
 import { Process, Signal } from '../../src/gen/process/process_pb.js';
-import { byPid } from '../support/clients.ts';
+import { byPid } from '../support/clients/clients.ts';
 import { NotRun } from './cases.ts';
 import type { Guest, Run } from './guest.ts';
 import { Running, type StartInit } from './running.ts';

@@ -2,7 +2,7 @@ import { strict as assert } from 'node:assert';
 import { randomBytes } from 'node:crypto';
 import { Code } from '@connectrpc/connect';
 import { EndReason, type Signal, SignalScope } from '../../src/gen/process/process_pb.js';
-import { byPid } from '../support/clients.ts';
+import { byPid } from '../support/clients/clients.ts';
 import { type Check, given, section } from './cases.ts';
 import { type Daemon, jsonOf, refused, until } from './daemon.ts';
 import { Running, sh } from './running.ts';

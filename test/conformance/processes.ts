@@ -3,7 +3,7 @@ import { gzipSync } from 'node:zlib';
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { Code } from '@connectrpc/connect';
 import { Signal, type StreamInputRequestSchema } from '../../src/gen/process/process_pb.js';
-import { byPid, byTag } from '../support/clients.ts';
+import { byPid, byTag } from '../support/clients/clients.ts';
 import { given, section } from './cases.ts';
 import { CODECS, type Daemon, JSON_BODY, refused, until } from './daemon.ts';
 import { Running, sh } from './running.ts';

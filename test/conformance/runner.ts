@@ -1,5 +1,5 @@
 import { Code, ConnectError } from '@connectrpc/connect';
-import { byPid } from '../support/clients.ts';
+import { byPid } from '../support/clients/clients.ts';
 import { type Case, type Need, NotRun, type Section } from './cases.ts';
 import { Daemon } from './daemon.ts';
 import { type Guest, lookAround, type Run } from './guest.ts';

@@ -1,7 +1,7 @@
 import { strict as assert } from 'node:assert';
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import type { ProcessEvent, StartRequestSchema } from '../../src/gen/process/process_pb.js';
-import { type Transcript, transcribe } from '../support/clients.ts';
+import { type Transcript, transcribe } from '../support/clients/clients.ts';
 
 export type StartInit = Exclude<MessageInitShape<typeof StartRequestSchema>, { $typeName: string }>;
 type Events = AsyncIterable<{ event?: ProcessEvent | undefined }>;

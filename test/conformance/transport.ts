@@ -6,7 +6,7 @@ import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
 import { Code } from '@connectrpc/connect';
 import { StatRequestSchema, StatResponseSchema } from '../../src/gen/filesystem/filesystem_pb.js';
 import { StartRequestSchema, StartResponseSchema } from '../../src/gen/process/process_pb.js';
-import { byPid } from '../support/clients.ts';
+import { byPid } from '../support/clients/clients.ts';
 import { section } from './cases.ts';
 import { type Daemon, JSON_BODY, jsonOf, RAW, refused, refusedRest } from './daemon.ts';
 import { sh } from './running.ts';

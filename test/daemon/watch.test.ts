@@ -4,12 +4,12 @@ import { join } from 'node:path';
 import { isDeepStrictEqual, promisify } from 'node:util';
 import { Code } from '@connectrpc/connect';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { WatchEvent, WatchEventType } from '../../src/daemon/services/watch/event.ts';
+import type { WatchEvent, WatchEventType } from '../../src/daemon/services/watch/local/event.ts';
 import { EventType, type FilesystemEvent, FileType } from '../../src/gen/filesystem/filesystem_pb.js';
-import { type Clients, connectTo } from '../support/clients.ts';
-import { startDaemon, type TestDaemon } from '../support/daemon.ts';
-import { needs } from '../support/needs.ts';
-import { pathsOf, Replay } from '../support/replay.ts';
+import { type Clients, connectTo } from '../support/clients/clients.ts';
+import { needs } from '../support/machine/needs.ts';
+import { startDaemon, type TestDaemon } from '../support/programs/daemon.ts';
+import { pathsOf, Replay } from '../support/services/replay.ts';
 
 const run = promisify(execFile);
 const TYPE: Readonly<Record<number, WatchEventType>> = {

@@ -1,4 +1,4 @@
-import { byTag } from '../support/clients.ts';
+import { byTag } from '../support/clients/clients.ts';
 import { remark } from './screen.ts';
 import type { Visitor } from './visitor.ts';
 

@@ -1,4 +1,4 @@
-import { byPid, byTag, transcribe } from '../support/clients.ts';
+import { byPid, byTag, transcribe } from '../support/clients/clients.ts';
 import { remark } from './screen.ts';
 import type { Visitor } from './visitor.ts';
 

@@ -1,4 +1,4 @@
-import { type Requirement, reasonAgainst } from '../support/machine.ts';
+import { type Requirement, reasonAgainst } from '../support/machine/machine.ts';
 import { say } from './screen.ts';
 
 /** Runs a tour, which returns the exit code; not on a machine that lacks a requirement. */

@@ -1,6 +1,6 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { startDaemon, type TestDaemon } from '../support/daemon.ts';
+import { startDaemon, type TestDaemon } from '../support/programs/daemon.ts';
 import { askForHealth, collapseMemory, freezeAndThaw, initialize, readMetrics } from './control.ts';
 import { carryAFile, tidyUp, watchADirectory } from './files.ts';
 import { feedStdin, meetAnError, streamOutput, useTerminal } from './processes.ts';

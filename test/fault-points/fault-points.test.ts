@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import { needs } from '../support/needs.ts';
+import { needs } from '../support/machine/needs.ts';
 import { OPERATIONS } from './operations.ts';
 
 /*

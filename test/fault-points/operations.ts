@@ -12,7 +12,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import { O_PATH, O_TMPFILE } from '../../src/daemon/os/open-flags.ts';
+import { O_PATH, O_TMPFILE } from '../../src/daemon/linux/paths/open-flags.ts';
 
 type Native = typeof import('../../native/index.d.ts');
 

@@ -3,8 +3,8 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
-import { needs } from '../support/needs.ts';
-import { scratch } from '../support/scratch.ts';
+import { needs } from '../support/machine/needs.ts';
+import { scratch } from '../support/machine/scratch.ts';
 import { flagsOfC } from './build.ts';
 import { CORPUS, targets } from './targets.ts';
 

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
+import { startGateway, type TestGateway, toSandbox } from '../support/programs/gateway.ts';
 import { until } from '../support/until.ts';
 
 let gateway: TestGateway;

@@ -9,11 +9,11 @@ import { getCACertificates, setDefaultCACertificates } from 'node:tls';
 import { promisify } from 'node:util';
 import { Sandbox } from 'e2b';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { startDaemon, type TestDaemon } from '../support/daemon.ts';
-import { freePort } from '../support/free-port.ts';
-import { API_KEY, startGateway, type TestGateway } from '../support/gateway.ts';
-import { type Nginx, startNginx } from '../support/nginx.ts';
-import { init } from '../support/sandbox.ts';
+import { startDaemon, type TestDaemon } from '../support/programs/daemon.ts';
+import { API_KEY, startGateway, type TestGateway } from '../support/programs/gateway.ts';
+import { init } from '../support/programs/sandbox.ts';
+import { freePort } from '../support/servers/free-port.ts';
+import { type Nginx, startNginx } from '../support/servers/nginx.ts';
 
 /* The published client as users set it up, who know a domain and a key: nginx has a wildcard certificate. */
 

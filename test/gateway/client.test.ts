@@ -3,11 +3,11 @@ import { join } from 'node:path';
 import { Sandbox, SandboxNotFoundError, TimeoutError } from 'e2b';
 import { spawn as openTerminal } from 'node-pty';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { startDaemon, type TestDaemon } from '../support/daemon.ts';
-import { API_KEY, startGateway, type TestGateway } from '../support/gateway.ts';
-import { phase } from '../support/hook.ts';
-import { needs } from '../support/needs.ts';
-import { init, rejection, Seen } from '../support/sandbox.ts';
+import { needs } from '../support/machine/needs.ts';
+import { startDaemon, type TestDaemon } from '../support/programs/daemon.ts';
+import { API_KEY, startGateway, type TestGateway } from '../support/programs/gateway.ts';
+import { init, rejection, Seen } from '../support/programs/sandbox.ts';
+import { phase } from '../support/servers/hook.ts';
 
 let gateway: TestGateway;
 let daemon: TestDaemon;

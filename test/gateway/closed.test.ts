@@ -4,8 +4,8 @@ import { text } from 'node:stream/consumers';
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { closedOperation, originForm } from '../../src/gateway/routes/closed-paths.ts';
-import { startDaemon, type TestDaemon } from '../support/daemon.ts';
-import { startGateway, type TestGateway } from '../support/gateway.ts';
+import { startDaemon, type TestDaemon } from '../support/programs/daemon.ts';
+import { startGateway, type TestGateway } from '../support/programs/gateway.ts';
 
 let gateway: TestGateway;
 let daemon: TestDaemon;

@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest';
-import { startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
-import { startGuests } from '../support/guests.ts';
-import { hookCalls, phase, record } from '../support/hook.ts';
-import { owned } from '../support/owned.ts';
-import { idOf, isInStep, slotOf, startRedisCluster, tell } from '../support/redis-cluster.ts';
-import { info } from '../support/redis-set.ts';
-import { scratch } from '../support/scratch.ts';
+import { scratch } from '../support/machine/scratch.ts';
+import { startGateway, type TestGateway, toSandbox } from '../support/programs/gateway.ts';
+import { startGuests } from '../support/programs/guests.ts';
+import { owned } from '../support/programs/owned.ts';
+import { hookCalls, phase, record } from '../support/servers/hook.ts';
+import { idOf, isInStep, slotOf, startRedisCluster, tell } from '../support/servers/redis-cluster.ts';
+import { info } from '../support/servers/redis-set.ts';
 import { until } from '../support/until.ts';
 
 const reach = async (gateway: TestGateway, id: string) =>

@@ -3,8 +3,8 @@ import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
-import { readConfig } from '../../src/gateway/config.ts';
-import { scratch } from '../support/scratch.ts';
+import { readConfig } from '../../src/gateway/config/config.ts';
+import { scratch } from '../support/machine/scratch.ts';
 
 const MAIN = fileURLToPath(new URL('../../src/gateway/main.ts', import.meta.url));
 

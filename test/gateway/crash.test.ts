@@ -2,10 +2,10 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { type Answer, startGateway, type TestGateway } from '../support/gateway.ts';
-import { startGuests } from '../support/guests.ts';
-import { hookCalls, phase, record } from '../support/hook.ts';
-import { scratch } from '../support/scratch.ts';
+import { scratch } from '../support/machine/scratch.ts';
+import { type Answer, startGateway, type TestGateway } from '../support/programs/gateway.ts';
+import { startGuests } from '../support/programs/guests.ts';
+import { hookCalls, phase, record } from '../support/servers/hook.ts';
 import { until } from '../support/until.ts';
 
 const SANDBOXES = 10;

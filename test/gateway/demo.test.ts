@@ -1,8 +1,8 @@
 import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
-import { needs } from '../support/needs.ts';
-import { runTour } from '../support/tour.ts';
+import { needs } from '../support/machine/needs.ts';
+import { runTour } from '../support/programs/tour.ts';
 
 /** Lines that must be printed, in this order. */
 const KEY_LINES = [

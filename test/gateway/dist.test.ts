@@ -5,11 +5,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { acceptsCode } from '../support/code.ts';
-import { startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
-import { startGuests } from '../support/guests.ts';
-import { hookCalls, phase, record } from '../support/hook.ts';
-import { startRedis } from '../support/redis-server.ts';
+import { acceptsCode } from '../support/code/code.ts';
+import { startGateway, type TestGateway, toSandbox } from '../support/programs/gateway.ts';
+import { startGuests } from '../support/programs/guests.ts';
+import { hookCalls, phase, record } from '../support/servers/hook.ts';
+import { startRedis } from '../support/servers/redis-server.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 

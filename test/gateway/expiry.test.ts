@@ -5,12 +5,12 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { json } from 'node:stream/consumers';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { connectTo } from '../support/clients.ts';
-import { startDaemon, type TestDaemon } from '../support/daemon.ts';
-import { API_KEY, startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
-import { type HookCall, hookCalls, isFrozen, phase, record } from '../support/hook.ts';
-import { needs } from '../support/needs.ts';
-import { scratch } from '../support/scratch.ts';
+import { connectTo } from '../support/clients/clients.ts';
+import { needs } from '../support/machine/needs.ts';
+import { scratch } from '../support/machine/scratch.ts';
+import { startDaemon, type TestDaemon } from '../support/programs/daemon.ts';
+import { API_KEY, startGateway, type TestGateway, toSandbox } from '../support/programs/gateway.ts';
+import { type HookCall, hookCalls, isFrozen, phase, record } from '../support/servers/hook.ts';
 import { until } from '../support/until.ts';
 
 let daemon: TestDaemon;

@@ -1,11 +1,16 @@
 import { join } from 'node:path';
 import { createClient } from '@redis/client';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { type Agent, startAgent } from '../support/agent.ts';
-import { type GatewayOptions, startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
-import { hookCalls, phase, record } from '../support/hook.ts';
-import { startRedis } from '../support/redis-server.ts';
-import { scratch } from '../support/scratch.ts';
+import { scratch } from '../support/machine/scratch.ts';
+import { type Agent, startAgent } from '../support/programs/agent.ts';
+import {
+  type GatewayOptions,
+  startGateway,
+  type TestGateway,
+  toSandbox,
+} from '../support/programs/gateway.ts';
+import { hookCalls, phase, record } from '../support/servers/hook.ts';
+import { startRedis } from '../support/servers/redis-server.ts';
 import { until } from '../support/until.ts';
 
 async function start(options: GatewayOptions): Promise<TestGateway> {

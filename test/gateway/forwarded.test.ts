@@ -2,9 +2,9 @@ import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { startGateway, type TestGateway } from '../support/gateway.ts';
-import { startNginx } from '../support/nginx.ts';
-import { exchange, message } from '../support/raw-sandbox.ts';
+import { startGateway, type TestGateway } from '../support/programs/gateway.ts';
+import { exchange, message } from '../support/programs/raw-sandbox.ts';
+import { startNginx } from '../support/servers/nginx.ts';
 import { until } from '../support/until.ts';
 
 let trusting: TestGateway;

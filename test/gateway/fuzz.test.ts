@@ -3,8 +3,8 @@ import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { startDaemon } from '../support/daemon.ts';
-import { startGateway } from '../support/gateway.ts';
+import { startDaemon } from '../support/programs/daemon.ts';
+import { startGateway } from '../support/programs/gateway.ts';
 
 /** Values of headers: any characters from 1 to 255, and likely mistakes. */
 const value = fc.oneof(

@@ -7,13 +7,13 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { Sandbox } from 'e2b';
 import { expect, onTestFinished, test } from 'vitest';
-import { type Agent, startAgent } from '../support/agent.ts';
-import { startDaemon } from '../support/daemon.ts';
-import { API_KEY, startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
-import { hookCalls, phase, record } from '../support/hook.ts';
-import { startRawSandbox } from '../support/raw-sandbox.ts';
-import { init } from '../support/sandbox.ts';
-import { scratch } from '../support/scratch.ts';
+import { scratch } from '../support/machine/scratch.ts';
+import { type Agent, startAgent } from '../support/programs/agent.ts';
+import { startDaemon } from '../support/programs/daemon.ts';
+import { API_KEY, startGateway, type TestGateway, toSandbox } from '../support/programs/gateway.ts';
+import { startRawSandbox } from '../support/programs/raw-sandbox.ts';
+import { init } from '../support/programs/sandbox.ts';
+import { hookCalls, phase, record } from '../support/servers/hook.ts';
 import { until } from '../support/until.ts';
 
 /* Pause, kill, and what hooks are told; test/gateway/resume.test.ts has resumes. */

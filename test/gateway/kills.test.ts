@@ -3,15 +3,15 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect, onTestFinished, type TestOptions, test } from 'vitest';
-import { startAgent } from '../support/agent.ts';
-import { freePort } from '../support/free-port.ts';
-import { startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
-import { hookCalls, record } from '../support/hook.ts';
-import { type Nginx, startNginx } from '../support/nginx.ts';
-import { owned } from '../support/owned.ts';
-import { startRedis } from '../support/redis-server.ts';
-import { info, startRedisSet } from '../support/redis-set.ts';
-import { scratch } from '../support/scratch.ts';
+import { scratch } from '../support/machine/scratch.ts';
+import { startAgent } from '../support/programs/agent.ts';
+import { startGateway, type TestGateway, toSandbox } from '../support/programs/gateway.ts';
+import { owned } from '../support/programs/owned.ts';
+import { freePort } from '../support/servers/free-port.ts';
+import { hookCalls, record } from '../support/servers/hook.ts';
+import { type Nginx, startNginx } from '../support/servers/nginx.ts';
+import { startRedis } from '../support/servers/redis-server.ts';
+import { info, startRedisSet } from '../support/servers/redis-set.ts';
 import { until } from '../support/until.ts';
 
 /** How long gateways, nginx and Redis are killed, in seconds: ENVD_GATEWAY_KILLS=300 runs it. */

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Sandbox } from 'e2b';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { API_KEY, startGateway, type TestGateway } from '../support/gateway.ts';
+import { API_KEY, startGateway, type TestGateway } from '../support/programs/gateway.ts';
 
 let gateway: TestGateway;
 let directory: string;

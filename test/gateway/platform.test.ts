@@ -1,9 +1,9 @@
 import type { Socket } from 'node:net';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { INTERFACE_VERSION } from '../../src/base/version.ts';
-import { startDaemon } from '../support/daemon.ts';
-import { startGateway, type TestGateway } from '../support/gateway.ts';
-import { startRawSandbox } from '../support/raw-sandbox.ts';
+import { INTERFACE_VERSION } from '../../src/base/program/version.ts';
+import { startDaemon } from '../support/programs/daemon.ts';
+import { startGateway, type TestGateway } from '../support/programs/gateway.ts';
+import { startRawSandbox } from '../support/programs/raw-sandbox.ts';
 
 let gateway: TestGateway;
 

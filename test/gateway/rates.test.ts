@@ -5,11 +5,11 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { Rate } from '../../src/gateway/access/rates.ts';
-import { API_KEY, startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
-import { startGuests } from '../support/guests.ts';
-import { startNginx } from '../support/nginx.ts';
-import { startRedis } from '../support/redis-server.ts';
-import { scratch } from '../support/scratch.ts';
+import { scratch } from '../support/machine/scratch.ts';
+import { API_KEY, startGateway, type TestGateway, toSandbox } from '../support/programs/gateway.ts';
+import { startGuests } from '../support/programs/guests.ts';
+import { startNginx } from '../support/servers/nginx.ts';
+import { startRedis } from '../support/servers/redis-server.ts';
 import { until } from '../support/until.ts';
 
 let server: Server;

@@ -29,9 +29,9 @@ import { EmbeddedStore } from '../../src/gateway/registry/embedded.ts';
 import { RedisStore } from '../../src/gateway/registry/redis.ts';
 import type { Order, Page, Store } from '../../src/gateway/registry/registry.ts';
 import { Registry } from '../../src/gateway/registry/registry.ts';
-import { type RedisServer, startRedis } from '../support/redis-server.ts';
-import { startRelay } from '../support/relay.ts';
-import { scratch } from '../support/scratch.ts';
+import { scratch } from '../support/machine/scratch.ts';
+import { type RedisServer, startRedis } from '../support/servers/redis-server.ts';
+import { startRelay } from '../support/servers/relay.ts';
 
 const registration = (id: string): Registration => ({
   ...{

@@ -1,11 +1,11 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { type Agent, startAgent } from '../support/agent.ts';
-import { API_KEY, startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
-import { hookCalls, phase, record } from '../support/hook.ts';
-import { startRedis } from '../support/redis-server.ts';
-import { scratch } from '../support/scratch.ts';
+import { scratch } from '../support/machine/scratch.ts';
+import { type Agent, startAgent } from '../support/programs/agent.ts';
+import { API_KEY, startGateway, type TestGateway, toSandbox } from '../support/programs/gateway.ts';
+import { hookCalls, phase, record } from '../support/servers/hook.ts';
+import { startRedis } from '../support/servers/redis-server.ts';
 import { until } from '../support/until.ts';
 
 interface Scene {

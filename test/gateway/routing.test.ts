@@ -6,9 +6,9 @@ import { type AddressInfo, connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { connectTo, transcribe } from '../support/clients.ts';
-import { startDaemon, type TestDaemon } from '../support/daemon.ts';
-import { API_KEY, startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
+import { connectTo, transcribe } from '../support/clients/clients.ts';
+import { startDaemon, type TestDaemon } from '../support/programs/daemon.ts';
+import { API_KEY, startGateway, type TestGateway, toSandbox } from '../support/programs/gateway.ts';
 
 let gateway: TestGateway;
 let one: TestDaemon;

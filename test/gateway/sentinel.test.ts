@@ -1,13 +1,13 @@
 import { expect, test } from 'vitest';
-import { startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
-import { startGuests } from '../support/guests.ts';
-import { hookCalls, phase, record } from '../support/hook.ts';
-import { owned } from '../support/owned.ts';
-import { startRedis, startSentinel } from '../support/redis-server.ts';
-import { ask, info, startRedisSet } from '../support/redis-set.ts';
-import { startRelay } from '../support/relay.ts';
-import { scratch } from '../support/scratch.ts';
-import { startedAlone } from '../support/started-alone.ts';
+import { scratch } from '../support/machine/scratch.ts';
+import { startGateway, type TestGateway, toSandbox } from '../support/programs/gateway.ts';
+import { startGuests } from '../support/programs/guests.ts';
+import { owned } from '../support/programs/owned.ts';
+import { startedAlone } from '../support/programs/started-alone.ts';
+import { hookCalls, phase, record } from '../support/servers/hook.ts';
+import { startRedis, startSentinel } from '../support/servers/redis-server.ts';
+import { ask, info, startRedisSet } from '../support/servers/redis-set.ts';
+import { startRelay } from '../support/servers/relay.ts';
 import { until } from '../support/until.ts';
 
 const reach = async (gateway: TestGateway, id: string) =>

@@ -3,11 +3,11 @@ import { createServer } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { join } from 'node:path';
 import { beforeEach, expect, onTestFinished, test } from 'vitest';
-import { startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
-import { startGuests } from '../support/guests.ts';
-import { hookCalls, phase, record } from '../support/hook.ts';
-import { type RedisServer, startRedis } from '../support/redis-server.ts';
-import { scratch } from '../support/scratch.ts';
+import { scratch } from '../support/machine/scratch.ts';
+import { startGateway, type TestGateway, toSandbox } from '../support/programs/gateway.ts';
+import { startGuests } from '../support/programs/guests.ts';
+import { hookCalls, phase, record } from '../support/servers/hook.ts';
+import { type RedisServer, startRedis } from '../support/servers/redis-server.ts';
 import { until } from '../support/until.ts';
 
 let redis: RedisServer;

@@ -1,13 +1,13 @@
 import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { expect, test } from 'vitest';
-import { freePort } from '../support/free-port.ts';
-import { API_KEY, startGateway, toSandbox } from '../support/gateway.ts';
-import { startGuests } from '../support/guests.ts';
-import { owned } from '../support/owned.ts';
-import { startRedis } from '../support/redis-server.ts';
-import { ask, startRedisSet } from '../support/redis-set.ts';
-import { startedAlone } from '../support/started-alone.ts';
+import { API_KEY, startGateway, toSandbox } from '../support/programs/gateway.ts';
+import { startGuests } from '../support/programs/guests.ts';
+import { owned } from '../support/programs/owned.ts';
+import { startedAlone } from '../support/programs/started-alone.ts';
+import { freePort } from '../support/servers/free-port.ts';
+import { startRedis } from '../support/servers/redis-server.ts';
+import { ask, startRedisSet } from '../support/servers/redis-set.ts';
 import { until } from '../support/until.ts';
 
 const health = (port: number) =>

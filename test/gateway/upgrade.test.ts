@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { startGateway, type TestGateway, toSandbox } from '../support/gateway.ts';
+import { startGateway, type TestGateway, toSandbox } from '../support/programs/gateway.ts';
 
 let gateway: TestGateway;
 const server = createServer((request, response) =>

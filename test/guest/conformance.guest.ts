@@ -2,9 +2,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, type TestOptions, test } from 'vitest';
-import { reported } from '../support/conformance.ts';
 import { booted, whenBooted } from '../support/guest/booted.ts';
 import { resumed } from '../support/guest/resumed.ts';
+import { reported } from '../support/programs/conformance.ts';
 
 /** It takes four minutes without KVM: ENVD_GUEST_CONFORMANCE=1 runs it. */
 const onDemand: TestOptions = process.env.ENVD_GUEST_CONFORMANCE

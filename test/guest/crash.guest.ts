@@ -3,8 +3,8 @@ import { afterAll, beforeAll, describe, expect, type TestOptions, test } from 'v
 import { booted, whenBooted } from '../support/guest/booted.ts';
 import { Guest } from '../support/guest/guest.ts';
 import { Machine } from '../support/guest/machine.ts';
-import { exitIsTold } from '../support/machine.ts';
-import { Workload } from '../support/workload.ts';
+import { exitIsTold } from '../support/machine/machine.ts';
+import { Workload } from '../support/programs/workload.ts';
 
 /** Kills, aborts and upgrades at random moments; ENVD_GUEST_CRASHES=50 for 50 upgrades and 50 of the others, with 100 processes. */
 const ROUNDS = Number(process.env.ENVD_GUEST_CRASHES ?? 0);

@@ -6,7 +6,7 @@ import {
   Signal,
   SignalScope,
 } from '../../src/gen/process/process_pb.js';
-import { byTag, transcribe } from '../support/clients.ts';
+import { byTag, transcribe } from '../support/clients/clients.ts';
 import { booted, whenBooted } from '../support/guest/booted.ts';
 import { resumed } from '../support/guest/resumed.ts';
 

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
-import { commandsOf } from '../support/documents.ts';
+import { commandsOf } from '../support/code/documents.ts';
 import { booted, whenBooted } from '../support/guest/booted.ts';
 import type { Snapshot } from '../support/guest/machine.ts';
 import { type RunningGuest, resumed, resumedIn } from '../support/guest/resumed.ts';

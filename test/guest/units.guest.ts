@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { buffer } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, type TestOptions, test } from 'vitest';
-import { transcribe } from '../support/clients.ts';
+import { transcribe } from '../support/clients/clients.ts';
 import { booted, whenBooted } from '../support/guest/booted.ts';
 import { guestProcessor } from '../support/guest/processor.ts';
 import { resumed } from '../support/guest/resumed.ts';

@@ -1,5 +1,5 @@
 import { defineConfig } from 'vitest/config';
-import { NotRunReporter } from '../support/not-run.ts';
+import { NotRunReporter } from '../support/machine/not-run.ts';
 
 export default defineConfig({
   test: {

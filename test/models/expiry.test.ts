@@ -1,5 +1,5 @@
 import { afterEach, expect, test, vi } from 'vitest';
-import { scratch } from '../support/scratch.ts';
+import { scratch } from '../support/machine/scratch.ts';
 import { ExpiryModel, type State } from './expiry.ts';
 import { type Clock, Replay } from './replay.ts';
 import { Search } from './search.ts';

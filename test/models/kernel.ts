@@ -1,5 +1,5 @@
-import type { Message } from '../../src/daemon/os/message-queue.ts';
-import type { StoredDescriptor } from '../../src/daemon/os/systemd.ts';
+import type { Message } from '../../src/daemon/linux/memory/message-queue.ts';
+import type { StoredDescriptor } from '../../src/daemon/linux/system/systemd.ts';
 
 /** Thrown by each call of a program that was killed. */
 export class Killed extends Error {}

@@ -1,6 +1,6 @@
 import { expect, test, vi } from 'vitest';
-import { RecordStore } from '../../src/daemon/os/record-store.ts';
-import type { StoredDescriptor } from '../../src/daemon/os/systemd.ts';
+import { RecordStore } from '../../src/daemon/linux/memory/record-store.ts';
+import type { StoredDescriptor } from '../../src/daemon/linux/system/systemd.ts';
 import { Kernel, Killed } from './kernel.ts';
 
 /*
@@ -10,7 +10,7 @@ import { Kernel, Killed } from './kernel.ts';
 
 let kernel = new Kernel();
 
-vi.mock(import('../../src/daemon/os/message-queue.ts'), async (importOriginal) => {
+vi.mock(import('../../src/daemon/linux/memory/message-queue.ts'), async (importOriginal) => {
   const original = await importOriginal();
   class MessageQueue {
     readonly #ends = kernel.queue();
@@ -31,7 +31,7 @@ vi.mock(import('../../src/daemon/os/message-queue.ts'), async (importOriginal) =
   };
 });
 
-vi.mock(import('../../src/daemon/os/systemd.ts'), async (importOriginal) => ({
+vi.mock(import('../../src/daemon/linux/system/systemd.ts'), async (importOriginal) => ({
   ...(await importOriginal()),
   storeDescriptor: (_socket, stored) => kernel.store(stored),
   removeDescriptor: (_socket, name) => kernel.unstore(name),

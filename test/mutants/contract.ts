@@ -1,5 +1,5 @@
-import { conformance } from '../support/conformance.ts';
-import { startDaemon } from '../support/daemon.ts';
+import { conformance } from '../support/programs/conformance.ts';
+import { startDaemon } from '../support/programs/daemon.ts';
 
 /** Holds a daemon from the sources to sections of the contract: `contract.ts REPORT SECTION…`. */
 const [report = '', ...sections] = process.argv.slice(2);

@@ -3,8 +3,8 @@ import { once } from 'node:events';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import { findCgroupMount } from '../../src/daemon/os/cgroup-mounts.ts';
-import { reasonAgainst } from '../support/machine.ts';
+import { findCgroupMount } from '../../src/daemon/linux/cgroups/cgroup-mounts.ts';
+import { reasonAgainst } from '../support/machine/machine.ts';
 
 /**
  * A program that was changed by chance may remove every file, freeze or kill every process, or change routes, as root. So

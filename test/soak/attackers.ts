@@ -12,9 +12,9 @@ import {
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Code, ConnectError } from '@connectrpc/connect';
-import { transcribe } from '../support/clients.ts';
-import { STRANGER } from '../support/exchanger.ts';
-import { RAW } from '../support/files-client.ts';
+import { STRANGER } from '../support/attackers/exchanger.ts';
+import { transcribe } from '../support/clients/clients.ts';
+import { RAW } from '../support/clients/files-client.ts';
 import { until } from '../support/until.ts';
 import { anyOf, check, checkEqual } from './checks.ts';
 import { PATIENCE_MS, type Place } from './place.ts';
@@ -63,7 +63,13 @@ export class Attackers implements AsyncDisposable {
     const at = (name: string) => attackers.#at(name);
     const targets = ['treasure', 'treasure/f', 'treasure/closed', 'treasure/closed/f'].map(at);
     const seed = String(anyOf(1e9));
-    await attackers.#begin(script('../support/exchange-any.py'), `${STRANGER}`, at('work'), seed, ...targets);
+    await attackers.#begin(
+      script('../support/attackers/exchange-any.py'),
+      `${STRANGER}`,
+      at('work'),
+      seed,
+      ...targets,
+    );
     await attackers.#begin(script('held-directory.py'), `${STRANGER}`, at('held'), `${HELD_S}`);
     await attackers.#begin(script('stop-starts.py'), `${attackers.#user.uid}`);
     return attackers;

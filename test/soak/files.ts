@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { EventType } from '../../src/gen/filesystem/filesystem_pb.js';
-import { MULTIPART, multipartBody, RAW } from '../support/files-client.ts';
+import { MULTIPART, multipartBody, RAW } from '../support/clients/files-client.ts';
 import { anyOf, check, checkEqual, hashOf } from './checks.ts';
 import type { Place } from './place.ts';
 

@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Code, ConnectError } from '@connectrpc/connect';
-import { RETENTION_MS } from '../../src/daemon/services/process/known.ts';
-import type { Clients } from '../support/clients.ts';
-import { bash, follow, startDetached } from '../support/workload.ts';
+import { RETENTION_MS } from '../../src/daemon/services/process/lifecycle/known.ts';
+import type { Clients } from '../support/clients/clients.ts';
+import { bash, follow, startDetached } from '../support/programs/workload.ts';
 import type { Subject } from './subject.ts';
 
 /** How long connections that an end of the daemon has cut may go on failing, in milliseconds. */

@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { byPid } from '../support/clients.ts';
-import { Following } from '../support/following.ts';
+import { byPid } from '../support/clients/clients.ts';
+import { Following } from '../support/clients/following.ts';
+import { bash, follow, input, Workload } from '../support/programs/workload.ts';
 import { until } from '../support/until.ts';
-import { bash, follow, input, Workload } from '../support/workload.ts';
 import { anyOf, check, checkEqual } from './checks.ts';
 import { PATIENCE_MS, type Place } from './place.ts';
 

@@ -2,7 +2,7 @@ import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { buildImage } from '../support/guest/image.ts';
 import { reasonNotToRun } from '../support/guest/tools.ts';
-import { reasonAgainst } from '../support/machine.ts';
+import { reasonAgainst } from '../support/machine/machine.ts';
 import { type Result, soak } from './soak.ts';
 import { startHere, startInGuest } from './subject.ts';
 

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import type { LogLine } from '../support/log-lines.ts';
+import type { LogLine } from '../support/programs/log-lines.ts';
 import { until } from '../support/until.ts';
 import { Attackers } from './attackers.ts';
 import { anyOf, checkEqual } from './checks.ts';

@@ -3,13 +3,13 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { type Clients, connectTo } from '../support/clients.ts';
+import { type Clients, connectTo } from '../support/clients/clients.ts';
 import { Guest } from '../support/guest/guest.ts';
 import type { Image } from '../support/guest/image.ts';
 import { Machine } from '../support/guest/machine.ts';
-import type { LogLine } from '../support/log-lines.ts';
-import { exitIsTold } from '../support/machine.ts';
-import { startSupervised } from '../support/supervised.ts';
+import { exitIsTold } from '../support/machine/machine.ts';
+import type { LogLine } from '../support/programs/log-lines.ts';
+import { startSupervised } from '../support/programs/supervised.ts';
 
 /** Those of `npm start`. */
 const FLAGS = ['--max-semi-space-size=2', '--no-parallel-scavenge'];

@@ -1,7 +1,7 @@
 import Fastify, { type FastifyInstance, type FastifyReply } from 'fastify';
 import type { Logger } from 'pino';
-import { idsOf, passOnIds } from '../../base/call-ids.ts';
 import { EnvdError, errorBody, HttpError, messageOf, statusOf } from '../../base/errors.ts';
+import { idsOf, passOnIds } from '../../base/http/call-ids.ts';
 import type { InFlight } from '../access/in-flight.ts';
 import type { Caller, Keys } from '../access/keys.ts';
 import type { Rate } from '../access/rates.ts';

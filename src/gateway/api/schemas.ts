@@ -1,4 +1,4 @@
-import { INTERFACE_VERSION } from '../../base/version.ts';
+import { INTERFACE_VERSION } from '../../base/program/version.ts';
 import { type Description, OUTCOMES, type Outcome } from '../leases/sandbox.ts';
 import { DAEMON_PORT, SANDBOX_ID } from '../routes/target.ts';
 

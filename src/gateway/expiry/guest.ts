@@ -1,7 +1,7 @@
 import { type ClientRequest, type IncomingMessage, request } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { EnvdError, messageOf } from '../../base/errors.ts';
-import { headerOf } from '../../base/secrets.ts';
+import { headerOf } from '../../base/program/secrets.ts';
 import type { Registration } from '../leases/sandbox.ts';
 import { checkResponse } from '../proxy/response-checks.ts';
 import { limitResponse } from '../proxy/upstream-connection.ts';

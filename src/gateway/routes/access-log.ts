@@ -1,6 +1,6 @@
 import { ServerResponse } from 'node:http';
 import type { Logger } from 'pino';
-import { idsOf } from '../../base/call-ids.ts';
+import { idsOf } from '../../base/http/call-ids.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
 import type { Forwarded } from '../access/forwarded.ts';
 import type { Downstream } from './downstream.ts';

@@ -1,6 +1,6 @@
 import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http';
-import { passOnIds } from '../../base/call-ids.ts';
 import { ERROR_HEADERS, errorBody } from '../../base/errors.ts';
+import { passOnIds } from '../../base/http/call-ids.ts';
 
 /** The headers of the gateway's own responses: readable by pages of any origin, and never cached. */
 export const OWN_HEADERS = { ...ERROR_HEADERS, 'access-control-allow-origin': '*' } as const;

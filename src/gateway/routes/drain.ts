@@ -1,6 +1,6 @@
 import type { IncomingMessage, Server } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
-import { connectionsOf } from '../../base/connections.ts';
+import { connectionsOf } from '../../base/http/connections.ts';
 
 const POLL_MS = 100;
 

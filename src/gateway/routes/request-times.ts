@@ -1,5 +1,5 @@
 import { Histogram } from 'prom-client';
-import { BUCKETS } from '../../base/call-tally.ts';
+import { BUCKETS } from '../../base/http/call-tally.ts';
 import { isReachable, type Phase, type Sandbox } from '../leases/sandbox.ts';
 
 /** The phase that a request finds a sandbox in. */

@@ -1,8 +1,8 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { hostFault } from '../../base/client-errors.ts';
-import { Connections, expectsContinue } from '../../base/connections.ts';
+import { hostFault } from '../../base/http/client-errors.ts';
+import { Connections, expectsContinue } from '../../base/http/connections.ts';
 import { refuse, type Told } from './answers.ts';
 import { requestFrom, upgradeFrom } from './downstream.ts';
 import { Drain } from './drain.ts';

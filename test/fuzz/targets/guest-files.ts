@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
-import { Cgroup } from '../../../src/daemon/os/cgroup2.ts';
-import { isAtOrBelow, mountOf, mountsBelow, readMounts } from '../../../src/daemon/os/mounts.ts';
-import { UserDatabase } from '../../../src/daemon/os/users.ts';
+import { Cgroup } from '../../../src/daemon/linux/cgroups/cgroup2.ts';
+import { isAtOrBelow, mountOf, mountsBelow, readMounts } from '../../../src/daemon/linux/paths/mounts.ts';
+import { UserDatabase } from '../../../src/daemon/linux/system/users.ts';
 import { unlessRefused } from '../refused.ts';
 
 const DIRECTORY = `/dev/shm/envd-fuzz-js-${process.pid}`;

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import { JsonScanner } from '../../../src/daemon/rest/json-scanner.ts';
-import { COMPOSE_REQUEST } from '../../../src/daemon/rest/queries.ts';
+import { JsonScanner } from '../../../src/daemon/http/json/json-scanner.ts';
+import { COMPOSE_REQUEST } from '../../../src/daemon/http/json/queries.ts';
 import { INIT_REQUEST } from '../../../src/daemon/services/init/init-request.ts';
 import { cut, unlessRefused } from '../refused.ts';
 

@@ -1,6 +1,11 @@
 import assert from 'node:assert/strict';
 import { type DescMessage, equals, type Message } from '@bufbuild/protobuf';
-import { type Codec, decodeMessage, ENVELOPE_BYTES, encodeFrame } from '../../../src/daemon/rpc/codec.ts';
+import {
+  type Codec,
+  decodeMessage,
+  ENVELOPE_BYTES,
+  encodeFrame,
+} from '../../../src/daemon/http/connect/codec.ts';
 import { ListDirRequestSchema, WatchDirRequestSchema } from '../../../src/gen/filesystem/filesystem_pb.js';
 import {
   SendInputRequestSchema,

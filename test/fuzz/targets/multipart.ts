@@ -4,7 +4,7 @@ import multipart from '@fastify/multipart';
 import Fastify, { type FastifyRequest } from 'fastify';
 import { Allowance } from '../../../src/base/allowance.ts';
 import { statusOf } from '../../../src/base/errors.ts';
-import { deliverParts, MULTIPART_OPTIONS } from '../../../src/daemon/rest/routes/files/multipart.ts';
+import { deliverParts, MULTIPART_OPTIONS } from '../../../src/daemon/http/rest/files/multipart.ts';
 import { cut } from '../refused.ts';
 
 /** A delimiter with one dash behind it, which is no delimiter: what the parser makes of it depends on how it is cut. */

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { posix } from 'node:path';
-import { resolvePath } from '../../../src/daemon/os/paths.ts';
+import { resolvePath } from '../../../src/daemon/linux/paths/paths.ts';
 import { memberPath } from '../../../src/daemon/services/files/tar/member-path.ts';
 import { unlessRefused } from '../refused.ts';
 

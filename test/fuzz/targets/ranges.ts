@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import { planDownload } from '../../../src/daemon/rest/routes/files/download-plan.ts';
-import { selectRanges } from '../../../src/daemon/rest/routes/files/ranges.ts';
+import { planDownload } from '../../../src/daemon/http/rest/files/download-plan.ts';
+import { selectRanges } from '../../../src/daemon/http/rest/files/ranges.ts';
 import { unlessRefused } from '../refused.ts';
 
 /** Ranges, conditions and codings of downloads. Two bytes of size, then lines: the name of the file, and headers. */

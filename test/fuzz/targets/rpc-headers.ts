@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict';
+import { streamCodecOf } from '../../../src/daemon/http/connect/connect-stream.ts';
+import { keepaliveMsOf, timeoutOf } from '../../../src/daemon/http/connect/request.ts';
 import {
   acceptsIdentity,
   chooseCoding,
   dispositionOf,
   typeOf,
-} from '../../../src/daemon/rest/routes/files/content-headers.ts';
-import { announcedDigests, wantedDigest } from '../../../src/daemon/rest/routes/files/digests.ts';
-import { streamCodecOf } from '../../../src/daemon/rpc/connect-stream.ts';
-import { keepaliveMsOf, timeoutOf } from '../../../src/daemon/rpc/request.ts';
-import { validateMetadata } from '../../../src/daemon/services/files/metadata.ts';
+} from '../../../src/daemon/http/rest/files/content-headers.ts';
+import { announcedDigests, wantedDigest } from '../../../src/daemon/http/rest/files/digests.ts';
+import { validateMetadata } from '../../../src/daemon/services/files/entries/metadata.ts';
 import { unlessRefused } from '../refused.ts';
 
 /** Values of headers. Each line is taken for every header that has a grammar. */

@@ -1,6 +1,7 @@
 // The calls to the daemon, and their answers in the model's terms.
-import type { TestDaemon } from '../daemon.ts';
-import { filePart, MULTIPART, multipartBody, RAW } from '../files-client.ts';
+
+import { filePart, MULTIPART, multipartBody, RAW } from '../clients/files-client.ts';
+import type { TestDaemon } from '../programs/daemon.ts';
 import type { OperationSpec } from './arbitraries.ts';
 import type { Code, Described } from './operations.ts';
 

@@ -1,7 +1,7 @@
 // Makes the random trees and paths.
 
 import { execFileSync } from 'node:child_process';
-import { encodeName } from '../../../src/daemon/os/names.ts';
+import { encodeName } from '../../../src/daemon/linux/paths/names.ts';
 import type { PathSpec, PlantSpec } from './arbitraries.ts';
 import { type Disk, SECOND } from './disk.ts';
 import { type Bytes, type Directory, type Node, walkTree } from './tree.ts';

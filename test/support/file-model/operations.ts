@@ -1,6 +1,6 @@
 // What each operation must answer, and how it changes the tree. Where the answer is an error, nothing changes, except
 // missing parents that were made before.
-import { encodeName } from '../../../src/daemon/os/names.ts';
+import { encodeName } from '../../../src/daemon/linux/paths/names.ts';
 import { METADATA } from './arbitraries.ts';
 import {
   type Attributes,

@@ -2,7 +2,7 @@
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { closeSync, mkdirSync, openSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { TestDaemon } from '../daemon.ts';
+import type { TestDaemon } from '../programs/daemon.ts';
 import { ADA, BOB } from './arbitraries.ts';
 import { Calls } from './calls.ts';
 import { Disk, type Helper, SECOND } from './disk.ts';

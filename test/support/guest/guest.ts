@@ -5,7 +5,7 @@ import { type Client, createClient, type Interceptor } from '@connectrpc/connect
 import { createConnectTransport } from '@connectrpc/connect-node';
 import { Filesystem } from '../../../src/gen/filesystem/filesystem_pb.js';
 import { Process } from '../../../src/gen/process/process_pb.js';
-import { transcribe } from '../clients.ts';
+import { transcribe } from '../clients/clients.ts';
 
 interface InitBody {
   readonly accessToken: string;

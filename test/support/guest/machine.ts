@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { freePort } from '../free-port.ts';
+import { freePort } from '../servers/free-port.ts';
 import type { Image } from './image.ts';
 import { guestProcessor } from './processor.ts';
 import { Qmp } from './qmp.ts';

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { programsFor, reasonAgainst } from '../machine.ts';
+import { programsFor, reasonAgainst } from '../machine/machine.ts';
 import { guestProcessor } from './processor.ts';
 
 /** Why no guest can run here, or null. `.ci/setup guest` installs the tools. */

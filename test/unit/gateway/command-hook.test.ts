@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { CommandHook } from '../../../src/gateway/hooks/command-hook.ts';
 import type { HookRequest } from '../../../src/gateway/hooks/hook.ts';
-import { hookCalls, record } from '../../support/hook.ts';
-import { scratch } from '../../support/scratch.ts';
+import { scratch } from '../../support/machine/scratch.ts';
+import { hookCalls, record } from '../../support/servers/hook.ts';
 
 const request = (expiryID: string): HookRequest => ({
   ...{ event: 'expire', expiryID, sandboxID: 'box', outcome: 'pause', attempt: 1, endAt: '' },

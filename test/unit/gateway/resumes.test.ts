@@ -3,7 +3,7 @@ import { Resumes } from '../../../src/gateway/expiry/resumes.ts';
 import { register } from '../../../src/gateway/leases/transitions.ts';
 import { EmbeddedStore } from '../../../src/gateway/registry/embedded.ts';
 import { type Change, Registry } from '../../../src/gateway/registry/registry.ts';
-import { scratch } from '../../support/scratch.ts';
+import { scratch } from '../../support/machine/scratch.ts';
 import { until } from '../../support/until.ts';
 
 /** Makes no change before it is opened. */

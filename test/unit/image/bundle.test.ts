@@ -6,7 +6,7 @@ import { rolldown } from 'rolldown';
 import { expect, test } from 'vitest';
 import { asFunction, bundle } from '../../../systemd/image/bundle.ts';
 import { requireComplete } from '../../../systemd/image/completeness.ts';
-import { scratch } from '../../support/scratch.ts';
+import { scratch } from '../../support/machine/scratch.ts';
 
 const LOADER = fileURLToPath(new URL('../../../systemd/image/loader.cjs', import.meta.url));
 

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { expect, test } from 'vitest';
-import { native } from '../../../src/daemon/os/native.ts';
+import { native } from '../../../src/daemon/linux/system/native.ts';
 
 test('any length and byte is encoded, and nothing around the text is written', () => {
   const target = Buffer.alloc(1000);

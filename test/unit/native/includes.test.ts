@@ -2,8 +2,8 @@ import { globSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
-import { native } from '../../../src/daemon/os/native.ts';
-import { circlesOf, graphOf } from '../../support/circles.ts';
+import { native } from '../../../src/daemon/linux/system/native.ts';
+import { circlesOf, graphOf } from '../../support/code/circles.ts';
 
 const ROOT = fileURLToPath(new URL('../../../native', import.meta.url));
 const SOURCE = join(ROOT, 'src');

@@ -3,9 +3,9 @@ import { mkdirSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
-import { needs } from '../../support/needs.ts';
-import { scratch } from '../../support/scratch.ts';
-import { withoutOpenat2 } from '../../support/without-openat2.ts';
+import { withoutOpenat2 } from '../../support/attackers/without-openat2.ts';
+import { needs } from '../../support/machine/needs.ts';
+import { scratch } from '../../support/machine/scratch.ts';
 
 const ADDON = fileURLToPath(new URL('../../../native/build/Release/envd.node', import.meta.url));
 

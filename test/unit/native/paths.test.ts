@@ -1,8 +1,8 @@
 import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { native } from '../../../src/daemon/os/native.ts';
-import { scratch } from '../../support/scratch.ts';
+import { native } from '../../../src/daemon/linux/system/native.ts';
+import { scratch } from '../../support/machine/scratch.ts';
 
 /** Every function of the addon that takes a path. */
 const calls: Readonly<Record<string, (path: string) => unknown>> = {

@@ -1,6 +1,6 @@
 import { limited, within } from '../../../base/abort.ts';
-import { debug } from '../../../base/debug.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
+import { debug } from '../../../base/program/debug.ts';
 import { type CollectorAddress, parseAddress } from './address.ts';
 import type { LogQueue } from './log-queue.ts';
 

@@ -1,5 +1,5 @@
 import { EnvdError } from '../../../base/errors.ts';
-import { isInHeader } from '../../../base/secrets.ts';
+import { isInHeader } from '../../../base/program/secrets.ts';
 import { type FileOperation, verifySignature } from './signature.ts';
 
 export interface FileCredentials {

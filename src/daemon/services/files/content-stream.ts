@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
-import { about } from '../../os/errno.ts';
-import type { OpenFile } from '../../os/open-file.ts';
+import type { OpenFile } from '../../linux/files/open-file.ts';
+import { about } from '../../linux/system/errno.ts';
 
 /** Bytes of a file from `start` up to, excluding, `end`; null: to the end of the file. */
 export interface ByteRange {

@@ -1,11 +1,11 @@
 import { constants } from 'node:fs';
 import { lchown, open, symlink } from 'node:fs/promises';
 import { isSystemError } from '../../../base/errors.ts';
-import { both, type Lane } from '../../os/lane.ts';
-import { native } from '../../os/native.ts';
-import type { OpenFile } from '../../os/open-file.ts';
-import { O_PATH } from '../../os/open-flags.ts';
-import { copyAttributes } from '../../os/xattr.ts';
+import type { OpenFile } from '../../linux/files/open-file.ts';
+import { copyAttributes } from '../../linux/files/xattr.ts';
+import { both, type Lane } from '../../linux/lanes/lane.ts';
+import { O_PATH } from '../../linux/paths/open-flags.ts';
+import { native } from '../../linux/system/native.ts';
 
 /** Opens an entry of any kind, also a symbolic link. */
 export const O_ENTRY = O_PATH | constants.O_NOFOLLOW;

@@ -3,15 +3,15 @@ import { constants } from 'node:fs';
 import { basename } from 'node:path';
 import type { Readable } from 'node:stream';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
-import { explain } from '../../os/errno.ts';
-import type { Lanes } from '../../os/lanes.ts';
-import { decodeName } from '../../os/names.ts';
-import { native } from '../../os/native.ts';
-import type { OpenFile } from '../../os/open-file.ts';
-import { Place } from '../../os/place.ts';
+import type { OpenFile } from '../../linux/files/open-file.ts';
+import { Place } from '../../linux/files/place.ts';
+import type { Lanes } from '../../linux/lanes/lanes.ts';
+import { decodeName } from '../../linux/paths/names.ts';
+import { explain } from '../../linux/system/errno.ts';
+import { native } from '../../linux/system/native.ts';
 import { type ByteRange, ContentStream, readChunk } from './content-stream.ts';
-import { type DigestAlgorithm, digestOf } from './digest.ts';
-import { type FileVersion, tagOf, versionOf } from './file-change.ts';
+import { type DigestAlgorithm, digestOf } from './entries/digest.ts';
+import { type FileVersion, tagOf, versionOf } from './entries/file-change.ts';
 
 /** Up to this size, in bytes, a file is read completely and closed before the response begins. */
 const SMALL_BYTES = 128 * 1024;

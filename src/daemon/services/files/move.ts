@@ -2,16 +2,16 @@ import { mkdtemp, rmdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import process from 'node:process';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
-import { bytePath, joinBytes } from '../../os/byte-path.ts';
-import { about, explain } from '../../os/errno.ts';
-import type { Lanes } from '../../os/lanes.ts';
-import { native } from '../../os/native.ts';
-import { Place } from '../../os/place.ts';
-import { removeTree } from '../../os/remove-tree.ts';
-import type { User } from '../../os/users.ts';
+import { Place } from '../../linux/files/place.ts';
+import { removeTree } from '../../linux/files/remove-tree.ts';
+import type { Lanes } from '../../linux/lanes/lanes.ts';
+import { bytePath, joinBytes } from '../../linux/paths/byte-path.ts';
+import { about, explain } from '../../linux/system/errno.ts';
+import { native } from '../../linux/system/native.ts';
+import type { User } from '../../linux/system/users.ts';
 import { copyTree } from './copy-tree.ts';
-import type { Entry, EntrySource } from './entry.ts';
-import { stat } from './stat.ts';
+import type { Entry, EntrySource } from './entries/entry.ts';
+import { stat } from './entries/stat.ts';
 
 /**
  * Renames `source`, not following a symbolic link, to `destination`, whose missing parents are created. A file or an

@@ -1,24 +1,24 @@
 import { EnvdError, messageOf } from '../../../base/errors.ts';
 import type { Transfers } from '../../../base/tally.ts';
-import { resolvePath } from '../../os/paths.ts';
-import type { User } from '../../os/users.ts';
-import type { WriteGate } from '../freeze/write-gate.ts';
+import { resolvePath } from '../../linux/paths/paths.ts';
+import type { User } from '../../linux/system/users.ts';
 import type { Guest } from '../guest/guest.ts';
+import type { WriteGate } from '../pause/write-gate.ts';
 import { authorizeFile } from './authorize.ts';
-import { type ComposeRequest, compose } from './compose.ts';
 import { type Download, openDownload } from './download.ts';
-import type { EntrySource } from './entry.ts';
-import type { Metadata } from './metadata.ts';
+import type { EntrySource } from './entries/entry.ts';
+import type { Metadata } from './entries/metadata.ts';
 import type { FileOperation } from './signature.ts';
 import { Archives } from './tar/archives.ts';
 import type { Unpacked } from './tar/unpack.ts';
+import { type ComposeRequest, compose } from './uploads/compose.ts';
 import {
   createUploadResources,
   type UploadContext,
   type UploadedFile,
   type UploadSource,
   upload,
-} from './upload.ts';
+} from './uploads/upload.ts';
 
 /** The file of a request, and the caller's credentials. */
 export interface FileQuery {

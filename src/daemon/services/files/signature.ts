@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import { EnvdError } from '../../../base/errors.ts';
-import { equalSecrets } from '../../../base/secrets.ts';
+import { equalSecrets } from '../../../base/program/secrets.ts';
 
 /**
  * Operation that a signature allows: `read` is a download, `write` an upload. Archives have operations of their own:

@@ -3,9 +3,9 @@ import { constants, existsSync, readFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { release } from 'node:os';
 import { isSystemError } from '../../../base/errors.ts';
-import { kernelIsSince } from '../../os/machine.ts';
-import { native } from '../../os/native.ts';
-import { O_TMPFILE } from '../../os/open-flags.ts';
+import { O_TMPFILE } from '../../linux/paths/open-flags.ts';
+import { kernelIsSince } from '../../linux/system/machine.ts';
+import { native } from '../../linux/system/native.ts';
 
 /** `reason`: why it is missing. */
 export type Ability = { readonly available: true } | { readonly available: false; readonly reason: string };

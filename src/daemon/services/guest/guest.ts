@@ -1,5 +1,5 @@
 import { EnvdError } from '../../../base/errors.ts';
-import type { onlyUser, User, UserDatabase } from '../../os/users.ts';
+import type { onlyUser, User, UserDatabase } from '../../linux/system/users.ts';
 
 type Variables = Readonly<Record<string, string>>;
 

@@ -1,4 +1,4 @@
-import { INTERFACE_VERSION } from '../../../base/version.ts';
+import { INTERFACE_VERSION } from '../../../base/program/version.ts';
 import { type Abilities, type AbilitySources, abilities } from './abilities.ts';
 
 interface HealthSources extends AbilitySources {

@@ -1,14 +1,14 @@
 import { closeSync } from 'node:fs';
 import { messageOf } from '../../../base/errors.ts';
-import { closeAll } from '../../os/message-queue.ts';
-import { readInFlight } from '../../os/read-buffer.ts';
-import type { FoundRecord } from '../../os/record.ts';
-import type { KeptRecord, RecordStore } from '../../os/record-store.ts';
-import { contentOf, createMemory } from '../../os/shared-memory.ts';
-import type { StoredDescriptor } from '../../os/systemd.ts';
+import { closeAll } from '../../linux/memory/message-queue.ts';
+import type { FoundRecord } from '../../linux/memory/record.ts';
+import type { KeptRecord, RecordStore } from '../../linux/memory/record-store.ts';
+import { contentOf, createMemory } from '../../linux/memory/shared-memory.ts';
+import { readInFlight } from '../../linux/processes/read-buffer.ts';
+import type { StoredDescriptor } from '../../linux/system/systemd.ts';
 import type { GuestState } from '../guest/guest.ts';
 import type { VolumeState } from '../init/volumes.ts';
-import type { ProcessRecord, Recovered } from '../process/records.ts';
+import type { ProcessRecord, Recovered } from '../process/recovery/records.ts';
 import { checkHead, type Head } from './state.ts';
 
 /** The settings of the guest. */

@@ -1,15 +1,15 @@
 import { closeSync } from 'node:fs';
 import { EnvdError } from '../../../base/errors.ts';
-import type { ChildLimits } from '../../os/program.ts';
-import { fileWith, linesOf } from '../../os/shared-memory.ts';
-import type { StoredDescriptor } from '../../os/systemd.ts';
+import { fileWith, linesOf } from '../../linux/memory/shared-memory.ts';
+import type { ChildLimits } from '../../linux/processes/program.ts';
+import type { StoredDescriptor } from '../../linux/system/systemd.ts';
 import type { GuestState } from '../guest/guest.ts';
 import type { VolumeState } from '../init/volumes.ts';
 import type { ForwardsState } from '../ports/forwards.ts';
-import type { CgroupRootState } from '../process/cgroup-root.ts';
-import { decodeState, encodeState } from '../process/process-state.ts';
-import type { ProcessesSnapshot, ProcessesState } from '../process/take-over.ts';
-import type { WatchEvent } from '../watch/event.ts';
+import type { CgroupRootState } from '../process/cgroups/cgroup-root.ts';
+import { decodeState, encodeState } from '../process/lifecycle/process-state.ts';
+import type { ProcessesSnapshot, ProcessesState } from '../process/recovery/take-over.ts';
+import type { WatchEvent } from '../watch/local/event.ts';
 import type { WatchState } from '../watch/polled.ts';
 
 /** Version of the state. Members may be added in a version; a program ignores those that it does not know. */

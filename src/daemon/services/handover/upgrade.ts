@@ -1,7 +1,7 @@
 import { closeSync } from 'node:fs';
-import { debug } from '../../../base/debug.ts';
 import { messageOf } from '../../../base/errors.ts';
-import { type Command, tryProgram } from '../../os/program.ts';
+import { debug } from '../../../base/program/debug.ts';
+import { type Command, tryProgram } from '../../linux/processes/program.ts';
 import { writeState } from './state.ts';
 
 /** The flag that makes the daemon run only the trial. */

@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { mkdir, realpath, rm } from 'node:fs/promises';
 import { dirname, join as joinPath } from 'node:path';
 import { EnvdError } from '../../../base/errors.ts';
-import { readIfPresent, replaceFile } from '../../os/text-file.ts';
+import { readIfPresent, replaceFile } from '../../linux/files/text-file.ts';
 import { subjectHash } from './subject-hash.ts';
 
 /** Where programs of a guest look for trusted certificates. */

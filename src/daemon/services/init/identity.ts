@@ -1,7 +1,7 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { SerialQueue } from '../../../base/exclusion.ts';
-import { readIfPresent, removeIfPresent, replaceFile } from '../../os/text-file.ts';
+import { readIfPresent, removeIfPresent, replaceFile } from '../../linux/files/text-file.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { Metadata } from './metadata.ts';
 

@@ -1,9 +1,9 @@
 import { EventEmitter } from 'node:events';
-import { debug } from '../../../base/debug.ts';
 import { EnvdError, messageOf } from '../../../base/errors.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
-import { exhaustionOf } from '../../os/errno.ts';
-import type { FreezeAudit } from '../freeze/sweep.ts';
+import { debug } from '../../../base/program/debug.ts';
+import { exhaustionOf } from '../../linux/system/errno.ts';
+import type { FreezeAudit } from '../pause/sweep.ts';
 import type { InitRequest } from './init-request.ts';
 import { SharedRuns } from './shared-runs.ts';
 import { WaitingCalls } from './waiting-calls.ts';

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { limited, onAbort, untilAborted } from '../../../base/abort.ts';
-import { debug } from '../../../base/debug.ts';
 import { EnvdError } from '../../../base/errors.ts';
+import { debug } from '../../../base/program/debug.ts';
 import { Repeated } from '../../../base/repeated.ts';
 import { type Metadata, NO_METADATA } from './metadata.ts';
 import { WaitingCalls } from './waiting-calls.ts';

@@ -1,5 +1,5 @@
 import { isIPv4 } from 'node:net';
-import { type Route, routeNow, routeTo, setRouteTo } from '../../os/default-route.ts';
+import { type Route, routeNow, routeTo, setRouteTo } from '../../linux/network/default-route.ts';
 
 /**
  * The route to the metadata service, which a program of the guest can break by accident, such as a VPN, or a bridge on

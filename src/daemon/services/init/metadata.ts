@@ -1,5 +1,5 @@
 import { EnvdError, messageOf } from '../../../base/errors.ts';
-import { exchange } from '../../os/http-exchange.ts';
+import { exchange } from '../../linux/network/http-exchange.ts';
 
 /** Response of the platform's metadata service; null: absent. */
 export interface Metadata {

@@ -1,12 +1,12 @@
 import { hash } from 'node:crypto';
 import { isIP } from 'node:net';
-import { debug } from '../../../base/debug.ts';
 import { EnvdError, messageOf } from '../../../base/errors.ts';
-import { equalSecrets } from '../../../base/secrets.ts';
-import { readIfPresent, replaceFile } from '../../os/text-file.ts';
-import type { FilesystemFreezer } from '../freeze/filesystem-freezer.ts';
-import type { Freezer } from '../freeze/freezer.ts';
+import { debug } from '../../../base/program/debug.ts';
+import { equalSecrets } from '../../../base/program/secrets.ts';
+import { readIfPresent, replaceFile } from '../../linux/files/text-file.ts';
 import type { Guest } from '../guest/guest.ts';
+import type { FilesystemFreezer } from '../pause/filesystem-freezer.ts';
+import type { Freezer } from '../pause/freezer.ts';
 import { type TrustStore, trust, trustVariables } from './ca-bundle.ts';
 import type { InitCall, InitSteps, LastingStep, QuickStep } from './init.ts';
 import type { InitRequest } from './init-request.ts';

@@ -1,13 +1,13 @@
 import { closeSync, constants } from 'node:fs';
 import process from 'node:process';
 import { EnvdError } from '../../../base/errors.ts';
-import { pathBuffer } from '../../os/byte-path.ts';
-import { laneOf } from '../../os/lane.ts';
-import { type Lanes, MAX_MOUNTS } from '../../os/lanes.ts';
-import { type Mount, mountIdOf, readMounts } from '../../os/mounts.ts';
-import { native } from '../../os/native.ts';
-import { O_PATH } from '../../os/open-flags.ts';
-import { Place } from '../../os/place.ts';
+import { Place } from '../../linux/files/place.ts';
+import { laneOf } from '../../linux/lanes/lane.ts';
+import { type Lanes, MAX_MOUNTS } from '../../linux/lanes/lanes.ts';
+import { pathBuffer } from '../../linux/paths/byte-path.ts';
+import { type Mount, mountIdOf, readMounts } from '../../linux/paths/mounts.ts';
+import { O_PATH } from '../../linux/paths/open-flags.ts';
+import { native } from '../../linux/system/native.ts';
 
 /** Attempts: the parents of the mount point may belong to users, who can exchange them at any time. */
 const MOST_TRIES = 32;

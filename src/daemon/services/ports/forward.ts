@@ -1,6 +1,6 @@
 import { connect, createServer, type Server, type Socket } from 'node:net';
-import { Relay, type RelayPipes } from '../../os/relay.ts';
-import { listenerOf, resetSocket } from '../../os/socket-handle.ts';
+import { Relay, type RelayPipes } from '../../linux/network/relay.ts';
+import { listenerOf, resetSocket } from '../../linux/network/socket-handle.ts';
 
 /** The most connections of all forwards together. */
 const MOST_CONNECTIONS = 2000;

@@ -1,8 +1,8 @@
 import { closeSync } from 'node:fs';
-import { debug } from '../../../base/debug.ts';
+import { debug } from '../../../base/program/debug.ts';
 import { Repeated } from '../../../base/repeated.ts';
-import { eachListeningSocket, type ListeningSockets } from '../../os/listening-sockets.ts';
-import { RelayPipes } from '../../os/relay.ts';
+import { eachListeningSocket, type ListeningSockets } from '../../linux/network/listening-sockets.ts';
+import { RelayPipes } from '../../linux/network/relay.ts';
 import { Forward, ForwardPlaces, type Listener } from './forward.ts';
 import { isSameListener, type Latecomer, PortOwners } from './port-owners.ts';
 import { fairShares } from './shares.ts';

@@ -1,4 +1,4 @@
-import { eachListeningSocket, type ListeningSockets } from '../../os/listening-sockets.ts';
+import { eachListeningSocket, type ListeningSockets } from '../../linux/network/listening-sockets.ts';
 import type { Listener } from './forward.ts';
 
 /** A listener at a port that belongs to another user's listener. */

@@ -1,9 +1,9 @@
 import { EnvdError } from '../../../base/errors.ts';
 import type { Feed, Taken } from '../../../base/feed.ts';
-import { monotonicMs } from '../../os/machine.ts';
-import type { ProcessEvent } from './events.ts';
-import type { ManagedProcess } from './process.ts';
-import type { Reader } from './reader.ts';
+import { monotonicMs } from '../../linux/system/machine.ts';
+import type { ManagedProcess } from './lifecycle/process.ts';
+import type { ProcessEvent } from './output/events.ts';
+import type { Reader } from './output/reader.ts';
 
 /** Interval between attempts to kill the whole tree, in milliseconds. */
 const RETRY_MS = 100;

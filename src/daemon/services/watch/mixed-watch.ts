@@ -1,8 +1,8 @@
-import type { BytePath } from '../../os/byte-path.ts';
-import type { WatchSink } from './event.ts';
-import type { KernelWatches } from './kernel-watches.ts';
-import { LocalWatch } from './local-watch.ts';
-import { type NetworkProcesses, NetworkWatch } from './network-watch.ts';
+import type { BytePath } from '../../linux/paths/byte-path.ts';
+import type { WatchSink } from './local/event.ts';
+import type { KernelWatches } from './local/kernel-watches.ts';
+import { LocalWatch } from './local/local-watch.ts';
+import { type NetworkProcesses, NetworkWatch } from './network/watch.ts';
 import type { WatchRoot } from './root.ts';
 
 export interface MixedWatchOptions {

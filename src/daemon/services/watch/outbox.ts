@@ -1,5 +1,5 @@
-import { type BytePath, displayPath, joinBytes } from '../../os/byte-path.ts';
-import type { WatchEvent, WatchEventType, WatchSink } from './event.ts';
+import { type BytePath, displayPath, joinBytes } from '../../linux/paths/byte-path.ts';
+import type { WatchEvent, WatchEventType, WatchSink } from './local/event.ts';
 
 /** Maximum number of events taken at once, and the bytes of their names and paths after which no more are taken. */
 const BATCH = 1024;

@@ -1,7 +1,7 @@
 import { EnvdError } from '../../../base/errors.ts';
-import type { BytePath } from '../../os/byte-path.ts';
-import { isAtOrBelow, type Mount, type MountTable } from '../../os/mounts.ts';
-import type { WatchEvent, WatchEventType, WatchSink } from './event.ts';
+import type { BytePath } from '../../linux/paths/byte-path.ts';
+import { isAtOrBelow, type Mount, type MountTable } from '../../linux/paths/mounts.ts';
+import type { WatchEvent, WatchEventType, WatchSink } from './local/event.ts';
 import type { Outbox } from './outbox.ts';
 import type { WatchRoot } from './root.ts';
 

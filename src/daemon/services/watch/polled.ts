@@ -1,6 +1,6 @@
 import { EnvdError } from '../../../base/errors.ts';
-import { uniqueId } from '../../os/unique-id.ts';
-import type { WatchEvent } from './event.ts';
+import { uniqueId } from '../../linux/system/unique-id.ts';
+import type { WatchEvent } from './local/event.ts';
 import type { Watch, Watcher, WatchOptions } from './watcher.ts';
 
 /** Maximum number of watches: clients may forget to remove them. */

@@ -1,11 +1,11 @@
 import { constants } from 'node:fs';
 import { readlink } from 'node:fs/promises';
 import { EnvdError } from '../../../base/errors.ts';
-import { type BytePath, bytePath, displayPath, pathBuffer } from '../../os/byte-path.ts';
-import { about } from '../../os/errno.ts';
-import type { Lanes } from '../../os/lanes.ts';
-import { isOnNetwork, type Mount, type MountTable, mountOf, mountsBelow } from '../../os/mounts.ts';
-import { Place } from '../../os/place.ts';
+import { Place } from '../../linux/files/place.ts';
+import type { Lanes } from '../../linux/lanes/lanes.ts';
+import { type BytePath, bytePath, displayPath, pathBuffer } from '../../linux/paths/byte-path.ts';
+import { isOnNetwork, type Mount, type MountTable, mountOf, mountsBelow } from '../../linux/paths/mounts.ts';
+import { about } from '../../linux/system/errno.ts';
 
 /** A directory that can be watched. */
 export interface WatchRoot {

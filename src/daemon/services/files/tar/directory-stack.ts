@@ -1,7 +1,7 @@
-import type { BytePath } from '../../../os/byte-path.ts';
-import type { DirectoryWriter, SmallFile } from '../../../os/directory-writer.ts';
-import type { Attribute } from '../../../os/entries.ts';
-import type { User } from '../../../os/users.ts';
+import type { DirectoryWriter, SmallFile } from '../../../linux/files/directory-writer.ts';
+import type { Attribute } from '../../../linux/files/entries.ts';
+import type { BytePath } from '../../../linux/paths/byte-path.ts';
+import type { User } from '../../../linux/system/users.ts';
 
 type Owner = Pick<User, 'uid' | 'gid'>;
 

@@ -1,7 +1,7 @@
 import { constants } from 'node:fs';
-import type { BytePath } from '../../../os/byte-path.ts';
-import type { FullEntry } from '../../../os/directory-reader.ts';
-import type { Attribute } from '../../../os/entries.ts';
+import type { FullEntry } from '../../../linux/files/directory-reader.ts';
+import type { Attribute } from '../../../linux/files/entries.ts';
+import type { BytePath } from '../../../linux/paths/byte-path.ts';
 import type { Header, PaxRecord } from './header-writer.ts';
 
 /** Type flags by file type; sockets cannot be stored. */

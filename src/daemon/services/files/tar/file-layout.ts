@@ -1,6 +1,6 @@
-import type { BytePath } from '../../../os/byte-path.ts';
-import type { DataRange } from '../../../os/directory-reader.ts';
-import type { OpenFile } from '../../../os/open-file.ts';
+import type { DataRange } from '../../../linux/files/directory-reader.ts';
+import type { OpenFile } from '../../../linux/files/open-file.ts';
+import type { BytePath } from '../../../linux/paths/byte-path.ts';
 import { BLOCK, type BlockWriter } from './block-writer.ts';
 import type { PaxRecord } from './header-writer.ts';
 

@@ -1,9 +1,9 @@
-import type { BytePath } from '../../../os/byte-path.ts';
-import type { DirectoryWriter, NewFile } from '../../../os/directory-writer.ts';
-import { native } from '../../../os/native.ts';
-import type { User } from '../../../os/users.ts';
-import { writeFully } from '../../../os/write-fully.ts';
-import { Attributes } from '../../../os/xattr.ts';
+import type { DirectoryWriter, NewFile } from '../../../linux/files/directory-writer.ts';
+import { writeFully } from '../../../linux/files/write-fully.ts';
+import { Attributes } from '../../../linux/files/xattr.ts';
+import type { BytePath } from '../../../linux/paths/byte-path.ts';
+import { native } from '../../../linux/system/native.ts';
+import type { User } from '../../../linux/system/users.ts';
 import type { Member, TarReader } from './reader.ts';
 import { timeOf } from './times.ts';
 

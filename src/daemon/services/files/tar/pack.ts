@@ -1,12 +1,17 @@
 import { constants } from 'node:fs';
 import { readlink } from 'node:fs/promises';
 import { EnvdError, isSystemError } from '../../../../base/errors.ts';
-import { type BytePath, bytePath, displayPath } from '../../../os/byte-path.ts';
-import { attributesOf, DirectoryReader, type FullEntry, statusOf } from '../../../os/directory-reader.ts';
-import { explain } from '../../../os/errno.ts';
-import type { Lanes } from '../../../os/lanes.ts';
-import { type Mount, mountOf, readMounts } from '../../../os/mounts.ts';
-import { Place } from '../../../os/place.ts';
+import {
+  attributesOf,
+  DirectoryReader,
+  type FullEntry,
+  statusOf,
+} from '../../../linux/files/directory-reader.ts';
+import { Place } from '../../../linux/files/place.ts';
+import type { Lanes } from '../../../linux/lanes/lanes.ts';
+import { type BytePath, bytePath, displayPath } from '../../../linux/paths/byte-path.ts';
+import { type Mount, mountOf, readMounts } from '../../../linux/paths/mounts.ts';
+import { explain } from '../../../linux/system/errno.ts';
 import { BLOCK, BlockWriter } from './block-writer.ts';
 import { headerOf, recordsOf, TYPES } from './entry-header.ts';
 import { copyRanges, layoutOf } from './file-layout.ts';

@@ -1,9 +1,9 @@
 import { EnvdError } from '../../../../base/errors.ts';
-import { type BytePath, displayPath } from '../../../os/byte-path.ts';
-import type { DirectoryWriter } from '../../../os/directory-writer.ts';
-import { explain } from '../../../os/errno.ts';
-import { MAX_PATH_BYTES } from '../../../os/paths.ts';
-import type { User } from '../../../os/users.ts';
+import type { DirectoryWriter } from '../../../linux/files/directory-writer.ts';
+import { type BytePath, displayPath } from '../../../linux/paths/byte-path.ts';
+import { MAX_PATH_BYTES } from '../../../linux/paths/paths.ts';
+import { explain } from '../../../linux/system/errno.ts';
+import type { User } from '../../../linux/system/users.ts';
 import { ByteSource } from './byte-source.ts';
 import { DirectoryStack, type Level } from './directory-stack.ts';
 import { storeFile, storeLargeFile } from './file-store.ts';

@@ -11,10 +11,10 @@ import {
 import { join } from 'node:path';
 import { beforeEach, expect, test, vi } from 'vitest';
 import { move } from '../../../../../src/daemon/services/files/move.ts';
-import { NEVER } from '../../../../support/lanes.ts';
-import { mountTmpfs } from '../../../../support/mounts.ts';
-import { scratch } from '../../../../support/scratch.ts';
-import { ROOT, testEntries } from '../../../../support/users.ts';
+import { mountTmpfs } from '../../../../support/machine/mounts.ts';
+import { scratch } from '../../../../support/machine/scratch.ts';
+import { ROOT, testEntries } from '../../../../support/machine/users.ts';
+import { NEVER } from '../../../../support/services/lanes.ts';
 
 /** What another process does between two steps. */
 const { other } = vi.hoisted(() => ({

@@ -17,14 +17,14 @@ import { open } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { getAttributeSync, setAttributeSync } from 'fs-xattr';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { Lanes } from '../../../../../src/daemon/os/lanes.ts';
-import { native } from '../../../../../src/daemon/os/native.ts';
+import { Lanes } from '../../../../../src/daemon/linux/lanes/lanes.ts';
+import { native } from '../../../../../src/daemon/linux/system/native.ts';
 import { move } from '../../../../../src/daemon/services/files/move.ts';
-import { NEVER } from '../../../../support/lanes.ts';
-import { mountTmpfs } from '../../../../support/mounts.ts';
-import { needs } from '../../../../support/needs.ts';
-import { scratch } from '../../../../support/scratch.ts';
-import { ADA, testEntries } from '../../../../support/users.ts';
+import { mountTmpfs } from '../../../../support/machine/mounts.ts';
+import { needs } from '../../../../support/machine/needs.ts';
+import { scratch } from '../../../../support/machine/scratch.ts';
+import { ADA, testEntries } from '../../../../support/machine/users.ts';
+import { NEVER } from '../../../../support/services/lanes.ts';
 
 const moved = (source: string, destination: string) =>
   move(source, destination, ADA, testEntries(scratch()), NEVER);

@@ -1,10 +1,10 @@
 import { expect, test, vi } from 'vitest';
-import { remove } from '../../../../../src/daemon/services/files/remove.ts';
-import { NEVER, testLanes } from '../../../../support/lanes.ts';
+import { remove } from '../../../../../src/daemon/services/files/entries/remove.ts';
+import { NEVER, testLanes } from '../../../../support/services/lanes.ts';
 
 // If this test fails, the machine must survive it.
 const { removeTree } = vi.hoisted(() => ({ removeTree: vi.fn() }));
-vi.mock('../../../../../src/daemon/os/native.ts', () => ({ native: { removeTree } }));
+vi.mock('../../../../../src/daemon/linux/system/native.ts', () => ({ native: { removeTree } }));
 
 test('the root directory is refused', async () => {
   await expect(remove('/', testLanes, NEVER)).rejects.toMatchObject({

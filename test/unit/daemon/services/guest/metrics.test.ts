@@ -3,7 +3,7 @@ import { availableParallelism, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { MetricsReader } from '../../../../../src/daemon/services/guest/metrics.ts';
-import { scratch } from '../../../../support/scratch.ts';
+import { scratch } from '../../../../support/machine/scratch.ts';
 
 const MEMINFO = `MemTotal:        2097152 kB
 MemFree:          100000 kB

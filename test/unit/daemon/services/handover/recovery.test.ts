@@ -1,14 +1,14 @@
 import { readdirSync, readlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test, vi } from 'vitest';
-import { RecordStore } from '../../../../../src/daemon/os/record-store.ts';
+import { RecordStore } from '../../../../../src/daemon/linux/memory/record-store.ts';
 import {
   recover,
   type Settings,
   SettingsRecord,
 } from '../../../../../src/daemon/services/handover/recovery.ts';
 import { headOf } from '../../../../../src/daemon/services/handover/state.ts';
-import { scratch } from '../../../../support/scratch.ts';
+import { scratch } from '../../../../support/machine/scratch.ts';
 
 const SETTINGS: Omit<Settings, 'initTimestamp'> = {
   guest: {

@@ -1,6 +1,6 @@
 import { readdirSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { fileWith } from '../../../../../src/daemon/os/shared-memory.ts';
+import { fileWith } from '../../../../../src/daemon/linux/memory/shared-memory.ts';
 import {
   checkState,
   type Handover,

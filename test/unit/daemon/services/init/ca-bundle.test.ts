@@ -15,9 +15,9 @@ import {
 import { dirname, join } from 'node:path';
 import { beforeEach, describe, expect, test } from 'vitest';
 import { type TrustStore, trust, trustVariables } from '../../../../../src/daemon/services/init/ca-bundle.ts';
-import { mountTmpfs } from '../../../../support/mounts.ts';
-import { needs } from '../../../../support/needs.ts';
-import { scratch } from '../../../../support/scratch.ts';
+import { mountTmpfs } from '../../../../support/machine/mounts.ts';
+import { needs } from '../../../../support/machine/needs.ts';
+import { scratch } from '../../../../support/machine/scratch.ts';
 
 /** Certificates made for this test. */
 const PEM: Record<'system' | 'a' | 'b' | 'c', string> = { system: '', a: '', b: '', c: '' };

@@ -2,9 +2,9 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { runStep } from '../../../../support/init-step.ts';
-import { needs } from '../../../../support/needs.ts';
-import { scratch } from '../../../../support/scratch.ts';
+import { needs } from '../../../../support/machine/needs.ts';
+import { scratch } from '../../../../support/machine/scratch.ts';
+import { runStep } from '../../../../support/services/init-step.ts';
 
 const HOSTS = '127.0.0.1\tlocalhost\n# a comment\n::1\tip6-localhost\n';
 

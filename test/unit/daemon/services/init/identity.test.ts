@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
 import { Identity } from '../../../../../src/daemon/services/init/identity.ts';
-import { scratch } from '../../../../support/scratch.ts';
-import { testUsers } from '../../../../support/users.ts';
+import { scratch } from '../../../../support/machine/scratch.ts';
+import { testUsers } from '../../../../support/machine/users.ts';
 
 function setUp() {
   const guest = new Guest(testUsers(scratch()));

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { listenToDebug } from '../../../../../src/base/debug.ts';
 import { EnvdError } from '../../../../../src/base/errors.ts';
+import { listenToDebug } from '../../../../../src/base/program/debug.ts';
 import { Init, type LastingStep, type QuickStep } from '../../../../../src/daemon/services/init/init.ts';
 import { INIT_REQUEST } from '../../../../../src/daemon/services/init/init-request.ts';
 

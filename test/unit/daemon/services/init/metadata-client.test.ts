@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { readMetadata } from '../../../../../src/daemon/services/init/metadata.ts';
-import { startMetadataService } from '../../../../support/metadata-service.ts';
+import { startMetadataService } from '../../../../support/servers/metadata-service.ts';
 
 const never = new AbortController().signal;
 const NOTHING = { sandboxID: null, templateID: null, accessTokenHash: null, address: null };

@@ -4,7 +4,7 @@ import { Init } from '../../../../../src/daemon/services/init/init.ts';
 import { INIT_REQUEST } from '../../../../../src/daemon/services/init/init-request.ts';
 import { type Metadata, NO_METADATA } from '../../../../../src/daemon/services/init/metadata.ts';
 import { initSteps } from '../../../../../src/daemon/services/init/steps.ts';
-import { initDependencies, runStep as run } from '../../../../support/init-step.ts';
+import { initDependencies, runStep as run } from '../../../../support/services/init-step.ts';
 
 const newGuest = () => initDependencies().guest;
 

@@ -4,8 +4,8 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeEach, expect, test } from 'vitest';
 import { subjectHash } from '../../../../../src/daemon/services/init/subject-hash.ts';
-import { needs } from '../../../../support/needs.ts';
-import { scratch } from '../../../../support/scratch.ts';
+import { needs } from '../../../../support/machine/needs.ts';
+import { scratch } from '../../../../support/machine/scratch.ts';
 
 beforeEach(() => needs('openssl'));
 

@@ -12,15 +12,15 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { readMounts } from '../../../../../src/daemon/os/mounts.ts';
-import { Place } from '../../../../../src/daemon/os/place.ts';
+import { Place } from '../../../../../src/daemon/linux/files/place.ts';
+import { readMounts } from '../../../../../src/daemon/linux/paths/mounts.ts';
 import { type MountTools, SYSTEM_TOOLS, Volumes } from '../../../../../src/daemon/services/init/volumes.ts';
-import { exchanger, linkOfStranger, STRANGER } from '../../../../support/exchanger.ts';
-import { runStep } from '../../../../support/init-step.ts';
-import { testLanes } from '../../../../support/lanes.ts';
-import { hang, mountFuse } from '../../../../support/mounts.ts';
-import { needs } from '../../../../support/needs.ts';
-import { scratch } from '../../../../support/scratch.ts';
+import { exchanger, linkOfStranger, STRANGER } from '../../../../support/attackers/exchanger.ts';
+import { hang, mountFuse } from '../../../../support/machine/mounts.ts';
+import { needs } from '../../../../support/machine/needs.ts';
+import { scratch } from '../../../../support/machine/scratch.ts';
+import { runStep } from '../../../../support/services/init-step.ts';
+import { testLanes } from '../../../../support/services/lanes.ts';
 
 /** A mount(8) that bind-mounts a directory below `server`, and logs its arguments. */
 const MOUNT = `#!/bin/sh

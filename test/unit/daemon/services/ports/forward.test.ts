@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import { expect, test } from 'vitest';
-import { RelayPipes } from '../../../../../src/daemon/os/relay.ts';
+import { RelayPipes } from '../../../../../src/daemon/linux/network/relay.ts';
 import { Forward, ForwardPlaces } from '../../../../../src/daemon/services/ports/forward.ts';
 
 test('its end resets the connections that it forwards', async () => {

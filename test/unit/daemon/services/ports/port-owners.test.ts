@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import type { ListeningSockets } from '../../../../../src/daemon/os/listening-sockets.ts';
+import type { ListeningSockets } from '../../../../../src/daemon/linux/network/listening-sockets.ts';
 import { PortOwners } from '../../../../../src/daemon/services/ports/port-owners.ts';
 
 /** As in `ListeningSockets`: the place is 0 for 127.0.0.1 and 1 for ::1. */

@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest';
 import { Unread } from '../../../../../src/base/unread.ts';
-import { UserDatabase } from '../../../../../src/daemon/os/users.ts';
+import { UserDatabase } from '../../../../../src/daemon/linux/system/users.ts';
 import { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
-import { WorkloadCgroups } from '../../../../../src/daemon/services/process/cgroups.ts';
+import { WorkloadCgroups } from '../../../../../src/daemon/services/process/cgroups/cgroups.ts';
 import { ProcessTable } from '../../../../../src/daemon/services/process/table.ts';
-import { testLanes } from '../../../../support/lanes.ts';
+import { testLanes } from '../../../../support/services/lanes.ts';
 
 const RUNS = 200;
 const users = new UserDatabase();

@@ -1,9 +1,13 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { DeadlineFeed, killAfter } from '../../../../../src/daemon/services/process/deadline.ts';
-import type { EndEvent, EndReason, ProcessEvent } from '../../../../../src/daemon/services/process/events.ts';
-import { Output } from '../../../../../src/daemon/services/process/output.ts';
-import type { ManagedProcess } from '../../../../../src/daemon/services/process/process.ts';
-import { historyOf } from '../../../../support/history.ts';
+import type { ManagedProcess } from '../../../../../src/daemon/services/process/lifecycle/process.ts';
+import type {
+  EndEvent,
+  EndReason,
+  ProcessEvent,
+} from '../../../../../src/daemon/services/process/output/events.ts';
+import { Output } from '../../../../../src/daemon/services/process/output/output.ts';
+import { historyOf } from '../../../../support/services/history.ts';
 
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });

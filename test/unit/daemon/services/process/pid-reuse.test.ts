@@ -1,9 +1,9 @@
 import { execFileSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
-import { needs } from '../../../../support/needs.ts';
+import { needs } from '../../../../support/machine/needs.ts';
 
-const FIXTURE = fileURLToPath(new URL('../../../../support/pid-reuse.ts', import.meta.url));
+const FIXTURE = fileURLToPath(new URL('../../../../support/workers/pid-reuse.ts', import.meta.url));
 
 test('a reused pid refers to the new process, and signals for the old one do not reach it', () => {
   needs('mounts', 'cgroup v2');

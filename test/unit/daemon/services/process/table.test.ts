@@ -3,17 +3,17 @@ import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { afterEach, expect, test, vi } from 'vitest';
 import { Unread } from '../../../../../src/base/unread.ts';
-import { monotonicMs } from '../../../../../src/daemon/os/machine.ts';
-import { RecordStore } from '../../../../../src/daemon/os/record-store.ts';
-import { UNKNOWN_EXIT } from '../../../../../src/daemon/os/spawn.ts';
-import { UserDatabase } from '../../../../../src/daemon/os/users.ts';
+import { RecordStore } from '../../../../../src/daemon/linux/memory/record-store.ts';
+import { UNKNOWN_EXIT } from '../../../../../src/daemon/linux/processes/spawn.ts';
+import { monotonicMs } from '../../../../../src/daemon/linux/system/machine.ts';
+import { UserDatabase } from '../../../../../src/daemon/linux/system/users.ts';
 import { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
-import { WorkloadCgroups } from '../../../../../src/daemon/services/process/cgroups.ts';
-import { NO_ENDS } from '../../../../../src/daemon/services/process/channels.ts';
-import { keptOf } from '../../../../../src/daemon/services/process/process-config.ts';
+import { WorkloadCgroups } from '../../../../../src/daemon/services/process/cgroups/cgroups.ts';
+import { keptOf } from '../../../../../src/daemon/services/process/lifecycle/process-config.ts';
+import { NO_ENDS } from '../../../../../src/daemon/services/process/output/channels.ts';
 import { ProcessTable } from '../../../../../src/daemon/services/process/table.ts';
-import { testLanes } from '../../../../support/lanes.ts';
-import { scratch } from '../../../../support/scratch.ts';
+import { scratch } from '../../../../support/machine/scratch.ts';
+import { testLanes } from '../../../../support/services/lanes.ts';
 import { until } from '../../../../support/until.ts';
 
 afterEach(() => {

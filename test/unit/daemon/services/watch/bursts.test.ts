@@ -1,6 +1,6 @@
 import { appendFileSync, chmodSync, mkdirSync, renameSync, unlinkSync, writeFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
-import { WatchFixture } from '../../../../support/watch.ts';
+import { WatchFixture } from '../../../../support/services/watch.ts';
 
 /** 2,000 operations in one turn of the event loop are all reported, once and in order. */
 const OPERATIONS = 2000;

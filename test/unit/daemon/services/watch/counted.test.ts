@@ -3,8 +3,8 @@ import { expect, test } from 'vitest';
 import { CountedWatcher } from '../../../../../src/daemon/services/watch/counted-watcher.ts';
 import { PolledWatches } from '../../../../../src/daemon/services/watch/polled.ts';
 import { Watcher } from '../../../../../src/daemon/services/watch/watcher.ts';
-import { testLanes } from '../../../../support/lanes.ts';
-import { scratch } from '../../../../support/scratch.ts';
+import { scratch } from '../../../../support/machine/scratch.ts';
+import { testLanes } from '../../../../support/services/lanes.ts';
 
 const options = { recursive: false, allowNetworkMounts: false };
 

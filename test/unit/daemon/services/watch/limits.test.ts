@@ -4,12 +4,12 @@ import { join } from 'node:path';
 import { beforeEach, describe, expect, test } from 'vitest';
 import { PolledWatches } from '../../../../../src/daemon/services/watch/polled.ts';
 import { Watcher } from '../../../../../src/daemon/services/watch/watcher.ts';
-import { testLanes } from '../../../../support/lanes.ts';
-import { needs } from '../../../../support/needs.ts';
-import { WatchFixture } from '../../../../support/watch.ts';
+import { needs } from '../../../../support/machine/needs.ts';
+import { testLanes } from '../../../../support/services/lanes.ts';
+import { WatchFixture } from '../../../../support/services/watch.ts';
 
 const POLLED = { recursive: true, allowNetworkMounts: false, includeEntry: false };
-const program = join(import.meta.dirname, '../../../../support/watch-limits.ts');
+const program = join(import.meta.dirname, '../../../../support/workers/watch-limits.ts');
 
 /** Runs the program in a user namespace, which has limits of its own. */
 function underLimit(limit: string, value: number, root: string): string[] {

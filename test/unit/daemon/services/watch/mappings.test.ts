@@ -11,8 +11,8 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { beforeEach, describe, expect, test } from 'vitest';
-import { needs } from '../../../../support/needs.ts';
-import { WatchFixture } from '../../../../support/watch.ts';
+import { needs } from '../../../../support/machine/needs.ts';
+import { WatchFixture } from '../../../../support/services/watch.ts';
 
 beforeEach(() => needs('python3'));
 

@@ -2,10 +2,10 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import { closeSync, fchmodSync, mkdirSync, openSync, writeFileSync } from 'node:fs';
 import { beforeEach, describe, expect, test } from 'vitest';
 import type { Watch } from '../../../../../src/daemon/services/watch/watcher.ts';
-import { mountSilent } from '../../../../support/mounts.ts';
-import { needs } from '../../../../support/needs.ts';
+import { mountSilent } from '../../../../support/machine/mounts.ts';
+import { needs } from '../../../../support/machine/needs.ts';
+import { untilEnd, WatchFixture } from '../../../../support/services/watch.ts';
 import { until } from '../../../../support/until.ts';
-import { untilEnd, WatchFixture } from '../../../../support/watch.ts';
 
 beforeEach(() => needs('mounts'));
 

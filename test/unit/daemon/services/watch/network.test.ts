@@ -12,9 +12,9 @@ import {
 import { readFile } from 'node:fs/promises';
 import { describe, expect, type TestOptions, test } from 'vitest';
 import type { Watch } from '../../../../../src/daemon/services/watch/watcher.ts';
-import { reasonAgainst } from '../../../../support/machine.ts';
+import { reasonAgainst } from '../../../../support/machine/machine.ts';
+import { WatchFixture } from '../../../../support/services/watch.ts';
 import { until } from '../../../../support/until.ts';
-import { WatchFixture } from '../../../../support/watch.ts';
 
 const ALLOWED = { allowNetworkMounts: true };
 const reason = reasonAgainst('fuse');

@@ -1,8 +1,8 @@
 import { closeSync, mkdirSync, openSync, unlinkSync, writeFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { bytePath } from '../../../../../src/daemon/os/byte-path.ts';
+import { bytePath } from '../../../../../src/daemon/linux/paths/byte-path.ts';
 import { Backlog, Outbox } from '../../../../../src/daemon/services/watch/outbox.ts';
-import { WatchFixture } from '../../../../support/watch.ts';
+import { WatchFixture } from '../../../../support/services/watch.ts';
 
 const LONG = 'n'.repeat(255);
 

@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { PolledWatches } from '../../../../../src/daemon/services/watch/polled.ts';
 import { Watcher } from '../../../../../src/daemon/services/watch/watcher.ts';
-import { testLanes } from '../../../../support/lanes.ts';
-import { scratch } from '../../../../support/scratch.ts';
+import { scratch } from '../../../../support/machine/scratch.ts';
+import { testLanes } from '../../../../support/services/lanes.ts';
 
 test('a call is told what has happened just before it', async () => {
   const directory = scratch();

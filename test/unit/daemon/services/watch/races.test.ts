@@ -1,14 +1,17 @@
 import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { isDeepStrictEqual } from 'node:util';
 import { expect, test } from 'vitest';
-import { type BytePath, bytePath } from '../../../../../src/daemon/os/byte-path.ts';
-import { IN_MOVED_FROM, IN_MOVED_TO } from '../../../../../src/daemon/os/inotify.ts';
-import { KernelWatches, type Subscriber } from '../../../../../src/daemon/services/watch/kernel-watches.ts';
-import { LocalWatch } from '../../../../../src/daemon/services/watch/local-watch.ts';
+import { IN_MOVED_FROM, IN_MOVED_TO } from '../../../../../src/daemon/linux/inotify/inotify.ts';
+import { type BytePath, bytePath } from '../../../../../src/daemon/linux/paths/byte-path.ts';
+import {
+  KernelWatches,
+  type Subscriber,
+} from '../../../../../src/daemon/services/watch/local/kernel-watches.ts';
+import { LocalWatch } from '../../../../../src/daemon/services/watch/local/local-watch.ts';
 import { Backlog, Outbox } from '../../../../../src/daemon/services/watch/outbox.ts';
-import { changeAtRandom, generator } from '../../../../support/random-tree.ts';
-import { pathsOf, Replay } from '../../../../support/replay.ts';
-import { WatchFixture } from '../../../../support/watch.ts';
+import { changeAtRandom, generator } from '../../../../support/services/random-tree.ts';
+import { pathsOf, Replay } from '../../../../support/services/replay.ts';
+import { WatchFixture } from '../../../../support/services/watch.ts';
 
 /** Hooks around each step of the survey, in which the test changes the tree. */
 class RacedKernel extends KernelWatches {

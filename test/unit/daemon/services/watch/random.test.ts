@@ -5,15 +5,15 @@ import { join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { describe, expect, test } from 'vitest';
 import type { Watch } from '../../../../../src/daemon/services/watch/watcher.ts';
-import { changeAtRandom } from '../../../../support/random-tree.ts';
-import { pathsOf, Replay } from '../../../../support/replay.ts';
-import { WatchFixture } from '../../../../support/watch.ts';
+import { changeAtRandom } from '../../../../support/services/random-tree.ts';
+import { pathsOf, Replay } from '../../../../support/services/replay.ts';
+import { WatchFixture } from '../../../../support/services/watch.ts';
 
 const OPERATIONS = 3000;
 const SEEDS = Number(process.env.WATCH_SEEDS ?? 20);
 const FIRST = Number(process.env.WATCH_FIRST_SEED ?? 1);
 const seeds = Array.from({ length: SEEDS }, (_, index) => FIRST + index);
-const program = join(import.meta.dirname, '../../../../support/random-tree.ts');
+const program = join(import.meta.dirname, '../../../../support/services/random-tree.ts');
 
 async function start(f: WatchFixture, seed: number): Promise<[Watch, Replay]> {
   mkdirSync(f.dir);

@@ -12,8 +12,8 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { needs } from '../../../../support/needs.ts';
-import { WatchFixture } from '../../../../support/watch.ts';
+import { needs } from '../../../../support/machine/needs.ts';
+import { WatchFixture } from '../../../../support/services/watch.ts';
 
 function fixture(...directories: string[]): WatchFixture {
   const made = new WatchFixture();

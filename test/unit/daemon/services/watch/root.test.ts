@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, renameSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
-import { untilEnd, WatchFixture } from '../../../../support/watch.ts';
+import { untilEnd, WatchFixture } from '../../../../support/services/watch.ts';
 
 function fixture(...directories: string[]): WatchFixture {
   const made = new WatchFixture();

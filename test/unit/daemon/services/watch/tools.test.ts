@@ -5,9 +5,9 @@ import { join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { expect, test } from 'vitest';
 import type { Watch } from '../../../../../src/daemon/services/watch/watcher.ts';
-import { needs } from '../../../../support/needs.ts';
-import { pathsOf, Replay } from '../../../../support/replay.ts';
-import { WatchFixture } from '../../../../support/watch.ts';
+import { needs } from '../../../../support/machine/needs.ts';
+import { pathsOf, Replay } from '../../../../support/services/replay.ts';
+import { WatchFixture } from '../../../../support/services/watch.ts';
 
 /** 5,000 files in 250 directories. */
 function makeTree(root: string, text: string): void {

@@ -18,10 +18,10 @@ import {
 import { open } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { Place } from '../../../../../src/daemon/os/place.ts';
-import { testLanes } from '../../../../support/lanes.ts';
-import { ADA } from '../../../../support/users.ts';
-import { WatchFixture } from '../../../../support/watch.ts';
+import { Place } from '../../../../../src/daemon/linux/files/place.ts';
+import { ADA } from '../../../../support/machine/users.ts';
+import { testLanes } from '../../../../support/services/lanes.ts';
+import { WatchFixture } from '../../../../support/services/watch.ts';
 
 function fixture(): WatchFixture {
   const made = new WatchFixture();

@@ -1,11 +1,11 @@
 import { readdirSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { Archives } from '../../../../../../src/daemon/services/files/tar/archives.ts';
-import { WriteGate } from '../../../../../../src/daemon/services/freeze/write-gate.ts';
-import { testLanes } from '../../../../../support/lanes.ts';
-import { scratch } from '../../../../../support/scratch.ts';
-import { archiveOf } from '../../../../../support/tar-archive.ts';
-import { ROOT } from '../../../../../support/users.ts';
+import { WriteGate } from '../../../../../../src/daemon/services/pause/write-gate.ts';
+import { scratch } from '../../../../../support/machine/scratch.ts';
+import { ROOT } from '../../../../../support/machine/users.ts';
+import { testLanes } from '../../../../../support/services/lanes.ts';
+import { archiveOf } from '../../../../../support/services/tar-archive.ts';
 
 test('an archive leaves the gate for its client only when nothing is being written', async () => {
   const path = scratch();

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { bytePath } from '../../../../../../src/daemon/os/byte-path.ts';
+import { bytePath } from '../../../../../../src/daemon/linux/paths/byte-path.ts';
 import { BlockWriter } from '../../../../../../src/daemon/services/files/tar/block-writer.ts';
 import { writeHeader } from '../../../../../../src/daemon/services/files/tar/header-writer.ts';
 

@@ -1,0 +1,41 @@
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import process from 'node:process';
+import { EnvdError, messageOf } from '../errors.ts';
+
+const THREADS = '/proc/self/task';
+
+/**
+ * Names the process and runs the program. An error is printed; the exit code is then 2 for an unusable setting, like an
+ * address of another machine, otherwise 1.
+ */
+export async function runAs(name: string, run: () => Promise<void>): Promise<void> {
+  try {
+    nameProcess(name);
+    await run();
+  } catch (error) {
+    process.stderr.write(`${name}: ${messageOf(error)}\n`);
+    process.exitCode = isBadUsage(error) ? 2 : 1;
+  }
+}
+
+function isBadUsage(error: unknown): boolean {
+  return error instanceof EnvdError && ['invalid_argument', 'failed_precondition'].includes(error.kind);
+}
+
+/**
+ * Names the process and its threads; the kernel keeps 15 bytes. Node names its main thread 'node-MainThread', which
+ * `pkill node` of a user would match (docs/decisions/024-own-name.md).
+ */
+export function nameProcess(name: string): void {
+  // /proc may be missing while an image is built.
+  if (!existsSync(THREADS)) return;
+  for (const thread of readdirSync(THREADS)) nameThread(`${THREADS}/${thread}/comm`, name);
+}
+
+function nameThread(path: string, name: string): void {
+  try {
+    if (readFileSync(path, 'utf8').startsWith('node')) writeFileSync(path, name);
+  } catch {
+    // The thread has ended.
+  }
+}

@@ -1,0 +1,51 @@
+import { execFileSync } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import { findPackageJSON } from 'node:module';
+import { dirname, join } from 'node:path';
+
+/**
+ * The version of the interface to platforms and clients, which compare it to detect features. Not the version of this
+ * build.
+ */
+export const INTERFACE_VERSION = '0.6.13';
+
+const UNKNOWN_COMMIT = 'unknown';
+const PROGRAMS = '/usr/local/bin:/usr/bin:/bin';
+
+/** The version of this build, from the nearest package.json. */
+export function packageVersion(): string {
+  return String(readDescription().version);
+}
+
+/**
+ * The commit of this build: from the image's package.json, or in a checkout from git, with `-dirty` if files have been
+ * changed. Otherwise `unknown`.
+ */
+export function buildCommit(): string {
+  const { commit } = readDescription();
+  return typeof commit === 'string' ? commit : (checkedOut(dirname(descriptionFile())) ?? UNKNOWN_COMMIT);
+}
+
+function checkedOut(directory: string): string | null {
+  // git would search the parent directories for a repository.
+  if (!existsSync(join(directory, '.git'))) return null;
+  const trusted = ['-C', directory, '-c', 'safe.directory=*'];
+  const describe = ['describe', '--always', '--abbrev=40', '--exclude=*', '--dirty'];
+  try {
+    return execFileSync('git', [...trusted, ...describe], {
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'ignore'],
+      env: { PATH: PROGRAMS },
+    }).trim();
+  } catch {
+    return null;
+  }
+}
+
+function readDescription(): { readonly version?: unknown; readonly commit?: unknown } {
+  return JSON.parse(readFileSync(descriptionFile(), 'utf8'));
+}
+
+function descriptionFile(): string {
+  return findPackageJSON('../..', import.meta.url) ?? '';
+}

@@ -1,0 +1,69 @@
+// What every request passes before its body is read, REST and RPC, known route or not.
+import cors from '@fastify/cors';
+import type { FastifyInstance } from 'fastify';
+import { EnvdError } from '../../../base/errors.ts';
+import { hostFault } from '../../../base/http/client-errors.ts';
+import type { Guest } from '../../services/guest/guest.ts';
+import { requireAccessToken } from './auth.ts';
+import type { CallLog } from './call-log.ts';
+import { beginCalls } from './requests.ts';
+
+const CORS_MAX_AGE_S = 7200;
+
+/** Response headers that pages of other origins may read. */
+const EXPOSED_HEADERS = [
+  // Those of Connect and gRPC-Web.
+  ...['Grpc-Status', 'Grpc-Message', 'Grpc-Status-Details-Bin'],
+  ...['Content-Encoding', 'Connect-Content-Encoding'],
+  ...['Location', 'Cache-Control', 'X-Content-Type-Options'],
+  // For resuming and verifying downloads.
+  ...['Accept-Ranges', 'Content-Disposition', 'Content-Range', 'ETag', 'Repr-Digest'],
+];
+
+/** Adds the steps in the order in which they run. The first one that fails answers. */
+export function admitRequests(app: FastifyInstance, calls: CallLog, guest: Guest): void {
+  beginCalls(app, calls);
+  // Before CORS, which answers preflights.
+  forbidCaching(app);
+  allowAnyOrigin(app);
+  requireHost(app);
+  requireChunks(app);
+  requireAccessToken(app, guest);
+}
+
+function allowAnyOrigin(app: FastifyInstance): void {
+  app.register(cors, {
+    origin: '*',
+    // OPTIONS requests that are no preflights are accepted.
+    strictPreflight: false,
+    methods: ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'],
+    exposedHeaders: EXPOSED_HEADERS.join(', '),
+    maxAge: CORS_MAX_AGE_S,
+  });
+}
+
+/** File downloads replace the header (download-plan.ts): browsers may keep them, and ask whether they are current. */
+function forbidCaching(app: FastifyInstance): void {
+  app.addHook('onRequest', (_request, reply, done) => {
+    reply.header('cache-control', 'no-store');
+    done();
+  });
+}
+
+function requireHost(app: FastifyInstance): void {
+  app.addHook('onRequest', (request, reply, done) => {
+    const fault = hostFault(request.raw);
+    if (fault === null) return done();
+    reply.header('connection', 'close');
+    done(new EnvdError('invalid_argument', fault));
+  });
+}
+
+/** RFC 9112, section 6.1: Node takes what is coded otherwise, too, as it is. */
+function requireChunks(app: FastifyInstance): void {
+  app.addHook('onRequest', (request, _reply, done) => {
+    const coding = request.headers['transfer-encoding']?.toLowerCase() ?? 'chunked';
+    if (coding === 'chunked') return done();
+    done(new EnvdError('unimplemented', `transfer coding '${coding}' is not supported: use chunked`));
+  });
+}

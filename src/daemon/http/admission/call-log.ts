@@ -1,0 +1,96 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Logger } from 'pino';
+import { messageOf } from '../../../base/errors.ts';
+import type { CallTally } from '../../../base/http/call-tally.ts';
+import { monotonicMs } from '../../../base/monotonic.ts';
+import type { Transfers } from '../../../base/tally.ts';
+import { CallScope, type SharedLimits } from './call-scope.ts';
+import { identityOf } from './identity.ts';
+import { RefusalLines } from './refusal-lines.ts';
+import { membersOf } from './subject.ts';
+
+/**
+ * Operations right before a pause. They are logged when they start: a line at their end would be written after the
+ * resume, and delay the first caller.
+ */
+const BEFORE_A_PAUSE: readonly string[] = ['POST /freeze', 'POST /fsfreeze', 'POST /collapse'];
+
+const DOWNLOAD = 'GET /files';
+
+/** The maximum of characters of an error's text in the log. */
+const REASON_LENGTH = 300;
+
+/**
+ * Logs and counts operations: one line for each, at its end, without payloads, headers and queries (which contain
+ * signatures). Lines of refused callers without the token are limited.
+ */
+export class CallLog {
+  readonly #logger: Logger;
+  readonly #shared: SharedLimits;
+  readonly #tally: CallTally;
+  readonly #downloads: Transfers;
+  readonly #refusals = new RefusalLines();
+
+  /** `downloads` counts downloads and the bytes sent for them, headers included, after content coding. */
+  constructor(logger: Logger, shared: SharedLimits, tally: CallTally, downloads: Transfers) {
+    this.#logger = logger;
+    this.#shared = shared;
+    this.#tally = tally;
+    this.#downloads = downloads;
+  }
+
+  /** Begins an operation, which is logged and counted at its end. */
+  begin(operation: string, request: IncomingMessage, response: ServerResponse): CallScope {
+    if (BEFORE_A_PAUSE.includes(operation)) this.#logger.info({ operation }, 'operation started');
+    return new CallScope({ operation, request, response }, this.#shared, this.#end);
+  }
+
+  readonly #end = (call: CallScope): void => {
+    const { operation, request, response, failure, rpcCode } = call;
+    const { statusCode: status, writableFinished: completed } = response;
+    const milliseconds = monotonicMs() - call.started;
+    if (operation === DOWNLOAD && status < 300) this.#countDownload(call.sent);
+    this.#tally.add(operation, rpcCode ?? (completed ? String(status) : 'aborted'), milliseconds / 1000);
+    const isUnexpected = rpcCode === undefined ? status === 500 : rpcCode === 'internal';
+    const level = isUnexpected ? 'error' : levelOf(operation, status, completed);
+    const unlogged = this.#refusals.renew();
+    if (unlogged > 0) this.#logger.warn({ calls: unlogged }, 'refused calls were not logged');
+    if (!this.#logger.isLevelEnabled(level)) return;
+    if (!call.isTrusted && status >= 400 && !this.#refusals.take()) return;
+    // pino leaves out undefined members; building an object without them takes longer.
+    const line = {
+      operation,
+      status,
+      code: rpcCode,
+      reason: failure === undefined ? undefined : reasonOf(failure),
+      err: isUnexpected ? failure : undefined,
+      aborted: completed ? undefined : true,
+      milliseconds: Math.round(milliseconds * 10) / 10,
+      bytes: call.sent,
+      ...(call.subject && membersOf(call.subject)),
+      ...identityOf(request),
+    };
+    this.#logger[level](line, 'operation');
+  };
+
+  #countDownload(bytes: number): void {
+    this.#downloads.count++;
+    this.#downloads.bytes += bytes;
+  }
+}
+
+function levelOf(operation: string, status: number, completed: boolean): 'warn' | 'info' | 'debug' {
+  if (status >= 500) return 'warn';
+  const isLoggedAlready = completed && status < 300 && BEFORE_A_PAUSE.includes(operation);
+  return isLoggedAlready || operation.endsWith(' /health') ? 'debug' : 'info';
+}
+
+/**
+ * The text of an error without quoted values, which may be parts of a body or a query. For messages that could not be
+ * decoded the details are dropped: JSON.parse repeats parts of the text without quotes.
+ */
+function reasonOf(error: unknown): string {
+  const text = messageOf(error).replace(/^(cannot decode [^:]*):.*$/s, '$1');
+  const cut = text.replace(/".*"/s, '"…"').replace(/'.*'/s, "'…'");
+  return cut.length > REASON_LENGTH ? `${cut.slice(0, REASON_LENGTH)}…` : cut;
+}

@@ -1,0 +1,33 @@
+import { monotonicMs } from '../../../base/monotonic.ts';
+
+/** Lines of refused calls in each period; the others are counted. */
+const MOST_LINES = 200;
+const PERIOD_MS = 10_000;
+
+/** Limits the log lines of refused calls of strangers, which cost them nothing and could fill the disk. */
+export class RefusalLines {
+  #endsAt = 0;
+  #left = MOST_LINES;
+  #unlogged = 0;
+
+  /** Whether the line of another refused call may be logged. */
+  take(): boolean {
+    if (this.#left > 0) {
+      this.#left--;
+      return true;
+    }
+    this.#unlogged++;
+    return false;
+  }
+
+  /** The number of calls that were not logged in the period that has just ended; 0 while it lasts. */
+  renew(): number {
+    const now = monotonicMs();
+    if (now < this.#endsAt) return 0;
+    const unlogged = this.#unlogged;
+    this.#endsAt = now + PERIOD_MS;
+    this.#left = MOST_LINES;
+    this.#unlogged = 0;
+    return unlogged;
+  }
+}

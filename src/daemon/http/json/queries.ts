@@ -1,0 +1,82 @@
+import {
+  choice,
+  flag,
+  invalid,
+  nonEmptyList,
+  object,
+  parameter,
+  positive,
+  presence,
+  requiredText,
+  type Shape,
+  sent,
+  text,
+  wholeNumber,
+} from '../../../base/shape.ts';
+import { requirePathLength } from '../../linux/paths/paths.ts';
+import { FREEZE_MODES } from '../../services/pause/freezer.ts';
+
+/** Queries and bodies: read by the routes, described in proto/envd.openapi.yaml. */
+
+/** `verbose`: whether it is present, whatever its value. */
+export const HEALTH_QUERY = object({ verbose: presence });
+
+const FILE = {
+  path: parameter,
+  username: parameter,
+  signature: parameter,
+  // Checked with the signature.
+  signature_expiration: sent({ type: 'integer', format: 'int64' }),
+};
+/** The parameters that authorise a caller: read before all others. */
+export const CALLER_QUERY = object(FILE);
+
+/** Archives of a directory. */
+const FORMATS = ['tar', 'tar.gz'] as const;
+export type ArchiveFormat = (typeof FORMATS)[number];
+
+/** Whether an archive is asked for, in any format: known before the caller, and the other parameters, are checked. */
+export const ARCHIVE_QUERY = object({ format: presence });
+
+export const DOWNLOAD_QUERY = object({ ...FILE, format: choice(FORMATS, null) });
+
+/** Permission bits as chmod(1) takes them, without set-id bits; null when absent or empty. */
+const permissionBits: Shape<number | null> = {
+  schema: { type: 'string', pattern: '^0?[0-7]{3}$' },
+  read(value, name) {
+    const written = parameter.read(value, name) || null;
+    if (written !== null && !/^0?[0-7]{3}$/.test(written))
+      throw invalid(name, `an octal number from 0000 to 0777, not '${written}'`);
+    return written === null ? null : Number.parseInt(written, 8);
+  },
+};
+
+export const UPLOAD_QUERY = object({
+  ...FILE,
+  durable: flag,
+  append: flag,
+  offset: wholeNumber,
+  mode: permissionBits,
+});
+
+const requiredPath: Shape<string> = {
+  ...requiredText,
+  read(value, name) {
+    const path = requiredText.read(value, name);
+    requirePathLength(path, name);
+    return path;
+  },
+};
+
+export const COMPOSE_REQUEST = object({
+  source_paths: nonEmptyList(requiredPath),
+  destination: requiredPath,
+  username: text,
+});
+
+/** An unknown mode is refused instead of replaced: platforms infer the known ones from X-Envd-Version. */
+export const FREEZE_QUERY = object({
+  mode: choice(FREEZE_MODES, 'legacy'),
+  maxCgroups: positive(512),
+  maxWaitMs: positive(0),
+});

@@ -1,0 +1,43 @@
+import { basename } from 'node:path';
+import { pipeline } from 'node:stream';
+import zlib from 'node:zlib';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { ArchiveFormat } from '../../json/queries.ts';
+import { sendStream } from './body-writer.ts';
+import { dispositionOf, requireCoding } from './content-headers.ts';
+import { GZIP } from './download-response.ts';
+
+const TYPES: Readonly<Record<ArchiveFormat, string>> = {
+  tar: 'application/x-tar',
+  'tar.gz': 'application/gzip',
+};
+
+/** Ends a response whose client does not read it. */
+export function breakOff(reply: FastifyReply, reason: Error): void {
+  reply.log.warn({ err: reason }, 'download aborted');
+  reply.raw.destroy();
+}
+
+/** Sends a directory as an archive; breaks the connection when it could not be read completely. */
+export async function sendArchive(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  { format, path, chunks }: { format: ArchiveFormat; path: string; chunks: AsyncGenerator<Buffer> },
+): Promise<FastifyReply> {
+  const type = TYPES[format];
+  const coding = format === 'tar' ? requireCoding(request.headers['accept-encoding'], type) : 'identity';
+  reply.headers({
+    'content-type': type,
+    'content-disposition': dispositionOf(`${basename(path) || 'root'}.${format}`),
+    vary: 'Accept-Encoding',
+    ...(coding === 'gzip' && { 'content-encoding': coding }),
+  });
+  const isCompressed = coding === 'gzip' || format === 'tar.gz';
+  if (request.method === 'HEAD') {
+    // Reads the first chunk, so that the status is that of a GET.
+    await chunks.next();
+    await chunks.return(undefined);
+    return reply.send();
+  }
+  return sendStream(reply, isCompressed ? pipeline(chunks, zlib.createGzip(GZIP), () => {}) : chunks);
+}

@@ -1,0 +1,65 @@
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { EnvdError, messageOf } from '../../../../base/errors.ts';
+import { type FileChange, REPLACE } from '../../../services/files/entries/file-change.ts';
+import type { UnpackedArchive } from '../../../services/files/services.ts';
+import { bodyError, RequestBody } from './body.ts';
+import { mediaTypeOf, metadataOf } from './upload-parts.ts';
+
+const TAR = 'application/x-tar';
+const GZIP = 'application/gzip';
+
+/** Whether the body of an upload is an archive. */
+export function isArchive(request: FastifyRequest): boolean {
+  const type = mediaTypeOf(request);
+  return type === TAR || type === GZIP;
+}
+
+/**
+ * Passes the archive in the body of `reply`'s request to `unpack`; afterwards discards the rest. Throws
+ * `invalid_argument` for what cannot apply to an archive, and for a digest that does not match what was unpacked.
+ */
+export async function receiveArchive(
+  { request }: FastifyReply,
+  path: string,
+  change: FileChange,
+  unpack: (source: AsyncIterable<Buffer>) => Promise<UnpackedArchive>,
+): Promise<UnpackedArchive> {
+  const type = mediaTypeOf(request);
+  if (path === '') throw new EnvdError('invalid_argument', `path is required with ${type}`);
+  if (Object.keys(metadataOf(request.raw)).length > 0)
+    throw new EnvdError('invalid_argument', `metadata in headers cannot be used with ${type}`);
+  if (change !== REPLACE)
+    throw new EnvdError(
+      'invalid_argument',
+      `append, offset, mode and conditions cannot be used with ${type}`,
+    );
+  const body = new RequestBody(request.raw, type === GZIP);
+  try {
+    const unpacked = await unpack(piecesOf(body));
+    await body.verify();
+    return unpacked;
+  } finally {
+    body.drain();
+  }
+}
+
+/**
+ * Leaving the loop early does not destroy the stream: it may be the request. What follows compressed content is not part
+ * of it, as for tar(1): by then everything may have been unpacked.
+ */
+async function* piecesOf({ stream }: RequestBody): AsyncGenerator<Buffer> {
+  let hasContent = false;
+  try {
+    for await (const piece of stream.iterator({ destroyOnReturn: false })) {
+      hasContent = true;
+      yield piece;
+    }
+  } catch (error) {
+    if (!hasContent || !isTrailing(error)) throw bodyError(error);
+  }
+}
+
+/** zlib expects a further member of the gzip file and finds something else. */
+function isTrailing(error: unknown): boolean {
+  return messageOf(error) === 'incorrect header check';
+}

@@ -1,0 +1,108 @@
+import type { IncomingMessage } from 'node:http';
+import type { Readable, Transform } from 'node:stream';
+import { createGunzip } from 'node:zlib';
+import type { Allowance } from '../../../../base/allowance.ts';
+import { EnvdError, HttpError, messageOf } from '../../../../base/errors.ts';
+import type { Sink } from '../../../services/files/uploads/sink.ts';
+import { announcedDigests, DigestCheck } from './digests.ts';
+import { pump } from './pump.ts';
+
+const CHUNK = 64 * 1024;
+
+/**
+ * The decoded body of a request. The constructor throws `invalid_argument` for an unsupported content coding and for
+ * malformed digests.
+ */
+export class RequestBody {
+  readonly stream: Readable;
+  readonly #request: IncomingMessage;
+  readonly #check: DigestCheck | null;
+  readonly #isCoded: boolean;
+
+  /** `isCompressed`: whether the content itself is a gzip file, which is decoded like a coding. */
+  constructor(request: IncomingMessage, isCompressed = false) {
+    const digests = announcedDigests(request.headers);
+    this.#isCoded = isGzip(request.headers['content-encoding']) || isCompressed;
+    this.#request = request;
+    // Before decoding: digests are of the coded content.
+    this.#check = digests.length > 0 ? through(request, request, new DigestCheck(digests)) : null;
+    const sent = this.#check ?? request;
+    this.stream = this.#isCoded ? through(request, sent, createGunzip({ chunkSize: CHUNK })) : sent;
+  }
+
+  /** Content-Length in bytes; null when it is unknown or the body is coded. */
+  get length(): number | null {
+    const announced = this.#request.headers['content-length'];
+    return announced === undefined || this.#isCoded ? null : Number(announced);
+  }
+
+  /** Whether the body needs neither decoding nor verification. */
+  get isPlain(): boolean {
+    return !this.#isCoded && this.#check === null;
+  }
+
+  /**
+   * Pushes all of it into the sink. `room`: see `pump`. Throws `aborted` when it is incomplete, `invalid_argument` for
+   * malformed gzip.
+   */
+  async pump(sink: Sink, room: Allowance): Promise<void> {
+    await pump(this.stream, sink, room).catch((error) => Promise.reject(bodyError(error)));
+  }
+
+  /**
+   * Reads the rest of the body and verifies its digests. Throws `invalid_argument` when one does not match, `aborted`
+   * when the body is incomplete.
+   */
+  async verify(): Promise<void> {
+    await this.#check?.verify();
+  }
+
+  /** Discards the rest of the request: many clients read the response only after they have sent everything. */
+  drain(): void {
+    this.#request.unpipe();
+    if (this.stream !== this.#request) this.stream.destroy();
+    this.#check?.destroy();
+    this.#request.resume();
+  }
+}
+
+function isGzip(contentEncoding: string | undefined): boolean {
+  const coding = (contentEncoding ?? 'identity').trim().toLowerCase();
+  if (coding === 'identity' || coding === '') return false;
+  if (coding === 'gzip' || coding === 'x-gzip') return true;
+  throw new EnvdError('invalid_argument', `content coding '${coding}' is not supported: use gzip`);
+}
+
+/** Pipes `source`, a stream of `request`, through `step`; destroys `step` when the request ends prematurely. */
+function through<Step extends Transform>(request: IncomingMessage, source: Readable, step: Step): Step {
+  const onEnd = () => {
+    if (!request.readableEnded) step.destroy(incompleteBody());
+  };
+  request.once('error', onEnd).once('close', onEnd);
+  // Readers get the error; without a reader it would be uncaught.
+  step.on('error', () => {});
+  return source.pipe(step);
+}
+
+/** Translates an error of reading a body. */
+export function bodyError(error: unknown): EnvdError | HttpError {
+  if (error instanceof EnvdError || error instanceof HttpError) return error;
+  const code = error instanceof Error && 'code' in error ? String(error.code) : '';
+  if (CONNECTION_CODES.has(code)) return incompleteBody(error);
+  const kind = code.startsWith('Z_') ? 'gzip' : 'multipart';
+  const message = `request body is not valid ${kind}: ${messageOf(error)}`;
+  return new EnvdError('invalid_argument', message, { cause: error });
+}
+
+const CONNECTION_CODES = new Set([
+  'ECONNRESET',
+  'EPIPE',
+  'ABORT_ERR',
+  'ERR_STREAM_PREMATURE_CLOSE',
+  'FST_MP_PREMATURE_CLOSE',
+]);
+
+/** The error for a body that ends prematurely. */
+export function incompleteBody(cause?: unknown): EnvdError {
+  return new EnvdError('aborted', 'request ended before its body was complete', { cause });
+}

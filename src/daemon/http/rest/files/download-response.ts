@@ -1,0 +1,150 @@
+import { pipeline, type Readable } from 'node:stream';
+import { promisify } from 'node:util';
+import zlib from 'node:zlib';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { EnvdError, HttpError } from '../../../../base/errors.ts';
+import type { OpenFile } from '../../../linux/files/open-file.ts';
+import { SocketOutput } from '../../../linux/network/socket-output.ts';
+import { about } from '../../../linux/system/errno.ts';
+import type { Download, FileRange } from '../../../services/files/download.ts';
+import type { DigestAlgorithm } from '../../../services/files/entries/digest.ts';
+import type { CallScope } from '../../admission/call-scope.ts';
+import { sendError } from '../../json/errors.ts';
+import { sendBody, sendStream, sendWhole, writeAndFree } from './body-writer.ts';
+import { acceptsIdentity } from './content-headers.ts';
+import { formatDigest, wantedDigest } from './digests.ts';
+import { type DownloadLimits, exhausted } from './download-limits.ts';
+import { type DownloadPlan, planDownload } from './download-plan.ts';
+
+/** The fastest level: a guest's network is faster than better compression. A literal, so that a start does not load zlib. */
+export const GZIP = { level: 1, chunkSize: 64 * 1024 };
+
+const gzip = promisify<Buffer, zlib.ZlibOptions, Buffer>(zlib.gzip);
+
+/** Sends the download, and closes it in every case. Throws `resource_exhausted` at the limits of all downloads. */
+export async function sendDownload(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  download: Download,
+  limits: DownloadLimits,
+): Promise<FastifyReply> {
+  await using _ = download;
+  const plan = await planWith(request, reply, download, limits);
+  const range = plan.coding === 'identity' ? download.rangeOf(plan.pieces) : null;
+  if (plan.status === 416) {
+    const error = new HttpError(416, 'none of the ranges lies in the file');
+    return sendError(reply.headers(plan.headers), error);
+  }
+  if (plan.status === 304 || request.method === 'HEAD') return begin(reply, plan).send();
+  if (range) return await sendRange(reply, plan, { download, range, limits });
+  const body = download.read(plan.pieces);
+  const coded = plan.coding === 'gzip' ? await compress(body) : body;
+  if (!Buffer.isBuffer(coded)) return await sendStream(begin(reply, plan), coded);
+  limits.hold(coded.length, reply.raw);
+  sendWhole(begin(reply, plan), coded);
+  return reply;
+}
+
+/** Sets status and headers. */
+function begin(reply: FastifyReply, { status, headers }: DownloadPlan): FastifyReply {
+  return reply.headers(headers).code(status);
+}
+
+async function planWith(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  download: Download,
+  limits: DownloadLimits,
+): Promise<DownloadPlan> {
+  const plan = planWithin(request, reply, download, limits);
+  const algorithm = digestAlgorithm(request, plan);
+  if (algorithm === null) return plan;
+  const digest = await download.digest(algorithm, request.call.transfer(0));
+  if (digest === null) return plan;
+  return { ...plan, headers: { ...plan.headers, 'repr-digest': formatDigest(algorithm, digest) } };
+}
+
+/** Plans without compression, if the client accepts that, when too many other bodies are being compressed. */
+function planWithin(
+  { method, headers }: FastifyRequest,
+  { raw: response }: FastifyReply,
+  download: Download,
+  limits: DownloadLimits,
+): DownloadPlan {
+  const plan = planDownload(method, headers, download);
+  const isDirect = plan.coding === 'identity' && download.rangeOf(plan.pieces) !== null;
+  if (method === 'HEAD' || plan.status >= 300 || download.isSmall || isDirect) return plan;
+  if (limits.mayStream(response)) return plan;
+  if (plan.coding !== 'identity' && acceptsIdentity(headers['accept-encoding']) && download.size !== null)
+    return planDownload(method, { ...headers, 'accept-encoding': 'identity' }, download);
+  throw exhausted('all places for compressed bodies and several ranges are taken');
+}
+
+/**
+ * The algorithm wanted by `Want-Repr-Digest` (RFC 9530, section 4); the digest is of the whole file, also with ranges.
+ * Null when none is wanted, or the response is coded: those bytes are unknown before they are sent.
+ */
+function digestAlgorithm(request: FastifyRequest, { status, coding }: DownloadPlan): DigestAlgorithm | null {
+  return coding === 'identity' && status < 300 ? wantedDigest(request.headers) : null;
+}
+
+async function compress(body: Buffer | Readable): Promise<Buffer | Readable> {
+  if (Buffer.isBuffer(body)) return gzip(body, GZIP);
+  // Errors reach the reader of the returned stream; `pipeline` destroys both streams.
+  return pipeline(body, zlib.createGzip(GZIP), () => {});
+}
+
+interface Sent {
+  readonly download: Download;
+  readonly range: FileRange;
+  readonly limits: DownloadLimits;
+}
+
+/** Bytes of a range that are sent with the head; an error of reading them is still answered. */
+const FIRST_BYTES = 16 * 1024;
+
+/**
+ * Sends a range of a file as the body. After the first bytes the kernel sends from the file to the connection, so that a
+ * client that does not read keeps no memory of the daemon. Throws as `sendStream`.
+ */
+async function sendRange(
+  reply: FastifyReply,
+  plan: DownloadPlan,
+  { download, range, limits }: Sent,
+): Promise<FastifyReply> {
+  const { file, start, end } = range;
+  const head = Math.min(FIRST_BYTES, end - start);
+  const release = limits.take(head);
+  try {
+    const first = await about(download.path, () => readFirst(file, start, head));
+    await sendBody(begin(reply, plan), async (write) => {
+      await write(first);
+      release();
+      const position = await sendFromFile(reply.request.call, { file, start: start + first.length, end });
+      // Also tells that the file has been truncated.
+      if (position === end) return;
+      for await (const piece of download.read([{ start: position, end }])) await writeAndFree(write, piece);
+    });
+  } finally {
+    release();
+  }
+  return reply;
+}
+
+async function readFirst(file: OpenFile, position: number, length: number): Promise<Buffer> {
+  const buffer = Buffer.allocUnsafeSlow(length);
+  const got = await file.read(buffer, length, position);
+  if (got === 0) throw new EnvdError('aborted', 'file was truncated while it was read');
+  return buffer.subarray(0, got);
+}
+
+/** Returns the position of the first byte that was not sent. */
+async function sendFromFile(call: CallScope, { file, start, end }: FileRange): Promise<number> {
+  using output = SocketOutput.of(call.response);
+  if (!output) return start;
+  try {
+    return await output.send(file, start, end, call.transfer(0));
+  } finally {
+    call.sentFromFile = output.sent;
+  }
+}

@@ -1,0 +1,64 @@
+import parseRange from 'range-parser';
+import { uniqueId } from '../../../linux/system/unique-id.ts';
+import type { ByteRange } from '../../../services/files/content-stream.ts';
+
+/** Part of a file of known size; `end` is exclusive. */
+export interface Range extends ByteRange {
+  readonly end: number;
+}
+
+/**
+ * The ranges of a Range header, in its order; null when it is ignored: absent, another unit, or malformed (RFC 9110,
+ * section 14.2). Empty when no range lies within the file. Overlapping ranges are merged if their sum exceeds the size
+ * of the file.
+ */
+export function selectRanges(header: string | undefined, size: number): readonly Range[] | null {
+  if (header === undefined) return null;
+  const wanted = clampSuffixes(header, size);
+  const ranges = parseRange(size, wanted);
+  if (ranges === -2) return null;
+  if (ranges === -1) return isBytes(wanted) ? [] : null;
+  if (ranges.type.trim().toLowerCase() !== 'bytes') return null;
+  const total = ranges.reduce((sum, { start, end }) => sum + end - start + 1, 0);
+  const chosen = total > size ? parseRange(size, wanted, { combine: true }) : ranges;
+  if (!Array.isArray(chosen)) return null;
+  return chosen.map(({ start, end }) => ({ start, end: end + 1 }));
+}
+
+/** `-n` means the whole file if that is shorter; range-parser reports it as unsatisfiable. */
+function clampSuffixes(header: string, size: number): string {
+  return header.replace(/(?<=[=,]\s*)-(\d+)/g, (_, length: string) => `-${Math.min(Number(length), size)}`);
+}
+
+function isBytes(header: string): boolean {
+  return /^\s*bytes\s*=/i.test(header);
+}
+
+/** A multipart/byteranges body, RFC 9110, section 14.6. */
+export interface MultipartRanges {
+  readonly contentType: string;
+  /** Bytes of the body. */
+  readonly length: number;
+  readonly pieces: readonly (Buffer | Range)[];
+}
+
+export function contentRange({ start, end }: Range, size: number): string {
+  return `bytes ${start}-${end - 1}/${size}`;
+}
+
+export function multipartRanges(ranges: readonly Range[], type: string, size: number): MultipartRanges {
+  const boundary = uniqueId();
+  const pieces = ranges.flatMap((range) => [
+    Buffer.from(
+      `\r\n--${boundary}\r\nContent-Type: ${type}\r\nContent-Range: ${contentRange(range, size)}\r\n\r\n`,
+    ),
+    range,
+  ]);
+  const all = [...pieces, Buffer.from(`\r\n--${boundary}--\r\n`)];
+  const length = all.reduce((sum, piece) => sum + lengthOf(piece), 0);
+  return { contentType: `multipart/byteranges; boundary=${boundary}`, length, pieces: all };
+}
+
+function lengthOf(piece: Buffer | Range): number {
+  return Buffer.isBuffer(piece) ? piece.length : piece.end - piece.start;
+}

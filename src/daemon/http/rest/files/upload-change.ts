@@ -1,0 +1,40 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import { EnvdError } from '../../../../base/errors.ts';
+import {
+  type FileChange,
+  type FileVersion,
+  REPLACE,
+  tagOf,
+} from '../../../services/files/entries/file-change.ts';
+import type { UPLOAD_QUERY } from '../../json/queries.ts';
+import { assertUploadConditions, codedTag } from './preconditions.ts';
+
+const CONDITIONS = ['if-match', 'if-none-match', 'if-unmodified-since'] as const;
+
+type UploadQuery = ReturnType<typeof UPLOAD_QUERY.read>;
+
+/** What an upload does to its files. Throws `invalid_argument` for wishes that contradict each other. */
+export function changeOf(headers: IncomingHttpHeaders, { append, offset, mode }: UploadQuery): FileChange {
+  if (headers['content-range'] !== undefined)
+    throw new EnvdError(
+      'invalid_argument',
+      'Content-Range cannot be used in an upload: use the query parameter offset',
+    );
+  if (append && offset !== null)
+    throw new EnvdError('invalid_argument', 'append and offset cannot be used together');
+  const isConditional = CONDITIONS.some((name) => headers[name] !== undefined);
+  if (!append && offset === null && mode === null && !isConditional) return REPLACE;
+  const assertExpected = (version: FileVersion | null) =>
+    assertUploadConditions(headers, version && validatorsOf(version));
+  return {
+    placement: append ? 'end' : (offset ?? 'whole'),
+    mode,
+    assertExpected: isConditional ? assertExpected : null,
+  };
+}
+
+function validatorsOf(version: FileVersion) {
+  const modified = new Date(Number(version.modifiedNs / 1_000_000n));
+  const etag = `"${tagOf(version)}"`;
+  return { etag, codedEtag: codedTag(etag), lastModified: modified.toUTCString() };
+}

@@ -1,0 +1,147 @@
+import type { IncomingMessage } from 'node:http';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { Allowance } from '../../../../base/allowance.ts';
+import { EnvdError, HttpError } from '../../../../base/errors.ts';
+import { requirePathLength } from '../../../linux/paths/paths.ts';
+import type { Metadata } from '../../../services/files/entries/metadata.ts';
+import type { UploadPart, UploadSource } from '../../../services/files/uploads/upload.ts';
+import { RequestBody } from './body.ts';
+import { receiveDirectly } from './direct-body.ts';
+import { deliverParts, type Part } from './multipart.ts';
+
+const RAW = 'application/octet-stream';
+const MULTIPART = 'multipart/form-data';
+/** The name of parts that are stored. */
+const FILE = 'file';
+/** Other names that an error shows, and characters of each. */
+const [MOST_SHOWN, LONGEST_SHOWN] = [10, 100];
+/** Maximum bytes of the response to an upload: paths, names and metadata of all its files as JSON. */
+const MAX_RESPONSE = 4 * 1024 * 1024;
+
+/** Whether the content type is one of those accepted for uploads. */
+export function isUpload(request: FastifyRequest): boolean {
+  const type = mediaTypeOf(request);
+  return type === RAW || type === MULTIPART;
+}
+
+/** The error for another content type. */
+export function unsupportedType(request: FastifyRequest): EnvdError {
+  const message = `content type '${mediaTypeOf(request)}' is not supported: use ${MULTIPART} or ${RAW}`;
+  return new EnvdError('invalid_argument', message);
+}
+
+/** The Content-Type without parameters, in lower case; empty when absent. */
+export function mediaTypeOf({ headers }: FastifyRequest): string {
+  const [type = ''] = (headers['content-type'] ?? '').split(';', 1);
+  return type.trim().toLowerCase();
+}
+
+/**
+ * The files in the body of `reply`'s request; `path`: from the query, empty when absent; `room`: see `pump`. After them
+ * the rest of the body is discarded. Throws at the end when a digest does not match.
+ */
+export function uploadSource(reply: FastifyReply, path: string, room: Allowance): UploadSource {
+  return {
+    async deliver(receive) {
+      const { request } = reply;
+      const body = new RequestBody(request.raw);
+      try {
+        if (mediaTypeOf(request) === RAW) await receive(rawPart(body, reply, path, room));
+        else await deliverFiles(request, { stream: body.stream, room }, path, receive);
+        await body.verify();
+      } finally {
+        body.drain();
+      }
+    },
+  };
+}
+
+function rawPart(body: RequestBody, reply: FastifyReply, path: string, room: Allowance): UploadPart {
+  if (path === '') throw new EnvdError('invalid_argument', `path is required with ${RAW}`);
+  return {
+    path,
+    length: body.length,
+    async pump(sink) {
+      if (body.isPlain && (await receiveDirectly(reply, body.length, sink))) return;
+      await body.pump(sink, room);
+    },
+  };
+}
+
+async function deliverFiles(
+  request: FastifyRequest,
+  body: Parameters<typeof deliverParts>[1],
+  path: string,
+  receive: (part: UploadPart) => Promise<void>,
+): Promise<void> {
+  const response = new ResponseSize(request);
+  const names = new Set<string>();
+  await deliverParts(request, body, async (part) => {
+    names.add((part.name ?? '').slice(0, LONGEST_SHOWN));
+    const destination = destinationOf(part, path);
+    if (destination === null) return;
+    response.add(destination);
+    await receive({ path: destination, length: null, pump: part.pump });
+  });
+  if (!names.has(FILE)) throw new EnvdError('invalid_argument', withoutFile([...names]));
+}
+
+function withoutFile(names: readonly string[]): string {
+  const shown = names.slice(0, MOST_SHOWN).map((name) => `'${name}'`);
+  const more = names.length > shown.length ? ` and ${names.length - shown.length} more` : '';
+  const found = names.length === 0 ? 'is empty' : `has ${shown.join(', ')}${more}`;
+  return `form has no part named '${FILE}', which is the content: it ${found}`;
+}
+
+/** The path for a part, or null when it is not a file to store. Throws `invalid_argument` for an unusable file name. */
+function destinationOf({ name, fileName = '' }: Part, path: string): string | null {
+  if (name !== FILE) return null;
+  if (path !== '') return path;
+  if (fileName === '') {
+    const advice = 'add one, or the query parameter path';
+    throw new EnvdError('invalid_argument', `a part named 'file' has no file name: ${advice}`);
+  }
+  // Checked before normalisation, which may shorten a name that the parser has truncated.
+  requirePathLength(fileName, 'file name of a part');
+  // The parser replaces bytes that are not UTF-8: the file would get another name than was meant.
+  if (fileName.includes('\ufffd')) {
+    const advice = 'send such bytes as the characters U+EF80 to U+EFFF, or the query parameter path';
+    throw new EnvdError('invalid_argument', `file name of a part is not UTF-8: '${fileName}': ${advice}`);
+  }
+  // Browsers encode quotes like this; other characters are raw UTF-8.
+  return fileName.replaceAll('%22', '"');
+}
+
+const METADATA = 'x-metadata-';
+
+/** The metadata in `X-Metadata-<key>` headers; keys in lower case, empty ones ignored; the first value if one repeats. */
+export function metadataOf(request: IncomingMessage): Metadata {
+  // Most requests have none; `headersDistinct` is made on demand.
+  if (!Object.keys(request.headers).some((name) => name.startsWith(METADATA))) return {};
+  const metadata = new Map<string, string>();
+  for (const [name, [first = '']] of Object.entries(request.headersDistinct) as [string, string[]][]) {
+    const key = name.startsWith(METADATA) ? name.slice(METADATA.length) : '';
+    if (key !== '') metadata.set(key, first);
+  }
+  return Object.fromEntries(metadata);
+}
+
+/** Estimates the size of the response to an upload, which is built in memory. */
+class ResponseSize {
+  readonly #each: number;
+  #total = 0;
+
+  constructor(request: FastifyRequest) {
+    this.#each = JSON.stringify(metadataOf(request.raw)).length + 64;
+  }
+
+  /** Throws an error with status 413 when the response would be too large. */
+  add(path: string): void {
+    this.#total += this.#each + JSON.stringify(path).length * 2;
+    if (this.#total <= MAX_RESPONSE) return;
+    throw new HttpError(
+      413,
+      `response to this upload would exceed ${MAX_RESPONSE} bytes: send fewer files per request`,
+    );
+  }
+}

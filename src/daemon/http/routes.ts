@@ -1,0 +1,92 @@
+import type { FastifyInstance } from 'fastify';
+import type { Logger } from 'pino';
+import type { CallTally } from '../../base/http/call-tally.ts';
+import type { Connections } from '../../base/http/connections.ts';
+import type { Transfers } from '../../base/tally.ts';
+import type { Unread } from '../../base/unread.ts';
+import { createFileServices } from '../services/files/services.ts';
+import type { Health } from '../services/guest/health.ts';
+import type { MetricsReader } from '../services/guest/metrics.ts';
+import type { Upgrade } from '../services/handover/upgrade.ts';
+import type { Init } from '../services/init/init.ts';
+import type { Collapser } from '../services/pause/collapse.ts';
+import type { FilesystemFreezer } from '../services/pause/filesystem-freezer.ts';
+import type { Freezer } from '../services/pause/freezer.ts';
+import type { Forwards } from '../services/ports/forwards.ts';
+import type { WorkloadCgroups } from '../services/process/cgroups/cgroups.ts';
+import type { CountedWatcher } from '../services/watch/counted-watcher.ts';
+import type { SharedLimits } from './admission/call-scope.ts';
+import type { StreamServer } from './connect/connect-stream.ts';
+import type { StreamPlaces } from './connect/stream-places.ts';
+import type { LogFigures } from './metrics/prometheus.ts';
+import { DownloadLimits } from './rest/files/download-limits.ts';
+import { fileRoutes } from './rest/files.ts';
+import { envsRoutes, healthRoutes, metricsRoutes, portsRoutes } from './rest/guest.ts';
+import { initRoutes } from './rest/init.ts';
+import { collapseRoutes, freezeRoutes, fsfreezeRoutes } from './rest/pause.ts';
+import { upgradeRoutes } from './rest/upgrade.ts';
+import { mountConnect } from './rpc/mount.ts';
+import { createRpc, type RpcDependencies } from './rpc/router.ts';
+
+/** The services that routes and RPCs call. */
+export interface AppServices extends RpcDependencies {
+  readonly cgroups: WorkloadCgroups;
+  readonly init: Init;
+  readonly metrics: MetricsReader;
+  readonly health: Health;
+  readonly freezer: Freezer;
+  readonly filesystemFreezer: FilesystemFreezer;
+  readonly collapser: Collapser;
+  readonly upgrade: Upgrade;
+  readonly ports: Forwards;
+  readonly records: { readonly failures: number };
+  readonly watcher: CountedWatcher;
+  readonly uploads: Transfers;
+  readonly downloads: Transfers;
+}
+
+export interface AppOptions {
+  readonly connections: Connections;
+  readonly places: StreamPlaces;
+  /** Bounds the memory of requests that are being received and served. */
+  readonly requests: Unread;
+  /** Bounds output that clients have not read. */
+  readonly unread: Unread;
+  /** The version of the build. */
+  readonly version: string;
+  readonly logger: Logger;
+  readonly log: LogFigures;
+  /** Aborts when the daemon stops; open streams end with its reason. */
+  readonly shutdown: AbortSignal;
+}
+
+/** What the server shares with its routes. */
+export interface RouteParts {
+  readonly tally: CallTally;
+  readonly shared: SharedLimits;
+  readonly streams: StreamServer;
+  /** The level of the interface that `/init` tells. */
+  readonly interfaceVersion: string;
+}
+
+/** Registers all operations. */
+export function registerRoutes(
+  app: FastifyInstance,
+  services: AppServices,
+  options: AppOptions,
+  { tally, shared, streams, interfaceVersion }: RouteParts,
+): void {
+  const { guest, entries, gate, uploads } = services;
+  healthRoutes(app, services.health, guest);
+  // Services last: the options may have more members, those of the configuration.
+  metricsRoutes(app, services.metrics, { ...options, calls: tally, ...services });
+  envsRoutes(app, guest);
+  portsRoutes(app, services.ports);
+  initRoutes(app, services.init, interfaceVersion, options.logger);
+  freezeRoutes(app, services.freezer);
+  fsfreezeRoutes(app, services.filesystemFreezer);
+  collapseRoutes(app, services.collapser);
+  upgradeRoutes(app, services.upgrade);
+  fileRoutes(app, createFileServices(guest, { ...entries, gate, uploads }), new DownloadLimits());
+  mountConnect(app, createRpc(services, streams), shared, options.places);
+}

@@ -1,0 +1,101 @@
+import { create, type DescMessage, type MessageShape } from '@bufbuild/protobuf';
+import { EnvdError } from '../../../base/errors.ts';
+import type { Feed } from '../../../base/feed.ts';
+import {
+  type ConnectRequestSchema,
+  ConnectResponseSchema,
+  type ProcessEvent as EventMessage,
+  Process,
+  ProcessEventSchema,
+  type StartRequest,
+  type StartRequestSchema,
+  StartResponseSchema,
+} from '../../../gen/process/process_pb.js';
+import type { Guest } from '../../services/guest/guest.ts';
+import type { ProcessEvent } from '../../services/process/output/events.ts';
+import type { ProcessTable } from '../../services/process/table.ts';
+import { type Codec, encodeFrame } from '../connect/codec.ts';
+import type { EventStream, StreamCall } from '../connect/event-stream.ts';
+import type { FrameBatch } from '../connect/frame-batch.ts';
+import { callerOf } from '../connect/request.ts';
+import { jsonFrame } from './event-frame.ts';
+import { addOutputFrame } from './output-frame.ts';
+import { configOf, eventMessage, offsetsOf, selectorOf, sizeOf } from './process-messages.ts';
+
+/** The common part of Start and Connect: the events of a process. `wrap` makes the response of an event. */
+function processEvents<Output extends DescMessage>(
+  schema: Output,
+  wrap: (event: EventMessage) => MessageShape<Output>,
+) {
+  const message = (event: ProcessEvent) => wrap(eventMessage(event));
+  return {
+    ignoreUnknownFields: true,
+    message,
+    addFrame(event: ProcessEvent, codec: Codec, batch: FrameBatch) {
+      if (event.type === 'output') addOutputFrame(event, codec, batch);
+      else batch.add((codec === 'json' && jsonFrame(event)) || encodeFrame(schema, message(event), codec));
+    },
+    isLast: ({ type }: ProcessEvent) => type === 'end',
+    keepalive: wrap(create(ProcessEventSchema, { event: { case: 'keepalive', value: {} } })),
+  };
+}
+
+/** Start: the timeout applies to the process, which keeps running when the client disconnects. */
+export function startStream(
+  processes: ProcessTable,
+  guest: Guest,
+): EventStream<ProcessEvent, typeof StartRequestSchema, typeof StartResponseSchema> {
+  return {
+    ...processEvents(StartResponseSchema, (event) => create(StartResponseSchema, { event })),
+    method: Process.method.start,
+    ownsTimeout: true,
+    open: (request, call) => openStart(processes, guest, request, call),
+  };
+}
+
+/** Maximum length of a name that a client gives a process, in bytes: it is kept for 30 s after the end. */
+const MOST_NAMED = 4096;
+
+function short(what: string, name: string): string {
+  const length = Buffer.byteLength(name);
+  if (length <= MOST_NAMED) return name;
+  throw new EnvdError('invalid_argument', `${what} is longer than ${MOST_NAMED} bytes: ${length}`);
+}
+
+function openStart(
+  processes: ProcessTable,
+  guest: Guest,
+  request: StartRequest,
+  { headers, timeoutMs, throwIfAborted, about }: StreamCall,
+): Promise<Feed<ProcessEvent>> {
+  const startId = short('start id', request.startId ?? '') || null;
+  const start = {
+    config: configOf(request.process),
+    user: callerOf(headers, guest),
+    tag: request.tag === undefined ? null : short('tag', request.tag),
+    terminal: request.pty ? sizeOf(request.pty) : null,
+    stdin: request.stdin ?? true,
+    startId,
+    // A start with an id may be waited for by other clients, too.
+    ...(startId === null && { throwIfAborted }),
+  };
+  // connect-node keeps the message until the stream ends, and the command may have megabytes.
+  delete request.process;
+  return processes.start(start, timeoutMs, ({ pid }) => about?.({ pid }));
+}
+
+/** Connect: the further events of a process that is running or has just ended. */
+export function connectStream(
+  processes: ProcessTable,
+): EventStream<ProcessEvent, typeof ConnectRequestSchema, typeof ConnectResponseSchema> {
+  return {
+    ...processEvents(ConnectResponseSchema, (event) => create(ConnectResponseSchema, { event })),
+    method: Process.method.connect,
+    ownsTimeout: false,
+    open: async (request, { about }) => {
+      const process = processes.findRetained(selectorOf(request.process));
+      about?.({ pid: process.pid });
+      return process.read(offsetsOf(request.resumeFrom));
+    },
+  };
+}

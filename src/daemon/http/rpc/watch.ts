@@ -1,0 +1,159 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { create, toBinary } from '@bufbuild/protobuf';
+import type { ServiceImpl } from '@connectrpc/connect';
+import type { Feed } from '../../../base/feed.ts';
+import {
+  EventType,
+  Filesystem,
+  type FilesystemEvent,
+  FilesystemEventSchema,
+  type GetWatcherEventsResponseSchema,
+  type WatchDirRequest,
+  type WatchDirRequestSchema,
+  type WatchDirResponse,
+  WatchDirResponseSchema,
+} from '../../../gen/filesystem/filesystem_pb.js';
+import { resolvePath } from '../../linux/paths/paths.ts';
+import type { User } from '../../linux/system/users.ts';
+import type { EntrySource } from '../../services/files/entries/entry.ts';
+import { stat } from '../../services/files/entries/stat.ts';
+import type { Guest } from '../../services/guest/guest.ts';
+import type { WatchEvent, WatchEventType } from '../../services/watch/local/event.ts';
+import type { PolledWatches } from '../../services/watch/polled.ts';
+import type { Watch, Watcher } from '../../services/watch/watcher.ts';
+import { encodeFrame } from '../connect/codec.ts';
+import type { UnaryCall } from '../connect/connect-unary.ts';
+import type { EventStream } from '../connect/event-stream.ts';
+import { callerOf } from '../connect/request.ts';
+import { entryToMessage } from './entry.ts';
+
+const EVENT_TYPE: Readonly<Record<WatchEventType, EventType>> = {
+  create: EventType.CREATE,
+  write: EventType.WRITE,
+  remove: EventType.REMOVE,
+  rename: EventType.RENAME,
+  chmod: EventType.CHMOD,
+  rescan: EventType.UNSPECIFIED,
+};
+
+/** Events that include the entry if requested. */
+const DESCRIBED: ReadonlySet<WatchEventType> = new Set<WatchEventType>(['create', 'write', 'chmod']);
+
+/** How many entries are described at once: each has paths, and attributes that a guest process may have made large. */
+const DESCRIBED_AT_ONCE = 64;
+/** The approximate size of the events in one answer; the next call gets the others. */
+const ANSWER_BYTES = 4 * 1024 * 1024;
+
+export interface WatchDependencies {
+  readonly watcher: Watcher;
+  readonly polled: PolledWatches;
+  readonly guest: Guest;
+  readonly entries: EntrySource;
+}
+
+/** WatchDir: `start` when everything is watched, then the events. */
+export function watchDirStream(
+  dependencies: WatchDependencies,
+): EventStream<WatchDirResponse, typeof WatchDirRequestSchema, typeof WatchDirResponseSchema> {
+  const { watcher, guest, entries } = dependencies;
+  return {
+    method: Filesystem.method.watchDir,
+    ignoreUnknownFields: false,
+    ownsTimeout: false,
+    async open(request, { headers, abortSignal, about }) {
+      const path = resolvePath(request.path, callerOf(headers, guest), guest.defaultWorkdir);
+      about?.({ path });
+      const { recursive, allowNetworkMounts } = request;
+      const watch = await watcher.watch(path, { recursive, allowNetworkMounts, signal: abortSignal() });
+      return new WatchFeed(watch, request.includeEntry ? entries : null);
+    },
+    message: (response) => response,
+    addFrame: (response, codec, batch) => batch.add(encodeFrame(WatchDirResponseSchema, response, codec)),
+    isLast: () => false,
+    keepalive: create(WatchDirResponseSchema, { event: { case: 'keepalive', value: {} } }),
+  };
+}
+
+/** The events of a watch as messages, after `start`. */
+class WatchFeed implements Feed<WatchDirResponse> {
+  readonly #watch: Watch;
+  readonly #entries: EntrySource | null;
+  #started = false;
+
+  /** `entries`: to include entries in events, or null. */
+  constructor(watch: Watch, entries: EntrySource | null) {
+    this.#watch = watch;
+    this.#entries = entries;
+  }
+
+  async next(): Promise<readonly WatchDirResponse[] | null> {
+    if (!this.#started) {
+      this.#started = true;
+      return [create(WatchDirResponseSchema, { event: { case: 'start', value: {} } })];
+    }
+    const events = await this.#watch.next(mostAtOnce(this.#entries));
+    if (events === null) return null;
+    const messages = await messagesOf(events, this.#entries);
+    return messages.map((value) => create(WatchDirResponseSchema, { event: { case: 'filesystem', value } }));
+  }
+
+  [Symbol.dispose](): void {
+    this.#watch[Symbol.dispose]();
+  }
+}
+
+/** The number of events that are taken at once; undefined for the default. */
+function mostAtOnce(entries: EntrySource | null): number | undefined {
+  return entries ? DESCRIBED_AT_ONCE : undefined;
+}
+
+function messagesOf(events: readonly WatchEvent[], entries: EntrySource | null): Promise<FilesystemEvent[]> {
+  return Promise.all(events.map((event) => eventMessage(event, entries)));
+}
+
+async function eventMessage(event: WatchEvent, entries: EntrySource | null): Promise<FilesystemEvent> {
+  // If the entry has been removed or cannot be read, the event is reported without it.
+  const entry =
+    entries && DESCRIBED.has(event.type) ? await stat(event.path, entries).catch(() => null) : null;
+  return create(FilesystemEventSchema, {
+    name: event.name,
+    type: EVENT_TYPE[event.type],
+    ...(entry && { entry: entryToMessage(entry) }),
+  });
+}
+
+/** The calls for polled watches. */
+export function watcherService({ polled, guest, entries }: WatchDependencies) {
+  const pathOf = (request: Pick<WatchDirRequest, 'path'>, user: User) =>
+    resolvePath(request.path, user, guest.defaultWorkdir);
+  return {
+    async createWatcher(request, context: UnaryCall) {
+      const path = pathOf(request, callerOf(context.requestHeader, guest));
+      context.about?.({ path });
+      const { recursive, allowNetworkMounts, includeEntry } = request;
+      return { watcherId: await polled.create(path, { recursive, allowNetworkMounts, includeEntry }) };
+    },
+    async getWatcherEvents(
+      { watcherId },
+      { list, signal }: UnaryCall<typeof GetWatcherEventsResponseSchema>,
+    ) {
+      const source = polled.optionsOf(watcherId).includeEntry ? entries : null;
+      const events: FilesystemEvent[] = [];
+      let bytes = 0;
+      for (const part of await polled.takeUpToNow(watcherId, mostAtOnce(source))) {
+        const messages = await messagesOf(part, source);
+        for (const message of messages) bytes += toBinary(FilesystemEventSchema, message).length;
+        if (list) list.add({ events: messages });
+        else events.push(...messages);
+        if (bytes > ANSWER_BYTES) break;
+        await nextTurn();
+        signal.throwIfAborted();
+      }
+      return { events };
+    },
+    removeWatcher({ watcherId }) {
+      polled.remove(watcherId);
+      return {};
+    },
+  } satisfies Partial<ServiceImpl<typeof Filesystem>>;
+}

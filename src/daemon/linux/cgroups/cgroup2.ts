@@ -1,0 +1,273 @@
+import {
+  accessSync,
+  closeSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  rmdirSync,
+  statfsSync,
+  writeSync,
+} from 'node:fs';
+import { dirname, join } from 'node:path';
+import { EnvdError, isSystemError } from '../../../base/errors.ts';
+import { SIGKILL, signalProcess } from '../system/signals.ts';
+
+/** File system type, `CGROUP2_SUPER_MAGIC`. Source: statfs(2). */
+const CGROUP2_MAGIC = 0x63677270;
+
+/** Whether `error` means that the cgroup was removed: ENOENT before its file was opened, ENODEV after. */
+export function hasVanished(error: unknown): boolean {
+  return isSystemError(error, 'ENOENT', 'ENODEV');
+}
+
+/** In microseconds. */
+export interface CpuTime {
+  readonly userMicros: number;
+  readonly systemMicros: number;
+}
+
+/**
+ * A directory of the cgroup v2 hierarchy. All methods are synchronous: control files do not block for long.
+ * Source: Documentation/admin-guide/cgroup-v2.rst.
+ */
+export class Cgroup {
+  readonly path: string;
+
+  constructor(path: string) {
+    this.path = path;
+  }
+
+  /**
+   * Creates the cgroup and its missing parents, unless it exists and can be written. Throws `failed_precondition` outside of
+   * cgroup v2, and the errors of mkdir(2) and access(2).
+   */
+  static create(path: string): Cgroup {
+    if (!isOnCgroup2(path))
+      throw new EnvdError('failed_precondition', `not a cgroup v2 directory: '${path}'`);
+    makeDirectory(path);
+    // It may exist, made by another user.
+    accessSync(path, constants.W_OK);
+    return new Cgroup(path);
+  }
+
+  exists(): boolean {
+    return this.has('cgroup.controllers');
+  }
+
+  /** Whether it has this control file. */
+  has(file: string): boolean {
+    return existsSync(join(this.path, file));
+  }
+
+  /** The child cgroup `name`, which need not exist. */
+  child(name: string): Cgroup {
+    return new Cgroup(join(this.path, name));
+  }
+
+  /** Empty when it does not exist any more. */
+  children(): Cgroup[] {
+    try {
+      const entries = readdirSync(this.path, { withFileTypes: true });
+      return entries.filter((entry) => entry.isDirectory()).map(({ name }) => this.child(name));
+    } catch (error) {
+      if (hasVanished(error)) return [];
+      throw error;
+    }
+  }
+
+  /** Whether the kernel can freeze it (Linux 5.2 and later). */
+  isFreezable(): boolean {
+    return this.has('cgroup.freeze');
+  }
+
+  /** Requests that every process in it and below be frozen; the kernel does so asynchronously. */
+  freeze(): void {
+    this.#write('cgroup.freeze', '1');
+  }
+
+  thaw(): void {
+    this.#write('cgroup.freeze', '0');
+  }
+
+  /** Whether all its processes are frozen, by its own or an ancestor's request; true when it has none. */
+  isFrozen(): boolean {
+    return this.#read('cgroup.events').includes('frozen 1');
+  }
+
+  /** Whether a freeze of this cgroup itself, not of an ancestor, was requested. */
+  freezeRequested(): boolean {
+    return this.#read('cgroup.freeze').startsWith('1');
+  }
+
+  /**
+   * Signals every process in it. SIGKILL is sent through cgroup.kill: atomic with respect to fork(2), including child
+   * cgroups and frozen processes.
+   */
+  signal(signal: number): void {
+    if (signal === SIGKILL) this.kill();
+    else for (const pid of this.processes()) signalProcess(pid, signal);
+  }
+
+  /** Kills every process in it and below, frozen ones included; none when it does not exist any more. */
+  kill(): void {
+    try {
+      // Linux before 5.14 has no such file.
+      if (this.has('cgroup.kill') || !this.exists()) this.#write('cgroup.kill', '1');
+      else this.killEach();
+    } catch (error) {
+      if (!hasVanished(error)) throw error;
+    }
+  }
+
+  /**
+   * Kills the processes one by one. Nothing forks while it is frozen, and children born before that are frozen with
+   * their parent.
+   */
+  killEach(): void {
+    const wasFrozen = this.freezeRequested();
+    this.freeze();
+    using _ = wasFrozen ? null : { [Symbol.dispose]: () => this.thaw() };
+    const killed = new Set<number>();
+    const next = () => this.#processesBelow().filter((pid) => !killed.has(pid));
+    for (let pids = next(); pids.length > 0; pids = next()) {
+      for (const pid of pids) signalProcess(pid, SIGKILL);
+      for (const pid of pids) killed.add(pid);
+    }
+  }
+
+  #processesBelow(): number[] {
+    return [...this.processes(), ...this.children().flatMap((child) => child.#processesBelow())];
+  }
+
+  /**
+   * The process ids in it, excluding child cgroups; none when it does not exist any more. Processes outside of the
+   * daemon's pid namespace, which the kernel lists as 0, are left out.
+   */
+  processes(): number[] {
+    const pids = words(this.#readIfPresent('cgroup.procs') ?? '').map(Number);
+    return pids.filter((pid) => pid > 0);
+  }
+
+  /** Whether any process is in it or below; false when it does not exist. */
+  populated(): boolean {
+    return /^populated 1$/m.test(this.#readIfPresent('cgroup.events') ?? '');
+  }
+
+  /** Peak memory usage in bytes; null without the memory controller, or on a kernel before 5.19. */
+  memoryPeak(): number | null {
+    return this.#figure('memory.peak', /^(\d+)$/m);
+  }
+
+  /** Number of out-of-memory kills in it and below; null without the memory controller. */
+  outOfMemoryKills(): number | null {
+    return this.#figure('memory.events', /^oom_kill (\d+)$/m);
+  }
+
+  /** CPU time of all processes that have been in it and below; null when it does not exist. */
+  cpuTime(): CpuTime | null {
+    const userMicros = this.#figure('cpu.stat', /^user_usec (\d+)$/m);
+    const systemMicros = this.#figure('cpu.stat', /^system_usec (\d+)$/m);
+    return userMicros === null || systemMicros === null ? null : { userMicros, systemMicros };
+  }
+
+  /** Writes a control file; false when it does not exist (its controller is not available). */
+  setLimit(file: string, value: string): boolean {
+    try {
+      this.#write(file, value);
+      return true;
+    } catch (error) {
+      if (isSystemError(error, 'ENOENT')) return false;
+      throw error;
+    }
+  }
+
+  /** The controllers that it can enable for its children. */
+  controllers(): string[] {
+    return words(this.#read('cgroup.controllers'));
+  }
+
+  /** Enables those of `controllers` for its children that are available; returns the ones that are enabled. */
+  enableControllers(controllers: readonly string[]): string[] {
+    const available = this.controllers();
+    const wanted = controllers.filter((name) => available.includes(name));
+    for (const name of wanted) {
+      try {
+        this.#write('cgroup.subtree_control', `+${name}`);
+      } catch (error) {
+        // EBUSY: it has processes. EOPNOTSUPP: it is threaded. ENOENT: the controller has been mounted as v1.
+        if (!isSystemError(error, 'EBUSY', 'EOPNOTSUPP', 'ENOENT')) throw error;
+      }
+    }
+    const enabled = words(this.#read('cgroup.subtree_control'));
+    return controllers.filter((name) => enabled.includes(name));
+  }
+
+  /** Removes it; false if it still has processes or children. */
+  remove(): boolean {
+    try {
+      rmdirSync(this.path);
+    } catch (error) {
+      if (isSystemError(error, 'EBUSY')) return false;
+      if (!isSystemError(error, 'ENOENT')) throw error;
+    }
+    return true;
+  }
+
+  /** The number in the file that `form` finds, or null. */
+  #figure(file: string, form: RegExp): number | null {
+    const digits = form.exec(this.#readIfPresent(file) ?? '')?.[1];
+    return digits === undefined ? null : Number(digits);
+  }
+
+  #readIfPresent(file: string): string | null {
+    try {
+      return this.#read(file);
+    } catch (error) {
+      if (hasVanished(error)) return null;
+      throw error;
+    }
+  }
+
+  #read(file: string): string {
+    return readFileSync(`${this.path}/${file}`, 'utf8');
+  }
+
+  /** A missing one is ENOENT. Each /init thaws: these call fewer functions of Node's than `writeFileSync`. */
+  #write(file: string, value: string): void {
+    const descriptor = openSync(`${this.path}/${file}`, constants.O_WRONLY);
+    try {
+      writeSync(descriptor, value);
+    } finally {
+      closeSync(descriptor);
+    }
+  }
+}
+
+function words(text: string): string[] {
+  return text.split(/\s+/).filter(Boolean);
+}
+
+/** Recursive. Node's own recursive mkdir reports ENOENT on a read-only file system. */
+function makeDirectory(path: string): void {
+  try {
+    mkdirSync(path);
+  } catch (error) {
+    if (isSystemError(error, 'EEXIST')) return;
+    if (!isSystemError(error, 'ENOENT') || dirname(path) === path) throw error;
+    makeDirectory(dirname(path));
+    makeDirectory(path);
+  }
+}
+
+/** Whether `path`, or its nearest existing ancestor, is on cgroup v2. */
+function isOnCgroup2(path: string): boolean {
+  try {
+    return statfsSync(path).type === CGROUP2_MAGIC;
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT') && dirname(path) !== path) return isOnCgroup2(dirname(path));
+    throw error;
+  }
+}

@@ -1,0 +1,208 @@
+import { closeSync } from 'node:fs';
+import { entering, type Lane, laneOf } from '../lanes/lane.ts';
+import { type FindOptions, type Lanes, MAX_MOUNTS, NoAnswer } from '../lanes/lanes.ts';
+import { type BytePath, bytePath, pathBuffer } from '../paths/byte-path.ts';
+import { type DirectoryRecords, native } from '../system/native.ts';
+
+/** One directory entry and its attributes, as the kernel reports them. The name may not be valid UTF-8. */
+export interface RawEntry {
+  readonly name: Buffer;
+  /** `st_mode`, inode(7); 0, like all other numbers, when lstat(2) of the entry failed. */
+  readonly mode: number;
+  /** For a symbolic link the target's mode, 0 when there is no target; otherwise `mode`. */
+  readonly targetMode: number;
+  readonly uid: number;
+  readonly gid: number;
+  /** In bytes. */
+  readonly size: bigint;
+  /** Nanoseconds since the epoch. */
+  readonly modifiedNs: bigint;
+  /** For a symbolic link the path it finally resolves to, or null when it cannot be resolved. */
+  readonly resolved: Buffer | null;
+  readonly attributes: readonly Attribute[];
+}
+
+/** An extended attribute, xattr(7). */
+export interface Attribute {
+  readonly name: string;
+  readonly value: Buffer;
+}
+
+/** Bytes before the name; the layout is in `native/index.d.ts`. */
+export const HEAD = 80;
+const ATTRIBUTE_HEAD = 8;
+const NO_ATTRIBUTES: readonly Attribute[] = [];
+
+/**
+ * Reads the entry at `path` without following a final symbolic link. Attributes: those of the file, or of the link's
+ * target, whose names start with `prefix`. Throws lstat(2)'s errors.
+ */
+export async function readRawEntry(path: Buffer, prefix: string, lanes: Lanes): Promise<RawEntry> {
+  const options = { base: laneOf(bytePath(path)), isBatched: true };
+  const { value } = await lanes.find(() => native.readEntry(path, prefix), options);
+  return new EntryRecord(value, 0);
+}
+
+/** A listing of a directory and, on request, of those below it. */
+export class DirectoryListing implements Disposable {
+  /** Sorted by the bytes of the names; decoded lazily. */
+  readonly entries: Iterable<RawEntry>;
+  /** As it was opened. */
+  readonly path: BytePath;
+  readonly #prefix: string;
+  readonly #directory: Listed;
+  readonly #lanes: Lanes;
+
+  private constructor(path: BytePath, directory: Listed, prefix: string, lanes: Lanes) {
+    this.path = path;
+    this.entries = decodeAll(directory.records);
+    this.#prefix = prefix;
+    this.#directory = directory;
+    this.#lanes = lanes;
+  }
+
+  /**
+   * Reads all entries of the directory, which may be a symbolic link; `isDeep`: `below` will be called. Throws
+   * open(2)'s errors.
+   */
+  static async open(
+    path: BytePath,
+    prefix: string,
+    isDeep: boolean,
+    lanes: Lanes,
+  ): Promise<DirectoryListing> {
+    const read = () => native.readDirectory(pathBuffer(path), prefix, isDeep);
+    const ask = () => native.readEntry(pathBuffer(path), prefix);
+    return new DirectoryListing(path, await list(read, lanes, { ask, base: laneOf(path) }), prefix, lanes);
+  }
+
+  /** Reads the directory at the relative `path`, which must not contain symbolic links (ELOOP) and mounts (EXDEV). */
+  async below(path: BytePath): Promise<Iterable<RawEntry>> {
+    const { descriptor, owner, lane: base } = this.#directory;
+    const read = () => native.readDirectoryBelow(descriptor, pathBuffer(path), this.#prefix, owner);
+    const ask = async () => {};
+    return decodeAll((await list(read, this.#lanes, { ask, base })).records);
+  }
+
+  /** Closing a directory asks no server: only files have FUSE_FLUSH. */
+  [Symbol.dispose](): void {
+    if (this.#directory.descriptor >= 0) closeSync(this.#directory.descriptor);
+  }
+}
+
+type Listed = DirectoryRecords & { readonly lane: Lane };
+
+/**
+ * Where entries, or the targets of links, are on mounts that may not answer, reads again with leave to ask these. If they
+ * do not answer, such entries are left without a status.
+ */
+async function list(
+  read: () => Promise<DirectoryRecords>,
+  lanes: Lanes,
+  options: Pick<FindOptions<DirectoryRecords>, 'ask' | 'base'>,
+): Promise<Listed> {
+  const discard = ({ descriptor }: DirectoryRecords) => {
+    if (descriptor >= 0) closeSync(descriptor);
+  };
+  const { value, lane } = await lanes.find(read, { ...options, discard });
+  let best = value;
+  let wider = lane;
+  while (best.mount > 0 && wider.mounts.length < MAX_MOUNTS) {
+    wider = entering(wider, best.mount);
+    try {
+      const next = await lanes.run(wider, read, { discard });
+      discard(best);
+      best = next;
+    } catch (error) {
+      if (error instanceof NoAnswer) break;
+      discard(best);
+      throw error;
+    }
+  }
+  return { ...best, lane };
+}
+
+function* decodeAll(records: Buffer): Generator<RawEntry> {
+  for (let at = 0; at < records.length; at += records.readUInt32LE(at)) yield new EntryRecord(records, at);
+}
+
+/** A record as the addon has written it: most callers need only parts of it. */
+class EntryRecord implements RawEntry {
+  readonly #records: Buffer;
+  readonly #at: number;
+
+  constructor(records: Buffer, at: number) {
+    this.#records = records;
+    this.#at = at;
+  }
+
+  get name(): Buffer {
+    return this.#records.subarray(this.#at + HEAD, this.#nameEnd);
+  }
+
+  get mode(): number {
+    return this.#uint32(4);
+  }
+
+  get targetMode(): number {
+    return this.#uint32(8);
+  }
+
+  get uid(): number {
+    return this.#uint32(12);
+  }
+
+  get gid(): number {
+    return this.#uint32(16);
+  }
+
+  get modifiedNs(): bigint {
+    return this.#records.readBigInt64LE(this.#at + 24) * 1_000_000_000n + BigInt(this.#uint32(20));
+  }
+
+  get size(): bigint {
+    return this.#records.readBigInt64LE(this.#at + 32);
+  }
+
+  get resolved(): Buffer | null {
+    const [start, end] = [this.#nameEnd, this.#resolvedEnd];
+    return end > start ? this.#records.subarray(start, end) : null;
+  }
+
+  get attributes(): readonly Attribute[] {
+    const [start, end] = [this.#resolvedEnd, this.#at + this.#uint32(0)];
+    return start < end ? decodeAttributes(this.#records, start, end) : NO_ATTRIBUTES;
+  }
+
+  get #nameEnd(): number {
+    return this.#at + HEAD + this.#uint32(40);
+  }
+
+  get #resolvedEnd(): number {
+    return this.#nameEnd + this.#uint32(44);
+  }
+
+  #uint32(offset: number): number {
+    return this.#records.readUInt32LE(this.#at + offset);
+  }
+}
+
+/**
+ * Decodes attributes from the end of a record or from the result of `native.readAttributes`; their names as UTF-8, or as
+ * bytes.
+ */
+export function decodeAttributes(
+  records: Buffer,
+  start = 0,
+  end = records.length,
+  names: 'utf8' | 'latin1' = 'utf8',
+): Attribute[] {
+  const attributes: Attribute[] = [];
+  for (let at = start; at < end; ) {
+    const name = at + ATTRIBUTE_HEAD;
+    const value = name + records.readUInt32LE(at);
+    at = value + records.readUInt32LE(name - 4);
+    attributes.push({ name: records.toString(names, name, value), value: records.subarray(value, at) });
+  }
+  return attributes;
+}

@@ -1,0 +1,276 @@
+import { closeSync, constants, type Stats, type StatsFs } from 'node:fs';
+import { lstat, readlink, rename, stat, statfs, unlink } from 'node:fs/promises';
+import { isSystemError } from '../../../base/errors.ts';
+import { both, type Lane, laneOf, locking, openedLane } from '../lanes/lane.ts';
+import type { Lanes, RunOptions } from '../lanes/lanes.ts';
+import { untilReleased } from '../lanes/leases.ts';
+import { type BytePath, bytePath, pathBuffer } from '../paths/byte-path.ts';
+import { decodeName, encodeName } from '../paths/names.ts';
+import { O_PATH, O_TMPFILE } from '../paths/open-flags.ts';
+import { MissingParent } from '../system/errno.ts';
+import { type NativePlace, native } from '../system/native.ts';
+import type { User } from '../system/users.ts';
+import { OpenFile } from './open-file.ts';
+
+/** Owner of a new file or directory. */
+type Owner = Pick<User, 'uid' | 'gid'>;
+
+/** Errors where O_TMPFILE is not supported. EISDIR: it was taken for a plain open of a directory; EACCES: /proc/sys. */
+const NO_TMPFILE = ['EACCES', 'ENOTSUP', 'EOPNOTSUPP', 'EISDIR', 'EINVAL', 'EROFS', 'EPERM'];
+
+/**
+ * A name in an open directory. Replacing a part of the path afterwards does not redirect operations on it. If the path
+ * led through a symbolic link owned by another user than root, operations have that user's permissions. See
+ * `native.openPlace`; methods throw the system calls' errors, and `NoAnswer`.
+ */
+export class Place implements Disposable {
+  readonly #path: string | Buffer;
+  readonly #follow: boolean;
+  readonly #lanes: Lanes;
+  #at: NativePlace;
+  #lane: Lane;
+  /** Calls in progress, which use the directory. */
+  #underWay = 0;
+  #isDisposed = false;
+
+  private constructor(path: string | Buffer, follow: boolean, lanes: Lanes, [at, lane]: [NativePlace, Lane]) {
+    this.#path = path;
+    this.#follow = follow;
+    this.#lanes = lanes;
+    this.#at = at;
+    this.#lane = lane;
+  }
+
+  /** Resolves the absolute `path`; `follow`: including a symbolic link as its last part. */
+  static async open(path: string | Buffer, follow: boolean, lanes: Lanes): Promise<Place> {
+    return new Place(path, follow, lanes, await find(path, follow, lanes));
+  }
+
+  /** Where calls on it wait: it may be on a mount that does not answer. */
+  get lane(): Lane {
+    return this.#lane;
+  }
+
+  /** The path that was resolved, for errors. */
+  get requested(): string {
+    return typeof this.#path === 'string' ? this.#path : encodeName(this.#path);
+  }
+
+  /** Descriptor of the directory, opened with O_PATH. */
+  get directory(): number {
+    return this.#at.directory;
+  }
+
+  get name(): BytePath {
+    return this.#at.name;
+  }
+
+  /** Whether parent directories of the name are missing. */
+  get isBelowMissing(): boolean {
+    return this.#at.missing !== '';
+  }
+
+  /**
+   * The user whose permissions apply, the owner of a symbolic link on the path; null: the daemon's permissions apply.
+   */
+  get owner(): number | null {
+    return this.#at.owner;
+  }
+
+  /** Path of the name through the descriptor, for calls that do not follow symbolic links. */
+  get path(): Buffer {
+    return this.beside(this.name);
+  }
+
+  /** The same for `name` in the directory. */
+  beside(name: BytePath): Buffer {
+    return pathBuffer(`/proc/self/fd/${this.directory}/${name}`);
+  }
+
+  /** The directory's current path. */
+  async directoryPath(): Promise<BytePath> {
+    return bytePath(await readlink(`/proc/self/fd/${this.directory}`, 'buffer'));
+  }
+
+  /** Status of the entry; null when it does not exist. */
+  async status(): Promise<Stats | null> {
+    if (this.isBelowMissing) return null;
+    try {
+      return await this.run(() => (this.#at.isMagic ? stat(this.path) : lstat(this.path)));
+    } catch (error) {
+      if (isSystemError(error, 'ENOENT')) return null;
+      throw error;
+    }
+  }
+
+  /** Status of the directory. */
+  directoryStatus(): Promise<Stats> {
+    return this.run(() => lstat(this.beside('.')));
+  }
+
+  /** Status of the file system. */
+  statfs(): Promise<StatsFs> {
+    return this.run(() => statfs(this.beside('.')));
+  }
+
+  /**
+   * Opens the name without following a symbolic link; a new file has mode 0666 & ~umask. While another process holds a
+   * lease on the file (fcntl(2), F_SETLEASE), an open with O_NONBLOCK is repeated, at last with EAGAIN.
+   */
+  async openFile(flags: number, name = this.name): Promise<OpenFile> {
+    if (this.isBelowMissing) throw new MissingParent('ENOENT: no such file or directory, open');
+    const noFollow = this.#at.isMagic ? 0 : constants.O_NOFOLLOW;
+    // A file that is written to is changed under the lock of its inode; a new one is not locked by others.
+    const isNew = (flags & constants.O_EXCL) !== 0;
+    const lane = isNew || (flags & WRITING) === 0 ? this.#lane : locking(this.#lane);
+    return untilReleased(this.#lanes.limitMs, () =>
+      this.#open(pathBuffer(name), flags | noFollow, this.owner, lane),
+    );
+  }
+
+  /** A file that is created when its creator has given up is removed. */
+  async #open(name: Buffer, flags: number, owner: number | null, lane: Lane): Promise<OpenFile> {
+    const own = openedLane(lane, flags);
+    const owned = (descriptor: number) => new OpenFile(descriptor, this.#lanes, own);
+    let isGivenUp = false;
+    const open = async () => {
+      const descriptor = await native.openAt(this.directory, name, flags, owner);
+      if (isGivenUp && flags & constants.O_EXCL) await unlink(this.beside(bytePath(name))).catch(() => {});
+      return descriptor;
+    };
+    const discard = (late: number) =>
+      void owned(late)
+        .close()
+        .catch(() => {});
+    try {
+      return owned(await this.run(open, { discard }, lane));
+    } catch (error) {
+      isGivenUp = true;
+      throw error;
+    }
+  }
+
+  /** Runs a job that uses the directory, which stays open meanwhile. */
+  run<T>(job: () => Promise<T>, options?: RunOptions<T>, lane = this.#lane): Promise<T> {
+    return this.#lanes.run(lane, () => this.#during(job), options);
+  }
+
+  async #during<T>(job: () => Promise<T>): Promise<T> {
+    this.#underWay++;
+    try {
+      return await job();
+    } finally {
+      this.#underWay--;
+      if (this.#isDisposed) this[Symbol.dispose]();
+    }
+  }
+
+  /**
+   * Opens an unnamed temporary file (O_TMPFILE) on the directory's file system for reading and writing, with mode
+   * 0666 & ~umask. `publish` checks permissions and links it; closing it without that deletes it. Null where the file
+   * system does not support it. Source: open(2).
+   */
+  async openUnnamed(): Promise<OpenFile | null> {
+    try {
+      return await this.#open(DOT, constants.O_RDWR | O_TMPFILE, null, this.#lane);
+    } catch (error) {
+      if (isSystemError(error, ...NO_TMPFILE)) return null;
+      throw error;
+    }
+  }
+
+  /** Links an unnamed file as `name` and sets its owner. Throws EEXIST when the name exists. */
+  async publish(file: OpenFile, { uid, gid }: Owner, name = this.name): Promise<void> {
+    await this.assertMayChange();
+    await this.run(() =>
+      file.during(native.publishFile(file.fd, this.directory, pathBuffer(name), uid, gid)),
+    );
+  }
+
+  /** Renames `name` of the same directory to this name, replacing what is there. */
+  async replaceBy(name: BytePath): Promise<void> {
+    await this.run(() => rename(this.beside(name), this.path), {}, locking(this.#lane));
+  }
+
+  /** Renames `source` to this name, replacing what is there. */
+  async moveHere(source: Place): Promise<void> {
+    const lane = locking(both(this.#lane, source.lane));
+    await this.run(() => source.#during(() => rename(source.path, this.path)), {}, lane);
+  }
+
+  async unlink(name = this.name): Promise<void> {
+    await this.run(() => unlink(this.beside(name)), {}, locking(this.#lane));
+  }
+
+  /** Creates missing parent directories with mode 0755 and owner `user`; existing ones are not changed. */
+  async makeParents(user: Owner): Promise<void> {
+    if (this.isBelowMissing) await this.#enter(this.#at.missing, user);
+  }
+
+  /** Creates the directory and its missing parents; false when it exists. Throws ENOTDIR when it is not a directory. */
+  async makeDirectory(user: Owner): Promise<boolean> {
+    const { missing, name } = this.#at;
+    return this.#enter(missing === '' ? name : `${missing}/${name}`, user);
+  }
+
+  async #enter(path: BytePath, { uid, gid }: Owner): Promise<boolean> {
+    const { directory, isNew } = await this.run(
+      () => native.makeDirectories(this.directory, pathBuffer(path), uid, gid, this.owner),
+      { discard: (late) => closeSync(late.directory) },
+    );
+    closeSync(this.directory);
+    this.#at = { ...this.#at, directory, missing: '' };
+    return isNew;
+  }
+
+  /** Throws EACCES or EPERM when `owner` may not create or remove the name. */
+  async assertMayChange(): Promise<void> {
+    const { owner } = this;
+    if (owner === null) return;
+    await this.run(() => native.assertMayChange(this.directory, pathBuffer(this.name), owner));
+  }
+
+  /** Throws EACCES when `owner` may not move the directory of this name into another one. Source: rename(2). */
+  async assertMayMove(): Promise<void> {
+    const { owner } = this;
+    if (owner === null) return;
+    await using moved = await this.openFile(O_PATH | constants.O_DIRECTORY);
+    await moved.run(() => native.assertMayChange(moved.fd, Buffer.alloc(0), owner));
+  }
+
+  /**
+   * Throws EACCES or EPERM when `owner` may not write to the existing regular file `status`, or create one if null. To
+   * be called before content is received.
+   */
+  async assertMayWrite(status: Stats | null): Promise<void> {
+    if (this.owner === null || this.isBelowMissing) return;
+    if (status) await (await this.openFile(constants.O_WRONLY | constants.O_NONBLOCK)).close();
+    else await this.assertMayChange();
+  }
+
+  /** Resolves the path again, after the directory has been removed or the name became a symbolic link. */
+  async renew(): Promise<void> {
+    const [at, lane] = await find(this.#path, this.#follow, this.#lanes);
+    closeSync(this.directory);
+    this.#at = at;
+    this.#lane = lane;
+  }
+
+  /** Closes the directory when no call uses it. With O_PATH, close(2) asks no server. */
+  [Symbol.dispose](): void {
+    this.#isDisposed = true;
+    if (this.#underWay === 0) closeSync(this.directory);
+  }
+}
+
+const DOT = Buffer.from('.');
+const WRITING = constants.O_WRONLY | constants.O_RDWR;
+
+async function find(path: string | Buffer, follow: boolean, lanes: Lanes): Promise<[NativePlace, Lane]> {
+  const bytes = typeof path === 'string' ? decodeName(path) : path;
+  const { value, lane } = await lanes.find(() => native.openPlace(bytes, follow), {
+    base: laneOf(bytePath(bytes)),
+    discard: (late) => closeSync(late.directory),
+  });
+  return [value, lane];
+}

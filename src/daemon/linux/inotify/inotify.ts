@@ -1,0 +1,130 @@
+import { readFileSync } from 'node:fs';
+import { EnvdError, isSystemError } from '../../../base/errors.ts';
+import { type BytePath, displayPath, pathBuffer } from '../paths/byte-path.ts';
+import { native } from '../system/native.ts';
+
+/** Bits of masks. Source: inotify(7), linux/inotify.h. */
+export const IN_MODIFY = 0x2;
+export const IN_ATTRIB = 0x4;
+export const IN_CLOSE_WRITE = 0x8;
+export const IN_MOVED_FROM = 0x40;
+export const IN_MOVED_TO = 0x80;
+export const IN_CREATE = 0x100;
+export const IN_DELETE = 0x200;
+export const IN_DELETE_SELF = 0x400;
+export const IN_MOVE_SELF = 0x800;
+/** Of descriptor -1: mounts have been made, removed or moved. */
+export const IN_UNMOUNT = 0x2000;
+export const IN_Q_OVERFLOW = 0x4000;
+export const IN_IGNORED = 0x8000;
+export const IN_ONLYDIR = 0x0100_0000;
+export const IN_DONT_FOLLOW = 0x0200_0000;
+export const IN_EXCL_UNLINK = 0x0400_0000;
+export const IN_MASK_ADD = 0x2000_0000;
+export const IN_ISDIR = 0x4000_0000;
+
+/** `struct inotify_event`. */
+export interface InotifyEvent {
+  /** Watch descriptor, or -1 for IN_Q_OVERFLOW and for a change of the mounts. */
+  readonly descriptor: number;
+  readonly mask: number;
+  /** Connects IN_MOVED_FROM with its IN_MOVED_TO; else 0. */
+  readonly cookie: number;
+  /** The entry of the watched directory; empty for the directory itself. */
+  readonly name: BytePath;
+}
+
+const HEAD = 16;
+
+/** Decodes a buffer of complete events, lazily. */
+export function* decodeEvents(batch: Buffer): Generator<InotifyEvent, void> {
+  for (let at = 0; at < batch.length; ) {
+    const start = at + HEAD;
+    let end = start + batch.readUInt32LE(at + 12);
+    const next = end;
+    // The name is padded with NULs.
+    while (end > start && batch[end - 1] === 0) end--;
+    yield {
+      descriptor: batch.readInt32LE(at),
+      mask: batch.readUInt32LE(at + 4),
+      cookie: batch.readUInt32LE(at + 8),
+      name: end > start ? batch.toString('latin1', start, end) : '',
+    };
+    at = next;
+  }
+}
+
+/** One inotify instance, read by its own thread. */
+export class Inotify implements Disposable {
+  readonly #native: ReturnType<typeof native.openInotify>;
+
+  /**
+   * `onReadable` is called when events arrive after `take` has returned null.
+   * Throws `resource_exhausted` at the limit of instances.
+   */
+  constructor(onReadable: () => void) {
+    try {
+      this.#native = native.openInotify(onReadable);
+    } catch (error) {
+      throw isSystemError(error, 'EMFILE') ? limitError('instances', 'max_user_instances', error) : error;
+    }
+  }
+
+  /**
+   * Adds a watch; the same inode gives the same descriptor. `shown`: the path in errors. Throws `resource_exhausted` at
+   * the limit of watches.
+   */
+  add(path: BytePath, mask: number, shown = path): number {
+    try {
+      return this.#native.add(pathBuffer(path), mask);
+    } catch (error) {
+      throw watchError(error, ` for '${displayPath(shown)}'`);
+    }
+  }
+
+  /** Removes a watch; not an error when the kernel has removed it already. */
+  remove(descriptor: number): void {
+    this.#native.remove(descriptor);
+  }
+
+  /**
+   * Queues IN_IGNORED for the returned descriptor, after all events up to now; lost on overflow.
+   * Throws `resource_exhausted` at the limit of watches.
+   */
+  mark(): number {
+    try {
+      return this.#native.mark();
+    } catch (error) {
+      throw watchError(error, '');
+    }
+  }
+
+  /** Takes the events read so far, in order; null when there are none. */
+  take(): Buffer | null {
+    return this.#native.take();
+  }
+
+  [Symbol.dispose](): void {
+    this.#native.close();
+  }
+}
+
+function watchError(error: unknown, where: string): unknown {
+  return isSystemError(error, 'ENOSPC') ? limitError(`watches${where}`, 'max_user_watches', error) : error;
+}
+
+function limitError(what: string, setting: string, cause: Error): EnvdError {
+  return new EnvdError(
+    'resource_exhausted',
+    `cannot watch: no more inotify ${what} (fs.inotify.${setting} = ${readLimit(setting)})`,
+    { cause },
+  );
+}
+
+function readLimit(setting: string): string {
+  try {
+    return readFileSync(`/proc/sys/fs/inotify/${setting}`, 'utf8').trim();
+  } catch {
+    return 'unknown';
+  }
+}

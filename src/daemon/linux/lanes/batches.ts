@@ -1,0 +1,119 @@
+import { isSystemError } from '../../../base/errors.ts';
+import { monotonicMs } from '../../../base/monotonic.ts';
+import { native } from '../system/native.ts';
+import type { Lane } from './lane.ts';
+
+/** The most jobs in a batch, which run one after the other. */
+const MAX_JOBS = 16;
+/** A batch that takes longer probably has a job that waits for a lock: the others are taken out of it. */
+const RECALL_MS = 10;
+/** A batch that waits for a place accepts further jobs for this time. */
+const OPEN_MS = 100;
+
+interface Member {
+  readonly start: () => Promise<void>;
+  /** Without effect on a job that was taken out of its batch. */
+  readonly reject: (reason: unknown) => void;
+}
+
+/** Jobs that have not begun. */
+interface Batch {
+  readonly lane: Lane;
+  readonly members: Member[];
+  /** Until then others may join, while it waits for a place; they share its time limit. */
+  readonly closesAt: number;
+  isQueued: boolean;
+  isOpen: boolean;
+}
+
+type Run = <T>(lane: Lane, job: () => T | Promise<T>) => Promise<T>;
+
+/**
+ * Combines jobs of the addon for one directory into one trip to the thread pool, which costs more CPU than a look-up or
+ * a small write: jobs that begin in one turn of the event loop, or while the first of them wait for a place. None waits
+ * long for another: see docs/decisions/042-recall.md.
+ */
+export class Batches {
+  readonly #run: Run;
+  #batches = new Map<string, Batch>();
+  #isScheduled = false;
+
+  /** `run`: runs a job in a lane. */
+  constructor(run: Run) {
+    this.#run = run;
+  }
+
+  /** `job` must be a single call of the addon. Settles as it does, or with the error of the lane. */
+  add<T>(lane: Lane, job: () => T | Promise<T>): Promise<T> {
+    const [directory = '', , changes = directory] = lane.keys;
+    const { promise, resolve, reject } = Promise.withResolvers<T>();
+    let isRecalled = false;
+    const start = async () => {
+      try {
+        resolve(await job());
+      } catch (error) {
+        isRecalled = isSystemError(error, 'ECANCELED');
+        if (isRecalled) this.#run(lane, job).then(resolve, reject);
+        else reject(error);
+      }
+    };
+    const rejectMember = (reason: unknown) => {
+      if (!isRecalled) reject(reason);
+    };
+    this.#membersOf(changes, lane).push({ start, reject: rejectMember });
+    return promise;
+  }
+
+  #membersOf(key: string, lane: Lane): Member[] {
+    const known = this.#batches.get(key);
+    if (known && isOpen(known)) return known.members;
+    if (known && !known.isQueued) void this.#start(known);
+    if (!this.#isScheduled) setImmediate(this.#startAll);
+    this.#isScheduled = true;
+    const members: Member[] = [];
+    const closesAt = monotonicMs() + OPEN_MS;
+    this.#batches.set(key, { lane, members, closesAt, isQueued: false, isOpen: true });
+    return members;
+  }
+
+  readonly #startAll = () => {
+    this.#isScheduled = false;
+    for (const batch of this.#batches.values()) if (!batch.isQueued) void this.#start(batch);
+    // Not deleted one by one: see docs/decisions/040-garbage.md.
+    this.#batches = new Map([...this.#batches].filter(([, batch]) => isOpen(batch)));
+  };
+
+  async #start(batch: Batch): Promise<void> {
+    const { lane, members } = batch;
+    batch.isQueued = true;
+    try {
+      await this.#run(lane, () => {
+        batch.isOpen = false;
+        return startTogether(members);
+      });
+    } catch (error) {
+      for (const { reject } of members) reject(error);
+    } finally {
+      batch.isOpen = false;
+      // The map may keep the batch for a while.
+      members.length = 0;
+    }
+  }
+}
+
+function isOpen({ isOpen: mayJoin, members, closesAt }: Batch): boolean {
+  return mayJoin && members.length < MAX_JOBS && monotonicMs() < closesAt;
+}
+
+/** Settles when all have ended in this batch. */
+async function startTogether(members: readonly Member[]): Promise<void> {
+  const [only] = members;
+  if (only && members.length === 1) return only.start();
+  let started: Promise<void>[] = [];
+  native.runTogether(() => {
+    started = members.map(({ start }) => start());
+  });
+  const late = setTimeout(() => native.recallWaiting(), RECALL_MS);
+  await Promise.all(started);
+  clearTimeout(late);
+}

@@ -1,0 +1,68 @@
+import { closeSync, readSync } from 'node:fs';
+import { isSystemError } from '../../../base/errors.ts';
+import { native } from '../system/native.ts';
+
+/** The longest message, in bytes. */
+export const MESSAGE_BYTES = 16 * 1024;
+
+/** Bytes with descriptors, which belong to who has the message. */
+export interface Message {
+  readonly bytes: Buffer;
+  readonly descriptors: readonly number[];
+}
+
+/**
+ * A queue of messages in the kernel, a pair of connected sockets. It lives as long as any process has its reading end, and
+ * so do the descriptors in it. Source: unix(7).
+ */
+export class MessageQueue implements Disposable {
+  /** Descriptor of the reading end. */
+  readonly reading: number;
+  readonly #writing: number;
+
+  /** Throws socketpair(2)'s errors. */
+  constructor() {
+    const { read, write } = native.messageQueue();
+    this.reading = read;
+    this.#writing = write;
+  }
+
+  /** Appends a message with duplicates of these descriptors. Throws sendmsg(2)'s errors: EAGAIN when the queue is full. */
+  send({ bytes, descriptors }: Message): void {
+    native.sendMessage(this.#writing, bytes, Buffer.from(Int32Array.from(descriptors).buffer));
+  }
+
+  [Symbol.dispose](): void {
+    closeSync(this.reading);
+    closeSync(this.#writing);
+  }
+}
+
+/** The first message of the queue with this reading end, which stays in it; null: it is empty. Throws recvmsg(2)'s errors. */
+export function firstMessage(reading: number): Message | null {
+  try {
+    const { bytes, descriptors } = native.peekMessage(reading);
+    const numbers = Array.from({ length: descriptors.length / 4 }, (_, index) =>
+      descriptors.readInt32LE(4 * index),
+    );
+    return { bytes, descriptors: numbers };
+  } catch (error) {
+    if (isSystemError(error, 'EAGAIN')) return null;
+    throw error;
+  }
+}
+
+/** Drops the first message with its descriptors; false: the queue is empty. */
+export function dropFirstMessage(reading: number): boolean {
+  try {
+    readSync(reading, Buffer.alloc(1));
+    return true;
+  } catch (error) {
+    if (isSystemError(error, 'EAGAIN')) return false;
+    throw error;
+  }
+}
+
+export function closeAll(descriptors: readonly number[]): void {
+  for (const descriptor of descriptors) closeSync(descriptor);
+}

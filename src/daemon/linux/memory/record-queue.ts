@@ -1,0 +1,64 @@
+import { isSystemError } from '../../../base/errors.ts';
+import type { StoredDescriptor } from '../system/systemd.ts';
+import { closeAll, dropFirstMessage, firstMessage, type Message, MessageQueue } from './message-queue.ts';
+
+/** A queue whose messages can be removed one by one. */
+export class RecordQueue implements StoredDescriptor {
+  readonly name: string;
+  readonly #messages = new MessageQueue();
+  /** For each message in the queue, in order, what `send` has returned. */
+  readonly #tokens: object[] = [];
+
+  constructor(name: string) {
+    this.name = name;
+  }
+
+  /** The number of messages. */
+  get length(): number {
+    return this.#tokens.length;
+  }
+
+  /** Of the reading end. */
+  get descriptor(): number {
+    return this.#messages.reading;
+  }
+
+  /** Throws sendmsg(2)'s errors. */
+  send(message: Message): object {
+    this.#messages.send(message);
+    const token = {};
+    this.#tokens.push(token);
+    return token;
+  }
+
+  /**
+   * Removes a message at once, as its descriptors may be the last ones that keep a pipe open: those before it are sent again,
+   * and are in the queue at every moment.
+   */
+  remove(token: object): void {
+    while (this.#tokens.includes(token)) {
+      const [first] = this.#tokens;
+      if (first !== undefined && first !== token) {
+        if (!this.#repeatFirst()) return;
+        this.#tokens.push(first);
+      }
+      this.#tokens.shift();
+      dropFirstMessage(this.descriptor);
+    }
+  }
+
+  /** False when there is no memory for that. */
+  #repeatFirst(): boolean {
+    const first = firstMessage(this.descriptor);
+    if (!first) return true;
+    try {
+      this.#messages.send(first);
+      return true;
+    } catch (error) {
+      if (!isSystemError(error)) throw error;
+      return false;
+    } finally {
+      closeAll(first.descriptors);
+    }
+  }
+}

@@ -1,0 +1,261 @@
+import { closeSync } from 'node:fs';
+import { isSystemError, messageOf } from '../../../base/errors.ts';
+import { ManagerOutbox } from '../system/manager-outbox.ts';
+import { removeDescriptor, type StoredDescriptor, storeDescriptor } from '../system/systemd.ts';
+import { dropFirstMessage, firstMessage, MESSAGE_BYTES, type Message } from './message-queue.ts';
+import {
+  addLatest,
+  type Content,
+  type FoundRecord,
+  type NamedDescriptors,
+  parse,
+  type Writer,
+} from './record.ts';
+import { RecordMemory, textsIn } from './record-memory.ts';
+import { RecordQueue } from './record-queue.ts';
+import { fileWith } from './shared-memory.ts';
+
+/** Removes a record from where it is. */
+type Removal = () => void;
+
+/**
+ * Messages with descriptors in each queue, at first and when there are many queues: to remove one, those before it are sent
+ * again. The service manager compares a new queue with all others.
+ */
+const SPREAD_QUEUES = 32;
+const MOST_QUEUES = 256;
+const MOST_TOGETHER = 4;
+
+/** The state of the record that has the memory of others. */
+const MEMORY = 'memory';
+
+/**
+ * Records with descriptors that outlive this program, whatever ends it (docs/decisions/038-crashes.md). They are messages in
+ * queues of the kernel, whose reading ends the service manager has; those without descriptors are in shared memory, which one
+ * of the messages has. Without a service manager nothing is kept.
+ */
+export class RecordStore {
+  /** Whether records are kept. */
+  readonly isActive: boolean;
+  readonly #writer: Writer;
+  readonly #onFailure: (reason: string) => void;
+  #failures = 0;
+  /** Of records that change; and of those that do not any more, which are removed in about the order of their making. */
+  readonly #queues: RecordQueue[] = [];
+  #lasting: RecordQueue | null = null;
+  /** False: it cannot be had. */
+  #memory: RecordMemory | false | null = null;
+  readonly #outbox: ManagerOutbox;
+  #last = 0;
+
+  /**
+   * `socket`: of the service manager, or null. `onFailure`: told once when a record cannot be kept. `isActive`: without a
+   * service manager records that are kept end with this program.
+   */
+  constructor(
+    socket: string | null,
+    writer: Writer,
+    onFailure: (reason: string) => void,
+    isActive = socket !== null,
+  ) {
+    this.isActive = isActive;
+    this.#writer = writer;
+    this.#onFailure = onFailure;
+    this.#outbox = new ManagerOutbox(socket, this.#fail);
+  }
+
+  /** Resolves when the service manager has taken all queues, or is not there; null: none waits for room. */
+  get taken(): Promise<void> | null {
+    return this.#outbox.taken;
+  }
+
+  /** How often a record could not be kept, or the service manager not be reached. */
+  get failures(): number {
+    return this.#failures;
+  }
+
+  /** A record that is not kept before it is set. `key`: that of the record of an earlier program. */
+  record(key: string = `${this.#now()}`): KeptRecord {
+    return new KeptRecord(this, key);
+  }
+
+  /** The queues, for a later program of this process. */
+  get queues(): StoredDescriptor[] {
+    return this.#lasting ? [this.#lasting, ...this.#queues] : [...this.#queues];
+  }
+
+  /**
+   * Moves the records of an earlier program to this store, and returns them. `forget` drops them, when they have been set
+   * again. If this program is killed meanwhile, the next one finds them.
+   */
+  recover(stored: readonly StoredDescriptor[]): { records: FoundRecord[]; forget: (key: string) => void } {
+    const found = new Map<string, FoundRecord & Content>();
+    const removals: [key: string, remove: Removal][] = [];
+    for (const { name, descriptor } of stored) {
+      if (!name.startsWith(PREFIX)) continue;
+      for (let message = firstMessage(descriptor); message; message = firstMessage(descriptor)) {
+        for (const { record, remove } of this.#move(message)) {
+          if (remove) removals.push([record.key, remove]);
+          addLatest(found, record);
+        }
+        // Until then the records are only here.
+        this.#outbox.waitUntilTaken();
+        dropFirstMessage(descriptor);
+      }
+    }
+    this.discard(stored);
+    const forget = (wanted: string) => {
+      this.#outbox.waitUntilTaken();
+      for (const [key, remove] of removals) if (key === wanted) remove();
+    };
+    return { records: [...found.values()], forget };
+  }
+
+  /** Drops the queues of an earlier program with all that is in them. */
+  discard(stored: readonly StoredDescriptor[]): void {
+    for (const { name, descriptor } of stored) {
+      if (name.startsWith(PREFIX)) while (dropFirstMessage(descriptor)) {}
+      closeSync(descriptor);
+    }
+    for (const name of new Set(stored.map((each) => each.name)))
+      this.#outbox.tell((socket) => removeDescriptor(socket, name));
+  }
+
+  /** Called by a record. Null when it cannot be kept, which is reported. */
+  put(key: string, state: unknown, descriptors: NamedDescriptors, isLast: boolean): Removal | null {
+    if (!this.isActive) return null;
+    const open = Object.entries(descriptors).filter((entry): entry is [string, number] => entry[1] !== null);
+    const names = open.map(([name]) => name);
+    const content: Content = { key, writer: this.#writer, at: this.#now(), names, state };
+    const json = JSON.stringify(content);
+    const inMemory = open.length === 0 ? this.#putInMemory(json) : null;
+    if (inMemory) return inMemory;
+    const text = Buffer.from(json);
+    const numbers = open.map(([, number]) => number);
+    try {
+      return text.length <= MESSAGE_BYTES
+        ? this.#put({ bytes: text, descriptors: numbers }, isLast)
+        : this.#putLong(text, numbers, isLast);
+    } catch (error) {
+      this.#failed(error);
+      return null;
+    }
+  }
+
+  /** Null when there is no room. */
+  #putInMemory(text: string): Removal | null {
+    const memory = this.#memory ?? this.#makeMemory();
+    if (!memory) return null;
+    const slot = memory.put(text);
+    return slot === null ? null : () => memory.remove(slot);
+  }
+
+  #makeMemory(): RecordMemory | false {
+    const memory = new RecordMemory();
+    const isKept =
+      memory.descriptor !== null && this.put(MEMORY, MEMORY, { memory: memory.descriptor }, false);
+    this.#memory = isKept ? memory : false;
+    return this.#memory;
+  }
+
+  /** Puts the records of a message of an earlier program to this store. */
+  #move(message: Message): { record: FoundRecord & Content; remove: Removal | null }[] {
+    const record = parse(message);
+    const { memory } = record.descriptors;
+    if (record.state !== MEMORY || memory === undefined)
+      return [{ record, remove: this.#put(message, true) }];
+    return textsIn(memory).map((text) => ({
+      record: { ...JSON.parse(text), descriptors: {} },
+      remove: this.#putInMemory(text) ?? this.#put({ bytes: Buffer.from(text), descriptors: [] }, true),
+    }));
+  }
+
+  #putLong(text: Buffer, descriptors: readonly number[], isLast: boolean): Removal | null {
+    const file = fileWith([text]);
+    try {
+      return this.#put({ bytes: Buffer.alloc(0), descriptors: [...descriptors, file] }, isLast);
+    } finally {
+      closeSync(file);
+    }
+  }
+
+  #put(message: Message, isLast: boolean): Removal | null {
+    try {
+      const queue = isLast ? this.#lastQueue() : this.#leastUsed();
+      const token = queue.send(message);
+      return () => queue.remove(token);
+    } catch (error) {
+      this.#failed(error);
+      return null;
+    }
+  }
+
+  #failed(error: unknown): void {
+    if (!isSystemError(error)) throw error;
+    this.#fail(messageOf(error));
+  }
+
+  readonly #fail = (reason: string) => {
+    this.#failures += 1;
+    if (this.#failures === 1) this.#onFailure(reason);
+  };
+
+  #lastQueue(): RecordQueue {
+    this.#lasting ??= this.#open();
+    return this.#lasting;
+  }
+
+  #leastUsed(): RecordQueue {
+    const queues = this.#queues;
+    const least = queues.reduce((a, b) => (b.length < a.length ? b : a), queues[0] ?? this.#add());
+    const most = queues.length < SPREAD_QUEUES ? 1 : MOST_TOGETHER;
+    return least.length >= most && queues.length < MOST_QUEUES ? this.#add() : least;
+  }
+
+  #add(): RecordQueue {
+    const queue = this.#open();
+    this.#queues.push(queue);
+    return queue;
+  }
+
+  #open(): RecordQueue {
+    const queue = new RecordQueue(`${PREFIX}${this.#now()}`);
+    this.#outbox.tell((socket) => storeDescriptor(socket, queue));
+    return queue;
+  }
+
+  /** In microseconds since the boot, and larger than ever before. */
+  #now(): number {
+    this.#last = Math.max(this.#last + 1, Number(process.hrtime.bigint() / 1000n));
+    return this.#last;
+  }
+}
+
+/** A record; it is replaced as a whole, and is valid at any moment. */
+export class KeptRecord {
+  readonly key: string;
+  readonly #store: RecordStore;
+  #remove: Removal | null = null;
+
+  constructor(store: RecordStore, key: string) {
+    this.#store = store;
+    this.key = key;
+  }
+
+  /**
+   * `isLast`: it is not set again, and dropped in the order of other last ones: removing any other one of many takes
+   * long.
+   */
+  set(state: object, descriptors: NamedDescriptors = {}, isLast = false): void {
+    const earlier = this.#remove;
+    this.#remove = this.#store.put(this.key, state, descriptors, isLast);
+    earlier?.();
+  }
+
+  drop(): void {
+    this.#remove?.();
+    this.#remove = null;
+  }
+}
+
+const PREFIX = 'envd-';

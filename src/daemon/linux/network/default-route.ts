@@ -1,0 +1,99 @@
+import { readFileSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { networkInterfaces } from 'node:os';
+import { runTool } from '../system/tool.ts';
+
+/** Flags of linux/route.h: the route is usable, leads to a gateway, refuses. */
+const RTF_UP = 1;
+const RTF_GATEWAY = 2;
+const RTF_REJECT = 0x200;
+const TOOL_LIMIT_MS = 2000;
+const TABLE = '/proc/net/route';
+
+/** Where packets to an address go; without a gateway the address is on the link. */
+export interface Route {
+  readonly device: string;
+  readonly gateway: string | null;
+}
+
+/** A row of /proc/net/route. */
+interface Row extends Route {
+  readonly destination: number;
+  readonly mask: number;
+  readonly metric: number;
+  readonly isRefusing: boolean;
+}
+
+/** The IPv4 address of the interface with the default route of the least metric; null: there is none. */
+export async function addressOfDefaultRoute(): Promise<string | null> {
+  const rows = (await readRows()).filter(({ mask, isRefusing }) => mask === 0 && !isRefusing);
+  const name = rows.sort((a, b) => a.metric - b.metric)[0]?.device;
+  const addresses = name === undefined ? [] : (networkInterfaces()[name] ?? []);
+  return addresses.find(({ family, internal }) => family === 'IPv4' && !internal)?.address ?? null;
+}
+
+/** The route to an IPv4 address in the main table; null: there is none, or it refuses. */
+export async function routeTo(address: string): Promise<Route | null> {
+  return bestOf(await readRows(), address);
+}
+
+/** The same at once: not when a program of the guest may have made the table long. */
+export function routeNow(address: string): Route | null {
+  let table = '';
+  try {
+    table = readFileSync(TABLE, 'utf8');
+  } catch {
+    // Without the table there is no route, as for `readRows`.
+  }
+  return bestOf(rowsOf(table), address);
+}
+
+function bestOf(rows: readonly Row[], address: string): Route | null {
+  const wanted = numberOf(address);
+  const fitting = rows.filter(({ destination, mask }) => (wanted & mask) >>> 0 === destination);
+  const [best] = fitting.sort((a, b) => b.mask - a.mask || a.metric - b.metric);
+  return best && !best.isRefusing ? { device: best.device, gateway: best.gateway } : null;
+}
+
+/** Sets a route for this address alone, replacing an existing one. Throws what `runTool` throws. */
+export async function setRouteTo(address: string, { device, gateway }: Route): Promise<void> {
+  const via = gateway === null ? [] : ['via', gateway];
+  await runTool('ip', ['route', 'replace', `${address}/32`, ...via, 'dev', device], TOOL_LIMIT_MS);
+}
+
+async function readRows(): Promise<Row[]> {
+  return rowsOf(await readFile(TABLE, 'utf8').catch(() => ''));
+}
+
+/** Columns Iface, Destination, Gateway, Flags, RefCnt, Use, Metric, Mask; numbers are in the order of the machine's bytes. */
+function rowsOf(table: string): Row[] {
+  return table
+    .split('\n')
+    .slice(1)
+    .map((line) => line.trim().split(/\s+/))
+    .flatMap(([device = '', destination = '', gateway = '', flags = '', , , metric, mask = '']) => {
+      const bits = Number.parseInt(flags, 16);
+      if (!(bits & RTF_UP)) return [];
+      return {
+        device,
+        gateway: bits & RTF_GATEWAY ? textOf(swapped(gateway)) : null,
+        destination: swapped(destination),
+        mask: swapped(mask),
+        metric: Number(metric),
+        isRefusing: (bits & RTF_REJECT) !== 0,
+      };
+    });
+}
+
+/** Both architectures are little-endian. */
+function swapped(hex: string): number {
+  return Buffer.from(hex, 'hex').reverse().readUInt32BE();
+}
+
+function numberOf(address: string): number {
+  return Buffer.from(address.split('.').map(Number)).readUInt32BE();
+}
+
+function textOf(address: number): string {
+  return [24, 16, 8, 0].map((shift) => (address >>> shift) & 0xff).join('.');
+}

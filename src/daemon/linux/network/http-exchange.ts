@@ -1,0 +1,46 @@
+import { type IncomingMessage, type RequestOptions, request } from 'node:http';
+import { connect } from 'node:net';
+import { onAbort } from '../../../base/abort.ts';
+
+/** Maximum length of a response, in characters. */
+const MAX_RESPONSE = 64 * 1024;
+
+/**
+ * Sends one request without a body to a service of the platform, on a new connection: a kept-alive one does not survive
+ * a pause. Resolves with the text of the response. Throws for any status but 200, for a response longer than 65,536
+ * characters, connection errors, and the reason of `signal`. It is done at each resume: so without an agent, Node's
+ * `signal` and an iterator, whose functions would be called for it.
+ */
+export function exchange(
+  url: URL,
+  options: Pick<RequestOptions, 'method' | 'path' | 'headers'>,
+  signal: AbortSignal,
+): Promise<string> {
+  const { promise, resolve, reject } = Promise.withResolvers<string>();
+  const fail = (error: unknown) => {
+    reject(error);
+    call.destroy();
+  };
+  const receive = (response: IncomingMessage) => {
+    const { statusCode } = response;
+    if (statusCode !== 200)
+      return fail(new Error(`${options.method} returned status ${statusCode}, expected 200`));
+    let text = '';
+    response.setEncoding('utf8');
+    response.on('data', (piece: string) => {
+      text += piece;
+      if (text.length > MAX_RESPONSE)
+        fail(new Error(`${options.method} returned more than ${MAX_RESPONSE} characters`));
+    });
+    response.on('end', () => resolve(text));
+    response.on('error', reject);
+  };
+  // With a function to connect, Node needs no agent.
+  const createConnection = (to: RequestOptions) =>
+    connect({ host: to.hostname ?? '', port: Number(to.port) || 80 });
+  const call = request(url, { ...options, createConnection }, receive);
+  call.on('error', reject);
+  const stopListening = onAbort(signal, () => fail(signal.reason));
+  call.end();
+  return promise.finally(stopListening);
+}

@@ -1,0 +1,159 @@
+import { closeSync, readSync, writeSync } from 'node:fs';
+import { constants } from 'node:os';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { getSystemErrorName } from 'node:util';
+import { native } from '../system/native.ts';
+
+/** The address a TCP socket listens on; `this address` is the one that was asked for. */
+export type ListeningPlace = '127.0.0.1' | '::1' | 'any address' | 'this address';
+
+/**
+ * The listening ports with address and owner (uid), and the inode of the socket. Sockets that differ only by their inodes count
+ * once, with the lowest one: many sockets at one port, or at other addresses, take no memory.
+ */
+export type ListeningSockets = ReadonlyMap<number, number>;
+
+const PLACES: readonly ListeningPlace[] = ['127.0.0.1', '::1', 'any address', 'this address'];
+const PORTS = 65_536;
+const WORD = 4;
+/** linux/socket.h */
+const AF_INET = 2;
+/** Words of addresses as they are in memory. */
+const IPV4_LOOPBACK = 0x0100007f;
+const IPV6_LOOPBACK_END = 0x01000000;
+const IPV4_MAPPED = 0xffff0000;
+
+/** Sockets read per turn of the event loop, in some 3 ms. */
+const TURN = 2048;
+const AF_INET6 = 10;
+const IPPROTO_TCP = 6;
+const TCP_LISTEN = 10;
+/**
+ * struct nlmsghdr: length, type, flags, sequence, port; numbers are the machine's, little-endian on all that are
+ * supported.
+ */
+const MESSAGE_HEAD = 16;
+const BODY = MESSAGE_HEAD / WORD;
+/** NLM_F_REQUEST | NLM_F_DUMP */
+const DUMP = 0x301;
+const NLMSG_ERROR = 2;
+const SOCK_DIAG_BY_FAMILY = 20;
+/** With struct inet_diag_req_v2. */
+const REQUEST_BYTES = 72;
+const READ_BYTES = 32_768;
+/** Words before the addresses the uid and the inode in struct inet_diag_msg, which begins with family, state, timer and both ports. */
+const ADDRESS_WORD = 2;
+const UID_WORD = 16;
+const INODE_WORD = 17;
+
+/** The sockets read so far. */
+class Dump {
+  readonly sockets = new Map<number, number>();
+  /** Sockets that were read. */
+  count = 0;
+  readonly #own: number;
+
+  constructor(address: string) {
+    this.#own = address.split('.').reduceRight((sum, byte) => sum * 256 + Number(byte), 0);
+  }
+
+  /** `from`: of struct inet_diag_msg. */
+  append(answer: Int32Array, from: number): void {
+    this.count++;
+    const word = (at: number) => (answer[from + at] ?? 0) >>> 0;
+    const isIPv4 = (word(0) & 0xff) === AF_INET;
+    const address = (at: number) => word(ADDRESS_WORD + at);
+    const place = isIPv4 ? place4(address(0), this.#own) : place6(address, this.#own);
+    if (place === null) return;
+    const port = ((word(1) & 0xff) << 8) | ((word(1) >> 8) & 0xff);
+    const socket = (word(UID_WORD) * PLACES.length + PLACES.indexOf(place)) * PORTS + port;
+    const inode = word(INODE_WORD);
+    this.sockets.set(socket, Math.min(this.sockets.get(socket) ?? inode, inode));
+  }
+}
+
+/**
+ * Reads which TCP sockets of this network namespace listen on a loopback address, on all addresses, or on `address`, an
+ * IPv4 address. Reads all of them, however many, without blocking the event loop. Throws sock_diag(7)'s errors.
+ */
+export async function readListeningSockets(address: string): Promise<ListeningSockets> {
+  const dump = new Dump(address);
+  for (const family of [AF_INET, AF_INET6]) await dumpFamily(family, dump);
+  return dump.sockets;
+}
+
+/** The kernel answers at once. */
+async function dumpFamily(family: number, dump: Dump): Promise<void> {
+  const request = Buffer.alloc(REQUEST_BYTES);
+  request.writeUInt32LE(REQUEST_BYTES, 0);
+  request.writeUInt16LE(SOCK_DIAG_BY_FAMILY, 4);
+  request.writeUInt16LE(DUMP, 6);
+  request[MESSAGE_HEAD] = family;
+  request[MESSAGE_HEAD + 1] = IPPROTO_TCP;
+  request.writeUInt32LE(1 << TCP_LISTEN, MESSAGE_HEAD + 4);
+  const socket = native.openSocketDiagnosis();
+  try {
+    writeSync(socket, request);
+    for (let until = TURN; readAnswer(socket, family, dump); ) {
+      if (dump.count < until) continue;
+      until = dump.count + TURN;
+      await nextTurn();
+    }
+  } finally {
+    closeSync(socket);
+  }
+}
+
+/** Reads the next part of the answer; false after the last. */
+function readAnswer(socket: number, family: number, dump: Dump): boolean {
+  const answer = new Int32Array(READ_BYTES / WORD);
+  const size = readSync(socket, answer) / WORD;
+  for (let at = 0; at < size; at += Math.max(BODY, Math.ceil((answer[at] ?? 0) / WORD))) {
+    const type = (answer[at + 1] ?? 0) & 0xffff;
+    if (type === NLMSG_ERROR) throwUnlessNoIPv6(-(answer[at + BODY] ?? 0), family);
+    if (type !== SOCK_DIAG_BY_FAMILY) return false;
+    dump.append(answer, at + BODY);
+  }
+  return size > 0;
+}
+
+/** A kernel without IPv6 may not know that family; one that does not know IPv4 here cannot list sockets at all. */
+function throwUnlessNoIPv6(errno: number, family: number): void {
+  const isUnknown = errno === constants.errno.ENOENT;
+  if (isUnknown && family === AF_INET6) return;
+  const needed = isUnknown ? ', which needs CONFIG_INET_DIAG' : '';
+  const code = getSystemErrorName(-errno);
+  throw Object.assign(new Error(`${code}: sock_diag${needed}`), {
+    code,
+    errno: -errno,
+    syscall: 'sock_diag',
+  });
+}
+
+/** Calls `visit` for each socket. */
+export function eachListeningSocket(
+  sockets: ListeningSockets,
+  visit: (port: number, place: ListeningPlace, uid: number, inode: number) => void,
+): void {
+  for (const [socket, inode] of sockets) {
+    const owned = Math.floor(socket / PORTS);
+    const place = PLACES[owned % PLACES.length];
+    if (place) visit(socket % PORTS, place, Math.floor(owned / PLACES.length), inode);
+  }
+}
+
+/** Null: elsewhere. */
+function place4(address: number, own: number): ListeningPlace | null {
+  if (address === IPV4_LOOPBACK) return '127.0.0.1';
+  if (address === 0) return 'any address';
+  return address === own ? 'this address' : null;
+}
+
+/** IPv4-mapped addresses, RFC 4291, section 2.5.5.2, are those of IPv4. */
+function place6(word: (at: number) => number, own: number): ListeningPlace | null {
+  if (word(0) !== 0 || word(1) !== 0) return null;
+  if (word(2) === IPV4_MAPPED) return place4(word(3), own);
+  if (word(2) !== 0) return null;
+  if (word(3) === 0) return 'any address';
+  return word(3) === IPV6_LOOPBACK_END ? '::1' : null;
+}

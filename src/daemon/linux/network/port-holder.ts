@@ -1,0 +1,50 @@
+// Who has a TCP port. Sources: proc_net_tcp.rst of the kernel's documentation, proc_pid_fd(5).
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { isSystemError } from '../../../base/errors.ts';
+
+/** A line of the table has `sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode`. */
+const SOCKET = /^\s*\d+: [\dA-F]+:([\dA-F]{4}) \S+ \S+ \S+ \S+ \S+ +(\d+) +\d+ (\d+) /gm;
+/** The most characters of a command that are told: it is a stranger's text. */
+const MOST_TEXT = 100;
+
+/** Describes who has a TCP port, as `user 1000, process 7 'python3 -m http.server'`; null: it cannot be found. */
+export function holderOf(port: number, proc = '/proc'): string | null {
+  for (const table of ['net/tcp', 'net/tcp6']) {
+    for (const [, local = '', uid, inode = ''] of textOf(`${proc}/${table}`).matchAll(SOCKET)) {
+      if (Number.parseInt(local, 16) !== port) continue;
+      const pid = processWith(`socket:[${inode}]`, proc);
+      return `user ${uid}${pid === null ? '' : `, process ${pid} '${commandOf(pid, proc)}'`}`;
+    }
+  }
+  return null;
+}
+
+function processWith(link: string, proc: string): string | null {
+  const pids = readdirSync(proc).filter((name) => /^\d+$/.test(name));
+  return pids.find((pid) => linksIn(`${proc}/${pid}/fd`).includes(link)) ?? null;
+}
+
+function linksIn(directory: string): string[] {
+  return ifPresent(() => readdirSync(directory), []).map((name) =>
+    ifPresent(() => readlinkSync(`${directory}/${name}`), ''),
+  );
+}
+
+function commandOf(pid: string, proc: string): string {
+  const words = textOf(`${proc}/${pid}/cmdline`).replaceAll('\0', ' ').trim();
+  return words.slice(0, MOST_TEXT).replaceAll(/[^\x20-\x7e]/g, '?');
+}
+
+function textOf(path: string): string {
+  return ifPresent(() => readFileSync(path, 'latin1'), '');
+}
+
+/** A process may have ended meanwhile, and a kernel may have no IPv6. */
+function ifPresent<T>(read: () => T, otherwise: T): T {
+  try {
+    return read();
+  } catch (error) {
+    if (isSystemError(error)) return otherwise;
+    throw error;
+  }
+}

@@ -1,0 +1,68 @@
+import type { ServerResponse } from 'node:http';
+import { isSystemError } from '../../../base/errors.ts';
+import type { OpenFile } from '../files/open-file.ts';
+import { readiness } from '../lanes/readiness.ts';
+import { native } from '../system/native.ts';
+import { closeAfter, handleOf } from './socket-handle.ts';
+
+/**
+ * The connection of a response, for a body that a pool thread sends from a file. Everything that was written to the
+ * response must have been taken by the kernel, and nothing may be written meanwhile.
+ */
+export class SocketOutput implements Disposable {
+  readonly #socket: number;
+  #sent = 0;
+  /** May last longer than its caller waits: on a file system that does not answer. */
+  #underWay: Promise<unknown> = Promise.resolve();
+
+  private constructor(socket: number) {
+    this.#socket = socket;
+  }
+
+  /** Null where that is not possible. */
+  static of({ socket }: ServerResponse): SocketOutput | null {
+    const handle = handleOf(socket);
+    return handle && new SocketOutput(native.duplicate(handle.fd, false));
+  }
+
+  /** Bytes that the kernel has taken. */
+  get sent(): number {
+    return this.#sent;
+  }
+
+  /**
+   * Sends the bytes of `file` from `start` up to, excluding, `end`; no thread waits for the client. Resolves with the
+   * position of the first byte that was not sent: less than `end` if the file has been truncated or does not support it.
+   * Throws the reason of `signal`, and sendfile(2)'s errors.
+   */
+  async send(file: OpenFile, start: number, end: number, signal: AbortSignal): Promise<number> {
+    let position = start;
+    while (position < end) {
+      signal.throwIfAborted();
+      const moved = await this.#move(file, position, end - position);
+      if (moved < 0) return position;
+      position += moved;
+      this.#sent += moved;
+      if (position < end) await readiness(this.#socket, true, signal);
+    }
+    return position;
+  }
+
+  /** Closes it when the last job has returned: until then the number must not be another connection's. */
+  [Symbol.dispose](): void {
+    closeAfter(this.#underWay, this.#socket);
+  }
+
+  async #move(file: OpenFile, position: number, length: number): Promise<number> {
+    try {
+      return await file.run(() => {
+        const job = native.sendFile(this.#socket, file.fd, position, length);
+        this.#underWay = job;
+        return job;
+      });
+    } catch (error) {
+      if (isSystemError(error, 'EINVAL', 'ENOSYS')) return -1;
+      throw error;
+    }
+  }
+}

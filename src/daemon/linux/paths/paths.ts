@@ -1,0 +1,32 @@
+import { resolve } from 'node:path';
+import { EnvdError } from '../../../base/errors.ts';
+import type { User } from '../system/users.ts';
+import { canonicalName, decodeName } from './names.ts';
+
+/** The longest path that system calls take, in bytes. Source: PATH_MAX, which counts the NUL, in linux/limits.h. */
+export const MAX_PATH_BYTES = 4095;
+
+/** Throws `invalid_argument` for a path that no system call takes. `what`: what the path is, for the error. */
+export function requirePathLength(path: string, what = 'path'): void {
+  if (path.length <= MAX_PATH_BYTES && decodeName(path).length <= MAX_PATH_BYTES) return;
+  throw new EnvdError('invalid_argument', `${what} is longer than ${MAX_PATH_BYTES} bytes`);
+}
+
+/**
+ * The absolute, normalised form of a path from a client. Empty: `defaultWorkdir`, or else the user's home.
+ * `~`, `~/…` and relative paths: below the user's home.
+ * Throws `invalid_argument` for another user's home (`~other`), for a NUL byte, and for more than 4,095 bytes.
+ */
+export function resolvePath(path: string, user: User, defaultWorkdir: string | null): string {
+  requirePathLength(path);
+  if (path.includes('\0')) throw new EnvdError('invalid_argument', 'path contains a NUL byte');
+  return canonicalName(resolve('/', user.home, expandHome(path || (defaultWorkdir ?? ''), user)));
+}
+
+function expandHome(path: string, user: User): string {
+  if (!path.startsWith('~')) return path;
+  if (path !== '~' && !path.startsWith('~/')) {
+    throw new EnvdError('invalid_argument', `cannot expand home of another user in path: '${path}'`);
+  }
+  return `${user.home}${path.slice(1)}`;
+}

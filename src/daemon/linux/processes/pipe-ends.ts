@@ -1,0 +1,168 @@
+import { closeSync } from 'node:fs';
+import { native, type PipeReader } from '../system/native.ts';
+import { DescriptorInput } from './descriptor-input.ts';
+import { ReadBuffer } from './read-buffer.ts';
+
+/** Whose output a pipe has, for a program that comes after a crash. */
+export interface PipeOwner {
+  readonly process: number;
+  readonly stream: number;
+  /** Bytes of the stream before those of this pipe. */
+  readonly offset: number;
+}
+
+const NOBODY: PipeOwner = { process: 0, stream: 0, offset: 0 };
+
+/** Reads all pipes and terminals into one shared buffer and copies each result out of it, instead of allocating 64 KiB per read. */
+export class PipePoller {
+  readonly #buffer = new ReadBuffer();
+  /** Open pipes by the reader's number. */
+  readonly #open = new Map<number, ReadEnd>();
+  readonly #reader = native.pipeReader(this.#buffer.room, (pipe, length) => this.#take(pipe, length));
+
+  /** Reads a pipe or the master of a terminal, which the result owns; with `isWatched` false only after `ReadEnd.read`. */
+  read(descriptor: number, onBytes: (bytes: Buffer) => void, owner = NOBODY, isWatched = true): ReadEnd {
+    const pipe = this.#reader.open(descriptor, isWatched);
+    this.#buffer.own(pipe, owner);
+    const end = new ReadEnd(this.#reader, pipe, descriptor, onBytes);
+    this.#open.set(pipe, end);
+    return end;
+  }
+
+  /** The descriptors of all open pipes. */
+  get descriptors(): number[] {
+    return [...this.#open.values()].map(({ descriptor }) => descriptor);
+  }
+
+  /** What `readInFlight` needs after a crash; null: no memory can be handed over. */
+  get inFlight(): { readonly buffer: number; readonly transit: number } | null {
+    const { descriptor } = this.#buffer;
+    return descriptor === null ? null : { buffer: descriptor, transit: this.#reader.transit };
+  }
+
+  /** A read has put `length` bytes into the buffer; 0: end of file. */
+  #take(pipe: number, length: number): void {
+    const end = this.#open.get(pipe);
+    if (length > 0) {
+      end?.take(Buffer.from(this.#buffer.bytes(length)));
+      this.#buffer.taken(pipe, length);
+      return;
+    }
+    this.#open.delete(pipe);
+    end?.finish();
+  }
+}
+
+/** The reading end of a pipe, or the master of a terminal; owns its descriptor. */
+export class ReadEnd {
+  /** Receives the bytes read. */
+  readonly take: (bytes: Buffer) => void;
+  readonly #reader: PipeReader;
+  readonly #pipe: number;
+  readonly descriptor: number;
+  #isClosed = false;
+  /** Made when somebody waits: most are closed before. */
+  #closed: PromiseWithResolvers<void> | null = null;
+
+  /** Called by `PipePoller.read`. `pipe`: the reader's number for it. */
+  constructor(reader: PipeReader, pipe: number, descriptor: number, onBytes: (bytes: Buffer) => void) {
+    this.take = onBytes;
+    this.#reader = reader;
+    this.#pipe = pipe;
+    this.descriptor = descriptor;
+  }
+
+  /** Resolves at end of file: all write ends are closed and everything was read. */
+  get closed(): Promise<void> {
+    if (this.#isClosed) return Promise.resolve();
+    this.#closed ??= Promise.withResolvers();
+    return this.#closed.promise;
+  }
+
+  setPaused(paused: boolean): void {
+    if (!this.#isClosed) this.#reader.setPaused(this.#pipe, paused);
+  }
+
+  /**
+   * Reads what is there, and the end of file, without waiting for an event; nothing while it is paused. Returns the number
+   * of bytes.
+   */
+  read(): number {
+    return this.#isClosed ? 0 : this.#reader.read(this.#pipe);
+  }
+
+  /** Closes it before its end. */
+  close(): void {
+    if (!this.#isClosed) this.#reader.close(this.#pipe);
+  }
+
+  /** Its descriptor; null when it is closed. */
+  get openDescriptor(): number | null {
+    return this.#isClosed ? null : this.descriptor;
+  }
+
+  /** Bytes in the pipe that have not been read. Source: FIONREAD, pipe(7). */
+  get pending(): number {
+    return this.#isClosed ? 0 : native.pendingBytes(this.descriptor);
+  }
+
+  /** Lets the event loop end while this is open. */
+  unref(): void {
+    if (!this.#isClosed) this.#reader.unref(this.#pipe);
+  }
+
+  /** Marks it as closed, after the reader has closed the descriptor. */
+  finish(): void {
+    this.#isClosed = true;
+    this.#closed?.resolve();
+  }
+}
+
+/**
+ * The writing end of a pipe, which owns its descriptor. The stream is created on first use: most are never written to.
+ */
+export class WriteEnd {
+  /** Resolves when the descriptor has been closed. */
+  readonly closed: Promise<void>;
+  readonly #descriptor: number;
+  readonly #onClosed: () => void;
+  #stream: DescriptorInput | null = null;
+  #isOpen = true;
+  #ended = false;
+
+  constructor(descriptor: number) {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#descriptor = descriptor;
+    this.closed = promise;
+    this.#onClosed = resolve;
+  }
+
+  /** Null when it is closed. */
+  get descriptor(): number | null {
+    return this.#isOpen && !this.#stream?.destroyed ? this.#descriptor : null;
+  }
+
+  open(): DescriptorInput {
+    this.#stream ??= new DescriptorInput(this.#descriptor, true).once('close', this.#onClosed);
+    return this.#stream;
+  }
+
+  /** Closes it after pending writes; idempotent. */
+  end(): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    if (this.#stream) {
+      if (!this.#stream.destroyed) this.#stream.end();
+      return;
+    }
+    this.#isOpen = false;
+    closeSync(this.#descriptor);
+    this.#onClosed();
+  }
+
+  /** Closes it at once; pending writes are lost. */
+  destroy(): void {
+    this.#stream?.destroy();
+    this.end();
+  }
+}

@@ -1,0 +1,108 @@
+// The program of this process, and its replacement. Sources: execve(2), proc_pid_fd(5).
+import { type ChildProcess, spawn } from 'node:child_process';
+import { closeSync, readdirSync, readFileSync } from 'node:fs';
+import process from 'node:process';
+import { EnvdError, isSystemError } from '../../../base/errors.ts';
+import { native } from '../system/native.ts';
+import { relationsOf } from '../system/signals.ts';
+import { existing } from './spawn.ts';
+
+/** A program and its arguments. */
+export type Command = readonly [file: string, ...args: string[]];
+
+/** The most text of a failed trial that is told. */
+const MOST_TEXT = 1000;
+
+/**
+ * Runs a program to its end, with `descriptor` as its descriptor 3. Throws `failed_precondition` with the end of its output
+ * when it cannot be started, fails, or has not ended after `limitMs`.
+ */
+export async function tryProgram(
+  [file, ...args]: Command,
+  descriptor: number,
+  limitMs: number,
+): Promise<void> {
+  const child = spawn(file, args, { stdio: ['ignore', 'pipe', 'pipe', descriptor] });
+  let text = '';
+  const add = (bytes: Buffer) => {
+    text = `${text}${bytes}`.slice(-MOST_TEXT);
+  };
+  child.stdout?.on('data', add);
+  child.stderr?.on('data', add);
+  const timer = setTimeout(() => child.kill('SIGKILL'), limitMs);
+  try {
+    const outcome = await outcomeOf(child);
+    if (outcome === null) return;
+    const reason = [outcome, text.trim()].filter((part) => part !== '').join(': ');
+    throw new EnvdError('failed_precondition', `the program '${file}' cannot take over: ${reason}`);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** Null for success. */
+function outcomeOf(child: ChildProcess): Promise<string | null> {
+  const { promise, resolve } = Promise.withResolvers<string | null>();
+  child.once('error', (error) => resolve(error.message));
+  child.once('close', (code, signal) => {
+    if (signal === 'SIGKILL') resolve('it did not end in time');
+    else resolve(code === 0 ? null : `exit code ${code ?? signal}`);
+  });
+  return promise;
+}
+
+/**
+ * Replaces the program of this process, which keeps its children and the descriptors that are inherited. Returns only by
+ * throwing execve(2)'s errors.
+ */
+export function replaceProgram(
+  [file, ...args]: Command,
+  environment: Readonly<Record<string, string | undefined>>,
+): void {
+  process.execve?.(file, [file, ...args], { ...environment });
+}
+
+/** A duplicate for the program that replaces this one. Throws fcntl(2)'s errors. */
+export function forNextProgram(descriptor: number): number {
+  return native.duplicate(descriptor, true);
+}
+
+/** A descriptor of the earlier program, as one of this program only. Throws fcntl(2)'s errors. */
+export function fromEarlierProgram(descriptor: number): number {
+  const own = native.duplicate(descriptor, false);
+  closeSync(descriptor);
+  return own;
+}
+
+/** The limits that processes get: of descriptors, and of core files; -1: none. */
+export function childLimits(): ChildLimits {
+  const { descriptors, core } = native.childLimits(0, 0);
+  return { descriptors: Number(BigInt.asIntN(64, descriptors)), core: Number(BigInt.asIntN(64, core)) };
+}
+
+export interface ChildLimits {
+  readonly descriptors: number;
+  readonly core: number;
+}
+
+export function setChildLimits({ descriptors, core }: ChildLimits): void {
+  native.childLimits(descriptors, core);
+}
+
+/** Reaps the children of an earlier program other than `known`: its helpers, which end with it. `proc`: where procfs is. */
+export function reapOthers(known: ReadonlySet<number>, proc = '/proc'): void {
+  for (const pid of childrenIn(proc)) if (!known.has(pid)) existing(pid, null, true);
+}
+
+/** The children of this process. All processes are looked at where the kernel has no lists of them: CONFIG_PROC_CHILDREN. */
+function childrenIn(proc: string): number[] {
+  try {
+    const children = readFileSync(`${proc}/thread-self/children`, 'utf8').split(' ').map(Number);
+    // A child outside of the daemon's pid namespace is listed as 0.
+    return children.filter((pid) => pid > 0);
+  } catch (error) {
+    if (!isSystemError(error, 'ENOENT')) throw error;
+    const processes = readdirSync(proc).map(Number).filter(Number.isInteger);
+    return processes.filter((pid) => relationsOf(pid, proc)?.parent === process.pid);
+  }
+}

@@ -1,0 +1,170 @@
+import { closeSync, constants, fchmodSync, fchownSync, openSync } from 'node:fs';
+import * as nodePty from 'node-pty';
+import { EnvdError } from '../../../base/errors.ts';
+import { native } from '../system/native.ts';
+import { DescriptorInput } from './descriptor-input.ts';
+import type { ReadEnd } from './pipe-ends.ts';
+
+// node-pty exports its native functions, but its type definitions omit them.
+interface PtyNative {
+  open(cols: number, rows: number): { master: number; slave: number; pty: string };
+  resize(fd: number, cols: number, rows: number): void;
+}
+const pty = (nodePty as unknown as { native: PtyNative }).native;
+
+/** Size of a terminal in character cells. */
+export interface TerminalSize {
+  readonly cols: number;
+  readonly rows: number;
+}
+
+/** Owner of a terminal. */
+export interface Owner {
+  readonly uid: number;
+  readonly gid: number;
+}
+
+/** Descriptors of the two sides of a terminal. */
+export interface TerminalEnds {
+  readonly master: number;
+  readonly slave: number;
+}
+
+/** More than the kernel holds of a terminal's output, some 20 KiB. Source: drivers/tty/pty.c and n_tty.c. */
+const DRAIN_BYTES = 64 * 1024;
+/** As login(1) sets it. */
+const TERMINAL_MODE = 0o620;
+
+/**
+ * A pseudoterminal. node-pty allocates it and sets the window size; `spawn` starts the child on `slave`
+ * (docs/decisions/006-terminals.md).
+ */
+export class Terminal implements Disposable {
+  /** The slave side, blocking; kept open so that the master does not hang up before it has been drained. */
+  readonly slave: number;
+  readonly #output: ReadEnd;
+  #input: DescriptorInput | null = null;
+  #closed = false;
+
+  /**
+   * The terminal is owned by `owner`, as after a login, so that programs can open it by name; `read` gets its master.
+   * Throws `resource_exhausted` when the kernel has no more terminals, `invalid_argument` for a size of 0.
+   */
+  static open(size: TerminalSize, owner: Owner, read: (master: number) => ReadEnd): Terminal {
+    checkSize(size);
+    const { master, slave } = openTerminal(size, owner);
+    try {
+      return new Terminal(read(master), slave);
+    } catch (error) {
+      closeSync(slave);
+      closeSync(master);
+      throw error;
+    }
+  }
+
+  /** Owns both. */
+  constructor(output: ReadEnd, slave: number) {
+    this.#output = output;
+    this.slave = slave;
+    // Before its time: there was no memory to wait for its output.
+    void output.closed.then(() => this[Symbol.dispose]());
+  }
+
+  /** Its input, made when it is first asked for; never blocks the event loop, even if the program does not read. */
+  get input(): DescriptorInput {
+    this.#input ??= new DescriptorInput(this.#output.descriptor, false);
+    return this.#input;
+  }
+
+  /** Its descriptors; null when it is closed. */
+  get ends(): TerminalEnds | null {
+    return this.#closed ? null : { master: this.#output.descriptor, slave: this.slave };
+  }
+
+  setPaused(paused: boolean): void {
+    this.#output.setPaused(paused);
+  }
+
+  /** Sets the window size; the kernel sends SIGWINCH to the foreground process group. */
+  resize(size: TerminalSize): void {
+    checkSize(size);
+    if (this.#closed) throw new EnvdError('failed_precondition', 'cannot resize: the terminal is closed');
+    pty.resize(this.#output.descriptor, size.cols, size.rows);
+  }
+
+  /**
+   * Reads the remaining output, after the process has ended, even if it is paused: all that was written until then, and 64 KiB
+   * or a little more, since others may go on writing. The kernel flushes output of the slave before a non-blocking read of the
+   * master returns EAGAIN (n_tty_read).
+   */
+  drain(): void {
+    for (let left = DRAIN_BYTES; left > 0; ) {
+      this.#output.setPaused(false);
+      const length = this.#output.read();
+      if (length === 0) return;
+      left -= length;
+    }
+  }
+
+  /** Hangs up: the kernel sends SIGHUP to the terminal's session. */
+  [Symbol.dispose](): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#input?.destroy();
+    this.#output.close();
+    closeSync(this.slave);
+  }
+}
+
+function openTerminal(size: TerminalSize, owner: Owner): TerminalEnds {
+  const { master: inherited, slave, pty: path } = openPair(size);
+  // node-pty leaves its slave descriptor non-blocking, which a child would share: open another.
+  closeSync(slave);
+  const master = notInherited(inherited);
+  try {
+    return { master, slave: openSlave(path, owner) };
+  } catch (error) {
+    closeSync(master);
+    throw error;
+  }
+}
+
+function openPair({ cols, rows }: TerminalSize): { master: number; slave: number; pty: string } {
+  try {
+    return pty.open(cols, rows);
+  } catch (error) {
+    const text =
+      'cannot open a terminal: no pseudoterminal (kernel.pty.max) or file descriptor is left, close some';
+    throw new EnvdError('resource_exhausted', text, { cause: error });
+  }
+}
+
+/** node-pty's descriptor would stay open in a program that replaces this one. */
+function notInherited(descriptor: number): number {
+  try {
+    return native.duplicate(descriptor, false);
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+function openSlave(path: string, { uid, gid }: Owner): number {
+  const slave = openSync(path, constants.O_RDWR | constants.O_NOCTTY);
+  try {
+    fchownSync(slave, uid, gid);
+    fchmodSync(slave, TERMINAL_MODE);
+    return slave;
+  } catch (error) {
+    closeSync(slave);
+    throw error;
+  }
+}
+
+function checkSize({ cols, rows }: TerminalSize): void {
+  const fits = (cells: number) => cells >= 1 && cells <= 0xffff;
+  if (fits(cols) && fits(rows)) return;
+  throw new EnvdError(
+    'invalid_argument',
+    `terminal size must be 1 to 65535 cells each way, not ${cols}x${rows}`,
+  );
+}

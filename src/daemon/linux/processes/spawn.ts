@@ -1,0 +1,214 @@
+import { getSystemErrorMap } from 'node:util';
+import { EnvdError, type ErrorKind, isSystemError } from '../../../base/errors.ts';
+import { decodeName } from '../paths/names.ts';
+import { exhaustionBy } from '../system/errno.ts';
+import { native } from '../system/native.ts';
+import type { User } from '../system/users.ts';
+import { lineHint } from './executable.ts';
+
+export interface ProcessExit {
+  /** Exit code, or null when a signal ended the process. */
+  readonly code: number | null;
+  /** Signal number, or null. */
+  readonly signal: number | null;
+  readonly userMicros: number;
+  readonly systemMicros: number;
+  /** Peak resident memory in KiB. */
+  readonly maxRssKib: number;
+}
+
+/** A process to start; all names and paths are resolved. */
+export interface Launch {
+  readonly file: string;
+  /** argv, including argv[0]. */
+  readonly args: readonly string[];
+  readonly environment: Readonly<Record<string, string>>;
+  readonly cwd: string;
+  readonly user: User;
+  /** The cgroup v2 directory to create and start in, which the caller removes; null: the daemon's own. */
+  readonly cgroup: string | null;
+  /** Time until the program must run, in milliseconds. */
+  readonly limitMs: number;
+}
+
+/** A started process: `exit` settles once it has been reaped. */
+export interface Spawned {
+  readonly pid: number;
+  /** Open until `exit` settles; null when there is none. */
+  readonly pidfd: number | null;
+  /** False: another program has started it, and others may reap it. */
+  readonly isChild: boolean;
+  /** It had ended when its start was reported: `exit` settles in this turn of the event loop. */
+  readonly isOver: boolean;
+  readonly exit: Promise<ProcessExit>;
+}
+
+/** Descriptors of the daemon's ends of a process' pipes; the caller owns them. */
+export interface Pipes {
+  /** Null when stdin is /dev/null. */
+  readonly stdin: number | null;
+  readonly stdout: number;
+  readonly stderr: number;
+}
+
+/** The parent of the cgroup to create does not exist. */
+export class NoCgroup extends EnvdError {}
+
+/** The working directory does not exist. */
+export class NoDirectory extends EnvdError {}
+
+/** The kernel refuses to execute the file. */
+export class NotExecuted extends EnvdError {
+  /** Whether the file is missing, or the interpreter that it needs. */
+  get isMissing(): boolean {
+    return this.kind === 'not_found';
+  }
+}
+
+/** Of every process, independent of the daemon's own priorities; the level of the best-effort I/O class. */
+const NICE = 0;
+const IO_PRIORITY = 4;
+const OOM_SCORE_ADJUSTMENT = 100;
+/** In place of a descriptor. */
+const NONE = -1;
+
+/**
+ * Starts a process on the slave descriptor of a terminal, which the caller keeps. Throws `invalid_argument`,
+ * `not_found` or `permission_denied` with the errno when the command cannot be executed or its cwd not entered,
+ * `unavailable` below a frozen cgroup, `resource_exhausted` at a limit of processes or descriptors, `deadline_exceeded`
+ * when the program does not run within the limit.
+ */
+export function spawn(launch: Launch, terminal: number): Promise<Spawned> {
+  return start(launch, { terminal, stdin: false }, (process) => process);
+}
+
+/** Starts a process on pipes; without `withStdin` its stdin is /dev/null. Throws as `spawn` does. */
+export function spawnWithPipes(
+  launch: Launch,
+  withStdin: boolean,
+): Promise<{ process: Spawned; pipes: Pipes }> {
+  return start(launch, { terminal: NONE, stdin: withStdin }, (process, stdin, stdout, stderr) => {
+    return { process, pipes: { stdin: stdin === NONE ? null : stdin, stdout, stderr } };
+  });
+}
+
+/** `made` gets the descriptors of stdin, stdout and stderr; -1: none. */
+function start<T>(
+  launch: Launch,
+  stdio: { terminal: number; stdin: boolean },
+  made: (process: Spawned, stdin: number, stdout: number, stderr: number) => T,
+): Promise<T> {
+  const started = Promise.withResolvers<T>();
+  const exit = Promise.withResolvers<ProcessExit>();
+  const [numbers, strings] = encode(launch, stdio);
+  let failing: Launch | null = launch;
+  native.spawn(numbers, strings, (event, a, b, c, d, pidfd) => {
+    if (event === 'started' || event === 'ran') {
+      // This callback lives as long as the process; its arguments may have megabytes.
+      failing = null;
+      const process = { pid: a, pidfd, isChild: true, isOver: event === 'ran', exit: exit.promise };
+      started.resolve(made(process, b, c, d));
+    } else if (event === 'exited' || event === 'signaled') exit.resolve(exitFrom(event, a, b, c, d));
+    else if (failing !== null) started.reject(describe(event, a, failing));
+  });
+  return started.promise;
+}
+
+/** Of a process of which nobody tells how it has ended. */
+export const UNKNOWN_EXIT: ProcessExit = {
+  code: null,
+  signal: null,
+  userMicros: 0,
+  systemMicros: 0,
+  maxRssKib: 0,
+};
+
+/**
+ * Waits for the end of a process that an earlier program has started, and reaps it if it is a child. `pidfd`: belongs to the
+ * result; null: the process is a child. How a process has ended that is no child is known on Linux 6.15 and later.
+ */
+export function existing(pid: number, pidfd: number | null, isChild: boolean): Spawned {
+  const { promise, resolve } = Promise.withResolvers<ProcessExit>();
+  try {
+    const followed = native.follow(pid, pidfd ?? NONE, (event, a, b, c, d) =>
+      resolve(event === 'unknown' ? UNKNOWN_EXIT : exitFrom(event, a, b, c, d)),
+    );
+    return { pid, pidfd: followed, isChild, isOver: false, exit: promise };
+  } catch (error) {
+    if (!isSystemError(error, 'ESRCH')) throw error;
+    return ended(pid, UNKNOWN_EXIT, false);
+  }
+}
+
+/** A process that has ended. */
+export function ended(pid: number, exit: ProcessExit, isChild: boolean): Spawned {
+  return { pid, pidfd: null, isChild, isOver: false, exit: Promise.resolve(exit) };
+}
+
+/** What `native.spawn` reports of an exit. */
+function exitFrom(
+  event: string,
+  status: number,
+  userMicros: number,
+  systemMicros: number,
+  maxRssKib: number,
+): ProcessExit {
+  const exited = event === 'exited';
+  return {
+    code: exited ? status : null,
+    signal: exited ? null : status,
+    userMicros,
+    systemMicros,
+    maxRssKib,
+  };
+}
+
+/** The arguments of `native.spawn`. */
+function encode(launch: Launch, { terminal, stdin }: { terminal: number; stdin: boolean }): [Buffer, Buffer] {
+  const { file, args, environment, cwd, user, cgroup, limitMs } = launch;
+  const variables = Object.keys(environment).map((name) => `${name}=${environment[name]}`);
+  const options = [terminal, Number(stdin), NICE, IO_PRIORITY, OOM_SCORE_ADJUSTMENT, limitMs];
+  const counts = [args.length, variables.length];
+  const numbers = new Uint32Array([user.uid, user.gid, ...options, ...counts, ...user.groups]);
+  // Paths are names, arguments and variables are texts.
+  const paths = [cgroup ?? '', file, cwd, ''].join('\0');
+  const texts = [...args, ...variables, ''].join('\0');
+  return [Buffer.from(numbers.buffer), Buffer.concat([decodeName(paths), Buffer.from(texts)])];
+}
+
+/** Translates the failure of a step of `native.spawn` to an error about the request. */
+function describe(step: string, errno: number, launch: Launch): EnvdError {
+  const [code, text] = getSystemErrorMap().get(-errno) ?? [`E${errno}`, 'unknown error'];
+  const reason = `${code}: ${text}`;
+  if (step === 'chdir') return describeDirectory(code, reason, launch);
+  if (code === 'ETIMEDOUT') {
+    const text = `cannot start '${launch.file}': it did not run within ${launch.limitMs / 1000} s`;
+    return new EnvdError('deadline_exceeded', `${text}: another process stopped it, or a file system hangs`);
+  }
+  if (step === 'execve') {
+    const isMissing = code === 'ENOENT';
+    const hint = isMissing ? lineHint(launch.args[0] ?? '') : '';
+    const text = `cannot start '${launch.file}': ${reason}${hint}`;
+    return new NotExecuted(isMissing ? 'not_found' : 'invalid_argument', text);
+  }
+  if (step === 'frozen')
+    return new EnvdError('unavailable', 'cannot start a process: the workload is frozen');
+  if (step === 'cgroup' && code === 'ENOENT') {
+    return new NoCgroup('unavailable', `cannot start '${launch.file}': its cgroup is gone`);
+  }
+  // clone3(2): pids.max, RLIMIT_NPROC or another limit of processes.
+  const hint = code === 'EAGAIN' ? ' (too many processes: --max-tasks, or a limit of the system)' : '';
+  return new EnvdError(kindOf(code), `cannot start '${launch.file}': ${step}: ${reason}${hint}`);
+}
+
+function kindOf(code: string): ErrorKind {
+  if (code === 'EAGAIN') return 'resource_exhausted';
+  return exhaustionBy(code) ?? 'internal';
+}
+
+function describeDirectory(code: string, reason: string, { cwd, user }: Launch): EnvdError {
+  if (code === 'ENOENT') return new NoDirectory('invalid_argument', `cwd '${cwd}' does not exist`);
+  if (code === 'ENOTDIR') return new NoDirectory('invalid_argument', `cwd '${cwd}' is not a directory`);
+  const kind = code === 'EACCES' ? 'permission_denied' : 'invalid_argument';
+  return new EnvdError(kind, `cannot enter cwd '${cwd}' as user '${user.name}': ${reason}`);
+}

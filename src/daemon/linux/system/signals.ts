@@ -1,0 +1,96 @@
+import { readFileSync } from 'node:fs';
+import { isSystemError } from '../../../base/errors.ts';
+
+/** Names of the standard signals and their texts as in Go, ordered by number: signal(7) on x86-64 and arm64. */
+const STANDARD: readonly (readonly [name: string, text: string])[] = [
+  ['SIGHUP', 'hangup'],
+  ['SIGINT', 'interrupt'],
+  ['SIGQUIT', 'quit'],
+  ['SIGILL', 'illegal instruction'],
+  ['SIGTRAP', 'trace/breakpoint trap'],
+  ['SIGABRT', 'aborted'],
+  ['SIGBUS', 'bus error'],
+  ['SIGFPE', 'floating point exception'],
+  ['SIGKILL', 'killed'],
+  ['SIGUSR1', 'user defined signal 1'],
+  ['SIGSEGV', 'segmentation fault'],
+  ['SIGUSR2', 'user defined signal 2'],
+  ['SIGPIPE', 'broken pipe'],
+  ['SIGALRM', 'alarm clock'],
+  ['SIGTERM', 'terminated'],
+  ['SIGSTKFLT', 'stack fault'],
+  ['SIGCHLD', 'child exited'],
+  ['SIGCONT', 'continued'],
+  ['SIGSTOP', 'stopped (signal)'],
+  ['SIGTSTP', 'stopped'],
+  ['SIGTTIN', 'stopped (tty input)'],
+  ['SIGTTOU', 'stopped (tty output)'],
+  ['SIGURG', 'urgent I/O condition'],
+  ['SIGXCPU', 'CPU time limit exceeded'],
+  ['SIGXFSZ', 'file size limit exceeded'],
+  ['SIGVTALRM', 'virtual timer expired'],
+  ['SIGPROF', 'profiling timer expired'],
+  ['SIGWINCH', 'window changed'],
+  ['SIGIO', 'I/O possible'],
+  ['SIGPWR', 'power failure'],
+  ['SIGSYS', 'bad system call'],
+];
+
+/** The first real-time signal for programs; the C library reserves 32 and 33. */
+const SIGRTMIN = 34;
+
+export const SIGKILL = 9;
+export const SIGTERM = 15;
+/** The highest signal number; the lowest is 1. */
+export const MAX_SIGNAL = 64;
+
+/** `SIGKILL`, `SIGRTMIN+3`. */
+export function signalName(signal: number): string {
+  const name = STANDARD[signal - 1]?.[0];
+  if (name) return name;
+  if (signal < SIGRTMIN) return `SIG${signal}`;
+  return signal === SIGRTMIN ? 'SIGRTMIN' : `SIGRTMIN+${signal - SIGRTMIN}`;
+}
+
+/** `killed`, or `signal 37` if there is no text. Clients compare these texts. */
+export function signalText(signal: number): string {
+  return STANDARD[signal - 1]?.[1] ?? `signal ${signal}`;
+}
+
+/**
+ * Sends a signal to a process group; false when it does not exist. Nothing is sent to a group below 2: kill(2) takes its
+ * negative number for the daemon's own group, for every process, or for a single one.
+ */
+export function signalGroup(group: number, signal: number): boolean {
+  return group > 1 && send(-group, signal);
+}
+
+/**
+ * Sends a signal to a process; false when it does not exist. Nothing is sent to a pid below 1: kill(2) takes it for a
+ * group, or for every process.
+ */
+export function signalProcess(pid: number, signal: number): boolean {
+  return pid > 0 && send(pid, signal);
+}
+
+/** What a process belongs to; null when it does not exist. `proc`: where procfs is. Source: proc_pid_stat(5). */
+export function relationsOf(pid: number, proc = '/proc'): { parent: number; group: number } | null {
+  try {
+    // The command name, in parentheses, may contain any characters, parentheses included.
+    const [, parent, group] =
+      readFileSync(`${proc}/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
+    return { parent: Number(parent), group: Number(group) };
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT', 'ESRCH')) return null;
+    throw error;
+  }
+}
+
+function send(target: number, signal: number): boolean {
+  try {
+    return process.kill(target, signal);
+  } catch (error) {
+    if (isSystemError(error, 'ESRCH')) return false;
+    throw error;
+  }
+}

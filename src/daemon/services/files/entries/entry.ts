@@ -1,0 +1,101 @@
+import { isUtf8 } from 'node:buffer';
+import { constants } from 'node:fs';
+import { basename } from 'node:path';
+import { type Attribute, type RawEntry, readRawEntry } from '../../../linux/files/entries.ts';
+import type { Lanes } from '../../../linux/lanes/lanes.ts';
+import { encodeName } from '../../../linux/paths/names.ts';
+import type { Names, UserDatabase } from '../../../linux/system/users.ts';
+import { permissionString } from './permissions.ts';
+
+/**
+ * `unspecified`: a dangling symbolic link, a fifo, a socket, a device, or lstat(2) failed. A symbolic link has the type
+ * of its target; `symlink` is for callers that know only the directory entry.
+ */
+export type EntryType = 'file' | 'directory' | 'symlink' | 'unspecified';
+
+/** A directory entry. For a symbolic link, type, mode and metadata are its target's, all others its own. */
+export interface Entry {
+  readonly name: string;
+  readonly type: EntryType;
+  readonly path: string;
+  /** In bytes. */
+  readonly size: bigint;
+  /** The nine permission bits; 0 for a dangling link. */
+  readonly mode: number;
+  /** Go-style, see `permissionString`. */
+  readonly permissions: string;
+  /** Name, or the uid or gid as text if it has none. */
+  readonly owner: string;
+  readonly group: string;
+  /** Nanoseconds since the epoch. */
+  readonly modifiedNs: bigint;
+  /** For a symbolic link the resolved path, or its own if it cannot be resolved; otherwise null. */
+  readonly symlinkTarget: string | null;
+  readonly metadata: Readonly<Record<string, string>>;
+}
+
+/** What describing an entry needs besides the file system. */
+export interface EntrySource {
+  readonly users: UserDatabase;
+  readonly lanes: Lanes;
+  /** Prefix of the attributes that hold metadata, such as `user.svc.`; others are not reported. */
+  readonly metadataPrefix: string;
+}
+
+/**
+ * Describes the entry at `path`, read at `at`, without following a final symbolic link. Throws lstat(2)'s errors;
+ * failures to read a link's target or the metadata are ignored.
+ */
+export async function readEntry(
+  path: string,
+  { users, lanes, metadataPrefix }: EntrySource,
+  at: Buffer,
+): Promise<Entry> {
+  const raw = await readRawEntry(at, metadataPrefix, lanes);
+  return describe(raw, basename(path) || '/', path, { names: users.names(), metadataPrefix });
+}
+
+/** Converts a raw entry. */
+export function describe(
+  raw: RawEntry,
+  name: string,
+  path: string,
+  { names, metadataPrefix }: { readonly names: Names; readonly metadataPrefix: string },
+): Entry {
+  return {
+    name,
+    type: typeOf(raw.targetMode),
+    path,
+    size: raw.size,
+    mode: raw.targetMode & 0o777,
+    permissions: permissionString(raw.mode),
+    owner: names.userName(raw.uid),
+    group: names.groupName(raw.gid),
+    modifiedNs: raw.modifiedNs,
+    symlinkTarget:
+      kind(raw.mode) === constants.S_IFLNK ? (raw.resolved ? encodeName(raw.resolved) : path) : null,
+    metadata: raw.attributes.length === 0 ? NO_METADATA : metadataOf(raw.attributes, metadataPrefix),
+  };
+}
+
+const NO_METADATA: Readonly<Record<string, string>> = Object.freeze({});
+
+function metadataOf(attributes: readonly Attribute[], prefix: string): Record<string, string> {
+  const readable = attributes.filter(({ value }) => isUtf8(value));
+  return Object.fromEntries(readable.map(({ name, value }) => [name.slice(prefix.length), value.toString()]));
+}
+
+function typeOf(mode: number): EntryType {
+  switch (kind(mode)) {
+    case constants.S_IFREG:
+      return 'file';
+    case constants.S_IFDIR:
+      return 'directory';
+    default:
+      return 'unspecified';
+  }
+}
+
+function kind(mode: number): number {
+  return mode & constants.S_IFMT;
+}

@@ -1,0 +1,137 @@
+import { constants } from 'node:fs';
+import { setImmediate } from 'node:timers/promises';
+import { EnvdError, isSystemError } from '../../../../base/errors.ts';
+import { DirectoryListing, type RawEntry } from '../../../linux/files/entries.ts';
+import { Place } from '../../../linux/files/place.ts';
+import { type BytePath, bytePath, joinBytes } from '../../../linux/paths/byte-path.ts';
+import { encodeName } from '../../../linux/paths/names.ts';
+import { explain } from '../../../linux/system/errno.ts';
+import { describe, type Entry, type EntrySource } from './entry.ts';
+
+/** Entries that are described and encoded per turn of the event loop, which takes about 2 ms. */
+const BATCH = 250;
+
+/** A directory that is being listed, with its remaining entries. */
+interface Level {
+  /** Its mount. */
+  readonly top: DirectoryListing;
+  /** Relative to that. */
+  readonly path: BytePath;
+  /** Path in the response. */
+  readonly shown: string;
+  readonly entries: Iterator<RawEntry>;
+}
+
+/**
+ * Lists a directory `depth` levels deep (0 means 1) in batches, sorted by the bytes of the names, parents before
+ * children. `path` may be a symbolic link and is the prefix of the listed paths; links below it are not followed.
+ * Entries that vanish meanwhile and subdirectories that cannot be read are omitted. Throws `not_found`,
+ * `invalid_argument` if it is not a directory, `failed_precondition` for a loop of symbolic links.
+ */
+export async function* listDir(path: string, depth: number, source: EntrySource): AsyncGenerator<Entry[]> {
+  const described = { names: source.users.names(), metadataPrefix: source.metadataPrefix };
+  using owned = new DisposableStack();
+  const levels: Level[] = [await openRoot(path, depth > 1, source, owned)];
+  let batch: Entry[] = [];
+  for (let level = levels.at(-1); level; level = levels.at(-1)) {
+    const { value: raw, done } = level.entries.next();
+    if (done) {
+      levels.pop();
+      continue;
+    }
+    const name = encodeName(raw.name);
+    batch.push(describe(raw, name, `${level.shown}/${name}`, described));
+    if (levels.length < depth && isDirectory(raw)) {
+      const below = await openBelow(level, raw.name, source, owned);
+      if (below) levels.push(below);
+    }
+    if (batch.length === BATCH) {
+      yield batch;
+      batch = [];
+      await setImmediate();
+    }
+  }
+  yield batch;
+}
+
+async function openRoot(
+  path: string,
+  isDeep: boolean,
+  source: EntrySource,
+  owned: DisposableStack,
+): Promise<Level> {
+  try {
+    return await openMount(bytePath(path), path === '/' ? '' : path, isDeep, source, owned);
+  } catch (error) {
+    throw await listError(error, path, source);
+  }
+}
+
+/** Opens a directory by its absolute path. */
+async function openMount(
+  path: BytePath,
+  shown: string,
+  isDeep: boolean,
+  { metadataPrefix, lanes }: EntrySource,
+  owned: DisposableStack,
+): Promise<Level> {
+  const top = owned.use(await DirectoryListing.open(path, metadataPrefix, isDeep, lanes));
+  return { top, path: '', shown, entries: top.entries[Symbol.iterator]() };
+}
+
+/** ENOTDIR may concern the path itself or one of its parents. */
+async function listError(error: unknown, path: string, source: EntrySource): Promise<unknown> {
+  if (!isSystemError(error, 'ENOTDIR') || !(await exists(path, source))) return explain(error, path);
+  return new EnvdError('invalid_argument', `path is not a directory: '${path}'`, { cause: error });
+}
+
+async function exists(path: string, { lanes }: EntrySource): Promise<boolean> {
+  try {
+    using place = await Place.open(path, false, lanes);
+    return (await place.status()) !== null;
+  } catch {
+    return false;
+  }
+}
+
+/** Null when the directory has vanished, was replaced, or cannot be read. */
+async function openBelow(
+  { top, path: above, shown: shownAbove }: Level,
+  name: Buffer,
+  source: EntrySource,
+  owned: DisposableStack,
+): Promise<Level | null> {
+  const path = joinBytes(above, bytePath(name));
+  const shown = `${shownAbove}/${encodeName(name)}`;
+  try {
+    return { top, path, shown, entries: (await top.below(path))[Symbol.iterator]() };
+  } catch (error) {
+    if (isSystemError(error, 'EXDEV')) return openOtherMount(top, path, shown, source, owned);
+    return unlessUnreadable(error, shown);
+  }
+}
+
+/** A mount below the root of the listing, which may be one that does not answer. */
+async function openOtherMount(
+  top: DirectoryListing,
+  path: BytePath,
+  shown: string,
+  source: EntrySource,
+  owned: DisposableStack,
+): Promise<Level | null> {
+  try {
+    return await openMount(joinBytes(top.path, path), shown, true, source, owned);
+  } catch (error) {
+    return unlessUnreadable(error, shown);
+  }
+}
+
+/** What has vanished, was replaced, or cannot be reached is left out. Nothing else is: a listing is complete, or fails. */
+function unlessUnreadable(error: unknown, shown: string): null {
+  if (isSystemError(error, 'ENOENT', 'ENOTDIR', 'ELOOP', 'ENAMETOOLONG', 'EACCES', 'EPERM')) return null;
+  throw explain(error, shown);
+}
+
+function isDirectory({ mode }: RawEntry): boolean {
+  return (mode & constants.S_IFMT) === constants.S_IFDIR;
+}

@@ -1,8 +1,0 @@
-import { about } from '../../os/errno.ts';
-import { decodeName } from '../../os/names.ts';
-import { type Entry, type EntrySource, readEntry } from './entry.ts';
-
-/** Describes the entry at the absolute `path`; `at`: the path to read it by. Throws `not_found`. */
-export function stat(path: string, entries: EntrySource, at: Buffer = decodeName(path)): Promise<Entry> {
-  return about(path, () => readEntry(path, entries, at));
-}

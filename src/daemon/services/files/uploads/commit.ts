@@ -1,0 +1,197 @@
+import { constants, type Stats } from 'node:fs';
+import { EnvdError, isSystemError } from '../../../../base/errors.ts';
+import type { KeyedQueues } from '../../../../base/exclusion.ts';
+import type { OpenFile } from '../../../linux/files/open-file.ts';
+import type { Place } from '../../../linux/files/place.ts';
+import { O_PATH } from '../../../linux/paths/open-flags.ts';
+import { native } from '../../../linux/system/native.ts';
+import type { User } from '../../../linux/system/users.ts';
+import { type FileChange, type FileVersion, versionOf } from '../entries/file-change.ts';
+import { type FileMetadata, isEmpty, replaceMetadata } from '../entries/metadata.ts';
+import { replaceFile } from './replace-file.ts';
+import { StagedFile } from './staged-file.ts';
+
+/** Content that can be written over a file. */
+export interface Content {
+  /** In bytes. */
+  readonly size: number;
+  /** Writes all of it to an open file, from `offset` on, or at the end of one that is open with O_APPEND. */
+  copyTo(target: OpenFile, offset: number): Promise<void>;
+}
+
+export interface Destination {
+  readonly place: Place;
+  /** The path in errors. */
+  readonly path: string;
+  /** Whether the file existed when the upload began. */
+  readonly exists: boolean;
+  readonly user: User;
+  readonly metadata: FileMetadata;
+  readonly change: FileChange;
+  /** Serialises overwrites of one inode, so that contents are not mixed. */
+  readonly overwrites: KeyedQueues;
+  /** Whether to fsync(2) the content first; the caller syncs the directory. */
+  readonly durable: boolean;
+}
+
+/** Attempts when other processes create and remove the destination between two steps. */
+const MAX_ATTEMPTS = 16;
+
+/**
+ * Creates or overwrites the file at the destination with the staged content. A new file appears complete; an existing
+ * one keeps its inode, hard links and mode except set-id bits, unless it is a program that is running, which is replaced.
+ * Returns whether the metadata was stored. Throws `aborted` after 16 attempts.
+ */
+export async function commit(staged: StagedFile, destination: Destination): Promise<boolean> {
+  const steps = destination.exists ? [overwrite, create] : [create, overwrite];
+  for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+    for (const step of steps) {
+      const carriesMetadata = await step(staged, destination);
+      if (carriesMetadata !== null) return carriesMetadata;
+    }
+  }
+  throw new EnvdError(
+    'aborted',
+    `path was created and removed by other processes on each of ${MAX_ATTEMPTS} attempts: '${destination.path}'`,
+  );
+}
+
+/** Null when the destination exists, or when its directory was removed meanwhile. */
+async function create(staged: StagedFile, destination: Destination): Promise<boolean | null> {
+  const { place, user, change } = destination;
+  change.assertExpected?.(null);
+  // What comes before the offset in a new file is a hole.
+  const offset = typeof change.placement === 'number' ? change.placement : 0;
+  await using shifted = offset > 0 ? await staged.shiftedBy(offset, user) : null;
+  const made = shifted ?? staged;
+  const carriesMetadata = await complete(made, destination);
+  try {
+    await place.makeParents(user);
+    await made.publish(user);
+    return carriesMetadata;
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) await place.renew();
+    else if (!isSystemError(error, 'EEXIST')) throw error;
+    return null;
+  }
+}
+
+/** Gives a file that has no name yet all that belongs to it. Returns whether the metadata was stored. */
+async function complete(staged: StagedFile, { metadata, change, durable }: Destination): Promise<boolean> {
+  // A new file has no old metadata to remove.
+  const carriesMetadata = isEmpty(metadata) || (await replaceMetadata(staged.file, metadata));
+  if (change.mode !== null) await staged.setMode(change.mode);
+  // Before it is linked, so that after a crash the name never refers to missing content.
+  if (durable) await staged.sync();
+  return carriesMetadata;
+}
+
+/**
+ * Overwrites the file at the destination with `content`. Returns whether the metadata was stored; null if the
+ * destination does not exist. Throws `invalid_argument` if it is not a regular file.
+ */
+export async function overwrite(content: Content, destination: Destination): Promise<boolean | null> {
+  const isWhole = destination.change.placement === 'whole';
+  try {
+    await using target = await openExisting(destination);
+    if (!target) return null;
+    const status = await target.exactStat();
+    if (!status.isFile()) {
+      throw new EnvdError('invalid_argument', `path is no longer a regular file: '${destination.path}'`);
+    }
+    const inode = `${status.dev}:${status.ino}`;
+    return await destination.overwrites.run(inode, () => replace(target, content, destination));
+  } catch (error) {
+    // The kernel lets nobody write to a program that is running.
+    if (!isWhole || !(content instanceof StagedFile) || !isSystemError(error, 'ETXTBSY')) throw error;
+    return replaceProgram(content, destination);
+  }
+}
+
+/** Puts a new file in the place of a program that is running. Null when it is gone. */
+async function replaceProgram(staged: StagedFile, destination: Destination): Promise<boolean | null> {
+  const { place, user, change, overwrites } = destination;
+  const previous = await place.status();
+  if (!previous?.isFile()) return null;
+  return overwrites.run(`${previous.dev}:${previous.ino}`, async () => {
+    if (change.assertExpected) change.assertExpected(await versionAt(place));
+    const carriesMetadata = await complete(staged, destination);
+    await replaceFile(staged, place, { mode: change.mode ?? previous.mode }, user);
+    return carriesMetadata;
+  });
+}
+
+/** What is at the place; null when there is nothing. */
+export async function versionAt(place: Place): Promise<FileVersion | null> {
+  if (place.isBelowMissing) return null;
+  try {
+    await using file = await place.openFile(O_PATH);
+    return versionOf(await file.exactStat());
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return null;
+    throw error;
+  }
+}
+
+async function openExisting({ place, change }: Destination): Promise<OpenFile | null> {
+  if (place.isBelowMissing) return null;
+  // With O_APPEND nothing is overwritten that another process appends at the same time.
+  const append = change.placement === 'end' ? constants.O_APPEND : 0;
+  try {
+    return await place.openFile(constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY | append);
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return null;
+    // Replaced by a symbolic link.
+    if (!isSystemError(error, 'ELOOP')) throw error;
+    await place.renew();
+    return null;
+  }
+}
+
+/** Everything that may fail with ENOSPC comes first, so that the old content is kept then. */
+async function replace(target: OpenFile, content: Content, destination: Destination): Promise<boolean> {
+  const { place, metadata, change, durable, path } = destination;
+  const before = await target.stat();
+  if (change.assertExpected) change.assertExpected(versionOf(await target.exactStat()));
+  if (change.mode !== null && place.owner !== null && place.owner !== before.uid)
+    throw new EnvdError(
+      'permission_denied',
+      `mode of a file behind a link can be set by its owner only: '${path}'`,
+    );
+  const isWhole = change.placement === 'whole';
+  const offset = change.placement === 'end' ? before.size : isWhole ? 0 : Number(change.placement);
+  let carriesMetadata = false;
+  try {
+    await target.run(() => native.reserveSpace(target.fd, offset, content.size), { long: true });
+    // A part of the content changes neither owner nor metadata, unless metadata is sent.
+    if (isWhole || !isEmpty(metadata)) carriesMetadata = await replaceMetadata(target, metadata);
+    if (isWhole) await changeOwner(target, destination);
+    await target.dropSetIdBits();
+    await content.copyTo(target, offset);
+  } catch (error) {
+    await restore(target, before).catch(() => {});
+    throw error;
+  }
+  const { size } = await target.stat();
+  if (isWhole && (size > content.size || content.size === 0)) await target.truncate(content.size);
+  if (change.mode !== null) await target.chmod(change.mode);
+  if (durable) await target.sync();
+  return carriesMetadata;
+}
+
+/** Gives the file back to its owner, and releases the blocks that were reserved beyond its end. */
+async function restore(target: OpenFile, before: Stats): Promise<void> {
+  const { uid, gid, size } = await target.stat();
+  if (uid !== before.uid || gid !== before.gid) await target.chown(before.uid, before.gid);
+  await target.truncate(Math.min(size, before.size));
+}
+
+/**
+ * Sets the owner before the content is written, and before set-id bits are cleared that the previous one may have set.
+ * Behind a user's symbolic link the owner is kept: otherwise the link could be used to change the owner of other users'
+ * files.
+ */
+async function changeOwner(target: OpenFile, { user: { uid, gid }, place }: Destination): Promise<void> {
+  const status = await target.stat();
+  if (place.owner === null && (status.uid !== uid || status.gid !== gid)) await target.chown(uid, gid);
+}

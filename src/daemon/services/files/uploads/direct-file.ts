@@ -1,0 +1,106 @@
+import { constants } from 'node:fs';
+import { isSystemError } from '../../../../base/errors.ts';
+import type { OpenFile } from '../../../linux/files/open-file.ts';
+import type { Place } from '../../../linux/files/place.ts';
+import { writeFully } from '../../../linux/files/write-fully.ts';
+import type { User } from '../../../linux/system/users.ts';
+import type { FileChange } from '../entries/file-change.ts';
+import { type FileMetadata, isEmpty, replaceMetadata } from '../entries/metadata.ts';
+
+const { O_WRONLY, O_TRUNC, O_APPEND, O_CREAT, O_EXCL, O_NONBLOCK, O_NOCTTY } = constants;
+
+/**
+ * A file written in place, where content cannot be staged: /proc, /sys, pipes, devices, network mounts. It is opened
+ * with the first batch, so that an upload that fails earlier does not truncate it. An existing file keeps its owner:
+ * most are kernel interfaces, not users' files.
+ */
+export class DirectFile implements AsyncDisposable {
+  readonly #place: Place;
+  readonly #user: User;
+  readonly #change: FileChange;
+  #file: OpenFile | null = null;
+  #isNew = false;
+  /** Where the next byte goes; null: at the file offset, or at the end. */
+  #position: number | null;
+  /** The size to restore when the upload breaks off; null: what was written stays. */
+  #sizeBefore: number | null = null;
+
+  constructor(place: Place, user: User, change: FileChange) {
+    this.#place = place;
+    this.#user = user;
+    this.#change = change;
+    this.#position = typeof change.placement === 'number' ? change.placement : null;
+  }
+
+  async write(batch: readonly Buffer[], signal: AbortSignal): Promise<void> {
+    await writeFully(await this.#open(), batch, this.#position, signal);
+    if (this.#position !== null) for (const { length } of batch) this.#position += length;
+  }
+
+  /** Returns whether the metadata was stored; `durable`: calls fsync(2). */
+  async commit(metadata: FileMetadata, durable: boolean): Promise<boolean> {
+    const file = await this.#open();
+    if (this.#isNew) await this.#changeOwner(file);
+    const isRegular = (await file.stat()).isFile();
+    const isChanged = this.#change.placement === 'whole' || !isEmpty(metadata);
+    const carriesMetadata = isRegular && isChanged && (await replaceMetadata(file, metadata));
+    if (isRegular && this.#change.mode !== null) await this.#setMode(file, this.#change.mode);
+    if (durable) await file.sync();
+    this.#isNew = false;
+    this.#sizeBefore = null;
+    return carriesMetadata;
+  }
+
+  /** Closes the file; undoes its creation, or what was appended, if that was not committed. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#sizeBefore !== null) await this.#file?.truncate(this.#sizeBefore).catch(() => {});
+    await this.#file?.close();
+    if (this.#isNew) await this.#place.unlink().catch(() => {});
+  }
+
+  async #open(): Promise<OpenFile> {
+    if (this.#file) return this.#file;
+    this.#file = (await this.#openExisting()) ?? (await this.#create());
+    await this.#file.dropSetIdBits();
+    const status = await this.#file.stat();
+    if (this.#change.placement === 'end' && status.isFile()) this.#sizeBefore = status.size;
+    return this.#file;
+  }
+
+  async #openExisting(): Promise<OpenFile | null> {
+    if (this.#place.isBelowMissing) return null;
+    try {
+      return await this.#place.openFile(O_WRONLY | this.#opening | O_NONBLOCK | O_NOCTTY);
+    } catch (error) {
+      if (isSystemError(error, 'ENOENT')) return null;
+      throw error;
+    }
+  }
+
+  get #opening(): number {
+    if (this.#change.placement === 'end') return O_APPEND;
+    return this.#change.placement === 'whole' ? O_TRUNC : 0;
+  }
+
+  /** Behind a user's link only that user's files. */
+  async #setMode(file: OpenFile, mode: number): Promise<void> {
+    const { owner } = this.#place;
+    if (owner === null || owner === (await file.stat()).uid) await file.chmod(mode);
+  }
+
+  async #create(): Promise<OpenFile> {
+    await this.#place.makeParents(this.#user);
+    const file = await this.#place.openFile(O_WRONLY | O_CREAT | O_EXCL | O_NONBLOCK);
+    this.#isNew = true;
+    return file;
+  }
+
+  /** A file server may refuse it (root squash); the owner is then the server's choice. */
+  async #changeOwner(file: OpenFile): Promise<void> {
+    try {
+      await file.chown(this.#user.uid, this.#user.gid);
+    } catch (error) {
+      if (!isSystemError(error, 'EPERM', 'ENOTSUP', 'EINVAL')) throw error;
+    }
+  }
+}

@@ -1,0 +1,35 @@
+import type { Stats } from 'node:fs';
+import { EnvdError, isSystemError } from '../../../../base/errors.ts';
+import type { Place } from '../../../linux/files/place.ts';
+import type { User } from '../../../linux/system/users.ts';
+import type { StagedFile } from './staged-file.ts';
+
+const MAX_ATTEMPTS = 16;
+
+/**
+ * Publishes the staged file atomically, replacing a file `previous`, whose mode is kept. Its other hard links keep the
+ * old content. Throws `aborted` after 16 attempts.
+ */
+export async function replaceFile(
+  staged: StagedFile,
+  place: Place,
+  previous: Pick<Stats, 'mode'> | null,
+  user: User,
+): Promise<void> {
+  if (previous) await staged.setMode(previous.mode & 0o777);
+  let exists = previous !== null;
+  for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+    try {
+      await place.makeParents(user);
+      return await (exists ? staged.replace(user) : staged.publish(user));
+    } catch (error) {
+      if (isSystemError(error, 'EEXIST')) exists = true;
+      else if (isSystemError(error, 'ENOENT')) await place.renew();
+      else throw error;
+    }
+  }
+  throw new EnvdError(
+    'aborted',
+    `path was created and removed by other processes on each of ${MAX_ATTEMPTS} attempts: '${place.requested}'`,
+  );
+}

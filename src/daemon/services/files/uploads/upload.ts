@@ -1,0 +1,152 @@
+import { basename } from 'node:path';
+import { Allowance } from '../../../../base/allowance.ts';
+import { EnvdError, type ErrorKind } from '../../../../base/errors.ts';
+import { KeyedQueues } from '../../../../base/exclusion.ts';
+import { debug } from '../../../../base/program/debug.ts';
+import { resolvePath } from '../../../linux/paths/paths.ts';
+import { type Metadata, validateMetadata } from '../entries/metadata.ts';
+import { syncDirectories } from './durability.ts';
+import { type FileContext, ReceivedFile, type UploadResources } from './received-file.ts';
+import type { Sink } from './sink.ts';
+
+/** One file of an upload. */
+export interface UploadPart {
+  /** As the client sent it. */
+  readonly path: string;
+  /** Announced size in bytes, or null. */
+  readonly length: number | null;
+  /** Pushes all content into the sink. Settles when the sink has taken it. */
+  pump(sink: Sink): Promise<void>;
+}
+
+/** The files of a request. */
+export interface UploadSource {
+  /** Calls `receive` for one file after the other; rejects with its errors. Resolves when the whole body is verified. */
+  deliver(receive: (part: UploadPart) => Promise<void>): Promise<void>;
+}
+
+export interface UploadContext extends FileContext {
+  readonly defaultWorkdir: string | null;
+  /** Whether files may be committed only after `deliver` has ended, which verifies a digest. */
+  readonly verified: boolean;
+}
+
+/** Maximum number of overwrites waiting for the same file. */
+const MAX_OVERWRITES = 1024;
+
+export function createUploadResources(
+  given: Pick<UploadResources, 'lanes' | 'gate' | 'tally'>,
+): UploadResources {
+  return {
+    ...given,
+    overwrites: new KeyedQueues('overwrite the file', MAX_OVERWRITES),
+    small: new Allowance(8 * 1024 * 1024),
+    memory: new Allowance(16 * 1024 * 1024),
+    uncommitted: new Allowance(MAX_ALL_UNCOMMITTED),
+  };
+}
+
+export interface UploadedFile {
+  readonly path: string;
+  readonly name: string;
+  readonly type: 'file';
+  readonly metadata?: Metadata;
+}
+
+/**
+ * Maximum number of uncommitted files, per upload and in total; beyond it they are committed early. Each holds two
+ * descriptors, its own and its directory's.
+ */
+const MAX_UNCOMMITTED = 256;
+const MAX_ALL_UNCOMMITTED = 2048;
+const TOO_MANY_WITH_DIGEST = [
+  'invalid_argument',
+  `an upload with a digest can have at most ${MAX_UNCOMMITTED - 1} files: send several uploads`,
+] as const;
+const TOO_MANY_UNCOMMITTED = [
+  'resource_exhausted',
+  'too many uploads in progress: an upload with a digest cannot be received now, try again later',
+] as const;
+
+/**
+ * Receives all files, then commits them: an upload that is interrupted changes nothing, unless files were committed
+ * early. Throws `invalid_argument` for a duplicate path (earlier files are committed), a directory, invalid metadata or
+ * too many files with a digest; `resource_exhausted`; `no_space`; `unavailable` while the file system is frozen.
+ */
+export async function upload(source: UploadSource, context: UploadContext): Promise<UploadedFile[]> {
+  validateMetadata(context.metadata);
+  context.shared.gate.assertOpen();
+  const batch = new UploadBatch(context);
+  try {
+    await source.deliver((part) => batch.receive(part));
+    await batch.commit();
+    context.shared.tally.count += batch.committed.length;
+    debug('files', 'uploaded', () => ({ files: batch.committed.length, durable: context.durable }));
+    return batch.committed;
+  } finally {
+    await batch[Symbol.asyncDispose]();
+  }
+}
+
+class UploadBatch implements AsyncDisposable {
+  readonly committed: UploadedFile[] = [];
+  readonly #context: UploadContext;
+  readonly #paths = new Set<string>();
+  #received: ReceivedFile[] = [];
+  /** How many of them are counted in `shared.uncommitted`. */
+  #counted = 0;
+
+  constructor(context: UploadContext) {
+    this.#context = context;
+  }
+
+  async receive(part: UploadPart): Promise<void> {
+    const path = resolvePath(part.path, this.#context.user, this.#context.defaultWorkdir);
+    if (this.#paths.has(path)) return this.#refuse(part.path);
+    this.#paths.add(path);
+    // Of several files, all are staged before the first is committed.
+    await this.#received.at(-1)?.stage();
+    const file = new ReceivedFile(path, part.length, this.#context);
+    this.#received.push(file);
+    await part.pump(file);
+    if (this.#paths.size > 1) await file.stage();
+    if (this.#received.length >= MAX_UNCOMMITTED) await this.#commitEarly(TOO_MANY_WITH_DIGEST);
+    else if (this.#context.shared.uncommitted.take(1)) this.#counted++;
+    else await this.#commitEarly(TOO_MANY_UNCOMMITTED);
+  }
+
+  /** Commits the files that were received before a duplicate. */
+  async #refuse(path: string): Promise<never> {
+    if (!this.#context.verified) await this.commit();
+    throw new EnvdError('invalid_argument', `path was sent more than once: '${path}'`);
+  }
+
+  /** Commits what was received; throws the given error if nothing may be committed before the end. */
+  async #commitEarly([kind, message]: readonly [ErrorKind, string]): Promise<void> {
+    if (this.#context.verified) throw new EnvdError(kind, message);
+    await this.commit();
+  }
+
+  async commit(): Promise<void> {
+    const { values } = this.#context.metadata;
+    const stored = Object.keys(values).length > 0 ? { metadata: values } : {};
+    for (const file of this.#received) {
+      const carriesMetadata = await file.commit();
+      const { path } = file;
+      this.committed.push({ path, name: basename(path), type: 'file', ...(carriesMetadata && stored) });
+    }
+    if (this.#context.durable) {
+      const directories = await Promise.all(this.#received.map((file) => file.directoryPath()));
+      await syncDirectories(directories, this.#context.shared.lanes);
+    }
+    await this[Symbol.asyncDispose]();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    const received = this.#received;
+    this.#received = [];
+    this.#context.shared.uncommitted.release(this.#counted);
+    this.#counted = 0;
+    await Promise.all(received.map((file) => file[Symbol.asyncDispose]()));
+  }
+}

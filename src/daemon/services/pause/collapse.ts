@@ -1,0 +1,75 @@
+import { onAbort } from '../../../base/abort.ts';
+import { ExclusiveLock } from '../../../base/exclusion.ts';
+import { monotonicMs } from '../../../base/monotonic.ts';
+import { debug } from '../../../base/program/debug.ts';
+import { Durations } from '../../../base/tally.ts';
+import { native, type CollapseStatistics as Windows } from '../../linux/system/native.ts';
+import { collectGarbage } from '../../linux/system/self.ts';
+
+export interface CollapseStatistics extends Windows {
+  /** The duration of all steps, an integer. */
+  readonly elapsedMs: number;
+}
+
+/** Compacts the daemon's memory before a pause, so that a resume touches few page frames. */
+export class Collapser {
+  readonly durations = new Durations();
+  readonly #lock: ExclusiveLock;
+  readonly #dropCaches: () => void;
+
+  /**
+   * `lock` excludes other operations before a pause. `dropCaches` releases what is cached of previous requests, so that
+   * it can be collected.
+   */
+  constructor(lock = new ExclusiveLock(), dropCaches: () => void = () => {}) {
+    this.#lock = lock;
+    this.#dropCaches = dropCaches;
+  }
+
+  /**
+   * Collects garbage once, returns free memory to the kernel, and collapses the rest into huge pages in a pool thread. The order of
+   * the members is that of the wire. Throws `unavailable` while another operation holds the lock, `aborted` when `signal`
+   * aborts.
+   */
+  async collapse(signal: AbortSignal): Promise<CollapseStatistics> {
+    using _ = this.#lock.acquire('collapse');
+    return await this.durations.measure(() => this.#collapse(signal));
+  }
+
+  /**
+   * Collects garbage and returns free memory to the kernel; takes some 20 ms. Does nothing while an operation holds the lock.
+   * @param withCode also drops compiled code, which the next calls compile again
+   */
+  trim(withCode: boolean): void {
+    if (this.#lock.isHeld) return;
+    this.#dropCaches();
+    collectGarbage(withCode ? 'last-resort' : 'regular');
+    native.trimHeap();
+    debug('collapse', 'trimmed', () => ({ withCode }));
+  }
+
+  async #collapse(signal: AbortSignal): Promise<CollapseStatistics> {
+    const started = monotonicMs();
+    this.#dropCaches();
+    // The code of the last calls stays: the first calls after the resume are most likely the same.
+    collectGarbage('regular');
+    native.trimHeap();
+    const { regions, chunks, collapsed, alreadyHuge, skipped } = await collapseHeap(signal);
+    const elapsedMs = Math.round(monotonicMs() - started);
+    const statistics = { regions, chunks, collapsed, alreadyHuge, skipped, elapsedMs };
+    debug('collapse', 'collapsed', () => statistics);
+    return statistics;
+  }
+}
+
+async function collapseHeap(signal: AbortSignal): Promise<Windows> {
+  const cancelled = Buffer.from(new SharedArrayBuffer(1));
+  const removeListener = onAbort(signal, () => Atomics.store(cancelled, 0, 1));
+  try {
+    const statistics = await native.collapseHeap(cancelled);
+    signal.throwIfAborted();
+    return statistics;
+  } finally {
+    removeListener();
+  }
+}

@@ -1,0 +1,169 @@
+import { stat } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { EnvdError, isSystemError } from '../../../base/errors.ts';
+import type { ExclusiveLock, SerialQueue } from '../../../base/exclusion.ts';
+import { debug } from '../../../base/program/debug.ts';
+import { Durations } from '../../../base/tally.ts';
+import { freezeFilesystem, thawFilesystem } from '../../linux/system/machine.ts';
+import { FrozenRecord, WATCHDOG_MS, Watchdog } from './recovery.ts';
+import type { WriteGate } from './write-gate.ts';
+
+/** How long a freeze waits for changes in progress, in milliseconds. */
+const IDLE_LIMIT_MS = 2000;
+
+export interface FilesystemFreezerOptions {
+  /** A directory of the file system to freeze: `/`. */
+  readonly path: string;
+  /** Directories that the daemon itself writes to; they must be on other file systems. */
+  readonly ownDirectories: readonly string[];
+  /** The file from which a restarted daemon learns what is frozen; on another file system. */
+  readonly recordFile: string;
+  /** Excludes other operations before a pause. */
+  readonly lock: ExclusiveLock;
+  /** Serialises freezes and thaws: the kernel rejects a thaw during a freeze. */
+  readonly queue: SerialQueue;
+  readonly gate: WriteGate;
+  /** Called before the file system is frozen and after it was thawed; in between the log must not be written. */
+  readonly onFrozen: (frozen: boolean) => void;
+  /** Called when the watchdog has thawed, with null or the error of a failed attempt. */
+  readonly onWatchdog: (error: unknown) => void;
+  /** Called when the record cannot be removed after a thaw. */
+  readonly onStaleRecord: (error: unknown) => void;
+}
+
+/** Freezes a file system before a pause, without blocking the daemon's own writes; a watchdog thaws it. */
+export class FilesystemFreezer implements Disposable {
+  readonly durations = new Durations();
+  /** The number of thaws by the watchdog. */
+  watchdogThaws = 0;
+  readonly #options: FilesystemFreezerOptions;
+  readonly #record: FrozenRecord;
+  readonly #watchdog = new Watchdog(WATCHDOG_MS, () => void this.#expire());
+  readonly #queue: SerialQueue;
+  #frozen = false;
+
+  constructor(options: FilesystemFreezerOptions) {
+    this.#options = options;
+    this.#queue = options.queue;
+    this.#record = new FrozenRecord(options.recordFile, options.onStaleRecord);
+    if (this.#record.read().includes(options.path)) this.#markFrozen();
+  }
+
+  /** Whether this daemon, or a previous one, has frozen the file system and not thawed it. */
+  get active(): boolean {
+    return this.#frozen;
+  }
+
+  /** Whether `release` may have anything to do: a freeze may be under way. */
+  get mayBeFrozen(): boolean {
+    return this.#frozen || !this.#queue.isIdle;
+  }
+
+  /**
+   * Freezes the file system; idempotent. Throws `unavailable` while another operation holds the lock or files are being
+   * changed, `failed_precondition` where the file system cannot be frozen.
+   */
+  async freeze(): Promise<void> {
+    using _ = this.#options.lock.acquire('fsfreeze');
+    await this.durations.measure(() => this.#queue.run(() => this.#freeze()));
+  }
+
+  /**
+   * Thaws the file system, also if another process has frozen it; idempotent. Throws `unavailable` while another
+   * operation holds the lock.
+   */
+  async thaw(): Promise<void> {
+    using _ = this.#options.lock.acquire('fsthaw');
+    await this.#queue.run(() => this.#thaw());
+  }
+
+  /** Thaws what this daemon, or a previous one, has frozen, without taking the lock. */
+  async release(): Promise<void> {
+    await this.#queue.run(async () => {
+      if (this.#frozen) await this.#thaw();
+    });
+  }
+
+  /** Disarms the watchdog. To be called after the thaw. */
+  [Symbol.dispose](): void {
+    this.#watchdog.disarm();
+  }
+
+  async #freeze(): Promise<void> {
+    const { path } = this.#options;
+    const wasFrozen = this.#frozen;
+    try {
+      if (!wasFrozen) await this.#prepare();
+      this.#markFrozen();
+      await freezeFilesystem(path);
+    } catch (error) {
+      if (!wasFrozen) this.#markThawed();
+      throw error;
+    }
+  }
+
+  /** Records the freeze, so that after a crash the next daemon knows of it; then stops the daemon's own writes. */
+  async #prepare(): Promise<void> {
+    const { path, gate, ownDirectories } = this.#options;
+    await assertNotOwn(path, ownDirectories);
+    this.#record.write([path]);
+    gate.shut();
+    await gate.whenIdle(IDLE_LIMIT_MS);
+    // The thread pool is FIFO: when this returns, all writes that uploads queued before have started.
+    await stat(path);
+  }
+
+  async #thaw(): Promise<void> {
+    await thawFilesystem(this.#options.path);
+    this.#markThawed();
+    debug('freeze', 'file system thawed');
+  }
+
+  #markFrozen(): void {
+    this.#options.gate.shut();
+    if (!this.#frozen) this.#options.onFrozen(true);
+    this.#frozen = true;
+    this.#watchdog.arm();
+  }
+
+  #markThawed(): void {
+    const wasFrozen = this.#frozen;
+    this.#frozen = false;
+    this.#watchdog.disarm();
+    this.#options.gate.open();
+    if (wasFrozen) this.#options.onFrozen(false);
+    this.#record.update([]);
+  }
+
+  async #expire(): Promise<void> {
+    try {
+      await this.release();
+      this.watchdogThaws++;
+      this.#options.onWatchdog(null);
+    } catch (error) {
+      this.#watchdog.arm();
+      this.#options.onWatchdog(error);
+    }
+  }
+}
+
+/** Throws if the daemon itself would block on the frozen file system, and could not thaw it. */
+async function assertNotOwn(path: string, directories: readonly string[]): Promise<void> {
+  const { dev } = await stat(path);
+  for (const directory of directories) {
+    if ((await deviceOf(directory)) !== dev) continue;
+    const reason = `the daemon writes to '${directory}', which must be on another file system`;
+    const text = `cannot freeze the file system of '${path}': ${reason}`;
+    throw new EnvdError('failed_precondition', text);
+  }
+}
+
+/** Device of the directory or its nearest existing ancestor. */
+async function deviceOf(directory: string): Promise<number> {
+  try {
+    return (await stat(directory)).dev;
+  } catch (error) {
+    if (!isSystemError(error, 'ENOENT')) throw error;
+    return deviceOf(dirname(directory));
+  }
+}

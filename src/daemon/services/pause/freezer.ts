@@ -1,0 +1,252 @@
+import { onAbort } from '../../../base/abort.ts';
+import { EnvdError, messageOf } from '../../../base/errors.ts';
+import type { ExclusiveLock } from '../../../base/exclusion.ts';
+import { monotonicMs } from '../../../base/monotonic.ts';
+import { debug } from '../../../base/program/debug.ts';
+import { Durations } from '../../../base/tally.ts';
+import { Cgroup } from '../../linux/cgroups/cgroup2.ts';
+import { type Candidate, hierarchyCandidates } from './candidates.ts';
+import { FrozenRecord, WATCHDOG_MS, Watchdog } from './recovery.ts';
+import { auditHierarchy, type FreezeAudit, freezeAll, observe, survey, thawAll } from './sweep.ts';
+
+/** `legacy`: the cgroups `user` and `ptys`; `hierarchy`: all cgroups except the daemon's own and the allowlist. */
+export type FreezeMode = 'legacy' | 'hierarchy';
+
+export const FREEZE_MODES: readonly FreezeMode[] = ['legacy', 'hierarchy'];
+
+/**
+ * Counts of a freeze, in the order of the wire.
+ * visited = allowlisted + preFrozen + requested + failed; requested = frozen + notFrozen + unobservable.
+ */
+export interface FreezeStatistics {
+  readonly mode: FreezeMode;
+  /** Cgroups examined, without the descendants of frozen ones. */
+  readonly visited: number;
+  /** Left running: the daemon's own cgroup, its ancestors, and the allowlist. */
+  readonly allowlisted: number;
+  /** Whether there are more cgroups than `maxCgroups`, without those of the workload. */
+  readonly truncated: boolean;
+  /** Not touched: the guest itself had frozen them. */
+  readonly preFrozen: number;
+  /** A freeze was requested. */
+  readonly requested: number;
+  readonly frozen: number;
+  /** Not frozen by the end of the wait. */
+  readonly notFrozen: number;
+  /** Refused by the kernel. */
+  readonly failed: number;
+  /** Removed or unreadable before they were seen frozen. */
+  readonly unobservable: number;
+  /** Time to request the freezes, in whole milliseconds. */
+  readonly sweepMs: number;
+  /** Time to wait until they were frozen, in whole milliseconds. */
+  readonly waitMs: number;
+}
+
+export interface FreezerOptions {
+  /** The cgroups of clients' processes; empty without cgroup v2. */
+  readonly workload: readonly Cgroup[];
+  /** The root of hierarchy mode and the daemon's own cgroup; null without cgroup v2. */
+  readonly hierarchy: { readonly top: Cgroup; readonly own: Cgroup } | null;
+  /** Why the workload cannot be frozen, or null. */
+  readonly obstacle: string | null;
+  /** The file from which a restarted daemon learns what is frozen; on a file system that is never frozen. */
+  readonly recordFile: string;
+  /** Excludes other operations before a pause. */
+  readonly lock: ExclusiveLock;
+  /** Called when the watchdog has thawed, with null or the error of a failed attempt. */
+  readonly onWatchdog: (error: unknown) => void;
+  /** Called when the record cannot be updated after a thaw. */
+  readonly onStaleRecord: (error: unknown) => void;
+}
+
+export interface FreezeRequest {
+  readonly mode: FreezeMode;
+  /** Maximum number of cgroups to examine besides those of the workload. */
+  readonly maxCgroups: number;
+  /** Maximum wait until all are frozen; 0: their state is read once. */
+  readonly maxWaitMs: number;
+}
+
+/** Cgroups that an audit looks at after a freeze by an earlier daemon. */
+const RECORDED_MAX = 512;
+
+/** Freezes the workload before a pause and thaws it afterwards; a watchdog thaws it if nobody else does. */
+export class Freezer implements Disposable {
+  readonly durations = new Durations();
+  /** The number of thaws by the watchdog. */
+  watchdogThaws = 0;
+  readonly #options: FreezerOptions;
+  readonly #record: FrozenRecord;
+  readonly #watchdog = new Watchdog(WATCHDOG_MS, () => this.#expire());
+  /** Cgroups that this daemon, or a previous one, has frozen and not thawed, by path. */
+  readonly #frozen = new Map<string, Cgroup>();
+  /** How many cgroups a freeze of the hierarchy, which has not been thawed, could visit; null: there is none. */
+  #audited: number | null = null;
+  #unreported: FreezeAudit | null = null;
+  /** Ends the wait of a freeze in progress; null: there is none. */
+  #wait: AbortController | null = null;
+
+  constructor(options: FreezerOptions) {
+    this.#options = options;
+    this.#record = new FrozenRecord(options.recordFile, options.onStaleRecord);
+    const leftFrozen = options.workload.filter((cgroup) => cgroup.freezeRequested());
+    const recorded = this.#record.read().map((path) => new Cgroup(path));
+    for (const cgroup of [...leftFrozen, ...recorded]) this.#frozen.set(cgroup.path, cgroup);
+    // Only what is outside of the workload is recorded.
+    if (recorded.length > 0) this.#audited = Math.max(recorded.length, RECORDED_MAX);
+    if (this.active) this.#watchdog.arm();
+  }
+
+  /** Whether anything is frozen: starting a process in a frozen cgroup would block. */
+  get active(): boolean {
+    return this.#frozen.size > 0;
+  }
+
+  /**
+   * Requests the freezes and waits up to `maxWaitMs` until all cgroups are frozen; those that are not by then stay
+   * requested. Throws `failed_precondition` where nothing can be frozen, `unavailable` while another operation holds
+   * the lock, `aborted` when a thaw ends the wait, the reason of `signal` when that does.
+   */
+  async freeze(request: FreezeRequest, signal: AbortSignal): Promise<FreezeStatistics> {
+    const { lock, obstacle } = this.#options;
+    if (obstacle !== null) throw cannotFreeze(obstacle);
+    using _ = lock.acquire('freeze');
+    return await this.durations.measure(() => this.#freeze(request, signal));
+  }
+
+  /**
+   * Audits the last freeze of the hierarchy; null: there was none. Call it before the thaw; after that the result is
+   * repeated until `reported`.
+   */
+  audit(): FreezeAudit | null {
+    if (this.#audited !== null)
+      this.#unreported = auditHierarchy(this.#candidates('hierarchy'), this.#audited);
+    return this.#unreported;
+  }
+
+  /** Call it when the platform has received the audit. */
+  reported(): void {
+    this.#unreported = null;
+  }
+
+  /**
+   * Thaws what this daemon, or a previous one that died, has frozen; ends the wait of a freeze in progress. Cgroups
+   * that the guest itself has frozen stay frozen. Throws `internal` when a cgroup cannot be thawed.
+   */
+  thaw(): void {
+    this.#wait?.abort(new EnvdError('aborted', 'wait for the freeze was cancelled'));
+    if (this.active) debug('freeze', 'thawing', () => ({ cgroups: this.#frozen.size }));
+    const failures = thawAll(this.#frozen.values());
+    this.#frozen.clear();
+    if (failures.length === 0) this.#audited = null;
+    for (const { cgroup } of failures) this.#frozen.set(cgroup.path, cgroup);
+    this.#update();
+    const [first] = failures;
+    if (!first) return;
+    const text = `cannot thaw cgroup '${first.cgroup.path}': ${messageOf(first.error)}`;
+    throw new EnvdError('internal', text, { cause: first.error });
+  }
+
+  /** Thaws everything. */
+  [Symbol.dispose](): void {
+    this.#watchdog.disarm();
+    this.thaw();
+    this.#watchdog.disarm();
+  }
+
+  async #freeze(request: FreezeRequest, signal: AbortSignal): Promise<FreezeStatistics> {
+    const started = monotonicMs();
+    // The workload is always frozen, and does not count.
+    const limit = request.maxCgroups + this.#options.workload.length;
+    const isOurs = ({ path }: Cgroup) => this.#frozen.has(path);
+    const { targets, ...counts } = survey(this.#candidates(request.mode), limit, isOurs);
+    this.#unreported = null;
+    const added = targets.filter((cgroup) => !isOurs(cgroup));
+    this.#remember(added);
+    const failures = freezeAll(targets);
+    const failed = new Set(failures.map(({ cgroup }) => cgroup));
+    this.#forget(added.filter((cgroup) => failed.has(cgroup)));
+    const [first] = failures;
+    if (first && failures.length === targets.length) throw cannotFreeze(messageOf(first.error));
+    const requested = targets.filter((cgroup) => !failed.has(cgroup));
+    if (request.mode === 'hierarchy') this.#audited = limit;
+    const swept = monotonicMs();
+    const { frozen, pending, unobservable } = await this.#observe(requested, request.maxWaitMs, signal);
+    const statistics = {
+      mode: request.mode,
+      ...counts,
+      requested: requested.length,
+      frozen,
+      notFrozen: pending.length,
+      failed: failed.size,
+      unobservable,
+      sweepMs: Math.round(swept - started),
+      waitMs: Math.round(monotonicMs() - swept),
+    };
+    debug('freeze', 'frozen', () => statistics);
+    return statistics;
+  }
+
+  /** Throws `aborted` when a thaw ends the wait. */
+  async #observe(
+    requested: readonly Cgroup[],
+    maxWaitMs: number,
+    signal: AbortSignal,
+  ): ReturnType<typeof observe> {
+    this.#wait = new AbortController();
+    const removeListener = onAbort(signal, () => this.#wait?.abort(signal.reason));
+    try {
+      return await observe(requested, maxWaitMs, this.#wait.signal);
+    } finally {
+      removeListener();
+      this.#wait = null;
+    }
+  }
+
+  #candidates(mode: FreezeMode): Iterable<Candidate> {
+    const { workload, hierarchy } = this.#options;
+    if (mode === 'hierarchy' && hierarchy) return hierarchyCandidates(hierarchy.top, hierarchy.own, workload);
+    return workload.map((cgroup) => ({ cgroup, keep: false }));
+  }
+
+  /** Before they are frozen, so that after a crash the next daemon can thaw. Changes nothing when that fails. */
+  #remember(added: readonly Cgroup[]): void {
+    const isRecorded = this.#recorded(added).length > 0;
+    if (isRecorded) this.#record.write(this.#recorded([...this.#frozen.values(), ...added]));
+    for (const cgroup of added) this.#frozen.set(cgroup.path, cgroup);
+    if (this.active) this.#watchdog.arm();
+  }
+
+  #forget(cgroups: readonly Cgroup[]): void {
+    for (const { path } of cgroups) this.#frozen.delete(path);
+    if (cgroups.length > 0) this.#update();
+  }
+
+  /** After something has been thawed or forgotten. */
+  #update(): void {
+    if (!this.active) this.#watchdog.disarm();
+    this.#record.update(this.#recorded([...this.#frozen.values()]));
+  }
+
+  /** Without the workload, whose cgroups a new daemon knows and examines itself. */
+  #recorded(cgroups: readonly Cgroup[]): string[] {
+    const { workload } = this.#options;
+    return cgroups.map(({ path }) => path).filter((path) => !workload.some((known) => known.path === path));
+  }
+
+  #expire(): void {
+    try {
+      this.thaw();
+      this.watchdogThaws++;
+      this.#options.onWatchdog(null);
+    } catch (error) {
+      this.#watchdog.arm();
+      this.#options.onWatchdog(error);
+    }
+  }
+}
+
+function cannotFreeze(reason: string): EnvdError {
+  return new EnvdError('failed_precondition', `cannot freeze the workload: ${reason}`);
+}

@@ -1,0 +1,181 @@
+import { setImmediate } from 'node:timers/promises';
+import { isSystemError } from '../../../../base/errors.ts';
+import { Cgroup, type CpuTime } from '../../../linux/cgroups/cgroup2.ts';
+import { removeCgroups } from '../../../linux/cgroups/remove-cgroups.ts';
+import { relationsOf, signalGroup } from '../../../linux/system/signals.ts';
+
+/** How many processes are looked at in a turn of the event loop: each takes some 40 µs. */
+const LOOKS = 64;
+
+/**
+ * Delay of the first attempt to remove leaves, in milliseconds: the kernel detaches a task shortly after it has been
+ * reaped, and a removal takes time that would compete with the next start. It is made by the event loop, for which it
+ * takes no longer than asking another thread, and for so many at most.
+ */
+const FIRST_MS = 10;
+const AT_ONCE = 16;
+/**
+ * First and last interval between further attempts, in milliseconds; it doubles while some are not empty. A leaf may stay
+ * populated by background children.
+ */
+const FIRST_SWEEP_MS = 20;
+const LAST_SWEEP_MS = 10_000;
+
+/** Kernel's figures for a process and all below it; null when not reported. */
+export interface TreeUsage {
+  readonly peakMemoryBytes: number | null;
+  readonly outOfMemory: boolean | null;
+  readonly cpu: CpuTime | null;
+}
+
+const UNKNOWN: TreeUsage = { peakMemoryBytes: null, outOfMemory: null, cpu: null };
+
+/** The cgroup of one process and all its descendants, in whatever session. */
+export class Leaf {
+  readonly #cgroup: Cgroup;
+  readonly #leaves: Leaves;
+
+  constructor(cgroup: Cgroup, leaves: Leaves) {
+    this.#cgroup = cgroup;
+    this.#leaves = leaves;
+  }
+
+  /** Its path; the directory exists once a process has been started in it. */
+  get path(): string {
+    return this.#cgroup.path;
+  }
+
+  /** Signals every process in it. */
+  signal(signal: number): void {
+    this.#cgroup.signal(signal);
+  }
+
+  /**
+   * Signals a process group if a process of it is in here: its id may be that of another group by now. Looks at a few processes
+   * in each turn of the event loop. Throws the reason when `caller` aborts.
+   */
+  async signalGroup(group: number, signal: number, caller: AbortSignal): Promise<void> {
+    if (!signalGroup(group, 0)) return;
+    const pids = this.#cgroup.processes();
+    for (let at = 0; at < pids.length; at += LOOKS) {
+      if (at > 0) await setImmediate();
+      caller.throwIfAborted();
+      const isHeld = pids.slice(at, at + LOOKS).some((pid) => relationsOf(pid)?.group === group);
+      if (isHeld) return void signalGroup(group, signal);
+    }
+  }
+
+  /**
+   * `withCpu`: for a process that is no child, as only the parent is told its CPU time.
+   * Figures that cannot be read (for example without a free descriptor) are null: the end event must not fail.
+   */
+  usage(withCpu: boolean): TreeUsage {
+    try {
+      const cpu = withCpu ? this.#cgroup.cpuTime() : null;
+      if (!this.#leaves.accountsMemory) return { ...UNKNOWN, cpu };
+      const kills = this.#cgroup.outOfMemoryKills();
+      const outOfMemory = kills === null ? null : kills > 0;
+      return { peakMemoryBytes: this.#cgroup.memoryPeak(), outOfMemory, cpu };
+    } catch (error) {
+      if (!isSystemError(error)) throw error;
+      return UNKNOWN;
+    }
+  }
+
+  /** Removes it once the last process in it has ended. */
+  release(): void {
+    this.#leaves.release(this.#cgroup);
+  }
+}
+
+/** What a later program of this process needs to know. */
+export interface LeavesState {
+  readonly count: number;
+  readonly released: readonly string[];
+}
+
+/** Names leaf cgroups, and removes each when it is empty. */
+export class Leaves implements Disposable {
+  readonly accountsMemory: boolean;
+  #count = 0;
+  /** Before the first attempt. */
+  readonly #fresh: Cgroup[] = [];
+  /** Before further ones. */
+  readonly #released = new Set<string>();
+  #isDisposed = false;
+  #timer: NodeJS.Timeout | null = null;
+  /** Delay of the scheduled sweep, in milliseconds. */
+  #nextMs = Number.POSITIVE_INFINITY;
+
+  constructor(accountsMemory: boolean) {
+    this.accountsMemory = accountsMemory;
+  }
+
+  /**
+   * A leaf below `parent`, to be created by a start. Its name has the daemon's pid, unlike leaves of earlier daemons.
+   */
+  create(parent: Cgroup): Leaf {
+    this.#count += 1;
+    return new Leaf(parent.child(`${process.pid}-${this.#count}`), this);
+  }
+
+  /** The leaf of a process of an earlier program. */
+  existing(path: string): Leaf {
+    return new Leaf(new Cgroup(path), this);
+  }
+
+  /** Number of the last leaf, and the paths of those that are released and not removed. */
+  get state(): LeavesState {
+    return { count: this.#count, released: [...this.#released] };
+  }
+
+  /** Continues for an earlier program of this process. */
+  continueFrom({ count, released }: LeavesState): void {
+    this.#count = count;
+    for (const path of released) this.release(new Cgroup(path));
+  }
+
+  release(cgroup: Cgroup): void {
+    this.#fresh.push(cgroup);
+    if (this.#fresh.length === 1) setTimeout(() => this.#removeFresh(), FIRST_MS).unref();
+  }
+
+  /** Stops sweeping; `WorkloadCgroups` removes the remaining empty leaves. */
+  [Symbol.dispose](): void {
+    this.#isDisposed = true;
+    if (this.#timer) clearTimeout(this.#timer);
+  }
+
+  #removeFresh(): void {
+    for (const cgroup of this.#fresh.splice(0, AT_ONCE))
+      if (!isRemoved(cgroup)) this.#released.add(cgroup.path);
+    for (const cgroup of this.#fresh.splice(0)) this.#released.add(cgroup.path);
+    const isDue = this.#released.size > 0 && this.#nextMs > FIRST_SWEEP_MS;
+    if (isDue && !this.#isDisposed) this.#sweepIn(FIRST_SWEEP_MS);
+  }
+
+  #sweepIn(milliseconds: number): void {
+    if (this.#timer) clearTimeout(this.#timer);
+    this.#nextMs = milliseconds;
+    this.#timer = setTimeout(() => void this.#sweep(), milliseconds).unref();
+  }
+
+  async #sweep(): Promise<void> {
+    const next = Math.min(this.#nextMs * 2, LAST_SWEEP_MS);
+    this.#nextMs = Number.POSITIVE_INFINITY;
+    const paths = [...this.#released];
+    this.#released.clear();
+    const left = await removeCgroups(paths).catch(() => paths);
+    for (const path of left) this.#released.add(path);
+    if (left.length > 0 && this.#nextMs > next && !this.#isDisposed) this.#sweepIn(next);
+  }
+}
+
+function isRemoved(cgroup: Cgroup): boolean {
+  try {
+    return cgroup.remove();
+  } catch (error) {
+    if (!isSystemError(error)) throw error;
+    return false;
+  }
+}

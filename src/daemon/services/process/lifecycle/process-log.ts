@@ -1,0 +1,87 @@
+import type { Logger } from 'pino';
+import type { EndEvent } from '../output/events.ts';
+import type { ProcessConfig } from './process-config.ts';
+
+/** Told when processes start and end. */
+export interface ProcessObserver {
+  /** `config`: what was started; it gets into the log only where that was asked for. */
+  started(process: Observed, config: ProcessConfig): void;
+  ended(process: Observed, end: EndEvent): void;
+}
+
+/** A process, without its environment. */
+export interface Observed {
+  readonly pid: number;
+  readonly tag: string | null;
+  /** The name of its user; null: an earlier daemon has started it. */
+  readonly user: string | null;
+}
+
+/** The most characters of a tag, which clients choose. */
+const TAG_LENGTH = 128;
+/** The most bytes of a program and its arguments, together. */
+const COMMAND_BYTES = 4096;
+/** What a terminal acts upon, or shows as nothing or in another order. */
+const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\u2028\u2029]/u;
+const MICROS = 1000;
+
+/**
+ * Logs a line when a process starts and one when it ends. `logArguments`: the first with the program and its arguments,
+ * which may have secrets.
+ */
+export function processLog(
+  logger: Logger,
+  { logArguments }: { readonly logArguments: boolean },
+): ProcessObserver {
+  return {
+    started: (process, config) => {
+      const command = logArguments ? commandOf(config) : {};
+      logger.info({ ...identity(process), ...command }, 'process started');
+    },
+    ended: (process, { exited, exitCode, signal, reason, usage }) => {
+      const { userMicros, systemMicros, peakMemoryBytes } = usage;
+      const line = {
+        ...identity(process),
+        reason,
+        ...(exited && { exitCode }),
+        ...(signal !== null && { signal }),
+        userMs: Math.round(userMicros / MICROS),
+        systemMs: Math.round(systemMicros / MICROS),
+        ...(peakMemoryBytes !== null && { peakMemoryBytes }),
+      };
+      logger.info(line, 'process ended');
+    },
+  };
+}
+
+function identity({ pid, tag, user }: Observed) {
+  return { pid, ...(tag !== null && { tag: tag.slice(0, TAG_LENGTH) }), ...(user !== null && { user }) };
+}
+
+/** The first `COMMAND_BYTES` of the program and its arguments; `cut`: how many of these are not whole. */
+function commandOf({ command, args }: ProcessConfig) {
+  const all = [command, ...args];
+  const shown: string[] = [];
+  let [left, whole] = [COMMAND_BYTES, 0];
+  for (const text of all) {
+    const { start, bytes, isWhole } = visible(text, left);
+    shown.push(start);
+    left -= bytes;
+    if (!isWhole) break;
+    whole++;
+  }
+  return { command: shown, ...(whole < all.length && { cut: all.length - whole }) };
+}
+
+/** The start of a text, at most `limit` bytes, with `\\u{1b}` for what cannot be seen. An empty text counts as a byte. */
+function visible(text: string, limit: number): { start: string; bytes: number; isWhole: boolean } {
+  let start = '';
+  let bytes = 1;
+  for (const character of text) {
+    const seen = UNSEEN.test(character) ? `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}` : character;
+    bytes += Buffer.byteLength(seen);
+    if (bytes > limit) return { start, bytes, isWhole: false };
+    start += seen;
+  }
+  return { start, bytes, isWhole: bytes <= limit };
+}

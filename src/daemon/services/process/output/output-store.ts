@@ -1,0 +1,189 @@
+import { Area } from '../../../linux/memory/area.ts';
+import { createMemory, releaseTail, type SharedMemory } from '../../../linux/memory/shared-memory.ts';
+import type { Offsets, OutputStream } from './events.ts';
+
+/**
+ * The kept output of all processes, in memory that survives the daemon: a head, slots, small blocks, large blocks. A slot
+ * has the number of a process and the bytes of its streams so far. A block has output of one process, as records in the
+ * order of the writes. Everything is valid at every moment: what is announced has been written before.
+ *
+ * Head: version, slots, small blocks, size of a small block, large blocks, size of a large block (u32 each), unused up to 32
+ * bytes; the ends of the slots, small and large blocks that have ever been used (f64 each), unused up to 64 bytes.
+ * Slot: process u32 (0: free), 4 unused bytes, bytes of stdout, stderr and the terminal (f64 each).
+ * Block: process u32 (0: free), sequence number u32, used bytes u32, 4 unused bytes, offsets of the three streams at its
+ * start (f64 each), records. Record: stream and length (u32: two bits, 30 bits), the bytes.
+ */
+export const FORMAT = 1;
+export const STORE_HEAD_BYTES = 64;
+export const MARKS_AT = 32;
+export const SLOT_BYTES = 32;
+export const HEAD_BYTES = 40;
+export const RECORD_HEAD_BYTES = 4;
+const USED_AT = 8;
+export const OFFSETS_AT = 16;
+export const TOTALS_AT = 8;
+const LENGTH_BITS = 30;
+const LENGTH_MASK = 2 ** LENGTH_BITS - 1;
+
+const SLOTS = 32_768;
+/** Most processes write little: their first block is small. */
+const SMALL_BLOCKS = 16_384;
+const SMALL_BYTES = 1024;
+/** A read of 64 KiB fits. */
+const LARGE_BYTES = 64 * 1024 + 64;
+const LEAST_BYTES = 256;
+const ALIGNMENT = 64;
+/** Blocks in the limit of one process, at least: whole blocks are dropped. */
+const BLOCKS_PER_LIMIT = 15;
+/** Free memory at the end that is returned to the kernel. */
+const RELEASED_BYTES = 4 * 1024 * 1024;
+
+export const STREAMS: readonly OutputStream[] = ['stdout', 'stderr', 'pty'];
+
+/** A block: its place and size in bytes. */
+export interface Block {
+  readonly at: number;
+  readonly size: number;
+}
+
+/** Where the output of all processes is kept. */
+export class OutputStore {
+  /** Size of a large block, in bytes. */
+  readonly largeBytes: number;
+  readonly #smallBytes: number;
+  readonly #size: number;
+  readonly #slots: Area;
+  readonly #small: Area;
+  readonly #large: Area;
+  readonly #onMemory: (memory: SharedMemory) => void;
+  #memory: SharedMemory | null = null;
+  #view: DataView = new DataView(new ArrayBuffer(0));
+
+  readonly #marks = [this.#mark(0), this.#mark(1), this.#mark(2)] as const;
+
+  /**
+   * `limitBytes`: of one process; `totalBytes`: of all. No memory is taken until something is kept: then `onMemory` is
+   * told.
+   */
+  constructor(limitBytes: number, totalBytes: number, onMemory: (memory: SharedMemory) => void = () => {}) {
+    this.#onMemory = onMemory;
+    const large = Math.min(LARGE_BYTES, limitBytes / BLOCKS_PER_LIMIT) & -ALIGNMENT;
+    this.largeBytes = Math.max(large, LEAST_BYTES);
+    this.#smallBytes = Math.min(SMALL_BYTES, this.largeBytes);
+    this.#slots = new Area(STORE_HEAD_BYTES, SLOT_BYTES, SLOTS);
+    this.#small = new Area(this.#slots.end, this.#smallBytes, SMALL_BLOCKS);
+    // One more limit, as a write is counted when it is done.
+    const count = Math.ceil((totalBytes + limitBytes) / this.largeBytes) + 1;
+    this.#large = new Area(this.#small.end, this.largeBytes, count);
+    this.#size = this.#large.end;
+  }
+
+  get memory(): SharedMemory {
+    if (this.#memory) return this.#memory;
+    const memory = createMemory(this.#size);
+    this.#memory = memory;
+    this.#view = viewOf(memory.bytes);
+    const [small, large] = [this.#small, this.#large];
+    const head = [FORMAT, this.#slots.count, small.count, small.size, large.count, large.size];
+    for (const [index, value] of head.entries()) this.#view.setUint32(4 * index, value, true);
+    this.#onMemory(memory);
+    return memory;
+  }
+
+  #mark(area: number): (end: number) => void {
+    return (end) => this.#view.setFloat64(MARKS_AT + 8 * area, end, true);
+  }
+
+  /** A slot for a process; null when there are too many. */
+  takeSlot(process: number): number | null {
+    const bytes = this.memory.bytes;
+    const slot = this.#slots.take(this.#marks[0]);
+    if (slot === null) return null;
+    bytes.fill(0, slot, slot + SLOT_BYTES);
+    this.#view.setUint32(slot, process, true);
+    return slot;
+  }
+
+  releaseSlot(slot: number): void {
+    this.#view.setUint32(slot, 0, true);
+    this.#slots.release(slot);
+  }
+
+  /** Sets the number of bytes that a stream, an index of `STREAMS`, has had. */
+  setTotal(slot: number, stream: number, bytes: number): void {
+    this.#view.setFloat64(slot + TOTALS_AT + 8 * stream, bytes, true);
+  }
+
+  /** A block whose first byte has the offset in `from`. Null when there is none: the limits are below the capacity. */
+  takeBlock(process: number, sequence: number, from: Offsets): Block | null {
+    const bytes = this.memory.bytes;
+    const small = sequence === 0 ? this.#small.take(this.#marks[1]) : null;
+    const at = small ?? this.#large.take(this.#marks[2]);
+    if (at === null) return null;
+    bytes.fill(0, at, at + HEAD_BYTES);
+    const view = this.#view;
+    view.setUint32(at + 4, sequence, true);
+    for (const [index, stream] of STREAMS.entries())
+      view.setFloat64(at + OFFSETS_AT + 8 * index, from[stream], true);
+    view.setUint32(at, process, true);
+    return { at, size: small === null ? this.largeBytes : this.#smallBytes };
+  }
+
+  releaseBlock({ at }: Block): void {
+    this.#view.setUint32(at, 0, true);
+    const area = at < this.#small.end ? this.#small : this.#large;
+    area.release(at);
+  }
+
+  /** Writes the head of a record at `at`, and the used bytes of its block, after the bytes of the record. */
+  announce(block: Block, at: number, stream: number, length: number): void {
+    this.#view.setUint32(at, (stream << LENGTH_BITS) | length, true);
+    this.#view.setUint32(block.at + USED_AT, at + RECORD_HEAD_BYTES + length - block.at - HEAD_BYTES, true);
+  }
+
+  /** The offsets of all streams at the start of a block. */
+  offsets({ at }: Block): Record<OutputStream, number> {
+    return offsetsAt(this.#view, at + OFFSETS_AT);
+  }
+
+  /** The records of a block, in order; the bytes are those in the store. */
+  records({ at }: Block): Generator<OutputRecord> {
+    return recordsAt(this.memory.bytes, this.#view, at);
+  }
+
+  /** Returns free memory at the end to the kernel, if it is much. */
+  shrink(): void {
+    const large = this.#large;
+    if (!this.#memory || large.touchedBytes - large.usedBytes * 2 < RELEASED_BYTES) return;
+    releaseTail(this.#memory, large.shrink());
+  }
+}
+
+/** Output of one stream, at least a byte. */
+export interface OutputRecord {
+  readonly stream: OutputStream;
+  readonly bytes: Buffer;
+}
+
+export function viewOf({ buffer, byteOffset, length }: Buffer): DataView {
+  return new DataView(buffer, byteOffset, length);
+}
+
+/** The records of the block at `at`. */
+export function* recordsAt(bytes: Buffer, view: DataView, at: number): Generator<OutputRecord> {
+  const end = at + HEAD_BYTES + view.getUint32(at + USED_AT, true);
+  for (let place = at + HEAD_BYTES; place < end; ) {
+    const head = view.getUint32(place, true);
+    const stream = STREAMS[head >>> LENGTH_BITS];
+    const start = place + RECORD_HEAD_BYTES;
+    // The last record may have become longer since the used bytes were written.
+    place = Math.min(start + (head & LENGTH_MASK), end);
+    if (stream) yield { stream, bytes: bytes.subarray(start, place) };
+  }
+}
+
+/** The offsets of the three streams that begin at `at`. */
+export function offsetsAt(view: DataView, at: number): Record<OutputStream, number> {
+  const [stdout, stderr, pty] = [0, 8, 16].map((index) => view.getFloat64(at + index, true));
+  return { stdout: stdout ?? 0, stderr: stderr ?? 0, pty: pty ?? 0 };
+}

@@ -1,0 +1,194 @@
+import { EnvdError } from '../../../../base/errors.ts';
+import type { Kept, Unread } from '../../../../base/unread.ts';
+import { EventLog } from './event-log.ts';
+import type { EndEvent, Offsets, OutputEvent, OutputStream, ProcessEvent, StartEvent } from './events.ts';
+import type { History } from './history.ts';
+import { Reader, type Source } from './reader.ts';
+
+/** Lag of the slowest reader, in bytes, beyond which reading from the process is paused. */
+const WINDOW_BYTES = 1024 * 1024;
+/** What each process may keep for its slowest reader besides the limit on that of all together, in bytes. */
+const UNCOUNTED_BYTES = 64 * 1024;
+/** Overhead of an event, in bytes, so that many tiny events count for the memory that they take. */
+const EVENT_BYTES = 256;
+
+/**
+ * The output of a process for any number of readers. Each gets everything from the moment it was added, or from an
+ * earlier offset as far as it is kept. All share one log of events; a reader is a position in it. The source is paused
+ * while the slowest reader lags by more than a window; without readers it is never paused. What waits for slow readers is
+ * bounded for all processes together.
+ */
+export class Output implements Source, Kept {
+  readonly #log = new EventLog();
+  readonly #offsets = { stdout: 0, stderr: 0, pty: 0 };
+  #end: EndEvent | null = null;
+  #paused = false;
+  #held = false;
+  readonly #history: History;
+  #readers: readonly Reader[] = [];
+  #setPaused: (paused: boolean) => void;
+  readonly #unread: Unread | null;
+  /** What is counted in `#unread`, in bytes, and the position of the slowest reader then. */
+  #counted = 0;
+  #slowest = 0;
+
+  /** `setPaused` pauses and resumes the source; `history` serves readers that reconnect; `unread` bounds all outputs. */
+  constructor(setPaused: (paused: boolean) => void, history: History, unread: Unread | null = null) {
+    this.#setPaused = setPaused;
+    this.#history = history;
+    this.#unread = unread;
+  }
+
+  /** Pauses the source until `release`. */
+  hold(): void {
+    this.#held = true;
+    this.#setPaused(true);
+  }
+
+  /** Undoes `hold`: the source is paused only if a reader lags. */
+  release(): void {
+    if (!this.#held) return;
+    this.#held = false;
+    this.#setPaused(this.#paused);
+    this.#balance();
+  }
+
+  /** Whether a reader has not taken all events. */
+  get hasUnread(): boolean {
+    return this.#readers.some((reader) => reader.hasUnread);
+  }
+
+  /** The number of the process in the kept output. */
+  get number(): number {
+    return this.#history.process;
+  }
+
+  /** Bytes of all streams so far. */
+  get totals(): Offsets {
+    return { ...this.#offsets };
+  }
+
+  /** Continues the output of an earlier program, whose history has been restored. */
+  continueFrom(totals: Offsets): void {
+    Object.assign(this.#offsets, totals);
+  }
+
+  get ended(): boolean {
+    return this.#end !== null;
+  }
+
+  write(stream: OutputStream, bytes: Buffer): void {
+    const event: OutputEvent = { type: 'output', stream, bytes, offset: this.#offsets[stream] };
+    this.#history.append(stream, bytes, this.#offsets);
+    this.#offsets[stream] += bytes.length;
+    this.#append(event, bytes.length + EVENT_BYTES);
+  }
+
+  /** Appends the last event. */
+  end(event: EndEvent): void {
+    this.#end = event;
+    this.#setPaused = ignore;
+    this.#append(event, 0);
+  }
+
+  /**
+   * Adds a reader of all further events; after the end, of the end event. With `from`, the kept output from these
+   * offsets on comes first. Throws `invalid_argument` for an offset that has not been reached.
+   */
+  read(pid: number, from: Offsets | null): Reader {
+    const start: StartEvent = { type: 'start', pid, offsets: null };
+    const before = [...(from ? this.#resume(start, from) : [start]), ...(this.#end ? [this.#end] : [])];
+    const reader = new Reader(this, this.#log, before, this.#log.endPlace);
+    this.#readers = [...this.#readers, reader];
+    // It may wait for one that has stalled before it came.
+    this.#balance();
+    return reader;
+  }
+
+  /** Drops the history; new readers still get the end event. */
+  forget(): void {
+    this.#history[Symbol.dispose]();
+  }
+
+  advanced(): void {
+    // A reader that advances can only end a pause, and free memory.
+    if (this.#paused || this.#counted > 0) this.#balance();
+  }
+
+  /** Drops a reader for which others wait. */
+  stalled(reader: Reader): void {
+    const limit = this.#log.position - WINDOW_BYTES;
+    if (reader.place.position >= limit || !this.#isWanted(limit)) return;
+    const text = 'reader dropped: it has taken nothing for 5 s while others wait, connect again';
+    reader.drop(new EnvdError('resource_exhausted', text));
+  }
+
+  remove(reader: Reader): void {
+    this.#readers = this.#readers.filter((one) => one !== reader);
+    this.#balance();
+  }
+
+  /** Drops the slowest readers. */
+  drop(reason: EnvdError): void {
+    const limit = this.#log.position - this.#counted / 2;
+    for (const reader of this.#readers.filter(({ place }) => place.position <= limit)) reader.drop(reason);
+  }
+
+  #resume(start: StartEvent, from: Offsets): ProcessEvent[] {
+    for (const stream of ['stdout', 'stderr', 'pty'] as const) {
+      if (from[stream] <= this.#offsets[stream]) continue;
+      const text = `cannot resume ${stream} from ${from[stream]}: ${this.#offsets[stream]} bytes were written`;
+      throw new EnvdError('invalid_argument', text);
+    }
+    return this.#history.resume(start, from, this.#offsets);
+  }
+
+  #append(event: ProcessEvent, cost: number): void {
+    this.#log.append(event, cost);
+    for (const reader of this.#readers) reader.wake();
+    this.#balance();
+  }
+
+  /**
+   * Pauses or resumes the source by the slowest reader, starts or stops the stall timers of readers that block others,
+   * and drops events that all readers have taken.
+   */
+  #balance(): void {
+    const limit = this.#log.position - WINDOW_BYTES;
+    let needed = this.#log.end;
+    let slowest = this.#log.position;
+    const isWanted = this.#isWanted(limit);
+    for (const reader of this.#readers) {
+      const { next, position } = reader.place;
+      slowest = Math.min(slowest, position);
+      needed = Math.min(needed, next);
+      reader.setHoldingUp(isWanted && position < limit);
+    }
+    if (this.#end && this.#readers.length === 0) this.#log.clear();
+    else this.#log.forget(needed);
+    const blocked = slowest < limit;
+    if (blocked !== this.#paused && !this.#held) {
+      this.#paused = blocked;
+      this.#setPaused(blocked);
+    }
+    this.#count(slowest);
+  }
+
+  /** Whether a reader is at this position or after it, and waits for output if another one holds it up. */
+  #isWanted(limit: number): boolean {
+    return this.#readers.some(({ place }) => place.position >= limit);
+  }
+
+  /** Last in a change, because it may drop readers. */
+  #count(slowest: number): void {
+    const lag = this.#log.position - slowest;
+    const counted = lag > UNCOUNTED_BYTES ? lag : 0;
+    if (counted === 0 && this.#counted === 0) return;
+    const isServed = slowest !== this.#slowest;
+    this.#counted = counted;
+    this.#slowest = slowest;
+    this.#unread?.set(this, counted, isServed);
+  }
+}
+
+function ignore(): void {}

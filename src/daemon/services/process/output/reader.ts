@@ -1,0 +1,117 @@
+import { EnvdError } from '../../../../base/errors.ts';
+import type { Feed, Taken } from '../../../../base/feed.ts';
+import type { EventLog, Place } from './event-log.ts';
+import type { ProcessEvent } from './events.ts';
+
+/** How long a reader that takes something may block other readers, in milliseconds, before it is dropped. */
+const STALL_LIMIT_MS = 30_000;
+/** Default size of a batch, in bytes. */
+const BATCH_BYTES = 128 * 1024;
+
+/** What a reader needs of its output. */
+export interface Source {
+  readonly ended: boolean;
+  /** Called when a reader has taken events. */
+  advanced(): void;
+  /** Called while the client of a reader takes nothing of what it was sent. */
+  stalled(reader: Reader): void;
+  remove(reader: Reader): void;
+}
+
+/** A reader of the output of a process. */
+export class Reader implements Feed<ProcessEvent> {
+  readonly #source: Source;
+  readonly #log: EventLog;
+  #place: Place;
+  #before: readonly ProcessEvent[];
+  #wake: (() => void) | null = null;
+  #stall: NodeJS.Timeout | null = null;
+  #failure: EnvdError | null = null;
+  #disposed = false;
+
+  /** `before`: events for this reader only, ahead of the log from `place` on. */
+  constructor(source: Source, log: EventLog, before: readonly ProcessEvent[], place: Place) {
+    this.#source = source;
+    this.#log = log;
+    this.#before = before;
+    this.#place = place;
+  }
+
+  /** Its position in the log. */
+  get place(): Place {
+    return this.#place;
+  }
+
+  /** Whether there are events that it has not taken. */
+  get hasUnread(): boolean {
+    return this.#before.length > 0 || this.#place.next < this.#log.end;
+  }
+
+  next(bytes = BATCH_BYTES): Taken<ProcessEvent> | Promise<Taken<ProcessEvent>> {
+    if (this.#failure) throw this.#failure;
+    if (this.#disposed) return null;
+    const events = this.#take(bytes);
+    if (events.length > 0) return events;
+    return this.#source.ended ? null : this.#wait(bytes);
+  }
+
+  /** Makes a waiting `next` check again. */
+  wake(): void {
+    this.#wake?.();
+    this.#wake = null;
+  }
+
+  /** Starts or stops the stall timer of a reader that blocks others. */
+  setHoldingUp(holding: boolean): void {
+    if (!holding) this.#stopClock();
+    else this.#stall ??= setTimeout(() => this.#dropStalled(), STALL_LIMIT_MS).unref();
+  }
+
+  stalled(): void {
+    this.#source.stalled(this);
+  }
+
+  /** Ends it: `next` throws `reason`. */
+  drop(reason: EnvdError): void {
+    this.#failure = reason;
+    this.#release();
+  }
+
+  [Symbol.dispose](): void {
+    this.#disposed = true;
+    this.#release();
+  }
+
+  async #wait(bytes: number): Promise<Taken<ProcessEvent>> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#wake = resolve;
+    await promise;
+    return this.next(bytes);
+  }
+
+  #take(bytes: number): readonly ProcessEvent[] {
+    const before = this.#before;
+    this.#before = [];
+    const { events, end } = this.#log.take(this.#place, bytes);
+    this.#place = end;
+    if (events.length > 0) this.#source.advanced();
+    return before.length === 0 ? events : [...before, ...events];
+  }
+
+  #dropStalled(): void {
+    const seconds = STALL_LIMIT_MS / 1000;
+    const text = `reader dropped: it has not read for ${seconds} s while others wait`;
+    this.drop(new EnvdError('resource_exhausted', text));
+  }
+
+  #release(): void {
+    this.#stopClock();
+    this.#source.remove(this);
+    this.wake();
+  }
+
+  #stopClock(): void {
+    if (this.#stall) clearTimeout(this.#stall);
+    this.#stall = null;
+  }
+}

@@ -1,0 +1,119 @@
+import { lstat, readdir } from 'node:fs/promises';
+import { isSystemError } from '../../../../base/errors.ts';
+import { type BytePath, bytePath, joinBytes, pathBuffer } from '../../../linux/paths/byte-path.ts';
+
+/** State of an entry when it was last reported. */
+export interface Known {
+  readonly inode: number;
+  readonly isDirectory: boolean;
+  readonly size: number;
+  readonly modifiedMs: number;
+  /** Permissions, owner and group. */
+  readonly rights: string;
+}
+
+/** The state of a tree as reported to the reader, by names relative to its root. */
+export class Ledger {
+  readonly #root: BytePath;
+  readonly #entries = new Map<BytePath, Known>();
+  readonly #names = new Map<number, BytePath>();
+
+  constructor(root: BytePath) {
+    this.#root = root;
+  }
+
+  get size(): number {
+    return this.#entries.size;
+  }
+
+  get(name: BytePath): Known | undefined {
+    return this.#entries.get(name);
+  }
+
+  /** A name of an inode. */
+  nameOf(inode: number): BytePath | undefined {
+    return this.#names.get(inode);
+  }
+
+  names(): BytePath[] {
+    return [...this.#entries.keys()];
+  }
+
+  set(name: BytePath, known: Known): void {
+    this.delete(name);
+    this.#entries.set(name, known);
+    this.#names.set(known.inode, name);
+  }
+
+  delete(name: BytePath): void {
+    const known = this.#entries.get(name);
+    if (!known) return;
+    this.#entries.delete(name);
+    if (this.#names.get(known.inode) === name) this.#names.delete(known.inode);
+  }
+
+  /** The names at and below `name`. */
+  below(name: BytePath): BytePath[] {
+    const prefix = `${name}/`;
+    return this.names().filter((each) => each === name || each.startsWith(prefix));
+  }
+
+  /** Removes an entry and all below; returns them with the rest of their names. */
+  remove(name: BytePath): [BytePath, Known][] {
+    const removed: [BytePath, Known][] = [];
+    for (const each of this.below(name)) {
+      const known = this.#entries.get(each);
+      if (known) removed.push([each.slice(name.length), known]);
+      this.delete(each);
+    }
+    return removed;
+  }
+
+  /** Inserts, at `name`, entries that `remove` returned. */
+  insert(name: BytePath, entries: readonly [BytePath, Known][]): void {
+    for (const [rest, known] of entries) this.set(name + rest, known);
+  }
+
+  /** Current state of `name` in the file system, or null. */
+  async look(name: BytePath): Promise<Known | null> {
+    try {
+      const status = await lstat(pathBuffer(joinBytes(this.#root, name)));
+      return {
+        inode: status.ino,
+        isDirectory: status.isDirectory(),
+        size: status.size,
+        modifiedMs: status.mtimeMs,
+        rights: `${status.mode}:${status.uid}:${status.gid}`,
+      };
+    } catch (error) {
+      if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return null;
+      throw error;
+    }
+  }
+
+  /** Reads the current state of the file system. Stops after more than `limit` entries. */
+  async fill(recursive: boolean, limit: number): Promise<void> {
+    this.#entries.clear();
+    this.#names.clear();
+    const directories: BytePath[] = [''];
+    for (const directory of directories) {
+      for (const name of await this.#list(directory)) {
+        const known = await this.look(name);
+        if (!known) continue;
+        this.set(name, known);
+        if (this.size > limit) return;
+        if (known.isDirectory && recursive) directories.push(name);
+      }
+    }
+  }
+
+  async #list(directory: BytePath): Promise<BytePath[]> {
+    try {
+      const names = await readdir(pathBuffer(joinBytes(this.#root, directory)), { encoding: 'buffer' });
+      return names.map((name) => joinBytes(directory, bytePath(name)));
+    } catch (error) {
+      if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return [];
+      throw error;
+    }
+  }
+}

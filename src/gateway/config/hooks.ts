@@ -1,0 +1,74 @@
+import {
+  nonEmpty,
+  parseCount,
+  parseList,
+  parsePath,
+  parseSeconds,
+  parseWholeSeconds,
+  type Setting,
+  setting,
+} from '../../base/program/settings.ts';
+import type { ResumeLimits } from '../expiry/resumes.ts';
+import { readSecret } from '../hooks/signer.ts';
+import { OUTCOMES, type Outcome } from '../leases/sandbox.ts';
+
+/** What is done to the machines of sandboxes, and when. */
+export interface HookConfig extends ResumeLimits {
+  /** A shell command or a URL that pauses or removes what has expired; null: no hook. */
+  readonly hook: string | null;
+  /** The same for removing a sandbox at once; null: only the record is removed. */
+  readonly killHook: string | null;
+  /** The same for resuming a paused sandbox; null: it stays paused. */
+  readonly resumeHook: string | null;
+  /** Secrets that sign requests to URLs; null: unsigned. */
+  readonly hookSecret: readonly Buffer[] | null;
+  /** How long a hook may take, in seconds. */
+  readonly hookTimeout: number;
+  /** Where runs of hook commands are recorded, so that none runs twice. */
+  readonly hookDirectory: string;
+  readonly onExpiry: Outcome;
+  /** How long paused sandboxes are remembered, in seconds; 0: for ever. */
+  readonly keepPaused: number;
+}
+
+/** Settings without a default. */
+export const OPTIONAL_HOOKS = { hook: null, killHook: null, resumeHook: null, hookSecret: null } as const;
+
+/** The hooks in the table of flags. */
+export const HOOK_SETTINGS: readonly Setting[] = [
+  setting('--hook <command|url>', 'called when a sandbox has expired', nonEmpty),
+  setting('--kill-hook <command|url>', 'called when a sandbox is to be removed', nonEmpty),
+  setting('--resume-hook <command|url>', 'called when a paused sandbox is needed', nonEmpty),
+  setting(
+    '--hook-secret <list>',
+    'whsec_ and base64: signs requests to URLs as Standard Webhooks says',
+    parseList(readSecret, 'It must be whsec_ and 24 to 64 bytes in base64; several are separated by commas.'),
+  ),
+  setting('--hook-timeout <seconds>', 'time after which a hook is killed', parseSeconds, 60),
+  setting(
+    '--hook-directory <path>',
+    'keeps the runs of hook commands',
+    parsePath,
+    '/var/lib/envd-gateway/hooks',
+  ),
+  {
+    flags: '--on-expiry <outcome>',
+    help: 'what the hook does to an expired sandbox',
+    choices: OUTCOMES,
+    defaultValue: 'pause',
+  },
+  setting(
+    '--keep-paused <seconds>',
+    'time after which a paused sandbox is forgotten; 0: never',
+    parseWholeSeconds,
+    30 * 86_400,
+  ),
+  setting(
+    '--resume-wait <seconds>',
+    'time that a request waits for a sandbox to be resumed',
+    parseSeconds,
+    30,
+  ),
+  setting('--max-waiting <number>', 'limit of requests that wait so', parseCount, 1024),
+  setting('--max-resumes <number>', 'limit of sandboxes that are resumed at a time', parseCount, 64),
+];

@@ -1,0 +1,112 @@
+import {
+  parseDigit,
+  parseList,
+  parsePath,
+  parseUrl,
+  parseWholeSeconds,
+  type Setting,
+  setting,
+} from '../../base/program/settings.ts';
+
+/** Where the records of sandboxes are kept. */
+export interface RegistryPlace {
+  /** The file of the embedded registry; null with Redis. */
+  readonly registry: string | null;
+  /** The URL of the Redis server that holds the registry; with Sentinels, its host is the master's name. Null: no Redis. */
+  readonly redis: string | null;
+  /** URLs of the Sentinels that know the master; null: none. */
+  readonly redisSentinels: readonly string[] | null;
+  /** `HOST:PORT` of nodes of the cluster that holds the registry; null: no cluster. */
+  readonly redisCluster: readonly string[] | null;
+  /** How many replicas must have a change before it is acknowledged. */
+  readonly redisReplicas: number;
+}
+
+export interface RegistryConfig extends RegistryPlace {
+  /** How long a start waits for Redis, in seconds. */
+  readonly redisWait: number;
+}
+
+const DEFAULT_REGISTRY = '/var/lib/envd-gateway/registry.db';
+const SENTINEL_PORT = '26379';
+const REDIS_PORT = '6379';
+
+/** Settings without a default. */
+export const OPTIONAL_REGISTRY = { redis: null, redisSentinels: null, redisCluster: null } as const;
+
+/** These settings in the table of flags. */
+export const REGISTRY_SETTINGS: readonly Setting[] = [
+  {
+    flags: '--registry <file>',
+    help: `file of the embedded registry (default: ${DEFAULT_REGISTRY})`,
+    parse: parsePath,
+    conflicts: 'redis',
+  },
+  setting(
+    '--redis <url>',
+    'registry that several gateways share',
+    parseUrl(['redis:', 'rediss:'], 'allowed', 'It must be a redis:// or rediss:// URL.'),
+  ),
+  setting(
+    '--redis-sentinels <list>',
+    "HOST:PORT of Sentinels, or redis:// URLs; the host of --redis is the master's name",
+    parseList(readSentinel, 'It must be HOST:PORT or redis:// URLs, separated by commas.'),
+  ),
+  {
+    flags: '--redis-cluster <list>',
+    help: 'HOST:PORT of nodes of the cluster; --redis has what else their URLs have',
+    parse: parseList(readNode, 'It must be HOST:PORT, separated by commas.'),
+    conflicts: 'redisSentinels',
+  },
+  setting(
+    '--redis-replicas <number>',
+    'replicas that must have a change before it is answered (default: 1 with Sentinels or a cluster, else 0)',
+    parseDigit,
+  ),
+  setting(
+    '--redis-wait <seconds>',
+    'time that a start waits for Redis, Sentinels or the cluster',
+    parseWholeSeconds,
+    30,
+  ),
+];
+
+/** Fills in defaults; returns an error message for flags that do not go together. */
+export function readRegistry(given: {
+  readonly redis: string | null;
+  readonly redisSentinels: readonly string[] | null;
+  readonly redisCluster: readonly string[] | null;
+  readonly redisReplicas?: number;
+  readonly registry?: string | null;
+}): RegistryPlace | string {
+  const { redis, redisSentinels, redisCluster, redisReplicas, registry } = given;
+  if (redisSentinels !== null && redis === null)
+    return "option '--redis-sentinels <list>' needs '--redis <url>'";
+  if (redisCluster !== null && redis === null) return "option '--redis-cluster <list>' needs '--redis <url>'";
+  if (redisReplicas !== undefined && redis === null)
+    return "option '--redis-replicas <number>' needs '--redis <url>'";
+  return {
+    registry: redis === null ? (registry ?? DEFAULT_REGISTRY) : null,
+    redis,
+    redisSentinels,
+    redisCluster,
+    // Only Sentinels and clusters promote a replica to master.
+    redisReplicas: redisReplicas ?? (redisSentinels === null && redisCluster === null ? 0 : 1),
+  };
+}
+
+/** The URL of a Sentinel; null when malformed. */
+function readSentinel(text: string): string | null {
+  const url = URL.parse(/^rediss?:\/\//.test(text) ? text : `redis://${text}`);
+  if (!url || url.hostname === '' || /^\/?$/.test(url.pathname) === false) return null;
+  url.port ||= SENTINEL_PORT;
+  return url.href;
+}
+
+/** `HOST:PORT`; null when malformed. */
+function readNode(text: string): string | null {
+  const url = URL.parse(`redis://${text}`);
+  if (!url || url.hostname === '' || url.host !== text.toLowerCase()) return null;
+  url.port ||= REDIS_PORT;
+  return url.host;
+}

@@ -1,0 +1,81 @@
+import { execFileSync } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { expect, test } from 'vitest';
+import type { HealthReport } from '../../../src/daemon/services/guest/health.ts';
+import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
+
+const MAIN = fileURLToPath(new URL('../../../src/daemon/main.ts', import.meta.url));
+
+const verbose = async (daemon: TestDaemon, headers: Record<string, string> = {}) => {
+  const response = await fetch(`${daemon.url}/health?verbose`, { headers });
+  // Its shape is checked against the document, in openapi.test.ts.
+  return { status: response.status, body: (await response.json()) as HealthReport };
+};
+
+test('the verbose state tells versions, the time of the start, what is frozen, and what this guest can', async () => {
+  const before = Date.now();
+  await using daemon = await startDaemon();
+  const { status, body } = await verbose(daemon);
+  expect(status).toBe(200);
+  expect(body).toMatchObject({ interface: '0.6.13', frozen: { workload: false, filesystem: false } });
+  const since = Date.parse(body.since);
+  expect(since).toBeGreaterThanOrEqual(before - 1000);
+  expect(since).toBeLessThanOrEqual(Date.now());
+  expect(Object.keys(body.abilities)).toEqual([
+    ...['root', 'freeze', 'memoryAccounting', 'taskLimit', 'collapse', 'attributes', 'forwarding'],
+  ]);
+  expect(body.abilities.forwarding).toMatchObject({ reason: expect.stringContaining('127.0.0.1 alone') });
+  if (!daemon.cgroupRoot) return;
+  expect(body.abilities.freeze).toEqual({ available: true });
+  await fetch(`${daemon.url}/freeze?maxWaitMs=1000`, { method: 'POST' });
+  expect((await verbose(daemon)).body.frozen).toEqual({ workload: true, filesystem: false });
+  await fetch(`${daemon.url}/unfreeze`, { method: 'POST' });
+  expect((await verbose(daemon)).body.frozen).toEqual({ workload: false, filesystem: false });
+});
+
+test('it needs the token, and the plain state does not', async () => {
+  await using daemon = await startDaemon();
+  await fetch(`${daemon.url}/init`, { method: 'POST', body: '{"accessToken":"t0ken"}' });
+  expect((await verbose(daemon)).status).toBe(401);
+  expect((await verbose(daemon, { 'x-access-token': 'other' })).status).toBe(401);
+  expect((await verbose(daemon, { 'x-access-token': 't0ken' })).status).toBe(200);
+  expect((await fetch(`${daemon.url}/health`)).status).toBe(204);
+});
+
+test('localhost listeners are forwarded to the address that is given', async () => {
+  await using given = await startDaemon({ args: ['--forward-address=127.0.0.2'] });
+  expect((await verbose(given)).body.abilities.forwarding).toEqual({ available: true });
+  await using off = await startDaemon({ args: ['--forward-address=off'] });
+  expect((await verbose(off)).body.abilities.forwarding).toEqual({
+    available: false,
+    reason: "--forward-address is 'off'",
+  });
+});
+
+const doctor = (...args: string[]): HealthReport =>
+  JSON.parse(execFileSync(process.execPath, [MAIN, ...args], { encoding: 'utf8' }));
+
+test('envd doctor prints the same without a daemon', async () => {
+  await using daemon = await startDaemon({ args: ['--no-cgroups'] });
+  const { body } = await verbose(daemon);
+  const printed = doctor('doctor', '--no-cgroups');
+  for (const said of [printed, body]) {
+    expect(said.abilities.freeze).toMatchObject({
+      available: false,
+      reason: expect.stringContaining('--no-cgroups'),
+    });
+    expect(said.abilities.taskLimit.available).toBe(false);
+  }
+  const { root, collapse, attributes } = body.abilities;
+  expect(printed.abilities).toMatchObject({ root, collapse, attributes });
+  expect([printed.version, printed.interface]).toEqual([body.version, body.interface]);
+});
+
+test('envd doctor tells of cgroups what the daemon finds when it has made them', async () => {
+  await using daemon = await startDaemon();
+  if (!daemon.cgroupRoot) return;
+  const { body } = await verbose(daemon);
+  expect(doctor('doctor', '--host=127.0.0.1', `--cgroup-root=${daemon.cgroupRoot}`).abilities).toEqual(
+    body.abilities,
+  );
+});

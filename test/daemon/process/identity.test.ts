@@ -1,0 +1,105 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { afterAll, beforeEach, describe, expect, test } from 'vitest';
+import { byPid, connectTo, transcribe } from '../../support/clients/clients.ts';
+import { needs } from '../../support/machine/needs.ts';
+import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
+
+const MAIN = fileURLToPath(new URL('../../../src/daemon/main.ts', import.meta.url));
+
+let daemon: TestDaemon;
+beforeEach(async () => {
+  needs('root');
+  // Neither the daemon's groups nor its priorities are inherited by a process.
+  const command = ['setpriv', '--groups=4,24', 'nice', '-n', '7', 'ionice', '-c', '2', '-n', '7'] as const;
+  daemon ??= await startDaemon({ command: [...command, process.execPath, MAIN] });
+});
+afterAll(async () => {
+  await daemon?.[Symbol.asyncDispose]();
+});
+
+const sh = (script: string) => ({ cmd: '/bin/sh', args: ['-c', script] });
+
+describe('identity', () => {
+  test('a process has the groups, home, environment and directory of its user', async () => {
+    const { process } = connectTo(daemon.url);
+    const script = 'id -u; id -G; pwd; echo $HOME $USER $LOGNAME; env | grep -c NODE; umask';
+    const headers = { authorization: `Basic ${Buffer.from('daemon:').toString('base64')}` };
+    const run = await transcribe(process.start({ process: sh(script) }, { headers }));
+    expect(String(run.stdout).split('\n')).toEqual([
+      '1',
+      '1',
+      '/usr/sbin',
+      '/usr/sbin daemon daemon',
+      '0',
+      '0022',
+      '',
+    ]);
+  });
+
+  test('signals, descriptors, priorities and session are the defaults', async () => {
+    needs('ps');
+    const { process } = connectTo(daemon.url);
+    const script =
+      'grep -E "Sig(Blk|Ign)" /proc/self/status; ls /proc/$$/fd; cat /proc/self/oom_score_adj; ' +
+      'ps -o sid=,pgid=,ni= -p $$; ionice -p $$';
+    const run = await transcribe(process.start({ process: sh(script) }));
+    expect(
+      String(run.stdout)
+        .trim()
+        .split(/\s*\n\s*/),
+    ).toEqual([
+      'SigBlk:\t0000000000000000',
+      'SigIgn:\t0000000000000000',
+      '0',
+      '1',
+      '2',
+      '100',
+      expect.stringMatching(new RegExp(`^${run.pid} +${run.pid} +0$`)),
+      'best-effort: prio 4',
+    ]);
+  });
+
+  test('the streams and the terminal belong to the user, who can open them by name', async () => {
+    const { process } = connectTo(daemon.url);
+    const headers = { authorization: `Basic ${Buffer.from('daemon:').toString('base64')}` };
+    const pipes = sh(
+      'echo out >/dev/stdout; echo err >/dev/stderr; cat /dev/stdin; stat -L -c %U /proc/self/fd/0',
+    );
+    const run = await transcribe(process.start({ process: pipes }, { headers }), async (event, { pid }) => {
+      if (event.case === 'start') await process.closeStdin({ process: byPid(pid) });
+    });
+    expect(String(run.stdout)).toBe('out\ndaemon\n');
+    expect(String(run.stderr)).toBe('err\n');
+    const terminal = sh('echo out >$(tty); stat -c "%U %a" $(tty)');
+    const seen = await transcribe(process.start({ process: terminal, pty: {} }, { headers }));
+    expect(String(seen.pty)).toBe('out\r\ndaemon 620\r\n');
+  });
+
+  test('the daemon has the lowest OOM score', () => {
+    const score = readFileSync(`/proc/${daemon.pid}/oom_score_adj`, 'utf8').trim();
+    const refused = daemon.log.some(
+      ({ msg }) => msg === 'cannot protect the daemon from the out-of-memory killer',
+    );
+    // Without CAP_SYS_RESOURCE (a test in a container) the daemon logs that it cannot set its score.
+    expect({ score, refused }).toEqual(refused ? { score: '0', refused } : { score: '-1000', refused });
+  });
+
+  test('the cgroup is user for commands, ptys for terminals, the daemon’s own for _system', async () => {
+    needs('cgroup v2');
+    const { process } = connectTo(daemon.url);
+    const cgroup = { cmd: 'sed', args: ['-n', 's/^0:://p', '/proc/self/cgroup'] };
+    const name = daemon.cgroupRoot?.split('/').at(-1);
+    const { stdout } = await transcribe(process.start({ process: cgroup }));
+    expect(String(stdout)).toMatch(new RegExp(`^/${name}/user/\\d+-\\d+\n$`));
+    const { pty } = await transcribe(process.start({ process: cgroup, pty: {} }));
+    expect(String(pty)).toMatch(new RegExp(`^/${name}/ptys/\\d+-\\d+\r\n$`));
+    // The cgroup is removed with its process.
+    const leaves = () => readdirSync(`${daemon.cgroupRoot}/ptys`).filter((entry) => /^\d+-/.test(entry));
+    await expect.poll(leaves).toEqual([]);
+    const own = readFileSync(`/proc/${daemon.pid}/cgroup`, 'utf8').match(/^0::(.*)$/m)?.[1];
+    expect(String((await transcribe(process.start({ process: cgroup, tag: '_system' }))).stdout)).toBe(
+      `${own}\n`,
+    );
+  });
+});

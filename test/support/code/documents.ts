@@ -1,0 +1,85 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
+
+/** A block of code in a document. */
+export interface Block {
+  readonly heading: string;
+  /** Of its first line in the document. */
+  readonly line: number;
+  readonly language: string;
+  readonly code: string;
+  /** What it prints, by the block of `text` that follows it; `…` stands for anything. */
+  readonly output: string;
+}
+
+/** What came of a block. */
+export interface Outcome {
+  readonly exitCode: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** Languages of blocks that are commands or programs; `console`: each of them is run by a test of its own. */
+const LANGUAGES = ['sh', 'js', 'html', 'console'];
+
+/**
+ * All blocks of a document, in order; the blocks without a language are no commands. Throws for a block that no test would
+ * find: in another language, or with a fence that is not at the begin of its line.
+ */
+export function readBlocks(file: string): Block[] {
+  const blocks: Block[] = [];
+  let heading = '';
+  let open: { readonly language: string; readonly line: number; readonly lines: string[] } | null = null;
+  for (const [index, line] of readFileSync(join(ROOT, file), 'utf8').split('\n').entries()) {
+    const fence = /^(.*?)(?:```|~~~)(.*)$/.exec(line);
+    if (open && line !== '```') open.lines.push(line);
+    else if (open) {
+      add(blocks, {
+        heading,
+        line: open.line,
+        language: open.language,
+        code: open.lines.map((one) => `${one}\n`).join(''),
+      });
+      open = null;
+    } else if (fence) {
+      const [, before, language = ''] = fence;
+      if (before !== '' || !['', 'text', ...LANGUAGES].includes(language))
+        throw new Error(`${file}:${index + 1}: no test runs a block that begins with '${line}'`);
+      open = { language, line: index + 2, lines: [] };
+    } else heading = /^#+ (.+)$/.exec(line)?.[1] ?? heading;
+  }
+  if (open) throw new Error(`${file}:${open.line}: the block has no end`);
+  return blocks;
+}
+
+/** Text is what the block before it prints. */
+function add(blocks: Block[], block: Omit<Block, 'output'>): void {
+  const last = blocks.at(-1);
+  if (block.language === 'text' && last) blocks[blocks.length - 1] = { ...last, output: block.code };
+  else if (LANGUAGES.includes(block.language)) blocks.push({ ...block, output: '' });
+}
+
+/** The block of `console` with this first line, for the test that runs it: `test/docs.test.ts` finds none without one. */
+export function commandsOf(file: string, first: string): string {
+  const found = readBlocks(file).find(
+    ({ language, code }) => language === 'console' && code.startsWith(`${first}\n`),
+  );
+  if (!found) throw new Error(`${file} has no block of console that begins with '${first}'`);
+  return found.code;
+}
+
+/** The regular expression of an output; a line of `…` alone stands for any lines. */
+export function patternOf(output: string): RegExp {
+  const lines = output.split('\n').map((line) =>
+    line === '…'
+      ? '[^]*?'
+      : line
+          .split('…')
+          .map((part) => part.replaceAll(/[.*+?^${}()|[\]\\/]/g, '\\$&'))
+          .join('[^\\n]*'),
+  );
+  return new RegExp(`^${lines.join('\\n')}$`);
+}

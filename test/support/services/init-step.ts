@@ -1,0 +1,53 @@
+import { join } from 'node:path';
+import { Guest } from '../../../src/daemon/services/guest/guest.ts';
+import { INIT_REQUEST } from '../../../src/daemon/services/init/init-request.ts';
+import { type InitDependencies, initSteps } from '../../../src/daemon/services/init/steps.ts';
+import { Volumes } from '../../../src/daemon/services/init/volumes.ts';
+import { scratch } from '../machine/scratch.ts';
+import { testUsers } from '../machine/users.ts';
+import { testLanes } from './lanes.ts';
+
+/** The state that /init changes, simulated: nothing of the machine. */
+export function initDependencies(own: Partial<InitDependencies> = {}): InitDependencies {
+  const directory = scratch();
+  return {
+    guest: new Guest(testUsers(directory)),
+    metadata: null,
+    freezer: { audit: () => null, reported: () => {}, thaw: () => {} },
+    filesystemFreezer: { mayBeFrozen: true, release: async () => {} },
+    onClockError: () => {},
+    reseed: () => {},
+    clock: { nowNs: () => 0n, setNs: () => {} },
+    trustStore: {
+      ...{ bundle: join(directory, 'bundle'), local: join(directory, 'local') },
+      ...{ others: [], hashed: join(directory, 'hashed') },
+    },
+    eventsVariable: 'TEST_EVENTS_ADDRESS',
+    hosts: { file: join(directory, 'hosts'), name: 'loop.test' },
+    volumes: new Volumes(
+      { mount: '/nowhere', bind: '/nowhere', unmount: '/nowhere', helpers: [], limitMs: 1000 },
+      '/nowhere',
+      testLanes,
+    ),
+    ...own,
+  };
+}
+
+/** Runs the step of this name with a request with this body. */
+export async function runStep(
+  name: string,
+  own: Partial<InitDependencies>,
+  body: object,
+  ageNs = 0n,
+): Promise<void> {
+  const { authorize, quick, lasting } = initSteps(initDependencies(own));
+  const request = INIT_REQUEST.read(body, '');
+  const report = { freezeAudit: null };
+  const call = { request, report, isRepeated: false, caller: new AbortController(), ageNs: () => ageNs };
+  if (name === 'auth') return authorize(call);
+  const step = quick.find((known) => known.name === name);
+  if (step) return step.run(call);
+  const long = lasting.find((known) => known.name === name);
+  if (!long) throw new Error(`no step '${name}'`);
+  if (long.wanted(request) !== null) await long.run(request);
+}

@@ -1,0 +1,122 @@
+import Fastify, { type FastifyInstance } from 'fastify';
+import pino from 'pino';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { disableBodyParsing } from '../../../../../src/daemon/http/admission/requests.ts';
+import { sendError } from '../../../../../src/daemon/http/json/errors.ts';
+import { envsRoutes, healthRoutes } from '../../../../../src/daemon/http/rest/guest.ts';
+import { initRoutes } from '../../../../../src/daemon/http/rest/init.ts';
+import type { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
+import { Health } from '../../../../../src/daemon/services/guest/health.ts';
+import { Init } from '../../../../../src/daemon/services/init/init.ts';
+import { initSteps } from '../../../../../src/daemon/services/init/steps.ts';
+import type { FreezeAudit } from '../../../../../src/daemon/services/pause/sweep.ts';
+import { withCalls } from '../../../../support/clients/calls.ts';
+import { initDependencies } from '../../../../support/services/init-step.ts';
+
+function setUp(audit: FreezeAudit | null = null): { app: FastifyInstance; guest: Guest } {
+  const app = Fastify();
+  onTestFinished(() => app.close());
+  disableBodyParsing(app);
+  withCalls(app);
+  app.setErrorHandler((error, _request, reply) => sendError(reply, error));
+  // As in the daemon, where /init reads its body itself.
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null));
+  let unreported = audit;
+  const reported = () => {
+    unreported = null;
+  };
+  const dependencies = initDependencies({
+    freezer: { audit: () => unreported, reported, thaw: () => {} },
+  });
+  const { guest } = dependencies;
+  const idle = { active: false };
+  const health = new Health({
+    version: '1',
+    cgroups: { obstacle: 'none here', accountsMemory: false, limitsTasks: false },
+    forwardingObstacle: async () => null,
+    ...{ freezer: idle, filesystemFreezer: idle },
+  });
+  healthRoutes(app, health, guest);
+  envsRoutes(app, guest);
+  const logger = pino({ enabled: false });
+  initRoutes(app, new Init(initSteps(dependencies)), '1.2.3', logger);
+  return { app, guest };
+}
+
+test('GET /health', async () => {
+  const { app } = setUp();
+  const response = await app.inject('/health');
+  expect([response.statusCode, response.body]).toEqual([204, '']);
+});
+
+test('GET /envs', async () => {
+  const { app, guest } = setUp();
+  guest.environment = { A: 'ü' };
+  const response = await app.inject('/envs');
+  expect(response.json()).toEqual({ A: 'ü' });
+  expect(response.headers['content-type']).toBe('application/json; charset=utf-8');
+});
+
+describe('POST /init', () => {
+  const json = { 'content-type': 'application/json' };
+
+  test.each([
+    ['no body', {}],
+    ['no body, but a type', { headers: json }],
+    ['an empty object', { headers: json, payload: '{}' }],
+    ['white space', { headers: json, payload: ' \n' }],
+    ['an object of no type', { payload: '{"envVars":{}}' }],
+    ['an object of another type', { headers: { 'content-type': 'text/plain' }, payload: '{}' }],
+  ])('%s is accepted', async (_, options) => {
+    const { app } = setUp();
+    const response = await app.inject({ method: 'POST', url: '/init', ...options });
+    expect([response.statusCode, response.body]).toEqual([204, '']);
+    expect(response.headers['x-envd-version']).toBe('1.2.3');
+  });
+
+  test('changes the guest, but only with the right token', async () => {
+    const { app, guest } = setUp();
+    const post = (payload: object) => app.inject({ method: 'POST', url: '/init', payload });
+    expect((await post({ accessToken: 'one', envVars: { A: '1' } })).statusCode).toBe(204);
+    expect(guest).toMatchObject({ accessToken: 'one', environment: { A: '1' } });
+    const refused = await post({ accessToken: 'two', envVars: {} });
+    expect(refused.statusCode).toBe(401);
+    expect(refused.json()).toEqual({
+      code: 401,
+      message: 'unauthorized access, the access token does not match',
+    });
+    expect(guest).toMatchObject({ accessToken: 'one', environment: { A: '1' } });
+  });
+
+  test('returns the freeze audit until a 204 with it was sent, but only to an authorised caller', async () => {
+    const { app, guest } = setUp({ visited: 3, frozen: 2, escaped: 1, violations: 0, truncated: false });
+    const post = async (payload: object) => {
+      const { statusCode, headers } = await app.inject({ method: 'POST', url: '/init', payload });
+      return [statusCode, headers['x-envd-freeze-audit']];
+    };
+    const audit = '{"visited":3,"frozen":2,"escaped":1,"violations":0,"truncated":false}';
+    guest.accessToken = 'one';
+    expect(await post({ accessToken: 'two' })).toEqual([401, undefined]);
+    Object.defineProperty(guest, 'environment', {
+      set: () => {
+        throw new Error('broken');
+      },
+    });
+    expect(await post({ accessToken: 'one', envVars: {} })).toEqual([500, audit]);
+    expect(await post({ accessToken: 'one' })).toEqual([204, audit]);
+    expect(await post({ accessToken: 'one' })).toEqual([204, undefined]);
+  });
+
+  test.each([
+    ['{', 'request body is not valid JSON'],
+    ['{"accessToken": "secret",}', 'request body is not valid JSON'],
+    ['[]', 'request body must be an object'],
+    ['{"envVars": 5}', 'envVars must be an object'],
+  ])('%s is 400', async (payload, message) => {
+    const { app } = setUp();
+    const response = await app.inject({ method: 'POST', url: '/init', headers: json, payload });
+    expect(response.statusCode).toBe(400);
+    expect(response.json()).toEqual({ code: 400, message });
+  });
+});

@@ -1,0 +1,58 @@
+import { readdirSync } from 'node:fs';
+import { expect, test } from 'vitest';
+import { PipePoller, type ReadEnd } from '../../../../../../src/daemon/linux/processes/pipe-ends.ts';
+import { openPipes } from '../../../../../../src/daemon/services/process/output/channels.ts';
+import { ROOT } from '../../../../../support/machine/users.ts';
+
+const WRITTEN = 60_000;
+const TOTALS = { stdout: 0, stderr: 0, pty: 0 };
+
+const launch = (script: string) => ({
+  ...{ file: '/bin/sh', args: ['sh', '-c', script], cwd: '/', environment: { PATH: '/usr/bin:/bin' } },
+  ...{ user: ROOT, cgroup: null, limitMs: 10_000 },
+});
+
+test('pipes that are paused are drained when they go on, and tell that another process holds them open', async () => {
+  let received = 0;
+  const { process: started, channels } = await openPipes(
+    launch(`sleep 100 & head -c ${WRITTEN} /dev/zero`),
+    false,
+    { poller: new PipePoller(), process: 1, totals: TOTALS },
+    (_stream, bytes) => {
+      received += bytes.length;
+    },
+  );
+  try {
+    channels.setPaused(true);
+    await started.exit;
+    const drained = channels.drained();
+    expect([drained instanceof Promise, received]).toEqual([true, 0]);
+    channels.setPaused(false);
+    expect(await drained).toBe(true);
+    expect(received).toBe(WRITTEN);
+  } finally {
+    process.kill(-started.pid, 'SIGKILL');
+  }
+  await channels.closed;
+  expect(channels.ends).toMatchObject({ stdout: null, stderr: null });
+});
+
+/** It has no memory to wait for another pipe than the first. */
+class Exhausted extends PipePoller {
+  #pipes = 0;
+
+  override read(...args: Parameters<PipePoller['read']>): ReadEnd {
+    this.#pipes += 1;
+    if (this.#pipes > 1) throw new Error('ENOMEM');
+    return super.read(...args);
+  }
+}
+
+test('a process whose output cannot be read is killed, and its pipes are closed', async () => {
+  const descriptors = () => readdirSync('/proc/self/fd').length;
+  const source = { poller: new Exhausted(), process: 1, totals: TOTALS };
+  const before = descriptors();
+  await expect(openPipes(launch('sleep 100 & sleep 100'), true, source, () => {})).rejects.toThrow('ENOMEM');
+  // Of its output too, once all processes that hold it have ended.
+  await expect.poll(descriptors).toBe(before);
+});
