@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
@@ -7,6 +7,7 @@ import { json } from 'node:stream/consumers';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { connectTo } from '../support/clients/clients.ts';
 import { needs } from '../support/machine/needs.ts';
+import { runs } from '../support/machine/proc.ts';
 import { scratch } from '../support/machine/scratch.ts';
 import { startDaemon, type TestDaemon } from '../support/programs/daemon.ts';
 import { API_KEY, startGateway, type TestGateway, toSandbox } from '../support/programs/gateway.ts';
@@ -150,7 +151,7 @@ test('a hook that takes too long is killed with all processes it has started', a
   await gateway.call('DELETE /sandboxes/one');
   const pid = Number(readFileSync(file, 'utf8'));
   expect(pid).toBeGreaterThan(0);
-  await expect.poll(() => existsSync(`/proc/${pid}`)).toBe(false);
+  await expect.poll(() => runs(pid)).toBe(false);
 });
 
 test('a hook behind a URL gets the same request, with an Idempotency-Key', async () => {

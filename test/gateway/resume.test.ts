@@ -1,6 +1,7 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
+import { runs } from '../support/machine/proc.ts';
 import { scratch } from '../support/machine/scratch.ts';
 import { type Agent, startAgent } from '../support/programs/agent.ts';
 import { API_KEY, startGateway, type TestGateway, toSandbox } from '../support/programs/gateway.ts';
@@ -113,7 +114,7 @@ test('a hook that hangs is 504 for those who wait, and is killed', async () => {
   expect(answer.text).toContain("sandbox 'box' is paused, and does not run again within 1 s");
   await phase(gateway, 'box', 'paused');
   const pid = Number(readFileSync(join(directory, 'pid'), 'utf8'));
-  await until('the hook is dead', () => !existsSync(`/proc/${pid}`));
+  await until('the hook is dead', () => !runs(pid));
   const { text } = await gateway.call('GET /gateway/metrics');
   expect(text).toContain('envd_gateway_expiry_failures_total{step="resume"} 1\n');
   expect(text).toContain('envd_gateway_exchanges 0\n');

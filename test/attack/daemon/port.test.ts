@@ -1,17 +1,17 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import { scratch } from '../../support/machine/scratch.ts';
 import { DAEMON_PROGRAM } from '../../support/programs/programs.ts';
 import { startSupervised } from '../../support/programs/supervised.ts';
 import { until } from '../../support/until.ts';
 
-const THIEF = fileURLToPath(new URL('../../support/attackers/port-thief.py', import.meta.url));
+/** As a text: the clone may be where other users may not read. */
+const THIEF = readFileSync(new URL('../../support/attackers/port-thief.py', import.meta.url), 'utf8');
 const NOBODY = 65_534;
 
 /** An unprivileged process that tries to get a port all the time. */
@@ -22,7 +22,7 @@ class Thief implements Disposable {
   constructor(port: number) {
     const stdio = ['pipe', 'pipe', 'inherit'] as const;
     // Node's types know no mixed list.
-    this.#child = spawn('python3', [THIEF, `${port}`], { stdio: [...stdio], uid: NOBODY, gid: NOBODY });
+    this.#child = spawn('python3', ['-c', THIEF, `${port}`], { stdio: [...stdio], uid: NOBODY, gid: NOBODY });
     this.#child.stdout.on('data', (bytes) => {
       this.#text += bytes;
     });

@@ -28,9 +28,17 @@ function authority(name: string): string {
     '-subj',
     `/CN=${name}  Ünit`,
     '-utf8',
+    '-addext',
+    'keyUsage=critical,keyCertSign',
   );
   openssl('req', ...key, '-keyout', `${name}-server.key`, '-out', `${name}.csr`, '-subj', '/CN=localhost');
-  writeFileSync(`${name}.ext`, 'subjectAltName=DNS:localhost\n');
+  // Python since 3.13 wants all that RFC 5280 demands.
+  const extensions = [
+    'subjectAltName=DNS:localhost',
+    'subjectKeyIdentifier=hash',
+    'authorityKeyIdentifier=keyid',
+  ];
+  writeFileSync(`${name}.ext`, `${extensions.join('\n')}\n`);
   const sign = ['-CA', `${name}.pem`, '-CAkey', `${name}.key`, '-CAcreateserial', '-extfile', `${name}.ext`];
   openssl('x509', '-req', '-in', `${name}.csr`, ...sign, '-out', `${name}-server.pem`);
   return readFileSync(`${name}.pem`, 'utf8');
