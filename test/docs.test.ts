@@ -37,7 +37,7 @@ const run = globSync('test/**/*.{test,guest}.ts', { cwd: ROOT })
   .map(([, document, first]) => `${document}: ${first}`);
 
 // `test/clients/talk.test.ts` runs the other blocks, `test/readme.test.ts` those of README.md.
-test.each(['docs/talk.md', 'docs/platforms.md'])(
+test.each(['docs/calling.md', 'docs/pausing.md'])(
   'each block of console in %s is run by a test',
   (document) => {
     const blocks = readBlocks(document).filter(({ language }) => language === 'console');

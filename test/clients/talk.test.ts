@@ -5,7 +5,7 @@ import { runBlocks } from '../support/programs/talk.ts';
 
 /* Each block of these documents as it stands, but those of `console` (test/docs.test.ts). */
 
-describe.each(['docs/talk.md', 'docs/platforms.md'])('%s', (document) => {
+describe.each(['docs/calling.md', 'docs/pausing.md'])('%s', (document) => {
   const blocks = readBlocks(document).filter(({ language }) => language !== 'console');
   let outcomes: Outcome[];
   beforeEach(async () => {

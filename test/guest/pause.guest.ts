@@ -12,7 +12,7 @@ afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
 /** Of everything, for a consistent disk. */
 const PAUSE = commandsOf(
-  'docs/platforms.md',
+  'docs/pausing.md',
   'curl -sS -X POST "$ENVD/freeze?mode=hierarchy&maxWaitMs=1000" -H "$AUTH"',
 );
 /** How many times each operation is called while the file system is frozen. */

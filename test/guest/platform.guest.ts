@@ -15,7 +15,7 @@ const later = (seconds: number) => new Date(Date.now() + seconds * 1000);
 describe('the metadata service', whenBooted, () => {
   const program = readFileSync(new URL('../support/guest/metadata-service.mjs', import.meta.url), 'utf8');
 
-  /** A guest with the service at its address, configured as in docs/operations.md. */
+  /** A guest with the service at its address, configured as in docs/operating.md. */
   async function withService(): Promise<RunningGuest> {
     const guest = await resumed(booted);
     const unit = '[Service]\nEnvironment=ENVD_METADATA_SERVICE=http://169.254.169.254/\n';

@@ -8,10 +8,10 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { byTag, connectTo, transcribe } from '../../support/clients/clients.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
 
-/* What each row of docs/differences.md tells of this daemon: shown here, or by the test that is named. */
+/* What each row of docs/migrating.md tells of this daemon: shown here, or by the test that is named. */
 
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
-const rows = readFileSync(join(ROOT, 'docs/differences.md'), 'utf8')
+const rows = readFileSync(join(ROOT, 'docs/migrating.md'), 'utf8')
   .split('\n')
   .flatMap((line) => /^\| (.+?) +\|/.exec(line)?.[1] ?? [])
   .filter((what) => what !== 'what' && !/^-+$/.test(what));
@@ -200,7 +200,7 @@ test('each row is shown here or by another test', () => {
   expect(missing).toEqual([]);
 });
 
-describe('in docs/differences.md', () => {
+describe('in docs/migrating.md', () => {
   test.each(Object.entries(HERE))('%s', async (_, show) => {
     await show();
   });

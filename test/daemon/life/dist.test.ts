@@ -41,8 +41,8 @@ const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
 
 const BINARIES = ['lib/envd', ...['envd', 'pty'].map((name) => `lib/build/Release/${name}.node`)];
 
-const BAKE = commandsOf('docs/platforms.md', 'npm run build -- daemon');
-const REPLACE = commandsOf('docs/platforms.md', 'mv /opt/envd /opt/envd-old && mv /opt/envd-new /opt/envd');
+const BAKE = commandsOf('docs/pausing.md', 'npm run build -- daemon');
+const REPLACE = commandsOf('docs/pausing.md', 'mv /opt/envd /opt/envd-old && mv /opt/envd-new /opt/envd');
 
 // The image runs on other machines: nothing of the tree is in reach, no node_modules, no Node, no PATH.
 const image = mkdtempSync(join(tmpdir(), 'envd-dist-'));
@@ -192,7 +192,7 @@ test('the documents name the glibc version that the image needs', () => {
     return Array.from(versions.matchAll(/\bGLIBC_([\d.]+)/g), ([, version = '']) => version);
   });
   const newest = needed.sort((a, b) => a.localeCompare(b, 'en', { numeric: true })).at(-1);
-  for (const file of ['docs/operations.md', 'docs/decisions/010-image.md', 'systemd/image/envd.sh']) {
+  for (const file of ['docs/operating.md', 'docs/decisions/010-image.md', 'systemd/image/envd.sh']) {
     const told = readFileSync(join(ROOT, file), 'utf8').matchAll(/glibc (\d+\.\d+)/g);
     expect([file, ...new Set(Array.from(told, ([, version]) => version))]).toEqual([file, newest]);
   }

@@ -66,7 +66,7 @@ export class Guest {
     return this.#run(command, { tag: '_system' });
   }
 
-  /** Standard output of commands of the platform, which run outside of the guest with the variables of docs/platforms.md. */
+  /** Standard output of commands of the platform, which run outside of the guest with the variables of docs/pausing.md. */
   async platform(commands: string): Promise<string> {
     const env = { ...process.env, ENVD: this.url, AUTH: `X-Access-Token: ${this.token ?? ''}` };
     return (await promisify(execFile)('bash', ['-ec', commands], { env })).stdout;

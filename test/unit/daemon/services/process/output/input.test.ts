@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { Input } from '../../../../../../src/daemon/services/process/output/input.ts';
 
-/** The size of the input queue: docs/operations.md. */
+/** The size of the input queue: docs/operating.md. */
 const QUEUE_BYTES = 1024 * 1024;
 
 const never = new AbortController().signal;

@@ -5,7 +5,7 @@ import { Output } from '../../../../../../src/daemon/services/process/output/out
 import type { Reader } from '../../../../../../src/daemon/services/process/output/reader.ts';
 import { historyOf } from '../../../../../support/services/history.ts';
 
-/** The limits of a slow reader, in bytes and in time: docs/operations.md. */
+/** The limits of a slow reader, in bytes and in time: docs/operating.md. */
 const WINDOW_BYTES = 1024 * 1024;
 const STALL_LIMIT_MS = 30_000;
 
