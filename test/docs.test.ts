@@ -2,7 +2,7 @@ import { existsSync, globSync, readFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
-import { readBlocks } from './support/code/documents.ts';
+import { RUN_IN_ORDER, readBlocks } from './support/code/documents.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const read = (file: string) => readFileSync(join(ROOT, file), 'utf8');
@@ -31,20 +31,60 @@ describe.each(documents)('the document %s', (file) => {
   });
 });
 
-/** The blocks of `console` that a test runs, each by its document and first line. */
-const run = globSync('test/**/*.{test,guest}.ts', { cwd: ROOT })
+/** Each document with commands that users copy. */
+const manuals = documents.filter((file) => !file.startsWith('docs/decisions/'));
+
+/** The blocks that a test of their own runs, each by its document and first line. */
+const runAlone = globSync('test/**/*.{test,guest}.ts', { cwd: ROOT })
   .flatMap((file) => [...read(file).matchAll(/\bcommandsOf\(\s*'([^']+)',\s*'([^']+)',?\s*\)/g)])
   .map(([, document, first]) => `${document}: ${first}`);
 
-// `test/clients/talk.test.ts` runs the other blocks, `test/readme.test.ts` those of README.md.
-test.each(['docs/calling.md', 'docs/pausing.md'])(
-  'each block of console in %s is run by a test',
-  (document) => {
-    const blocks = readBlocks(document).filter(({ language }) => language === 'console');
-    const told = blocks.map(({ code }) => `${document}: ${code.split('\n', 1)[0]}`);
-    expect(told.filter((block) => !run.includes(block))).toEqual([]);
-  },
-);
+/** The blocks that no test can run, with the reason. */
+const NOT_RUN: Readonly<Record<string, string>> = {
+  'CONTRIBUTING.md: npm test             # sets everything up, then runs the tests':
+    'it lists the scripts of package.json, and the test below looks for each of them there',
+};
+
+/** `test/clients/talk.test.ts` and `test/readme.test.ts` run all blocks of these documents but those of `console`. */
+const runWhole: readonly string[] = [...RUN_IN_ORDER, 'README.md'];
+
+describe('the blocks of commands', () => {
+  const named = manuals.flatMap((file) =>
+    readBlocks(file)
+      .filter(({ language }) => language === 'console' || !runWhole.includes(file))
+      .map(({ code }) => `${file}: ${code.split('\n', 1)[0]}`),
+  );
+
+  test('are run by a test, or there is a reason against it', () => {
+    expect(named.filter((block) => !runAlone.includes(block) && !(block in NOT_RUN))).toEqual([]);
+  });
+
+  test('exist if they are said not to be run', () => {
+    expect(Object.keys(NOT_RUN).filter((block) => !named.includes(block))).toEqual([]);
+  });
+});
+
+test.each(manuals)('%s names existing scripts of npm', (file) => {
+  const scripts = Object.keys(JSON.parse(read('package.json')).scripts);
+  const names = Array.from(read(file).matchAll(/\bnpm run (?:--silent )?([\w:-]+)/g), ([, name = '']) => name);
+  expect(names.filter((name) => !scripts.includes(name))).toEqual([]);
+});
+
+describe('docs/troubleshooting.md', () => {
+  const sources = globSync(['src/**/*.ts', 'native/src/**/*.c', 'systemd/image/*.sh'], { cwd: ROOT })
+    .map(read)
+    .join('\n')
+    // A text that goes on in the next line of the source.
+    .replaceAll(/' \+\n\s+'/g, '');
+  const quoted = Array.from(read('docs/troubleshooting.md').matchAll(/^### `(.+)`$/gm), ([, text = '']) => text);
+
+  test('quotes many texts', () => expect(quoted.length).toBeGreaterThan(30));
+
+  test.each(quoted)('quotes a text of the sources: %s', (text) => {
+    const parts = text.split('…').map((part) => part.trim());
+    expect(parts.filter((part) => !sources.includes(part))).toEqual([]);
+  });
+});
 
 describe('decisions', () => {
   test.each(decisions)('%s has its number, a title, a status and a date', (file) => {

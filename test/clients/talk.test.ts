@@ -1,11 +1,11 @@
 import { beforeEach, describe, expect, test } from 'vitest';
-import { type Outcome, patternOf, readBlocks } from '../support/code/documents.ts';
+import { type Outcome, patternOf, RUN_IN_ORDER, readBlocks } from '../support/code/documents.ts';
 import { needs } from '../support/machine/needs.ts';
 import { runBlocks } from '../support/programs/talk.ts';
 
-/* Each block of these documents as it stands, but those of `console` (test/docs.test.ts). */
+/* Runs each block of these documents as it stands. test/docs.test.ts says what runs the blocks of `console`. */
 
-describe.each(['docs/calling.md', 'docs/pausing.md'])('%s', (document) => {
+describe.each(RUN_IN_ORDER)('%s', (document) => {
   const blocks = readBlocks(document).filter(({ language }) => language !== 'console');
   let outcomes: Outcome[];
   beforeEach(async () => {

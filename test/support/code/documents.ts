@@ -4,6 +4,9 @@ import { fileURLToPath } from 'node:url';
 
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
 
+/** The documents whose blocks are run from the first to the last, by `test/clients/talk.test.ts`; not those of `console`. */
+export const RUN_IN_ORDER = ['docs/calling.md', 'docs/pausing.md', 'docs/troubleshooting.md'] as const;
+
 /** A block of code in a document. */
 export interface Block {
   readonly heading: string;
