@@ -46,7 +46,7 @@ const NOT_RUN: Readonly<Record<string, string>> = {
 };
 
 /** `test/clients/talk.test.ts` and `test/readme.test.ts` run all blocks of these documents but those of `console`. */
-const runWhole: readonly string[] = [...RUN_IN_ORDER, 'README.md'];
+const runWhole: readonly string[] = [...RUN_IN_ORDER.flat(), 'README.md'];
 
 describe('the blocks of commands', () => {
   const named = manuals.flatMap((file) =>
@@ -66,7 +66,10 @@ describe('the blocks of commands', () => {
 
 test.each(manuals)('%s names existing scripts of npm', (file) => {
   const scripts = Object.keys(JSON.parse(read('package.json')).scripts);
-  const names = Array.from(read(file).matchAll(/\bnpm run (?:--silent )?([\w:-]+)/g), ([, name = '']) => name);
+  const names = Array.from(
+    read(file).matchAll(/\bnpm run (?:--silent )?([\w:-]+)/g),
+    ([, name = '']) => name,
+  );
   expect(names.filter((name) => !scripts.includes(name))).toEqual([]);
 });
 
@@ -76,7 +79,10 @@ describe('docs/troubleshooting.md', () => {
     .join('\n')
     // A text that goes on in the next line of the source.
     .replaceAll(/' \+\n\s+'/g, '');
-  const quoted = Array.from(read('docs/troubleshooting.md').matchAll(/^### `(.+)`$/gm), ([, text = '']) => text);
+  const quoted = Array.from(
+    read('docs/troubleshooting.md').matchAll(/^### `(.+)`$/gm),
+    ([, text = '']) => text,
+  );
 
   test('quotes many texts', () => expect(quoted.length).toBeGreaterThan(30));
 

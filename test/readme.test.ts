@@ -13,7 +13,7 @@ const START = 'npm start';
 /** What the others end with, and what they print. */
 const PRINTED: Readonly<Record<string, readonly [exitCode: string, output: RegExp]>> = {
   'curl -i localhost:49983/health': ['0', /^HTTP\/1\.1 204 No Content\r$/m],
-  [`curl -sS localhost:49983/filesystem.Filesystem/Stat --json '{"path":"/"}'`]: [
+  'curl -sS localhost:49983/filesystem.Filesystem/Stat --json \'{"path":"/"}\'': [
     '0',
     /^{"entry":{"name":"\/","type":"FILE_TYPE_DIRECTORY","path":"\/"/,
   ],

@@ -41,7 +41,7 @@ describe('the example of', () => {
 
   async function runAll(): Promise<Outcome[]> {
     const blocks = ['', ...shown.map(({ code }) => code)].map((code) => ({
-      ...{ heading: '', line: 0, language: 'sh', output: '' },
+      ...{ file: '', heading: '', line: 0, language: 'sh', output: '' },
       code: code || DEFINITIONS,
     }));
     return (await runBlocks(blocks, 'Svc')).slice(1);

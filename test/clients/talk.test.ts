@@ -5,17 +5,17 @@ import { runBlocks } from '../support/programs/talk.ts';
 
 /* Runs each block of these documents as it stands. test/docs.test.ts says what runs the blocks of `console`. */
 
-describe.each(RUN_IN_ORDER)('%s', (document) => {
-  const blocks = readBlocks(document).filter(({ language }) => language !== 'console');
+describe.each(RUN_IN_ORDER.map((documents) => ({ documents })))('$documents', ({ documents }) => {
+  const blocks = documents.flatMap(readBlocks).filter(({ language }) => language !== 'console');
   let outcomes: Outcome[];
   beforeEach(async () => {
     needs('mounts', 'ip', 'curl', 'openssl', 'python3', 'cgroup v2');
     outcomes ??= await runBlocks(blocks, 'E2b');
   }, 180_000);
 
-  test.each(blocks.map((block, index) => [block.heading, block.line, index] as const))(
-    '%s: the block at line %i prints what is below it',
-    (_heading, _line, index) => {
+  test.each(blocks.map(({ file, heading, line }, index) => [file, heading, line, index] as const))(
+    '%s, %s: the block at line %i prints what is below it',
+    (_file, _heading, _line, index) => {
       const { language, code, output } = blocks[index] ?? { language: '', code: '', output: '' };
       const { stdout, stderr, exitCode } = outcomes[index] ?? { stdout: '', stderr: '', exitCode: null };
       if (language === 'html') needs('chromium');

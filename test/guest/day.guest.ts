@@ -16,7 +16,7 @@ const HOUR_MS = 3_600_000;
 const TRY_MS = 500;
 const PAUSE_MS = 5;
 /** The log, and a stop. */
-const OBSERVE = commandsOf('docs/pausing.md', 'journalctl -u envd -o cat');
+const OBSERVE = commandsOf('docs/operating.md', 'journalctl -u envd -o cat');
 /** Restores in a row from the snapshot of the day; `life.guest.ts` does more of them from its own. */
 const RESTORES = Number(process.env.ENVD_GUEST_RESTORES ?? 20);
 

@@ -41,8 +41,9 @@ const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
 
 const BINARIES = ['lib/envd', ...['envd', 'pty'].map((name) => `lib/build/Release/${name}.node`)];
 
-const BAKE = commandsOf('docs/pausing.md', 'npm run build -- daemon');
-const REPLACE = commandsOf('docs/pausing.md', 'mv /opt/envd /opt/envd-old && mv /opt/envd-new /opt/envd');
+const BAKE = commandsOf('docs/baking.md', 'npm run build -- daemon');
+const REPLACE = commandsOf('docs/upgrading.md', 'mv /opt/envd /opt/envd-old && mv /opt/envd-new /opt/envd');
+const GO_BACK = commandsOf('docs/upgrading.md', 'mv /opt/envd /opt/envd-bad && mv /opt/envd-old /opt/envd');
 
 // The image runs on other machines: nothing of the tree is in reach, no node_modules, no Node, no PATH.
 const image = mkdtempSync(join(tmpdir(), 'envd-dist-'));
@@ -192,7 +193,7 @@ test('the documents name the glibc version that the image needs', () => {
     return Array.from(versions.matchAll(/\bGLIBC_([\d.]+)/g), ([, version = '']) => version);
   });
   const newest = needed.sort((a, b) => a.localeCompare(b, 'en', { numeric: true })).at(-1);
-  for (const file of ['docs/operating.md', 'docs/decisions/010-image.md', 'systemd/image/envd.sh']) {
+  for (const file of ['docs/baking.md', 'docs/decisions/010-image.md', 'systemd/image/envd.sh']) {
     const told = readFileSync(join(ROOT, file), 'utf8').matchAll(/glibc (\d+\.\d+)/g);
     expect([file, ...new Set(Array.from(told, ([, version]) => version))]).toEqual([file, newest]);
   }
@@ -411,11 +412,12 @@ test('a version that is put in place of the running one takes over, with the lim
   expect(before).toMatch(/^200\n/);
   const stream = theirs.start({ process: { cmd: 'cat' }, tag: 'cat' })[Symbol.asyncIterator]();
   await stream.next();
-  for (let round = 1; round <= 2; round++) {
-    await shell(`rm -rf /opt/envd-old && cp -R /opt/envd /opt/envd-new\n${REPLACE}`);
+  const replace = `rm -rf /opt/envd-old && cp -R /opt/envd /opt/envd-new\n${REPLACE}`;
+  for (const [index, commands] of [replace, replace, GO_BACK].entries()) {
+    await shell(commands);
     const answer = await fetch(`${other.url}/upgrade`, { method: 'POST' });
     expect([answer.status, await answer.text()]).toEqual([202, '']);
-    await expect.poll(() => other.log.filter(({ msg }) => msg === 'ready').length).toBe(1 + round);
+    await expect.poll(() => other.log.filter(({ msg }) => msg === 'ready').length).toBe(2 + index);
     expect(readFileSync(`/proc/${other.pid}/maps`, 'utf8')).toContain(' /opt/envd/lib/envd');
     expect(readFileSync(`/proc/${other.pid}/comm`, 'utf8')).toBe('envd\n');
   }

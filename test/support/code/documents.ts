@@ -4,11 +4,15 @@ import { fileURLToPath } from 'node:url';
 
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
 
-/** The documents whose blocks are run from the first to the last, by `test/clients/talk.test.ts`; not those of `console`. */
-export const RUN_IN_ORDER = ['docs/calling.md', 'docs/pausing.md', 'docs/troubleshooting.md'] as const;
+/**
+ * The documents whose blocks `test/clients/talk.test.ts` runs from the first to the last, except those of `console`. Documents
+ * of one group share a daemon, and the first block of shell in a group is the beginning of all others.
+ */
+export const RUN_IN_ORDER = [['docs/calling.md'], ['docs/pausing.md', 'docs/upgrading.md']] as const;
 
 /** A block of code in a document. */
 export interface Block {
+  readonly file: string;
   readonly heading: string;
   /** Of its first line in the document. */
   readonly line: number;
@@ -41,6 +45,7 @@ export function readBlocks(file: string): Block[] {
     if (open && line !== '```') open.lines.push(line);
     else if (open) {
       add(blocks, {
+        file,
         heading,
         line: open.line,
         language: open.language,

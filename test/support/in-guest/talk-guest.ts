@@ -40,9 +40,11 @@ async function answers(url: string): Promise<boolean> {
   return response?.status === 204;
 }
 
-async function run({ language, code }: Block): Promise<Outcome> {
+async function run(block: Block): Promise<Outcome> {
+  const { language, code } = block;
   if (language === 'html') return show(code);
-  if (language === 'sh') return execute('bash', ['-c', `${definitions?.code ?? ''}\n${code}`]);
+  const beginning = block === definitions ? '' : definitions?.code;
+  if (language === 'sh') return execute('bash', ['-c', `${beginning}\n${code}`]);
   const file = join(here, 'block.mjs');
   writeFileSync(file, code);
   return execute(process.execPath, [file]);
