@@ -47,5 +47,5 @@ function readDescription(): { readonly version?: unknown; readonly commit?: unkn
 }
 
 function descriptionFile(): string {
-  return findPackageJSON('../..', import.meta.url) ?? '';
+  return findPackageJSON('..', import.meta.url) ?? '';
 }
