@@ -10,7 +10,7 @@ import type { Report, Request, SentError, SentEvent } from './protocol.ts';
 const SILENCE_MS = 10_000;
 
 /** Beside this file; in an image beside the bundle of the daemon. */
-const PROGRAM = new URL(isBundle ? '../watch-network.cjs' : './program.ts', import.meta.url);
+const PROGRAM = new URL(isBundle ? './watch-network.cjs' : './program.ts', import.meta.url);
 
 /** Receives the reports about one watch. */
 export interface Listener {
