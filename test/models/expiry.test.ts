@@ -12,7 +12,7 @@ const LONGEST = 40;
 /** Renewals and jumps of the registry's clock are not played. */
 const NOT_PLAYED = /renews|sees that|the clock jumps/;
 
-/** What may go wrong together: the rest of what was searched is in docs/testing.md, by `npm run models`. */
+/** What may go wrong together: `npm run models` searches more. */
 test.each([
   { ...NOTHING, crashes: 1, failures: 1 },
   { ...NOTHING, crashes: 1, lost: 1 },

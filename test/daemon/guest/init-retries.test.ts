@@ -66,7 +66,7 @@ beforeEach(async () => {
   seen ??= await visitGuest();
 }, 400_000);
 
-/** For docs/testing.md. */
+/** Printed by a long run (ENVD_RETRY_SECONDS). */
 function figuresOf({ volumes, hung, refusing, flapped }: Seen): string {
   const told = Object.entries({ volumes, hung, refusing, flapped }).map(
     ([name, { tries, thawed, afterMend }]) => {
@@ -77,7 +77,7 @@ function figuresOf({ volumes, hung, refusing, flapped }: Seen): string {
   return told.join('\n');
 }
 
-/** Less than what a call waited for abandoned ones once; what is measured is in docs/testing.md. */
+/** Less than a call takes that waits for abandoned ones. */
 const SOON_MS = 5000;
 
 test('while a volume and the metadata service hang, the workload runs at once and all else is applied', () => {
