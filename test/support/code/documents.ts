@@ -8,7 +8,10 @@ const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
  * The documents whose blocks `test/clients/talk.test.ts` runs from the first to the last, except those of `console`. Documents
  * of one group share a daemon, and the first block of shell in a group is the beginning of all others.
  */
-export const RUN_IN_ORDER = [['docs/calling.md'], ['docs/pausing.md', 'docs/upgrading.md']] as const;
+export const RUN_IN_ORDER = [
+  ['docs/calling.md', 'docs/browser.md'],
+  ['docs/pausing.md', 'docs/upgrading.md'],
+] as const;
 
 /** A block of code in a document. */
 export interface Block {
