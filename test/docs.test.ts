@@ -2,6 +2,7 @@ import { existsSync, globSync, readFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
+import { INTERFACE_VERSION } from '../src/base/program/version.ts';
 import { RUN_IN_ORDER, readBlocks } from './support/code/documents.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
@@ -71,6 +72,18 @@ test.each(manuals)('%s names existing scripts of npm', (file) => {
     ([, name = '']) => name,
   );
   expect(names.filter((name) => !scripts.includes(name))).toEqual([]);
+});
+
+test('docs/compatibility.md names the versions of the clients that the tests run', () => {
+  const rows = read('docs/compatibility.md').matchAll(/^\| `([^`]+)`[^|]*\| (\d+\.\d+\.\d+) +\|/gm);
+  const told = Array.from(rows, ([, name = '', version]) => [name, version]);
+  const { dependencies, devDependencies, version } = JSON.parse(read('package.json'));
+  const installed = { ...dependencies, ...devDependencies };
+  expect(told.length).toBeGreaterThan(3);
+  expect(told).toEqual(told.map(([name = '']) => [name, installed[name]]));
+  expect(read('docs/compatibility.md')).toContain(
+    `envd ${version} has the interface version ${INTERFACE_VERSION}`,
+  );
 });
 
 describe('docs/troubleshooting.md', () => {
