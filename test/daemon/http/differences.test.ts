@@ -8,7 +8,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { byTag, connectTo, transcribe } from '../../support/clients/clients.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
 
-/* What each row of docs/migrating.md tells of this daemon: shown here, or by the test that is named. */
+/* Shows what each row of docs/migrating.md says of this daemon: here, or in the test that is named. */
 
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
 const rows = readFileSync(join(ROOT, 'docs/migrating.md'), 'utf8')
@@ -154,6 +154,9 @@ const ELSEWHERE: Readonly<Record<string, readonly [file: string, name: string]>>
   'certificates of `/init`': ['daemon/guest/certificates.test.ts', 'look in the usual places'],
   "workload's limits": ['unit/daemon/services/process/cgroups/cgroups.test.ts', 'limits can be given'],
   "a freeze's audit": ['unit/daemon/services/pause/audit.test.ts', 'until it was reported'],
+  'errors of the file system': ['daemon/http/errno.test.ts', 'ENOTDIR: a path below a file'],
+  '`POST /upgrade` that': ['daemon/life/upgrade.test.ts', 'processes go on in the new program'],
+  '`/files/compose` over': ['daemon/files/compose.test.ts', 'replaced atomically and keeps its mode'],
   'a command that is missing': ['daemon/process/contract.test.ts', 'without execute permission'],
   '`/init` with the time of the last': ['unit/daemon/services/init/init.test.ts', 'a stale request'],
   'unknown properties of': [
