@@ -44,6 +44,10 @@ const runAlone = globSync('test/**/*.{test,guest}.ts', { cwd: ROOT })
 const NOT_RUN: Readonly<Record<string, string>> = {
   'CONTRIBUTING.md: npm test             # sets everything up, then runs the tests':
     'it lists the scripts of package.json, and the test below looks for each of them there',
+  'docs/gateway.md: npm run gateway -- --api-key KEY --header-prefix E2b --hook \'pause-vm "$SANDBOX_ID"\'':
+    'it runs until it is ended; test/clients/talk.test.ts starts the program with these flags and another hook',
+  'docs/gateway.md: cp -R dist-gateway /opt/envd-gateway':
+    'it changes the services of the machine; test/gateway/dist.test.ts starts the same files',
   'docs/operating.md: cd "$(mktemp -d)"': 'it needs Java, and changes the certificates of the machine',
   'docs/operating.md: mkdir -p ~/.pki/nssdb': 'it needs the database of certificates of a browser',
 };

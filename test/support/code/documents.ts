@@ -9,7 +9,7 @@ const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
  * of one group share a daemon, and the first block of shell in a group is the beginning of all others.
  */
 export const RUN_IN_ORDER = [
-  ['docs/calling.md', 'docs/browser.md', 'docs/start.md', 'docs/extensions.md'],
+  ['docs/calling.md', 'docs/browser.md', 'docs/start.md', 'docs/extensions.md', 'docs/gateway.md'],
   ['docs/pausing.md', 'docs/upgrading.md', 'docs/operating.md'],
 ] as const;
 
