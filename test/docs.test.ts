@@ -14,10 +14,29 @@ const decisions = globSync('docs/decisions/[0-9]*.md', { cwd: ROOT }).sort();
 /** The first parts of a path in a document. */
 const ROOTS = ['', 'src/', 'src/daemon/', 'src/gateway/', 'native/src/', 'docs/'];
 
+/** The anchors of the headings of a document, as code hosts make them. */
+function anchorsOf(file: string): string[] {
+  const headings = Array.from(read(file).matchAll(/^#+ (.+)$/gm), ([, heading = '']) => heading);
+  return headings.map((heading) =>
+    heading
+      .toLowerCase()
+      .replaceAll(/[^\p{L}\p{N} _-]/gu, '')
+      .replaceAll(' ', '-'),
+  );
+}
+
 describe.each(documents)('the document %s', (file) => {
   test('links to existing files', () => {
     const links = Array.from(read(file).matchAll(/\]\((?!https?:)([^)#\s]+)/g), ([, link = '']) => link);
     expect(links.filter((link) => !existsSync(join(ROOT, dirname(file), link)))).toEqual([]);
+  });
+
+  test('links to existing headings', () => {
+    const links = Array.from(
+      read(file).matchAll(/\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)/g),
+      ([, path = '', anchor = '']) => [path === '' ? file : join(dirname(file), path), anchor] as const,
+    );
+    expect(links.filter(([target, anchor]) => !anchorsOf(target).includes(anchor))).toEqual([]);
   });
 
   test('names existing files', () => {
