@@ -13,10 +13,8 @@ const START = 'npm start';
 /** What the others end with, and what they print. */
 const PRINTED: Readonly<Record<string, readonly [exitCode: string, output: RegExp]>> = {
   'curl -i localhost:49983/health': ['0', /^HTTP\/1\.1 204 No Content\r$/m],
-  'curl -sS localhost:49983/filesystem.Filesystem/Stat --json \'{"path":"/"}\'': [
-    '0',
-    /^{"entry":{"name":"\/","type":"FILE_TYPE_DIRECTORY","path":"\/"/,
-  ],
+  'node_modules/.bin/buf curl --schema proto -d \'{"process":{"cmd":"uname"}}\' http://localhost:49983/process.Process/Start':
+    ['0', /"stdout": "TGludXgK".*"status": "exit status 0"/s],
   'npm start -- --help': ['0', /^ +--port .*ENVD_PORT/m],
 };
 const NOT_RUN: Readonly<Record<string, string>> = {
