@@ -82,7 +82,7 @@ const HERE: Readonly<Record<string, () => Promise<void>>> = {
     expect((await fetch(url, { method: 'POST', headers, body: '\0\0\0\0\x02{}' })).status).toBe(200);
     await guarded[Symbol.asyncDispose]();
   },
-  '`hyperloopIP` or `caBundle` that is none': async () => {
+  '`hyperloopIP` or `caBundle` that is invalid': async () => {
     for (const [index, member] of ['hyperloopIP', 'caBundle'].entries()) {
       const body = { [member]: 'none', envVars: { APPLIED: String(index) } };
       expect((await post('/init', JSON.stringify(body))).status).toBe(400);
