@@ -32,7 +32,7 @@ export type OnProcess = (event: string, a: number, b: number, c: number, d: numb
 /**
  * Starts a process in a new session. A small program of our own, `envd-start`, forks it, as a child of this process: no
  * thread waits for its execve, which others can delay by signals, a freeze, or a file system that does not answer
- * (docs/decisions/002-own-spawn.md). After a failure no process and no descriptor is left.
+ * (docs/decisions/004-starts.md). After a failure no process and no descriptor is left.
  *
  * `numbers`: u32 each, in this order: uid, gid, descriptor of the terminal (becomes descriptors 0 to 2 and the
  * controlling terminal; the caller keeps ownership; -1: pipes), whether descriptor 0 is a pipe and not /dev/null, nice

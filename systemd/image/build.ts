@@ -12,7 +12,7 @@ import { licencesOf } from './licences.ts';
  * Builds dist/, the daemon, and dist-gateway/, the gateway; with arguments those of them that are named. With --arch=arm64 on an
  * x86-64 machine (`npm run build:arm64`) dist-arm64/ and dist-gateway-arm64/, of what .ci/arm64 has made. Each is
  * self-contained: the program in one file, the code that V8 compiles of it, the pinned Node under the program's name, the licences of
- * what is in it; with the daemon the addons, where their loaders look for them. See docs/decisions/010-image.md
+ * what is in it; with the daemon the addons, where their loaders look for them. See docs/decisions/002-image.md
  */
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));

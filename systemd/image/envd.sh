@@ -1,6 +1,6 @@
 #!/bin/sh
 # Starts the daemon with the Node that it was built with, from any directory.
-# The settings are explained in docs/decisions/010-image.md.
+# The settings are explained in docs/decisions/002-image.md.
 set -eu
 self=$0
 # `command -p` also works without PATH.

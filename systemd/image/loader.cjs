@@ -1,5 +1,5 @@
 // Runs the program beside this file: NAME.js, with the code that V8 compiled of it at the build, NAME.code. Node's own compile
-// cache makes its directory at each start, which blocks while the file system is frozen (docs/decisions/010-image.md).
+// cache makes its directory at each start, which blocks while the file system is frozen (docs/decisions/002-image.md).
 const { readFileSync } = require('node:fs');
 const { constants, Script } = require('node:vm');
 

@@ -154,7 +154,7 @@ function takeOver(state: Handover, parts: Parts, logger: Logger): void {
 }
 
 /**
- * Replaces the program of this process (docs/decisions/034-upgrades-in-place.md). Throws `unavailable` when starts do not
+ * Replaces the program of this process (docs/decisions/019-upgrades.md). Throws `unavailable` when starts do not
  * complete, `resource_exhausted` when the state cannot be handed over; the daemon goes on then. Throws the reason when the daemon stops
  * meanwhile. Does not return otherwise.
  */

@@ -29,7 +29,7 @@ interface Exchange {
 
 /**
  * Forwards requests and responses. httpxy pipes the bodies, with backpressure and aborts; the rest of `proxy/` adds what
- * it lacks (decision 014).
+ * it lacks (decision 028).
  */
 export class ReverseProxy {
   readonly #proxy = createProxyServer({});

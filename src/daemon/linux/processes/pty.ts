@@ -37,7 +37,7 @@ const TERMINAL_MODE = 0o620;
 
 /**
  * A pseudoterminal. node-pty allocates it and sets the window size; `spawn` starts the child on `slave`
- * (docs/decisions/006-terminals.md).
+ * (docs/decisions/005-terminals.md).
  */
 export class Terminal implements Disposable {
   /** The slave side, blocking; kept open so that the master does not hang up before it has been drained. */

@@ -40,7 +40,7 @@ interface Destination {
 
 /**
  * Sends the lines of a queue to the platform's collector, in batches, one request at a time
- * (docs/decisions/041-logs-to-a-collector.md).
+ * (docs/decisions/017-metadata-and-logs.md).
  */
 export class LogCollector implements Disposable {
   readonly #options: LogCollectorOptions;

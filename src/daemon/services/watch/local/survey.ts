@@ -34,7 +34,7 @@ export interface Surveyed extends Read {
  * Surveys directories, in slices: adds a watch to each, then reads its names. The tree follows the events and lags
  * behind the file system. A directory is therefore opened through its parent, which is known to be the watched one. Its
  * names are accepted only after all events up to the read have been handled, and only if none of them moved or removed
- * it; otherwise it is surveyed again. See `docs/decisions/004-own-inotify.md`.
+ * it; otherwise it is surveyed again. See `docs/decisions/012-inotify.md`.
  */
 export class Survey {
   readonly #kernel: KernelWatches;
