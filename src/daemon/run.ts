@@ -1,10 +1,7 @@
 import type { AddressInfo } from 'node:net';
 import process from 'node:process';
-import pino, { type Logger } from 'pino';
+import type { Logger } from 'pino';
 import { messageOf } from '../base/errors.ts';
-import { HeldOutput } from '../base/held-output.ts';
-import { listenToDebug } from '../base/program/debug.ts';
-import { openLogOutput } from '../base/program/log.ts';
 import { listenError, stopOnSignals, surviveUncaught } from '../base/program/run.ts';
 import { INTERFACE_VERSION } from '../base/program/version.ts';
 import type { Config } from './config/config.ts';
@@ -12,17 +9,11 @@ import { openListeningSocket, separateSockets } from './linux/network/listening-
 import { holderOf } from './linux/network/port-holder.ts';
 import { setChildLimits } from './linux/processes/program.ts';
 import { exitWithoutThreads, forbidCoreDumps, protectFromOomKiller } from './linux/system/self.ts';
-import {
-  isJournal,
-  notifyServiceManager,
-  type ServiceState,
-  type StoredDescriptor,
-  withPriority,
-} from './linux/system/systemd.ts';
+import { notifyServiceManager, type ServiceState, type StoredDescriptor } from './linux/system/systemd.ts';
 import { rootObstacle } from './services/guest/abilities.ts';
 import { checkState, readState } from './services/handover/state.ts';
 import { compose, type Daemon } from './wiring/compose.ts';
-import { createLogQueue, type Log } from './wiring/log.ts';
+import { openLog } from './wiring/log.ts';
 
 /** SIGQUIT leaves the processes running, for the replacement of the daemon. */
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT'] as const;
@@ -34,12 +25,13 @@ const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT'] as const;
 export async function run(config: Config): Promise<void> {
   // The modes of clients' files must not depend on the umask that the daemon was started with.
   process.umask(0o022);
-  const { logger, ...log } = openLog(config);
+  const log = openLog(config);
+  const { logger } = log;
   const inherited = config.handover === null ? null : readState(config.handover);
   const { sockets, others } = separateSockets(config.stored);
   // Before anything of an earlier daemon is taken over: its processes run on, and its records stay, when this fails.
   const listener = await openListener(config, inherited?.listener ?? null, sockets, logger);
-  const daemon = compose({ ...config, stored: others }, logger, log, inherited);
+  const daemon = compose({ ...config, stored: others }, log, listener, inherited);
   exitWithoutThreads(() => daemon.isHeldUp());
   protect(logger);
   if (inherited) setChildLimits(inherited.limits);
@@ -81,26 +73,6 @@ const TRIED = 3;
 /** Checks that this program, whose modules are loaded by now, can read the state. Throws `failed_precondition` when it cannot. */
 export async function tryUpgrade(): Promise<void> {
   checkState(TRIED);
-}
-
-/** Opens the log, with an output that can be held, and a queue for the collector if there may be one. */
-function openLog({ journalStream, logLevel, ...others }: Config): Log & { readonly logger: Logger } {
-  const queue = createLogQueue(others);
-  const standardOutput = openLogOutput();
-  const output = new HeldOutput((lines) => standardOutput.write(lines));
-  standardOutput.on('drop', (lines) => output.lose(lines));
-  // Before the `exit` listener of the destination, which writes its last lines.
-  process.prependOnceListener('exit', () => output.flush());
-  const inJournal = isJournal(1, journalStream);
-  const write = (line: string) => {
-    output.write(inJournal ? withPriority(line) : line);
-    queue?.write(line);
-  };
-  // Without pid and host: `pid` is that of the process that a line is about.
-  const logger = pino({ level: logLevel, base: null }, { write });
-  if (logger.isLevelEnabled('debug'))
-    listenToDebug(({ service, what, details }) => logger.debug({ service, ...details }, what));
-  return { logger, output, queue };
 }
 
 /**
@@ -166,7 +138,7 @@ function actionFor(signal: (typeof STOP_SIGNALS)[number]): 'end' | 'leave' {
 async function stop(daemon: Daemon, processes: 'end' | 'leave', logger: Logger): Promise<void> {
   await daemon.stop(processes);
   logger.info({ processes }, 'stopped');
-  await daemon.collector?.close();
+  await daemon.closeLog();
   // The pipes of running processes, and file systems that do not answer, would keep the event loop alive.
   if (processes === 'leave' || daemon.isHeldUp()) process.exit();
 }

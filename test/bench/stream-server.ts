@@ -12,7 +12,6 @@ import { StreamServer } from '../../src/daemon/http/connect/connect-stream.ts';
 import { headersOf } from '../../src/daemon/http/connect/request.ts';
 import { startStream } from '../../src/daemon/http/rpc/process-streams.ts';
 import type { EndEvent } from '../../src/daemon/services/process/output/events.ts';
-import { Output } from '../../src/daemon/services/process/output/output.ts';
 import {
   Process,
   type StartRequest,
@@ -20,7 +19,7 @@ import {
   StartResponseSchema,
 } from '../../src/gen/process/process_pb.js';
 import { callOf, sharedLimits } from '../support/clients/calls.ts';
-import { historyOf } from '../support/services/history.ts';
+import { historyOf, outputOf } from '../support/services/history.ts';
 
 const HISTORY_BYTES = 1024 * 1024;
 const END: EndEvent = {
@@ -46,7 +45,7 @@ function wantedBy(args: readonly string[]): Wanted {
 
 /** Writes the events as fast as the readers allow. */
 class Source {
-  readonly output = new Output((paused) => this.#setPaused(paused), historyOf(HISTORY_BYTES));
+  readonly output = outputOf(historyOf(HISTORY_BYTES), (paused) => this.#setPaused(paused));
   readonly #payload: Buffer;
   #left: number;
   #paused = false;

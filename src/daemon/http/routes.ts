@@ -7,7 +7,6 @@ import type { Unread } from '../../base/unread.ts';
 import { createFileServices } from '../services/files/services.ts';
 import type { Health } from '../services/guest/health.ts';
 import type { MetricsReader } from '../services/guest/metrics.ts';
-import type { Upgrade } from '../services/handover/upgrade.ts';
 import type { Init } from '../services/init/init.ts';
 import type { Collapser } from '../services/pause/collapse.ts';
 import type { FilesystemFreezer } from '../services/pause/filesystem-freezer.ts';
@@ -24,7 +23,6 @@ import { fileRoutes } from './rest/files.ts';
 import { envsRoutes, healthRoutes, metricsRoutes, portsRoutes } from './rest/guest.ts';
 import { initRoutes } from './rest/init.ts';
 import { collapseRoutes, freezeRoutes, fsfreezeRoutes } from './rest/pause.ts';
-import { upgradeRoutes } from './rest/upgrade.ts';
 import { mountConnect } from './rpc/mount.ts';
 import { createRpc, type RpcDependencies } from './rpc/router.ts';
 
@@ -37,7 +35,6 @@ export interface AppServices extends RpcDependencies {
   readonly freezer: Freezer;
   readonly filesystemFreezer: FilesystemFreezer;
   readonly collapser: Collapser;
-  readonly upgrade: Upgrade;
   readonly ports: Forwards;
   readonly records: { readonly failures: number };
   readonly watcher: CountedWatcher;
@@ -48,6 +45,7 @@ export interface AppServices extends RpcDependencies {
 export interface AppOptions {
   readonly connections: Connections;
   readonly places: StreamPlaces;
+  readonly streams: StreamServer;
   /** Bounds the memory of requests that are being received and served. */
   readonly requests: Unread;
   /** Bounds output that clients have not read. */
@@ -64,7 +62,6 @@ export interface AppOptions {
 export interface RouteParts {
   readonly tally: CallTally;
   readonly shared: SharedLimits;
-  readonly streams: StreamServer;
   /** The level of the interface that `/init` tells. */
   readonly interfaceVersion: string;
 }
@@ -74,7 +71,7 @@ export function registerRoutes(
   app: FastifyInstance,
   services: AppServices,
   options: AppOptions,
-  { tally, shared, streams, interfaceVersion }: RouteParts,
+  { tally, shared, interfaceVersion }: RouteParts,
 ): void {
   const { guest, entries, gate, uploads } = services;
   healthRoutes(app, services.health, guest);
@@ -86,7 +83,6 @@ export function registerRoutes(
   freezeRoutes(app, services.freezer);
   fsfreezeRoutes(app, services.filesystemFreezer);
   collapseRoutes(app, services.collapser);
-  upgradeRoutes(app, services.upgrade);
   fileRoutes(app, createFileServices(guest, { ...entries, gate, uploads }), new DownloadLimits());
-  mountConnect(app, createRpc(services, streams), shared, options.places);
+  mountConnect(app, createRpc(services, options.streams), shared, options.places);
 }

@@ -1,16 +1,18 @@
 import { createServer, type RequestListener, type Server } from 'node:http';
+import { setTimeout as delay } from 'node:timers/promises';
 import Fastify, { type FastifyBaseLogger, type FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import { AbortRelay } from '../../base/abort.ts';
 import { EnvdError, HttpError } from '../../base/errors.ts';
 import { CallTally } from '../../base/http/call-tally.ts';
-import type { Connections } from '../../base/http/connections.ts';
+import { type Connections, connectionsOf } from '../../base/http/connections.ts';
 import { INTERFACE_VERSION } from '../../base/program/version.ts';
+import type { Upgrade } from '../services/handover/upgrade.ts';
 import { admitRequests } from './admission/admission.ts';
 import { CallLog } from './admission/call-log.ts';
 import { disableBodyParsing } from './admission/requests.ts';
-import { StreamServer } from './connect/connect-stream.ts';
 import { sendError } from './json/errors.ts';
+import { upgradeRoutes } from './rest/upgrade.ts';
 import { type AppOptions, type AppServices, registerRoutes } from './routes.ts';
 
 // Idle timeout; longer than the 620 s of a proxy in front, so that the proxy always closes idle connections first.
@@ -24,6 +26,8 @@ const SERVER_OPTIONS = {
   // `requireHost` checks it: Node's own response has no body.
   requireHostHeader: false,
 };
+/** Interval of looks whether connections are idle, in milliseconds. */
+const LEAVE_INTERVAL_MS = 5;
 /** The methods of operations. */
 const METHODS = ['GET', 'HEAD', 'POST'] as const;
 /** Routes have no Fastify schemas, so that the schema compilers need not be loaded. */
@@ -36,22 +40,18 @@ function refuseSchema(): never {
 /** The HTTP server with all operations: Fastify owns it, and every request takes the same way. */
 export class App {
   readonly server: Server;
-  /** The descriptor of the listening socket; -1: it does not listen yet. */
-  listener = -1;
   readonly #fastify: FastifyInstance;
-  readonly #streams: StreamServer;
 
   constructor(services: AppServices, options: AppOptions) {
     const { requests, unread, shutdown, logger, connections } = options;
     const shared = { shutdown: new AbortRelay(shutdown), requests, unread };
     const tally = new CallTally();
     const calls = new CallLog(logger, shared, tally, services.downloads);
-    this.#streams = new StreamServer(unread);
     this.#fastify = createFastify(logger, connections);
     this.server = this.#fastify.server;
     admitRequests(this.#fastify, calls, services.guest);
     shapeErrors(this.#fastify);
-    const parts = { tally, shared, streams: this.#streams, interfaceVersion: INTERFACE_VERSION };
+    const parts = { tally, shared, interfaceVersion: INTERFACE_VERSION };
     registerRoutes(this.#fastify, services, options, parts);
   }
 
@@ -60,12 +60,22 @@ export class App {
     // Without a host Fastify would listen at each address of `localhost`, too.
     const options = { host: '0.0.0.0', fd: descriptor };
     await this.#fastify.listen(options);
-    this.listener = descriptor;
   }
 
-  /** Drops buffers of streams that are not in flight, to keep them out of a snapshot. */
-  dropBuffers(): void {
-    this.#streams.dropBuffers();
+  /** Registers the route of upgrades, which replace the server, too. To be called before it listens. */
+  addUpgrade(upgrade: Upgrade): void {
+    upgradeRoutes(this.#fastify, upgrade);
+  }
+
+  /** Stops listening, and closes connections as they become idle; after `limitMs` all. */
+  async leave(limitMs: number): Promise<void> {
+    this.server.close();
+    for (let waited = 0; waited < limitMs; waited += LEAVE_INTERVAL_MS) {
+      this.server.closeIdleConnections();
+      if ((await connectionsOf(this.server)) === 0) return;
+      await delay(LEAVE_INTERVAL_MS);
+    }
+    this.server.closeAllConnections();
   }
 
   /** Stops listening and ends all connections. */

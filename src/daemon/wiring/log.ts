@@ -1,51 +1,64 @@
-import type { Logger } from 'pino';
+import process from 'node:process';
+import pino, { type Logger } from 'pino';
 import { messageOf } from '../../base/errors.ts';
-import type { HeldOutput } from '../../base/held-output.ts';
+import { HeldOutput } from '../../base/held-output.ts';
+import { listenToDebug } from '../../base/program/debug.ts';
+import { openLogOutput } from '../../base/program/log.ts';
 import type { Config } from '../config/config.ts';
 import { post } from '../linux/network/http-post.ts';
+import { isJournal, withPriority } from '../linux/system/systemd.ts';
 import { LogCollector, UNNAMED_LIMIT_BYTES } from '../services/collector/log-collector.ts';
 import { LogQueue } from '../services/collector/log-queue.ts';
 import { NO_METADATA } from '../services/init/metadata.ts';
+import type { MetadataReader } from '../services/init/metadata-reader.ts';
+import type { Pause } from './pause.ts';
 
-/** Where the lines of the log go. */
+/** The log, and where its lines go. */
 export interface Log {
+  readonly logger: Logger;
   readonly output: HeldOutput;
   /** Lines for the collector; null: there is none. */
   readonly queue: LogQueue | null;
 }
 
-/** Null when no collector can be named. */
-export function createLogQueue({
-  logCollector,
-  metadataService,
-}: Pick<Config, 'logCollector' | 'metadataService'>): LogQueue | null {
-  const isPossible = logCollector === null ? metadataService !== null : logCollector !== 'off';
-  return isPossible ? new LogQueue(UNNAMED_LIMIT_BYTES) : null;
+/** Opens the log, with an output that can be held, and a queue for the collector if there may be one. */
+export function openLog({ journalStream, logLevel, logCollector, metadataService }: Config): Log {
+  const mayBeCollected = logCollector === null ? metadataService !== null : logCollector !== 'off';
+  const queue = mayBeCollected ? new LogQueue(UNNAMED_LIMIT_BYTES) : null;
+  const standardOutput = openLogOutput();
+  const output = new HeldOutput((lines) => standardOutput.write(lines));
+  standardOutput.on('drop', (lines) => output.lose(lines));
+  // Before the `exit` listener of the destination, which writes its last lines.
+  process.prependOnceListener('exit', () => output.flush());
+  const inJournal = isJournal(1, journalStream);
+  const write = (line: string) => {
+    output.write(inJournal ? withPriority(line) : line);
+    queue?.write(line);
+  };
+  // Without pid and host: `pid` is that of the process that a line is about.
+  const logger = pino({ level: logLevel, base: null }, { write });
+  if (logger.isLevelEnabled('debug'))
+    listenToDebug(({ service, what, details }) => logger.debug({ service, ...details }, what));
+  return { logger, output, queue };
 }
 
-export interface LogCollectorDependencies {
-  readonly queue: LogQueue | null;
-  readonly logger: Logger;
-  /** Whether a pause of the VM is being prepared, or something is frozen. */
-  readonly isPaused: () => boolean;
-  /** Reads the metadata. */
-  readonly refresh: () => void;
-}
-
-/** Sends the log to the configured collector, or to the one that the metadata service names. */
+/** Sends the log to the configured collector, or to the one that the metadata name; null when none can be named. */
 export function createLogCollector(
-  { logCollector, metadataService }: Pick<Config, 'logCollector' | 'metadataService'>,
-  { queue, logger, isPaused, refresh }: LogCollectorDependencies,
+  { logCollector }: Config,
+  { queue, logger }: Log,
+  { lock, isFrozen }: Pause,
+  metadata: MetadataReader | null,
 ): LogCollector | null {
   if (queue === null) return null;
   const collector = new LogCollector({
     queue,
     url: logCollector === 'off' ? null : logCollector,
-    isPaused,
-    refresh,
+    isPaused: () => lock.isHeld || isFrozen(),
+    refresh: () => metadata?.refresh(),
     post,
     onFailure: (error) => logger.warn({ reason: messageOf(error) }, 'cannot send the log: trying again'),
   });
-  if (metadataService === null) collector.name(NO_METADATA);
+  if (metadata === null) collector.name(NO_METADATA);
+  metadata?.on('read', (named) => collector.name(named));
   return collector;
 }

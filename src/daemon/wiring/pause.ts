@@ -6,60 +6,44 @@ import type { HeldOutput } from '../../base/held-output.ts';
 import type { Config } from '../config/config.ts';
 import { ownCgroup } from '../linux/cgroups/cgroup-mounts.ts';
 import { Cgroup } from '../linux/cgroups/cgroup2.ts';
-import type { AbilitySources } from '../services/guest/abilities.ts';
-import { Health } from '../services/guest/health.ts';
-import { Collapser } from '../services/pause/collapse.ts';
 import { FilesystemFreezer } from '../services/pause/filesystem-freezer.ts';
 import { Freezer } from '../services/pause/freezer.ts';
-import { IdleTrim } from '../services/pause/idle-trim.ts';
 import { WriteGate } from '../services/pause/write-gate.ts';
-import type { WorkloadCgroups } from '../services/process/cgroups/cgroups.ts';
-import { identityDirectory } from './init.ts';
+import type { Workload } from './workload.ts';
 
-/** The operations before a pause. */
+/** What a pause of the VM freezes before. */
 export interface Pause {
-  /** Held by one operation at a time. */
+  /** Held by one operation before a pause at a time. */
   readonly lock: ExclusiveLock;
   readonly freezer: Freezer;
   readonly filesystemFreezer: FilesystemFreezer;
-  readonly collapser: Collapser;
-  readonly idleTrim: IdleTrim;
   /** Blocks the daemon's own changes to files during a freeze of the file system. */
   readonly gate: WriteGate;
+  /** Whether something is frozen. */
+  readonly isFrozen: () => boolean;
 }
 
-export interface PauseDependencies {
-  /** Mount point of cgroup v2, or null. */
-  readonly mount: string | null;
-  readonly cgroups: WorkloadCgroups;
-  /** Why the workload cannot be frozen, or null. */
-  readonly obstacle: string | null;
-  readonly logger: Logger;
-  readonly output: HeldOutput;
-  /** Drops buffers kept for reuse. */
-  readonly dropBuffers: () => void;
-}
-
-export function createPause(config: Config, dependencies: PauseDependencies): Pause {
+/** `output`: of the log, which is held while the file system is frozen, also from an earlier run. */
+export function createPause(config: Config, workload: Workload, logger: Logger, output: HeldOutput): Pause {
   const lock = new ExclusiveLock();
   const gate = new WriteGate();
-  const freezer = createFreezer(config, dependencies, lock);
-  const filesystemFreezer = createFilesystemFreezer(config, dependencies, lock, gate);
-  const collapser = new Collapser(lock, dependencies.dropBuffers);
-  const isPaused = () => freezer.active || filesystemFreezer.active;
-  return { lock, freezer, filesystemFreezer, collapser, gate, idleTrim: new IdleTrim(collapser, isPaused) };
+  const freezer = createFreezer(config, workload, logger, lock);
+  const filesystemFreezer = createFilesystemFreezer(config, logger, output, lock, gate);
+  const isFrozen = () => freezer.active || filesystemFreezer.active;
+  return { lock, freezer, filesystemFreezer, gate, isFrozen };
 }
 
 function createFreezer(
-  config: Config,
-  { mount, cgroups, obstacle, logger }: PauseDependencies,
+  { runtimeDirectory }: Config,
+  { mount, cgroups, obstacle }: Workload,
+  logger: Logger,
   lock: ExclusiveLock,
 ): Freezer {
   return new Freezer({
     workload: cgroups.all(),
     obstacle,
     hierarchy: mount === null ? null : { top: new Cgroup(mount), own: ownCgroup(mount) },
-    recordFile: join(config.runtimeDirectory, 'frozen.json'),
+    recordFile: join(runtimeDirectory, 'frozen.json'),
     lock,
     onWatchdog: (error) => logWatchdog(logger, 'a freeze', error),
     onStaleRecord: (error) => logStaleRecord(logger, 'frozen.json', error),
@@ -68,7 +52,8 @@ function createFreezer(
 
 function createFilesystemFreezer(
   config: Config,
-  { logger, output }: PauseDependencies,
+  logger: Logger,
+  output: HeldOutput,
   lock: ExclusiveLock,
   gate: WriteGate,
 ): FilesystemFreezer {
@@ -90,6 +75,11 @@ function createFilesystemFreezer(
   });
 }
 
+/** The directory of the files that identify the sandbox to programs in the guest: `/run/svc`. */
+export function identityDirectory({ namePrefix }: Config): string {
+  return `/run/${namePrefix}`;
+}
+
 function logWatchdog(logger: Logger, what: string, error: unknown): void {
   if (error === null) logger.warn(`watchdog: ${what} was not followed by a thaw and has been undone`);
   else logger.error({ err: error }, `watchdog: ${what} was not followed by a thaw and cannot be undone`);
@@ -98,21 +88,4 @@ function logWatchdog(logger: Logger, what: string, error: unknown): void {
 function logStaleRecord(logger: Logger, record: string, error: unknown): void {
   const text = 'cannot update the record of what is frozen: after a crash the next daemon may thaw too much';
   logger.warn({ record, reason: messageOf(error) }, text);
-}
-
-/** Tells what this guest can; `obstacle`: why the workload cannot be frozen, or null. */
-export function createHealth(
-  config: Config,
-  { cgroups, obstacle }: Pick<PauseDependencies, 'cgroups' | 'obstacle'>,
-  pause: Pause,
-  forwardingObstacle: AbilitySources['forwardingObstacle'],
-): Health {
-  const accountsMemory = cgroups.all().length > 0 && cgroups.accountsMemory;
-  return new Health({
-    version: config.version,
-    cgroups: { obstacle, accountsMemory, limitsTasks: cgroups.limitsTasks },
-    forwardingObstacle,
-    freezer: pause.freezer,
-    filesystemFreezer: pause.filesystemFreezer,
-  });
 }

@@ -4,47 +4,32 @@ import { messageOf } from '../../base/errors.ts';
 import type { Config } from '../config/config.ts';
 import { addressOfDefaultRoute } from '../linux/network/default-route.ts';
 import { readListeningSockets } from '../linux/network/listening-sockets.ts';
-import { fromEarlierProgram } from '../linux/processes/program.ts';
+import type { Freezer } from '../services/pause/freezer.ts';
 import { Forwards, type ForwardsState } from '../services/ports/forwards.ts';
 
-/** What forwards need to know of pauses. */
-interface ForwardsPause {
-  readonly freezer: { readonly active: boolean };
-}
-
 /**
- * Creates the forwards of localhost listeners. `ownPort`: the daemon's; null while it does not listen. `earlier`: what an
- * earlier program of this process has handed over.
+ * Creates the forwards of localhost listeners, which rest while `freezer` is active. `port`: the daemon's; `earlier`: what an earlier
+ * program of this process has handed over.
  */
 export function createForwards(
   config: Config,
   logger: Logger,
-  { freezer }: ForwardsPause,
-  ownPort: () => number | null,
+  freezer: Freezer,
+  port: number,
   earlier: ForwardsState | undefined,
 ): Forwards {
   return new Forwards({
     maxPorts: config.maxForwards,
     read: readListeningSockets,
     address: addressSource(config),
-    ownPort: () => ownPort() ?? config.port,
-    // Before the daemon has its own port, a process could be taken for it.
-    isPaused: () => freezer.active || ownPort() === null,
+    ownPort: () => port,
+    isPaused: () => freezer.active,
     onChange: (change) => logger.info(change, 'localhost listeners are forwarded'),
     onLatecomers: (refused) =>
       logger.warn({ refused }, 'another user listens at the same port: it stays forwarded to the first one'),
     onFailure: (error) => logger.warn({ reason: messageOf(error) }, 'cannot forward localhost listeners'),
-    earlier: earlier && renumberedForwards(earlier, fromEarlierProgram),
+    earlier,
   });
-}
-
-/** The same forwards with other numbers of their descriptors. */
-export function renumberedForwards(
-  state: ForwardsState,
-  renumber: (descriptor: number) => number,
-): ForwardsState {
-  const forwards = state.forwards.map((one) => ({ ...one, descriptor: renumber(one.descriptor) }));
-  return { ...state, forwards };
 }
 
 /** Why localhost listeners are not forwarded, or null. */

@@ -5,7 +5,7 @@ import { sizeOf, streamOf, textOf } from '../clients/counted-output.ts';
 /** Keeps the output of three processes until it is killed; tells the descriptor of the memory. */
 const limit = Number(process.argv[2]);
 const store = new OutputStore(limit, 2 * limit);
-const histories = [1, 2, 3].map((number) => new History(store, number, limit));
+const histories = [1, 2, 3].map(() => new History(store));
 const totals = histories.map(() => ({ stdout: 0, stderr: 0, pty: 0 }));
 function write(count: number): void {
   const history = histories[count % 3];

@@ -62,7 +62,7 @@ function short(what: string, name: string): string {
   throw new EnvdError('invalid_argument', `${what} is longer than ${MOST_NAMED} bytes: ${length}`);
 }
 
-function openStart(
+async function openStart(
   processes: ProcessTable,
   guest: Guest,
   request: StartRequest,
@@ -81,7 +81,9 @@ function openStart(
   };
   // connect-node keeps the message until the stream ends, and the command may have megabytes.
   delete request.process;
-  return processes.start(start, timeoutMs, ({ pid }) => about?.({ pid }));
+  const feed = await processes.start(start, timeoutMs);
+  about?.({ pid: feed.pid });
+  return feed;
 }
 
 /** Connect: the further events of a process that is running or has just ended. */

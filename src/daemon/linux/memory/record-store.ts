@@ -242,6 +242,11 @@ export class KeptRecord {
     this.key = key;
   }
 
+  /** Whether anything is kept. */
+  get isKept(): boolean {
+    return this.#store.isActive;
+  }
+
   /**
    * `isLast`: it is not set again, and dropped in the order of other last ones: removing any other one of many takes
    * long.

@@ -66,6 +66,11 @@ export async function openListeningSocket(
   return descriptor;
 }
 
+/** The port of a listening socket. */
+export function portOf(listener: number): number {
+  return Number(native.listeningAt(listener)?.port);
+}
+
 /** As Node's `listen` looks it up. */
 async function resolve(host: string): Promise<string> {
   const { lookup } = await import('node:dns/promises');

@@ -55,18 +55,21 @@ export class PipePoller {
 
 /** The reading end of a pipe, or the master of a terminal; owns its descriptor. */
 export class ReadEnd {
-  /** Receives the bytes read. */
-  readonly take: (bytes: Buffer) => void;
+  readonly descriptor: number;
   readonly #reader: PipeReader;
   readonly #pipe: number;
-  readonly descriptor: number;
+  /** Receives the bytes read; null once they are discarded. */
+  #onBytes: ((bytes: Buffer) => void) | null;
   #isClosed = false;
   /** Made when somebody waits: most are closed before. */
   #closed: PromiseWithResolvers<void> | null = null;
+  /** What `drained` waits for, and how many bytes that is; null: nobody waits. */
+  #drained: PromiseWithResolvers<void> | null = null;
+  #unread = 0;
 
   /** Called by `PipePoller.read`. `pipe`: the reader's number for it. */
   constructor(reader: PipeReader, pipe: number, descriptor: number, onBytes: (bytes: Buffer) => void) {
-    this.take = onBytes;
+    this.#onBytes = onBytes;
     this.#reader = reader;
     this.#pipe = pipe;
     this.descriptor = descriptor;
@@ -91,6 +94,23 @@ export class ReadEnd {
     return this.#isClosed ? 0 : this.#reader.read(this.#pipe);
   }
 
+  /** Reads what is there. A promise, which resolves when all that is there now has been read; null: that has happened. */
+  drained(): Promise<void> | null {
+    this.#unread = this.pending;
+    this.read();
+    if (this.#unread <= 0) return null;
+    this.#drained = Promise.withResolvers<void>();
+    return Promise.race([this.#drained.promise, this.closed]);
+  }
+
+  /** Discards what is read from now on; the event loop can end while this is open. */
+  discard(): void {
+    this.#onBytes = null;
+    if (this.#isClosed) return;
+    this.#reader.setPaused(this.#pipe, false);
+    this.#reader.unref(this.#pipe);
+  }
+
   /** Closes it before its end. */
   close(): void {
     if (!this.#isClosed) this.#reader.close(this.#pipe);
@@ -106,9 +126,11 @@ export class ReadEnd {
     return this.#isClosed ? 0 : native.pendingBytes(this.descriptor);
   }
 
-  /** Lets the event loop end while this is open. */
-  unref(): void {
-    if (!this.#isClosed) this.#reader.unref(this.#pipe);
+  /** Called by `PipePoller` with bytes that were read. */
+  take(bytes: Buffer): void {
+    this.#onBytes?.(bytes);
+    this.#unread -= bytes.length;
+    if (this.#unread <= 0) this.#drained?.resolve();
   }
 
   /** Marks it as closed, after the reader has closed the descriptor. */

@@ -5,7 +5,7 @@ import process from 'node:process';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { native } from '../system/native.ts';
 import { relationsOf } from '../system/signals.ts';
-import { existing } from './spawn.ts';
+import { followProcess } from './spawn.ts';
 
 /** A program and its arguments. */
 export type Command = readonly [file: string, ...args: string[]];
@@ -91,7 +91,7 @@ export function setChildLimits({ descriptors, core }: ChildLimits): void {
 
 /** Reaps the children of an earlier program other than `known`: its helpers, which end with it. `proc`: where procfs is. */
 export function reapOthers(known: ReadonlySet<number>, proc = '/proc'): void {
-  for (const pid of childrenIn(proc)) if (!known.has(pid)) existing(pid, null, true);
+  for (const pid of childrenIn(proc)) if (!known.has(pid)) followProcess(pid, null, true);
 }
 
 /** The children of this process. All processes are looked at where the kernel has no lists of them: CONFIG_PROC_CHILDREN. */

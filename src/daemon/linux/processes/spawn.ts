@@ -114,7 +114,7 @@ function start<T>(
   return started.promise;
 }
 
-/** Of a process of which nobody tells how it has ended. */
+/** The exit of a process that nobody can tell any more: it is not a child of this process. */
 export const UNKNOWN_EXIT: ProcessExit = {
   code: null,
   signal: null,
@@ -127,22 +127,19 @@ export const UNKNOWN_EXIT: ProcessExit = {
  * Waits for the end of a process that an earlier program has started, and reaps it if it is a child. `pidfd`: belongs to the
  * result; null: the process is a child. How a process has ended that is no child is known on Linux 6.15 and later.
  */
-export function existing(pid: number, pidfd: number | null, isChild: boolean): Spawned {
-  const { promise, resolve } = Promise.withResolvers<ProcessExit>();
+export function followProcess(pid: number, pidfd: number | null, isChild: boolean): Spawned {
+  const exit = Promise.withResolvers<ProcessExit>();
+  const spawned = { pid, isChild, isOver: false, exit: exit.promise };
   try {
     const followed = native.follow(pid, pidfd ?? NONE, (event, a, b, c, d) =>
-      resolve(event === 'unknown' ? UNKNOWN_EXIT : exitFrom(event, a, b, c, d)),
+      exit.resolve(event === 'unknown' ? UNKNOWN_EXIT : exitFrom(event, a, b, c, d)),
     );
-    return { pid, pidfd: followed, isChild, isOver: false, exit: promise };
+    return { ...spawned, pidfd: followed };
   } catch (error) {
     if (!isSystemError(error, 'ESRCH')) throw error;
-    return ended(pid, UNKNOWN_EXIT, false);
+    exit.resolve(UNKNOWN_EXIT);
+    return { ...spawned, pidfd: null, isChild: false };
   }
-}
-
-/** A process that has ended. */
-export function ended(pid: number, exit: ProcessExit, isChild: boolean): Spawned {
-  return { pid, pidfd: null, isChild, isOver: false, exit: Promise.resolve(exit) };
 }
 
 /** What `native.spawn` reports of an exit. */

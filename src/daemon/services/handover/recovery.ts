@@ -6,75 +6,85 @@ import type { KeptRecord, RecordStore } from '../../linux/memory/record-store.ts
 import { contentOf, createMemory } from '../../linux/memory/shared-memory.ts';
 import { readInFlight } from '../../linux/processes/read-buffer.ts';
 import type { StoredDescriptor } from '../../linux/system/systemd.ts';
-import type { GuestState } from '../guest/guest.ts';
-import type { VolumeState } from '../init/volumes.ts';
-import type { ProcessRecord, Recovered } from '../process/recovery/records.ts';
-import { checkHead, type Head } from './state.ts';
+import { decodeProcess } from '../process/lifecycle/process-state.ts';
+import { NO_ENDS } from '../process/output/channels.ts';
+import type { EarlierProcess, EarlierProcesses } from '../process/recovery/earlier.ts';
+import type { ProcessRecordContent } from '../process/recovery/records.ts';
+import { checkHead, type Head, type Settings } from './state.ts';
 
-/** The settings of the guest. */
-export interface Settings {
-  readonly guest: GuestState;
-  /** The time of the last /init that was applied, as a decimal number of nanoseconds; null: none. */
-  readonly initTimestamp: string | null;
-  readonly volumes: readonly VolumeState[];
-}
-
-type Record = ProcessRecord | ({ readonly about: 'settings' } & Settings);
+type Content = ProcessRecordContent | ({ readonly about: 'settings' } & Settings);
 
 /** What a killed daemon has left. */
-export interface Found extends Recovered {
+export interface Found {
   readonly settings: Settings | null;
+  readonly processes: EarlierProcesses;
+  /** Why records cannot be read: they are of another version. They stay in the store for a program that can. */
+  readonly refused: readonly string[];
   /** Call it when everything is recorded again. */
   readonly forget: () => void;
 }
 
-/**
- * Reads the records of a killed daemon. Those of a version that this program cannot read stay in the store for another
- * one; `onRefused` gets the reason.
- */
-export function recover(
-  store: RecordStore,
-  stored: readonly StoredDescriptor[],
-  onRefused: (reason: string) => void,
-): Found {
+/** Reads the records of a killed daemon. */
+export function recover(store: RecordStore, stored: readonly StoredDescriptor[]): Found {
   const { records, forget } = store.recover(stored);
-  const readable = records.filter((record) => isReadable(record, onRefused));
-  const processes: Recovered['processes'][number][] = [];
+  const refused: string[] = [];
+  const keys: string[] = [];
+  const processes: EarlierProcess[] = [];
   const outputs = new Map<string, number>();
   const starting = new Set<string>();
   let settings: Settings | null = null;
-  let inFlight: Recovered['inFlight'] = null;
-  for (const { key, state, descriptors } of readable) {
+  let inFlight: EarlierProcesses['inFlight'] = null;
+  for (const { key, writer, state, descriptors } of records) {
+    const reason = reasonToRefuse(writer as Head);
+    if (reason !== null) {
+      closeAll(Object.values(descriptors));
+      refused.push(reason);
+      continue;
+    }
+    keys.push(key);
     // Written by a program of ours.
-    const record = state as Record;
-    if (record.about === 'settings') settings = settingsOf(record, descriptors.time);
-    if (record.about === 'process') processes.push({ key, recorded: record, descriptors });
-    if (record.about === 'output' && descriptors.memory !== undefined) outputs.set(key, descriptors.memory);
-    if (record.about === 'reads') inFlight = readsOf(record.output, descriptors) ?? inFlight;
-    if (record.about === 'starting' && record.leaf !== null) starting.add(record.leaf);
+    const content = state as Content;
+    if (content.about === 'settings') settings = settingsOf(content, descriptors.time);
+    if (content.about === 'process') processes.push(processOf(key, content, descriptors));
+    if (content.about === 'output' && descriptors.memory !== undefined) outputs.set(key, descriptors.memory);
+    if (content.about === 'reads') inFlight = readsOf(content.output, descriptors) ?? inFlight;
+    if (content.about === 'starting' && content.leaf !== null) starting.add(content.leaf);
   }
   const forgetAll = () => {
-    for (const { key } of readable) forget(key);
+    for (const key of keys) forget(key);
   };
-  return { settings, processes, outputs, inFlight, starting, forget: forgetAll };
+  const found = { processes, outputs, inFlight, drains: [], leaves: null, starting };
+  return { settings, processes: found, refused, forget: forgetAll };
 }
 
-function readsOf(output: string, { buffer, transit }: FoundRecord['descriptors']): Recovered['inFlight'] {
+/** Null: this program can read what that one has written. */
+function reasonToRefuse(writer: Head): string | null {
+  try {
+    checkHead(writer);
+    return null;
+  } catch (error) {
+    return messageOf(error);
+  }
+}
+
+/** It is nobody's child any more; without its pidfd it may be any other process by now. */
+function processOf(
+  key: string,
+  content: Extract<Content, { readonly about: 'process' }>,
+  { pidfd = null, ...ends }: Readonly<Record<string, number | null>>,
+): EarlierProcess {
+  const read = { ...content, ends: { ...NO_ENDS, ...ends }, pidfd, isChild: false };
+  return { ...decodeProcess(read, (descriptor) => descriptor), record: key, output: content.output };
+}
+
+function readsOf(
+  output: string,
+  { buffer, transit }: FoundRecord['descriptors'],
+): EarlierProcesses['inFlight'] {
   if (buffer === undefined || transit === undefined) return null;
   const read = readInFlight(buffer, transit);
   closeAll([buffer, transit]);
   return read && { output, read };
-}
-
-function isReadable({ writer, descriptors }: FoundRecord, onRefused: (reason: string) => void): boolean {
-  try {
-    checkHead(writer as Head);
-    return true;
-  } catch (error) {
-    closeAll(Object.values(descriptors));
-    onRefused(messageOf(error));
-    return false;
-  }
 }
 
 /** Keeps the settings of the guest, and apart from them the time of the last /init, which changes with each resume. */
@@ -96,7 +106,7 @@ export class SettingsRecord {
     if (text === this.#text && this.#time.descriptor !== null) return;
     this.#text = text;
     const initTimestamp = initNs?.toString() ?? null;
-    const state: Record = { about: 'settings', initTimestamp, ...settings };
+    const state: Content = { about: 'settings', initTimestamp, ...settings };
     this.#record.set(state, { time: this.#time.descriptor });
   }
 }

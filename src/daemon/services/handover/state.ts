@@ -1,25 +1,35 @@
 import { closeSync } from 'node:fs';
 import { EnvdError } from '../../../base/errors.ts';
 import { fileWith, linesOf } from '../../linux/memory/shared-memory.ts';
-import type { ChildLimits } from '../../linux/processes/program.ts';
+import { type ChildLimits, fromEarlierProgram } from '../../linux/processes/program.ts';
 import type { StoredDescriptor } from '../../linux/system/systemd.ts';
 import type { GuestState } from '../guest/guest.ts';
 import type { VolumeState } from '../init/volumes.ts';
 import type { ForwardsState } from '../ports/forwards.ts';
 import type { CgroupRootState } from '../process/cgroups/cgroup-root.ts';
-import { decodeState, encodeState } from '../process/lifecycle/process-state.ts';
-import type { ProcessesSnapshot, ProcessesState } from '../process/recovery/take-over.ts';
+import {
+  decodeProcess,
+  encodeProcess,
+  type ReadProcess,
+  withDescriptors,
+} from '../process/lifecycle/process-state.ts';
+import type { EarlierProcess, EarlierProcesses, ProcessesSnapshot } from '../process/recovery/earlier.ts';
 import type { WatchEvent } from '../watch/local/event.ts';
 import type { WatchState } from '../watch/polled.ts';
 
-/** Version of the state. Members may be added in a version; a program ignores those that it does not know. */
+/**
+ * Version of what a daemon leaves to the next one: a state in an upgrade, records for after a crash. Members may be added in a
+ * version; a program ignores those that it does not know.
+ */
 const VERSION = 2;
-/** The oldest version of a state that this program reads: it had everything in one line. */
+/** The oldest version that this program reads: a state of it had everything in one line. */
 const OLDEST = 1;
 /** The oldest version that reads the records for a crash, whose form has not changed since. */
 const RECORDS_READABLE_BY = 1;
 /** Events of a watch in one line. */
 const EVENTS_TOGETHER = 1024;
+/** Key of the kept output of all processes in an upgrade. */
+const OUTPUT = 'handed over';
 
 export interface Head {
   readonly version: number;
@@ -29,31 +39,47 @@ export interface Head {
   readonly build: string;
 }
 
-/** The state that a later program of this process continues with. */
-export interface Handover {
-  /** The version of the build that has written it. */
-  readonly build: string;
-  /** Descriptor of the listening socket. */
-  readonly listener: number;
+/** The settings of the guest. */
+export interface Settings {
   readonly guest: GuestState;
   /** The time of the last /init that was applied, as a decimal number of nanoseconds; null: none. */
   readonly initTimestamp: string | null;
   readonly volumes: readonly VolumeState[];
+}
+
+/** What is handed over besides processes. */
+interface Others extends Settings {
+  /** Descriptor of the listening socket, which the next program inherits as it is. */
+  readonly listener: number;
   readonly watches: readonly WatchState[];
-  readonly processes: ProcessesState;
   readonly limits: ChildLimits;
-  /** Where the records for a crash are, see `RecordStore`; earlier versions have none. */
-  readonly records?: readonly StoredDescriptor[];
-  /** Earlier versions have none. */
-  readonly forwards?: ForwardsState;
-  /** Missing without cgroups, and in earlier versions. */
-  readonly cgroupRoot?: CgroupRootState | undefined;
+  /** Where the records for a crash are, see `RecordStore`. */
+  readonly records: readonly StoredDescriptor[];
+  readonly forwards: ForwardsState;
+  /** Undefined without cgroups. */
+  readonly cgroupRoot: CgroupRootState | undefined;
 }
 
 /** A state while it is written. */
-export type Snapshot = Omit<Handover, 'build' | 'processes'> & { readonly processes: ProcessesSnapshot };
+export interface Snapshot extends Others {
+  readonly processes: ProcessesSnapshot;
+}
 
-type ProcessLine = ReturnType<typeof encodeState<ProcessesState['processes'][number]>>;
+/** The state that this program continues with. */
+export interface Handover extends Others {
+  /** The version of the build that has written it. */
+  readonly build: string;
+  readonly processes: EarlierProcesses;
+}
+
+type ProcessLine = ReadProcess & { readonly record?: string };
+
+/** The first line. Earlier versions have no records, forwards and cgroups, and everything in it. */
+type FirstLine = Head &
+  Omit<Others, 'records' | 'forwards' | 'cgroupRoot'> &
+  Partial<Pick<Others, 'records' | 'forwards' | 'cgroupRoot'>> & {
+    readonly processes: Omit<ProcessesSnapshot, 'processes'> & { readonly processes: readonly ProcessLine[] };
+  };
 
 /** A line after the first one: a process, a watch, or more events of the last watch. */
 interface Line {
@@ -62,22 +88,24 @@ interface Line {
   readonly events?: readonly WatchEvent[];
 }
 
-/** The first line. */
-type FirstLine = Head &
-  Omit<Handover, 'processes'> & {
-    readonly processes: Omit<ProcessesState, 'processes'> & { readonly processes: readonly ProcessLine[] };
-  };
+type Renumber = (descriptor: number) => number;
 
 /**
- * Writes a state to a file in memory, as lines of JSON; returns its descriptor. Without `state`: only its version, for a trial. Throws
- * `resource_exhausted` when it has more than `mostBytes`.
+ * Writes a state to a file in memory, as lines of JSON; returns its descriptor. `copy` makes the descriptors that the next
+ * program inherits. Throws `resource_exhausted` when it has more than `mostBytes`.
  */
 export function writeState(
   build: string,
-  state: Snapshot | null,
+  state: Snapshot,
+  copy: Renumber,
   mostBytes = Number.POSITIVE_INFINITY,
 ): number {
-  return fileWith(bounded(linesWith(build, state), mostBytes));
+  return fileWith(bounded(linesWith(build, state, copy), mostBytes));
+}
+
+/** Writes the version of a state alone, for a trial; returns the descriptor of the file in memory. */
+export function writeVersion(build: string): number {
+  return fileWith(bounded([headOfState(build)], Number.POSITIVE_INFINITY));
 }
 
 /** Throws `failed_precondition` when the state is of a version that this program cannot read. */
@@ -86,37 +114,77 @@ export function checkState(descriptor: number): void {
   checkHead(JSON.parse(first));
 }
 
-/** Reads the state of an earlier program, and closes it. Throws as `checkState`. */
-export function readState(descriptor: number): Handover {
+/**
+ * Reads the state of an earlier program, and closes it. `own` makes descriptors of this program out of those of the earlier one; the
+ * listening socket stays as it is. Throws as `checkState`.
+ */
+export function readState(descriptor: number, own: Renumber = fromEarlierProgram): Handover {
   const lines = linesOf(descriptor);
   // Written by a program of ours, in memory that only root can reach.
   const first: FirstLine = JSON.parse(lines.next().value ?? '');
   checkHead(first);
-  const processes = first.processes.processes.map(decodeState);
+  const processes: EarlierProcess[] = [];
+  const add = ({ record, ...process }: ProcessLine) =>
+    processes.push({ ...decodeProcess(process, own), record, output: OUTPUT });
+  first.processes.processes.forEach(add);
   const watches: (WatchState & { events: WatchEvent[] })[] = first.watches.map(withOwnEvents);
   for (const text of lines) {
     const { process, watch, events }: Line = JSON.parse(text);
-    if (process) processes.push(decodeState(process));
+    if (process) add(process);
     if (watch) watches.push(withOwnEvents(watch));
     if (events) watches.at(-1)?.events.push(...events);
   }
   closeSync(descriptor);
-  return { ...first, watches, processes: { ...first.processes, processes } };
+  const { records = [], forwards = { address: null, forwards: [] }, cgroupRoot, ...others } = first;
+  const { drains, memory, leaves } = first.processes;
+  return {
+    ...others,
+    ...renumbered({ records, forwards, cgroupRoot }, own),
+    watches,
+    processes: {
+      processes,
+      outputs: new Map(memory === null ? [] : [[OUTPUT, own(memory)]]),
+      inFlight: null,
+      drains: drains.map(own),
+      leaves,
+      starting: new Set(),
+    },
+  };
 }
 
 function withOwnEvents(watch: WatchState): WatchState & { events: WatchEvent[] } {
   return { ...watch, events: [...watch.events] };
 }
 
-function* linesWith(build: string, state: Snapshot | null): Generator<object> {
-  const head: Head = { version: VERSION, readableBy: VERSION, build };
-  if (state === null) {
-    yield head;
-    return;
-  }
+/** The same with other numbers of the descriptors. */
+function renumbered(
+  { records, forwards, cgroupRoot }: Pick<Others, 'records' | 'forwards' | 'cgroupRoot'>,
+  renumber: Renumber,
+) {
+  const withOther = <T extends { readonly descriptor: number }>(one: T): T => ({
+    ...one,
+    descriptor: renumber(one.descriptor),
+  });
+  return {
+    records: records.map(({ name, descriptor }) => withOther({ name, descriptor })),
+    forwards: { ...forwards, forwards: forwards.forwards.map(withOther) },
+    cgroupRoot: cgroupRoot && { ...cgroupRoot, lock: renumber(cgroupRoot.lock) },
+  };
+}
+
+function* linesWith(build: string, state: Snapshot, copy: Renumber): Generator<object> {
   const { processes, watches, ...others } = state;
-  yield { ...head, ...others, watches: [], processes: { ...processes, processes: [] } };
-  for (const process of processes.processes) yield { process: encodeState(process) } satisfies Line;
+  const memory = processes.memory === null ? null : copy(processes.memory);
+  const drains = processes.drains.map(copy);
+  yield {
+    ...headOfState(build),
+    ...others,
+    ...renumbered(others, copy),
+    watches: [],
+    processes: { leaves: processes.leaves, drains, memory, processes: [] },
+  };
+  for (const process of processes.processes)
+    yield { process: encodeProcess(withDescriptors(process, copy)) } satisfies Line;
   for (const watch of watches) {
     yield { watch: { ...watch, events: [] } } satisfies Line;
     for (let from = 0; from < watch.events.length; from += EVENTS_TOGETHER)
@@ -135,6 +203,10 @@ function* bounded(lines: Iterable<object>, mostBytes: number): Generator<Buffer>
     }
     yield text;
   }
+}
+
+function headOfState(build: string): Head {
+  return { version: VERSION, readableBy: VERSION, build };
 }
 
 /** The head of the records that a program of this version writes. */

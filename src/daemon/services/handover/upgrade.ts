@@ -1,8 +1,11 @@
 import { closeSync } from 'node:fs';
+import type { Logger } from 'pino';
 import { messageOf } from '../../../base/errors.ts';
+import type { ExclusiveLock } from '../../../base/exclusion.ts';
 import { debug } from '../../../base/program/debug.ts';
 import { type Command, tryProgram } from '../../linux/processes/program.ts';
-import { writeState } from './state.ts';
+import type { Replacement } from './replacement.ts';
+import { writeVersion } from './state.ts';
 
 /** The flag that makes the daemon run only the trial. */
 const TRIAL_FLAG = '--try-upgrade';
@@ -14,21 +17,26 @@ export interface UpgradeOptions {
   readonly version: string;
   /** How long the new program may take to load and to read the version of the state, in milliseconds. */
   readonly trialMs: number;
-  /** Excludes the operations before a pause. Throws `unavailable` while one is under way. */
-  readonly lock: () => Disposable;
-  /** Throws when the program cannot be replaced now. */
-  readonly assertPossible: () => void;
-  /** Replaces the program; returns or throws only on failure. */
-  readonly replace: () => Promise<void>;
-  readonly onFailure: (reason: string) => void;
 }
 
 /** Replaces the program of the daemon by the one now at its path. */
 export class Upgrade {
   readonly #options: UpgradeOptions;
+  readonly #lock: ExclusiveLock;
+  readonly #replacement: Pick<Replacement, 'assertPossible' | 'replace'>;
+  readonly #logger: Pick<Logger, 'error'>;
 
-  constructor(options: UpgradeOptions) {
+  /** `lock` excludes the operations before a pause. */
+  constructor(
+    options: UpgradeOptions,
+    lock: ExclusiveLock,
+    replacement: Pick<Replacement, 'assertPossible' | 'replace'>,
+    logger: Pick<Logger, 'error'>,
+  ) {
     this.#options = options;
+    this.#lock = lock;
+    this.#replacement = replacement;
+    this.#logger = logger;
   }
 
   /**
@@ -37,18 +45,18 @@ export class Upgrade {
    * holds the lock.
    */
   async prepare(): Promise<() => void> {
-    const { command, version, trialMs, lock, assertPossible } = this.#options;
-    assertPossible();
-    const held = lock();
+    const { command, version, trialMs } = this.#options;
+    this.#replacement.assertPossible();
+    const held = this.#lock.acquire('upgrade');
     try {
-      const state = writeState(version, null);
+      const state = writeVersion(version);
       try {
         await tryProgram([...command, TRIAL_FLAG], state, trialMs);
         debug('handover', 'the next program can take over');
       } finally {
         closeSync(state);
       }
-      assertPossible();
+      this.#replacement.assertPossible();
     } catch (error) {
       held[Symbol.dispose]();
       throw error;
@@ -62,17 +70,21 @@ export class Upgrade {
       const replace = await this.prepare();
       replace();
     } catch (error) {
-      this.#options.onFailure(messageOf(error));
+      this.#report(error);
     }
   }
 
   async #replace(held: Disposable): Promise<void> {
     try {
-      await this.#options.replace();
+      await this.#replacement.replace();
     } catch (error) {
-      this.#options.onFailure(messageOf(error));
+      this.#report(error);
     } finally {
       held[Symbol.dispose]();
     }
+  }
+
+  #report(error: unknown): void {
+    this.#logger.error({ reason: messageOf(error) }, 'cannot upgrade');
   }
 }

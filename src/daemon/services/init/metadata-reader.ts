@@ -1,3 +1,4 @@
+import { EventEmitter } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
 import { limited, onAbort, untilAborted } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
@@ -47,8 +48,11 @@ interface Waiting {
   onFailure(error: unknown): void;
 }
 
-/** Reads the metadata periodically, and on demand for callers that need a current value, who share the reads. */
-export class MetadataReader implements Disposable {
+/**
+ * Reads the metadata periodically, and on demand for callers that need a current value, who share the reads. Emits `read` with
+ * each result.
+ */
+export class MetadataReader extends EventEmitter<{ read: [Metadata] }> implements Disposable {
   readonly #options: MetadataReaderOptions;
   readonly #stop = new AbortController();
   readonly #places = new WaitingCalls();
@@ -65,6 +69,7 @@ export class MetadataReader implements Disposable {
 
   /** `firstMs`: until the first background read, in milliseconds; null: it begins now. */
   constructor(options: MetadataReaderOptions, firstMs: number | null = null) {
+    super();
     this.#options = options;
     this.#background = new Repeated(firstMs, () => this.#readInBackground());
   }
@@ -161,6 +166,7 @@ export class MetadataReader implements Disposable {
     const reading = { metadata, startedNs, endedNs: process.hrtime.bigint() };
     this.#latest = reading;
     this.#hasAnswered = true;
+    this.emit('read', metadata);
     await this.#options.onRead(metadata);
     debug('metadata', 'read');
     for (const { onReading } of this.#waiting) onReading(reading);

@@ -1,46 +1,63 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import { orNextTurn, within } from '../../../base/abort.ts';
 import { Allowance } from '../../../base/allowance.ts';
 import { EnvdError } from '../../../base/errors.ts';
-import type { Feed } from '../../../base/feed.ts';
+import { debug } from '../../../base/program/debug.ts';
+import type { Unread } from '../../../base/unread.ts';
 import type { Cgroup } from '../../linux/cgroups/cgroup2.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
 import { RecordStore } from '../../linux/memory/record-store.ts';
+import { PipePoller } from '../../linux/processes/pipe-ends.ts';
 import { NoCgroup } from '../../linux/processes/spawn.ts';
 import { monotonicMs } from '../../linux/system/machine.ts';
 import { SIGKILL, SIGTERM } from '../../linux/system/signals.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { WorkloadCgroups } from './cgroups/cgroups.ts';
-import { Leaves } from './cgroups/leaf.ts';
-import { DeadlineFeed, killAfter } from './deadline.ts';
-import { KnownProcesses, RETENTION_MS } from './lifecycle/known.ts';
-import { freePlaceAfter, type LaunchPlace, launchPlanned } from './lifecycle/launch-planned.ts';
-import type { ManagedProcess } from './lifecycle/process.ts';
+import { type Leaf, Leaves } from './cgroups/leaf.ts';
+import { EndedProcess } from './lifecycle/ended.ts';
+import { KnownProcesses, requireSameCommand, type Selector } from './lifecycle/known.ts';
+import { ManagedProcess } from './lifecycle/process.ts';
+import { keptOf } from './lifecycle/process-config.ts';
 import type { ProcessObserver } from './lifecycle/process-log.ts';
-import { notFound, type Selector } from './lifecycle/selector.ts';
-import { kindOf, launchProcess, type Plan, type StartRequest } from './lifecycle/start.ts';
-import type { ProcessCounts, ProcessEvent } from './output/events.ts';
-import { type OutputOptions, OutputPaths } from './recovery/output-paths.ts';
-import { ProcessRecords, type Recovered } from './recovery/records.ts';
-import { attach, StartIds } from './recovery/start-ids.ts';
-import { type Continued, Succession } from './recovery/succession.ts';
-import type { ProcessesSnapshot, ProcessesState } from './recovery/take-over.ts';
+import type { ProcessState } from './lifecycle/process-state.ts';
+import { type LaunchPlace, launchPlanned, type Plan, type StartRequest } from './lifecycle/start.ts';
+import { openPipes, openTerminal } from './output/channels.ts';
+import type { ProcessCounts } from './output/events.ts';
+import { History } from './output/history.ts';
+import { Output } from './output/output.ts';
+import { OutputStore } from './output/output-store.ts';
+import type { Reader } from './output/reader.ts';
+import {
+  type EarlierProcesses,
+  outputsOf,
+  type ProcessesSnapshot,
+  takeOverProcess,
+} from './recovery/earlier.ts';
+import { ProcessRecords } from './recovery/records.ts';
 
 /** Between SIGTERM and SIGKILL when the daemon stops. */
 const STOP_GRACE_MS = 2000;
 /** Processes with this tag run outside the cgroups that a freeze stops. */
 const SYSTEM_TAG = '_system';
 const STOPPING = 'the daemon is stopping';
+/** Interval of looks whether readers have taken all output, in milliseconds. */
+const SETTLE_MS = 5;
+const NO_OFFSETS = { stdout: 0, stderr: 0, pty: 0 };
 
 /** A start under way. */
 type Starting = StartRequest & { readonly deadlineMs: number | null };
 
-export interface ProcessOptions extends OutputOptions {
+export interface ProcessOptions {
   /** The daemon's PATH, the default of every process. */
   readonly path: string;
   /** Time until a started program must run, in seconds. */
   readonly startTimeout: number;
   /** The most processes that run at a time. */
   readonly maxProcesses: number;
+  /** Output that is kept of each process for clients that reconnect, in bytes. */
+  readonly historyBytes: number;
+  /** Bounds what waits for slow readers. */
+  readonly unread: Unread;
   readonly lanes: Lanes;
   readonly observer?: ProcessObserver;
 }
@@ -53,11 +70,10 @@ export class ProcessTable {
   readonly #cgroups: WorkloadCgroups;
   readonly #options: ProcessOptions;
   readonly #leaves: Leaves;
-  readonly #outputs: OutputPaths;
+  readonly #poller = new PipePoller();
+  readonly #store: OutputStore;
   readonly #free: Allowance;
-  readonly #startIds = new StartIds(RETENTION_MS);
   readonly #records: ProcessRecords;
-  readonly #succession: Succession;
   /** Why no process can be started, or null. */
   #refusal: string | null = null;
   /** Starts under way. */
@@ -69,41 +85,34 @@ export class ProcessTable {
     options: ProcessOptions,
     records = new RecordStore(null, {}, () => {}),
   ) {
-    this.#place = { guest, daemonPath: options.path, lanes: options.lanes };
+    const { path, lanes, maxProcesses, historyBytes } = options;
+    this.#place = { guest, path, lanes };
     this.#cgroups = cgroups;
     this.#options = options;
-    this.#free = new Allowance(options.maxProcesses);
+    this.#free = new Allowance(maxProcesses);
     this.#leaves = new Leaves(cgroups.accountsMemory);
-    this.#records = new ProcessRecords(records);
-    this.#outputs = new OutputPaths(options, (memory) => this.#records.keepOutput(memory));
-    this.#records.keepReads(this.#outputs.poller);
-    this.#succession = new Succession(this.#leaves, this.#outputs, this.#startIds, this.#records);
+    this.#store = new OutputStore(historyBytes);
+    this.#records = new ProcessRecords(records, this.#store.memory, this.#poller);
     const ended = { exited: 0, signaled: 0, deadline: 0, 'out of memory': 0, unknown: 0 };
-    this.counts = { started: 0, ended, output: this.#outputs.written };
+    this.counts = { started: 0, ended, output: { ...NO_OFFSETS } };
   }
 
   /**
    * Starts a process and returns a feed from its first event on. After `deadlineMs` (null: no deadline) the process is
    * killed and the feed ends with `deadline_exceeded`. Disposing of the feed does not end the process. A known start id
    * attaches to its process instead; throws `already_exists` when that was started with another command. Throws
-   * `resource_exhausted` when too many processes run. Calls `found` with the process.
+   * `resource_exhausted` when too many processes run.
    */
-  async start(
-    request: StartRequest,
-    deadlineMs: number | null,
-    found = (_process: ManagedProcess) => {},
-  ): Promise<Feed<ProcessEvent>> {
-    const known = request.startId === null ? undefined : this.#startIds.get(request.startId);
-    const starting = known ?? this.#launch({ ...request, deadlineMs });
-    if (request.startId !== null && known === undefined) this.#startIds.remember(request.startId, starting);
-    const process = await starting;
-    found(process);
+  async start(request: StartRequest, deadlineMs: number | null): Promise<Reader> {
+    const { startId } = request;
+    const known = startId === null ? undefined : this.#known.startedWith(startId);
+    const process = await (known ?? this.#launch({ ...request, deadlineMs }));
     // Before anything is awaited: it begins with what comes from now on.
-    const feed = known === undefined ? process.read(null) : attach(process, request);
+    const feed = known === undefined ? process.read(null, deadlineMs) : attach(process, request);
     await this.#records.kept;
     // Then all its events go into one write.
-    if (process.isOver) await orNextTurn(process.ended);
-    return known !== undefined || deadlineMs === null ? feed : new DeadlineFeed(feed, deadlineMs);
+    if (process instanceof ManagedProcess && process.isExiting) await orNextTurn(process.ended);
+    return feed;
   }
 
   /** The running processes, in the order of their start. */
@@ -113,12 +122,12 @@ export class ProcessTable {
 
   /** A running process. Throws `not_found`. */
   find(selector: Selector): ManagedProcess {
-    return this.#known.find(selector) ?? notFound(selector);
+    return this.#known.find(selector);
   }
 
   /** A running process, or one that ended less than 30 s ago. Throws `not_found`. */
-  findRetained(selector: Selector): ManagedProcess {
-    return this.#known.findRetained(selector) ?? notFound(selector);
+  findRetained(selector: Selector): ManagedProcess | EndedProcess {
+    return this.#known.findRetained(selector);
   }
 
   /**
@@ -155,33 +164,50 @@ export class ProcessTable {
   /** Undoes `refuseStarts` and `settle`; a stop goes on. */
   goOn(): void {
     if (this.#refusal !== STOPPING) this.#refusal = null;
-    for (const process of this.#known.all) process.releaseOutput();
+    for (const process of this.list()) process.releaseOutput();
   }
 
   /** Reads no more output until `goOn`, and waits until readers have taken what was read, at most `limitMs`. */
-  settle(limitMs: number): Promise<void> {
-    return this.#succession.settle(this.#known.all, limitMs);
+  async settle(limitMs: number): Promise<void> {
+    for (const process of this.list()) process.holdOutput();
+    const hasUnread = () => this.#known.all.some((process) => process.hasUnread);
+    for (let waited = 0; waited < limitMs && hasUnread(); waited += SETTLE_MS) await delay(SETTLE_MS);
   }
 
-  /** The state of all processes for a later program of this process. */
+  /** The state of all processes for a later program of this process; that of each is made when it is taken. */
   get state(): ProcessesSnapshot {
-    return this.#succession.stateOf(this.#known.all);
+    const all = this.#known.all;
+    const used = new Set<number | null>(all.flatMap(({ state: { ends } }) => Object.values(ends)));
+    return {
+      processes: statesOf(all),
+      drains: this.#poller.descriptors.filter((descriptor) => !used.has(descriptor)),
+      memory: this.#store.memory.descriptor,
+      leaves: this.#leaves.state,
+    };
   }
 
-  /** Reads no more output, and keeps the whole state for a program that comes after this one. */
+  /** Reads no more output, and records the whole state for a program that comes after this one. */
   handOver(): void {
-    this.#succession.handOver(this.#known.all);
+    for (const process of this.list()) process.handOver();
+    debug('process', 'handed over', () => ({ processes: this.#known.all.length }));
   }
 
-  /** Continues with the processes of an earlier program; closes its kept output. */
-  takeOver(state: ProcessesState): void {
-    for (const process of this.#succession.takeOver(state)) this.#continueWith(process);
-  }
-
-  /** Continues with the processes of a daemon that was killed, and ends those that it was about to start. */
-  recover(recovered: Recovered): void {
-    for (const process of this.#succession.recover(recovered)) this.#continueWith(process);
-    this.#succession.release(this.#cgroups.leaves(), recovered);
+  /** Continues with the processes of an earlier daemon, and kills those that it was about to start. */
+  takeOver(earlier: EarlierProcesses): void {
+    if (earlier.leaves) this.#leaves.continueFrom(earlier.leaves);
+    for (const descriptor of earlier.drains) this.#poller.read(descriptor, () => {}).discard();
+    for (const { state, output } of outputsOf(earlier, () => this.#newOutput())) {
+      const leaf = state.leaf === null ? null : this.#leaves.existing(state.leaf);
+      const record = this.#records.existing(state.record);
+      const process = takeOverProcess(state, output, this.#poller, record, leaf);
+      if (process instanceof EndedProcess) this.#known.retire(process);
+      else this.#continueWith(process);
+    }
+    const running = new Set(earlier.processes.filter(({ end }) => end === null).map(({ leaf }) => leaf));
+    for (const leaf of this.#cgroups.leaves().filter(({ path }) => !running.has(path))) {
+      if (earlier.starting.has(leaf.path)) leaf.kill();
+      this.#leaves.release(leaf);
+    }
   }
 
   async #allEnded(): Promise<void> {
@@ -189,7 +215,20 @@ export class ProcessTable {
     await this.#cgroups.emptied();
   }
 
-  async #launch(request: Starting): Promise<ManagedProcess> {
+  #newOutput(): Output {
+    return new Output(new History(this.#store), {
+      unread: this.#options.unread,
+      written: this.counts.output,
+    });
+  }
+
+  #launch(request: Starting): Promise<ManagedProcess> {
+    const starting = this.#launchWithinLimit(request);
+    if (request.startId !== null) this.#known.starting(request.startId, starting);
+    return starting;
+  }
+
+  async #launchWithinLimit(request: Starting): Promise<ManagedProcess> {
     if (this.#refusal !== null)
       throw new EnvdError('unavailable', `cannot start a process: ${this.#refusal}`);
     if (!this.#free.take(1)) {
@@ -207,12 +246,14 @@ export class ProcessTable {
   }
 
   async #launchPlan(request: Starting, plan: Plan): Promise<ManagedProcess> {
+    const kind = request.terminal ? 'ptys' : 'user';
+    const cgroup = request.tag === SYSTEM_TAG ? null : this.#cgroups[kind];
     try {
-      return await this.#launchIn(this.#cgroupOf(request), request, plan);
+      return await this.#launchIn(cgroup, request, plan);
     } catch (error) {
       if (!(error instanceof NoCgroup)) throw error;
-      this.#cgroups.restore(kindOf(request));
-      return await this.#launchIn(this.#cgroupOf(request), request, plan);
+      this.#cgroups.restore(kind);
+      return await this.#launchIn(cgroup, request, plan);
     }
   }
 
@@ -220,13 +261,14 @@ export class ProcessTable {
     const leaf = cgroup && this.#leaves.create(cgroup);
     const record = this.#records.starting(leaf?.path ?? null);
     try {
-      const limitMs = this.#options.startTimeout * 1000;
-      const process = await launchProcess(request, plan, leaf, limitMs, this.#outputs.next());
+      const output = this.#newOutput();
+      const opened = await this.#open(request, plan, leaf, output);
+      const { tag, startId, deadlineMs } = request;
+      const deadlineAt = deadlineMs === null ? null : monotonicMs() + deadlineMs;
+      const config = keptOf(request.config, startId !== null);
+      const asked = { config, tag, startId, deadlineAt };
+      const process = new ManagedProcess({ ...asked, ...opened, output, leaf, record, past: null });
       this.#add(process, request);
-      if (request.startId !== null) this.#startIds.assign(request.startId, process);
-      // Before its first record, which has it then.
-      if (request.deadlineMs !== null) killAfter(process, request.deadlineMs);
-      this.#records.follow(process, request.startId, record);
       this.counts.started++;
       // `stop` has listed the processes before this one was added.
       if (this.#refusal === STOPPING) process.kill();
@@ -238,20 +280,16 @@ export class ProcessTable {
     }
   }
 
-  #continueWith({ process, state }: Continued): void {
-    if (state.startId !== null) this.#startIds.continueWith(state.startId, process);
-    if (state.end) {
-      this.#known.retire(process);
-      return;
-    }
-    // There may be more of them than are allowed now.
-    if (this.#free.take(1)) void process.ended.then(() => this.#free.release(1));
-    if (state.deadlineAt !== null) killAfter(process, state.deadlineAt - monotonicMs());
-    this.#add(process, null);
+  #open({ terminal, stdin }: StartRequest, plan: Plan, leaf: Leaf | null, output: Output) {
+    const launch = { ...plan, cgroup: leaf?.path ?? null, limitMs: this.#options.startTimeout * 1000 };
+    if (terminal) return openTerminal(launch, terminal, this.#poller, output);
+    return openPipes(launch, stdin, this.#poller, output);
   }
 
-  #cgroupOf(request: StartRequest): Cgroup | null {
-    return request.tag === SYSTEM_TAG ? null : this.#cgroups[kindOf(request)];
+  #continueWith(process: ManagedProcess): void {
+    // There may be more of them than are allowed now.
+    if (this.#free.take(1)) void process.ended.then(() => this.#free.release(1));
+    this.#add(process, null);
   }
 
   /** `request`: with which it was started now; null: an earlier daemon has started it. */
@@ -260,9 +298,28 @@ export class ProcessTable {
     const observed = { pid: process.pid, tag: process.tag, user: request?.user.name ?? null };
     this.#known.add(process);
     if (request !== null) observer?.started(observed, request.config);
-    void process.ended.then((end) => {
+    void process.ended.then(({ end }) => {
       this.counts.ended[end.reason]++;
       observer?.ended(observed, end);
     });
   }
+}
+
+function* statesOf(all: readonly (ManagedProcess | EndedProcess)[]): Generator<ProcessState> {
+  for (const process of all) yield process.stateWithRecord;
+}
+
+/** A reader of the whole output of a process, for a repeated start. */
+function attach(process: ManagedProcess | EndedProcess, { config }: StartRequest): Reader {
+  requireSameCommand(process, config);
+  return process.read(NO_OFFSETS);
+}
+
+/**
+ * Frees the place of a process at its end, or when it cannot be started. Not a closure of the start, which would hold the request with
+ * all its arguments as long as the process runs.
+ */
+function freePlaceAfter(launch: Promise<ManagedProcess>, places: Allowance): void {
+  const free = () => places.release(1);
+  void launch.then(({ ended }) => ended.then(free), free);
 }

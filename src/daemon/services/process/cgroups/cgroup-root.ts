@@ -2,7 +2,6 @@ import { closeSync } from 'node:fs';
 import { EnvdError, isSystemError } from '../../../../base/errors.ts';
 import { lockCgroup } from '../../../linux/cgroups/cgroup-lock.ts';
 import { Cgroup } from '../../../linux/cgroups/cgroup2.ts';
-import { fromEarlierProgram } from '../../../linux/processes/program.ts';
 
 /** What a later program of this process continues with. */
 export interface CgroupRootState {
@@ -23,7 +22,7 @@ export class CgroupRoot implements Disposable {
 
   /** The root of an earlier program of this process, whose lock its descriptor keeps. */
   static continueFrom({ path, lock }: CgroupRootState): CgroupRoot {
-    return new CgroupRoot(path, fromEarlierProgram(lock));
+    return new CgroupRoot(path, lock);
   }
 
   /**
@@ -39,9 +38,9 @@ export class CgroupRoot implements Disposable {
     throw new EnvdError('failed_precondition', text);
   }
 
-  /** `copy` makes the descriptor that the later program inherits. */
-  handOver(copy: (descriptor: number) => number): CgroupRootState {
-    return { path: this.path, lock: copy(this.#lock) };
+  /** For a later program of this process; the descriptor stays this object's. */
+  get state(): CgroupRootState {
+    return { path: this.path, lock: this.#lock };
   }
 
   [Symbol.dispose](): void {

@@ -129,10 +129,9 @@ export class Leaves implements Disposable {
     return { count: this.#count, released: [...this.#released] };
   }
 
-  /** Continues for an earlier program of this process. */
-  continueFrom({ count, released }: LeavesState): void {
+  /** Continues for an earlier program of this process; the table releases what no process of it runs in. */
+  continueFrom({ count }: LeavesState): void {
     this.#count = count;
-    for (const path of released) this.release(new Cgroup(path));
   }
 
   release(cgroup: Cgroup): void {

@@ -1,54 +1,79 @@
+import { isDeepStrictEqual } from 'node:util';
+import { EnvdError } from '../../../../base/errors.ts';
 import { monotonicMs } from '../../../linux/system/machine.ts';
+import type { EndedProcess } from './ended.ts';
 import type { ManagedProcess } from './process.ts';
-import { pick, type Selector } from './selector.ts';
+import { keptOf, type ProcessConfig, shortened } from './process-config.ts';
 
 /** How long clients can connect to a process after its end, in milliseconds. */
 export const RETENTION_MS = 30_000;
 /** Those that end within this time are forgotten together, in milliseconds: a timer for each would cost more than all else of it. */
 const TOGETHER_MS = 100;
 
-/** The processes that clients can name, by their pids. */
+/** How a client names a process. */
+export type Selector = { readonly pid: number } | { readonly tag: string };
+
+type AnyProcess = ManagedProcess | EndedProcess;
+
+/** The processes that clients can name, by their pids and by the ids of their starts. */
 export class KnownProcesses {
   readonly #running = new Map<number, ManagedProcess>();
-  readonly #retained = new Map<number, ManagedProcess>();
+  readonly #retained = new Map<number, EndedProcess>();
   /** Those that have ended, also when their pid belongs to a later process, in the order of their ends. */
-  readonly #ended = new Set<ManagedProcess>();
+  readonly #ended = new Set<EndedProcess>();
+  /** By idempotency key: starts under way, running processes, and those that have ended. */
+  readonly #starts = new Map<string, Promise<AnyProcess>>();
 
   /** In the order of their start. */
   get running(): ManagedProcess[] {
     return [...this.#running.values()];
   }
 
-  get all(): ManagedProcess[] {
+  get all(): AnyProcess[] {
     return [...this.#retained.values(), ...this.#running.values()];
   }
 
-  /** A running process. */
-  find(selector: Selector): ManagedProcess | null {
-    return pick(this.#running, selector) ?? null;
+  /** A running process. Throws `not_found`. */
+  find(selector: Selector): ManagedProcess {
+    return pick(this.#running, selector) ?? notFound(selector);
   }
 
-  /** A running process, or one that ended less than 30 s ago. */
-  findRetained(selector: Selector): ManagedProcess | null {
-    return this.find(selector) ?? pick(this.#retained, selector) ?? null;
+  /** A running process, or one that ended less than 30 s ago. Throws `not_found`. */
+  findRetained(selector: Selector): AnyProcess {
+    return pick(this.#running, selector) ?? pick(this.#retained, selector) ?? notFound(selector);
+  }
+
+  /** What was started with this id, or is being started. */
+  startedWith(startId: string): Promise<AnyProcess> | undefined {
+    return this.#starts.get(startId);
+  }
+
+  /** Knows a start by its id until its process is forgotten, or the start fails. */
+  starting(startId: string, start: Promise<ManagedProcess>): void {
+    this.#starts.set(startId, start);
+    start.catch(() => this.#starts.delete(startId));
   }
 
   /** Adds a process that runs. */
   add(process: ManagedProcess): void {
     this.#retained.delete(process.pid);
     this.#running.set(process.pid, process);
-    void process.ended.then(() => this.retire(process));
+    if (process.startId !== null) this.#starts.set(process.startId, Promise.resolve(process));
+    void process.ended.then((ended) => {
+      remove(this.#running, process);
+      this.retire(ended);
+    });
   }
 
-  /** Keeps a process that has ended until 30 s after its end. To be called in the order of the ends. */
-  retire(process: ManagedProcess): void {
-    remove(this.#running, process);
+  /** Keeps a process that has ended until 30 s after its end. To be called in the order in which processes end. */
+  retire(process: EndedProcess): void {
     this.#retained.set(process.pid, process);
+    if (process.startId !== null) this.#starts.set(process.startId, Promise.resolve(process));
     this.#ended.add(process);
     if (this.#ended.size === 1) this.#forgetLater(process);
   }
 
-  #forgetLater(first: ManagedProcess): void {
+  #forgetLater(first: EndedProcess): void {
     const last = first.endedAt + TOGETHER_MS;
     const dueMs = last + RETENTION_MS - monotonicMs();
     setTimeout(() => this.#forget(last), Math.max(0, dueMs)).unref();
@@ -63,12 +88,33 @@ export class KnownProcesses {
       }
       this.#ended.delete(process);
       remove(this.#retained, process);
-      process.forgetOutput();
+      if (process.startId !== null) this.#starts.delete(process.startId);
+      process.forget();
     }
   }
 }
 
+/** Throws `already_exists` unless the process runs the command of a repeated start with its id. */
+export function requireSameCommand({ pid, startId, config }: AnyProcess, wanted: ProcessConfig): void {
+  if (isDeepStrictEqual(shortened(config), shortened(keptOf(wanted, true)))) return;
+  throw new EnvdError(
+    'already_exists',
+    `start id '${startId}' belongs to process ${pid}, which runs another command: use a new id`,
+  );
+}
+
+/** The latest process, when several have the same tag. */
+function pick<P extends AnyProcess>(processes: ReadonlyMap<number, P>, selector: Selector): P | undefined {
+  if ('pid' in selector) return processes.get(selector.pid);
+  return [...processes.values()].findLast((process) => process.tag === selector.tag);
+}
+
+function notFound(selector: Selector): never {
+  const what = 'pid' in selector ? `pid ${selector.pid}` : `tag ${selector.tag}`;
+  throw new EnvdError('not_found', `process with ${what} not found`);
+}
+
 /** The pid may already belong to a later process. */
-function remove(processes: Map<number, ManagedProcess>, process: ManagedProcess): void {
+function remove<P extends AnyProcess>(processes: Map<number, P>, process: P): void {
   if (processes.get(process.pid) === process) processes.delete(process.pid);
 }

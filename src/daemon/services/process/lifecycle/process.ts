@@ -1,68 +1,98 @@
 import { within } from '../../../../base/abort.ts';
 import { EnvdError, isSystemError } from '../../../../base/errors.ts';
 import type { TerminalSize } from '../../../linux/processes/pty.ts';
-import type { ProcessExit } from '../../../linux/processes/spawn.ts';
+import type { ProcessExit, Spawned } from '../../../linux/processes/spawn.ts';
 import { monotonicMs } from '../../../linux/system/machine.ts';
 import { SIGKILL, signalGroup } from '../../../linux/system/signals.ts';
 import type { Leaf } from '../cgroups/leaf.ts';
-import { type Channels, CLOSED } from '../output/channels.ts';
-import { type EndEvent, endEvent, type Offsets } from '../output/events.ts';
+import type { Channels } from '../output/channels.ts';
+import { endEvent, type Offsets } from '../output/events.ts';
 import { Input } from '../output/input.ts';
 import type { Output } from '../output/output.ts';
 import type { Reader } from '../output/reader.ts';
-import { type KeptConfig, shortened } from './process-config.ts';
-import type { ProcessParts, ProcessPast, ProcessState } from './process-state.ts';
+import type { ProcessRecord } from '../recovery/records.ts';
+import { EndedProcess } from './ended.ts';
+import type { KeptConfig } from './process-config.ts';
+import type { ProcessState } from './process-state.ts';
 
 /** How long the end event waits for background children that hold the pipes open, in milliseconds. Not after a kill. */
 const PIPE_HOLD_MS = 2000;
+/** Interval between attempts to kill the whole tree at a deadline, in milliseconds. */
+const RETRY_MS = 100;
+
+/** What a process is made of; `channels` already feeds `output`. */
+export interface ProcessParts {
+  readonly config: KeptConfig;
+  readonly tag: string | null;
+  readonly startId: string | null;
+  /** When its deadline kills it, by `monotonicMs`; null: never. */
+  readonly deadlineAt: number | null;
+  readonly spawned: Spawned;
+  readonly channels: Channels;
+  readonly output: Output;
+  /** Its cgroup; null without cgroups. */
+  readonly leaf: Leaf | null;
+  /** What a program that comes after a crash finds of it. */
+  readonly record: ProcessRecord;
+  /** What it has been through in an earlier program; null: this one has started it. */
+  readonly past: ProcessPast | null;
+}
+
+export type ProcessPast = Pick<
+  ProcessState,
+  'unwritten' | 'isInputClosed' | 'isKilled' | 'isExpired' | 'exit'
+>;
 
 /**
- * A process from its start to its end. State `running`: it takes input and signals. `reaped`: it has exited, and its
- * output is being delivered. `ended`: the end event has been appended. There may be thousands: all that is not needed is dropped.
+ * `running`: it takes input and signals. `exiting`: it had exited when its start was told, and its exit is told in the same
+ * turn of the event loop. `reaped`: its output is being delivered. `ended`: an `EndedProcess` is in its place.
  */
+type Phase = 'running' | 'exiting' | 'reaped' | 'ended';
+
+/** A process from its start to its end. */
 export class ManagedProcess {
   readonly pid: number;
-  /** What was asked for, as far as it is kept; `shortened` once it has ended. */
-  config: KeptConfig;
+  /** What was asked for, as far as it is kept. */
+  readonly config: KeptConfig;
   readonly tag: string | null;
-  /** It had ended when it was reported as started: its end event follows at once, unless others hold its output open. */
-  readonly isOver: boolean;
-  /** Resolves with the end event, once that has been appended to the output. */
-  readonly ended: Promise<EndEvent>;
-
-  /** Called when its output is forgotten and no process holds that open. */
-  onForgotten: () => void = () => {};
-  /** Called when its state has changed as far as a later program needs to know it. */
-  onChange: () => void = () => {};
-  #deadlineAt: number | null = null;
-  #state: 'running' | 'reaped' | 'ended' = 'running';
-  #exit: ProcessExit | null = null;
-  #end: EndEvent | null = null;
-  #endedAt = 0;
-  #killed = false;
-  #expired = false;
-  #channels: Channels;
-  #input: Input | null;
+  readonly startId: string | null;
+  /** Resolves once the end event has been appended to the output. */
+  readonly ended: Promise<EndedProcess>;
+  #phase: Phase;
+  #exit: ProcessExit | null;
+  #isKilled: boolean;
+  #isExpired: boolean;
+  readonly #channels: Channels;
+  readonly #input: Input | null;
   readonly #output: Output;
-  #leaf: Leaf | null;
+  readonly #leaf: Leaf | null;
+  readonly #record: ProcessRecord;
   readonly #isChild: boolean;
   #pidfd: number | null;
+  readonly #deadlineAt: number | null;
+  #deadline: NodeJS.Timeout | null = null;
 
-  constructor({ config, tag, spawned, channels, output, leaf, past }: ProcessParts) {
-    ({ pid: this.pid, isOver: this.isOver, isChild: this.#isChild, pidfd: this.#pidfd } = spawned);
-    this.config = config;
-    this.tag = tag;
+  constructor(parts: ProcessParts) {
+    const { spawned, channels, output, past } = parts;
+    ({ pid: this.pid, isChild: this.#isChild, pidfd: this.#pidfd } = spawned);
+    ({ config: this.config, tag: this.tag, startId: this.startId } = parts);
+    ({ leaf: this.#leaf, record: this.#record, deadlineAt: this.#deadlineAt } = parts);
+    this.#phase = spawned.isOver ? 'exiting' : 'running';
+    this.#exit = past?.exit ?? null;
+    this.#isKilled = past?.isKilled ?? false;
+    this.#isExpired = past?.isExpired ?? false;
     this.#channels = channels;
     this.#output = output;
-    this.#leaf = leaf;
+    output.attach(channels);
     const { input, inputClosed } = channels;
     this.#input = input && new Input(input, this.#inputName());
-    void inputClosed?.then(() => this.onChange());
-    this.ended = past?.end
-      ? Promise.resolve(this.#ended(past.end))
-      : spawned.exit.then((exit) => this.#finish(exit));
-    if (past) this.#continue(past);
-    if (past?.end) channels.discard();
+    if (past?.unwritten) this.#input?.continueWith(past.unwritten);
+    if (past?.isInputClosed) this.#input?.close();
+    void inputClosed?.then(() => this.#keep());
+    this.ended = spawned.exit.then((exit) => this.#finish(exit));
+    if (this.#deadlineAt !== null) this.#expireAfter(Math.max(0, this.#deadlineAt - monotonicMs()));
+    // Otherwise its first record is that of its end, which comes before its client is told anything.
+    if (!spawned.isOver) this.#keep();
   }
 
   get hasCgroup(): boolean {
@@ -71,13 +101,18 @@ export class ManagedProcess {
   get isTerminal(): boolean {
     return this.#channels.kind === 'terminal';
   }
+  /** Whether its end follows in this turn of the event loop, unless others hold its output open. */
+  get isExiting(): boolean {
+    return this.#phase !== 'running';
+  }
 
   /**
-   * A reader of the start event and all further events; with `from`, the kept output from these offsets on comes first.
-   * Throws `invalid_argument` for an offset that has not been reached.
+   * A reader of the start event and all further events; with `from`, the kept output from these offsets on comes first. With
+   * `deadlineMs`, it ends with `deadline_exceeded` when the deadline kills the process. Throws `invalid_argument` for an
+   * offset that has not been reached.
    */
-  read(from: Offsets | null): Reader {
-    return this.#output.read(this.pid, from);
+  read(from: Offsets | null, deadlineMs: number | null = null): Reader {
+    return this.#output.read(this.pid, from, deadlineMs);
   }
 
   /** Throws `failed_precondition` when the process has no such input or it is closed. */
@@ -96,29 +131,12 @@ export class ManagedProcess {
       throw new EnvdError('failed_precondition', `stdin of process ${this.pid} ${text}`);
     }
     this.#input?.close();
-    this.onChange();
+    this.#keep();
   }
 
   /** Throws `failed_precondition` without a terminal and `invalid_argument` for an impossible size. */
   resize(size: TerminalSize): void {
     this.#channels.resize(size);
-  }
-
-  /** Kills it at its deadline; false as `kill`. */
-  expire(): boolean {
-    this.#expired = true;
-    this.onChange();
-    return this.kill();
-  }
-
-  /** When its deadline kills it, by `monotonicMs`; null: never. */
-  get deadlineAt(): number | null {
-    return this.#deadlineAt;
-  }
-
-  set deadlineAt(time: number) {
-    this.#deadlineAt = time;
-    this.onChange();
   }
 
   /**
@@ -132,14 +150,9 @@ export class ManagedProcess {
       return true;
     } catch (error) {
       if (!isSystemError(error)) throw error;
-      if (this.#state === 'running') signalGroup(this.pid, SIGKILL);
+      if (this.#phase === 'running') signalGroup(this.pid, SIGKILL);
       return false;
     }
-  }
-
-  /** When it has ended, by `monotonicMs`. */
-  get endedAt(): number {
-    return this.#endedAt;
   }
 
   /** Reads no more output until `releaseOutput`. */
@@ -156,22 +169,24 @@ export class ManagedProcess {
     return this.#output.hasUnread;
   }
 
-  /** Its state for a later program of this process. */
-  get stateWithInput(): ProcessState {
-    return { ...this.state, unwritten: this.#input?.unwritten ?? null };
+  /** Reads no more output, and records its whole state for a program that comes after this one. */
+  handOver(): void {
+    this.#output.hold();
+    this.#record.keep({ state: this.stateWithRecord });
+  }
+
+  /** Its whole state with the key of its record, for a later program of this process. */
+  get stateWithRecord(): ProcessState & { readonly record: string } {
+    return { ...this.state, unwritten: this.#input?.unwritten ?? null, record: this.#record.key };
   }
 
   /** Its state for a program that comes after a crash: without input that has not been written, which changes too often. */
   get state(): ProcessState {
-    const { pid, config, tag, deadlineAt } = this;
+    const { pid, config, tag, startId } = this;
     const { kind, ends } = this.#channels;
     return {
-      pid,
-      config,
-      tag,
-      kind,
-      ends,
-      deadlineAt,
+      ...{ pid, config, tag, startId, kind, ends },
+      deadlineAt: this.#deadlineAt,
       pidfd: this.#pidfd,
       isChild: this.#isChild,
       leaf: this.#leaf?.path ?? null,
@@ -179,32 +194,26 @@ export class ManagedProcess {
       number: this.#output.number,
       unwritten: null,
       isInputClosed: this.#input?.isClosed ?? true,
-      isKilled: this.#killed,
-      isExpired: this.#expired,
+      isKilled: this.#isKilled,
+      isExpired: this.#isExpired,
       exit: this.#exit,
-      end: this.#end,
-      endedAt: this.#endedAt,
+      end: null,
+      endedAt: 0,
     };
-  }
-
-  /** Drops the output that is kept for clients that reconnect. */
-  forgetOutput(): void {
-    this.#output.forget();
-    void this.#channels.closed.then(() => this.onForgotten());
   }
 
   /** Signals the whole process group; succeeds also when that has just ended. Throws the reason when `caller` aborts. */
   async signal(signal: number, caller: AbortSignal): Promise<void> {
     // After the process has been reaped its process group id may be reused by another group. Others reap a stranger.
-    const mayBeGone = this.#state !== 'running' || !this.#isChild;
+    const mayBeGone = this.#phase !== 'running' || !this.#isChild;
     if (mayBeGone && this.#leaf) await this.#leaf.signalGroup(this.pid, signal, caller);
     else this.signalGroup(signal);
   }
 
   /** Signals the process group by its id, without a look at whose it is. */
   signalGroup(signal: number): void {
-    if (this.#state === 'ended') return;
-    if (signal === SIGKILL) this.#killed = true;
+    if (this.#phase === 'ended') return;
+    if (signal === SIGKILL) this.#isKilled = true;
     signalGroup(this.pid, signal);
   }
 
@@ -214,17 +223,8 @@ export class ManagedProcess {
       const text = `process ${this.pid} has no cgroup of its own: its tree cannot be signalled`;
       throw new EnvdError('failed_precondition', text);
     }
-    if (signal === SIGKILL) this.#killed = true;
+    if (signal === SIGKILL) this.#isKilled = true;
     this.#leaf.signal(signal);
-  }
-
-  #continue({ unwritten, isInputClosed, isKilled, isExpired, exit, endedAt }: ProcessPast): void {
-    this.#exit = exit;
-    this.#killed = isKilled;
-    this.#expired = isExpired;
-    this.#endedAt = endedAt;
-    if (unwritten) this.#input?.continueWith(unwritten);
-    if (isInputClosed) this.#input?.close();
   }
 
   #inputName(): string {
@@ -232,38 +232,59 @@ export class ManagedProcess {
   }
 
   #openedInput(): Input {
-    if (this.#input && this.#state === 'running') return this.#input;
+    if (this.#input && this.#phase === 'running') return this.#input;
     throw new EnvdError('failed_precondition', `${this.#inputName()} is closed`);
   }
 
-  async #finish(exit: ProcessExit): Promise<EndEvent> {
-    this.#state = 'reaped';
+  /** Records its state, which has changed. */
+  #keep(): void {
+    if (this.#phase !== 'ended') this.#record.keep(this);
+  }
+
+  /** Kills it at its deadline, also when the client that set it has disconnected. */
+  #expireAfter(milliseconds: number): void {
+    this.#deadline = setTimeout(() => {
+      this.#isExpired = true;
+      this.#keep();
+      if (!this.kill()) this.#expireAfter(RETRY_MS);
+    }, milliseconds).unref();
+  }
+
+  async #finish(exit: ProcessExit): Promise<EndedProcess> {
+    this.#phase = 'reaped';
     this.#exit = exit;
     this.#pidfd = null;
-    const turn = setImmediate(() => this.onChange());
+    const turn = setImmediate(() => this.#keep());
     const isHeld = await this.#channels.drained();
     // Most end at once.
     if (!isHeld) clearImmediate(turn);
-    else if (!this.#killed) await within(PIPE_HOLD_MS, this.#channels.closed, () => {});
-    const event = this.#ended(endEvent(exit, this.#expired, this.#leaf?.usage(!this.#isChild) ?? null));
-    this.#input?.close();
-    this.#input = null;
-    this.#channels.discard();
-    void this.#channels.closed.then(() => {
-      this.#channels = CLOSED[this.#channels.kind];
-    });
-    this.#leaf?.release();
-    this.#leaf = null;
-    this.onChange();
-    return event;
+    else if (!this.#isKilled) await within(PIPE_HOLD_MS, this.#channels.closed, () => {});
+    return this.#end(exit);
   }
 
-  #ended(event: EndEvent): EndEvent {
-    this.#state = 'ended';
-    this.config = shortened(this.config);
-    this.#end = event;
-    this.#endedAt = monotonicMs();
-    this.#output.end(event);
-    return event;
+  #end(exit: ProcessExit): EndedProcess {
+    this.#phase = 'ended';
+    if (this.#deadline) clearTimeout(this.#deadline);
+    const [channels, output, record, isChild] = [this.#channels, this.#output, this.#record, this.#isChild];
+    const end = endEvent(exit, this.#isExpired, this.#leaf?.usage(!isChild) ?? null);
+    output.end(end);
+    this.#input?.close();
+    channels.discard();
+    this.#leaf?.release();
+    const { pid, tag, startId, config } = this;
+    const endedAt = monotonicMs();
+    return new EndedProcess({
+      pid,
+      tag,
+      startId,
+      config,
+      channels,
+      output,
+      record,
+      isChild,
+      exit,
+      end,
+      endedAt,
+    });
   }
 }

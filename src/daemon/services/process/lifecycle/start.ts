@@ -1,23 +1,17 @@
 import { EnvdError } from '../../../../base/errors.ts';
-import { debug } from '../../../../base/program/debug.ts';
-import type { Unread } from '../../../../base/unread.ts';
 import type { Lanes } from '../../../linux/lanes/lanes.ts';
 import { resolvePath } from '../../../linux/paths/paths.ts';
 import { assertAnswers, findExecutable, mountsMayHang } from '../../../linux/processes/executable.ts';
-import type { PipePoller } from '../../../linux/processes/pipe-ends.ts';
+import { describeInterpreter } from '../../../linux/processes/interpreter.ts';
 import type { TerminalSize } from '../../../linux/processes/pty.ts';
-import type { Launch, Spawned } from '../../../linux/processes/spawn.ts';
+import { type Launch, NoDirectory, NotExecuted } from '../../../linux/processes/spawn.ts';
 import type { User } from '../../../linux/system/users.ts';
 import type { Guest } from '../../guest/guest.ts';
-import type { Leaf } from '../cgroups/leaf.ts';
-import { type Channels, openPipes, openTerminal } from '../output/channels.ts';
-import type { OutputStream } from '../output/events.ts';
-import type { History } from '../output/history.ts';
-import { Output } from '../output/output.ts';
-import type { OnOutput, OutputSource } from '../output/pipe-output.ts';
 import { buildEnvironment, IN_TERMINAL } from './environment.ts';
-import { ManagedProcess } from './process.ts';
-import { keptOf, type ProcessConfig } from './process-config.ts';
+import type { ProcessConfig } from './process-config.ts';
+
+const BASH = '/bin/bash';
+const SH = '/bin/sh';
 
 /** What a client asks to start. */
 export interface StartRequest {
@@ -37,74 +31,70 @@ export interface StartRequest {
 /** A complete launch except for its cgroup. */
 export type Plan = Omit<Launch, 'cgroup' | 'limitMs'>;
 
+/** Where a start is planned. */
+export interface LaunchPlace {
+  readonly guest: Guest;
+  /** The daemon's PATH. */
+  readonly path: string;
+  readonly lanes: Lanes;
+}
+
 /** Resolves a request to program, arguments, environment and directory. Throws the first error. */
-export async function planLaunch(
-  request: StartRequest,
-  guest: Guest,
-  daemonPath: string,
-  lanes: Lanes,
-): Promise<Plan> {
+async function planLaunch(request: StartRequest, { guest, path, lanes }: LaunchPlace): Promise<Plan> {
   const { config, user, throwIfAborted } = request;
   if (config.command === '') throw new EnvdError('invalid_argument', 'cmd is empty');
   const cwd = resolvePath(config.cwd ?? '', user, guest.defaultWorkdir);
   const platform = request.terminal ? { ...IN_TERMINAL, ...guest.environment } : guest.environment;
-  const environment = buildEnvironment(daemonPath, user, platform, config.environment, cwd);
+  const environment = buildEnvironment(path, user, platform, config.environment, cwd);
   assertNoNulBytes([config.command]);
   assertNoNulBytes(config.args);
   assertVariables(environment);
   const file = await findExecutable(config.command, environment.PATH, cwd, user, lanes, throwIfAborted);
   if (mountsMayHang()) {
     const paths = config.command.includes('/') ? [cwd, file] : [cwd];
-    await Promise.all(paths.map((path) => assertAnswers(path, lanes)));
+    await Promise.all(paths.map((each) => assertAnswers(each, lanes)));
   }
   return { file, args: [config.command, ...config.args], environment, cwd, user };
 }
 
-/** What the output of a process passes through besides its readers. */
-export interface OutputPath {
-  readonly poller: PipePoller;
-  /** Keeps the last output for clients that reconnect. */
-  readonly history: History;
-  /** Bounds what waits for slow readers. */
-  readonly unread: Unread;
-  /** Counters of bytes, by stream. */
-  readonly written: Record<OutputStream, number>;
+/**
+ * Plans and launches a start, and what `otherPlan` has in place of a plan that fails. Throws the first error for which that
+ * has nothing.
+ */
+export async function launchPlanned<T>(
+  request: StartRequest,
+  place: LaunchPlace,
+  launch: (plan: Plan) => Promise<T>,
+): Promise<T> {
+  for (let plan = await planLaunch(request, place); ; ) {
+    try {
+      return await launch(plan);
+    } catch (error) {
+      plan = await otherPlan(error, plan, request, place);
+    }
+  }
 }
 
-/** Starts a planned process within `limitMs`, in `leaf` unless that is null. */
-export async function launchProcess(
-  request: StartRequest,
+/**
+ * In `/`, when no directory was asked for and the user's home is missing; /bin/sh, when there is no /bin/bash. Otherwise
+ * throws the error, with the interpreter that the file needs.
+ */
+async function otherPlan(
+  error: unknown,
   plan: Plan,
-  leaf: Leaf | null,
-  limitMs: number,
-  { poller, history, unread, written }: OutputPath,
-): Promise<ManagedProcess> {
-  let opened: Channels | null = null;
-  const output = new Output((paused) => opened?.setPaused(paused), history, unread);
-  const { process: spawned, channels } = await open(
-    request,
-    { ...plan, cgroup: leaf?.path ?? null, limitMs },
-    { poller, process: history.process, totals: output.totals },
-    (stream, bytes) => {
-      written[stream] += bytes.length;
-      output.write(stream, bytes);
-    },
-  );
-  opened = channels;
-  debug('process', 'launched', () => ({ pid: spawned.pid, inCgroup: leaf !== null }));
-  const { tag, startId } = request;
-  const config = keptOf(request.config, startId !== null);
-  return new ManagedProcess({ config, tag, spawned, channels, output, leaf });
-}
-
-function open(
   request: StartRequest,
-  launch: Launch,
-  source: OutputSource,
-  onOutput: OnOutput,
-): Promise<{ process: Spawned; channels: Channels }> {
-  if (request.terminal) return openTerminal(launch, request.terminal, source, onOutput);
-  return openPipes(launch, request.stdin, source, onOutput);
+  place: LaunchPlace,
+): Promise<Plan> {
+  const { config } = request;
+  const asksForNone = !config.cwd && place.guest.defaultWorkdir === null;
+  if (error instanceof NoDirectory && asksForNone && plan.cwd !== '/')
+    return planLaunch({ ...request, config: { ...config, cwd: '/' } }, place);
+  if (!(error instanceof NotExecuted)) throw error;
+  if (error.isMissing && plan.file === BASH) return { ...plan, file: SH, args: [SH, ...plan.args.slice(1)] };
+  const interpreter = await describeInterpreter(plan.file, place.lanes);
+  if (interpreter === null) throw error;
+  const hint = interpreter.endsWith("\\r'") ? ', a line of Windows: end it without \\r' : '';
+  throw new NotExecuted(error.kind, `${error.message}: ${interpreter}${hint}`, { cause: error });
 }
 
 function assertNoNulBytes(texts: readonly string[]): void {
@@ -120,9 +110,4 @@ function assertVariables(environment: Readonly<Record<string, string>>): void {
   if (bad === undefined) return;
   const text = `invalid name of an environment variable: '${bad}': it must not be empty or contain '='`;
   throw new EnvdError('invalid_argument', text);
-}
-
-/** The cgroup that the process goes to. */
-export function kindOf({ terminal }: StartRequest): 'user' | 'ptys' {
-  return terminal ? 'ptys' : 'user';
 }

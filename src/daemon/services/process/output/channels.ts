@@ -1,18 +1,20 @@
 import { closeSync } from 'node:fs';
 import { EnvdError } from '../../../../base/errors.ts';
-import { type ReadEnd, WriteEnd } from '../../../linux/processes/pipe-ends.ts';
+import { type PipePoller, type ReadEnd, WriteEnd } from '../../../linux/processes/pipe-ends.ts';
 import { Terminal, type TerminalSize } from '../../../linux/processes/pty.ts';
 import { type Launch, type Spawned, spawn, spawnWithPipes } from '../../../linux/processes/spawn.ts';
 import { SIGKILL, signalGroup } from '../../../linux/system/signals.ts';
+import type { OutputStream } from './events.ts';
 import type { InputChannel } from './input.ts';
-import { type OnOutput, type OutputSource, PipeOutput, readOutput } from './pipe-output.ts';
+import type { Output } from './output.ts';
+import { STREAMS } from './output-store.ts';
 
-/** What connects the daemon with a process: three pipes or a terminal. */
+/** What connects the daemon with a process: three pipes or a terminal. Output goes to the `Output` of the process. */
 export interface Channels {
   readonly kind: 'pipes' | 'terminal';
   /** The input, or null when there is none. */
   readonly input: InputChannel | null;
-  /** Resolves when no process holds the output open. */
+  /** Resolves when no process holds the output open. A terminal is hung up at the end of its process, whoever holds it. */
   readonly closed: Promise<void>;
   /** Resolves when the pipe of the input has been closed; null without one. */
   readonly inputClosed: Promise<void> | null;
@@ -20,9 +22,9 @@ export interface Channels {
   readonly ends: ChannelEnds;
   setPaused(paused: boolean): void;
   /**
-   * To be called once, when the process has been reaped. Resolves when everything written until then has been passed
-   * to `onOutput`, with whether a process holds the output open; a paused channel delays that. A boolean
-   * instead of a promise: that has happened already.
+   * To be called once, when the process has been reaped. Resolves when everything written until then has been read, with
+   * whether a process holds the output open; a paused channel delays that. A boolean instead of a promise: that has
+   * happened already.
    */
   drained(): boolean | Promise<boolean>;
   /** Throws `failed_precondition` where there is no terminal. */
@@ -43,33 +45,28 @@ export interface ChannelEnds {
 
 export const NO_ENDS: ChannelEnds = { stdin: null, stdout: null, stderr: null, master: null, slave: null };
 
-/** The channels of a process that an earlier program has started. */
-export function takeOverChannels(
-  kind: Channels['kind'],
-  ends: ChannelEnds,
-  source: OutputSource,
-  onOutput: OnOutput,
-): Channels {
+/** The channels of a process that an earlier program has started; of a terminal that is closed, pipes that are closed. */
+export function takeOverChannels(ends: ChannelEnds, poller: PipePoller, output: Output): Channels {
   const { master, slave } = ends;
-  if (kind === 'pipes') return new PipeChannels(ends, source, onOutput);
-  if (master === null || slave === null) return CLOSED.terminal;
-  return new TerminalChannels(new Terminal(readTerminal(master, source, onOutput, true), slave));
+  if (master === null || slave === null) return new PipeChannels(ends, poller, output, true);
+  return new TerminalChannels(new Terminal(readStream('pty', master, poller, output, true), slave));
 }
 
 /** Starts a process on pipes; without `withStdin` its input is /dev/null. */
 export async function openPipes(
   launch: Launch,
   withStdin: boolean,
-  source: OutputSource,
-  onOutput: OnOutput,
-): Promise<{ process: Spawned; channels: Channels }> {
-  const { process, pipes } = await spawnWithPipes(launch, withStdin);
+  poller: PipePoller,
+  output: Output,
+): Promise<{ spawned: Spawned; channels: Channels }> {
+  const { process: spawned, pipes } = await spawnWithPipes(launch, withStdin);
   try {
-    return { process, channels: new PipeChannels(pipes, source, onOutput, process.isOver) };
+    const ends = { ...NO_ENDS, ...pipes };
+    return { spawned, channels: new PipeChannels(ends, poller, output, !spawned.isOver) };
   } catch (error) {
     // Nobody would know about it.
-    if (!process.isOver) signalGroup(process.pid, SIGKILL);
-    const beingRead = source.poller.descriptors;
+    if (!spawned.isOver) signalGroup(spawned.pid, SIGKILL);
+    const beingRead = poller.descriptors;
     for (const pipe of Object.values(pipes)) if (pipe !== null && !beingRead.includes(pipe)) closeSync(pipe);
     throw error;
   }
@@ -79,48 +76,55 @@ export async function openPipes(
 export async function openTerminal(
   launch: Launch,
   size: TerminalSize,
-  source: OutputSource,
-  onOutput: OnOutput,
-): Promise<{ process: Spawned; channels: Channels }> {
-  const read = (master: number) => readTerminal(master, source, onOutput, false);
+  poller: PipePoller,
+  output: Output,
+): Promise<{ spawned: Spawned; channels: Channels }> {
+  const read = (master: number) => readStream('pty', master, poller, output, false);
   const terminal = Terminal.open(size, launch.user, read);
   try {
     // Nobody takes its output yet.
     terminal.setPaused(true);
-    const process = await spawn(launch, terminal.slave);
+    const spawned = await spawn(launch, terminal.slave);
     terminal.setPaused(false);
-    return { process, channels: new TerminalChannels(terminal) };
+    return { spawned, channels: new TerminalChannels(terminal) };
   } catch (error) {
     terminal[Symbol.dispose]();
     throw error;
   }
 }
 
-function readTerminal(master: number, source: OutputSource, onOutput: OnOutput, isWatched: boolean): ReadEnd {
-  return readOutput(source, 'pty', master, (bytes) => onOutput('pty', bytes), isWatched);
+/** Passes what is read from a descriptor on to `output`; with `isWatched` false only after `ReadEnd.read`. */
+function readStream(
+  stream: OutputStream,
+  descriptor: number,
+  poller: PipePoller,
+  output: Output,
+  isWatched: boolean,
+): ReadEnd {
+  const owner = { process: output.number, stream: STREAMS.indexOf(stream), offset: output.totals[stream] };
+  return poller.read(descriptor, (bytes) => output.write(stream, bytes), owner, isWatched);
 }
 
 class PipeChannels implements Channels {
   readonly kind = 'pipes';
   readonly input: WriteEnd | null;
-  readonly #outputs: readonly PipeOutput[];
+  readonly #stdout: ReadEnd | null;
+  readonly #stderr: ReadEnd | null;
 
+  /** `isWatched` false: the process has ended, and `drained` is called next. */
   constructor(
-    pipes: Pick<ChannelEnds, 'stdin' | 'stdout' | 'stderr'>,
-    source: OutputSource,
-    onOutput: OnOutput,
-    isOver = false,
+    { stdin, stdout, stderr }: ChannelEnds,
+    poller: PipePoller,
+    output: Output,
+    isWatched: boolean,
   ) {
-    this.input = pipes.stdin === null ? null : new WriteEnd(pipes.stdin);
-    this.#outputs = [
-      new PipeOutput(source, 'stdout', pipes.stdout, onOutput, isOver),
-      new PipeOutput(source, 'stderr', pipes.stderr, onOutput, isOver),
-    ];
+    this.input = stdin === null ? null : new WriteEnd(stdin);
+    this.#stdout = stdout === null ? null : readStream('stdout', stdout, poller, output, isWatched);
+    this.#stderr = stderr === null ? null : readStream('stderr', stderr, poller, output, isWatched);
   }
 
   get closed(): Promise<void> {
-    if (!this.#isHeld) return Promise.resolve();
-    return Promise.all(this.#outputs.map(({ closed }) => closed)).then(() => {});
+    return Promise.all([this.#stdout?.closed, this.#stderr?.closed]).then(() => {});
   }
 
   get inputClosed(): Promise<void> | null {
@@ -128,22 +132,25 @@ class PipeChannels implements Channels {
   }
 
   get ends(): ChannelEnds {
-    const [stdout = null, stderr = null] = this.#outputs.map(({ descriptor }) => descriptor);
+    const stdout = this.#stdout?.openDescriptor ?? null;
+    const stderr = this.#stderr?.openDescriptor ?? null;
     return { ...NO_ENDS, stdin: this.input?.descriptor ?? null, stdout, stderr };
   }
 
   setPaused(paused: boolean): void {
-    for (const output of this.#outputs) output.setPaused(paused);
+    this.#stdout?.setPaused(paused);
+    this.#stderr?.setPaused(paused);
   }
 
   drained(): boolean | Promise<boolean> {
-    const waits = this.#outputs.map((output) => output.drained());
+    const waits = [this.#stdout?.drained() ?? null, this.#stderr?.drained() ?? null];
     if (waits.every((wait) => wait === null)) return this.#isHeld;
     return Promise.all(waits).then(() => this.#isHeld);
   }
 
   get #isHeld(): boolean {
-    return this.#outputs.some(({ descriptor }) => descriptor !== null);
+    const { stdout, stderr } = this.ends;
+    return stdout !== null || stderr !== null;
   }
 
   resize(): void {
@@ -152,23 +159,22 @@ class PipeChannels implements Channels {
 
   discard(): void {
     this.input?.destroy();
-    for (const output of this.#outputs) output.discard();
+    this.#stdout?.discard();
+    this.#stderr?.discard();
   }
 }
 
 class TerminalChannels implements Channels {
   readonly kind = 'terminal';
   readonly input: InputChannel;
-  readonly closed: Promise<void>;
+  readonly closed = Promise.resolve();
   readonly inputClosed = null;
   readonly #terminal: Terminal;
-  readonly #closed = Promise.withResolvers<void>();
 
   constructor(terminal: Terminal) {
     this.#terminal = terminal;
     // `end` does nothing: closing the terminal would hang it up.
     this.input = { open: () => terminal.input, end: () => {} };
-    this.closed = this.#closed.promise;
   }
 
   get ends(): ChannelEnds {
@@ -182,7 +188,6 @@ class TerminalChannels implements Channels {
   // At once: it is less than the window of a reader.
   drained(): boolean {
     this.#terminal.drain();
-    this.#closed.resolve();
     return false;
   }
 
@@ -194,33 +199,3 @@ class TerminalChannels implements Channels {
     this.#terminal[Symbol.dispose]();
   }
 }
-
-class ClosedChannels implements Channels {
-  readonly kind: Channels['kind'];
-  readonly input = null;
-  readonly closed = Promise.resolve();
-  readonly inputClosed = null;
-  readonly ends = NO_ENDS;
-
-  constructor(kind: Channels['kind']) {
-    this.kind = kind;
-  }
-
-  setPaused(): void {}
-
-  drained(): boolean {
-    return false;
-  }
-
-  resize(): void {
-    throw new EnvdError('failed_precondition', 'cannot resize: the process has ended');
-  }
-
-  discard(): void {}
-}
-
-/** In place of the channels of a process that has ended and whose output nobody holds open. */
-export const CLOSED: Readonly<Record<Channels['kind'], Channels>> = {
-  pipes: new ClosedChannels('pipes'),
-  terminal: new ClosedChannels('terminal'),
-};

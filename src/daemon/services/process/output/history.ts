@@ -1,12 +1,9 @@
 import type { GapEvent, Offsets, OutputEvent, OutputStream, ProcessEvent, StartEvent } from './events.ts';
-import type { HistoryBudget } from './history-budget.ts';
 import { type Block, HEAD_BYTES, type OutputStore, RECORD_HEAD_BYTES, STREAMS } from './output-store.ts';
 
 /** The last output of a process, for readers that reconnect; bounded in bytes, including overhead. */
 export class History implements Disposable {
   readonly #store: OutputStore;
-  readonly #limit: number;
-  readonly #budget: HistoryBudget | null;
   /** The number of the process in the store. */
   readonly process: number;
   /** In order; output is appended to the last one. */
@@ -22,15 +19,12 @@ export class History implements Disposable {
   #stream = -1;
   #length = 0;
   #cost = 0;
-  /** The cost that the budget knows. */
+  /** The cost that the store knows. */
   #counted = 0;
 
-  /** At most `limitBytes`; `budget` bounds all histories together. `process`: a number of its own in the store, not 0. */
-  constructor(store: OutputStore, process: number, limitBytes: number, budget: HistoryBudget | null = null) {
+  constructor(store: OutputStore) {
     this.#store = store;
-    this.process = process;
-    this.#limit = limitBytes;
-    this.#budget = budget;
+    this.process = store.nextProcess();
   }
 
   /** Memory in use, in bytes. */
@@ -58,7 +52,7 @@ export class History implements Disposable {
       from += this.#write(number, bytes, from);
     }
     if (this.#slot !== null) this.#store.setTotal(this.#slot, number, totals[stream] + bytes.length);
-    this.#budget?.changed(this, this.#cost - this.#counted);
+    this.#store.changed(this, this.#cost - this.#counted);
     this.#counted = this.#cost;
   }
 
@@ -75,7 +69,7 @@ export class History implements Disposable {
     this.#at = this.#end = this.#cost = 0;
     this.#stream = -1;
     this.#store.shrink();
-    this.#budget?.cleared(this, this.#counted);
+    this.#store.cleared(this, this.#counted);
     this.#counted = 0;
   }
 
@@ -123,9 +117,9 @@ export class History implements Disposable {
   /** Opens a new block for the byte `from` after `totals`, and drops the first ones beyond the limit. */
   #open(stream: OutputStream, totals: Offsets, from: number): boolean {
     const offsets = { ...totals, [stream]: totals[stream] + from };
-    while (this.#cost > 0 && this.#cost + this.#store.largeBytes > this.#limit) this.#dropFirst();
+    while (this.#cost > 0 && this.#cost + this.#store.largeBytes > this.#store.limit) this.#dropFirst();
     const block =
-      this.#limit >= this.#store.largeBytes
+      this.#store.limit >= this.#store.largeBytes
         ? this.#store.takeBlock(this.process, this.#sequence, offsets)
         : null;
     if (!block) return false;

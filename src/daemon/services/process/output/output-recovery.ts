@@ -1,5 +1,5 @@
 import { readSync } from 'node:fs';
-import type { Offsets } from './events.ts';
+import type { Offsets, OutputStream } from './events.ts';
 import type { History } from './history.ts';
 import {
   FORMAT,
@@ -99,7 +99,10 @@ function readAt(descriptor: number, bytes: Buffer, position: number): void {
  * Appends recovered output to a history that is empty. Returns the bytes of all streams so far: more than were counted if
  * the program was killed after it had written bytes and before it counted them.
  */
-export function restoreHistory(history: History, { from, records }: KeptOutput): Offsets {
+export function restoreHistory(
+  history: History,
+  { from, records }: KeptOutput,
+): Record<OutputStream, number> {
   const offsets = { ...from };
   for (const { stream, bytes } of records()) {
     history.append(stream, bytes, offsets);

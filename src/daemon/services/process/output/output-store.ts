@@ -40,58 +40,99 @@ const RELEASED_BYTES = 4 * 1024 * 1024;
 
 export const STREAMS: readonly OutputStream[] = ['stdout', 'stderr', 'pty'];
 
+/** Notes the end of the pieces of an area that have ever been used. */
+type Mark = (end: number) => void;
+
 /** A block: its place and size in bytes. */
 export interface Block {
   readonly at: number;
   readonly size: number;
 }
 
-/** Where the output of all processes is kept. */
+/** Limit of all histories together: a multiple of the limit of one, but at most 4 GiB for several. */
+const HISTORIES = 64;
+const MOST_HISTORY_BYTES = 2 ** 32;
+
+/** The kept output of one process, which can be cleared to free memory. */
+interface Clearable {
+  clear(): void;
+}
+
+/**
+ * Where the output of all processes is kept. It bounds the memory of all together: the one that was written least recently is
+ * cleared first.
+ */
 export class OutputStore {
+  /** The most bytes of one process. */
+  readonly limit: number;
   /** Size of a large block, in bytes. */
   readonly largeBytes: number;
+  readonly memory: SharedMemory;
   readonly #smallBytes: number;
-  readonly #size: number;
   readonly #slots: Area;
   readonly #small: Area;
   readonly #large: Area;
-  readonly #onMemory: (memory: SharedMemory) => void;
-  #memory: SharedMemory | null = null;
-  #view: DataView = new DataView(new ArrayBuffer(0));
+  readonly #view: DataView;
+  readonly #marks: readonly [Mark, Mark, Mark];
+  readonly #total: number;
+  /** What is kept, in the order of the last write. */
+  readonly #kept = new Set<Clearable>();
+  #latest: Clearable | null = null;
+  #used = 0;
+  /** Number of the last process. */
+  #process = 0;
 
-  readonly #marks = [this.#mark(0), this.#mark(1), this.#mark(2)] as const;
-
-  /**
-   * `limitBytes`: of one process; `totalBytes`: of all. No memory is taken until something is kept: then `onMemory` is
-   * told.
-   */
-  constructor(limitBytes: number, totalBytes: number, onMemory: (memory: SharedMemory) => void = () => {}) {
-    this.#onMemory = onMemory;
-    const large = Math.min(LARGE_BYTES, limitBytes / BLOCKS_PER_LIMIT) & -ALIGNMENT;
-    this.largeBytes = Math.max(large, LEAST_BYTES);
+  /** `limitBytes`: of one process; `totalBytes`: of all. */
+  constructor(limitBytes: number, totalBytes = totalOf(limitBytes)) {
+    this.limit = limitBytes;
+    this.#total = totalBytes;
+    const wanted = Math.min(LARGE_BYTES, limitBytes / BLOCKS_PER_LIMIT) & -ALIGNMENT;
+    this.largeBytes = Math.max(wanted, LEAST_BYTES);
     this.#smallBytes = Math.min(SMALL_BYTES, this.largeBytes);
-    this.#slots = new Area(STORE_HEAD_BYTES, SLOT_BYTES, SLOTS);
-    this.#small = new Area(this.#slots.end, this.#smallBytes, SMALL_BLOCKS);
+    const slots = new Area(STORE_HEAD_BYTES, SLOT_BYTES, SLOTS);
+    const small = new Area(slots.end, this.#smallBytes, SMALL_BLOCKS);
     // One more limit, as a write is counted when it is done.
     const count = Math.ceil((totalBytes + limitBytes) / this.largeBytes) + 1;
-    this.#large = new Area(this.#small.end, this.largeBytes, count);
-    this.#size = this.#large.end;
+    const large = new Area(small.end, this.largeBytes, count);
+    this.memory = createMemory(large.end);
+    const view = viewOf(this.memory.bytes);
+    const head = [FORMAT, slots.count, small.count, small.size, large.count, large.size];
+    for (const [index, value] of head.entries()) view.setUint32(4 * index, value, true);
+    const mark = (area: number) => (end: number) => view.setFloat64(MARKS_AT + 8 * area, end, true);
+    this.#marks = [mark(0), mark(1), mark(2)];
+    [this.#slots, this.#small, this.#large, this.#view] = [slots, small, large, view];
   }
 
-  get memory(): SharedMemory {
-    if (this.#memory) return this.#memory;
-    const memory = createMemory(this.#size);
-    this.#memory = memory;
-    this.#view = viewOf(memory.bytes);
-    const [small, large] = [this.#small, this.#large];
-    const head = [FORMAT, this.#slots.count, small.count, small.size, large.count, large.size];
-    for (const [index, value] of head.entries()) this.#view.setUint32(4 * index, value, true);
-    this.#onMemory(memory);
-    return memory;
+  /** The number of a new process. */
+  nextProcess(): number {
+    this.#process += 1;
+    return this.#process;
   }
 
-  #mark(area: number): (end: number) => void {
-    return (end) => this.#view.setFloat64(MARKS_AT + 8 * area, end, true);
+  /** Memory of all that is kept, in bytes. */
+  get used(): number {
+    return this.#used;
+  }
+
+  /** Accounts for a write to `history` that took `bytes` more memory. */
+  changed(history: Clearable, bytes: number): void {
+    this.#used += bytes;
+    if (this.#latest !== history) {
+      this.#kept.delete(history);
+      this.#kept.add(history);
+      this.#latest = history;
+    }
+    for (const silent of this.#kept) {
+      if (this.#used <= this.#total || silent === history) return;
+      silent.clear();
+    }
+  }
+
+  /** Accounts for `history`, cleared of `bytes`. */
+  cleared(history: Clearable, bytes: number): void {
+    this.#used -= bytes;
+    this.#kept.delete(history);
+    if (this.#latest === history) this.#latest = null;
   }
 
   /** A slot for a process; null when there are too many. */
@@ -154,9 +195,12 @@ export class OutputStore {
   /** Returns free memory at the end to the kernel, if it is much. */
   shrink(): void {
     const large = this.#large;
-    if (!this.#memory || large.touchedBytes - large.usedBytes * 2 < RELEASED_BYTES) return;
-    releaseTail(this.#memory, large.shrink());
+    if (large.touchedBytes - large.usedBytes * 2 >= RELEASED_BYTES) releaseTail(this.memory, large.shrink());
   }
+}
+
+function totalOf(limitBytes: number): number {
+  return Math.max(limitBytes, Math.min(HISTORIES * limitBytes, MOST_HISTORY_BYTES));
 }
 
 /** Output of one stream, at least a byte. */

@@ -3,6 +3,7 @@ import type { Kept, Unread } from '../../../../base/unread.ts';
 import { EventLog } from './event-log.ts';
 import type { EndEvent, Offsets, OutputEvent, OutputStream, ProcessEvent, StartEvent } from './events.ts';
 import type { History } from './history.ts';
+import { type KeptOutput, restoreHistory } from './output-recovery.ts';
 import { Reader, type Source } from './reader.ts';
 
 /** Lag of the slowest reader, in bytes, beyond which reading from the process is paused. */
@@ -12,44 +13,62 @@ const UNCOUNTED_BYTES = 64 * 1024;
 /** Overhead of an event, in bytes, so that many tiny events count for the memory that they take. */
 const EVENT_BYTES = 256;
 
+/** What writes the output. */
+interface Writer {
+  setPaused(paused: boolean): void;
+}
+
+/** What the outputs of all processes share. */
+export interface SharedOutput {
+  /** Bounds what waits for slow readers. */
+  readonly unread: Unread;
+  /** Bytes written so far, by stream. */
+  readonly written: Record<OutputStream, number>;
+}
+
 /**
  * The output of a process for any number of readers. Each gets everything from the moment it was added, or from an
- * earlier offset as far as it is kept. All share one log of events; a reader is a position in it. The source is paused
+ * earlier offset as far as it is kept. All share one log of events; a reader is a position in it. The writer is paused
  * while the slowest reader lags by more than a window; without readers it is never paused. What waits for slow readers is
  * bounded for all processes together.
  */
 export class Output implements Source, Kept {
   readonly #log = new EventLog();
-  readonly #offsets = { stdout: 0, stderr: 0, pty: 0 };
+  #offsets = { stdout: 0, stderr: 0, pty: 0 };
   #end: EndEvent | null = null;
   #paused = false;
   #held = false;
   readonly #history: History;
   #readers: readonly Reader[] = [];
-  #setPaused: (paused: boolean) => void;
-  readonly #unread: Unread | null;
-  /** What is counted in `#unread`, in bytes, and the position of the slowest reader then. */
+  /** Null before it is attached, and after the end. */
+  #writer: Writer | null = null;
+  readonly #shared: SharedOutput;
+  /** What is counted as unread, in bytes, and the position of the slowest reader then. */
   #counted = 0;
   #slowest = 0;
 
-  /** `setPaused` pauses and resumes the source; `history` serves readers that reconnect; `unread` bounds all outputs. */
-  constructor(setPaused: (paused: boolean) => void, history: History, unread: Unread | null = null) {
-    this.#setPaused = setPaused;
+  /** `history` serves readers that reconnect. */
+  constructor(history: History, shared: SharedOutput) {
     this.#history = history;
-    this.#unread = unread;
+    this.#shared = shared;
   }
 
-  /** Pauses the source until `release`. */
+  /** Pauses and resumes this writer from now on. */
+  attach(writer: Writer): void {
+    this.#writer = writer;
+  }
+
+  /** Pauses the writer until `release`. */
   hold(): void {
     this.#held = true;
-    this.#setPaused(true);
+    this.#writer?.setPaused(true);
   }
 
-  /** Undoes `hold`: the source is paused only if a reader lags. */
+  /** Undoes `hold`: the writer is paused only if a reader lags. */
   release(): void {
     if (!this.#held) return;
     this.#held = false;
-    this.#setPaused(this.#paused);
+    this.#writer?.setPaused(this.#paused);
     this.#balance();
   }
 
@@ -68,9 +87,9 @@ export class Output implements Source, Kept {
     return { ...this.#offsets };
   }
 
-  /** Continues the output of an earlier program, whose history has been restored. */
-  continueFrom(totals: Offsets): void {
-    Object.assign(this.#offsets, totals);
+  /** Continues the output of an earlier program. */
+  continueFrom(kept: KeptOutput): void {
+    this.#offsets = restoreHistory(this.#history, kept);
   }
 
   get ended(): boolean {
@@ -81,24 +100,26 @@ export class Output implements Source, Kept {
     const event: OutputEvent = { type: 'output', stream, bytes, offset: this.#offsets[stream] };
     this.#history.append(stream, bytes, this.#offsets);
     this.#offsets[stream] += bytes.length;
+    this.#shared.written[stream] += bytes.length;
     this.#append(event, bytes.length + EVENT_BYTES);
   }
 
   /** Appends the last event. */
   end(event: EndEvent): void {
     this.#end = event;
-    this.#setPaused = ignore;
+    this.#writer = null;
     this.#append(event, 0);
   }
 
   /**
    * Adds a reader of all further events; after the end, of the end event. With `from`, the kept output from these
-   * offsets on comes first. Throws `invalid_argument` for an offset that has not been reached.
+   * offsets on comes first. With `deadlineMs`, a process that is killed at its deadline ends this reader with
+   * `deadline_exceeded`. Throws `invalid_argument` for an offset that has not been reached.
    */
-  read(pid: number, from: Offsets | null): Reader {
+  read(pid: number, from: Offsets | null, deadlineMs: number | null = null): Reader {
     const start: StartEvent = { type: 'start', pid, offsets: null };
     const before = [...(from ? this.#resume(start, from) : [start]), ...(this.#end ? [this.#end] : [])];
-    const reader = new Reader(this, this.#log, before, this.#log.endPlace);
+    const reader = new Reader(this, this.#log, before, { pid, place: this.#log.endPlace, deadlineMs });
     this.#readers = [...this.#readers, reader];
     // It may wait for one that has stalled before it came.
     this.#balance();
@@ -150,7 +171,7 @@ export class Output implements Source, Kept {
   }
 
   /**
-   * Pauses or resumes the source by the slowest reader, starts or stops the stall timers of readers that block others,
+   * Pauses or resumes the writer by the slowest reader, starts or stops the stall timers of readers that block others,
    * and drops events that all readers have taken.
    */
   #balance(): void {
@@ -169,7 +190,7 @@ export class Output implements Source, Kept {
     const blocked = slowest < limit;
     if (blocked !== this.#paused && !this.#held) {
       this.#paused = blocked;
-      this.#setPaused(blocked);
+      this.#writer?.setPaused(blocked);
     }
     this.#count(slowest);
   }
@@ -187,8 +208,6 @@ export class Output implements Source, Kept {
     const isServed = slowest !== this.#slowest;
     this.#counted = counted;
     this.#slowest = slowest;
-    this.#unread?.set(this, counted, isServed);
+    this.#shared.unread.set(this, counted, isServed);
   }
 }
-
-function ignore(): void {}

@@ -18,8 +18,18 @@ export interface Source {
   remove(reader: Reader): void;
 }
 
+/** What a reader begins with. */
+export interface ReaderStart {
+  readonly pid: number;
+  /** Its first position in the log. */
+  readonly place: Place;
+  /** A process that its deadline kills after this time ends the reader with an error; null: with the end event. */
+  readonly deadlineMs: number | null;
+}
+
 /** A reader of the output of a process. */
 export class Reader implements Feed<ProcessEvent> {
+  readonly pid: number;
   readonly #source: Source;
   readonly #log: EventLog;
   #place: Place;
@@ -29,12 +39,14 @@ export class Reader implements Feed<ProcessEvent> {
   #failure: EnvdError | null = null;
   #disposed = false;
 
-  /** `before`: events for this reader only, ahead of the log from `place` on. */
-  constructor(source: Source, log: EventLog, before: readonly ProcessEvent[], place: Place) {
+  readonly #deadlineMs: number | null;
+
+  /** `before`: events for this reader only, ahead of the log from its place on. */
+  constructor(source: Source, log: EventLog, before: readonly ProcessEvent[], start: ReaderStart) {
     this.#source = source;
     this.#log = log;
     this.#before = before;
-    this.#place = place;
+    ({ pid: this.pid, place: this.#place, deadlineMs: this.#deadlineMs } = start);
   }
 
   /** Its position in the log. */
@@ -95,7 +107,16 @@ export class Reader implements Feed<ProcessEvent> {
     const { events, end } = this.#log.take(this.#place, bytes);
     this.#place = end;
     if (events.length > 0) this.#source.advanced();
-    return before.length === 0 ? events : [...before, ...events];
+    return this.#checked(before.length === 0 ? events : [...before, ...events]);
+  }
+
+  /** Ends it by an error in place of the end of a process that its deadline has killed. Throws that when nothing is before. */
+  #checked(events: readonly ProcessEvent[]): readonly ProcessEvent[] {
+    const last = events.at(-1);
+    if (this.#deadlineMs === null || last?.type !== 'end' || last.reason !== 'deadline') return events;
+    this.#failure = new EnvdError('deadline_exceeded', `process was killed after ${this.#deadlineMs} ms`);
+    if (events.length === 1) throw this.#failure;
+    return events.slice(0, -1);
   }
 
   #dropStalled(): void {

@@ -3,111 +3,46 @@ import type { NamedDescriptors } from '../../../linux/memory/record.ts';
 import type { KeptRecord, RecordStore } from '../../../linux/memory/record-store.ts';
 import type { SharedMemory } from '../../../linux/memory/shared-memory.ts';
 import type { PipePoller } from '../../../linux/processes/pipe-ends.ts';
-import type { InFlight } from '../../../linux/processes/read-buffer.ts';
-import type { ManagedProcess } from '../lifecycle/process.ts';
-import {
-  decodeState,
-  type EncodedState,
-  encodeState,
-  type ProcessState,
-} from '../lifecycle/process-state.ts';
-import { NO_ENDS } from '../output/channels.ts';
+import { encodeProcess, type ProcessState, type ReadProcess } from '../lifecycle/process-state.ts';
 
 /** The longest time that a start waits for the service manager, in milliseconds. */
 const KEPT_MS = 1000;
 
-/** A record about a start under way, a process, or the kept output. Paths and descriptors are those of the daemon. */
-export type ProcessRecord =
+/**
+ * A record about a start under way, a process, the kept output, or what is read from pipes. Of a process its descriptors are
+ * those of the record; `output`: key of the record with its kept output.
+ */
+export type ProcessRecordContent =
   | { readonly about: 'starting'; readonly leaf: string | null }
   | { readonly about: 'output' }
   | { readonly about: 'reads'; readonly output: string }
-  | ({ readonly about: 'process' } & RecordedProcess);
+  | ({ readonly about: 'process'; readonly output: string } & Omit<ReadProcess, 'ends' | 'pidfd'>);
 
-/** The state of a process; its descriptors are those of the record. */
-export interface RecordedProcess extends Omit<EncodedState<ProcessState>, 'ends' | 'pidfd'> {
-  readonly startId: string | null;
-  /** Key of the record with its kept output. */
-  readonly output: string;
-}
-
-/** What was found after a crash. */
-export interface Recovered {
-  readonly processes: readonly {
-    readonly key: string;
-    readonly recorded: RecordedProcess;
-    readonly descriptors: Readonly<Record<string, number>>;
-  }[];
-  /** Descriptors of kept output, by the key of its record. */
-  readonly outputs: ReadonlyMap<string, number>;
-  /** What was read from a pipe when the daemon was killed, and the key of the record with the kept output; or null. */
-  readonly inFlight: { readonly output: string; readonly read: InFlight } | null;
-  /** Cgroups of starts that were under way. */
-  readonly starting: ReadonlySet<string>;
-}
-
-/** Keeps the state of all processes for a program that comes after a crash. */
+/** Records of all processes, for a program that comes after a crash. */
 export class ProcessRecords {
   readonly #store: RecordStore;
-  readonly #output: KeptRecord;
-  readonly #records = new Map<ManagedProcess, { key: string; update: (state: ProcessState) => void }>();
+  /** Key of the record with the kept output. */
+  readonly #output: string;
 
-  constructor(store: RecordStore) {
+  /** `memory`: the kept output; `poller`: what it reads from pipes is kept until it is in the kept output. */
+  constructor(store: RecordStore, memory: SharedMemory, { inFlight }: PipePoller) {
     this.#store = store;
-    this.#output = store.record();
+    const output = store.record();
+    this.#output = output.key;
+    if (memory.descriptor !== null) set(output, { about: 'output' }, { memory: memory.descriptor });
+    if (inFlight) set(store.record(), { about: 'reads', output: output.key }, { ...inFlight });
   }
 
-  keepOutput({ descriptor }: SharedMemory): void {
-    if (descriptor !== null) set(this.#output, { about: 'output' }, { memory: descriptor });
-  }
-
-  /** Keeps what is read from pipes until it is in the kept output. */
-  keepReads(poller: PipePoller): void {
-    const { inFlight } = poller;
-    if (inFlight) set(this.#store.record(), { about: 'reads', output: this.#output.key }, { ...inFlight });
-  }
-
-  /** A process is about to be started, in that cgroup. */
-  starting(leaf: string | null): KeptRecord {
+  /** The record of a process that is about to be started, in that cgroup. */
+  starting(leaf: string | null): ProcessRecord {
     const record = this.#store.record();
     if (this.#store.isActive && leaf !== null) set(record, { about: 'starting', leaf });
-    return record;
+    return new ProcessRecord(record, this.#output);
   }
 
-  /** The record of a process of an earlier program. */
-  existing(key: string | undefined): KeptRecord {
-    return this.#store.record(key);
-  }
-
-  /** Keeps the state of a process in `record`, and all its changes. */
-  follow(process: ManagedProcess, startId: string | null, record: KeptRecord): void {
-    if (!this.#store.isActive) return;
-    let isLast = false;
-    const update = (state: ProcessState) => {
-      if (isLast) return;
-      const { ends, pidfd } = state;
-      // JSON leaves out what is undefined: V8 copies a whole object faster than the rest of one.
-      const without = { ends: undefined, pidfd: undefined };
-      const kept = {
-        ...encodeState(state),
-        ...without,
-        about: 'process',
-        startId,
-        output: this.#output.key,
-      } as const;
-      isLast = state.end !== null && Object.values(ends).every((end) => end === null);
-      set(record, kept, { ...ends, pidfd }, isLast);
-    };
-    this.#records.set(process, { key: record.key, update });
-    process.onChange = () => {
-      if (!isLast) update(process.state);
-    };
-    // Otherwise at its end, before its client is told anything.
-    if (!process.isOver) process.onChange();
-    process.onForgotten = () => {
-      process.onChange = () => {};
-      this.#records.delete(process);
-      record.drop();
-    };
+  /** The record of a process of an earlier program; undefined: it has none. */
+  existing(key: string | undefined): ProcessRecord {
+    return new ProcessRecord(this.#store.record(key), this.#output);
   }
 
   /** Resolves when the records would survive a kill now, after a second at most; null: they would. */
@@ -115,27 +50,46 @@ export class ProcessRecords {
     const { taken } = this.#store;
     return taken && within(KEPT_MS, taken, () => {});
   }
+}
 
-  /** Keeps a state with what `follow` leaves out. */
-  update(process: ManagedProcess, state: ProcessState): void {
-    this.#records.get(process)?.update(state);
+/** The record of one process. */
+export class ProcessRecord {
+  readonly #record: KeptRecord;
+  readonly #output: string;
+  #isLast = false;
+
+  constructor(record: KeptRecord, output: string) {
+    this.#record = record;
+    this.#output = output;
   }
 
-  /** The key of the record of a process, or undefined without one. */
-  keyOf(process: ManagedProcess): string | undefined {
-    return this.#records.get(process)?.key;
+  get key(): string {
+    return this.#record.key;
+  }
+
+  /** Keeps the state of the process, until it has its last one. */
+  keep(process: { readonly state: ProcessState }): void {
+    if (this.#isLast || !this.#record.isKept) return;
+    const { state } = process;
+    const { ends, pidfd } = state;
+    // JSON leaves out what is undefined: V8 copies a whole object faster than the rest of one.
+    const without = { ends: undefined, pidfd: undefined };
+    const content = { ...encodeProcess(state), ...without, about: 'process', output: this.#output } as const;
+    this.#isLast = state.end !== null && Object.values(ends).every((end) => end === null);
+    set(this.#record, content, { ...ends, pidfd }, this.#isLast);
+  }
+
+  drop(): void {
+    this.#isLast = true;
+    this.#record.drop();
   }
 }
 
-function set(record: KeptRecord, state: ProcessRecord, descriptors?: NamedDescriptors, isLast = false): void {
-  record.set(state, descriptors, isLast);
-}
-
-/** The state of a recorded process. One without its pidfd may be any other process by now. */
-export function stateOf(
-  process: RecordedProcess,
-  descriptors: Readonly<Record<string, number>>,
-): ProcessState {
-  const { pidfd = null, ...ends } = descriptors;
-  return { ...decodeState(process), ends: { ...NO_ENDS, ...ends }, pidfd, isChild: false };
+function set(
+  record: KeptRecord,
+  content: ProcessRecordContent,
+  descriptors?: NamedDescriptors,
+  isLast = false,
+): void {
+  record.set(content, descriptors, isLast);
 }

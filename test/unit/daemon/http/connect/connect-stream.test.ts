@@ -14,7 +14,7 @@ import type { StreamCall } from '../../../../../src/daemon/http/connect/event-st
 import { startStream } from '../../../../../src/daemon/http/rpc/process-streams.ts';
 import { collectGarbage } from '../../../../../src/daemon/linux/system/self.ts';
 import type { EndEvent } from '../../../../../src/daemon/services/process/output/events.ts';
-import { Output } from '../../../../../src/daemon/services/process/output/output.ts';
+import type { Output } from '../../../../../src/daemon/services/process/output/output.ts';
 import {
   type ProcessEvent as EventMessage,
   type StartRequest,
@@ -22,7 +22,7 @@ import {
   StartResponseSchema,
 } from '../../../../../src/gen/process/process_pb.js';
 import { callOf, sharedLimits } from '../../../../support/clients/calls.ts';
-import { historyOf } from '../../../../support/services/history.ts';
+import { historyOf, outputOf } from '../../../../support/services/history.ts';
 
 const END: EndEvent = {
   type: 'end',
@@ -54,9 +54,9 @@ beforeEach(async () => {
   paused = false;
   const unread = new Unread(64 * 1024 * 1024);
   streams = new StreamServer(unread);
-  output = new Output((pause) => {
+  output = outputOf(historyOf(0), (pause) => {
     paused = pause;
-  }, historyOf(0));
+  });
   shutdown = new AbortController();
   calls = [];
   results = [];
@@ -249,7 +249,7 @@ test('forget frees the bytes of sent frames', async () => {
   output.end(END);
   await outcome(response, 'binary');
   await results[0];
-  output = new Output(() => {}, historyOf(0));
+  output = outputOf(historyOf(0));
   calls = [];
   streams.dropBuffers();
   await turn();

@@ -38,7 +38,7 @@ test('all bytes are reported, and the descriptor is closed at the end', async ()
   // Calls after the end are no errors.
   end.setPaused(true);
   end.setPaused(false);
-  end.unref();
+  end.discard();
 });
 
 test('what splice(2) refuses is read all the same', async () => {
@@ -124,7 +124,7 @@ test('an error of a listener is an uncaught exception, and reading continues', a
 });
 
 test('an unreferenced pipe does not keep the process alive', async () => {
-  expect(await runModule('poller.read(0, () => {}).unref();', null)).toEqual([0, '']);
+  expect(await runModule('poller.read(0, () => {}).discard();', null)).toEqual([0, '']);
 });
 
 test('when a worker ends its pipes are closed, and the writers get SIGPIPE', async () => {

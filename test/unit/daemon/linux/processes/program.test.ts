@@ -5,9 +5,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, onTestFinished, test, vi } from 'vitest';
 import { reapOthers } from '../../../../../src/daemon/linux/processes/program.ts';
-import { existing } from '../../../../../src/daemon/linux/processes/spawn.ts';
+import { followProcess } from '../../../../../src/daemon/linux/processes/spawn.ts';
 
-vi.mock('../../../../../src/daemon/linux/processes/spawn.ts', () => ({ existing: vi.fn() }));
+vi.mock('../../../../../src/daemon/linux/processes/spawn.ts', () => ({ followProcess: vi.fn() }));
 
 /** The processes of this machine, as a kernel shows them that was built without CONFIG_PROC_CHILDREN. */
 function procWithoutChildren(): string {
@@ -26,9 +26,9 @@ test.each([
   onTestFinished(() => children.forEach((child) => void child.kill()));
   await Promise.all(children.map((child) => once(child, 'spawn')));
   const [helper, known] = children.map((child) => child.pid ?? 0) as [number, number];
-  vi.mocked(existing).mockClear();
+  vi.mocked(followProcess).mockClear();
   reapOthers(new Set([known]), proc());
-  const reaped = vi.mocked(existing).mock.calls.map(([pid]) => pid);
+  const reaped = vi.mocked(followProcess).mock.calls.map(([pid]) => pid);
   expect(reaped).toContain(helper);
   expect(reaped).not.toContain(known);
   expect(reaped).not.toContain(process.pid);

@@ -2,12 +2,8 @@ import { readdirSync, readlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test, vi } from 'vitest';
 import { RecordStore } from '../../../../../src/daemon/linux/memory/record-store.ts';
-import {
-  recover,
-  type Settings,
-  SettingsRecord,
-} from '../../../../../src/daemon/services/handover/recovery.ts';
-import { headOf } from '../../../../../src/daemon/services/handover/state.ts';
+import { recover, SettingsRecord } from '../../../../../src/daemon/services/handover/recovery.ts';
+import { headOf, type Settings } from '../../../../../src/daemon/services/handover/state.ts';
 import { scratch } from '../../../../support/machine/scratch.ts';
 
 const SETTINGS: Omit<Settings, 'initTimestamp'> = {
@@ -25,7 +21,7 @@ function newStore(): RecordStore {
   return new RecordStore(join(scratch(), 'nobody'), headOf('test'), () => {});
 }
 
-const settingsIn = (store: RecordStore) => recover(newStore(), store.queues, () => {}).settings;
+const settingsIn = (store: RecordStore) => recover(newStore(), store.queues).settings;
 
 test('the settings and the time of the last /init are found; a time alone replaces no record', () => {
   const store = newStore();

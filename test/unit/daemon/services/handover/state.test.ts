@@ -3,14 +3,12 @@ import { expect, test } from 'vitest';
 import { fileWith } from '../../../../../src/daemon/linux/memory/shared-memory.ts';
 import {
   checkState,
-  type Handover,
   readState,
+  type Snapshot,
   writeState,
 } from '../../../../../src/daemon/services/handover/state.ts';
 
-const HANDOVER: Handover = {
-  build: '1.0',
-  listener: 7,
+const SETTINGS = {
   guest: {
     accessToken: 'é',
     defaultUser: 'root',
@@ -19,22 +17,61 @@ const HANDOVER: Handover = {
   },
   initTimestamp: '1',
   volumes: [],
-  watches: [],
-  processes: { processes: [], leaves: { count: 3, released: [] }, drains: [], memory: null },
-  limits: { descriptors: 1024, core: -1 },
 };
+const OTHERS = { ...SETTINGS, listener: 7, watches: [], limits: { descriptors: 1024, core: -1 } };
+const ROOM = { drains: [11], memory: 12, leaves: { count: 3, released: [] } };
+const SNAPSHOT: Snapshot = {
+  ...OTHERS,
+  records: [{ name: 'envd-1', descriptor: 13 }],
+  forwards: {
+    address: '10.0.0.1',
+    forwards: [{ port: 80, target: '127.0.0.1', owner: 0, descriptor: 14 } as never],
+  },
+  cgroupRoot: { path: '/sys/fs/cgroup/envd', lock: 15 },
+  processes: { ...ROOM, processes: [] },
+};
+
+/** The numbers of descriptors stay as they are. */
+const same = (descriptor: number) => descriptor;
+const write = (state: Snapshot, mostBytes?: number) => writeState('1.0', state, same, mostBytes);
 
 function stateFile(state: object): number {
   return fileWith([Buffer.from(JSON.stringify(state))]);
 }
 
 test('a state is read as it was written', () => {
-  expect(readState(writeState('1.0', HANDOVER))).toMatchObject(HANDOVER);
+  const { processes: _, ...others } = SNAPSHOT;
+  const { processes, ...read } = readState(write(SNAPSHOT), same);
+  expect(read).toMatchObject({ ...others, build: '1.0' });
+  expect(processes).toMatchObject({ processes: [], drains: [11], leaves: { count: 3 }, inFlight: null });
+  expect([...processes.outputs.values()]).toEqual([12]);
+});
+
+test('every descriptor is copied for the next program but the listening socket, and taken over from the earlier one', () => {
+  const state = { ...SNAPSHOT, processes: { ...ROOM, processes: [processWith(Buffer.alloc(0))] } };
+  const all = ({ processes, ...read }: ReturnType<typeof readState>) => {
+    const [process] = processes.processes;
+    const [memory] = processes.outputs.values();
+    const { stdin, stdout, stderr } = process?.ends ?? {};
+    const others = [
+      read.records[0]?.descriptor,
+      read.forwards.forwards[0]?.descriptor,
+      read.cgroupRoot?.lock,
+    ];
+    return [read.listener, ...processes.drains, memory, ...others, stdin, stdout, stderr, process?.pidfd];
+  };
+  const copied = readState(
+    writeState('1.0', state, (descriptor) => descriptor + 100),
+    (descriptor) => descriptor * 2,
+  );
+  expect(all(readState(write(state), same))).toEqual([7, 11, 12, 13, 14, 15, 1, 2, 3, 4]);
+  expect(all(copied)).toEqual([7, 222, 224, 226, 228, 230, 202, 204, 206, 208]);
 });
 
 test('a newer state that this version can read is read, without the members that it does not know', () => {
-  const file = stateFile({ ...HANDOVER, version: 9, readableBy: 1, build: '9.0', other: true });
-  expect(readState(file)).toMatchObject({ listener: 7 });
+  const state = { ...OTHERS, processes: { ...ROOM, processes: [] } };
+  const file = stateFile({ ...state, version: 9, readableBy: 1, build: '9.0', other: true });
+  expect(readState(file, same)).toMatchObject({ listener: 7 });
 });
 
 test.each([
@@ -51,7 +88,7 @@ test.each([
 });
 
 /** A process with that much input that has not been written. */
-function processWith(unwritten: Buffer): Handover['processes']['processes'][number] {
+function processWith(unwritten: Buffer) {
   const config = { command: 'cat', args: ['é\n'], environment: {}, cwd: '/', digest: null };
   const ends = { stdin: 1, stdout: 2, stderr: 3, master: null, slave: null };
   const known = {
@@ -73,32 +110,20 @@ test('processes, their input and the events of watches are read as they were wri
   const inputs = [Buffer.alloc(0), Buffer.from('\n\0é'), Buffer.alloc(100_000, 7)];
   const events = Array.from({ length: 3000 }, (_, index) => ({
     ...{ type: 'create', name: `${index}`, path: `/watched/${index}`, movedFrom: null },
-  })) as Handover['watches'][number]['events'];
+  })) as Snapshot['watches'][number]['events'];
   const watch = (id: string) => ({
     id,
     path: '/watched',
     options: { recursive: true, allowNetworkMounts: false },
   });
-  const state: Handover = {
-    ...HANDOVER,
-    watches: [
-      { ...watch('1'), events },
-      { ...watch('2'), events: [] },
-    ],
-    processes: { ...HANDOVER.processes, processes: inputs.map(processWith) },
-  };
-  expect(readState(writeState('1.0', state))).toMatchObject(state);
-});
-
-test('a state of an earlier version, which is one line, is read', () => {
-  const process = { ...processWith(Buffer.alloc(0)), unwritten: Buffer.from('input').toString('base64') };
-  const events = [{ type: 'rescan', name: '.', path: '/', movedFrom: null }];
-  const watches = [{ id: '1', path: '/', options: { recursive: false, allowNetworkMounts: false }, events }];
-  const processes = { ...HANDOVER.processes, processes: [process] };
-  const file = stateFile({ ...HANDOVER, version: 1, readableBy: 1, watches, processes });
-  const state = readState(file);
-  expect(state.watches).toEqual(watches);
-  expect(state.processes.processes.map(({ unwritten }) => String(unwritten))).toEqual(['input']);
+  const watches = [
+    { ...watch('1'), events },
+    { ...watch('2'), events: [] },
+  ];
+  const processes = inputs.map(processWith);
+  const read = readState(write({ ...SNAPSHOT, watches, processes: { ...ROOM, processes } }), same);
+  expect(read.watches).toEqual(watches);
+  expect(read.processes.processes).toMatchObject(processes);
 });
 
 test('a state that is too large is refused, and leaves no file', () => {
@@ -109,8 +134,8 @@ test('a state that is too large is refused, and leaves no file', () => {
   function* processes() {
     for (let made = 0; made < 1000; made += 1) yield process;
   }
-  const state = { ...HANDOVER, processes: { ...HANDOVER.processes, processes: processes() } };
-  expect(() => writeState('1.0', state, 30_000_000)).toThrow(
+  const state = { ...SNAPSHOT, processes: { ...ROOM, processes: processes() } };
+  expect(() => write(state, 30_000_000)).toThrow(
     'cannot hand over: the state has more than 30000000 bytes: wait until processes have read their input',
   );
   expect(files()).toBe(before);

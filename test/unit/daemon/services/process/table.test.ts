@@ -74,8 +74,8 @@ test('an ended process can be connected to for 30 s', async () => {
   const table = newTable();
   const request = requestFor('true');
   using feed = await table.start(request, null);
-  const process = table.findRetained({ tag: 'short' });
-  await process.ended;
+  const running = table.find({ tag: 'short' });
+  const process = await running.ended;
   expect(table.list()).toEqual([]);
   for (const selector of [{ pid: process.pid }, { tag: 'short' }]) {
     expect(table.findRetained(selector)).toBe(process);
@@ -120,11 +120,26 @@ test('ended processes of an earlier program are forgotten each in its time, in w
       ends: NO_ENDS,
       pidfd: null,
     } as const),
-    ...{ isChild: true, leaf: null, totals: zero, number: pid, startId: null, exit: UNKNOWN_EXIT },
+    ...{
+      isChild: true,
+      leaf: null,
+      totals: zero,
+      number: pid,
+      startId: null,
+      exit: UNKNOWN_EXIT,
+      output: '',
+    },
     ...{ end: { ...end, reason: 'exited', signal: null } as const, endedAt: monotonicMs() - ago },
   });
   const processes = [endedProcess(7, 0), endedProcess(8, 29_000)];
-  table.takeOver({ processes, leaves: { count: 0, released: [] }, drains: [], memory: null });
+  const others = {
+    outputs: new Map(),
+    inFlight: null,
+    drains: [],
+    leaves: null,
+    starting: new Set<string>(),
+  };
+  table.takeOver({ processes, ...others });
   vi.advanceTimersByTime(2000);
   expect(table.findRetained({ pid: 7 }).pid).toBe(7);
   expect(() => table.findRetained({ pid: 8 })).toThrow('process with pid 8 not found');
@@ -136,7 +151,7 @@ test('of a long command an ended process keeps a digest, by which a repeated sta
   const start = (other: Partial<typeof config>) =>
     table.start({ ...requestFor('true'), startId: 'one', config: { ...config, ...other } }, null);
   using first = await start({});
-  await table.findRetained({ tag: 'short' }).ended;
+  await table.find({ tag: 'short' }).ended;
   expect(JSON.stringify(table.findRetained({ tag: 'short' }).config).length).toBeLessThan(200);
   using again = await start({ environment: { B: '2', A: '1' } });
   for (const feed of [first, again])

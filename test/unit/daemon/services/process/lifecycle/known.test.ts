@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { monotonicMs } from '../../../../../../src/daemon/linux/system/machine.ts';
+import type { EndedProcess } from '../../../../../../src/daemon/services/process/lifecycle/ended.ts';
 import { KnownProcesses } from '../../../../../../src/daemon/services/process/lifecycle/known.ts';
-import type { ManagedProcess } from '../../../../../../src/daemon/services/process/lifecycle/process.ts';
 
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
@@ -12,15 +12,15 @@ afterEach(() => {
 
 /** A process that has ended so many milliseconds ago. */
 function endedProcess(pid: number, ago: number) {
-  const process = { pid, tag: null, endedAt: monotonicMs() - ago, forgetOutput: vi.fn() };
-  return process as typeof process & ManagedProcess;
+  const process = { pid, tag: null, startId: `${pid}`, endedAt: monotonicMs() - ago, forget: vi.fn() };
+  return process as typeof process & EndedProcess;
 }
 
 test('each ended process is forgotten 30 s after its end, also when another one has its pid', () => {
   const known = new KnownProcesses();
   const [old, same, young] = [endedProcess(7, 20_000), endedProcess(7, 10_000), endedProcess(8, 0)];
   for (const process of [old, same, young]) known.retire(process);
-  const isForgotten = () => [old, same, young].map(({ forgetOutput }) => forgetOutput.mock.calls.length);
+  const isForgotten = () => [old, same, young].map(({ forget }) => forget.mock.calls.length);
   vi.advanceTimersByTime(9_000);
   expect(isForgotten()).toEqual([0, 0, 0]);
   vi.advanceTimersByTime(2_000);
@@ -29,6 +29,7 @@ test('each ended process is forgotten 30 s after its end, also when another one 
   vi.runAllTimers();
   expect(isForgotten()).toEqual([1, 1, 1]);
   expect(known.all).toEqual([]);
+  expect(known.startedWith('8')).toBeUndefined();
   expect(vi.getTimerCount()).toBe(0);
 });
 

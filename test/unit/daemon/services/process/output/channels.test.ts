@@ -3,9 +3,9 @@ import { expect, test } from 'vitest';
 import { PipePoller, type ReadEnd } from '../../../../../../src/daemon/linux/processes/pipe-ends.ts';
 import { openPipes } from '../../../../../../src/daemon/services/process/output/channels.ts';
 import { ROOT } from '../../../../../support/machine/users.ts';
+import { historyOf, outputOf } from '../../../../../support/services/history.ts';
 
 const WRITTEN = 60_000;
-const TOTALS = { stdout: 0, stderr: 0, pty: 0 };
 
 const launch = (script: string) => ({
   ...{ file: '/bin/sh', args: ['sh', '-c', script], cwd: '/', environment: { PATH: '/usr/bin:/bin' } },
@@ -13,25 +13,23 @@ const launch = (script: string) => ({
 });
 
 test('pipes that are paused are drained when they go on, and tell that another process holds them open', async () => {
-  let received = 0;
-  const { process: started, channels } = await openPipes(
+  const output = outputOf(historyOf(0));
+  const { spawned, channels } = await openPipes(
     launch(`sleep 100 & head -c ${WRITTEN} /dev/zero`),
     false,
-    { poller: new PipePoller(), process: 1, totals: TOTALS },
-    (_stream, bytes) => {
-      received += bytes.length;
-    },
+    new PipePoller(),
+    output,
   );
   try {
     channels.setPaused(true);
-    await started.exit;
+    await spawned.exit;
     const drained = channels.drained();
-    expect([drained instanceof Promise, received]).toEqual([true, 0]);
+    expect([drained instanceof Promise, output.totals.stdout]).toEqual([true, 0]);
     channels.setPaused(false);
     expect(await drained).toBe(true);
-    expect(received).toBe(WRITTEN);
+    expect(output.totals.stdout).toBe(WRITTEN);
   } finally {
-    process.kill(-started.pid, 'SIGKILL');
+    process.kill(-spawned.pid, 'SIGKILL');
   }
   await channels.closed;
   expect(channels.ends).toMatchObject({ stdout: null, stderr: null });
@@ -50,9 +48,10 @@ class Exhausted extends PipePoller {
 
 test('a process whose output cannot be read is killed, and its pipes are closed', async () => {
   const descriptors = () => readdirSync('/proc/self/fd').length;
-  const source = { poller: new Exhausted(), process: 1, totals: TOTALS };
   const before = descriptors();
-  await expect(openPipes(launch('sleep 100 & sleep 100'), true, source, () => {})).rejects.toThrow('ENOMEM');
+  await expect(
+    openPipes(launch('sleep 100 & sleep 100'), true, new Exhausted(), outputOf(historyOf(0))),
+  ).rejects.toThrow('ENOMEM');
   // Of its output too, once all processes that hold it have ended.
   await expect.poll(descriptors).toBe(before);
 });

@@ -6,10 +6,10 @@ import type {
   OutputStream,
   ProcessEvent,
 } from '../../../../../../src/daemon/services/process/output/events.ts';
-import type { History } from '../../../../../../src/daemon/services/process/output/history.ts';
-import { HistoryBudget } from '../../../../../../src/daemon/services/process/output/history-budget.ts';
-import { Output } from '../../../../../../src/daemon/services/process/output/output.ts';
-import { historyOf } from '../../../../../support/services/history.ts';
+import { History } from '../../../../../../src/daemon/services/process/output/history.ts';
+import type { Output } from '../../../../../../src/daemon/services/process/output/output.ts';
+import { OutputStore } from '../../../../../../src/daemon/services/process/output/output-store.ts';
+import { historyOf, outputOf } from '../../../../../support/services/history.ts';
 
 const STREAMS: readonly OutputStream[] = ['stdout', 'stderr', 'pty'];
 const LIMIT = 4000;
@@ -56,7 +56,7 @@ test('a resume yields exactly the bytes from the offsets on, or a gap for what i
   await fc.assert(
     fc.asyncProperty(writes, shares, async (all, share) => {
       const history = historyOf(LIMIT);
-      const output = new Output(() => {}, history);
+      const output = outputOf(history);
       for (const { stream, bytes } of all) {
         output.write(stream, Buffer.from(bytes));
         expect(history.cost).toBeLessThanOrEqual(LIMIT);
@@ -89,7 +89,7 @@ test('a resume yields exactly the bytes from the offsets on, or a gap for what i
 });
 
 test('a resume after the end yields the kept bytes and the end', async () => {
-  const output = new Output(() => {}, historyOf(LIMIT));
+  const output = outputOf(historyOf(LIMIT));
   output.write('stdout', Buffer.from('abc'));
   output.end({ type: 'end' } as EndEvent);
   const reader = output.read(7, { stdout: 1, stderr: 0, pty: 0 });
@@ -100,7 +100,7 @@ test('a resume after the end yields the kept bytes and the end', async () => {
 });
 
 test('a limit of 0 keeps nothing', async () => {
-  const output = new Output(() => {}, historyOf(0));
+  const output = outputOf(historyOf(0));
   output.write('stdout', Buffer.from('abc'));
   expect(await resume(output, { stdout: 0, stderr: 0, pty: 0 })).toEqual([
     { type: 'start', pid: 7, offsets: { stdout: 3, stderr: 0, pty: 0 } },
@@ -109,7 +109,7 @@ test('a limit of 0 keeps nothing', async () => {
 });
 
 test('an offset that was not reached is refused', () => {
-  const output = new Output(() => {}, historyOf(LIMIT));
+  const output = outputOf(historyOf(LIMIT));
   output.write('stderr', Buffer.from('abc'));
   expect(() => output.read(7, { stdout: 0, stderr: 4, pty: 0 })).toThrow(
     'cannot resume stderr from 4: 3 bytes were written',
@@ -118,14 +118,14 @@ test('an offset that was not reached is refused', () => {
 
 test('many tiny writes use almost the whole limit', async () => {
   const history = historyOf(1024 * 1024);
-  const output = new Output(() => {}, history);
+  const output = outputOf(history);
   for (let line = 0; line < 200_000; line++) output.write('stdout', Buffer.from('ten bytes\n'));
   const kept = 2_000_000 - (history.firstOffset('stdout') ?? 0);
   expect(kept).toBeGreaterThan(0.9 * 1024 * 1024);
 });
 
 test('events that a reader has received do not change by later writes', async () => {
-  const output = new Output(() => {}, historyOf(LIMIT));
+  const output = outputOf(historyOf(LIMIT));
   output.write('stdout', Buffer.from('one'));
   output.write('stdout', Buffer.from('two'));
   const [, before] = await resume(output, { stdout: 0, stderr: 0, pty: 0 });
@@ -133,30 +133,26 @@ test('events that a reader has received do not change by later writes', async ()
   expect(before).toMatchObject({ bytes: Buffer.from('onetwo') });
 });
 
-describe('a budget', () => {
-  const append = (history: History | undefined, length: number) =>
-    history?.append('stdout', Buffer.alloc(length), { stdout: 0, stderr: 0, pty: 0 });
+describe('a store', () => {
+  const append = (history: History, length: number) =>
+    history.append('stdout', Buffer.alloc(length), { stdout: 0, stderr: 0, pty: 0 });
 
   test('drops the history that was idle longest, and no more than necessary', () => {
-    const budget = new HistoryBudget(10_000);
-    const [first, second, third] = Array.from({ length: 3 }, () => historyOf(8000, budget)) as [
-      History,
-      History,
-      History,
-    ];
+    const store = new OutputStore(8000, 10_000);
+    const [first, second, third] = [new History(store), new History(store), new History(store)];
     append(first, 3000);
     append(second, 3000);
     append(first, 500);
     append(third, 3000);
     expect([first, second, third].map(({ cost }) => cost > 0)).toEqual([true, false, true]);
-    expect(budget.used).toBe(first.cost + third.cost);
+    expect(store.used).toBe(first.cost + third.cost);
     first.clear();
     third.clear();
-    expect(budget.used).toBe(0);
+    expect(store.used).toBe(0);
   });
 
   test('allows a single history its whole limit', () => {
-    const history = historyOf(8000, new HistoryBudget(100));
+    const history = new History(new OutputStore(8000, 100));
     append(history, 5000);
     expect(history.cost).toBeGreaterThan(5000);
   });
@@ -165,13 +161,15 @@ describe('a budget', () => {
     const steps = fc.array(fc.record({ of: fc.nat(3), length: fc.nat(3000), clear: fc.boolean() }));
     fc.assert(
       fc.property(steps, (all) => {
-        const budget = new HistoryBudget(12_000);
-        const histories = Array.from({ length: 4 }, () => historyOf(LIMIT, budget));
+        const store = new OutputStore(LIMIT, 12_000);
+        const histories = Array.from({ length: 4 }, () => new History(store));
         for (const { of, length, clear } of all) {
-          if (clear) histories[of]?.clear();
-          else append(histories[of], length);
-          expect(budget.used).toBe(histories.reduce((sum, { cost }) => sum + cost, 0));
-          expect(budget.used).toBeLessThanOrEqual(12_000);
+          const history = histories[of];
+          if (!history) continue;
+          if (clear) history.clear();
+          else append(history, length);
+          expect(store.used).toBe(histories.reduce((sum, { cost }) => sum + cost, 0));
+          expect(store.used).toBeLessThanOrEqual(12_000);
         }
       }),
     );

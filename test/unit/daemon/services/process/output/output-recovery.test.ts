@@ -49,15 +49,15 @@ test.each([1, 2, 3, 4])('what is kept is found when the program was killed while
 
 test('recovered output can be resumed in a store of another size', () => {
   const store = new OutputStore(LIMIT, 2 * LIMIT);
-  const history = new History(store, 7, LIMIT);
+  const history = new History(store);
   const totals = { ...NONE };
   for (const stream of ['stdout', 'stderr', 'stdout'] satisfies OutputStream[]) {
     history.append(stream, textOf(stream, totals[stream], 50_000), totals);
     totals[stream] += 50_000;
   }
-  const output = recoverOutput(store.memory.descriptor ?? -1)?.get(7);
+  const output = recoverOutput(store.memory.descriptor ?? -1)?.get(history.process);
   const other = new OutputStore(LIMIT / 2, LIMIT);
-  const next = new History(other, 1, LIMIT / 2);
+  const next = new History(other);
   expect(restoreHistory(next, output ?? NOTHING)).toEqual(totals);
   const again = recoverOutput(other.memory.descriptor ?? -1)?.get(1);
   expect(again?.from.stdout).toBeGreaterThan(60_000);
@@ -66,8 +66,8 @@ test('recovered output can be resumed in a store of another size', () => {
 
 test('output of a process that is forgotten is not found; one without kept output has its totals', () => {
   const store = new OutputStore(LIMIT, 2 * LIMIT);
-  const gone = new History(store, 1, LIMIT);
-  const cleared = new History(store, 2, LIMIT);
+  const gone = new History(store);
+  const cleared = new History(store);
   for (const history of [gone, cleared]) history.append('pty', Buffer.from('abc'), NONE);
   gone[Symbol.dispose]();
   cleared.clear();
@@ -81,7 +81,7 @@ test('output of a process that is forgotten is not found; one without kept outpu
 test('recovery takes little memory, however much is kept', () => {
   const [kept, most] = [32 * 1024 * 1024, 1024 * 1024];
   const store = new OutputStore(kept, kept);
-  const history = new History(store, 1, kept);
+  const history = new History(store);
   const piece = Buffer.alloc(kept / 64);
   for (let written = 0; written < kept; written += piece.length)
     history.append('pty', piece, { ...NONE, pty: written });

@@ -1,9 +1,12 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
-import type { EndEvent, ProcessEvent } from '../../../../../../src/daemon/services/process/output/events.ts';
-import { Output } from '../../../../../../src/daemon/services/process/output/output.ts';
+import type {
+  EndEvent,
+  EndReason,
+  ProcessEvent,
+} from '../../../../../../src/daemon/services/process/output/events.ts';
 import type { Reader } from '../../../../../../src/daemon/services/process/output/reader.ts';
-import { historyOf } from '../../../../../support/services/history.ts';
+import { historyOf, outputOf } from '../../../../../support/services/history.ts';
 
 /** The limits of a slow reader, in bytes and in time: docs/operating.md. */
 const WINDOW_BYTES = 1024 * 1024;
@@ -15,10 +18,10 @@ const KIB = Buffer.alloc(1024, 'x');
 /** A source that writes unless it is paused, and counts the pauses. */
 function source(historyBytes = 0) {
   const state = { paused: false, pauses: 0, written: 0 };
-  const output = new Output((paused) => {
+  const output = outputOf(historyOf(historyBytes), (paused) => {
     state.paused = paused;
     if (paused) state.pauses += 1;
-  }, historyOf(historyBytes));
+  });
   const fill = (atMost: number) => {
     for (let count = 0; count < atMost && !state.paused; count++, state.written++)
       output.write('stdout', KIB);
@@ -67,6 +70,42 @@ describe('a reader', () => {
     const reader = output.read(7, null);
     expect(texts(await reader.next())).toEqual(['start', 'end']);
     expect(await reader.next()).toBeNull();
+  });
+});
+
+describe('a reader with a deadline', () => {
+  const ended = (reason: EndReason) => ({ type: 'end', reason }) as EndEvent;
+  const error = { kind: 'deadline_exceeded', message: 'process was killed after 1000 ms' };
+
+  test('gets the end of a process that ends in time, or that another deadline has not killed', async () => {
+    const { output } = source();
+    const readers = [output.read(7, null, 1000), output.read(7, null)] as const;
+    output.write('stdout', Buffer.from('a'));
+    output.end(ended('exited'));
+    for (const reader of readers) {
+      expect(texts(await reader.next())).toEqual(['start', 'a', 'end']);
+      expect(await reader.next()).toBeNull();
+    }
+  });
+
+  test('gets the output of a process that is killed at its deadline, then an error; others get the end', async () => {
+    const { output } = source();
+    const readers = [output.read(7, null, 1000), output.read(7, null)] as const;
+    output.write('stdout', Buffer.from('last words'));
+    output.end(ended('deadline'));
+    expect(texts(await readers[0].next())).toEqual(['start', 'last words']);
+    await expect(async () => readers[0].next()).rejects.toMatchObject(error);
+    await expect(async () => readers[0].next()).rejects.toMatchObject(error);
+    expect(texts(await readers[1].next())).toEqual(['start', 'last words', 'end']);
+  });
+
+  test('gets the error also when there is no output, and while it waits', async () => {
+    const { output } = source();
+    const reader = output.read(7, null, 1000);
+    await reader.next();
+    const next = Promise.resolve(reader.next());
+    output.end(ended('deadline'));
+    await expect(next).rejects.toMatchObject(error);
   });
 });
 

@@ -1,8 +1,7 @@
 import { expect, test } from 'vitest';
 import { NoDirectory, NotExecuted } from '../../../../../../src/daemon/linux/processes/spawn.ts';
 import { Guest } from '../../../../../../src/daemon/services/guest/guest.ts';
-import { launchPlanned } from '../../../../../../src/daemon/services/process/lifecycle/launch-planned.ts';
-import type { Plan } from '../../../../../../src/daemon/services/process/lifecycle/start.ts';
+import { launchPlanned, type Plan } from '../../../../../../src/daemon/services/process/lifecycle/start.ts';
 import { scratch } from '../../../../../support/machine/scratch.ts';
 import { ROOT, testUsers } from '../../../../../support/machine/users.ts';
 import { testLanes } from '../../../../../support/services/lanes.ts';
@@ -11,7 +10,7 @@ const config = { command: '/bin/bash', args: ['-l', '-c', 'true'], environment: 
 const request = { config, user: ROOT, tag: null, terminal: null, stdin: true, startId: null };
 /** What is launched when each launch of these files fails so. */
 async function launched(command: string, failing: Readonly<Record<string, Error>>): Promise<Plan> {
-  const place = { guest: new Guest(testUsers(scratch())), daemonPath: '/bin', lanes: testLanes };
+  const place = { guest: new Guest(testUsers(scratch())), path: '/bin', lanes: testLanes };
   const asked = { ...request, config: { ...config, command } };
   return launchPlanned(asked, place, async (plan) => {
     const error = failing[plan.file] ?? failing[plan.cwd];

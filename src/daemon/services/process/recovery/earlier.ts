@@ -1,0 +1,99 @@
+import { closeSync } from 'node:fs';
+import type { PipePoller } from '../../../linux/processes/pipe-ends.ts';
+import type { InFlight } from '../../../linux/processes/read-buffer.ts';
+import { followProcess, type Spawned, UNKNOWN_EXIT } from '../../../linux/processes/spawn.ts';
+import type { Leaf, LeavesState } from '../cgroups/leaf.ts';
+import { EndedProcess } from '../lifecycle/ended.ts';
+import { ManagedProcess } from '../lifecycle/process.ts';
+import type { ProcessState } from '../lifecycle/process-state.ts';
+import { takeOverChannels } from '../output/channels.ts';
+import type { Output } from '../output/output.ts';
+import { recoverOutput } from '../output/output-recovery.ts';
+import { STREAMS } from '../output/output-store.ts';
+import type { ProcessRecord } from './records.ts';
+
+/** A process of an earlier daemon. */
+export type EarlierProcess = ProcessState & {
+  /** Key of its record; undefined: it has none. */
+  readonly record?: string | undefined;
+  /** Key of its kept output. */
+  readonly output: string;
+};
+
+/** What an earlier daemon has left: by its state in an upgrade, by its records after a crash. Descriptors are this program's. */
+export interface EarlierProcesses {
+  readonly processes: readonly EarlierProcess[];
+  /** Descriptors of kept output, by key. */
+  readonly outputs: ReadonlyMap<string, number>;
+  /** What was read from a pipe when the daemon was killed, and the key of the kept output that lacks it; or null. */
+  readonly inFlight: { readonly output: string; readonly read: InFlight } | null;
+  /** Read ends of pipes whose processes have ended and whose background children may write to. */
+  readonly drains: readonly number[];
+  /** Null after a crash. */
+  readonly leaves: LeavesState | null;
+  /** Cgroups of starts that were under way. */
+  readonly starting: ReadonlySet<string>;
+}
+
+/** All processes as they are handed over to a later program: one at a time, as together their input may be large. */
+export interface ProcessesSnapshot {
+  readonly processes: Iterable<ProcessState & { readonly record?: string | undefined }>;
+  readonly drains: readonly number[];
+  /** Descriptor of the kept output; null: it cannot be handed over. */
+  readonly memory: number | null;
+  readonly leaves: LeavesState;
+}
+
+/** Restores the output of each process in the order in which they end, running ones first; closes the kept output. */
+export function* outputsOf(
+  { processes, outputs, inFlight }: EarlierProcesses,
+  newOutput: () => Output,
+): Generator<{ state: EarlierProcess; output: Output }> {
+  const kept = new Map([...outputs].map(([key, memory]) => [key, recoverOutput(memory)]));
+  for (const state of processes.toSorted((a, b) => a.endedAt - b.endedAt)) {
+    const output = newOutput();
+    const found = kept.get(state.output)?.get(state.number);
+    // After a crash the totals are those of the kept output.
+    output.continueFrom(found ?? { from: state.totals, records: () => [] });
+    const isRead = inFlight?.output === state.output && inFlight.read.process === state.number;
+    if (isRead && !state.end) writeRest(output, inFlight.read);
+    yield { state, output };
+  }
+  for (const memory of outputs.values()) closeSync(memory);
+}
+
+/** Continues with a process that an earlier program has started. */
+export function takeOverProcess(
+  state: EarlierProcess,
+  output: Output,
+  poller: PipePoller,
+  record: ProcessRecord,
+  leaf: Leaf | null,
+): ManagedProcess | EndedProcess {
+  const { end } = state;
+  const channels = takeOverChannels(state.ends, poller, output);
+  if (end === null)
+    return new ManagedProcess({
+      ...state,
+      ...{ output, channels, leaf, record },
+      spawned: spawnedBefore(state),
+      past: state,
+    });
+  output.end(end);
+  channels.discard();
+  return new EndedProcess({ ...state, end, output, channels, record });
+}
+
+/** Writes what of these bytes has not been written. */
+function writeRest(output: Output, { stream: number, offset, bytes }: InFlight): void {
+  const stream = STREAMS[number];
+  const rest = stream && bytes.subarray(output.totals[stream] - offset);
+  if (rest && rest.length > 0) output.write(stream, rest);
+}
+
+function spawnedBefore({ pid, pidfd, exit, isChild }: ProcessState): Spawned {
+  // Without its pidfd, the pid of a process that is not our child may be that of any other process by now.
+  const known = exit ?? (isChild || pidfd !== null ? null : UNKNOWN_EXIT);
+  if (known === null) return followProcess(pid, pidfd, isChild);
+  return { pid, pidfd: null, isChild: exit !== null && isChild, isOver: false, exit: Promise.resolve(known) };
+}

@@ -1,0 +1,66 @@
+import { basename, join } from 'node:path';
+import type { Logger } from 'pino';
+import { messageOf } from '../../base/errors.ts';
+import type { Config } from '../config/config.ts';
+import { findCgroupMount } from '../linux/cgroups/cgroup-mounts.ts';
+import { CgroupRoot, type CgroupRootState } from '../services/process/cgroups/cgroup-root.ts';
+import { WorkloadCgroups, type WorkloadLimits } from '../services/process/cgroups/cgroups.ts';
+
+/** Names of the default cgroup roots: of the first daemon on this machine, and of others beside it. */
+const DEFAULT_ROOTS = ['envd', 'envd-2', 'envd-3', 'envd-4'] as const;
+
+/** Where the processes of clients run. */
+export interface Workload {
+  readonly cgroups: WorkloadCgroups;
+  /** Why the workload cannot be frozen, or null. */
+  readonly obstacle: string | null;
+  /** Null without cgroups. */
+  readonly root: CgroupRoot | null;
+  /** Mount point of cgroup v2, or null. */
+  readonly mount: string | null;
+}
+
+/**
+ * Creates the cgroups of the workload. `inherited`: the root of an earlier program of this process. Throws if the configured root is
+ * unusable; if the discovered one is, continues without cgroups.
+ */
+export function createWorkload(config: Config, inherited: CgroupRootState | undefined): Workload {
+  const { cgroups: isWanted, cgroupRoot, workload } = config;
+  if (!isWanted) return withoutCgroups('the daemon was started with --no-cgroups', null);
+  const mount = findCgroupMount();
+  if (inherited) return inRoot(CgroupRoot.continueFrom(inherited), workload, mount);
+  if (cgroupRoot !== null) return inRoot(CgroupRoot.take([cgroupRoot]), workload, mount);
+  if (mount === null) return withoutCgroups('cgroup v2 is not mounted', null);
+  try {
+    return inRoot(CgroupRoot.take(DEFAULT_ROOTS.map((name) => join(mount, name))), workload, mount);
+  } catch (error) {
+    return withoutCgroups(messageOf(error), mount);
+  }
+}
+
+/** Logs what the workload cannot be held to. */
+export function logObstacles({ cgroups, obstacle, root }: Workload, config: Config, logger: Logger): void {
+  if (obstacle !== null)
+    logger.warn({ reason: obstacle }, 'the workload cannot be frozen: /freeze is refused');
+  else if (!cgroups.limitsTasks)
+    logger.info('the tasks of the workload are not limited: cgroup v2 has no controller pids here');
+  if (root && config.cgroupRoot === null && basename(root.path) !== DEFAULT_ROOTS[0])
+    logger.warn(
+      { cgroupRoot: root.path },
+      'another daemon uses the default cgroup root: this one has its own',
+    );
+}
+
+function inRoot(root: CgroupRoot, limits: WorkloadLimits, mount: string | null): Workload {
+  using owned = new DisposableStack();
+  owned.use(root);
+  const cgroups = WorkloadCgroups.create(root.path, limits);
+  owned.move();
+  const isFreezable = cgroups.all().every((cgroup) => cgroup.isFreezable());
+  const obstacle = isFreezable ? null : 'the kernel cannot freeze cgroups: use Linux 5.2 or later';
+  return { cgroups, obstacle, root, mount };
+}
+
+function withoutCgroups(obstacle: string, mount: string | null): Workload {
+  return { cgroups: WorkloadCgroups.create(null), obstacle, root: null, mount };
+}
