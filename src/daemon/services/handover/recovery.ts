@@ -6,10 +6,10 @@ import type { KeptRecord, RecordStore } from '../../linux/memory/record-store.ts
 import { contentOf, createMemory } from '../../linux/memory/shared-memory.ts';
 import { readInFlight } from '../../linux/processes/read-buffer.ts';
 import type { StoredDescriptor } from '../../linux/system/systemd.ts';
+import type { EarlierProcess, EarlierProcesses } from '../process/lifecycle/earlier.ts';
 import { decodeProcess } from '../process/lifecycle/process-state.ts';
+import type { ProcessRecordContent } from '../process/lifecycle/records.ts';
 import { NO_ENDS } from '../process/output/channels.ts';
-import type { EarlierProcess, EarlierProcesses } from '../process/recovery/earlier.ts';
-import type { ProcessRecordContent } from '../process/recovery/records.ts';
 import { checkHead, type Head, type Settings } from './state.ts';
 
 type Content = ProcessRecordContent | ({ readonly about: 'settings' } & Settings);
@@ -27,21 +27,16 @@ export interface Found {
 /** Reads the records of a killed daemon. */
 export function recover(store: RecordStore, stored: readonly StoredDescriptor[]): Found {
   const { records, forget } = store.recover(stored);
-  const refused: string[] = [];
-  const keys: string[] = [];
+  const { readable = [], others = [] } = Object.groupBy(records, (record) =>
+    reasonToRefuse(record) === null ? 'readable' : 'others',
+  );
+  for (const { descriptors } of others) closeAll(Object.values(descriptors));
   const processes: EarlierProcess[] = [];
   const outputs = new Map<string, number>();
   const starting = new Set<string>();
   let settings: Settings | null = null;
   let inFlight: EarlierProcesses['inFlight'] = null;
-  for (const { key, writer, state, descriptors } of records) {
-    const reason = reasonToRefuse(writer as Head);
-    if (reason !== null) {
-      closeAll(Object.values(descriptors));
-      refused.push(reason);
-      continue;
-    }
-    keys.push(key);
+  for (const { key, state, descriptors } of readable) {
     // Written by a program of ours.
     const content = state as Content;
     if (content.about === 'settings') settings = settingsOf(content, descriptors.time);
@@ -51,16 +46,17 @@ export function recover(store: RecordStore, stored: readonly StoredDescriptor[])
     if (content.about === 'starting' && content.leaf !== null) starting.add(content.leaf);
   }
   const forgetAll = () => {
-    for (const key of keys) forget(key);
+    for (const { key } of readable) forget(key);
   };
   const found = { processes, outputs, inFlight, drains: [], leaves: null, starting };
+  const refused = others.map((record) => reasonToRefuse(record) ?? '');
   return { settings, processes: found, refused, forget: forgetAll };
 }
 
 /** Null: this program can read what that one has written. */
-function reasonToRefuse(writer: Head): string | null {
+function reasonToRefuse({ writer }: FoundRecord): string | null {
   try {
-    checkHead(writer);
+    checkHead(writer as Head);
     return null;
   } catch (error) {
     return messageOf(error);

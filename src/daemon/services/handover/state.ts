@@ -7,13 +7,13 @@ import type { GuestState } from '../guest/guest.ts';
 import type { VolumeState } from '../init/volumes.ts';
 import type { ForwardsState } from '../ports/forwards.ts';
 import type { CgroupRootState } from '../process/cgroups/cgroup-root.ts';
+import type { EarlierProcess, EarlierProcesses, ProcessesSnapshot } from '../process/lifecycle/earlier.ts';
 import {
   decodeProcess,
   encodeProcess,
   type ReadProcess,
   withDescriptors,
 } from '../process/lifecycle/process-state.ts';
-import type { EarlierProcess, EarlierProcesses, ProcessesSnapshot } from '../process/recovery/earlier.ts';
 import type { WatchEvent } from '../watch/local/event.ts';
 import type { WatchState } from '../watch/polled.ts';
 

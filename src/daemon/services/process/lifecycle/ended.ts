@@ -1,12 +1,11 @@
 import type { ProcessExit } from '../../../linux/processes/spawn.ts';
-import type { Channels } from '../output/channels.ts';
-import { NO_ENDS } from '../output/channels.ts';
+import { type Channels, NO_ENDS } from '../output/channels.ts';
 import type { EndEvent, Offsets } from '../output/events.ts';
 import type { Output } from '../output/output.ts';
 import type { Reader } from '../output/reader.ts';
-import type { ProcessRecord } from '../recovery/records.ts';
 import { type KeptConfig, shortened } from './process-config.ts';
 import type { ProcessState } from './process-state.ts';
+import type { ProcessRecord } from './records.ts';
 
 /** What remains of a process that has ended. */
 export interface Remains {

@@ -1,7 +1,7 @@
 import { within } from '../../../../base/abort.ts';
 import { EnvdError, isSystemError } from '../../../../base/errors.ts';
 import type { TerminalSize } from '../../../linux/processes/pty.ts';
-import type { ProcessExit, Spawned } from '../../../linux/processes/spawn.ts';
+import type { ProcessExit } from '../../../linux/processes/spawn.ts';
 import { monotonicMs } from '../../../linux/system/machine.ts';
 import { SIGKILL, signalGroup } from '../../../linux/system/signals.ts';
 import type { Leaf } from '../cgroups/leaf.ts';
@@ -10,38 +10,16 @@ import { endEvent, type Offsets } from '../output/events.ts';
 import { Input } from '../output/input.ts';
 import type { Output } from '../output/output.ts';
 import type { Reader } from '../output/reader.ts';
-import type { ProcessRecord } from '../recovery/records.ts';
 import { EndedProcess } from './ended.ts';
 import type { KeptConfig } from './process-config.ts';
+import type { ProcessParts } from './process-parts.ts';
 import type { ProcessState } from './process-state.ts';
+import type { ProcessRecord } from './records.ts';
 
 /** How long the end event waits for background children that hold the pipes open, in milliseconds. Not after a kill. */
 const PIPE_HOLD_MS = 2000;
 /** Interval between attempts to kill the whole tree at a deadline, in milliseconds. */
 const RETRY_MS = 100;
-
-/** What a process is made of; `channels` already feeds `output`. */
-export interface ProcessParts {
-  readonly config: KeptConfig;
-  readonly tag: string | null;
-  readonly startId: string | null;
-  /** When its deadline kills it, by `monotonicMs`; null: never. */
-  readonly deadlineAt: number | null;
-  readonly spawned: Spawned;
-  readonly channels: Channels;
-  readonly output: Output;
-  /** Its cgroup; null without cgroups. */
-  readonly leaf: Leaf | null;
-  /** What a program that comes after a crash finds of it. */
-  readonly record: ProcessRecord;
-  /** What it has been through in an earlier program; null: this one has started it. */
-  readonly past: ProcessPast | null;
-}
-
-export type ProcessPast = Pick<
-  ProcessState,
-  'unwritten' | 'isInputClosed' | 'isKilled' | 'isExpired' | 'exit'
->;
 
 /**
  * `running`: it takes input and signals. `exiting`: it had exited when its start was told, and its exit is told in the same

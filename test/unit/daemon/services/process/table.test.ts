@@ -9,6 +9,7 @@ import { monotonicMs } from '../../../../../src/daemon/linux/system/machine.ts';
 import { UserDatabase } from '../../../../../src/daemon/linux/system/users.ts';
 import { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
 import { WorkloadCgroups } from '../../../../../src/daemon/services/process/cgroups/cgroups.ts';
+import { EndedProcess } from '../../../../../src/daemon/services/process/lifecycle/ended.ts';
 import { keptOf } from '../../../../../src/daemon/services/process/lifecycle/process-config.ts';
 import { NO_ENDS } from '../../../../../src/daemon/services/process/output/channels.ts';
 import { ProcessTable } from '../../../../../src/daemon/services/process/table.ts';
@@ -38,6 +39,12 @@ const requestFor = (command: string) => ({
   config: { command, args: [], environment: {}, cwd: '/' },
   ...{ user: users.lookup('root'), tag: 'short', terminal: null, stdin: false, startId: null },
 });
+
+/** The process with this tag, once it has ended. */
+async function endedOf(table: ProcessTable): Promise<EndedProcess> {
+  const process = table.findRetained({ tag: 'short' });
+  return process instanceof EndedProcess ? process : process.ended;
+}
 
 /** Of the service manager, which takes nothing for a while. */
 class WaitingStore extends RecordStore {
@@ -74,8 +81,7 @@ test('an ended process can be connected to for 30 s', async () => {
   const table = newTable();
   const request = requestFor('true');
   using feed = await table.start(request, null);
-  const running = table.find({ tag: 'short' });
-  const process = await running.ended;
+  const process = await endedOf(table);
   expect(table.list()).toEqual([]);
   for (const selector of [{ pid: process.pid }, { tag: 'short' }]) {
     expect(table.findRetained(selector)).toBe(process);
@@ -151,7 +157,7 @@ test('of a long command an ended process keeps a digest, by which a repeated sta
   const start = (other: Partial<typeof config>) =>
     table.start({ ...requestFor('true'), startId: 'one', config: { ...config, ...other } }, null);
   using first = await start({});
-  await table.find({ tag: 'short' }).ended;
+  await endedOf(table);
   expect(JSON.stringify(table.findRetained({ tag: 'short' }).config).length).toBeLessThan(200);
   using again = await start({ environment: { B: '2', A: '1' } });
   for (const feed of [first, again])

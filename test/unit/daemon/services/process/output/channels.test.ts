@@ -48,10 +48,10 @@ class Exhausted extends PipePoller {
 
 test('a process whose output cannot be read is killed, and its pipes are closed', async () => {
   const descriptors = () => readdirSync('/proc/self/fd').length;
+  const poller = new Exhausted();
+  const output = outputOf(historyOf(0));
   const before = descriptors();
-  await expect(
-    openPipes(launch('sleep 100 & sleep 100'), true, new Exhausted(), outputOf(historyOf(0))),
-  ).rejects.toThrow('ENOMEM');
+  await expect(openPipes(launch('sleep 100 & sleep 100'), true, poller, output)).rejects.toThrow('ENOMEM');
   // Of its output too, once all processes that hold it have ended.
   await expect.poll(descriptors).toBe(before);
 });

@@ -3,7 +3,7 @@ import type { NamedDescriptors } from '../../../linux/memory/record.ts';
 import type { KeptRecord, RecordStore } from '../../../linux/memory/record-store.ts';
 import type { SharedMemory } from '../../../linux/memory/shared-memory.ts';
 import type { PipePoller } from '../../../linux/processes/pipe-ends.ts';
-import { encodeProcess, type ProcessState, type ReadProcess } from '../lifecycle/process-state.ts';
+import { encodeProcess, type ProcessState, type ReadProcess } from './process-state.ts';
 
 /** The longest time that a start waits for the service manager, in milliseconds. */
 const KEPT_MS = 1000;

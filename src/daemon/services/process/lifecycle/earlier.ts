@@ -3,13 +3,13 @@ import type { PipePoller } from '../../../linux/processes/pipe-ends.ts';
 import type { InFlight } from '../../../linux/processes/read-buffer.ts';
 import { followProcess, type Spawned, UNKNOWN_EXIT } from '../../../linux/processes/spawn.ts';
 import type { Leaf, LeavesState } from '../cgroups/leaf.ts';
-import { EndedProcess } from '../lifecycle/ended.ts';
-import { ManagedProcess } from '../lifecycle/process.ts';
-import type { ProcessState } from '../lifecycle/process-state.ts';
 import { takeOverChannels } from '../output/channels.ts';
 import type { Output } from '../output/output.ts';
 import { recoverOutput } from '../output/output-recovery.ts';
 import { STREAMS } from '../output/output-store.ts';
+import { EndedProcess } from './ended.ts';
+import { ManagedProcess } from './process.ts';
+import type { ProcessState } from './process-state.ts';
 import type { ProcessRecord } from './records.ts';
 
 /** A process of an earlier daemon. */

@@ -1,0 +1,132 @@
+import type { Unread } from '../../../../base/unread.ts';
+import type { Cgroup } from '../../../linux/cgroups/cgroup2.ts';
+import type { RecordStore } from '../../../linux/memory/record-store.ts';
+import { PipePoller } from '../../../linux/processes/pipe-ends.ts';
+import { NoCgroup } from '../../../linux/processes/spawn.ts';
+import { monotonicMs } from '../../../linux/system/machine.ts';
+import type { WorkloadCgroups } from '../cgroups/cgroups.ts';
+import { type Leaf, Leaves } from '../cgroups/leaf.ts';
+import { openPipes, openTerminal } from '../output/channels.ts';
+import type { OutputStream } from '../output/events.ts';
+import { History } from '../output/history.ts';
+import { Output } from '../output/output.ts';
+import { OutputStore } from '../output/output-store.ts';
+import { type EarlierProcesses, outputsOf, type ProcessesSnapshot, takeOverProcess } from './earlier.ts';
+import type { EndedProcess } from './ended.ts';
+import { ManagedProcess } from './process.ts';
+import { keptOf } from './process-config.ts';
+import { ProcessRecords } from './records.ts';
+import { type LaunchPlace, launchPlanned, type Plan, type StartRequest } from './start.ts';
+
+/** Processes with this tag run outside the cgroups that a freeze stops. */
+const SYSTEM_TAG = '_system';
+
+/** A start with the time after which the process is killed, in milliseconds; null: never. */
+export type Starting = StartRequest & { readonly deadlineMs: number | null };
+
+export interface LauncherOptions {
+  /** Time until a started program must run, in seconds. */
+  readonly startTimeout: number;
+  /** Output that is kept of each process for clients that reconnect, in bytes. */
+  readonly historyBytes: number;
+  /** Bounds what waits for slow readers. */
+  readonly unread: Unread;
+}
+
+/** Makes processes: new ones, and those of an earlier daemon. It owns what they share. */
+export class Launcher implements Disposable {
+  /** Bytes of output of all processes, by stream. */
+  readonly written: Record<OutputStream, number> = { stdout: 0, stderr: 0, pty: 0 };
+  readonly #place: LaunchPlace;
+  readonly #cgroups: WorkloadCgroups;
+  readonly #options: LauncherOptions;
+  readonly #leaves: Leaves;
+  readonly #poller = new PipePoller();
+  readonly #store: OutputStore;
+  readonly #records: ProcessRecords;
+
+  constructor(place: LaunchPlace, cgroups: WorkloadCgroups, options: LauncherOptions, records: RecordStore) {
+    this.#place = place;
+    this.#cgroups = cgroups;
+    this.#options = options;
+    this.#leaves = new Leaves(cgroups.accountsMemory);
+    this.#store = new OutputStore(options.historyBytes);
+    this.#records = new ProcessRecords(records, this.#store.memory, this.#poller);
+  }
+
+  /** Resolves when the records of all processes would survive a kill now, after a second at most; null: they would. */
+  get recorded(): Promise<void> | null {
+    return this.#records.kept;
+  }
+
+  /** Starts a process in a cgroup of its own. */
+  launch(request: Starting): Promise<ManagedProcess> {
+    return launchPlanned(request, this.#place, (plan) => this.#launchPlan(request, plan));
+  }
+
+  /** What all processes share, for a later program of this process. `used`: descriptors that processes use. */
+  stateBeside(used: ReadonlySet<number | null>): Omit<ProcessesSnapshot, 'processes'> {
+    const drains = this.#poller.descriptors.filter((descriptor) => !used.has(descriptor));
+    return { drains, memory: this.#store.memory.descriptor, leaves: this.#leaves.state };
+  }
+
+  /** Continues with the processes of an earlier daemon, in the order in which they end; kills those that it was about to start. */
+  *takeOver(earlier: EarlierProcesses): Generator<ManagedProcess | EndedProcess> {
+    if (earlier.leaves) this.#leaves.continueFrom(earlier.leaves);
+    for (const descriptor of earlier.drains) this.#poller.read(descriptor, () => {}).discard();
+    for (const { state, output } of outputsOf(earlier, () => this.#newOutput())) {
+      const leaf = state.leaf === null ? null : this.#leaves.existing(state.leaf);
+      yield takeOverProcess(state, output, this.#poller, this.#records.existing(state.record), leaf);
+    }
+    const running = new Set(earlier.processes.filter(({ end }) => end === null).map(({ leaf }) => leaf));
+    for (const leaf of this.#cgroups.leaves().filter(({ path }) => !running.has(path))) {
+      if (earlier.starting.has(leaf.path)) leaf.kill();
+      this.#leaves.release(leaf);
+    }
+  }
+
+  /** Removes no more cgroups. */
+  [Symbol.dispose](): void {
+    this.#leaves[Symbol.dispose]();
+  }
+
+  async #launchPlan(request: Starting, plan: Plan): Promise<ManagedProcess> {
+    const kind = request.terminal ? 'ptys' : 'user';
+    const cgroup = request.tag === SYSTEM_TAG ? null : this.#cgroups[kind];
+    try {
+      return await this.#launchIn(cgroup, request, plan);
+    } catch (error) {
+      if (!(error instanceof NoCgroup)) throw error;
+      this.#cgroups.restore(kind);
+      return await this.#launchIn(cgroup, request, plan);
+    }
+  }
+
+  async #launchIn(cgroup: Cgroup | null, request: Starting, plan: Plan): Promise<ManagedProcess> {
+    const leaf = cgroup && this.#leaves.create(cgroup);
+    const record = this.#records.starting(leaf?.path ?? null);
+    const output = this.#newOutput();
+    try {
+      const opened = await this.#open(request, plan, leaf, output);
+      const { tag, startId, deadlineMs } = request;
+      const deadlineAt = deadlineMs === null ? null : monotonicMs() + deadlineMs;
+      const asked = { config: keptOf(request.config, startId !== null), tag, startId, deadlineAt };
+      return new ManagedProcess({ ...asked, ...opened, output, leaf, record, past: null });
+    } catch (error) {
+      leaf?.release();
+      record.drop();
+      throw error;
+    }
+  }
+
+  #open({ terminal, stdin }: StartRequest, plan: Plan, leaf: Leaf | null, output: Output) {
+    const launch = { ...plan, cgroup: leaf?.path ?? null, limitMs: this.#options.startTimeout * 1000 };
+    if (terminal) return openTerminal(launch, terminal, this.#poller, output);
+    return openPipes(launch, stdin, this.#poller, output);
+  }
+
+  #newOutput(): Output {
+    const { unread } = this.#options;
+    return new Output(new History(this.#store), { unread, written: this.written });
+  }
+}
