@@ -6,6 +6,6 @@ import { ROOT } from '../machine/users.ts';
 
 const poller = new PipePoller();
 const terminal = Terminal.open({ cols: 80, rows: 24 }, ROOT, (master) => poller.read(master, () => {}));
-terminal.input.write(Buffer.alloc(1_000_000));
+terminal.input.accept(Buffer.alloc(1_000_000));
 setInterval(() => terminal.resize({ cols: 80, rows: 25 }), 1000);
 parentPort?.postMessage('full');

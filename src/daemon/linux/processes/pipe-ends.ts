@@ -1,6 +1,4 @@
-import { closeSync } from 'node:fs';
 import { native, type PipeReader } from '../system/native.ts';
-import { DescriptorInput } from './descriptor-input.ts';
 import { ReadBuffer } from './read-buffer.ts';
 
 /** Whose output a pipe has, for a program that comes after a crash. */
@@ -137,54 +135,5 @@ export class ReadEnd {
   finish(): void {
     this.#isClosed = true;
     this.#closed?.resolve();
-  }
-}
-
-/**
- * The writing end of a pipe, which owns its descriptor. The stream is created on first use: most are never written to.
- */
-export class WriteEnd {
-  /** Resolves when the descriptor has been closed. */
-  readonly closed: Promise<void>;
-  readonly #descriptor: number;
-  readonly #onClosed: () => void;
-  #stream: DescriptorInput | null = null;
-  #isOpen = true;
-  #ended = false;
-
-  constructor(descriptor: number) {
-    const { promise, resolve } = Promise.withResolvers<void>();
-    this.#descriptor = descriptor;
-    this.closed = promise;
-    this.#onClosed = resolve;
-  }
-
-  /** Null when it is closed. */
-  get descriptor(): number | null {
-    return this.#isOpen && !this.#stream?.destroyed ? this.#descriptor : null;
-  }
-
-  open(): DescriptorInput {
-    this.#stream ??= new DescriptorInput(this.#descriptor, true).once('close', this.#onClosed);
-    return this.#stream;
-  }
-
-  /** Closes it after pending writes; idempotent. */
-  end(): void {
-    if (this.#ended) return;
-    this.#ended = true;
-    if (this.#stream) {
-      if (!this.#stream.destroyed) this.#stream.end();
-      return;
-    }
-    this.#isOpen = false;
-    closeSync(this.#descriptor);
-    this.#onClosed();
-  }
-
-  /** Closes it at once; pending writes are lost. */
-  destroy(): void {
-    this.#stream?.destroy();
-    this.end();
   }
 }

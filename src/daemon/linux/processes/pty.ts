@@ -2,7 +2,7 @@ import { closeSync, constants, fchmodSync, fchownSync, openSync } from 'node:fs'
 import * as nodePty from 'node-pty';
 import { EnvdError } from '../../../base/errors.ts';
 import { native } from '../system/native.ts';
-import { DescriptorInput } from './descriptor-input.ts';
+import { InputQueue } from './input-queue.ts';
 import type { ReadEnd } from './pipe-ends.ts';
 
 // node-pty exports its native functions, but its type definitions omit them.
@@ -42,8 +42,9 @@ const TERMINAL_MODE = 0o620;
 export class Terminal implements Disposable {
   /** The slave side, blocking; kept open so that the master does not hang up before it has been drained. */
   readonly slave: number;
+  /** It never blocks the event loop, even if the program does not read. */
+  readonly input: InputQueue;
   readonly #output: ReadEnd;
-  #input: DescriptorInput | null = null;
   #closed = false;
 
   /**
@@ -65,15 +66,10 @@ export class Terminal implements Disposable {
   /** Owns both. */
   constructor(output: ReadEnd, slave: number) {
     this.#output = output;
+    this.input = new InputQueue(output.descriptor, false);
     this.slave = slave;
     // Before its time: there was no memory to wait for its output.
     void output.closed.then(() => this[Symbol.dispose]());
-  }
-
-  /** Its input, made when it is first asked for; never blocks the event loop, even if the program does not read. */
-  get input(): DescriptorInput {
-    this.#input ??= new DescriptorInput(this.#output.descriptor, false);
-    return this.#input;
   }
 
   /** Its descriptors; null when it is closed. */
@@ -110,7 +106,7 @@ export class Terminal implements Disposable {
   [Symbol.dispose](): void {
     if (this.#closed) return;
     this.#closed = true;
-    this.#input?.destroy();
+    this.input.destroy();
     this.#output.close();
     closeSync(this.slave);
   }

@@ -1,3 +1,4 @@
+import { debug } from '../../../../base/program/debug.ts';
 import type { Unread } from '../../../../base/unread.ts';
 import type { Cgroup } from '../../../linux/cgroups/cgroup2.ts';
 import type { RecordStore } from '../../../linux/memory/record-store.ts';
@@ -108,6 +109,7 @@ export class Launcher implements Disposable {
     const output = this.#newOutput();
     try {
       const opened = await this.#open(request, plan, leaf, output);
+      debug('process', 'launched', () => ({ pid: opened.spawned.pid, inCgroup: leaf !== null }));
       const { tag, startId, deadlineMs } = request;
       const deadlineAt = deadlineMs === null ? null : monotonicMs() + deadlineMs;
       const asked = { config: keptOf(request.config, startId !== null), tag, startId, deadlineAt };

@@ -7,7 +7,6 @@ import { SIGKILL, signalGroup } from '../../../linux/system/signals.ts';
 import type { Leaf } from '../cgroups/leaf.ts';
 import type { Channels } from '../output/channels.ts';
 import { endEvent, type Offsets } from '../output/events.ts';
-import { Input } from '../output/input.ts';
 import type { Output } from '../output/output.ts';
 import type { Reader } from '../output/reader.ts';
 import { EndedProcess } from './ended.ts';
@@ -41,7 +40,6 @@ export class ManagedProcess {
   #isKilled: boolean;
   #isExpired: boolean;
   readonly #channels: Channels;
-  readonly #input: Input | null;
   readonly #output: Output;
   readonly #leaf: Leaf | null;
   readonly #record: ProcessRecord;
@@ -62,11 +60,10 @@ export class ManagedProcess {
     this.#channels = channels;
     this.#output = output;
     output.attach(channels);
-    const { input, inputClosed } = channels;
-    this.#input = input && new Input(input, this.#inputName());
-    if (past?.unwritten) this.#input?.continueWith(past.unwritten);
-    if (past?.isInputClosed) this.#input?.close();
-    void inputClosed?.then(() => this.#keep());
+    const { input } = channels;
+    if (past?.unwritten) input?.accept(past.unwritten);
+    if (past?.isInputClosed) input?.end();
+    void input?.closed.then(() => this.#keep());
     this.ended = spawned.exit.then((exit) => this.#finish(exit));
     if (this.#deadlineAt !== null) this.#expireAfter(Math.max(0, this.#deadlineAt - monotonicMs()));
     // Otherwise its first record is that of its end, which comes before its client is told anything.
@@ -93,13 +90,19 @@ export class ManagedProcess {
     return this.#output.read(this.pid, from, deadlineMs);
   }
 
-  /** Throws `failed_precondition` when the process has no such input or it is closed. */
-  write(kind: 'stdin' | 'pty', bytes: Uint8Array, signal: AbortSignal): Promise<void> {
+  /**
+   * Resolves when the input has been accepted. Throws `failed_precondition` when the process has no such input or it is closed, and
+   * the reason when `signal` aborts.
+   */
+  async write(kind: 'stdin' | 'pty', bytes: Uint8Array, signal: AbortSignal): Promise<void> {
     if (this.isTerminal !== (kind === 'pty')) {
       const wanted = this.isTerminal ? 'has a terminal: send pty input' : 'has no terminal: send stdin input';
       throw new EnvdError('failed_precondition', `process ${this.pid} ${wanted}`);
     }
-    return this.#openedInput().write(bytes, signal);
+    const input = this.#phase === 'running' ? this.#channels.input : null;
+    if (await input?.write(bytes, signal)) return;
+    const name = this.isTerminal ? 'terminal input' : 'stdin';
+    throw new EnvdError('failed_precondition', `${name} of process ${this.pid} is closed`);
   }
 
   /** Throws `failed_precondition` for a terminal; its input ends with the byte 0x04 instead. */
@@ -108,7 +111,7 @@ export class ManagedProcess {
       const text = 'is a terminal and cannot be closed: send the byte 0x04 (end of transmission)';
       throw new EnvdError('failed_precondition', `stdin of process ${this.pid} ${text}`);
     }
-    this.#input?.close();
+    this.#channels.input?.end();
     this.#keep();
   }
 
@@ -155,13 +158,13 @@ export class ManagedProcess {
 
   /** Its whole state with the key of its record, for a later program of this process. */
   get stateWithRecord(): ProcessState & { readonly record: string } {
-    return { ...this.state, unwritten: this.#input?.unwritten ?? null, record: this.#record.key };
+    return { ...this.state, unwritten: this.#channels.input?.unwritten ?? null, record: this.#record.key };
   }
 
   /** Its state for a program that comes after a crash: without input that has not been written, which changes too often. */
   get state(): ProcessState {
     const { pid, config, tag, startId } = this;
-    const { kind, ends } = this.#channels;
+    const { kind, ends, input } = this.#channels;
     return {
       ...{ pid, config, tag, startId, kind, ends },
       deadlineAt: this.#deadlineAt,
@@ -171,7 +174,7 @@ export class ManagedProcess {
       totals: this.#output.totals,
       number: this.#output.number,
       unwritten: null,
-      isInputClosed: this.#input?.isClosed ?? true,
+      isInputClosed: !input?.isOpen,
       isKilled: this.#isKilled,
       isExpired: this.#isExpired,
       exit: this.#exit,
@@ -203,15 +206,6 @@ export class ManagedProcess {
     }
     if (signal === SIGKILL) this.#isKilled = true;
     this.#leaf.signal(signal);
-  }
-
-  #inputName(): string {
-    return `${this.isTerminal ? 'terminal input' : 'stdin'} of process ${this.pid}`;
-  }
-
-  #openedInput(): Input {
-    if (this.#input && this.#phase === 'running') return this.#input;
-    throw new EnvdError('failed_precondition', `${this.#inputName()} is closed`);
   }
 
   /** Records its state, which has changed. */
@@ -246,7 +240,6 @@ export class ManagedProcess {
     const [channels, output, record, isChild] = [this.#channels, this.#output, this.#record, this.#isChild];
     const end = endEvent(exit, this.#isExpired, this.#leaf?.usage(!isChild) ?? null);
     output.end(end);
-    this.#input?.close();
     channels.discard();
     this.#leaf?.release();
     const { pid, tag, startId, config } = this;

@@ -1,11 +1,11 @@
 import { closeSync } from 'node:fs';
 import { EnvdError } from '../../../../base/errors.ts';
-import { type PipePoller, type ReadEnd, WriteEnd } from '../../../linux/processes/pipe-ends.ts';
+import { InputQueue } from '../../../linux/processes/input-queue.ts';
+import type { PipePoller, ReadEnd } from '../../../linux/processes/pipe-ends.ts';
 import { Terminal, type TerminalSize } from '../../../linux/processes/pty.ts';
 import { type Launch, type Spawned, spawn, spawnWithPipes } from '../../../linux/processes/spawn.ts';
 import { SIGKILL, signalGroup } from '../../../linux/system/signals.ts';
 import type { OutputStream } from './events.ts';
-import type { InputChannel } from './input.ts';
 import type { Output } from './output.ts';
 import { STREAMS } from './output-store.ts';
 
@@ -13,11 +13,9 @@ import { STREAMS } from './output-store.ts';
 export interface Channels {
   readonly kind: 'pipes' | 'terminal';
   /** The input, or null when there is none. */
-  readonly input: InputChannel | null;
+  readonly input: InputQueue | null;
   /** Resolves when no process holds the output open. A terminal is hung up at the end of its process, whoever holds it. */
   readonly closed: Promise<void>;
-  /** Resolves when the pipe of the input has been closed; null without one. */
-  readonly inputClosed: Promise<void> | null;
   /** The descriptors that are open. */
   readonly ends: ChannelEnds;
   setPaused(paused: boolean): void;
@@ -107,7 +105,7 @@ function readStream(
 
 class PipeChannels implements Channels {
   readonly kind = 'pipes';
-  readonly input: WriteEnd | null;
+  readonly input: InputQueue | null;
   readonly #stdout: ReadEnd | null;
   readonly #stderr: ReadEnd | null;
 
@@ -118,17 +116,13 @@ class PipeChannels implements Channels {
     output: Output,
     isWatched: boolean,
   ) {
-    this.input = stdin === null ? null : new WriteEnd(stdin);
+    this.input = stdin === null ? null : new InputQueue(stdin, true);
     this.#stdout = stdout === null ? null : readStream('stdout', stdout, poller, output, isWatched);
     this.#stderr = stderr === null ? null : readStream('stderr', stderr, poller, output, isWatched);
   }
 
   get closed(): Promise<void> {
     return Promise.all([this.#stdout?.closed, this.#stderr?.closed]).then(() => {});
-  }
-
-  get inputClosed(): Promise<void> | null {
-    return this.input?.closed ?? null;
   }
 
   get ends(): ChannelEnds {
@@ -166,15 +160,13 @@ class PipeChannels implements Channels {
 
 class TerminalChannels implements Channels {
   readonly kind = 'terminal';
-  readonly input: InputChannel;
+  readonly input: InputQueue;
   readonly closed = Promise.resolve();
-  readonly inputClosed = null;
   readonly #terminal: Terminal;
 
   constructor(terminal: Terminal) {
     this.#terminal = terminal;
-    // `end` does nothing: closing the terminal would hang it up.
-    this.input = { open: () => terminal.input, end: () => {} };
+    this.input = terminal.input;
   }
 
   get ends(): ChannelEnds {

@@ -1,0 +1,170 @@
+import { closeSync, writeSync } from 'node:fs';
+import { onAbort } from '../../../base/abort.ts';
+import { isSystemError } from '../../../base/errors.ts';
+import { awaitReady } from '../lanes/readiness.ts';
+
+/** Size of the queue, in bytes, besides the kernel's buffer. */
+const QUEUE_BYTES = 1024 * 1024;
+/** Bytes written per turn of the event loop, however fast the program reads. */
+const TURN_BYTES = 1024 * 1024;
+/** Interval of attempts to write when no descriptor is left to wait with, in milliseconds. */
+const RETRY_MS = 50;
+
+interface Waiting {
+  readonly bytes: Uint8Array;
+  readonly settle: (isAccepted: boolean) => void;
+}
+
+/**
+ * The input of a process: a bounded queue in front of a non-blocking pipe or terminal. Writes are accepted in the order of the
+ * calls; while the queue is full, they wait. A process that does not read delays its own writers only. Not a stream of Node: libuv
+ * writes in a busy loop to a terminal that it cannot reopen, so a program that does not read would block the event loop; and it does
+ * not tell which bytes were written.
+ */
+export class InputQueue {
+  readonly #descriptor: number;
+  readonly #owns: boolean;
+  /** Accepted and not completely written. */
+  readonly #accepted: Uint8Array[] = [];
+  /** Bytes of the first accepted piece that the kernel has taken, and those of all pieces that it has not. */
+  #taken = 0;
+  #left = 0;
+  readonly #waiting: Waiting[] = [];
+  /** `ending`: it accepts nothing more, and is closed when everything has been written. */
+  #phase: 'open' | 'ending' | 'closed' = 'open';
+  readonly #closed = Promise.withResolvers<void>();
+  /** Ends the wait for the kernel; null: nothing waits for it. */
+  #cancel: (() => void) | null = null;
+
+  /** `owns`: whether it closes the descriptor. */
+  constructor(descriptor: number, owns: boolean) {
+    this.#descriptor = descriptor;
+    this.#owns = owns;
+  }
+
+  /** Whether it accepts input. */
+  get isOpen(): boolean {
+    return this.#phase === 'open';
+  }
+
+  /** Null when it is closed. */
+  get descriptor(): number | null {
+    return this.#phase === 'closed' ? null : this.#descriptor;
+  }
+
+  /** Resolves when it has been closed. */
+  get closed(): Promise<void> {
+    return this.#closed.promise;
+  }
+
+  /** The accepted bytes that have not been written. */
+  get unwritten(): Buffer {
+    return Buffer.concat(this.#accepted).subarray(this.#taken);
+  }
+
+  /**
+   * Resolves with true when the queue has accepted the bytes, with false when it is closed or nobody reads any more. An aborted write is
+   * not accepted: throws the signal's reason.
+   */
+  write(bytes: Uint8Array, signal: AbortSignal): Promise<boolean> {
+    signal.throwIfAborted();
+    if (this.#phase !== 'open') return Promise.resolve(false);
+    if (this.#waiting.length > 0 || this.#left >= QUEUE_BYTES) return this.#wait(bytes, signal);
+    return Promise.resolve(this.accept(bytes));
+  }
+
+  /** Accepts bytes however many there are already; false: nobody reads any more. */
+  accept(bytes: Uint8Array): boolean {
+    this.#push(bytes);
+    if (this.#cancel === null) this.#pump();
+    return this.#phase !== 'closed';
+  }
+
+  /** Closes it after the accepted writes; waiting ones are refused. Idempotent. */
+  end(): void {
+    if (this.#phase !== 'open') return;
+    this.#phase = 'ending';
+    this.#refuseWaiting();
+    if (this.#accepted.length === 0) this.destroy();
+  }
+
+  /** Closes it at once; what has not been written is lost. */
+  destroy(): void {
+    if (this.#phase === 'closed') return;
+    this.#phase = 'closed';
+    this.#cancel?.();
+    this.#accepted.length = this.#taken = this.#left = 0;
+    this.#refuseWaiting();
+    if (this.#owns) closeSync(this.#descriptor);
+    this.#closed.resolve();
+  }
+
+  #wait(bytes: Uint8Array, signal: AbortSignal): Promise<boolean> {
+    const { promise, resolve, reject } = Promise.withResolvers<boolean>();
+    const waiting = { bytes, settle: resolve };
+    this.#waiting.push(waiting);
+    const forget = onAbort(signal, () => {
+      const index = this.#waiting.indexOf(waiting);
+      // Otherwise it has been accepted or refused.
+      if (index >= 0) this.#waiting.splice(index, 1);
+      reject(signal.reason);
+    });
+    return promise.finally(forget);
+  }
+
+  #refuseWaiting(): void {
+    for (const { settle } of this.#waiting.splice(0)) settle(false);
+  }
+
+  #push(bytes: Uint8Array): void {
+    if (bytes.length === 0) return;
+    this.#accepted.push(bytes);
+    this.#left += bytes.length;
+  }
+
+  readonly #pump = (): void => {
+    this.#cancel = null;
+    try {
+      this.#writeSome();
+    } catch (error) {
+      if (!isSystemError(error)) throw error;
+      // EPIPE and EIO: the process has closed its input or has ended.
+      if (error.code !== 'EAGAIN') return this.destroy();
+    }
+    while (this.#left < QUEUE_BYTES) {
+      const next = this.#waiting.shift();
+      if (!next) break;
+      this.#push(next.bytes);
+      next.settle(true);
+    }
+    if (this.#accepted.length > 0) this.#cancel = this.#whenWritable();
+    else if (this.#phase === 'ending') this.destroy();
+  };
+
+  /** Throws write(2)'s errors: EAGAIN when the kernel takes no more. */
+  #writeSome(): void {
+    for (let most = TURN_BYTES; most > 0; ) {
+      const [first] = this.#accepted;
+      if (!first) return;
+      const size = Math.min(most, first.length - this.#taken);
+      const count = writeSync(this.#descriptor, first, this.#taken, size);
+      this.#taken += count;
+      this.#left -= count;
+      most -= count;
+      if (this.#taken < first.length) continue;
+      this.#accepted.shift();
+      this.#taken = 0;
+    }
+  }
+
+  /** Waiting needs a descriptor; if none is available, the next attempt is made after a delay. */
+  #whenWritable(): () => void {
+    try {
+      return awaitReady(this.#descriptor, true, this.#pump);
+    } catch (error) {
+      if (!isSystemError(error)) throw error;
+      const timer = setTimeout(this.#pump, RETRY_MS).unref();
+      return () => clearTimeout(timer);
+    }
+  }
+}
