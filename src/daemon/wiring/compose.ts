@@ -14,9 +14,8 @@ import { onlyUser, UserDatabase } from '../linux/system/users.ts';
 import { Guest } from '../services/guest/guest.ts';
 import { Health } from '../services/guest/health.ts';
 import { MetricsReader } from '../services/guest/metrics.ts';
-import { Replacement } from '../services/handover/replacement.ts';
 import { type Handover, headOf } from '../services/handover/state.ts';
-import { Succession } from '../services/handover/succession.ts';
+import { snapshotOf, succeed } from '../services/handover/succession.ts';
 import { Upgrade } from '../services/handover/upgrade.ts';
 import { SYSTEM_TOOLS, Volumes } from '../services/init/volumes.ts';
 import { Collapser } from '../services/pause/collapse.ts';
@@ -57,21 +56,24 @@ export interface Daemon {
  * socket; `inherited`: the state of an earlier program of this process, or null.
  */
 export function compose(config: Config, log: Log, listener: number, inherited: Handover | null): Daemon {
-  const { version, commands, upgradeTimeout } = config;
   const { logger } = log;
   const shutdown = new AbortController();
   const stopping = new AbortController();
   const ground = createGround(config, log, inherited);
   const services = createServices(config, log, portOf(listener), inherited, ground);
   const { processes, gate, watcher, lock, collector } = services;
-  const app = new App(services, { ...ground.bounds, version, logger, log, shutdown: shutdown.signal });
-  const succession = new Succession(services, logger);
-  const replaced = { app, listener, processes, gate, watcher, shutdown, stopping: stopping.signal };
-  const replacement = new Replacement(replaced, succession, { version, commands, environmentWith }, logger);
-  const trial = { command: commands.next, version, trialMs: upgradeTimeout * 1000 };
-  const upgrade = new Upgrade(trial, lock, replacement, logger);
+  const app = new App(services, {
+    ...ground.bounds,
+    version: config.version,
+    logger,
+    log,
+    shutdown: shutdown.signal,
+  });
+  const upgraded = { app, listener, processes, gate, watcher, lock, shutdown, stopping: stopping.signal };
+  const snapshot = (socket: number) => snapshotOf(services, socket);
+  const upgrade = new Upgrade({ ...config, environmentWith }, { ...upgraded, snapshot }, logger);
   app.addUpgrade(upgrade);
-  succession.begin(inherited, config.stored);
+  succeed(services, inherited, config.stored, logger);
   return {
     app,
     upgrade,

@@ -26,9 +26,10 @@ export class InputQueue {
   readonly #owns: boolean;
   /** Accepted and not completely written. */
   readonly #accepted: Uint8Array[] = [];
-  /** Bytes of the first accepted piece that the kernel has taken, and those of all pieces that it has not. */
+  /** Bytes of the first accepted piece that the kernel has taken. */
   #taken = 0;
-  #left = 0;
+  /** Bytes of all accepted pieces: a piece counts until all of it has been written. */
+  #length = 0;
   readonly #waiting: Waiting[] = [];
   /** `ending`: it accepts nothing more, and is closed when everything has been written. */
   #phase: 'open' | 'ending' | 'closed' = 'open';
@@ -69,7 +70,7 @@ export class InputQueue {
   write(bytes: Uint8Array, signal: AbortSignal): Promise<boolean> {
     signal.throwIfAborted();
     if (this.#phase !== 'open') return Promise.resolve(false);
-    if (this.#waiting.length > 0 || this.#left >= QUEUE_BYTES) return this.#wait(bytes, signal);
+    if (this.#waiting.length > 0 || this.#length >= QUEUE_BYTES) return this.#wait(bytes, signal);
     return Promise.resolve(this.accept(bytes));
   }
 
@@ -93,7 +94,7 @@ export class InputQueue {
     if (this.#phase === 'closed') return;
     this.#phase = 'closed';
     this.#cancel?.();
-    this.#accepted.length = this.#taken = this.#left = 0;
+    this.#accepted.length = this.#taken = this.#length = 0;
     this.#refuseWaiting();
     if (this.#owns) closeSync(this.#descriptor);
     this.#closed.resolve();
@@ -119,7 +120,7 @@ export class InputQueue {
   #push(bytes: Uint8Array): void {
     if (bytes.length === 0) return;
     this.#accepted.push(bytes);
-    this.#left += bytes.length;
+    this.#length += bytes.length;
   }
 
   readonly #pump = (): void => {
@@ -131,7 +132,7 @@ export class InputQueue {
       // EPIPE and EIO: the process has closed its input or has ended.
       if (error.code !== 'EAGAIN') return this.destroy();
     }
-    while (this.#left < QUEUE_BYTES) {
+    while (this.#length < QUEUE_BYTES) {
       const next = this.#waiting.shift();
       if (!next) break;
       this.#push(next.bytes);
@@ -149,10 +150,10 @@ export class InputQueue {
       const size = Math.min(most, first.length - this.#taken);
       const count = writeSync(this.#descriptor, first, this.#taken, size);
       this.#taken += count;
-      this.#left -= count;
       most -= count;
       if (this.#taken < first.length) continue;
       this.#accepted.shift();
+      this.#length -= first.length;
       this.#taken = 0;
     }
   }

@@ -1,62 +1,80 @@
 import { closeSync } from 'node:fs';
 import type { Logger } from 'pino';
-import { messageOf } from '../../../base/errors.ts';
+import { EnvdError, isSystemError, messageOf } from '../../../base/errors.ts';
 import type { ExclusiveLock } from '../../../base/exclusion.ts';
 import { debug } from '../../../base/program/debug.ts';
-import { type Command, tryProgram } from '../../linux/processes/program.ts';
-import type { Replacement } from './replacement.ts';
-import { writeVersion } from './state.ts';
+import { closeAll } from '../../linux/memory/message-queue.ts';
+import { type Command, forNextProgram, replaceProgram, tryProgram } from '../../linux/processes/program.ts';
+import type { WriteGate } from '../pause/write-gate.ts';
+import type { ProcessTable } from '../process/table.ts';
+import { type Snapshot, writeState, writeVersion } from './state.ts';
 
 /** The flag that makes the daemon run only the trial. */
 const TRIAL_FLAG = '--try-upgrade';
+/** The most bytes of a state that is handed over. It is in memory beside what it is made of. */
+const MOST_STATE_BYTES = 256 * 1024 * 1024;
+/** How long starts under way may take, in milliseconds, before the upgrade is given up. */
+const STARTS_MS = 15_000;
+/** How long clients of streams may take to read the output read so far, in milliseconds. */
+const READERS_MS = 1000;
+/** How long responses may take, in milliseconds; then their connections are closed. */
+const RESPONSES_MS = 500;
+/** How long changes of files may take to complete after their clients are gone, in milliseconds. */
+const CHANGES_MS = 2000;
 
 export interface UpgradeOptions {
-  /** The program now at the path of this one. */
-  readonly command: Command;
   /** The version of the build. */
   readonly version: string;
-  /** How long the new program may take to load and to read the version of the state, in milliseconds. */
-  readonly trialMs: number;
+  /** The program now at the path of this one; and how this one was started, should the other not be executed after all. */
+  readonly commands: { readonly next: Command; readonly own: Command };
+  /** How long the new program may take to load and to read the version of the state, in seconds. */
+  readonly upgradeTimeout: number;
+  /** The environment of a later program, with the descriptor of its state. */
+  environmentWith(state: number): NodeJS.ProcessEnv;
 }
 
-/** Replaces the program of the daemon by the one now at its path. */
+/** The parts of the daemon that an upgrade stops, and their state. */
+export interface Upgraded {
+  /** `leave` accepts no connection any more; it closes idle ones, and all of them after some milliseconds. */
+  readonly app: { leave(limitMs: number): Promise<void> };
+  /** Descriptor of the listening socket. */
+  readonly listener: number;
+  readonly processes: Pick<ProcessTable, 'refuseStarts' | 'settle' | 'goOn' | 'handOver'>;
+  readonly gate: WriteGate;
+  readonly watcher: Disposable;
+  /** Excludes the operations before a pause. */
+  readonly lock: ExclusiveLock;
+  /** Ends all streams. */
+  readonly shutdown: AbortController;
+  /** Aborts when the daemon stops; then it is no longer replaced. */
+  readonly stopping: AbortSignal;
+  /** The state for a later program of this process, which inherits that listening socket. */
+  snapshot(listener: number): Snapshot;
+}
+
+/** Replaces the program of the daemon by the one now at its path (docs/decisions/034-upgrades-in-place.md). */
 export class Upgrade {
   readonly #options: UpgradeOptions;
-  readonly #lock: ExclusiveLock;
-  readonly #replacement: Pick<Replacement, 'assertPossible' | 'replace'>;
-  readonly #logger: Pick<Logger, 'error'>;
+  readonly #daemon: Upgraded;
+  readonly #logger: Logger;
 
-  /** `lock` excludes the operations before a pause. */
-  constructor(
-    options: UpgradeOptions,
-    lock: ExclusiveLock,
-    replacement: Pick<Replacement, 'assertPossible' | 'replace'>,
-    logger: Pick<Logger, 'error'>,
-  ) {
+  constructor(options: UpgradeOptions, daemon: Upgraded, logger: Logger) {
     this.#options = options;
-    this.#lock = lock;
-    this.#replacement = replacement;
+    this.#daemon = daemon;
     this.#logger = logger;
   }
 
   /**
    * Tries the program: it must load everything and read the version of the state. The result replaces this program, and
    * must be called. Throws `failed_precondition` when the program cannot take over, `unavailable` while another operation
-   * holds the lock.
+   * holds the lock, the file system is frozen or the daemon stops, `resource_exhausted` when the state cannot be handed over.
    */
   async prepare(): Promise<() => void> {
-    const { command, version, trialMs } = this.#options;
-    this.#replacement.assertPossible();
-    const held = this.#lock.acquire('upgrade');
+    this.#assertPossible();
+    const held = this.#daemon.lock.acquire('upgrade');
     try {
-      const state = writeVersion(version);
-      try {
-        await tryProgram([...command, TRIAL_FLAG], state, trialMs);
-        debug('handover', 'the next program can take over');
-      } finally {
-        closeSync(state);
-      }
-      this.#replacement.assertPossible();
+      await this.#try();
+      this.#assertPossible();
     } catch (error) {
       held[Symbol.dispose]();
       throw error;
@@ -74,13 +92,111 @@ export class Upgrade {
     }
   }
 
+  async #try(): Promise<void> {
+    const { commands, version, upgradeTimeout } = this.#options;
+    const state = writeVersion(version);
+    try {
+      await tryProgram([...commands.next, TRIAL_FLAG], state, upgradeTimeout * 1000);
+      debug('handover', 'the next program can take over');
+    } finally {
+      closeSync(state);
+    }
+  }
+
+  #assertPossible(): void {
+    this.#daemon.stopping.throwIfAborted();
+    this.#daemon.gate.assertOpen();
+    this.#tryState();
+  }
+
+  /** Returns only when this program has not been replaced; the daemon goes on then. */
   async #replace(held: Disposable): Promise<void> {
     try {
-      await this.#replacement.replace();
+      await this.#settle();
+      await this.#leave();
     } catch (error) {
+      // A stop, too, waits for the output of processes.
+      this.#daemon.processes.goOn();
       this.#report(error);
     } finally {
       held[Symbol.dispose]();
+    }
+  }
+
+  /** Ends nothing yet. Throws the reason when the daemon stops meanwhile. */
+  async #settle(): Promise<void> {
+    const { processes, stopping } = this.#daemon;
+    stopping.throwIfAborted();
+    if (!(await processes.refuseStarts('the daemon is being replaced, try again', STARTS_MS))) {
+      stopping.throwIfAborted();
+      throw new EnvdError('unavailable', `starts under way did not complete within ${STARTS_MS / 1000} s`);
+    }
+    this.#logger.info('upgrading');
+    await processes.settle(READERS_MS);
+    stopping.throwIfAborted();
+    // The state can hardly grow any more.
+    this.#tryState();
+  }
+
+  /** Throws the reason when the daemon stops meanwhile; otherwise there is no way back. */
+  async #leave(): Promise<void> {
+    const { app, shutdown, stopping, gate, watcher, processes } = this.#daemon;
+    // The server closes its socket; further connections wait in the backlog of the duplicate.
+    const listener = forNextProgram(this.#daemon.listener);
+    shutdown.abort(new EnvdError('unavailable', 'the daemon is being replaced, resume'));
+    await app.leave(RESPONSES_MS);
+    await gate
+      .whenIdle(CHANGES_MS)
+      .catch((error) => this.#logger.warn({ reason: messageOf(error) }, 'files are being changed'));
+    if (stopping.aborted) closeSync(listener);
+    // No signal is taken from here on, and nothing is read or reaped.
+    stopping.throwIfAborted();
+    try {
+      // Should the later program end before it listens.
+      processes.handOver();
+      const state = writeState(this.#options.version, this.#daemon.snapshot(listener), forNextProgram);
+      watcher[Symbol.dispose]();
+      this.#execute(forNextProgram(state));
+    } catch (error) {
+      this.#logger.fatal({ reason: messageOf(error) }, 'cannot hand over');
+    }
+    // Processes run on; the service manager starts the daemon again.
+    process.exit(1);
+  }
+
+  /**
+   * Writes the state and drops it. Throws `resource_exhausted` when it is too large, or there is no memory or no descriptor
+   * for it.
+   */
+  #tryState(): void {
+    const copies: number[] = [];
+    const copy = (descriptor: number) => {
+      const made = forNextProgram(descriptor);
+      copies.push(made);
+      return made;
+    };
+    try {
+      const snapshot = this.#daemon.snapshot(copy(this.#daemon.listener));
+      const state = writeState(this.#options.version, snapshot, copy, MOST_STATE_BYTES);
+      copies.push(state);
+      copy(state);
+    } catch (error) {
+      if (!isSystemError(error)) throw error;
+      throw new EnvdError('resource_exhausted', `cannot hand over: ${messageOf(error)}`, { cause: error });
+    } finally {
+      closeAll(copies);
+    }
+  }
+
+  /** Returns when no program could be executed. */
+  #execute(state: number): void {
+    const { next, own } = this.#options.commands;
+    for (const program of [next, own]) {
+      try {
+        replaceProgram(program, this.#options.environmentWith(state));
+      } catch (error) {
+        this.#logger.error({ program: program[0], reason: messageOf(error) }, 'cannot execute');
+      }
     }
   }
 

@@ -14,7 +14,7 @@ import { KnownProcesses, requireSameCommand, type Selector } from './lifecycle/k
 import { Launcher, type LauncherOptions, type Starting } from './lifecycle/launcher.ts';
 import { ManagedProcess } from './lifecycle/process.ts';
 import type { ProcessObserver } from './lifecycle/process-log.ts';
-import type { ProcessState } from './lifecycle/process-state.ts';
+import type { RecordedState } from './lifecycle/process-state.ts';
 import type { StartRequest } from './lifecycle/start.ts';
 import type { ProcessCounts } from './output/events.ts';
 import type { Reader } from './output/reader.ts';
@@ -210,7 +210,7 @@ export class ProcessTable {
   }
 }
 
-function* statesOf(all: readonly (ManagedProcess | EndedProcess)[]): Generator<ProcessState> {
+function* statesOf(all: readonly (ManagedProcess | EndedProcess)[]): Generator<RecordedState> {
   for (const process of all) yield process.stateWithRecord;
 }
 

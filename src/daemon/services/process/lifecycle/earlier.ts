@@ -9,13 +9,11 @@ import { recoverOutput } from '../output/output-recovery.ts';
 import { STREAMS } from '../output/output-store.ts';
 import { EndedProcess } from './ended.ts';
 import { ManagedProcess } from './process.ts';
-import type { ProcessState } from './process-state.ts';
+import type { ProcessState, RecordedState } from './process-state.ts';
 import type { ProcessRecord } from './records.ts';
 
 /** A process of an earlier daemon. */
-export type EarlierProcess = ProcessState & {
-  /** Key of its record; undefined: it has none. */
-  readonly record?: string | undefined;
+export type EarlierProcess = RecordedState & {
   /** Key of its kept output. */
   readonly output: string;
 };
@@ -37,7 +35,7 @@ export interface EarlierProcesses {
 
 /** All processes as they are handed over to a later program: one at a time, as together their input may be large. */
 export interface ProcessesSnapshot {
-  readonly processes: Iterable<ProcessState & { readonly record?: string | undefined }>;
+  readonly processes: Iterable<RecordedState>;
   readonly drains: readonly number[];
   /** Descriptor of the kept output; null: it cannot be handed over. */
   readonly memory: number | null;
@@ -81,7 +79,8 @@ export function takeOverProcess(
     });
   output.end(end);
   channels.discard();
-  return new EndedProcess({ ...state, end, output, channels, record });
+  const { record: _, output: __, ...last } = state;
+  return new EndedProcess({ ...last, end }, output, record, channels);
 }
 
 /** Writes what of these bytes has not been written. */

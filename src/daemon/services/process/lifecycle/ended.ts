@@ -1,29 +1,13 @@
-import type { ProcessExit } from '../../../linux/processes/spawn.ts';
 import { type Channels, NO_ENDS } from '../output/channels.ts';
 import type { EndEvent, Offsets } from '../output/events.ts';
 import type { Output } from '../output/output.ts';
 import type { Reader } from '../output/reader.ts';
 import { type KeptConfig, shortened } from './process-config.ts';
-import type { ProcessState } from './process-state.ts';
+import type { ProcessState, RecordedState } from './process-state.ts';
 import type { ProcessRecord } from './records.ts';
 
-/** What remains of a process that has ended. */
-export interface Remains {
-  readonly pid: number;
-  readonly tag: string | null;
-  readonly startId: string | null;
-  readonly isChild: boolean;
-  readonly config: KeptConfig;
-  /** It has the end event. */
-  readonly output: Output;
-  readonly record: ProcessRecord;
-  /** Its output is discarded; others may hold that open. */
-  readonly channels: Channels;
-  readonly exit: ProcessExit | null;
-  readonly end: EndEvent;
-  /** When the end event was appended, by `monotonicMs`. */
-  readonly endedAt: number;
-}
+/** The state of a process that has ended. */
+export type LastState = ProcessState & { readonly end: EndEvent };
 
 /** A process that has ended, for clients that connect later. There may be thousands: what is not needed is dropped. */
 export class EndedProcess {
@@ -35,27 +19,20 @@ export class EndedProcess {
   readonly end: EndEvent;
   /** When the end event was appended, by `monotonicMs`. */
   readonly endedAt: number;
+  readonly #last: LastState;
   readonly #output: Output;
   readonly #record: ProcessRecord;
-  readonly #kind: Channels['kind'];
-  readonly #isChild: boolean;
-  readonly #exit: ProcessExit | null;
   /** Null: no process holds its output open. */
   #held: Channels | null;
 
-  constructor({ pid, tag, startId, isChild, config, output, record, channels, exit, end, endedAt }: Remains) {
-    this.pid = pid;
-    this.tag = tag;
-    this.startId = startId;
-    this.config = shortened(config);
-    this.end = end;
-    this.endedAt = endedAt;
+  /** `output` has the end event; what `channels` read is discarded, and others may hold them open. */
+  constructor(last: LastState, output: Output, record: ProcessRecord, channels: Channels) {
+    this.config = shortened(last.config);
+    this.#last = { ...last, config: this.config };
+    ({ pid: this.pid, tag: this.tag, startId: this.startId, end: this.end, endedAt: this.endedAt } = last);
     this.#output = output;
     this.#record = record;
-    this.#kind = channels.kind;
-    this.#isChild = isChild;
-    this.#exit = exit;
-    const isHeld = Object.values(channels.ends).some((end) => end !== null);
+    const isHeld = Object.values(channels.ends).some((descriptor) => descriptor !== null);
     this.#held = isHeld ? channels : null;
     if (isHeld) void channels.closed.then(() => this.#released());
     record.keep(this);
@@ -80,25 +57,11 @@ export class EndedProcess {
 
   /** Its state for the next daemon. */
   get state(): ProcessState {
-    const { pid, tag, startId, config, end, endedAt } = this;
-    return {
-      ...{ pid, tag, startId, config, end, endedAt },
-      kind: this.#kind,
-      ends: this.#held?.ends ?? NO_ENDS,
-      pidfd: null,
-      isChild: this.#isChild,
-      leaf: null,
-      deadlineAt: null,
-      totals: this.#output.totals,
-      number: this.#output.number,
-      unwritten: null,
-      ...{ isInputClosed: true, isKilled: false, isExpired: false },
-      exit: this.#exit,
-    };
+    return { ...this.#last, ends: this.#held?.ends ?? NO_ENDS };
   }
 
   /** Its state with the key of its record, for a later program of this process. */
-  get stateWithRecord(): ProcessState & { readonly record: string } {
+  get stateWithRecord(): RecordedState {
     return { ...this.state, record: this.#record.key };
   }
 

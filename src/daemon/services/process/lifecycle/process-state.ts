@@ -34,6 +34,9 @@ export interface ProcessState {
   readonly endedAt: number;
 }
 
+/** A state with the key of its record; undefined: it has none. */
+export type RecordedState = ProcessState & { readonly record?: string | undefined };
+
 /** The state as JSON can represent it: the input in base64. */
 export type EncodedProcess = Omit<ProcessState, 'unwritten'> & { readonly unwritten: string };
 

@@ -12,7 +12,7 @@ import type { Reader } from '../output/reader.ts';
 import { EndedProcess } from './ended.ts';
 import type { KeptConfig } from './process-config.ts';
 import type { ProcessParts } from './process-parts.ts';
-import type { ProcessState } from './process-state.ts';
+import type { ProcessState, RecordedState } from './process-state.ts';
 import type { ProcessRecord } from './records.ts';
 
 /** How long the end event waits for background children that hold the pipes open, in milliseconds. Not after a kill. */
@@ -157,7 +157,7 @@ export class ManagedProcess {
   }
 
   /** Its whole state with the key of its record, for a later program of this process. */
-  get stateWithRecord(): ProcessState & { readonly record: string } {
+  get stateWithRecord(): RecordedState {
     return { ...this.state, unwritten: this.#channels.input?.unwritten ?? null, record: this.#record.key };
   }
 
@@ -237,25 +237,11 @@ export class ManagedProcess {
   #end(exit: ProcessExit): EndedProcess {
     this.#phase = 'ended';
     if (this.#deadline) clearTimeout(this.#deadline);
-    const [channels, output, record, isChild] = [this.#channels, this.#output, this.#record, this.#isChild];
-    const end = endEvent(exit, this.#isExpired, this.#leaf?.usage(!isChild) ?? null);
-    output.end(end);
-    channels.discard();
+    const end = endEvent(exit, this.#isExpired, this.#leaf?.usage(!this.#isChild) ?? null);
+    this.#output.end(end);
+    this.#channels.discard();
     this.#leaf?.release();
-    const { pid, tag, startId, config } = this;
-    const endedAt = monotonicMs();
-    return new EndedProcess({
-      pid,
-      tag,
-      startId,
-      config,
-      channels,
-      output,
-      record,
-      isChild,
-      exit,
-      end,
-      endedAt,
-    });
+    const last = { ...this.state, leaf: null, end, endedAt: monotonicMs() };
+    return new EndedProcess(last, this.#output, this.#record, this.#channels);
   }
 }

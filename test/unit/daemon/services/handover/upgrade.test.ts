@@ -1,21 +1,52 @@
 import type { Logger } from 'pino';
 import { expect, test } from 'vitest';
 import { ExclusiveLock } from '../../../../../src/base/exclusion.ts';
+import type { Snapshot } from '../../../../../src/daemon/services/handover/state.ts';
 import { Upgrade } from '../../../../../src/daemon/services/handover/upgrade.ts';
+import { WriteGate } from '../../../../../src/daemon/services/pause/write-gate.ts';
+
+const SNAPSHOT: Snapshot = {
+  guest: {
+    accessToken: null,
+    defaultUser: 'root',
+    defaultWorkdir: null,
+    variables: { platform: {}, own: {} },
+  },
+  ...{ initTimestamp: null, volumes: [], listener: 0, watches: [], limits: { descriptors: 1024, core: -1 } },
+  ...{ records: [], forwards: { address: null, forwards: [] }, cgroupRoot: undefined },
+  processes: { processes: [], drains: [], memory: null, leaves: { count: 0, released: [] } },
+};
 
 test('what is excluded stays excluded until a replacement has failed, and its reason is told', async () => {
-  const replacement = Promise.withResolvers<never>();
   const told = Promise.withResolvers<string>();
   const lock = new ExclusiveLock();
+  const starts = Promise.withResolvers<boolean>();
+  let goesOn = false;
+  const processes = {
+    refuseStarts: () => starts.promise,
+    settle: async () => {},
+    handOver: () => {},
+    goOn: () => {
+      goesOn = true;
+    },
+  };
   const upgrade = new Upgrade(
-    { command: ['/bin/true'], version: '1', trialMs: 20_000 },
-    lock,
-    { assertPossible: () => {}, replace: () => replacement.promise },
-    { error: ({ reason }: { reason: string }) => told.resolve(reason) } as Pick<Logger, 'error'>,
+    {
+      ...{ version: '1', commands: { next: ['/bin/true'], own: ['/bin/true'] }, upgradeTimeout: 20 },
+      environmentWith: () => ({}),
+    },
+    {
+      ...{ app: { leave: async () => {} }, listener: 0, processes, gate: new WriteGate(), lock },
+      ...{ watcher: new DisposableStack(), shutdown: new AbortController() },
+      stopping: new AbortController().signal,
+      snapshot: () => SNAPSHOT,
+    },
+    { error: ({ reason }: { reason: string }) => told.resolve(reason) } as Logger,
   );
   await upgrade.start();
   expect(lock.isHeld).toBe(true);
-  replacement.reject(new Error('the kernel has refused it'));
-  expect(await told.promise).toBe('the kernel has refused it');
+  starts.resolve(false);
+  expect(await told.promise).toBe('starts under way did not complete within 15 s');
+  expect(goesOn).toBe(true);
   await expect.poll(() => lock.isHeld).toBe(false);
 });
