@@ -27,7 +27,6 @@ interface Defaulted {
   readonly logLevel: LogLevel;
   /** The directory of state that is kept across restarts of the daemon, but not across boots. */
   readonly runtimeDirectory: string;
-  /** Whether the kernel gives connections to localhost listeners itself, where it can. */
   /** A directory of the file system that /fsfreeze freezes. */
   readonly fsfreezePath: string;
   /** Bytes of output kept per process, for clients that resume a stream. */

@@ -48,17 +48,9 @@ export class RecordStore {
   readonly #outbox: ManagerOutbox;
   #last = 0;
 
-  /**
-   * `socket`: of the service manager, or null. `onFailure`: told once when a record cannot be kept. `isActive`: without a
-   * service manager records that are kept end with this program.
-   */
-  constructor(
-    socket: string | null,
-    writer: Writer,
-    onFailure: (reason: string) => void,
-    isActive = socket !== null,
-  ) {
-    this.isActive = isActive;
+  /** `socket`: of the service manager, or null. `onFailure`: told once when a record cannot be kept. */
+  constructor(socket: string | null, writer: Writer, onFailure: (reason: string) => void) {
+    this.isActive = socket !== null;
     this.#writer = writer;
     this.#onFailure = onFailure;
     this.#outbox = new ManagerOutbox(socket, this.#fail);

@@ -130,7 +130,7 @@ export class InputQueue {
     } catch (error) {
       if (!isSystemError(error)) throw error;
       // EPIPE and EIO: the process has closed its input or has ended.
-      if (error.code !== 'EAGAIN') return this.destroy();
+      if (error.code !== 'EAGAIN') this.destroy();
     }
     while (this.#length < QUEUE_BYTES) {
       const next = this.#waiting.shift();

@@ -6,7 +6,7 @@ import type { ManagedProcess } from './process.ts';
 import { keptOf, type ProcessConfig, shortened } from './process-config.ts';
 
 /** How long clients can connect to a process after its end, in milliseconds. */
-export const RETENTION_MS = 30_000;
+const RETENTION_MS = 30_000;
 /** Those that end within this time are forgotten together, in milliseconds: a timer for each would cost more than all else of it. */
 const TOGETHER_MS = 100;
 
