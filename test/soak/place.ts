@@ -10,7 +10,7 @@ const AFTERMATH_MS = 1500;
 /** How long the daemon may be away, or a program take to begin, on a machine that has no time; in milliseconds. */
 export const PATIENCE_MS = 600_000;
 const AGAIN_MS = 20;
-/** How long clients can connect to a process after its end, in milliseconds: docs/operations.md. */
+/** How long clients can connect to a process after its end, in milliseconds: docs/operating.md. */
 const RETENTION_MS = 30_000;
 /** What the daemon says when another operation that excludes this one is under way. */
 const EXCLUDED = /is frozen|being replaced|is stopping|in progress|under way|another operation/i;

@@ -7,7 +7,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import { InputQueue } from '../../../../../src/daemon/linux/processes/input-queue.ts';
 import { scratch } from '../../../../support/machine/scratch.ts';
 
-/** The size of the input queue: docs/operations.md. */
+/** The size of the input queue: docs/operating.md. */
 const QUEUE_BYTES = 1024 * 1024;
 /** More than a pipe holds. */
 const PIPE_BYTES = 64 * 1024;
