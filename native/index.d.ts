@@ -431,7 +431,7 @@ export function openInotify(onReadable: () => void): Inotify;
  */
 export function nextNames(descriptor: number): Buffer | null;
 
-// --- memory/address_space.c -------------------------------------------------------------------------------
+// --- pause/address_space.c -------------------------------------------------------------------------------
 
 export interface AddressSpaceReservation {
   /** Gaps of the address space that were reserved. */
@@ -445,7 +445,7 @@ export interface AddressSpaceReservation {
  */
 export function reserveAddressSpace(): AddressSpaceReservation;
 
-// --- memory/collapse.c ------------------------------------------------------------------------------------
+// --- pause/collapse.c ------------------------------------------------------------------------------------
 
 export interface CollapseStatistics {
   /** Private anonymous writable regions that hold at least one aligned 2 MiB window. */

@@ -1,5 +1,5 @@
 // Sources: madvise(2), MADV_COLLAPSE; Documentation/admin-guide/mm/pagemap.rst.
-#include "memory/window.h"
+#include "pause/window.h"
 
 #include <errno.h>
 #include <fcntl.h>

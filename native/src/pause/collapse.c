@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "memory/window.h"
+#include "pause/window.h"
 #include "support/arguments.h"
 #include "support/job.h"
 
