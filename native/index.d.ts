@@ -433,17 +433,11 @@ export function nextNames(descriptor: number): Buffer | null;
 
 // --- pause/address_space.c -------------------------------------------------------------------------------
 
-export interface AddressSpaceReservation {
-  /** Gaps of the address space that were reserved. */
-  readonly regions: number;
-  readonly bytes: bigint;
-}
-
 /**
  * Reserves the free gaps of the address space (PROT_NONE, MAP_NORESERVE), so that the kernel packs later
  * mappings, V8's heap pages among them, into whole 2 MiB windows. To be called once, before V8's heap grows.
  */
-export function reserveAddressSpace(): AddressSpaceReservation;
+export function reserveAddressSpace(): void;
 
 // --- pause/collapse.c ------------------------------------------------------------------------------------
 
@@ -479,14 +473,14 @@ export function follow(pid: number, pidfd: number, onEvent: OnProcess): number;
 // --- process/limits.c --------------------------------------------------------------------------------------
 
 /**
- * The soft limits of descriptors and of core files, in bytes, that processes get; 2^64 - 1: none. Before, unless
+ * The soft limits of descriptors and of core files, in bytes, that processes get; -1: none. Before, unless
  * `descriptors` is 0, sets them (-1: none) to those of an earlier program of this process, which has changed its own; after
  * `forbidCoreDumps`.
  */
 export function childLimits(
   descriptors: number,
   core: number,
-): { readonly descriptors: bigint; readonly core: bigint };
+): { readonly descriptors: number; readonly core: number };
 
 // --- memory/shared.c ---------------------------------------------------------------------------------------
 

@@ -160,7 +160,7 @@ static void free_bytes(napi_env env, void* bytes, void* hint) {
 static napi_value found(napi_env env, job* j) {
   records* f = &((reading*)j)->found;
   napi_value buffer;
-  if (f->length < LARGE) return envd_value(env, 'B', f->bytes, f->length);
+  if (f->length < LARGE) return envd_buffer(env, f->bytes, f->length);
   if (napi_create_external_buffer(env, f->length, f->bytes, free_bytes, NULL, &buffer) != napi_ok) return NULL;
   f->bytes = NULL;
   return buffer;
@@ -174,8 +174,11 @@ static void release(job* j) {
 
 static napi_value found_directory(napi_env env, job* j) {
   reading* r = (reading*)j;
-  napi_value object = envd_object(env, "voud", "records", found(env, j), "owner", r->owner, "mount", j->leave.met,
-                                  "descriptor", r->descriptor);
+  napi_value object = envd_object(env, (property[]){{"records", found(env, j)},
+                                                    {"owner", user_value(env, r->owner)},
+                                                    {"mount", envd_number(env, j->leave.met)},
+                                                    {"descriptor", envd_number(env, r->descriptor)},
+                                                    {0}});
   if (object) r->descriptor = -1;
   return object;
 }

@@ -51,7 +51,7 @@ static void read_link(job* j) {
 
 static napi_value found(napi_env env, job* j) {
   const records* out = &((attribute_job*)j)->found;
-  return envd_value(env, 'B', out->bytes, out->length);
+  return envd_buffer(env, out->bytes, out->length);
 }
 
 static void release(job* j) {

@@ -35,8 +35,12 @@ static void run_walk(job* j) {
 
 static napi_value reached(napi_env env, job* j) {
   place* at = &((step*)j)->at;
-  napi_value object = envd_object(env, "ssbod", "name", at->name, "missing", at->missing, "isMagic", at->is_magic,
-                                  "owner", at->owner, "directory", at->directory);
+  napi_value object = envd_object(env, (property[]){{"name", envd_text(env, at->name)},
+                                                    {"missing", envd_text(env, at->missing)},
+                                                    {"isMagic", envd_boolean(env, at->is_magic)},
+                                                    {"owner", user_value(env, at->owner)},
+                                                    {"directory", envd_number(env, at->directory)},
+                                                    {0}});
   if (object) at->directory = -1;  // owned by the caller now
   return object;
 }
@@ -65,7 +69,9 @@ static void run_make(job* j) {
 
 static napi_value made(napi_env env, job* j) {
   step* s = (step*)j;
-  napi_value object = envd_object(env, "bd", "isNew", s->is_made, "directory", s->at.directory);
+  napi_value object = envd_object(
+      env,
+      (property[]){{"isNew", envd_boolean(env, s->is_made)}, {"directory", envd_number(env, s->at.directory)}, {0}});
   if (object) s->at.directory = -1;
   return object;
 }
@@ -111,7 +117,7 @@ EXPORTED(openBelow) {
   int descriptor = error ? -1 : walk_open_below(directory, path, flags, crosses);
   if (!error && descriptor < 0) error = errno;
   rights_restore(&before);
-  return error ? envd_throw_errno(env, error, "open", path) : envd_value(env, 'd', descriptor);
+  return error ? envd_throw_errno(env, error, "open", path) : envd_number(env, descriptor);
 }
 
 // Whether the thread may create, remove or replace the name: EACCES and EPERM of unlink(2).

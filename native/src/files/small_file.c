@@ -50,8 +50,10 @@ static char* read_now(int file, int64_t limit, struct stat* status) {
 
 static napi_value found(napi_env env, const struct stat* status, const char* content) {
   int64_t modified = (int64_t)status->st_mtim.tv_sec * 1000000000 + status->st_mtim.tv_nsec;
-  return envd_object(env, "BUI", "content", content, (size_t)status->st_size, "inode", (uint64_t)status->st_ino,
-                     "modifiedNs", modified);
+  return envd_object(env, (property[]){{"content", envd_buffer(env, content, (size_t)status->st_size)},
+                                       {"inode", envd_bigint(env, (int64_t)status->st_ino)},
+                                       {"modifiedNs", envd_bigint(env, modified)},
+                                       {0}});
 }
 
 EXPORTED(readSmallFile) {
@@ -62,7 +64,7 @@ EXPORTED(readSmallFile) {
   int file = open_now(path);
   char* content = file < 0 ? NULL : read_now(file, limit, &status);
   if (file >= 0) close(file);
-  napi_value result = content ? found(env, &status, content) : envd_value(env, 'n');
+  napi_value result = content ? found(env, &status, content) : envd_null(env);
   free(content);
   return result;
 }

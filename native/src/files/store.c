@@ -225,7 +225,7 @@ static void store(job* j) {
 
 static napi_value stored(napi_env env, job* j) {
   const storing* s = (storing*)j;
-  return s->inode[0] && !j->result ? envd_value(env, 's', s->inode) : envd_value(env, 'b', (bool)j->result);
+  return s->inode[0] && !j->result ? envd_text(env, s->inode) : envd_boolean(env, j->result);
 }
 
 static void release(job* j) {

@@ -77,10 +77,9 @@ EXPORTED(connectDatagrams) {
   int descriptor = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   int error = descriptor < 0 || connect(descriptor, (struct sockaddr*)&address, length) < 0 ? errno : 0;
   if (error && descriptor >= 0) close(descriptor);
-  return error ? envd_throw_errno(env, error, "connect", NULL) : envd_value(env, 'd', descriptor);
+  return error ? envd_throw_errno(env, error, "connect", NULL) : envd_number(env, descriptor);
 }
 
 EXPORTED(openSocketDiagnosis) {
-  int descriptor = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
-  return descriptor < 0 ? envd_throw_errno(env, errno, "socket", NULL) : envd_value(env, 'd', descriptor);
+  return envd_result(env, socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG), "socket");
 }

@@ -64,5 +64,5 @@ EXPORTED(encodeBase64) {
   uint8_t* target = (uint8_t*)out + offset;
   size_t done = encode_blocks(in, length, target);
   encode_rest((const uint8_t*)in + done, length - done, target + done / 3 * 4);
-  return envd_value(env, 'u', (uint32_t)wanted);
+  return envd_number(env, (double)wanted);
 }

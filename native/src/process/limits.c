@@ -52,7 +52,9 @@ EXPORTED(childLimits) {
   if (!arg_parse(env, info, "ll", &wanted[0], &wanted[1])) return NULL;
   if (wanted[0] != 0) inherited_descriptors = (rlim_t)wanted[0], inherited.rlim_cur = (rlim_t)wanted[1];
   inherited_limits(&descriptors, &core);
-  return envd_object(env, "UU", "descriptors", (uint64_t)descriptors.rlim_cur, "core", (uint64_t)core.rlim_cur);
+  return envd_object(env, (property[]){{"descriptors", envd_number(env, (double)(int64_t)descriptors.rlim_cur)},
+                                       {"core", envd_number(env, (double)(int64_t)core.rlim_cur)},
+                                       {0}});
 }
 
 EXPORTED(exitNow) {

@@ -71,9 +71,13 @@ static void end(reader* r, uint32_t id) {
   if (id < r->lowest) r->lowest = id;
 }
 
+static void tell(reader* r, uint32_t id, uint32_t length) {
+  envd_call_back(r->env, r->on_read, NULL, 2, (double[]){id, length});
+}
+
 static void finish(reader* r, uint32_t id) {
   end(r, id);
-  envd_call_back(r->env, r->on_read, "uu", id, 0);
+  tell(r, id, 0);
 }
 
 // The environment is torn down (a terminated worker, exit of the process).
@@ -103,7 +107,7 @@ static uint32_t read_pipe(reader* r, uint32_t id) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) break;
     if (got <= 0) return finish(r, id), total;
-    envd_call_back(r->env, r->on_read, "uu", id, (uint32_t)got);
+    tell(r, id, (uint32_t)got);
     total += (uint32_t)got;
     // Less than it can give: it is most likely empty.
     if (got < (ssize_t)most) break;
@@ -151,7 +155,7 @@ static napi_value js_open(napi_env env, napi_callback_info info) {
   int error = set_watched(r, (uint32_t)id, watched);
   if (error) return r->table[id].fd = -1, envd_throw_errno(env, error, "poll", NULL);
   set_referenced(r, (uint32_t)id, true);
-  return envd_value(env, 'u', (uint32_t)id);
+  return envd_number(env, (double)id);
 }
 
 // Without memory to wait for more, what comes is lost, as with the end of a pipe.
@@ -177,7 +181,7 @@ static napi_value js_read(napi_env env, napi_callback_info info) {
   if (!arg_parse(env, info, "u", &id)) return NULL;
   uint32_t got = read_pipe(r, id);
   if (is_open(r, id) && !r->table[id].paused) watch(r, id);
-  return envd_value(env, 'u', got);
+  return envd_number(env, got);
 }
 
 static napi_value js_close(napi_env env, napi_callback_info info) {
@@ -223,6 +227,6 @@ EXPORTED(pipeReader) {
   int error = start_polling(r);
   if (error) return reader_free(r), envd_throw_errno(env, error, "epoll", NULL);
   napi_add_async_cleanup_hook(env, on_cleanup, r, &r->cleanup);
-  object = envd_object(env, "d", "transit", r->transit[0]);
+  object = envd_object(env, (property[]){{"transit", envd_number(env, r->transit[0])}, {0}});
   return object && envd_export(env, object, methods, sizeof methods / sizeof *methods, r) ? object : NULL;
 }

@@ -43,6 +43,10 @@ static napi_status owner_of(napi_env env, napi_value value, uid_t* owner) {
   return status == napi_ok && type != napi_null ? napi_get_value_uint32(env, value, owner) : status;
 }
 
+napi_value user_value(napi_env env, uid_t owner) {
+  return owner == OWN_RIGHTS ? envd_null(env) : envd_number(env, owner);
+}
+
 static napi_status parse(napi_env env, char kind, napi_value value, va_list* out) {
   void* target = va_arg(*out, void*);
   switch (kind) {

@@ -17,3 +17,6 @@
 //   p const char* syscall, char[PATH_MAX]: a string, or the bytes of a buffer; ENAMETOOLONG
 //   t const char* syscall, int error when it is too long, char*, size_t: the same, of another size
 bool arg_parse(napi_env env, napi_callback_info info, const char* kinds, ...);
+
+// The value for `o`: whose rights are used; null for OWN_RIGHTS.
+napi_value user_value(napi_env env, uid_t owner);

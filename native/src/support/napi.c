@@ -1,13 +1,10 @@
 #include "support/napi.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uv.h>
-
-#include "support/rights.h"
 
 void envd_throw_last_napi_error(napi_env env) {
   bool pending = false;
@@ -47,60 +44,53 @@ napi_value envd_throw_errno(napi_env env, int error, const char* syscall, const 
   return NULL;
 }
 
-static napi_status create(napi_env env, char kind, va_list* in, napi_value* value) {
-  switch (kind) {
-    case 'n':
-      return napi_get_null(env, value);
-    case 'd':
-      return napi_create_int32(env, va_arg(*in, int), value);
-    case 'u':
-      return napi_create_uint32(env, va_arg(*in, uint32_t), value);
-    case 'f':
-      return napi_create_double(env, va_arg(*in, double), value);
-    case 'b':
-      return napi_get_boolean(env, va_arg(*in, int), value);
-    case 'I':
-      return napi_create_bigint_int64(env, va_arg(*in, int64_t), value);
-    case 'U':
-      return napi_create_bigint_uint64(env, va_arg(*in, uint64_t), value);
-    case 's':
-      return napi_create_string_latin1(env, va_arg(*in, const char*), NAPI_AUTO_LENGTH, value);
-    case 'o': {
-      uid_t owner = va_arg(*in, uid_t);
-      return owner == OWN_RIGHTS ? napi_get_null(env, value) : napi_create_uint32(env, owner, value);
-    }
-    case 'B': {
-      const void* bytes = va_arg(*in, const void*);
-      return napi_create_buffer_copy(env, va_arg(*in, size_t), bytes, NULL, value);
-    }
-    default:
-      *value = va_arg(*in, napi_value);
-      return *value ? napi_ok : napi_pending_exception;
-  }
-}
-
-napi_value envd_value(napi_env env, char kind, ...) {
+napi_value envd_null(napi_env env) {
   napi_value value;
-  va_list in;
-  va_start(in, kind);
-  napi_status status = create(env, kind, &in, &value);
-  va_end(in);
-  NAPI_CALL(env, status);
+  NAPI_CALL(env, napi_get_null(env, &value));
   return value;
 }
 
-napi_value envd_object(napi_env env, const char* kinds, ...) {
-  napi_value object, value;
-  va_list in;
-  va_start(in, kinds);
-  napi_status status = napi_create_object(env, &object);
-  for (; status == napi_ok && *kinds; kinds++) {
-    const char* name = va_arg(in, const char*);
-    status = create(env, *kinds, &in, &value);
-    if (status == napi_ok) status = napi_set_named_property(env, object, name, value);
+napi_value envd_number(napi_env env, double number) {
+  napi_value value;
+  NAPI_CALL(env, napi_create_double(env, number, &value));
+  return value;
+}
+
+napi_value envd_boolean(napi_env env, bool boolean) {
+  napi_value value;
+  NAPI_CALL(env, napi_get_boolean(env, boolean, &value));
+  return value;
+}
+
+napi_value envd_bigint(napi_env env, int64_t number) {
+  napi_value value;
+  NAPI_CALL(env, napi_create_bigint_int64(env, number, &value));
+  return value;
+}
+
+napi_value envd_text(napi_env env, const char* latin1) {
+  napi_value value;
+  NAPI_CALL(env, napi_create_string_latin1(env, latin1, NAPI_AUTO_LENGTH, &value));
+  return value;
+}
+
+napi_value envd_buffer(napi_env env, const void* bytes, size_t length) {
+  napi_value value;
+  NAPI_CALL(env, napi_create_buffer_copy(env, length, bytes, NULL, &value));
+  return value;
+}
+
+napi_value envd_result(napi_env env, int result, const char* syscall) {
+  return result < 0 ? envd_throw_errno(env, errno, syscall, NULL) : envd_number(env, result);
+}
+
+napi_value envd_object(napi_env env, const property* properties) {
+  napi_value object;
+  NAPI_CALL(env, napi_create_object(env, &object));
+  for (const property* p = properties; p->name; p++) {
+    if (!p->value) return NULL;
+    NAPI_CALL(env, napi_set_named_property(env, object, p->name, p->value));
   }
-  va_end(in);
-  NAPI_CALL(env, status);
   return object;
 }
 
@@ -110,19 +100,17 @@ void* envd_allocate(napi_env env, size_t size) {
   return memory;
 }
 
-void envd_call_back(napi_env env, napi_ref function, const char* kinds, ...) {
+void envd_call_back(napi_env env, napi_ref function, const char* event, size_t count, const double* numbers) {
   napi_handle_scope scope;
   napi_value callback, global, error, values[6];
-  va_list in;
+  size_t given = 0;
   if (napi_open_handle_scope(env, &scope) != napi_ok) return;
+  if (event) values[given++] = envd_text(env, event);
+  for (size_t i = 0; i < count; i++) values[given++] = envd_number(env, numbers[i]);
   napi_status status = napi_get_reference_value(env, function, &callback);
   if (status == napi_ok) status = napi_get_global(env, &global);
-  va_start(in, kinds);
-  size_t count = 0;
-  for (; status == napi_ok && kinds[count]; count++) status = create(env, kinds[count], &in, &values[count]);
-  va_end(in);
   // No context: nothing here uses AsyncLocalStorage.
-  if (status == napi_ok) status = napi_make_callback(env, NULL, global, callback, count, values, NULL);
+  if (status == napi_ok) status = napi_make_callback(env, NULL, global, callback, given, values, NULL);
   if (status == napi_pending_exception && napi_get_and_clear_last_exception(env, &error) == napi_ok)
     napi_fatal_exception(env, error);
   napi_close_handle_scope(env, scope);

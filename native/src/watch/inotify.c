@@ -49,7 +49,7 @@ static napi_value add(napi_env env, napi_callback_info info) {
   if (!i || !arg_parse(env, info, "pu", "inotify_add_watch", path, &mask)) return NULL;
   int descriptor = inotify_add_watch(i->reader.inotify, path, mask);
   if (descriptor < 0) return envd_throw_errno(env, errno, "inotify_add_watch", path);
-  return envd_value(env, 'd', descriptor);
+  return envd_number(env, descriptor);
 }
 
 static napi_value remove_watch(napi_env env, napi_callback_info info) {
@@ -77,7 +77,7 @@ static napi_value mark(napi_env env, napi_callback_info info) {
   int descriptor = i->next_mark;
   inotify_rm_watch(i->reader.inotify, descriptor);
   i->next_mark = watch_anchor(i);
-  return envd_value(env, 'd', descriptor);
+  return envd_number(env, descriptor);
 }
 
 static napi_value take(napi_env env, napi_callback_info info) {
@@ -85,7 +85,7 @@ static napi_value take(napi_env env, napi_callback_info info) {
   if (!i) return NULL;
   size_t length;
   char* backlog = inotify_reader_take(&i->reader, &length);
-  napi_value result = length > 0 ? envd_value(env, 'B', backlog, length) : envd_value(env, 'n');
+  napi_value result = length > 0 ? envd_buffer(env, backlog, length) : envd_null(env);
   free(backlog);
   return result;
 }
@@ -180,5 +180,5 @@ EXPORTED(nextNames) {
   ssize_t size = getdents64(descriptor, names, sizeof names);
   // ENOENT: the directory has been deleted meanwhile.
   if (size < 0 && errno != ENOENT) return envd_throw_errno(env, errno, "getdents64", NULL);
-  return size > 0 ? envd_value(env, 'B', names, (size_t)size) : envd_value(env, 'n');
+  return size > 0 ? envd_buffer(env, names, (size_t)size) : envd_null(env);
 }
