@@ -100,6 +100,20 @@ export function pollDescriptor(
 /** Number of unread bytes in a pipe. Source: FIONREAD, ioctl_tty(2) and pipe(7). */
 export function pendingBytes(fd: number): number;
 
+// --- process/terminal.c -----------------------------------------------------------------------------------
+
+/**
+ * Opens a pseudoterminal of this size, in character cells; returns the descriptor of its master, non-blocking, close-on-exec and
+ * owned by the caller, and the path of its slave. Throws posix_openpt(3)'s errors.
+ */
+export function openTerminal(
+  columns: number,
+  rows: number,
+): { readonly master: number; readonly slave: string };
+
+/** Sets the window size; the kernel sends SIGWINCH to the foreground process group. Source: TIOCSWINSZ, ioctl_tty(2). */
+export function resizeTerminal(master: number, columns: number, rows: number): void;
+
 // --- process/base64.c -------------------------------------------------------------------------------------
 
 /**
@@ -430,6 +444,14 @@ export function openInotify(onReadable: () => void): Inotify;
  * errors.
  */
 export function nextNames(descriptor: number): Buffer | null;
+
+// --- pause/cgroup.c ----------------------------------------------------------------------------------------
+
+/**
+ * Writes `cgroup.freeze` of a cgroup v2 directory: requests that every process in it and below be frozen, or thawed. Returns
+ * before they are. Throws ENOENT or ENODEV for a cgroup that has been removed.
+ */
+export function setCgroupFrozen(directory: string, frozen: boolean): void;
 
 // --- pause/address_space.c -------------------------------------------------------------------------------
 
