@@ -238,9 +238,6 @@ EXPORTED(storeFile) {
   if (!arg_parse(env, info, "ptBtuu", "open", plan.path, "open", EINVAL, plan.inode, sizeof plan.inode, &content,
                  &plan.length, "listxattr", ERANGE, plan.prefix, sizeof plan.prefix, &plan.uid, &plan.gid))
     return NULL;
-  // A copy, so that the caller need not keep the buffer.
-  plan.content = envd_allocate(env, plan.length + 1);
-  if (!plan.content) return NULL;
-  if (plan.length > 0) memcpy(plan.content, content, plan.length);
-  return job_in_pool(env, "storeFile", &plan.head, sizeof plan);
+  plan.content = envd_copy(env, content, plan.length);
+  return plan.content ? job_in_pool(env, "storeFile", &plan.head, sizeof plan) : NULL;
 }

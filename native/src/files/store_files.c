@@ -52,8 +52,6 @@ EXPORTED(storeFiles) {
   void* items;
   storing plan = {.head = {.run = run, .value = job_result, .release = release}};
   if (!arg_parse(env, info, "dB", &plan.directory, &items, &plan.length)) return NULL;
-  plan.items = envd_allocate(env, plan.length + 1);
-  if (!plan.items) return NULL;
-  memcpy(plan.items, items, plan.length);
-  return job_in_pool(env, "storeFiles", &plan.head, sizeof plan);
+  plan.items = envd_copy(env, items, plan.length);
+  return plan.items ? job_in_pool(env, "storeFiles", &plan.head, sizeof plan) : NULL;
 }

@@ -3,10 +3,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <uv.h>
 
 #include "support/arguments.h"
 #include "support/napi.h"
-#include "support/thread.h"
 
 void job_fail(job* j, const char* syscall) {
   j->error = errno;
@@ -53,7 +53,7 @@ static job* copy(napi_env env, job* plan, size_t size) {
   return j;
 }
 
-enum { WAITING, RUNNING, DONE };
+enum { WAITING, RUNNING, DONE, STACK_SIZE = 256 * 1024 };
 // Of those that run together, the first ones.
 static _Thread_local job* together;
 
@@ -146,7 +146,14 @@ EXPORTED(recallWaiting) {
   return NULL;
 }
 
-static void* run_in_thread(void* data) {
+int thread_start(pthread_t* thread, const char* name, void (*run)(void*), void* data) {
+  const uv_thread_options_t options = {.flags = UV_THREAD_HAS_STACK_SIZE, .stack_size = STACK_SIZE};
+  int error = -uv_thread_create_ex(thread, &options, run, data);
+  if (!error) pthread_setname_np(*thread, name);
+  return error;
+}
+
+static void run_in_thread(void* data) {
   job* j = data;
   j->run(j);
   // After a successful call the event loop owns the job.
@@ -154,7 +161,6 @@ static void* run_in_thread(void* data) {
   if (napi_call_threadsafe_function(done, j, napi_tsfn_nonblocking) == napi_ok)
     napi_release_threadsafe_function(done, napi_tsfn_release);
   else free_job(j);
-  return NULL;
 }
 
 // `env` is NULL when the environment has been torn down.

@@ -44,41 +44,21 @@ napi_value envd_throw_errno(napi_env env, int error, const char* syscall, const 
   return NULL;
 }
 
-napi_value envd_null(napi_env env) {
-  napi_value value;
-  NAPI_CALL(env, napi_get_null(env, &value));
-  return value;
-}
+// The functions differ by the function of Node-API and its arguments alone.
+#define VALUE(parameters, create) \
+  napi_value parameters {         \
+    napi_value value;             \
+    NAPI_CALL(env, create);       \
+    return value;                 \
+  }
 
-napi_value envd_number(napi_env env, double number) {
-  napi_value value;
-  NAPI_CALL(env, napi_create_double(env, number, &value));
-  return value;
-}
-
-napi_value envd_boolean(napi_env env, bool boolean) {
-  napi_value value;
-  NAPI_CALL(env, napi_get_boolean(env, boolean, &value));
-  return value;
-}
-
-napi_value envd_bigint(napi_env env, int64_t number) {
-  napi_value value;
-  NAPI_CALL(env, napi_create_bigint_int64(env, number, &value));
-  return value;
-}
-
-napi_value envd_text(napi_env env, const char* latin1) {
-  napi_value value;
-  NAPI_CALL(env, napi_create_string_latin1(env, latin1, NAPI_AUTO_LENGTH, &value));
-  return value;
-}
-
-napi_value envd_buffer(napi_env env, const void* bytes, size_t length) {
-  napi_value value;
-  NAPI_CALL(env, napi_create_buffer_copy(env, length, bytes, NULL, &value));
-  return value;
-}
+VALUE(envd_null(napi_env env), napi_get_null(env, &value))
+VALUE(envd_number(napi_env env, double number), napi_create_double(env, number, &value))
+VALUE(envd_boolean(napi_env env, bool boolean), napi_get_boolean(env, boolean, &value))
+VALUE(envd_bigint(napi_env env, int64_t number), napi_create_bigint_int64(env, number, &value))
+VALUE(envd_text(napi_env env, const char* latin1), napi_create_string_latin1(env, latin1, NAPI_AUTO_LENGTH, &value))
+VALUE(envd_buffer(napi_env env, const void* bytes, size_t length),
+      napi_create_buffer_copy(env, length, bytes, NULL, &value))
 
 napi_value envd_result(napi_env env, int result, const char* syscall) {
   return result < 0 ? envd_throw_errno(env, errno, syscall, NULL) : envd_number(env, result);
@@ -98,6 +78,13 @@ void* envd_allocate(napi_env env, size_t size) {
   void* memory = calloc(1, size);
   if (!memory) envd_throw_errno(env, ENOMEM, "malloc", NULL);
   return memory;
+}
+
+void* envd_copy(napi_env env, const void* bytes, size_t length) {
+  // One byte more, because malloc(0) may return NULL.
+  void* copy = envd_allocate(env, length + 1);
+  if (copy && length > 0) memcpy(copy, bytes, length);
+  return copy;
 }
 
 void envd_call_back(napi_env env, napi_ref function, const char* event, size_t count, const double* numbers) {

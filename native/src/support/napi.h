@@ -48,6 +48,9 @@ napi_value envd_object(napi_env env, const property* properties);
 // Zeroed memory, freed with free(3); NULL with ENOMEM thrown.
 void* envd_allocate(napi_env env, size_t size);
 
+// A copy of an argument for a job, so that the caller need not keep it; freed with free(3). NULL with ENOMEM thrown.
+void* envd_copy(napi_env env, const void* bytes, size_t length);
+
 // Calls a function from the event loop with an event, unless that is NULL, and at most 5 numbers. An exception that it throws
 // is an uncaught exception.
 void envd_call_back(napi_env env, napi_ref function, const char* event, size_t count, const double* numbers);
