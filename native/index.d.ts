@@ -235,21 +235,17 @@ export interface DirectoryRecords {
 }
 
 /**
- * Describes all entries of the directory at an absolute path, resolved as by `openPlace`, in a pool thread: one record
- * each, sorted by the bytes of their names. Entries that are deleted during the call are left out. Rejects with
- * open(2)'s errors.
+ * Describes all entries of a directory in a pool thread: one record each, sorted by the bytes of their names. Entries that
+ * are deleted during the call are left out. `descriptor` -1: `path` is absolute, and resolved as by `openPlace`. Otherwise it is
+ * below this open directory, and no component may be a link (ELOOP) or a mount (EXDEV); it is opened with the rights of `owner`.
+ * Rejects with open(2)'s errors.
  */
-export function readDirectory(path: Buffer, attributes: string, isKept: boolean): Promise<DirectoryRecords>;
-
-/**
- * The same for a directory below an open one, with the rights of `owner`. No component may be a link (ELOOP) or a mount
- * (EXDEV).
- */
-export function readDirectoryBelow(
+export function readDirectory(
   descriptor: number,
   path: Buffer,
   attributes: string,
   owner: number | null,
+  isKept: boolean,
 ): Promise<DirectoryRecords>;
 
 /**
@@ -261,7 +257,7 @@ export function readDirectoryBelow(
  */
 export function readNext(directory: number, owner: number | null): Promise<Buffer>;
 
-// --- files/store_files.c ----------------------------------------------------------------------------------
+// --- files/store.c ----------------------------------------------------------------------------------------
 
 /**
  * Stores small new files in an open directory in a pool thread, each unnamed until it has content, owner, mode and time.
@@ -419,11 +415,6 @@ export interface Inotify {
   add(path: Buffer, mask: number): number;
   /** Removes a watch; a descriptor that the kernel has already removed is ignored. */
   remove(descriptor: number): void;
-  /**
-   * Queues a marker behind all events that have occurred so far: an IN_IGNORED event of the returned descriptor, which
-   * `add` never returns. Like any event it is lost when the kernel's queue overflows.
-   */
-  mark(): number;
   /** Takes the backlog: whole `struct inotify_event`s in order, or null when it is empty. */
   take(): Buffer | null;
   /** Ends the reader thread and closes the inotify descriptor; idempotent. */
@@ -475,7 +466,8 @@ export interface CollapseStatistics {
 
 /**
  * Collapses the process' anonymous memory into huge pages, window by window, in a pool thread. `cancelled`, one byte, must be
- * kept until the promise is settled; once it is not 0, the remaining windows are counted as skipped.
+ * kept until the promise is settled; once it is not 0, the remaining windows are counted as skipped. Without CAP_SYS_ADMIN a
+ * window that was huge before counts as collapsed.
  */
 export function collapseHeap(cancelled: Buffer): Promise<CollapseStatistics>;
 
@@ -525,7 +517,7 @@ export function mapMemory(descriptor: number, size: number): Buffer;
 export function setFilesystemFrozen(path: string, frozen: boolean): Promise<void>;
 
 /** Sets CLOCK_REALTIME to `seconds` and `nanoseconds` since the epoch. Source: clock_settime(2). */
-export function setRealtimeClock(seconds: bigint, nanoseconds: number): void;
+export function setRealtimeClock(seconds: number, nanoseconds: number): void;
 
 /**
  * Locks an open file, until the descriptor and all its duplicates are closed. Throws EAGAIN while it is locked through

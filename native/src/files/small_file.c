@@ -57,8 +57,6 @@ EXPORTED(readSmallFile) {
   if (file >= 0) close(file);
   if (!found) return envd_null(env);
   int64_t modified = (int64_t)status.st_mtim.tv_sec * 1000000000 + status.st_mtim.tv_nsec;
-  return envd_object(env, (property[]){{"content", content},
-                                       {"inode", envd_bigint(env, (int64_t)status.st_ino)},
-                                       {"modifiedNs", envd_bigint(env, modified)},
-                                       {0}});
+  return envd_object(env, {"content", content}, {"inode", envd_bigint(env, (int64_t)status.st_ino)},
+                     {"modifiedNs", envd_bigint(env, modified)});
 }

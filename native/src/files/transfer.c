@@ -130,7 +130,7 @@ EXPORTED(splice) {
 EXPORTED(createPipe) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) < 0) return envd_throw_errno(env, errno, "pipe2", NULL);
-  return envd_object(env, (property[]){{"write", envd_number(env, ends[1])}, {"read", envd_number(env, ends[0])}, {0}});
+  return envd_object(env, {"write", envd_number(env, ends[1])}, {"read", envd_number(env, ends[0])});
 }
 
 EXPORTED(duplicate) {

@@ -43,16 +43,10 @@ EXPORTED(setFilesystemFrozen) {
 }
 
 EXPORTED(setRealtimeClock) {
-  napi_value whole;
   int64_t seconds, nanoseconds;
-  bool lossless;
-  if (!arg_parse(env, info, "vl", &whole, &nanoseconds)) return NULL;
-  NAPI_CALL(env, napi_get_value_bigint_int64(env, whole, &seconds, &lossless));
-  // Truncated to 64 bits it would be another time.
-  struct timespec time = {.tv_sec = seconds, .tv_nsec = nanoseconds};
-  if (!lossless || clock_settime(CLOCK_REALTIME, &time) < 0)
-    envd_throw_errno(env, lossless ? errno : EINVAL, "clock_settime", NULL);
-  return NULL;
+  if (!arg_parse(env, info, "ll", &seconds, &nanoseconds)) return NULL;
+  const struct timespec time = {.tv_sec = seconds, .tv_nsec = nanoseconds};
+  return clock_settime(CLOCK_REALTIME, &time) < 0 ? envd_throw_errno(env, errno, "clock_settime", NULL) : NULL;
 }
 
 EXPORTED(lockFile) {

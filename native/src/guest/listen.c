@@ -63,5 +63,5 @@ EXPORTED(listeningAt) {
                   NI_NUMERICHOST | NI_NUMERICSERV) != 0)
     return envd_null(env);
   for (size_t i = 0; i < sizeof OPTIONS / sizeof *OPTIONS; i++) set_option(descriptor, OPTIONS[i]);
-  return envd_object(env, (property[]){{"address", envd_text(env, address)}, {"port", envd_text(env, port)}, {0}});
+  return envd_object(env, {"address", envd_text(env, address)}, {"port", envd_text(env, port)});
 }

@@ -32,11 +32,7 @@ struct range {
 static bool reserve(struct range gap) {
   size_t length = gap.end - gap.start;
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
-  void* address = mmap((void*)gap.start, length, PROT_NONE, flags, -1, 0);
-  if (address == MAP_FAILED) return errno != EEXIST;
-  // Kernels before 4.17 treat the address as a hint.
-  if (address != (void*)gap.start) return munmap(address, length), true;
-  return true;
+  return mmap((void*)gap.start, length, PROT_NONE, flags, -1, 0) != MAP_FAILED || errno != EEXIST;
 }
 
 // The upper bound: half of the address space at most (arm64 kernels may have only 39 bits in all).

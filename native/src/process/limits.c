@@ -39,9 +39,8 @@ EXPORTED(childLimits) {
   if (!arg_parse(env, info, "ll", &wanted[0], &wanted[1])) return NULL;
   if (wanted[0] != 0) inherited_descriptors = (rlim_t)wanted[0], inherited_core = (rlim_t)wanted[1];
   inherited_limits(&descriptors, &core);
-  return envd_object(env, (property[]){{"descriptors", envd_number(env, (double)(int64_t)descriptors.rlim_cur)},
-                                       {"core", envd_number(env, (double)(int64_t)core.rlim_cur)},
-                                       {0}});
+  return envd_object(env, {"descriptors", envd_number(env, (double)(int64_t)descriptors.rlim_cur)},
+                     {"core", envd_number(env, (double)(int64_t)core.rlim_cur)});
 }
 
 EXPORTED(exitNow) {

@@ -30,7 +30,7 @@ typedef struct {
   int epoll;
   uv_poll_t poll;
   reading* table;
-  uint32_t capacity, lowest, referenced;  // no free slot below `lowest`
+  uint32_t capacity, referenced;
 } reader;
 
 static void reader_free(reader* r) {
@@ -68,7 +68,6 @@ static void end(reader* r, uint32_t id) {
   set_watched(r, id, false);
   close(r->table[id].fd);
   r->table[id].fd = -1;
-  if (id < r->lowest) r->lowest = id;
 }
 
 static void tell(reader* r, uint32_t id, uint32_t length) {
@@ -125,9 +124,8 @@ static void on_events(uv_poll_t* poll, int status, int events) {
 
 // The lowest free slot of the table; -1 when there is no memory to grow it.
 static int64_t free_slot(reader* r) {
-  uint32_t id = r->lowest;
+  uint32_t id = 0;
   while (id < r->capacity && r->table[id].fd >= 0) id++;
-  r->lowest = id;
   if (id < r->capacity) return id;
   uint32_t capacity = r->capacity * 2 + 16;
   reading* table = realloc(r->table, capacity * sizeof *table);
@@ -227,6 +225,6 @@ EXPORTED(pipeReader) {
   int error = start_polling(r);
   if (error) return reader_free(r), envd_throw_errno(env, error, "epoll", NULL);
   napi_add_async_cleanup_hook(env, on_cleanup, r, &r->cleanup);
-  object = envd_object(env, (property[]){{"transit", envd_number(env, r->transit[0])}, {0}});
+  object = envd_object(env, {"transit", envd_number(env, r->transit[0])});
   return object && envd_export(env, object, methods, sizeof methods / sizeof *methods, r) ? object : NULL;
 }

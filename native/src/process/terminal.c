@@ -19,7 +19,7 @@ EXPORTED(openTerminal) {
   int master = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
   if (master >= 0 && unlockpt(master) == 0 && set_size(master, columns, rows) == 0 &&
       ptsname_r(master, slave, sizeof slave) == 0)
-    return envd_object(env, (property[]){{"master", envd_number(env, master)}, {"slave", envd_text(env, slave)}, {0}});
+    return envd_object(env, {"master", envd_number(env, master)}, {"slave", envd_text(env, slave)});
   int error = errno;
   if (master >= 0) close(master);
   return envd_throw_errno(env, error, "posix_openpt", NULL);

@@ -64,7 +64,7 @@ napi_value envd_result(napi_env env, int result, const char* syscall) {
   return result < 0 ? envd_throw_errno(env, errno, syscall, NULL) : envd_number(env, result);
 }
 
-napi_value envd_object(napi_env env, const property* properties) {
+napi_value envd_object_of(napi_env env, const property* properties) {
   napi_value object;
   NAPI_CALL(env, napi_create_object(env, &object));
   for (const property* p = properties; p->name; p++) {

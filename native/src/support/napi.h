@@ -42,8 +42,9 @@ typedef struct {
   napi_value value;
 } property;
 
-// Creates an object with the properties, which end with {0}; NULL with an exception pending, also when a value is NULL.
-napi_value envd_object(napi_env env, const property* properties);
+// Creates an object with these properties; NULL with an exception pending, also when a value is NULL.
+#define envd_object(env, ...) envd_object_of(env, (const property[]){__VA_ARGS__, {0}})
+napi_value envd_object_of(napi_env env, const property* properties);
 
 // Zeroed memory, freed with free(3); NULL with ENOMEM thrown.
 void* envd_allocate(napi_env env, size_t size);

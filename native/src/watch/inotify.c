@@ -6,12 +6,10 @@
 #include <limits.h>
 #include <poll.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "support/arguments.h"
@@ -25,12 +23,9 @@ enum {
 };
 
 typedef struct {
-  int inotify;    // non-blocking
-  int stop;       // eventfd that ends the thread
-  int mounts;     // mountinfo, of which poll(2) reports changes as POLLPRI
-  int anchor;     // memfd that only this instance watches: see mark()
-  int next_mark;  // watch on the anchor, -1 while there is none
-  bool open;
+  int inotify;  // non-blocking; -1: closed
+  int stop;     // eventfd that ends the thread
+  int mounts;   // mountinfo, of which poll(2) reports changes as POLLPRI
   napi_threadsafe_function readable;
   pthread_t thread;
   char chunk[READ_SIZE];  // used by the thread only
@@ -39,7 +34,6 @@ typedef struct {
   pthread_cond_t taken;
   char* backlog;
   size_t length;
-  size_t capacity;
   bool stopping;
   bool told;  // `readable` has been called since the backlog was empty
 } instance;
@@ -47,15 +41,10 @@ typedef struct {
 // --- the thread
 
 static bool append(instance* i, size_t size) {
-  if (i->length + size > i->capacity) {
-    size_t capacity = i->capacity ? i->capacity * 2 : READ_SIZE;
-    while (capacity < i->length + size) capacity *= 2;
-    char* backlog = realloc(i->backlog, capacity);
-    if (!backlog) return false;
-    i->backlog = backlog;
-    i->capacity = capacity;
-  }
-  memcpy(i->backlog + i->length, i->chunk, size);
+  char* backlog = realloc(i->backlog, i->length + size);
+  if (!backlog) return false;
+  memcpy(backlog + i->length, i->chunk, size);
+  i->backlog = backlog;
   i->length += size;
   return true;
 }
@@ -107,19 +96,12 @@ static void read_events(void* data) {
 
 // --- what JavaScript calls
 
-static instance* any_instance_of(napi_env env, napi_callback_info info) {
+static instance* instance_of(napi_env env, napi_callback_info info) {
   napi_value self;
   instance* i = NULL;
   NAPI_CALL(env, napi_get_cb_info(env, info, NULL, NULL, &self, NULL));
   NAPI_CALL(env, napi_unwrap(env, self, (void**)&i));
   return i;
-}
-
-static instance* instance_of(napi_env env, napi_callback_info info) {
-  instance* i = any_instance_of(env, info);
-  if (!i || i->open) return i;
-  napi_throw_error(env, NULL, "inotify is closed");
-  return NULL;
 }
 
 static napi_value add(napi_env env, napi_callback_info info) {
@@ -141,25 +123,6 @@ static napi_value remove_watch(napi_env env, napi_callback_info info) {
   return NULL;
 }
 
-static int watch_anchor(instance* i) {
-  char path[64];
-  snprintf(path, sizeof path, "/proc/self/fd/%d", i->anchor);
-  return inotify_add_watch(i->inotify, path, IN_DELETE_SELF);
-}
-
-// Removing a watch queues IN_IGNORED immediately. The watch for the next mark is added in advance, so that a mark
-// does not fail at the limit of watches.
-static napi_value mark(napi_env env, napi_callback_info info) {
-  instance* i = instance_of(env, info);
-  if (!i) return NULL;
-  if (i->next_mark < 0) i->next_mark = watch_anchor(i);
-  if (i->next_mark < 0) return envd_throw_errno(env, errno, "inotify_add_watch", NULL);
-  int descriptor = i->next_mark;
-  inotify_rm_watch(i->inotify, descriptor);
-  i->next_mark = watch_anchor(i);
-  return envd_number(env, descriptor);
-}
-
 static napi_value take(napi_env env, napi_callback_info info) {
   instance* i = instance_of(env, info);
   if (!i) return NULL;
@@ -167,7 +130,7 @@ static napi_value take(napi_env env, napi_callback_info info) {
   char* backlog = i->backlog;
   const size_t length = i->length;
   i->backlog = NULL;
-  i->length = i->capacity = 0;
+  i->length = 0;
   i->told = length > 0;
   pthread_cond_signal(&i->taken);
   pthread_mutex_unlock(&i->lock);
@@ -178,16 +141,16 @@ static napi_value take(napi_env env, napi_callback_info info) {
 
 // --- opening and closing
 
-static void close_descriptors(const instance* i) {
-  const int descriptors[] = {i->inotify, i->stop, i->mounts, i->anchor};
-  for (size_t at = 0; at < sizeof descriptors / sizeof *descriptors; at++)
-    if (descriptors[at] >= 0) close(descriptors[at]);
+static void close_descriptors(instance* i) {
+  if (i->inotify >= 0) close(i->inotify);
+  if (i->stop >= 0) close(i->stop);
+  if (i->mounts >= 0) close(i->mounts);
+  i->inotify = i->stop = i->mounts = -1;
 }
 
 static void close_instance(void* data) {
   instance* i = data;
-  if (!i->open) return;
-  i->open = false;
+  if (i->inotify < 0) return;
   pthread_mutex_lock(&i->lock);
   i->stopping = true;
   pthread_cond_signal(&i->taken);
@@ -196,11 +159,13 @@ static void close_instance(void* data) {
   pthread_join(i->thread, NULL);
   close_descriptors(i);
   free(i->backlog);
+  i->backlog = NULL;
+  i->length = 0;
   napi_release_threadsafe_function(i->readable, napi_tsfn_abort);
 }
 
 static void unhook_and_close(napi_env env, instance* i) {
-  if (i->open) napi_remove_env_cleanup_hook(env, close_instance, i);
+  if (i->inotify >= 0) napi_remove_env_cleanup_hook(env, close_instance, i);
   close_instance(i);
 }
 
@@ -211,7 +176,7 @@ static void finalize_instance(napi_env env, void* data, void* hint) {
 }
 
 static napi_value close_inotify(napi_env env, napi_callback_info info) {
-  instance* i = any_instance_of(env, info);
+  instance* i = instance_of(env, info);
   if (i) unhook_and_close(env, i);
   return NULL;
 }
@@ -219,7 +184,10 @@ static napi_value close_inotify(napi_env env, napi_callback_info info) {
 // Creates the object that owns the instance.
 static napi_value wrap(napi_env env, instance* i) {
   static const export methods[] = {
-      {"add", add}, {"remove", remove_watch}, {"mark", mark}, {"take", take}, {"close", close_inotify},
+      {"add", add},
+      {"remove", remove_watch},
+      {"take", take},
+      {"close", close_inotify},
   };
   napi_value object;
   NAPI_CALL(env, napi_create_object(env, &object));
@@ -241,19 +209,17 @@ static bool create_readable(napi_env env, napi_value callback, instance* i) {
 static const char* open_descriptors(instance* i) {
   if ((i->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) < 0) return "inotify_init1";
   if ((i->stop = eventfd(0, EFD_CLOEXEC)) < 0) return "eventfd";
-  if ((i->mounts = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC)) < 0) return "open";
-  return (i->anchor = memfd_create("inotify-mark", MFD_CLOEXEC)) < 0 ? "memfd_create" : NULL;
+  return (i->mounts = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC)) < 0 ? "open" : NULL;
 }
 
 // Returns false with an exception pending and nothing left open.
 static bool open_instance(napi_env env, napi_value callback, instance* i) {
-  i->inotify = i->stop = i->mounts = i->anchor = -1;
+  i->inotify = i->stop = i->mounts = -1;
   pthread_mutex_init(&i->lock, NULL);
   pthread_cond_init(&i->taken, NULL);
   if (!create_readable(env, callback, i)) return false;
   const char* failed = open_descriptors(i);
   if (!failed) {
-    i->next_mark = watch_anchor(i);
     errno = thread_start(&i->thread, "inotify", read_events, i);
     failed = errno ? "pthread_create" : NULL;
   }
@@ -263,7 +229,6 @@ static bool open_instance(napi_env env, napi_value callback, instance* i) {
     napi_release_threadsafe_function(i->readable, napi_tsfn_abort);
     return false;
   }
-  i->open = true;
   return napi_add_env_cleanup_hook(env, close_instance, i) == napi_ok;
 }
 

@@ -1,4 +1,4 @@
-// The daemon's own mappings. Input: a line of /proc/self/smaps.
+// The daemon's own mappings. Input: a line of /proc/self/maps.
 #include "pause/collapse.c"
 
 #include "fuzz.h"

@@ -19,7 +19,7 @@ export function kernelIsSince(major: number, minor: number): boolean {
 
 /** A wall clock, in nanoseconds since the epoch. */
 export class WallClock {
-  readonly #set: (seconds: bigint, nanoseconds: number) => void;
+  readonly #set: (seconds: number, nanoseconds: number) => void;
 
   /** `set`: what sets it; that of the guest, CLOCK_REALTIME, throws EPERM without CAP_SYS_TIME, EINVAL for a time before the epoch. */
   constructor(set = native.setRealtimeClock) {
@@ -33,7 +33,7 @@ export class WallClock {
 
   /** Throws the errors of what sets it. */
   setNs(timeNs: bigint): void {
-    this.#set(timeNs / SECOND, Number(timeNs % SECOND));
+    this.#set(Number(timeNs / SECOND), Number(timeNs % SECOND));
   }
 }
 
