@@ -417,7 +417,7 @@ export interface Inotify {
   remove(descriptor: number): void;
   /** Takes the backlog: whole `struct inotify_event`s in order, or null when it is empty. */
   take(): Buffer | null;
-  /** Ends the reader thread and closes the inotify descriptor; idempotent. */
+  /** Ends the reader thread and closes the inotify descriptor; calls afterwards throw. */
   close(): void;
 }
 

@@ -9,9 +9,9 @@
 
 #include "files/record.h"
 #include "files/walk.h"
-#include "support/arguments.h"
 #include "support/job.h"
 #include "support/mounts.h"
+#include "support/napi.h"
 
 enum { LARGE = 64 * 1024, NAMES = 32 * 1024, ENOUGH = 512 * 1024 };
 
@@ -177,14 +177,13 @@ static napi_value found_directory(napi_env env, job* j) {
 
 EXPORTED(readEntry) {
   reading plan = {.head = {.run = read_one, .value = found, .release = release}, .descriptor = -1};
-  if (!arg_parse(env, info, "pt", "open", plan.path, "listxattr", ERANGE, plan.prefix, sizeof plan.prefix)) return NULL;
+  if (!arg_parse(env, info, "px", "open", plan.path, plan.prefix)) return NULL;
   return job_in_pool(env, "readEntry", &plan.head, sizeof plan);
 }
 
 EXPORTED(readDirectory) {
   reading plan = {.head = {.run = read_all, .value = found_directory, .release = release}, .descriptor = -1};
-  if (!arg_parse(env, info, "dptob", &plan.root, "open", plan.path, "listxattr", ERANGE, plan.prefix,
-                 sizeof plan.prefix, &plan.owner, &plan.is_kept))
+  if (!arg_parse(env, info, "dpxob", &plan.root, "open", plan.path, plan.prefix, &plan.owner, &plan.is_kept))
     return NULL;
   return job_in_pool(env, "readDirectory", &plan.head, sizeof plan);
 }

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "files/record.h"
-#include "support/arguments.h"
 #include "support/job.h"
+#include "support/napi.h"
 
 typedef struct {
   job head;
@@ -61,7 +61,7 @@ static void release(job* j) {
 
 EXPORTED(readAttributes) {
   attribute_job plan = {.head = {.run = read_all, .value = found, .release = release}};
-  if (!arg_parse(env, info, "dt", &plan.descriptor, "listxattr", ERANGE, plan.name, sizeof plan.name)) return NULL;
+  if (!arg_parse(env, info, "dx", &plan.descriptor, plan.name)) return NULL;
   return job_in_pool(env, "readAttributes", &plan.head, sizeof plan);
 }
 
@@ -70,8 +70,7 @@ EXPORTED(writeAttribute) {
   napi_valuetype type;
   void* value;
   attribute_job plan = {.head = {.run = write_one, .release = release}};
-  if (!arg_parse(env, info, "dtv", &plan.descriptor, "fsetxattr", ERANGE, plan.name, sizeof plan.name, &given))
-    return NULL;
+  if (!arg_parse(env, info, "dxv", &plan.descriptor, plan.name, &given)) return NULL;
   NAPI_CALL(env, napi_typeof(env, given, &type));
   if (type != napi_null) {
     NAPI_CALL(env, napi_get_buffer_info(env, given, &value, &plan.length));

@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "files/walk.h"
-#include "support/arguments.h"
 #include "support/job.h"
 #include "support/mounts.h"
+#include "support/napi.h"
 
 typedef struct step step;
 

@@ -12,8 +12,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "support/arguments.h"
 #include "support/mounts.h"
+#include "support/napi.h"
 
 // Opens a regular file without blocking; -1 when it might block or the path has a link. Opens the file that was
 // checked, not the path again. AT_STATX_DONT_SYNC avoids a request to a server.

@@ -15,8 +15,8 @@
 
 #include "files/record.h"
 #include "files/walk.h"
-#include "support/arguments.h"
 #include "support/job.h"
+#include "support/napi.h"
 
 // --- an unnamed temporary file gets a name
 
@@ -239,8 +239,8 @@ static void release(job* j) {
 EXPORTED(storeFile) {
   void* content;
   storing plan = {.head = {.run = store, .value = stored, .release = release}};
-  if (!arg_parse(env, info, "ptBtuu", "open", plan.path, "open", EINVAL, plan.inode, sizeof plan.inode, &content,
-                 &plan.length, "listxattr", ERANGE, plan.prefix, sizeof plan.prefix, &plan.uid, &plan.gid))
+  if (!arg_parse(env, info, "ptBxuu", "open", plan.path, "open", EINVAL, plan.inode, sizeof plan.inode, &content,
+                 &plan.length, plan.prefix, &plan.uid, &plan.gid))
     return NULL;
   plan.content = envd_copy(env, content, plan.length);
   return plan.content ? job_in_pool(env, "storeFile", &plan.head, sizeof plan) : NULL;

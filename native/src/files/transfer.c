@@ -8,8 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "support/arguments.h"
 #include "support/job.h"
+#include "support/napi.h"
 
 // Fits a core's cache, so that received bytes are still cached when they are written.
 #define BUFFER ((size_t)256 << 10)

@@ -16,8 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "support/arguments.h"
 #include "support/job.h"
+#include "support/napi.h"
 
 typedef struct {
   job head;

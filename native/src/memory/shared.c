@@ -3,7 +3,6 @@
 #include <stdint.h>
 #include <sys/mman.h>
 
-#include "support/arguments.h"
 #include "support/napi.h"
 
 EXPORTED(createMemory) {

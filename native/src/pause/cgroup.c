@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "support/arguments.h"
+#include "support/napi.h"
 
 // The kernel notes the request and returns; it freezes asynchronously.
 EXPORTED(setCgroupFrozen) {

@@ -10,8 +10,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "support/arguments.h"
 #include "support/job.h"
+#include "support/napi.h"
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25

@@ -2,7 +2,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "support/arguments.h"
+#include "support/napi.h"
 
 static const char ALPHABET[65] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 

@@ -1,11 +1,11 @@
 // The end of this process: without a core dump, which would have its secrets, and at once. Sources: core(5), prlimit(2),
 // _exit(2).
-#include "process/limits.h"
+#include "process/spawn.h"
 
 #include <errno.h>
 #include <unistd.h>
 
-#include "support/arguments.h"
+#include "support/napi.h"
 
 // Of core files, and of descriptors if this library was preloaded: Node raises them to the hard limit before it loads addons.
 // Process-wide, like the limits.

@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "support/arguments.h"
+#include "support/napi.h"
 
 // Consecutive reads from a pipe and from a terminal per event, events at a time, most bytes of a terminal's read (n_tty.c).
 enum { READS = 32, TERMINAL_READS = 4, EVENTS = 64, TERMINAL_BYTES = 4095 };

@@ -6,7 +6,7 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "support/arguments.h"
+#include "support/napi.h"
 
 // Owned by the poll handle until that is closed, and by the function that sets what is waited for.
 typedef struct {

@@ -15,9 +15,8 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "process/limits.h"
-#include "process/starter.h"
-#include "support/arguments.h"
+#include "process/spawn.h"
+#include "support/napi.h"
 #include "support/starter_protocol.h"
 
 #ifndef P_PIDFD

@@ -5,7 +5,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "support/arguments.h"
+#include "support/napi.h"
 
 static int set_size(int master, uint32_t columns, uint32_t rows) {
   const struct winsize size = {.ws_col = (unsigned short)columns, .ws_row = (unsigned short)rows};

@@ -5,7 +5,6 @@
 #include <string.h>
 #include <uv.h>
 
-#include "support/arguments.h"
 #include "support/napi.h"
 
 void job_fail(job* j, const char* syscall) {
@@ -28,16 +27,13 @@ static void free_job(job* j) {
   free(j);
 }
 
-static napi_value value_of(napi_env env, job* j) {
-  napi_value undefined = NULL;
-  if (j->value) return j->value(env, j);
-  return napi_get_undefined(env, &undefined) == napi_ok ? undefined : NULL;
-}
-
 // While the environment is torn down, no value can be created; the promise stays unsettled.
 static void settle(napi_env env, job* j) {
   if (!j->deferred) return;
-  napi_value id, value = j->error ? envd_errno_error(env, j->error, j->syscall, j->path) : value_of(env, j);
+  napi_value id, value = NULL;
+  if (j->error) value = envd_errno_error(env, j->error, j->syscall, j->path);
+  else if (j->value) value = j->value(env, j);
+  else (void)!napi_get_undefined(env, &value);
   if (value && j->error == EREMOTE && napi_create_uint32(env, j->leave.met, &id) == napi_ok)
     napi_set_named_property(env, value, "mount", id);
   if (value && j->error) napi_reject_deferred(env, j->deferred, value);

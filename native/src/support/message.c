@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "support/arguments.h"
+#include "support/napi.h"
 
 enum { MOST_BYTES = 16 * 1024, MOST_DESCRIPTORS = 8, QUEUE_BYTES = 16 * 1024 * 1024 };
 

@@ -1,9 +1,11 @@
-// Shared by all files of the addon: errors, values, calls into JavaScript, exported functions.
+// Shared by all files of the addon: errors, values, arguments, calls into JavaScript, exported functions.
 #pragma once
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <node_api.h>
 
@@ -55,6 +57,20 @@ void* envd_copy(napi_env env, const void* bytes, size_t length);
 // Calls a function from the event loop with an event, unless that is NULL, and at most 5 numbers. An exception that it throws
 // is an uncaught exception.
 void envd_call_back(napi_env env, napi_ref function, const char* event, size_t count, const double* numbers);
+
+// Stores the arguments at the pointers that follow, one for each letter of `kinds`. Returns false with an exception
+// pending when one is missing or has the wrong type, and when a text does not fit or contains NUL: a truncated name would
+// name another file. Such an error is one of `syscall`.
+//   d int*, u uint32_t*, l int64_t*, I int64_t*: the last 64 bits of a BigInt, b bool*, v napi_value*
+//   o uid_t*: whose rights are used; OWN_RIGHTS for null
+//   B void**, size_t*: the bytes of a buffer, which belong to it
+//   p const char* syscall, char[PATH_MAX]: a string, or the bytes of a buffer; ENAMETOOLONG
+//   x char[XATTR_NAME_MAX + 1]: the same, the name of an extended attribute or the start of names; ERANGE of listxattr(2)
+//   t const char* syscall, int error when it is too long, char*, size_t: the same, of another size
+bool arg_parse(napi_env env, napi_callback_info info, const char* kinds, ...);
+
+// The value for `o`: whose rights are used; null for OWN_RIGHTS.
+napi_value user_value(napi_env env, uid_t owner);
 
 // A function that JavaScript calls; it returns NULL for undefined, or with an exception pending.
 typedef napi_value exported(napi_env env, napi_callback_info info);

@@ -12,8 +12,8 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
-#include "support/arguments.h"
 #include "support/job.h"
+#include "support/napi.h"
 
 enum {
   // Size of one read; far more than one event with the longest name.
@@ -101,6 +101,7 @@ static instance* instance_of(napi_env env, napi_callback_info info) {
   instance* i = NULL;
   NAPI_CALL(env, napi_get_cb_info(env, info, NULL, NULL, &self, NULL));
   NAPI_CALL(env, napi_unwrap(env, self, (void**)&i));
+  if (i->inotify < 0) return napi_throw_error(env, NULL, "inotify is closed"), NULL;
   return i;
 }
 
