@@ -6,11 +6,6 @@ import { native } from './native.ts';
 
 const SECOND = 1_000_000_000n;
 
-/** Milliseconds since the boot, CLOCK_MONOTONIC: the same clock in all programs. */
-export function monotonicMs(): number {
-  return Number(process.hrtime.bigint() / 1_000_000n);
-}
-
 /** Whether the kernel's version is this one or later. */
 export function kernelIsSince(major: number, minor: number): boolean {
   const [ownMajor = 0, ownMinor = 0] = release().split('.').map(Number);

@@ -1,6 +1,6 @@
 import { EnvdError } from '../../../base/errors.ts';
 import type { Feed, Taken } from '../../../base/feed.ts';
-import { monotonicMs } from '../../linux/system/machine.ts';
+import { monotonicMs } from '../../../base/monotonic.ts';
 import type { ManagedProcess } from './lifecycle/process.ts';
 import type { ProcessEvent } from './output/events.ts';
 import type { Reader } from './output/reader.ts';

@@ -1,4 +1,4 @@
-import { monotonicMs } from '../../../linux/system/machine.ts';
+import { monotonicMs } from '../../../../base/monotonic.ts';
 import type { ManagedProcess } from './process.ts';
 import { pick, type Selector } from './selector.ts';
 

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { monotonicMs } from '../../../../../../src/daemon/linux/system/machine.ts';
+import { monotonicMs } from '../../../../../../src/base/monotonic.ts';
 import { KnownProcesses } from '../../../../../../src/daemon/services/process/lifecycle/known.ts';
 import type { ManagedProcess } from '../../../../../../src/daemon/services/process/lifecycle/process.ts';
 
