@@ -139,12 +139,11 @@ EXPORTED(assertMayChange) {
 }
 
 EXPORTED(allowMounts) {
-  napi_value ids;
-  void* values;
-  size_t count;
-  if (!arg_parse(env, info, "v", &ids)) return NULL;
-  NAPI_CALL(env, napi_get_typedarray_info(env, ids, NULL, &count, &values, NULL, NULL));
+  void* ids;
+  size_t size;
+  if (!arg_parse(env, info, "B", &ids, &size)) return NULL;
+  const size_t count = size / sizeof *mounts_leave.ids;
   mounts_leave = (mount_leave){.count = count < MOST_MOUNTS ? (int)count : MOST_MOUNTS};
-  if (count > 0) memcpy(mounts_leave.ids, values, sizeof *mounts_leave.ids * (size_t)mounts_leave.count);
+  if (count > 0) memcpy(mounts_leave.ids, ids, sizeof *mounts_leave.ids * (size_t)mounts_leave.count);
   return NULL;
 }

@@ -168,21 +168,16 @@ static void on_done(napi_env env, napi_value callback, void* context, void* data
 
 napi_value job_in_thread(napi_env env, const char* name, job* plan, size_t size) {
   napi_value label, promise;
+  pthread_t thread;
+  int error = ENOMEM;
   job* j = copy(env, plan, size);
   if (!j) return NULL;
   if (napi_create_string_utf8(env, name, NAPI_AUTO_LENGTH, &label) == napi_ok &&
       napi_create_promise(env, &j->deferred, &promise) == napi_ok &&
-      napi_create_threadsafe_function(env, NULL, NULL, label, 0, 1, NULL, NULL, NULL, on_done, &j->done) == napi_ok) {
-    pthread_t thread;
-    int error = thread_start(&thread, name, run_in_thread, j);
-    if (error == 0) {
-      pthread_detach(thread);
-      return promise;
-    }
-    napi_release_threadsafe_function(j->done, napi_tsfn_abort);
-    envd_throw_errno(env, error, "pthread_create", NULL);
-  }
+      napi_create_threadsafe_function(env, NULL, NULL, label, 0, 1, NULL, NULL, NULL, on_done, &j->done) == napi_ok)
+    error = thread_start(&thread, name, run_in_thread, j);
+  if (!error) return pthread_detach(thread), promise;
+  if (j->done) napi_release_threadsafe_function(j->done, napi_tsfn_abort);
   free_job(j);
-  envd_throw_last_napi_error(env);
-  return NULL;
+  return envd_throw_errno(env, error, "pthread_create", NULL);
 }
