@@ -338,6 +338,27 @@ export const OPERATIONS: readonly Operation[] = [
       }
     },
   },
+  {
+    name: 'openTerminal',
+    call: (native) => {
+      const { master, slave } = native.openTerminal(80, 24);
+      try {
+        native.resizeTerminal(master, 100, 30);
+        return slave.startsWith('/dev/pts/');
+      } finally {
+        closeSync(master);
+      }
+    },
+  },
+  {
+    name: 'setCgroupFrozen',
+    call: (native, directory) => {
+      writeFileSync(`${directory}/cgroup.freeze`, '');
+      native.setCgroupFrozen(directory, true);
+      return readFileSync(`${directory}/cgroup.freeze`, 'utf8');
+    },
+    mayLeave: /cgroup\.freeze$/,
+  },
   { name: 'createMemory', call: (native) => closeSync(native.createMemory()) },
   {
     name: 'mapMemory',
