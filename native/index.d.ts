@@ -100,6 +100,20 @@ export function pollDescriptor(
 /** Number of unread bytes in a pipe. Source: FIONREAD, ioctl_tty(2) and pipe(7). */
 export function pendingBytes(fd: number): number;
 
+// --- process/terminal.c -----------------------------------------------------------------------------------
+
+/**
+ * Opens a pseudoterminal of this size, in character cells; returns the descriptor of its master, non-blocking, close-on-exec and
+ * owned by the caller, and the path of its slave. Throws posix_openpt(3)'s errors.
+ */
+export function openTerminal(
+  columns: number,
+  rows: number,
+): { readonly master: number; readonly slave: string };
+
+/** Sets the window size; the kernel sends SIGWINCH to the foreground process group. Source: TIOCSWINSZ, ioctl_tty(2). */
+export function resizeTerminal(master: number, columns: number, rows: number): void;
+
 // --- process/base64.c -------------------------------------------------------------------------------------
 
 /**
@@ -221,21 +235,17 @@ export interface DirectoryRecords {
 }
 
 /**
- * Describes all entries of the directory at an absolute path, resolved as by `openPlace`, in a pool thread: one record
- * each, sorted by the bytes of their names. Entries that are deleted during the call are left out. Rejects with
- * open(2)'s errors.
+ * Describes all entries of a directory in a pool thread: one record each, sorted by the bytes of their names. Entries that
+ * are deleted during the call are left out. `descriptor` -1: `path` is absolute, and resolved as by `openPlace`. Otherwise it is
+ * below this open directory, and no component may be a link (ELOOP) or a mount (EXDEV); it is opened with the rights of `owner`.
+ * Rejects with open(2)'s errors.
  */
-export function readDirectory(path: Buffer, attributes: string, isKept: boolean): Promise<DirectoryRecords>;
-
-/**
- * The same for a directory below an open one, with the rights of `owner`. No component may be a link (ELOOP) or a mount
- * (EXDEV).
- */
-export function readDirectoryBelow(
+export function readDirectory(
   descriptor: number,
   path: Buffer,
   attributes: string,
   owner: number | null,
+  isKept: boolean,
 ): Promise<DirectoryRecords>;
 
 /**
@@ -247,7 +257,7 @@ export function readDirectoryBelow(
  */
 export function readNext(directory: number, owner: number | null): Promise<Buffer>;
 
-// --- files/store_files.c ----------------------------------------------------------------------------------
+// --- files/store.c ----------------------------------------------------------------------------------------
 
 /**
  * Stores small new files in an open directory in a pool thread, each unnamed until it has content, owner, mode and time.
@@ -405,14 +415,9 @@ export interface Inotify {
   add(path: Buffer, mask: number): number;
   /** Removes a watch; a descriptor that the kernel has already removed is ignored. */
   remove(descriptor: number): void;
-  /**
-   * Queues a marker behind all events that have occurred so far: an IN_IGNORED event of the returned descriptor, which
-   * `add` never returns. Like any event it is lost when the kernel's queue overflows.
-   */
-  mark(): number;
   /** Takes the backlog: whole `struct inotify_event`s in order, or null when it is empty. */
   take(): Buffer | null;
-  /** Ends the reader thread and closes the inotify descriptor; idempotent. */
+  /** Ends the reader thread and closes the inotify descriptor; calls afterwards throw. */
   close(): void;
 }
 
@@ -431,21 +436,23 @@ export function openInotify(onReadable: () => void): Inotify;
  */
 export function nextNames(descriptor: number): Buffer | null;
 
-// --- memory/address_space.c -------------------------------------------------------------------------------
+// --- pause/cgroup.c ----------------------------------------------------------------------------------------
 
-export interface AddressSpaceReservation {
-  /** Gaps of the address space that were reserved. */
-  readonly regions: number;
-  readonly bytes: bigint;
-}
+/**
+ * Writes `cgroup.freeze` of a cgroup v2 directory: requests that every process in it and below be frozen, or thawed. Returns
+ * before they are. Throws ENOENT or ENODEV for a cgroup that has been removed.
+ */
+export function setCgroupFrozen(directory: string, frozen: boolean): void;
+
+// --- pause/address_space.c -------------------------------------------------------------------------------
 
 /**
  * Reserves the free gaps of the address space (PROT_NONE, MAP_NORESERVE), so that the kernel packs later
  * mappings, V8's heap pages among them, into whole 2 MiB windows. To be called once, before V8's heap grows.
  */
-export function reserveAddressSpace(): AddressSpaceReservation;
+export function reserveAddressSpace(): void;
 
-// --- memory/collapse.c ------------------------------------------------------------------------------------
+// --- pause/collapse.c ------------------------------------------------------------------------------------
 
 export interface CollapseStatistics {
   /** Private anonymous writable regions that hold at least one aligned 2 MiB window. */
@@ -459,7 +466,8 @@ export interface CollapseStatistics {
 
 /**
  * Collapses the process' anonymous memory into huge pages, window by window, in a pool thread. `cancelled`, one byte, must be
- * kept until the promise is settled; once it is not 0, the remaining windows are counted as skipped.
+ * kept until the promise is settled; once it is not 0, the remaining windows are counted as skipped. Without CAP_SYS_ADMIN a
+ * window that was huge before counts as collapsed.
  */
 export function collapseHeap(cancelled: Buffer): Promise<CollapseStatistics>;
 
@@ -479,14 +487,14 @@ export function follow(pid: number, pidfd: number, onEvent: OnProcess): number;
 // --- process/limits.c --------------------------------------------------------------------------------------
 
 /**
- * The soft limits of descriptors and of core files, in bytes, that processes get; 2^64 - 1: none. Before, unless
+ * The soft limits of descriptors and of core files, in bytes, that processes get; -1: none. Before, unless
  * `descriptors` is 0, sets them (-1: none) to those of an earlier program of this process, which has changed its own; after
  * `forbidCoreDumps`.
  */
 export function childLimits(
   descriptors: number,
   core: number,
-): { readonly descriptors: bigint; readonly core: bigint };
+): { readonly descriptors: number; readonly core: number };
 
 // --- memory/shared.c ---------------------------------------------------------------------------------------
 
@@ -509,7 +517,7 @@ export function mapMemory(descriptor: number, size: number): Buffer;
 export function setFilesystemFrozen(path: string, frozen: boolean): Promise<void>;
 
 /** Sets CLOCK_REALTIME to `seconds` and `nanoseconds` since the epoch. Source: clock_settime(2). */
-export function setRealtimeClock(seconds: bigint, nanoseconds: number): void;
+export function setRealtimeClock(seconds: number, nanoseconds: number): void;
 
 /**
  * Locks an open file, until the descriptor and all its duplicates are closed. Throws EAGAIN while it is locked through

@@ -31,7 +31,6 @@ const LAYERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
 
 /** The only place that may import a package, so that the package can be replaced there. */
 const OWNERS: Record<string, RegExp> = {
-  'node-pty': /^daemon\/linux\/processes\/pty\.ts$/,
   chokidar: /^daemon\/linux\/inotify\/polled-watch\.ts$/,
   commander: /^base\/program\/settings\.ts$/,
   pino: /^(base|daemon|gateway)\/.+\.ts$/,

@@ -1,8 +1,8 @@
 import process from 'node:process';
 
 /**
- * Milliseconds, with fractions, of a clock that nobody sets. It is `performance.now` from another start: that loads the whole of
- * `node:perf_hooks` when it is first called, a twentieth of what a start costs.
+ * Milliseconds, with fractions, since the boot, of a clock that nobody sets and that is the same in all programs: CLOCK_MONOTONIC.
+ * `performance.now` would load the whole of `node:perf_hooks` when it is first called, a twentieth of what a start costs.
  */
 export function monotonicMs(): number {
   const [seconds, nanoseconds] = process.hrtime();

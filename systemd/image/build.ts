@@ -73,7 +73,6 @@ const IMAGES: Readonly<Record<string, Image>> = {
     binaries: [
       ['native/build/Release/envd.node', 'lib/build/Release/envd.node'],
       ['native/build/Release/envd-start', 'lib/build/Release/envd-start'],
-      ['node_modules/node-pty/build/Release/pty.node', 'lib/build/Release/pty.node'],
     ],
     copies: [
       ['systemd/image/envd.sh', 'bin/envd'],

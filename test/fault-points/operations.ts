@@ -178,17 +178,17 @@ export const OPERATIONS: readonly Operation[] = [
   {
     name: 'readDirectory',
     call: async (native, directory) => {
-      const { records, descriptor } = await native.readDirectory(bytes(directory), 'user.', true);
+      const { records, descriptor } = await native.readDirectory(-1, bytes(directory), 'user.', null, true);
       closeSync(descriptor);
       return summary(records);
     },
     mayBe: (result) => (result as unknown[]).length === 6,
   },
   {
-    name: 'readDirectoryBelow',
+    name: 'readDirectory below',
     call: (native, directory) =>
       opened(directory, O_RDONLY | O_DIRECTORY, async (at) =>
-        summary((await native.readDirectoryBelow(at, bytes('many'), 'user.', NOBODY)).records),
+        summary((await native.readDirectory(at, bytes('many'), 'user.', NOBODY, false)).records),
       ),
     mayBe: (result) => (result as unknown[]).length === 5,
   },
@@ -330,14 +330,34 @@ export const OPERATIONS: readonly Operation[] = [
       const inotify = native.openInotify(resolve);
       try {
         inotify.add(bytes(directory), 0x100);
-        const mark = inotify.mark();
         writeFileSync(`${directory}/new`, '');
         await promise;
-        return mark > 0 && inotify.take() !== null;
+        return inotify.take() !== null;
       } finally {
         inotify.close();
       }
     },
+  },
+  {
+    name: 'openTerminal',
+    call: (native) => {
+      const { master, slave } = native.openTerminal(80, 24);
+      try {
+        native.resizeTerminal(master, 100, 30);
+        return slave.startsWith('/dev/pts/');
+      } finally {
+        closeSync(master);
+      }
+    },
+  },
+  {
+    name: 'setCgroupFrozen',
+    call: (native, directory) => {
+      writeFileSync(`${directory}/cgroup.freeze`, '');
+      native.setCgroupFrozen(directory, true);
+      return readFileSync(`${directory}/cgroup.freeze`, 'utf8');
+    },
+    mayLeave: /cgroup\.freeze$/,
   },
   { name: 'createMemory', call: (native) => closeSync(native.createMemory()) },
   {

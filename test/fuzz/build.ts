@@ -20,7 +20,6 @@ const JAZZER = fileURLToPath(import.meta.resolve('@jazzer.js/core'));
 
 /** Sources that a target in C needs besides the one that it includes. */
 const SOURCES: Readonly<Record<string, readonly string[]>> = {
-  maps: ['src/memory/window.c'],
   walk: ['src/support/mounts.c', 'src/support/rights.c'],
 };
 

@@ -9,11 +9,11 @@
 
 #include "files/record.h"
 #include "files/walk.h"
-#include "support/arguments.h"
 #include "support/job.h"
 #include "support/mounts.h"
+#include "support/napi.h"
 
-enum { LARGE = 64 * 1024, NAMES = 8 * 1024, ENOUGH = 512 * 1024 };
+enum { LARGE = 64 * 1024, NAMES = 32 * 1024, ENOUGH = 512 * 1024 };
 
 typedef struct {
   job head;
@@ -38,14 +38,16 @@ static void read_one(job* j) {
 }
 
 // The names in a directory, each ended by NUL.
-static bool read_names(DIR* directory, records* names) {
-  struct dirent* entry;
-  while ((errno = 0, entry = readdir(directory))) {
-    if (walk_is_dots(entry->d_name)) continue;
-    records_append(names, entry->d_name, strlen(entry->d_name) + 1);
-  }
+static bool read_names(int directory, records* names) {
+  char listed[NAMES];
+  ssize_t length;
+  while ((length = getdents64(directory, listed, sizeof listed)) > 0)
+    for (ssize_t at = 0; at < length; at += ((const struct dirent64*)(listed + at))->d_reclen) {
+      const char* name = ((const struct dirent64*)(listed + at))->d_name;
+      if (!walk_is_dots(name)) records_append(names, name, strlen(name) + 1);
+    }
   if (names->failed) errno = ENOMEM;
-  return errno == 0;
+  return length == 0 && !names->failed;
 }
 
 static int by_bytes(const void* a, const void* b) {
@@ -76,21 +78,13 @@ static void record_all(reading* r, int directory, const char** names) {
   if (r->found.failed) job_fail_with(&r->head, ENOMEM, "malloc");
 }
 
-static void read_open(reading* r, int descriptor) {
-  int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 3);
-  DIR* directory = own < 0 ? NULL : fdopendir(own);
-  if (!directory) {
-    job_fail(&r->head, "open");
-    if (own >= 0) close(own);
-    return;
-  }
+static void read_open(reading* r, int directory) {
   records names = {0};
   const char** list = read_names(directory, &names) ? sorted(&names) : NULL;
-  if (list) record_all(r, descriptor, list);
+  if (list) record_all(r, directory, list);
   else job_fail(&r->head, "readdir");
   free(list);
   free(names.bytes);
-  closedir(directory);
 }
 
 static int open_absolute(reading* r, place* at) {
@@ -160,7 +154,7 @@ static void free_bytes(napi_env env, void* bytes, void* hint) {
 static napi_value found(napi_env env, job* j) {
   records* f = &((reading*)j)->found;
   napi_value buffer;
-  if (f->length < LARGE) return envd_value(env, 'B', f->bytes, f->length);
+  if (f->length < LARGE) return envd_buffer(env, f->bytes, f->length);
   if (napi_create_external_buffer(env, f->length, f->bytes, free_bytes, NULL, &buffer) != napi_ok) return NULL;
   f->bytes = NULL;
   return buffer;
@@ -174,33 +168,24 @@ static void release(job* j) {
 
 static napi_value found_directory(napi_env env, job* j) {
   reading* r = (reading*)j;
-  napi_value object = envd_object(env, "voud", "records", found(env, j), "owner", r->owner, "mount", j->leave.met,
-                                  "descriptor", r->descriptor);
+  napi_value object =
+      envd_object(env, {"records", found(env, j)}, {"owner", user_value(env, r->owner)},
+                  {"mount", envd_number(env, j->leave.met)}, {"descriptor", envd_number(env, r->descriptor)});
   if (object) r->descriptor = -1;
   return object;
 }
 
 EXPORTED(readEntry) {
   reading plan = {.head = {.run = read_one, .value = found, .release = release}, .descriptor = -1};
-  if (!arg_parse(env, info, "pt", "open", plan.path, "listxattr", ERANGE, plan.prefix, sizeof plan.prefix)) return NULL;
+  if (!arg_parse(env, info, "px", "open", plan.path, plan.prefix)) return NULL;
   return job_in_pool(env, "readEntry", &plan.head, sizeof plan);
 }
 
 EXPORTED(readDirectory) {
-  reading plan = {
-      .head = {.run = read_all, .value = found_directory, .release = release}, .root = -1, .descriptor = -1};
-  if (!arg_parse(env, info, "ptb", "open", plan.path, "listxattr", ERANGE, plan.prefix, sizeof plan.prefix,
-                 &plan.is_kept))
+  reading plan = {.head = {.run = read_all, .value = found_directory, .release = release}, .descriptor = -1};
+  if (!arg_parse(env, info, "dpxob", &plan.root, "open", plan.path, plan.prefix, &plan.owner, &plan.is_kept))
     return NULL;
   return job_in_pool(env, "readDirectory", &plan.head, sizeof plan);
-}
-
-EXPORTED(readDirectoryBelow) {
-  reading plan = {.head = {.run = read_all, .value = found_directory, .release = release}, .descriptor = -1};
-  if (!arg_parse(env, info, "dpto", &plan.root, "open", plan.path, "listxattr", ERANGE, plan.prefix, sizeof plan.prefix,
-                 &plan.owner))
-    return NULL;
-  return job_in_pool(env, "readDirectoryBelow", &plan.head, sizeof plan);
 }
 
 EXPORTED(readNext) {

@@ -4,14 +4,13 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 #include "files/record.h"
-#include "support/arguments.h"
 #include "support/job.h"
+#include "support/napi.h"
 
 typedef struct {
   job head;
@@ -51,7 +50,7 @@ static void read_link(job* j) {
 
 static napi_value found(napi_env env, job* j) {
   const records* out = &((attribute_job*)j)->found;
-  return envd_value(env, 'B', out->bytes, out->length);
+  return envd_buffer(env, out->bytes, out->length);
 }
 
 static void release(job* j) {
@@ -62,7 +61,7 @@ static void release(job* j) {
 
 EXPORTED(readAttributes) {
   attribute_job plan = {.head = {.run = read_all, .value = found, .release = release}};
-  if (!arg_parse(env, info, "dt", &plan.descriptor, "listxattr", ERANGE, plan.name, sizeof plan.name)) return NULL;
+  if (!arg_parse(env, info, "dx", &plan.descriptor, plan.name)) return NULL;
   return job_in_pool(env, "readAttributes", &plan.head, sizeof plan);
 }
 
@@ -71,35 +70,28 @@ EXPORTED(writeAttribute) {
   napi_valuetype type;
   void* value;
   attribute_job plan = {.head = {.run = write_one, .release = release}};
-  if (!arg_parse(env, info, "dtv", &plan.descriptor, "fsetxattr", ERANGE, plan.name, sizeof plan.name, &given))
-    return NULL;
+  if (!arg_parse(env, info, "dxv", &plan.descriptor, plan.name, &given)) return NULL;
   NAPI_CALL(env, napi_typeof(env, given, &type));
   if (type != napi_null) {
     NAPI_CALL(env, napi_get_buffer_info(env, given, &value, &plan.length));
-    // A copy, so that the caller need not keep the buffer. One byte more, because malloc(0) may return NULL.
-    plan.value = envd_allocate(env, plan.length + 1);
+    plan.value = envd_copy(env, value, plan.length);
     if (!plan.value) return NULL;
-    if (plan.length > 0) memcpy(plan.value, value, plan.length);
   }
   return job_in_pool(env, "writeAttribute", &plan.head, sizeof plan);
 }
 
-static bool read_time(napi_env env, napi_value nanoseconds, struct timespec* time) {
-  int64_t value;
-  bool is_exact;
-  if (napi_get_value_bigint_int64(env, nanoseconds, &value, &is_exact) != napi_ok) return false;
-  *time = (struct timespec){.tv_sec = value / 1000000000, .tv_nsec = value % 1000000000};
+static struct timespec time_of(int64_t nanoseconds) {
+  const struct timespec time = {.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000};
   // Before 1970.
-  if (time->tv_nsec < 0) *time = (struct timespec){.tv_sec = time->tv_sec - 1, .tv_nsec = time->tv_nsec + 1000000000};
-  return true;
+  return time.tv_nsec < 0 ? (struct timespec){time.tv_sec - 1, time.tv_nsec + 1000000000} : time;
 }
 
 EXPORTED(writeTimes) {
-  napi_value times[2];
+  int64_t accessed, modified;
   attribute_job plan = {.head.run = write_times};
-  if (!arg_parse(env, info, "dvv", &plan.descriptor, &times[0], &times[1])) return NULL;
-  for (int i = 0; i < 2; i++)
-    if (!read_time(env, times[i], &plan.times[i])) NAPI_CALL(env, napi_bigint_expected);
+  if (!arg_parse(env, info, "dII", &plan.descriptor, &accessed, &modified)) return NULL;
+  plan.times[0] = time_of(accessed);
+  plan.times[1] = time_of(modified);
   return job_in_pool(env, "writeTimes", &plan.head, sizeof plan);
 }
 

@@ -10,12 +10,16 @@
 #include <unistd.h>
 
 #include "files/walk.h"
-#include "support/arguments.h"
 #include "support/job.h"
 #include "support/mounts.h"
+#include "support/napi.h"
 
-typedef struct {
-  job head;  // result: a descriptor
+typedef struct step step;
+
+struct step {
+  job head;                 // result: a descriptor
+  int (*operate)(step* s);  // with the rights of the place's owner; returns 0 or errno
+  const char* syscall;
   place at;
   walk_mode mode;
   bool is_made;
@@ -23,20 +27,26 @@ typedef struct {
   gid_t gid;
   int flags;
   char path[PATH_MAX];
-} step;
+};
 
-static void run_walk(job* j) {
+static void run(job* j) {
   step* s = (step*)j;
   j->path = s->path;
-  errno = walk(s->path, s->mode, &s->at);
-  if (errno) job_fail(j, "open");
+  errno = rights_of_user(&s->at.before, s->at.owner);
+  if (!errno) errno = s->operate(s);
+  if (errno) job_fail(j, s->syscall);
   rights_restore(&s->at.before);
+}
+
+static int resolve(step* s) {
+  return walk(s->path, s->mode, &s->at);
 }
 
 static napi_value reached(napi_env env, job* j) {
   place* at = &((step*)j)->at;
-  napi_value object = envd_object(env, "ssbod", "name", at->name, "missing", at->missing, "isMagic", at->is_magic,
-                                  "owner", at->owner, "directory", at->directory);
+  napi_value object = envd_object(env, {"name", envd_text(env, at->name)}, {"missing", envd_text(env, at->missing)},
+                                  {"isMagic", envd_boolean(env, at->is_magic)}, {"owner", user_value(env, at->owner)},
+                                  {"directory", envd_number(env, at->directory)});
   if (object) at->directory = -1;  // owned by the caller now
   return object;
 }
@@ -47,25 +57,24 @@ static void release(job* j) {
 
 EXPORTED(openPlace) {
   bool follow;
-  step plan = {.head = {.run = run_walk, .value = reached, .release = release}, .at.directory = -1};
+  step plan = {.head = {.run = run, .value = reached, .release = release},
+               .operate = resolve,
+               .syscall = "open",
+               .at = {.directory = -1, .owner = OWN_RIGHTS}};
   if (!arg_parse(env, info, "pb", "open", plan.path, &follow)) return NULL;
   plan.mode = follow ? WALK_FOLLOW : WALK_TO_LINK;
   return job_in_pool(env, "openPlace", &plan.head, sizeof plan);
 }
 
 // Creates the directories `path` below the place's directory.
-static void run_make(job* j) {
-  step* s = (step*)j;
-  j->path = s->path;
-  errno = rights_of_user(&s->at.before, s->at.owner);
-  if (!errno) errno = walk_make_directories(&s->at, s->path, s->uid, s->gid, &s->is_made);
-  if (errno) job_fail(j, "mkdir");
-  rights_restore(&s->at.before);
+static int make(step* s) {
+  return walk_make_directories(&s->at, s->path, s->uid, s->gid, &s->is_made);
 }
 
 static napi_value made(napi_env env, job* j) {
   step* s = (step*)j;
-  napi_value object = envd_object(env, "bd", "isNew", s->is_made, "directory", s->at.directory);
+  napi_value object =
+      envd_object(env, {"isNew", envd_boolean(env, s->is_made)}, {"directory", envd_number(env, s->at.directory)});
   if (object) s->at.directory = -1;
   return object;
 }
@@ -78,24 +87,19 @@ static napi_value begin(napi_env env, const char* name, step* s) {
 }
 
 EXPORTED(makeDirectories) {
-  step plan = {.head = {.run = run_make, .value = made, .release = release}};
+  step plan = {.head = {.run = run, .value = made, .release = release}, .operate = make, .syscall = "mkdir"};
   if (!arg_parse(env, info, "dpuuo", &plan.at.directory, "mkdir", plan.path, &plan.uid, &plan.gid, &plan.at.owner))
     return NULL;
   return begin(env, "makeDirectories", &plan);
 }
 
-static void run_open(job* j) {
-  step* s = (step*)j;
-  j->path = s->path;
-  errno = rights_of_user(&s->at.before, s->at.owner);
-  if (errno) return job_fail(j, "open");
-  j->result = walk_open(s->at.directory, s->path, s->flags);
-  if (j->result < 0) job_fail(j, "open");
-  rights_restore(&s->at.before);
+static int open_name(step* s) {
+  s->head.result = walk_open(s->at.directory, s->path, s->flags);
+  return s->head.result < 0 ? errno : 0;
 }
 
 EXPORTED(openAt) {
-  step plan = {.head = {.run = run_open, .value = job_result, .release = release}};
+  step plan = {.head = {.run = run, .value = job_result, .release = release}, .operate = open_name, .syscall = "open"};
   if (!arg_parse(env, info, "dpdo", &plan.at.directory, "open", plan.path, &plan.flags, &plan.at.owner)) return NULL;
   return begin(env, "openAt", &plan);
 }
@@ -111,11 +115,12 @@ EXPORTED(openBelow) {
   int descriptor = error ? -1 : walk_open_below(directory, path, flags, crosses);
   if (!error && descriptor < 0) error = errno;
   rights_restore(&before);
-  return error ? envd_throw_errno(env, error, "open", path) : envd_value(env, 'd', descriptor);
+  return error ? envd_throw_errno(env, error, "open", path) : envd_number(env, descriptor);
 }
 
 // Whether the thread may create, remove or replace the name: EACCES and EPERM of unlink(2).
-static int may_change(int directory, const char* name) {
+static int check(step* s) {
+  const int directory = s->at.directory;
   struct stat parent, entry;
   // Not faccessat(3), which checks the daemon's rights on kernels without faccessat2(2).
   if (syscall(SYS_faccessat2, directory, "", W_OK | X_OK, AT_EMPTY_PATH | AT_EACCESS) < 0 ||
@@ -123,32 +128,22 @@ static int may_change(int directory, const char* name) {
     return errno;
   uid_t user = (uid_t)setfsuid(OWN_RIGHTS);
   if (!(parent.st_mode & S_ISVTX) || parent.st_uid == user) return 0;
-  if (fstatat(directory, name, &entry, AT_SYMLINK_NOFOLLOW) < 0) return errno == ENOENT ? 0 : errno;
+  if (fstatat(directory, s->path, &entry, AT_SYMLINK_NOFOLLOW) < 0) return errno == ENOENT ? 0 : errno;
   return entry.st_uid == user ? 0 : EPERM;
 }
 
-static void run_check(job* j) {
-  step* s = (step*)j;
-  j->path = s->path;
-  errno = rights_of_user(&s->at.before, s->at.owner);
-  if (!errno) errno = may_change(s->at.directory, s->path);
-  if (errno) job_fail(j, "access");
-  rights_restore(&s->at.before);
-}
-
 EXPORTED(assertMayChange) {
-  step plan = {.head = {.run = run_check, .release = release}};
+  step plan = {.head = {.run = run, .release = release}, .operate = check, .syscall = "access"};
   if (!arg_parse(env, info, "dpo", &plan.at.directory, "access", plan.path, &plan.at.owner)) return NULL;
   return begin(env, "assertMayChange", &plan);
 }
 
 EXPORTED(allowMounts) {
-  napi_value ids;
-  void* values;
-  size_t count;
-  if (!arg_parse(env, info, "v", &ids)) return NULL;
-  NAPI_CALL(env, napi_get_typedarray_info(env, ids, NULL, &count, &values, NULL, NULL));
+  void* ids;
+  size_t size;
+  if (!arg_parse(env, info, "B", &ids, &size)) return NULL;
+  const size_t count = size / sizeof *mounts_leave.ids;
   mounts_leave = (mount_leave){.count = count < MOST_MOUNTS ? (int)count : MOST_MOUNTS};
-  if (count > 0) memcpy(mounts_leave.ids, values, sizeof *mounts_leave.ids * (size_t)mounts_leave.count);
+  if (count > 0) memcpy(mounts_leave.ids, ids, sizeof *mounts_leave.ids * (size_t)mounts_leave.count);
   return NULL;
 }

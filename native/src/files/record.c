@@ -68,41 +68,21 @@ static void append_pair(records* out, const char* name, const void* value, size_
   records_append(out, value, length);
 }
 
-static void append_attribute(records* out, const char* path, const char* name) {
-  char small[4096];
-  char* value = small;
-  ssize_t length = getxattr(path, name, small, sizeof small);
-  if (length < 0 && errno == ERANGE) {
-    value = malloc(XATTR_SIZE_MAX);
-    length = value ? getxattr(path, name, value, XATTR_SIZE_MAX) : -1;
-  }
-  if (length >= 0) append_pair(out, name, value, (size_t)length);
-  if (value != small) free(value);
-}
-
 int record_attributes(records* out, int file, const char* prefix) {
-  char path[FD_PATH];
+  char path[FD_PATH], few[256], many[XATTR_LIST_MAX], value[XATTR_SIZE_MAX];
   fd_path(path, file);
   // Most files have no attributes, and the kernel allocates a buffer of the size that is offered.
-  char small[256];
-  char* names = small;
-  ssize_t length = flistxattr(file, small, sizeof small);
-  if (length < 0 && errno == EBADF) length = listxattr(path, small, sizeof small);
-  if (length < 0 && errno == ERANGE) {
-    names = malloc(XATTR_LIST_MAX);
-    length = names ? listxattr(path, names, XATTR_LIST_MAX) : -1;
+  const char* names = few;
+  ssize_t length = flistxattr(file, few, sizeof few);
+  if (length < 0 && errno == EBADF) length = listxattr(path, few, sizeof few);
+  if (length < 0 && errno == ERANGE) length = listxattr(path, many, sizeof many), names = many;
+  if (length < 0) return errno;
+  for (const char *name = names, *end = names + length; name < end; name += strlen(name) + 1) {
+    if (strncmp(name, prefix, strlen(prefix)) != 0) continue;
+    ssize_t size = getxattr(path, name, value, sizeof value);
+    if (size >= 0) append_pair(out, name, value, (size_t)size);
   }
-  int error = length < 0 ? errno : 0;
-  for (ssize_t at = 0; at < length; at += (ssize_t)strlen(names + at) + 1)
-    if (strncmp(names + at, prefix, strlen(prefix)) == 0) append_attribute(out, path, names + at);
-  if (names != small) free(names);
-  return out->failed ? ENOMEM : error;
-}
-
-static void finish(records* out, size_t start, record_head* head) {
-  if (out->failed) return;
-  head->length = (uint32_t)(out->length - start);
-  memcpy(out->bytes + start, head, sizeof *head);
+  return out->failed ? ENOMEM : 0;
 }
 
 // Opens the file that a link resolves to and stores its path; -1, with mode 0, when it cannot be resolved. The thread
@@ -167,7 +147,9 @@ static void append_entry(records* out, const struct stat* own, const struct stat
   // Errors of attributes are ignored.
   if (S_ISREG(target->st_mode) || S_ISDIR(target->st_mode)) (void)record_attributes(out, file, prefix ? prefix : "");
   if (!prefix && S_ISREG(own->st_mode)) append_content(out, file, own);
-  finish(out, start, &head);
+  if (out->failed) return;
+  head.length = (uint32_t)(out->length - start);
+  memcpy(out->bytes + start, &head, sizeof head);
 }
 
 // A regular file is opened for reading if its content is wanted. Stat first: opening a device can have side effects.
@@ -202,9 +184,6 @@ int record_entry(records* out, int directory, const char* name, const char* show
 }
 
 void record_name(records* out, const char* name) {
-  size_t start = out->length;
-  record_head head = {.name_length = (uint32_t)strlen(name)};
-  records_append(out, &head, sizeof head);
-  records_append(out, name, head.name_length);
-  finish(out, start, &head);
+  const struct stat unknown = {0};
+  append_entry(out, &unknown, &unknown, name, "", -1, "");
 }

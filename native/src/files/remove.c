@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "files/walk.h"
-#include "support/arguments.h"
 #include "support/job.h"
+#include "support/napi.h"
 
 // Maximum depth of open directories; deeper ones are first moved to the top. Bounds descriptors and stack.
 #define DEEPEST 256

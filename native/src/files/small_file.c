@@ -6,15 +6,14 @@
 #include <linux/magic.h>
 #include <linux/openat2.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "support/arguments.h"
 #include "support/mounts.h"
+#include "support/napi.h"
 
 // Opens a regular file without blocking; -1 when it might block or the path has a link. Opens the file that was
 // checked, not the path again. AT_STATX_DONT_SYNC avoids a request to a server.
@@ -32,37 +31,32 @@ static int open_now(const char* path) {
   return file;
 }
 
-// The content in memory of malloc(3); NULL when it cannot be read now, or is larger than the limit.
-static char* read_now(int file, int64_t limit, struct stat* status) {
+// Whether all of the content, whose size is known, could be read without waiting.
+static bool read_now(int file, void* content, off_t size) {
   struct statfs system;
-  // Files of /proc have the size 0.
-  if (fstat(file, status) < 0 || status->st_size == 0 || status->st_size > limit) return NULL;
-  char* content = malloc((size_t)status->st_size + 1);
-  const struct iovec whole = {.iov_base = content, .iov_len = (size_t)status->st_size};
-  ssize_t length = content ? preadv2(file, &whole, 1, 0, RWF_NOWAIT) : -1;
+  const struct iovec whole = {.iov_base = content, .iov_len = (size_t)size};
+  ssize_t length = preadv2(file, &whole, 1, 0, RWF_NOWAIT);
   // A tmpfs, which is memory, does not know the flag.
   if (length < 0 && errno == EOPNOTSUPP && fstatfs(file, &system) == 0 && system.f_type == TMPFS_MAGIC)
     length = preadv(file, &whole, 1, 0);
-  if (length == status->st_size) return content;
-  free(content);
-  return NULL;
-}
-
-static napi_value found(napi_env env, const struct stat* status, const char* content) {
-  int64_t modified = (int64_t)status->st_mtim.tv_sec * 1000000000 + status->st_mtim.tv_nsec;
-  return envd_object(env, "BUI", "content", content, (size_t)status->st_size, "inode", (uint64_t)status->st_ino,
-                     "modifiedNs", modified);
+  return length == size;
 }
 
 EXPORTED(readSmallFile) {
   struct stat status;
   char path[PATH_MAX];
   int64_t limit;
+  void* bytes;
+  napi_value content = NULL;
   if (!arg_parse(env, info, "pl", "open", path, &limit)) return NULL;
   int file = open_now(path);
-  char* content = file < 0 ? NULL : read_now(file, limit, &status);
+  // Files of /proc have the size 0.
+  bool found = file >= 0 && fstat(file, &status) == 0 && status.st_size > 0 && status.st_size <= limit &&
+               napi_create_buffer(env, (size_t)status.st_size, &bytes, &content) == napi_ok &&
+               read_now(file, bytes, status.st_size);
   if (file >= 0) close(file);
-  napi_value result = content ? found(env, &status, content) : envd_value(env, 'n');
-  free(content);
-  return result;
+  if (!found) return envd_null(env);
+  int64_t modified = (int64_t)status.st_mtim.tv_sec * 1000000000 + status.st_mtim.tv_nsec;
+  return envd_object(env, {"content", content}, {"inode", envd_bigint(env, (int64_t)status.st_ino)},
+                     {"modifiedNs", envd_bigint(env, modified)});
 }

@@ -1,5 +1,6 @@
 // Contents of files: stored, published, copied, reserved. Sources: open(2) O_TMPFILE, linkat(2) AT_SYMLINK_FOLLOW,
-// inotify(7), copy_file_range(2), fallocate(2), lseek(2) SEEK_HOLE; see walk.h.
+// inotify(7), copy_file_range(2), fallocate(2), lseek(2) SEEK_HOLE,
+// futimens(3); see walk.h.
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -14,8 +15,8 @@
 
 #include "files/record.h"
 #include "files/walk.h"
-#include "support/arguments.h"
 #include "support/job.h"
+#include "support/napi.h"
 
 // --- an unnamed temporary file gets a name
 
@@ -41,13 +42,18 @@ static int reopen(int file, int directory, const char* name) {
   return -1;
 }
 
-static const char* publish_file(int file, int directory, const char* name, uid_t uid, gid_t gid) {
+// Gives an unnamed file a name. AT_EMPTY_PATH would not need /proc, but needs CAP_DAC_READ_SEARCH.
+static int link_file(int file, int directory, const char* name) {
   char source[32];
   snprintf(source, sizeof source, "/proc/self/fd/%d", file);
+  return linkat(AT_FDCWD, source, directory, name, AT_SYMLINK_FOLLOW);
+}
+
+static const char* publish_file(int file, int directory, const char* name, uid_t uid, gid_t gid) {
   // Before linkat, because a quota may refuse the owner.
   if (fchown(file, uid, gid) < 0) return "fchown";
-  // Causes IN_CREATE. AT_EMPTY_PATH would not need /proc, but needs CAP_DAC_READ_SEARCH.
-  if (linkat(AT_FDCWD, source, directory, name, AT_SYMLINK_FOLLOW) < 0) return "linkat";
+  // Causes IN_CREATE.
+  if (link_file(file, directory, name) < 0) return "linkat";
 
   int named = reopen(file, directory, name);
   if (named < 0) return NULL;
@@ -78,8 +84,6 @@ EXPORTED(publishFile) {
 
 // --- in the kernel
 
-#define CHUNK ((int64_t)1 << 30)
-
 typedef struct {
   job head;  // result: the bytes copied
   int source;
@@ -91,8 +95,8 @@ typedef struct {
 static void copy(job* j) {
   transfer* t = (transfer*)j;
   while (j->result < t->length) {
-    off_t in = j->result, out = t->offset + j->result, rest = t->length - j->result;
-    ssize_t moved = copy_file_range(t->source, &in, t->target, &out, (size_t)(rest < CHUNK ? rest : CHUNK), 0);
+    off_t in = j->result, out = t->offset + j->result;
+    ssize_t moved = copy_file_range(t->source, &in, t->target, &out, (size_t)(t->length - j->result), 0);
     if (moved > 0) j->result += moved;
     else if (moved == 0) return;
     else if (errno != EINTR) return job_fail(j, "copy_file_range");
@@ -225,7 +229,7 @@ static void store(job* j) {
 
 static napi_value stored(napi_env env, job* j) {
   const storing* s = (storing*)j;
-  return s->inode[0] && !j->result ? envd_value(env, 's', s->inode) : envd_value(env, 'b', (bool)j->result);
+  return s->inode[0] && !j->result ? envd_text(env, s->inode) : envd_boolean(env, j->result);
 }
 
 static void release(job* j) {
@@ -235,12 +239,56 @@ static void release(job* j) {
 EXPORTED(storeFile) {
   void* content;
   storing plan = {.head = {.run = store, .value = stored, .release = release}};
-  if (!arg_parse(env, info, "ptBtuu", "open", plan.path, "open", EINVAL, plan.inode, sizeof plan.inode, &content,
-                 &plan.length, "listxattr", ERANGE, plan.prefix, sizeof plan.prefix, &plan.uid, &plan.gid))
+  if (!arg_parse(env, info, "ptBxuu", "open", plan.path, "open", EINVAL, plan.inode, sizeof plan.inode, &content,
+                 &plan.length, plan.prefix, &plan.uid, &plan.gid))
     return NULL;
-  // A copy, so that the caller need not keep the buffer.
-  plan.content = envd_allocate(env, plan.length + 1);
-  if (!plan.content) return NULL;
-  if (plan.length > 0) memcpy(plan.content, content, plan.length);
-  return job_in_pool(env, "storeFile", &plan.head, sizeof plan);
+  plan.content = envd_copy(env, content, plan.length);
+  return plan.content ? job_in_pool(env, "storeFile", &plan.head, sizeof plan) : NULL;
+}
+
+// --- small new files of one directory, each complete in memory, are stored in one job
+
+// Before the name, which NUL ends, and the content.
+typedef struct {
+  int64_t seconds;
+  uint32_t nanoseconds, mode, uid, gid, name_length, content_length;
+} item;
+
+typedef struct {
+  job head;  // result: how many files were stored
+  int directory;
+  char* items;
+  size_t length;
+} many;
+
+// False for whatever reason: the caller's other way then succeeds, or finds it.
+static bool store_new(int directory, const item* i, const char* name) {
+  const struct timespec times[2] = {{.tv_nsec = UTIME_NOW}, {.tv_sec = i->seconds, .tv_nsec = i->nanoseconds}};
+  int file = openat(directory, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+  bool done = file >= 0 && write(file, name + i->name_length, i->content_length) == i->content_length &&
+              fchown(file, i->uid, i->gid) == 0 && fchmod(file, i->mode) == 0 && futimens(file, times) == 0 &&
+              link_file(file, directory, name) == 0;
+  if (file >= 0) close(file);
+  return done;
+}
+
+static void store_each(job* j) {
+  many* m = (many*)j;
+  item i;
+  for (size_t at = 0; at < m->length; at += sizeof i + i.name_length + i.content_length, j->result++) {
+    memcpy(&i, m->items + at, sizeof i);
+    if (!store_new(m->directory, &i, m->items + at + sizeof i)) return;
+  }
+}
+
+static void release_items(job* j) {
+  free(((many*)j)->items);
+}
+
+EXPORTED(storeFiles) {
+  void* items;
+  many plan = {.head = {.run = store_each, .value = job_result, .release = release_items}};
+  if (!arg_parse(env, info, "dB", &plan.directory, &items, &plan.length)) return NULL;
+  plan.items = envd_copy(env, items, plan.length);
+  return plan.items ? job_in_pool(env, "storeFiles", &plan.head, sizeof plan) : NULL;
 }

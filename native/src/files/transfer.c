@@ -8,8 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "support/arguments.h"
 #include "support/job.h"
+#include "support/napi.h"
 
 // Fits a core's cache, so that received bytes are still cached when they are written.
 #define BUFFER ((size_t)256 << 10)
@@ -124,19 +124,18 @@ EXPORTED(splice) {
   do moved = splice(from, NULL, to, NULL, (size_t)length, SPLICE_F_NONBLOCK);
   while (moved < 0 && errno == EINTR);
   if (moved < 0 && errno != EAGAIN) return envd_throw_errno(env, errno, "splice", NULL);
-  return envd_value(env, 'd', (int)moved);
+  return envd_number(env, (double)moved);
 }
 
 EXPORTED(createPipe) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) < 0) return envd_throw_errno(env, errno, "pipe2", NULL);
-  return envd_object(env, "dd", "write", ends[1], "read", ends[0]);
+  return envd_object(env, {"write", envd_number(env, ends[1])}, {"read", envd_number(env, ends[0])});
 }
 
 EXPORTED(duplicate) {
   int descriptor;
   bool inherited;
   if (!arg_parse(env, info, "db", &descriptor, &inherited)) return NULL;
-  int duplicate = fcntl(descriptor, inherited ? F_DUPFD : F_DUPFD_CLOEXEC, 3);
-  return duplicate < 0 ? envd_throw_errno(env, errno, "dup", NULL) : envd_value(env, 'd', duplicate);
+  return envd_result(env, fcntl(descriptor, inherited ? F_DUPFD : F_DUPFD_CLOEXEC, 3), "dup");
 }

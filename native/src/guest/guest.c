@@ -16,8 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "support/arguments.h"
 #include "support/job.h"
+#include "support/napi.h"
 
 typedef struct {
   job head;
@@ -43,16 +43,10 @@ EXPORTED(setFilesystemFrozen) {
 }
 
 EXPORTED(setRealtimeClock) {
-  napi_value whole;
   int64_t seconds, nanoseconds;
-  bool lossless;
-  if (!arg_parse(env, info, "vl", &whole, &nanoseconds)) return NULL;
-  NAPI_CALL(env, napi_get_value_bigint_int64(env, whole, &seconds, &lossless));
-  // Truncated to 64 bits it would be another time.
-  struct timespec time = {.tv_sec = seconds, .tv_nsec = nanoseconds};
-  if (!lossless || clock_settime(CLOCK_REALTIME, &time) < 0)
-    envd_throw_errno(env, lossless ? errno : EINVAL, "clock_settime", NULL);
-  return NULL;
+  if (!arg_parse(env, info, "ll", &seconds, &nanoseconds)) return NULL;
+  const struct timespec time = {.tv_sec = seconds, .tv_nsec = nanoseconds};
+  return clock_settime(CLOCK_REALTIME, &time) < 0 ? envd_throw_errno(env, errno, "clock_settime", NULL) : NULL;
 }
 
 EXPORTED(lockFile) {
@@ -77,10 +71,9 @@ EXPORTED(connectDatagrams) {
   int descriptor = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   int error = descriptor < 0 || connect(descriptor, (struct sockaddr*)&address, length) < 0 ? errno : 0;
   if (error && descriptor >= 0) close(descriptor);
-  return error ? envd_throw_errno(env, error, "connect", NULL) : envd_value(env, 'd', descriptor);
+  return error ? envd_throw_errno(env, error, "connect", NULL) : envd_number(env, descriptor);
 }
 
 EXPORTED(openSocketDiagnosis) {
-  int descriptor = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
-  return descriptor < 0 ? envd_throw_errno(env, errno, "socket", NULL) : envd_value(env, 'd', descriptor);
+  return envd_result(env, socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG), "socket");
 }

@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "support/arguments.h"
+#include "support/napi.h"
 
 enum { BACKLOG = 511, SILENCE_S = 30, PROBE_AFTER_S = 10, PROBE_EVERY_S = 5, ADDRESS_SIZE = 64, PORT_SIZE = 6 };
 
@@ -46,7 +46,7 @@ EXPORTED(listenAt) {
   const char* failed = listen_at(descriptor, at);
   int error = errno;
   freeaddrinfo(at);
-  if (!failed) return envd_value(env, 'd', descriptor);
+  if (!failed) return envd_number(env, descriptor);
   if (descriptor >= 0) close(descriptor);
   return envd_throw_errno(env, error, failed, address);
 }
@@ -61,7 +61,7 @@ EXPORTED(listeningAt) {
   if (!listens || getsockname(descriptor, (struct sockaddr*)&at, &length) < 0 ||
       getnameinfo((struct sockaddr*)&at, length, address, sizeof address, port, sizeof port,
                   NI_NUMERICHOST | NI_NUMERICSERV) != 0)
-    return envd_value(env, 'n');
+    return envd_null(env);
   for (size_t i = 0; i < sizeof OPTIONS / sizeof *OPTIONS; i++) set_option(descriptor, OPTIONS[i]);
-  return envd_object(env, "ss", "address", address, "port", port);
+  return envd_object(env, {"address", envd_text(env, address)}, {"port", envd_text(env, port)});
 }

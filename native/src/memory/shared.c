@@ -3,12 +3,10 @@
 #include <stdint.h>
 #include <sys/mman.h>
 
-#include "support/arguments.h"
 #include "support/napi.h"
 
 EXPORTED(createMemory) {
-  int descriptor = memfd_create("envd", MFD_CLOEXEC);
-  return descriptor < 0 ? envd_throw_errno(env, errno, "memfd_create", NULL) : envd_value(env, 'd', descriptor);
+  return envd_result(env, memfd_create("envd", MFD_CLOEXEC), "memfd_create");
 }
 
 EXPORTED(mapMemory) {

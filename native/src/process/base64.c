@@ -2,22 +2,19 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "support/arguments.h"
+#include "support/napi.h"
 
 static const char ALPHABET[65] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 // Three bytes to four characters; the last group is padded.
 static void encode_rest(const uint8_t* in, size_t length, uint8_t* out) {
-  for (; length >= 3; length -= 3, in += 3, out += 4) {
-    uint32_t bits = (uint32_t)in[0] << 16 | (uint32_t)in[1] << 8 | in[2];
-    for (int i = 0; i < 4; i++) out[i] = (uint8_t)ALPHABET[bits >> (18 - 6 * i) & 63];
+  for (size_t at = 0; at < length; at += 3, out += 4) {
+    const size_t left = length - at;
+    uint32_t bits = (uint32_t)in[at] << 16;
+    if (left > 1) bits |= (uint32_t)in[at + 1] << 8;
+    if (left > 2) bits |= in[at + 2];
+    for (size_t i = 0; i < 4; i++) out[i] = i <= left ? (uint8_t)ALPHABET[bits >> (18 - 6 * i) & 63] : '=';
   }
-  if (length == 0) return;
-  uint32_t bits = (uint32_t)in[0] << 16 | (length > 1 ? (uint32_t)in[1] << 8 : 0);
-  out[0] = (uint8_t)ALPHABET[bits >> 18];
-  out[1] = (uint8_t)ALPHABET[bits >> 12 & 63];
-  out[2] = length > 1 ? (uint8_t)ALPHABET[bits >> 6 & 63] : '=';
-  out[3] = '=';
 }
 
 // Vectors of the compiler's, so that the code is the same on every machine.
@@ -64,5 +61,5 @@ EXPORTED(encodeBase64) {
   uint8_t* target = (uint8_t*)out + offset;
   size_t done = encode_blocks(in, length, target);
   encode_rest((const uint8_t*)in + done, length - done, target + done / 3 * 4);
-  return envd_value(env, 'u', (uint32_t)wanted);
+  return envd_number(env, (double)wanted);
 }

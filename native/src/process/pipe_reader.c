@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "support/arguments.h"
+#include "support/napi.h"
 
 // Consecutive reads from a pipe and from a terminal per event, events at a time, most bytes of a terminal's read (n_tty.c).
 enum { READS = 32, TERMINAL_READS = 4, EVENTS = 64, TERMINAL_BYTES = 4095 };
@@ -30,7 +30,7 @@ typedef struct {
   int epoll;
   uv_poll_t poll;
   reading* table;
-  uint32_t capacity, lowest, referenced;  // no free slot below `lowest`
+  uint32_t capacity, referenced;
 } reader;
 
 static void reader_free(reader* r) {
@@ -68,12 +68,15 @@ static void end(reader* r, uint32_t id) {
   set_watched(r, id, false);
   close(r->table[id].fd);
   r->table[id].fd = -1;
-  if (id < r->lowest) r->lowest = id;
+}
+
+static void tell(reader* r, uint32_t id, uint32_t length) {
+  envd_call_back(r->env, r->on_read, NULL, 2, (double[]){id, length});
 }
 
 static void finish(reader* r, uint32_t id) {
   end(r, id);
-  envd_call_back(r->env, r->on_read, "uu", id, 0);
+  tell(r, id, 0);
 }
 
 // The environment is torn down (a terminated worker, exit of the process).
@@ -103,7 +106,7 @@ static uint32_t read_pipe(reader* r, uint32_t id) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) break;
     if (got <= 0) return finish(r, id), total;
-    envd_call_back(r->env, r->on_read, "uu", id, (uint32_t)got);
+    tell(r, id, (uint32_t)got);
     total += (uint32_t)got;
     // Less than it can give: it is most likely empty.
     if (got < (ssize_t)most) break;
@@ -121,9 +124,8 @@ static void on_events(uv_poll_t* poll, int status, int events) {
 
 // The lowest free slot of the table; -1 when there is no memory to grow it.
 static int64_t free_slot(reader* r) {
-  uint32_t id = r->lowest;
+  uint32_t id = 0;
   while (id < r->capacity && r->table[id].fd >= 0) id++;
-  r->lowest = id;
   if (id < r->capacity) return id;
   uint32_t capacity = r->capacity * 2 + 16;
   reading* table = realloc(r->table, capacity * sizeof *table);
@@ -151,7 +153,7 @@ static napi_value js_open(napi_env env, napi_callback_info info) {
   int error = set_watched(r, (uint32_t)id, watched);
   if (error) return r->table[id].fd = -1, envd_throw_errno(env, error, "poll", NULL);
   set_referenced(r, (uint32_t)id, true);
-  return envd_value(env, 'u', (uint32_t)id);
+  return envd_number(env, (double)id);
 }
 
 // Without memory to wait for more, what comes is lost, as with the end of a pipe.
@@ -177,7 +179,7 @@ static napi_value js_read(napi_env env, napi_callback_info info) {
   if (!arg_parse(env, info, "u", &id)) return NULL;
   uint32_t got = read_pipe(r, id);
   if (is_open(r, id) && !r->table[id].paused) watch(r, id);
-  return envd_value(env, 'u', got);
+  return envd_number(env, got);
 }
 
 static napi_value js_close(napi_env env, napi_callback_info info) {
@@ -223,6 +225,6 @@ EXPORTED(pipeReader) {
   int error = start_polling(r);
   if (error) return reader_free(r), envd_throw_errno(env, error, "epoll", NULL);
   napi_add_async_cleanup_hook(env, on_cleanup, r, &r->cleanup);
-  object = envd_object(env, "d", "transit", r->transit[0]);
+  object = envd_object(env, {"transit", envd_number(env, r->transit[0])});
   return object && envd_export(env, object, methods, sizeof methods / sizeof *methods, r) ? object : NULL;
 }

@@ -6,7 +6,7 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "support/arguments.h"
+#include "support/napi.h"
 
 // Owned by the poll handle until that is closed, and by the function that sets what is waited for.
 typedef struct {
@@ -41,7 +41,7 @@ static void on_cleanup(napi_async_cleanup_hook_handle handle, void* data) {
 
 static void on_poll(uv_poll_t* poll, int status, int events) {
   const waiting* w = poll->data;
-  envd_call_back(w->env, w->callback, "d", status < 0 ? 0 : events);
+  envd_call_back(w->env, w->callback, NULL, 1, (double[]){status < 0 ? 0 : events});
 }
 
 static napi_value set(napi_env env, napi_callback_info info) {
@@ -101,5 +101,5 @@ EXPORTED(pendingBytes) {
   int descriptor, pending;
   if (!arg_parse(env, info, "d", &descriptor)) return NULL;
   if (ioctl(descriptor, FIONREAD, &pending) < 0) return envd_throw_errno(env, errno, "ioctl FIONREAD", NULL);
-  return envd_value(env, 'd', pending);
+  return envd_number(env, pending);
 }

@@ -15,9 +15,8 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "process/limits.h"
-#include "process/starter.h"
-#include "support/arguments.h"
+#include "process/spawn.h"
+#include "support/napi.h"
 #include "support/starter_protocol.h"
 
 #ifndef P_PIDFD
@@ -107,7 +106,7 @@ static void on_cleanup(napi_async_cleanup_hook_handle handle, void* data) {
 }
 
 static void report(start* s, const char* event, const double values[5]) {
-  envd_call_back(s->env, s->on_event, "sfffff", event, values[0], values[1], values[2], values[3], values[4]);
+  envd_call_back(s->env, s->on_event, event, 5, values);
 }
 
 static void report_failure(start* s) {
@@ -320,7 +319,7 @@ EXPORTED(follow) {
   int error = open_poll(s, &s->exit, s->pidfd, UV_READABLE, on_exit_readable);
   if (error) start_free(s);
   else napi_add_async_cleanup_hook(env, on_cleanup, s, &s->cleanup);
-  return error ? envd_throw_errno(env, error, "pidfd_open", NULL) : envd_value(env, 'd', s->pidfd);
+  return error ? envd_throw_errno(env, error, "pidfd_open", NULL) : envd_number(env, s->pidfd);
 }
 
 EXPORTED(spawn) {

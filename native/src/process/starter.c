@@ -1,5 +1,5 @@
 // The connection to the starter, one for this process. Its program is beside the addon.
-#include "process/starter.h"
+#include "process/spawn.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -3,10 +3,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <uv.h>
 
-#include "support/arguments.h"
 #include "support/napi.h"
-#include "support/thread.h"
 
 void job_fail(job* j, const char* syscall) {
   j->error = errno;
@@ -28,16 +27,13 @@ static void free_job(job* j) {
   free(j);
 }
 
-static napi_value value_of(napi_env env, job* j) {
-  napi_value undefined = NULL;
-  if (j->value) return j->value(env, j);
-  return napi_get_undefined(env, &undefined) == napi_ok ? undefined : NULL;
-}
-
 // While the environment is torn down, no value can be created; the promise stays unsettled.
 static void settle(napi_env env, job* j) {
   if (!j->deferred) return;
-  napi_value id, value = j->error ? envd_errno_error(env, j->error, j->syscall, j->path) : value_of(env, j);
+  napi_value id, value = NULL;
+  if (j->error) value = envd_errno_error(env, j->error, j->syscall, j->path);
+  else if (j->value) value = j->value(env, j);
+  else (void)!napi_get_undefined(env, &value);
   if (value && j->error == EREMOTE && napi_create_uint32(env, j->leave.met, &id) == napi_ok)
     napi_set_named_property(env, value, "mount", id);
   if (value && j->error) napi_reject_deferred(env, j->deferred, value);
@@ -53,7 +49,7 @@ static job* copy(napi_env env, job* plan, size_t size) {
   return j;
 }
 
-enum { WAITING, RUNNING, DONE };
+enum { WAITING, RUNNING, DONE, STACK_SIZE = 256 * 1024 };
 // Of those that run together, the first ones.
 static _Thread_local job* together;
 
@@ -146,7 +142,14 @@ EXPORTED(recallWaiting) {
   return NULL;
 }
 
-static void* run_in_thread(void* data) {
+int thread_start(pthread_t* thread, const char* name, void (*run)(void*), void* data) {
+  const uv_thread_options_t options = {.flags = UV_THREAD_HAS_STACK_SIZE, .stack_size = STACK_SIZE};
+  int error = -uv_thread_create_ex(thread, &options, run, data);
+  if (!error) pthread_setname_np(*thread, name);
+  return error;
+}
+
+static void run_in_thread(void* data) {
   job* j = data;
   j->run(j);
   // After a successful call the event loop owns the job.
@@ -154,7 +157,6 @@ static void* run_in_thread(void* data) {
   if (napi_call_threadsafe_function(done, j, napi_tsfn_nonblocking) == napi_ok)
     napi_release_threadsafe_function(done, napi_tsfn_release);
   else free_job(j);
-  return NULL;
 }
 
 // `env` is NULL when the environment has been torn down.
@@ -166,21 +168,16 @@ static void on_done(napi_env env, napi_value callback, void* context, void* data
 
 napi_value job_in_thread(napi_env env, const char* name, job* plan, size_t size) {
   napi_value label, promise;
+  pthread_t thread;
+  int error = ENOMEM;
   job* j = copy(env, plan, size);
   if (!j) return NULL;
   if (napi_create_string_utf8(env, name, NAPI_AUTO_LENGTH, &label) == napi_ok &&
       napi_create_promise(env, &j->deferred, &promise) == napi_ok &&
-      napi_create_threadsafe_function(env, NULL, NULL, label, 0, 1, NULL, NULL, NULL, on_done, &j->done) == napi_ok) {
-    pthread_t thread;
-    int error = thread_start(&thread, name, run_in_thread, j);
-    if (error == 0) {
-      pthread_detach(thread);
-      return promise;
-    }
-    napi_release_threadsafe_function(j->done, napi_tsfn_abort);
-    envd_throw_errno(env, error, "pthread_create", NULL);
-  }
+      napi_create_threadsafe_function(env, NULL, NULL, label, 0, 1, NULL, NULL, NULL, on_done, &j->done) == napi_ok)
+    error = thread_start(&thread, name, run_in_thread, j);
+  if (!error) return pthread_detach(thread), promise;
+  if (j->done) napi_release_threadsafe_function(j->done, napi_tsfn_abort);
   free_job(j);
-  envd_throw_last_napi_error(env);
-  return NULL;
+  return envd_throw_errno(env, error, "pthread_create", NULL);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <node_api.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -40,5 +41,8 @@ napi_value job_result(napi_env env, job* j);
 // failure. Returns the promise, or NULL with an exception pending.
 napi_value job_in_pool(napi_env env, const char* name, job* plan, size_t size);
 
-// The same in a dedicated thread, for jobs that must make progress while all pool threads are blocked.
+// Starts a thread outside of the pool, with a small stack and a name of at most 15 bytes. Returns 0 or an errno.
+int thread_start(pthread_t* thread, const char* name, void (*run)(void*), void* data);
+
+// The same as job_in_pool in a dedicated thread, for jobs that must make progress while all pool threads are blocked.
 napi_value job_in_thread(napi_env env, const char* name, job* plan, size_t size);

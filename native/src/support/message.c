@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "support/arguments.h"
+#include "support/napi.h"
 
 enum { MOST_BYTES = 16 * 1024, MOST_DESCRIPTORS = 8, QUEUE_BYTES = 16 * 1024 * 1024 };
 
@@ -29,7 +29,7 @@ EXPORTED(messageQueue) {
   if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
     return envd_throw_errno(env, errno, "socketpair", NULL);
   setsockopt(ends[0], SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof size);
-  return envd_object(env, "dd", "write", ends[0], "read", ends[1]);
+  return envd_object(env, {"write", envd_number(env, ends[0])}, {"read", envd_number(env, ends[1])});
 }
 
 EXPORTED(sendMessage) {
@@ -51,5 +51,6 @@ EXPORTED(peekMessage) {
   ssize_t length = recvmsg(socket, &message, MSG_PEEK | MSG_CMSG_CLOEXEC);
   if (length < 0) return envd_throw_errno(env, errno, "recvmsg", NULL);
   const size_t size = message.msg_controllen ? r.header.cmsg_len - CMSG_LEN(0) : 0;
-  return envd_object(env, "BB", "bytes", bytes, (size_t)length, "descriptors", CMSG_DATA(&r.header), size);
+  return envd_object(env, {"bytes", envd_buffer(env, bytes, (size_t)length)},
+                     {"descriptors", envd_buffer(env, CMSG_DATA(&r.header), size)});
 }

@@ -94,5 +94,5 @@ EXPORTED(allMountsAnswer) {
   if (has_changed()) read_table();
   bool all = table.list && !table.has_silent;
   pthread_mutex_unlock(&table.lock);
-  return envd_value(env, 'b', all);
+  return envd_boolean(env, all);
 }

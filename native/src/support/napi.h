@@ -1,8 +1,11 @@
-// Shared by all files of the addon: errors, values, calls into JavaScript, exported functions.
+// Shared by all files of the addon: errors, values, arguments, calls into JavaScript, exported functions.
 #pragma once
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
 
 #include <node_api.h>
 
@@ -24,21 +27,50 @@ napi_value envd_throw_errno(napi_env env, int error, const char* syscall, const 
 // The same Error as a value, to reject a promise with.
 napi_value envd_errno_error(napi_env env, int error, const char* syscall, const char* path);
 
-// Creates a value of `kind` from what follows; NULL with an exception pending.
-//   n null, d int, u uint32_t, f double, b bool, I int64_t and U uint64_t as BigInt, s const char* in Latin-1
-//   o uid_t: null for OWN_RIGHTS
-//   B const void*, size_t: a buffer with a copy
-//   v napi_value: as it is; NULL when that could not be created, with its exception
-napi_value envd_value(napi_env env, char kind, ...);
+// Values for JavaScript; NULL with an exception pending.
+napi_value envd_null(napi_env env);
+napi_value envd_number(napi_env env, double number);
+napi_value envd_boolean(napi_env env, bool boolean);
+napi_value envd_bigint(napi_env env, int64_t number);
+napi_value envd_text(napi_env env, const char* latin1);
+// A copy of the bytes.
+napi_value envd_buffer(napi_env env, const void* bytes, size_t length);
 
-// Creates an object: for each letter of `kinds` a name follows, and its value.
-napi_value envd_object(napi_env env, const char* kinds, ...);
+// The result of a system call, such as a descriptor; when it is negative, throws errno as an error of `syscall`.
+napi_value envd_result(napi_env env, int result, const char* syscall);
+
+typedef struct {
+  const char* name;
+  napi_value value;
+} property;
+
+// Creates an object with these properties; NULL with an exception pending, also when a value is NULL.
+#define envd_object(env, ...) envd_object_of(env, (const property[]){__VA_ARGS__, {0}})
+napi_value envd_object_of(napi_env env, const property* properties);
 
 // Zeroed memory, freed with free(3); NULL with ENOMEM thrown.
 void* envd_allocate(napi_env env, size_t size);
 
-// Calls a function from the event loop with values as above, at most 6. An exception it throws is an uncaught exception.
-void envd_call_back(napi_env env, napi_ref function, const char* kinds, ...);
+// A copy of an argument for a job, so that the caller need not keep it; freed with free(3). NULL with ENOMEM thrown.
+void* envd_copy(napi_env env, const void* bytes, size_t length);
+
+// Calls a function from the event loop with an event, unless that is NULL, and at most 5 numbers. An exception that it throws
+// is an uncaught exception.
+void envd_call_back(napi_env env, napi_ref function, const char* event, size_t count, const double* numbers);
+
+// Stores the arguments at the pointers that follow, one for each letter of `kinds`. Returns false with an exception
+// pending when one is missing or has the wrong type, and when a text does not fit or contains NUL: a truncated name would
+// name another file. Such an error is one of `syscall`.
+//   d int*, u uint32_t*, l int64_t*, I int64_t*: the last 64 bits of a BigInt, b bool*, v napi_value*
+//   o uid_t*: whose rights are used; OWN_RIGHTS for null
+//   B void**, size_t*: the bytes of a buffer, which belong to it
+//   p const char* syscall, char[PATH_MAX]: a string, or the bytes of a buffer; ENAMETOOLONG
+//   x char[XATTR_NAME_MAX + 1]: the same, the name of an extended attribute or the start of names; ERANGE of listxattr(2)
+//   t const char* syscall, int error when it is too long, char*, size_t: the same, of another size
+bool arg_parse(napi_env env, napi_callback_info info, const char* kinds, ...);
+
+// The value for `o`: whose rights are used; null for OWN_RIGHTS.
+napi_value user_value(napi_env env, uid_t owner);
 
 // A function that JavaScript calls; it returns NULL for undefined, or with an exception pending.
 typedef napi_value exported(napi_env env, napi_callback_info info);

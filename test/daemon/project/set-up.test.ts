@@ -93,7 +93,7 @@ test(
 
 test('a removed link is restored, and a changed source is built again', PATIENCE, async () => {
   const directory = clone();
-  const source = join(directory, 'native/src/addon.c');
+  const source = join(directory, 'native/src/support/napi.c');
   const before = readFileSync(source);
   expect(await ended(startSetUp(directory))).toBe(0);
   // As an old npm leaves it.

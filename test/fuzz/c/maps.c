@@ -1,5 +1,5 @@
 // The daemon's own mappings. Input: a line of /proc/self/maps.
-#include "memory/collapse.c"
+#include "pause/collapse.c"
 
 #include "fuzz.h"
 

@@ -14,8 +14,8 @@ const calls: Readonly<Record<string, (path: string) => unknown>> = {
   publishFile: (path) => native.publishFile(-1, 0, Buffer.from(path), 0, 0),
   removeTree: (path) => native.removeTree(path),
   readEntry: (path) => native.readEntry(Buffer.from(path), 'user.'),
-  readDirectory: (path) => native.readDirectory(Buffer.from(path), 'user.', false),
-  readDirectoryBelow: (path) => native.readDirectoryBelow(0, Buffer.from(path), 'user.', null),
+  readDirectory: (path) => native.readDirectory(-1, Buffer.from(path), 'user.', null, false),
+  'readDirectory below': (path) => native.readDirectory(0, Buffer.from(path), 'user.', null, false),
   setFilesystemFrozen: (path) => native.setFilesystemFrozen(path, false),
   'inotify.add': (path) => {
     const inotify = native.openInotify(() => undefined);

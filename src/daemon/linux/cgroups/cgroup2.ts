@@ -13,6 +13,7 @@ import {
 } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
+import { native } from '../system/native.ts';
 import { SIGKILL, signalProcess } from '../system/signals.ts';
 
 /** File system type, `CGROUP2_SUPER_MAGIC`. Source: statfs(2). */
@@ -85,11 +86,11 @@ export class Cgroup {
 
   /** Requests that every process in it and below be frozen; the kernel does so asynchronously. */
   freeze(): void {
-    this.#write('cgroup.freeze', '1');
+    native.setCgroupFrozen(this.path, true);
   }
 
   thaw(): void {
-    this.#write('cgroup.freeze', '0');
+    native.setCgroupFrozen(this.path, false);
   }
 
   /** Whether all its processes are frozen, by its own or an ancestor's request; true when it has none. */
@@ -235,7 +236,7 @@ export class Cgroup {
     return readFileSync(`${this.path}/${file}`, 'utf8');
   }
 
-  /** A missing one is ENOENT. Each /init thaws: these call fewer functions of Node's than `writeFileSync`. */
+  /** Opens it for writing only: some cannot be read. A missing one is ENOENT. */
   #write(file: string, value: string): void {
     const descriptor = openSync(`${this.path}/${file}`, constants.O_WRONLY);
     try {

@@ -71,7 +71,7 @@ export class DirectoryListing implements Disposable {
     isDeep: boolean,
     lanes: Lanes,
   ): Promise<DirectoryListing> {
-    const read = () => native.readDirectory(pathBuffer(path), prefix, isDeep);
+    const read = () => native.readDirectory(-1, pathBuffer(path), prefix, null, isDeep);
     const ask = () => native.readEntry(pathBuffer(path), prefix);
     return new DirectoryListing(path, await list(read, lanes, { ask, base: laneOf(path) }), prefix, lanes);
   }
@@ -79,7 +79,7 @@ export class DirectoryListing implements Disposable {
   /** Reads the directory at the relative `path`, which must not contain symbolic links (ELOOP) and mounts (EXDEV). */
   async below(path: BytePath): Promise<Iterable<RawEntry>> {
     const { descriptor, owner, lane: base } = this.#directory;
-    const read = () => native.readDirectoryBelow(descriptor, pathBuffer(path), this.#prefix, owner);
+    const read = () => native.readDirectory(descriptor, pathBuffer(path), this.#prefix, owner, false);
     const ask = async () => {};
     return decodeAll((await list(read, this.#lanes, { ask, base })).records);
   }

@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { closeSync, openSync, readFileSync } from 'node:fs';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { type BytePath, displayPath, pathBuffer } from '../paths/byte-path.ts';
 import { native } from '../system/native.ts';
@@ -57,15 +57,23 @@ export function* decodeEvents(batch: Buffer): Generator<InotifyEvent, void> {
 /** One inotify instance, read by its own thread. */
 export class Inotify implements Disposable {
   readonly #native: ReturnType<typeof native.openInotify>;
+  /** A file that nobody else watches by this instance: see `mark`. */
+  readonly #anchor: number;
+  /** The watch for the next mark, added in advance, so that a mark does not fail at the limit of watches. */
+  #nextMark: number | null;
+  #isClosed = false;
 
   /**
    * `onReadable` is called when events arrive after `take` has returned null.
    * Throws `resource_exhausted` at the limit of instances.
    */
   constructor(onReadable: () => void) {
+    this.#anchor = openSync('/proc/self/mountinfo', 'r');
     try {
       this.#native = native.openInotify(onReadable);
+      this.#nextMark = this.#watchAnchor();
     } catch (error) {
+      closeSync(this.#anchor);
       throw isSystemError(error, 'EMFILE') ? limitError('instances', 'max_user_instances', error) : error;
     }
   }
@@ -88,14 +96,24 @@ export class Inotify implements Disposable {
   }
 
   /**
-   * Queues IN_IGNORED for the returned descriptor, after all events up to now; lost on overflow.
-   * Throws `resource_exhausted` at the limit of watches.
+   * Queues IN_IGNORED for the returned descriptor, after all events up to now: the kernel does so when a watch is removed. Lost
+   * on overflow. Throws `resource_exhausted` at the limit of watches.
    */
   mark(): number {
+    const mark = this.#nextMark ?? this.#watchAnchor();
+    if (mark === null) throw limitError('watches', 'max_user_watches');
+    this.#native.remove(mark);
+    this.#nextMark = this.#watchAnchor();
+    return mark;
+  }
+
+  /** Null at the limit of watches. */
+  #watchAnchor(): number | null {
     try {
-      return this.#native.mark();
+      return this.#native.add(Buffer.from(`/proc/self/fd/${this.#anchor}`), IN_DELETE_SELF);
     } catch (error) {
-      throw watchError(error, '');
+      if (isSystemError(error, 'ENOSPC')) return null;
+      throw error;
     }
   }
 
@@ -105,7 +123,10 @@ export class Inotify implements Disposable {
   }
 
   [Symbol.dispose](): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
     this.#native.close();
+    closeSync(this.#anchor);
   }
 }
 
@@ -113,11 +134,11 @@ function watchError(error: unknown, where: string): unknown {
   return isSystemError(error, 'ENOSPC') ? limitError(`watches${where}`, 'max_user_watches', error) : error;
 }
 
-function limitError(what: string, setting: string, cause: Error): EnvdError {
+function limitError(what: string, setting: string, cause?: Error): EnvdError {
   return new EnvdError(
     'resource_exhausted',
     `cannot watch: no more inotify ${what} (fs.inotify.${setting} = ${readLimit(setting)})`,
-    { cause },
+    cause && { cause },
   );
 }
 

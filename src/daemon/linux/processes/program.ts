@@ -76,8 +76,7 @@ export function fromEarlierProgram(descriptor: number): number {
 
 /** The limits that processes get: of descriptors, and of core files; -1: none. */
 export function childLimits(): ChildLimits {
-  const { descriptors, core } = native.childLimits(0, 0);
-  return { descriptors: Number(BigInt.asIntN(64, descriptors)), core: Number(BigInt.asIntN(64, core)) };
+  return native.childLimits(0, 0);
 }
 
 export interface ChildLimits {

@@ -1,16 +1,8 @@
 import { closeSync, constants, fchmodSync, fchownSync, openSync } from 'node:fs';
-import * as nodePty from 'node-pty';
 import { EnvdError } from '../../../base/errors.ts';
 import { native } from '../system/native.ts';
 import { InputQueue } from './input-queue.ts';
 import type { ReadEnd } from './pipe-ends.ts';
-
-// node-pty exports its native functions, but its type definitions omit them.
-interface PtyNative {
-  open(cols: number, rows: number): { master: number; slave: number; pty: string };
-  resize(fd: number, cols: number, rows: number): void;
-}
-const pty = (nodePty as unknown as { native: PtyNative }).native;
 
 /** Size of a terminal in character cells. */
 export interface TerminalSize {
@@ -35,10 +27,7 @@ const DRAIN_BYTES = 64 * 1024;
 /** As login(1) sets it. */
 const TERMINAL_MODE = 0o620;
 
-/**
- * A pseudoterminal. node-pty allocates it and sets the window size; `spawn` starts the child on `slave`
- * (docs/decisions/005-terminals.md).
- */
+/** A pseudoterminal, on whose `slave` `spawn` starts the child (docs/decisions/005-terminals.md). */
 export class Terminal implements Disposable {
   /** The slave side, blocking; kept open so that the master does not hang up before it has been drained. */
   readonly slave: number;
@@ -68,7 +57,7 @@ export class Terminal implements Disposable {
     this.#output = output;
     this.input = new InputQueue(output.descriptor, false);
     this.slave = slave;
-    // Before its time: there was no memory to wait for its output.
+    // The output closes early when the poller could not allocate memory (ENOMEM).
     void output.closed.then(() => this[Symbol.dispose]());
   }
 
@@ -85,7 +74,7 @@ export class Terminal implements Disposable {
   resize(size: TerminalSize): void {
     checkSize(size);
     if (this.#closed) throw new EnvdError('failed_precondition', 'cannot resize: the terminal is closed');
-    pty.resize(this.#output.descriptor, size.cols, size.rows);
+    native.resizeTerminal(this.#output.descriptor, size.cols, size.rows);
   }
 
   /**
@@ -113,34 +102,22 @@ export class Terminal implements Disposable {
 }
 
 function openTerminal(size: TerminalSize, owner: Owner): TerminalEnds {
-  const { master: inherited, slave, pty: path } = openPair(size);
-  // node-pty leaves its slave descriptor non-blocking, which a child would share: open another.
-  closeSync(slave);
-  const master = notInherited(inherited);
+  const { master, slave } = openMaster(size);
   try {
-    return { master, slave: openSlave(path, owner) };
+    return { master, slave: openSlave(slave, owner) };
   } catch (error) {
     closeSync(master);
     throw error;
   }
 }
 
-function openPair({ cols, rows }: TerminalSize): { master: number; slave: number; pty: string } {
+function openMaster({ cols, rows }: TerminalSize): { readonly master: number; readonly slave: string } {
   try {
-    return pty.open(cols, rows);
+    return native.openTerminal(cols, rows);
   } catch (error) {
     const text =
       'cannot open a terminal: no pseudoterminal (kernel.pty.max) or file descriptor is left, close some';
     throw new EnvdError('resource_exhausted', text, { cause: error });
-  }
-}
-
-/** node-pty's descriptor would stay open in a program that replaces this one. */
-function notInherited(descriptor: number): number {
-  try {
-    return native.duplicate(descriptor, false);
-  } finally {
-    closeSync(descriptor);
   }
 }
 

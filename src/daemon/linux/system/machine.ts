@@ -6,11 +6,6 @@ import { native } from './native.ts';
 
 const SECOND = 1_000_000_000n;
 
-/** Milliseconds since the boot, CLOCK_MONOTONIC: the same clock in all programs. */
-export function monotonicMs(): number {
-  return Number(process.hrtime.bigint() / 1_000_000n);
-}
-
 /** Whether the kernel's version is this one or later. */
 export function kernelIsSince(major: number, minor: number): boolean {
   const [ownMajor = 0, ownMinor = 0] = release().split('.').map(Number);
@@ -19,7 +14,7 @@ export function kernelIsSince(major: number, minor: number): boolean {
 
 /** A wall clock, in nanoseconds since the epoch. */
 export class WallClock {
-  readonly #set: (seconds: bigint, nanoseconds: number) => void;
+  readonly #set: (seconds: number, nanoseconds: number) => void;
 
   /** `set`: what sets it; that of the guest, CLOCK_REALTIME, throws EPERM without CAP_SYS_TIME, EINVAL for a time before the epoch. */
   constructor(set = native.setRealtimeClock) {
@@ -33,7 +28,7 @@ export class WallClock {
 
   /** Throws the errors of what sets it. */
   setNs(timeNs: bigint): void {
-    this.#set(timeNs / SECOND, Number(timeNs % SECOND));
+    this.#set(Number(timeNs / SECOND), Number(timeNs % SECOND));
   }
 }
 

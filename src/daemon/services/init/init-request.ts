@@ -58,16 +58,10 @@ export interface InitRequest {
 /** The body of /init, parsed JSON. `null` counts as absent, and so does the empty string but for `caBundle`. */
 export const INIT_REQUEST = mapped(
   members,
-  (body): InitRequest => ({
-    accessToken: body.accessToken,
-    timestampNs: body.timestamp,
-    environment: body.envVars,
-    defaultUser: body.defaultUser,
-    defaultWorkdir: body.defaultWorkdir,
-    caBundle: body.caBundle,
-    hyperloopIP: body.hyperloopIP,
-    lifecycleID: body.lifecycleID,
-    volumeMounts: body.volumeMounts,
+  ({ timestamp, envVars, ...others }): InitRequest => ({
+    ...others,
+    timestampNs: timestamp,
+    environment: envVars,
   }),
 );
 

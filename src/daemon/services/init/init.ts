@@ -85,12 +85,7 @@ interface SharedStep {
   readonly runs: SharedRuns;
 }
 
-/** `key`: what is wanted. */
-interface WantedStep extends SharedStep {
-  readonly key: string;
-}
-
-/** Of nobody, who does not go either. */
+/** A signal that never aborts: internal runs have no caller. */
 const NEVER = new AbortController().signal;
 
 /**
@@ -137,7 +132,7 @@ export class Init extends EventEmitter<{ progress: [] }> {
     if (!stale) this.#begunNs = timestampNs ?? this.#begunNs;
     this.emit('progress');
     const lasting = await this.#runLasting(request, stale, caller);
-    const failure = quick ?? lasting.find((error) => error !== null);
+    const failure = quick ?? lasting;
     if (failure) throw failure;
     if (!stale) this.#appliedNs = latest(timestampNs, this.#appliedNs);
     this.emit('progress');
@@ -171,20 +166,13 @@ export class Init extends EventEmitter<{ progress: [] }> {
     return first;
   }
 
-  async #runLasting(request: InitRequest, stale: boolean, caller: Caller): Promise<(EnvdError | null)[]> {
-    const wanted: WantedStep[] = [];
-    for (const { step, runs } of this.#lasting) {
-      const what = step.runs === 'unless stale' && stale ? null : step.wanted(request);
-      if (what !== null) wanted.push({ step, runs, key: JSON.stringify(what) });
-    }
-    return wanted.length === 0 ? [] : this.#joinRuns(wanted, request, caller);
-  }
-
-  async #joinRuns(
-    wanted: readonly WantedStep[],
-    request: InitRequest,
-    caller: Caller,
-  ): Promise<(EnvdError | null)[]> {
+  /** Runs all that are wanted, or waits for those of earlier calls; returns the first failure. */
+  async #runLasting(request: InitRequest, stale: boolean, caller: Caller): Promise<EnvdError | null> {
+    const wanted = this.#lasting.flatMap(({ step, runs }) => {
+      const what = stale && step.runs !== 'always' ? null : step.wanted(request);
+      return what === null ? [] : [{ step, runs, key: JSON.stringify(what) }];
+    });
+    if (wanted.length === 0) return null;
     using place = this.#waiting.enter(caller.signal);
     const failures = await Promise.all(
       wanted.map(({ step, runs, key }) => {
@@ -193,7 +181,7 @@ export class Init extends EventEmitter<{ progress: [] }> {
       }),
     );
     place.signal.throwIfAborted();
-    return failures;
+    return failures.find((error) => error !== null) ?? null;
   }
 
   /** A repeated request whose quick steps alone were done is not stale. */

@@ -52,7 +52,7 @@ export function initSteps(dependencies: InitDependencies): InitSteps {
 
 function quickSteps(dependencies: InitDependencies): QuickStep[] {
   const { guest, metadata, freezer, clock, onClockError } = dependencies;
-  const resumes = new Resumes();
+  let lastLifecycleID: string | null = null;
   const unlessStale = (name: string, run: QuickStep['run']): QuickStep => ({
     name,
     runs: 'unless stale',
@@ -84,7 +84,9 @@ function quickSteps(dependencies: InitDependencies): QuickStep[] {
     }),
     unlessStale('defaults', (call) => setDefaults(guest, call)),
     unlessStale('identity', ({ request }) => {
-      if (!resumes.isNew(request)) return;
+      // The first request after a resume has another id, and the metadata may be those of another sandbox.
+      if (request.lifecycleID === lastLifecycleID) return;
+      lastLifecycleID = request.lifecycleID;
       metadata?.refresh();
       reseed(dependencies.reseed, request);
     }),
@@ -142,17 +144,6 @@ function lastingSteps({
 /** RFC 3986, section 3.2.2: IPv6 addresses are in brackets. */
 function urlOf(address: string): string {
   return isIP(address) === 6 ? `http://[${address}]` : `http://${address}`;
-}
-
-/** Recognises the first request after a resume, when the metadata may be those of another sandbox. */
-class Resumes {
-  #lifecycleID: string | null = null;
-
-  isNew({ lifecycleID }: InitRequest): boolean {
-    const isNew = lifecycleID !== this.#lifecycleID;
-    this.#lifecycleID = lifecycleID;
-    return isNew;
-  }
 }
 
 /** Best effort, with what the platform sends to this clone alone. Before the thaw, so that the workload gets other bytes. */

@@ -3,6 +3,7 @@ import { ExclusiveLock } from '../../../base/exclusion.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
 import { debug } from '../../../base/program/debug.ts';
 import { Durations } from '../../../base/tally.ts';
+import { readIfPresent } from '../../linux/files/text-file.ts';
 import { native, type CollapseStatistics as Windows } from '../../linux/system/native.ts';
 import { collectGarbage } from '../../linux/system/self.ts';
 
@@ -62,8 +63,15 @@ export class Collapser {
   }
 }
 
+/** Whether the guest wants huge pages: a collapse ignores that setting. Source: Documentation/admin-guide/mm/transhuge.rst. */
+async function isAllowed(): Promise<boolean> {
+  const setting = await readIfPresent('/sys/kernel/mm/transparent_hugepage/enabled');
+  return setting !== null && !setting.includes('[never]');
+}
+
 async function collapseHeap(signal: AbortSignal): Promise<Windows> {
   const cancelled = Buffer.from(new SharedArrayBuffer(1));
+  if (!(await isAllowed())) cancelled[0] = 1;
   const removeListener = onAbort(signal, () => Atomics.store(cancelled, 0, 1));
   try {
     const statistics = await native.collapseHeap(cancelled);

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { EnvdError } from '../../../../base/errors.ts';
-import { monotonicMs } from '../../../linux/system/machine.ts';
+import { monotonicMs } from '../../../../base/monotonic.ts';
 import type { EndedProcess } from './ended.ts';
 import type { ManagedProcess } from './process.ts';
 import { keptOf, type ProcessConfig, shortened } from './process-config.ts';

@@ -4,7 +4,7 @@ import type { Cgroup } from '../../../linux/cgroups/cgroup2.ts';
 import type { RecordStore } from '../../../linux/memory/record-store.ts';
 import { PipePoller } from '../../../linux/processes/pipe-ends.ts';
 import { NoCgroup } from '../../../linux/processes/spawn.ts';
-import { monotonicMs } from '../../../linux/system/machine.ts';
+import { monotonicMs } from '../../../../base/monotonic.ts';
 import type { WorkloadCgroups } from '../cgroups/cgroups.ts';
 import { type Leaf, Leaves } from '../cgroups/leaf.ts';
 import { openPipes, openTerminal } from '../output/channels.ts';

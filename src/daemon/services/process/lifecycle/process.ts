@@ -1,8 +1,8 @@
 import { within } from '../../../../base/abort.ts';
 import { EnvdError, isSystemError } from '../../../../base/errors.ts';
+import { monotonicMs } from '../../../../base/monotonic.ts';
 import type { TerminalSize } from '../../../linux/processes/pty.ts';
 import type { ProcessExit } from '../../../linux/processes/spawn.ts';
-import { monotonicMs } from '../../../linux/system/machine.ts';
 import { SIGKILL, signalGroup } from '../../../linux/system/signals.ts';
 import type { Leaf } from '../cgroups/leaf.ts';
 import type { Channels } from '../output/channels.ts';

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { monotonicMs } from '../../../../../../src/daemon/linux/system/machine.ts';
+import { monotonicMs } from '../../../../../../src/base/monotonic.ts';
 import type { EndedProcess } from '../../../../../../src/daemon/services/process/lifecycle/ended.ts';
 import { KnownProcesses } from '../../../../../../src/daemon/services/process/lifecycle/known.ts';
 

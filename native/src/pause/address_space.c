@@ -22,10 +22,7 @@
 // A mapping made by another thread during a pass requires another pass; three suffice for a process that has just
 // started.
 #define PASSES 3
-
-// What has been reserved.
-static uint32_t regions;
-static uint64_t bytes;
+#define MOST_GAPS 256
 
 struct range {
   uint64_t start, end;
@@ -35,13 +32,7 @@ struct range {
 static bool reserve(struct range gap) {
   size_t length = gap.end - gap.start;
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
-  void* address = mmap((void*)gap.start, length, PROT_NONE, flags, -1, 0);
-  if (address == MAP_FAILED) return errno != EEXIST;
-  // Kernels before 4.17 treat the address as a hint.
-  if (address != (void*)gap.start) return munmap(address, length), true;
-  regions++;
-  bytes += length;
-  return true;
+  return mmap((void*)gap.start, length, PROT_NONE, flags, -1, 0) != MAP_FAILED || errno != EEXIST;
 }
 
 // The upper bound: half of the address space at most (arm64 kernels may have only 39 bits in all).
@@ -50,40 +41,29 @@ static uint64_t upper_bound(void) {
   return half < HIGHEST ? half & ~(GIB - 1) : HIGHEST;
 }
 
-// The free gaps below the upper bound, from /proc/self/maps; NULL when that cannot be read. Freed by the caller.
-// All gaps are listed before the first is reserved: the file may miss mappings made while it is read.
-static struct range* find_gaps(size_t* count) {
+// Lists the first free gaps below the upper bound, from /proc/self/maps; returns their number. All are listed before the first
+// is reserved: the file may miss mappings made while it is read.
+static size_t find_gaps(struct range gaps[MOST_GAPS]) {
   FILE* maps = fopen("/proc/self/maps", "re");
-  if (!maps) return NULL;
-  struct range* gaps = NULL;
   uint64_t free_from = LOWEST, limit = upper_bound(), start, end;
-  size_t capacity = 0;
-  *count = 0;
-  for (bool more = true; more;) {
+  size_t count = 0;
+  for (bool more = maps; more && count < MOST_GAPS;) {
     // Addresses only; the rest of the line is skipped.
     more = fscanf(maps, "%lx-%lx%*[^\n]", &start, &end) == 2;
     uint64_t free_to = more && start < limit ? start : limit;
-    if (free_to > free_from) {
-      if (*count == capacity) {
-        struct range* grown = realloc(gaps, (capacity += 64) * sizeof *gaps);
-        if (!grown) break;
-        gaps = grown;
-      }
-      gaps[(*count)++] = (struct range){free_from, free_to};
-    }
+    if (free_to > free_from) gaps[count++] = (struct range){free_from, free_to};
     if (more && end > free_from) free_from = end;
   }
-  fclose(maps);
-  return gaps;
+  if (maps) fclose(maps);
+  return count;
 }
 
 // One pass over the gaps; true when all of them could be reserved.
 static bool reserve_gaps(void) {
-  size_t count = 0;
-  struct range* gaps = find_gaps(&count);
-  bool complete = true;
+  struct range gaps[MOST_GAPS];
+  size_t count = find_gaps(gaps);
+  bool complete = count < MOST_GAPS;
   for (size_t i = 0; i < count; i++) complete = reserve(gaps[i]) && complete;
-  free(gaps);
   return complete;
 }
 
@@ -106,6 +86,7 @@ __attribute__((constructor)) static void reserve_when_preloaded(void) {
 }
 
 EXPORTED(reserveAddressSpace) {
+  (void)env;
   pthread_once(&once, reserve_all);
-  return envd_object(env, "uU", "regions", regions, "bytes", bytes);
+  return NULL;
 }
