@@ -24,8 +24,8 @@ import { CgroupRoot, type CgroupRootState } from '../services/process/cgroups/cg
 import { WorkloadCgroups, type WorkloadLimits } from '../services/process/cgroups/cgroups.ts';
 import { processLog } from '../services/process/lifecycle/process-log.ts';
 import { ProcessTable } from '../services/process/table.ts';
-import { CountedWatcher } from '../services/watch/counted-watcher.ts';
 import { PolledWatches } from '../services/watch/polled.ts';
+import { Watcher } from '../services/watch/watcher.ts';
 import { createUpgrade, type HandingOver, type Parts, succeed } from './handover.ts';
 import { createInit } from './init.ts';
 import type { Log } from './log.ts';
@@ -82,7 +82,7 @@ export function compose(config: Config, logger: Logger, log: Log, inherited: Han
   const records = createRecords(config, logger);
   const observer = processLog(logger, config);
   const processes = new ProcessTable(guest, cgroups, { ...config, lanes, unread, observer }, records);
-  const watcher = owned.use(new CountedWatcher(lanes));
+  const watcher = owned.use(new Watcher(lanes));
   const polled = owned.use(new PolledWatches(watcher));
   const { init, volumes, metadata, collector } = createInit(config, { guest, lanes, logger, log, ...pause });
   owned.use(metadata);

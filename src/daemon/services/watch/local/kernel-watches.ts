@@ -15,9 +15,9 @@ import {
 } from '../../../linux/inotify/inotify.ts';
 import type { BytePath } from '../../../linux/paths/byte-path.ts';
 import { RecentChanges } from './recent-changes.ts';
-import { Releases } from './releases.ts';
+import { Releases, type WatchedDirectory } from './releases.ts';
 
-/** Receives the events of one directory. */
+/** Receives the events of one directory, and each overflow of the kernel's queue (IN_Q_OVERFLOW). */
 export interface Subscriber {
   onEvent(event: InotifyEvent): void;
 }
@@ -35,7 +35,10 @@ const IDENTIFY = IN_MASK_ADD | IN_MOVE_SELF | IN_ONLYDIR | IN_DONT_FOLLOW;
 /** The daemon's only inotify instance: one kernel watch per directory, shared by all its subscribers. */
 export class KernelWatches implements Disposable {
   /** Directories that have left their trees. */
-  readonly releases = new Releases((slice) => this.inTurn(slice));
+  readonly releases = new Releases(
+    (slice) => this.inTurn(slice),
+    (directory) => this.release(directory),
+  );
   readonly recentChanges = new RecentChanges();
   #inotify: Inotify | null = null;
   /** By watch descriptor. */
@@ -44,8 +47,7 @@ export class KernelWatches implements Disposable {
   readonly #slices: (() => void)[] = [];
   readonly #unsettled: (() => void)[] = [];
   #isSettling = false;
-  readonly #overflowListeners = new Set<() => void>();
-  readonly #mountListeners = new Set<() => void>();
+  readonly #onMountsChanged: () => void;
   readonly #whenDrained: (() => void)[] = [];
   #events: Generator<InotifyEvent, void> | null = null;
   /** Whether a batch is being handed out. */
@@ -53,6 +55,11 @@ export class KernelWatches implements Disposable {
   /** How many of the last events handed out were IN_MOVED_FROM. The IN_MOVED_TO of the same move follows immediately. */
   #halfMoves = 0;
   #disposed = false;
+
+  /** `onMountsChanged` is called when mounts have been made, removed or moved, as long as anything is watched. */
+  constructor(onMountsChanged: () => void = () => {}) {
+    this.#onMountsChanged = onMountsChanged;
+  }
 
   /** Number of kernel watches. */
   get size(): number {
@@ -78,9 +85,17 @@ export class KernelWatches implements Disposable {
     if (!this.#disposed) this.#inotify?.remove(descriptor);
   }
 
-  /** Whether a kernel watch has more than one subscriber. */
-  isShared(descriptor: number): boolean {
-    return (this.#subscribers.get(descriptor)?.size ?? 0) > 1;
+  /** Removes the watch of a directory, not those below. */
+  release(directory: WatchedDirectory): void {
+    const { descriptor } = directory;
+    if (descriptor === null) return;
+    directory.descriptor = null;
+    this.unsubscribe(descriptor, directory);
+  }
+
+  /** Whether the kernel watch of a directory has other subscribers. */
+  isShared({ descriptor }: WatchedDirectory): boolean {
+    return descriptor !== null && (this.#subscribers.get(descriptor)?.size ?? 0) > 1;
   }
 
   /** The watch descriptor of the directory at `path`; null when it is not watched. */
@@ -128,17 +143,6 @@ export class KernelWatches implements Disposable {
   /** Runs `slice` in its own turn of the event loop; slices of all watches run one after another. */
   inTurn(slice: () => void): void {
     if (this.#slices.push(slice) === 1) setImmediate(() => this.#runSlice());
-  }
-
-  /** Calls back at each overflow of the kernel's queue; returns a function that unsubscribes. */
-  onOverflow(listener: () => void): () => void {
-    this.#overflowListeners.add(listener);
-    return () => this.#overflowListeners.delete(listener);
-  }
-
-  /** Calls back when mounts have been made, removed or moved, as long as anything is watched. */
-  onMountsChanged(listener: () => void): void {
-    this.#mountListeners.add(listener);
   }
 
   [Symbol.dispose](): void {
@@ -198,9 +202,9 @@ export class KernelWatches implements Disposable {
       for (const subscriber of subscribers) subscriber.onEvent(event);
       this.recentChanges.note(event);
     } else if (event.mask & IN_Q_OVERFLOW) {
-      this.#overflowed();
+      this.#overflowed(event);
     } else if (event.mask & IN_UNMOUNT) {
-      for (const listener of this.#mountListeners) listener();
+      this.#onMountsChanged();
     } else {
       const passed = this.#marks.get(event.descriptor);
       this.#marks.delete(event.descriptor);
@@ -210,10 +214,12 @@ export class KernelWatches implements Disposable {
   }
 
   /** Marks may be among the lost events. */
-  #overflowed(): void {
+  #overflowed(event: InotifyEvent): void {
     const passed = [...this.#marks.values()];
     this.#marks.clear();
-    for (const listener of this.#overflowListeners) listener();
+    // Copied, because trees that are set up anew subscribe to the same watches.
+    const subscribers = Array.from(this.#subscribers.values(), (each) => [...each]).flat();
+    for (const subscriber of subscribers) subscriber.onEvent(event);
     for (const callback of passed) callback();
   }
 

@@ -4,7 +4,8 @@ import { fileURLToPath } from 'node:url';
 import { EnvdError } from '../../../../base/errors.ts';
 import { type BytePath, displayPath } from '../../../linux/paths/byte-path.ts';
 import { isBundle } from '../../../linux/system/self.ts';
-import type { Report, Request, SentError, SentEvent } from './protocol.ts';
+import type { TreeChange } from '../local/event.ts';
+import type { Report, Request } from './protocol.ts';
 
 /** Time without an answer after which a file system counts as hung, in milliseconds. */
 const SILENCE_MS = 10_000;
@@ -15,7 +16,7 @@ const PROGRAM = new URL(isBundle ? './watch-network.cjs' : './program.ts', impor
 /** Receives the reports about one watch. */
 export interface Listener {
   started(): void;
-  events(events: readonly SentEvent[]): void;
+  changed(changes: readonly TreeChange[]): void;
   ended(error: Error | null): void;
 }
 
@@ -26,7 +27,7 @@ export class NetworkProcess implements Disposable {
   readonly #listeners = new Map<number, Listener>();
   #lastId = 0;
   #silence: NodeJS.Timeout | null = null;
-  #over = false;
+  #isOver = false;
 
   constructor(mount: BytePath) {
     this.#mount = mount;
@@ -50,7 +51,7 @@ export class NetworkProcess implements Disposable {
   }
 
   get isOver(): boolean {
-    return this.#over;
+    return this.#isOver;
   }
 
   /** Starts a watch; returns a function that stops it. */
@@ -64,7 +65,7 @@ export class NetworkProcess implements Disposable {
   }
 
   [Symbol.dispose](): void {
-    this.#over = true;
+    this.#isOver = true;
     if (this.#silence) clearTimeout(this.#silence);
     this.#child.removeAllListeners();
     // SIGKILL, because a process that hangs in the file system handles no message.
@@ -72,7 +73,7 @@ export class NetworkProcess implements Disposable {
   }
 
   #send(request: Request): void {
-    if (!this.#over && this.#child.connected) this.#child.send(request, () => {});
+    if (!this.#isOver && this.#child.connected) this.#child.send(request, () => {});
   }
 
   #handle(message: Report): void {
@@ -80,10 +81,11 @@ export class NetworkProcess implements Disposable {
     if (message.type === 'alive') return;
     const listener = this.#listeners.get(message.id);
     if (message.type === 'started') listener?.started();
-    else if (message.type === 'events') listener?.events(message.events);
+    else if (message.type === 'changes') listener?.changed(message.changes);
     else {
-      this.#listeners.delete(message.id);
-      listener?.ended(message.error && toError(message.error));
+      const { id, error } = message;
+      this.#listeners.delete(id);
+      listener?.ended(error && new EnvdError(error.kind, error.message));
     }
   }
 
@@ -96,7 +98,7 @@ export class NetworkProcess implements Disposable {
   }
 
   #fail(reason: string): void {
-    if (this.#over) return;
+    if (this.#isOver) return;
     this[Symbol.dispose]();
     const mount = displayPath(this.#mount);
     const error = new EnvdError('unavailable', `cannot watch network filesystem '${mount}': ${reason}`);
@@ -104,8 +106,4 @@ export class NetworkProcess implements Disposable {
     this.#listeners.clear();
     for (const listener of listeners) listener.ended(error);
   }
-}
-
-function toError({ kind, message }: SentError): EnvdError {
-  return new EnvdError(kind, message);
 }

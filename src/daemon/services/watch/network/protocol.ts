@@ -1,9 +1,6 @@
 import type { ErrorKind } from '../../../../base/errors.ts';
 import type { BytePath } from '../../../linux/paths/byte-path.ts';
-import type { WatchEventType } from '../local/event.ts';
-
-/** A serialised event. */
-export type SentEvent = readonly [type: WatchEventType, name: BytePath, movedFrom: BytePath | null];
+import type { TreeChange } from '../local/event.ts';
 
 /** Messages from the daemon to a network process. `id` identifies the watch. */
 export type Request =
@@ -13,7 +10,7 @@ export type Request =
 /** Messages from a network process to the daemon. */
 export type Report =
   | { readonly type: 'started'; readonly id: number }
-  | { readonly type: 'events'; readonly id: number; readonly events: readonly SentEvent[] }
+  | { readonly type: 'changes'; readonly id: number; readonly changes: readonly TreeChange[] }
   | { readonly type: 'ended'; readonly id: number; readonly error: SentError | null }
   /** The file system has answered. */
   | { readonly type: 'alive' };

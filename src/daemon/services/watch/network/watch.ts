@@ -1,8 +1,7 @@
-import { onAbort } from '../../../../base/abort.ts';
+import { untilAborted } from '../../../../base/abort.ts';
 import { type BytePath, joinBytes } from '../../../linux/paths/byte-path.ts';
-import type { WatchSink } from '../local/event.ts';
+import type { TreeChange, WatchSink } from '../local/event.ts';
 import { NetworkProcess } from './process.ts';
-import type { SentEvent } from './protocol.ts';
 
 /** The processes that watch network mounts: one per mount with at least one watch. */
 export class NetworkProcesses implements Disposable {
@@ -32,66 +31,54 @@ export class NetworkProcesses implements Disposable {
 }
 
 export interface NetworkWatchOptions {
-  readonly processes: NetworkProcesses;
   /** The mount point of the root's file system. */
   readonly mount: BytePath;
   /** Without symbolic links. */
   readonly root: BytePath;
   readonly recursive: boolean;
-  /** Prefix of the names of events. */
+  /** Prefix of the names of changes. */
   readonly prefix: BytePath;
   readonly sink: WatchSink;
 }
 
-/** A watch of a directory on a network file system. */
-export class NetworkWatch implements Disposable {
-  readonly #options: NetworkWatchOptions;
-  readonly #started = Promise.withResolvers<void>();
-  #stop: () => void = () => {};
-
-  constructor(options: NetworkWatchOptions) {
-    this.#options = options;
-  }
-
-  /** Resolves when everything is watched. Throws `unavailable` when the file system does not answer. */
-  async start(signal?: AbortSignal): Promise<void> {
-    const { processes, mount, root, recursive, sink } = this.#options;
-    const stop = processes.acquire(mount).watch(root, recursive, {
-      started: () => this.#started.resolve(),
-      events: (events) => this.#pass(events),
-      ended: (error) => {
-        if (error) this.#started.reject(error);
-        else this.#started.resolve();
-        sink.end(error);
-        this[Symbol.dispose]();
-      },
-    });
-    this.#stop = () => {
-      stop();
+/**
+ * Watches a directory on a network file system until it is disposed of; resolves when everything is watched. Throws
+ * `unavailable` when the file system does not answer, and the signal's reason.
+ */
+export async function watchNetwork(
+  processes: NetworkProcesses,
+  { mount, root, recursive, prefix, sink }: NetworkWatchOptions,
+  signal: AbortSignal = new AbortController().signal,
+): Promise<Disposable> {
+  const { promise: started, resolve, reject } = Promise.withResolvers<void>();
+  const stop = processes.acquire(mount).watch(root, recursive, {
+    started: resolve,
+    changed: (changes) => {
+      for (const change of changes) sink.push(below(prefix, change));
+    },
+    ended: (error) => {
+      if (error) reject(error);
+      else resolve();
+      sink.end(error);
       processes.release(mount);
-    };
-    const ignore = signal ? onAbort(signal, () => this.#started.reject(signal.reason)) : () => {};
-    try {
-      await this.#started.promise;
-    } catch (error) {
-      this[Symbol.dispose]();
-      throw error;
-    } finally {
-      ignore();
-    }
-  }
+    },
+  });
+  using watch = new DisposableStack();
+  watch.defer(() => {
+    stop();
+    processes.release(mount);
+  });
+  await untilAborted(started, signal);
+  return watch.move();
+}
 
-  [Symbol.dispose](): void {
-    this.#stop();
-    this.#stop = () => {};
-  }
-
-  #pass(events: readonly SentEvent[]): void {
-    const { prefix, sink } = this.#options;
-    const name = (own: BytePath) => (prefix !== '' && own === '.' ? prefix : joinBytes(prefix, own));
-    for (const [type, own, movedFrom] of events) {
-      if (type === 'rescan') sink.push('rescan', '', '.');
-      else sink.push(type, '', name(own), movedFrom && name(movedFrom));
-    }
-  }
+/** A change as seen from a directory above the root. */
+function below(prefix: BytePath, change: TreeChange): TreeChange {
+  if (prefix === '' || change.type === 'rescan') return change;
+  const { name, movedFrom } = change;
+  return {
+    ...change,
+    name: name === '.' ? prefix : joinBytes(prefix, name),
+    movedFrom: movedFrom && joinBytes(prefix, movedFrom),
+  };
 }
