@@ -1,8 +1,8 @@
-import type { BytePath } from '../../linux/paths/byte-path.ts';
+import { type BytePath, joinBytes } from '../../linux/paths/byte-path.ts';
 import type { WatchSink } from './local/event.ts';
 import type { KernelWatches } from './local/kernel-watches.ts';
 import { LocalWatch } from './local/local-watch.ts';
-import { type NetworkProcesses, watchNetwork } from './network/watch.ts';
+import type { NetworkProcesses } from './network/process.ts';
 import type { WatchRoot } from './root.ts';
 
 /** What all observers share. */
@@ -13,7 +13,7 @@ export interface Engines {
 
 /**
  * Observes a directory, and the network file systems mounted below it; tells `sink` what changes until it is disposed of.
- * Resolves when everything is watched. Throws as `LocalWatch.start` and `watchNetwork` do.
+ * Resolves when everything is watched. Throws as `LocalWatch.start` and `NetworkProcess.watch` do.
  */
 export async function observe(
   { kernel, processes }: Engines,
@@ -22,16 +22,14 @@ export async function observe(
   sink: WatchSink,
   signal?: AbortSignal,
 ): Promise<Disposable> {
-  const { path, mount } = root;
-  if (root.isNetwork)
-    return watchNetwork(processes, { mount, root: path, recursive, prefix: '', sink }, signal);
+  const { path } = root;
+  if (root.isNetwork) return processes.of(root.mount).watch(path, recursive, sink, signal);
   using observers = new DisposableStack();
   const failures: Error[] = [];
-  for (const below of root.networkMounts) {
-    const prefix = below.slice(path === '/' ? 1 : path.length + 1);
-    const options = { mount: below, root: below, recursive: true, prefix };
+  for (const mount of root.networkMounts) {
+    const prefix = mount.slice(path === '/' ? 1 : path.length + 1);
     const sinkOfMount = sinkBelow(prefix, sink, failures);
-    observers.use(await watchNetwork(processes, { ...options, sink: sinkOfMount }, signal));
+    observers.use(await processes.of(mount).watch(mount, true, sinkOfMount, signal));
   }
   const excluded = new Set([...root.networkMounts, ...root.excluded]);
   const enters = (each: BytePath) => !excluded.has(each);
@@ -41,12 +39,22 @@ export async function observe(
   return observers.move();
 }
 
-/** For the network mount at `prefix` below a local directory. */
+/** Passes on the changes of the network mount at `prefix`, below the watched directory. */
 function sinkBelow(prefix: BytePath, sink: WatchSink, failures: Error[]): WatchSink {
   return {
     push(change) {
-      // Other changes of the mount point are dropped: the directory still exists after the unmount.
-      if (change.name !== prefix || change.type === 'chmod') sink.push(change);
+      const { type, name, movedFrom } = change;
+      if (type === 'rescan') sink.push(change);
+      else if (name !== '.') {
+        sink.push({
+          ...change,
+          name: joinBytes(prefix, name),
+          movedFrom: movedFrom && joinBytes(prefix, movedFrom),
+        });
+      } else if (type === 'chmod') {
+        // Other changes of the mount point are dropped: the directory still exists after the unmount.
+        sink.push({ ...change, name: prefix });
+      }
     },
     end(error) {
       // Without an error it has been unmounted, and the directory is observed anew.

@@ -5,7 +5,7 @@ import { MountTable } from '../../linux/paths/mounts.ts';
 import { about } from '../../linux/system/errno.ts';
 import type { WatchEvent, WatchSink } from './local/event.ts';
 import { KernelWatches } from './local/kernel-watches.ts';
-import { NetworkProcesses } from './network/watch.ts';
+import { NetworkProcesses } from './network/process.ts';
 import { observe } from './observer.ts';
 import { Backlog, Outbox } from './outbox.ts';
 import { PathWatch } from './path-watch.ts';

@@ -6,7 +6,6 @@ import {
   IN_IGNORED,
   IN_MASK_ADD,
   IN_MOVE_SELF,
-  IN_MOVED_FROM,
   IN_ONLYDIR,
   IN_Q_OVERFLOW,
   IN_UNMOUNT,
@@ -48,13 +47,10 @@ export class KernelWatches implements Disposable {
   readonly #unsettled: (() => void)[] = [];
   #isSettling = false;
   readonly #onMountsChanged: () => void;
-  readonly #whenDrained: (() => void)[] = [];
   #events: Generator<InotifyEvent, void> | null = null;
   /** Whether a batch is being handed out. */
-  #working = false;
-  /** How many of the last events handed out were IN_MOVED_FROM. The IN_MOVED_TO of the same move follows immediately. */
-  #halfMoves = 0;
-  #disposed = false;
+  #isWorking = false;
+  #isDisposed = false;
 
   /** `onMountsChanged` is called when mounts have been made, removed or moved, as long as anything is watched. */
   constructor(onMountsChanged: () => void = () => {}) {
@@ -82,7 +78,7 @@ export class KernelWatches implements Disposable {
     const subscribers = this.#subscribers.get(descriptor);
     if (!subscribers?.delete(subscriber) || subscribers.size > 0) return;
     this.#subscribers.delete(descriptor);
-    if (!this.#disposed) this.#inotify?.remove(descriptor);
+    if (!this.#isDisposed) this.#inotify?.remove(descriptor);
   }
 
   /** Removes the watch of a directory, not those below. */
@@ -98,19 +94,14 @@ export class KernelWatches implements Disposable {
     return descriptor !== null && (this.#subscribers.get(descriptor)?.size ?? 0) > 1;
   }
 
-  /** The watch descriptor of the directory at `path`; null when it is not watched. */
-  identify(path: BytePath): number | null {
-    const inotify = this.#open();
-    const descriptor = inotify.add(path, IDENTIFY);
-    if (this.#subscribers.has(descriptor)) return descriptor;
-    inotify.remove(descriptor);
-    return null;
-  }
-
   /** Whether the directory at `path` has this watch descriptor. */
   isWatch(descriptor: number, path: BytePath): boolean {
     try {
-      return this.identify(path) === descriptor;
+      const inotify = this.#open();
+      const found = inotify.add(path, IDENTIFY);
+      // It was not watched before.
+      if (!this.#subscribers.has(found)) inotify.remove(found);
+      return found === descriptor;
     } catch {
       return false;
     }
@@ -118,7 +109,7 @@ export class KernelWatches implements Disposable {
 
   /** Calls back once, when all events that have occurred so far have been handed out or lost. */
   whenPassed(callback: () => void): void {
-    if (this.#disposed) return;
+    if (this.#isDisposed) return;
     try {
       this.#marks.set(this.#open().mark(), callback);
     } catch (error) {
@@ -136,8 +127,8 @@ export class KernelWatches implements Disposable {
 
   /** Calls back once, in its own turn, when all events read from the kernel have been handed out. */
   whenDrained(callback: () => void): void {
-    if (this.#working) this.#whenDrained.push(callback);
-    else this.inTurn(callback);
+    const runIfDrained = () => (this.#isWorking ? this.inTurn(runIfDrained) : callback());
+    this.inTurn(runIfDrained);
   }
 
   /** Runs `slice` in its own turn of the event loop; slices of all watches run one after another. */
@@ -146,14 +137,14 @@ export class KernelWatches implements Disposable {
   }
 
   [Symbol.dispose](): void {
-    this.#disposed = true;
+    this.#isDisposed = true;
     this.#events = null;
     this.#inotify?.[Symbol.dispose]();
     this.#inotify = null;
   }
 
   #open(): Inotify {
-    if (this.#disposed) throw new EnvdError('unavailable', 'cannot watch: the daemon is stopping');
+    if (this.#isDisposed) throw new EnvdError('unavailable', 'cannot watch: the daemon is stopping');
     this.#inotify ??= new Inotify(() => this.#work());
     return this.#inotify;
   }
@@ -171,21 +162,21 @@ export class KernelWatches implements Disposable {
 
   /** Hands out the events read from the kernel, in slices. */
   #work(): void {
-    this.#working = true;
+    this.#isWorking = true;
     const deadline = monotonicMs() + SLICE_MS;
-    for (let calls = 0; !this.#disposed; calls++) {
+    for (let calls = 0; !this.#isDisposed; calls++) {
       this.#events ??= this.#takeEvents();
       if (!this.#events) break;
       const event = this.#events.next().value;
       if (event) calls += this.#handOut(event);
       else this.#events = null;
-      if (calls < CALLS_BETWEEN_CLOCK_READS || this.#halfMoves === 1) continue;
+      if (calls < CALLS_BETWEEN_CLOCK_READS) continue;
       calls = 0;
       if (monotonicMs() < deadline) continue;
       setImmediate(() => this.#work());
       return;
     }
-    this.#finishBatch();
+    this.#isWorking = false;
   }
 
   #takeEvents(): Generator<InotifyEvent, void> | null {
@@ -195,7 +186,6 @@ export class KernelWatches implements Disposable {
 
   /** Returns the number of subscribers. */
   #handOut(event: InotifyEvent): number {
-    this.#halfMoves = event.mask & IN_MOVED_FROM ? this.#halfMoves + 1 : 0;
     const subscribers = this.#subscribers.get(event.descriptor);
     if (subscribers) {
       if (event.mask & IN_IGNORED) this.#subscribers.delete(event.descriptor);
@@ -230,20 +220,5 @@ export class KernelWatches implements Disposable {
       this.#slices.shift();
       if (this.#slices.length > 0) setImmediate(() => this.#runSlice());
     }
-  }
-
-  /** Ends the batch; after IN_MOVED_FROM continues, because IN_MOVED_TO follows immediately. */
-  #finishBatch(): void {
-    if (this.#halfMoves > 0) {
-      this.#halfMoves = 0;
-      setImmediate(() => this.#work());
-    } else {
-      this.#drained();
-    }
-  }
-
-  #drained(): void {
-    this.#working = false;
-    for (const callback of this.#whenDrained.splice(0)) this.inTurn(callback);
   }
 }

@@ -7,7 +7,7 @@ import { type BytePath, pathBuffer } from '../../../linux/paths/byte-path.ts';
 import type { TreeChange } from '../local/event.ts';
 import { KernelWatches } from '../local/kernel-watches.ts';
 import { MergedWatch } from './merged-watch.ts';
-import type { Report, Request, SentError } from './protocol.ts';
+import type { NetworkReport, NetworkRequest, SentError } from './protocol.ts';
 
 const ALIVE_MS = 1000;
 
@@ -17,7 +17,7 @@ class Program {
   /** By id; `stop` ends a watch, also while it starts. */
   readonly #watches = new Map<number, { readonly root: BytePath; readonly stop: AbortController }>();
 
-  take(request: Request): void {
+  take(request: NetworkRequest): void {
     if (request.type === 'start') void this.#run(request);
     else this.#watches.get(request.id)?.stop.abort();
   }
@@ -30,7 +30,7 @@ class Program {
     setTimeout(() => void this.sayAlive(), ALIVE_MS);
   }
 
-  async #run({ id, root, recursive }: Request & { type: 'start' }): Promise<void> {
+  async #run({ id, root, recursive }: NetworkRequest & { type: 'start' }): Promise<void> {
     const stop = new AbortController();
     const { promise: stopped, resolve, reject } = Promise.withResolvers<void>();
     stop.signal.addEventListener('abort', () => resolve());
@@ -51,7 +51,7 @@ class Program {
   }
 }
 
-function report(message: Report): void {
+function report(message: NetworkReport): void {
   if (process.connected) process.send?.(message);
 }
 
@@ -64,7 +64,7 @@ function describe(error: unknown): SentError {
 function main(): void {
   nameProcess('envd');
   const program = new Program();
-  process.on('message', (request: Request) => program.take(request));
+  process.on('message', (request: NetworkRequest) => program.take(request));
   process.on('disconnect', () => process.exit(0));
   void program.sayAlive();
 }
