@@ -14,7 +14,7 @@ const MOST_KNOWN = 16 * 1024 * 1024;
 export type ReadState = 'more' | 'done' | 'none' | 'later';
 
 /** Watches directories and reads their names, one directory at a time. */
-export class Reader implements Disposable {
+export class DirectoryReader implements Disposable {
   readonly #tree: Tree;
   /** The directory that is being read. */
   #handle: DirectoryHandle | null = null;

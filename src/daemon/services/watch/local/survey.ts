@@ -1,7 +1,7 @@
 import { monotonicMs } from '../../../../base/monotonic.ts';
 import type { Directory, Look } from './directory.ts';
 import { removeEntry, replayEvent } from './entry-events.ts';
-import { Reader } from './reader.ts';
+import { DirectoryReader } from './reader.ts';
 import type { Tree } from './tree.ts';
 
 /** Time after which a slice ends, in milliseconds. */
@@ -24,7 +24,7 @@ const MAX_MISSES = 11;
  */
 export class Survey implements Disposable {
   readonly tree: Tree;
-  readonly #reader: Reader;
+  readonly #reader: DirectoryReader;
   /** Directories that are to be read. */
   readonly #queue: Directory[];
   /** Directories that have been read, and whose events up to the read have been handled. */
@@ -39,7 +39,7 @@ export class Survey implements Disposable {
   /** Surveys the root, and all below. */
   constructor(tree: Tree) {
     this.tree = tree;
-    this.#reader = new Reader(tree);
+    this.#reader = new DirectoryReader(tree);
     this.#queue = [tree.root];
     this.#awaited = new Set(this.#queue);
   }
