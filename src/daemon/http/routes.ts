@@ -13,7 +13,7 @@ import type { FilesystemFreezer } from '../services/pause/filesystem-freezer.ts'
 import type { Freezer } from '../services/pause/freezer.ts';
 import type { Forwards } from '../services/ports/forwards.ts';
 import type { WorkloadCgroups } from '../services/process/cgroups/cgroups.ts';
-import type { CountedWatcher } from '../services/watch/counted-watcher.ts';
+import type { Watcher } from '../services/watch/watcher.ts';
 import type { SharedLimits } from './admission/call-scope.ts';
 import type { StreamServer } from './connect/connect-stream.ts';
 import type { StreamPlaces } from './connect/stream-places.ts';
@@ -37,7 +37,7 @@ export interface AppServices extends RpcDependencies {
   readonly collapser: Collapser;
   readonly ports: Forwards;
   readonly records: { readonly failures: number };
-  readonly watcher: CountedWatcher;
+  readonly watcher: Watcher;
   readonly uploads: Transfers;
   readonly downloads: Transfers;
 }

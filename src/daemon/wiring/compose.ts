@@ -24,8 +24,8 @@ import type { Freezer } from '../services/pause/freezer.ts';
 import { IdleTrim } from '../services/pause/idle-trim.ts';
 import { processLog } from '../services/process/lifecycle/process-log.ts';
 import { ProcessTable } from '../services/process/table.ts';
-import { CountedWatcher } from '../services/watch/counted-watcher.ts';
 import { PolledWatches } from '../services/watch/polled.ts';
+import { Watcher } from '../services/watch/watcher.ts';
 import { createInit, createMetadataReader, volumesDirectory } from './init.ts';
 import { createLogCollector, type Log } from './log.ts';
 import { createPause } from './pause.ts';
@@ -119,7 +119,7 @@ function createServices(config: Config, log: Log, port: number, inherited: Hando
   const observer = processLog(logger, config);
   const options = { ...config, lanes, unread: bounds.unread, observer };
   const processes = new ProcessTable(guest, cgroups, options, records);
-  const watcher = owned.use(new CountedWatcher(lanes));
+  const watcher = owned.use(new Watcher(lanes));
   const polled = owned.use(new PolledWatches(watcher));
   const metadata = owned.use(createMetadataReader(config, guest, logger));
   const collector = createLogCollector(config, log, pause, metadata);

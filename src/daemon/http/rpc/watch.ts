@@ -8,13 +8,11 @@ import {
   type FilesystemEvent,
   FilesystemEventSchema,
   type GetWatcherEventsResponseSchema,
-  type WatchDirRequest,
   type WatchDirRequestSchema,
   type WatchDirResponse,
   WatchDirResponseSchema,
 } from '../../../gen/filesystem/filesystem_pb.js';
 import { resolvePath } from '../../linux/paths/paths.ts';
-import type { User } from '../../linux/system/users.ts';
 import type { EntrySource } from '../../services/files/entries/entry.ts';
 import { stat } from '../../services/files/entries/stat.ts';
 import type { Guest } from '../../services/guest/guest.ts';
@@ -52,10 +50,15 @@ export interface WatchDependencies {
 }
 
 /** WatchDir: `start` when everything is watched, then the events. */
-export function watchDirStream(
-  dependencies: WatchDependencies,
-): EventStream<WatchDirResponse, typeof WatchDirRequestSchema, typeof WatchDirResponseSchema> {
-  const { watcher, guest, entries } = dependencies;
+export function watchDirStream({
+  watcher,
+  guest,
+  entries,
+}: WatchDependencies): EventStream<
+  WatchDirResponse,
+  typeof WatchDirRequestSchema,
+  typeof WatchDirResponseSchema
+> {
   return {
     method: Filesystem.method.watchDir,
     ignoreUnknownFields: false,
@@ -65,7 +68,7 @@ export function watchDirStream(
       about?.({ path });
       const { recursive, allowNetworkMounts } = request;
       const watch = await watcher.watch(path, { recursive, allowNetworkMounts, signal: abortSignal() });
-      return new WatchFeed(watch, request.includeEntry ? entries : null);
+      return feedOf(watch, request.includeEntry ? entries : null);
     },
     message: (response) => response,
     addFrame: (response, codec, batch) => batch.add(encodeFrame(WatchDirResponseSchema, response, codec)),
@@ -74,32 +77,24 @@ export function watchDirStream(
   };
 }
 
-/** The events of a watch as messages, after `start`. */
-class WatchFeed implements Feed<WatchDirResponse> {
-  readonly #watch: Watch;
-  readonly #entries: EntrySource | null;
-  #started = false;
-
-  /** `entries`: to include entries in events, or null. */
-  constructor(watch: Watch, entries: EntrySource | null) {
-    this.#watch = watch;
-    this.#entries = entries;
-  }
-
-  async next(): Promise<readonly WatchDirResponse[] | null> {
-    if (!this.#started) {
-      this.#started = true;
-      return [create(WatchDirResponseSchema, { event: { case: 'start', value: {} } })];
-    }
-    const events = await this.#watch.next(mostAtOnce(this.#entries));
-    if (events === null) return null;
-    const messages = await messagesOf(events, this.#entries);
-    return messages.map((value) => create(WatchDirResponseSchema, { event: { case: 'filesystem', value } }));
-  }
-
-  [Symbol.dispose](): void {
-    this.#watch[Symbol.dispose]();
-  }
+/** The events of a watch as messages, after `start`. `entries`: to include entries in events, or null. */
+function feedOf(watch: Watch, entries: EntrySource | null): Feed<WatchDirResponse> {
+  let hasStarted = false;
+  return {
+    async next() {
+      if (!hasStarted) {
+        hasStarted = true;
+        return [create(WatchDirResponseSchema, { event: { case: 'start', value: {} } })];
+      }
+      const events = await watch.next(mostAtOnce(entries));
+      if (events === null) return null;
+      const messages = await messagesOf(events, entries);
+      return messages.map((value) =>
+        create(WatchDirResponseSchema, { event: { case: 'filesystem', value } }),
+      );
+    },
+    [Symbol.dispose]: () => watch[Symbol.dispose](),
+  };
 }
 
 /** The number of events that are taken at once; undefined for the default. */
@@ -124,11 +119,10 @@ async function eventMessage(event: WatchEvent, entries: EntrySource | null): Pro
 
 /** The calls for polled watches. */
 export function watcherService({ polled, guest, entries }: WatchDependencies) {
-  const pathOf = (request: Pick<WatchDirRequest, 'path'>, user: User) =>
-    resolvePath(request.path, user, guest.defaultWorkdir);
   return {
     async createWatcher(request, context: UnaryCall) {
-      const path = pathOf(request, callerOf(context.requestHeader, guest));
+      const caller = callerOf(context.requestHeader, guest);
+      const path = resolvePath(request.path, caller, guest.defaultWorkdir);
       context.about?.({ path });
       const { recursive, allowNetworkMounts, includeEntry } = request;
       return { watcherId: await polled.create(path, { recursive, allowNetworkMounts, includeEntry }) };

@@ -1,5 +1,11 @@
 import { type BytePath, displayPath, joinBytes } from '../../linux/paths/byte-path.ts';
-import type { WatchEvent, WatchEventType, WatchSink } from './local/event.ts';
+import {
+  rootChange,
+  type TreeChange,
+  type WatchEvent,
+  type WatchEventType,
+  type WatchSink,
+} from './local/event.ts';
 
 /** Maximum number of events taken at once, and the bytes of their names and paths after which no more are taken. */
 const BATCH = 1024;
@@ -33,6 +39,8 @@ export class Backlog {
   readonly #limit: number;
   readonly #outboxes = new Set<Outbox>();
   #bytes = 0;
+  /** Number of `rescan` events that readers have taken. */
+  rescans = 0;
 
   constructor(limit = MAX_WAITING_TOGETHER) {
     this.#limit = limit;
@@ -90,18 +98,18 @@ export class Outbox implements WatchSink, Disposable {
     return this.#bytes;
   }
 
-  push(type: WatchEventType, directory: BytePath, name: BytePath, movedFrom: BytePath | null = null): void {
+  push(change: TreeChange): void {
     if (this.#ended) return;
     if (this.#bytes >= this.#limit) this.rescan();
-    this.#add(type, directory, name, movedFrom);
+    this.#add(change);
   }
 
   /** Replaces all queued events by one `rescan`; the last one, which says how the watch ended, stays. */
   rescan(): void {
     const last = this.#ended ? this.#waiting.at(-1) : undefined;
     this.#clear();
-    this.#add('rescan', '', '.', null);
-    if (last?.name === '.') this.#add(last.type, '', '.', null);
+    this.#add(rootChange('rescan'));
+    if (last?.name === '.') this.#add(rootChange(last.type));
   }
 
   /** Ends the queue: queued events can still be taken, then `error` is thrown. */
@@ -129,6 +137,7 @@ export class Outbox implements WatchSink, Disposable {
       const event = this.#describe(waiting);
       taken += event.name.length + event.path.length;
       events.push(event);
+      if (event.type === 'rescan') this.#backlog.rescans++;
     }
     this.#waiting.splice(0, events.length);
     this.#count(-freed);
@@ -153,7 +162,7 @@ export class Outbox implements WatchSink, Disposable {
     this.end();
   }
 
-  #add(type: WatchEventType, path: BytePath, name: BytePath, movedFrom: BytePath | null): void {
+  #add({ type, directory: path, name, movedFrom }: TreeChange): void {
     const directory = this.#directories.get(path) ?? { path, events: 0 };
     if (directory.events++ === 0) this.#directories.set(path, directory);
     const waiting = { type, directory, name, movedFrom };

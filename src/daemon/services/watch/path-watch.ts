@@ -1,21 +1,16 @@
 import { EnvdError } from '../../../base/errors.ts';
-import type { BytePath } from '../../linux/paths/byte-path.ts';
 import { isAtOrBelow, type Mount, type MountTable } from '../../linux/paths/mounts.ts';
-import type { WatchEvent, WatchEventType, WatchSink } from './local/event.ts';
+import { rootChange, type TreeChange, type WatchSink } from './local/event.ts';
 import type { Outbox } from './outbox.ts';
 import type { WatchRoot } from './root.ts';
-
-/** What observes a directory and tells its changes to a sink. */
-export interface Observer extends Disposable {
-  start(signal?: AbortSignal): Promise<void>;
-}
 
 export interface PathWatchOptions {
   readonly root: WatchRoot;
   readonly recursive: boolean;
   readonly outbox: Outbox;
   readonly mounts: MountTable;
-  readonly observe: (root: WatchRoot, sink: WatchSink) => Observer;
+  /** Starts an observer; resolves when it observes everything. */
+  readonly observe: (root: WatchRoot, sink: WatchSink, signal?: AbortSignal) => Promise<Disposable>;
   /** Finds the root again when mounts have changed. */
   readonly findAgain: (root: WatchRoot) => Promise<WatchRoot>;
 }
@@ -26,46 +21,51 @@ export interface PathWatchOptions {
  */
 export class PathWatch implements Disposable {
   readonly #options: PathWatchOptions;
+  readonly #closing = new AbortController();
   #root: WatchRoot;
   /** The mounts with which `#root` was last known to be what is visible at the path. */
   #mounts: readonly Mount[];
   #current: Observation;
-  #next: Observation | null = null;
   /** Whether an observer is being started. */
   #isStarting = true;
-  #isOver = false;
 
-  constructor(options: PathWatchOptions) {
+  private constructor(options: PathWatchOptions) {
     this.#options = options;
     this.#root = options.root;
     this.#mounts = options.root.mounts;
-    this.#current = this.#observation();
+    // What the first observer tells is passed on from the start.
+    this.#current = this.#newObservation(true);
   }
 
   /** Resolves when everything is watched. Throws what the start of the observer throws. */
-  async start(signal?: AbortSignal): Promise<void> {
-    await this.#current.observer.start(signal);
-    this.#started();
+  static async start(options: PathWatchOptions, signal?: AbortSignal): Promise<PathWatch> {
+    const watch = new PathWatch(options);
+    try {
+      await watch.#current.start(options, options.root, signal);
+      watch.#started();
+      return watch;
+    } catch (error) {
+      watch[Symbol.dispose]();
+      throw error;
+    }
   }
 
-  next(most?: number): Promise<readonly WatchEvent[] | null> {
-    return this.#options.outbox.next(most);
-  }
-
-  take(most?: number): readonly WatchEvent[] | null {
-    return this.#options.outbox.take(most);
-  }
-
-  /** Starts a new observer if a change of the mounts, which have just been read, has changed what is visible. */
+  /** Goes on after a change of the mounts, which have just been read, or the end of the observer. */
   check(): void {
-    if (!this.#isStarting && !this.#isOver && this.#isRemounted()) void this.#replace();
+    if (this.#isStarting || this.#isOver) return;
+    // An unmount ends the observer of what was mounted, before or after the mounts are known to have changed.
+    if (this.#isRemounted()) void this.#replace();
+    else if (this.#current.outcome) this.#end(this.#current.outcome);
   }
 
   [Symbol.dispose](): void {
-    this.#isOver = true;
-    this.#next?.observer[Symbol.dispose]();
-    this.#current.observer[Symbol.dispose]();
+    this.#closing.abort();
+    this.#current[Symbol.dispose]();
     this.#options.outbox[Symbol.dispose]();
+  }
+
+  get #isOver(): boolean {
+    return this.#closing.signal.aborted;
   }
 
   #isRemounted(): boolean {
@@ -78,60 +78,47 @@ export class PathWatch implements Disposable {
 
   #started(): void {
     this.#isStarting = false;
+    this.#checkNow();
+  }
+
+  #checkNow(): void {
     this.#options.mounts.read();
-    if (this.#current.outcome) this.#ended(this.#current.outcome);
-    else this.check();
+    this.check();
   }
 
   async #replace(): Promise<void> {
+    const { findAgain, outbox } = this.#options;
     this.#isStarting = true;
+    // What it tells before it replaces the other one precedes the `rescan`, which covers it.
+    const next = this.#newObservation(false);
     try {
-      this.#root = await this.#options.findAgain(this.#root);
-      if (this.#isOver) return;
+      this.#root = await findAgain(this.#root);
+      this.#closing.signal.throwIfAborted();
       this.#mounts = this.#root.mounts;
-      this.#next = this.#observation();
-      await this.#next.observer.start();
-      if (this.#isOver) return;
+      await next.start(this.#options, this.#root, this.#closing.signal);
+      this.#closing.signal.throwIfAborted();
     } catch (error) {
-      this.#fail(error);
+      next[Symbol.dispose]();
+      if (!this.#isOver) this.#end(outcomeOf(error));
       return;
     }
-    this.#current.observer[Symbol.dispose]();
-    [this.#current, this.#next] = [this.#next, null];
-    this.#options.outbox.rescan();
+    this.#current[Symbol.dispose]();
+    this.#current = next;
+    next.isCurrent = true;
+    outbox.rescan();
     this.#started();
   }
 
-  #observation(): Observation {
-    const { observe, outbox } = this.#options;
-    const observation: Observation = new Observation(
-      (sink) => observe(this.#root, sink),
-      // What happens before an observer replaces the other one precedes the `rescan`, which covers it.
-      (...event) => observation === this.#current && outbox.push(...event),
-      (outcome) => observation === this.#current && !this.#isStarting && this.#ended(outcome),
-    );
-    return observation;
+  #newObservation(isCurrent: boolean): Observation {
+    return new Observation(this.#options.outbox, isCurrent, (ended) => {
+      if (ended === this.#current) this.#checkNow();
+    });
   }
 
-  /** An unmount ends the observer of what was mounted, before or after the mounts are known to have changed. */
-  #ended({ error, last }: Outcome): void {
-    if (this.#isOver) return;
-    this.#options.mounts.read();
-    if (this.#isRemounted()) void this.#replace();
-    else this.#end(error, last);
-  }
-
-  #fail(error: unknown): void {
-    if (this.#isOver) return;
-    this.#next?.observer[Symbol.dispose]();
-    this.#current.observer[Symbol.dispose]();
-    if (error instanceof EnvdError && error.kind === 'not_found') this.#end(null, 'remove');
-    else this.#end(error instanceof Error ? error : new Error(String(error)), null);
-  }
-
-  #end(error: Error | null, last: Outcome['last']): void {
-    this.#isOver = true;
-    if (last) this.#options.outbox.push(last, '', '.');
+  #end({ error, last }: Outcome): void {
+    this.#closing.abort();
+    this.#current[Symbol.dispose]();
+    if (last) this.#options.outbox.push(rootChange(last));
     this.#options.outbox.end(error);
   }
 }
@@ -143,29 +130,45 @@ interface Outcome {
   readonly last: 'remove' | 'rename' | null;
 }
 
-/** An observer, and how it has ended. */
-class Observation implements WatchSink {
-  readonly observer: Observer;
-  outcome: Outcome | null = null;
-  readonly push: WatchSink['push'];
-  readonly #onEnd: (outcome: Outcome) => void;
-  #last: Outcome['last'] = null;
+function outcomeOf(error: unknown): Outcome {
+  if (error instanceof EnvdError && error.kind === 'not_found') return { error: null, last: 'remove' };
+  return { error: error instanceof Error ? error : new Error(String(error)), last: null };
+}
 
-  constructor(
-    observe: (sink: WatchSink) => Observer,
-    onEvent: WatchSink['push'],
-    onEnd: (outcome: Outcome) => void,
-  ) {
+/** An observer, and how it has ended. */
+class Observation implements WatchSink, Disposable {
+  /** Whether its changes are passed on. */
+  isCurrent: boolean;
+  outcome: Outcome | null = null;
+  readonly #outbox: Outbox;
+  readonly #onEnd: (ended: Observation) => void;
+  #last: Outcome['last'] = null;
+  #observer: Disposable | null = null;
+
+  constructor(outbox: Outbox, isCurrent: boolean, onEnd: (ended: Observation) => void) {
+    this.#outbox = outbox;
+    this.isCurrent = isCurrent;
     this.#onEnd = onEnd;
-    this.push = (type: WatchEventType, directory: BytePath, name: BytePath, movedFrom = null) => {
-      if (name === '.' && (type === 'remove' || type === 'rename')) this.#last = type;
-      else onEvent(type, directory, name, movedFrom);
-    };
-    this.observer = observe(this);
   }
 
-  end(error: Error | null = null): void {
+  async start({ observe }: PathWatchOptions, root: WatchRoot, signal?: AbortSignal): Promise<void> {
+    this.#observer = await observe(root, this, signal);
+  }
+
+  push(change: TreeChange): void {
+    const { type, name } = change;
+    // The end of the watch follows.
+    if (name === '.' && (type === 'remove' || type === 'rename')) this.#last = type;
+    else if (this.isCurrent) this.#outbox.push(change);
+  }
+
+  end(error: Error | null): void {
     this.outcome = { error, last: this.#last };
-    this.#onEnd(this.outcome);
+    this.#onEnd(this);
+  }
+
+  [Symbol.dispose](): void {
+    this.isCurrent = false;
+    this.#observer?.[Symbol.dispose]();
   }
 }

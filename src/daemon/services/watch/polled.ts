@@ -28,7 +28,9 @@ interface Polled {
   readonly path: string;
   readonly options: PolledOptions;
   /** Null while it is started again for an earlier program. */
-  watch: Pick<Watch, 'take' | typeof Symbol.dispose> | null;
+  watch: Watch | null;
+  /** Why it could not be started again, or null. */
+  failure: unknown;
   /** Events of the earlier program, ahead of those of the watch. */
   earlier: readonly WatchEvent[];
 }
@@ -55,7 +57,7 @@ export class PolledWatches implements Disposable {
     const id = uniqueId();
     this.#starting++;
     const watch = await this.#watcher.watch(path, options).finally(() => this.#starting--);
-    this.#watches.set(id, { path, options, watch, earlier: [] });
+    this.#watches.set(id, { path, options, watch, failure: null, earlier: [] });
     return id;
   }
 
@@ -67,7 +69,12 @@ export class PolledWatches implements Disposable {
     let left = MOST_HANDED_OVER;
     return [...this.#watches].map(([id, polled]) => {
       const { path, options } = polled;
-      const events = [...this.#untilEnd(id)].flat();
+      const events: WatchEvent[] = [];
+      try {
+        for (const part of this.take(id)) events.push(...part);
+      } catch {
+        // It has ended; watching it again tells why.
+      }
       polled.earlier = events;
       for (const event of events) left -= event.name.length + event.path.length;
       return { id, path, options, events: left < 0 ? [] : events };
@@ -85,15 +92,29 @@ export class PolledWatches implements Disposable {
   ): Promise<void> {
     for (const { id, path, options, events } of states) {
       const includeEntry = options.includeEntry ?? false;
-      this.#watches.set(id, { path, options: { ...options, includeEntry }, watch: null, earlier: events });
+      const known = {
+        path,
+        options: { ...options, includeEntry },
+        watch: null,
+        failure: null,
+        earlier: events,
+      };
+      this.#watches.set(id, known);
     }
     for (const { id, path, options } of states) {
       try {
-        this.#started(id, await this.#watcher.watch(path, options), 'rescan');
+        const watch = await this.#watcher.watch(path, options);
+        const polled = this.#watches.get(id);
+        if (polled) polled.watch = watch;
+        // It was removed meanwhile.
+        else watch[Symbol.dispose]();
+        this.#addLast(id, 'rescan');
       } catch (error) {
         const isGone = error instanceof EnvdError && error.kind === 'not_found';
-        if (!isGone) onFailure(path, error);
-        this.#started(id, endedWatch(isGone ? null : error), isGone ? 'remove' : null);
+        if (isGone) this.#addLast(id, 'remove');
+        else onFailure(path, error);
+        const polled = this.#watches.get(id);
+        if (polled) polled.failure = isGone ? goneError(id) : error;
       }
     }
   }
@@ -113,7 +134,7 @@ export class PolledWatches implements Disposable {
     let part: readonly WatchEvent[] | null;
     try {
       part = takePart(polled, most);
-      if (part === null) throw notFound(id, ': its directory is gone');
+      if (part === null) throw goneError(id);
     } catch (error) {
       this.remove(id);
       throw error;
@@ -148,26 +169,12 @@ export class PolledWatches implements Disposable {
     this.#watches.clear();
   }
 
-  *#untilEnd(id: string): Generator<readonly WatchEvent[], void> {
-    try {
-      yield* this.take(id);
-    } catch {
-      // It has ended; watching it again tells why.
-    }
-  }
-
-  /** `last`: the event that follows those of the earlier program. */
-  #started(id: string, watch: Exclude<Polled['watch'], null>, last: 'rescan' | 'remove' | null): void {
+  /** Adds an event after those of the earlier program, unless they tell that the directory is gone. */
+  #addLast(id: string, type: 'rescan' | 'remove'): void {
     const polled = this.#watches.get(id);
-    if (!polled) {
-      // It was removed meanwhile.
-      watch[Symbol.dispose]();
-      return;
-    }
-    const { path, earlier } = polled;
-    polled.watch = watch;
-    const isEnded = earlier.some(({ type, name }) => name === '.' && type !== 'rescan' && type !== 'chmod');
-    if (last && !isEnded) polled.earlier = [...earlier, { type: last, name: '.', path, movedFrom: null }];
+    const isGone = (event: WatchEvent) => event.name === '.' && /^(remove|rename)$/.test(event.type);
+    if (!polled || polled.earlier.some(isGone)) return;
+    polled.earlier = [...polled.earlier, { type, name: '.', path: polled.path, movedFrom: null }];
   }
 
   #find(id: string): Polled {
@@ -177,25 +184,21 @@ export class PolledWatches implements Disposable {
   }
 }
 
-/** Null at the end of the watch. */
+/** Null at the end of the watch. Throws what ended it. */
 function takePart(polled: Polled, most = 1024): readonly WatchEvent[] | null {
-  const { watch, earlier } = polled;
-  if (earlier.length === 0) return watch ? watch.take(most) : [];
-  polled.earlier = earlier.slice(most);
-  return earlier.slice(0, most);
+  const { watch, failure, earlier } = polled;
+  if (earlier.length > 0) {
+    polled.earlier = earlier.slice(most);
+    return earlier.slice(0, most);
+  }
+  if (failure !== null) throw failure;
+  return watch ? watch.take(most) : [];
 }
 
 function notFound(id: string, reason = ''): EnvdError {
   return new EnvdError('not_found', `watcher not found: '${id}'${reason}`);
 }
 
-/** A watch without events that has ended; `error` is the reason unless the directory is gone. */
-function endedWatch(error: unknown): Exclude<Polled['watch'], null> {
-  return {
-    take() {
-      if (error !== null) throw error;
-      return null;
-    },
-    [Symbol.dispose]() {},
-  };
+function goneError(id: string): EnvdError {
+  return notFound(id, ': its directory is gone');
 }

@@ -5,10 +5,10 @@ import { MountTable } from '../../linux/paths/mounts.ts';
 import { about } from '../../linux/system/errno.ts';
 import type { WatchEvent, WatchSink } from './local/event.ts';
 import { KernelWatches } from './local/kernel-watches.ts';
-import { MixedWatch } from './mixed-watch.ts';
-import { NetworkProcesses, NetworkWatch } from './network/watch.ts';
+import { NetworkProcesses } from './network/process.ts';
+import { observe } from './observer.ts';
 import { Backlog, Outbox } from './outbox.ts';
-import { type Observer, PathWatch } from './path-watch.ts';
+import { PathWatch } from './path-watch.ts';
 import { findRoot, findRootAgain, type WatchRoot } from './root.ts';
 
 export interface WatchOptions {
@@ -37,7 +37,7 @@ const SETTLE_MS = 1000;
 
 /** Watches directories. All watches share one inotify instance and one kernel watch per directory. */
 export class Watcher implements Disposable {
-  readonly #kernel = new KernelWatches();
+  readonly #kernel = new KernelWatches(() => this.#checkLater());
   readonly #processes = new NetworkProcesses();
   readonly #lanes: Lanes;
   readonly #backlog = new Backlog();
@@ -47,7 +47,16 @@ export class Watcher implements Disposable {
 
   constructor(lanes: Lanes) {
     this.#lanes = lanes;
-    this.#kernel.onMountsChanged(() => this.#checkLater());
+  }
+
+  /** Number of open watches. */
+  get open(): number {
+    return this.#watches.size;
+  }
+
+  /** Number of `rescan` events that readers have taken. */
+  get rescans(): number {
+    return this.#backlog.rescans;
   }
 
   /**
@@ -56,33 +65,34 @@ export class Watcher implements Disposable {
    * permission), `resource_exhausted` (the kernel's limits), `deadline_exceeded` and `unavailable` (a network file
    * system does not answer).
    */
-  async watch(path: string, options: WatchOptions): Promise<Watch> {
-    const { recursive, allowNetworkMounts, signal } = options;
-    const rootOptions = { recursive, allowNetworkMounts, mounts: this.#mounts, lanes: this.#lanes };
+  async watch(path: string, { recursive, allowNetworkMounts, signal }: WatchOptions): Promise<Watch> {
+    const mounts = this.#mounts;
+    const rootOptions = { recursive, allowNetworkMounts, mounts, lanes: this.#lanes };
     const root = await findRoot(path, rootOptions);
     signal?.throwIfAborted();
-    const watch = new PathWatch({
+    const engines = { kernel: this.#kernel, processes: this.#processes };
+    const outbox = new Outbox(path, this.#backlog);
+    const options = {
       root,
       recursive,
-      outbox: new Outbox(path, this.#backlog),
-      mounts: this.#mounts,
-      observe: (visible, sink) => this.#observe(visible, recursive, sink),
-      findAgain: (visible) => findRootAgain(visible, rootOptions),
-    });
-    const end = () => {
-      this.#watches.delete(watch);
-      debug('watch', 'ended', () => ({ watches: this.#watches.size }));
-      watch[Symbol.dispose]();
+      outbox,
+      mounts,
+      observe: (visible: WatchRoot, sink: WatchSink, starting?: AbortSignal) =>
+        observe(engines, visible, recursive, sink, starting),
+      findAgain: (visible: WatchRoot) => findRootAgain(visible, rootOptions),
     };
+    const watch = await about(path, () => PathWatch.start(options, signal));
     this.#watches.add(watch);
-    try {
-      await about(path, () => watch.start(signal));
-      debug('watch', 'begun', () => ({ watches: this.#watches.size, network: root.isNetwork }));
-    } catch (error) {
-      end();
-      throw error;
-    }
-    return { next: (most) => watch.next(most), take: (most) => watch.take(most), [Symbol.dispose]: end };
+    debug('watch', 'begun', () => ({ watches: this.open, network: root.isNetwork }));
+    return {
+      next: (most) => outbox.next(most),
+      take: (most) => outbox.take(most),
+      [Symbol.dispose]: () => {
+        this.#watches.delete(watch);
+        debug('watch', 'ended', () => ({ watches: this.open }));
+        watch[Symbol.dispose]();
+      },
+    };
   }
 
   /** Resolves when the local changes up to now have been handed out, or after a second: the kernel may have many. */
@@ -107,11 +117,5 @@ export class Watcher implements Disposable {
       this.#mounts.read();
       for (const watch of this.#watches) watch.check();
     });
-  }
-
-  #observe(root: WatchRoot, recursive: boolean, sink: WatchSink): Observer {
-    const processes = this.#processes;
-    if (!root.isNetwork) return new MixedWatch({ kernel: this.#kernel, processes, root, recursive, sink });
-    return new NetworkWatch({ processes, mount: root.mount, root: root.path, recursive, prefix: '', sink });
   }
 }

@@ -1,7 +1,6 @@
 import type { InotifyEvent } from '../../../linux/inotify/inotify.ts';
 import type { BytePath } from '../../../linux/paths/byte-path.ts';
-import type { Subscriber } from './kernel-watches.ts';
-import type { Releasable } from './releases.ts';
+import type { WatchedDirectory } from './releases.ts';
 
 /** PATH_MAX of limits.h: no system call takes a longer path. */
 export const LONGEST_PATH = 4096;
@@ -9,11 +8,9 @@ export const LONGEST_PATH = 4096;
 /** What V8 needs for an entry of `Look.known`, in bytes, besides the characters of its name. */
 const NAME_BYTES = 64;
 
-/** What a directory needs from its tree. */
-export interface EventSink {
-  handle(directory: Directory, event: InotifyEvent): void;
-  /** Removes the directory's kernel watch. */
-  release(directory: Directory): void;
+/** Takes the events of all kernel watches of a tree. */
+export interface EventReceiver {
+  receive(directory: Directory, event: InotifyEvent): void;
 }
 
 /** The result of reading a directory, kept until all older events have been handled. */
@@ -50,7 +47,7 @@ export class Look {
 }
 
 /** A directory of a watched tree, at the path that follows from the events handled so far. */
-export class Directory implements Subscriber, Releasable {
+export class Directory implements WatchedDirectory {
   parent: Directory | null;
   name: BytePath;
   readonly children = new Map<BytePath, Directory>();
@@ -70,28 +67,26 @@ export class Directory implements Subscriber, Releasable {
   moves = 0;
   /** Between IN_MOVED_FROM and IN_MOVED_TO, of the directory that moves: what waits for its arrival. */
   moving: Moving | null = null;
+  /** Renames of its entries, by the old name, that may be one half of an exchange (RENAME_EXCHANGE). */
+  exchanges: Map<BytePath, Rename> | null = null;
   /** Whether it was removed from the tree, with everything below. */
   gone = false;
 
-  readonly #sink: EventSink;
+  readonly #receiver: EventReceiver;
 
-  constructor(parent: Directory | null, name: BytePath, sink: EventSink) {
+  constructor(parent: Directory | null, name: BytePath, receiver: EventReceiver) {
     this.parent = parent;
     this.name = name;
-    this.#sink = sink;
+    this.#receiver = receiver;
   }
 
   onEvent(event: InotifyEvent): void {
-    this.#sink.handle(this, event);
-  }
-
-  release(): void {
-    this.#sink.release(this);
+    this.#receiver.receive(this, event);
   }
 
   /** Adds a directory below. */
   addChild(name: BytePath): Directory {
-    const child = new Directory(this, name, this.#sink);
+    const child = new Directory(this, name, this.#receiver);
     this.children.set(name, child);
     return child;
   }
@@ -129,6 +124,16 @@ export class Directory implements Subscriber, Releasable {
     this.moves++;
     parent.children.set(name, this);
   }
+}
+
+/** The first half of a move, as IN_MOVED_FROM tells it. */
+export interface Rename {
+  readonly directory: Directory;
+  readonly name: BytePath;
+  /** The old path, relative to the root; null: too long to be told. */
+  readonly path: BytePath | null;
+  /** The directory of the tree that moves; null for any other entry. */
+  readonly moved: Directory | null;
 }
 
 /** What waits for the arrival of a directory that moves. */

@@ -3,31 +3,20 @@ import {
   IN_CLOSE_WRITE,
   IN_CREATE,
   IN_DELETE,
+  IN_DELETE_SELF,
+  IN_IGNORED,
   IN_ISDIR,
   IN_MODIFY,
+  IN_MOVE_SELF,
   IN_MOVED_FROM,
   IN_MOVED_TO,
+  IN_Q_OVERFLOW,
+  IN_UNMOUNT,
   type InotifyEvent,
 } from '../../../linux/inotify/inotify.ts';
 import type { BytePath } from '../../../linux/paths/byte-path.ts';
-import { type Directory, LONGEST_PATH, type Look, type Moving } from './directory.ts';
-import type { WatchEventType } from './event.ts';
-import type { KernelWatches } from './kernel-watches.ts';
-import type { PendingMoves } from './pending-moves.ts';
-import type { Placement } from './placement.ts';
-import { type Rename, Renames } from './renames.ts';
-import type { Survey } from './survey.ts';
-
-/** What the handling of entry events needs. */
-export interface EntryEventsContext {
-  readonly kernel: KernelWatches;
-  readonly recursive: boolean;
-  readonly placement: Placement;
-  readonly survey: Survey;
-  readonly moves: PendingMoves;
-  /** `path`: that of the directory, relative to the root. */
-  tell(type: WatchEventType, path: BytePath, name: BytePath, movedFrom: BytePath | null): void;
-}
+import type { Directory, Look, Rename } from './directory.ts';
+import type { Tree } from './tree.ts';
 
 const ARRIVALS = IN_CREATE | IN_MOVED_TO;
 const DEPARTURES = IN_DELETE | IN_MOVED_FROM;
@@ -35,161 +24,168 @@ const DEPARTURES = IN_DELETE | IN_MOVED_FROM;
 /** The name of an unnamed temporary file (O_TMPFILE) in inotify events: `#` and the inode number. */
 const UNNAMED = /^#\d+$/;
 
-const NOTHING: Moving = { events: [], unsurveyed: [] };
+/** Maximum number of events that wait for the survey or the arrival of a directory. */
+const MOST_KEPT = 65_536;
 
-/** Applies events of entries to the tree and reports each change to the reader once. */
-export class EntryEvents {
-  readonly #context: EntryEventsContext;
-  readonly #renames = new Renames();
-
-  constructor(context: EntryEventsContext) {
-    this.#context = context;
+/** Applies an event of a directory's kernel watch to the tree, which tells each change once. */
+export function applyEvent(tree: Tree, directory: Directory, event: InotifyEvent): void {
+  if (event.mask & IN_Q_OVERFLOW) {
+    if (directory === tree.root) tree.tellRoot('rescan');
+    return;
   }
+  const top = directory.top();
+  if (top !== tree.root) keep(tree, top.moving?.events, [directory, event]);
+  else if (event.name === '') applyToItself(tree, directory, event.mask);
+  else if (directory.look) keep(tree, directory.look.events, event);
+  // Events before the survey are ignored: the survey sees their result.
+  else if (directory.surveyed) applyToEntry(tree, directory, event);
+}
 
-  /** Applies an event of an entry of a surveyed directory. */
-  apply(directory: Directory, { mask, name, cookie }: InotifyEvent): void {
-    const isDirectory = (mask & IN_ISDIR) !== 0 && this.#context.recursive;
-    if (mask & (ARRIVALS | DEPARTURES)) this.#renames.dropCandidate(directory, name);
-    if (mask & IN_CREATE) this.#appeared(directory, name, isDirectory);
-    if (mask & IN_MOVED_TO) this.#movedTo(directory, name, isDirectory, cookie);
-    if (mask & IN_MODIFY) this.#changed(directory, name, 'write');
-    if (mask & IN_CLOSE_WRITE) this.#closed(directory, name);
-    if (mask & IN_ATTRIB) this.#changed(directory, name, 'chmod');
-    if (mask & IN_MOVED_FROM) this.#movedFrom(directory, name, cookie);
-    if (mask & IN_DELETE) this.#deleted(directory, name);
+/**
+ * Applies an event that was queued during the survey, which has found the entries `known`, unless the survey has
+ * already seen its result.
+ */
+export function replayEvent(
+  tree: Tree,
+  directory: Directory,
+  event: InotifyEvent,
+  known: Look['known'],
+): void {
+  const { mask, name } = event;
+  const isArrival = (mask & ARRIVALS) !== 0;
+  if (known.has(name) === isArrival) return;
+  if (isArrival) known.set(name, (mask & IN_ISDIR) !== 0);
+  else if (mask & DEPARTURES) known.delete(name);
+  applyToEntry(tree, directory, event);
+}
+
+/** Tells the removal of an entry, and removes its directory from the tree. */
+export function removeEntry(tree: Tree, directory: Directory, name: BytePath): void {
+  tree.forget(directory, name);
+  tree.tell('remove', directory, name);
+}
+
+/** Keeps an event for later. */
+function keep<T>(tree: Tree, events: T[] | undefined, event: T): void {
+  if (events && events.push(event) > MOST_KEPT) tree.tellRoot('rescan');
+}
+
+/** Applies an event of a watched directory itself. Except for the root, the watch of its parent reports them too. */
+function applyToItself(tree: Tree, directory: Directory, mask: number): void {
+  if (mask & IN_IGNORED) directory.descriptor = null;
+  if (directory !== tree.root) return;
+  const isRooted = () => tree.placement.isInPlace(directory);
+  const isGone = (mask & (IN_DELETE_SELF | IN_UNMOUNT | IN_IGNORED)) !== 0;
+  // Before the tree is live the event may be older than this watch: check the path.
+  if (isGone || mask & IN_MOVE_SELF) {
+    if (tree.isLive || !isRooted()) tree.tellRoot(isGone ? 'remove' : 'rename');
+  } else if (mask & IN_ATTRIB && isRooted()) {
+    // rmdir(2) causes IN_ATTRIB too.
+    tree.tell('chmod', directory, '.');
   }
+}
 
-  /**
-   * Applies an event that was queued during the survey, which has found the entries `known`, unless the survey has
-   * already seen its result.
-   */
-  replay(directory: Directory, event: InotifyEvent, known: Look['known']): void {
-    const { mask, name } = event;
-    const isArrival = (mask & ARRIVALS) !== 0;
-    if (known.has(name) === isArrival) return;
-    if (isArrival) known.set(name, (mask & IN_ISDIR) !== 0);
-    else if (mask & DEPARTURES) known.delete(name);
-    this.apply(directory, event);
+function applyToEntry(tree: Tree, directory: Directory, { mask, name, cookie }: InotifyEvent): void {
+  const isDirectory = (mask & IN_ISDIR) !== 0 && tree.recursive;
+  // This event explains the entry, which is no exchange then.
+  if (mask & (ARRIVALS | DEPARTURES)) directory.exchanges?.delete(name);
+  if (mask & IN_CREATE) addEntry(tree, directory, name, isDirectory);
+  if (mask & IN_MOVED_TO) applyArrival(tree, directory, name, isDirectory, cookie);
+  if (mask & IN_MODIFY) tellUnlessUnnamed(tree, 'write', directory, name);
+  if (mask & IN_CLOSE_WRITE) applyClose(tree, directory, name);
+  if (mask & IN_ATTRIB) tellUnlessUnnamed(tree, 'chmod', directory, name);
+  if (mask & IN_MOVED_FROM) {
+    tree.tell('rename', directory, name);
+    tree.startMove(cookie, directory, name);
   }
+  if (mask & IN_DELETE) removeEntry(tree, directory, name);
+}
 
-  /** Reports a directory as removed that no longer exists, although no event has said so. */
-  vanished(directory: Directory): void {
-    if (directory.parent) this.#deleted(directory.parent, directory.name);
+function addEntry(tree: Tree, directory: Directory, name: BytePath, isDirectory: boolean): void {
+  tree.forget(directory, name);
+  tree.tell('create', directory, name);
+  if (isDirectory) tree.addDirectory(directory, name);
+}
+
+function tellUnlessUnnamed(tree: Tree, type: 'write' | 'chmod', directory: Directory, name: BytePath): void {
+  if (!UNNAMED.test(name) || tree.placement.kindOf(directory, name)) tree.tell(type, directory, name);
+}
+
+/**
+ * Tells a file that has been changed after its last event, unless an event that is still queued explains that: it was
+ * written through a shared mapping.
+ */
+function applyClose(tree: Tree, directory: Directory, name: BytePath): void {
+  const { kernel, placement } = tree;
+  const { descriptor } = directory;
+  if (descriptor === null) return;
+  const { at, isWritten, changes } = kernel.recentChanges.of(descriptor, name);
+  if (isWritten) return;
+  if ((placement.modifiedMsOf(directory, name) ?? 0) <= Math.max(at, directory.surveyedMs)) return;
+  tree.whenSettled(() => {
+    if (kernel.recentChanges.of(descriptor, name).changes !== changes) return;
+    if (placement.kindOf(directory, name)) tree.tell('write', directory, name);
+  });
+}
+
+function applyArrival(
+  tree: Tree,
+  directory: Directory,
+  name: BytePath,
+  isDirectory: boolean,
+  cookie: number,
+): void {
+  const rename = tree.takeMove(cookie);
+  tree.forget(directory, name);
+  tree.tell('create', directory, name, rename?.path);
+  if (rename?.moved) settle(tree, rename.moved, directory, name);
+  // A directory whose move out of the tree was assumed is told as new, with all its entries.
+  else if (isDirectory) tree.addDirectory(directory, name);
+  if (rename && tree.isReverse(rename, directory.path(name))) {
+    checkExchange(tree, rename, directory, name, isDirectory);
   }
+}
 
-  /** Tells an event, unless the path is longer than any that a client can name. */
-  tell(type: WatchEventType, directory: Directory, name: BytePath, movedFrom: BytePath | null = null): void {
-    const path = directory.path();
-    if (path !== null && path.length + name.length + 1 < LONGEST_PATH)
-      this.#context.tell(type, path, name, movedFrom);
-  }
+/** Attaches a moved directory at its new path, and handles what has waited since IN_MOVED_FROM. */
+function settle(tree: Tree, moved: Directory, directory: Directory, name: BytePath): void {
+  moved.place(directory, name);
+  const { moving } = moved;
+  moved.moving = null;
+  for (const each of moving?.unsurveyed ?? []) tree.unsurveyed.push(each);
+  for (const [below, event] of moving?.events ?? []) applyEvent(tree, below, event);
+}
 
-  /** Adds a directory and requests its survey. */
-  #addDirectory(parent: Directory, name: BytePath): void {
-    this.#context.survey.request(parent.addChild(name));
-  }
-
-  #appeared(directory: Directory, name: BytePath, isDirectory: boolean): void {
-    this.#forget(directory, name);
-    this.tell('create', directory, name);
-    if (isDirectory) this.#addDirectory(directory, name);
-  }
-
-  #changed(directory: Directory, name: BytePath, type: 'write' | 'chmod'): void {
-    if (UNNAMED.test(name) && !this.#context.placement.kindOf(directory, name)) return;
-    this.tell(type, directory, name);
-  }
-
-  /**
-   * Reports a file that has been changed after its last event, unless an event that is still queued explains that: it was
-   * written through a shared mapping.
-   */
-  #closed(directory: Directory, name: BytePath): void {
-    const { kernel, placement } = this.#context;
-    const { descriptor } = directory;
-    if (descriptor === null) return;
-    const { at, isWritten, changes } = kernel.recentChanges.of(descriptor, name);
-    if (isWritten) return;
-    if ((placement.modifiedMsOf(directory, name) ?? 0) <= Math.max(at, directory.surveyedMs)) return;
-    kernel.whenSettled(() => {
-      if (kernel.recentChanges.of(descriptor, name).changes !== changes) return;
-      if (placement.kindOf(directory, name)) this.tell('write', directory, name);
-    });
-  }
-
-  #deleted(directory: Directory, name: BytePath): void {
-    this.#forget(directory, name);
-    this.tell('remove', directory, name);
-  }
-
-  #forget(directory: Directory, name: BytePath): void {
-    const child = directory.children.get(name);
-    if (child) this.#context.placement.discard(child);
-  }
-
-  #movedFrom(directory: Directory, name: BytePath, cookie: number): void {
-    const child = directory.children.get(name);
-    const path = directory.path(name);
-    this.#renames.add(cookie, { directory, name, path, isFollowed: child !== undefined });
-    this.tell('rename', directory, name);
-    if (!child) return;
-    child.detach();
-    this.#context.moves.add(cookie, child);
-  }
-
-  #movedTo(directory: Directory, name: BytePath, isDirectory: boolean, cookie: number): void {
-    const rename = this.#renames.take(cookie);
-    const moved = this.#context.moves.take(cookie);
-    this.#forget(directory, name);
-    // A directory whose move out of the tree was assumed is reported as new, with all its entries.
-    this.tell('create', directory, name, rename && (moved || !rename.isFollowed) ? rename.path : null);
-    if (moved) this.#arrived(moved, directory, name);
-    else if (isDirectory) this.#addDirectory(directory, name);
-    if (rename && this.#renames.isReverse(rename, directory.path(name))) {
-      this.#checkExchange(rename, directory, name, isDirectory);
+/**
+ * Tells an exchange if an entry exists at the old path and no other event explains it. The events up to now are
+ * awaited first: there may be many such renames, and most are explained.
+ */
+function checkExchange(
+  tree: Tree,
+  rename: Rename,
+  directory: Directory,
+  name: BytePath,
+  isDirectory: boolean,
+): void {
+  const { placement } = tree;
+  rename.directory.exchanges ??= new Map();
+  const candidates = rename.directory.exchanges.set(rename.name, rename);
+  const isUnexplained = () => candidates.get(rename.name) === rename;
+  tree.whenSettled(() => {
+    if (!isUnexplained()) return;
+    const other = placement.kindOf(rename.directory, rename.name);
+    if (!other) {
+      candidates.delete(rename.name);
+      return;
     }
-  }
-
-  /**
-   * Reports an exchange if an entry exists at the old path and no other event explains it. The events up to now are
-   * awaited first: there may be many such renames, and most are explained.
-   */
-  #checkExchange(rename: Rename, directory: Directory, name: BytePath, isDirectory: boolean): void {
-    const { kernel, placement } = this.#context;
-    this.#renames.addCandidate(rename);
-    kernel.whenSettled(() => {
-      if (!this.#renames.isCandidate(rename)) return;
-      const other = placement.kindOf(rename.directory, rename.name);
-      if (!other) return this.#renames.dropCandidate(rename.directory, rename.name);
-      kernel.whenSettled(() => {
-        if (!this.#renames.isCandidate(rename)) return;
-        this.#renames.dropCandidate(rename.directory, rename.name);
-        if (!placement.locate(directory) || !placement.locate(rename.directory)) return;
-        this.#exchanged(rename, directory, name, isDirectory, other === 'directory');
-      });
+    tree.whenSettled(() => {
+      if (!isUnexplained()) return;
+      candidates.delete(rename.name);
+      if (!placement.locate(directory) || !placement.locate(rename.directory)) return;
+      if (isDirectory || directory.children.has(name)) {
+        removeEntry(tree, directory, name);
+        addEntry(tree, directory, name, isDirectory);
+      }
+      addEntry(tree, rename.directory, rename.name, other === 'directory' && tree.recursive);
     });
-  }
-
-  #exchanged(
-    rename: Rename,
-    directory: Directory,
-    name: BytePath,
-    isDirectory: boolean,
-    isOther: boolean,
-  ): void {
-    if (isDirectory || directory.children.has(name)) {
-      this.#deleted(directory, name);
-      this.#appeared(directory, name, isDirectory);
-    }
-    this.#appeared(rename.directory, rename.name, isOther && this.#context.recursive);
-  }
-
-  /** Attaches a moved directory at its new path, and handles what has waited since IN_MOVED_FROM. */
-  #arrived(moved: Directory, directory: Directory, name: BytePath): void {
-    moved.place(directory, name);
-    const { events, unsurveyed } = moved.moving ?? NOTHING;
-    moved.moving = null;
-    for (const each of unsurveyed) this.#context.survey.request(each);
-    for (const [below, event] of events) below.onEvent(event);
-  }
+  });
 }

@@ -13,10 +13,25 @@ export interface WatchEvent {
   readonly movedFrom: string | null;
 }
 
-/** Receives the events of a watch. */
+/** A change as an observer of a directory finds it. */
+export interface TreeChange {
+  readonly type: WatchEventType;
+  /** The directory of the entry, relative to the watched directory. */
+  readonly directory: BytePath;
+  /** The entry in `directory`; `.` in `''` is the watched directory itself. */
+  readonly name: BytePath;
+  /** The old name of a moved entry, relative to the watched directory; else null. */
+  readonly movedFrom: BytePath | null;
+}
+
+/** Takes the changes that an observer finds. */
 export interface WatchSink {
-  /** `directory` is relative to the watched directory; queued events of one directory share it. */
-  push(type: WatchEventType, directory: BytePath, name: BytePath, movedFrom?: BytePath | null): void;
-  /** The watch has ended; `error` is the reason unless the directory is gone. */
-  end(error?: Error | null): void;
+  push(change: TreeChange): void;
+  /** The observer has ended; `error` is the reason unless the directory is gone. */
+  end(error: Error | null): void;
+}
+
+/** A change of the watched directory itself. */
+export function rootChange(type: WatchEventType): TreeChange {
+  return { type, directory: '', name: '.', movedFrom: null };
 }

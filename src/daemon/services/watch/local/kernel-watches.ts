@@ -6,7 +6,6 @@ import {
   IN_IGNORED,
   IN_MASK_ADD,
   IN_MOVE_SELF,
-  IN_MOVED_FROM,
   IN_ONLYDIR,
   IN_Q_OVERFLOW,
   IN_UNMOUNT,
@@ -15,9 +14,9 @@ import {
 } from '../../../linux/inotify/inotify.ts';
 import type { BytePath } from '../../../linux/paths/byte-path.ts';
 import { RecentChanges } from './recent-changes.ts';
-import { Releases } from './releases.ts';
+import { Releases, type WatchedDirectory } from './releases.ts';
 
-/** Receives the events of one directory. */
+/** Receives the events of one directory, and each overflow of the kernel's queue (IN_Q_OVERFLOW). */
 export interface Subscriber {
   onEvent(event: InotifyEvent): void;
 }
@@ -35,7 +34,10 @@ const IDENTIFY = IN_MASK_ADD | IN_MOVE_SELF | IN_ONLYDIR | IN_DONT_FOLLOW;
 /** The daemon's only inotify instance: one kernel watch per directory, shared by all its subscribers. */
 export class KernelWatches implements Disposable {
   /** Directories that have left their trees. */
-  readonly releases = new Releases((slice) => this.inTurn(slice));
+  readonly releases = new Releases(
+    (slice) => this.inTurn(slice),
+    (directory) => this.release(directory),
+  );
   readonly recentChanges = new RecentChanges();
   #inotify: Inotify | null = null;
   /** By watch descriptor. */
@@ -44,15 +46,16 @@ export class KernelWatches implements Disposable {
   readonly #slices: (() => void)[] = [];
   readonly #unsettled: (() => void)[] = [];
   #isSettling = false;
-  readonly #overflowListeners = new Set<() => void>();
-  readonly #mountListeners = new Set<() => void>();
-  readonly #whenDrained: (() => void)[] = [];
+  readonly #onMountsChanged: () => void;
   #events: Generator<InotifyEvent, void> | null = null;
   /** Whether a batch is being handed out. */
-  #working = false;
-  /** How many of the last events handed out were IN_MOVED_FROM. The IN_MOVED_TO of the same move follows immediately. */
-  #halfMoves = 0;
-  #disposed = false;
+  #isWorking = false;
+  #isDisposed = false;
+
+  /** `onMountsChanged` is called when mounts have been made, removed or moved, as long as anything is watched. */
+  constructor(onMountsChanged: () => void = () => {}) {
+    this.#onMountsChanged = onMountsChanged;
+  }
 
   /** Number of kernel watches. */
   get size(): number {
@@ -75,27 +78,30 @@ export class KernelWatches implements Disposable {
     const subscribers = this.#subscribers.get(descriptor);
     if (!subscribers?.delete(subscriber) || subscribers.size > 0) return;
     this.#subscribers.delete(descriptor);
-    if (!this.#disposed) this.#inotify?.remove(descriptor);
+    if (!this.#isDisposed) this.#inotify?.remove(descriptor);
   }
 
-  /** Whether a kernel watch has more than one subscriber. */
-  isShared(descriptor: number): boolean {
-    return (this.#subscribers.get(descriptor)?.size ?? 0) > 1;
+  /** Removes the watch of a directory, not those below. */
+  release(directory: WatchedDirectory): void {
+    const { descriptor } = directory;
+    if (descriptor === null) return;
+    directory.descriptor = null;
+    this.unsubscribe(descriptor, directory);
   }
 
-  /** The watch descriptor of the directory at `path`; null when it is not watched. */
-  identify(path: BytePath): number | null {
-    const inotify = this.#open();
-    const descriptor = inotify.add(path, IDENTIFY);
-    if (this.#subscribers.has(descriptor)) return descriptor;
-    inotify.remove(descriptor);
-    return null;
+  /** Whether the kernel watch of a directory has other subscribers. */
+  isShared({ descriptor }: WatchedDirectory): boolean {
+    return descriptor !== null && (this.#subscribers.get(descriptor)?.size ?? 0) > 1;
   }
 
   /** Whether the directory at `path` has this watch descriptor. */
   isWatch(descriptor: number, path: BytePath): boolean {
     try {
-      return this.identify(path) === descriptor;
+      const inotify = this.#open();
+      const found = inotify.add(path, IDENTIFY);
+      // It was not watched before.
+      if (!this.#subscribers.has(found)) inotify.remove(found);
+      return found === descriptor;
     } catch {
       return false;
     }
@@ -103,7 +109,7 @@ export class KernelWatches implements Disposable {
 
   /** Calls back once, when all events that have occurred so far have been handed out or lost. */
   whenPassed(callback: () => void): void {
-    if (this.#disposed) return;
+    if (this.#isDisposed) return;
     try {
       this.#marks.set(this.#open().mark(), callback);
     } catch (error) {
@@ -121,8 +127,8 @@ export class KernelWatches implements Disposable {
 
   /** Calls back once, in its own turn, when all events read from the kernel have been handed out. */
   whenDrained(callback: () => void): void {
-    if (this.#working) this.#whenDrained.push(callback);
-    else this.inTurn(callback);
+    const runIfDrained = () => (this.#isWorking ? this.inTurn(runIfDrained) : callback());
+    this.inTurn(runIfDrained);
   }
 
   /** Runs `slice` in its own turn of the event loop; slices of all watches run one after another. */
@@ -130,26 +136,15 @@ export class KernelWatches implements Disposable {
     if (this.#slices.push(slice) === 1) setImmediate(() => this.#runSlice());
   }
 
-  /** Calls back at each overflow of the kernel's queue; returns a function that unsubscribes. */
-  onOverflow(listener: () => void): () => void {
-    this.#overflowListeners.add(listener);
-    return () => this.#overflowListeners.delete(listener);
-  }
-
-  /** Calls back when mounts have been made, removed or moved, as long as anything is watched. */
-  onMountsChanged(listener: () => void): void {
-    this.#mountListeners.add(listener);
-  }
-
   [Symbol.dispose](): void {
-    this.#disposed = true;
+    this.#isDisposed = true;
     this.#events = null;
     this.#inotify?.[Symbol.dispose]();
     this.#inotify = null;
   }
 
   #open(): Inotify {
-    if (this.#disposed) throw new EnvdError('unavailable', 'cannot watch: the daemon is stopping');
+    if (this.#isDisposed) throw new EnvdError('unavailable', 'cannot watch: the daemon is stopping');
     this.#inotify ??= new Inotify(() => this.#work());
     return this.#inotify;
   }
@@ -167,21 +162,21 @@ export class KernelWatches implements Disposable {
 
   /** Hands out the events read from the kernel, in slices. */
   #work(): void {
-    this.#working = true;
+    this.#isWorking = true;
     const deadline = monotonicMs() + SLICE_MS;
-    for (let calls = 0; !this.#disposed; calls++) {
+    for (let calls = 0; !this.#isDisposed; calls++) {
       this.#events ??= this.#takeEvents();
       if (!this.#events) break;
       const event = this.#events.next().value;
       if (event) calls += this.#handOut(event);
       else this.#events = null;
-      if (calls < CALLS_BETWEEN_CLOCK_READS || this.#halfMoves === 1) continue;
+      if (calls < CALLS_BETWEEN_CLOCK_READS) continue;
       calls = 0;
       if (monotonicMs() < deadline) continue;
       setImmediate(() => this.#work());
       return;
     }
-    this.#finishBatch();
+    this.#isWorking = false;
   }
 
   #takeEvents(): Generator<InotifyEvent, void> | null {
@@ -191,16 +186,15 @@ export class KernelWatches implements Disposable {
 
   /** Returns the number of subscribers. */
   #handOut(event: InotifyEvent): number {
-    this.#halfMoves = event.mask & IN_MOVED_FROM ? this.#halfMoves + 1 : 0;
     const subscribers = this.#subscribers.get(event.descriptor);
     if (subscribers) {
       if (event.mask & IN_IGNORED) this.#subscribers.delete(event.descriptor);
       for (const subscriber of subscribers) subscriber.onEvent(event);
       this.recentChanges.note(event);
     } else if (event.mask & IN_Q_OVERFLOW) {
-      this.#overflowed();
+      this.#overflowed(event);
     } else if (event.mask & IN_UNMOUNT) {
-      for (const listener of this.#mountListeners) listener();
+      this.#onMountsChanged();
     } else {
       const passed = this.#marks.get(event.descriptor);
       this.#marks.delete(event.descriptor);
@@ -210,10 +204,12 @@ export class KernelWatches implements Disposable {
   }
 
   /** Marks may be among the lost events. */
-  #overflowed(): void {
+  #overflowed(event: InotifyEvent): void {
     const passed = [...this.#marks.values()];
     this.#marks.clear();
-    for (const listener of this.#overflowListeners) listener();
+    // Copied, because trees that are set up anew subscribe to the same watches.
+    const subscribers = Array.from(this.#subscribers.values(), (each) => [...each]).flat();
+    for (const subscriber of subscribers) subscriber.onEvent(event);
     for (const callback of passed) callback();
   }
 
@@ -224,20 +220,5 @@ export class KernelWatches implements Disposable {
       this.#slices.shift();
       if (this.#slices.length > 0) setImmediate(() => this.#runSlice());
     }
-  }
-
-  /** Ends the batch; after IN_MOVED_FROM continues, because IN_MOVED_TO follows immediately. */
-  #finishBatch(): void {
-    if (this.#halfMoves > 0) {
-      this.#halfMoves = 0;
-      setImmediate(() => this.#work());
-    } else {
-      this.#drained();
-    }
-  }
-
-  #drained(): void {
-    this.#working = false;
-    for (const callback of this.#whenDrained.splice(0)) this.inTurn(callback);
   }
 }

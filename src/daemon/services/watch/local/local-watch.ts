@@ -1,123 +1,151 @@
 import { onAbort } from '../../../../base/abort.ts';
 import { EnvdError, isSystemError } from '../../../../base/errors.ts';
-import { type BytePath, displayPath } from '../../../linux/paths/byte-path.ts';
-import type { Ground } from './descent.ts';
-import type { WatchEventType, WatchSink } from './event.ts';
-import type { KernelWatches } from './kernel-watches.ts';
-import { RootGuard } from './root-guard.ts';
-import { Tree, type TreeOwner } from './tree.ts';
+import { displayPath } from '../../../linux/paths/byte-path.ts';
+import { applyEvent } from './entry-events.ts';
+import { rootChange, type TreeChange, type WatchSink } from './event.ts';
+import { guardRoot } from './root-guard.ts';
+import { Survey } from './survey.ts';
+import { Tree, type TreeOptions } from './tree.ts';
 
-export interface LocalWatchOptions {
-  readonly kernel: KernelWatches;
-  readonly ground: Ground;
-  readonly recursive: boolean;
+export interface LocalWatchOptions extends TreeOptions {
   readonly sink: WatchSink;
-  /** Whether the directory at this path is to be watched. */
-  readonly enters: (path: BytePath) => boolean;
 }
 
 /**
- * One watch through inotify. After lost events a new tree is set up; the reader gets `rescan` when all of it is
- * watched, so that no change after its rescan is missed.
+ * One watch through inotify: takes the steps of a tree, and passes on what they bring. After lost events a new tree is set
+ * up; the reader gets `rescan` when all of it is watched, so that no change after its rescan is missed.
  */
-export class LocalWatch implements TreeOwner, Disposable {
-  readonly kernel: KernelWatches;
-  readonly ground: Ground;
-  readonly recursive: boolean;
-  readonly enters: (path: BytePath) => boolean;
-
-  readonly #sink: WatchSink;
+export class LocalWatch implements Disposable {
+  readonly #options: LocalWatchOptions;
   readonly #started = Promise.withResolvers<void>();
-  readonly #releases: (() => void)[] = [];
-  #tree: Tree;
+  readonly #owned = new DisposableStack();
+  /** Of the tree whose steps are taken. */
+  #survey: Survey;
+  /** The tree before, which keeps its kernel watches until the new tree shares them. */
   #previous: Tree | null = null;
-  #state: 'starting' | 'live' | 'over' = 'starting';
+  #state: 'starting' | 'live' | 'renewing' | 'over' = 'starting';
 
-  constructor(options: LocalWatchOptions) {
-    this.kernel = options.kernel;
-    this.ground = options.ground;
-    this.recursive = options.recursive;
-    this.enters = options.enters;
-    this.#sink = options.sink;
-    this.#tree = new Tree(this);
+  private constructor(options: LocalWatchOptions) {
+    this.#options = options;
+    this.#survey = this.#newSurvey();
   }
 
-  /** Resolves when everything is watched. Throws `resource_exhausted`, the signal's reason, ENOENT. */
-  async start(signal?: AbortSignal): Promise<void> {
-    const ignore = signal ? onAbort(signal, () => this.fail(signal.reason)) : () => {};
+  /**
+   * Watches the directory; resolves when everything is watched. Throws `resource_exhausted`, the signal's reason,
+   * ENOENT.
+   */
+  static async start(options: LocalWatchOptions, signal?: AbortSignal): Promise<LocalWatch> {
+    const watch = new LocalWatch(options);
+    const ignore = signal ? onAbort(signal, () => watch.#fail(signal.reason)) : () => {};
     try {
-      this.#startTree();
-      await this.#started.promise;
+      watch.#start();
+      await watch.#started.promise;
+      return watch;
     } catch (error) {
-      this[Symbol.dispose]();
+      watch[Symbol.dispose]();
       throw error;
     } finally {
       ignore();
     }
   }
 
-  tell(type: WatchEventType, directory: BytePath, name: BytePath, movedFrom: BytePath | null): void {
-    this.#sink.push(type, directory, name, movedFrom);
-  }
-
-  complete(): void {
+  /** Removes all watches; changes that have been told already remain. */
+  [Symbol.dispose](): void {
+    this.#state = 'over';
+    this.#owned.dispose();
     this.#previous?.[Symbol.dispose]();
     this.#previous = null;
-    if (this.#state === 'live') this.#sink.push('rescan', '', '.');
+    this.#survey[Symbol.dispose]();
+    this.#survey.tree[Symbol.dispose]();
+  }
+
+  #newSurvey(): Survey {
+    const survey: Survey = new Survey(
+      new Tree(this.#options, {
+        receive: (directory, event) => this.#run(survey, () => applyEvent(survey.tree, directory, event)),
+      }),
+    );
+    return survey;
+  }
+
+  #start(): void {
+    if (this.#state === 'over') return;
+    const { kernel, ground } = this.#options;
+    const checkRoot = (type: 'remove' | 'rename') => {
+      const { tree } = this.#survey;
+      if (this.#state !== 'over' && !tree.placement.isInPlace(tree.root)) this.#leaveRoot(type);
+    };
+    this.#owned.use(guardRoot(kernel, ground.path, checkRoot));
+    this.#run(this.#survey, () => this.#survey.start());
+  }
+
+  /** Takes a step of a tree, unless another one has replaced it. */
+  #run(survey: Survey, step: () => void): void {
+    if (survey !== this.#survey || this.#state === 'over') return;
+    try {
+      const { changes, later } = survey.tree.run(() => {
+        step();
+        survey.resume();
+      });
+      for (const { wait, step: next } of later) wait(() => this.#run(survey, next));
+      if (survey.tree.isLive && this.#state !== 'live') this.#goLive();
+      for (const change of changes) this.#pass(survey, change);
+    } catch (error) {
+      this.#fail(error);
+    }
+  }
+
+  #pass(survey: Survey, change: TreeChange): void {
+    if (survey !== this.#survey || this.#state === 'over') return;
+    const { type, name } = change;
+    if (type === 'rescan') this.#renew();
+    else if (name === '.' && (type === 'remove' || type === 'rename')) this.#leaveRoot(type);
+    else this.#options.sink.push(change);
+  }
+
+  /** Everything is watched. */
+  #goLive(): void {
+    this.#previous?.[Symbol.dispose]();
+    this.#previous = null;
+    if (this.#state === 'renewing') this.#options.sink.push(rootChange('rescan'));
     this.#state = 'live';
     this.#started.resolve();
   }
 
-  lost(): void {
-    if (this.#state === 'over') return;
-    this.#tree.stop();
-    // The old tree keeps its kernel watches until the new tree shares them.
-    if (this.#previous) this.#tree[Symbol.dispose]();
-    else this.#previous = this.#tree;
-    this.#tree = new Tree(this);
-    try {
-      this.#tree.start();
-    } catch (error) {
-      if (isSystemError(error, 'ENOENT', 'ENOTDIR')) this.rootLeft('remove');
-      else this.fail(error);
-    }
+  /** Sets up a new tree after lost events. */
+  #renew(): void {
+    const { tree } = this.#survey;
+    this.#survey[Symbol.dispose]();
+    if (this.#previous) tree[Symbol.dispose]();
+    else this.#previous = tree;
+    if (this.#state === 'live') this.#state = 'renewing';
+    const survey = this.#newSurvey();
+    this.#survey = survey;
+    this.#run(survey, () => {
+      try {
+        survey.start();
+      } catch (error) {
+        if (!isSystemError(error, 'ENOENT', 'ENOTDIR')) throw error;
+        survey.tree.tellRoot('remove');
+      }
+    });
   }
 
-  rootLeft(type: 'remove' | 'rename'): void {
+  #leaveRoot(type: 'remove' | 'rename'): void {
+    const { ground, sink } = this.#options;
     if (this.#state === 'starting') {
-      this.fail(new EnvdError('not_found', `path not found: '${displayPath(this.ground.path)}'`));
-    } else if (this.#state === 'live') {
-      this.#sink.push(type, '', '.');
-      this.#sink.end();
-      this[Symbol.dispose]();
+      this.#fail(new EnvdError('not_found', `path not found: '${displayPath(ground.path)}'`));
+      return;
     }
-  }
-
-  fail(error: unknown): void {
-    if (this.#state === 'over') return;
-    this.#started.reject(error);
-    this.#sink.end(error instanceof Error ? error : new Error(String(error)));
+    sink.push(rootChange(type));
+    sink.end(null);
     this[Symbol.dispose]();
   }
 
-  /** Removes all watches; events already queued for the reader remain. */
-  [Symbol.dispose](): void {
-    this.#state = 'over';
-    for (const release of this.#releases.splice(0)) release();
-    this.#previous?.[Symbol.dispose]();
-    this.#previous = null;
-    this.#tree[Symbol.dispose]();
-  }
-
-  #startTree(): void {
+  #fail(error: unknown): void {
     if (this.#state === 'over') return;
-    this.#releases.push(this.kernel.onOverflow(() => this.lost()));
-    const guard = new RootGuard(this.kernel, this.ground.path, (type) => this.#checkRoot(type));
-    this.#releases.push(() => guard[Symbol.dispose]());
-    this.#tree.start();
-  }
-
-  #checkRoot(type: 'remove' | 'rename'): void {
-    if (this.#state !== 'over' && !this.#tree.isRooted()) this.rootLeft(type);
+    this.#started.reject(error);
+    this.#options.sink.end(error instanceof Error ? error : new Error(String(error)));
+    this[Symbol.dispose]();
   }
 }

@@ -1,59 +1,49 @@
 import { EnvdError, isSystemError } from '../../../../base/errors.ts';
 import type { DirectoryHandle } from '../../../linux/files/directory-handle.ts';
-import type { BytePath } from '../../../linux/paths/byte-path.ts';
-import type { Descent } from './descent.ts';
 import { type Directory, Look } from './directory.ts';
-import type { KernelWatches } from './kernel-watches.ts';
-import type { Placement } from './placement.ts';
+import type { Descent } from './placement.ts';
+import type { Tree } from './tree.ts';
 
-/** Maximum size of the names of one directory, in bytes, while entries that are found are reported. */
+/** Maximum size of the names of one directory, in bytes, while entries that are found are told. */
 const MOST_KNOWN = 16 * 1024 * 1024;
 
-/** What a reader needs of its tree. */
-export interface Read {
-  readonly root: Directory;
-  readonly recursive: boolean;
-  /** Whether entries that are found are reported. */
-  readonly live: boolean;
-  /** Whether the directory at this path is to be surveyed. */
-  enters(path: BytePath): boolean;
-  /** More entries were found than can be reported: the tree is read anew without reporting them. */
-  overflowed(): void;
-}
+/**
+ * `more`: the directory is not read to its end yet; `done`: it has a look; `none`: it need not or cannot be surveyed now;
+ * `later`: it is to be tried again when kernel watches have been released.
+ */
+export type ReadState = 'more' | 'done' | 'none' | 'later';
 
-/** Watches directories and reads their names: one at a time, in steps. */
-export class Reader implements Disposable {
-  readonly #kernel: KernelWatches;
-  readonly #placement: Placement;
-  readonly #tree: Read;
+/** Watches directories and reads their names, one directory at a time. */
+export class DirectoryReader implements Disposable {
+  readonly #tree: Tree;
+  /** The directory that is being read. */
   #handle: DirectoryHandle | null = null;
 
-  constructor(kernel: KernelWatches, placement: Placement, tree: Read) {
-    this.#kernel = kernel;
-    this.#placement = placement;
+  constructor(tree: Tree) {
     this.#tree = tree;
   }
 
   /**
-   * Takes the next step with a directory: `more` is to be called again with it; `done`: it has a look; `none`: it need
-   * not or cannot be surveyed now; `later`: when kernel watches have been released. Throws open(2)'s errors, and
-   * `resource_exhausted`.
+   * Reads the next names of a directory; after `more` it has to be called again with the same directory. Throws
+   * open(2)'s errors, and `resource_exhausted`.
    */
-  step(directory: Directory, descent: Descent): 'more' | 'done' | 'none' | 'later' {
+  step(directory: Directory, descent: Descent): ReadState {
     if (!this.#handle) {
       const begun = this.#begin(directory, descent);
       if (begun !== 'more') return begun;
     }
-    const names = this.#tree.recursive ? this.#handle?.nextNames(this.#tree.live) : null;
-    if (names) {
-      for (const name of names.directories) directory.look?.addKnown(name, true);
-      for (const name of names.others) directory.look?.addKnown(name, false);
-      if (!this.#tree.live || (directory.look?.knownBytes ?? 0) <= MOST_KNOWN) return 'more';
-      this.#tree.overflowed();
-      return 'none';
-    }
+    const { recursive, isLive } = this.#tree;
+    const { look } = directory;
+    const names = recursive ? this.#handle?.nextNames(isLive) : null;
+    for (const name of names?.directories ?? []) look?.addKnown(name, true);
+    for (const name of names?.others ?? []) look?.addKnown(name, false);
+    const isTooLarge = isLive && (look?.knownBytes ?? 0) > MOST_KNOWN;
+    if (names && !isTooLarge) return 'more';
     this[Symbol.dispose]();
-    return 'done';
+    if (!isTooLarge) return 'done';
+    // The tree is read anew then, without telling what is found.
+    this.#tree.tellRoot('rescan');
+    return 'none';
   }
 
   [Symbol.dispose](): void {
@@ -61,19 +51,20 @@ export class Reader implements Disposable {
     this.#handle = null;
   }
 
-  #begin(directory: Directory, descent: Descent): 'more' | 'done' | 'none' | 'later' {
+  #begin(directory: Directory, descent: Descent): ReadState {
+    const { root, enters, placement } = this.#tree;
     if (directory.surveyed || directory.look) return 'none';
     const top = directory.top();
-    if (top !== this.#tree.root) {
+    if (top !== root) {
       top.moving?.unsurveyed.push(directory);
       return 'none';
     }
-    const path = this.#placement.locate(directory);
-    if (path === null || !(directory === top || this.#tree.enters(path))) return 'none';
+    const path = placement.locate(directory);
+    if (path === null || !(directory === root || enters(path))) return 'none';
     return this.#open(directory, descent);
   }
 
-  #open(directory: Directory, descent: Descent): 'more' | 'done' | 'none' | 'later' {
+  #open(directory: Directory, descent: Descent): ReadState {
     const look = new Look(directory.moves);
     try {
       const handle = directory === this.#tree.root ? descent.openRoot() : descent.open(directory);
@@ -89,23 +80,25 @@ export class Reader implements Disposable {
     return look.outcome === 'found' ? 'more' : 'done';
   }
 
-  /** A mount that is not entered, or a directory that the owner of the link to the root may not read. */
+  /** Throws the error unless it is one of a mount that is not entered, or of a user's rights, or can pass. */
   #refused(error: unknown): 'none' | 'later' {
-    if (isSystemError(error, 'EXDEV') || (isSystemError(error, 'EACCES') && this.#placement.isRestricted)) {
-      return 'none';
-    }
+    const { kernel, placement } = this.#tree;
+    // The owner of the link to the root may not read the directory.
+    const isForbidden = placement.ground.owner !== null && isSystemError(error, 'EACCES');
+    if (isForbidden || isSystemError(error, 'EXDEV')) return 'none';
     const isAtLimit = error instanceof EnvdError && error.kind === 'resource_exhausted';
-    if (isAtLimit && this.#kernel.releases.isBusy) return 'later';
+    if (isAtLimit && kernel.releases.isBusy) return 'later';
     throw error;
   }
 
   /** Watches the open directory; false when it is another than the one that is watched. */
   #watch(directory: Directory, look: Look, handle: DirectoryHandle): boolean {
-    if (directory.descriptor !== null) return this.#kernel.isWatch(directory.descriptor, handle.path);
-    this.#placement.watch(directory, handle);
+    const { kernel, placement } = this.#tree;
+    if (directory.descriptor !== null) return kernel.isWatch(directory.descriptor, handle.path);
+    placement.watch(directory, handle);
     // A shared kernel watch also delivers events from before this subscription.
-    if (this.#placement.isShared(directory)) {
-      this.#kernel.whenPassed(() => {
+    if (kernel.isShared(directory)) {
+      kernel.whenPassed(() => {
         look.events.length = 0;
       });
     }

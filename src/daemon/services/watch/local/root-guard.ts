@@ -13,40 +13,31 @@ import type { KernelWatches, Subscriber } from './kernel-watches.ts';
 
 /**
  * Watches the ancestors of a root for changes that the root's own watch does not report: the rename of an ancestor, and
- * the removal of the root while a process has it open (IN_DELETE_SELF is sent only when it is closed).
+ * the removal of the root while a process has it open (IN_DELETE_SELF is sent only when it is closed). `onSuspicion` is
+ * called when `root` may have left its path. Throws inotify_add_watch(2)'s errors.
  */
-export class RootGuard implements Disposable {
-  readonly #kernel: KernelWatches;
-  readonly #releases: (() => void)[] = [];
-
-  /** `onSuspicion` is called when `root` may have left its path. Throws inotify_add_watch(2)'s errors. */
-  constructor(kernel: KernelWatches, root: BytePath, onSuspicion: (type: 'remove' | 'rename') => void) {
-    this.#kernel = kernel;
-    const parent = dirname(root);
-    const isRoot = ({ mask, name }: InotifyEvent) => (mask & IN_ISDIR) !== 0 && name === basename(root);
-    try {
-      this.#watch(parent, IN_DELETE | IN_MOVED_TO, (event) => isRoot(event) && onSuspicion('remove'));
-      for (let above = parent; above !== '/'; above = dirname(above)) {
-        this.#watch(above, IN_MOVE_SELF, () => onSuspicion('rename'));
-      }
-    } catch (error) {
-      this[Symbol.dispose]();
-      throw error;
-    }
-  }
-
-  [Symbol.dispose](): void {
-    for (const release of this.#releases.splice(0)) release();
-  }
-
-  #watch(path: BytePath, mask: number, onEvent: (event: InotifyEvent) => void): void {
+export function guardRoot(
+  kernel: KernelWatches,
+  root: BytePath,
+  onSuspicion: (type: 'remove' | 'rename') => void,
+): Disposable {
+  using watches = new DisposableStack();
+  const watch = (path: BytePath, mask: number, onEvent: (event: InotifyEvent) => void) => {
     const subscriber: Subscriber = { onEvent: (event) => event.mask & mask && onEvent(event) };
     try {
-      const descriptor = this.#kernel.subscribe(path, mask | IN_MASK_ADD, subscriber);
-      this.#releases.push(() => this.#kernel.unsubscribe(descriptor, subscriber));
+      const descriptor = kernel.subscribe(path, mask | IN_MASK_ADD, subscriber);
+      watches.defer(() => kernel.unsubscribe(descriptor, subscriber));
     } catch (error) {
       // An ancestor that cannot be read is not watched.
       if (!isSystemError(error, 'EACCES')) throw error;
     }
+  };
+  const parent = dirname(root);
+  watch(parent, IN_DELETE | IN_MOVED_TO, ({ mask, name }) => {
+    if (mask & IN_ISDIR && name === basename(root)) onSuspicion('remove');
+  });
+  for (let above = parent; above !== '/'; above = dirname(above)) {
+    watch(above, IN_MOVE_SELF, () => onSuspicion('rename'));
   }
+  return watches.move();
 }

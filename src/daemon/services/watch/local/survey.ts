@@ -1,10 +1,8 @@
 import { monotonicMs } from '../../../../base/monotonic.ts';
-import type { InotifyEvent } from '../../../linux/inotify/inotify.ts';
-import type { BytePath } from '../../../linux/paths/byte-path.ts';
 import type { Directory, Look } from './directory.ts';
-import type { KernelWatches } from './kernel-watches.ts';
-import type { Placement } from './placement.ts';
-import { type Read, Reader } from './reader.ts';
+import { removeEntry, replayEvent } from './entry-events.ts';
+import { DirectoryReader } from './reader.ts';
+import type { Tree } from './tree.ts';
 
 /** Time after which a slice ends, in milliseconds. */
 const SLICE_MS = 5;
@@ -18,123 +16,113 @@ const PATIENT_MISSES = 6;
 /** The number of attempts (10 s) after which a directory counts as removed. */
 const MAX_MISSES = 11;
 
-/** What a survey needs of its tree. */
-export interface Surveyed extends Read {
-  tellCreated(directory: Directory, name: BytePath): void;
-  /** Applies an event that was queued during the survey, which has found the entries `known`. */
-  replay(directory: Directory, event: InotifyEvent, known: Look['known']): void;
-  /** The directory is not at its path in the tree, and no event explains that. */
-  vanished(directory: Directory): void;
-  /** All directories have been surveyed. */
-  surveyed(): void;
-  fail(error: unknown): void;
-}
-
 /**
- * Surveys directories, in slices: adds a watch to each, then reads its names. The tree follows the events and lags
- * behind the file system. A directory is therefore opened through its parent, which is known to be the watched one. Its
+ * Surveys the directories of a tree, in slices: adds a watch to each, then reads its names. The tree follows the events and
+ * lags behind the file system. A directory is therefore opened through its parent, which is known to be the watched one. Its
  * names are accepted only after all events up to the read have been handled, and only if none of them moved or removed
  * it; otherwise it is surveyed again. See `docs/decisions/012-inotify.md`.
  */
-export class Survey {
-  readonly #kernel: KernelWatches;
-  readonly #placement: Placement;
-  readonly #tree: Surveyed;
-  readonly #reader: Reader;
-  readonly #queue: Directory[] = [];
+export class Survey implements Disposable {
+  readonly tree: Tree;
+  readonly #reader: DirectoryReader;
+  /** Directories that are to be read. */
+  readonly #queue: Directory[];
   /** Directories that have been read, and whose events up to the read have been handled. */
   readonly #read: Directory[] = [];
-  /** Directories that the start of the watch waits for. */
-  readonly #awaited = new Set<Directory>();
-  /** Until then it also waits for new directories. */
-  #patientUntil = 0;
-  #scheduled = false;
-  #stopped = false;
+  /** Directories that the tree must know before it is live. */
+  readonly #awaited: Set<Directory>;
+  /** Until then new directories are among them. */
+  readonly #patientUntil = monotonicMs() + PATIENCE_MS;
+  /** Whether the next slice will be taken. */
+  #isScheduled = false;
 
-  constructor(kernel: KernelWatches, placement: Placement, tree: Surveyed) {
-    this.#kernel = kernel;
-    this.#placement = placement;
-    this.#tree = tree;
-    this.#reader = new Reader(kernel, placement, tree);
+  /** Surveys the root, and all below. */
+  constructor(tree: Tree) {
+    this.tree = tree;
+    this.#reader = new DirectoryReader(tree);
+    this.#queue = [tree.root];
+    this.#awaited = new Set(this.#queue);
   }
 
-  /** Surveys the root and all below. */
+  /** Watches the root, which is surveyed then. Throws open(2)'s and inotify_add_watch(2)'s errors. */
   start(): void {
-    this.#patientUntil = monotonicMs() + PATIENCE_MS;
-    this.#awaited.add(this.#tree.root);
-    this.#queue.push(this.#tree.root);
-    this.#goOn();
+    this.tree.placement.watchRoot();
+    this.#sliceAfter((run) => this.tree.kernel.inTurn(run));
   }
 
-  /** Surveys `directory` and all below after the queued events, which may affect it, have been handled. */
-  request(directory: Directory): void {
-    if (!this.#tree.live && monotonicMs() < this.#patientUntil) this.#awaited.add(directory);
-    this.#enqueue(directory);
-  }
-
-  #enqueue(directory: Directory): void {
-    if (directory.look?.isAccepted) this.#read.push(directory);
-    else this.#queue.push(directory);
-    this.#schedule((run) => this.#kernel.whenDrained(run));
-  }
-
-  stop(): void {
-    this.#stopped = true;
-    this.#reader[Symbol.dispose]();
-  }
-
-  #schedule(later: (run: () => void) => void): void {
-    if (this.#scheduled) return;
-    this.#scheduled = true;
-    later(() => {
-      this.#scheduled = false;
-      this.#attempt(() => this.#slice());
-    });
-  }
-
-  #attempt(step: () => void): void {
-    if (this.#stopped) return;
-    try {
-      step();
-    } catch (error) {
-      this.#tree.fail(error);
+  /**
+   * Surveys the tree's new directories when the events have been handled that are queued, as they may affect them. To be
+   * called after each step.
+   */
+  resume(): void {
+    const { unsurveyed, isLive } = this.tree;
+    if (unsurveyed.length === 0) return;
+    const isAwaited = !isLive && monotonicMs() < this.#patientUntil;
+    for (const directory of unsurveyed.splice(0)) {
+      if (isAwaited) this.#awaited.add(directory);
+      this.#enqueue(directory);
     }
   }
 
+  [Symbol.dispose](): void {
+    this.#reader[Symbol.dispose]();
+  }
+
+  #enqueue(directory: Directory): void {
+    // One whose names have been accepted in part has been moved meanwhile.
+    if (directory.look?.isAccepted) this.#read.push(directory);
+    else this.#queue.push(directory);
+    this.#sliceAfter((run) => this.tree.kernel.whenDrained(run));
+  }
+
+  #sliceAfter(wait: (run: () => void) => void): void {
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
+    this.tree.later(wait, () => {
+      this.#isScheduled = false;
+      this.#slice();
+    });
+  }
+
   #slice(): void {
+    const { kernel } = this.tree;
     const deadline = monotonicMs() + SLICE_MS;
     this.#concludeRead(deadline);
-    const done: Directory[] = [];
-    using descent = this.#placement.descend();
-    drain(this.#queue, deadline, (directory) => {
-      if (this.#stopped) return false;
-      let result = this.#reader.step(directory, descent);
-      while (result === 'more' && monotonicMs() < deadline) result = this.#reader.step(directory, descent);
-      if (result === 'done') done.push(directory);
-      else if (result === 'later')
-        this.#requestLater(directory, (run) => this.#kernel.releases.whenDone(run));
-      else if (result === 'none' && !directory.look) this.#awaited.delete(directory);
-      return result !== 'more';
-    });
-    if (this.#stopped) return;
-    if (done.length > 0) this.#concludeLater(done);
+    const done = this.#readQueue(deadline);
+    if (done.length > 0) {
+      // Their names are accepted when all events up to now have been handled.
+      this.tree.later(
+        (run) => kernel.whenPassed(run),
+        () => {
+          for (const directory of done) this.#read.push(directory);
+          this.#concludeRead(monotonicMs() + SLICE_MS);
+          this.#goOn();
+        },
+      );
+    }
     this.#goOn();
   }
 
   #goOn(): void {
-    if (this.#queue.length + this.#read.length > 0) this.#schedule((run) => this.#kernel.inTurn(run));
-    if (this.#awaited.size === 0) this.#tree.surveyed();
+    if (this.#queue.length + this.#read.length > 0) {
+      this.#sliceAfter((run) => this.tree.kernel.inTurn(run));
+    }
+    if (this.#awaited.size === 0) this.tree.isLive = true;
   }
 
-  /** Concludes the reads when all events up to now have been handled. */
-  #concludeLater(directories: readonly Directory[]): void {
-    this.#kernel.whenPassed(() => {
-      for (const directory of directories) this.#read.push(directory);
-      this.#attempt(() => {
-        this.#concludeRead(monotonicMs() + SLICE_MS);
-        this.#goOn();
-      });
+  /** Reads directories; returns those whose names are known. */
+  #readQueue(deadline: number): Directory[] {
+    const done: Directory[] = [];
+    using descent = this.tree.placement.descend();
+    drain(this.#queue, deadline, (directory) => {
+      let state = this.#reader.step(directory, descent);
+      while (state === 'more' && monotonicMs() < deadline) state = this.#reader.step(directory, descent);
+      if (state === 'done') done.push(directory);
+      else if (state === 'later') this.#retryAfter(RETRY_MS, directory);
+      else if (state === 'none' && !directory.look) this.#awaited.delete(directory);
+      return state !== 'more';
     });
+    return done;
   }
 
   #concludeRead(deadline: number): void {
@@ -143,15 +131,18 @@ export class Survey {
 
   /** False when it has to be continued. */
   #conclude(directory: Directory, deadline: number): boolean {
+    const { root, placement } = this.tree;
     const { look } = directory;
     const top = directory.top();
-    if (top !== this.#tree.root) this.#awaited.delete(directory);
+    const isInTree = top === root;
+    if (!isInTree) this.#awaited.delete(directory);
     if (!look || top.gone) return true;
-    const isValid = look.isAccepted || (look.moves === directory.moves && look.outcome === 'found');
-    if (top === this.#tree.root && isValid) return this.#accept(directory, look, deadline);
-    if (!look.isAccepted) this.#placement.cancel(directory);
-    if (top !== this.#tree.root) top.moving?.unsurveyed.push(directory);
-    else if (look.moves === directory.moves && look.outcome === 'missing') this.#missed(directory);
+    const isUnmoved = look.moves === directory.moves;
+    const isValid = look.isAccepted || (isUnmoved && look.outcome === 'found');
+    if (isInTree && isValid) return this.#accept(directory, look, deadline);
+    if (!look.isAccepted) placement.cancel(directory);
+    if (!isInTree) top.moving?.unsurveyed.push(directory);
+    else if (isUnmoved && look.outcome === 'missing') this.#missed(directory);
     else this.#outran(directory);
     return true;
   }
@@ -162,13 +153,13 @@ export class Survey {
     const isLate = () => ++steps % STEPS_BETWEEN_CLOCK_READS === 0 && monotonicMs() > deadline;
     for (let next = look.unreported.next(); !next.done; next = look.unreported.next()) {
       const [name, isDirectory] = next.value;
-      this.#tree.tellCreated(directory, name);
+      this.tree.tell('create', directory, name);
       if (isDirectory) this.#found(directory, directory.addChild(name));
       if (isLate()) return false;
     }
     directory.surveyedMs = Date.now() + 1;
     for (let event = look.nextEvent(); event; event = look.nextEvent()) {
-      this.#tree.replay(directory, event, look.known);
+      replayEvent(this.tree, directory, event, look.known);
       if (isLate()) return false;
     }
     directory.look = null;
@@ -185,24 +176,30 @@ export class Survey {
   /** Tries again later: the event of a move or removal comes shortly after it, later on a busy system. */
   #missed(directory: Directory): void {
     const count = ++directory.misses;
-    if (count > (directory === this.#tree.root ? PATIENT_MISSES : MAX_MISSES)) this.#tree.vanished(directory);
-    else this.#retry(directory, count, RETRY_MS * 2 ** (count - 1));
+    const isRoot = directory === this.tree.root;
+    if (count <= (isRoot ? PATIENT_MISSES : MAX_MISSES)) this.#retry(directory, count);
+    else if (isRoot) this.tree.tellRoot('rescan');
+    else if (directory.parent) removeEntry(this.tree, directory.parent, directory.name);
   }
 
   /** The tree lags behind changes: tries again, as long as they go on. */
   #outran(directory: Directory): void {
     const count = directory.outran++;
     if (count === 0) this.#enqueue(directory);
-    else this.#retry(directory, count, RETRY_MS * 2 ** Math.min(count - 1, PATIENT_MISSES));
+    else this.#retry(directory, Math.min(count, PATIENT_MISSES + 1));
   }
 
-  #retry(directory: Directory, count: number, delayMs: number): void {
+  /** Each attempt waits twice as long as the one before. */
+  #retry(directory: Directory, count: number): void {
     if (count > PATIENT_MISSES) this.#awaited.delete(directory);
-    this.#requestLater(directory, (run) => setTimeout(run, delayMs).unref());
+    this.#retryAfter(RETRY_MS * 2 ** (count - 1), directory);
   }
 
-  #requestLater(directory: Directory, later: (run: () => void) => void): void {
-    later(() => this.#attempt(() => this.#enqueue(directory)));
+  #retryAfter(milliseconds: number, directory: Directory): void {
+    this.tree.later(
+      (run) => setTimeout(run, milliseconds).unref(),
+      () => this.#enqueue(directory),
+    );
   }
 }
 

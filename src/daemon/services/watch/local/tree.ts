@@ -1,171 +1,151 @@
-import {
-  IN_ATTRIB,
-  IN_DELETE_SELF,
-  IN_IGNORED,
-  IN_MOVE_SELF,
-  IN_UNMOUNT,
-  type InotifyEvent,
-} from '../../../linux/inotify/inotify.ts';
 import type { BytePath } from '../../../linux/paths/byte-path.ts';
-import type { Ground } from './descent.ts';
-import { Directory, type EventSink, type Look } from './directory.ts';
-import { EntryEvents } from './entry-events.ts';
-import type { WatchEventType } from './event.ts';
+import { Directory, type EventReceiver, LONGEST_PATH, type Rename } from './directory.ts';
+import { rootChange, type TreeChange, type WatchEventType } from './event.ts';
 import type { KernelWatches } from './kernel-watches.ts';
-import { PendingMoves } from './pending-moves.ts';
-import { Placement } from './placement.ts';
-import { Survey, type Surveyed } from './survey.ts';
+import { type Ground, Placement } from './placement.ts';
 
-/** Maximum number of events that wait for the survey or the arrival of a directory. */
-const MOST_KEPT = 65_536;
+/** Time after IN_MOVED_FROM without IN_MOVED_TO, in milliseconds, after which a directory has left the tree. */
+const PAIR_MS = 10;
+/** Maximum number of moves whose IN_MOVED_TO is awaited. */
+const MOST_MOVES = 16;
 
-/** The owner of a tree, to which it reports. */
-export interface TreeOwner {
+export interface TreeOptions {
   readonly kernel: KernelWatches;
   readonly ground: Ground;
   readonly recursive: boolean;
   /** Whether the directory at this path is to be watched. */
-  enters(path: BytePath): boolean;
-  tell(type: WatchEventType, directory: BytePath, name: BytePath, movedFrom: BytePath | null): void;
-  /** Everything is watched; events are reported from now on. Called once. */
-  complete(): void;
-  /** The tree differs from the file system, and no event explains it. */
-  lost(): void;
-  /** The root is, or may be, no longer at its path. */
-  rootLeft(type: 'remove' | 'rename'): void;
-  fail(error: unknown): void;
+  readonly enters: (path: BytePath) => boolean;
 }
 
-/** The directories of one watch. While they are surveyed for the first time, nothing is reported. */
-export class Tree implements EventSink, Surveyed, Disposable {
-  readonly root: Directory;
+/** A step that follows when `wait` calls back. */
+export interface LaterStep {
+  readonly wait: (run: () => void) => void;
+  readonly step: () => void;
+}
+
+/** What a step has brought: changes for the reader, and the steps that follow. */
+export interface StepResult {
+  readonly changes: readonly TreeChange[];
+  readonly later: readonly LaterStep[];
+}
+
+/**
+ * The directories of one watch. It is changed in steps: `applyEvent` for an event of the kernel, and those of the `Survey`.
+ * Two changes of the root have a meaning of their own: `rescan`, the tree differs from the file system and no event explains
+ * it; `remove` or `rename`, the root is, or may be, no longer at its path.
+ */
+export class Tree implements Disposable {
+  readonly kernel: KernelWatches;
   readonly recursive: boolean;
-  live = false;
+  readonly enters: (path: BytePath) => boolean;
+  readonly root: Directory;
+  readonly placement: Placement;
+  /** New directories for the survey. */
+  readonly unsurveyed: Directory[] = [];
+  /** Whether all directories have been surveyed once; changes of entries are told from then on. */
+  isLive = false;
+  #changes: TreeChange[] = [];
+  #later: LaterStep[] = [];
+  /** The last moves without IN_MOVED_TO, by cookie. */
+  readonly #moves = new Map<number, Rename>();
+  #lastMove: { readonly from: BytePath | null; readonly to: BytePath | null } | null = null;
 
-  readonly #owner: TreeOwner;
-  readonly #placement: Placement;
-  readonly #survey: Survey;
-  readonly #moves: PendingMoves;
-  readonly #entries: EntryEvents;
-  #stopped = false;
-
-  constructor(owner: TreeOwner) {
-    this.#owner = owner;
-    this.recursive = owner.recursive;
-    this.root = new Directory(null, '', this);
-    this.#placement = new Placement(owner.kernel, this.root, owner.ground);
-    this.#survey = new Survey(owner.kernel, this.#placement, this);
-    this.#moves = new PendingMoves(owner.kernel, (directory) => this.#placement.discard(directory));
-    this.#entries = new EntryEvents({
-      kernel: owner.kernel,
-      recursive: owner.recursive,
-      placement: this.#placement,
-      survey: this.#survey,
-      moves: this.#moves,
-      tell: (type, path, name, movedFrom) => this.#tell(type, path, name, movedFrom),
-    });
+  /** `receiver` gets the events of the kernel watches, and applies them. */
+  constructor({ kernel, ground, recursive, enters }: TreeOptions, receiver: EventReceiver) {
+    this.kernel = kernel;
+    this.recursive = recursive;
+    this.enters = enters;
+    this.root = new Directory(null, '', receiver);
+    this.placement = new Placement(kernel, this.root, ground);
   }
 
-  /** Watches the root and all below. Throws inotify_add_watch(2)'s errors for the root. */
-  start(): void {
-    this.#placement.watchRoot();
-    this.#survey.start();
+  /** Takes a step; returns what it has brought. */
+  run(step: () => void): StepResult {
+    step();
+    const result = { changes: this.#changes, later: this.#later };
+    if (result.changes.length > 0) this.#changes = [];
+    if (result.later.length > 0) this.#later = [];
+    return result;
   }
 
-  /** Whether the root is still at its path. */
-  isRooted(): boolean {
-    return this.#placement.isInPlace(this.root);
+  /** Tells a change of an entry, unless its path is longer than any that a client can name. */
+  tell(type: WatchEventType, directory: Directory, name: BytePath, movedFrom: BytePath | null = null): void {
+    if (!this.isLive) return;
+    const path = directory.path();
+    if (path === null || path.length + name.length + 1 >= LONGEST_PATH) return;
+    this.#changes.push({ type, directory: path, name, movedFrom });
   }
 
-  handle(directory: Directory, event: InotifyEvent): void {
-    if (this.#stopped) return;
-    try {
-      this.#dispatch(directory, event);
-    } catch (error) {
-      this.#owner.fail(error);
+  tellRoot(type: 'rescan' | 'remove' | 'rename'): void {
+    this.#changes.push(rootChange(type));
+  }
+
+  /** Takes a step when `wait` calls back. */
+  later(wait: LaterStep['wait'], step: () => void): void {
+    this.#later.push({ wait, step });
+  }
+
+  /** Takes a step when all events up to now have been handled. */
+  whenSettled(step: () => void): void {
+    this.later((run) => this.kernel.whenSettled(run), step);
+  }
+
+  /** Adds a directory, which is to be surveyed. */
+  addDirectory(parent: Directory, name: BytePath): void {
+    this.unsurveyed.push(parent.addChild(name));
+  }
+
+  /** Removes the directory of this name, if there is one, with all below. */
+  forget(parent: Directory, name: BytePath): void {
+    const child = parent.children.get(name);
+    if (child) this.placement.discard(child);
+  }
+
+  /** Detaches what IN_MOVED_FROM has moved, until IN_MOVED_TO tells where it is, or has not come in time. */
+  startMove(cookie: number, directory: Directory, name: BytePath): void {
+    const moved = directory.children.get(name) ?? null;
+    const rename = { directory, name, path: directory.path(name), moved };
+    this.#moves.set(cookie, rename);
+    for (const oldest of this.#moves.keys()) {
+      if (this.#moves.size <= MOST_MOVES) break;
+      this.#expire(oldest);
     }
+    if (!moved) return;
+    moved.detach();
+    moved.moving = { events: [], unsurveyed: [] };
+    const isPending = () => this.#moves.get(cookie) === rename;
+    this.later(
+      (run) => setTimeout(run, PAIR_MS),
+      () => {
+        // IN_MOVED_TO may be queued already, if the event loop was busy.
+        if (isPending()) this.whenSettled(() => isPending() && this.#expire(cookie));
+      },
+    );
   }
 
-  enters(path: BytePath): boolean {
-    return this.#owner.enters(path);
+  /** The move with this cookie, or null. */
+  takeMove(cookie: number): Rename | null {
+    const rename = this.#moves.get(cookie) ?? null;
+    this.#moves.delete(cookie);
+    return rename;
   }
 
-  tellCreated(directory: Directory, name: BytePath): void {
-    this.#entries.tell('create', directory, name);
+  /** Whether a move is the reverse of the one before, as the kernel reports an exchange. */
+  isReverse(rename: Rename, to: BytePath | null): boolean {
+    const last = this.#lastMove;
+    this.#lastMove = { from: rename.path, to };
+    return to !== null && last?.from === to && last.to === rename.path;
   }
 
-  replay(directory: Directory, event: InotifyEvent, known: Look['known']): void {
-    this.#entries.replay(directory, event, known);
-  }
-
-  release(directory: Directory): void {
-    this.#placement.release(directory);
-  }
-
-  surveyed(): void {
-    if (this.live) return;
-    this.live = true;
-    this.#owner.complete();
-  }
-
-  vanished(directory: Directory): void {
-    if (directory === this.root) this.#owner.lost();
-    else this.#entries.vanished(directory);
-  }
-
-  overflowed(): void {
-    this.#owner.lost();
-  }
-
-  fail(error: unknown): void {
-    this.#owner.fail(error);
-  }
-
-  /** Ignores further events; the kernel watches remain. */
-  stop(): void {
-    this.#stopped = true;
-    this.#survey.stop();
-  }
-
+  /** Gives the kernel watches back. */
   [Symbol.dispose](): void {
-    this.stop();
-    this.#moves[Symbol.dispose]();
-    this.#placement.discard(this.root);
+    for (const cookie of this.#moves.keys()) this.#expire(cookie);
+    this.placement.discard(this.root);
   }
 
-  #tell(type: WatchEventType, path: BytePath, name: BytePath, movedFrom: BytePath | null): void {
-    if (this.live && !this.#stopped) this.#owner.tell(type, path, name, movedFrom);
-  }
-
-  #dispatch(directory: Directory, event: InotifyEvent): void {
-    const top = directory.top();
-    if (top !== this.root) this.#keep(top.moving?.events, [directory, event]);
-    else if (event.name === '') this.#handleSelf(directory, event.mask);
-    else if (directory.look) this.#keep(directory.look.events, event);
-    // Events before the survey are ignored: the survey sees their result.
-    else if (directory.surveyed) this.#entries.apply(directory, event);
-  }
-
-  /** Keeps an event for later. */
-  #keep<T>(events: T[] | undefined, event: T): void {
-    if (events && events.push(event) > MOST_KEPT) this.#owner.lost();
-  }
-
-  /** Events of a watched directory itself. Except for the root, the watch of its parent reports them too. */
-  #handleSelf(directory: Directory, mask: number): void {
-    if (mask & IN_IGNORED) directory.descriptor = null;
-    if (directory === this.root) this.#handleRoot(mask);
-  }
-
-  #handleRoot(mask: number): void {
-    if (mask & (IN_DELETE_SELF | IN_UNMOUNT | IN_IGNORED)) this.#rootLeft('remove');
-    else if (mask & IN_MOVE_SELF) this.#rootLeft('rename');
-    // rmdir(2) causes IN_ATTRIB too.
-    else if (mask & IN_ATTRIB && this.isRooted()) this.#tell('chmod', '', '.', null);
-  }
-
-  /** Before the tree is live the event may be older than this watch: check the path. */
-  #rootLeft(type: 'remove' | 'rename'): void {
-    if (this.live || !this.isRooted()) this.#owner.rootLeft(type);
+  /** A directory without IN_MOVED_TO has left the tree. */
+  #expire(cookie: number): void {
+    const moved = this.takeMove(cookie)?.moved;
+    if (moved) this.placement.discard(moved);
   }
 }

@@ -40,31 +40,19 @@ export class Ledger {
   }
 
   set(name: BytePath, known: Known): void {
-    this.delete(name);
+    this.#delete(name);
     this.#entries.set(name, known);
     this.#names.set(known.inode, name);
   }
 
-  delete(name: BytePath): void {
-    const known = this.#entries.get(name);
-    if (!known) return;
-    this.#entries.delete(name);
-    if (this.#names.get(known.inode) === name) this.#names.delete(known.inode);
-  }
-
-  /** The names at and below `name`. */
-  below(name: BytePath): BytePath[] {
-    const prefix = `${name}/`;
-    return this.names().filter((each) => each === name || each.startsWith(prefix));
-  }
-
   /** Removes an entry and all below; returns them with the rest of their names. */
   remove(name: BytePath): [BytePath, Known][] {
+    const prefix = `${name}/`;
     const removed: [BytePath, Known][] = [];
-    for (const each of this.below(name)) {
-      const known = this.#entries.get(each);
-      if (known) removed.push([each.slice(name.length), known]);
-      this.delete(each);
+    for (const [each, known] of this.#entries) {
+      if (each !== name && !each.startsWith(prefix)) continue;
+      removed.push([each.slice(name.length), known]);
+      this.#delete(each);
     }
     return removed;
   }
@@ -76,19 +64,16 @@ export class Ledger {
 
   /** Current state of `name` in the file system, or null. */
   async look(name: BytePath): Promise<Known | null> {
-    try {
-      const status = await lstat(pathBuffer(joinBytes(this.#root, name)));
-      return {
-        inode: status.ino,
-        isDirectory: status.isDirectory(),
-        size: status.size,
-        modifiedMs: status.mtimeMs,
-        rights: `${status.mode}:${status.uid}:${status.gid}`,
-      };
-    } catch (error) {
-      if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return null;
-      throw error;
-    }
+    const path = pathBuffer(joinBytes(this.#root, name));
+    const status = await lstat(path).catch(nullIfMissing);
+    if (!status) return null;
+    return {
+      inode: status.ino,
+      isDirectory: status.isDirectory(),
+      size: status.size,
+      modifiedMs: status.mtimeMs,
+      rights: `${status.mode}:${status.uid}:${status.gid}`,
+    };
   }
 
   /** Reads the current state of the file system. Stops after more than `limit` entries. */
@@ -97,7 +82,9 @@ export class Ledger {
     this.#names.clear();
     const directories: BytePath[] = [''];
     for (const directory of directories) {
-      for (const name of await this.#list(directory)) {
+      const path = pathBuffer(joinBytes(this.#root, directory));
+      for (const each of (await readdir(path, { encoding: 'buffer' }).catch(nullIfMissing)) ?? []) {
+        const name = joinBytes(directory, bytePath(each));
         const known = await this.look(name);
         if (!known) continue;
         this.set(name, known);
@@ -107,13 +94,15 @@ export class Ledger {
     }
   }
 
-  async #list(directory: BytePath): Promise<BytePath[]> {
-    try {
-      const names = await readdir(pathBuffer(joinBytes(this.#root, directory)), { encoding: 'buffer' });
-      return names.map((name) => joinBytes(directory, bytePath(name)));
-    } catch (error) {
-      if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return [];
-      throw error;
-    }
+  #delete(name: BytePath): void {
+    const known = this.#entries.get(name);
+    if (!known) return;
+    this.#entries.delete(name);
+    if (this.#names.get(known.inode) === name) this.#names.delete(known.inode);
   }
+}
+
+function nullIfMissing(error: unknown): null {
+  if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return null;
+  throw error;
 }

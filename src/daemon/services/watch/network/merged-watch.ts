@@ -1,18 +1,11 @@
 import { EnvdError } from '../../../../base/errors.ts';
 import { monotonicMs } from '../../../../base/monotonic.ts';
 import { PolledWatch } from '../../../linux/inotify/polled-watch.ts';
-import {
-  type BytePath,
-  bytePath,
-  displayPath,
-  joinBytes,
-  pathBuffer,
-} from '../../../linux/paths/byte-path.ts';
-import type { WatchEventType, WatchSink } from '../local/event.ts';
+import { type BytePath, bytePath, displayPath, pathBuffer } from '../../../linux/paths/byte-path.ts';
+import type { TreeChange, WatchSink } from '../local/event.ts';
 import type { KernelWatches } from '../local/kernel-watches.ts';
 import { LocalWatch } from '../local/local-watch.ts';
 import { Ledger } from './ledger.ts';
-import type { SentEvent } from './protocol.ts';
 import { Reconciler } from './reconciler.ts';
 
 /** Maximum number of polled entries. */
@@ -24,7 +17,7 @@ const RIGHTS_INTERVALS = 5;
 /** How long a missing entry may turn up under another name, in polling intervals, before it counts as removed. */
 const GRACE_INTERVALS = 1.5;
 const TICK_MS = 250;
-/** Maximum number of events in one message. */
+/** Maximum number of changes in one message. */
 const MAX_BATCH = 512;
 
 export interface MergedWatchOptions {
@@ -32,8 +25,8 @@ export interface MergedWatchOptions {
   /** Without symbolic links. */
   readonly root: BytePath;
   readonly recursive: boolean;
-  readonly tell: (events: readonly SentEvent[]) => void;
-  /** Called once, after the watch has started. */
+  readonly tell: (changes: readonly TreeChange[]) => void;
+  /** Called once, after the watch has started; null when the directory is gone. */
   readonly ended: (error: unknown) => void;
 }
 
@@ -43,137 +36,135 @@ export interface MergedWatchOptions {
  */
 export class MergedWatch implements WatchSink, Disposable {
   readonly #options: MergedWatchOptions;
-  readonly #local: LocalWatch;
+  readonly #owned = new DisposableStack();
   readonly #ledger: Ledger;
   readonly #reconciler: Reconciler;
-  #polled: PolledWatch | null = null;
-  /** Events of inotify. */
-  #incoming: SentEvent[] = [];
-  /** Changes found by polling, within their delay; `#due`: entries to check now. */
+  /** Changes that inotify has told. */
+  readonly #incoming: TreeChange[] = [];
+  /** Entries that polling found changed, within their delay; `#due`: entries to check now. */
   readonly #changed = new Set<BytePath>();
   #due: BytePath[] = [];
-  #outgoing: SentEvent[] = [];
-  #localEnd: { readonly error: Error | null } | null = null;
-  #headStart: NodeJS.Timeout | null = null;
-  #ticking: NodeJS.Timeout | null = null;
-  #rightsAt = 0;
-  #state: 'starting' | 'idle' | 'working' | 'over' = 'starting';
+  /** How the watch ends when all that has arrived is handled. */
+  #ending: { readonly error: Error | null } | null = null;
+  #state: 'starting' | 'idle' | 'working' = 'starting';
 
-  constructor(options: MergedWatchOptions) {
+  private constructor(options: MergedWatchOptions) {
     this.#options = options;
-    const { kernel, root, recursive } = options;
-    this.#ledger = new Ledger(root);
-    this.#reconciler = new Reconciler(this.#ledger, (type, name, movedFrom = null) =>
-      this.#outgoing.push([type, name, movedFrom]),
-    );
-    this.#local = new LocalWatch({
-      kernel,
-      ground: { path: root, owner: null },
-      recursive,
-      sink: this,
-      enters: () => true,
-    });
+    this.#ledger = new Ledger(options.root);
+    this.#reconciler = new Reconciler(this.#ledger);
   }
 
-  /** Resolves when every further change will be reported. Throws `resource_exhausted` for more than 100,000 entries. */
-  async start(): Promise<void> {
-    const { root, recursive } = this.#options;
-    await this.#local.start();
-    this.#polled = await PolledWatch.open(pathBuffer(root).toString(), {
-      recursive,
-      onChange: (path) => this.#pollFound(bytePath(Buffer.from(path)).slice(root.length + 1)),
-      onError: (error) => this.#end(error),
-    });
-    await this.#ledger.fill(recursive, MAX_POLLED);
-    this.#checkSize();
-    await this.#workOff();
-    // Changes before the start are not reported.
-    this.#outgoing = [];
-    this.#state = 'idle';
-    this.#rightsAt = monotonicMs();
-    this.#ticking = setInterval(() => this.#tick(), TICK_MS);
+  /**
+   * Resolves when every further change will be reported. Throws `resource_exhausted` for more than 100,000 entries, and
+   * the signal's reason.
+   */
+  static async start(options: MergedWatchOptions, signal: AbortSignal): Promise<MergedWatch> {
+    const watch = new MergedWatch(options);
+    try {
+      await watch.#start(signal);
+      return watch;
+    } catch (error) {
+      watch[Symbol.dispose]();
+      throw error;
+    }
+  }
+
+  push(change: TreeChange): void {
+    this.#incoming.push(change);
     this.#work();
   }
 
-  push(type: WatchEventType, directory: BytePath, name: BytePath, movedFrom: BytePath | null = null): void {
-    this.#incoming.push([type, joinBytes(directory, name), movedFrom]);
-    this.#work();
-  }
-
-  /** The local watch has ended. */
-  end(error: Error | null = null): void {
-    this.#localEnd = { error };
+  /** The local watch or the polling has ended. */
+  end(error: Error | null): void {
+    this.#ending = { error };
     this.#work();
   }
 
   [Symbol.dispose](): void {
-    this.#state = 'over';
-    if (this.#headStart) clearTimeout(this.#headStart);
-    if (this.#ticking) clearInterval(this.#ticking);
-    this.#local[Symbol.dispose]();
-    this.#polled?.[Symbol.asyncDispose]().catch(() => {});
+    this.#owned.dispose();
   }
 
-  #pollFound(name: BytePath): void {
-    if (name === '' || this.#state === 'over') return;
-    this.#changed.add(name);
-    this.#headStart ??= setTimeout(() => {
-      this.#headStart = null;
-      // Parents first: a moved directory accounts for all its entries.
-      this.#due.push(...[...this.#changed].sort());
-      this.#changed.clear();
+  async #start(signal: AbortSignal): Promise<void> {
+    const { kernel, root, recursive } = this.#options;
+    const local = { kernel, ground: { path: root, owner: null }, recursive, enters: () => true, sink: this };
+    this.#owned.use(await LocalWatch.start(local, signal));
+    const polled = await PolledWatch.open(pathBuffer(root).toString(), {
+      recursive,
+      onChange: (path) => this.#pollFound(bytePath(Buffer.from(path)).slice(root.length + 1)),
+      onError: (error) => this.end(error instanceof Error ? error : new Error(String(error))),
+    });
+    this.#owned.defer(() => void polled[Symbol.asyncDispose]().catch(() => {}));
+    signal.throwIfAborted();
+    await this.#ledger.fill(recursive, MAX_POLLED);
+    this.#checkSize();
+    await this.#workOff();
+    signal.throwIfAborted();
+    // Changes before the start are not reported.
+    this.#reconciler.take();
+    this.#state = 'idle';
+    let rightsAt = monotonicMs();
+    const ticking = setInterval(() => {
+      this.#reconciler.expire(polled.intervalMs * GRACE_INTERVALS + HEAD_START_MS);
+      if (monotonicMs() - rightsAt > polled.intervalMs * RIGHTS_INTERVALS && this.#due.length === 0) {
+        rightsAt = monotonicMs();
+        this.#due = this.#ledger.names();
+      }
       this.#work();
-    }, HEAD_START_MS);
-  }
-
-  #tick(): void {
-    const interval = this.#polled?.intervalMs ?? 0;
-    this.#reconciler.expire(interval * GRACE_INTERVALS + HEAD_START_MS);
-    if (monotonicMs() - this.#rightsAt > interval * RIGHTS_INTERVALS && this.#due.length === 0) {
-      this.#rightsAt = monotonicMs();
-      this.#due = this.#ledger.names();
-    }
+    }, TICK_MS);
+    this.#owned.defer(() => clearInterval(ticking));
     this.#work();
   }
 
+  #pollFound(name: BytePath): void {
+    if (name === '' || this.#owned.disposed) return;
+    if (this.#changed.size === 0) setTimeout(() => this.#headStartOver(), HEAD_START_MS);
+    this.#changed.add(name);
+  }
+
+  #headStartOver(): void {
+    // Parents first: a moved directory accounts for all its entries.
+    this.#due.push(...[...this.#changed].sort());
+    this.#changed.clear();
+    this.#work();
+  }
+
+  /** Handles what has arrived, unless that is going on already. */
   #work(): void {
-    if (this.#state !== 'idle') return;
+    if (this.#state !== 'idle' || this.#owned.disposed) return;
     this.#state = 'working';
     this.#workOff()
       .then(() => this.#rest())
-      .catch((error: unknown) => this.#end(error));
+      .catch((error: unknown) => this.#finish(error));
   }
 
   async #workOff(): Promise<void> {
-    for (;;) {
-      const event = this.#incoming.shift();
-      const name = event ? undefined : this.#due.shift();
-      if (event) await this.#applyInotify(...event);
+    while (!this.#owned.disposed) {
+      const change = this.#incoming.shift();
+      const name = change ? undefined : this.#due.shift();
+      if (change) await this.#applyInotify(change);
       else if (name !== undefined) await this.#reconciler.look(name);
       else return;
-      if (this.#outgoing.length > MAX_BATCH) this.#flush();
+      if (this.#reconciler.size > MAX_BATCH) this.#flush();
     }
   }
 
   #rest(): void {
-    if (this.#state !== 'working') return;
+    if (this.#owned.disposed) return;
     this.#state = 'idle';
     this.#flush();
     this.#checkSize();
     if (this.#incoming.length > 0) this.#work();
-    else if (this.#localEnd) this.#end(this.#localEnd.error);
+    else if (this.#ending) this.#finish(this.#ending.error);
   }
 
-  async #applyInotify(type: WatchEventType, name: BytePath, movedFrom: BytePath | null): Promise<void> {
-    if (name !== '.') return this.#reconciler.applyInotify(type, name, movedFrom);
-    this.#outgoing.push([type, name, null]);
-    if (type === 'rescan') await this.#ledger.fill(this.#options.recursive, MAX_POLLED);
+  async #applyInotify(change: TreeChange): Promise<void> {
+    if (change.name !== '.') return this.#reconciler.applyInotify(change);
+    this.#reconciler.passRoot(change);
+    if (change.type === 'rescan') await this.#ledger.fill(this.#options.recursive, MAX_POLLED);
   }
 
   #flush(): void {
-    if (this.#outgoing.length > 0 && this.#state !== 'starting') {
-      this.#options.tell(this.#outgoing.splice(0));
-    }
+    if (this.#reconciler.size > 0 && this.#state !== 'starting') this.#options.tell(this.#reconciler.take());
   }
 
   #checkSize(): void {
@@ -185,10 +176,9 @@ export class MergedWatch implements WatchSink, Disposable {
     );
   }
 
-  #end(error: unknown): void {
-    if (this.#state === 'over') return;
-    const hasStarted = this.#state !== 'starting';
+  #finish(error: unknown): void {
+    if (this.#owned.disposed) return;
     this[Symbol.dispose]();
-    if (hasStarted) this.#options.ended(error);
+    this.#options.ended(error);
   }
 }

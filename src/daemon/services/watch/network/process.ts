@@ -1,10 +1,12 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import process from 'node:process';
 import { fileURLToPath } from 'node:url';
+import { untilAborted } from '../../../../base/abort.ts';
 import { EnvdError } from '../../../../base/errors.ts';
 import { type BytePath, displayPath } from '../../../linux/paths/byte-path.ts';
 import { isBundle } from '../../../linux/system/self.ts';
-import type { Report, Request, SentError, SentEvent } from './protocol.ts';
+import type { WatchSink } from '../local/event.ts';
+import type { NetworkReport, NetworkRequest } from './protocol.ts';
 
 /** Time without an answer after which a file system counts as hung, in milliseconds. */
 const SILENCE_MS = 10_000;
@@ -12,21 +14,38 @@ const SILENCE_MS = 10_000;
 /** Beside this file; in an image beside the bundle of the daemon. */
 const PROGRAM = new URL(isBundle ? './watch-network.cjs' : './program.ts', import.meta.url);
 
-/** Receives the reports about one watch. */
-export interface Listener {
-  started(): void;
-  events(events: readonly SentEvent[]): void;
-  ended(error: Error | null): void;
+/** The processes that watch network mounts: one per mount with at least one watch. */
+export class NetworkProcesses implements Disposable {
+  /** By mount point; the last one for each mount, which may be over. */
+  readonly #processes = new Map<BytePath, NetworkProcess>();
+
+  /** The process for `mount`, to be used at once. */
+  of(mount: BytePath): NetworkProcess {
+    const running = this.#processes.get(mount);
+    if (running && !running.isOver) return running;
+    const started = new NetworkProcess(mount);
+    this.#processes.set(mount, started);
+    return started;
+  }
+
+  [Symbol.dispose](): void {
+    for (const process of this.#processes.values()) process[Symbol.dispose]();
+  }
 }
 
-/** The process that watches directories of one network mount. */
-export class NetworkProcess implements Disposable {
+interface NetworkWatch {
+  readonly sink: WatchSink;
+  readonly started: PromiseWithResolvers<void>;
+}
+
+/** The process that watches directories of one network mount; it ends with the last watch. */
+class NetworkProcess implements Disposable {
   readonly #mount: BytePath;
   readonly #child: ChildProcess;
-  readonly #listeners = new Map<number, Listener>();
+  readonly #watches = new Map<number, NetworkWatch>();
   #lastId = 0;
   #silence: NodeJS.Timeout | null = null;
-  #over = false;
+  isOver = false;
 
   constructor(mount: BytePath) {
     this.#mount = mount;
@@ -39,52 +58,69 @@ export class NetworkProcess implements Disposable {
     });
     this.#child.unref();
     this.#child.channel?.unref();
-    this.#child.on('message', (message: Report) => this.#handle(message));
+    this.#child.on('message', (message: NetworkReport) => this.#handle(message));
     this.#child.on('error', (error) => this.#fail(error.message));
     this.#child.on('exit', (code, signal) => this.#fail(`its watcher has ended with ${signal ?? code}`));
     this.#listen();
   }
 
-  get isIdle(): boolean {
-    return this.#listeners.size === 0;
-  }
-
-  get isOver(): boolean {
-    return this.#over;
-  }
-
-  /** Starts a watch; returns a function that stops it. */
-  watch(root: BytePath, recursive: boolean, listener: Listener): () => void {
+  /**
+   * Watches a directory until it is disposed of; resolves when everything is watched. `root`: without symbolic links.
+   * Throws `unavailable` when the file system does not answer, and the signal's reason.
+   */
+  async watch(
+    root: BytePath,
+    recursive: boolean,
+    sink: WatchSink,
+    signal?: AbortSignal,
+  ): Promise<Disposable> {
     const id = ++this.#lastId;
-    this.#listeners.set(id, listener);
+    const started = Promise.withResolvers<void>();
+    this.#watches.set(id, { sink, started });
     this.#send({ type: 'start', id, root, recursive });
-    return () => {
-      if (this.#listeners.delete(id)) this.#send({ type: 'stop', id });
+    const stop = () => {
+      if (!this.#watches.has(id)) return;
+      this.#send({ type: 'stop', id });
+      this.#remove(id);
     };
+    try {
+      await (signal ? untilAborted(started.promise, signal) : started.promise);
+    } catch (error) {
+      stop();
+      throw error;
+    }
+    return { [Symbol.dispose]: stop };
   }
 
   [Symbol.dispose](): void {
-    this.#over = true;
+    this.isOver = true;
     if (this.#silence) clearTimeout(this.#silence);
     this.#child.removeAllListeners();
     // SIGKILL, because a process that hangs in the file system handles no message.
     this.#child.kill('SIGKILL');
   }
 
-  #send(request: Request): void {
-    if (!this.#over && this.#child.connected) this.#child.send(request, () => {});
+  #send(request: NetworkRequest): void {
+    if (!this.isOver && this.#child.connected) this.#child.send(request, () => {});
   }
 
-  #handle(message: Report): void {
+  #handle(message: NetworkReport): void {
     this.#listen();
     if (message.type === 'alive') return;
-    const listener = this.#listeners.get(message.id);
-    if (message.type === 'started') listener?.started();
-    else if (message.type === 'events') listener?.events(message.events);
+    const { id } = message;
+    const watch = this.#watches.get(id);
+    if (!watch) return;
+    if (message.type === 'started') watch.started.resolve();
+    else if (message.type === 'changes') for (const change of message.changes) watch.sink.push(change);
     else {
-      this.#listeners.delete(message.id);
-      listener?.ended(message.error && toError(message.error));
+      this.#remove(id);
+      end(watch, message.error && new EnvdError(message.error.kind, message.error.message));
     }
+  }
+
+  #remove(id: number): void {
+    this.#watches.delete(id);
+    if (this.#watches.size === 0) this[Symbol.dispose]();
   }
 
   /** Restarts the timer for the next message; one more second, in case the daemon's own event loop was busy. */
@@ -96,16 +132,18 @@ export class NetworkProcess implements Disposable {
   }
 
   #fail(reason: string): void {
-    if (this.#over) return;
+    if (this.isOver) return;
     this[Symbol.dispose]();
     const mount = displayPath(this.#mount);
     const error = new EnvdError('unavailable', `cannot watch network filesystem '${mount}': ${reason}`);
-    const listeners = [...this.#listeners.values()];
-    this.#listeners.clear();
-    for (const listener of listeners) listener.ended(error);
+    const watches = [...this.#watches.values()];
+    this.#watches.clear();
+    for (const watch of watches) end(watch, error);
   }
 }
 
-function toError({ kind, message }: SentError): EnvdError {
-  return new EnvdError(kind, message);
+function end({ sink, started }: NetworkWatch, error: Error | null): void {
+  if (error) started.reject(error);
+  else started.resolve();
+  sink.end(error);
 }

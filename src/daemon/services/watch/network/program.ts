@@ -4,20 +4,22 @@ import { statfs } from 'node:fs/promises';
 import { EnvdError, messageOf } from '../../../../base/errors.ts';
 import { nameProcess } from '../../../../base/program/main.ts';
 import { type BytePath, pathBuffer } from '../../../linux/paths/byte-path.ts';
+import type { TreeChange } from '../local/event.ts';
 import { KernelWatches } from '../local/kernel-watches.ts';
 import { MergedWatch } from './merged-watch.ts';
-import type { Report, Request, SentError } from './protocol.ts';
+import type { NetworkReport, NetworkRequest, SentError } from './protocol.ts';
 
 const ALIVE_MS = 1000;
 
 /** The watches of one network file system. */
 class Program {
   readonly #kernel = new KernelWatches();
-  readonly #watches = new Map<number, { readonly watch: MergedWatch; readonly root: BytePath }>();
+  /** By id; `stop` ends a watch, also while it starts. */
+  readonly #watches = new Map<number, { readonly root: BytePath; readonly stop: AbortController }>();
 
-  take(request: Request): void {
-    if (request.type === 'start') void this.#start(request);
-    else this.#stop(request.id);
+  take(request: NetworkRequest): void {
+    if (request.type === 'start') void this.#run(request);
+    else this.#watches.get(request.id)?.stop.abort();
   }
 
   /** Reports `alive` every second for as long as statfs(2) of the watched directories returns. */
@@ -28,30 +30,28 @@ class Program {
     setTimeout(() => void this.sayAlive(), ALIVE_MS);
   }
 
-  async #start({ id, root, recursive }: Request & { type: 'start' }): Promise<void> {
-    const ended = (error: unknown) => {
-      this.#watches.delete(id);
-      report({ type: 'ended', id, error: error === null ? null : describe(error) });
-    };
-    const tell = (events: (Report & { type: 'events' })['events']) => report({ type: 'events', id, events });
-    const watch = new MergedWatch({ kernel: this.#kernel, root, recursive, tell, ended });
-    this.#watches.set(id, { watch, root });
+  async #run({ id, root, recursive }: NetworkRequest & { type: 'start' }): Promise<void> {
+    const stop = new AbortController();
+    const { promise: stopped, resolve, reject } = Promise.withResolvers<void>();
+    stop.signal.addEventListener('abort', () => resolve());
+    this.#watches.set(id, { root, stop });
+    let error: SentError | null = null;
     try {
-      await watch.start();
+      const tell = (changes: readonly TreeChange[]) => report({ type: 'changes', id, changes });
+      const ended = (reason: unknown) => (reason === null ? resolve() : reject(reason));
+      using _ = await MergedWatch.start({ kernel: this.#kernel, root, recursive, tell, ended }, stop.signal);
       report({ type: 'started', id });
-    } catch (error) {
-      watch[Symbol.dispose]();
-      ended(error);
+      await stopped;
+    } catch (reason) {
+      error = describe(reason);
     }
-  }
-
-  #stop(id: number): void {
-    this.#watches.get(id)?.watch[Symbol.dispose]();
     this.#watches.delete(id);
+    // Nobody listens to a watch that was stopped.
+    report({ type: 'ended', id, error });
   }
 }
 
-function report(message: Report): void {
+function report(message: NetworkReport): void {
   if (process.connected) process.send?.(message);
 }
 
@@ -64,7 +64,7 @@ function describe(error: unknown): SentError {
 function main(): void {
   nameProcess('envd');
   const program = new Program();
-  process.on('message', (request: Request) => program.take(request));
+  process.on('message', (request: NetworkRequest) => program.take(request));
   process.on('disconnect', () => process.exit(0));
   void program.sayAlive();
 }

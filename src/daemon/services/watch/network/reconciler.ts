@@ -1,9 +1,7 @@
 import { monotonicMs } from '../../../../base/monotonic.ts';
-import type { BytePath } from '../../../linux/paths/byte-path.ts';
-import type { WatchEventType } from '../local/event.ts';
+import { type BytePath, joinBytes } from '../../../linux/paths/byte-path.ts';
+import type { TreeChange, WatchEventType } from '../local/event.ts';
 import type { Known, Ledger } from './ledger.ts';
-
-export type Tell = (type: WatchEventType, name: BytePath, movedFrom?: BytePath | null) => void;
 
 /** State of an entry that was removed before it could be checked. */
 const UNSEEN: Known = { inode: 0, isDirectory: false, size: 0, modifiedMs: 0, rights: '' };
@@ -11,19 +9,32 @@ const UNSEEN: Known = { inode: 0, isDirectory: false, size: 0, modifiedMs: 0, ri
 /** Merges events of inotify with changes found by polling. A state in the ledger has been reported already. */
 export class Reconciler {
   readonly #ledger: Ledger;
-  readonly #tell: Tell;
   /** Entries that did not exist when checked, with the time of that check. */
   readonly #missing = new Map<BytePath, number>();
   /** The last entry for which inotify reported a rename, until its new name is reported. */
   #renamed: { readonly name: BytePath; readonly entries: [BytePath, Known][] } | null = null;
 
-  constructor(ledger: Ledger, tell: Tell) {
+  #changes: TreeChange[] = [];
+
+  constructor(ledger: Ledger) {
     this.#ledger = ledger;
-    this.#tell = tell;
   }
 
-  /** Applies an event of inotify. */
-  async applyInotify(type: WatchEventType, name: BytePath, movedFrom: BytePath | null): Promise<void> {
+  /** Number of changes that have been found and not taken. */
+  get size(): number {
+    return this.#changes.length;
+  }
+
+  /** Takes the changes that have been found since the last call. */
+  take(): TreeChange[] {
+    const changes = this.#changes;
+    this.#changes = [];
+    return changes;
+  }
+
+  /** Applies a change of an entry that inotify has told. */
+  async applyInotify({ type, directory, name: entry, movedFrom }: TreeChange): Promise<void> {
+    const name = joinBytes(directory, entry);
     if (type === 'create') await this.#created(name, movedFrom);
     else if (type === 'remove' || type === 'rename') this.#left(type, name);
     else {
@@ -31,6 +42,11 @@ export class Reconciler {
       const now = await this.#ledger.look(name);
       if (now && this.#ledger.get(name)) this.#ledger.set(name, now);
     }
+  }
+
+  /** Passes on a change of the root. */
+  passRoot(change: TreeChange): void {
+    this.#changes.push(change);
   }
 
   /** Checks an entry that polling found changed. */
@@ -57,6 +73,10 @@ export class Reconciler {
       this.#missing.delete(name);
       this.#remove(name);
     }
+  }
+
+  #tell(type: WatchEventType, name: BytePath, movedFrom: BytePath | null = null): void {
+    this.#changes.push({ type, directory: '', name, movedFrom });
   }
 
   async #created(name: BytePath, movedFrom: BytePath | null): Promise<void> {

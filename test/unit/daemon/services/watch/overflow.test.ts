@@ -1,8 +1,16 @@
 import { closeSync, mkdirSync, openSync, unlinkSync, writeFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { bytePath } from '../../../../../src/daemon/linux/paths/byte-path.ts';
+import type { TreeChange } from '../../../../../src/daemon/services/watch/local/event.ts';
 import { Backlog, Outbox } from '../../../../../src/daemon/services/watch/outbox.ts';
 import { WatchFixture } from '../../../../support/services/watch.ts';
+
+const created = (name: string): TreeChange => ({
+  type: 'create',
+  directory: '',
+  name: bytePath(name),
+  movedFrom: null,
+});
 
 const LONG = 'n'.repeat(255);
 
@@ -57,7 +65,7 @@ test('a slow reader gets one rescan, then the later events', async () => {
 
 test('an outbox beyond its limit is replaced by a rescan', async () => {
   using outbox = new Outbox('/root', new Backlog(), 499);
-  for (const name of ['a', 'b', 'c', 'd']) outbox.push('create', '', bytePath(name));
+  for (const name of ['a', 'b', 'c', 'd']) outbox.push(created(name));
   expect(outbox.take()?.map(({ type, path }) => `${type} ${path}`)).toEqual([
     'rescan /root',
     'create /root/d',
@@ -69,8 +77,8 @@ test('beyond the limit of all outboxes the fullest is replaced by a rescan', asy
   const backlog = new Backlog(2000);
   using full = new Outbox('/full', backlog);
   using other = new Outbox('/other', backlog);
-  for (let n = 0; n < 12; n++) full.push('create', '', `${n}`);
-  for (let n = 0; n < 5; n++) other.push('create', '', `${n}`);
+  for (let n = 0; n < 12; n++) full.push(created(`${n}`));
+  for (let n = 0; n < 5; n++) other.push(created(`${n}`));
   expect(full.take()?.map((event) => event.type)).toEqual(['rescan']);
   expect(other.take()).toHaveLength(5);
   expect(backlog.bytes).toBe(0);
@@ -79,10 +87,10 @@ test('beyond the limit of all outboxes the fullest is replaced by a rescan', asy
 test('the backlog is reduced when a watch ends', () => {
   const backlog = new Backlog();
   const outbox = new Outbox('/', backlog);
-  outbox.push('create', '', 'a');
-  outbox.push('create', '', 'b');
+  outbox.push(created('a'));
+  outbox.push(created('b'));
   expect(outbox.take()?.[1]?.path).toBe('/b');
-  outbox.push('create', '', 'c');
+  outbox.push(created('c'));
   outbox[Symbol.dispose]();
   expect(backlog.bytes).toBe(0);
 });

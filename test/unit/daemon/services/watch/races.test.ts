@@ -59,29 +59,26 @@ class RacedKernel extends KernelWatches {
 
 /** A recursive watch with a simulated kernel, whose events are replayed. */
 class RacedWatch implements Disposable {
-  readonly kernel = new RacedKernel();
+  readonly kernel: RacedKernel;
   readonly replay: Replay;
   readonly #fixture: WatchFixture;
   readonly #outbox: Outbox;
   readonly #watch: LocalWatch;
 
-  private constructor(fixture: WatchFixture) {
+  private constructor(fixture: WatchFixture, kernel: RacedKernel, outbox: Outbox, watch: LocalWatch) {
     this.#fixture = fixture;
-    this.#outbox = new Outbox(fixture.dir, new Backlog());
-    this.#watch = new LocalWatch({
-      kernel: this.kernel,
-      ground: { path: bytePath(fixture.dir), owner: null },
-      recursive: true,
-      sink: this.#outbox,
-      enters: () => true,
-    });
+    this.kernel = kernel;
+    this.#outbox = outbox;
+    this.#watch = watch;
     this.replay = new Replay(fixture.dir);
   }
 
   static async start(fixture: WatchFixture): Promise<RacedWatch> {
-    const raced = new RacedWatch(fixture);
-    await raced.#watch.start();
-    return raced;
+    const kernel = new RacedKernel();
+    const outbox = new Outbox(fixture.dir, new Backlog());
+    const ground = { path: bytePath(fixture.dir), owner: null };
+    const options = { kernel, ground, recursive: true, sink: outbox, enters: () => true };
+    return new RacedWatch(fixture, kernel, outbox, await LocalWatch.start(options));
   }
 
   isSettled(): boolean {
