@@ -16,7 +16,7 @@ import {
   createUploadResources,
   type UploadContext,
   type UploadedFile,
-  type UploadSource,
+  type UploadPart,
   upload,
 } from './uploads/upload.ts';
 
@@ -59,7 +59,7 @@ export interface FileServices {
     source: AsyncIterable<Buffer>,
     signal: AbortSignal,
   ): Promise<UnpackedArchive>;
-  upload(user: User, source: UploadSource, options: UploadOptions): Promise<UploadedFile[]>;
+  upload(user: User, parts: AsyncIterable<UploadPart>, options: UploadOptions): Promise<UploadedFile[]>;
   /** Throws `unauthenticated` for an unknown user. */
   compose(username: string, request: ComposeRequest, signal: AbortSignal): Promise<UploadedFile>;
 }
@@ -89,10 +89,10 @@ export function createFileServices(guest: Guest, settings: FileSettings): FileSe
       uploads.count += unpacked.files;
       return { path, ...unpacked };
     },
-    async upload(user, source, { metadata: values, ...options }) {
+    async upload(user, parts, { metadata: values, ...options }) {
       const metadata = { values, prefix: metadataPrefix };
       const { defaultWorkdir } = guest;
-      return upload(source, { user, defaultWorkdir, shared, metadata, ...options });
+      return upload(parts, { user, defaultWorkdir, shared, metadata, ...options });
     },
     async compose(username, request, signal) {
       const user = userOf(guest, username);

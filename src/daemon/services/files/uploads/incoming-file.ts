@@ -4,7 +4,6 @@ import type { Place } from '../../../linux/files/place.ts';
 import { writeFully } from '../../../linux/files/write-fully.ts';
 import { isNoSpace } from '../entries/errors.ts';
 import { type Content, commit, type Destination, overwrite } from './commit.ts';
-import type { Arrivals } from './sink.ts';
 import { StagedFile } from './staged-file.ts';
 
 /** Maximum content of one file in memory, in bytes. */
@@ -50,12 +49,6 @@ export class IncomingFile implements AsyncDisposable {
       await this.#moveToMemory(error);
       await this.#content.write(batch, signal);
     }
-  }
-
-  /** Appends what has arrived at a socket, of content that is too large for memory; returns the number of bytes. */
-  async receive(from: Arrivals): Promise<number> {
-    if (this.#content instanceof MemoryContent) throw this.#content.cause;
-    return this.#content.receive(from);
   }
 
   /** To be called when all content has been received. */

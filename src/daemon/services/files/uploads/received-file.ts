@@ -16,7 +16,6 @@ import { type FileMetadata, isEmpty } from '../entries/metadata.ts';
 import { versionAt } from './commit.ts';
 import { DirectFile } from './direct-file.ts';
 import { IncomingFile } from './incoming-file.ts';
-import type { Arrivals, Sink } from './sink.ts';
 import { storeSmallFile } from './small-file.ts';
 
 /** Maximum of bytes and pieces of a file that is kept in memory until its commit. */
@@ -62,7 +61,7 @@ interface OpenedFile {
  * A file of an upload, from its first byte to its commit. A small one is kept in memory and stored at once; all others
  * are staged in an unnamed file, or written in place where that is not possible.
  */
-export class ReceivedFile implements Sink, AsyncDisposable {
+export class ReceivedFile implements AsyncDisposable {
   readonly path: string;
   readonly #length: number | null;
   readonly #context: FileContext;
@@ -87,19 +86,6 @@ export class ReceivedFile implements Sink, AsyncDisposable {
       await file.write(batch, this.#context.signal);
     });
     for (const piece of batch) freeBuffer(piece);
-  }
-
-  async canReceive(): Promise<boolean> {
-    const { file } = await this.#change(() => this.#open());
-    return file instanceof IncomingFile;
-  }
-
-  async receive(from: Arrivals): Promise<void> {
-    const { shared } = this.#context;
-    await this.#change(async () => {
-      const { file } = await this.#open();
-      if (file instanceof IncomingFile) shared.tally.bytes += await file.receive(from);
-    });
   }
 
   /** Prepares the commit, with all errors that can be known before it. To be called when all content has arrived. */
