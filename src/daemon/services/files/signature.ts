@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import { EnvdError } from '../../../base/errors.ts';
-import { equalSecrets } from '../../../base/program/secrets.ts';
+import { equalSecrets, isInHeader } from '../../../base/program/secrets.ts';
 
 /**
  * Operation that a signature allows: `read` is a download, `write` an upload. Archives have operations of their own:
@@ -8,38 +8,59 @@ import { equalSecrets } from '../../../base/program/secrets.ts';
  */
 export type FileOperation = 'read' | 'write' | 'read-archive' | 'write-archive';
 
-export interface SignedRequest {
-  /** `path` and `username` exactly as in the query, empty when absent. */
+/** The file of a request, and the caller's credentials, exactly as in the query. */
+export interface FileQuery {
+  /** Empty when absent, like `username`. */
   readonly path: string;
   readonly username: string;
-  readonly operation: FileOperation;
-  readonly token: string;
-  /** As in the query; undefined when absent. */
   readonly signature: string | undefined;
-  /** Unix time in seconds, as in the query; undefined when absent. */
-  readonly expiration: string | undefined;
   /** Unix time in seconds. */
-  readonly now: number;
+  readonly expiration: string | undefined;
+  /** The access token of the request's header. */
+  readonly presentedToken: string | undefined;
 }
 
-/** The signature, made with `token`, that allows one operation on one path. */
-function signFile(request: Omit<SignedRequest, 'signature' | 'now'>): string {
-  const { path, operation, username, token, expiration } = request;
-  const fields = [path, operation, username, token, ...(expiration === undefined ? [] : [expiration])];
-  const digest = hash('sha256', fields.join(':'), 'base64');
-  return `v1_${digest.replace(/=+$/, '')}`;
+/**
+ * Authorises a download or an upload. Passes if no access token is set; otherwise the request needs the token or a
+ * signature made with it. If it has a token, the signature is ignored. Throws `unauthenticated`.
+ */
+export function authorizeFile(accessToken: string | null, query: FileQuery, operation: FileOperation): void {
+  if (accessToken === null) return;
+  const { presentedToken } = query;
+  if (presentedToken === undefined) {
+    verifySignature(query, operation, accessToken, Math.floor(Date.now() / 1000));
+  } else if (!isInHeader(accessToken, presentedToken)) {
+    throw new EnvdError('unauthenticated', 'access token present in header but does not match');
+  }
 }
 
-/** Throws `unauthenticated` unless the request has a valid signature that has not expired. */
-export function verifySignature(request: SignedRequest): void {
-  const { signature, expiration, now } = request;
+type SignedQuery = Omit<FileQuery, 'presentedToken'>;
+
+/**
+ * Throws `unauthenticated` unless the query has a signature, made with `token`, that allows the operation on its path and
+ * has not expired at `now`, a Unix time in seconds.
+ */
+export function verifySignature(
+  query: SignedQuery,
+  operation: FileOperation,
+  token: string,
+  now: number,
+): void {
+  const { signature, expiration } = query;
   if (signature === undefined) throw refused('missing signature query parameter');
-  if (!equalSecrets(signature, signFile(request))) throw refused('invalid signature');
+  if (!equalSecrets(signature, signFile(query, operation, token))) throw refused('invalid signature');
   if (expiration === undefined) return;
   if (!/^-?\d+$/.test(expiration)) {
     throw new EnvdError('invalid_argument', `signature_expiration is not a whole number: '${expiration}'`);
   }
   if (Number(expiration) < now) throw refused('signature is already expired');
+}
+
+function signFile(query: SignedQuery, operation: FileOperation, token: string): string {
+  const { path, username, expiration } = query;
+  const fields = [path, operation, username, token, ...(expiration === undefined ? [] : [expiration])];
+  const digest = hash('sha256', fields.join(':'), 'base64');
+  return `v1_${digest.replace(/=+$/, '')}`;
 }
 
 function refused(message: string): EnvdError {

@@ -1,5 +1,5 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import type { ByteRange } from '../../../services/files/content-stream.ts';
+import type { ByteRange } from '../../../services/files/content.ts';
 import type { Download } from '../../../services/files/download.ts';
 import {
   acceptsIdentity,

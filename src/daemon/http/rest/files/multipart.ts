@@ -45,7 +45,9 @@ export async function* partsOf(body: Readable, contentType: string): AsyncGenera
   });
   // The same, when the last part has been taken.
   parser.on('error', () => {});
-  parser.on('partsLimit', () => files.throw?.(new HttpError(413, `multipart body has more than ${MAX_PARTS} parts`)));
+  parser.on('partsLimit', () =>
+    files.throw?.(new HttpError(413, `multipart body has more than ${MAX_PARTS} parts`)),
+  );
   const stopWaiting = finished(body, { writable: false }, (error) => {
     if (error) {
       last?.destroy(error);
