@@ -9,7 +9,7 @@ import type { EntrySource } from './entries/entry.ts';
 import type { Metadata } from './entries/metadata.ts';
 import { authorizeFile, type FileOperation, type FileQuery } from './signature.ts';
 import { Archives } from './tar/archives.ts';
-import type { Unpacked } from './tar/unpack.ts';
+import type { Unpacked } from './tar/unpack/unpack.ts';
 import { type ComposeRequest, compose } from './uploads/compose.ts';
 import type { UploadResources } from './uploads/received-file.ts';
 import {

@@ -1,16 +1,16 @@
-import { EnvdError } from '../../../../base/errors.ts';
-import type { DirectoryWriter } from '../../../linux/files/directory-writer.ts';
-import { type BytePath, displayPath } from '../../../linux/paths/byte-path.ts';
-import { MAX_PATH_BYTES } from '../../../linux/paths/paths.ts';
-import { explain } from '../../../linux/system/errno.ts';
-import type { User } from '../../../linux/system/users.ts';
-import { ByteSource } from './byte-source.ts';
+import { EnvdError } from '../../../../../base/errors.ts';
+import type { DirectoryWriter } from '../../../../linux/files/directory-writer.ts';
+import { type BytePath, displayPath } from '../../../../linux/paths/byte-path.ts';
+import { MAX_PATH_BYTES } from '../../../../linux/paths/paths.ts';
+import { explain } from '../../../../linux/system/errno.ts';
+import type { User } from '../../../../linux/system/users.ts';
+import { ByteSource } from '../format/byte-source.ts';
+import { type Member, TarReader } from '../format/reader.ts';
+import { timeOf } from '../format/times.ts';
 import { DirectoryStack, type Level } from './directory-stack.ts';
 import { storeFile, storeLargeFile } from './file-store.ts';
 import { memberPath } from './member-path.ts';
 import { NameSet } from './name-set.ts';
-import { type Member, TarReader } from './reader.ts';
-import { timeOf } from './times.ts';
 
 /** Larger files are written as they come. */
 const SMALL = 256 * 1024;

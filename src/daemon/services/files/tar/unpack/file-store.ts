@@ -1,11 +1,11 @@
-import type { DirectoryWriter, NewFile } from '../../../linux/files/directory-writer.ts';
-import { writeFully } from '../../../linux/files/write-fully.ts';
-import { Attributes } from '../../../linux/files/xattr.ts';
-import type { BytePath } from '../../../linux/paths/byte-path.ts';
-import { native } from '../../../linux/system/native.ts';
-import type { User } from '../../../linux/system/users.ts';
-import type { Member, TarReader } from './reader.ts';
-import { timeOf } from './times.ts';
+import type { DirectoryWriter, NewFile } from '../../../../linux/files/directory-writer.ts';
+import { writeFully } from '../../../../linux/files/write-fully.ts';
+import { Attributes } from '../../../../linux/files/xattr.ts';
+import type { BytePath } from '../../../../linux/paths/byte-path.ts';
+import { native } from '../../../../linux/system/native.ts';
+import type { User } from '../../../../linux/system/users.ts';
+import type { Member, TarReader } from '../format/reader.ts';
+import { timeOf } from '../format/times.ts';
 
 /** Where and how a file is stored. */
 export interface FileTarget {

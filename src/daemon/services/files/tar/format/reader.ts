@@ -1,7 +1,7 @@
-import { EnvdError } from '../../../../base/errors.ts';
-import type { DataRange } from '../../../linux/files/directory-reader.ts';
-import type { Attribute } from '../../../linux/files/entries.ts';
-import { type BytePath, displayPath } from '../../../linux/paths/byte-path.ts';
+import { EnvdError } from '../../../../../base/errors.ts';
+import type { DataRange } from '../../../../linux/files/directory-reader.ts';
+import type { Attribute } from '../../../../linux/files/entries.ts';
+import { type BytePath, displayPath } from '../../../../linux/paths/byte-path.ts';
 import { BLOCK } from './block-writer.ts';
 import type { ByteSource } from './byte-source.ts';
 import { type RawHeader, type Refuse, readHeader, textAt } from './header-reader.ts';

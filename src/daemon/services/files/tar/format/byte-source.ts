@@ -1,4 +1,4 @@
-import { EnvdError } from '../../../../base/errors.ts';
+import { EnvdError } from '../../../../../base/errors.ts';
 
 /** The bytes of an archive in order. Methods that return a promise throw the source's errors. */
 export class ByteSource {

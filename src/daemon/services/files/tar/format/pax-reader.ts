@@ -1,4 +1,4 @@
-import type { Attribute } from '../../../linux/files/entries.ts';
+import type { Attribute } from '../../../../linux/files/entries.ts';
 import type { Refuse } from './header-reader.ts';
 
 /** Of the length of a record, which fits into a header of some MiB. */
