@@ -7,7 +7,7 @@ import type { WriteGate } from '../pause/write-gate.ts';
 import { type Download, openDownload } from './download.ts';
 import type { EntrySource } from './entries/entry.ts';
 import type { Metadata } from './entries/metadata.ts';
-import { authorizeFile, type FileOperation, type FileQuery } from './signature.ts';
+import { authorizeFile, type FileOperation, type FileQuery } from './authorize.ts';
 import { Archives } from './tar/archives.ts';
 import type { Unpacked } from './tar/unpack/unpack.ts';
 import { type ComposeRequest, compose } from './uploads/compose.ts';

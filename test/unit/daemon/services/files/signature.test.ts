@@ -3,7 +3,7 @@ import {
   authorizeFile,
   type FileQuery,
   verifySignature,
-} from '../../../../../src/daemon/services/files/signature.ts';
+} from '../../../../../src/daemon/services/files/authorize.ts';
 import { signFile } from '../../../../support/clients/sign-file.ts';
 
 const TOKEN = '0tQG31xiMp0IOQfaz9dcwi72L1CPo8e0';
