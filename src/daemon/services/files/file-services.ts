@@ -4,21 +4,15 @@ import { resolvePath } from '../../linux/paths/paths.ts';
 import type { User } from '../../linux/system/users.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { WriteGate } from '../pause/write-gate.ts';
+import { authorizeFile, type FileOperation, type FileQuery } from './authorize.ts';
 import { type Download, openDownload } from './download.ts';
 import type { EntrySource } from './entries/entry.ts';
 import type { Metadata } from './entries/metadata.ts';
-import { authorizeFile, type FileOperation, type FileQuery } from './authorize.ts';
 import { Archives } from './tar/archives.ts';
 import type { Unpacked } from './tar/unpack/unpack.ts';
 import { type ComposeRequest, compose } from './uploads/compose.ts';
-import type { UploadResources } from './uploads/received-file.ts';
-import {
-  createUploadResources,
-  type UploadContext,
-  type UploadedFile,
-  type UploadPart,
-  upload,
-} from './uploads/upload.ts';
+import { UploadResources } from './uploads/context.ts';
+import { type UploadContext, type UploadedFile, type UploadPart, upload } from './uploads/upload.ts';
 
 /** What was unpacked, and where. */
 export type UnpackedArchive = Unpacked & { readonly path: string };
@@ -46,7 +40,7 @@ export class FileServices {
     const { lanes, gate, uploads } = settings;
     this.#guest = guest;
     this.#settings = settings;
-    this.#shared = createUploadResources({ lanes, gate, tally: uploads });
+    this.#shared = new UploadResources(lanes, gate, uploads);
     this.#archives = new Archives(lanes, gate);
   }
 

@@ -1,12 +1,11 @@
 import { basename } from 'node:path';
-import { Allowance } from '../../../../base/allowance.ts';
 import { EnvdError, type ErrorKind } from '../../../../base/errors.ts';
-import { KeyedQueues } from '../../../../base/exclusion.ts';
 import { debug } from '../../../../base/program/debug.ts';
 import { resolvePath } from '../../../linux/paths/paths.ts';
 import { type Metadata, validateMetadata } from '../entries/metadata.ts';
+import type { FileContext } from './context.ts';
 import { syncDirectories } from './durability.ts';
-import { type FileContext, ReceivedFile, type UploadResources } from './received-file.ts';
+import { ReceivedFile } from './received-file.ts';
 
 /** One file of an upload. */
 export interface UploadPart {
@@ -24,21 +23,6 @@ export interface UploadContext extends FileContext {
   readonly verified: boolean;
 }
 
-/** Maximum number of overwrites waiting for the same file. */
-const MAX_OVERWRITES = 1024;
-
-export function createUploadResources(
-  given: Pick<UploadResources, 'lanes' | 'gate' | 'tally'>,
-): UploadResources {
-  return {
-    ...given,
-    overwrites: new KeyedQueues('overwrite the file', MAX_OVERWRITES),
-    small: new Allowance(8 * 1024 * 1024),
-    memory: new Allowance(16 * 1024 * 1024),
-    uncommitted: new Allowance(MAX_ALL_UNCOMMITTED),
-  };
-}
-
 export interface UploadedFile {
   readonly path: string;
   readonly name: string;
@@ -47,11 +31,10 @@ export interface UploadedFile {
 }
 
 /**
- * Maximum number of uncommitted files, per upload and in total; beyond it they are committed early. Each holds two
- * descriptors, its own and its directory's.
+ * Maximum number of uncommitted files of an upload; beyond it, and beyond that of all uploads, they are committed early.
+ * Each holds two descriptors, its own and its directory's.
  */
 const MAX_UNCOMMITTED = 256;
-const MAX_ALL_UNCOMMITTED = 2048;
 const TOO_MANY_WITH_DIGEST = [
   'invalid_argument',
   `an upload with a digest can have at most ${MAX_UNCOMMITTED - 1} files: send several uploads`,

@@ -4,11 +4,8 @@ import { expect, test } from 'vitest';
 import { Transfers } from '../../../../../../src/base/tally.ts';
 import { Lanes } from '../../../../../../src/daemon/linux/lanes/lanes.ts';
 import { REPLACE } from '../../../../../../src/daemon/services/files/entries/file-change.ts';
-import {
-  createUploadResources,
-  type UploadPart,
-  upload,
-} from '../../../../../../src/daemon/services/files/uploads/upload.ts';
+import { UploadResources } from '../../../../../../src/daemon/services/files/uploads/context.ts';
+import { type UploadPart, upload } from '../../../../../../src/daemon/services/files/uploads/upload.ts';
 import { WriteGate } from '../../../../../../src/daemon/services/pause/write-gate.ts';
 import { scratch } from '../../../../../support/machine/scratch.ts';
 import { ADA } from '../../../../../support/machine/users.ts';
@@ -26,7 +23,7 @@ function uploaded(parts: readonly UploadPart[], gate = new WriteGate(), tally = 
     verified: false,
     signal: new AbortController().signal,
     defaultWorkdir: null,
-    shared: createUploadResources({ lanes: new Lanes({ limitMs: 10_000, threads: 4 }), gate, tally }),
+    shared: new UploadResources(new Lanes({ limitMs: 10_000, threads: 4 }), gate, tally),
   });
 }
 
