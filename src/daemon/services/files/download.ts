@@ -10,7 +10,7 @@ import { explain } from '../../linux/system/errno.ts';
 import { native } from '../../linux/system/native.ts';
 import { type ByteRange, readChunk, readPieces } from './content.ts';
 import { type DigestAlgorithm, digestOf } from './entries/digest.ts';
-import { type FileVersion, tagOf, versionOf } from './entries/file-change.ts';
+import { type FileVersion, modifiedOf, tagOf, versionOf } from './entries/file-change.ts';
 
 /** Up to this size, in bytes, a file is read completely and closed before the response begins. */
 const SMALL_BYTES = 128 * 1024;
@@ -41,7 +41,7 @@ export class Download implements AsyncDisposable {
     const known = status.size > 0 ? status.size : null;
     this.size = Buffer.isBuffer(content) ? content.length : known;
     const isVirtual = this.size !== status.size;
-    this.modified = isVirtual ? null : new Date(Number(status.modifiedNs / 1_000_000n));
+    this.modified = isVirtual ? null : modifiedOf(status);
     this.tag = isVirtual ? null : tagOf(status);
   }
 

@@ -38,9 +38,14 @@ export function paxNumber(records: PaxRecords, key: string, refuse: Refuse): num
 }
 
 /** Seconds since the epoch and nanoseconds, which count forwards. */
-export interface Time {
+interface Time {
   readonly seconds: number;
   readonly nanoseconds: number;
+}
+
+/** Nanoseconds since the epoch. */
+export function timeOf({ seconds, nanoseconds }: Time): bigint {
+  return BigInt(seconds) * 1_000_000_000n + BigInt(nanoseconds);
 }
 
 /** The modification time, or null. Digits beyond nanoseconds are ignored. */
