@@ -41,6 +41,8 @@ export class Batches implements AsyncIterableIterator<Buffer[]> {
     if (!this.#hasEnded && !this.#isFull()) {
       const { promise, resolve } = Promise.withResolvers<void>();
       this.#wake = resolve;
+      // It is paused if the batch was full before there was room for a large one.
+      if (this.#source.isPaused()) this.#source.resume();
       await promise;
     }
     const batch = this.#batch;

@@ -58,6 +58,20 @@ describe('batches', () => {
     expect(await sizesOf(Promise.resolve())).toEqual([524288, 524288]);
   });
 
+  test('become larger when room is given back while a small one waits', async () => {
+    const bytes = 2 * (524288 - 65536);
+    const room = new Allowance(bytes);
+    room.take(bytes);
+    const source = streamOf(pieces(16, 65536));
+    const use = async () => {
+      await expect.poll(() => source.isPaused() || source.readableEnded).toBe(true);
+      room.release(bytes);
+    };
+    const sizes = (await read(source, use, room)).map(bytesOf);
+    expect(sizes.slice(0, 2)).toEqual([65536, 524288]);
+    expect(sizes.reduce((sum, size) => sum + size, 0)).toBe(16 * 65536);
+  });
+
   test('wait in the source while their reader is slow', async () => {
     let count = 0;
     function* counted() {
