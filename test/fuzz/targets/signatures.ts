@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { verifySignature } from '../../../src/daemon/services/files/authorize.ts';
+import { verifySignature } from '../../../src/daemon/services/files/signature.ts';
 import { unlessRefused } from '../refused.ts';
 
 const NOW = 1_700_000_000;

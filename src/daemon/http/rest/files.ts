@@ -1,8 +1,8 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { Allowance } from '../../../base/allowance.ts';
 import { EnvdError } from '../../../base/errors.ts';
-import type { FileQuery } from '../../services/files/authorize.ts';
 import type { FileServices } from '../../services/files/file-services.ts';
+import type { FileQuery } from '../../services/files/signature.ts';
 import { LINGER } from '../admission/auth.ts';
 import { endUnlessComplete, ignoreContentType } from '../admission/requests.ts';
 import { JsonBodies } from '../json/json-bodies.ts';

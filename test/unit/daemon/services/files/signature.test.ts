@@ -1,9 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import {
-  authorizeFile,
-  type FileQuery,
-  verifySignature,
-} from '../../../../../src/daemon/services/files/authorize.ts';
+import { authorizeFile } from '../../../../../src/daemon/services/files/authorize.ts';
+import { type FileQuery, verifySignature } from '../../../../../src/daemon/services/files/signature.ts';
 import { signFile } from '../../../../support/clients/sign-file.ts';
 
 const TOKEN = '0tQG31xiMp0IOQfaz9dcwi72L1CPo8e0';
