@@ -291,15 +291,6 @@ export function readSmallFile(path: string | Buffer, limit: number): SmallFile |
 export function duplicate(descriptor: number, inherited: boolean): number;
 
 /**
- * Receives at most `length` bytes from a socket and writes them to `target` at `position`, or discards them when
- * `target` is -1, in a pool thread. Returns when the socket is empty (after a large read: empty for 2 ms) or after 16
- * MiB. Resolves with the number of bytes moved. Rejects with recv(2)'s errors, ECONNRESET at end of file, and with
- * pwrite(2)'s errors; received bytes that were not written are lost. Both descriptors must stay open until the promise
- * is settled.
- */
-export function receive(socket: number, target: number, position: number, length: number): Promise<number>;
-
-/**
  * Sends at most `length` bytes of an open file from `position` to a non-blocking socket, in a pool thread: sendfile(2).
  * Returns when the socket takes no more (after a large write: for 2 ms, 4 times at most) or after 16 MiB. Resolves with
  * the number of bytes moved, or -1 when the file has none at `position`. Rejects with sendfile(2)'s errors: EINVAL for a

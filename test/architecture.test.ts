@@ -40,7 +40,7 @@ const OWNERS: Record<string, RegExp> = {
   httpxy: /^gateway\/proxy\/proxy\.ts$/,
   '@redis/client': /^gateway\/registry\/(redis-client|redis-link|redis-scripts|agreement)\.ts$/,
   '@fastify/cors': /^daemon\/http\/admission\/admission\.ts$/,
-  '@fastify/multipart': /^daemon\/http\/rest\/.+\.ts$/,
+  '@fastify/busboy': /^daemon\/http\/rest\/.+\.ts$/,
   '@connectrpc/connect': /^daemon\/http\/(connect|rpc)\/.+\.ts$/,
   '@connectrpc/connect-node': /^daemon\/http\/connect\/connect-node\.ts$/,
   '@bufbuild/protobuf': /^daemon\/http\/(connect|rpc)\/.+\.ts$/,

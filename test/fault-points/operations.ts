@@ -6,7 +6,6 @@ import {
   linkSync,
   mkdirSync,
   openSync,
-  readFileSync,
   readSync,
   symlinkSync,
   writeFileSync,
@@ -288,23 +287,19 @@ export const OPERATIONS: readonly Operation[] = [
       opened(`${directory}/file`, O_RDONLY, (file) => closeSync(native.duplicate(file, false))),
   },
   {
-    name: 'sendFile and receive',
+    name: 'sendFile',
     call: async (native, directory) => {
       const { read, write } = native.messageQueue();
       try {
         const sent = await opened(`${directory}/file`, O_RDONLY, (file) =>
           native.sendFile(write, file, 0, 7),
         );
-        const got = await opened(`${directory}/new`, O_CREAT | O_RDWR, (to) =>
-          native.receive(read, to, 0, 7),
-        );
-        return [sent, got, readFileSync(`${directory}/new`, 'utf8')];
+        return [sent, String(native.peekMessage(read).bytes)];
       } finally {
         closeSync(read);
         closeSync(write);
       }
     },
-    mayLeave: /^\/new$/,
     // EAGAIN: the socket is full, or empty.
     mayBe: (result, failed) => /sendfile|recv/.test(failed) && JSON.stringify(result).includes('0,'),
   },

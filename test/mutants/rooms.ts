@@ -22,7 +22,7 @@ const ROOMS: readonly Room[] = [
     'src/daemon/services/files/',
     '3 4 5.1 5.2 5.3 5.4',
     ...[
-      'daemon/files/{broken,compose,digests,direct,durable,full-disk,small}*',
+      'daemon/files/{broken,compose,digests,durable,large-raw,full-disk,small}*',
       'attack/files/{uploads,downloads}*',
     ],
   ),

@@ -1,9 +1,8 @@
-// receive, sendFile: move bytes between a socket and a file without passing through JavaScript; splice: between a socket
-// and a pipe. Sources: recv(2), tcp(7) MSG_TRUNC, sendfile(2), splice(2).
+// sendFile: moves bytes from a file to a socket without passing through JavaScript; splice: between a socket and a pipe.
+// Sources: sendfile(2), splice(2).
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,12 +10,10 @@
 #include "support/job.h"
 #include "support/napi.h"
 
-// Fits a core's cache, so that received bytes are still cached when they are written.
-#define BUFFER ((size_t)256 << 10)
-// Bounds the time that one client occupies a pool thread: MOST bytes per job, and LINGER_MS of waiting only after at
-// least FAST bytes; when sending, for MOST_WAITS times.
+// Bounds the time that one client occupies a pool thread: MOST bytes per job, and MOST_WAITS times LINGER_MS of waiting,
+// only after at least FAST bytes each.
 #define MOST ((int64_t)16 << 20)
-#define FAST ((ssize_t)64 << 10)
+#define FAST ((int64_t)64 << 10)
 #define LINGER_MS 2
 #define MOST_WAITS 4
 // Of one sendfile(2): it looks for space in the socket only at its start.
@@ -25,58 +22,14 @@
 typedef struct {
   job head;  // result: the bytes moved
   int socket;
-  int file;  // -1: what comes is dropped
+  int file;
   int64_t position;
   int64_t length;
 } transfer;
 
-static bool is_soon(int socket, short events) {
-  struct pollfd polled = {.fd = socket, .events = events};
+static bool has_room_soon(int socket) {
+  struct pollfd polled = {.fd = socket, .events = POLLOUT};
   return poll(&polled, 1, LINGER_MS) > 0;
-}
-
-// Writes all of it, and counts; false with errno set.
-static bool keep(transfer* r, const char* bytes, size_t size) {
-  while (size > 0) {
-    ssize_t written = pwrite(r->file, bytes, size, r->position + r->head.result);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return false;
-    r->head.result += written;
-    bytes += written;
-    size -= (size_t)written;
-  }
-  return true;
-}
-
-static void receive(transfer* r, char* buffer) {
-  int flags = MSG_DONTWAIT | (r->file < 0 ? MSG_TRUNC : 0);
-  ssize_t last = 0;
-  while (r->head.result < r->length) {
-    int64_t left = r->length - r->head.result;
-    ssize_t got = recv(r->socket, buffer, left < (int64_t)BUFFER ? (size_t)left : BUFFER, flags);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EAGAIN) {
-      if (last >= FAST && is_soon(r->socket, POLLIN)) continue;
-      return;
-    }
-    if (got <= 0) {
-      // Report the bytes received so far; the next call sees the end or the error again.
-      if (r->head.result > 0) return;
-      if (got == 0) errno = ECONNRESET;
-      return job_fail(&r->head, "recv");
-    }
-    last = got;
-    if (r->file < 0) r->head.result += got;
-    else if (!keep(r, buffer, (size_t)got)) return job_fail(&r->head, "pwrite");
-  }
-}
-
-static void receive_bytes(job* j) {
-  transfer* r = (transfer*)j;
-  char* buffer = malloc(BUFFER);
-  if (!buffer) return job_fail(j, "malloc");
-  receive(r, buffer);
-  free(buffer);
 }
 
 static void send_file(job* j) {
@@ -90,7 +43,7 @@ static void send_file(job* j) {
     if (moved > 0) {
       j->result += moved;
     } else if (moved < 0 && errno == EAGAIN) {
-      if (j->result - waited_at < FAST || ++waits > MOST_WAITS || !is_soon(s->socket, POLLOUT)) return;
+      if (j->result - waited_at < FAST || ++waits > MOST_WAITS || !has_room_soon(s->socket)) return;
       waited_at = j->result;
     } else {
       // Report the bytes moved so far; the next call sees the end or the error again.
@@ -102,19 +55,11 @@ static void send_file(job* j) {
   }
 }
 
-static napi_value begin(napi_env env, napi_callback_info info, const char* name, void (*run)(job* j)) {
-  transfer plan = {.head = {.run = run, .value = job_result}};
+EXPORTED(sendFile) {
+  transfer plan = {.head = {.run = send_file, .value = job_result}};
   if (!arg_parse(env, info, "ddll", &plan.socket, &plan.file, &plan.position, &plan.length)) return NULL;
   if (plan.length > MOST) plan.length = MOST;
-  return job_in_pool(env, name, &plan.head, sizeof plan);
-}
-
-EXPORTED(receive) {
-  return begin(env, info, "receive", receive_bytes);
-}
-
-EXPORTED(sendFile) {
-  return begin(env, info, "sendFile", send_file);
+  return job_in_pool(env, "sendFile", &plan.head, sizeof plan);
 }
 
 EXPORTED(splice) {

@@ -4,7 +4,7 @@ import type { CallTally } from '../../base/http/call-tally.ts';
 import type { Connections } from '../../base/http/connections.ts';
 import type { Transfers } from '../../base/tally.ts';
 import type { Unread } from '../../base/unread.ts';
-import { createFileServices } from '../services/files/services.ts';
+import { FileServices } from '../services/files/file-services.ts';
 import type { Health } from '../services/guest/health.ts';
 import type { MetricsReader } from '../services/guest/metrics.ts';
 import type { Init } from '../services/init/init.ts';
@@ -83,6 +83,6 @@ export function registerRoutes(
   freezeRoutes(app, services.freezer);
   fsfreezeRoutes(app, services.filesystemFreezer);
   collapseRoutes(app, services.collapser);
-  fileRoutes(app, createFileServices(guest, { ...entries, gate, uploads }), new DownloadLimits());
+  fileRoutes(app, new FileServices(guest, { ...entries, gate, uploads }), new DownloadLimits());
   mountConnect(app, createRpc(services, options.streams), shared, options.places);
 }

@@ -63,7 +63,6 @@ async function settled(directory: string): Promise<void> {
 describe('an interrupted upload', () => {
   const OLD = randomBytes(300_000);
   const NEW = randomBytes(700_000);
-  /** The body goes from the socket to the file without passing through JavaScript. */
   const LARGE = randomBytes(3_000_000);
 
   const BREAKS: ((socket: Socket) => unknown)[] = [

@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict';
 import { Readable } from 'node:stream';
-import multipart from '@fastify/multipart';
-import Fastify, { type FastifyRequest } from 'fastify';
 import { Allowance } from '../../../src/base/allowance.ts';
 import { statusOf } from '../../../src/base/errors.ts';
-import { deliverParts, MULTIPART_OPTIONS } from '../../../src/daemon/http/rest/files/multipart.ts';
+import { Batches } from '../../../src/daemon/http/rest/files/batches.ts';
+import { partsOf } from '../../../src/daemon/http/rest/files/multipart.ts';
 import { cut } from '../refused.ts';
 
 /** A delimiter with one dash behind it, which is no delimiter: what the parser makes of it depends on how it is cut. */
@@ -25,44 +24,20 @@ export async function fuzz(data: Buffer): Promise<void> {
 /** The name, the file name and the content of each part, and how it ended. */
 async function read(pieces: readonly Buffer[]): Promise<unknown[]> {
   const found: unknown[] = [];
-  const sink = (content: Buffer[]) => ({
-    write: async (batch: readonly Buffer[]) => void content.push(...batch),
-    canReceive: async () => false,
-    receive: async () => {},
-  });
+  const room = new Allowance(0);
   try {
-    await deliverParts(
-      await request,
-      { stream: Readable.from(pieces.filter(({ length }) => length > 0)), room: new Allowance(0) },
-      async (part) => {
-        const content: Buffer[] = [];
-        // Every other part is skipped.
-        if (found.length % 2 === 0) await part.pump(sink(content));
-        found.push([part.name, part.fileName, String(Buffer.concat(content))]);
-      },
-    );
+    const body = Readable.from(pieces.filter(({ length }) => length > 0));
+    for await (const part of partsOf(body, 'multipart/form-data; boundary=x')) {
+      const content: Buffer[] = [];
+      // Every other part is skipped.
+      if (found.length % 2 === 0)
+        for await (const batch of new Batches(part.content, room)) content.push(...batch);
+      found.push([part.name, part.fileName, String(Buffer.concat(content))]);
+    }
     found.push('end');
   } catch (error) {
-    // Errors of the plugin have a status, too.
     if (statusOf(error) >= 500) throw error;
     found.push('error');
   }
   return found;
-}
-
-/** A request as the plugin wants it. */
-const request = makeRequest();
-
-async function makeRequest(): Promise<FastifyRequest> {
-  const app = Fastify();
-  await app.register(multipart, MULTIPART_OPTIONS);
-  const { promise, resolve } = Promise.withResolvers<FastifyRequest>();
-  app.post('/', async (one) => resolve(one));
-  await app.inject({
-    method: 'POST',
-    url: '/',
-    headers: { 'content-type': 'multipart/form-data; boundary=x' },
-    body: '',
-  });
-  return promise;
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { posix } from 'node:path';
 import { resolvePath } from '../../../src/daemon/linux/paths/paths.ts';
-import { memberPath } from '../../../src/daemon/services/files/tar/member-path.ts';
+import { memberPath } from '../../../src/daemon/services/files/tar/unpack/member-path.ts';
 import { unlessRefused } from '../refused.ts';
 
 /** Paths of clients and names in archives. Lines: path, home, default directory. */

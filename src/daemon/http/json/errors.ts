@@ -5,17 +5,11 @@ import { exhaustionOf } from '../../linux/system/errno.ts';
 /** Headers that described the body which cannot be sent. */
 const OF_THE_BODY = ['content-encoding', 'content-disposition', 'etag', 'last-modified', 'accept-ranges'];
 
-/** The status of an error, and the body in the shape of REST errors. */
-function restErrorOf(error: unknown): { readonly code: number; readonly body: string } {
+/** Responds with an error. */
+export function sendError(reply: FastifyReply, error: unknown): FastifyReply {
   const message = messageOf(error);
   const exhaustion = exhaustionOf(error);
   const code = statusOf(exhaustion ? new EnvdError(exhaustion, message) : error);
-  return { code, body: errorBody(code, message) };
-}
-
-/** Responds with an error. */
-export function sendError(reply: FastifyReply, error: unknown): FastifyReply {
-  const { code, body } = restErrorOf(error);
   for (const name of OF_THE_BODY) reply.removeHeader(name);
-  return reply.code(code).headers(ERROR_HEADERS).send(body);
+  return reply.code(code).headers(ERROR_HEADERS).send(errorBody(code, message));
 }

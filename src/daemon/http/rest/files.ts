@@ -1,8 +1,8 @@
-import multipart from '@fastify/multipart';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { Allowance } from '../../../base/allowance.ts';
 import { EnvdError } from '../../../base/errors.ts';
-import type { FileQuery, FileServices } from '../../services/files/services.ts';
+import type { FileServices } from '../../services/files/file-services.ts';
+import type { FileQuery } from '../../services/files/signature.ts';
 import { LINGER } from '../admission/auth.ts';
 import { endUnlessComplete, ignoreContentType } from '../admission/requests.ts';
 import { JsonBodies } from '../json/json-bodies.ts';
@@ -18,9 +18,8 @@ import { isArchive, receiveArchive } from './files/archive-upload.ts';
 import { announcedDigests } from './files/digests.ts';
 import type { DownloadLimits } from './files/download-limits.ts';
 import { sendDownload } from './files/download-response.ts';
-import { MULTIPART_OPTIONS } from './files/multipart.ts';
 import { changeOf } from './files/upload-change.ts';
-import { isUpload, metadataOf, unsupportedType, uploadSource } from './files/upload-parts.ts';
+import { isUpload, metadataOf, unsupportedType, uploadedParts } from './files/upload-parts.ts';
 
 const COMPOSE_LIMITS = { bytes: 1024 * 1024, large: null, containers: 16 };
 
@@ -31,11 +30,7 @@ const ROOM_BYTES = 32 * 1024 * 1024;
 
 /** Registers download and upload of files, and `/files/compose`, which concatenates files. */
 export function fileRoutes(app: FastifyInstance, files: FileServices, downloads: DownloadLimits): void {
-  app.register((scope, _options, done) => {
-    scope.register(multipart, MULTIPART_OPTIONS);
-    uploadRoute(scope, files);
-    done();
-  });
+  uploadRoute(app, files);
   downloadRoute(app, files, downloads);
   composeRoute(app, files);
 }
@@ -100,7 +95,7 @@ function uploadRoute(app: FastifyInstance, files: FileServices): void {
         verified: announcedDigests(request.headers).length > 0,
         signal,
       };
-      return await files.upload(user, uploadSource(reply, path, room), options);
+      return await files.upload(user, uploadedParts(request, path, room), options);
     },
   });
 }

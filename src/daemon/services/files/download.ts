@@ -1,7 +1,6 @@
 import { hash } from 'node:crypto';
 import { constants } from 'node:fs';
 import { basename } from 'node:path';
-import type { Readable } from 'node:stream';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import type { OpenFile } from '../../linux/files/open-file.ts';
 import { Place } from '../../linux/files/place.ts';
@@ -9,9 +8,9 @@ import type { Lanes } from '../../linux/lanes/lanes.ts';
 import { decodeName } from '../../linux/paths/names.ts';
 import { explain } from '../../linux/system/errno.ts';
 import { native } from '../../linux/system/native.ts';
-import { type ByteRange, ContentStream, readChunk } from './content-stream.ts';
+import { type ByteRange, readChunk, readPieces } from './content.ts';
 import { type DigestAlgorithm, digestOf } from './entries/digest.ts';
-import { type FileVersion, tagOf, versionOf } from './entries/file-change.ts';
+import { type FileVersion, modifiedOf, tagOf, versionOf } from './entries/file-change.ts';
 
 /** Up to this size, in bytes, a file is read completely and closed before the response begins. */
 const SMALL_BYTES = 128 * 1024;
@@ -42,14 +41,14 @@ export class Download implements AsyncDisposable {
     const known = status.size > 0 ? status.size : null;
     this.size = Buffer.isBuffer(content) ? content.length : known;
     const isVirtual = this.size !== status.size;
-    this.modified = isVirtual ? null : new Date(Number(status.modifiedNs / 1_000_000n));
+    this.modified = isVirtual ? null : modifiedOf(status);
     this.tag = isVirtual ? null : tagOf(status);
   }
 
-  /** Returns the pieces in order, literal bytes or ranges of the file; closes the file at the end. */
-  read(pieces: readonly (Buffer | ByteRange)[]): Buffer | Readable {
+  /** The pieces in order, literal bytes or ranges of the file. */
+  read(pieces: readonly (Buffer | ByteRange)[]): Buffer | AsyncGenerator<Buffer> {
     const content = this.#content;
-    if (!Buffer.isBuffer(content)) return new ContentStream(this.path, content, pieces);
+    if (!Buffer.isBuffer(content)) return readPieces(this.path, content, pieces);
     const bytes = pieces.map((piece) =>
       Buffer.isBuffer(piece) ? piece : content.subarray(piece.start, piece.end ?? undefined),
     );
@@ -77,7 +76,7 @@ export class Download implements AsyncDisposable {
     return this.size === null ? null : digestOf(content, this.size, algorithm, signal);
   }
 
-  /** Closes the file if it has not been read. */
+  /** Closes the file. */
   async [Symbol.asyncDispose](): Promise<void> {
     if (!Buffer.isBuffer(this.#content)) await this.#content.close();
   }

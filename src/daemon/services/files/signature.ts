@@ -8,38 +8,45 @@ import { equalSecrets } from '../../../base/program/secrets.ts';
  */
 export type FileOperation = 'read' | 'write' | 'read-archive' | 'write-archive';
 
-export interface SignedRequest {
-  /** `path` and `username` exactly as in the query, empty when absent. */
+/** The file of a request, and the caller's credentials, exactly as in the query. */
+export interface FileQuery {
+  /** Empty when absent, like `username`. */
   readonly path: string;
   readonly username: string;
-  readonly operation: FileOperation;
-  readonly token: string;
-  /** As in the query; undefined when absent. */
   readonly signature: string | undefined;
-  /** Unix time in seconds, as in the query; undefined when absent. */
-  readonly expiration: string | undefined;
   /** Unix time in seconds. */
-  readonly now: number;
+  readonly expiration: string | undefined;
+  /** The access token of the request's header. */
+  readonly presentedToken: string | undefined;
 }
 
-/** The signature, made with `token`, that allows one operation on one path. */
-function signFile(request: Omit<SignedRequest, 'signature' | 'now'>): string {
-  const { path, operation, username, token, expiration } = request;
-  const fields = [path, operation, username, token, ...(expiration === undefined ? [] : [expiration])];
-  const digest = hash('sha256', fields.join(':'), 'base64');
-  return `v1_${digest.replace(/=+$/, '')}`;
-}
+type SignedQuery = Omit<FileQuery, 'presentedToken'>;
 
-/** Throws `unauthenticated` unless the request has a valid signature that has not expired. */
-export function verifySignature(request: SignedRequest): void {
-  const { signature, expiration, now } = request;
+/**
+ * Throws `unauthenticated` unless the query has a signature, made with `token`, that allows the operation on its path and
+ * has not expired at `now`, a Unix time in seconds.
+ */
+export function verifySignature(
+  query: SignedQuery,
+  operation: FileOperation,
+  token: string,
+  now: number,
+): void {
+  const { signature, expiration } = query;
   if (signature === undefined) throw refused('missing signature query parameter');
-  if (!equalSecrets(signature, signFile(request))) throw refused('invalid signature');
+  if (!equalSecrets(signature, signFile(query, operation, token))) throw refused('invalid signature');
   if (expiration === undefined) return;
   if (!/^-?\d+$/.test(expiration)) {
     throw new EnvdError('invalid_argument', `signature_expiration is not a whole number: '${expiration}'`);
   }
   if (Number(expiration) < now) throw refused('signature is already expired');
+}
+
+function signFile(query: SignedQuery, operation: FileOperation, token: string): string {
+  const { path, username, expiration } = query;
+  const fields = [path, operation, username, token, ...(expiration === undefined ? [] : [expiration])];
+  const digest = hash('sha256', fields.join(':'), 'base64');
+  return `v1_${digest.replace(/=+$/, '')}`;
 }
 
 function refused(message: string): EnvdError {

@@ -1,7 +1,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError, messageOf } from '../../../../base/errors.ts';
 import { type FileChange, REPLACE } from '../../../services/files/entries/file-change.ts';
-import type { UnpackedArchive } from '../../../services/files/services.ts';
+import type { UnpackedArchive } from '../../../services/files/file-services.ts';
 import { bodyError, RequestBody } from './body.ts';
 import { mediaTypeOf, metadataOf } from './upload-parts.ts';
 

@@ -1,11 +1,8 @@
 import type { IncomingMessage } from 'node:http';
 import type { Readable, Transform } from 'node:stream';
 import { createGunzip } from 'node:zlib';
-import type { Allowance } from '../../../../base/allowance.ts';
 import { EnvdError, HttpError, messageOf } from '../../../../base/errors.ts';
-import type { Sink } from '../../../services/files/uploads/sink.ts';
 import { announcedDigests, DigestCheck } from './digests.ts';
-import { pump } from './pump.ts';
 
 const CHUNK = 64 * 1024;
 
@@ -34,19 +31,6 @@ export class RequestBody {
   get length(): number | null {
     const announced = this.#request.headers['content-length'];
     return announced === undefined || this.#isCoded ? null : Number(announced);
-  }
-
-  /** Whether the body needs neither decoding nor verification. */
-  get isPlain(): boolean {
-    return !this.#isCoded && this.#check === null;
-  }
-
-  /**
-   * Pushes all of it into the sink. `room`: see `pump`. Throws `aborted` when it is incomplete, `invalid_argument` for
-   * malformed gzip.
-   */
-  async pump(sink: Sink, room: Allowance): Promise<void> {
-    await pump(this.stream, sink, room).catch((error) => Promise.reject(bodyError(error)));
   }
 
   /**
@@ -94,15 +78,9 @@ export function bodyError(error: unknown): EnvdError | HttpError {
   return new EnvdError('invalid_argument', message, { cause: error });
 }
 
-const CONNECTION_CODES = new Set([
-  'ECONNRESET',
-  'EPIPE',
-  'ABORT_ERR',
-  'ERR_STREAM_PREMATURE_CLOSE',
-  'FST_MP_PREMATURE_CLOSE',
-]);
+const CONNECTION_CODES = new Set(['ECONNRESET', 'EPIPE', 'ABORT_ERR', 'ERR_STREAM_PREMATURE_CLOSE']);
 
 /** The error for a body that ends prematurely. */
-export function incompleteBody(cause?: unknown): EnvdError {
+function incompleteBody(cause?: unknown): EnvdError {
   return new EnvdError('aborted', 'request ended before its body was complete', { cause });
 }

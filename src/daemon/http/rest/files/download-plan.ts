@@ -1,5 +1,5 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import type { ByteRange } from '../../../services/files/content-stream.ts';
+import type { ByteRange } from '../../../services/files/content.ts';
 import type { Download } from '../../../services/files/download.ts';
 import {
   acceptsIdentity,
@@ -12,12 +12,12 @@ import {
 import { wantedDigest } from './digests.ts';
 import {
   assertPreconditions,
-  codedTag,
   isConditional,
   isNotModified,
   mayHaveRanges,
   tagFor,
   type Validators,
+  validatorsOf,
 } from './preconditions.ts';
 import { contentRange, multipartRanges, type Range, selectRanges } from './ranges.ts';
 
@@ -44,12 +44,7 @@ export function planDownload(
   headers: IncomingHttpHeaders,
   file: DownloadFacts,
 ): DownloadPlan {
-  const etag = file.tag === null ? null : `"${file.tag}"`;
-  const validators: Validators = {
-    etag,
-    codedEtag: etag && codedTag(etag),
-    lastModified: file.modified?.toUTCString() ?? null,
-  };
+  const validators = validatorsOf(file.tag, file.modified);
   const type = typeOf(file.name);
   if (isConditional(headers)) {
     assertPreconditions(headers, validators);

@@ -6,6 +6,7 @@ import { EnvdError, HttpError } from '../../../../base/errors.ts';
 import type { OpenFile } from '../../../linux/files/open-file.ts';
 import { SocketOutput } from '../../../linux/network/socket-output.ts';
 import { about } from '../../../linux/system/errno.ts';
+import { readPieces } from '../../../services/files/content.ts';
 import type { Download, FileRange } from '../../../services/files/download.ts';
 import type { DigestAlgorithm } from '../../../services/files/entries/digest.ts';
 import type { CallScope } from '../../admission/call-scope.ts';
@@ -88,7 +89,7 @@ function digestAlgorithm(request: FastifyRequest, { status, coding }: DownloadPl
   return coding === 'identity' && status < 300 ? wantedDigest(request.headers) : null;
 }
 
-async function compress(body: Buffer | Readable): Promise<Buffer | Readable> {
+async function compress(body: Buffer | AsyncIterable<Buffer>): Promise<Buffer | Readable> {
   if (Buffer.isBuffer(body)) return gzip(body, GZIP);
   // Errors reach the reader of the returned stream; `pipeline` destroys both streams.
   return pipeline(body, zlib.createGzip(GZIP), () => {});
@@ -123,7 +124,8 @@ async function sendRange(
       const position = await sendFromFile(reply.request.call, { file, start: start + first.length, end });
       // Also tells that the file has been truncated.
       if (position === end) return;
-      for await (const piece of download.read([{ start: position, end }])) await writeAndFree(write, piece);
+      const rest = readPieces(download.path, file, [{ start: position, end }]);
+      for await (const piece of rest) await writeAndFree(write, piece);
     });
   } finally {
     release();

@@ -21,9 +21,13 @@ const CONDITIONAL = [
   'if-range',
 ] as const;
 
-/** The tag of the coded form of the file that has this tag uncoded. */
-export function codedTag(etag: string): string {
-  return `W/${etag.slice(0, -1)}-gzip"`;
+/** The validators of a file with this tag, without quotes, and modification time; null when unavailable. */
+export function validatorsOf(tag: string | null, modified: Date | null): Validators {
+  return {
+    etag: tag && `"${tag}"`,
+    codedEtag: tag && `W/"${tag}-gzip"`,
+    lastModified: modified?.toUTCString() ?? null,
+  };
 }
 
 export function tagFor({ etag, codedEtag }: Validators, coding: Coding): string | null {

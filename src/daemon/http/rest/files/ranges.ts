@@ -1,6 +1,6 @@
 import parseRange from 'range-parser';
 import { uniqueId } from '../../../linux/system/unique-id.ts';
-import type { ByteRange } from '../../../services/files/content-stream.ts';
+import type { ByteRange } from '../../../services/files/content.ts';
 
 /** Part of a file of known size; `end` is exclusive. */
 export interface Range extends ByteRange {

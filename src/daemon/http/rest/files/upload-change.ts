@@ -3,11 +3,12 @@ import { EnvdError } from '../../../../base/errors.ts';
 import {
   type FileChange,
   type FileVersion,
+  modifiedOf,
   REPLACE,
   tagOf,
 } from '../../../services/files/entries/file-change.ts';
 import type { UPLOAD_QUERY } from '../../json/queries.ts';
-import { assertUploadConditions, codedTag } from './preconditions.ts';
+import { assertUploadConditions, validatorsOf } from './preconditions.ts';
 
 const CONDITIONS = ['if-match', 'if-none-match', 'if-unmodified-since'] as const;
 
@@ -25,16 +26,10 @@ export function changeOf(headers: IncomingHttpHeaders, { append, offset, mode }:
   const isConditional = CONDITIONS.some((name) => headers[name] !== undefined);
   if (!append && offset === null && mode === null && !isConditional) return REPLACE;
   const assertExpected = (version: FileVersion | null) =>
-    assertUploadConditions(headers, version && validatorsOf(version));
+    assertUploadConditions(headers, version && validatorsOf(tagOf(version), modifiedOf(version)));
   return {
     placement: append ? 'end' : (offset ?? 'whole'),
     mode,
     assertExpected: isConditional ? assertExpected : null,
   };
-}
-
-function validatorsOf(version: FileVersion) {
-  const modified = new Date(Number(version.modifiedNs / 1_000_000n));
-  const etag = `"${tagOf(version)}"`;
-  return { etag, codedEtag: codedTag(etag), lastModified: modified.toUTCString() };
 }

@@ -1,13 +1,13 @@
 import type { IncomingMessage } from 'node:http';
-import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyRequest } from 'fastify';
 import type { Allowance } from '../../../../base/allowance.ts';
 import { EnvdError, HttpError } from '../../../../base/errors.ts';
 import { requirePathLength } from '../../../linux/paths/paths.ts';
 import type { Metadata } from '../../../services/files/entries/metadata.ts';
-import type { UploadPart, UploadSource } from '../../../services/files/uploads/upload.ts';
+import type { UploadPart } from '../../../services/files/uploads/upload.ts';
+import { Batches } from './batches.ts';
 import { RequestBody } from './body.ts';
-import { receiveDirectly } from './direct-body.ts';
-import { deliverParts, type Part } from './multipart.ts';
+import { type Part, partsOf } from './multipart.ts';
 
 const RAW = 'application/octet-stream';
 const MULTIPART = 'multipart/form-data';
@@ -37,52 +37,44 @@ export function mediaTypeOf({ headers }: FastifyRequest): string {
 }
 
 /**
- * The files in the body of `reply`'s request; `path`: from the query, empty when absent; `room`: see `pump`. After them
- * the rest of the body is discarded. Throws at the end when a digest does not match.
+ * The files in the body of a request, one after the other; `path`: from the query, empty when absent; `room`: see
+ * `Batches`. At the end the rest of the body is discarded. Throws after the last file when a digest does not match.
  */
-export function uploadSource(reply: FastifyReply, path: string, room: Allowance): UploadSource {
-  return {
-    async deliver(receive) {
-      const { request } = reply;
-      const body = new RequestBody(request.raw);
-      try {
-        if (mediaTypeOf(request) === RAW) await receive(rawPart(body, reply, path, room));
-        else await deliverFiles(request, { stream: body.stream, room }, path, receive);
-        await body.verify();
-      } finally {
-        body.drain();
-      }
-    },
-  };
-}
-
-function rawPart(body: RequestBody, reply: FastifyReply, path: string, room: Allowance): UploadPart {
-  if (path === '') throw new EnvdError('invalid_argument', `path is required with ${RAW}`);
-  return {
-    path,
-    length: body.length,
-    async pump(sink) {
-      if (body.isPlain && (await receiveDirectly(reply, body.length, sink))) return;
-      await body.pump(sink, room);
-    },
-  };
-}
-
-async function deliverFiles(
+export async function* uploadedParts(
   request: FastifyRequest,
-  body: Parameters<typeof deliverParts>[1],
   path: string,
-  receive: (part: UploadPart) => Promise<void>,
-): Promise<void> {
+  room: Allowance,
+): AsyncGenerator<UploadPart> {
+  const body = new RequestBody(request.raw);
+  try {
+    if (mediaTypeOf(request) === RAW) yield rawPart(body, path, room);
+    else yield* formFiles(request, body, path, room);
+    await body.verify();
+  } finally {
+    body.drain();
+  }
+}
+
+function rawPart({ stream, length }: RequestBody, path: string, room: Allowance): UploadPart {
+  if (path === '') throw new EnvdError('invalid_argument', `path is required with ${RAW}`);
+  return { path, length, content: new Batches(stream, room) };
+}
+
+async function* formFiles(
+  request: FastifyRequest,
+  { stream }: RequestBody,
+  path: string,
+  room: Allowance,
+): AsyncGenerator<UploadPart> {
   const response = new ResponseSize(request);
   const names = new Set<string>();
-  await deliverParts(request, body, async (part) => {
+  for await (const part of partsOf(stream, request.headers['content-type'] ?? '')) {
     names.add((part.name ?? '').slice(0, LONGEST_SHOWN));
     const destination = destinationOf(part, path);
-    if (destination === null) return;
+    if (destination === null) continue;
     response.add(destination);
-    await receive({ path: destination, length: null, pump: part.pump });
-  });
+    yield { path: destination, length: null, content: new Batches(part.content, room) };
+  }
   if (!names.has(FILE)) throw new EnvdError('invalid_argument', withoutFile([...names]));
 }
 

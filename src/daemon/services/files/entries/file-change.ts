@@ -14,6 +14,11 @@ export function tagOf({ modifiedNs, size, inode }: FileVersion): string {
   return [modifiedNs, size, inode].map((number) => number.toString(36)).join('-');
 }
 
+/** The modification time, in whole milliseconds. */
+export function modifiedOf({ modifiedNs }: FileVersion): Date {
+  return new Date(Number(modifiedNs / 1_000_000n));
+}
+
 export function versionOf({ size, ino, mtimeNs }: BigIntStats): FileVersion {
   return { size: Number(size), inode: ino, modifiedNs: mtimeNs };
 }

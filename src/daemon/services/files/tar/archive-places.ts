@@ -8,31 +8,11 @@ const MAX_ARCHIVES = 16;
 const IDLE_MS = 5000;
 
 /** The place of an archive under way. */
-class Slot implements Disposable {
+interface Slot {
   /** Since when it waits for its client; null: it does not. */
-  waitingSince: number | null = null;
-  readonly #leave: (slot: Slot) => void;
-  readonly #drop: (reason: EnvdError) => void;
-
-  constructor(leave: (slot: Slot) => void, drop: (reason: EnvdError) => void) {
-    this.#leave = leave;
-    this.#drop = drop;
-  }
-
-  get idleMs(): number {
-    return this.waitingSince === null ? 0 : monotonicMs() - this.waitingSince;
-  }
-
-  drop(): void {
-    this[Symbol.dispose]();
-    const seconds = Math.round(this.idleMs / 1000);
-    const reason = `its client moved nothing for ${seconds} s, and another one needed the place`;
-    this.#drop(new EnvdError('resource_exhausted', `archive was dropped: ${reason}`));
-  }
-
-  [Symbol.dispose](): void {
-    this.#leave(this);
-  }
+  waitingSince: number | null;
+  /** Ends the archive. */
+  readonly drop: (reason: EnvdError) => void;
 }
 
 /**
@@ -44,11 +24,15 @@ export class ArchivePlaces {
 
   /** The pieces of an archive that is sent. `drop` must end the generator: it cannot end itself while its client is slow. */
   async *sending(pieces: AsyncIterable<Buffer>, drop: (reason: EnvdError) => void): AsyncGenerator<Buffer> {
-    using slot = this.#take(drop);
-    for await (const piece of pieces) {
-      slot.waitingSince = monotonicMs();
-      yield piece;
-      slot.waitingSince = null;
+    const slot = this.#take(drop);
+    try {
+      for await (const piece of pieces) {
+        slot.waitingSince = monotonicMs();
+        yield piece;
+        slot.waitingSince = null;
+      }
+    } finally {
+      this.#taken.delete(slot);
     }
   }
 
@@ -58,24 +42,37 @@ export class ArchivePlaces {
     work: (pieces: AsyncIterable<Buffer>) => Promise<T>,
   ): Promise<T> {
     const dropped = new AbortController();
-    using slot = this.#take((reason) => dropped.abort(reason));
-    return await work(receive(source, slot, dropped.signal));
+    const slot = this.#take((reason) => dropped.abort(reason));
+    try {
+      return await work(receive(source, slot, dropped.signal));
+    } finally {
+      this.#taken.delete(slot);
+    }
   }
 
-  /** Throws `resource_exhausted`. */
   #take(drop: (reason: EnvdError) => void): Slot {
-    if (this.#taken.size >= MAX_ARCHIVES) {
-      const [idlest] = [...this.#taken].sort((a, b) => b.idleMs - a.idleMs);
-      if (!idlest || idlest.idleMs < IDLE_MS) {
-        const message = `more than ${MAX_ARCHIVES} archives at a time in this direction: try again later`;
-        throw new EnvdError('resource_exhausted', message);
-      }
-      idlest.drop();
-    }
-    const slot = new Slot((left) => this.#taken.delete(left), drop);
+    if (this.#taken.size >= MAX_ARCHIVES) this.#dropIdlest();
+    const slot = { waitingSince: null, drop };
     this.#taken.add(slot);
     return slot;
   }
+
+  /** Throws `resource_exhausted` when no archive has waited for long enough. */
+  #dropIdlest(): void {
+    const [idlest] = [...this.#taken].sort((a, b) => idleMs(b) - idleMs(a));
+    if (!idlest || idleMs(idlest) < IDLE_MS) {
+      const message = `more than ${MAX_ARCHIVES} archives at a time in this direction: try again later`;
+      throw new EnvdError('resource_exhausted', message);
+    }
+    this.#taken.delete(idlest);
+    const seconds = Math.round(idleMs(idlest) / 1000);
+    const reason = `its client moved nothing for ${seconds} s, and another one needed the place`;
+    idlest.drop(new EnvdError('resource_exhausted', `archive was dropped: ${reason}`));
+  }
+}
+
+function idleMs({ waitingSince }: Slot): number {
+  return waitingSince === null ? 0 : monotonicMs() - waitingSince;
 }
 
 async function* receive(

@@ -8,8 +8,8 @@ import { explain } from '../../../linux/system/errno.ts';
 import type { User } from '../../../linux/system/users.ts';
 import type { WriteGate } from '../../pause/write-gate.ts';
 import { ArchivePlaces } from './archive-places.ts';
-import { packDirectory } from './pack.ts';
-import { type Unpacked, unpack } from './unpack.ts';
+import { packDirectory } from './pack/pack.ts';
+import { type Unpacked, unpack } from './unpack/unpack.ts';
 
 /** Packs and unpacks directories; methods throw `resource_exhausted` when too many do. */
 export class Archives {

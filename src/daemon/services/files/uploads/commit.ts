@@ -1,13 +1,12 @@
 import { constants, type Stats } from 'node:fs';
 import { EnvdError, isSystemError } from '../../../../base/errors.ts';
-import type { KeyedQueues } from '../../../../base/exclusion.ts';
 import type { OpenFile } from '../../../linux/files/open-file.ts';
 import type { Place } from '../../../linux/files/place.ts';
 import { O_PATH } from '../../../linux/paths/open-flags.ts';
 import { native } from '../../../linux/system/native.ts';
-import type { User } from '../../../linux/system/users.ts';
-import { type FileChange, type FileVersion, versionOf } from '../entries/file-change.ts';
-import { type FileMetadata, isEmpty, replaceMetadata } from '../entries/metadata.ts';
+import { type FileVersion, versionOf } from '../entries/file-change.ts';
+import { isEmpty, replaceMetadata } from '../entries/metadata.ts';
+import type { FileContext } from './context.ts';
 import { replaceFile } from './replace-file.ts';
 import { StagedFile } from './staged-file.ts';
 
@@ -25,13 +24,10 @@ export interface Destination {
   readonly path: string;
   /** Whether the file existed when the upload began. */
   readonly exists: boolean;
-  readonly user: User;
-  readonly metadata: FileMetadata;
-  readonly change: FileChange;
-  /** Serialises overwrites of one inode, so that contents are not mixed. */
-  readonly overwrites: KeyedQueues;
-  /** Whether to fsync(2) the content first; the caller syncs the directory. */
-  readonly durable: boolean;
+  /** If it is durable, the content is synced before it has its name; the caller syncs the directory. */
+  readonly context: Pick<FileContext, 'user' | 'metadata' | 'change' | 'durable'> & {
+    readonly shared: Pick<FileContext['shared'], 'overwrites'>;
+  };
 }
 
 /** Attempts when other processes create and remove the destination between two steps. */
@@ -58,13 +54,14 @@ export async function commit(staged: StagedFile, destination: Destination): Prom
 
 /** Null when the destination exists, or when its directory was removed meanwhile. */
 async function create(staged: StagedFile, destination: Destination): Promise<boolean | null> {
-  const { place, user, change } = destination;
+  const { place, context } = destination;
+  const { user, change } = context;
   change.assertExpected?.(null);
   // What comes before the offset in a new file is a hole.
   const offset = typeof change.placement === 'number' ? change.placement : 0;
   await using shifted = offset > 0 ? await staged.shiftedBy(offset, user) : null;
   const made = shifted ?? staged;
-  const carriesMetadata = await complete(made, destination);
+  const carriesMetadata = await complete(made, context);
   try {
     await place.makeParents(user);
     await made.publish(user);
@@ -77,7 +74,10 @@ async function create(staged: StagedFile, destination: Destination): Promise<boo
 }
 
 /** Gives a file that has no name yet all that belongs to it. Returns whether the metadata was stored. */
-async function complete(staged: StagedFile, { metadata, change, durable }: Destination): Promise<boolean> {
+async function complete(
+  staged: StagedFile,
+  { metadata, change, durable }: Destination['context'],
+): Promise<boolean> {
   // A new file has no old metadata to remove.
   const carriesMetadata = isEmpty(metadata) || (await replaceMetadata(staged.file, metadata));
   if (change.mode !== null) await staged.setMode(change.mode);
@@ -91,7 +91,7 @@ async function complete(staged: StagedFile, { metadata, change, durable }: Desti
  * destination does not exist. Throws `invalid_argument` if it is not a regular file.
  */
 export async function overwrite(content: Content, destination: Destination): Promise<boolean | null> {
-  const isWhole = destination.change.placement === 'whole';
+  const isWhole = destination.context.change.placement === 'whole';
   try {
     await using target = await openExisting(destination);
     if (!target) return null;
@@ -100,7 +100,9 @@ export async function overwrite(content: Content, destination: Destination): Pro
       throw new EnvdError('invalid_argument', `path is no longer a regular file: '${destination.path}'`);
     }
     const inode = `${status.dev}:${status.ino}`;
-    return await destination.overwrites.run(inode, () => replace(target, content, destination));
+    return await destination.context.shared.overwrites.run(inode, () =>
+      replace(target, content, destination),
+    );
   } catch (error) {
     // The kernel lets nobody write to a program that is running.
     if (!isWhole || !(content instanceof StagedFile) || !isSystemError(error, 'ETXTBSY')) throw error;
@@ -110,12 +112,13 @@ export async function overwrite(content: Content, destination: Destination): Pro
 
 /** Puts a new file in the place of a program that is running. Null when it is gone. */
 async function replaceProgram(staged: StagedFile, destination: Destination): Promise<boolean | null> {
-  const { place, user, change, overwrites } = destination;
+  const { place, context } = destination;
+  const { user, change, shared } = context;
   const previous = await place.status();
   if (!previous?.isFile()) return null;
-  return overwrites.run(`${previous.dev}:${previous.ino}`, async () => {
+  return shared.overwrites.run(`${previous.dev}:${previous.ino}`, async () => {
     if (change.assertExpected) change.assertExpected(await versionAt(place));
-    const carriesMetadata = await complete(staged, destination);
+    const carriesMetadata = await complete(staged, context);
     await replaceFile(staged, place, { mode: change.mode ?? previous.mode }, user);
     return carriesMetadata;
   });
@@ -133,7 +136,7 @@ export async function versionAt(place: Place): Promise<FileVersion | null> {
   }
 }
 
-async function openExisting({ place, change }: Destination): Promise<OpenFile | null> {
+async function openExisting({ place, context: { change } }: Destination): Promise<OpenFile | null> {
   if (place.isBelowMissing) return null;
   // With O_APPEND nothing is overwritten that another process appends at the same time.
   const append = change.placement === 'end' ? constants.O_APPEND : 0;
@@ -150,7 +153,8 @@ async function openExisting({ place, change }: Destination): Promise<OpenFile | 
 
 /** Everything that may fail with ENOSPC comes first, so that the old content is kept then. */
 async function replace(target: OpenFile, content: Content, destination: Destination): Promise<boolean> {
-  const { place, metadata, change, durable, path } = destination;
+  const { place, path } = destination;
+  const { metadata, change, durable } = destination.context;
   const before = await target.stat();
   if (change.assertExpected) change.assertExpected(versionOf(await target.exactStat()));
   if (change.mode !== null && place.owner !== null && place.owner !== before.uid)
@@ -191,7 +195,8 @@ async function restore(target: OpenFile, before: Stats): Promise<void> {
  * Behind a user's symbolic link the owner is kept: otherwise the link could be used to change the owner of other users'
  * files.
  */
-async function changeOwner(target: OpenFile, { user: { uid, gid }, place }: Destination): Promise<void> {
+async function changeOwner(target: OpenFile, { context, place }: Destination): Promise<void> {
+  const { uid, gid } = context.user;
   const status = await target.stat();
   if (place.owner === null && (status.uid !== uid || status.gid !== gid)) await target.chown(uid, gid);
 }

@@ -1,68 +1,36 @@
 import type { Stats } from 'node:fs';
-import type { Allowance } from '../../../../base/allowance.ts';
 import { freeBuffer } from '../../../../base/buffers.ts';
 import { EnvdError, isSystemError } from '../../../../base/errors.ts';
-import type { KeyedQueues } from '../../../../base/exclusion.ts';
-import type { Transfers } from '../../../../base/tally.ts';
 import { Place } from '../../../linux/files/place.ts';
-import type { Lanes } from '../../../linux/lanes/lanes.ts';
 import type { BytePath } from '../../../linux/paths/byte-path.ts';
 import { explain, isOutOfSpace } from '../../../linux/system/errno.ts';
-import type { User } from '../../../linux/system/users.ts';
-import type { WriteGate } from '../../pause/write-gate.ts';
 import { noSpace } from '../entries/errors.ts';
-import { type FileChange, REPLACE } from '../entries/file-change.ts';
-import { type FileMetadata, isEmpty } from '../entries/metadata.ts';
-import { versionAt } from './commit.ts';
-import { DirectFile } from './direct-file.ts';
-import { IncomingFile } from './incoming-file.ts';
-import type { Arrivals, Sink } from './sink.ts';
+import { REPLACE } from '../entries/file-change.ts';
+import { isEmpty } from '../entries/metadata.ts';
+import { commit, overwrite, versionAt } from './commit.ts';
+import type { FileContext } from './context.ts';
+import { InPlaceFile } from './in-place-file.ts';
+import { MemoryContent } from './memory-content.ts';
 import { storeSmallFile } from './small-file.ts';
+import { StagedFile } from './staged-file.ts';
 
 /** Maximum of bytes and pieces of a file that is kept in memory until its commit. */
 const SMALL_BYTES = 64 * 1024;
 const SMALL_PIECES = 16;
 
-/** What all files of an upload share. */
-export interface FileContext {
-  readonly user: User;
-  /** Replaces the metadata of every file. */
-  readonly metadata: FileMetadata;
-  readonly change: FileChange;
-  /** Whether to fsync(2) files and directories before returning. */
-  readonly durable: boolean;
-  /** Aborts when the client disconnects. */
-  readonly signal: AbortSignal;
-  readonly shared: UploadResources;
-}
-
-/** Queues, limits and counters that all uploads share. */
-export interface UploadResources {
-  readonly lanes: Lanes;
-  /** Every step that changes files passes it. */
-  readonly gate: WriteGate;
-  readonly tally: Transfers;
-  /** Overwrites in progress, by device and inode. */
-  readonly overwrites: KeyedQueues;
-  /** Bytes of small files that are kept in memory. */
-  readonly small: Allowance;
-  /** Bytes kept in memory because the disk is full. */
-  readonly memory: Allowance;
-  /** Files that have been received and not committed. */
-  readonly uncommitted: Allowance;
-}
-
 interface OpenedFile {
   readonly place: Place;
+  /** Whether the file existed when the upload began. */
   readonly exists: boolean;
-  readonly file: IncomingFile | DirectFile;
+  file: StagedFile | MemoryContent | InPlaceFile;
 }
 
 /**
  * A file of an upload, from its first byte to its commit. A small one is kept in memory and stored at once; all others
- * are staged in an unnamed file, or written in place where that is not possible.
+ * are staged in an unnamed file, or written in place where that is not possible. On a full disk, content that replaces a
+ * file is kept in memory.
  */
-export class ReceivedFile implements Sink, AsyncDisposable {
+export class ReceivedFile implements AsyncDisposable {
   readonly path: string;
   readonly #length: number | null;
   readonly #context: FileContext;
@@ -78,34 +46,19 @@ export class ReceivedFile implements Sink, AsyncDisposable {
     this.#context = context;
   }
 
+  /** Appends pieces, which belong to the file from then on. */
   async write(batch: readonly Buffer[]): Promise<void> {
     const size = batch.reduce((sum, { length }) => sum + length, 0);
     this.#context.shared.tally.bytes += size;
     if (this.#keep(batch, size)) return;
-    await this.#change(async () => {
-      const { file } = await this.#open();
-      await file.write(batch, this.#context.signal);
-    });
+    await this.#change(async () => this.#append(await this.#open(), batch));
     for (const piece of batch) freeBuffer(piece);
-  }
-
-  async canReceive(): Promise<boolean> {
-    const { file } = await this.#change(() => this.#open());
-    return file instanceof IncomingFile;
-  }
-
-  async receive(from: Arrivals): Promise<void> {
-    const { shared } = this.#context;
-    await this.#change(async () => {
-      const { file } = await this.#open();
-      if (file instanceof IncomingFile) shared.tally.bytes += await file.receive(from);
-    });
   }
 
   /** Prepares the commit, with all errors that can be known before it. To be called when all content has arrived. */
   async stage(): Promise<void> {
     const { file } = await this.#change(() => this.#open());
-    if (file instanceof IncomingFile) file.complete();
+    if (file instanceof MemoryContent) file.complete();
   }
 
   /** Gives the file its name and returns whether the metadata was stored. */
@@ -115,7 +68,7 @@ export class ReceivedFile implements Sink, AsyncDisposable {
     const pieces = isPlain ? this.#pieces : null;
     if (pieces && (await this.#change(() => this.#store(pieces)))) return true;
     await this.stage();
-    return this.#change(() => this.#commitOpened());
+    return this.#change(async () => this.#commitOpened(await this.#open()));
   }
 
   /** The directory, after the commit of a durable file. */
@@ -151,74 +104,101 @@ export class ReceivedFile implements Sink, AsyncDisposable {
 
   async #store(pieces: readonly Buffer[]): Promise<boolean> {
     const content = pieces.length === 1 && pieces[0] ? pieces[0] : Buffer.concat(pieces);
-    const { user, metadata, shared } = this.#context;
-    const { overwrites, lanes } = shared;
-    const metadataPrefix = metadata.prefix;
-    return storeSmallFile({ path: this.path, content, user, metadataPrefix, overwrites, lanes });
+    return storeSmallFile(this.path, content, this.#context);
   }
 
   /** Opens the file, and writes what was kept in memory. */
   async #open(): Promise<OpenedFile> {
     if (this.#opened) return this.#opened;
-    const { lanes, memory } = this.#context.shared;
-    this.#opened = await openFile(this.path, this.#context, lanes, { length: this.#length, memory });
+    const place = await Place.open(this.path, true, this.#context.shared.lanes);
+    try {
+      this.#opened = await this.#openAt(place);
+    } catch (error) {
+      place[Symbol.dispose]();
+      throw error;
+    }
     const pieces = this.#pieces ?? [];
-    if (pieces.length > 0) await this.#opened.file.write(pieces, this.#context.signal);
+    if (pieces.length > 0) await this.#append(this.#opened, pieces);
     this.#forgetPieces();
     return this.#opened;
   }
 
-  async #commitOpened(): Promise<boolean> {
-    const { place, exists, file } = await this.#open();
-    const { user, metadata, change, durable, shared } = this.#context;
-    const { overwrites } = shared;
-    if (file instanceof DirectFile) return file.commit(metadata, durable);
-    return file.commit({ place, path: this.path, exists, user, metadata, change, overwrites, durable });
+  async #openAt(place: Place): Promise<OpenedFile> {
+    const { change, user } = this.#context;
+    const status = await place.status();
+    if (status?.isDirectory()) throw new EnvdError('invalid_argument', `path is a directory: ${this.path}`);
+    // Checked now, before all content is received, and again when it is written.
+    if (change.assertExpected) change.assertExpected(await versionAt(place));
+    const inPlace = new InPlaceFile(place, user, change);
+    if (status && !status.isFile()) return { place, exists: true, file: inPlace };
+    await assertMayStore(place, status);
+    const exists = status !== null;
+    try {
+      return { place, exists, file: (await StagedFile.open(place)) ?? inPlace };
+    } catch (error) {
+      return { place, exists, file: this.#memoryFor(0, exists, error) };
+    }
+  }
+
+  async #append(opened: OpenedFile, batch: readonly Buffer[]): Promise<void> {
+    const { signal } = this.#context;
+    try {
+      await opened.file.write(batch, signal);
+    } catch (error) {
+      await this.#moveToMemory(opened, error);
+      await opened.file.write(batch, signal);
+    }
+  }
+
+  async #commitOpened(opened: OpenedFile): Promise<boolean> {
+    const { place, exists, file } = opened;
+    const { metadata, durable } = this.#context;
+    if (file instanceof InPlaceFile) return file.commit(metadata, durable);
+    const destination = { place, path: this.path, exists, context: this.#context };
+    let content = file;
+    if (content instanceof StagedFile) {
+      try {
+        return await commit(content, destination);
+      } catch (error) {
+        // Without the staged copy there may be enough space for the growth of the file.
+        content = await this.#moveToMemory(opened, error);
+      }
+    }
+    const carriesMetadata = await overwrite(content, destination);
+    if (carriesMetadata === null) throw content.cause;
+    return carriesMetadata;
+  }
+
+  /** Moves staged content to memory, which frees disk space. Throws `cause` if that is not possible. */
+  async #moveToMemory(opened: OpenedFile, cause: unknown): Promise<MemoryContent> {
+    const staged = opened.file;
+    if (!(staged instanceof StagedFile)) throw cause;
+    const inMemory = this.#memoryFor(staged.size, opened.exists, cause);
+    opened.file = inMemory;
+    try {
+      await inMemory.write([await staged.read()]);
+    } finally {
+      await staged[Symbol.asyncDispose]();
+    }
+    return inMemory;
+  }
+
+  /** A new file has no old content to keep until its own is complete: it fails with `cause`. */
+  #memoryFor(size: number, exists: boolean, cause: unknown): MemoryContent {
+    if (!exists) throw cause;
+    return new MemoryContent(size, this.#length, cause, this.#context.shared.memory);
   }
 
   /** Runs a step that changes files; translates its errors. */
   async #change<T>(step: () => Promise<T>): Promise<T> {
+    const { gate, lanes } = this.#context.shared;
     try {
-      return await this.#context.shared.gate.inside(step);
+      return await gate.inside(step);
     } catch (error) {
       if (!isOutOfSpace(error)) throw explain(error, this.path, 'make');
-      throw await noSpace(this.#length, this.path, error, this.#context.shared.lanes);
+      throw await noSpace(this.#length, this.path, error, lanes);
     }
   }
-}
-
-type Fallback = { readonly length: number | null; readonly memory: Allowance };
-
-async function openFile(
-  path: string,
-  context: FileContext,
-  lanes: Lanes,
-  fallback: Fallback,
-): Promise<OpenedFile> {
-  const place = await Place.open(path, true, lanes);
-  try {
-    return await openAt(place, path, context, fallback);
-  } catch (error) {
-    place[Symbol.dispose]();
-    throw error;
-  }
-}
-
-async function openAt(
-  place: Place,
-  path: string,
-  { user, change }: FileContext,
-  fallback: Fallback,
-): Promise<OpenedFile> {
-  const status = await place.status();
-  if (status?.isDirectory()) throw new EnvdError('invalid_argument', `path is a directory: ${path}`);
-  // Checked now, before all content is received, and again when it is written.
-  if (change.assertExpected) change.assertExpected(await versionAt(place));
-  const exists = status !== null;
-  if (!status || status.isFile()) await assertMayStore(place, status);
-  const incoming =
-    status && !status.isFile() ? null : await IncomingFile.open(place, { exists, ...fallback });
-  return { place, exists, file: incoming ?? new DirectFile(place, user, change) };
 }
 
 /** A program that is running cannot be written to, but replaced. */

@@ -6,7 +6,6 @@ import type { Place } from '../../../linux/files/place.ts';
 import { writeFully } from '../../../linux/files/write-fully.ts';
 import { uniqueId } from '../../../linux/system/unique-id.ts';
 import type { User } from '../../../linux/system/users.ts';
-import type { Arrivals } from './sink.ts';
 
 /**
  * Content in an unnamed temporary file (O_TMPFILE): other processes cannot open it, and the kernel deletes it when the
@@ -50,13 +49,6 @@ export class StagedFile implements AsyncDisposable {
   async write(batch: readonly Buffer[], signal: AbortSignal): Promise<void> {
     await writeFully(this.file, batch, this.#size, signal);
     for (const piece of batch) this.#size += piece.length;
-  }
-
-  /** Appends what has arrived at a socket; returns the number of bytes. */
-  async receive(from: Arrivals): Promise<number> {
-    const moved = await this.file.run(() => from.moveTo(this.file.fd, this.#size));
-    this.#size += moved;
-    return moved;
   }
 
   /** Appends the whole content of an open file. */

@@ -1,13 +1,11 @@
 import { basename } from 'node:path';
-import { Allowance } from '../../../../base/allowance.ts';
 import { EnvdError, type ErrorKind } from '../../../../base/errors.ts';
-import { KeyedQueues } from '../../../../base/exclusion.ts';
 import { debug } from '../../../../base/program/debug.ts';
 import { resolvePath } from '../../../linux/paths/paths.ts';
 import { type Metadata, validateMetadata } from '../entries/metadata.ts';
+import type { FileContext } from './context.ts';
 import { syncDirectories } from './durability.ts';
-import { type FileContext, ReceivedFile, type UploadResources } from './received-file.ts';
-import type { Sink } from './sink.ts';
+import { ReceivedFile } from './received-file.ts';
 
 /** One file of an upload. */
 export interface UploadPart {
@@ -15,35 +13,14 @@ export interface UploadPart {
   readonly path: string;
   /** Announced size in bytes, or null. */
   readonly length: number | null;
-  /** Pushes all content into the sink. Settles when the sink has taken it. */
-  pump(sink: Sink): Promise<void>;
-}
-
-/** The files of a request. */
-export interface UploadSource {
-  /** Calls `receive` for one file after the other; rejects with its errors. Resolves when the whole body is verified. */
-  deliver(receive: (part: UploadPart) => Promise<void>): Promise<void>;
+  /** All of it, in batches that belong to the reader. */
+  readonly content: AsyncIterable<Buffer[]>;
 }
 
 export interface UploadContext extends FileContext {
   readonly defaultWorkdir: string | null;
-  /** Whether files may be committed only after `deliver` has ended, which verifies a digest. */
+  /** Whether files may be committed only after the last part has been received, which verifies a digest. */
   readonly verified: boolean;
-}
-
-/** Maximum number of overwrites waiting for the same file. */
-const MAX_OVERWRITES = 1024;
-
-export function createUploadResources(
-  given: Pick<UploadResources, 'lanes' | 'gate' | 'tally'>,
-): UploadResources {
-  return {
-    ...given,
-    overwrites: new KeyedQueues('overwrite the file', MAX_OVERWRITES),
-    small: new Allowance(8 * 1024 * 1024),
-    memory: new Allowance(16 * 1024 * 1024),
-    uncommitted: new Allowance(MAX_ALL_UNCOMMITTED),
-  };
 }
 
 export interface UploadedFile {
@@ -54,11 +31,10 @@ export interface UploadedFile {
 }
 
 /**
- * Maximum number of uncommitted files, per upload and in total; beyond it they are committed early. Each holds two
- * descriptors, its own and its directory's.
+ * Maximum number of uncommitted files of an upload; beyond it, and beyond that of all uploads, they are committed early.
+ * Each holds two descriptors, its own and its directory's.
  */
 const MAX_UNCOMMITTED = 256;
-const MAX_ALL_UNCOMMITTED = 2048;
 const TOO_MANY_WITH_DIGEST = [
   'invalid_argument',
   `an upload with a digest can have at most ${MAX_UNCOMMITTED - 1} files: send several uploads`,
@@ -73,12 +49,15 @@ const TOO_MANY_UNCOMMITTED = [
  * early. Throws `invalid_argument` for a duplicate path (earlier files are committed), a directory, invalid metadata or
  * too many files with a digest; `resource_exhausted`; `no_space`; `unavailable` while the file system is frozen.
  */
-export async function upload(source: UploadSource, context: UploadContext): Promise<UploadedFile[]> {
+export async function upload(
+  parts: AsyncIterable<UploadPart>,
+  context: UploadContext,
+): Promise<UploadedFile[]> {
   validateMetadata(context.metadata);
   context.shared.gate.assertOpen();
   const batch = new UploadBatch(context);
   try {
-    await source.deliver((part) => batch.receive(part));
+    for await (const part of parts) await batch.receive(part);
     await batch.commit();
     context.shared.tally.count += batch.committed.length;
     debug('files', 'uploaded', () => ({ files: batch.committed.length, durable: context.durable }));
@@ -108,7 +87,7 @@ class UploadBatch implements AsyncDisposable {
     await this.#received.at(-1)?.stage();
     const file = new ReceivedFile(path, part.length, this.#context);
     this.#received.push(file);
-    await part.pump(file);
+    for await (const pieces of part.content) await file.write(pieces);
     if (this.#paths.size > 1) await file.stage();
     if (this.#received.length >= MAX_UNCOMMITTED) await this.#commitEarly(TOO_MANY_WITH_DIGEST);
     else if (this.#context.shared.uncommitted.take(1)) this.#counted++;

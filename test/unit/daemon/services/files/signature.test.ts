@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { authorizeFile } from '../../../../../src/daemon/services/files/authorize.ts';
-import { verifySignature } from '../../../../../src/daemon/services/files/signature.ts';
+import { type FileQuery, verifySignature } from '../../../../../src/daemon/services/files/signature.ts';
 import { signFile } from '../../../../support/clients/sign-file.ts';
 
 const TOKEN = '0tQG31xiMp0IOQfaz9dcwi72L1CPo8e0';
@@ -8,12 +8,14 @@ const FILE = { path: 'hello.txt', operation: 'read', username: 'user', token: TO
 const VECTOR = 'v1_gUtH/s9YCJWgCizjfUxuWfhFE4QSydOWEIIvfLwDr6E';
 const NOW = 1_800_000_000;
 
+type Request = Omit<FileQuery, 'presentedToken'> & Parameters<typeof signFile>[0] & { readonly now: number };
+const verify = (request: Request) => verifySignature(request, request.operation, request.token, request.now);
 const unsigned = { ...FILE, signature: undefined, expiration: undefined, now: NOW };
 
 describe('signature', () => {
   test('equals the published test vector', () => {
     expect(signFile({ ...FILE, expiration: undefined })).toBe(VECTOR);
-    verifySignature({ ...unsigned, signature: VECTOR });
+    verify({ ...unsigned, signature: VECTOR });
   });
 
   test.each([
@@ -27,13 +29,13 @@ describe('signature', () => {
     ['emptiness', { signature: '' }],
   ])('with another %s is refused', (_name, change) => {
     const request = { ...unsigned, signature: VECTOR, ...change };
-    expect(() => verifySignature(request)).toThrow(
+    expect(() => verify(request)).toThrow(
       expect.objectContaining({ kind: 'unauthenticated', message: 'invalid signature' }),
     );
   });
 
   test('that is missing is refused with a reason', () => {
-    expect(() => verifySignature(unsigned)).toThrow(
+    expect(() => verify(unsigned)).toThrow(
       expect.objectContaining({ kind: 'unauthenticated', message: 'missing signature query parameter' }),
     );
   });
@@ -41,7 +43,7 @@ describe('signature', () => {
   test('is valid until its expiration', () => {
     const at = (expiration: string) => {
       const signature = signFile({ ...FILE, expiration });
-      verifySignature({ ...unsigned, signature, expiration });
+      verify({ ...unsigned, signature, expiration });
     };
     at(String(NOW));
     at(String(NOW + 1));
@@ -53,13 +55,14 @@ describe('signature', () => {
 
   test('is checked before the expiration', () => {
     const request = { ...unsigned, signature: VECTOR, expiration: String(NOW - 1) };
-    expect(() => verifySignature(request)).toThrow('invalid signature');
+    expect(() => verify(request)).toThrow('invalid signature');
   });
 });
 
+const authorize = (token: string | null, query: FileQuery) => authorizeFile(token, query, 'read');
+
 describe('authorization', () => {
   const credentials = {
-    operation: 'read',
     path: 'hello.txt',
     username: 'user',
     signature: undefined,
@@ -69,14 +72,12 @@ describe('authorization', () => {
 
   test('allows everything while no token is set', () => {
     const wrong = { ...credentials, presentedToken: 'wrong', signature: 'wrong' };
-    for (const shown of [credentials, wrong]) expect(() => authorizeFile(null, shown)).not.toThrow();
+    for (const shown of [credentials, wrong]) expect(() => authorize(null, shown)).not.toThrow();
   });
 
   test('with a token does not consider the signature', () => {
-    authorizeFile(TOKEN, { ...credentials, presentedToken: TOKEN, signature: 'wrong' });
-    expect(() =>
-      authorizeFile(TOKEN, { ...credentials, presentedToken: 'wrong', signature: VECTOR }),
-    ).toThrow(
+    authorize(TOKEN, { ...credentials, presentedToken: TOKEN, signature: 'wrong' });
+    expect(() => authorize(TOKEN, { ...credentials, presentedToken: 'wrong', signature: VECTOR })).toThrow(
       expect.objectContaining({
         kind: 'unauthenticated',
         message: 'access token present in header but does not match',
@@ -85,11 +86,11 @@ describe('authorization', () => {
   });
 
   test('without a token uses the signature', () => {
-    authorizeFile(TOKEN, { ...credentials, signature: VECTOR });
-    expect(() => authorizeFile(TOKEN, credentials)).toThrow('missing signature query parameter');
+    authorize(TOKEN, { ...credentials, signature: VECTOR });
+    expect(() => authorize(TOKEN, credentials)).toThrow('missing signature query parameter');
     const expiration = '1000';
     const signature = signFile({ ...FILE, expiration });
-    expect(() => authorizeFile(TOKEN, { ...credentials, signature, expiration })).toThrow(
+    expect(() => authorize(TOKEN, { ...credentials, signature, expiration })).toThrow(
       'signature is already expired',
     );
   });

@@ -29,15 +29,9 @@ beforeEach(() => {
 const lanes = () => new Lanes({ limitMs: 10_000, threads: 4 });
 
 function store(path: string, text: string, overwrites = new KeyedQueues('overwrite', 4)): Promise<boolean> {
-  const content = Buffer.from(text);
-  return storeSmallFile({
-    path,
-    content,
-    user: ADA,
-    metadataPrefix: 'user.svc.',
-    overwrites,
-    lanes: lanes(),
-  });
+  const metadata = { values: {}, prefix: 'user.svc.' };
+  const context = { user: ADA, metadata, shared: { overwrites, lanes: lanes() } };
+  return storeSmallFile(path, Buffer.from(text), context);
 }
 
 test('a new file belongs to the user; one that exists keeps inode and mode, without set-id bits', async () => {

@@ -4,24 +4,18 @@ import { expect, test } from 'vitest';
 import { Transfers } from '../../../../../../src/base/tally.ts';
 import { Lanes } from '../../../../../../src/daemon/linux/lanes/lanes.ts';
 import { REPLACE } from '../../../../../../src/daemon/services/files/entries/file-change.ts';
-import type { Sink } from '../../../../../../src/daemon/services/files/uploads/sink.ts';
-import {
-  createUploadResources,
-  type UploadPart,
-  upload,
-} from '../../../../../../src/daemon/services/files/uploads/upload.ts';
+import { UploadResources } from '../../../../../../src/daemon/services/files/uploads/context.ts';
+import { type UploadPart, upload } from '../../../../../../src/daemon/services/files/uploads/upload.ts';
 import { WriteGate } from '../../../../../../src/daemon/services/pause/write-gate.ts';
 import { scratch } from '../../../../../support/machine/scratch.ts';
 import { ADA } from '../../../../../support/machine/users.ts';
 
-/** An upload of `parts`, each a path and what is written to the sink, in pieces. */
+/** An upload of `parts`. */
 function uploaded(parts: readonly UploadPart[], gate = new WriteGate(), tally = new Transfers()) {
-  const source = {
-    async deliver(receive: (part: UploadPart) => Promise<void>) {
-      for (const part of parts) await receive(part);
-    },
-  };
-  return upload(source, {
+  async function* sent() {
+    yield* parts;
+  }
+  return upload(sent(), {
     user: ADA,
     metadata: { values: {}, prefix: 'user.svc.' },
     durable: false,
@@ -29,19 +23,17 @@ function uploaded(parts: readonly UploadPart[], gate = new WriteGate(), tally = 
     verified: false,
     signal: new AbortController().signal,
     defaultWorkdir: null,
-    shared: createUploadResources({ lanes: new Lanes({ limitMs: 10_000, threads: 4 }), gate, tally }),
+    shared: new UploadResources(new Lanes({ limitMs: 10_000, threads: 4 }), gate, tally),
   });
 }
 
-function part(path: string, pieces: readonly Buffer[], before?: (sink: Sink) => Promise<void>): UploadPart {
-  return {
-    path,
-    length: null,
-    async pump(sink) {
-      await before?.(sink);
-      for (const piece of pieces) await sink.write([piece]);
-    },
-  };
+/** A file of these pieces; `before` is called when they are asked for. */
+function part(path: string, pieces: readonly Buffer[], before?: () => void): UploadPart {
+  async function* content() {
+    before?.();
+    for (const piece of pieces) yield [piece];
+  }
+  return { path, length: null, content: content() };
 }
 
 test('files and received bytes are counted, also those of an upload that fails', async () => {
@@ -100,7 +92,7 @@ test('is refused while the gate is shut; one in progress waits with its next ste
   const shut = Promise.withResolvers<void>();
   const done = uploaded(
     [
-      part(path, [Buffer.from('x')], async () => {
+      part(path, [Buffer.from('x')], () => {
         gate.shut();
         shut.resolve();
       }),

@@ -1,4 +1,4 @@
-import type { DataRange } from '../../../linux/files/directory-reader.ts';
+import type { DataRange } from '../../../../linux/files/directory-reader.ts';
 import { BLOCK } from './block-writer.ts';
 import type { ByteSource } from './byte-source.ts';
 import { numberAt, type Refuse } from './header-reader.ts';

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { Place } from '../../../../../../src/daemon/linux/files/place.ts';
 import { REPLACE } from '../../../../../../src/daemon/services/files/entries/file-change.ts';
-import { DirectFile } from '../../../../../../src/daemon/services/files/uploads/direct-file.ts';
+import { InPlaceFile } from '../../../../../../src/daemon/services/files/uploads/in-place-file.ts';
 import { scratch } from '../../../../../support/machine/scratch.ts';
 import { ADA } from '../../../../../support/machine/users.ts';
 import { testLanes } from '../../../../../support/services/lanes.ts';
@@ -21,7 +21,7 @@ const NO_METADATA = { values: {}, prefix: 'user.svc.' };
 
 test('a new file belongs to the user, with its directories and metadata', async () => {
   const path = join(scratch(), 'a/b/new');
-  await using file = new DirectFile(await placeOf(path), ADA, REPLACE);
+  await using file = new InPlaceFile(await placeOf(path), ADA, REPLACE);
   await file.write(bytes('one '), signal);
   await file.write(bytes('two'), signal);
   expect(await file.commit({ values: { key: 'value' }, prefix: 'user.svc.' }, true)).toBe(true);
@@ -33,7 +33,7 @@ test('a new file belongs to the user, with its directories and metadata', async 
 test('a new file that is not committed is removed', async () => {
   const path = join(scratch(), 'new');
   {
-    await using file = new DirectFile(await placeOf(path), ADA, REPLACE);
+    await using file = new InPlaceFile(await placeOf(path), ADA, REPLACE);
     await file.write(bytes('half'), signal);
     expect(existsSync(path)).toBe(true);
   }
@@ -44,10 +44,10 @@ test('an existing file is unchanged before the first write, and keeps its owner'
   const path = join(scratch(), 'old');
   writeFileSync(path, 'a long old content');
   {
-    await using _untouched = new DirectFile(await placeOf(path), ADA, REPLACE);
+    await using _untouched = new InPlaceFile(await placeOf(path), ADA, REPLACE);
   }
   expect(readFileSync(path, 'utf8')).toBe('a long old content');
-  await using file = new DirectFile(await placeOf(path), ADA, REPLACE);
+  await using file = new InPlaceFile(await placeOf(path), ADA, REPLACE);
   await file.write(bytes('new'), signal);
   await file.commit(NO_METADATA, false);
   expect(readFileSync(path, 'utf8')).toBe('new');
@@ -56,7 +56,7 @@ test('an existing file is unchanged before the first write, and keeps its owner'
 
 test('an empty upload makes an empty file', async () => {
   const path = join(scratch(), 'empty');
-  await using file = new DirectFile(await placeOf(path), ADA, REPLACE);
+  await using file = new InPlaceFile(await placeOf(path), ADA, REPLACE);
   await file.commit(NO_METADATA, false);
   expect(statSync(path).size).toBe(0);
 });
@@ -64,6 +64,6 @@ test('an empty upload makes an empty file', async () => {
 test('a directory is refused', async () => {
   const path = join(scratch(), 'directory');
   mkdirSync(path);
-  await using file = new DirectFile(await placeOf(path), ADA, REPLACE);
+  await using file = new InPlaceFile(await placeOf(path), ADA, REPLACE);
   await expect(file.write(bytes('x'), signal)).rejects.toMatchObject({ code: 'EISDIR' });
 });

@@ -1,8 +1,8 @@
-import type { DataRange } from '../../../linux/files/directory-reader.ts';
-import type { OpenFile } from '../../../linux/files/open-file.ts';
-import type { BytePath } from '../../../linux/paths/byte-path.ts';
-import { BLOCK, type BlockWriter } from './block-writer.ts';
-import type { PaxRecord } from './header-writer.ts';
+import type { DataRange } from '../../../../linux/files/directory-reader.ts';
+import type { OpenFile } from '../../../../linux/files/open-file.ts';
+import type { BytePath } from '../../../../linux/paths/byte-path.ts';
+import { BLOCK, type BlockWriter } from '../format/block-writer.ts';
+import type { PaxRecord } from '../format/header-writer.ts';
 
 /** How a regular file is stored in an archive. */
 export interface FileLayout {

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { EnvdError } from '../../../../../../src/base/errors.ts';
-import { readPax } from '../../../../../../src/daemon/services/files/tar/pax-reader.ts';
+import { EnvdError } from '../../../../../../../src/base/errors.ts';
+import { readPax } from '../../../../../../../src/daemon/services/files/tar/format/pax-reader.ts';
 
 function read(body: string): [string, string][] {
   const records = new Map<string, string>();

@@ -1,4 +1,4 @@
-import type { BytePath } from '../../../linux/paths/byte-path.ts';
+import type { BytePath } from '../../../../linux/paths/byte-path.ts';
 
 const FIRST_CAPACITY = 1024;
 

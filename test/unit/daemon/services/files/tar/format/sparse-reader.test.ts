@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
-import { EnvdError } from '../../../../../../src/base/errors.ts';
-import { ByteSource } from '../../../../../../src/daemon/services/files/tar/byte-source.ts';
-import { readGnuSparse } from '../../../../../../src/daemon/services/files/tar/sparse-reader.ts';
+import { EnvdError } from '../../../../../../../src/base/errors.ts';
+import { ByteSource } from '../../../../../../../src/daemon/services/files/tar/format/byte-source.ts';
+import { readGnuSparse } from '../../../../../../../src/daemon/services/files/tar/format/sparse-reader.ts';
 
 const BLOCK = 512;
 const IN_HEADER = 4;

@@ -1,7 +1,7 @@
-import type { DirectoryWriter, SmallFile } from '../../../linux/files/directory-writer.ts';
-import type { Attribute } from '../../../linux/files/entries.ts';
-import type { BytePath } from '../../../linux/paths/byte-path.ts';
-import type { User } from '../../../linux/system/users.ts';
+import type { DirectoryWriter, SmallFile } from '../../../../linux/files/directory-writer.ts';
+import type { Attribute } from '../../../../linux/files/entries.ts';
+import type { BytePath } from '../../../../linux/paths/byte-path.ts';
+import type { User } from '../../../../linux/system/users.ts';
 
 type Owner = Pick<User, 'uid' | 'gid'>;
 

@@ -1,5 +1,5 @@
 import { isUtf8 } from 'node:buffer';
-import { type BytePath, pathBuffer } from '../../../linux/paths/byte-path.ts';
+import { type BytePath, pathBuffer } from '../../../../linux/paths/byte-path.ts';
 import { BLOCK, type BlockWriter } from './block-writer.ts';
 
 /** What a header of an archive says; names are bytes. */

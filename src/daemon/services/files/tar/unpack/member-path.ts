@@ -1,6 +1,6 @@
-import { EnvdError } from '../../../../base/errors.ts';
-import { type BytePath, displayPath } from '../../../linux/paths/byte-path.ts';
-import { MAX_PATH_BYTES } from '../../../linux/paths/paths.ts';
+import { EnvdError } from '../../../../../base/errors.ts';
+import { type BytePath, displayPath } from '../../../../linux/paths/byte-path.ts';
+import { MAX_PATH_BYTES } from '../../../../linux/paths/paths.ts';
 
 /** Directories within each other: each level holds a descriptor. */
 const MAX_DEPTH = 256;

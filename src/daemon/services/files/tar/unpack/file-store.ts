@@ -1,11 +1,11 @@
-import type { DirectoryWriter, NewFile } from '../../../linux/files/directory-writer.ts';
-import { writeFully } from '../../../linux/files/write-fully.ts';
-import { Attributes } from '../../../linux/files/xattr.ts';
-import type { BytePath } from '../../../linux/paths/byte-path.ts';
-import { native } from '../../../linux/system/native.ts';
-import type { User } from '../../../linux/system/users.ts';
-import type { Member, TarReader } from './reader.ts';
-import { timeOf } from './times.ts';
+import type { DirectoryWriter, NewFile } from '../../../../linux/files/directory-writer.ts';
+import { writeFully } from '../../../../linux/files/write-fully.ts';
+import { Attributes } from '../../../../linux/files/xattr.ts';
+import type { BytePath } from '../../../../linux/paths/byte-path.ts';
+import { native } from '../../../../linux/system/native.ts';
+import type { User } from '../../../../linux/system/users.ts';
+import { timeOf } from '../format/pax-reader.ts';
+import type { Member } from '../format/reader.ts';
 
 /** Where and how a file is stored. */
 export interface FileTarget {
@@ -19,23 +19,19 @@ export interface FileTarget {
 /** Bytes that are received before they are written. */
 const PIECE = 512 * 1024;
 
-/** Stores a file whose stored content is in memory. It appears complete, or not at all. */
-export async function storeFile(content: Buffer, member: Member, target: FileTarget): Promise<void> {
-  await using made = await target.directory.createFile();
-  let at = 0;
-  for (const { start, length } of member.ranges) {
-    if (length > 0) await writeFully(made.file, [content.subarray(at, at + length)], start, target.signal);
-    at += length;
-  }
-  await complete(made, member, target);
-}
-
-/** Stores a file whose content is taken from the archive as it comes. */
-export async function storeLargeFile(reader: TarReader, member: Member, target: FileTarget): Promise<void> {
+/**
+ * Stores a file, which appears complete or not at all. `take` takes the next bytes of its stored content, between one and as
+ * many as it is asked for.
+ */
+export async function storeFile(
+  take: (most: number) => Promise<Buffer>,
+  member: Member,
+  target: FileTarget,
+): Promise<void> {
   await using made = await target.directory.createFile();
   for (const { start, length } of member.ranges) {
     for (let done = 0; done < length; ) {
-      const piece = await reader.someContent(Math.min(PIECE, length - done));
+      const piece = await take(Math.min(PIECE, length - done));
       await writeFully(made.file, [piece], start + done, target.signal);
       done += piece.length;
     }

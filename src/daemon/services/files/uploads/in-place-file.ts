@@ -14,7 +14,7 @@ const { O_WRONLY, O_TRUNC, O_APPEND, O_CREAT, O_EXCL, O_NONBLOCK, O_NOCTTY } = c
  * with the first batch, so that an upload that fails earlier does not truncate it. An existing file keeps its owner:
  * most are kernel interfaces, not users' files.
  */
-export class DirectFile implements AsyncDisposable {
+export class InPlaceFile implements AsyncDisposable {
   readonly #place: Place;
   readonly #user: User;
   readonly #change: FileChange;

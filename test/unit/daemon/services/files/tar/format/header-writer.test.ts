@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
-import { bytePath } from '../../../../../../src/daemon/linux/paths/byte-path.ts';
-import { BlockWriter } from '../../../../../../src/daemon/services/files/tar/block-writer.ts';
-import { writeHeader } from '../../../../../../src/daemon/services/files/tar/header-writer.ts';
+import { bytePath } from '../../../../../../../src/daemon/linux/paths/byte-path.ts';
+import { BlockWriter } from '../../../../../../../src/daemon/services/files/tar/format/block-writer.ts';
+import { writeHeader } from '../../../../../../../src/daemon/services/files/tar/format/header-writer.ts';
 
 /** The header of a file with this name, in characters of one byte each. */
 function headerOf(name: Buffer): string {

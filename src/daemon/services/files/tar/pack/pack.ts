@@ -1,21 +1,21 @@
 import { constants } from 'node:fs';
 import { readlink } from 'node:fs/promises';
-import { EnvdError, isSystemError } from '../../../../base/errors.ts';
+import { EnvdError, isSystemError } from '../../../../../base/errors.ts';
 import {
   attributesOf,
   DirectoryReader,
   type FullEntry,
   statusOf,
-} from '../../../linux/files/directory-reader.ts';
-import { Place } from '../../../linux/files/place.ts';
-import type { Lanes } from '../../../linux/lanes/lanes.ts';
-import { type BytePath, bytePath, displayPath } from '../../../linux/paths/byte-path.ts';
-import { type Mount, mountOf, readMounts } from '../../../linux/paths/mounts.ts';
-import { explain } from '../../../linux/system/errno.ts';
-import { BLOCK, BlockWriter } from './block-writer.ts';
+} from '../../../../linux/files/directory-reader.ts';
+import { Place } from '../../../../linux/files/place.ts';
+import type { Lanes } from '../../../../linux/lanes/lanes.ts';
+import { type BytePath, bytePath, displayPath } from '../../../../linux/paths/byte-path.ts';
+import { type Mount, mountOf, readMounts } from '../../../../linux/paths/mounts.ts';
+import { explain } from '../../../../linux/system/errno.ts';
+import { BLOCK, BlockWriter } from '../format/block-writer.ts';
+import { writeHeader } from '../format/header-writer.ts';
 import { headerOf, recordsOf, TYPES } from './entry-header.ts';
 import { copyRanges, layoutOf } from './file-layout.ts';
-import { writeHeader } from './header-writer.ts';
 import { Links } from './links.ts';
 
 /** Directories within each other: each level holds a descriptor. */

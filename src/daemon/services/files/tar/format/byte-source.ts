@@ -1,4 +1,4 @@
-import { EnvdError } from '../../../../base/errors.ts';
+import { EnvdError } from '../../../../../base/errors.ts';
 
 /** The bytes of an archive in order. Methods that return a promise throw the source's errors. */
 export class ByteSource {
@@ -16,14 +16,6 @@ export class ByteSource {
     return this.#received - this.#piece.length;
   }
 
-  /** Takes exactly `length` bytes if they have been received already, else returns null. */
-  takeReceived(length: number): Buffer | null {
-    if (this.#piece.length < length) return null;
-    const taken = this.#piece.subarray(0, length);
-    this.#piece = this.#piece.subarray(length);
-    return taken;
-  }
-
   /** Takes exactly `length` bytes, which should be few. Throws `invalid_argument` when the source ends before. */
   async take(length: number): Promise<Buffer> {
     const pieces = [this.#piece];
@@ -34,7 +26,7 @@ export class ByteSource {
       received += more.length;
     }
     if (pieces.length > 1) this.#piece = Buffer.concat(pieces);
-    return this.takeReceived(length) ?? Buffer.alloc(0);
+    return this.#takeReceived(length);
   }
 
   /** Takes between 1 and `most` bytes. Throws as `take`. */
@@ -44,7 +36,7 @@ export class ByteSource {
       if (!more) throw this.#endedEarly();
       this.#piece = more;
     }
-    return this.takeReceived(Math.min(most, this.#piece.length)) ?? Buffer.alloc(0);
+    return this.#takeReceived(Math.min(most, this.#piece.length));
   }
 
   /** Throws as `take`. */
@@ -60,6 +52,12 @@ export class ByteSource {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#pieces.return?.();
+  }
+
+  #takeReceived(length: number): Buffer {
+    const taken = this.#piece.subarray(0, length);
+    this.#piece = this.#piece.subarray(length);
+    return taken;
   }
 
   /** The next piece that is not empty; null at the end. */

@@ -1,7 +1,7 @@
-import { EnvdError } from '../../../../base/errors.ts';
-import type { DataRange } from '../../../linux/files/directory-reader.ts';
-import type { Attribute } from '../../../linux/files/entries.ts';
-import { type BytePath, displayPath } from '../../../linux/paths/byte-path.ts';
+import { EnvdError } from '../../../../../base/errors.ts';
+import type { DataRange } from '../../../../linux/files/directory-reader.ts';
+import type { Attribute } from '../../../../linux/files/entries.ts';
+import { type BytePath, displayPath } from '../../../../linux/paths/byte-path.ts';
 import { BLOCK } from './block-writer.ts';
 import type { ByteSource } from './byte-source.ts';
 import { type RawHeader, type Refuse, readHeader, textAt } from './header-reader.ts';
@@ -52,13 +52,6 @@ export class TarReader {
     return this.#left;
   }
 
-  /** Takes the whole content if it has been received. */
-  contentReceived(): Buffer | null {
-    const content = this.#source.takeReceived(this.#left);
-    if (content) this.#left = 0;
-    return content;
-  }
-
   /** Takes the whole content, which should be small. */
   async content(): Promise<Buffer> {
     const content = await this.#source.take(this.#left);
@@ -80,7 +73,7 @@ export class TarReader {
     for (;;) {
       const start = this.#source.position;
       const refuse = refuser(`archive is malformed at byte ${start}`);
-      const block = this.#source.takeReceived(BLOCK) ?? (await this.#source.take(BLOCK));
+      const block = await this.#source.take(BLOCK);
       const header = readHeader(block, refuse);
       if (!header) return null;
       if (++this.#members > MAX_MEMBERS) refuse(`archive has more than ${MAX_MEMBERS} members`);
@@ -92,7 +85,7 @@ export class TarReader {
     const rest = this.#left + this.#padding;
     this.#left = 0;
     this.#padding = 0;
-    if (rest > 0 && !this.#source.takeReceived(rest)) await this.#source.skip(rest);
+    await this.#source.skip(rest);
   }
 
   /** Takes the body of a header that describes others; false for a member. */

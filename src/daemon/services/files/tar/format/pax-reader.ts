@@ -1,4 +1,4 @@
-import type { Attribute } from '../../../linux/files/entries.ts';
+import type { Attribute } from '../../../../linux/files/entries.ts';
 import type { Refuse } from './header-reader.ts';
 
 /** Of the length of a record, which fits into a header of some MiB. */
@@ -38,9 +38,14 @@ export function paxNumber(records: PaxRecords, key: string, refuse: Refuse): num
 }
 
 /** Seconds since the epoch and nanoseconds, which count forwards. */
-export interface Time {
+interface Time {
   readonly seconds: number;
   readonly nanoseconds: number;
+}
+
+/** Nanoseconds since the epoch. */
+export function timeOf({ seconds, nanoseconds }: Time): bigint {
+  return BigInt(seconds) * 1_000_000_000n + BigInt(nanoseconds);
 }
 
 /** The modification time, or null. Digits beyond nanoseconds are ignored. */

@@ -1,4 +1,4 @@
-import type { BytePath } from '../../../linux/paths/byte-path.ts';
+import type { BytePath } from '../../../../linux/paths/byte-path.ts';
 import { checksumOf, FIELDS, type Field } from './header-writer.ts';
 
 /** What a header block of an archive says; see `Header`. */

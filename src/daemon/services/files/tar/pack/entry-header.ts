@@ -1,8 +1,8 @@
 import { constants } from 'node:fs';
-import type { FullEntry } from '../../../linux/files/directory-reader.ts';
-import type { Attribute } from '../../../linux/files/entries.ts';
-import type { BytePath } from '../../../linux/paths/byte-path.ts';
-import type { Header, PaxRecord } from './header-writer.ts';
+import type { FullEntry } from '../../../../linux/files/directory-reader.ts';
+import type { Attribute } from '../../../../linux/files/entries.ts';
+import type { BytePath } from '../../../../linux/paths/byte-path.ts';
+import type { Header, PaxRecord } from '../format/header-writer.ts';
 
 /** Type flags by file type; sockets cannot be stored. */
 export const TYPES: Readonly<Record<number, string>> = {

@@ -1,16 +1,16 @@
-import { EnvdError } from '../../../../base/errors.ts';
-import type { DirectoryWriter } from '../../../linux/files/directory-writer.ts';
-import { type BytePath, displayPath } from '../../../linux/paths/byte-path.ts';
-import { MAX_PATH_BYTES } from '../../../linux/paths/paths.ts';
-import { explain } from '../../../linux/system/errno.ts';
-import type { User } from '../../../linux/system/users.ts';
-import { ByteSource } from './byte-source.ts';
+import { EnvdError } from '../../../../../base/errors.ts';
+import type { DirectoryWriter } from '../../../../linux/files/directory-writer.ts';
+import { type BytePath, displayPath } from '../../../../linux/paths/byte-path.ts';
+import { MAX_PATH_BYTES } from '../../../../linux/paths/paths.ts';
+import { explain } from '../../../../linux/system/errno.ts';
+import type { User } from '../../../../linux/system/users.ts';
+import { ByteSource } from '../format/byte-source.ts';
+import { timeOf } from '../format/pax-reader.ts';
+import { type Member, TarReader } from '../format/reader.ts';
 import { DirectoryStack, type Level } from './directory-stack.ts';
-import { storeFile, storeLargeFile } from './file-store.ts';
+import { storeFile } from './file-store.ts';
 import { memberPath } from './member-path.ts';
 import { NameSet } from './name-set.ts';
-import { type Member, TarReader } from './reader.ts';
-import { timeOf } from './times.ts';
 
 /** Larger files are written as they come. */
 const SMALL = 256 * 1024;
@@ -131,13 +131,13 @@ class Unpacker {
     };
     this.#files.add(memberPath(member.name).join('/'));
     if (member.size > SMALL) {
-      await storeLargeFile(this.#reader, member, target);
+      await storeFile((most) => this.#reader.someContent(most), member, target);
       return count();
     }
-    const content = this.#reader.contentReceived() ?? (await this.#reader.content());
+    const content = await this.#reader.content();
     const store = () =>
       this.#about(member.name, async () => {
-        await storeFile(content, member, target);
+        await storeFile(takerOf(content), member, target);
         count();
       });
     const isPlain =
@@ -202,6 +202,15 @@ class Unpacker {
       throw explain(error, path, 'make');
     }
   }
+}
+
+function takerOf(content: Buffer): (most: number) => Promise<Buffer> {
+  let taken = 0;
+  return async (most) => {
+    const piece = content.subarray(taken, taken + most);
+    taken += piece.length;
+    return piece;
+  };
 }
 
 function isFile(type: string): boolean {

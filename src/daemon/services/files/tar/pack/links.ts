@@ -1,5 +1,5 @@
-import type { FileStatus } from '../../../linux/files/directory-reader.ts';
-import type { BytePath } from '../../../linux/paths/byte-path.ts';
+import type { FileStatus } from '../../../../linux/files/directory-reader.ts';
+import type { BytePath } from '../../../../linux/paths/byte-path.ts';
 
 /** Files whose other names are still expected. */
 const MAX_FILES = 65_536;

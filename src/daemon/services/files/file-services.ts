@@ -1,0 +1,119 @@
+import { EnvdError, messageOf } from '../../../base/errors.ts';
+import type { Transfers } from '../../../base/tally.ts';
+import { resolvePath } from '../../linux/paths/paths.ts';
+import type { User } from '../../linux/system/users.ts';
+import type { Guest } from '../guest/guest.ts';
+import type { WriteGate } from '../pause/write-gate.ts';
+import { authorizeFile } from './authorize.ts';
+import { type Download, openDownload } from './download.ts';
+import type { EntrySource } from './entries/entry.ts';
+import type { Metadata } from './entries/metadata.ts';
+import type { FileOperation, FileQuery } from './signature.ts';
+import { Archives } from './tar/archives.ts';
+import type { Unpacked } from './tar/unpack/unpack.ts';
+import { type ComposeRequest, compose } from './uploads/compose.ts';
+import { UploadResources } from './uploads/context.ts';
+import { type UploadContext, type UploadedFile, type UploadPart, upload } from './uploads/upload.ts';
+
+/** What was unpacked, and where. */
+export type UnpackedArchive = Unpacked & { readonly path: string };
+
+/** Options of an upload. */
+export type UploadOptions = Pick<UploadContext, 'durable' | 'verified' | 'signal' | 'change'> & {
+  readonly metadata: Metadata;
+};
+
+export interface FileSettings extends Pick<EntrySource, 'metadataPrefix' | 'lanes'> {
+  /** Changes of files pass it; downloads only read and do not. */
+  readonly gate: WriteGate;
+  /** Counts uploaded files and received bytes. */
+  readonly uploads: Transfers;
+}
+
+/** Downloads, uploads and compositions of files. */
+export class FileServices {
+  readonly #guest: Guest;
+  readonly #settings: FileSettings;
+  readonly #shared: UploadResources;
+  readonly #archives: Archives;
+
+  constructor(guest: Guest, settings: FileSettings) {
+    const { lanes, gate, uploads } = settings;
+    this.#guest = guest;
+    this.#settings = settings;
+    this.#shared = new UploadResources(lanes, gate, uploads);
+    this.#archives = new Archives(lanes, gate);
+  }
+
+  /**
+   * Authorises a request and returns the user it runs as. Throws `unauthenticated` without a valid token or signature,
+   * and for an unknown user.
+   */
+  admit(query: FileQuery, operation: FileOperation): User {
+    authorizeFile(this.#guest.accessToken, query, operation);
+    return this.#userOf(query.username);
+  }
+
+  /** The absolute path that a path of the user's means. */
+  resolve(user: User, path: string): string {
+    return resolvePath(path, user, this.#guest.defaultWorkdir);
+  }
+
+  /** The caller must dispose of the download. */
+  download(path: string): Promise<Download> {
+    return openDownload(path, this.#settings.lanes);
+  }
+
+  /** The directory and all below it as an archive; see `Archives.pack`. The caller owns the chunks. */
+  pack(path: string, drop: (reason: EnvdError) => void): AsyncGenerator<Buffer> {
+    return this.#archives.pack(path, drop);
+  }
+
+  /** Unpacks an archive in a directory; see `unpack`. */
+  async unpack(
+    path: string,
+    user: User,
+    source: AsyncIterable<Buffer>,
+    signal: AbortSignal,
+  ): Promise<UnpackedArchive> {
+    const { uploads } = this.#settings;
+    const unpacked = await this.#archives.unpack(path, user, counted(source, uploads), signal);
+    uploads.count += unpacked.files;
+    return { path, ...unpacked };
+  }
+
+  /** See `upload`. */
+  async upload(
+    user: User,
+    parts: AsyncIterable<UploadPart>,
+    { metadata: values, ...options }: UploadOptions,
+  ): Promise<UploadedFile[]> {
+    const metadata = { values, prefix: this.#settings.metadataPrefix };
+    const { defaultWorkdir } = this.#guest;
+    return upload(parts, { user, defaultWorkdir, shared: this.#shared, metadata, ...options });
+  }
+
+  /** See `compose`. Throws `unauthenticated` for an unknown user. */
+  async compose(username: string, request: ComposeRequest, signal: AbortSignal): Promise<UploadedFile> {
+    const user = this.#userOf(username);
+    const { gate, lanes } = this.#settings;
+    return gate.run(() => compose(request, user, this.#guest.defaultWorkdir, lanes, signal));
+  }
+
+  #userOf(name: string): User {
+    try {
+      return this.#guest.user(name);
+    } catch (error) {
+      if (!(error instanceof EnvdError) || error.kind !== 'unauthenticated') throw error;
+      const message = `error looking up user '${name || this.#guest.defaultUser}': ${messageOf(error)}`;
+      throw new EnvdError(error.kind, message, { cause: error });
+    }
+  }
+}
+
+async function* counted(pieces: AsyncIterable<Buffer>, uploads: Transfers): AsyncGenerator<Buffer> {
+  for await (const piece of pieces) {
+    uploads.bytes += piece.length;
+    yield piece;
+  }
+}
