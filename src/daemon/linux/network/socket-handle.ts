@@ -1,6 +1,5 @@
 import { closeSync } from 'node:fs';
-import type { Server, Socket } from 'node:net';
-import { EnvdError } from '../../../base/errors.ts';
+import type { Socket } from 'node:net';
 
 /** The handle of a Node socket, which its type definitions omit. */
 interface Handle {
@@ -20,20 +19,4 @@ export function handleOf(socket: Socket | null): Handle | null {
 export function closeAfter(job: Promise<unknown>, descriptor: number): void {
   const close = () => closeSync(descriptor);
   job.then(close, close);
-}
-
-/** The descriptor of a listening server. Throws `internal` when it does not listen. */
-export function listenerOf(server: Server): number {
-  const { _handle: handle } = server as { _handle?: { readonly fd?: number } | null };
-  if (handle?.fd === undefined || handle.fd < 0)
-    throw new EnvdError('internal', 'the server does not listen');
-  return handle.fd;
-}
-
-/** Closes a connection at once; the other side gets a reset, unless it has been sent everything and the end. */
-export function resetSocket(socket: Socket): void {
-  // libuv resets no connection that it is shutting down, and Node never closes such a one: then there is nothing to reset.
-  const isShuttingDown = socket.writableEnded && !socket.writableFinished && socket.writableLength === 0;
-  if (isShuttingDown) socket.destroy();
-  else socket.resetAndDestroy();
 }
